@@ -1,0 +1,1 @@
+//! Rate limiting with exact, equal answers from memory and from Redis.
