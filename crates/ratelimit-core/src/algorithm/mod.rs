@@ -1,0 +1,21 @@
+//! How counting works: one file for each algorithm, with its parameters, its state and its step.
+
+mod bucket;
+mod fixed_window;
+mod leaky_bucket;
+mod name;
+mod period;
+mod sliding_window_counter;
+mod sliding_window_log;
+mod step;
+mod token_bucket;
+
+pub use self::{
+    fixed_window::FixedWindow, leaky_bucket::LeakyBucket, name::Algorithm, period::InvalidLimit,
+    sliding_window_counter::SlidingWindowCounter, sliding_window_log::SlidingWindowLog,
+    token_bucket::TokenBucket,
+};
+pub(crate) use self::{
+    period::Period,
+    step::{Fit, Spend, State, Step, Stepped, Words},
+};

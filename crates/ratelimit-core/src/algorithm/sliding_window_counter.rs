@@ -1,0 +1,214 @@
+//! Sliding window counter: so many in any window, estimated from two counts.
+
+use std::time::Duration;
+
+use super::{
+    period::{InvalidLimit, Period, catch_up},
+    step::{State, Step, Words},
+};
+use crate::time::Timestamp;
+
+/// So many in any window, estimated from the counts of this window and the one before.
+///
+/// The last window counts for the part of it that the sliding window still covers.
+///
+/// ```
+/// use ratelimit_core::SlidingWindowCounter;
+/// use std::time::Duration;
+///
+/// let hourly = SlidingWindowCounter::new(1_000, Duration::from_secs(3_600))?;
+/// assert_eq!(hourly.limit(), 1_000);
+/// # Ok::<(), ratelimit_core::InvalidLimit>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingWindowCounter {
+    limit: u64,
+    pub(crate) period: Period,
+}
+
+impl SlidingWindowCounter {
+    /// `limit` in any `period`.
+    ///
+    /// # Errors
+    ///
+    /// When a number is zero, or too large to be counted exactly.
+    pub const fn new(limit: u64, period: Duration) -> Result<SlidingWindowCounter, InvalidLimit> {
+        match Period::fitting(limit, period) {
+            Ok(period) => Ok(SlidingWindowCounter { limit, period }),
+            Err(invalid) => Err(invalid),
+        }
+    }
+
+    /// What passes in a window.
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The length of a window.
+    pub const fn period(&self) -> Duration {
+        self.period.duration()
+    }
+
+    /// What the last window still counts for, rounded up.
+    fn carried(&self, rolled: Rolled) -> u64 {
+        (rolled.prev * (self.period.ticks - self.elapsed(rolled))).div_ceil(self.period.ticks)
+    }
+
+    const fn elapsed(&self, rolled: Rolled) -> u64 {
+        rolled.at % self.period.ticks
+    }
+
+    fn window_end(&self, rolled: Rolled, windows: u64, now: Timestamp) -> Duration {
+        let start = rolled.at - self.elapsed(rolled);
+        self.period.until(start + windows * self.period.ticks, now)
+    }
+}
+
+/// What a sliding window counter remembers: two counts, and when they were last charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    prev: u64,
+    cur: u64,
+    at: u64,
+    period: Period,
+}
+
+impl Counts {
+    /// All that counted at the last charge, rounded up.
+    const fn estimate(&self) -> u64 {
+        let left = self.period.ticks - self.at % self.period.ticks;
+        self.cur + (self.prev * left).div_ceil(self.period.ticks)
+    }
+}
+
+/// The counts of the present window and the one before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rolled {
+    at: u64,
+    prev: u64,
+    cur: u64,
+    repaired: bool,
+}
+
+impl Step for SlidingWindowCounter {
+    type State = Counts;
+    type Rolled = Rolled;
+
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn roll(&self, stored: Option<&Counts>, now: Timestamp, _cost: u64) -> Rolled {
+        let period = self.period.ticks;
+        let now = self.period.tick(now);
+        let Some(stored) = stored else {
+            return Rolled {
+                at: now,
+                prev: 0,
+                cur: 0,
+                repaired: false,
+            };
+        };
+        let stored_at = self.period.convert(stored.at, stored.period.grain);
+        let (at, repaired) = catch_up(stored_at, now, period);
+        let same_windows = !repaired && stored.period.micros() == self.period.micros();
+        let (prev, cur) = if same_windows {
+            (stored.prev.min(self.limit), stored.cur.min(self.limit))
+        } else {
+            (0, stored.estimate().min(self.limit))
+        };
+        let windows_passed = if repaired {
+            0
+        } else {
+            at / period - stored_at / period
+        };
+        let (prev, cur) = match windows_passed {
+            0 => (prev, cur),
+            1 => (cur, 0),
+            _ => (0, 0),
+        };
+        Rolled {
+            at,
+            prev,
+            cur,
+            repaired,
+        }
+    }
+
+    fn read([at, prev, cur, _]: Words) -> Rolled {
+        Rolled {
+            at,
+            prev,
+            cur,
+            repaired: false,
+        }
+    }
+
+    fn fits(&self, rolled: Rolled, cost: u64) -> bool {
+        let taken = rolled.cur + cost;
+        taken <= self.limit && self.carried(rolled) <= self.limit - taken
+    }
+
+    fn retry_after(&self, rolled: Rolled, cost: u64, now: Timestamp) -> Duration {
+        let period = self.period.ticks;
+        let start = rolled.at - self.elapsed(rolled);
+        let tick = if rolled.cur + cost <= self.limit {
+            let room = self.limit - rolled.cur - cost;
+            start + period - room * period / rolled.prev
+        } else {
+            start + 2 * period - (self.limit - cost) * period / rolled.cur
+        };
+        self.period.until(tick, now)
+    }
+
+    fn remaining(&self, rolled: Rolled, charged: u64) -> u64 {
+        self.limit
+            .saturating_sub(rolled.cur + charged + self.carried(rolled))
+    }
+
+    fn reset_after(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
+        if rolled.prev + rolled.cur + charged == 0 {
+            return Duration::ZERO;
+        }
+        self.window_end(rolled, 1, now)
+    }
+
+    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
+        if rolled.cur + charged > 0 {
+            self.window_end(rolled, 2, now)
+        } else {
+            self.reset_after(rolled, charged, now)
+        }
+    }
+
+    fn was_repaired(rolled: Rolled) -> bool {
+        rolled.repaired
+    }
+
+    fn store(&self, slot: &mut Option<Counts>, rolled: Rolled, charged: u64) {
+        *slot = Some(Counts {
+            prev: rolled.prev,
+            cur: rolled.cur + charged,
+            at: rolled.at,
+            period: self.period,
+        });
+    }
+
+    fn of(state: &State) -> Option<&Counts> {
+        match state {
+            State::SlidingWindowCounter(counts) => Some(counts),
+            _ => None,
+        }
+    }
+
+    fn take(state: State) -> Option<Counts> {
+        match state {
+            State::SlidingWindowCounter(counts) => Some(counts),
+            _ => None,
+        }
+    }
+
+    fn wrap(counts: Counts) -> State {
+        State::SlidingWindowCounter(counts)
+    }
+}

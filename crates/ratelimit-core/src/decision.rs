@@ -1,0 +1,164 @@
+//! What a store answers.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::time::Timestamp;
+
+/// What became of a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The hit passed.
+    Allowed {
+        /// How long a shaping limit asks to wait before going on; zero for all others.
+        delay: Duration,
+    },
+    /// The hit did not pass, and nothing was spent.
+    Denied {
+        /// After exactly this long the same hit would pass, if nobody else came first.
+        retry_after: Duration,
+    },
+    /// The cost is more than the limit can ever hold: waiting cannot help.
+    Impossible,
+}
+
+impl Outcome {
+    /// Whether the hit passed.
+    pub const fn is_allowed(&self) -> bool {
+        matches!(self, Outcome::Allowed { .. })
+    }
+}
+
+/// What one limit of a policy says of a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitDecision {
+    /// What this limit alone decided.
+    pub outcome: Outcome,
+    /// The most that can be spent at once: a bucket's capacity, a window's limit.
+    pub limit: u64,
+    /// What is left after the hit.
+    pub remaining: u64,
+    /// When nothing spent counts any more (buckets), or the window or its oldest entry ends.
+    pub reset_after: Duration,
+}
+
+/// What a store answers to a hit: the whole policy's outcome, and the numbers of the limit that speaks.
+///
+/// Among several limits, the denying one with the longest wait speaks; when all allow, the one with
+/// the least remaining.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Decision {
+    /// What became of the hit.
+    pub outcome: Outcome,
+    /// The speaker's limit.
+    pub limit: u64,
+    /// What the speaker has left after the hit.
+    pub remaining: u64,
+    /// The speaker's time to reset.
+    pub reset_after: Duration,
+    /// The store's clock when it decided.
+    pub now: Timestamp,
+    /// Which limit of the policy speaks, by its place.
+    pub speaker: usize,
+    /// Every limit's own answer, kept only where there are several.
+    several: SmallVec<[LimitDecision; 3]>,
+}
+
+impl Decision {
+    /// Puts together what each limit said.
+    pub(crate) fn of_policy(
+        now: Timestamp,
+        limits: impl ExactSizeIterator<Item = LimitDecision>,
+    ) -> Decision {
+        let alone = limits.len() == 1;
+        let mut several = SmallVec::new();
+        let mut longest_delay = Duration::ZERO;
+        let mut speaker: Option<(usize, LimitDecision)> = None;
+        for (place, limit) in limits.enumerate() {
+            if let Outcome::Allowed { delay } = limit.outcome {
+                longest_delay = longest_delay.max(delay);
+            }
+            if speaker.is_none_or(|(_, best)| limit.speaks_before(&best)) {
+                speaker = Some((place, limit));
+            }
+            if !alone {
+                several.push(limit);
+            }
+        }
+        let (place, loudest) = speaker.expect("a policy has at least one limit");
+        let outcome = match loudest.outcome {
+            Outcome::Allowed { .. } => Outcome::Allowed {
+                delay: longest_delay,
+            },
+            refused => refused,
+        };
+        Decision {
+            outcome,
+            limit: loudest.limit,
+            remaining: loudest.remaining,
+            reset_after: loudest.reset_after,
+            now,
+            speaker: place,
+            several,
+        }
+    }
+
+    /// Whether the hit passed.
+    pub const fn is_allowed(&self) -> bool {
+        self.outcome.is_allowed()
+    }
+
+    /// How long until the same hit would pass: zero when it did, nothing when it never will.
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self.outcome {
+            Outcome::Allowed { .. } => Some(Duration::ZERO),
+            Outcome::Denied { retry_after } => Some(retry_after),
+            Outcome::Impossible => None,
+        }
+    }
+
+    /// How long a shaping limit asks to wait before going on.
+    pub const fn delay(&self) -> Duration {
+        match self.outcome {
+            Outcome::Allowed { delay } => delay,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// The answer of each limit, in the policy's order.
+    pub fn limits(&self) -> impl ExactSizeIterator<Item = LimitDecision> + '_ {
+        let alone = LimitDecision {
+            outcome: self.outcome,
+            limit: self.limit,
+            remaining: self.remaining,
+            reset_after: self.reset_after,
+        };
+        (0..self.several.len().max(1))
+            .map(move |place| self.several.get(place).copied().unwrap_or(alone))
+    }
+}
+
+impl LimitDecision {
+    /// Whether this limit outranks `other`, which stands before it in the policy.
+    fn speaks_before(&self, other: &LimitDecision) -> bool {
+        match (self.outcome, other.outcome) {
+            (_, Outcome::Impossible) => false,
+            (Outcome::Impossible, _) => true,
+            (
+                Outcome::Denied { retry_after },
+                Outcome::Denied {
+                    retry_after: others,
+                },
+            ) => retry_after > others,
+            (Outcome::Denied { .. }, Outcome::Allowed { .. }) => true,
+            (Outcome::Allowed { .. }, Outcome::Denied { .. }) => false,
+            (Outcome::Allowed { .. }, Outcome::Allowed { .. }) => {
+                self.remaining < other.remaining
+                    || (self.remaining == other.remaining && self.reset_after > other.reset_after)
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Whose budget is spent.
+
+use std::{
+    fmt::{self, Write as _},
+    net::IpAddr,
+};
+
+use compact_str::CompactString;
+use sha2::{Digest, Sha256};
+
+/// The longest encoded key that stores see; a longer one is replaced by its digest.
+const MAX_ENCODED: usize = 200;
+
+/// Whose budget is spent: one or several parts, each tagged with its kind.
+///
+/// Different parts never make the same key, whatever bytes they contain, and every key is short and
+/// safe to print, log and store: other bytes than `A-Z a-z 0-9 . _ : @ -` are escaped, and a key that
+/// comes out longer than 200 bytes is replaced by its SHA-256 digest.
+///
+/// ```
+/// use ratelimit_core::Key;
+///
+/// let user = Key::explicit("user:12345")?;
+/// assert_eq!(user.as_str(), "key:user:12345");
+///
+/// let pair = Key::tagged("tenant", "a/b")?.and(&Key::tagged("user", "c")?);
+/// assert_eq!(pair.as_str(), "tenant:a%2Fb/user:c");
+/// # Ok::<(), ratelimit_core::InvalidKey>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(CompactString);
+
+impl Key {
+    /// A key that the application or its client named, tagged `key`.
+    ///
+    /// # Errors
+    ///
+    /// When `value` is empty.
+    pub fn explicit(value: impl AsRef<[u8]>) -> Result<Key, InvalidKey> {
+        Key::tagged("key", value)
+    }
+
+    /// The key of one address, tagged `ip`; `::ffff:a.b.c.d` is `a.b.c.d`.
+    pub fn ip(addr: IpAddr) -> Key {
+        let mut text = CompactString::const_new("ip:");
+        write!(text, "{}", addr.to_canonical()).expect("a string takes all that is written");
+        Key(text)
+    }
+
+    /// A key of the kind `tag`.
+    ///
+    /// # Errors
+    ///
+    /// When `value` is empty, or `tag` is not 1 to 32 of `a-z 0-9 _ -`.
+    pub fn tagged(tag: &str, value: impl AsRef<[u8]>) -> Result<Key, InvalidKey> {
+        let value = value.as_ref();
+        if !is_tag(tag) {
+            return Err(InvalidKey::Tag);
+        }
+        if value.is_empty() {
+            return Err(InvalidKey::Empty);
+        }
+        let mut text = CompactString::with_capacity(tag.len() + 1 + value.len().min(MAX_ENCODED));
+        text.push_str(tag);
+        text.push(':');
+        escape_into(&mut text, value);
+        Ok(Key::bounded(text))
+    }
+
+    /// The key of both: `self` and `other` together.
+    #[must_use]
+    pub fn and(&self, other: &Key) -> Key {
+        let mut text = self.0.clone();
+        // No encoded part contains a slash, so the seam cannot be forged.
+        text.push('/');
+        text.push_str(&other.0);
+        Key::bounded(text)
+    }
+
+    /// The encoded key: printable ASCII, at most 200 bytes, never empty.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn bounded(text: CompactString) -> Key {
+        if text.len() <= MAX_ENCODED {
+            return Key(text);
+        }
+        // A tilde stands in no other key, so a digest equals nothing but itself.
+        let mut short = CompactString::const_new("sha256~");
+        for byte in Sha256::digest(text.as_bytes()) {
+            write!(short, "{byte:02x}").expect("a string takes all that is written");
+        }
+        Key(short)
+    }
+}
+
+fn is_tag(tag: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
+    (1..=32).contains(&tag.len()) && tag.bytes().all(allowed)
+}
+
+/// Whether `byte` may stand in a stored name as it is.
+pub(crate) const fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'@' | b'-')
+}
+
+fn escape_into(text: &mut CompactString, value: &[u8]) {
+    for &byte in value {
+        if is_plain(byte) {
+            text.push(char::from(byte));
+        } else {
+            write!(text, "%{byte:02X}").expect("a string takes all that is written");
+        }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.0)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<IpAddr> for Key {
+    fn from(addr: IpAddr) -> Key {
+        Key::ip(addr)
+    }
+}
+
+/// Why bytes cannot be a [`Key`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InvalidKey {
+    /// There are no bytes: an empty key would be a budget shared by accident.
+    Empty,
+    /// The tag is not 1 to 32 of `a-z 0-9 _ -`.
+    Tag,
+}
+
+impl fmt::Display for InvalidKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            InvalidKey::Empty => "a key cannot be empty",
+            InvalidKey::Tag => "a key's tag must be 1 to 32 of a-z, 0-9, _ and -",
+        })
+    }
+}
+
+impl std::error::Error for InvalidKey {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separators_inside_a_part_do_not_move_its_edges() {
+        let one = Key::tagged("a", "x/b:y").unwrap();
+        let two = Key::tagged("a", "x")
+            .unwrap()
+            .and(&Key::tagged("b", "y").unwrap());
+
+        assert_ne!(one, two);
+    }
+
+    #[test]
+    fn a_long_key_becomes_a_digest_that_no_short_key_equals() {
+        let long = Key::explicit(vec![b'x'; 1 << 20]).unwrap();
+        let other = Key::explicit(vec![b'x'; (1 << 20) + 1]).unwrap();
+
+        assert_eq!(long.as_str().len(), "sha256~".len() + 64);
+        assert_ne!(long, other);
+        assert!(!Key::explicit(long.as_str()).unwrap().as_str().contains('~'));
+    }
+
+    #[test]
+    fn braces_stars_and_control_bytes_are_escaped() {
+        let key = Key::explicit(b"}{al*\r\n\0\xff").unwrap();
+
+        assert_eq!(key.as_str(), "key:%7D%7Bal%2A%0D%0A%00%FF");
+    }
+
+    #[test]
+    fn empty_values_and_odd_tags_are_refused() {
+        assert_eq!(Key::explicit(""), Err(InvalidKey::Empty));
+        assert_eq!(Key::tagged("Ip:", "1"), Err(InvalidKey::Tag));
+        assert_eq!(Key::tagged("", "1"), Err(InvalidKey::Tag));
+    }
+}

@@ -1,0 +1,188 @@
+//! One algorithm with its numbers.
+
+mod text;
+
+use std::{fmt, time::Duration};
+
+pub use self::text::InvalidText;
+use crate::{
+    algorithm::{
+        Algorithm, Fit, FixedWindow, LeakyBucket, Period, SlidingWindowCounter, SlidingWindowLog,
+        Spend, State, Step, Stepped, TokenBucket, Words,
+    },
+    decision::LimitDecision,
+    time::Timestamp,
+};
+
+/// One algorithm with its numbers, made from one of the algorithms or from its text.
+///
+/// The text is `[algorithm] N/PERIOD [burst N | queue N] [police] [count-denied]`, a period being
+/// `ms`, `s`, `min`, `h` or `d` with an optional number before it. Without a name it is a token bucket.
+///
+/// ```
+/// use ratelimit_core::{Limit, TokenBucket};
+/// use std::time::Duration;
+///
+/// let limit: Limit = "token_bucket 10/s burst 100".parse()?;
+/// assert_eq!(limit, TokenBucket::new(100, 10, Duration::from_secs(1))?.into());
+///
+/// let mistake = "10/fortnight".parse::<Limit>().unwrap_err();
+/// assert_eq!(
+///     mistake.to_string(),
+///     "expected a period such as s, 15min or 1h (units: ms, s, min, h, d) at column 4 of \"10/fortnight\""
+/// );
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// Refills steadily, lets bursts through until it is empty.
+    TokenBucket(TokenBucket),
+    /// A queue that lets one out at a time.
+    LeakyBucket(LeakyBucket),
+    /// So many in each window of the clock.
+    FixedWindow(FixedWindow),
+    /// So many in any window, remembered one by one.
+    SlidingWindowLog(SlidingWindowLog),
+    /// So many in any window, estimated from two counts.
+    SlidingWindowCounter(SlidingWindowCounter),
+}
+
+/// Runs `$body` with `$step` bound to the limit's arithmetic.
+macro_rules! with_step {
+    ($limit:expr, $step:ident => $body:expr) => {
+        match $limit {
+            Limit::TokenBucket(TokenBucket { bucket: $step })
+            | Limit::LeakyBucket(LeakyBucket { bucket: $step }) => $body,
+            Limit::FixedWindow($step) => $body,
+            Limit::SlidingWindowLog($step) => $body,
+            Limit::SlidingWindowCounter($step) => $body,
+        }
+    };
+}
+
+impl Limit {
+    /// How it counts.
+    pub const fn algorithm(&self) -> Algorithm {
+        match self {
+            Limit::TokenBucket(_) => Algorithm::TokenBucket,
+            Limit::LeakyBucket(_) => Algorithm::LeakyBucket,
+            Limit::FixedWindow(_) => Algorithm::FixedWindow,
+            Limit::SlidingWindowLog(_) => Algorithm::SlidingWindowLog,
+            Limit::SlidingWindowCounter(_) => Algorithm::SlidingWindowCounter,
+        }
+    }
+
+    /// The most that can be spent at once: a bucket's capacity, a window's limit.
+    pub fn limit(&self) -> u64 {
+        with_step!(self, step => step.limit())
+    }
+
+    /// The time in which a bucket gains its refill, or a window's length.
+    pub const fn period(&self) -> Duration {
+        self.ticks().duration()
+    }
+
+    /// What is gained in each period: a bucket's refill, a window's limit.
+    pub fn per_period(&self) -> u64 {
+        match self {
+            Limit::TokenBucket(bucket) => bucket.refill(),
+            Limit::LeakyBucket(bucket) => bucket.outflow(),
+            _ => self.limit(),
+        }
+    }
+
+    /// Whether it remembers denied hits.
+    pub(crate) fn counts_denied(&self) -> bool {
+        with_step!(self, step => step.counts_denied())
+    }
+
+    pub(crate) const fn ticks(&self) -> Period {
+        with_step!(self, step => step.period)
+    }
+
+    pub(crate) fn fit(&self, state: Option<&State>, now: Timestamp, cost: u64) -> Fit {
+        with_step!(self, step => {
+            let rolled = step.roll(state.and_then(of(step)), now, cost);
+            step.fit(rolled, cost)
+        })
+    }
+
+    /// How long until a cost that can fit does.
+    pub(crate) fn wait(&self, state: Option<&State>, now: Timestamp, cost: u64) -> Duration {
+        with_step!(self, step => {
+            let rolled = step.roll(state.and_then(of(step)), now, cost);
+            match step.fit(rolled, cost) {
+                Fit::Later => step.retry_after(rolled, cost, now),
+                Fit::Now | Fit::Never => Duration::ZERO,
+            }
+        })
+    }
+
+    /// Applies a hit to the state and reports what is left.
+    pub(crate) fn step(
+        &self,
+        state: &mut Option<State>,
+        now: Timestamp,
+        cost: u64,
+        spend: Spend,
+    ) -> Stepped {
+        with_step!(self, step => step.step(state, now, cost, spend))
+    }
+
+    /// What a script's numbers mean, `charged` having been spent.
+    pub(crate) fn report(
+        &self,
+        words: Words,
+        now: Timestamp,
+        cost: u64,
+        charged: u64,
+    ) -> LimitDecision {
+        with_step!(self, step => {
+            let rolled = read(step, words);
+            step.report(rolled, step.fit(rolled, cost), cost, charged, now)
+        })
+    }
+}
+
+/// How the state of `step`'s algorithm is found among all states.
+fn of<S: Step>(_step: &S) -> impl FnOnce(&State) -> Option<&S::State> {
+    S::of
+}
+
+fn read<S: Step>(_step: &S, words: Words) -> S::Rolled {
+    S::read(words)
+}
+
+macro_rules! from_algorithm {
+    ($($name:ident)*) => { $(
+        impl From<$name> for Limit {
+            fn from(algorithm: $name) -> Limit {
+                Limit::$name(algorithm)
+            }
+        }
+    )* };
+}
+from_algorithm!(TokenBucket LeakyBucket FixedWindow SlidingWindowLog SlidingWindowCounter);
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/", self.algorithm(), self.per_period())?;
+        text::write_period(f, self.ticks().micros())?;
+        if self.limit() != self.per_period() {
+            let capacity = if matches!(self, Limit::LeakyBucket(_)) {
+                "queue"
+            } else {
+                "burst"
+            };
+            write!(f, " {capacity} {}", self.limit())?;
+        }
+        match self {
+            Limit::LeakyBucket(bucket) if bucket.is_policing() => f.write_str(" police"),
+            Limit::SlidingWindowLog(log) if log.is_counting_denied() => {
+                f.write_str(" count-denied")
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! The text of a limit: `token_bucket 10/s burst 100`.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use super::Limit;
+use crate::algorithm::{
+    Algorithm, FixedWindow, InvalidLimit, LeakyBucket, SlidingWindowCounter, SlidingWindowLog,
+    TokenBucket,
+};
+
+const UNITS: [(&str, u64); 6] = [
+    ("d", 86_400_000_000),
+    ("h", 3_600_000_000),
+    ("min", 60_000_000),
+    ("s", 1_000_000),
+    ("ms", 1_000),
+    ("us", 1),
+];
+
+const EXPECTED_RATE: &str = "a rate such as 10/s or 100/15min";
+const EXPECTED_PERIOD: &str = "a period such as s, 15min or 1h (units: ms, s, min, h, d)";
+
+impl FromStr for Limit {
+    type Err = InvalidText;
+
+    fn from_str(text: &str) -> Result<Limit, InvalidText> {
+        Words::of(text).limit()
+    }
+}
+
+impl Limit {
+    /// The limits of a text that joins several with `;`, as in `10/s; 1000/h`.
+    ///
+    /// # Errors
+    ///
+    /// When one of them is not the text of a limit; the error shows where.
+    pub fn parse_several(text: &str) -> Result<Vec<Limit>, InvalidText> {
+        let mut limits = Vec::new();
+        let mut start = 0;
+        for part in text.split(';') {
+            let words = Words {
+                text,
+                rest: part,
+                at: start,
+            };
+            limits.push(words.limit()?);
+            start += part.len() + 1;
+        }
+        Ok(limits)
+    }
+}
+
+/// Why a text is not a limit: where, and what was expected there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidText {
+    text: String,
+    at: usize,
+    problem: Problem,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Problem {
+    Expected(&'static str),
+    Refused(InvalidLimit),
+}
+
+impl InvalidText {
+    /// The byte of the text at which the mistake stands.
+    pub const fn offset(&self) -> usize {
+        self.at
+    }
+}
+
+impl fmt::Display for InvalidText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let before = self.text.get(..self.at).unwrap_or(&self.text);
+        let column = before.chars().count() + 1;
+        match &self.problem {
+            Problem::Expected(what) => {
+                write!(f, "expected {what} at column {column} of {:?}", self.text)
+            }
+            Problem::Refused(why) => write!(f, "{why} (at column {column} of {:?})", self.text),
+        }
+    }
+}
+
+impl std::error::Error for InvalidText {}
+
+/// The words of a text that are still to be read.
+struct Words<'a> {
+    text: &'a str,
+    rest: &'a str,
+    /// Where `rest` begins in `text`.
+    at: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Word<'a> {
+    word: &'a str,
+    at: usize,
+}
+
+impl<'a> Words<'a> {
+    fn of(text: &'a str) -> Words<'a> {
+        Words {
+            text,
+            rest: text,
+            at: 0,
+        }
+    }
+
+    fn limit(mut self) -> Result<Limit, InvalidText> {
+        let first = self.next();
+        let (algorithm, rate) = match Algorithm::from_name(first.word) {
+            Some(algorithm) => (algorithm, self.next()),
+            None => (Algorithm::TokenBucket, first),
+        };
+        if first.word.eq_ignore_ascii_case("concurrency") {
+            return Err(self.expected(
+                first,
+                "an algorithm of this version (concurrency limits are not among them)",
+            ));
+        }
+        let looks_like_a_name = |word: &str| word.starts_with(|c: char| c.is_ascii_alphabetic());
+        if looks_like_a_name(rate.word) && rate.at == first.at {
+            return Err(self.expected(first, "an algorithm (token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter) or a rate such as 10/s"));
+        }
+        let (count, period) = self.rate(rate)?;
+        let options = self.options(algorithm)?;
+        let capacity = options.capacity.unwrap_or(count);
+        let built = match algorithm {
+            Algorithm::TokenBucket => TokenBucket::new(capacity, count, period).map(Limit::from),
+            Algorithm::LeakyBucket => LeakyBucket::new(capacity, count, period).map(|bucket| {
+                let bucket = if options.police {
+                    bucket.police()
+                } else {
+                    bucket
+                };
+                bucket.into()
+            }),
+            Algorithm::FixedWindow => FixedWindow::new(count, period).map(Limit::from),
+            Algorithm::SlidingWindowLog => SlidingWindowLog::new(count, period).map(|log| {
+                let log = if options.count_denied {
+                    log.count_denied()
+                } else {
+                    log
+                };
+                log.into()
+            }),
+            Algorithm::SlidingWindowCounter => {
+                SlidingWindowCounter::new(count, period).map(Limit::from)
+            }
+        };
+        built.map_err(|why| self.error(rate.at, Problem::Refused(why)))
+    }
+
+    /// `N/PERIOD`.
+    fn rate(&self, rate: Word<'a>) -> Result<(u64, Duration), InvalidText> {
+        let Some((count, period)) = rate.word.split_once('/') else {
+            return Err(self.expected(rate, EXPECTED_RATE));
+        };
+        let count = self.number(Word {
+            word: count,
+            ..rate
+        })?;
+        let period = Word {
+            word: period,
+            at: rate.at + rate.word.len() - period.len(),
+        };
+        Ok((count, self.period(period)?))
+    }
+
+    fn period(&self, period: Word<'a>) -> Result<Duration, InvalidText> {
+        let digits = period.word.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = period.word.split_at(digits);
+        let Some((_, micros)) = UNITS.into_iter().find(|(name, _)| *name == unit) else {
+            return Err(self.expected(period, EXPECTED_PERIOD));
+        };
+        let many = if number.is_empty() {
+            1
+        } else {
+            self.number(Word {
+                word: number,
+                ..period
+            })?
+        };
+        Ok(Duration::from_micros(many.saturating_mul(micros)))
+    }
+
+    fn options(&mut self, algorithm: Algorithm) -> Result<Options, InvalidText> {
+        let (allowed, capacity_word) = match algorithm {
+            Algorithm::TokenBucket => ("`burst N`, or the end of the limit", "burst"),
+            Algorithm::LeakyBucket => ("`queue N`, `police`, or the end of the limit", "queue"),
+            Algorithm::SlidingWindowLog => ("`count-denied`, or the end of the limit", ""),
+            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => {
+                ("the end of the limit", "")
+            }
+        };
+        let mut options = Options::default();
+        loop {
+            let option = self.next();
+            let seen = match option.word {
+                "" => return Ok(options),
+                word if word == capacity_word => {
+                    let number = self.next();
+                    options.capacity.replace(self.number(number)?).is_some()
+                }
+                "police" if algorithm == Algorithm::LeakyBucket => {
+                    std::mem::replace(&mut options.police, true)
+                }
+                "count-denied" if algorithm == Algorithm::SlidingWindowLog => {
+                    std::mem::replace(&mut options.count_denied, true)
+                }
+                _ => true,
+            };
+            if seen {
+                return Err(self.expected(option, allowed));
+            }
+        }
+    }
+
+    fn number(&self, number: Word<'a>) -> Result<u64, InvalidText> {
+        let digits_only = number.word.bytes().all(|b| b.is_ascii_digit());
+        match number.word.parse() {
+            Ok(value) if digits_only => Ok(value),
+            _ => Err(self.expected(number, "a whole number below 2^64")),
+        }
+    }
+
+    /// The next word; an empty one at the end.
+    fn next(&mut self) -> Word<'a> {
+        let trimmed = self.rest.trim_start();
+        let at = self.at + self.rest.len() - trimmed.len();
+        let end = trimmed.find(char::is_whitespace).unwrap_or(trimmed.len());
+        let (word, rest) = trimmed.split_at(end);
+        (self.rest, self.at) = (rest, at + end);
+        Word { word, at }
+    }
+
+    fn expected(&self, found: Word<'_>, what: &'static str) -> InvalidText {
+        self.error(found.at, Problem::Expected(what))
+    }
+
+    fn error(&self, at: usize, problem: Problem) -> InvalidText {
+        InvalidText {
+            text: self.text.to_owned(),
+            at,
+            problem,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Options {
+    capacity: Option<u64>,
+    police: bool,
+    count_denied: bool,
+}
+
+/// Writes a period in the largest unit that divides it: `15min`, or `s` for one of it.
+pub(super) fn write_period(f: &mut fmt::Formatter<'_>, micros: u64) -> fmt::Result {
+    let divides = |(_, unit): &(&str, u64)| micros.is_multiple_of(*unit);
+    let (name, unit) = UNITS.into_iter().find(divides).unwrap_or(("us", 1));
+    match micros / unit {
+        1 => f.write_str(name),
+        many => write!(f, "{many}{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        text.parse::<Limit>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_form_of_the_grammar_survives_a_round_trip() {
+        for text in [
+            "token_bucket 10/min",
+            "token_bucket 10/s burst 100",
+            "leaky_bucket 10/s queue 20",
+            "leaky_bucket 10/s queue 20 police",
+            "leaky_bucket 10/s police",
+            "fixed_window 100/min",
+            "sliding_window_log 100/min",
+            "sliding_window_log 100/1500ms count-denied",
+            "sliding_window_counter 1000/h",
+            "token_bucket 1000000/d",
+            "token_bucket 10000/30d",
+            "token_bucket 1000000/366d",
+            "token_bucket 1000000000/min",
+        ] {
+            assert_eq!(text.parse::<Limit>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn without_a_name_it_is_a_token_bucket() {
+        assert_eq!(
+            "10/min".parse::<Limit>(),
+            "token_bucket 10/60s burst 10".parse()
+        );
+        assert_eq!(" 10/min ".parse::<Limit>(), "10/min".parse());
+    }
+
+    #[test]
+    fn several_limits_are_joined_by_semicolons_and_errors_count_from_the_start() {
+        assert_eq!(
+            Limit::parse_several("10/s; fixed_window 1000/h")
+                .unwrap()
+                .len(),
+            2
+        );
+        assert_eq!(Limit::parse_several("10/s; 5/x").unwrap_err().offset(), 8);
+        assert_eq!(Limit::parse_several("10/s;").unwrap_err().offset(), 5);
+    }
+
+    #[test]
+    fn an_error_says_where_and_what_was_expected() {
+        let cases = [
+            (
+                "",
+                "expected a rate such as 10/s or 100/15min at column 1 of \"\"",
+            ),
+            (
+                "ten/s",
+                "expected an algorithm (token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter) or a rate such as 10/s at column 1 of \"ten/s\"",
+            ),
+            (
+                "10",
+                "expected a rate such as 10/s or 100/15min at column 1 of \"10\"",
+            ),
+            (
+                "-1/s",
+                "expected a whole number below 2^64 at column 1 of \"-1/s\"",
+            ),
+            (
+                "+1/s",
+                "expected a whole number below 2^64 at column 1 of \"+1/s\"",
+            ),
+            (
+                "10/s burst",
+                "expected a whole number below 2^64 at column 11 of \"10/s burst\"",
+            ),
+            (
+                "10/s queue 5",
+                "expected `burst N`, or the end of the limit at column 6 of \"10/s queue 5\"",
+            ),
+            (
+                "10/s burst 5 burst 6",
+                "expected `burst N`, or the end of the limit at column 14 of \"10/s burst 5 burst 6\"",
+            ),
+            (
+                "fixed_window 5/min police",
+                "expected the end of the limit at column 20 of \"fixed_window 5/min police\"",
+            ),
+            (
+                "0/s",
+                "a limit must be at least 1, not 0 (at column 1 of \"0/s\")",
+            ),
+            (
+                "1/0s",
+                "the period 0ns must be from 1 ms to 366 days (at column 1 of \"1/0s\")",
+            ),
+            (
+                "1/367d",
+                "the period 31708800s must be from 1 ms to 366 days (at column 1 of \"1/367d\")",
+            ),
+            (
+                "sliding_window_log 10001/min",
+                "a sliding window log of 10001 is too long: it remembers every hit, so at most 10000 (a sliding_window_counter has no such bound) (at column 20 of \"sliding_window_log 10001/min\")",
+            ),
+        ];
+        for (text, message) in cases {
+            assert_eq!(refusal(text), message);
+        }
+    }
+
+    #[test]
+    fn a_number_that_no_grain_can_count_is_refused_by_name() {
+        assert!(refusal("10000000000/366d").contains("10000000000 per 31622400s is too large"));
+        assert!(refusal("9000000000000000/1500ms").contains("whole seconds"));
+        assert!(refusal("18446744073709551615/s").contains("too large"));
+    }
+}

@@ -1,0 +1,152 @@
+//! A named set of limits, decided together.
+
+mod budget;
+
+use std::{fmt, sync::Arc};
+
+pub(crate) use self::budget::{Budget, ttl_micros};
+use crate::{
+    key::is_plain,
+    limit::{InvalidText, Limit},
+};
+
+/// The most limits of one policy.
+pub(crate) const MOST_LIMITS: usize = 8;
+const LONGEST_NAME: usize = 100;
+
+/// A named set of limits, decided together: when one denies, none is charged.
+///
+/// The name is part of the stored key, so a policy that keeps its name keeps what was spent when
+/// its numbers change. A limit is known by its place: state of another algorithm at that place is
+/// forgotten, state of the same is converted.
+///
+/// ```
+/// use ratelimit_core::{FixedWindow, Policy, TokenBucket};
+///
+/// let written = Policy::parse("login", "5/min; 20/h")?;
+/// let built = Policy::new("login", TokenBucket::per_minute(5))?.and(TokenBucket::per_hour(20))?;
+/// assert_eq!(written, built);
+/// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    name: Arc<str>,
+    limits: Arc<[Limit]>,
+}
+
+impl Policy {
+    /// A policy of one limit.
+    ///
+    /// # Errors
+    ///
+    /// When `name` is not 1 to 100 of `A-Z a-z 0-9 . _ : @ -`.
+    pub fn new(name: &str, limit: impl Into<Limit>) -> Result<Policy, InvalidPolicy> {
+        Policy::of(name, [limit.into()])
+    }
+
+    /// A policy of several limits.
+    ///
+    /// # Errors
+    ///
+    /// When `name` is not 1 to 100 of `A-Z a-z 0-9 . _ : @ -`, or there are no limits or more than 8.
+    pub fn of(
+        name: &str,
+        limits: impl IntoIterator<Item = Limit>,
+    ) -> Result<Policy, InvalidPolicy> {
+        let plain = name.bytes().all(is_plain);
+        if name.is_empty() || name.len() > LONGEST_NAME || !plain {
+            return Err(InvalidPolicy::Name {
+                name: name.to_owned(),
+            });
+        }
+        let limits: Arc<[Limit]> = limits.into_iter().collect();
+        if limits.is_empty() || limits.len() > MOST_LIMITS {
+            return Err(InvalidPolicy::Count {
+                limits: limits.len(),
+            });
+        }
+        Ok(Policy {
+            name: name.into(),
+            limits,
+        })
+    }
+
+    /// A policy from the text of its limits, joined by `;`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::of`], and when the text is not that of limits.
+    pub fn parse(name: &str, limits: &str) -> Result<Policy, InvalidPolicy> {
+        let limits = Limit::parse_several(limits).map_err(InvalidPolicy::Text)?;
+        Policy::of(name, limits)
+    }
+
+    /// The same policy with one more limit.
+    ///
+    /// # Errors
+    ///
+    /// When it has 8 limits already.
+    pub fn and(&self, limit: impl Into<Limit>) -> Result<Policy, InvalidPolicy> {
+        let limits = self.limits.iter().copied().chain([limit.into()]);
+        Policy::of(&self.name, limits)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its limits, in order.
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    pub(crate) const fn shared_name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, limit) in self.limits.iter().enumerate() {
+            let joint = if place == 0 { "" } else { "; " };
+            write!(f, "{joint}{limit}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a name and limits cannot be a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InvalidPolicy {
+    /// The name is not 1 to 100 of `A-Z a-z 0-9 . _ : @ -`.
+    Name {
+        /// The refused name.
+        name: String,
+    },
+    /// A policy has 1 to 8 limits.
+    Count {
+        /// How many were given.
+        limits: usize,
+    },
+    /// The text of the limits has a mistake.
+    Text(InvalidText),
+}
+
+impl fmt::Display for InvalidPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InvalidPolicy::Name { name } => write!(
+                f,
+                "the policy name {name:?} must be 1 to {LONGEST_NAME} of A-Z a-z 0-9 . _ : @ -"
+            ),
+            InvalidPolicy::Count { limits } => {
+                write!(f, "a policy has 1 to {MOST_LIMITS} limits, not {limits}")
+            }
+            InvalidPolicy::Text(why) => why.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for InvalidPolicy {}

@@ -1,0 +1,174 @@
+//! What every store promises.
+
+use std::{
+    error::Error,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use crate::{decision::Decision, key::Key, policy::Policy};
+
+/// Where budgets live.
+///
+/// A store decides a hit atomically: among all that share the store, no two spend the same unit.
+/// Being denied is an answer; an error means that the store could not decide.
+///
+/// ```
+/// use ratelimit_core::{Hit, Key, MemoryStore, Policy, Store};
+/// # fn block_on<F: std::future::Future>(f: F) -> F::Output {
+/// #     let mut f = std::pin::pin!(f);
+/// #     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop { if let std::task::Poll::Ready(out) = f.as_mut().poll(&mut cx) { return out } }
+/// # }
+///
+/// let store = MemoryStore::new();
+/// let policy = Policy::parse("api", "2/min")?;
+/// let key = Key::explicit("alice")?;
+///
+/// let decision = block_on(store.hit(Hit::new(&policy, &key)))?;
+/// assert_eq!(decision.remaining, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Spends a hit's cost, or nothing; a cost of 0 looks without spending.
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision>;
+
+    /// Forgets what `key` has spent under `policy`.
+    fn reset(&self, policy: &Policy, key: &Key) -> StoreFuture<()>;
+}
+
+/// What is asked of a store.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Hit<'a> {
+    /// Under which limits.
+    pub policy: &'a Policy,
+    /// Whose budget.
+    pub key: &'a Key,
+    /// How much; 0 only looks.
+    pub cost: u64,
+}
+
+impl<'a> Hit<'a> {
+    /// A hit of cost 1.
+    pub const fn new(policy: &'a Policy, key: &'a Key) -> Hit<'a> {
+        Hit {
+            policy,
+            key,
+            cost: 1,
+        }
+    }
+
+    /// The same hit at another cost.
+    #[must_use]
+    pub const fn cost(mut self, cost: u64) -> Hit<'a> {
+        self.cost = cost;
+        self
+    }
+}
+
+/// A store's answer, now or later; it takes no allocation when it is there already.
+#[must_use = "a store does its work when its future is polled"]
+pub struct StoreFuture<T>(Answer<T>);
+
+enum Answer<T> {
+    Ready(Option<Result<T, StoreError>>),
+    Later(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
+}
+
+impl<T> StoreFuture<T> {
+    /// An answer that is there already.
+    pub const fn ready(answer: Result<T, StoreError>) -> StoreFuture<T> {
+        StoreFuture(Answer::Ready(Some(answer)))
+    }
+
+    /// An answer that `future` will give.
+    pub fn later(
+        future: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> StoreFuture<T> {
+        StoreFuture(Answer::Later(Box::pin(future)))
+    }
+
+    /// The answer, if it is there already.
+    pub(crate) fn into_ready(self) -> Result<Result<T, StoreError>, StoreFuture<T>> {
+        match self.0 {
+            Answer::Ready(answer) => Ok(answer.expect("not polled yet")),
+            later @ Answer::Later(_) => Err(StoreFuture(later)),
+        }
+    }
+}
+
+impl<T: Unpin> Future for StoreFuture<T> {
+    type Output = Result<T, StoreError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.get_mut().0 {
+            Answer::Ready(answer) => Poll::Ready(answer.take().expect("polled after completion")),
+            Answer::Later(future) => future.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<T> fmt::Debug for StoreFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Answer::Ready(_) => "StoreFuture::Ready",
+            Answer::Later(_) => "StoreFuture::Later",
+        })
+    }
+}
+
+/// Why a store could not decide.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The store cannot be reached, or did not answer in time.
+    Unavailable {
+        /// What happened.
+        source: Option<Arc<dyn Error + Send + Sync>>,
+    },
+    /// The store answered, but not with a decision: this call fails, the next may not.
+    Refused {
+        /// What it said.
+        source: Arc<dyn Error + Send + Sync>,
+    },
+}
+
+impl StoreError {
+    /// The store cannot be reached.
+    pub fn unavailable(source: impl Error + Send + Sync + 'static) -> StoreError {
+        StoreError::Unavailable {
+            source: Some(Arc::new(source)),
+        }
+    }
+
+    /// The store answered with something that is no decision.
+    pub fn refused(source: impl Error + Send + Sync + 'static) -> StoreError {
+        StoreError::Refused {
+            source: Arc::new(source),
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StoreError::Unavailable { .. } => "the rate limit store did not answer",
+            StoreError::Refused { .. } => "the rate limit store could not decide this hit",
+        })
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            StoreError::Unavailable { source } => {
+                source.as_deref().map(|s| s as &(dyn Error + 'static))
+            }
+            StoreError::Refused { source } => Some(&**source),
+        }
+    }
+}

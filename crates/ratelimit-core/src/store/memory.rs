@@ -1,0 +1,176 @@
+//! Budgets in this process: sharded, bounded, expiring.
+
+mod queue;
+mod shard;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+};
+
+use ahash::RandomState;
+
+use self::shard::Shard;
+use super::contract::{Hit, Store, StoreFuture};
+use crate::{decision::Decision, key::Key, policy::Policy, time::Clock};
+
+const DEFAULT_CAPACITY: usize = 1_000_000;
+const MOST_SHARDS: usize = 128;
+const KEYS_WORTH_A_SHARD: usize = 1_024;
+const HITS_BETWEEN_SWEEPS: u64 = 64;
+
+/// A store in this process's memory, bounded by a number of keys.
+///
+/// Keys that have nothing spent any more are forgotten as others come. At the bound, a key that has
+/// something left makes room for a newcomer; a key that is used up is never forgotten. When all are
+/// used up, newcomers share one budget per policy until there is room again.
+///
+/// Clones share one store.
+///
+/// ```
+/// use ratelimit_core::{Clock, Limiter, MemoryStore, Timestamp};
+///
+/// let clock = Clock::manual(Timestamp::from_secs(0));
+/// let limiter = Limiter::new(MemoryStore::new().capacity(10_000).clock(clock.clone()));
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    clock: Clock,
+    capacity: usize,
+}
+
+/// What a [`MemoryStore`] holds and has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// The keys that are kept.
+    pub keys: usize,
+    /// Keys with something left that were forgotten to make room.
+    pub evicted: u64,
+    /// Hits of newcomers that were decided on a shared budget, because all keys were used up.
+    pub overflowed: u64,
+}
+
+impl MemoryStore {
+    /// A store for a million keys, on the system's clock.
+    pub fn new() -> MemoryStore {
+        MemoryStore::sized(DEFAULT_CAPACITY, Clock::system())
+    }
+
+    /// An empty store for about `capacity` keys; a long log counts for several.
+    #[must_use]
+    pub fn capacity(self, capacity: usize) -> MemoryStore {
+        MemoryStore::sized(capacity, self.shared.clock.clone())
+    }
+
+    /// An empty store that reads `clock`.
+    #[must_use]
+    pub fn clock(self, clock: Clock) -> MemoryStore {
+        MemoryStore::sized(self.shared.capacity, clock)
+    }
+
+    fn sized(capacity: usize, clock: Clock) -> MemoryStore {
+        let wanted = capacity.div_ceil(KEYS_WORTH_A_SHARD).next_power_of_two();
+        let count = wanted.clamp(1, MOST_SHARDS);
+        let bound = capacity.div_ceil(count).max(1);
+        let shards = (0..count).map(|_| Mutex::new(Shard::new(bound)));
+        let shared = Shared {
+            shards: shards.collect(),
+            hasher: RandomState::new(),
+            clock,
+            capacity,
+        };
+        MemoryStore {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// What it holds and has done.
+    pub fn stats(&self) -> MemoryStats {
+        let mut total = MemoryStats::default();
+        for shard in &self.shared.shards {
+            let stats = lock(shard).stats();
+            total.keys += stats.keys;
+            total.evicted += stats.evicted;
+            total.overflowed += stats.overflowed;
+        }
+        total
+    }
+
+    /// Decides at once.
+    pub(crate) fn decide(&self, hit: Hit<'_>) -> Decision {
+        let shared = &*self.shared;
+        let now = shared.clock.now();
+        let hash = shared.hash(hit.policy, hit.key);
+        let mut shard = lock(shared.shard(hash));
+        let decision = shard.hit(&shared.hasher, hash, hit, now);
+        let hits = shard.count_hit();
+        drop(shard);
+        if hits.is_multiple_of(HITS_BETWEEN_SWEEPS) {
+            shared.sweep(hits / HITS_BETWEEN_SWEEPS, now);
+        }
+        decision
+    }
+}
+
+impl Shared {
+    fn hash(&self, policy: &Policy, key: &Key) -> u64 {
+        shard::hash(&self.hasher, policy.name(), key)
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<Shard> {
+        // The table inside a shard uses the low and the highest bits; these are neither.
+        let place = (hash >> 32) & (self.shards.len() as u64 - 1);
+        &self.shards[usize::try_from(place).unwrap_or(0)]
+    }
+
+    /// Cleans some shard, in turn, so that quiet ones give their memory back as well.
+    fn sweep(&self, turn: u64, now: crate::time::Timestamp) {
+        let place = turn & (self.shards.len() as u64 - 1);
+        let shard = &self.shards[usize::try_from(place).unwrap_or(0)];
+        match shard.try_lock() {
+            Ok(mut shard) => shard.sweep(&self.hasher, now),
+            Err(TryLockError::Poisoned(held)) => held.into_inner().sweep(&self.hasher, now),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+}
+
+/// The shard, also after another thread panicked: a step leaves no half-written budget behind.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store for MemoryStore {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+        StoreFuture::ready(Ok(self.decide(hit)))
+    }
+
+    fn reset(&self, policy: &Policy, key: &Key) -> StoreFuture<()> {
+        let shared = &*self.shared;
+        let hash = shared.hash(policy, key);
+        lock(shared.shard(hash)).forget(&shared.hasher, hash, policy, key);
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> MemoryStore {
+        MemoryStore::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("capacity", &self.shared.capacity)
+            .field("clock", &self.shared.clock)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,13 @@
+//! Where budgets live.
+
+mod contract;
+mod memory;
+#[cfg(feature = "redis")]
+mod redis;
+
+pub use self::{
+    contract::{Hit, Store, StoreError, StoreFuture},
+    memory::{MemoryStats, MemoryStore},
+};
+#[cfg(feature = "redis")]
+pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};
