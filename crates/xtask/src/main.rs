@@ -1,5 +1,6 @@
-//! The chores of this repository: `cargo xtask test`.
+//! The chores of this repository: `cargo xtask test` and `cargo xtask check`.
 
+mod check;
 mod command;
 mod failure;
 mod install;
@@ -16,6 +17,7 @@ Usage: cargo xtask <COMMAND>
 
 Commands:
   test   Find or install a Redis server, then run every test
+  check  Run every check that needs no server
 
 `cargo xtask <COMMAND> --help` says more.";
 
@@ -30,7 +32,9 @@ fn main() -> ExitCode {
 
     let outcome = match command.as_str() {
         "test" if wants_help => return say(test::HELP),
+        "check" if wants_help => return say(&check::help()),
         "test" => test::run(&rest),
+        "check" => check::run(&rest),
         "help" | "--help" | "-h" => return say(HELP),
         _ => {
             eprintln!("{HELP}");
