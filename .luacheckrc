@@ -1,0 +1,9 @@
+-- Redis runs Lua 5.1 without the libraries that reach outside of it. What the
+-- files of lua/ offer each other is told to luacheck by `cargo xtask check`.
+std = "lua51"
+read_globals = { "redis", "struct", "KEYS", "ARGV" }
+not_globals = {
+  "arg", "collectgarbage", "debug", "dofile", "getfenv", "io", "load", "loadfile", "loadstring",
+  "module", "newproxy", "os", "package", "print", "require", "setfenv",
+}
+max_line_length = 120

@@ -1,0 +1,108 @@
+//! Rust source, as far as the checks must understand it.
+
+/// The code alone: comments and literals become spaces, line breaks stay.
+pub(super) fn code(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let mut code = String::with_capacity(text.len());
+    let mut rest = chars.as_slice();
+    while let [next, after @ ..] = rest {
+        let Some(length) = opaque_length(rest) else {
+            code.push(*next);
+            rest = after;
+            continue;
+        };
+        let (opaque, after) = rest.split_at(length.min(rest.len()));
+        code.extend(opaque.iter().map(|c| if *c == '\n' { '\n' } else { ' ' }));
+        rest = after;
+    }
+    code
+}
+
+/// How many lines a file has before its unit tests.
+pub(super) fn lines_without_tests(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().collect();
+    let opens_tests = |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod tests");
+    lines
+        .windows(2)
+        .position(opens_tests)
+        .unwrap_or(lines.len())
+}
+
+/// How many characters the comment or literal takes that begins here, if one does.
+fn opaque_length(rest: &[char]) -> Option<usize> {
+    match rest {
+        ['/', '/', ..] => Some(rest.iter().position(|c| *c == '\n').unwrap_or(rest.len())),
+        ['/', '*', ..] => Some(block_comment_length(rest)),
+        ['"', ..] => Some(string_length(rest)),
+        ['r', '"' | '#', ..] => raw_string_length(rest),
+        ['\'', '\\', _, after @ ..] => Some(4 + after.iter().position(|c| *c == '\'')?),
+        ['\'', _, '\'', ..] => Some(3),
+        _ => None,
+    }
+}
+
+fn block_comment_length(rest: &[char]) -> usize {
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while at < rest.len() {
+        match &rest[at..] {
+            ['/', '*', ..] => (depth, at) = (depth + 1, at + 2),
+            ['*', '/', ..] if depth == 1 => return at + 2,
+            ['*', '/', ..] => (depth, at) = (depth - 1, at + 2),
+            _ => at += 1,
+        }
+    }
+    at
+}
+
+fn string_length(rest: &[char]) -> usize {
+    let mut at = 1;
+    while at < rest.len() {
+        match rest[at] {
+            '"' => return at + 1,
+            '\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    at
+}
+
+fn raw_string_length(rest: &[char]) -> Option<usize> {
+    let hashes = rest[1..].iter().take_while(|c| **c == '#').count();
+    let body = rest[1 + hashes..].strip_prefix(&['"'])?;
+    let closing: Vec<char> = ['"'].into_iter().chain(vec!['#'; hashes]).collect();
+    let end = body
+        .windows(closing.len())
+        .position(|window| window == closing)?;
+    Some(1 + hashes + 1 + end + closing.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_literals_are_no_code() {
+        let text = "a /* b /* c */ d */ e // f\n'g' \"h\\\" i\" r#\"j\" k\"# '\\'' l";
+
+        let words: Vec<String> = code(text).split_whitespace().map(str::to_owned).collect();
+
+        assert_eq!(words, ["a", "e", "l"]);
+        assert_eq!(code(text).lines().count(), 2);
+    }
+
+    #[test]
+    fn lifetimes_and_raw_names_are_code() {
+        let text = "fn a<'b>(c: &'b str, r#type: u8)";
+
+        assert_eq!(code(text), text);
+    }
+
+    #[test]
+    fn tests_at_the_end_are_not_counted() {
+        let text = "fn a() {}\n\n#[cfg(test)]\nmod tests {\n}\n";
+
+        assert_eq!(lines_without_tests(text), 2);
+        assert_eq!(lines_without_tests("#[cfg(test)]\nuse a;\n"), 2);
+    }
+}

@@ -1,0 +1,56 @@
+//! The chores of this repository: `cargo xtask test` and `cargo xtask check`.
+
+mod check;
+mod command;
+mod failure;
+mod install;
+mod redis;
+mod test;
+mod workspace;
+
+use std::{env, process::ExitCode};
+
+const HELP: &str = "\
+The chores of this repository.
+
+Usage: cargo xtask <COMMAND>
+
+Commands:
+  test   Find or install a Redis server, then run every test
+  check  Run every check that needs no server
+
+`cargo xtask <COMMAND> --help` says more.";
+
+fn main() -> ExitCode {
+    let mut args = env::args().skip(1);
+    let command = args.next().unwrap_or_default();
+    let rest: Vec<String> = args.collect();
+    let wants_help = rest
+        .iter()
+        .take_while(|arg| *arg != "--")
+        .any(|arg| arg == "--help" || arg == "-h");
+
+    let outcome = match command.as_str() {
+        "test" if wants_help => return say(test::HELP),
+        "check" if wants_help => return say(&check::help()),
+        "test" => test::run(&rest),
+        "check" => check::run(&rest),
+        "help" | "--help" | "-h" => return say(HELP),
+        _ => {
+            eprintln!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn say(text: &str) -> ExitCode {
+    println!("{text}");
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,183 @@
+//! The packages of the workspace, as `cargo metadata` tells them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use serde::Deserialize;
+
+use crate::{
+    command::{cargo, output},
+    failure::Failure,
+};
+
+/// The workspace, its packages, and what they depend on.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Workspace {
+    pub(crate) packages: Vec<Package>,
+    #[serde(rename = "workspace_root")]
+    pub(crate) root: PathBuf,
+    #[serde(rename = "workspace_members")]
+    members: BTreeSet<String>,
+    resolve: Option<Resolve>,
+    metadata: Option<Metadata>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Package {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) license: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) dependencies: Vec<Dependency>,
+    publish: Option<Vec<String>>,
+    targets: Vec<Target>,
+}
+
+/// A dependency as a manifest declares it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    kind: Option<String>,
+    path: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Resolve {
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Node {
+    id: String,
+    deps: Vec<Edge>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Edge {
+    pkg: String,
+    dep_kinds: Vec<EdgeKind>,
+}
+
+#[derive(Debug, Deserialize)]
+struct EdgeKind {
+    kind: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    xtask: Option<Exceptions>,
+}
+
+/// `[workspace.metadata.xtask]`: crates that are let pass, each with its reason.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Exceptions {
+    #[serde(default)]
+    pub(crate) duplicates: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) licences: BTreeMap<String, String>,
+}
+
+impl Workspace {
+    /// The workspace without the crates it depends on; needs no network.
+    pub(crate) fn members() -> Result<Workspace, Failure> {
+        Workspace::load(&["metadata", "--format-version=1", "--no-deps"])
+    }
+
+    /// The workspace with every crate it can depend on, on any platform.
+    pub(crate) fn resolved() -> Result<Workspace, Failure> {
+        Workspace::load(&["metadata", "--format-version=1", "--all-features"])
+    }
+
+    fn load(args: &[&str]) -> Result<Workspace, Failure> {
+        let advice = "see that every Cargo.toml is well formed";
+        let json = output(&mut cargo(args), advice)?;
+        serde_json::from_slice(&json).map_err(|error| {
+            Failure::new(format!("cargo metadata is not understood: {error}"), advice)
+        })
+    }
+
+    /// Our own packages.
+    pub(crate) fn own(&self) -> impl Iterator<Item = &Package> {
+        self.packages
+            .iter()
+            .filter(|package| self.members.contains(&package.id))
+    }
+
+    /// Our own packages that go to the registry.
+    pub(crate) fn published(&self) -> impl Iterator<Item = &Package> {
+        self.own().filter(|package| package.is_published())
+    }
+
+    /// The names of all integration tests.
+    pub(crate) fn test_targets(&self) -> Vec<String> {
+        let targets = self.own().flat_map(|package| &package.targets);
+        let tests = targets.filter(|target| target.kind.iter().any(|kind| kind == "test"));
+        let names: BTreeSet<String> = tests.map(|target| target.name.clone()).collect();
+        names.into_iter().collect()
+    }
+
+    /// What users of the published packages compile: normal dependencies, and theirs.
+    pub(crate) fn shipped(&self) -> Vec<&Package> {
+        let nodes = self.resolve.iter().flat_map(|resolve| &resolve.nodes);
+        let edges: BTreeMap<&str, &[Edge]> = nodes
+            .map(|node| (node.id.as_str(), node.deps.as_slice()))
+            .collect();
+        let mut open: Vec<&str> = self
+            .published()
+            .map(|package| package.id.as_str())
+            .collect();
+        let mut seen = BTreeSet::new();
+        while let Some(id) = open.pop() {
+            if seen.insert(id) {
+                let deps = edges.get(id).copied().unwrap_or_default();
+                open.extend(
+                    deps.iter()
+                        .filter(|edge| edge.is_normal())
+                        .map(|edge| edge.pkg.as_str()),
+                );
+            }
+        }
+        self.packages
+            .iter()
+            .filter(|package| seen.contains(package.id.as_str()))
+            .collect()
+    }
+
+    pub(crate) fn exceptions(&self) -> Exceptions {
+        let metadata = self.metadata.as_ref();
+        metadata
+            .and_then(|metadata| metadata.xtask.clone())
+            .unwrap_or_default()
+    }
+}
+
+impl Package {
+    pub(crate) fn is_published(&self) -> bool {
+        self.publish
+            .as_ref()
+            .is_none_or(|registries| !registries.is_empty())
+    }
+}
+
+impl Dependency {
+    /// Whether this is a package of ours that users get along with the one that asks for it.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.kind.is_none() && self.path.is_some()
+    }
+}
+
+impl Edge {
+    fn is_normal(&self) -> bool {
+        self.dep_kinds.iter().any(|edge| edge.kind.is_none())
+    }
+}
