@@ -151,6 +151,67 @@ fn a_changed_bucket_keeps_its_tokens_and_a_changed_algorithm_nothing() {
 }
 
 #[test]
+fn a_converted_debt_is_rounded_up() {
+    let third = Spec::TokenBucket {
+        capacity: 9,
+        refill: 1,
+        period_us: 3,
+    };
+    let half = Spec::TokenBucket {
+        capacity: 9,
+        refill: 1,
+        period_us: 2,
+    };
+    let mut model = Model::new();
+    model.hit(&[third], 10, 1);
+
+    assert_eq!(model.hit(&[half], 10, 0).overall.reset_after_us, 2);
+    model.hit(&[third], 11, 1);
+
+    // 5 thirds are owed: 10/3 halves, which is 4 of them.
+    assert_eq!(model.hit(&[half], 11, 0).overall.reset_after_us, 4);
+}
+
+#[test]
+fn a_debt_too_great_to_convert_is_rounded_up_to_whole_tokens() {
+    let day = Spec::TokenBucket {
+        capacity: 1_000,
+        refill: 1,
+        period_us: 86_400 * SECOND,
+    };
+    let two_days = Spec::TokenBucket {
+        capacity: 1_000,
+        refill: 1,
+        period_us: 172_800 * SECOND,
+    };
+    let mut model = Model::new();
+    model.hit(&[day], 0, 1);
+    model.hit(&[day], 1, 1);
+
+    // A microsecond short of two tokens are owed, and their value lives a millisecond longer.
+    let look = model.hit(&[two_days], 1, 0).overall;
+    assert_eq!(
+        (look.remaining, look.reset_after_us),
+        (998, 2 * 86_400 * SECOND + 1_000)
+    );
+    assert_eq!(
+        model.hit(&[two_days], 1, 998).overall.reset_after_us,
+        1_000 * 172_800 * SECOND
+    );
+}
+
+#[test]
+fn one_tick_more_than_a_period_ahead_is_repaired() {
+    let mut model = Model::new();
+    model.hit(&[window(1)], 2 * MINUTE, 1);
+
+    assert_eq!(heard(&model.hit(&[window(1)], MINUTE, 1)), (denied(120), 0));
+    let refused = model.hit(&[window(1)], MINUTE - 1, 1);
+    assert_eq!(refused.overall.answer, Answer::Denied { retry_after_us: 1 });
+    assert!(refused.wrote);
+}
+
+#[test]
 fn waits_end_when_the_value_expires() {
     let slow = Spec::TokenBucket {
         capacity: 1,

@@ -27,7 +27,8 @@ fn retry_after_is_exact_for_policies() {
 #[test]
 fn no_step_back_refills() {
     traces(1_000, 1, &|_, after, hit, _| {
-        // The counter is exempt: a repair keeps its counts and moves them to another phase.
+        // The counter is exempt: a repair moves its counts to another phase of the window, and the
+        // later that is, the less the previous window weighs.
         if matches!(hit.limits[0], Spec::SlidingWindowCounter { .. }) {
             return;
         }
@@ -36,6 +37,33 @@ fn no_step_back_refills() {
         for back_us in [1, period_us / 2, period_us, period_us + 1, 3 * period_us] {
             assert!(
                 look(hit.now_us.saturating_sub(back_us)) <= look(hit.now_us),
+                "{hit:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn no_step_back_adds_more_than_a_period_to_a_wait() {
+    traces(1_000, 1, &|_, after, hit, decision| {
+        let (spec, charged) = (hit.limits[0], decision.wrote && hit.cost > 0);
+        if !charged || !matches!(decision.overall.answer, Answer::Allowed { .. }) {
+            return;
+        }
+        let wait = |now_us| {
+            let answer = after
+                .clone()
+                .hit(&hit.limits, now_us, hit.cost)
+                .overall
+                .answer;
+            wait_us(&answer)
+        };
+        // Within a coarse tick the real time may be up to one grain ahead.
+        let most_us = wait(hit.now_us) + spec.period_us() + spec.grain_us().unwrap_or(1);
+        for periods in [1, 2, 3, 5, 100] {
+            let back_us = periods * spec.period_us() / 2;
+            assert!(
+                wait(hit.now_us.saturating_sub(back_us)) <= most_us,
                 "{hit:?}"
             );
         }
