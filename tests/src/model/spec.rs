@@ -2,34 +2,50 @@
 
 /// One limit; the names and the numbers are those of the design, periods in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(
-    missing_docs,
-    reason = "the fields are the letters of the design, spelled out"
-)]
 pub enum Spec {
     /// Refills steadily, and lets bursts through until it is empty.
     TokenBucket {
+        /// What it holds.
         capacity: u64,
+        /// What comes back in a period.
         refill: u64,
+        /// The period.
         period_us: u64,
     },
     /// A queue that lets one out at a time; with `police` nobody waits.
     LeakyBucket {
+        /// What it holds.
         capacity: u64,
+        /// What comes back in a period.
         refill: u64,
+        /// The period.
         period_us: u64,
+        /// Whether nobody waits.
         police: bool,
     },
     /// Counts in windows that are aligned to the Unix epoch.
-    FixedWindow { limit: u64, period_us: u64 },
+    FixedWindow {
+        /// What passes in a period.
+        limit: u64,
+        /// The period.
+        period_us: u64,
+    },
     /// Remembers every unit; with `count_denied` the denied ones too.
     SlidingWindowLog {
+        /// What passes in a period.
         limit: u64,
+        /// The period.
         period_us: u64,
+        /// Whether denied hits count.
         count_denied: bool,
     },
     /// Weighs the previous window by how much of it is still in sight.
-    SlidingWindowCounter { limit: u64, period_us: u64 },
+    SlidingWindowCounter {
+        /// What passes in a period.
+        limit: u64,
+        /// The period.
+        period_us: u64,
+    },
 }
 
 impl Spec {
