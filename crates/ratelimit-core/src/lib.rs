@@ -22,5 +22,3 @@ pub use crate::{
     store::{Hit, MemoryStats, MemoryStore, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
 };
-#[cfg(feature = "redis")]
-pub use crate::store::{InvalidRedisConfig, RedisConfig, RedisStore};

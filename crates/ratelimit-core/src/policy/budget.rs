@@ -79,9 +79,17 @@ impl Budget {
             return self.hit_stored(policy, now, cost);
         }
         // What is stored does not fit the policy any more, and goes only when the hit is written.
-        let stored = if expired { &States::One(None) } else { &self.states };
+        let stored = if expired {
+            &States::One(None)
+        } else {
+            &self.states
+        };
         let mut draft = Budget {
-            expires: if expired { Timestamp::default() } else { self.expires },
+            expires: if expired {
+                Timestamp::default()
+            } else {
+                self.expires
+            },
             states: stored.resized(count),
         };
         let hitting = draft.hit_stored(policy, now, cost);

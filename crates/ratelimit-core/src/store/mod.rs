@@ -2,12 +2,8 @@
 
 mod contract;
 mod memory;
-#[cfg(feature = "redis")]
-mod redis;
 
 pub use self::{
     contract::{Hit, Store, StoreError, StoreFuture},
     memory::{MemoryStats, MemoryStore},
 };
-#[cfg(feature = "redis")]
-pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};

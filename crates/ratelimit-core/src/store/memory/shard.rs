@@ -176,7 +176,10 @@ impl Shard {
             self.overflow.push((Arc::clone(name), Budget::default()));
             self.overflow.len() - 1
         });
-        self.overflow[place].1.hit(hit.policy, now, hit.cost).decision
+        self.overflow[place]
+            .1
+            .hit(hit.policy, now, hit.cost)
+            .decision
     }
 
     /// Puts a written key at the back of the queue that its state belongs to.

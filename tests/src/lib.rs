@@ -1,0 +1,3 @@
+//! What the tests over several crates share.
+
+pub mod model;

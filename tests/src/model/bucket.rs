@@ -1,0 +1,158 @@
+//! The token bucket, and the leaky bucket, which counts alike and shapes.
+
+use super::{
+    moment::{Effective, Moment},
+    state::{Standing, State},
+};
+
+/// What is stored: a debt, and how much of it one token is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BucketState {
+    debt: u128,
+    unit: u128,
+    at: u128,
+    grain: u128,
+}
+
+/// A bucket at a moment.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    moment: Moment,
+    time: Effective,
+    capacity: u128,
+    refill: u128,
+    debt: u128,
+    kind: Kind,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    Token,
+    LeakyShape,
+    LeakyPolice,
+}
+
+impl Bucket {
+    pub(super) fn read(
+        moment: Moment,
+        capacity: u64,
+        refill: u64,
+        stored: Option<&BucketState>,
+    ) -> Self {
+        let (capacity, refill) = (u128::from(capacity), u128::from(refill));
+        let (time, owed) = match stored {
+            None => (moment.fresh(), 0),
+            Some(state) => (
+                moment.effective(moment.convert(state.at, state.grain)),
+                state.convert(moment.period, capacity),
+            ),
+        };
+        let forgiven = (time.t - time.at) * refill;
+        let debt = owed.saturating_sub(forgiven);
+        Self {
+            moment,
+            time,
+            capacity,
+            refill,
+            debt,
+            kind: Kind::Token,
+        }
+    }
+
+    pub(super) fn token(self) -> Self {
+        Self {
+            kind: Kind::Token,
+            ..self
+        }
+    }
+
+    pub(super) fn leaky(self, police: bool) -> Self {
+        let kind = if police {
+            Kind::LeakyPolice
+        } else {
+            Kind::LeakyShape
+        };
+        Self { kind, ..self }
+    }
+
+    fn full(&self) -> u128 {
+        self.capacity * self.moment.period
+    }
+
+    /// The time until a debt is forgiven, 0 when there is none.
+    fn forgiven_after_us(&self, debt: u128) -> u128 {
+        match debt {
+            0 => 0,
+            _ => self.moment.until(self.time.t + debt.div_ceil(self.refill)),
+        }
+    }
+}
+
+impl BucketState {
+    /// The debt when a token costs `period`: exact, or in whole tokens where that would overflow.
+    fn convert(&self, period: u128, capacity: u128) -> u128 {
+        let debt = if self.unit == period {
+            self.debt
+        } else if self.debt * period < 1 << 53 {
+            (self.debt * period).div_ceil(self.unit)
+        } else {
+            self.debt.div_ceil(self.unit).min(capacity) * period
+        };
+        debt.min(capacity * period)
+    }
+}
+
+impl Standing for Bucket {
+    fn repaired(&self) -> bool {
+        self.time.repaired
+    }
+
+    fn fits(&self, cost: u128) -> bool {
+        self.debt + cost * self.moment.period <= self.full()
+    }
+
+    fn delay_us(&self) -> u128 {
+        match self.kind {
+            Kind::LeakyShape => self.forgiven_after_us(self.debt),
+            Kind::LeakyPolice | Kind::Token => 0,
+        }
+    }
+
+    fn retry_after_us(&self, cost: u128) -> u128 {
+        self.forgiven_after_us(self.debt + cost * self.moment.period - self.full())
+    }
+
+    fn remaining(&self) -> u128 {
+        (self.full() - self.debt) / self.moment.period
+    }
+
+    fn reset_after_us(&self) -> u128 {
+        self.forgiven_after_us(self.debt)
+    }
+
+    fn need_us(&self) -> u128 {
+        self.reset_after_us()
+    }
+
+    fn charge(&mut self, cost: u128) {
+        self.debt += cost * self.moment.period;
+    }
+
+    fn store(&self) -> State {
+        let Moment {
+            period: unit,
+            grain,
+            ..
+        } = self.moment;
+        let state = BucketState {
+            debt: self.debt,
+            unit,
+            at: self.time.t,
+            grain,
+        };
+        match self.kind {
+            Kind::Token => State::TokenBucket(state),
+            Kind::LeakyShape | Kind::LeakyPolice => State::LeakyBucket(state),
+        }
+    }
+}

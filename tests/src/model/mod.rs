@@ -1,0 +1,34 @@
+//! The algorithms in exact arithmetic, written from the design alone.
+//!
+//! A [`Model`] is the value of one policy and key. It says what every store must answer, in the most
+//! obvious words and without care for speed:
+//!
+//! ```
+//! use ratelimit_tests::model::{Answer, Model, Spec};
+//!
+//! let limits = [Spec::FixedWindow { limit: 1, period_us: 60_000_000 }];
+//! let mut model = Model::new();
+//!
+//! assert_eq!(model.hit(&limits, 0, 1).overall.answer, Answer::Allowed { delay_us: 0 });
+//! let denied = Answer::Denied { retry_after_us: 60_000_000 };
+//! assert_eq!(model.hit(&limits, 0, 1).overall.answer, denied);
+//! ```
+
+mod bucket;
+mod decision;
+mod fixed_window;
+mod moment;
+mod sliding_window_counter;
+mod sliding_window_log;
+mod spec;
+mod state;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    decision::{Answer, ModelDecision, Numbers},
+    spec::Spec,
+    value::Model,
+};

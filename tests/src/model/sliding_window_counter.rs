@@ -1,0 +1,151 @@
+//! The sliding window counter.
+
+use super::{
+    moment::{Effective, Moment},
+    state::{Standing, State},
+};
+
+/// What is stored: the counts of two windows, and the period they were counted in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SlidingWindowCounterState {
+    prev: u128,
+    cur: u128,
+    at: u128,
+    period: u128,
+    grain: u128,
+}
+
+/// A counter at a moment.
+#[derive(Debug)]
+pub(super) struct SlidingWindowCounter {
+    moment: Moment,
+    time: Effective,
+    limit: u128,
+    prev: u128,
+    cur: u128,
+}
+
+impl SlidingWindowCounter {
+    pub(super) fn read(
+        moment: Moment,
+        limit: u64,
+        stored: Option<&SlidingWindowCounterState>,
+    ) -> Self {
+        let limit = u128::from(limit);
+        let Some(state) = stored else {
+            return Self {
+                moment,
+                time: moment.fresh(),
+                limit,
+                prev: 0,
+                cur: 0,
+            };
+        };
+        let same_period = state.period * state.grain == moment.period * moment.grain;
+        let (prev, cur) = if same_period {
+            (state.prev, state.cur)
+        } else {
+            (0, state.estimate())
+        };
+        let (prev, cur) = (prev.min(limit), cur.min(limit));
+
+        let time = moment.effective(moment.convert(state.at, state.grain));
+        let (prev, cur) = match time.t / moment.period - time.at / moment.period {
+            0 => (prev, cur),
+            1 => (cur, 0),
+            _ => (0, 0),
+        };
+        Self {
+            moment,
+            time,
+            limit,
+            prev,
+            cur,
+        }
+    }
+
+    fn elapsed(&self) -> u128 {
+        self.time.t % self.moment.period
+    }
+
+    /// The estimate, rounded up.
+    fn spent(&self) -> u128 {
+        self.cur + weigh(self.prev, self.elapsed(), self.moment.period)
+    }
+}
+
+impl SlidingWindowCounterState {
+    /// The estimate when it was last charged, rounded up.
+    fn estimate(&self) -> u128 {
+        self.cur + weigh(self.prev, self.at % self.period, self.period)
+    }
+}
+
+/// What is still in sight of the previous window, rounded up.
+fn weigh(prev: u128, elapsed: u128, period: u128) -> u128 {
+    (prev * (period - elapsed)).div_ceil(period)
+}
+
+impl Standing for SlidingWindowCounter {
+    fn repaired(&self) -> bool {
+        self.time.repaired
+    }
+
+    fn fits(&self, cost: u128) -> bool {
+        let Moment { period, .. } = self.moment;
+        self.prev * (period - self.elapsed()) + (self.cur + cost) * period <= self.limit * period
+    }
+
+    fn retry_after_us(&self, cost: u128) -> u128 {
+        let Moment { period, .. } = self.moment;
+        let window = self.time.t - self.elapsed();
+        let passes = match self.limit.checked_sub(self.cur + cost) {
+            Some(room) => window + period - room * period / self.prev,
+            None => window + 2 * period - (self.limit - cost) * period / self.cur,
+        };
+        self.moment.until(passes)
+    }
+
+    fn remaining(&self) -> u128 {
+        // A lowered limit and a repair both leave estimates above the limit.
+        self.limit.saturating_sub(self.spent())
+    }
+
+    fn reset_after_us(&self) -> u128 {
+        if self.spent() == 0 {
+            0
+        } else {
+            self.moment.until(self.moment.window_end(self.time.t))
+        }
+    }
+
+    fn need_us(&self) -> u128 {
+        let end = self.moment.window_end(self.time.t);
+        match (self.prev, self.cur) {
+            (0, 0) => 0,
+            (_, 0) => self.moment.until(end),
+            _ => self.moment.until(end + self.moment.period),
+        }
+    }
+
+    fn charge(&mut self, cost: u128) {
+        self.cur += cost;
+    }
+
+    fn store(&self) -> State {
+        let Self {
+            prev,
+            cur,
+            moment: Moment { period, grain, .. },
+            time,
+            ..
+        } = *self;
+        State::SlidingWindowCounter(SlidingWindowCounterState {
+            prev,
+            cur,
+            at: time.t,
+            period,
+            grain,
+        })
+    }
+}

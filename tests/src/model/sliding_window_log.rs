@@ -1,0 +1,134 @@
+//! The sliding window log.
+
+use super::{
+    moment::{Effective, Moment},
+    state::{Standing, State},
+};
+
+/// What is stored: one stamp per unit, ascending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SlidingWindowLogState {
+    stamps: Vec<u128>,
+    grain: u128,
+}
+
+/// A log at a moment, with the stamps that are live.
+#[derive(Debug)]
+pub(super) struct SlidingWindowLog {
+    moment: Moment,
+    time: Effective,
+    limit: u128,
+    count_denied: bool,
+    live: Vec<u128>,
+}
+
+impl SlidingWindowLog {
+    pub(super) fn read(
+        moment: Moment,
+        limit: u64,
+        count_denied: bool,
+        stored: Option<&SlidingWindowLogState>,
+    ) -> Self {
+        let limit = u128::from(limit);
+        let stamps: Vec<u128> = stored.map_or_else(Vec::new, |state| {
+            state
+                .stamps
+                .iter()
+                .map(|&stamp| moment.convert(stamp, state.grain))
+                .collect()
+        });
+        let Some(&newest) = stamps.last() else {
+            return Self {
+                moment,
+                time: moment.fresh(),
+                limit,
+                count_denied,
+                live: stamps,
+            };
+        };
+
+        let time = moment.effective(newest);
+        let seen_from = if time.repaired { newest } else { time.t };
+        let mut live = stamps;
+        live.retain(|&stamp| stamp + moment.period > seen_from);
+        if time.repaired {
+            live.fill(moment.now);
+        }
+        Self {
+            moment,
+            time,
+            limit,
+            count_denied,
+            live,
+        }
+    }
+
+    fn count(&self) -> u128 {
+        self.live.len() as u128
+    }
+
+    fn append(&mut self, cost: u128) {
+        for _ in 0..cost {
+            self.live.push(self.time.t);
+        }
+    }
+
+    /// The time until a stamp leaves, the first live one being number 1.
+    fn leaves_after_us(&self, number: u128) -> u128 {
+        let index = usize::try_from(number - 1).expect("a log fits in memory");
+        self.moment.until(self.live[index] + self.moment.period)
+    }
+}
+
+impl Standing for SlidingWindowLog {
+    fn repaired(&self) -> bool {
+        self.time.repaired
+    }
+
+    fn fits(&self, cost: u128) -> bool {
+        self.count() + cost <= self.limit
+    }
+
+    fn retry_after_us(&self, cost: u128) -> u128 {
+        self.leaves_after_us(self.count() + cost - self.limit)
+    }
+
+    fn remaining(&self) -> u128 {
+        self.limit.saturating_sub(self.count())
+    }
+
+    fn reset_after_us(&self) -> u128 {
+        if self.live.is_empty() {
+            0
+        } else {
+            self.leaves_after_us(1)
+        }
+    }
+
+    fn need_us(&self) -> u128 {
+        if self.live.is_empty() {
+            0
+        } else {
+            self.leaves_after_us(self.count())
+        }
+    }
+
+    fn charge(&mut self, cost: u128) {
+        self.append(cost);
+    }
+
+    fn count_denied(&mut self, cost: u128) -> bool {
+        if self.count_denied {
+            self.append(cost.min(self.limit));
+            let excess = self.count().saturating_sub(self.limit);
+            self.live
+                .drain(..usize::try_from(excess).expect("a log fits in memory"));
+        }
+        self.count_denied
+    }
+
+    fn store(&self) -> State {
+        let (stamps, grain) = (self.live.clone(), self.moment.grain);
+        State::SlidingWindowLog(SlidingWindowLogState { stamps, grain })
+    }
+}

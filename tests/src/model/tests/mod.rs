@@ -1,0 +1,7 @@
+//! The model against the vectors, worked examples, a history of hits, and the laws.
+
+mod examples;
+mod history;
+mod laws;
+mod random;
+mod vectors;
