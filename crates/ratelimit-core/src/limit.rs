@@ -108,6 +108,11 @@ impl Limit {
         })
     }
 
+    /// Whether the stored time lies so far ahead that even a denied hit sets it right.
+    pub(crate) fn needs_repair(&self, state: Option<&State>, now: Timestamp) -> bool {
+        with_step!(self, step => was_repaired(step, step.roll(state.and_then(of(step)), now, 0)))
+    }
+
     /// How long until a cost that can fit does.
     pub(crate) fn wait(&self, state: Option<&State>, now: Timestamp, cost: u64) -> Duration {
         with_step!(self, step => {
@@ -148,6 +153,10 @@ impl Limit {
 /// How the state of `step`'s algorithm is found among all states.
 fn of<S: Step>(_step: &S) -> impl FnOnce(&State) -> Option<&S::State> {
     S::of
+}
+
+fn was_repaired<S: Step>(_step: &S, rolled: S::Rolled) -> bool {
+    S::was_repaired(rolled)
 }
 
 fn read<S: Step>(_step: &S, words: Words) -> S::Rolled {

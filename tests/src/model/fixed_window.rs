@@ -20,7 +20,6 @@ pub(super) struct FixedWindow {
     time: Effective,
     limit: u128,
     count: u128,
-    stored: bool,
 }
 
 impl FixedWindow {
@@ -32,7 +31,6 @@ impl FixedWindow {
                 time: moment.fresh(),
                 limit,
                 count: 0,
-                stored: false,
             };
         };
         let time = moment.effective(moment.convert(state.at, state.grain));
@@ -43,7 +41,6 @@ impl FixedWindow {
             time,
             limit,
             count,
-            stored: true,
         }
     }
 
@@ -74,12 +71,11 @@ impl Standing for FixedWindow {
     }
 
     fn need_us(&self) -> u128 {
-        if self.stored { self.end_us() } else { 0 }
+        self.reset_after_us()
     }
 
     fn charge(&mut self, cost: u128) {
         self.count += cost;
-        self.stored = true;
     }
 
     fn store(&self) -> State {

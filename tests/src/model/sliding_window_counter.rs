@@ -41,6 +41,17 @@ impl SlidingWindowCounter {
                 cur: 0,
             };
         };
+        let time = moment.effective(moment.convert(state.at, state.grain));
+        if time.repaired {
+            let (prev, cur) = lay_out(state.estimate().min(limit), limit, moment, time.t);
+            return Self {
+                moment,
+                time,
+                limit,
+                prev,
+                cur,
+            };
+        }
         let same_period = state.period * state.grain == moment.period * moment.grain;
         let (prev, cur) = if same_period {
             (state.prev, state.cur)
@@ -48,8 +59,6 @@ impl SlidingWindowCounter {
             (0, state.estimate())
         };
         let (prev, cur) = (prev.min(limit), cur.min(limit));
-
-        let time = moment.effective(moment.convert(state.at, state.grain));
         let (prev, cur) = match time.t / moment.period - time.at / moment.period {
             0 => (prev, cur),
             1 => (cur, 0),
@@ -79,6 +88,24 @@ impl SlidingWindowCounterState {
     fn estimate(&self) -> u128 {
         self.cur + weigh(self.prev, self.at % self.period, self.period)
     }
+}
+
+/// Counts that weigh exactly `estimate` at `t`, as much of it as can in the previous window.
+fn lay_out(estimate: u128, limit: u128, moment: Moment, t: u128) -> (u128, u128) {
+    let elapsed = t % moment.period;
+    let carried = estimate.min(weigh(limit, elapsed, moment.period));
+    let weighs_enough = |prev: &u128| weigh(*prev, elapsed, moment.period) >= carried;
+    // The least such count, found by halving.
+    let (mut low, mut high) = (0, limit);
+    while low < high {
+        let middle = u128::midpoint(low, high);
+        if weighs_enough(&middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    (low, estimate - carried)
 }
 
 /// What is still in sight of the previous window, rounded up.

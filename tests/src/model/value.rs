@@ -54,9 +54,8 @@ impl Model {
         let impossible = answers.contains(&Answer::Impossible);
         for limit in &mut policy {
             match (cost, allowed, impossible) {
-                (0, ..) => limit.look(),
+                (0, ..) | (_, false, true) => limit.look(),
                 (_, true, _) => limit.charge(cost),
-                (_, false, true) => {}
                 (_, false, false) => limit.count_denied(cost),
             }
         }
@@ -85,6 +84,7 @@ struct Position {
     stored: Option<State>,
     standing: Box<dyn Standing>,
     changed: bool,
+    counted: bool,
 }
 
 impl Position {
@@ -96,6 +96,7 @@ impl Position {
             stored,
             standing,
             changed,
+            counted: false,
         }
     }
 
@@ -123,14 +124,16 @@ impl Position {
     }
 
     fn count_denied(&mut self, cost: u64) {
-        self.changed |= self.standing.count_denied(cost.into());
+        self.counted = self.standing.count_denied(cost.into());
+        self.changed |= self.counted;
     }
 
     /// The numbers after the hit; a denied hit that was counted waits for itself too.
     fn numbers(&self, answer: Answer, cost: u64) -> Numbers {
-        let answer = match answer {
-            Answer::Denied { .. } => self.answer(cost),
-            _ => answer,
+        let answer = if self.counted {
+            self.answer(cost)
+        } else {
+            answer
         };
         Numbers {
             answer,

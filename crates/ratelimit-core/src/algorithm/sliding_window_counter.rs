@@ -54,6 +54,26 @@ impl SlidingWindowCounter {
         (rolled.prev * (self.period.ticks - self.elapsed(rolled))).div_ceil(self.period.ticks)
     }
 
+    /// Counts that come to `estimate` at `at`, as much of it as possible in the last window.
+    ///
+    /// Less in the last window would make a hit wait longer than a period; more would refill.
+    fn laid_out(&self, estimate: u64, at: u64) -> Rolled {
+        let period = self.period.ticks;
+        let left = period - at % period;
+        let estimate = estimate.min(self.limit);
+        let carried = estimate.min((self.limit * left).div_ceil(period));
+        let prev = match carried {
+            0 => 0,
+            _ => (carried - 1) * period / left + 1,
+        };
+        Rolled {
+            at,
+            prev,
+            cur: estimate - carried,
+            repaired: true,
+        }
+    }
+
     const fn elapsed(&self, rolled: Rolled) -> u64 {
         rolled.at % self.period.ticks
     }
@@ -111,18 +131,15 @@ impl Step for SlidingWindowCounter {
         };
         let stored_at = self.period.convert(stored.at, stored.period.grain);
         let (at, repaired) = catch_up(stored_at, now, period);
-        let same_windows = !repaired && stored.period.micros() == self.period.micros();
-        let (prev, cur) = if same_windows {
+        if repaired {
+            return self.laid_out(stored.estimate(), at);
+        }
+        let (prev, cur) = if stored.period.micros() == self.period.micros() {
             (stored.prev.min(self.limit), stored.cur.min(self.limit))
         } else {
             (0, stored.estimate().min(self.limit))
         };
-        let windows_passed = if repaired {
-            0
-        } else {
-            at / period - stored_at / period
-        };
-        let (prev, cur) = match windows_passed {
+        let (prev, cur) = match at / period - stored_at / period {
             0 => (prev, cur),
             1 => (cur, 0),
             _ => (0, 0),
@@ -131,7 +148,7 @@ impl Step for SlidingWindowCounter {
             at,
             prev,
             cur,
-            repaired,
+            repaired: false,
         }
     }
 

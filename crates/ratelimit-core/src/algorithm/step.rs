@@ -44,8 +44,6 @@ pub(crate) enum Spend {
 /// What a limit answered, and what that means for the store.
 pub(crate) struct Stepped {
     pub(crate) decision: LimitDecision,
-    /// Whether the state changed.
-    pub(crate) wrote: bool,
     /// How long the state means something.
     pub(crate) need: Duration,
 }
@@ -115,7 +113,6 @@ pub(crate) trait Step {
         let fit = self.fit(rolled, cost);
         let mut stepped = Stepped {
             decision: self.report(rolled, fit, cost, 0, now),
-            wrote: false,
             need: Duration::ZERO,
         };
         match spend {
@@ -123,13 +120,11 @@ pub(crate) trait Step {
             Spend::Charge => {
                 stepped.decision = self.report(rolled, fit, cost, cost, now);
                 stepped.need = self.need(rolled, cost, now);
-                stepped.wrote = true;
                 self.replace(slot, |own| self.store(own, rolled, cost));
             }
             Spend::Deny => {
                 stepped.need = self.need(rolled, 0, now);
                 if Self::was_repaired(rolled) {
-                    stepped.wrote = true;
                     self.replace(slot, |own| self.store(own, rolled, 0));
                 }
                 if self.counts_denied() {
@@ -137,7 +132,6 @@ pub(crate) trait Step {
                     let fit = self.fit(counted, cost);
                     stepped.decision = self.report(counted, fit, cost, 0, now);
                     stepped.need = self.need(counted, 0, now);
-                    stepped.wrote = true;
                 }
             }
         }

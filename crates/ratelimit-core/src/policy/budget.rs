@@ -6,6 +6,7 @@ use super::Policy;
 use crate::{
     algorithm::{Fit, Spend, State},
     decision::{Decision, LimitDecision, Outcome},
+    limit::Limit,
     time::{Timestamp, micros},
 };
 
@@ -111,23 +112,33 @@ impl Budget {
             Some(Fit::Later) => Spend::Deny,
             _ => Spend::Nothing,
         };
-        let left = match spend {
-            Spend::Charge => Duration::MAX,
-            _ => left_to_live(self.expires, now),
+        let writes = |(limit, slot): (&Limit, &Option<State>)| {
+            limit.counts_denied() || limit.needs_repair(slot.as_ref(), now)
         };
-        let mut wrote = false;
+        let rewritten = match spend {
+            Spend::Charge => true,
+            Spend::Deny => limits.iter().zip(&*slots).any(writes),
+            Spend::Nothing => false,
+        };
+        let left = if rewritten {
+            Duration::MAX
+        } else {
+            left_to_live(self.expires, now)
+        };
         let mut need = Duration::ZERO;
         let steps = limits.iter().zip(slots).map(|(limit, slot)| {
             let stepped = limit.step(slot, now, cost, spend);
-            wrote |= stepped.wrote;
             need = need.max(stepped.need);
             capped(stepped.decision, left)
         });
         let decision = Decision::of_policy(now, steps);
-        if wrote {
+        if rewritten {
             self.expires = expires(now, need);
         }
-        Hitting { decision, wrote }
+        Hitting {
+            decision,
+            wrote: rewritten,
+        }
     }
 
     /// The moment from which nothing here counts.

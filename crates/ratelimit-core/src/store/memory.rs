@@ -12,7 +12,12 @@ use ahash::RandomState;
 
 use self::shard::Shard;
 use super::contract::{Hit, Store, StoreFuture};
-use crate::{decision::Decision, key::Key, policy::Policy, time::Clock};
+use crate::{
+    decision::Decision,
+    key::Key,
+    policy::Policy,
+    time::{Clock, Timestamp},
+};
 
 const DEFAULT_CAPACITY: usize = 1_000_000;
 const MOST_SHARDS: usize = 128;
@@ -121,7 +126,7 @@ impl MemoryStore {
 
 impl Shared {
     fn hash(&self, policy: &Policy, key: &Key) -> u64 {
-        shard::hash(&self.hasher, policy.name(), key)
+        shard::hash_of(&self.hasher, policy.name(), key)
     }
 
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
@@ -131,7 +136,7 @@ impl Shared {
     }
 
     /// Cleans some shard, in turn, so that quiet ones give their memory back as well.
-    fn sweep(&self, turn: u64, now: crate::time::Timestamp) {
+    fn sweep(&self, turn: u64, now: Timestamp) {
         let place = turn & (self.shards.len() as u64 - 1);
         let shard = &self.shards[usize::try_from(place).unwrap_or(0)];
         match shard.try_lock() {

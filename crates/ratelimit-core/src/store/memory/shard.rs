@@ -77,7 +77,7 @@ fn weight(budget: &Budget) -> usize {
     1 + budget.stamps() / STAMPS_WORTH_A_KEY
 }
 
-pub(super) fn hash(hasher: &RandomState, policy: &str, key: &Key) -> u64 {
+pub(super) fn hash_of(hasher: &RandomState, policy: &str, key: &Key) -> u64 {
     hasher.hash_one((policy, key.as_str()))
 }
 
@@ -161,7 +161,7 @@ impl Shard {
         let slots = &self.slots;
         self.table.insert_unique(hash, place, |&place| {
             let slot = &slots[place as usize];
-            hash(hasher, &slot.policy, &slot.key)
+            hash_of(hasher, &slot.policy, &slot.key)
         });
         self.plain.push_back(&mut self.slots, place);
         self.requeue(place, hit.policy, &hitting.decision, now);
@@ -266,7 +266,7 @@ impl Shard {
             let slots = &self.slots;
             self.table.shrink_to(slots.len() * 2, |&place| {
                 let slot = &slots[place as usize];
-                hash(hasher, &slot.policy, &slot.key)
+                hash_of(hasher, &slot.policy, &slot.key)
             });
             self.slots.shrink_to(self.slots.len() * 2);
         }
@@ -292,7 +292,7 @@ impl Shard {
         let last = u32::try_from(self.slots.len() - 1).expect("bounded far below 2^32");
         let slot = self.slots.swap_remove(place as usize);
         self.weight -= slot.weight();
-        let slot_hash = hash(hasher, &slot.policy, &slot.key);
+        let slot_hash = hash_of(hasher, &slot.policy, &slot.key);
         if let Ok(entry) = self.table.find_entry(slot_hash, |&found| found == place) {
             entry.remove();
         }
@@ -300,7 +300,7 @@ impl Shard {
             return;
         }
         let moved = &self.slots[place as usize];
-        let moved_hash = hash(hasher, &moved.policy, &moved.key);
+        let moved_hash = hash_of(hasher, &moved.policy, &moved.key);
         if let Some(found) = self.table.find_mut(moved_hash, |&found| found == last) {
             *found = place;
         }
