@@ -5,7 +5,11 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use proptest::{collection::vec, prelude::*, sample::select};
+use proptest::{
+    collection::vec,
+    prelude::*,
+    sample::{Index, select},
+};
 use ratelimit_core::{
     ChainHeader, ClientAddr, ExplicitKey, TrustedProxies, carries_forwarding_headers, is_private,
     parse_address,
@@ -15,6 +19,37 @@ type Lines = Vec<(&'static str, Vec<u8>)>;
 
 const PROXY: &str = "10.0.0.1";
 const CHAINS: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
+
+const GARBAGE: &[&str] = &[
+    "010.0.0.2",
+    "0x0a.0.0.2",
+    "167772162",
+    "10.2",
+    "10.0.0.2/32",
+    "10.0.0.2:",
+    "10.0.0.2:65536",
+    "[10.0.0.2]",
+    "unknown",
+    "_hidden",
+    "fd00::2%",
+    "[fd00::2",
+    "fd00::2]",
+    "\"10.0.0.2\"",
+    "for=10.0.0.2",
+    "10.0.0.2 10.0.0.3",
+    "::ffff:010.0.0.2",
+    "\u{a0}10.0.0.2",
+    "\u{b}10.0.0.2",
+    "localhost",
+];
+
+const NAMES: &[&str] = &[
+    "x-forwarded-for",
+    "forwarded",
+    "x-real-ip",
+    "cf-connecting-ip",
+    "cloudfront-viewer-address",
+];
 
 fn search() -> ClientAddr {
     ClientAddr::behind(TrustedProxies::parse(["10.0.0.0/8", "fd00::/8"]).expect("two networks"))
@@ -66,21 +101,28 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
         "\t",
         "host=a",
     ];
+    const ELEMENTS: &[&str] = &[
+        "6.6.6.6",
+        "[2001:db8::6]:80",
+        "for=6.6.6.6",
+        "for=\"[2001:db8::6]\"",
+        "proto=http;for=\"\\6.6.6.6:_x\";host=\"a\\\",\\\\\"",
+        "6.6.6.6:80",
+    ];
     let piece = prop_oneof![
         4 => select(PIECES).prop_map(|piece| piece.as_bytes().to_vec()),
         1 => vec(any::<u8>(), 0..4),
     ];
-    vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+    let cut =
+        |(element, end): (&str, Index)| element.as_bytes()[..=end.index(element.len())].to_vec();
+    prop_oneof![
+        2 => vec(piece, 0..8).prop_map(|pieces| pieces.concat()),
+        1 => select(ELEMENTS).prop_map(|element| element.as_bytes().to_vec()),
+        1 => (select(ELEMENTS), any::<Index>()).prop_map(cut),
+    ]
 }
 
 fn lines() -> impl Strategy<Value = Lines> {
-    const NAMES: &[&str] = &[
-        "x-forwarded-for",
-        "forwarded",
-        "x-real-ip",
-        "cf-connecting-ip",
-        "cloudfront-viewer-address",
-    ];
     vec((select(NAMES), text()), 0..6)
 }
 
@@ -97,6 +139,42 @@ fn addr() -> impl Strategy<Value = IpAddr> {
         v4.prop_map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits))),
         v6.prop_map(|bits| IpAddr::V6(Ipv6Addr::from_bits(bits))),
     ]
+}
+
+/// Two addresses, often different in one bit only.
+fn neighbours() -> impl Strategy<Value = (IpAddr, IpAddr)> {
+    let flip = |(addr, bit): (IpAddr, u32)| match addr {
+        IpAddr::V4(v4) => (
+            addr,
+            IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() ^ 1 << (bit % 32))),
+        ),
+        IpAddr::V6(v6) => (
+            addr,
+            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() ^ 1 << bit)),
+        ),
+    };
+    let mapped = |v4: Ipv4Addr| (IpAddr::V4(v4), IpAddr::V6(v4.to_ipv6_mapped()));
+    let compatible = |v4: Ipv4Addr| {
+        (
+            IpAddr::V4(v4),
+            IpAddr::V6(Ipv6Addr::from_bits(v4.to_bits().into())),
+        )
+    };
+    prop_oneof![
+        (addr(), addr()),
+        (addr(), 0..128_u32).prop_map(flip),
+        any::<Ipv4Addr>().prop_map(mapped),
+        any::<Ipv4Addr>().prop_map(compatible),
+    ]
+}
+
+/// How many leading bits two addresses of one family share.
+fn shared_bits(a: IpAddr, b: IpAddr) -> Option<u32> {
+    match (a.to_canonical(), b.to_canonical()) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
+        (IpAddr::V6(a), IpAddr::V6(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
+        _ => None,
+    }
 }
 
 fn client() -> impl Strategy<Value = IpAddr> {
@@ -155,6 +233,8 @@ fn append(lines: &mut Lines, name: &'static str, element: &str, joined: bool) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
     #[test]
     fn behind_an_appending_proxy_no_client_bytes_change_the_key(
         sent in lines(),
@@ -174,6 +254,24 @@ proptest! {
 
         let found = key(&search, PROXY.parse().expect("an address"), &lines);
         prop_assert_eq!(found, key_of(client, 64));
+    }
+
+    #[test]
+    fn left_of_garbage_no_bytes_change_the_key(
+        sent in lines(),
+        garbage in select(GARBAGE),
+        inner in any::<bool>(),
+        joined in any::<(bool, bool)>(),
+    ) {
+        let mut lines = sent;
+
+        append(&mut lines, "x-forwarded-for", garbage, joined.0);
+        if inner {
+            append(&mut lines, "x-forwarded-for", "10.0.0.2", joined.1);
+        }
+
+        let verified = if inner { "ip:10.0.0.2" } else { "ip:10.0.0.1" };
+        prop_assert_eq!(key(&search(), PROXY.parse().expect("an address"), &lines), verified);
     }
 
     #[test]
@@ -226,32 +324,45 @@ proptest! {
         let proxies = TrustedProxies::parse([PROXY.to_owned(), addr.to_string()]).expect("two addresses");
         let lines = vec![("x-forwarded-for", format!("203.0.113.254, {spelling}").into_bytes())];
 
-        let found = key(&ClientAddr::behind(proxies), PROXY.parse().expect("an address"), &lines);
-        prop_assert_eq!(found, "ip:203.0.113.254", "{}", spelling);
+        for peer in [PROXY, "::ffff:10.0.0.1", "::ffff:a00:1"] {
+            let found = key(&ClientAddr::behind(proxies.clone()), peer.parse().expect("an address"), &lines);
+            prop_assert_eq!(found, "ip:203.0.113.254", "{} from {}", spelling, peer);
+        }
     }
 
     #[test]
-    fn two_addresses_are_one_key_only_when_the_prefix_says_so(a in addr(), b in addr(), prefix in 0..=128_u8) {
-        let same = match (a.to_canonical(), b.to_canonical()) {
-            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros() >= u32::from(prefix),
-            (a, b) => a == b,
-        };
+    fn two_addresses_are_one_key_only_when_the_prefix_says_so((a, b) in neighbours(), prefix in 0..=128_u8) {
+        let same = shared_bits(a, b).is_some_and(|bits| bits >= u32::from(if b.to_canonical().is_ipv4() { 32 } else { prefix }));
 
         prop_assert_eq!(key_of(a, prefix) == key_of(b, prefix), same);
     }
 
     #[test]
-    fn a_network_holds_what_shares_its_prefix(network in addr(), addr in addr(), prefix in 1..=128_u8) {
-        let (network, addr) = (network.to_canonical(), addr.to_canonical());
+    fn two_addresses_that_differ_next_to_the_prefix_are_told_apart_exactly(a in any::<u128>(), prefix in 1..128_u8) {
+        let flipped = |bit: u8| IpAddr::V6(Ipv6Addr::from_bits(a ^ 1 << (127 - bit)));
+        let addr = IpAddr::V6(Ipv6Addr::from_bits(a));
+
+        prop_assert_ne!(key_of(addr, prefix), key_of(flipped(prefix - 1), prefix));
+        prop_assert_eq!(key_of(addr, prefix), key_of(flipped(prefix), prefix));
+    }
+
+    #[test]
+    fn a_network_holds_what_shares_its_prefix((network, addr) in neighbours(), prefix in 1..=128_u8) {
+        let network = network.to_canonical();
         let prefix = if network.is_ipv4() { prefix.div_ceil(4) } else { prefix };
         let proxies = TrustedProxies::parse([format!("{network}/{prefix}")]).expect("a network");
 
-        let differing = match (network, addr) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
-            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
-            _ => 0,
-        };
-        prop_assert_eq!(proxies.contains(addr), differing >= u32::from(prefix));
+        let holds = shared_bits(network, addr).is_some_and(|bits| bits >= u32::from(prefix));
+        prop_assert_eq!(proxies.contains(addr), holds);
+    }
+
+    #[test]
+    fn a_network_ends_exactly_at_its_prefix(bits in any::<u128>(), prefix in 1..128_u8) {
+        let addr = |bits| IpAddr::V6(Ipv6Addr::from_bits(bits));
+        let proxies = TrustedProxies::parse([format!("{}/{prefix}", addr(bits))]).expect("a network");
+
+        prop_assert!(proxies.contains(addr(bits ^ 1 << (127 - prefix))));
+        prop_assert!(!proxies.contains(addr(bits ^ 1 << (128 - prefix))));
     }
 
     #[test]
@@ -271,7 +382,7 @@ proptest! {
     fn nothing_panics_and_every_request_with_a_peer_has_a_key(
         lines in lines(),
         peer in addr(),
-        name in text(),
+        name in prop_oneof![text(), select(&CHAINS[..]).prop_map(|name| name.as_bytes().to_vec())],
         entries in vec(text(), 0..4),
         hops in any::<Option<u8>>(),
         max_hops in any::<usize>(),
@@ -287,6 +398,10 @@ proptest! {
         let search = search.clone().ipv6_prefix(prefix).unwrap_or(search);
 
         prop_assert!(search.find(Some(peer), &lines[..]).is_ok());
+        for name in NAMES {
+            let search = ClientAddr::behind(TrustedProxies::everyone()).chain_header(name.parse().expect("a header's name"));
+            prop_assert!(search.find(Some(peer), &lines[..]).is_ok());
+        }
         let _ = search.find(None, &lines[..]);
         let _ = search.overlooks(peer, &lines[..]);
         let _ = parse_address(&name);
@@ -294,7 +409,14 @@ proptest! {
 
     #[test]
     fn an_explicit_key_is_short_printable_and_never_empty(
-        text in prop_oneof![text(), vec(any::<u8>(), 0..600), vec(select(&b"%0aAzZ=&k\xc3\xa9"[..]), 0..300)],
+        text in prop_oneof![
+            text(),
+            vec(any::<u8>(), 0..600),
+            vec(select(&b"%0aAzZ=&k\xc3\xa9"[..]), 0..300),
+            "[ -$&-~]{250,260}".prop_map(String::into_bytes),
+            vec(any::<u8>(), 0..260).prop_map(|bytes| bytes.iter().flat_map(|byte| format!("%{byte:02X}").into_bytes()).collect()),
+            vec(32..127_u8, 250..260).prop_map(|bytes| bytes.iter().flat_map(|byte| format!("%{byte:02X}").into_bytes()).collect()),
+        ],
     ) {
         let headers = [("x-api-key", text.clone())];
         let query = [b"k=", &text[..]].concat();
