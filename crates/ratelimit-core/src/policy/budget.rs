@@ -177,9 +177,9 @@ pub(crate) struct Hitting {
     pub(crate) wrote: bool,
 }
 
-/// How long the stored states still count; for ever where there are none.
+/// How long the stored states still count; for ever where there are none, or time itself ends first.
 pub(crate) fn left_to_live(expires: Timestamp, now: Timestamp) -> Duration {
-    if expires > now {
+    if expires > now && expires < Timestamp::MAX {
         expires.since(now)
     } else {
         Duration::MAX
