@@ -6,6 +6,7 @@ mod decision;
 mod key;
 mod limit;
 mod limiter;
+mod meter;
 mod policy;
 mod store;
 mod time;
@@ -25,8 +26,9 @@ pub use crate::{
     decision::{Decision, LimitDecision, Outcome},
     key::{InvalidKey, Key},
     limit::{InvalidText, Limit},
-    limiter::{Check, FailureMode, Limiter, Reason, Verdict},
-    policy::{InvalidPolicy, Policy},
+    limiter::{Check, Limiter, Reason, Verdict},
+    meter::metric,
+    policy::{FailureMode, InvalidPolicy, Policy},
     store::{Hit, MemoryStats, MemoryStore, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
 };
