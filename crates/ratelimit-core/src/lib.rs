@@ -1,6 +1,7 @@
 //! Rate limiting with exact, equal answers from memory and from Redis.
 
 mod algorithm;
+mod client_addr;
 mod decision;
 mod key;
 mod limit;
@@ -13,6 +14,11 @@ pub use crate::{
     algorithm::{
         Algorithm, FixedWindow, InvalidLimit, LeakyBucket, SlidingWindowCounter, SlidingWindowLog,
         TokenBucket,
+    },
+    client_addr::{
+        ChainHeader, Client, ClientAddr, ExplicitKey, HeaderLines, InvalidHeader, InvalidPrefix,
+        InvalidProxies, NoClient, ProviderHeader, Source, TrustedProxies,
+        carries_forwarding_headers, is_private, parse_address,
     },
     decision::{Decision, LimitDecision, Outcome},
     key::{InvalidKey, Key},

@@ -1,0 +1,185 @@
+//! Which proxies are believed.
+
+use std::{error, fmt, net::IpAddr};
+
+/// The addresses whose word about the client is believed.
+///
+/// ```
+/// use ratelimit_core::TrustedProxies;
+///
+/// let proxies = TrustedProxies::parse(["10.0.0.0/8", "2001:db8::1"])?;
+/// assert!(proxies.contains("10.1.2.3".parse()?));
+/// assert!(!proxies.contains("2001:db8::2".parse()?));
+///
+/// assert!(TrustedProxies::parse(["0.0.0.0/0"]).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedProxies {
+    ipv4: Ranges<u32>,
+    ipv6: Ranges<u128>,
+}
+
+impl TrustedProxies {
+    /// Trusts nobody: the peer is the client.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Trusts every address there is, so that whoever connects can choose its own key.
+    ///
+    /// Right only where nothing but proxies can connect. `0.0.0.0/0` and `::/0` in a list are
+    /// refused, so that this is said in words and not by a typing error.
+    pub fn everyone() -> Self {
+        Self {
+            ipv4: Ranges::new(vec![(0, u32::MAX)]),
+            ipv6: Ranges::new(vec![(0, u128::MAX)]),
+        }
+    }
+
+    /// Reads a list of addresses (`10.0.0.1`) and networks (`10.0.0.0/8`, `fd00::/8`).
+    ///
+    /// Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`. An IPv4-mapped
+    /// network is the IPv4 network it maps.
+    ///
+    /// # Errors
+    ///
+    /// When an entry is neither, or when it trusts everyone; see [`everyone`](Self::everyone).
+    pub fn parse<I>(entries: I) -> Result<Self, InvalidProxies>
+    where
+        I: IntoIterator<Item: AsRef<str>>,
+    {
+        let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
+        for entry in entries {
+            let entry = entry.as_ref();
+            let invalid = |expected| InvalidProxies {
+                entry: entry.to_owned(),
+                expected,
+            };
+            match network(entry).map_err(invalid)? {
+                Network::V4(first, last) => ipv4.push((first, last)),
+                Network::V6(first, last) => ipv6.push((first, last)),
+            }
+        }
+        Ok(Self {
+            ipv4: Ranges::new(ipv4),
+            ipv6: Ranges::new(ipv6),
+        })
+    }
+
+    /// Whether `addr` is trusted; an IPv4-mapped address is looked up as IPv4.
+    pub fn contains(&self, addr: IpAddr) -> bool {
+        match addr.to_canonical() {
+            IpAddr::V4(v4) => self.ipv4.contains(v4.to_bits()),
+            IpAddr::V6(v6) => self.ipv6.contains(v6.to_bits()),
+        }
+    }
+}
+
+/// An entry of a list of trusted proxies that cannot stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidProxies {
+    entry: String,
+    expected: &'static str,
+}
+
+impl InvalidProxies {
+    /// The entry as it was written.
+    pub fn entry(&self) -> &str {
+        &self.entry
+    }
+
+    /// The word for this error in logs and test vectors.
+    pub fn as_str(&self) -> &'static str {
+        "bad_config"
+    }
+}
+
+impl fmt::Display for InvalidProxies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "invalid trusted proxy {:?}: expected {}",
+            self.entry, self.expected
+        )
+    }
+}
+
+impl error::Error for InvalidProxies {}
+
+enum Network {
+    V4(u32, u32),
+    V6(u128, u128),
+}
+
+fn network(entry: &str) -> Result<Network, &'static str> {
+    const ADDRESS: &str = "an address such as 10.0.0.1 or a network such as 10.0.0.0/8";
+    const NARROWER: &str = "a network smaller than the whole internet, or TrustedProxies::everyone";
+
+    let (addr, prefix) = match entry.split_once('/') {
+        Some((addr, prefix)) => (addr, Some(prefix)),
+        None => (entry, None),
+    };
+    let addr: IpAddr = addr.parse().map_err(|_| ADDRESS)?;
+    let widest = if addr.is_ipv4() { 32 } else { 128 };
+    let expected = if addr.is_ipv4() {
+        "a prefix from 1 to 32"
+    } else {
+        "a prefix from 1 to 128"
+    };
+    let prefix = prefix
+        .map_or(Some(widest), number)
+        .filter(|prefix| *prefix <= widest)
+        .ok_or(expected)?;
+
+    match (addr, addr.to_canonical()) {
+        // Shorter than 96, a mapped network would hold all of IPv4 and more.
+        (IpAddr::V6(_), IpAddr::V4(_)) if prefix <= 96 => Err(NARROWER),
+        (_, _) if prefix == 0 => Err(NARROWER),
+        (written, IpAddr::V4(v4)) => {
+            let prefix = if written.is_ipv6() {
+                prefix - 96
+            } else {
+                prefix
+            };
+            let rest = u32::MAX.checked_shr(prefix).unwrap_or(0);
+            Ok(Network::V4(v4.to_bits() & !rest, v4.to_bits() | rest))
+        }
+        (_, IpAddr::V6(v6)) => {
+            let rest = u128::MAX.checked_shr(prefix).unwrap_or(0);
+            Ok(Network::V6(v6.to_bits() & !rest, v6.to_bits() | rest))
+        }
+    }
+}
+
+// `u32::from_str` also takes `+8` and `08`, which a list of networks never means.
+fn number(text: &str) -> Option<u32> {
+    let plain =
+        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if plain { text.parse().ok() } else { None }
+}
+
+/// Sorted, disjoint ranges, first and last included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Ranges<T>(Box<[(T, T)]>);
+
+impl<T: Copy + Ord> Ranges<T> {
+    fn new(mut ranges: Vec<(T, T)>) -> Self {
+        // Networks nest or are disjoint, so the wider of two that start together comes first
+        // and swallows what lies inside it.
+        ranges.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+        ranges.dedup_by(|next, kept| next.1 <= kept.1);
+        Self(ranges.into_boxed_slice())
+    }
+
+    fn contains(&self, value: T) -> bool {
+        let after = self.0.partition_point(|range| range.0 <= value);
+        after.checked_sub(1).is_some_and(|at| value <= self.0[at].1)
+    }
+}
+
+impl<T> Default for Ranges<T> {
+    fn default() -> Self {
+        Self(Box::default())
+    }
+}
