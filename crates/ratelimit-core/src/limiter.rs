@@ -173,15 +173,13 @@ struct Asking {
 }
 
 impl Check {
-    /// The verdict, if it is there already: a memory store needs no waiting.
+    /// Takes the verdict, if it is there already: a memory store needs no waiting.
     ///
-    /// # Errors
-    ///
-    /// The check itself, when the verdict is still to come.
-    pub fn into_ready(self) -> Result<Verdict, Check> {
-        match self.0 {
-            Progress::Decided(verdict) => Ok(verdict.expect("polled after completion")),
-            asking @ Progress::Asking(_) => Err(Check(asking)),
+    /// A check whose verdict was taken is complete, and is not to be awaited.
+    pub fn take_ready(&mut self) -> Option<Verdict> {
+        match &mut self.0 {
+            Progress::Decided(verdict) => verdict.take(),
+            Progress::Asking(_) => None,
         }
     }
 }
