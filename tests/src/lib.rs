@@ -1,3 +1,6 @@
-//! What the tests over several crates share.
+//! What tests over several crates share: an exact model, traces aimed at edges, real servers.
 
 pub mod model;
+pub mod random;
+pub mod redis;
+pub mod traces;

@@ -11,6 +11,8 @@ mod policy;
 mod store;
 mod time;
 
+#[cfg(feature = "redis")]
+pub use crate::store::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use crate::{
     algorithm::{
         Algorithm, FixedWindow, InvalidLimit, LeakyBucket, SlidingWindowCounter, SlidingWindowLog,

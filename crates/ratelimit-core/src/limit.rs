@@ -5,12 +5,13 @@ mod text;
 use std::{fmt, time::Duration};
 
 pub use self::text::InvalidText;
+#[cfg(feature = "redis")]
+use crate::{algorithm::Words, decision::LimitDecision};
 use crate::{
     algorithm::{
         Algorithm, Fit, FixedWindow, LeakyBucket, Period, SlidingWindowCounter, SlidingWindowLog,
-        Spend, State, Step, Stepped, TokenBucket, Words,
+        Spend, State, Step, Stepped, TokenBucket,
     },
-    decision::LimitDecision,
     time::Timestamp,
 };
 
@@ -135,17 +136,20 @@ impl Limit {
         with_step!(self, step => step.step(state, now, cost, spend))
     }
 
-    /// What a script's numbers mean, `charged` having been spent.
+    /// What a script's numbers mean, `charged` having been spent; nothing if they cannot be true.
+    #[cfg(feature = "redis")]
     pub(crate) fn report(
         &self,
         words: Words,
         now: Timestamp,
         cost: u64,
         charged: u64,
-    ) -> LimitDecision {
+    ) -> Option<LimitDecision> {
         with_step!(self, step => {
-            let rolled = read(step, words);
-            step.report(rolled, step.fit(rolled, cost), cost, charged, now)
+            let rolled = step.read(words)?;
+            let fit = step.fit(rolled, cost);
+            let possible = charged == 0 || fit == Fit::Now;
+            possible.then(|| step.report(rolled, fit, cost, charged, now))
         })
     }
 }
@@ -157,10 +161,6 @@ fn of<S: Step>(_step: &S) -> impl FnOnce(&State) -> Option<&S::State> {
 
 fn was_repaired<S: Step>(_step: &S, rolled: S::Rolled) -> bool {
     S::was_repaired(rolled)
-}
-
-fn read<S: Step>(_step: &S, words: Words) -> S::Rolled {
-    S::read(words)
 }
 
 macro_rules! from_algorithm {

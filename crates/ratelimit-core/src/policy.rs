@@ -4,7 +4,9 @@ mod budget;
 
 use std::{fmt, sync::Arc};
 
-pub(crate) use self::budget::{Budget, ttl_micros};
+pub(crate) use self::budget::Budget;
+#[cfg(feature = "redis")]
+pub(crate) use self::budget::{capped, left_to_live};
 use crate::{
     key::is_plain,
     limit::{InvalidText, Limit},

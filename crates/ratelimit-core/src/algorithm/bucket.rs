@@ -121,12 +121,9 @@ impl Step for Bucket {
         }
     }
 
-    fn read([at, debt, _, _]: Words) -> Rolled {
-        Rolled {
-            at,
-            debt,
-            repaired: false,
-        }
+    fn read(&self, [at, debt, _, _]: Words) -> Option<Rolled> {
+        let repaired = false;
+        (debt <= self.full()).then_some(Rolled { at, debt, repaired })
     }
 
     fn fits(&self, rolled: Rolled, cost: u64) -> bool {

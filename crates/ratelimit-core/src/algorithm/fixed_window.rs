@@ -113,12 +113,13 @@ impl Step for FixedWindow {
         }
     }
 
-    fn read([at, count, _, _]: Words) -> Rolled {
-        Rolled {
+    fn read(&self, [at, count, _, _]: Words) -> Option<Rolled> {
+        let repaired = false;
+        (count <= self.limit).then_some(Rolled {
             at,
             count,
-            repaired: false,
-        }
+            repaired,
+        })
     }
 
     fn fits(&self, rolled: Rolled, cost: u64) -> bool {

@@ -91,10 +91,9 @@ impl Period {
     pub(crate) fn until(self, tick: u64, now: Timestamp) -> Duration {
         let micros = u128::from(tick) * u128::from(self.grain.micros());
         let left = micros.saturating_sub(u128::from(now.as_micros()));
-        match u64::try_from(left) {
-            Ok(micros) => Duration::from_micros(micros),
-            Err(_) => Duration::from_secs(u64::try_from(left / 1_000_000).unwrap_or(u64::MAX)),
-        }
+        let secs = u64::try_from(left / 1_000_000).unwrap_or(u64::MAX);
+        let micros = u32::try_from(left % 1_000_000).unwrap_or(0);
+        Duration::new(secs, micros * 1_000)
     }
 }
 

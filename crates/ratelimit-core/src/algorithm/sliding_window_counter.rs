@@ -152,13 +152,14 @@ impl Step for SlidingWindowCounter {
         }
     }
 
-    fn read([at, prev, cur, _]: Words) -> Rolled {
-        Rolled {
+    fn read(&self, [at, prev, cur, _]: Words) -> Option<Rolled> {
+        let possible = prev <= self.limit && cur <= self.limit;
+        possible.then_some(Rolled {
             at,
             prev,
             cur,
             repaired: false,
-        }
+        })
     }
 
     fn fits(&self, rolled: Rolled, cost: u64) -> bool {

@@ -155,15 +155,16 @@ impl Step for SlidingWindowLog {
         }
     }
 
-    fn read([at, live, oldest, pivot]: Words) -> Rolled {
-        Rolled {
+    fn read(&self, [at, live, oldest, pivot]: Words) -> Option<Rolled> {
+        // A lowered limit leaves more stamps than it would let in, so only the longest log bounds them.
+        (live <= LONGEST_LOG).then_some(Rolled {
             at,
             live,
             oldest,
             pivot,
             newest: at,
             repaired: false,
-        }
+        })
     }
 
     fn fits(&self, rolled: Rolled, cost: u64) -> bool {

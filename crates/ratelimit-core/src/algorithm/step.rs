@@ -59,7 +59,8 @@ pub(crate) trait Step {
 
     fn limit(&self) -> u64;
     fn roll(&self, stored: Option<&Self::State>, now: Timestamp, cost: u64) -> Self::Rolled;
-    fn read(words: Words) -> Self::Rolled;
+    /// What a script's numbers say, if they can be a state of this limit.
+    fn read(&self, words: Words) -> Option<Self::Rolled>;
 
     /// Whether a cost that is at most the limit fits.
     fn fits(&self, rolled: Self::Rolled, cost: u64) -> bool;

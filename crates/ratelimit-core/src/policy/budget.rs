@@ -15,7 +15,7 @@ const SHORTEST_TTL: u64 = 1_000_000;
 /// How long a written state is kept: what it needs, in whole milliseconds and one more, at least 1 s.
 ///
 /// The one more is because a server counts a key's life from the millisecond before the write.
-pub(crate) const fn ttl_micros(need_micros: u64) -> u64 {
+const fn ttl_micros(need_micros: u64) -> u64 {
     let whole = need_micros.div_ceil(1_000).saturating_mul(1_000);
     let kept = whole.saturating_add(1_000);
     if kept < SHORTEST_TTL {
@@ -177,9 +177,9 @@ pub(crate) struct Hitting {
     pub(crate) wrote: bool,
 }
 
-/// How long the stored states still count; for ever where there are none.
+/// How long the stored states still count; for ever where there are none, or time itself ends first.
 pub(crate) fn left_to_live(expires: Timestamp, now: Timestamp) -> Duration {
-    if expires > now {
+    if expires > now && expires < Timestamp::MAX {
         expires.since(now)
     } else {
         Duration::MAX

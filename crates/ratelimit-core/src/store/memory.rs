@@ -116,9 +116,10 @@ impl MemoryStore {
         let mut shard = lock(shared.shard(hash));
         let decision = shard.hit(&shared.hasher, hash, hit, now);
         let hits = shard.count_hit();
-        drop(shard);
         if hits.is_multiple_of(HITS_BETWEEN_SWEEPS) {
-            shared.sweep(hits / HITS_BETWEEN_SWEEPS, now);
+            shard.sweep(&shared.hasher, now);
+            drop(shard);
+            shared.sweep_another(hits / HITS_BETWEEN_SWEEPS, now);
         }
         decision
     }
@@ -136,7 +137,7 @@ impl Shared {
     }
 
     /// Cleans some shard, in turn, so that quiet ones give their memory back as well.
-    fn sweep(&self, turn: u64, now: Timestamp) {
+    fn sweep_another(&self, turn: u64, now: Timestamp) {
         let place = turn & (self.shards.len() as u64 - 1);
         let shard = &self.shards[usize::try_from(place).unwrap_or(0)];
         match shard.try_lock() {

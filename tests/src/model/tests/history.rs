@@ -1,7 +1,10 @@
 //! The model against a list of everything that ever passed, which never expires.
 
-use super::random::Random;
-use crate::model::{Answer, Model, Spec};
+use crate::{
+    model::{Answer, Model, Spec},
+    random::Random,
+    traces::{Aim, Trace},
+};
 
 /// What passed: the tick and the cost.
 type History = [(u128, u128)];
@@ -10,12 +13,9 @@ type History = [(u128, u128)];
 fn the_model_agrees_with_all_that_ever_passed() {
     for seed in 0..3_000 {
         let mut random = Random::new(seed);
-        let spec = match seed % 4 {
-            0 => random.small(1),
-            1 => random.small(1_000),
-            2 => random.small(977_000),
-            _ => random.coarse(),
-        };
+        let spec = Trace::new(seed, Aim::at(random.one_of(&[0, 1, 2, 3, 4])))
+            .next_hit()
+            .limits[0];
         if !matches!(
             spec,
             Spec::SlidingWindowLog {

@@ -1,9 +1,9 @@
 //! The laws of the design, over limits that change and a clock that steps back.
 
-use std::mem;
-
-use super::random::Random;
-use crate::model::{Answer, Model, ModelDecision, Spec};
+use crate::{
+    model::{Answer, Model, ModelDecision, Spec},
+    traces::{Aim, Trace, TracedHit},
+};
 
 #[test]
 fn retry_after_is_exact_for_one_limit() {
@@ -65,94 +65,29 @@ fn no_step_back_adds_more_than_a_period_to_a_wait() {
     });
 }
 
-#[derive(Debug)]
-struct Hit {
-    limits: Vec<Spec>,
-    now_us: u64,
-    cost: u64,
-}
-
-type Law<'a> = &'a dyn Fn(&Model, &Model, &Hit, &ModelDecision);
+type Law<'a> = &'a dyn Fn(&Model, &Model, &TracedHit, &ModelDecision);
 
 /// Runs random traces, and shows the law the value before and after each hit.
 fn traces(count: u64, most_limits: u64, law: Law<'_>) {
+    let aim = Aim {
+        limits: (1, most_limits),
+        ..Aim::ANYTHING
+    };
     for seed in 0..count {
-        let mut random = Random::new(seed);
-        let scale_us = match seed % 5 {
-            0 => 1,
-            1 => 250,
-            2 => 1_000,
-            3 => 333_000,
-            _ => 86_400_000_000,
-        };
-        let coarse = seed % 7 == 0;
-        let mut now_us = random.range(0, 1 << 52);
-        let mut limits = policy(&mut random, most_limits, scale_us, coarse);
+        let mut trace = Trace::new(seed, aim);
         let mut model = Model::new();
-
         for _ in 0..50 {
-            match random.range(1, 12) {
-                1 => limits = policy(&mut random, most_limits, scale_us, coarse),
-                2 => {
-                    let changed = random.range(0, limits.len() as u64 - 1);
-                    let changed = usize::try_from(changed).expect("a position");
-                    limits[changed] = other_numbers(&mut random, limits[changed], scale_us, coarse);
-                }
-                _ => {}
-            }
-            now_us = step(&mut random, now_us, limits[0].period_us());
-            let most = limits.iter().map(Spec::limit).min().unwrap_or(1);
-            let beyond = u64::from(random.one_in(4));
-            let cost = random.range(0, most + beyond);
-            let hit = Hit {
-                limits: limits.clone(),
-                now_us,
-                cost,
-            };
+            let hit = trace.next_hit();
             let before = model.clone();
-            let decision = model.hit(&limits, now_us, cost);
+            let decision = model.hit(&hit.limits, hit.now_us, hit.cost);
             law(&before, &model, &hit, &decision);
+            trace.learn(decision);
         }
-    }
-}
-
-fn policy(random: &mut Random, most: u64, scale_us: u64, coarse: bool) -> Vec<Spec> {
-    (0..random.range(1, most))
-        .map(|_| limit(random, scale_us, coarse))
-        .collect()
-}
-
-fn limit(random: &mut Random, scale_us: u64, coarse: bool) -> Spec {
-    if coarse && random.one_in(2) {
-        random.coarse()
-    } else {
-        random.small(scale_us)
-    }
-}
-
-/// The same algorithm with other numbers.
-fn other_numbers(random: &mut Random, spec: Spec, scale_us: u64, coarse: bool) -> Spec {
-    loop {
-        let other = limit(random, scale_us, coarse);
-        if mem::discriminant(&other) == mem::discriminant(&spec) {
-            return other;
-        }
-    }
-}
-
-fn step(random: &mut Random, now_us: u64, period_us: u64) -> u64 {
-    match random.range(1, 12) {
-        1..5 => now_us,
-        5..9 => now_us + random.range(0, period_us / 2 + 1),
-        9 => now_us + random.range(0, 3 * period_us),
-        10 => now_us.saturating_sub(random.range(0, period_us)),
-        11 => now_us.saturating_sub(random.range(0, 4 * period_us)),
-        _ => now_us + 1,
     }
 }
 
 /// A denied hit spends nothing, and a look writes nothing.
-fn law_1(before: &Model, after: &Model, hit: &Hit, decision: &ModelDecision) {
+fn law_1(before: &Model, after: &Model, hit: &TracedHit, decision: &ModelDecision) {
     assert!(decision.wrote || before == after, "{hit:?}");
     assert!(!(decision.wrote && hit.cost == 0), "{hit:?}");
     let allowed = matches!(decision.overall.answer, Answer::Allowed { .. });
@@ -198,7 +133,7 @@ fn law_2(decision: &ModelDecision) {
 }
 
 /// The same hit passes after exactly `retry_after`, and not one microsecond earlier.
-fn law_3(after: &Model, hit: &Hit, decision: &ModelDecision) {
+fn law_3(after: &Model, hit: &TracedHit, decision: &ModelDecision) {
     let Answer::Denied { retry_after_us } = decision.overall.answer else {
         return;
     };
@@ -213,12 +148,7 @@ fn law_3(after: &Model, hit: &Hit, decision: &ModelDecision) {
     for earlier in searched {
         assert!(!passes(earlier), "{earlier} {hit:?} {decision:?}");
     }
-    // A strict log that fits counts the hit all the same, and may be full when it is tried again.
-    let strict = hit.limits.len() > 1 && hit.limits.iter().any(counts_denied);
-    assert!(
-        strict || passes(retry_after_us),
-        "{hit:?} {decision:?} {after:?}"
-    );
+    assert!(passes(retry_after_us), "{hit:?} {decision:?} {after:?}");
 }
 
 /// What remains is never more than the limit.

@@ -3,5 +3,4 @@
 mod examples;
 mod history;
 mod laws;
-mod random;
 mod vectors;

@@ -1,0 +1,61 @@
+//! How budgets are named in Redis.
+
+use crate::{key::Key, policy::Policy};
+
+/// What all keys of a store have in common.
+#[derive(Clone, Debug)]
+pub(super) struct KeySpace {
+    pub(super) prefix: String,
+    pub(super) version: String,
+}
+
+impl Default for KeySpace {
+    fn default() -> KeySpace {
+        KeySpace {
+            prefix: "rate_limiter".to_owned(),
+            version: "v1".to_owned(),
+        }
+    }
+}
+
+impl KeySpace {
+    /// The name of a key's budget: `rate_limiter:v1:login:{key:user:12345}`.
+    ///
+    /// The braces are ours alone, because a [`Key`] and a policy's name contain none: the part
+    /// between them, and nothing that a client chose, says in which slot of a cluster it lives.
+    pub(super) fn name(&self, policy: &Policy, key: &Key) -> String {
+        let KeySpace { prefix, version } = self;
+        format!("{prefix}:{version}:{}:{{{key}}}", policy.name())
+    }
+
+    /// The name of a budget that nobody has, for trying a connection out.
+    pub(super) fn probe(&self) -> String {
+        let KeySpace { prefix, version } = self;
+        format!("{prefix}:{version}:probe~:{{probe}}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_named_as_documented() {
+        let policy = Policy::parse("token_bucket", "10/s").unwrap();
+        let key = Key::explicit("user:12345").unwrap();
+
+        let name = KeySpace::default().name(&policy, &key);
+
+        assert_eq!(name, "rate_limiter:v1:token_bucket:{key:user:12345}");
+    }
+
+    #[test]
+    fn braces_chosen_by_a_client_do_not_move_the_slot() {
+        let policy = Policy::parse("p", "10/s").unwrap();
+        let key = Key::explicit("}{x").unwrap();
+
+        let name = KeySpace::default().name(&policy, &key);
+
+        assert_eq!(name, "rate_limiter:v1:p:{key:%7D%7Bx}");
+    }
+}

@@ -1,0 +1,8 @@
+-- Leaky bucket: a queue that lets one out at a time.
+-- The same step as crates/ratelimit-core/src/algorithm/leaky_bucket.rs and bucket.rs.
+--
+-- It admits what a token bucket admits, so the step is token_bucket.lua's; the wait for one's turn is
+-- derived in Rust from the debt before the hit. Its states carry a code of their own.
+
+local leaky_bucket_roll = token_bucket_roll
+local leaky_bucket_state = token_bucket_state

@@ -1,0 +1,104 @@
+-- What every script begins with: the question, the time, and the arithmetic that algorithms share.
+--
+-- KEYS[1]  the budget of one key under one policy
+-- ARGV[1]  flags (1: write nothing, 2: the time is given); now and deadline (microseconds, deadline 0
+--          for none); cost; then for each limit its algorithm's code, grain (microseconds), limit,
+--          period (ticks of the grain) and rate (refill per tick, or 1 for a log that counts denials)
+
+local flags, now, deadline, cost, first_limit = struct.unpack('<BI7I7I7', ARGV[1])
+local writes_nothing = flags % 2 == 1
+local time_is_given = flags >= 2
+
+if not time_is_given then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+if deadline > 0 and now > deadline then
+  return struct.pack('<BI7I7', 2, now, 0)
+end
+
+-- a / b, rounded down; whole numbers below 2^53.
+local function div(a, b)
+  return (a - a % b) / b
+end
+
+-- a / b, rounded up.
+local function div_up(a, b)
+  local rest = a % b
+  if rest == 0 then
+    return a / b
+  end
+  return (a - rest) / b + 1
+end
+
+-- A tick of one grain in another.
+local function in_grain(tick, from, to)
+  if from == to then
+    return tick
+  end
+  return div(tick * from, to)
+end
+
+-- Brings a stored tick to the present: at most one period ahead it stands still, further ahead it
+-- becomes the present.
+local function catch_up(stored, present, period)
+  if stored > present + period then
+    return present, true
+  elseif stored > present then
+    return stored, false
+  end
+  return present, false
+end
+
+-- Stores the states of all limits, which mean something until `ends` (microseconds), and tells when
+-- they expire. One millisecond more than needed, because a key's life is counted from the millisecond
+-- before the write.
+local function store(states, ends)
+  local need = ends > now and ends - now or 0
+  local ttl = div_up(need, 1000) + 1
+  if ttl < 1000 then
+    ttl = 1000
+  end
+  local expires = now + ttl * 1000
+  if expires > 9007199254740991 then
+    expires = 9007199254740991
+    ttl = div_up(expires - now, 1000)
+  end
+  if time_is_given then
+    ttl = 3600000
+  end
+  redis.call('SET', KEYS[1], struct.pack('<I7', expires) .. states, 'PX', ttl)
+  return expires
+end
+
+-- A state as it is stored, behind its length.
+local function framed(state)
+  return struct.pack('<I3', #state) .. state
+end
+
+-- The state at `from`, if it is one of the algorithm `code`, and where the next begins.
+local function state_at(value, from, code)
+  if from > #value then
+    return nil, from, ''
+  end
+  local length, start = struct.unpack('<I3', value, from)
+  local state = value:sub(start, start + length - 1)
+  if #state < length then
+    error('corrupt rate limit state')
+  end
+  if state:byte(1) ~= code then
+    return nil, start + length, state
+  end
+  return state, start + length, state
+end
+
+local value = redis.call('GET', KEYS[1])
+local expires = 0
+if value then
+  expires = struct.unpack('<I7', value)
+  if now >= expires then
+    value, expires = '', 0
+  end
+else
+  value = ''
+end

@@ -1,0 +1,62 @@
+-- Sliding window counter: so many in any window, estimated from two counts.
+-- The same step as crates/ratelimit-core/src/algorithm/sliding_window_counter.rs.
+--
+-- state   code; grain (microseconds); prev; cur; at, the tick of the last charge; period (ticks)
+-- args    limit; period (ticks)
+-- answer  at; prev and cur, the counts of the last window and the present one, before the hit
+
+-- All that counted at the last charge, rounded up.
+local function sliding_window_counter_estimate(prev, cur, at, period)
+  return cur + div_up(prev * (period - at % period), period)
+end
+
+-- Counts that come to `estimate` at `at`, as much of it as possible in the last window.
+local function sliding_window_counter_laid_out(estimate, at, limit, period)
+  local left = period - at % period
+  local carried = math.min(estimate, div_up(limit * left, period))
+  local prev = 0
+  if carried > 0 then
+    prev = div((carried - 1) * period, left) + 1
+  end
+  return prev, estimate - carried
+end
+
+local function sliding_window_counter_roll(stored, now_tick, spent, grain, limit, period)
+  local prev, cur, at, repaired = 0, 0, now_tick, false
+  if stored then
+    local _, stored_grain, stored_at, stored_period
+    _, stored_grain, prev, cur, stored_at, stored_period =
+      struct.unpack('<BI3I7I7I7I7', stored)
+    local tick = in_grain(stored_at, stored_grain, grain)
+    at, repaired = catch_up(tick, now_tick, period)
+    local changed = stored_period * stored_grain ~= period * grain
+    if repaired or changed then
+      prev, cur = 0, sliding_window_counter_estimate(prev, cur, stored_at, stored_period)
+    end
+    prev, cur = math.min(prev, limit), math.min(cur, limit)
+    if repaired then
+      prev, cur = sliding_window_counter_laid_out(cur, at, limit, period)
+    else
+      local windows = div(at, period) - div(tick, period)
+      if windows == 1 then
+        prev, cur = cur, 0
+      elseif windows > 1 then
+        prev, cur = 0, 0
+      end
+    end
+  end
+  local room = limit - cur - spent
+  local fits = prev * (period - at % period) <= room * period
+  return fits, repaired, at, prev, cur, 0
+end
+
+local function sliding_window_counter_state(code, charged, grain, period, _, at, prev, cur)
+  cur = cur + charged
+  local ends = 0
+  if cur > 0 then
+    ends = (at - at % period + 2 * period) * grain
+  elseif prev > 0 then
+    ends = (at - at % period + period) * grain
+  end
+  return struct.pack('<BI3I7I7I7I7', code, grain, prev, cur, at, period), ends
+end

@@ -1,0 +1,43 @@
+-- Token bucket: refills steadily, lets bursts through until it is empty.
+-- The same step as crates/ratelimit-core/src/algorithm/token_bucket.rs and bucket.rs.
+--
+-- state   code; grain (microseconds); debt; unit, the debt that a token costs; at (ticks)
+-- args    capacity; period, the debt that a token costs; refill, the debt forgiven each tick
+-- answer  at; debt at the present, before the hit
+
+local function token_bucket_roll(stored, now_tick, spent, grain, capacity, period, refill)
+  local full = capacity * period
+  local debt, at, repaired = 0, now_tick, false
+  if stored then
+    local _, stored_grain, unit, stored_at
+    _, stored_grain, debt, unit, stored_at = struct.unpack('<BI3I7I7I7', stored)
+    if unit ~= period then
+      if debt * period < 9007199254740992 then
+        debt = div_up(debt * period, unit)
+      else
+        debt = math.min(div_up(debt, unit), capacity) * period
+      end
+    end
+    if debt > full then
+      debt = full
+    end
+    stored_at = in_grain(stored_at, stored_grain, grain)
+    at, repaired = catch_up(stored_at, now_tick, period)
+    if at > stored_at then
+      debt = debt - (at - stored_at) * refill
+      if debt < 0 then
+        debt = 0
+      end
+    end
+  end
+  return debt + spent * period <= full, repaired, at, debt, 0, 0
+end
+
+local function token_bucket_state(code, charged, grain, period, refill, at, debt)
+  debt = debt + charged * period
+  local ends = 0
+  if debt > 0 then
+    ends = (at + div_up(debt, refill)) * grain
+  end
+  return struct.pack('<BI3I7I7I7', code, grain, debt, period, at), ends
+end

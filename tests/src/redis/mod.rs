@@ -1,0 +1,14 @@
+//! A real Redis for tests: one that is given, one that is started here, or one in a container.
+//!
+//! In this order: `RATELIMIT_TEST_REDIS_URL`; a `redis-server` (or `valkey-server`, or what
+//! `REDIS_SERVER_BIN` names) on a free port, which dies with this process; a container, also by
+//! choice with `RATELIMIT_TEST_REDIS=docker`.
+
+mod container;
+mod process;
+mod server;
+
+pub use self::{
+    process::RedisProcess,
+    server::{TestRedis, connected},
+};

@@ -1,0 +1,15 @@
+//! The engine through its public face, on both stores.
+
+mod allocations;
+mod bound;
+mod equivalence;
+mod examples;
+mod footprint;
+mod input;
+mod keys;
+mod oracle;
+mod peers;
+mod runtime;
+mod subject;
+mod ttl;
+mod vectors;
