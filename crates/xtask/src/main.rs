@@ -6,6 +6,7 @@ mod failure;
 mod install;
 mod mutants;
 mod redis;
+mod servers;
 mod test;
 mod workspace;
 
@@ -20,6 +21,7 @@ Commands:
   test     Find or install a Redis server, then run every test
   check    Run every check that needs no server
   mutants  Make deliberate mistakes in the engine, and see a test fail for each
+  servers  Run the engine's tests on every server version that we promise
 
 `cargo xtask <COMMAND> --help` says more.";
 
@@ -37,6 +39,8 @@ fn main() -> ExitCode {
         "check" if wants_help => return say(&check::help()),
         "mutants" if wants_help => return say(mutants::HELP),
         "mutants" => mutants::run_all(&rest),
+        "servers" if wants_help => return say(servers::HELP),
+        "servers" => servers::run_all(),
         "test" => test::run(&rest),
         "check" => check::run(&rest),
         "help" | "--help" | "-h" => return say(HELP),
