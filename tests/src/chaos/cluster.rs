@@ -1,0 +1,145 @@
+//! Six nodes: three masters, each with a replica.
+
+use std::fmt::Display;
+
+use tokio::task::block_in_place;
+
+use super::bench::eventually;
+use crate::{ports::free_port, redis::RedisProcess};
+
+const MASTERS: usize = 3;
+const SLOTS: usize = 16_384;
+
+/// A cluster; its nodes end when this is dropped.
+#[derive(Debug)]
+pub struct TestCluster {
+    /// The nodes: masters first, then their replicas in the same order.
+    pub nodes: Vec<RedisProcess>,
+}
+
+impl TestCluster {
+    /// Starts six nodes, joins them, and waits until every replica follows its master.
+    ///
+    /// # Panics
+    ///
+    /// When they do not start.
+    pub async fn start() -> TestCluster {
+        let cluster = TestCluster {
+            nodes: block_in_place(|| (0..2 * MASTERS).map(|_| start_node()).collect()),
+        };
+        cluster.join();
+        eventually("nodes that know one another", async || {
+            cluster.all_say(&["CLUSTER", "INFO"], "cluster_known_nodes:6")
+        })
+        .await;
+        cluster.share_slots();
+        eventually("a cluster", async || {
+            cluster.all_say(&["CLUSTER", "INFO"], "cluster_state:ok")
+        })
+        .await;
+        cluster.replicate().await;
+        cluster
+    }
+
+    /// Its address.
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = self
+            .nodes
+            .iter()
+            .map(|node| format!("127.0.0.1:{}", node.port()))
+            .collect();
+        format!("redis+cluster://{}", hosts.join(","))
+    }
+
+    /// Which of the masters has the slot of `key` at first.
+    ///
+    /// # Panics
+    ///
+    /// When the first node does not answer.
+    pub fn master_of(&self, key: impl Display) -> usize {
+        let key = key.to_string();
+        let slot: usize = self.ask(0, &["CLUSTER", "KEYSLOT", &key]);
+        (0..MASTERS)
+            .find(|master| slots_of(*master).contains(&slot))
+            .expect("every slot has a master")
+    }
+
+    /// The name of a node in the cluster.
+    pub fn id(&self, node: usize) -> String {
+        self.ask(node, &["CLUSTER", "MYID"])
+    }
+
+    /// Runs one command on one node.
+    ///
+    /// # Panics
+    ///
+    /// When the node refuses it.
+    pub fn ask<T: redis::FromRedisValue>(&self, node: usize, words: &[&str]) -> T {
+        let answer = block_in_place(|| self.nodes[node].command(words));
+        answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    fn join(&self) {
+        for (place, node) in self.nodes.iter().enumerate() {
+            let epoch = (place + 1).to_string();
+            self.ask::<()>(place, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]);
+            let bus: Vec<String> = self.ask(place, &["CONFIG", "GET", "cluster-port"]);
+            let (port, bus) = (node.port().to_string(), &bus[1]);
+            self.ask::<()>(0, &["CLUSTER", "MEET", "127.0.0.1", &port, bus]);
+        }
+    }
+
+    fn share_slots(&self) {
+        for master in 0..MASTERS {
+            let slots: Vec<String> = slots_of(master).map(|slot| slot.to_string()).collect();
+            let mut words = vec!["CLUSTER", "ADDSLOTS"];
+            words.extend(slots.iter().map(String::as_str));
+            self.ask::<()>(master, &words);
+        }
+    }
+
+    async fn replicate(&self) {
+        for master in 0..MASTERS {
+            let (id, replica) = (self.id(master), master + MASTERS);
+            self.ask::<()>(replica, &["CLUSTER", "REPLICATE", &id]);
+        }
+        for replica in MASTERS..2 * MASTERS {
+            eventually("a replica that follows", async || {
+                self.says(replica, &["INFO"], "master_link_status:up")
+            })
+            .await;
+        }
+        eventually("slots that every node knows", async || {
+            self.all_say(&["CLUSTER", "INFO"], "cluster_slots_ok:16384")
+        })
+        .await;
+    }
+
+    fn all_say(&self, words: &[&str], text: &str) -> bool {
+        (0..self.nodes.len()).all(|node| self.says(node, words, text))
+    }
+
+    /// Whether the answer of a node contains `text`.
+    pub fn says(&self, node: usize, words: &[&str], text: &str) -> bool {
+        let answer: redis::RedisResult<String> = block_in_place(|| self.nodes[node].command(words));
+        answer.is_ok_and(|answer| answer.contains(text))
+    }
+}
+
+fn start_node() -> RedisProcess {
+    let bus = free_port().to_string();
+    RedisProcess::start(&[
+        "--cluster-enabled",
+        "yes",
+        "--cluster-port",
+        &bus,
+        "--cluster-node-timeout",
+        "1000",
+        "--repl-diskless-sync-delay",
+        "0",
+    ])
+}
+
+fn slots_of(master: usize) -> std::ops::Range<usize> {
+    master * SLOTS / MASTERS..(master + 1) * SLOTS / MASTERS
+}
