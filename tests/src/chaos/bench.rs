@@ -73,6 +73,11 @@ impl Bench {
         }
     }
 
+    /// What the bench's keys begin with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// A configuration that leads through the proxy.
     ///
     /// # Panics

@@ -135,6 +135,9 @@ fn start_node() -> RedisProcess {
         &bus,
         "--cluster-node-timeout",
         "1000",
+        // One lost slot must not stop the others.
+        "--cluster-require-full-coverage",
+        "no",
         "--repl-diskless-sync-delay",
         "0",
     ])

@@ -78,6 +78,18 @@ impl TestSentinel {
         .await;
     }
 
+    /// Whether the replica has all that the master wrote.
+    pub fn replica_has_caught_up(&self) -> bool {
+        let offset = |server: &RedisProcess, name: &str| -> Option<u64> {
+            let info: String = block_in_place(|| server.command(&["INFO"])).ok()?;
+            let mut values = info.lines().filter_map(|line| line.strip_prefix(name));
+            values.next()?.trim().parse().ok()
+        };
+        offset(&self.master, "master_repl_offset:").is_some_and(|written| {
+            offset(&self.replica, "slave_repl_offset:").is_some_and(|read| read >= written)
+        })
+    }
+
     fn info(server: &RedisProcess, text: &str) -> bool {
         let info: redis::RedisResult<String> = block_in_place(|| server.command(&["INFO"]));
         info.is_ok_and(|info| info.contains(text))

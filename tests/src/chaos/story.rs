@@ -81,6 +81,11 @@ impl Story {
         *locked(&self.panics_at) = Some(name);
     }
 
+    /// Whether the panic that was asked for is still to come.
+    pub fn panics_are_due(&self) -> bool {
+        locked(&self.panics_at).is_some()
+    }
+
     fn value_of(
         &self,
         values: &Mutex<HashMap<String, Arc<AtomicU64>>>,

@@ -61,3 +61,10 @@ pub(crate) async fn heals(ours: &Ours) -> Duration {
     assert!(healed < SOON, "healed only after {healed:?}");
     healed
 }
+
+/// How much memory this process holds, in bytes.
+pub(crate) fn resident() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("a Linux machine");
+    let resident = pages.split(' ').nth(1).expect("its second number");
+    resident.parse::<u64>().expect("a number of pages") * 4_096
+}

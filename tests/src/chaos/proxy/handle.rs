@@ -15,7 +15,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::connection::Connection;
+use super::{connection::Connection, requests};
 use crate::ports::free_port;
 
 /// A proxy in front of one server; it ends when this is dropped.
@@ -33,6 +33,8 @@ pub(super) struct Shared {
     losses: Mutex<Vec<(Vec<u8>, Loss)>>,
     attempts: Mutex<Vec<Instant>>,
     open: AtomicU64,
+    /// All that was requested, once somebody wants to know.
+    heard: Mutex<Option<Vec<u8>>>,
 }
 
 /// What is wrong with the network at the moment.
@@ -89,6 +91,7 @@ impl Proxy {
             losses: Mutex::new(Vec::new()),
             attempts: Mutex::new(Vec::new()),
             open: AtomicU64::new(0),
+            heard: Mutex::new(None),
         };
         let proxy = Proxy {
             port: free_port(),
@@ -168,6 +171,17 @@ impl Proxy {
     /// Loses something of the next request that contains `marker`.
     pub fn lose(&self, loss: Loss, marker: &str) {
         locked(&self.shared.losses).push((marker.as_bytes().to_vec(), loss));
+    }
+
+    /// Keeps, from now on, what is requested.
+    pub fn overhear(&self) {
+        *locked(&self.shared.heard) = Some(Vec::new());
+    }
+
+    /// The requests since [`Proxy::overhear`], each as its words.
+    pub fn heard(&self) -> Vec<Vec<Vec<u8>>> {
+        let heard = locked(&self.shared.heard);
+        requests::words(heard.as_deref().unwrap_or_default())
     }
 
     /// Refuses new connections, until [`Proxy::listen`].
@@ -257,6 +271,9 @@ impl Shared {
 
     /// What is to be lost of a request, if anything.
     pub(super) fn loss_in(&self, request: &[u8]) -> Option<Loss> {
+        if let Some(heard) = locked(&self.heard).as_mut() {
+            heard.extend_from_slice(request);
+        }
         let mut losses = locked(&self.losses);
         let place = losses.iter().position(|(marker, _)| {
             let mut windows = request.windows(marker.len());

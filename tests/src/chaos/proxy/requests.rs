@@ -19,6 +19,27 @@ impl Requests {
     }
 }
 
+/// The requests in `bytes`, each as its words.
+pub(super) fn words(mut bytes: &[u8]) -> Vec<Vec<Vec<u8>>> {
+    let mut requests = Vec::new();
+    while let Some((parts, mut at)) = number_line(bytes, 0) {
+        let mut words = Vec::new();
+        for _ in 0..parts {
+            let Some((length, text)) = number_line(bytes, at) else {
+                return requests;
+            };
+            let Some(word) = bytes.get(text..text + length) else {
+                return requests;
+            };
+            words.push(word.to_vec());
+            at = text + length + 2;
+        }
+        requests.push(words);
+        bytes = bytes.get(at..).unwrap_or_default();
+    }
+    requests
+}
+
 /// How long the first request is, if all of it is there: `*2\r\n$3\r\nGET\r\n$1\r\na\r\n`.
 fn first_length(bytes: &[u8]) -> Option<usize> {
     let (parts, mut at) = number_line(bytes, 0)?;
@@ -54,5 +75,6 @@ mod tests {
         assert_eq!(counts.iter().sum::<usize>(), 2);
         assert_eq!(counts.last(), Some(&1));
         assert_eq!(Requests::default().arrived(bytes), 2);
+        assert_eq!(words(bytes)[0], [b"GET", b"\r\n*"]);
     }
 }

@@ -13,6 +13,7 @@ pub use self::{
     process::{killed, paused, stopped},
     replies::{late_replies, lost_replies, lost_requests, torn_replies},
     server::{demoted, flushed_scripts, killed_connections, wrong_password},
+    trial::Trial,
 };
 use super::{bench::Kind, report::Report};
 

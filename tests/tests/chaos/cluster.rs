@@ -1,0 +1,187 @@
+//! A cluster of six that loses a master, or moves a slot.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use ratelimit_core::{FailureMode, Limiter, RedisConfig};
+use ratelimit_tests::chaos::{Audit as _, PATIENCE, TestCluster, endless, eventually, ours};
+use tokio::task::{JoinHandle, block_in_place};
+
+use crate::instance::{AT_ONCE, SOON, is_checked, key, policy, remaining};
+
+/// Longer than the pauses of a busy machine, so that what leaves the store does so for a reason.
+const BUDGET: Duration = Duration::from_millis(500);
+
+fn config(cluster: &TestCluster) -> RedisConfig {
+    RedisConfig::new(&cluster.url()).expect("a valid address")
+}
+
+/// Where a key's budget lives.
+fn shard_of(cluster: &TestCluster, name: &str) -> usize {
+    cluster.master_of(format!("{{key:{name}}}"))
+}
+
+/// What became of the calls on one shard.
+#[derive(Debug, Default)]
+struct Calls {
+    checked: u64,
+    unchecked: u64,
+    longest: Duration,
+    last_unchecked: Option<Instant>,
+}
+
+/// Calls on one key until told to stop.
+fn call(limiter: Limiter, name: String, stop: Arc<AtomicBool>) -> JoinHandle<Calls> {
+    tokio::spawn(async move {
+        let mut calls = Calls::default();
+        while !stop.load(Ordering::SeqCst) {
+            let asked = Instant::now();
+            let verdict = limiter.check(&endless(), &key(&name)).await;
+            calls.longest = calls.longest.max(asked.elapsed());
+            if is_checked(&verdict) {
+                calls.checked += 1;
+            } else {
+                calls.unchecked += 1;
+                calls.last_unchecked = Some(Instant::now());
+            }
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+        calls
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn row_20_a_dead_master_takes_only_its_own_slots_until_the_failover() {
+    let mut cluster = TestCluster::start().await;
+    let ours = ours(config(&cluster).time_budget(BUDGET), FailureMode::Local).await;
+    let names: Vec<String> = (0..24).map(|n| format!("k{n}")).collect();
+    let shards: Vec<usize> = names.iter().map(|name| shard_of(&cluster, name)).collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = names
+        .iter()
+        .map(|name| call(ours.limiter.clone(), name.clone(), Arc::clone(&stop)))
+        .collect();
+
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    block_in_place(|| cluster.nodes[0].kill());
+    eventually("a promoted replica", async || {
+        cluster.says(3, &["INFO"], "role:master")
+            && cluster.says(1, &["CLUSTER", "INFO"], "cluster_slots_fail:0")
+    })
+    .await;
+    let promoted = Instant::now();
+    let on_dead_shard = &names[shards.iter().position(|shard| *shard == 0).unwrap()];
+    eventually("a decision by the new master", async || {
+        is_checked(&ours.limiter.look(&endless(), &key(on_dead_shard)).await)
+    })
+    .await;
+    let healed = promoted.elapsed();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    stop.store(true, Ordering::SeqCst);
+
+    let (mut dead, mut alive) = (Calls::default(), Calls::default());
+    for (caller, shard) in callers.into_iter().zip(&shards) {
+        let calls = caller.await.unwrap();
+        let sum = if *shard == 0 { &mut dead } else { &mut alive };
+        sum.checked += calls.checked;
+        sum.unchecked += calls.unchecked;
+        sum.longest = sum.longest.max(calls.longest);
+    }
+    println!("row 20 master killed: healed in {healed:?}; its slots {dead:?}; the others {alive:?}");
+    assert!(healed < SOON);
+    assert!(dead.unchecked > 0 && dead.checked > 0);
+    assert_eq!(alive.unchecked, 0, "another shard was affected");
+    assert!(alive.longest < AT_ONCE && dead.longest < BUDGET + AT_ONCE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn row_20_a_slot_that_moves_loses_no_decision_and_no_count() {
+    let cluster = TestCluster::start().await;
+    let config = config(&cluster).time_budget(AT_ONCE);
+    let prefix = format!("moving-{}", std::process::id());
+    let ours = ours(config.prefix(&prefix).unwrap(), FailureMode::Closed).await;
+    let name = (0..)
+        .map(|n| format!("m{n}"))
+        .find(|name| shard_of(&cluster, name) == 0)
+        .unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let caller = call(ours.limiter.clone(), name.clone(), Arc::clone(&stop));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+
+    move_slot(&cluster, &format!("{prefix}:v1:endless:{{key:{name}}}")).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    stop.store(true, Ordering::SeqCst);
+    let calls = caller.await.unwrap();
+
+    let counted = ours.counted(&endless(), &name).await;
+    println!("row 20 slot moved: {calls:?}, counted {counted}");
+    assert_eq!(calls.unchecked, 0);
+    assert_eq!(counted, calls.checked);
+}
+
+/// Moves the slot of `name` from the first master to the second, in the steps of `redis-cli`.
+async fn move_slot(cluster: &TestCluster, name: &str) {
+    let slot: u64 = cluster.ask(0, &["CLUSTER", "KEYSLOT", name]);
+    let slot = slot.to_string();
+    let (from, to) = (cluster.id(0), cluster.id(1));
+    let port = cluster.nodes[1].port().to_string();
+    cluster.ask::<()>(1, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from]);
+    cluster.ask::<()>(0, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to]);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    cluster.ask::<redis::Value>(0, &["MIGRATE", "127.0.0.1", &port, name, "0", "1000"]);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    for node in [1, 0, 2] {
+        cluster.ask::<()>(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &to]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn case_15_a_key_that_begins_with_a_brace_is_limited_in_a_cluster() {
+    let cluster = TestCluster::start().await;
+    let ours = ours(config(&cluster).time_budget(PATIENCE), FailureMode::Open).await;
+    let several = policy("braces", "2/h; fixed_window 3/366d; sliding_window_log 5/h");
+
+    for name in ["}", "}x", "{}", "}{", "{", "a}b{c"] {
+        let mut answers = Vec::new();
+        for _ in 0..3 {
+            let verdict = ours.limiter.check(&several, &key(name)).await;
+            assert!(is_checked(&verdict), "{name}: {verdict:?}");
+            answers.push(verdict.is_allowed());
+        }
+
+        assert_eq!(answers, [true, true, false], "{name}");
+    }
+    println!("case 15 keys that begin with a brace: limited on a cluster of six");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_many_hits_on_many_shards_exactly_the_limits_pass() {
+    let cluster = TestCluster::start().await;
+    let ours = ours(config(&cluster).time_budget(PATIENCE), FailureMode::Closed).await;
+    let limit = policy("exact", "fixed_window 20/366d");
+    let tasks = (0..16).map(|_| {
+        let (limiter, limit) = (ours.limiter.clone(), limit.clone());
+        tokio::spawn(async move {
+            let mut admitted = 0;
+            for n in 0..60 {
+                let verdict = limiter.check(&limit, &key(&format!("k{}", n % 12))).await;
+                admitted += u64::from(verdict.is_allowed());
+            }
+            admitted
+        })
+    });
+
+    let mut admitted = 0;
+    for task in tasks.collect::<Vec<_>>() {
+        admitted += task.await.unwrap();
+    }
+
+    assert_eq!(admitted, 12 * 20);
+    let look = ours.limiter.look(&limit, &key("k0")).await;
+    assert_eq!(remaining(&look), 0);
+}
