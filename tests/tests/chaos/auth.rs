@@ -86,7 +86,11 @@ async fn row_18_nobody_is_locked_out_for_good() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_18_a_key_that_is_not_permitted_fails_alone() {
     let bench = Bench::start(&[]).await;
-    let allowed = format!("~{}:v1:mine:* ~{}:v1:probe*", bench.prefix(), bench.prefix());
+    let allowed = format!(
+        "~{}:v1:mine:* ~{}:v1:probe*",
+        bench.prefix(),
+        bench.prefix()
+    );
     bench.command(&format!("ACL SETUSER limiter on >right +@all {allowed}"));
     let url = format!("redis://limiter:right@127.0.0.1:{}", bench.proxy.port());
     let config = bench.config_at(&url).time_budget(AT_ONCE);
@@ -116,8 +120,8 @@ fn tls_server(certificates: &Certificates) -> (u16, RedisProcess) {
 
 fn tls_config(port: u16, certificates: &Certificates) -> RedisConfig {
     RedisConfig::new(&format!("rediss://127.0.0.1:{port}"))
-        .expect("an address")
-        .tls_root_certificate(certificates.root().as_bytes().to_vec())
+        .and_then(|config| config.tls_root_certificate(certificates.root().as_bytes()))
+        .expect("a valid address and certificate")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -2,8 +2,9 @@
 
 use std::{
     future::Future as _,
+    io::{BufRead as _, BufReader, Lines, Write as _},
     pin::pin,
-    process::{Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     task::{Context, Waker},
     time::Duration,
 };
@@ -30,15 +31,24 @@ async fn row_25_a_hundred_thousand_dropped_futures_swap_no_reply_and_leak_nothin
         }
         // Every call has a limit of its own, so that another call's answer would show.
         let own = policy("own", &format!("fixed_window {}/366d", 10 + round));
-        let verdict = ours.limiter.check(&own, &key(&format!("own-{round}"))).await;
+        let verdict = ours
+            .limiter
+            .check(&own, &key(&format!("own-{round}")))
+            .await;
         let decision = verdict.decision().expect("a decision");
 
         assert!(is_checked(&verdict));
-        assert_eq!((decision.limit, decision.remaining), (10 + round, 9 + round));
+        assert_eq!(
+            (decision.limit, decision.remaining),
+            (10 + round, 9 + round)
+        );
     }
 
     let counted = ours.counted(&endless(), "dropped").await;
-    println!("row 25 dropped futures: {counted} of {} counted", ROUNDS * DROPPED);
+    println!(
+        "row 25 dropped futures: {counted} of {} counted",
+        ROUNDS * DROPPED
+    );
     assert!(counted > 0 && counted <= ROUNDS * DROPPED);
     assert_eq!(bench.info("connected_clients"), clients);
 }
@@ -71,10 +81,11 @@ async fn row_26_a_background_task_that_panics_is_started_again() {
     let (_, unchecked) = calls(&ours.limiter, &endless(), Duration::from_secs(1)).await;
     let healed = heals(&ours).await;
 
-    println!("row 26 a panic in the background: {unchecked} decisions without the store, healed in {healed:?}");
+    println!(
+        "row 26 a panic in the background: {unchecked} decisions without the store, healed in {healed:?}"
+    );
     assert!(!story.panics_are_due(), "nothing panicked");
-    let told = story.names().into_iter().any(|name| name.contains("panic"));
-    assert!(told, "not counted: {:?}", story.names());
+    assert!(story.counter("rate_limiter_task_restarts_total", "") > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -101,23 +112,21 @@ async fn row_35_a_process_without_file_descriptors_goes_on() {
 
 /// The lines of a process that waits for a line after each of its own.
 struct Stage {
-    lines: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
-    next: std::process::ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+    next: ChildStdin,
 }
 
 impl Stage {
-    fn of(process: &mut std::process::Child) -> Stage {
-        use std::io::BufRead as _;
+    fn of(process: &mut Child) -> Stage {
         let lines = process.stdout.take().expect("its output is piped");
         Stage {
-            lines: std::io::BufReader::new(lines).lines(),
+            lines: BufReader::new(lines).lines(),
             next: process.stdin.take().expect("its input is piped"),
         }
     }
 
     /// Lets the process go on, and reads what it says next.
     fn reaches(&mut self, word: &str) -> String {
-        use std::io::Write as _;
         let _ = self.next.write_all(b"\n");
         let line = block_in_place(|| self.lines.next());
         let line = line.expect("another line").expect("text");

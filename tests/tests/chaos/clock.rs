@@ -53,7 +53,9 @@ async fn row_23_a_clock_that_jumps_gives_one_burst_and_locks_nobody_out() {
                 at(after + waited * SECOND);
             }
 
-            println!("row 23 {algorithm}, one hour {name}: {at_once} at once, then waited {waited} s");
+            println!(
+                "row 23 {algorithm}, one hour {name}: {at_once} at once, then waited {waited} s"
+            );
             assert_eq!(first, 10);
             assert!(at_once <= 10, "more than a burst");
             assert!(waited <= 3 * 60, "locked out for {waited} s");

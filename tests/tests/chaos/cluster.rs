@@ -92,7 +92,9 @@ async fn row_20_a_dead_master_takes_only_its_own_slots_until_the_failover() {
         sum.unchecked += calls.unchecked;
         sum.longest = sum.longest.max(calls.longest);
     }
-    println!("row 20 master killed: healed in {healed:?}; its slots {dead:?}; the others {alive:?}");
+    println!(
+        "row 20 master killed: healed in {healed:?}; its slots {dead:?}; the others {alive:?}"
+    );
     assert!(healed < SOON);
     assert!(dead.unchecked > 0 && dead.checked > 0);
     assert_eq!(alive.unchecked, 0, "another shard was affected");

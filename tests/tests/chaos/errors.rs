@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ratelimit_core::FailureMode;
 use ratelimit_tests::chaos::{
-    Bench, Expected, Kind, Ours, endless, ours,
+    Bench, Expected, Kind, Ours, Report, endless, ours,
     scenario::{self, Trial},
 };
 use tempfile::TempDir;
@@ -22,11 +22,9 @@ async fn row_14_a_demoted_master_is_left_for_the_new_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_14_a_master_that_is_promoted_again_is_asked_again() {
-    let report = refusing("READONLY, then promoted again", 14, async |trial| {
-        trial.bench.command("REPLICAOF 127.0.0.1 1");
-        Box::new(|trial: &Trial| trial.bench.command("REPLICAOF NO ONE"))
-    })
-    .await;
+    let breaks = async |bench: &Bench| bench.command("REPLICAOF 127.0.0.1 1");
+    let fault = "READONLY, then promoted again";
+    let report = refusing(14, fault, breaks, "REPLICAOF NO ONE").await;
 
     report.assert_survived();
 }
@@ -51,7 +49,9 @@ async fn row_15_a_server_that_cannot_answer_now_is_not_stormed() {
         let healed = heals(&ours).await;
 
         let code = error.split(' ').next().unwrap();
-        println!("row 15 {code}: {unchecked} decisions without the store, {attempts} attempts in 2 s, healed in {healed:?}");
+        println!(
+            "row 15 {code}: {unchecked} decisions without the store, {attempts} attempts in 2 s, healed in {healed:?}"
+        );
         assert_eq!(checked, 0, "{code}");
         assert!(attempts <= 2 * MOST_ATTEMPTS, "{code}: {attempts}");
     }
@@ -59,29 +59,26 @@ async fn row_15_a_server_that_cannot_answer_now_is_not_stormed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_15_a_server_busy_with_a_script_counts_nothing_afterwards() {
-    let report = refusing("BUSY running a script", 15, async |trial| {
-        trial.bench.command("CONFIG SET lua-time-limit 50");
-        let url = trial.bench.server.url();
+    let breaks = async |bench: &Bench| {
+        bench.command("CONFIG SET lua-time-limit 50");
+        let url = bench.server.url();
         std::thread::spawn(move || {
             let mut connection = redis::Client::open(url)?.get_connection()?;
-            let endless = redis::cmd("EVAL").arg("while true do end").arg(0).to_owned();
-            endless.query::<()>(&mut connection)
+            let mut script = redis::cmd("EVAL");
+            script.arg("while true do end").arg(0);
+            script.exec(&mut connection)
         });
         tokio::time::sleep(Duration::from_millis(200)).await;
-        Box::new(|trial: &Trial| trial.bench.command("SCRIPT KILL"))
-    })
-    .await;
+    };
+    let report = refusing(15, "BUSY running a script", breaks, "SCRIPT KILL").await;
 
     report.assert_survived();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_16_a_server_out_of_memory_leaves_no_half_written_state() {
-    let report = refusing("OOM under noeviction", 16, async |trial| {
-        trial.bench.command("CONFIG SET maxmemory 1");
-        Box::new(|trial: &Trial| trial.bench.command("CONFIG SET maxmemory 0"))
-    })
-    .await;
+    let breaks = async |bench: &Bench| bench.command("CONFIG SET maxmemory 1");
+    let report = refusing(16, "OOM", breaks, "CONFIG SET maxmemory 0").await;
 
     report.assert_survived();
     assert_eq!(report.forgotten, 0);
@@ -89,11 +86,9 @@ async fn row_16_a_server_out_of_memory_leaves_no_half_written_state() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_16_a_server_without_enough_replicas_is_not_counted_on() {
-    let report = refusing("NOREPLICAS", 16, async |trial| {
-        trial.bench.command("CONFIG SET min-replicas-to-write 1");
-        Box::new(|trial: &Trial| trial.bench.command("CONFIG SET min-replicas-to-write 0"))
-    })
-    .await;
+    let breaks = async |bench: &Bench| bench.command("CONFIG SET min-replicas-to-write 1");
+    let mended = "CONFIG SET min-replicas-to-write 0";
+    let report = refusing(16, "NOREPLICAS", breaks, mended).await;
 
     report.assert_survived();
     assert_eq!(report.forgotten, 0);
@@ -101,41 +96,35 @@ async fn row_16_a_server_without_enough_replicas_is_not_counted_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_16_a_server_that_cannot_save_is_not_counted_on() {
-    let report = refusing("MISCONF, cannot save", 16, async |trial| {
+    let breaks = async |bench: &Bench| {
         let doomed = TempDir::new().expect("a directory");
-        let dir = doomed.path().display().to_string();
-        trial.bench.command(&format!("CONFIG SET dir {dir}"));
+        bench.command(&format!("CONFIG SET dir {}", doomed.path().display()));
         drop(doomed);
-        let _: redis::RedisResult<()> = trial
-            .bench
-            .server
-            .command(&["CONFIG", "SET", "save", "3600 1000000"]);
-        trial.bench.command("BGSAVE");
-        Box::new(|trial: &Trial| {
-            trial.bench.command("CONFIG SET stop-writes-on-bgsave-error no");
-        })
-    })
-    .await;
+        let rarely = ["CONFIG", "SET", "save", "3600 1000000"];
+        let () = bench.server.command(&rarely).expect("a rule for saving");
+        bench.command("BGSAVE");
+    };
+    let mended = "CONFIG SET stop-writes-on-bgsave-error no";
+    let report = refusing(16, "MISCONF", breaks, mended).await;
 
     report.assert_survived();
     assert_eq!(report.forgotten, 0);
 }
 
-type Mend = Box<dyn Fn(&Trial)>;
-
 /// Makes the server refuse writes for a while, under load.
 async fn refusing(
-    fault: &'static str,
     row: u32,
-    broken: impl AsyncFnOnce(&Trial) -> Mend,
-) -> ratelimit_tests::chaos::Report {
+    fault: &'static str,
+    breaks: impl AsyncFnOnce(&Bench),
+    mended: &str,
+) -> Report {
     let trial = Trial::start(Kind::Ours).await;
 
-    let mend = broken(&trial).await;
+    breaks(&trial.bench).await;
     let dead = trial.load.phase().await;
     trial.load.run(OUTAGE).await;
     trial.load.phase().await;
-    mend(&trial);
+    trial.bench.command(mended);
     let healed = trial.healed(Instant::now()).await;
 
     let expected = Expected {
@@ -145,7 +134,9 @@ async fn refusing(
         dead_phases: vec![dead],
         budgets: 2,
     };
-    trial.report(expected).await
+    let report = trial.report(expected).await;
+    assert!(report.unchecked > 100, "it refused nothing: {report}");
+    report
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -168,7 +159,10 @@ async fn row_32_a_poisoned_key_fails_alone() {
         ours.limiter.reset(&limit, &bad).await.unwrap();
         assert_eq!(remaining(&ours.limiter.look(&limit, &bad).await), 10);
     }
-    assert_eq!(remaining(&ours.limiter.check(&limit, &key("good")).await), 9);
+    assert_eq!(
+        remaining(&ours.limiter.check(&limit, &key("good")).await),
+        9
+    );
     println!("row 32 a poisoned key: 300 calls on it, none elsewhere left the store");
 }
 
@@ -188,7 +182,13 @@ async fn a_limiter_that_is_closed_admits_nothing_while_redis_errs() {
 
     bench.proxy.answer(b"-LOADING\r\n");
     for _ in 0..50 {
-        assert!(!closed.limiter.check(&endless(), &key("a")).await.is_allowed());
+        assert!(
+            !closed
+                .limiter
+                .check(&endless(), &key("a"))
+                .await
+                .is_allowed()
+        );
         assert!(open.limiter.check(&endless(), &key("a")).await.is_allowed());
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use ratelimit_core::{Clock, FailureMode, Hit, Key, Limiter, MemoryStore, Store as _};
 use ratelimit_tests::chaos::{
-    Bench, Expected, Kind, PATIENCE, Story, endless, ours, scenario::Trial,
+    Bench, Expected, Kind, PATIENCE, Story, endless, eventually, ours, scenario::Trial,
 };
 use tokio::task::block_in_place;
 
@@ -64,11 +64,12 @@ async fn row_12_a_key_that_expires_changes_no_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_17_a_server_that_evicts_is_warned_about_and_evictions_are_seen() {
     let story = Story::listen();
-    let bench = Bench::start(&["--maxmemory-policy", "volatile-lru"]).await;
+    let bounded = ["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"];
+    let bench = Bench::start(&bounded).await;
     let ours = ours(bench.config().time_budget(PATIENCE), FailureMode::Closed).await;
     let limit = policy("evicted", "fixed_window 10/366d");
 
-    let warned = story.lines("maxmemory-policy");
+    let warned = story.lines("volatile-lru");
     for n in 0..500 {
         let _ = ours.limiter.check(&limit, &key(&format!("k{n}"))).await;
     }
@@ -76,14 +77,16 @@ async fn row_17_a_server_that_evicts_is_warned_about_and_evictions_are_seen() {
     bench.command(&format!("CONFIG SET maxmemory {used}"));
     heals(&ours).await;
 
-    println!("row 17 eviction: {warned:?}; {} evicted", bench.info("evicted_keys"));
+    println!(
+        "row 17 eviction: {warned:?}; {} evicted",
+        bench.info("evicted_keys")
+    );
     assert!(!warned.is_empty(), "no warning at connect");
     assert!(bench.info("evicted_keys") > 0);
-    let exported = ratelimit_tests::chaos::eventually("evictions are exported", async || {
-        let names = story.names();
-        names.iter().any(|name| name.contains("evict"))
-    });
-    exported.await;
+    eventually("evictions are exported", async || {
+        story.names().iter().any(|name| name.contains("evict"))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -101,7 +104,9 @@ async fn row_29_five_million_keys_stay_within_the_bound_and_forgive_nobody() {
 
     let before = resident();
     for n in 0..5_000_000_u32 {
-        let _ = limiter.check(&several, &Key::explicit(n.to_le_bytes()).unwrap()).await;
+        let _ = limiter
+            .check(&several, &Key::explicit(n.to_le_bytes()).unwrap())
+            .await;
     }
     let grown = resident().saturating_sub(before) / MEBIBYTE;
 
@@ -121,7 +126,12 @@ async fn row_29_every_key_in_redis_expires() {
     let bench = Bench::start(&[]).await;
     let direct = bench.config_at(&bench.server.url()).time_budget(PATIENCE);
     let ours = ours(direct, FailureMode::Closed).await;
-    let texts = ["1/s", "leaky_bucket 1/s", "fixed_window 2/h", "sliding_window_log 3/min"];
+    let texts = [
+        "1/s",
+        "leaky_bucket 1/s",
+        "fixed_window 2/h",
+        "sliding_window_log 3/min",
+    ];
     for (place, text) in texts.into_iter().enumerate() {
         let limit = policy(&format!("p{place}"), text);
         for n in 0..1_000 {
@@ -137,7 +147,11 @@ async fn row_29_every_key_in_redis_expires() {
         digits[..end.unwrap_or(digits.len())].parse().unwrap()
     };
 
-    println!("row 29 keys in Redis: {} of {} expire", number("expires"), number("keys"));
+    println!(
+        "row 29 keys in Redis: {} of {} expire",
+        number("expires"),
+        number("keys")
+    );
     assert!(number("keys") >= 2_000);
     assert_eq!(number("keys"), number("expires"));
 }

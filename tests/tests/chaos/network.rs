@@ -117,7 +117,9 @@ async fn row_22_an_outage_sees_few_attempts_to_connect() {
     bench.proxy.behave();
     let healed = heals(&ours).await;
 
-    println!("row 22 turned away: {unchecked} decisions without the store, {attempts} attempts in 4 s, healed in {healed:?}");
+    println!(
+        "row 22 turned away: {unchecked} decisions without the store, {attempts} attempts in 4 s, healed in {healed:?}"
+    );
     assert!((1..=4 * MOST_ATTEMPTS).contains(&attempts), "{attempts}");
 }
 
@@ -132,9 +134,9 @@ async fn row_30_twenty_instances_do_not_storm_the_server() {
     bench.proxy.turn_away();
     bench.proxy.reset();
     let broken = Instant::now();
-    let together = instances.iter().map(async |ours| {
-        calls(&ours.limiter, &endless(), Duration::from_secs(4)).await
-    });
+    let together = instances
+        .iter()
+        .map(async |ours| calls(&ours.limiter, &endless(), Duration::from_secs(4)).await);
     futures_util::future::join_all(together).await;
     let attempts = bench.proxy.attempts_since(broken);
     bench.proxy.behave();
@@ -159,5 +161,7 @@ async fn row_30_twenty_instances_do_not_storm_the_server() {
 fn spread_of(attempts: &[Instant], moment: Instant) -> Duration {
     let mut after = attempts.iter().filter(|made| **made >= moment);
     let first = after.next().copied().unwrap_or(moment);
-    after.next_back().map_or(Duration::ZERO, |last| *last - first)
+    after
+        .next_back()
+        .map_or(Duration::ZERO, |last| *last - first)
 }

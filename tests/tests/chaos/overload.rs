@@ -112,6 +112,9 @@ async fn row_28_one_hot_key_is_exact_under_512_tasks() {
         admitted += task.await.unwrap();
     }
 
-    println!("row 28 one hot key: {admitted} of 4096 admitted in {:?}", asked.elapsed());
+    println!(
+        "row 28 one hot key: {admitted} of 4096 admitted in {:?}",
+        asked.elapsed()
+    );
     assert_eq!(admitted, 1_000);
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ratelimit_core::FailureMode;
-use ratelimit_tests::chaos::{Audit as _, Bench, Kind, Loss, endless, ours, scenario};
+use ratelimit_tests::chaos::{Bench, Kind, Loss, endless, ours, scenario};
 
 use crate::instance::{AT_ONCE, calls, heals, is_checked, key, resident};
 
@@ -27,10 +27,7 @@ async fn single_calls(loss: Loss) -> Vec<(bool, u64)> {
         let verdict = ours.limiter.check(&endless(), &key(&name)).await;
 
         assert!(asked.elapsed() < 2 * AT_ONCE);
-        told.push((
-            is_checked(&verdict),
-            audit.counted(&endless(), &name).await,
-        ));
+        told.push((is_checked(&verdict), audit.counted(&endless(), &name).await));
     }
     told
 }

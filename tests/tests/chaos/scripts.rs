@@ -43,7 +43,11 @@ async fn row_33_two_versions_of_a_script_share_one_budget() {
 fn other_version(bench: &Bench) -> redis::Cmd {
     let heard = bench.proxy.heard();
     let script = heard.iter().flatten().max_by_key(|word| word.len());
-    let script = [script.expect("a script"), b"\n-- as deployed next".as_slice()].concat();
+    let script = [
+        script.expect("a script"),
+        b"\n-- as deployed next".as_slice(),
+    ]
+    .concat();
     let call = heard.iter().rev().find(|words| {
         let name = words.get(3);
         name.is_some_and(|name| name.ends_with(b"{key:both}"))
@@ -72,7 +76,12 @@ async fn row_34_a_changed_limit_holds_for_the_next_hit_and_forgets_nothing() {
         let look = async |limit| remaining(&ours.limiter.look(&limited(limit), &subject).await);
 
         for _ in 0..6 {
-            assert!(ours.limiter.check(&limited(10), &subject).await.is_allowed());
+            assert!(
+                ours.limiter
+                    .check(&limited(10), &subject)
+                    .await
+                    .is_allowed()
+            );
         }
 
         assert_eq!(look(10).await, 4, "{algorithm}");

@@ -67,7 +67,11 @@ async fn row_21_a_failover_is_followed_to_the_new_master() {
     load.run(Duration::from_millis(300)).await;
     let ledger = load.stop().await;
 
-    let audit = ours(config(&servers.url()).time_budget(PATIENCE), FailureMode::Closed).await;
+    let audit = ours(
+        config(&servers.url()).time_budget(PATIENCE),
+        FailureMode::Closed,
+    )
+    .await;
     let expected = Expected {
         row: 21,
         fault: "Sentinel failover",
@@ -75,7 +79,9 @@ async fn row_21_a_failover_is_followed_to_the_new_master() {
         dead_phases: vec![dead],
         budgets: 3,
     };
-    Report::new(expected, &ledger, &audit).await.assert_survived();
+    Report::new(expected, &ledger, &audit)
+        .await
+        .assert_survived();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -93,7 +99,10 @@ async fn row_21_a_master_demoted_by_hand_is_left() {
     })
     .await;
 
-    println!("row 21 failover by hand: healed in {:?}", promoted.elapsed());
+    println!(
+        "row 21 failover by hand: healed in {:?}",
+        promoted.elapsed()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
