@@ -41,6 +41,23 @@ impl TestCluster {
         cluster
     }
 
+    /// Adds a master that serves nothing yet, and tells its place.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    pub async fn grow(&mut self) -> usize {
+        self.nodes.push(block_in_place(start_node));
+        let newcomer = self.nodes.len() - 1;
+        self.meet(newcomer);
+        eventually("a newcomer that all know", async || {
+            let known = format!("cluster_known_nodes:{}", self.nodes.len());
+            self.all_say(&["CLUSTER", "INFO"], &known)
+        })
+        .await;
+        newcomer
+    }
+
     /// Its address.
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self
@@ -80,13 +97,17 @@ impl TestCluster {
     }
 
     fn join(&self) {
-        for (place, node) in self.nodes.iter().enumerate() {
-            let epoch = (place + 1).to_string();
-            self.ask::<()>(place, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]);
-            let bus: Vec<String> = self.ask(place, &["CONFIG", "GET", "cluster-port"]);
-            let (port, bus) = (node.port().to_string(), &bus[1]);
-            self.ask::<()>(0, &["CLUSTER", "MEET", "127.0.0.1", &port, bus]);
+        for node in 0..self.nodes.len() {
+            let epoch = (node + 1).to_string();
+            self.ask::<()>(node, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]);
+            self.meet(node);
         }
+    }
+
+    fn meet(&self, node: usize) {
+        let bus: Vec<String> = self.ask(node, &["CONFIG", "GET", "cluster-port"]);
+        let port = self.nodes[node].port().to_string();
+        self.ask::<()>(0, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus[1]]);
     }
 
     fn share_slots(&self) {

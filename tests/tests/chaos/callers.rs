@@ -3,7 +3,7 @@
 use std::{
     future::Future as _,
     io::{BufRead as _, BufReader, Lines, Write as _},
-    pin::pin,
+    pin::Pin,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     task::{Context, Waker},
     time::Duration,
@@ -25,10 +25,15 @@ async fn row_25_a_hundred_thousand_dropped_futures_swap_no_reply_and_leak_nothin
     let clients = bench.info("connected_clients");
 
     for round in 1..=ROUNDS {
-        for _ in 0..DROPPED {
-            let mut check = pin!(ours.limiter.check(&endless(), &key("dropped")));
-            let _ = check.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let mut checks: Vec<_> = (0..DROPPED)
+            .map(|_| ours.limiter.check(&endless(), &key("dropped")))
+            .collect();
+        for check in &mut checks {
+            let _ = Pin::new(check).poll(&mut Context::from_waker(Waker::noop()));
         }
+        // Some are on their way, some answered, some not even sent when their callers go.
+        tokio::task::yield_now().await;
+        drop(checks);
         // Every call has a limit of its own, so that another call's answer would show.
         let own = policy("own", &format!("fixed_window {}/366d", 10 + round));
         let verdict = ours
@@ -57,6 +62,7 @@ async fn row_25_a_hundred_thousand_dropped_futures_swap_no_reply_and_leak_nothin
 async fn row_25_a_request_that_was_sent_still_costs() {
     let bench = Bench::start(&[]).await;
     let ours = ours(bench.config().time_budget(PATIENCE), FailureMode::Closed).await;
+    let _ = ours.limiter.look(&endless(), &key("sent")).await;
     bench.proxy.delay(Duration::from_millis(100));
 
     for _ in 0..10 {

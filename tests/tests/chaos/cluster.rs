@@ -104,21 +104,40 @@ async fn row_20_a_dead_master_takes_only_its_own_slots_until_the_failover() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_20_a_slot_that_moves_loses_no_decision_and_no_count() {
     let cluster = TestCluster::start().await;
-    let config = config(&cluster).time_budget(AT_ONCE);
+
+    moves_a_slot(&cluster, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn row_20_a_slot_that_moves_to_a_new_node_loses_no_decision_and_no_count() {
+    let mut cluster = TestCluster::start().await;
+    let newcomer = cluster.grow().await;
+
+    moves_a_slot(&cluster, newcomer).await;
+}
+
+/// Moves a slot under load to the node `to`.
+async fn moves_a_slot(cluster: &TestCluster, to: usize) {
+    let config = config(cluster).time_budget(AT_ONCE);
     let prefix = format!("moving-{}", std::process::id());
-    let ours = ours(config.prefix(&prefix).unwrap(), FailureMode::Closed).await;
+    let ours = ours(
+        config.prefix(&prefix).expect("a prefix"),
+        FailureMode::Closed,
+    )
+    .await;
     let name = (0..)
         .map(|n| format!("m{n}"))
-        .find(|name| shard_of(&cluster, name) == 0)
-        .unwrap();
+        .find(|name| shard_of(cluster, name) == 0)
+        .expect("a key of the first shard");
     let stop = Arc::new(AtomicBool::new(false));
     let caller = call(ours.limiter.clone(), name.clone(), Arc::clone(&stop));
     tokio::time::sleep(Duration::from_millis(300)).await;
 
-    move_slot(&cluster, &format!("{prefix}:v1:endless:{{key:{name}}}")).await;
+    let budget = format!("{prefix}:v1:endless:{{key:{name}}}");
+    move_slot(cluster, &budget, to).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     stop.store(true, Ordering::SeqCst);
-    let calls = caller.await.unwrap();
+    let calls = caller.await.expect("a caller");
 
     let counted = ours.counted(&endless(), &name).await;
     println!("row 20 slot moved: {calls:?}, counted {counted}");
@@ -126,19 +145,19 @@ async fn row_20_a_slot_that_moves_loses_no_decision_and_no_count() {
     assert_eq!(counted, calls.checked);
 }
 
-/// Moves the slot of `name` from the first master to the second, in the steps of `redis-cli`.
-async fn move_slot(cluster: &TestCluster, name: &str) {
+/// Moves the slot of `name` from the first master to another, in the steps of `redis-cli`.
+async fn move_slot(cluster: &TestCluster, name: &str, to: usize) {
     let slot: u64 = cluster.ask(0, &["CLUSTER", "KEYSLOT", name]);
     let slot = slot.to_string();
-    let (from, to) = (cluster.id(0), cluster.id(1));
-    let port = cluster.nodes[1].port().to_string();
-    cluster.ask::<()>(1, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from]);
-    cluster.ask::<()>(0, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to]);
+    let (giver, taker) = (cluster.id(0), cluster.id(to));
+    let port = cluster.nodes[to].port().to_string();
+    cluster.ask::<()>(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &giver]);
+    cluster.ask::<()>(0, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &taker]);
     tokio::time::sleep(Duration::from_millis(200)).await;
     cluster.ask::<redis::Value>(0, &["MIGRATE", "127.0.0.1", &port, name, "0", "1000"]);
     tokio::time::sleep(Duration::from_millis(200)).await;
-    for node in [1, 0, 2] {
-        cluster.ask::<()>(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &to]);
+    for node in [to, 0] {
+        cluster.ask::<()>(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &taker]);
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a process decides on its own while Redis is gone.
 
+use std::time::Duration;
+
 use ratelimit_core::{Clock, FailureMode, Hit, MemoryStore, Store as _, Timestamp, Verdict};
 use ratelimit_tests::{
     chaos::{Bench, Ours, ours},
@@ -67,7 +69,7 @@ async fn a_process_on_its_own_refuses_nothing_that_redis_would_allow() {
         let clock = Clock::manual(Timestamp::default());
         let healthy = MemoryStore::new().clock(clock.clone());
         let (mut refused, mut allowed) = (0, 0);
-        for _ in 0..400 {
+        for _ in 0..200 {
             let instance = &ours[usize::try_from(random.range(0, 2)).unwrap()];
             let cost = random.range(1, 2);
             let verdict = instance.limiter.check_cost(&limit, &key("k"), cost).await;
@@ -81,11 +83,11 @@ async fn a_process_on_its_own_refuses_nothing_that_redis_would_allow() {
             allowed += u32::from(would);
 
             assert!(verdict.is_allowed() || !would, "{text}: refused alone");
-            if random.one_in(8) {
-                tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+            if random.one_in(2) {
+                tokio::time::sleep(Duration::from_millis(15)).await;
             }
         }
-        println!("local mode, {text}: {refused} refused alone, {allowed} of 400 allowed by all");
-        assert!(allowed > 0);
+        println!("local mode, {text}: {refused} refused alone, {allowed} of 200 allowed by all");
+        assert!(refused > 0 && allowed > 10);
     }
 }

@@ -9,6 +9,7 @@ mod callers;
 mod clock;
 mod cluster;
 mod errors;
+mod existing;
 mod instance;
 mod local;
 mod memory;

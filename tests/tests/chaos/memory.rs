@@ -67,7 +67,7 @@ async fn row_17_a_server_that_evicts_is_warned_about_and_evictions_are_seen() {
     let bounded = ["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"];
     let bench = Bench::start(&bounded).await;
     let ours = ours(bench.config().time_budget(PATIENCE), FailureMode::Closed).await;
-    let limit = policy("evicted", "fixed_window 10/366d");
+    let limit = policy("crowd", "fixed_window 10/366d");
 
     let warned = story.lines("volatile-lru");
     for n in 0..500 {
@@ -91,7 +91,7 @@ async fn row_17_a_server_that_evicts_is_warned_about_and_evictions_are_seen() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_29_five_million_keys_stay_within_the_bound_and_forgive_nobody() {
-    const BOUND: usize = 100_000;
+    const BOUND: usize = 1 << 17;
     const EXHAUSTED: usize = 1_000;
     let store = MemoryStore::new().capacity(BOUND);
     let limiter = Limiter::new(store.clone());
@@ -159,7 +159,7 @@ async fn row_29_every_key_in_redis_expires() {
 /// Fifteen seconds in the suite; `RATELIMIT_CHAOS_SOAK_SECONDS=180` is the long run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_outage_under_load_takes_no_memory_and_few_attempts() {
-    const TASKS: u64 = 25;
+    const TASKS: u64 = 34;
     const PACE: Duration = Duration::from_millis(5);
     let seconds = env::var("RATELIMIT_CHAOS_SOAK_SECONDS");
     let seconds: u64 = seconds.map_or(15, |text| text.parse().unwrap());

@@ -173,6 +173,11 @@ impl Proxy {
         locked(&self.shared.losses).push((marker.as_bytes().to_vec(), loss));
     }
 
+    /// Whether something is still to be lost.
+    pub fn loses(&self) -> bool {
+        !locked(&self.shared.losses).is_empty()
+    }
+
     /// Keeps, from now on, what is requested.
     pub fn overhear(&self) {
         *locked(&self.shared.heard) = Some(Vec::new());

@@ -9,8 +9,9 @@ use crate::chaos::{
     report::{Expected, Report},
 };
 
-const LOSSES: u32 = 20;
-const EVERY: Duration = Duration::from_millis(100);
+const LOSSES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(100);
+const LOST_WITHIN: Duration = Duration::from_secs(2);
 
 /// Row 6: connections are reset in the middle of a reply.
 pub async fn torn_replies(kind: Kind) -> Report {
@@ -30,11 +31,17 @@ pub async fn lost_requests(kind: Kind) -> Report {
 async fn lossy(kind: Kind, row: u32, fault: &'static str, loss: Loss) -> Report {
     let trial = Trial::start(kind).await;
 
+    let mut lost = Instant::now();
     for _ in 0..LOSSES {
+        trial.load.run(PAUSE).await;
         trial.bench.proxy.lose(loss, "own-");
-        trial.load.run(EVERY).await;
+        let asked = Instant::now();
+        while trial.bench.proxy.loses() && asked.elapsed() < LOST_WITHIN {
+            trial.load.run(Duration::from_millis(5)).await;
+        }
+        lost = Instant::now();
     }
-    let healed = trial.healed(Instant::now()).await;
+    let healed = trial.healed(lost).await;
 
     let expected = Expected {
         row,
