@@ -187,6 +187,18 @@ struct Asking {
     cost: u64,
 }
 
+impl Check {
+    /// Takes the verdict, if it is there already: a memory store needs no waiting.
+    ///
+    /// A check whose verdict was taken is complete, and is not to be awaited.
+    pub fn take_ready(&mut self) -> Option<Verdict> {
+        match &mut self.0 {
+            Progress::Decided(verdict) => verdict.take(),
+            Progress::Asking(_) => None,
+        }
+    }
+}
+
 impl Future for Check {
     type Output = Verdict;
 
