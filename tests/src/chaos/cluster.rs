@@ -53,6 +53,7 @@ impl TestCluster {
         eventually("a newcomer that all know", async || {
             let known = format!("cluster_known_nodes:{}", self.nodes.len());
             self.all_say(&["CLUSTER", "INFO"], &known)
+                && self.says(newcomer, &["CLUSTER", "INFO"], "cluster_state:ok")
         })
         .await;
         newcomer

@@ -125,7 +125,7 @@ async fn moves_a_slot(cluster: &TestCluster, to: usize) {
         FailureMode::Closed,
     )
     .await;
-    let name = (0..)
+    let name = (0..1_000)
         .map(|n| format!("m{n}"))
         .find(|name| shard_of(cluster, name) == 0)
         .expect("a key of the first shard");

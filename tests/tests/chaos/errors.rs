@@ -7,7 +7,7 @@ use std::{
 
 use ratelimit_core::FailureMode;
 use ratelimit_tests::chaos::{
-    Bench, Expected, Kind, Ours, Report, endless, ours,
+    Bench, Expected, Kind, Ours, Report, endless, eventually, ours,
     scenario::{self, Trial},
 };
 
@@ -104,6 +104,15 @@ async fn row_16_a_server_that_cannot_save_is_not_counted_on() {
         let rarely = ["CONFIG", "SET", "save", "3600 1000000"];
         let () = bench.server.command(&rarely).expect("a rule for saving");
         bench.command("BGSAVE");
+        eventually("a save that failed", async || {
+            let persistence = ["INFO", "persistence"];
+            let info: String = bench
+                .server
+                .command(&persistence)
+                .expect("the server answers");
+            info.contains("rdb_last_bgsave_status:err")
+        })
+        .await;
     };
     let mended = "CONFIG SET stop-writes-on-bgsave-error no";
     let report = refusing(16, "MISCONF", breaks, mended).await;

@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use bb8_redis::{RedisConnectionManager, bb8::Pool};
 use ratelimit_core::{FailureMode, Limiter, RedisConfig, RedisStore};
-use ratelimit_tests::chaos::{Bench, TestCluster, endless};
+use ratelimit_tests::{
+    chaos::{Bench, TestCluster, endless},
+    redis::RedisProcess,
+};
 use tokio::task::block_in_place;
 
 use crate::instance::{AT_ONCE, calls, is_checked, key, policy, remaining};
@@ -61,7 +64,7 @@ async fn a_lent_connection_that_breaks_keeps_nobody_longer_than_the_budget() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_lent_cluster_connection_decides_and_keeps_nobody_waiting() {
     let mut cluster = TestCluster::start().await;
-    let seeds = cluster.nodes.iter().map(|node| node.url());
+    let seeds = cluster.nodes.iter().map(RedisProcess::url);
     let client = redis::cluster::ClusterClient::new(seeds.collect::<Vec<_>>()).unwrap();
     let connection = client.get_async_connection().await.unwrap();
     let config = RedisConfig::new(&cluster.url()).unwrap();

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ratelimit_core::{Clock, FailureMode, Hit, Key, Limiter, MemoryStore, Store as _};
+use ratelimit_core::{Clock, FailureMode, Hit, Key, Limiter, MemoryStore, Store as _, Timestamp};
 use ratelimit_tests::chaos::{
     Bench, Expected, Kind, PATIENCE, Story, endless, eventually, ours, scenario::Trial,
 };
@@ -40,7 +40,7 @@ async fn row_12_a_key_that_expires_changes_no_answer() {
         "expiring",
         "5/s; fixed_window 9/1500ms; sliding_window_log 7/900ms; sliding_window_counter 20/700ms",
     );
-    let clock = Clock::manual(Default::default());
+    let clock = Clock::manual(Timestamp::default());
     let twin = MemoryStore::new().clock(clock.clone());
     let mut expired = 0;
 

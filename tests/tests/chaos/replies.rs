@@ -7,7 +7,7 @@ use ratelimit_tests::chaos::{Bench, Kind, Loss, endless, ours, scenario};
 
 use crate::instance::{AT_ONCE, calls, heals, is_checked, key, resident};
 
-const LOST: usize = 10;
+const LOST: usize = 5;
 const MEBIBYTE: u64 = 1 << 20;
 
 /// Loses something of single calls, and tells of each whether it was decided, and what was counted.

@@ -31,7 +31,7 @@ pub async fn lost_requests(kind: Kind) -> Report {
 async fn lossy(kind: Kind, row: u32, fault: &'static str, loss: Loss) -> Report {
     let trial = Trial::start(kind).await;
 
-    let mut lost = Instant::now();
+    let mut last = Instant::now();
     for _ in 0..LOSSES {
         trial.load.run(PAUSE).await;
         trial.bench.proxy.lose(loss, "own-");
@@ -39,9 +39,9 @@ async fn lossy(kind: Kind, row: u32, fault: &'static str, loss: Loss) -> Report 
         while trial.bench.proxy.loses() && asked.elapsed() < LOST_WITHIN {
             trial.load.run(Duration::from_millis(5)).await;
         }
-        lost = Instant::now();
+        last = Instant::now();
     }
-    let healed = trial.healed(lost).await;
+    let healed = trial.healed(last).await;
 
     let expected = Expected {
         row,
