@@ -6,3 +6,8 @@ mod ports;
 pub mod random;
 pub mod redis;
 pub mod traces;
+
+/// The README, so that its examples are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

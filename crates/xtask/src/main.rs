@@ -8,6 +8,7 @@ mod mutants;
 mod redis;
 mod servers;
 mod test;
+mod tools;
 mod workspace;
 
 use std::{env, process::ExitCode};
