@@ -14,6 +14,7 @@ use ratelimit_core::{FailureMode, RedisConfig};
 use tokio::task::block_in_place;
 
 use super::{
+    alone::{Alone, alone},
     layer::{Audit, Layer, Ours},
     plain::{Counters, Manager, Pooled},
     proxy::Proxy,
@@ -58,11 +59,13 @@ pub struct Bench {
     /// The proxy in front of it.
     pub proxy: Proxy,
     prefix: String,
+    _alone: Alone,
 }
 
 impl Bench {
     /// Starts both, the server with further arguments.
     pub async fn start(extra: &[&str]) -> Bench {
+        let alone = alone().await;
         Story::listen();
         let server = block_in_place(|| RedisProcess::start(extra));
         let proxy = Proxy::start(server.port()).await;
@@ -70,6 +73,7 @@ impl Bench {
             server,
             proxy,
             prefix: unique_prefix(),
+            _alone: alone,
         }
     }
 

@@ -4,7 +4,10 @@ use std::fmt::Display;
 
 use tokio::task::block_in_place;
 
-use super::bench::eventually;
+use super::{
+    alone::{Alone, alone},
+    bench::eventually,
+};
 use crate::{ports::free_port, redis::RedisProcess};
 
 const MASTERS: usize = 3;
@@ -15,6 +18,7 @@ const SLOTS: usize = 16_384;
 pub struct TestCluster {
     /// The nodes: masters first, then their replicas in the same order.
     pub nodes: Vec<RedisProcess>,
+    _alone: Alone,
 }
 
 impl TestCluster {
@@ -24,7 +28,9 @@ impl TestCluster {
     ///
     /// When they do not start.
     pub async fn start() -> TestCluster {
+        let alone = alone().await;
         let cluster = TestCluster {
+            _alone: alone,
             nodes: block_in_place(|| (0..2 * MASTERS).map(|_| start_node()).collect()),
         };
         cluster.join();

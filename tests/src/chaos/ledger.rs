@@ -54,11 +54,12 @@ impl Ledger {
         self.entries.iter().filter(admitted).count() as u64
     }
 
-    /// How long after `since` the store first decided a call made after it.
+    /// How long after `since` the store first decided a call that was made after it, and that had to
+    /// be written: a denial can come from a server that takes no writes.
     pub fn healed_after(&self, since: Instant) -> Option<Duration> {
         self.entries
             .iter()
-            .filter(|entry| entry.began >= since && entry.told.is_checked())
+            .filter(|entry| entry.began >= since && entry.key.is_some() && entry.told.is_checked())
             .map(|entry| entry.began + entry.took - since)
             .min()
     }

@@ -6,6 +6,7 @@
 //!          \______________________ Report ____________________/
 //! ```
 
+mod alone;
 mod bench;
 mod cluster;
 mod layer;
@@ -20,6 +21,7 @@ mod story;
 mod tls;
 
 pub use self::{
+    alone::{Alone, alone},
     bench::{Bench, Kind, PATIENCE, eventually, ours},
     cluster::TestCluster,
     layer::{Audit, Later, Layer, Ours, Told},

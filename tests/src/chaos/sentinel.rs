@@ -2,7 +2,10 @@
 
 use tokio::task::block_in_place;
 
-use super::bench::eventually;
+use super::{
+    alone::{Alone, alone},
+    bench::eventually,
+};
 use crate::redis::RedisProcess;
 
 const QUORUM: usize = 2;
@@ -15,6 +18,7 @@ pub struct TestSentinel {
     /// The server that follows it.
     pub replica: RedisProcess,
     sentinels: Vec<RedisProcess>,
+    _alone: Alone,
 }
 
 impl TestSentinel {
@@ -24,6 +28,7 @@ impl TestSentinel {
     ///
     /// When they do not start.
     pub async fn start() -> TestSentinel {
+        let alone = alone().await;
         let trio = block_in_place(|| {
             let master = RedisProcess::start(&["--repl-diskless-sync-delay", "0"]);
             let port = master.port().to_string();
@@ -35,6 +40,7 @@ impl TestSentinel {
                 master,
                 replica,
                 sentinels,
+                _alone: alone,
             }
         });
         eventually("sentinels that know one another", async || {

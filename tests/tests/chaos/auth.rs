@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::{FailureMode, RedisConfig};
 use ratelimit_tests::{
-    chaos::{Bench, Certificates, Kind, Ours, Story, endless, ours, scenario},
+    chaos::{Bench, Certificates, Kind, Ours, Story, alone, endless, ours, scenario},
     redis::RedisProcess,
 };
 use tokio::task::block_in_place;
@@ -126,6 +126,7 @@ fn tls_config(port: u16, certificates: &Certificates) -> RedisConfig {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_with_a_certificate_is_asked_and_found_again() {
+    let _alone = alone().await;
     let certificates = Certificates::new();
     let (port, mut server) = tls_server(&certificates);
     let config = tls_config(port, &certificates).time_budget(AT_ONCE);
@@ -143,6 +144,7 @@ async fn a_server_with_a_certificate_is_asked_and_found_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_certificate_that_is_not_trusted_is_not_used() {
+    let _alone = alone().await;
     let certificates = Certificates::new();
     let (port, _server) = tls_server(&certificates);
     let stranger = Certificates::new();
@@ -155,6 +157,7 @@ async fn a_certificate_that_is_not_trusted_is_not_used() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tls_to_a_plain_port_and_the_reverse_keep_nobody_waiting() {
+    let _alone = alone().await;
     let certificates = Certificates::new();
     let (tls_port, server) = tls_server(&certificates);
     let plain = RedisConfig::new(&format!("redis://127.0.0.1:{tls_port}")).unwrap();
@@ -169,6 +172,7 @@ async fn tls_to_a_plain_port_and_the_reverse_keep_nobody_waiting() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_socket_in_the_file_system_is_a_server_too() {
+    let _alone = alone().await;
     let mut server = block_in_place(|| RedisProcess::start(&["--unixsocket", "redis.sock"]));
     let path = server.dir().join("redis.sock").display().to_string();
     for scheme in ["redis+unix", "unix"] {

@@ -51,11 +51,11 @@ pub(crate) async fn calls(limiter: &Limiter, policy: &Policy, span: Duration) ->
     (checked, unchecked)
 }
 
-/// Waits until the store decides, asserts that it does so soon, and tells when.
+/// Waits until the store decides and writes, asserts that it does so soon, and tells when.
 pub(crate) async fn heals(ours: &Ours) -> Duration {
     let probe = policy("probe", "fixed_window 1000000/366d");
     let healed = eventually("decided by the store", async || {
-        is_checked(&ours.limiter.look(&probe, &key("probe")).await)
+        is_checked(&ours.limiter.check(&probe, &key("probe")).await)
     })
     .await;
     assert!(healed < SOON, "healed only after {healed:?}");

@@ -48,11 +48,12 @@ async fn four_instances_admit_at_most_four_limits_in_an_outage() {
     assert_eq!(after, 0);
 }
 
-const LIMITS: [&str; 5] = [
+const LIMITS: [&str; 6] = [
     "10/s burst 5",
     "leaky_bucket 10/s queue 5",
     "fixed_window 5/500ms",
     "sliding_window_log 5/500ms",
+    "sliding_window_counter 5/500ms",
     "10/s burst 5; fixed_window 8/s",
 ];
 

@@ -7,7 +7,7 @@ use std::{
 
 use ratelimit_core::{Clock, FailureMode, Hit, Key, Limiter, MemoryStore, Store as _, Timestamp};
 use ratelimit_tests::chaos::{
-    Bench, Expected, Kind, PATIENCE, Story, endless, eventually, ours, scenario::Trial,
+    Bench, Expected, Kind, PATIENCE, Story, alone, endless, eventually, ours, scenario::Trial,
 };
 use tokio::task::block_in_place;
 
@@ -93,6 +93,7 @@ async fn row_17_a_server_that_evicts_is_warned_about_and_evictions_are_seen() {
 async fn row_29_five_million_keys_stay_within_the_bound_and_forgive_nobody() {
     const BOUND: usize = 1 << 17;
     const EXHAUSTED: usize = 1_000;
+    let _alone = alone().await;
     let store = MemoryStore::new().capacity(BOUND);
     let limiter = Limiter::new(store.clone());
     let once = policy("once", "fixed_window 1/366d");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ratelimit_core::FailureMode;
 use ratelimit_tests::{
-    chaos::{Bench, Kind, Ours, endless, eventually, ours, scenario},
+    chaos::{Bench, Kind, Ours, Story, endless, eventually, ours, scenario},
     redis::RedisProcess,
 };
 use tokio::{
@@ -106,20 +106,25 @@ async fn black_hole() -> (tokio::net::TcpListener, Vec<TcpStream>, u16) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_22_an_outage_sees_few_attempts_to_connect() {
+    let story = Story::listen();
     let bench = Bench::start(&[]).await;
     let ours = ours(bench.config(), FailureMode::Local).await;
 
+    let said = story.lines("").len();
     bench.proxy.turn_away();
     bench.proxy.reset();
     let broken = Instant::now();
     let (_, unchecked) = calls(&ours.limiter, &endless(), Duration::from_secs(4)).await;
     let attempts = bench.proxy.attempts_since(broken);
+    let said = story.lines("").len() - said;
     bench.proxy.behave();
     let healed = heals(&ours).await;
 
     println!(
-        "row 22 turned away: {unchecked} decisions without the store, {attempts} attempts in 4 s, healed in {healed:?}"
+        "row 22 turned away: {unchecked} decisions without the store, {attempts} attempts and {said} \
+         log lines in 4 s, healed in {healed:?}"
     );
+    assert!((1..=6).contains(&said), "{said} log lines");
     assert!((1..=4 * MOST_ATTEMPTS).contains(&attempts), "{attempts}");
 }
 

@@ -15,10 +15,12 @@ use crate::instance::{AT_ONCE, heals, key, policy, remaining};
 async fn row_01_nobody_waits_for_a_redis_that_was_killed() {
     let story = Story::listen();
 
+    let before = story.counter("rate_limiter_unchecked_total", "mode=local");
     let report = scenario::killed(Kind::Ours).await;
 
     report.assert_survived();
-    assert!(story.counter("rate_limiter_unchecked_total", "mode=local") > 0);
+    let unchecked = story.counter("rate_limiter_unchecked_total", "mode=local") - before;
+    assert_eq!(unchecked, report.unchecked as u64);
     assert!(story.counter("rate_limiter_reconnects_total", "") > 0);
     assert!(!story.lines("").is_empty(), "no log line tells the story");
 }
