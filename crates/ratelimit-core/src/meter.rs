@@ -15,7 +15,7 @@ use crate::limit::Limit;
 ///
 /// An exporter makes summaries of histograms that it is given no buckets for, so give it these:
 ///
-/// ```ignore
+/// ```text
 /// PrometheusBuilder::new().set_buckets_for_metric(
 ///     Matcher::Full(ratelimit_core::metric::CHECK_SECONDS.to_owned()),
 ///     &ratelimit_core::metric::CHECK_SECONDS_BUCKETS,
