@@ -7,6 +7,7 @@ use tokio::task::block_in_place;
 use super::{
     alone::{Alone, alone},
     bench::eventually,
+    proxy::Proxy,
 };
 use crate::{ports::free_port, redis::RedisProcess};
 
@@ -18,6 +19,8 @@ const SLOTS: usize = 16_384;
 pub struct TestCluster {
     /// The nodes: masters first, then their replicas in the same order.
     pub nodes: Vec<RedisProcess>,
+    /// What clients are led through, one in front of each node, where there is any.
+    pub proxies: Vec<Proxy>,
     _alone: Alone,
 }
 
@@ -28,23 +31,51 @@ impl TestCluster {
     ///
     /// When they do not start.
     pub async fn start() -> TestCluster {
-        let alone = alone().await;
-        let cluster = TestCluster {
-            _alone: alone,
-            nodes: block_in_place(|| (0..2 * MASTERS).map(|_| start_node()).collect()),
+        let mut cluster = TestCluster {
+            nodes: Vec::new(),
+            proxies: Vec::new(),
+            _alone: alone().await,
         };
-        cluster.join();
-        eventually("nodes that know one another", async || {
-            cluster.all_say(&["CLUSTER", "INFO"], "cluster_known_nodes:6")
-        })
-        .await;
-        cluster.share_slots();
-        eventually("a cluster", async || {
-            cluster.all_say(&["CLUSTER", "INFO"], "cluster_state:ok")
-        })
-        .await;
-        cluster.replicate().await;
+        block_in_place(|| cluster.nodes = (0..2 * MASTERS).map(|_| start_node(&[])).collect());
+        cluster.joined().await;
         cluster
+    }
+
+    /// The same with a proxy in front of each node.
+    ///
+    /// # Panics
+    ///
+    /// When they do not start.
+    pub async fn start_behind_proxies() -> TestCluster {
+        let mut cluster = TestCluster {
+            nodes: Vec::new(),
+            proxies: Vec::new(),
+            _alone: alone().await,
+        };
+        for _ in 0..2 * MASTERS {
+            let proxy = Proxy::start(0).await;
+            let announced = ["--cluster-announce-port", &proxy.port().to_string()];
+            let node = block_in_place(|| start_node(&announced));
+            proxy.retarget(node.port());
+            cluster.nodes.push(node);
+            cluster.proxies.push(proxy);
+        }
+        cluster.joined().await;
+        cluster
+    }
+
+    async fn joined(&self) {
+        self.join();
+        eventually("nodes that know one another", async || {
+            self.all_say(&["CLUSTER", "INFO"], "cluster_known_nodes:6")
+        })
+        .await;
+        self.share_slots();
+        eventually("a cluster", async || {
+            self.all_say(&["CLUSTER", "INFO"], "cluster_state:ok")
+        })
+        .await;
+        self.replicate().await;
     }
 
     /// Adds a master that serves nothing yet, and tells its place.
@@ -53,7 +84,7 @@ impl TestCluster {
     ///
     /// When it does not start.
     pub async fn grow(&mut self) -> usize {
-        self.nodes.push(block_in_place(start_node));
+        self.nodes.push(block_in_place(|| start_node(&[])));
         let newcomer = self.nodes.len() - 1;
         self.meet(newcomer);
         eventually("a newcomer that all know", async || {
@@ -67,11 +98,12 @@ impl TestCluster {
 
     /// Its address.
     pub fn url(&self) -> String {
-        let hosts: Vec<String> = self
-            .nodes
-            .iter()
-            .map(|node| format!("127.0.0.1:{}", node.port()))
-            .collect();
+        let ports: Vec<u16> = if self.proxies.is_empty() {
+            self.nodes.iter().map(RedisProcess::port).collect()
+        } else {
+            self.proxies.iter().map(Proxy::port).collect()
+        };
+        let hosts: Vec<String> = ports.iter().map(|p| format!("127.0.0.1:{p}")).collect();
         format!("redis+cluster://{}", hosts.join(","))
     }
 
@@ -154,9 +186,9 @@ impl TestCluster {
     }
 }
 
-fn start_node() -> RedisProcess {
+fn start_node(extra: &[&str]) -> RedisProcess {
     let bus = free_port().to_string();
-    RedisProcess::start(&[
+    let mut arguments = vec![
         "--cluster-enabled",
         "yes",
         "--cluster-port",
@@ -168,7 +200,9 @@ fn start_node() -> RedisProcess {
         "no",
         "--repl-diskless-sync-delay",
         "0",
-    ])
+    ];
+    arguments.extend(extra);
+    RedisProcess::start(&arguments)
 }
 
 fn slots_of(master: usize) -> std::ops::Range<usize> {

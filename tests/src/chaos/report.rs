@@ -109,10 +109,10 @@ impl Report {
     /// The measured part, as cells of a table.
     pub fn cells(&self) -> [String; 7] {
         [
-            self.decisions.to_string(),
+            format!("{} ({})", self.decisions, self.unchecked),
             millis(self.slow),
             millis(self.longest),
-            self.healed.map_or_else(|| "never".to_owned(), millis),
+            self.healed.map_or_else(|| "not at all".to_owned(), millis),
             self.twice.to_string(),
             self.after_refusal.to_string(),
             self.over_admitted.to_string(),
@@ -125,9 +125,9 @@ impl fmt::Display for Report {
         let [decisions, slow, longest, healed, twice, after, over] = self.cells();
         write!(
             f,
-            "row {:2} {}: {decisions} decisions ({} without the store), p99.9 {slow}, longest {longest}, \
+            "row {:2} {}: {decisions} decisions (without the store), p99.9 {slow}, longest {longest}, \
              healed in {healed}, counted twice {twice}, counted after refusal {after}, over-admitted {over}",
-            self.row, self.fault, self.unchecked
+            self.row, self.fault
         )
     }
 }
@@ -148,4 +148,83 @@ async fn counted(ledger: &Ledger, audit: &dyn Audit) -> HashMap<String, u64> {
 fn millis(span: Duration) -> String {
     let tenths = span.as_micros() / 100;
     format!("{}.{} ms", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use ratelimit_core::Policy;
+
+    use super::*;
+    use crate::chaos::{layer::Later, ledger::Entry};
+
+    /// A server that counted as much as the key's name says.
+    #[derive(Debug)]
+    struct AsNamed;
+
+    impl Audit for AsNamed {
+        fn counted<'a>(&'a self, _: &'a Policy, key: &'a str) -> Later<'a, u64> {
+            let counted = key.split('-').next_back().map(str::parse);
+            Box::pin(async move { counted.expect("a word").expect("a number") })
+        }
+    }
+
+    fn ledger(calls: impl IntoIterator<Item = (usize, Option<&'static str>, Told)>) -> Ledger {
+        let mut ledger = Ledger::default();
+        for (phase, key, told) in calls {
+            ledger.add(Entry {
+                phase,
+                key: key.map(str::to_owned),
+                began: Instant::now(),
+                took: Duration::ZERO,
+                told,
+            });
+        }
+        ledger
+    }
+
+    async fn report(ledger: &Ledger) -> Report {
+        let expected = Expected {
+            row: 0,
+            fault: "none",
+            healed: None,
+            dead_phases: vec![1],
+            budgets: 1,
+        };
+        Report::new(expected, ledger, &AsNamed).await
+    }
+
+    #[tokio::test]
+    async fn what_was_counted_wrongly_is_seen() {
+        let (checked, unchecked) = (
+            Told::Checked { allowed: true },
+            Told::Unchecked { allowed: true },
+        );
+
+        let report = report(&ledger([
+            (0, Some("a-1"), checked),
+            (0, Some("b-3"), checked),
+            (0, Some("c-0"), checked),
+            (0, Some("d-1"), unchecked),
+            (1, Some("e-1"), unchecked),
+            (1, Some("f-0"), unchecked),
+        ]))
+        .await;
+
+        assert_eq!(report.twice, 2);
+        assert_eq!(report.forgotten, 1);
+        assert_eq!(report.after_refusal, 1);
+        assert_eq!(report.unchecked, 3);
+    }
+
+    #[tokio::test]
+    async fn what_was_admitted_too_much_is_seen() {
+        let admitted = (0, None, Told::Unchecked { allowed: true });
+        let calls = usize::try_from(COMMON_LIMIT + 3).expect("a small limit");
+
+        let report = report(&ledger(vec![admitted; calls])).await;
+
+        assert_eq!(report.over_admitted, 3);
+    }
 }

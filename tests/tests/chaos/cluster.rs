@@ -9,7 +9,7 @@ use std::{
 };
 
 use ratelimit_core::{FailureMode, Limiter, RedisConfig};
-use ratelimit_tests::chaos::{Audit as _, PATIENCE, TestCluster, endless, eventually, ours};
+use ratelimit_tests::chaos::{Audit as _, Loss, PATIENCE, TestCluster, endless, eventually, ours};
 use tokio::task::{JoinHandle, block_in_place};
 
 use crate::instance::{AT_ONCE, SOON, is_checked, key, policy, remaining};
@@ -32,7 +32,6 @@ struct Calls {
     checked: u64,
     unchecked: u64,
     longest: Duration,
-    last_unchecked: Option<Instant>,
 }
 
 /// Calls on one key until told to stop.
@@ -47,7 +46,6 @@ fn call(limiter: Limiter, name: String, stop: Arc<AtomicBool>) -> JoinHandle<Cal
                 calls.checked += 1;
             } else {
                 calls.unchecked += 1;
-                calls.last_unchecked = Some(Instant::now());
             }
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
@@ -159,6 +157,63 @@ async fn move_slot(cluster: &TestCluster, name: &str, to: usize) {
     for node in [to, 0] {
         cluster.ask::<()>(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &taker]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn row_20_a_silent_shard_does_not_slow_the_others() {
+    let cluster = TestCluster::start_behind_proxies().await;
+    let budget = Duration::from_millis(200);
+    let ours = ours(config(&cluster).time_budget(budget), FailureMode::Local).await;
+    let on_shard = |shard: usize| {
+        let mut names = (0..1_000).map(|n| format!("s{n}"));
+        names
+            .find(|name| shard_of(&cluster, name) == shard)
+            .unwrap()
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let calls_on = |shard| call(ours.limiter.clone(), on_shard(shard), Arc::clone(&stop));
+    let callers: Vec<_> = (0..3).map(calls_on).collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+
+    // Shorter than what the nodes themselves take for a failure.
+    cluster.proxies[0].freeze();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    cluster.proxies[0].thaw();
+    let thawed = Instant::now();
+    eventually("a decision by the shard", async || {
+        is_checked(&ours.limiter.look(&endless(), &key(&on_shard(0))).await)
+    })
+    .await;
+    let healed = thawed.elapsed();
+    stop.store(true, Ordering::SeqCst);
+
+    let mut told = Vec::new();
+    for caller in callers {
+        told.push(caller.await.unwrap());
+    }
+    println!("row 20 a silent shard: healed in {healed:?}; {told:?}");
+    assert!(healed < SOON && told[0].unchecked > 0);
+    assert_eq!(told[1].unchecked + told[2].unchecked, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn row_07_a_reply_lost_in_a_cluster_is_counted_once() {
+    let cluster = TestCluster::start_behind_proxies().await;
+    let ours = ours(config(&cluster).time_budget(BUDGET), FailureMode::Closed).await;
+    for n in 0..6 {
+        let name = format!("lost-{n}");
+        let decides = async || is_checked(&ours.limiter.look(&endless(), &key(&name)).await);
+        eventually("a decision by the shard", decides).await;
+
+        let shard = &cluster.proxies[shard_of(&cluster, &name)];
+        shard.lose(Loss::Reply, &format!("{{key:{name}}}"));
+        let lost = ours.limiter.check(&endless(), &key(&name)).await;
+        eventually("a decision by the shard", decides).await;
+
+        assert!(!is_checked(&lost) && !shard.loses());
+        assert_eq!(ours.counted(&endless(), &name).await, 1);
+    }
+    println!("row 07 lost replies in a cluster: 6 lost, 6 counted once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
