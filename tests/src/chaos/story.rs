@@ -53,10 +53,12 @@ impl Story {
         ours.map(|(_, value)| value.load(Ordering::Relaxed)).sum()
     }
 
-    /// The value of a gauge, if it was ever set.
-    pub fn gauge(&self, name: &str) -> Option<f64> {
+    /// The value of a gauge whose labels contain `label`, if it was ever set.
+    pub fn gauge(&self, name: &str, label: &str) -> Option<f64> {
         let gauges = locked(&self.gauges);
-        let mut ours = gauges.iter().filter(|(key, _)| key.starts_with(name));
+        let mut ours = gauges
+            .iter()
+            .filter(|(key, _)| key.starts_with(name) && key.contains(label));
         ours.next()
             .map(|(_, value)| f64::from_bits(value.load(Ordering::Relaxed)))
     }

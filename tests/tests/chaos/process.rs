@@ -50,7 +50,9 @@ async fn row_02_a_service_starts_without_redis_and_joins_it_later() {
     let report = Report::new(expected, &ledger, &*bench.audit(Kind::Ours).await).await;
     report.assert_survived();
     assert!(ledger.phase(before - 1).all(|call| !call.told.is_checked()));
-    assert_eq!(story.gauge("rate_limiter_store_up"), Some(1.0));
+    let server = bench.proxy.port().to_string();
+    assert_eq!(story.gauge("rate_limiter_store_up", &server), Some(1.0));
+    assert_eq!(story.gauge("rate_limiter_breaker_open", &server), Some(0.0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
