@@ -67,6 +67,21 @@ impl Key {
         Ok(Key::bounded(text))
     }
 
+    /// A key of the kind `tag` that does not show its value: only a digest is kept.
+    ///
+    /// For values that let somebody in, such as API keys and session cookies: keys are stored, and
+    /// can be printed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Key::tagged`].
+    pub fn secret(tag: &str, value: impl AsRef<[u8]>) -> Result<Key, InvalidKey> {
+        // A tilde keeps it apart from the same value in plain sight, which `tagged` may digest.
+        let mut text = Key::tagged(tag, value)?.0;
+        text.push('~');
+        Ok(Key::digest(&text))
+    }
+
     /// The key of both: `self` and `other` together.
     #[must_use]
     pub fn and(&self, other: &Key) -> Key {
@@ -86,6 +101,10 @@ impl Key {
         if text.len() <= MAX_ENCODED {
             return Key(text);
         }
+        Key::digest(&text)
+    }
+
+    fn digest(text: &str) -> Key {
         // A tilde stands in no other key, so a digest equals nothing but itself.
         let mut short = CompactString::const_new("sha256~");
         for byte in Sha256::digest(text.as_bytes()) {
@@ -183,6 +202,17 @@ mod tests {
         let key = Key::explicit(b"}{al*\r\n\0\xff").unwrap();
 
         assert_eq!(key.as_str(), "key:%7D%7Bal%2A%0D%0A%00%FF");
+    }
+
+    #[test]
+    fn a_secret_is_not_shown_and_equals_no_other_key() {
+        let secret = Key::secret("api-key", "s3cr3t").unwrap();
+
+        assert!(!secret.as_str().contains("s3cr3t"));
+        assert_eq!(secret, Key::secret("api-key", "s3cr3t").unwrap());
+        assert_ne!(secret, Key::secret("cookie", "s3cr3t").unwrap());
+        assert_ne!(secret, Key::tagged("api-key", "s3cr3t").unwrap());
+        assert_eq!(Key::secret("api-key", ""), Err(InvalidKey::Empty));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod algorithm;
 mod client_addr;
 mod decision;
+mod fields;
 mod key;
 mod limit;
 mod limiter;
@@ -23,6 +24,9 @@ pub use crate::{
         carries_forwarding_headers, is_private, parse_address,
     },
     decision::{Decision, LimitDecision, Outcome},
+    fields::{
+        FieldValue, HeaderStyle, Problem, policy_field, retry_after_millis, retry_after_secs,
+    },
     key::{InvalidKey, Key},
     limit::{InvalidText, Limit},
     limiter::{Check, FailureMode, Limiter, Reason, Verdict},

@@ -172,6 +172,20 @@ struct Asking {
     cost: u64,
 }
 
+impl Check {
+    /// The verdict, if it is there already: a memory store needs no waiting.
+    ///
+    /// # Errors
+    ///
+    /// The check itself, when the verdict is still to come.
+    pub fn into_ready(self) -> Result<Verdict, Check> {
+        match self.0 {
+            Progress::Decided(verdict) => Ok(verdict.expect("polled after completion")),
+            asking @ Progress::Asking(_) => Err(Check(asking)),
+        }
+    }
+}
+
 impl Future for Check {
     type Output = Verdict;
 

@@ -1,0 +1,182 @@
+//! The way of one request: checking, waiting, calling.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use ratelimit_core::{Check, Decision, Verdict};
+use tokio::time::{Sleep, sleep};
+use tower_service::Service;
+
+use crate::{body::ResponseBody, layer::Settings};
+
+pin_project! {
+    /// The answer of a [`RateLimit`](crate::RateLimit).
+    #[must_use = "a request is made when its future is polled"]
+    pub struct ResponseFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        #[pin]
+        state: State<S, B, S::Future>,
+        settings: Arc<Settings>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S, B, F> {
+        Refused { response: Option<Response<Bytes>> },
+        Checking { check: Check, held: Option<Held<S, B>> },
+        Waiting { sleep: Pin<Box<Sleep>>, held: Option<Held<S, B>>, verdict: Option<Verdict> },
+        Calling { #[pin] response: F, verdict: Option<Verdict> },
+    }
+}
+
+/// A service and the request it is going to get; in a box, so that futures which need neither
+/// stay small.
+pub(crate) struct Held<S, B>(Box<(S, Request<B>)>);
+
+impl<S, B> Held<S, B> {
+    pub(crate) fn new(service: S, request: Request<B>) -> Held<S, B> {
+        Held(Box::new((service, request)))
+    }
+}
+
+impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
+    pub(crate) fn refused(response: Response<Bytes>, settings: &Arc<Settings>) -> Self {
+        let response = Some(response);
+        Self::of(State::Refused { response }, settings)
+    }
+
+    pub(crate) fn passing(response: S::Future, settings: &Arc<Settings>) -> Self {
+        let verdict = None;
+        Self::of(State::Calling { response, verdict }, settings)
+    }
+
+    pub(crate) fn calling(response: S::Future, verdict: Verdict, settings: &Arc<Settings>) -> Self {
+        let verdict = Some(verdict);
+        Self::of(State::Calling { response, verdict }, settings)
+    }
+
+    pub(crate) fn checking(check: Check, held: Held<S, B>, settings: &Arc<Settings>) -> Self {
+        let held = Some(held);
+        Self::of(State::Checking { check, held }, settings)
+    }
+
+    pub(crate) fn waiting(
+        delay: Duration,
+        held: Held<S, B>,
+        verdict: Verdict,
+        settings: &Arc<Settings>,
+    ) -> Self {
+        Self::of(State::waiting(delay, held, verdict), settings)
+    }
+
+    fn of(state: State<S, B, S::Future>, settings: &Arc<Settings>) -> Self {
+        ResponseFuture {
+            state,
+            settings: Arc::clone(settings),
+        }
+    }
+}
+
+impl<S, B, F> State<S, B, F> {
+    fn waiting(delay: Duration, held: Held<S, B>, verdict: Verdict) -> State<S, B, F> {
+        State::Waiting {
+            sleep: Box::pin(sleep(delay)),
+            held: Some(held),
+            verdict: Some(verdict),
+        }
+    }
+}
+
+impl<S, B, R> Future for ResponseFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+{
+    type Output = Result<Response<ResponseBody<R>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let next = match this.state.as_mut().project() {
+                StateProj::Refused { response } => {
+                    let response = response.take().expect("polled after completion");
+                    return Poll::Ready(Ok(response.map(ResponseBody::ours)));
+                }
+                StateProj::Checking { check, held } => {
+                    let verdict = ready!(Pin::new(check).poll(cx));
+                    let held = held.take().expect("taken once, when the check is done");
+                    decided(verdict, held, this.settings)
+                }
+                StateProj::Waiting {
+                    sleep,
+                    held,
+                    verdict,
+                } => {
+                    ready!(sleep.as_mut().poll(cx));
+                    let (service, _) = &mut *held.as_mut().expect("taken once, when ready").0;
+                    ready!(service.poll_ready(cx))?;
+                    let held = held.take().expect("taken once, when ready");
+                    let (mut service, request) = *held.0;
+                    State::Calling {
+                        response: service.call(request),
+                        verdict: verdict.take(),
+                    }
+                }
+                StateProj::Calling { response, verdict } => {
+                    let mut response = ready!(response.poll(cx))?;
+                    if let Some(verdict) = verdict {
+                        this.settings.tell(verdict, &mut response);
+                    }
+                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                }
+            };
+            this.state.set(next);
+        }
+    }
+}
+
+/// What follows from a verdict.
+fn decided<S, B>(verdict: Verdict, held: Held<S, B>, settings: &Settings) -> State<S, B, S::Future>
+where
+    S: Service<Request<B>> + Clone,
+{
+    let (mut service, mut request) = *held.0;
+    if !verdict.is_allowed() {
+        return State::Refused {
+            response: Some(settings.deny(&request.into_parts().0, &verdict)),
+        };
+    }
+    settings.share(&verdict, request.extensions_mut());
+    let delay = verdict.decision().map_or(Duration::ZERO, Decision::delay);
+    if !delay.is_zero() {
+        // The ready service goes, and with it a place that others can use meanwhile.
+        let held = Held::new(service.clone(), request);
+        return State::waiting(delay, held, verdict);
+    }
+    State::Calling {
+        response: service.call(request),
+        verdict: Some(verdict),
+    }
+}
+
+impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.state {
+            State::Refused { .. } => "ResponseFuture::Refused",
+            State::Checking { .. } => "ResponseFuture::Checking",
+            State::Waiting { .. } => "ResponseFuture::Waiting",
+            State::Calling { .. } => "ResponseFuture::Calling",
+        })
+    }
+}

@@ -1,0 +1,46 @@
+//! Rate limiting for any service of HTTP requests: axum, hyper, tonic and tower stacks.
+//!
+//! A [`RateLimitLayer`] finds the [`Key`](ratelimit_core::Key) of each request, asks its
+//! [`Limiter`](ratelimit_core::Limiter), and answers 429 in place of the service when the budget is
+//! spent. Other answers get headers that tell what is left. An [`OutgoingLimitLayer`] does the same
+//! for requests that a client sends, and waits or fails.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use http::{Request, Response, StatusCode};
+//! use ratelimit_core::{Limiter, Policy};
+//! use ratelimit_tower::{PeerAddr, RateLimitLayer};
+//! use tower::{Layer, ServiceExt, service_fn};
+//!
+//! let layer = RateLimitLayer::new(Limiter::in_memory(), Policy::parse("api", "1/min")?);
+//! let hello = layer.layer(service_fn(async |_| Ok::<_, std::io::Error>(Response::new("hello"))));
+//! let request = Request::builder().extension(PeerAddr("203.0.113.7:443".parse()?)).body(())?;
+//!
+//! assert_eq!(hello.clone().oneshot(request.clone()).await?.headers()["x-ratelimit-remaining"], "0");
+//! assert_eq!(hello.oneshot(request).await?.status(), StatusCode::TOO_MANY_REQUESTS);
+//! # Ok(())
+//! # }
+//! ```
+
+mod body;
+mod future;
+mod headers;
+mod key;
+mod layer;
+mod outgoing;
+mod rejection;
+mod service;
+
+pub use crate::{
+    body::ResponseBody,
+    future::ResponseFuture,
+    key::{
+        ApiKey, Both, ClientKey, CookieKey, Either, ExtensionKey, HeaderKey, KeyExtractor,
+        MethodKey, NoKey, OrShared, PathKey, PeerAddr, QueryKey, RouteKey, RouteName, WithPeer,
+    },
+    layer::RateLimitLayer,
+    outgoing::{OutgoingError, OutgoingFuture, OutgoingLimit, OutgoingLimitLayer},
+    rejection::{Cause, Rejection},
+    service::RateLimit,
+};

@@ -1,0 +1,87 @@
+//! The limited service.
+
+use std::{
+    mem,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{Request, Response};
+use ratelimit_core::Decision;
+use tower_service::Service;
+
+use crate::{
+    body::ResponseBody,
+    future::{Held, ResponseFuture},
+    layer::Settings,
+};
+
+/// A service whose requests are limited, made by [`RateLimitLayer`](crate::RateLimitLayer).
+#[derive(Clone, Debug)]
+pub struct RateLimit<S> {
+    inner: S,
+    settings: Arc<Settings>,
+}
+
+impl<S> RateLimit<S> {
+    pub(crate) const fn new(inner: S, settings: Arc<Settings>) -> RateLimit<S> {
+        RateLimit { inner, settings }
+    }
+
+    /// The service inside.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for RateLimit<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, B>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
+        let settings = &self.settings;
+        let (parts, body) = request.into_parts();
+        if settings.passes(&parts) {
+            let response = self.inner.call(Request::from_parts(parts, body));
+            return ResponseFuture::passing(response, settings);
+        }
+        let key = match settings.key.extract(&parts) {
+            Ok(key) => key,
+            Err(why) => return ResponseFuture::refused(settings.refuse(&parts, why), settings),
+        };
+        let cost = settings.cost_of(&parts);
+        let check = settings.limiter.check_cost(&settings.policy, &key, cost);
+        let verdict = match check.into_ready() {
+            Ok(verdict) => verdict,
+            Err(check) => {
+                // The check comes before the call, so the future takes the service that
+                // `poll_ready` made ready, and leaves a clone in its place.
+                let clone = self.inner.clone();
+                let ready = mem::replace(&mut self.inner, clone);
+                let held = Held::new(ready, Request::from_parts(parts, body));
+                return ResponseFuture::checking(check, held, settings);
+            }
+        };
+        if !verdict.is_allowed() {
+            return ResponseFuture::refused(settings.deny(&parts, &verdict), settings);
+        }
+        let mut request = Request::from_parts(parts, body);
+        settings.share(&verdict, request.extensions_mut());
+        let delay = verdict.decision().map_or(Duration::ZERO, Decision::delay);
+        if !delay.is_zero() {
+            let held = Held::new(self.inner.clone(), request);
+            return ResponseFuture::waiting(delay, held, verdict, settings);
+        }
+        // Nothing to wait for: the ready service is called where it stands, and no clone is made.
+        ResponseFuture::calling(self.inner.call(request), verdict, settings)
+    }
+}

@@ -1,0 +1,337 @@
+//! Whose budget is spent, source by source.
+
+mod common;
+
+use std::{
+    fmt::Write as _,
+    sync::{Arc, Mutex},
+};
+
+use common::{from, get, header, layer, send, start};
+use http::{HeaderName, HeaderValue, Request, StatusCode, request::Parts};
+use ratelimit_core::{ClientAddr, Key, TrustedProxies};
+use ratelimit_tower::{
+    ApiKey, ClientKey, CookieKey, ExtensionKey, HeaderKey, KeyExtractor, MethodKey, NoKey, PathKey,
+    QueryKey, RouteKey, RouteName,
+};
+use tracing::{Event, Metadata, Subscriber, field, span};
+
+fn parts(request: http::request::Builder) -> Parts {
+    request.body(()).unwrap().into_parts().0
+}
+
+fn key(extractor: &impl KeyExtractor, request: http::request::Builder) -> Result<String, NoKey> {
+    extractor
+        .extract(&parts(request))
+        .map(|key| key.as_str().to_owned())
+}
+
+fn tenant() -> HeaderKey {
+    HeaderKey::new(HeaderName::from_static("x-tenant"))
+}
+
+fn request() -> http::request::Builder {
+    Request::builder()
+}
+
+#[test]
+fn a_header_is_a_key_of_its_bytes() {
+    let raw = HeaderValue::from_bytes(b"a/\xff").unwrap();
+
+    assert_eq!(
+        key(&tenant(), request().header("x-tenant", " acme ")).unwrap(),
+        "header:x-tenant:acme"
+    );
+    assert_eq!(
+        key(&tenant(), request().header("x-tenant", raw)).unwrap(),
+        "header:x-tenant:a%2F%FF"
+    );
+    assert_eq!(key(&tenant(), request()), Err(NoKey::Missing));
+    assert_eq!(
+        key(&tenant(), request().header("x-tenant", "")),
+        Err(NoKey::Missing)
+    );
+    let twice = request().header("x-tenant", "a").header("x-tenant", "b");
+    assert_eq!(key(&tenant(), twice), Err(NoKey::AmbiguousKey));
+}
+
+#[test]
+fn a_missing_source_follows_its_rule() {
+    let fall_through = tenant().or(MethodKey);
+    let shared = tenant().or_shared("anonymous");
+    let ambiguous = || request().header("x-tenant", "a").header("x-tenant", "b");
+
+    assert_eq!(key(&fall_through, request()).unwrap(), "method:GET");
+    assert_eq!(key(&shared, request()).unwrap(), "shared:anonymous");
+    assert_eq!(
+        key(&shared, request().header("x-tenant", "a")).unwrap(),
+        "header:x-tenant:a"
+    );
+    // An error is no absence: nobody chooses another budget by sending two.
+    assert_eq!(key(&fall_through, ambiguous()), Err(NoKey::AmbiguousKey));
+    assert_eq!(key(&shared, ambiguous()), Err(NoKey::AmbiguousKey));
+}
+
+#[test]
+fn no_bytes_move_the_seam_between_two_parts() {
+    let user = HeaderKey::new(HeaderName::from_static("x-user"));
+    let both = tenant().and(user);
+    let of = |tenant: &str, user: &str| {
+        key(
+            &both,
+            request().header("x-tenant", tenant).header("x-user", user),
+        )
+        .unwrap()
+    };
+    let tricky = [
+        "a",
+        "b",
+        "a/b",
+        "a/header:x-user:b",
+        "b/header:x-user:a",
+        "a%2Fb",
+        "~",
+        "a:b",
+    ];
+    let mut seen = std::collections::HashSet::new();
+
+    for one in tricky {
+        for other in tricky {
+            assert!(seen.insert(of(one, other)), "{one} {other}");
+        }
+    }
+}
+
+#[test]
+fn secrets_are_keys_by_their_digest() {
+    let api = |request| key(&ApiKey, request);
+    let session = CookieKey::new("sid");
+    let cookie = |value: &str| key(&session, request().header("cookie", value));
+
+    let by_header = api(request().header("x-api-key", "s3cr3t")).unwrap();
+    let by_bearer = api(request().header("authorization", "bearer s3cr3t")).unwrap();
+    let by_cookie = cookie("a=b; sid=s3cr3t;c=d").unwrap();
+
+    assert_eq!(by_header, by_bearer);
+    assert_ne!(by_header, by_cookie);
+    assert!(!by_header.contains("s3cr3t") && !by_cookie.contains("s3cr3t"));
+    assert_eq!(
+        api(request().header("authorization", "Basic eDp5")),
+        Err(NoKey::Missing)
+    );
+    assert_eq!(
+        api(request().header("authorization", "Bearer ")),
+        Err(NoKey::Missing)
+    );
+    assert_eq!(cookie("xsid=1; sidx=2"), Err(NoKey::Missing));
+    assert_eq!(cookie("sid="), Err(NoKey::Missing));
+    assert_eq!(cookie("sid=1; sid=2"), Err(NoKey::AmbiguousKey));
+}
+
+#[test]
+fn a_query_parameter_passes_its_validator_or_is_refused() {
+    let plan = QueryKey::new("plan", |plan| ["free", "paid"].contains(&plan));
+    let of = |uri: &str| key(&plan, request().uri(uri));
+
+    assert_eq!(of("/?a=1&plan=f%72ee").unwrap(), "query:plan:free");
+    assert_eq!(of("/?plan=other"), Err(NoKey::BadKey));
+    assert_eq!(of("/?plan=free&plan=paid"), Err(NoKey::AmbiguousKey));
+    assert_eq!(of("/?plan="), Err(NoKey::Missing));
+    assert_eq!(of("/"), Err(NoKey::Missing));
+}
+
+#[test]
+fn a_path_parameter_is_found_by_its_template() {
+    let team = PathKey::new("/teams/{team}/{rest}", "team");
+    let of = |uri: &str| key(&team, request().uri(uri));
+
+    assert_eq!(of("/teams/red/x").unwrap(), "path:team:red");
+    assert_eq!(of("/teams/%72ed/x?y").unwrap(), "path:team:red");
+    assert_eq!(of("/teams/r%/x").unwrap(), "path:team:r%25");
+    for missing in [
+        "/teams//x",
+        "/teams/red",
+        "/teams/red/x/y",
+        "/users/red/x",
+        "/",
+    ] {
+        assert_eq!(of(missing), Err(NoKey::Missing), "{missing}");
+    }
+}
+
+#[test]
+fn a_route_is_named_by_its_pattern_and_a_method_by_a_known_name() {
+    let route = RouteName("/users/{id}".into());
+
+    assert_eq!(
+        key(&RouteKey, request().extension(route)).unwrap(),
+        "route:%2Fusers%2F%7Bid%7D"
+    );
+    assert_eq!(
+        key(&RouteKey, request().uri("/users/7")),
+        Err(NoKey::Missing)
+    );
+    assert_eq!(
+        key(&MethodKey, request().method("PATCH")).unwrap(),
+        "method:PATCH"
+    );
+    assert_eq!(
+        key(&MethodKey, request().method("INVENTED")).unwrap(),
+        "method:other"
+    );
+}
+
+#[test]
+fn an_extension_is_a_key_by_closure() {
+    #[derive(Clone)]
+    struct User(&'static str);
+    let user = ExtensionKey::new(|user: &User| Key::tagged("user", user.0));
+
+    assert_eq!(
+        key(&user, request().extension(User("7"))).unwrap(),
+        "user:7"
+    );
+    assert_eq!(
+        key(&user, request().extension(User(""))),
+        Err(NoKey::Missing)
+    );
+    assert_eq!(key(&user, request()), Err(NoKey::Missing));
+}
+
+#[test]
+fn an_explicit_key_comes_before_the_address() {
+    let known = |key: &str| key.starts_with("user:");
+    let client = ClientKey::new()
+        .explicit_header(HeaderName::from_static("x-key"), known)
+        .explicit_query("key", known);
+    let of = |request| key(&client, request);
+    let peer = || from("203.0.113.7");
+    let named = || peer().extension(Key::explicit("app").unwrap());
+
+    assert_eq!(of(named().header("x-key", "user:1")).unwrap(), "key:app");
+    assert_eq!(
+        of(peer().header("x-key", "user:1").uri("/?key=user:2")).unwrap(),
+        "key:user:1"
+    );
+    assert_eq!(
+        of(peer().header("x-key", "").uri("/?key=user%3A2")).unwrap(),
+        "key:user:2"
+    );
+    assert_eq!(of(peer().uri("/?key=")).unwrap(), "ip:203.0.113.7");
+    assert_eq!(of(peer().header("x-key", "root")), Err(NoKey::BadKey));
+    assert_eq!(of(peer().uri("/?key=a&key=b")), Err(NoKey::AmbiguousKey));
+    assert_eq!(
+        key(&ClientKey::new(), peer().uri("/?key=user:2")).unwrap(),
+        "ip:203.0.113.7"
+    );
+    assert_eq!(of(request()), Err(NoKey::NoClient));
+}
+
+#[test]
+fn the_peer_can_be_found_elsewhere() {
+    let client = ClientKey::from(ClientAddr::default().ipv6_prefix(56).unwrap())
+        .peer_by(|request| request.extensions.get().copied());
+    let peer: std::net::IpAddr = "2001:db8:1:2ff::1".parse().unwrap();
+
+    assert_eq!(
+        key(&client, request().extension(peer)).unwrap(),
+        "ip:2001:db8:1:200::"
+    );
+    assert_eq!(key(&client, from("203.0.113.7")), Err(NoKey::NoClient));
+}
+
+#[tokio::test]
+async fn a_request_without_a_key_is_answered_and_not_served() {
+    let layer = layer(&start(), "1/min");
+    let by_tenant = layer.clone().key_by(tenant());
+    let twice = from("203.0.113.7")
+        .header("x-tenant", "a")
+        .header("x-tenant", "b");
+
+    let missing = send(&by_tenant, get()).await;
+    let ambiguous = send(&by_tenant, twice.body(()).unwrap()).await;
+    let nobody = send(&layer, Request::new(())).await;
+
+    assert_eq!(missing.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(ambiguous.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(nobody.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    for response in [missing, ambiguous, nobody] {
+        assert_eq!(
+            header(&response, "content-type"),
+            Some("application/problem+json")
+        );
+        assert_eq!(header(&response, "x-ratelimit-limit"), None);
+    }
+}
+
+/// Keeps what is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("ratelimit_tower")
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = event.metadata().level().to_string();
+        event.record(&mut |field: &field::Field, value: &dyn std::fmt::Debug| {
+            write!(line, " {field}={value:?}").unwrap();
+        });
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[test]
+fn an_overlooked_proxy_and_an_unknown_client_are_logged_once_with_the_line_to_add() {
+    let log = Log::default();
+    let layer = layer(&start(), "9/min");
+    let behind = TrustedProxies::parse(["10.0.0.1"]).unwrap();
+    let trusting = layer.clone().key_by(ClientKey::behind(behind));
+    let forwarded = |peer| {
+        from(peer)
+            .header("x-forwarded-for", "1.2.3.4")
+            .body(())
+            .unwrap()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+
+    tracing::subscriber::with_default(log.clone(), || {
+        runtime.block_on(async {
+            send(&layer, forwarded("203.0.113.7")).await;
+            send(&layer, get()).await;
+            send(&trusting, forwarded("10.0.0.1")).await;
+            for _ in 0..3 {
+                send(&layer, forwarded("10.0.0.1")).await;
+                send(&layer, Request::new(())).await;
+            }
+        });
+    });
+
+    let lines = log.0.lock().unwrap();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].starts_with("WARN"), "{lines:?}");
+    assert!(
+        lines[0].contains("TrustedProxies::parse([\"10.0.0.1\"])"),
+        "{lines:?}"
+    );
+    assert!(lines[1].starts_with("ERROR"), "{lines:?}");
+    assert!(
+        lines[1].contains("WithPeer::new(service, peer)"),
+        "{lines:?}"
+    );
+}
