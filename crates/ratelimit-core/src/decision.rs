@@ -32,7 +32,6 @@ impl Outcome {
 
 /// What one limit of a policy says of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct LimitDecision {
     /// What this limit alone decided.
     pub outcome: Outcome,
@@ -68,6 +67,11 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// The decision of a policy with one limit, for stores that decide by means of their own.
+    pub fn new(limit: LimitDecision, now: Timestamp) -> Decision {
+        Decision::of_policy(now, [limit].into_iter())
+    }
+
     /// Puts together what each limit said.
     pub(crate) fn of_policy(
         now: Timestamp,
@@ -144,18 +148,12 @@ impl Decision {
 impl LimitDecision {
     /// Whether this limit outranks `other`, which stands before it in the policy.
     fn speaks_before(&self, other: &LimitDecision) -> bool {
+        use Outcome::{Allowed, Denied, Impossible};
         match (self.outcome, other.outcome) {
-            (_, Outcome::Impossible) => false,
-            (Outcome::Impossible, _) => true,
-            (
-                Outcome::Denied { retry_after },
-                Outcome::Denied {
-                    retry_after: others,
-                },
-            ) => retry_after > others,
-            (Outcome::Denied { .. }, Outcome::Allowed { .. }) => true,
-            (Outcome::Allowed { .. }, Outcome::Denied { .. }) => false,
-            (Outcome::Allowed { .. }, Outcome::Allowed { .. }) => {
+            (_, Impossible) | (Allowed { .. }, Denied { .. }) => false,
+            (Impossible, _) | (Denied { .. }, Allowed { .. }) => true,
+            (Denied { retry_after }, Denied { retry_after: its }) => retry_after > its,
+            (Allowed { .. }, Allowed { .. }) => {
                 self.remaining < other.remaining
                     || (self.remaining == other.remaining && self.reset_after > other.reset_after)
             }

@@ -66,16 +66,18 @@ impl HeaderStyle {
         policy: &'a str,
         decision: &'a Decision,
     ) -> impl Iterator<Item = (&'static str, FieldValue)> + 'a {
-        let value = move |place| match (self, place) {
+        let names = self.names().iter().enumerate();
+        names.map(move |(place, name)| (*name, self.value(place, policy, decision)))
+    }
+
+    /// The value of the field at that place of its [`names`](Self::names).
+    pub fn value(self, place: usize, policy: &str, decision: &Decision) -> FieldValue {
+        match (self, place) {
             (HeaderStyle::Ietf, _) => limits(policy, decision),
             (_, 0) => FieldValue::number(decision.limit),
             (_, 1) => FieldValue::number(decision.remaining),
             _ => FieldValue::number(self.reset(decision)),
-        };
-        self.names()
-            .iter()
-            .enumerate()
-            .map(move |(place, name)| (*name, value(place)))
+        }
     }
 
     /// Whether what a response already says is at least as strict as `decision`.

@@ -1,4 +1,39 @@
 //! Rate limiting with exact, equal answers from memory and from Redis.
+//!
+//! A [`Policy`] is one limit or several, decided together. A [`Key`] says whose budget is spent. A
+//! [`Limiter`] asks its [`Store`] whether a hit passes, and answers with a [`Verdict`]. Being denied is an
+//! answer and no error, it spends nothing, and it says exactly when the same hit would pass.
+//!
+//! ```
+//! use ratelimit_core::{Key, Limiter, Policy};
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let limiter = Limiter::in_memory();
+//!     let login = Policy::parse("login", "2/min; fixed_window 20/d")?;
+//!     let alice = Key::explicit("alice")?;
+//!
+//!     assert!(limiter.check(&login, &alice).await.is_allowed());
+//!     assert!(limiter.check(&login, &alice).await.is_allowed());
+//!     let third = limiter.check(&login, &alice).await;
+//!     assert!(!third.is_allowed());
+//!     Ok(())
+//! }
+//! ```
+//!
+//! ```text
+//!     Policy, Key, cost
+//!            |
+//!     Limiter::check      check_cost, look
+//!            |
+//!        Store::hit       MemoryStore: one shard; RedisStore: one script call
+//!            |
+//!        Decision         or a StoreError, which the FailureMode answers
+//!            |
+//!         Verdict
+//! ```
+//!
+//! The feature `redis` adds the store that all instances of a service share.
 
 mod algorithm;
 mod client_addr;
@@ -7,6 +42,7 @@ mod fields;
 mod key;
 mod limit;
 mod limiter;
+mod meter;
 mod policy;
 mod store;
 mod time;
@@ -29,8 +65,9 @@ pub use crate::{
     },
     key::{InvalidKey, Key},
     limit::{InvalidText, Limit},
-    limiter::{Check, FailureMode, Limiter, Reason, Verdict},
-    policy::{InvalidPolicy, Policy},
+    limiter::{Check, Limiter, Reason, Verdict},
+    meter::metric,
+    policy::{FailureMode, InvalidPolicy, Policy},
     store::{Hit, MemoryStats, MemoryStore, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
 };

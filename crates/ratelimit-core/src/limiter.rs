@@ -6,30 +6,16 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Instant,
 };
 
 use crate::{
     decision::Decision,
     key::Key,
-    policy::Policy,
+    meter,
+    policy::{FailureMode, Policy},
     store::{Hit, MemoryStore, Store, StoreError, StoreFuture},
 };
-
-/// What happens to a hit that the store did not decide.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum FailureMode {
-    /// A memory store of this process decides with the same limits.
-    ///
-    /// It refuses nothing that a healthy store would have allowed, and bounds an outage: at most
-    /// the number of instances times the limit passes.
-    #[default]
-    Local,
-    /// Everything passes.
-    Open,
-    /// Nothing passes.
-    Closed,
-}
 
 /// Decides hits against a store, and without it when it does not answer.
 ///
@@ -97,10 +83,18 @@ impl Limiter {
     /// Spends `cost` units of `key`'s budget, or none of them.
     pub fn check_cost(&self, policy: &Policy, key: &Key, cost: u64) -> Check {
         let hit = Hit::new(policy, key).cost(cost);
+        let started = meter::sampled_now();
         match self.shared.store.hit(hit).into_ready() {
-            Ok(answer) => Check(Progress::Decided(Some(self.verdict(hit, answer)))),
+            Ok(answer) => {
+                let verdict = self.verdict(hit, answer);
+                if let Some(started) = started {
+                    policy.meters().took(started.elapsed());
+                }
+                Check(Progress::Decided(Some(verdict)))
+            }
             Err(answer) => Check(Progress::Asking(Box::new(Asking {
                 answer,
+                started: Instant::now(),
                 limiter: self.clone(),
                 policy: policy.clone(),
                 key: key.clone(),
@@ -125,22 +119,38 @@ impl Limiter {
         forgotten.await
     }
 
-    /// The one place where a store's failure becomes an answer.
     fn verdict(&self, hit: Hit<'_>, answer: Result<Decision, StoreError>) -> Verdict {
-        let error = match answer {
-            Ok(decision) => return Verdict::Checked(decision),
-            Err(error) => error,
+        let verdict = match answer {
+            Ok(decision) => Verdict::Checked(decision),
+            Err(error) => self.unchecked(hit, &error),
         };
-        let policy = hit.policy.name();
-        tracing::debug!(policy, error = %Causes(&error), "not decided by the store");
-        let mode = self.shared.failure_mode;
+        let speaker = verdict.decision().map_or(0, |decision| decision.speaker);
+        let meters = hit.policy.meters();
+        meters.checked(speaker, verdict.is_allowed());
+        if let Verdict::Unchecked { mode, reason, .. } = &verdict {
+            meters.unchecked(mode.as_str(), reason.as_str());
+        }
+        verdict
+    }
+
+    /// The one place where a store's failure becomes an answer.
+    fn unchecked(&self, hit: Hit<'_>, error: &StoreError) -> Verdict {
+        let policy = hit.policy;
+        tracing::debug!(policy = policy.name(), error = %Causes(error), "not decided by the store");
+        let mode = policy.failure_mode().unwrap_or(self.shared.failure_mode);
+        let local = &self.shared.local;
+        let decision = match mode {
+            FailureMode::Local => Some(local.decide(hit)),
+            FailureMode::LocalShare { instances } => {
+                let share = policy.shared_by(instances);
+                Some(local.decide(Hit::new(&share, hit.key).cost(hit.cost)))
+            }
+            FailureMode::Open | FailureMode::Closed => None,
+        };
         Verdict::Unchecked {
             mode,
-            reason: match error {
-                StoreError::Unavailable { .. } => Reason::Unavailable,
-                StoreError::Refused { .. } => Reason::Refused,
-            },
-            decision: (mode == FailureMode::Local).then(|| self.shared.local.decide(hit)),
+            reason: Reason::of(error),
+            decision,
         }
     }
 }
@@ -158,6 +168,10 @@ impl fmt::Debug for Limiter {
 #[must_use = "a check is made when it is awaited"]
 pub struct Check(Progress);
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for each answer from memory"
+)]
 enum Progress {
     Decided(Option<Verdict>),
     Asking(Box<Asking>),
@@ -166,6 +180,7 @@ enum Progress {
 /// An answer that is still to come, and what is needed should it not.
 struct Asking {
     answer: StoreFuture<Decision>,
+    started: Instant,
     limiter: Limiter,
     policy: Policy,
     key: Key,
@@ -173,15 +188,13 @@ struct Asking {
 }
 
 impl Check {
-    /// The verdict, if it is there already: a memory store needs no waiting.
+    /// Takes the verdict, if it is there already: a memory store needs no waiting.
     ///
-    /// # Errors
-    ///
-    /// The check itself, when the verdict is still to come.
-    pub fn into_ready(self) -> Result<Verdict, Check> {
-        match self.0 {
-            Progress::Decided(verdict) => Ok(verdict.expect("polled after completion")),
-            asking @ Progress::Asking(_) => Err(Check(asking)),
+    /// A check whose verdict was taken is complete, and is not to be awaited.
+    pub fn take_ready(&mut self) -> Option<Verdict> {
+        match &mut self.0 {
+            Progress::Decided(verdict) => verdict.take(),
+            Progress::Asking(_) => None,
         }
     }
 }
@@ -196,6 +209,7 @@ impl Future for Check {
             }
             Progress::Asking(asking) => {
                 let answer = ready!(Pin::new(&mut asking.answer).poll(cx));
+                asking.policy.meters().took(asking.started.elapsed());
                 let hit = Hit::new(&asking.policy, &asking.key).cost(asking.cost);
                 Poll::Ready(asking.limiter.verdict(hit, answer))
             }
@@ -224,7 +238,7 @@ pub enum Verdict {
         mode: FailureMode,
         /// Why the store did not decide.
         reason: Reason,
-        /// What the process's own store said, in [`FailureMode::Local`].
+        /// What the process's own store said, in the local modes.
         decision: Option<Decision>,
     },
 }
@@ -255,10 +269,35 @@ impl Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It could not be reached, or did not answer in time.
+    /// There is no connection to it.
     Unavailable,
+    /// It did not answer within the time budget.
+    TimedOut,
+    /// More calls were under way than it takes.
+    Overloaded,
     /// It answered with an error about this one call.
     Refused,
+}
+
+impl Reason {
+    const fn of(error: &StoreError) -> Reason {
+        match error {
+            StoreError::Unavailable { .. } => Reason::Unavailable,
+            StoreError::TimedOut => Reason::TimedOut,
+            StoreError::Overloaded => Reason::Overloaded,
+            StoreError::Refused { .. } => Reason::Refused,
+        }
+    }
+
+    /// The name in metrics and answers.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Reason::Unavailable => "unavailable",
+            Reason::TimedOut => "timed_out",
+            Reason::Overloaded => "overloaded",
+            Reason::Refused => "refused",
+        }
+    }
 }
 
 /// An error with all its causes, on one line.

@@ -1,15 +1,22 @@
 //! A named set of limits, decided together.
 
 mod budget;
+mod failure_mode;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    num::NonZeroU32,
+    sync::{Arc, OnceLock},
+};
 
 pub(crate) use self::budget::Budget;
 #[cfg(feature = "redis")]
 pub(crate) use self::budget::{capped, left_to_live};
+pub use self::failure_mode::FailureMode;
 use crate::{
     key::is_plain,
     limit::{InvalidText, Limit},
+    meter::Meters,
 };
 
 /// The most limits of one policy.
@@ -30,10 +37,15 @@ const LONGEST_NAME: usize = 100;
 /// assert_eq!(written, built);
 /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
+#[derive(Clone, Debug)]
+pub struct Policy(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     name: Arc<str>,
-    limits: Arc<[Limit]>,
+    limits: Box<[Limit]>,
+    failure_mode: Option<FailureMode>,
+    meters: OnceLock<Meters>,
 }
 
 impl Policy {
@@ -61,16 +73,22 @@ impl Policy {
                 name: name.to_owned(),
             });
         }
-        let limits: Arc<[Limit]> = limits.into_iter().collect();
+        let limits: Box<[Limit]> = limits.into_iter().collect();
         if limits.is_empty() || limits.len() > MOST_LIMITS {
             return Err(InvalidPolicy::Count {
                 limits: limits.len(),
             });
         }
-        Ok(Policy {
-            name: name.into(),
+        Ok(Policy::made_of(name.into(), limits, None))
+    }
+
+    fn made_of(name: Arc<str>, limits: Box<[Limit]>, mode: Option<FailureMode>) -> Policy {
+        Policy(Arc::new(Inner {
+            name,
             limits,
-        })
+            failure_mode: mode,
+            meters: OnceLock::new(),
+        }))
     }
 
     /// A policy from the text of its limits, joined by `;`.
@@ -89,28 +107,66 @@ impl Policy {
     ///
     /// When it has 8 limits already.
     pub fn and(&self, limit: impl Into<Limit>) -> Result<Policy, InvalidPolicy> {
-        let limits = self.limits.iter().copied().chain([limit.into()]);
-        Policy::of(&self.name, limits)
+        let limits = self.limits().iter().copied().chain([limit.into()]);
+        let policy = Policy::of(self.name(), limits)?;
+        Ok(match self.failure_mode() {
+            Some(mode) => policy.on_failure(mode),
+            None => policy,
+        })
+    }
+
+    /// The same policy with a failure mode of its own, whatever the limiter's is.
+    #[must_use]
+    pub fn on_failure(&self, mode: FailureMode) -> Policy {
+        Policy::made_of(Arc::clone(&self.0.name), self.0.limits.clone(), Some(mode))
+    }
+
+    /// The failure mode of its own, if it has one.
+    pub fn failure_mode(&self) -> Option<FailureMode> {
+        self.0.failure_mode
+    }
+
+    /// The same policy with one instance's share of its limits.
+    pub(crate) fn shared_by(&self, instances: NonZeroU32) -> Policy {
+        let shares = self.limits().iter();
+        let shares = shares.map(|limit| failure_mode::share(limit, instances));
+        Policy::made_of(Arc::clone(&self.0.name), shares.collect(), None)
+    }
+
+    pub(crate) fn meters(&self) -> &Meters {
+        self.0
+            .meters
+            .get_or_init(|| Meters::new(&self.0.name, &self.0.limits))
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.0.name
     }
 
     /// Its limits, in order.
     pub fn limits(&self) -> &[Limit] {
-        &self.limits
+        &self.0.limits
     }
 
-    pub(crate) const fn shared_name(&self) -> &Arc<str> {
-        &self.name
+    pub(crate) fn shared_name(&self) -> &Arc<str> {
+        &self.0.name
     }
 }
 
+impl PartialEq for Policy {
+    fn eq(&self, other: &Policy) -> bool {
+        self.name() == other.name()
+            && self.limits() == other.limits()
+            && self.failure_mode() == other.failure_mode()
+    }
+}
+
+impl Eq for Policy {}
+
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, limit) in self.limits.iter().enumerate() {
+        for (place, limit) in self.limits().iter().enumerate() {
             let joint = if place == 0 { "" } else { "; " };
             write!(f, "{joint}{limit}")?;
         }

@@ -56,6 +56,18 @@ impl<B> ResponseBody<B> {
     }
 }
 
+impl<B> From<Bytes> for ResponseBody<B> {
+    fn from(bytes: Bytes) -> ResponseBody<B> {
+        ResponseBody::ours(bytes)
+    }
+}
+
+impl<B> Default for ResponseBody<B> {
+    fn default() -> ResponseBody<B> {
+        ResponseBody::ours(Bytes::new())
+    }
+}
+
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     type Data = Bytes;
     type Error = B::Error;

@@ -14,14 +14,17 @@ pub(crate) static GRPC_RETRY_PUSHBACK: HeaderName =
 pub(crate) struct Headers {
     style: HeaderStyle,
     names: Box<[HeaderName]>,
+    limits: Box<[(u64, HeaderValue)]>,
     policy: Option<HeaderValue>,
 }
 
 impl Headers {
     pub(crate) fn new(style: HeaderStyle, policy: &Policy) -> Headers {
         let names = style.names().iter();
+        let limits = policy.limits().iter().map(Limit::limit);
         Headers {
             style,
+            limits: limits.map(|limit| (limit, number(limit))).collect(),
             names: names.map(|name| HeaderName::from_static(name)).collect(),
             policy: (style == HeaderStyle::Ietf).then(|| describe(policy)),
         }
@@ -35,13 +38,24 @@ impl Headers {
         if headers.contains_key(first) && self.stand(decision, headers) {
             return;
         }
-        let fields = self.style.fields(policy.name(), decision);
-        for (name, (_, field)) in self.names.iter().zip(fields) {
-            headers.insert(name.clone(), value(&field));
+        for (place, name) in self.names.iter().enumerate() {
+            let value = self.value(place, policy, decision);
+            headers.insert(name.clone(), value);
         }
         if let Some(policy) = &self.policy {
             headers.insert(&RATELIMIT_POLICY, policy.clone());
         }
+    }
+
+    fn value(&self, place: usize, policy: &Policy, decision: &Decision) -> HeaderValue {
+        // The limit is the same in most answers, and its value was made with the layer.
+        if place == 0 && self.style != HeaderStyle::Ietf {
+            let mut limits = self.limits.iter();
+            if let Some((_, value)) = limits.find(|(limit, _)| *limit == decision.limit) {
+                return value.clone();
+            }
+        }
+        value(&self.style.value(place, policy.name(), decision))
     }
 
     fn stand(&self, decision: &Decision, headers: &HeaderMap) -> bool {
@@ -79,11 +93,15 @@ pub(crate) fn retry_after(seconds: u64, headers: &mut HeaderMap) {
         told.is_some_and(|told| told.map_or(true, |told| told >= seconds))
     });
     if !stands {
-        headers.insert(header::RETRY_AFTER, value(&FieldValue::number(seconds)));
+        headers.insert(header::RETRY_AFTER, number(seconds));
     }
 }
 
-pub(crate) fn value(field: &FieldValue) -> HeaderValue {
+pub(crate) fn number(number: u64) -> HeaderValue {
+    value(&FieldValue::number(number))
+}
+
+fn value(field: &FieldValue) -> HeaderValue {
     HeaderValue::from_bytes(field.as_bytes()).expect("fields are visible ASCII")
 }
 

@@ -22,6 +22,10 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+#![doc = include_str!("../docs/client-key.md")]
+//!
+#![doc = include_str!("../docs/headers.md")]
 
 mod body;
 mod future;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
-use ratelimit_core::{Decision, FieldValue, Policy, Problem, retry_after_millis};
+use ratelimit_core::{Decision, Policy, Problem, retry_after_millis};
 
 use crate::{
     headers::{self, GRPC_RETRY_PUSHBACK},
@@ -109,12 +109,12 @@ fn grpc_response(problem: &Problem<'_>, content_type: &'static str) -> Response<
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    let status = FieldValue::number(problem.grpc_status().into());
-    headers.insert("grpc-status", headers::value(&status));
+    let status = headers::number(problem.grpc_status().into());
+    headers.insert("grpc-status", status);
     headers.insert("grpc-message", HeaderValue::from_static(problem.title()));
     if let Problem::Denied { decision, .. } = problem {
         let pushback = match retry_after_millis(decision) {
-            Some(millis) => headers::value(&FieldValue::number(millis)),
+            Some(millis) => headers::number(millis),
             // A negative wait tells the client not to try again.
             None => HeaderValue::from_static("-1"),
         };
@@ -143,7 +143,7 @@ fn grpc_type(headers: &HeaderMap) -> Option<&'static str> {
 /// The answer to HEAD: as long as the answer to GET, and not sent.
 fn without_body(response: Response<Bytes>) -> Response<Bytes> {
     let (mut head, body) = response.into_parts();
-    let length = headers::value(&FieldValue::number(body.len() as u64));
+    let length = headers::number(body.len() as u64);
     head.headers.entry(header::CONTENT_LENGTH).or_insert(length);
     Response::from_parts(head, Bytes::new())
 }

@@ -59,17 +59,14 @@ where
             Err(why) => return ResponseFuture::refused(settings.refuse(&parts, why), settings),
         };
         let cost = settings.cost_of(&parts);
-        let check = settings.limiter.check_cost(&settings.policy, &key, cost);
-        let verdict = match check.into_ready() {
-            Ok(verdict) => verdict,
-            Err(check) => {
-                // The check comes before the call, so the future takes the service that
-                // `poll_ready` made ready, and leaves a clone in its place.
-                let clone = self.inner.clone();
-                let ready = mem::replace(&mut self.inner, clone);
-                let held = Held::new(ready, Request::from_parts(parts, body));
-                return ResponseFuture::checking(check, held, settings);
-            }
+        let mut check = settings.limiter.check_cost(&settings.policy, &key, cost);
+        let Some(verdict) = check.take_ready() else {
+            // The check comes before the call, so the future takes the service that
+            // `poll_ready` made ready, and leaves a clone in its place.
+            let clone = self.inner.clone();
+            let ready = mem::replace(&mut self.inner, clone);
+            let held = Held::new(ready, Request::from_parts(parts, body));
+            return ResponseFuture::checking(check, held, settings);
         };
         if !verdict.is_allowed() {
             return ResponseFuture::refused(settings.deny(&parts, &verdict), settings);

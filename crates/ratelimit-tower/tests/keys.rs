@@ -17,7 +17,7 @@ use ratelimit_tower::{
 use tracing::{Event, Metadata, Subscriber, field, span};
 
 fn parts(request: http::request::Builder) -> Parts {
-    request.body(()).unwrap().into_parts().0
+    request.body(()).expect("a request").into_parts().0
 }
 
 fn key(extractor: &impl KeyExtractor, request: http::request::Builder) -> Result<String, NoKey> {
@@ -284,9 +284,9 @@ impl Subscriber for Log {
     fn event(&self, event: &Event<'_>) {
         let mut line = event.metadata().level().to_string();
         event.record(&mut |field: &field::Field, value: &dyn std::fmt::Debug| {
-            write!(line, " {field}={value:?}").unwrap();
+            write!(line, " {field}={value:?}").expect("a string takes all");
         });
-        self.0.lock().unwrap().push(line);
+        self.0.lock().expect("no test failed").push(line);
     }
 
     fn enter(&self, _: &span::Id) {}

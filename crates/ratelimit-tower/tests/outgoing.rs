@@ -16,7 +16,7 @@ use tower::{Layer as _, ServiceExt as _, service_fn};
 
 async fn send(layer: &OutgoingLimitLayer, uri: &str) -> Result<(), OutgoingError<Infallible>> {
     let client = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
-    let request = Request::builder().uri(uri).body(()).unwrap();
+    let request = Request::builder().uri(uri).body(()).expect("a request");
     layer.layer(client).oneshot(request).await.map(drop)
 }
 

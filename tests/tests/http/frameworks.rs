@@ -1,6 +1,6 @@
-//! Axum, and a client of hyper.
+//! Axum, a stack of tower-http, and a client of hyper.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use axum::{Extension, Router, extract::ConnectInfo, routing::get};
 use bytes::Bytes;
@@ -10,9 +10,13 @@ use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use ratelimit_core::{Decision, Limiter, Policy};
 use ratelimit_tower::{ClientKey, OutgoingError, OutgoingLimitLayer};
 use tokio::net::TcpListener;
-use tower::{Layer as _, ServiceExt as _};
+use tower::{Layer as _, ServiceBuilder, ServiceExt as _};
+use tower_http::{
+    cors::{Any, CorsLayer},
+    timeout::TimeoutLayer,
+};
 
-use crate::server::{Asker, BOTH, clock, layer, number, serve};
+use crate::server::{Asker, BOTH, clock, header, layer, number, serve};
 
 async fn serve_axum(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -62,6 +66,40 @@ async fn a_router_of_axum_takes_the_layer_for_all_and_for_one_route() {
         (429, Some(5), Some(0)),
     ];
     assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn a_stack_of_tower_http_goes_around_and_inside() {
+    let limit = layer(&clock(), "1/min").key_by(client()).expose_headers();
+    let stack = ServiceBuilder::new()
+        .layer(CorsLayer::new().allow_origin(Any))
+        .layer(limit)
+        .layer(TimeoutLayer::with_status_code(
+            StatusCode::REQUEST_TIMEOUT,
+            Duration::from_secs(30),
+        ));
+    let router = Router::new().route("/", get(async || "hello")).layer(stack);
+    let asker = Asker::new(BOTH[0], serve_axum(router).await);
+    let origin = |request: http::request::Builder| request.header("origin", "https://a.example");
+    let preflight = || {
+        let request = origin(Request::options(asker.uri("/")));
+        request.header("access-control-request-method", "GET")
+    };
+
+    let first = asker.ask(origin(Request::get(asker.uri("/")))).await;
+    let second = asker.ask(origin(Request::get(asker.uri("/")))).await;
+
+    // A denial that a script may not read would look like a broken network to it.
+    for (response, status) in [
+        (first, StatusCode::OK),
+        (second, StatusCode::TOO_MANY_REQUESTS),
+    ] {
+        assert_eq!(response.status(), status);
+        assert_eq!(header(&response, "access-control-allow-origin"), Some("*"));
+        let exposed = header(&response, "access-control-expose-headers").expect("exposed");
+        assert!(exposed.contains("x-ratelimit-remaining"), "{exposed}");
+    }
+    assert_eq!(asker.ask(preflight()).await.status(), StatusCode::OK);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Nginx and HAProxy in front: what they write is what the layer reads.
+//! Real proxies in front: what they write is what the layer reads.
 
 use std::{
     net::{SocketAddr, TcpListener as StdListener},
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, StatusCode, request::Parts};
+use http::{Request, request::Parts};
 use ratelimit_core::TrustedProxies;
 use ratelimit_tower::{ClientKey, KeyExtractor as _};
 use tokio::net::TcpStream;
@@ -121,8 +121,7 @@ async fn clients_are_told_apart(start: impl AsyncFn(SocketAddr) -> Proxy) {
                 statuses.push(asker.ask(request).await.status());
             }
 
-            let expected = [200, 200, 429, 429].map(|code| StatusCode::from_u16(code).unwrap());
-            assert_eq!(statuses, expected, "{source} {path}");
+            assert_eq!(statuses, [200, 200, 429, 429], "{source} {path}");
         }
         let mut keys = keys.lock().expect("no test failed").clone();
         keys.dedup();

@@ -12,7 +12,7 @@ use crate::time::{MAX_EXACT, Timestamp};
 /// What a bucket remembers: a debt, in units of which a token costs `unit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Debt {
-    debt: u64,
+    owed: u64,
     unit: u64,
     at: u64,
     grain: Grain,
@@ -73,11 +73,11 @@ impl Bucket {
     fn convert(&self, stored: &Debt) -> u64 {
         let unit = self.period.ticks;
         if stored.unit == unit {
-            return stored.debt;
+            return stored.owed;
         }
-        match stored.debt.checked_mul(unit) {
+        match stored.owed.checked_mul(unit) {
             Some(exact) if exact < MAX_EXACT => exact.div_ceil(stored.unit),
-            _ => stored.debt.div_ceil(stored.unit).min(self.capacity) * unit,
+            _ => stored.owed.div_ceil(stored.unit).min(self.capacity) * unit,
         }
     }
 
@@ -161,7 +161,7 @@ impl Step for Bucket {
 
     fn store(&self, slot: &mut Option<Debt>, rolled: Rolled, charged: u64) {
         *slot = Some(Debt {
-            debt: self.after(rolled, charged),
+            owed: self.after(rolled, charged),
             unit: self.period.ticks,
             at: rolled.at,
             grain: self.period.grain,

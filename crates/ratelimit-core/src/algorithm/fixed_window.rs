@@ -68,7 +68,7 @@ impl FixedWindow {
 /// What a fixed window remembers: the count, and when it was last charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count {
-    count: u64,
+    spent: u64,
     at: u64,
     grain: Grain,
 }
@@ -105,7 +105,7 @@ impl Step for FixedWindow {
         Rolled {
             at,
             count: if stands {
-                stored.count.min(self.limit)
+                stored.spent.min(self.limit)
             } else {
                 0
             },
@@ -151,7 +151,7 @@ impl Step for FixedWindow {
 
     fn store(&self, slot: &mut Option<Count>, rolled: Rolled, charged: u64) {
         *slot = Some(Count {
-            count: rolled.count + charged,
+            spent: rolled.count + charged,
             at: rolled.at,
             grain: self.period.grain,
         });

@@ -54,7 +54,8 @@ impl Period {
             let grain = grains[finest];
             let ticks = micros / grain.micros();
             if (limit as u128) * (ticks as u128) < MAX_EXACT as u128 {
-                let whole = micros % grain.micros() == 0 && period.subsec_nanos() % 1_000 == 0;
+                let whole = micros.is_multiple_of(grain.micros())
+                    && period.subsec_nanos().is_multiple_of(1_000);
                 return if whole {
                     Ok(Period { ticks, grain })
                 } else {

@@ -136,3 +136,17 @@ fn no_number_is_larger_than_a_structured_integer() {
 
     assert_eq!(field.as_bytes(), br#""huge";q=999999999999999;w=1"#);
 }
+
+#[test]
+fn a_number_is_written_as_the_standard_library_does() {
+    let edges = (0..20).flat_map(|power| {
+        let ten = 10_u64.pow(power);
+        [ten - 1, ten, ten + 1, ten / 2 * 3]
+    });
+    for number in edges.chain(0..1_000).chain([u64::MAX]) {
+        assert_eq!(
+            FieldValue::number(number).as_bytes(),
+            number.to_string().as_bytes()
+        );
+    }
+}

@@ -33,13 +33,17 @@ impl FieldValue {
         let mut digits = [0; LONGEST_NUMBER];
         let mut start = LONGEST_NUMBER;
         let mut rest = number;
-        loop {
+        // Two digits for each of the expensive divisions.
+        while rest >= 10 {
+            let pair = u8::try_from(rest % 100).unwrap_or(0);
+            rest /= 100;
+            start -= 2;
+            digits[start] = b'0' + pair / 10;
+            digits[start + 1] = b'0' + pair % 10;
+        }
+        if rest > 0 || start == LONGEST_NUMBER {
             start -= 1;
-            digits[start] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
+            digits[start] = b'0' + u8::try_from(rest).unwrap_or(0);
         }
         self.push(&digits[start..]);
     }

@@ -125,11 +125,15 @@ impl<T> fmt::Debug for StoreFuture<T> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The store cannot be reached, or did not answer in time.
+    /// The store cannot be reached.
     Unavailable {
-        /// What happened.
+        /// What happened, where that is known to this call.
         source: Option<Arc<dyn Error + Send + Sync>>,
     },
+    /// The store did not answer within the time budget.
+    TimedOut,
+    /// More calls are under way than the store takes.
+    Overloaded,
     /// The store answered, but not with a decision: this call fails, the next may not.
     Refused {
         /// What it said.
@@ -156,7 +160,9 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            StoreError::Unavailable { .. } => "the rate limit store did not answer",
+            StoreError::Unavailable { .. } => "the rate limit store cannot be reached",
+            StoreError::TimedOut => "the rate limit store did not answer in time",
+            StoreError::Overloaded => "too many calls to the rate limit store are under way",
             StoreError::Refused { .. } => "the rate limit store could not decide this hit",
         })
     }
@@ -169,6 +175,7 @@ impl Error for StoreError {
                 source.as_deref().map(|s| s as &(dyn Error + 'static))
             }
             StoreError::Refused { source } => Some(&**source),
+            StoreError::TimedOut | StoreError::Overloaded => None,
         }
     }
 }

@@ -110,16 +110,16 @@ impl MemoryStore {
 
     /// Decides at once.
     pub(crate) fn decide(&self, hit: Hit<'_>) -> Decision {
-        let shared = &*self.shared;
-        let now = shared.clock.now();
-        let hash = shared.hash(hit.policy, hit.key);
-        let mut shard = lock(shared.shard(hash));
-        let decision = shard.hit(&shared.hasher, hash, hit, now);
+        let all = &*self.shared;
+        let now = all.clock.now();
+        let hash = all.hash(hit.policy, hit.key);
+        let mut shard = lock(all.shard(hash));
+        let decision = shard.hit(&all.hasher, hash, hit, now);
         let hits = shard.count_hit();
         if hits.is_multiple_of(HITS_BETWEEN_SWEEPS) {
-            shard.sweep(&shared.hasher, now);
+            shard.sweep(&all.hasher, now);
             drop(shard);
-            shared.sweep_another(hits / HITS_BETWEEN_SWEEPS, now);
+            all.sweep_another(hits / HITS_BETWEEN_SWEEPS, now);
         }
         decision
     }

@@ -51,7 +51,11 @@ pub(crate) async fn send(layer: &RateLimitLayer, request: Request<()>) -> Respon
     send_to(layer, tower::service_fn(hello), request).await
 }
 
-pub(crate) async fn send_to<S>(layer: &RateLimitLayer, inner: S, request: Request<()>) -> Response<Bytes>
+pub(crate) async fn send_to<S>(
+    layer: &RateLimitLayer,
+    inner: S,
+    request: Request<()>,
+) -> Response<Bytes>
 where
     S: Service<Request<()>, Response = Answer, Error = Infallible> + Clone,
 {

@@ -200,23 +200,25 @@ impl Shard {
     fn make_room(&mut self, hasher: &RandomState, wanted: usize, now: Timestamp) -> bool {
         let mut recoveries = 0;
         while self.weight + wanted > self.bound {
-            let victim = match (self.plain.front(), self.exhausted.front()) {
-                (Some(place), _) if self.expired(place, now) => place,
-                (_, Some(place)) if self.expired(place, now) => place,
-                (_, Some(place)) if self.recovered(place, now) && recoveries < MOST_RECOVERIES => {
+            let fronts = [self.plain.front(), self.exhausted.front()];
+            let mut either = fronts.into_iter().flatten();
+            if let Some(place) = either.find(|&place| self.expired(place, now)) {
+                self.remove(hasher, place);
+                continue;
+            }
+            match fronts {
+                [_, Some(place)] if self.recovered(place, now) && recoveries < MOST_RECOVERIES => {
                     recoveries += 1;
                     self.unlink(place);
                     self.slots[place as usize].exhausted_until = Timestamp::default();
                     self.link(place);
-                    continue;
                 }
-                (Some(place), _) => {
+                [Some(place), _] => {
                     self.evicted += 1;
-                    place
+                    self.remove(hasher, place);
                 }
-                _ => return false,
-            };
-            self.remove(hasher, victim);
+                [None, _] => return false,
+            }
         }
         true
     }

@@ -2,12 +2,26 @@
 
 use std::{fmt, time::Duration};
 
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _};
+use redis::{
+    AsyncConnectionConfig, ConnectionInfo,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
+};
 
-use super::keys::KeySpace;
+use super::{
+    keys::KeySpace,
+    target::{Target, with_root},
+};
 use crate::{key::is_plain, time::Clock};
 
 /// Where Redis is, how keys are named there, and how patient to be.
+///
+/// | URL | what it is |
+/// |---|---|
+/// | `redis://[user:password@]host[:port][/db]` | one server |
+/// | `rediss://...` | the same over TLS (feature `redis-tls`) |
+/// | `redis+unix:///path/to.sock` | one server on a unix socket |
+/// | `redis+sentinel://host[:port],host/service[/db]` | the master that sentinels name |
+/// | `redis+cluster://host[:port],host` | a cluster, found from any of its nodes |
 ///
 /// ```
 /// use ratelimit_core::RedisConfig;
@@ -20,33 +34,37 @@ use crate::{key::is_plain, time::Clock};
 /// ```
 #[derive(Clone, Debug)]
 pub struct RedisConfig {
-    pub(super) client: Client,
+    pub(super) target: Target,
     pub(super) keys: KeySpace,
-    pub(super) time_budget: Duration,
-    pub(super) connect_timeout: Duration,
-    pub(super) most_in_flight: usize,
+    pub(super) patience: Patience,
     pub(super) clock: Clock,
 }
 
+/// How long to wait for what, and how much at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    pub(super) time_budget: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) most_in_flight: usize,
+    pub(super) connections: usize,
+}
+
 impl RedisConfig {
-    /// The server at `url`, as in `redis://user:password@host:6379/0`.
+    /// What `url` points at.
     ///
     /// # Errors
     ///
     /// When `url` is not the address of a Redis server.
     pub fn new(url: &str) -> Result<RedisConfig, InvalidRedisConfig> {
-        let refused = |source| InvalidRedisConfig::Url {
-            source: Box::new(source),
-        };
-        let info = url.into_connection_info().map_err(refused)?;
-        let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
-        let client = Client::open(info.set_tcp_settings(tcp)).map_err(refused)?;
         Ok(RedisConfig {
-            client,
+            target: Target::parse(url)?,
             keys: KeySpace::default(),
-            time_budget: Duration::from_millis(25),
-            connect_timeout: Duration::from_millis(250),
-            most_in_flight: 1_024,
+            patience: Patience {
+                time_budget: Duration::from_millis(25),
+                connect_timeout: Duration::from_millis(250),
+                most_in_flight: 1_024,
+                connections: 1,
+            },
             clock: Clock::system(),
         })
     }
@@ -74,8 +92,54 @@ impl RedisConfig {
     /// How long a decision may take, 25 ms unless set; then the failure mode decides.
     #[must_use]
     pub fn time_budget(mut self, budget: Duration) -> RedisConfig {
-        self.time_budget = budget;
+        self.patience.time_budget = budget;
         self
+    }
+
+    /// How long connecting may take, 250 ms unless set; no decision ever waits for it.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> RedisConfig {
+        self.patience.connect_timeout = timeout;
+        self
+    }
+
+    /// How many decisions may be under way at once, 1024 unless set; the failure mode decides the rest.
+    #[must_use]
+    pub fn most_in_flight(mut self, most: usize) -> RedisConfig {
+        self.patience.most_in_flight = most.max(1);
+        self
+    }
+
+    /// How many connections share the work at each server, one unless set.
+    #[must_use]
+    pub fn connections(mut self, connections: usize) -> RedisConfig {
+        self.patience.connections = connections.max(1);
+        self
+    }
+
+    /// Trusts servers that this root certificate (PEM) vouches for, and no others.
+    ///
+    /// # Errors
+    ///
+    /// When `pem` is no certificate, or an address is not one of TLS.
+    pub fn tls_root_certificate(mut self, pem: &[u8]) -> Result<RedisConfig, InvalidRedisConfig> {
+        let trusting = |info: &mut ConnectionInfo| {
+            *info = with_root(info.clone(), pem).map_err(|source| InvalidRedisConfig::Url {
+                source: Box::new(source),
+            })?;
+            Ok(())
+        };
+        match &mut self.target {
+            Target::Node(info) => trusting(info)?,
+            Target::Sentinel {
+                sentinels, master, ..
+            } => {
+                sentinels.iter_mut().try_for_each(trusting)?;
+                trusting(master)?;
+            }
+            Target::Cluster { seeds } => seeds.iter_mut().try_for_each(trusting)?,
+        }
+        Ok(self)
     }
 
     /// Decides by `clock` and not by the server's, for tests; the system's clock means the server's.
@@ -84,13 +148,29 @@ impl RedisConfig {
         self.clock = clock;
         self
     }
+}
 
+impl Patience {
+    /// A decision watches its own time, so the connection does not.
     pub(super) fn connection(&self) -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.time_budget))
-            .set_pipeline_buffer_size(self.most_in_flight)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(self.most_in_flight.max(1_024))
     }
+}
+
+/// A peer that vanished without a word is noticed in seconds and not in hours.
+pub(super) fn tcp_settings() -> TcpSettings {
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(5))
+        .with_interval(Duration::from_secs(1));
+    let settings = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(keepalive);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(Duration::from_secs(2));
+    settings
 }
 
 fn name(what: &'static str, value: &str) -> Result<String, InvalidRedisConfig> {
@@ -114,6 +194,8 @@ pub enum InvalidRedisConfig {
         /// What is wrong with it.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// A URL of sentinels does not say which service to ask them for.
+    NoService,
     /// A prefix or version is not 1 to 64 of `A-Z a-z 0-9 . _ : @ -`.
     Name {
         /// Which of the two.
@@ -126,8 +208,13 @@ pub enum InvalidRedisConfig {
 impl fmt::Display for InvalidRedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            InvalidRedisConfig::Url { .. } => f.write_str(
-                "not the address of a Redis server (expected redis://[user:password@]host[:port][/db])",
+            InvalidRedisConfig::Url { source } => write!(
+                f,
+                "not the address of a Redis server ({source}): expected redis://, rediss://, \
+                 redis+unix://, redis+sentinel:// or redis+cluster://"
+            ),
+            InvalidRedisConfig::NoService => f.write_str(
+                "a redis+sentinel:// address names the service: redis+sentinel://host:26379/mymaster",
             ),
             InvalidRedisConfig::Name { what, value } => {
                 write!(f, "the {what} {value:?} must be 1 to 64 of A-Z a-z 0-9 . _ : @ -")
@@ -136,11 +223,4 @@ impl fmt::Display for InvalidRedisConfig {
     }
 }
 
-impl std::error::Error for InvalidRedisConfig {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            InvalidRedisConfig::Url { source } => Some(&**source),
-            InvalidRedisConfig::Name { .. } => None,
-        }
-    }
-}
+impl std::error::Error for InvalidRedisConfig {}

@@ -1,5 +1,6 @@
 //! How budgets are named in Redis.
 
+use super::slot::slot;
 use crate::{key::Key, policy::Policy};
 
 /// What all keys of a store have in common.
@@ -28,10 +29,14 @@ impl KeySpace {
         format!("{prefix}:{version}:{}:{{{key}}}", policy.name())
     }
 
-    /// The name of a budget that nobody has, for trying a connection out.
-    pub(super) fn probe(&self) -> String {
+    /// The name of a budget that nobody has, for trying a connection out, in a slot that is `served`.
+    ///
+    /// No policy's name has a tilde.
+    pub(super) fn probe(&self, served: impl Fn(u16) -> bool) -> String {
         let KeySpace { prefix, version } = self;
-        format!("{prefix}:{version}:probe~:{{probe}}")
+        let name = |number: u32| format!("{prefix}:{version}:probe~:{{{number}}}");
+        let found = (0..1 << 20).map(name).find(|name| served(slot(name)));
+        found.unwrap_or_else(|| name(0))
     }
 }
 

@@ -1,58 +1,97 @@
-//! The connection to Redis: there or not there, and one task that sees to it.
+//! The connection to one server: there or not there, and one task that sees to it.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
-use redis::{RedisResult, aio::MultiplexedConnection};
-use tokio::{
-    runtime::Handle,
-    sync::{Notify, watch},
-    task::JoinHandle,
+use redis::aio::MultiplexedConnection;
+use tokio::sync::watch;
+
+use super::{
+    breaker::Breaker,
+    config::Patience,
+    connect::{About, Place, Tried, try_script},
+    pace::{OnceASecond, Pace},
+    server_clock::ServerClock,
+    task::Background,
 };
+use crate::meter;
 
-use super::config::RedisConfig;
-
-const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How often a connection that nobody uses is tried.
+const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// A connection that is there or not there; nobody waits for it.
 #[derive(Debug)]
 pub(super) struct Link {
     shared: Arc<Shared>,
-    task: Mutex<Option<JoinHandle<()>>>,
+    task: Background,
 }
 
 #[derive(Debug)]
 struct Shared {
-    config: RedisConfig,
-    slot: watch::Sender<Option<Connected>>,
-    broken: Notify,
+    place: Place,
+    patience: Patience,
+    /// The reserved key that a connection is tried on.
+    probe: String,
+    slot: watch::Sender<Option<Arc<Connected>>>,
+    complaints: OnceASecond,
 }
 
-/// A connection, and which of all that there were it is.
-#[derive(Clone, Debug)]
+/// A connection to a server that decides.
+#[derive(Debug)]
 pub(super) struct Connected {
-    pub(super) connection: MultiplexedConnection,
-    generation: u64,
+    connections: Vec<MultiplexedConnection>,
+    turn: AtomicUsize,
+    pub(super) clock: ServerClock,
+    pub(super) breaker: Breaker,
+    /// Counts answers, so that a heartbeat can tell whether there were any.
+    answers: AtomicUsize,
+}
+
+impl Connected {
+    fn new(tried: Tried) -> Connected {
+        Connected {
+            connections: tried.connections,
+            turn: AtomicUsize::new(0),
+            clock: tried.clock,
+            breaker: Breaker::default(),
+            answers: AtomicUsize::new(0),
+        }
+    }
+
+    /// One of the connections, in turn.
+    pub(super) fn connection(&self) -> MultiplexedConnection {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        self.connections[turn % self.connections.len()].clone()
+    }
+
+    pub(super) fn answered(&self) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        self.breaker.answered();
+    }
 }
 
 impl Link {
-    pub(super) fn new(config: RedisConfig) -> Link {
+    pub(super) fn new(place: Place, patience: Patience, probe: String) -> Link {
         let shared = Shared {
-            config,
+            place,
+            patience,
+            probe,
             slot: watch::Sender::new(None),
-            broken: Notify::new(),
+            complaints: OnceASecond::default(),
         };
         Link {
             shared: Arc::new(shared),
-            task: Mutex::new(None),
+            task: Background::default(),
         }
     }
 
     /// The connection, if there is one now.
-    pub(super) fn current(&self) -> Option<Connected> {
+    pub(super) fn current(&self) -> Option<Arc<Connected>> {
         self.see_to_it();
         self.shared.slot.borrow().clone()
     }
@@ -66,75 +105,96 @@ impl Link {
     }
 
     /// Takes a broken connection out of the slot, unless another has replaced it already.
-    pub(super) fn report_broken(&self, connected: &Connected) {
-        self.shared.drop_connection(connected.generation);
-    }
-
-    /// Starts the task that connects, on the caller's runtime, unless it runs already.
-    ///
-    /// A connection dies with the runtime that made it, and so does the task.
-    fn see_to_it(&self) {
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        if task.as_ref().is_some_and(|task| !task.is_finished()) {
-            return;
-        }
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        self.shared.slot.send_replace(None);
-        *task = Some(runtime.spawn(Arc::clone(&self.shared).run()));
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        let task = self.task.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(task) = task {
-            task.abort();
-        }
-    }
-}
-
-impl Shared {
-    async fn run(self: Arc<Shared>) {
-        let mut pause = SHORTEST_PAUSE;
-        let mut generation = 0;
-        loop {
-            match self.connect().await {
-                Ok(connection) => {
-                    generation += 1;
-                    pause = SHORTEST_PAUSE;
-                    self.slot.send_replace(Some(Connected {
-                        connection,
-                        generation,
-                    }));
-                    self.broken.notified().await;
-                }
-                Err(error) => tracing::warn!(%error, "cannot connect to Redis"),
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    }
-
-    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
-        let config = &self.config;
-        config
-            .client
-            .get_multiplexed_async_connection_with_config(&config.connection())
-            .await
-    }
-
-    fn drop_connection(&self, generation: u64) {
-        let taken = self.slot.send_if_modified(|slot| {
-            let same = slot.as_ref().is_some_and(|c| c.generation == generation);
+    pub(super) fn report_broken(&self, connected: &Arc<Connected>) {
+        self.shared.slot.send_if_modified(|slot| {
+            let same = holds(slot.as_ref(), connected);
             if same {
                 *slot = None;
             }
             same
         });
-        if taken {
-            self.broken.notify_one();
+    }
+
+    /// Starts the task that connects, unless it runs already.
+    fn see_to_it(&self) {
+        self.task.see_to(|| {
+            self.shared.slot.send_replace(None);
+            Arc::clone(&self.shared).run()
+        });
+    }
+}
+
+impl Shared {
+    async fn run(self: Arc<Shared>) {
+        let mut pace = Pace::new();
+        loop {
+            tokio::time::sleep(pace.next_attempt(Instant::now())).await;
+            meter::connecting();
+            match self.place.connect(&self.patience, &self.probe).await {
+                Ok(tried) => {
+                    pace.succeeded();
+                    self.serve(tried).await;
+                }
+                Err(useless) => {
+                    meter::store_up(false);
+                    if self.complaints.may_speak() {
+                        tracing::warn!(error = %useless, "no connection to Redis");
+                    }
+                }
+            }
         }
+    }
+
+    /// Lends the connection out until it breaks.
+    async fn serve(&self, tried: Tried) {
+        welcome(&tried.about);
+        let connected = Arc::new(Connected::new(tried));
+        self.slot.send_replace(Some(Arc::clone(&connected)));
+        meter::store_up(true);
+        self.until_it_breaks(&connected).await;
+        self.slot.send_replace(None);
+        meter::store_up(false);
+        if self.complaints.may_speak() {
+            tracing::warn!("lost the connection to Redis, the failure mode decides");
+        }
+    }
+
+    /// Waits for a caller to report a fault, and tries a connection that nobody got an answer from.
+    async fn until_it_breaks(&self, connected: &Arc<Connected>) {
+        let mut slot = self.slot.subscribe();
+        let mut seen = 0;
+        loop {
+            let taken_out = slot.wait_for(|slot| !holds(slot.as_ref(), connected));
+            if tokio::time::timeout(HEARTBEAT, taken_out).await.is_ok() {
+                return;
+            }
+            let answers = connected.answers.load(Ordering::Relaxed);
+            if answers != seen {
+                seen = answers;
+                continue;
+            }
+            let mut connection = connected.connection();
+            let trying = try_script(&mut connection, &self.probe, &connected.clock);
+            let alive = tokio::time::timeout(self.patience.connect_timeout, trying).await;
+            if !matches!(alive, Ok(Ok(()))) {
+                return;
+            }
+        }
+    }
+}
+
+fn holds(slot: Option<&Arc<Connected>>, connected: &Arc<Connected>) -> bool {
+    slot.is_some_and(|held| Arc::ptr_eq(held, connected))
+}
+
+fn welcome(about: &About) {
+    let version = about.version.as_deref().unwrap_or("of an unknown version");
+    meter::server_version(version);
+    tracing::info!(version, "connected to Redis");
+    if let Some(rule) = &about.eviction {
+        tracing::warn!(
+            maxmemory_policy = %rule,
+            "Redis may evict rate limits before they expire: set maxmemory-policy to noeviction"
+        );
     }
 }

@@ -32,12 +32,12 @@ pub(super) struct Question {
 
 impl Question {
     /// The one argument of the script; its layout is described in `lua/policy_head.lua`.
-    pub(super) fn argument(&self) -> Vec<u8> {
+    pub(super) fn argument(&self, deadline: Option<Timestamp>) -> Vec<u8> {
         let limits = self.policy.limits();
         let mut bytes = Vec::with_capacity(1 + 3 * NUMBER + limits.len() * (4 + 3 * NUMBER));
         bytes.push(self.flags());
         push(&mut bytes, self.now.unwrap_or_default().as_micros());
-        push(&mut bytes, 0);
+        push(&mut bytes, deadline.unwrap_or_default().as_micros());
         push(&mut bytes, self.cost.min(MAX_EXACT - 1));
         for limit in limits {
             let period = limit.ticks();
@@ -67,14 +67,17 @@ impl Question {
     }
 
     /// What the script's answer means, by the arithmetic that the memory store uses.
-    pub(super) fn decision(&self, answer: &[u8]) -> Result<Decision, Nonsense> {
+    pub(super) fn answer(&self, answer: &[u8]) -> Result<Answer, Nonsense> {
         let limits = self.policy.limits();
         let (head, rest) = answer.split_at_checked(ANSWER_HEAD).ok_or(Nonsense)?;
         let (&fits, times) = head.split_first().ok_or(Nonsense)?;
-        if fits == TOO_LATE || rest.len() != limits.len() * ANSWER_LIMIT {
+        let now = Timestamp::from_micros(number(times, 0));
+        if fits == TOO_LATE && rest.is_empty() {
+            return Ok(Answer::TooLate { now });
+        }
+        if fits > 1 || rest.len() != limits.len() * ANSWER_LIMIT {
             return Err(Nonsense);
         }
-        let now = Timestamp::from_micros(number(times, 0));
         let expires = Timestamp::from_micros(number(times, 1));
         let charged = if fits == 1 { self.cost } else { 0 };
         let left = if charged > 0 {
@@ -92,8 +95,26 @@ impl Question {
             Outcome::Allowed { .. } => fits == 1,
             Outcome::Denied { .. } | Outcome::Impossible => fits == 0,
         };
-        if agrees { Ok(decision) } else { Err(Nonsense) }
+        if agrees {
+            Ok(Answer::Decided(decision))
+        } else {
+            Err(Nonsense)
+        }
     }
+}
+
+/// What a script answers.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once, and nearly always a decision"
+)]
+pub(super) enum Answer {
+    Decided(Decision),
+    /// The deadline had passed, and nothing was done.
+    TooLate {
+        now: Timestamp,
+    },
 }
 
 /// What the script knows as the limit's rate.

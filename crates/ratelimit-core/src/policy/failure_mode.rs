@@ -1,0 +1,108 @@
+//! What happens to a hit that the store did not decide.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use crate::{
+    algorithm::{FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+    limit::Limit,
+};
+
+/// What happens to a hit that the store did not decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureMode {
+    /// A memory store of this process decides with the same limits.
+    ///
+    /// It refuses nothing that a healthy store would have allowed, and bounds an outage: at most
+    /// the number of instances times the limit passes.
+    #[default]
+    Local,
+    /// A memory store of this process decides with this instance's share of the limits.
+    ///
+    /// Closer to the limit during an outage, but it refuses what an uneven balance brings too much of.
+    LocalShare {
+        /// How many instances share the limits.
+        instances: NonZeroU32,
+    },
+    /// Everything passes.
+    Open,
+    /// Nothing passes.
+    Closed,
+}
+
+impl FailureMode {
+    /// The name in configuration and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            FailureMode::Local => "local",
+            FailureMode::LocalShare { .. } => "local_share",
+            FailureMode::Open => "open",
+            FailureMode::Closed => "closed",
+        }
+    }
+}
+
+/// One instance's share of a limit: at least 1, rounded up; a bucket refills as much more slowly.
+///
+/// A share that cannot be counted exactly is the whole limit.
+pub(super) fn share(limit: &Limit, instances: NonZeroU32) -> Limit {
+    let part = limit.limit().div_ceil(u64::from(instances.get()));
+    let slower: Duration = limit.period() * instances.get();
+    let period = limit.period();
+    let shared = match limit {
+        Limit::TokenBucket(bucket) => {
+            TokenBucket::new(part, bucket.refill(), slower).map(Limit::from)
+        }
+        Limit::LeakyBucket(bucket) => {
+            LeakyBucket::new(part, bucket.outflow(), slower).map(|shared| {
+                if bucket.is_policing() {
+                    shared.police()
+                } else {
+                    shared
+                }
+                .into()
+            })
+        }
+        Limit::FixedWindow(_) => FixedWindow::new(part, period).map(Limit::from),
+        Limit::SlidingWindowLog(log) => SlidingWindowLog::new(part, period).map(|shared| {
+            if log.is_counting_denied() {
+                shared.count_denied()
+            } else {
+                shared
+            }
+            .into()
+        }),
+        Limit::SlidingWindowCounter(_) => SlidingWindowCounter::new(part, period).map(Limit::from),
+    };
+    shared.unwrap_or(*limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_come_to_the_whole_or_a_little_more() {
+        let four = NonZeroU32::new(4).unwrap();
+        for (whole, part) in [
+            ("10/s burst 100", "token_bucket 10/4s burst 25"),
+            (
+                "leaky_bucket 10/s queue 3 police",
+                "leaky_bucket 10/4s queue 1 police",
+            ),
+            ("fixed_window 10/min", "fixed_window 3/min"),
+            (
+                "sliding_window_log 1/s count-denied",
+                "sliding_window_log 1/s count-denied",
+            ),
+            (
+                "sliding_window_counter 100/h",
+                "sliding_window_counter 25/h",
+            ),
+            ("token_bucket 1/366d", "token_bucket 1/366d"),
+        ] {
+            let limit: Limit = whole.parse().unwrap();
+            assert_eq!(share(&limit, four).to_string(), part);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The way to the server that decides a key: a link of our own, or what the application lends.
+
+use std::sync::Arc;
+
+use redis::{Cmd, ErrorKind, RedisResult, Value};
+
+use super::{
+    cluster::Cluster,
+    config::RedisConfig,
+    connect::Place,
+    existing::Existing,
+    link::{Connected, Link},
+    server_clock::ServerClock,
+    target::Target,
+};
+
+/// All the ways that a store has.
+#[derive(Debug)]
+pub(super) enum Access {
+    One(Arc<Link>),
+    Cluster(Cluster),
+    Existing(Arc<Borrowed>),
+}
+
+/// A connection that is not ours to mend.
+#[derive(Debug)]
+pub(super) struct Borrowed {
+    existing: Box<dyn Existing>,
+    clock: ServerClock,
+}
+
+/// The way to one server, for one call.
+#[derive(Clone, Debug)]
+pub(super) enum Way {
+    Linked {
+        link: Arc<Link>,
+        connected: Arc<Connected>,
+    },
+    Existing(Arc<Borrowed>),
+}
+
+impl Access {
+    pub(super) fn new(config: &RedisConfig) -> Access {
+        let patience = config.patience;
+        let probe = || config.keys.probe(|_| true);
+        match config.target.clone() {
+            Target::Node(info) => {
+                Access::One(Arc::new(Link::new(Place::Node(info), patience, probe())))
+            }
+            Target::Sentinel {
+                sentinels,
+                service,
+                master,
+            } => {
+                let place = Place::Master {
+                    sentinels,
+                    service,
+                    master,
+                };
+                Access::One(Arc::new(Link::new(place, patience, probe())))
+            }
+            Target::Cluster { seeds } => {
+                Access::Cluster(Cluster::new(seeds, patience, config.keys.clone()))
+            }
+        }
+    }
+
+    pub(super) fn existing(existing: impl Existing) -> Access {
+        Access::Existing(Arc::new(Borrowed {
+            existing: Box::new(existing),
+            clock: ServerClock::new(),
+        }))
+    }
+
+    /// The way to a key, if there is one now.
+    pub(super) fn way_to(&self, key: &str) -> Option<Way> {
+        match self {
+            Access::One(link) => way_over(Arc::clone(link)),
+            Access::Cluster(cluster) => way_over(cluster.link_of(key)?),
+            Access::Existing(borrowed) => Some(Way::Existing(Arc::clone(borrowed))),
+        }
+    }
+
+    /// The way to where a node of a cluster sent us.
+    pub(super) fn way_at(&self, address: &str) -> Option<Way> {
+        match self {
+            Access::Cluster(cluster) => way_over(cluster.link_at(address)?),
+            Access::One(_) | Access::Existing(_) => None,
+        }
+    }
+
+    pub(super) fn map_is_stale(&self) {
+        if let Access::Cluster(cluster) = self {
+            cluster.map_is_stale();
+        }
+    }
+
+    pub(super) async fn connected(&self) {
+        match self {
+            Access::One(link) => link.connected().await,
+            Access::Cluster(cluster) => cluster.connected().await,
+            Access::Existing(_) => {}
+        }
+    }
+}
+
+fn way_over(link: Arc<Link>) -> Option<Way> {
+    let connected = link.current()?;
+    Some(Way::Linked { link, connected })
+}
+
+impl Way {
+    pub(super) async fn call(&self, cmd: Cmd) -> RedisResult<Value> {
+        match self {
+            Way::Linked { connected, .. } => {
+                let mut connection = connected.connection();
+                connection.send_packed_command(&cmd).await?.extract_error()
+            }
+            Way::Existing(borrowed) => borrowed.existing.call(cmd).await?.extract_error(),
+        }
+    }
+
+    /// The same for a key that is on its way here.
+    pub(super) async fn call_asking(&self, cmd: Cmd) -> RedisResult<Value> {
+        let Way::Linked { connected, .. } = self else {
+            return Err((
+                ErrorKind::Client,
+                "a lent connection follows redirections itself",
+            )
+                .into());
+        };
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("ASKING").ignore().add_command(cmd);
+        let mut connection = connected.connection();
+        let (answer,): (Value,) = pipeline.query_async(&mut connection).await?;
+        Ok(answer)
+    }
+
+    pub(super) fn clock(&self) -> &ServerClock {
+        match self {
+            Way::Linked { connected, .. } => &connected.clock,
+            Way::Existing(borrowed) => &borrowed.clock,
+        }
+    }
+
+    pub(super) fn answered(&self) {
+        if let Way::Linked { connected, .. } = self {
+            connected.answered();
+        }
+    }
+
+    /// The server did not answer in time: once too often, and nobody asks it any more.
+    pub(super) fn timed_out(&self) {
+        if let Way::Linked { link, connected } = self
+            && connected.breaker.timed_out()
+        {
+            link.report_broken(connected);
+        }
+    }
+
+    pub(super) fn broken(&self) {
+        if let Way::Linked { link, connected } = self {
+            link.report_broken(connected);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! A cluster: which node serves which slot, and a link to each.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use redis::{ConnectionInfo, RedisResult, Value};
+use tokio::sync::{Notify, watch};
+
+use super::{
+    config::{Patience, tcp_settings},
+    connect::Place,
+    keys::KeySpace,
+    link::Link,
+    pace::{OnceASecond, Pace},
+    slot::{SLOTS, slot},
+    target::at,
+    task::Background,
+};
+
+/// How often the map is asked for while all is well, and while a node is missing.
+const CALM: Duration = Duration::from_secs(5);
+const WORRIED: Duration = Duration::from_millis(500);
+
+/// The links to all nodes that serve slots.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    shared: Arc<Shared>,
+    task: Background,
+}
+
+#[derive(Debug)]
+struct Shared {
+    seeds: Vec<ConnectionInfo>,
+    patience: Patience,
+    keys: KeySpace,
+    map: watch::Sender<Arc<Map>>,
+    stale: Notify,
+    complaints: OnceASecond,
+}
+
+/// Which node serves which slot.
+#[derive(Debug, Default)]
+struct Map {
+    nodes: Vec<Node>,
+    /// The place in `nodes` of each slot's owner.
+    owners: Vec<Option<u16>>,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    address: String,
+    link: Arc<Link>,
+}
+
+/// A row of the answer to CLUSTER SLOTS: some slots, and who serves them.
+#[derive(Debug, PartialEq, Eq)]
+struct Range {
+    first: u16,
+    last: u16,
+    host: String,
+    port: u16,
+}
+
+impl Cluster {
+    pub(super) fn new(seeds: Vec<ConnectionInfo>, patience: Patience, keys: KeySpace) -> Cluster {
+        let shared = Shared {
+            seeds,
+            patience,
+            keys,
+            map: watch::Sender::default(),
+            stale: Notify::new(),
+            complaints: OnceASecond::default(),
+        };
+        Cluster {
+            shared: Arc::new(shared),
+            task: Background::default(),
+        }
+    }
+
+    /// The link to the node that serves a key.
+    pub(super) fn link_of(&self, key: &str) -> Option<Arc<Link>> {
+        self.see_to_it();
+        let map = self.shared.map.borrow();
+        let owner = (*map.owners.get(usize::from(slot(key)))?)?;
+        let node = map.nodes.get(usize::from(owner))?;
+        Some(Arc::clone(&node.link))
+    }
+
+    /// The link to the node at an address, as a redirection names it.
+    pub(super) fn link_at(&self, address: &str) -> Option<Arc<Link>> {
+        let map = self.shared.map.borrow();
+        let node = map.nodes.iter().find(|node| node.address == address)?;
+        Some(Arc::clone(&node.link))
+    }
+
+    /// Asks for a new map, because a node said that the old one is wrong.
+    pub(super) fn map_is_stale(&self) {
+        self.shared.stale.notify_one();
+    }
+
+    /// Waits until every slot is served by a connected node.
+    pub(super) async fn connected(&self) {
+        self.see_to_it();
+        let mut map = self.shared.map.subscribe();
+        let complete = |map: &Arc<Map>| !map.owners.is_empty();
+        let Ok(nodes) = map.wait_for(complete).await.map(|map| map.nodes.clone()) else {
+            return;
+        };
+        for node in nodes {
+            node.link.connected().await;
+        }
+    }
+
+    fn see_to_it(&self) {
+        self.task.see_to(|| Arc::clone(&self.shared).run());
+    }
+}
+
+impl Shared {
+    async fn run(self: Arc<Shared>) {
+        let mut pace = Pace::new();
+        loop {
+            tokio::time::sleep(pace.next_attempt(Instant::now())).await;
+            let pause = if let Some(ranges) = self.ask_anyone().await {
+                pace.succeeded();
+                self.draw(&ranges)
+            } else {
+                if self.complaints.may_speak() {
+                    tracing::warn!("no node of the Redis cluster tells who serves what");
+                }
+                WORRIED
+            };
+            let _ = tokio::time::timeout(pause, self.stale.notified()).await;
+        }
+    }
+
+    /// What the first node that answers says.
+    async fn ask_anyone(&self) -> Option<Vec<Range>> {
+        let known: Vec<Node> = self.map.borrow().nodes.clone();
+        for node in &known {
+            if let Some(connected) = node.link.current() {
+                let asked = ask(connected.connection());
+                let ranges = self.in_time(asked).await;
+                if ranges.is_some() {
+                    return ranges;
+                }
+            }
+        }
+        for seed in &self.seeds {
+            let seed = seed.clone();
+            let (host, _) = seed.addr().to_string().rsplit_once(':').map_or_else(
+                || (String::new(), String::new()),
+                |(host, port)| (host.to_owned(), port.to_owned()),
+            );
+            let asked = async {
+                let client = redis::Client::open(seed.set_tcp_settings(tcp_settings()))?;
+                let config = self.patience.connection();
+                let connection = client
+                    .get_multiplexed_async_connection_with_config(&config)
+                    .await?;
+                ask(connection).await
+            };
+            if let Some(mut ranges) = self.in_time(asked).await {
+                // A node that does not know its own address leaves it out.
+                let nameless = ranges.iter_mut().filter(|range| range.host.is_empty());
+                nameless.for_each(|range| range.host.clone_from(&host));
+                return Some(ranges);
+            }
+        }
+        None
+    }
+
+    async fn in_time(
+        &self,
+        asked: impl Future<Output = RedisResult<Vec<Range>>>,
+    ) -> Option<Vec<Range>> {
+        let answer = tokio::time::timeout(self.patience.connect_timeout, asked).await;
+        answer.ok()?.ok().filter(|ranges| !ranges.is_empty())
+    }
+
+    /// Publishes a new map, keeping the links that are still needed, and tells when to ask again.
+    fn draw(&self, ranges: &[Range]) -> Duration {
+        let old = Arc::clone(&self.map.borrow());
+        let mut map = Map {
+            nodes: Vec::new(),
+            owners: vec![None; usize::from(SLOTS)],
+        };
+        for range in ranges {
+            let address = format!("{}:{}", range.host, range.port);
+            let known = map.nodes.iter().position(|node| node.address == address);
+            let place = known.unwrap_or_else(|| {
+                let link = old
+                    .nodes
+                    .iter()
+                    .find(|node| node.address == address)
+                    .map_or_else(
+                        || self.link_to(range, ranges),
+                        |node| Arc::clone(&node.link),
+                    );
+                map.nodes.push(Node { address, link });
+                map.nodes.len() - 1
+            });
+            for slot in range.first..=range.last {
+                if let Some(owner) = map.owners.get_mut(usize::from(slot)) {
+                    *owner = u16::try_from(place).ok();
+                }
+            }
+        }
+        let all_well = map.nodes.iter().all(|node| node.link.current().is_some())
+            && map.owners.iter().all(Option::is_some);
+        self.map.send_replace(Arc::new(map));
+        if all_well { CALM } else { WORRIED }
+    }
+
+    fn link_to(&self, node: &Range, ranges: &[Range]) -> Arc<Link> {
+        let served = |slot: u16| {
+            let here = |range: &&Range| range.host == node.host && range.port == node.port;
+            let mut here = ranges.iter().filter(here);
+            here.any(|range| (range.first..=range.last).contains(&slot))
+        };
+        let probe = self.keys.probe(served);
+        let place = Place::Node(at(&self.seeds[0], &node.host, node.port));
+        Arc::new(Link::new(place, self.patience, probe))
+    }
+}
+
+async fn ask(mut connection: redis::aio::MultiplexedConnection) -> RedisResult<Vec<Range>> {
+    let mut question = redis::cmd("CLUSTER");
+    question.arg("SLOTS");
+    let answer: Vec<Value> = question.query_async(&mut connection).await?;
+    Ok(answer.iter().filter_map(Range::read).collect())
+}
+
+impl Range {
+    fn read(row: &Value) -> Option<Range> {
+        let Value::Array(row) = row else { return None };
+        let [
+            Value::Int(first),
+            Value::Int(last),
+            Value::Array(master),
+            ..,
+        ] = row.as_slice()
+        else {
+            return None;
+        };
+        let [host, Value::Int(port), ..] = master.as_slice() else {
+            return None;
+        };
+        Some(Range {
+            first: u16::try_from(*first).ok()?,
+            last: u16::try_from(*last).ok()?,
+            host: match host {
+                Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
+                Value::SimpleString(host) => host.clone(),
+                Value::Nil => String::new(),
+                _ => return None,
+            },
+            port: u16::try_from(*port).ok()?,
+        })
+    }
+}

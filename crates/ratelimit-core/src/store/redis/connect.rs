@@ -1,0 +1,300 @@
+//! Making a connection, and making sure that it is of use before anybody gets it.
+
+use std::{fmt, time::Instant};
+
+use redis::{
+    Client, Cmd, ConnectionInfo, RedisError, RedisResult, Value, aio::MultiplexedConnection,
+};
+
+use super::{
+    config::{Patience, tcp_settings},
+    question::{Answer, Nonsense, Question},
+    script::Script,
+    server_clock::ServerClock,
+    target::at,
+    trouble::Trouble,
+};
+use crate::{policy::Policy, time::Timestamp};
+
+const OLDEST_SERVER: (u32, u32) = (6, 2);
+
+/// Where a link leads.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    Node(ConnectionInfo),
+    Master {
+        sentinels: Vec<ConnectionInfo>,
+        service: String,
+        master: Box<ConnectionInfo>,
+    },
+}
+
+/// Why a connection is of no use.
+#[derive(Debug)]
+pub(super) enum Useless {
+    Redis(RedisError),
+    TooSlow,
+    TooOld { version: String },
+    NoMaster { service: String },
+    Nonsense,
+}
+
+impl fmt::Display for Useless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Useless::Redis(error) => error.fmt(f),
+            Useless::TooSlow => f.write_str("the server did not answer in time"),
+            Useless::TooOld { version } => write!(
+                f,
+                "the server's version {version} is too old: rate limiting needs Redis {}.{} or Valkey",
+                OLDEST_SERVER.0, OLDEST_SERVER.1
+            ),
+            Useless::NoMaster { service } => {
+                write!(
+                    f,
+                    "no sentinel names a reachable master for the service {service:?}"
+                )
+            }
+            Useless::Nonsense => Nonsense.fmt(f),
+        }
+    }
+}
+
+impl From<RedisError> for Useless {
+    fn from(error: RedisError) -> Useless {
+        Useless::Redis(error)
+    }
+}
+
+/// A connection that has just decided a hit, and what was learned of its server.
+pub(super) struct Tried {
+    pub(super) connections: Vec<MultiplexedConnection>,
+    pub(super) clock: ServerClock,
+    pub(super) about: About,
+}
+
+/// What a server says of itself; nothing where its access list keeps that secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct About {
+    pub(super) version: Option<String>,
+    /// The rule by which keys are evicted before they expire, where there is one.
+    pub(super) eviction: Option<String>,
+}
+
+impl Place {
+    /// Connects, authenticates, and runs the real script on a reserved key.
+    pub(super) async fn connect(&self, patience: &Patience, probe: &str) -> Result<Tried, Useless> {
+        let info = self.address(patience).await?;
+        let mut connections = Vec::new();
+        for _ in 0..patience.connections {
+            connections.push(open(info.clone(), patience).await?);
+        }
+        let first = &mut connections[0];
+        let clock = ServerClock::new();
+        let trying = async {
+            let about = About::ask(first).await?;
+            about.check()?;
+            self.check_role(first).await?;
+            try_script(first, probe, &clock).await?;
+            Ok::<About, Useless>(about)
+        };
+        let about = tokio::time::timeout(patience.connect_timeout, trying)
+            .await
+            .map_err(|_| Useless::TooSlow)??;
+        Ok(Tried {
+            connections,
+            clock,
+            about,
+        })
+    }
+
+    async fn address(&self, patience: &Patience) -> Result<ConnectionInfo, Useless> {
+        let (sentinels, service, master) = match self {
+            Place::Node(info) => return Ok(info.clone()),
+            Place::Master {
+                sentinels,
+                service,
+                master,
+            } => (sentinels, service, master),
+        };
+        for sentinel in sentinels {
+            let asked = async {
+                let mut connection = open(sentinel.clone(), patience).await?;
+                let mut question = redis::cmd("SENTINEL");
+                question.arg("get-master-addr-by-name").arg(service);
+                question.query_async(&mut connection).await
+            };
+            let answer: Result<RedisResult<Option<(String, u16)>>, _> =
+                tokio::time::timeout(patience.connect_timeout, asked).await;
+            if let Ok(Ok(Some((host, port)))) = answer {
+                return Ok(at(master, &host, port));
+            }
+        }
+        Err(Useless::NoMaster {
+            service: service.clone(),
+        })
+    }
+
+    /// A sentinel may still name a master that has been demoted.
+    async fn check_role(&self, connection: &mut MultiplexedConnection) -> Result<(), Useless> {
+        let Place::Master { service, .. } = self else {
+            return Ok(());
+        };
+        let role: RedisResult<Vec<Value>> = redis::cmd("ROLE").query_async(connection).await;
+        let is_master = |role: &Vec<Value>| match role.first() {
+            Some(Value::BulkString(name)) => name == b"master",
+            Some(Value::SimpleString(name)) => name == "master",
+            _ => false,
+        };
+        match role {
+            Ok(role) if !is_master(&role) => Err(Useless::NoMaster {
+                service: service.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+async fn open(info: ConnectionInfo, patience: &Patience) -> RedisResult<MultiplexedConnection> {
+    use_our_cryptography();
+    let client = Client::open(info.set_tcp_settings(tcp_settings()))?;
+    let config = patience.connection();
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+}
+
+/// TLS needs a provider of its primitives, and takes the process's own if there is one.
+fn use_our_cryptography() {
+    #[cfg(feature = "redis-tls")]
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+impl About {
+    async fn ask(connection: &mut MultiplexedConnection) -> RedisResult<About> {
+        let answer: RedisResult<String> = redis::cmd("INFO").query_async(connection).await;
+        match answer {
+            Ok(info) => Ok(About::read(&info)),
+            Err(error) if matches!(Trouble::of(&error), Trouble::Refused) => Ok(About::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read(info: &str) -> About {
+        let field = |name: &str| {
+            let found = info.lines().find_map(|line| line.strip_prefix(name));
+            found.map(|value| value.trim().to_owned())
+        };
+        let bounded = field("maxmemory:").is_some_and(|bytes| bytes != "0");
+        About {
+            version: field("redis_version:"),
+            eviction: field("maxmemory_policy:").filter(|rule| bounded && rule != "noeviction"),
+        }
+    }
+
+    fn check(&self) -> Result<(), Useless> {
+        let Some(version) = &self.version else {
+            return Ok(());
+        };
+        let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));
+        let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        if found < OLDEST_SERVER {
+            return Err(Useless::TooOld {
+                version: version.clone(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Decides a hit on a reserved key, which proves that scripts run and may write.
+pub(super) async fn try_script(
+    connection: &mut MultiplexedConnection,
+    probe: &str,
+    clock: &ServerClock,
+) -> Result<(), Useless> {
+    let policy = Policy::parse("probe", "1000000/s").expect("a valid policy");
+    let question = Question {
+        policy,
+        cost: 1,
+        now: None,
+    };
+    let sent = Instant::now();
+    let answer: RedisResult<Vec<u8>> = command(
+        Script::of(&question.policy),
+        Ask::Text,
+        probe,
+        &question,
+        None,
+    )
+    .query_async(connection)
+    .await;
+    match answer {
+        Ok(answer) => {
+            let Ok(Answer::Decided(decision)) = question.answer(&answer) else {
+                return Err(Useless::Nonsense);
+            };
+            clock.learn(decision.now, sent, Instant::now());
+            Ok(())
+        }
+        // The reserved key's slot has moved on: this node serves others, and answers.
+        Err(error) if matches!(Trouble::of(&error), Trouble::Moved(_) | Trouble::Ask(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a script is named by its hash or sent as text.
+#[derive(Clone, Copy)]
+pub(super) enum Ask {
+    Hash,
+    Text,
+}
+
+/// The call that puts a question to a script.
+pub(super) fn command(
+    script: &Script,
+    ask: Ask,
+    name: &str,
+    question: &Question,
+    deadline: Option<Timestamp>,
+) -> Cmd {
+    let mut cmd = match ask {
+        Ask::Hash => redis::cmd("EVALSHA"),
+        Ask::Text => redis::cmd("EVAL"),
+    };
+    cmd.arg(match ask {
+        Ask::Hash => &script.hash,
+        Ask::Text => &script.text,
+    });
+    cmd.arg(1).arg(name).arg(question.argument(deadline));
+    cmd
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_server_is_refused_by_its_version() {
+        let about = About::read("# Server\r\nredis_version:6.0.16\r\n");
+
+        let refused = about.check().unwrap_err().to_string();
+
+        assert!(refused.contains("6.0.16 is too old"), "{refused}");
+        assert!(About::read("redis_version:6.2.0").check().is_ok());
+        assert!(About::read("redis_version:10.0.0").check().is_ok());
+    }
+
+    #[test]
+    fn eviction_matters_only_with_a_memory_bound() {
+        let unbounded = About::read("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n");
+        let bounded = About::read("maxmemory:100\r\nmaxmemory_policy:allkeys-lru\r\n");
+        let safe = About::read("maxmemory:100\r\nmaxmemory_policy:noeviction\r\n");
+
+        assert_eq!(unbounded.eviction, None);
+        assert_eq!(bounded.eviction.as_deref(), Some("allkeys-lru"));
+        assert_eq!(safe.eviction, None);
+    }
+}
