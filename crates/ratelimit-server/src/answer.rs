@@ -130,8 +130,7 @@ const fn decider(verdict: &Verdict) -> Option<&'static str> {
     match verdict {
         Verdict::Checked(_) => None,
         Verdict::Unchecked {
-            mode: FailureMode::Local,
-            ..
+            decision: Some(_), ..
         } => Some("local"),
         Verdict::Unchecked { .. } => Some("none"),
     }

@@ -5,14 +5,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
-
-const CHECK_SECONDS: &str = "rate_limiter_check_seconds";
-
-/// Upper bounds in seconds, from a check in memory to one that its time budget ended.
-const BOUNDS: [f64; 14] = [
-    0.000_001, 0.000_005, 0.000_01, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005,
-    0.01, 0.025, 0.05, 0.1,
-];
+use ratelimit_core::metric;
 
 const BETWEEN_UPKEEP: Duration = Duration::from_secs(5);
 
@@ -31,11 +24,17 @@ pub(crate) fn install(application: &str) -> Result<PrometheusHandle, BuildError>
 }
 
 fn builder(application: &str) -> PrometheusBuilder {
-    let matcher = Matcher::Full(CHECK_SECONDS.to_owned());
-    PrometheusBuilder::new()
-        .add_global_label("application", application)
-        .set_buckets_for_metric(matcher, &BOUNDS)
-        .expect("there are bounds")
+    let labelled = PrometheusBuilder::new().add_global_label("application", application);
+    [metric::CHECK_SECONDS, metric::ROUND_TRIP_SECONDS]
+        .iter()
+        .fold(labelled, |builder, name| {
+            builder
+                .set_buckets_for_metric(
+                    Matcher::Full((*name).to_owned()),
+                    &metric::CHECK_SECONDS_BUCKETS,
+                )
+                .expect("there are buckets")
+        })
 }
 
 /// Keeps what was gathered small, for as long as it is polled.

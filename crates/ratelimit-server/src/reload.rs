@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 
 use crate::{
     app::App,
@@ -19,8 +19,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// Reads the configuration again on SIGHUP and when its file changes, for as long as it is polled.
 ///
 /// A configuration with a mistake changes nothing. Where to listen and the store stay as they are.
-pub(crate) async fn follow(app: App, settings: Settings) -> Result<(), Failure> {
-    let mut hangup = signal(SignalKind::hangup())?;
+pub(crate) async fn follow(app: App, settings: Settings, mut hangup: Signal) {
     let mut seen = settings.file().and_then(mark);
     loop {
         let asked = tokio::select! {

@@ -59,6 +59,8 @@ pub async fn run(settings: &Settings) -> Result<(), Failure> {
     let app = App::new(&config, listen, metrics.clone());
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // From here on no signal that is meant for us ends the process.
+    let hangup = signal(SignalKind::hangup())?;
 
     let screen = Screen {
         config: &config,
@@ -70,7 +72,7 @@ pub async fn run(settings: &Settings) -> Result<(), Failure> {
         tracing::warn!(%listen, "listening beyond this machine without an admin token");
     }
     tokio::spawn(metrics::upkeep(metrics));
-    tokio::spawn(reload::follow(app.clone(), settings.clone()));
+    tokio::spawn(reload::follow(app.clone(), settings.clone(), hangup));
     serve(listener, app, async {
         tokio::select! {
             _ = terminate.recv() => {}

@@ -7,7 +7,7 @@ mod policies;
 mod settings;
 mod values;
 
-pub(crate) use self::settings::FileSettings;
+pub(crate) use self::{duration::Span, settings::FileSettings};
 pub use self::{
     invalid::InvalidConfig,
     loaded::{Bounds, Config, Rules, StoreConfig},

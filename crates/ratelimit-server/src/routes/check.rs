@@ -1,7 +1,7 @@
 //! Spends, and says whether it passed.
 
 use axum::{
-    body::{self, Body},
+    body::{self, Body, HttpBody as _},
     extract::{Request, State},
     http::{Response, StatusCode},
 };
@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use ratelimit_core::Verdict;
 use serde::{Deserialize, Serialize};
 
-use super::{json, to_json};
+use super::{json, object::Object, to_json};
 use crate::{
     answer::{self, Answer},
     app::App,
@@ -25,7 +25,7 @@ const MOST_CHECKS: usize = 1_000;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Batch {
-    checks: Vec<Item>,
+    checks: Vec<Object<Item>>,
 }
 
 /// The answers to several checks.
@@ -54,17 +54,17 @@ pub(super) async fn post(
     let rules = app.rules();
     let bytes = read(body, app.bounds().body).await?;
     if !is_batch(&bytes)? {
-        let item = parse::<Item>(&bytes)?;
+        let Object(item) = parse(&bytes)?;
         let question = Question::from_item(&app, &rules, &parts, item)?;
         return Ok(one(&app, &rules, &question).await);
     }
-    let Batch { checks } = parse(&bytes)?;
+    let Object(Batch { checks }) = parse(&bytes)?;
     if checks.len() > MOST_CHECKS {
         let too_many = format!("at most {MOST_CHECKS} checks in one request");
         return Err(Refusal::bad_request(too_many));
     }
     // All are read before the first one spends.
-    let read = checks.into_iter().enumerate().map(|(place, item)| {
+    let read = checks.into_iter().enumerate().map(|(place, Object(item))| {
         Question::from_item(&app, &rules, &parts, item).map_err(|why| why.of_check(place))
     });
     let questions: Vec<Question> = read.collect::<Result<_, _>>()?;
@@ -103,10 +103,14 @@ pub(super) fn tell_log(rules: &Rules, question: &Question, verdict: &Verdict) {
 }
 
 async fn read(body: Body, most: usize) -> Result<Bytes, Refusal> {
-    body::to_bytes(body, most).await.map_err(|_| {
+    let too_large = || {
         let status = StatusCode::PAYLOAD_TOO_LARGE;
         Refusal::new(status, "Body too large", format!("at most {most} bytes"))
-    })
+    };
+    if body.size_hint().lower() > most as u64 {
+        return Err(too_large());
+    }
+    body::to_bytes(body, most).await.map_err(|_| too_large())
 }
 
 /// Whether a body holds several checks.
@@ -116,7 +120,7 @@ fn is_batch(bytes: &[u8]) -> Result<bool, Refusal> {
         #[serde(default)]
         checks: Option<serde::de::IgnoredAny>,
     }
-    parse::<Form>(bytes).map(|form| form.checks.is_some())
+    parse::<Object<Form>>(bytes).map(|Object(form)| form.checks.is_some())
 }
 
 fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refusal> {

@@ -18,21 +18,21 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let version = request.version();
     let answered = tokio::time::timeout(app.bounds().request, next.run(request)).await;
     let mut response = answered.unwrap_or_else(|_| too_slow());
-    let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if app.is_draining() && version <= Version::HTTP_11 {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(CACHE_CONTROL, no_store);
+    // What is still to come of a body that was not read would stand before the next request.
+    let is_cut_off = matches!(
+        response.status(),
+        StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE
+    );
+    if (app.is_draining() || is_cut_off) && version <= Version::HTTP_11 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
     }
     response
 }
 
 fn too_slow() -> Response<Body> {
     let status = StatusCode::REQUEST_TIMEOUT;
-    let mut response =
-        Refusal::new(status, "Request timeout", "the request took too long").into_response();
-    // What is still to come of the body would be read as the next request.
-    response
-        .headers_mut()
-        .insert(CONNECTION, HeaderValue::from_static("close"));
-    response
+    Refusal::new(status, "Request timeout", "the request took too long").into_response()
 }

@@ -5,6 +5,7 @@ mod check;
 mod explain;
 mod forward_auth;
 mod guard;
+mod object;
 mod remaining;
 mod reset;
 
@@ -13,7 +14,7 @@ use axum::{
     body::Body,
     http::{
         Response, StatusCode,
-        header::{CONTENT_TYPE, HeaderValue},
+        header::{ALLOW, CONTENT_TYPE, HeaderValue},
     },
     middleware,
     response::IntoResponse,
@@ -27,7 +28,7 @@ const OPENAPI: &str = include_str!("../../openapi.json");
 
 pub(crate) fn router(app: App) -> Router {
     // A HEAD is answered by the handler for GET unless told otherwise, and must not spend.
-    let check = get(check::get).head(not_allowed).post(check::post);
+    let check = get(check::get).head(check_head).post(check::post);
     Router::new()
         .route("/api/v1/rate-limit/check", check)
         .route("/api/v1/rate-limit/remaining", get(remaining::get))
@@ -48,6 +49,10 @@ pub(crate) fn router(app: App) -> Router {
 
 async fn openapi() -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/json")], OPENAPI)
+}
+
+async fn check_head() -> impl IntoResponse {
+    ([(ALLOW, "GET,POST")], not_allowed().await)
 }
 
 async fn not_found() -> Refusal {

@@ -20,10 +20,12 @@ use super::{
     trace::{self, Asked},
     traffic::Traffic,
 };
-use crate::{chart, failure::Failure};
+use crate::{chart, config::Span, failure::Failure};
 
 /// A replay is about answers and not about their speed.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Replays a trace on a virtual clock, and prints what every hit would be answered.
 ///
@@ -40,6 +42,10 @@ pub struct Simulate {
     /// Where budgets live: memory, or a Redis in which nothing else is touched
     #[arg(long, default_value = "memory", value_name = "memory|URL")]
     store: StoreChoice,
+
+    /// How long to wait for that Redis [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    connect_timeout: Option<Span>,
 
     /// Writes a drawing of what happened
     #[arg(long, value_name = "FILE.svg")]
@@ -162,9 +168,11 @@ impl Simulate {
             .time_budget(PATIENCE)
             .clock(clock);
         let store = RedisStore::new(config);
-        if !store.connected(PATIENCE).await {
+        let within = self.connect_timeout.map_or(CONNECT_WITHIN, |span| span.0);
+        if !store.connected(within).await {
             return Err("the Redis server does not answer".into());
         }
+        store.forget_probe().await?;
         Ok(Box::new(store))
     }
 }
