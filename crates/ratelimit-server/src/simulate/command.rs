@@ -1,7 +1,6 @@
 //! The command and its stores.
 
 use std::{
-    collections::BTreeSet,
     fs::File,
     hash::{BuildHasher as _, RandomState},
     io::{self, BufReader, Write},
@@ -11,11 +10,10 @@ use std::{
 };
 
 use clap::Args;
-use ratelimit_core::{
-    Clock, InvalidPolicy, MemoryStore, Policy, RedisConfig, RedisStore, Store, Timestamp,
-};
+use ratelimit_core::{Clock, InvalidPolicy, Policy, RedisConfig, RedisStore, Store, Timestamp};
 
 use super::{
+    memory::Memory,
     replay::{Run, Shown},
     trace::{self, Asked},
     traffic::Traffic,
@@ -105,7 +103,7 @@ impl Simulate {
             .collect::<Result<_, _>>()?;
         let trace = self.trace(&policies[0])?;
         let clock = Clock::manual(Timestamp::default());
-        let store = self.store(&trace, clock.clone()).await?;
+        let store = self.store(clock.clone()).await?;
         let several = policies.len() > 1;
         let mut drawn = Vec::new();
         for (policy, text) in policies.into_iter().zip(&self.limit) {
@@ -155,12 +153,9 @@ impl Simulate {
         Ok(trace::read(BufReader::new(file))?)
     }
 
-    async fn store(&self, trace: &[Asked], clock: Clock) -> Result<Box<dyn Store>, Failure> {
+    async fn store(&self, clock: Clock) -> Result<Box<dyn Store>, Failure> {
         let StoreChoice::Redis(url) = &self.store else {
-            let keys: BTreeSet<&str> = trace.iter().map(|asked| &*asked.key).collect();
-            // Room for every key and stamp: a bound that forgets would be one that Redis has not.
-            let room = keys.len().saturating_mul(64).saturating_add(1 << 20);
-            return Ok(Box::new(MemoryStore::new().capacity(room).clock(clock)));
+            return Ok(Box::new(Memory::new(clock)));
         };
         let chance = RandomState::new().hash_one(std::process::id());
         let config = RedisConfig::new(url)?

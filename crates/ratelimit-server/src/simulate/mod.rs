@@ -2,6 +2,7 @@
 
 mod command;
 mod decimal;
+mod memory;
 mod replay;
 mod trace;
 mod traffic;
