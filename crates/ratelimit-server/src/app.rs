@@ -31,10 +31,10 @@ use crate::{
 ///
 /// let config = Config::load(&Settings::default())?;
 /// let metrics = recorder(&config.application).handle();
-/// let router = App::new(&config, config.listen, metrics).router();
+/// let app = App::new(&config, config.store.limiter(), config.listen, metrics);
 ///
 /// let check = Request::get("/api/v1/rate-limit/check?key=user:123").body(Body::empty())?;
-/// let answer = router.oneshot(check).await?;
+/// let answer = app.router().oneshot(check).await?;
 /// assert_eq!(answer.headers()["x-ratelimit-remaining"], "99");
 /// # Ok(())
 /// # }
@@ -56,10 +56,15 @@ struct Shared {
 }
 
 impl App {
-    /// The server of that configuration, listening at `listen`.
-    pub fn new(config: &Config, listen: SocketAddr, metrics: PrometheusHandle) -> App {
+    /// The server of that configuration, listening at `listen` and deciding by `limiter`.
+    pub fn new(
+        config: &Config,
+        limiter: Limiter,
+        listen: SocketAddr,
+        metrics: PrometheusHandle,
+    ) -> App {
         App(Arc::new(Shared {
-            limiter: config.store.limiter(),
+            limiter,
             rules: RwLock::new(Arc::new(config.rules.clone())),
             metrics,
             listen,

@@ -39,6 +39,9 @@ use crate::{
 /// How long clients have after SIGTERM to learn from an answer that their connection ends.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// How long to wait for Redis before serving without it.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+
 const PAUSE_AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(50);
 const LONGEST_HEAD: usize = 64 * 1024;
 const MOST_STREAMS: u32 = 256;
@@ -56,7 +59,8 @@ pub async fn run(settings: &Settings) -> Result<(), Failure> {
         .map_err(|why| format!("cannot listen on {}: {why}", config.listen))?;
     let listen = listener.local_addr()?;
     let metrics = metrics::install(&config.application)?;
-    let app = App::new(&config, listen, metrics.clone());
+    let (limiter, answers) = config.store.connected_limiter(CONNECT_WITHIN).await;
+    let app = App::new(&config, limiter, listen, metrics.clone());
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     // From here on no signal that is meant for us ends the process.
@@ -68,6 +72,9 @@ pub async fn run(settings: &Settings) -> Result<(), Failure> {
     };
     let mut out = io::stdout();
     write!(out, "{screen}").and_then(|()| out.flush())?;
+    if !answers {
+        tracing::warn!("Redis does not answer: serving without it until it does");
+    }
     if screen.is_exposed() && config.rules.admin.is_none() {
         tracing::warn!(%listen, "listening beyond this machine without an admin token");
     }

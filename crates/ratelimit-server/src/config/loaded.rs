@@ -184,10 +184,29 @@ impl StoreConfig {
         })
     }
 
-    /// A limiter over this store.
+    /// A limiter over this store; Redis is connected when it is first asked.
     pub fn limiter(&self) -> Limiter {
-        let limiter = match (&self.redis, self.memory_keys) {
-            (Some((_, redis)), _) => Limiter::new(RedisStore::new(redis.clone())),
+        self.limiter_over(self.redis_store())
+    }
+
+    /// A limiter over this store, and whether it answers; waits for Redis no longer than `within`.
+    pub(crate) async fn connected_limiter(&self, within: Duration) -> (Limiter, bool) {
+        let redis = self.redis_store();
+        let answers = match &redis {
+            Some(store) => store.connected(within).await,
+            None => true,
+        };
+        (self.limiter_over(redis), answers)
+    }
+
+    fn redis_store(&self) -> Option<RedisStore> {
+        let config = self.redis.as_ref().map(|(_, config)| config.clone());
+        config.map(RedisStore::new)
+    }
+
+    fn limiter_over(&self, redis: Option<RedisStore>) -> Limiter {
+        let limiter = match (redis, self.memory_keys) {
+            (Some(store), _) => Limiter::new(store),
             (None, Some(keys)) => Limiter::new(MemoryStore::new().capacity(keys.get())),
             (None, None) => Limiter::in_memory(),
         };

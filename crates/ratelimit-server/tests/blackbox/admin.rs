@@ -80,7 +80,7 @@ async fn with_a_token_it_is_needed_even_on_this_machine() {
         "Basic x",
         "Bearer",
         &format!("Bearer {TOKEN}x"),
-        &format!("{TOKEN}"),
+        TOKEN,
     ] {
         server.send(with(wrong), "").await.problem(401);
     }

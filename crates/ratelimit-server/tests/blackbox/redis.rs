@@ -58,6 +58,17 @@ async fn two_servers_share_one_budget_exactly() {
 }
 
 #[tokio::test]
+async fn the_very_first_check_is_decided_by_redis() {
+    let redis = TestRedis::start().await;
+    let server = on(redis.url(), "first", "p=fixed_window 2/d");
+
+    let answer = server.get(&format!("{CHECK}?policy=p&key=k")).await;
+
+    assert_eq!(answer.json()["remaining"], 1);
+    assert_eq!(answer.json().get("store"), None);
+}
+
+#[tokio::test]
 async fn a_reset_on_one_server_shows_on_the_other() {
     let redis = TestRedis::start().await;
     let policy = "p=fixed_window 2/d";

@@ -91,7 +91,7 @@ fn agrees(step: &Value, answer: &Value, id: &Value) {
             assert_eq!(answer["retryAfterMicros"], Value::Null, "{context}");
         }
         Value::String(word) if word == ">0" => {
-            assert_ne!(answer["retryAfterMicros"], 0, "{context}")
+            assert_ne!(answer["retryAfterMicros"], 0, "{context}");
         }
         wait => assert_eq!(answer["retryAfterMicros"], micros(wait), "{context}"),
     }
