@@ -40,6 +40,8 @@ pub mod metric {
     pub const ROUND_TRIP_SECONDS: &str = "rate_limiter_round_trip_seconds";
     /// 1, with the `version` of the Redis server that was connected last.
     pub const SERVER_INFO: &str = "rate_limiter_redis_info";
+    /// Keys that a Redis server with an evicting `maxmemory-policy` evicted so far, by `server`.
+    pub const EVICTED: &str = "rate_limiter_redis_evicted_keys";
     /// Background tasks that ended and were started again.
     pub const TASK_RESTARTS: &str = "rate_limiter_task_restarts_total";
 
@@ -155,6 +157,10 @@ mod of_redis {
 
     pub(crate) fn server_version(version: &str) {
         gauge!(metric::SERVER_INFO, "version" => version.to_owned()).set(1);
+    }
+
+    pub(crate) fn evicted(server: &str, keys: u64) {
+        counter!(metric::EVICTED, "server" => server.to_owned()).absolute(keys);
     }
 
     pub(crate) fn task_restarted() {

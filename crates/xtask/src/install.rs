@@ -98,7 +98,18 @@ impl Manager {
         // Without systemd, RUNLEVEL=1 keeps a package from starting its service.
         let quiet = ["env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1"];
         match self {
-            Manager::Apt => [&quiet[..], &["apt-get", "install", "-y", "-q", program.apt]].concat(),
+            Manager::Apt => [
+                &quiet[..],
+                &[
+                    "apt-get",
+                    "install",
+                    "-y",
+                    "-q",
+                    "--no-install-recommends",
+                    program.apt,
+                ],
+            ]
+            .concat(),
             Manager::Dnf => vec!["dnf", "install", "-y", program.dnf],
             Manager::Brew => vec!["brew", "install", program.brew],
         }

@@ -1,4 +1,4 @@
-//! The other programs that tests start: proxies in front of a service.
+//! The other programs that tests start: proxies in front of a service, and who reads its metrics.
 
 use std::{env, path::PathBuf};
 
@@ -12,7 +12,7 @@ struct Tool {
     package: Program,
 }
 
-const TOOLS: [Tool; 2] = [
+const TOOLS: [Tool; 3] = [
     Tool {
         binary: "nginx",
         package: Program {
@@ -27,6 +27,14 @@ const TOOLS: [Tool; 2] = [
             apt: "haproxy",
             dnf: "haproxy",
             brew: "haproxy",
+        },
+    },
+    Tool {
+        binary: "prometheus",
+        package: Program {
+            apt: "prometheus",
+            dnf: "golang-github-prometheus",
+            brew: "prometheus",
         },
     },
 ];

@@ -24,8 +24,8 @@ use crate::{
 pub enum FailureMode {
     /// A memory store of this process decides with the same limits.
     ///
-    /// It refuses nothing that a healthy store would have allowed, and bounds an outage: at most
-    /// the number of instances times the limit passes.
+    /// At any moment it has let pass at least as much as a healthy store would have, and it bounds an
+    /// outage: at most the number of instances times the limit passes.
     #[default]
     Local,
     /// A memory store of this process decides with this instance's share of the limits.

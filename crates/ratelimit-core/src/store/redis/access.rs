@@ -149,13 +149,16 @@ impl Way {
         }
     }
 
-    /// The server did not answer in time: once too often, and nobody asks it any more.
-    pub(super) fn timed_out(&self) {
-        if let Way::Linked { link, connected } = self
-            && connected.breaker.timed_out()
-        {
+    /// The server did not answer in time; true when that was once too often, and nobody asks it any more.
+    pub(super) fn timed_out(&self) -> bool {
+        let Way::Linked { link, connected } = self else {
+            return false;
+        };
+        let too_often = connected.breaker.timed_out();
+        if too_often {
             link.report_broken(connected);
         }
+        too_often
     }
 
     pub(super) fn broken(&self) {

@@ -21,7 +21,7 @@ use super::{
 
 /// How often the map is asked for while all is well, and while a node is missing.
 const CALM: Duration = Duration::from_secs(5);
-const WORRIED: Duration = Duration::from_millis(500);
+const WORRIED: Duration = Duration::from_millis(250);
 
 /// The links to all nodes that serve slots.
 #[derive(Debug)]
@@ -54,13 +54,19 @@ struct Node {
     link: Arc<Link>,
 }
 
-/// A row of the answer to CLUSTER SLOTS: some slots, and who serves them.
+/// Some slots, and who serves them; none for a master that is still to get some.
 #[derive(Debug, PartialEq, Eq)]
 struct Range {
-    first: u16,
-    last: u16,
+    slots: Option<(u16, u16)>,
     host: String,
     port: u16,
+}
+
+impl Range {
+    fn contains(&self, slot: u16) -> bool {
+        self.slots
+            .is_some_and(|(first, last)| (first..=last).contains(&slot))
+    }
 }
 
 impl Cluster {
@@ -202,7 +208,10 @@ impl Shared {
                 map.nodes.push(Node { address, link });
                 map.nodes.len() - 1
             });
-            for slot in range.first..=range.last {
+            let Some((first, last)) = range.slots else {
+                continue;
+            };
+            for slot in first..=last {
                 if let Some(owner) = map.owners.get_mut(usize::from(slot)) {
                     *owner = u16::try_from(place).ok();
                 }
@@ -218,19 +227,49 @@ impl Shared {
         let served = |slot: u16| {
             let here = |range: &&Range| range.host == node.host && range.port == node.port;
             let mut here = ranges.iter().filter(here);
-            here.any(|range| (range.first..=range.last).contains(&slot))
+            here.any(|range| range.contains(slot))
         };
-        let probe = self.keys.probe(served);
+        // A master without slots answers the probe with a redirection, which proves as much.
+        let probe = match node.slots {
+            Some(_) => self.keys.probe(served),
+            None => self.keys.probe(|_| true),
+        };
         let place = Place::Node(at(&self.seeds[0], &node.host, node.port));
         Arc::new(Link::new(place, self.patience, probe))
     }
 }
 
 async fn ask(mut connection: redis::aio::MultiplexedConnection) -> RedisResult<Vec<Range>> {
-    let mut question = redis::cmd("CLUSTER");
-    question.arg("SLOTS");
-    let answer: Vec<Value> = question.query_async(&mut connection).await?;
-    Ok(answer.iter().filter_map(Range::read).collect())
+    let mut questions = redis::pipe();
+    questions
+        .cmd("CLUSTER")
+        .arg("SLOTS")
+        .cmd("CLUSTER")
+        .arg("NODES");
+    let (slots, nodes): (Vec<Value>, String) = questions.query_async(&mut connection).await?;
+    let mut ranges: Vec<Range> = slots.iter().filter_map(Range::read).collect();
+    // A node that slots are moving to is asked before it serves any.
+    ranges.extend(nodes.lines().filter_map(idle_master));
+    Ok(ranges)
+}
+
+/// The master of a line of CLUSTER NODES that has no slots: `id host:port@bus flags master ...`.
+fn idle_master(line: &str) -> Option<Range> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let &[_, address, flags, _, _, _, _, "connected"] = words.as_slice() else {
+        return None;
+    };
+    let flags: Vec<&str> = flags.split(',').collect();
+    let unfit = ["slave", "fail", "fail?", "handshake", "noaddr"];
+    if !flags.contains(&"master") || unfit.iter().any(|flag| flags.contains(flag)) {
+        return None;
+    }
+    let (host, port) = address.split('@').next()?.rsplit_once(':')?;
+    Some(Range {
+        slots: None,
+        host: host.to_owned(),
+        port: port.parse().ok()?,
+    })
 }
 
 impl Range {
@@ -249,8 +288,7 @@ impl Range {
             return None;
         };
         Some(Range {
-            first: u16::try_from(*first).ok()?,
-            last: u16::try_from(*last).ok()?,
+            slots: Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?)),
             host: match host {
                 Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
                 Value::SimpleString(host) => host.clone(),
@@ -259,5 +297,29 @@ impl Range {
             },
             port: u16::try_from(*port).ok()?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_master_without_slots_is_known_and_others_are_not_taken_for_one() {
+        let idle = "07c3 127.0.0.1:7006@17006 master - 0 1426238317239 4 connected";
+        let found = idle_master(idle).unwrap();
+        assert_eq!(
+            (found.host.as_str(), found.port, found.slots),
+            ("127.0.0.1", 7006, None)
+        );
+
+        for line in [
+            "67ed 127.0.0.1:7002@17002 master - 0 1426238316232 2 connected 5461-10922",
+            "6ec2 127.0.0.1:7003@17003 slave 67ed 0 1426238318243 3 connected",
+            "824f 127.0.0.1:7004@17004 master,fail - 0 1426238317741 5 disconnected",
+            "",
+        ] {
+            assert_eq!(idle_master(line), None, "{line}");
+        }
     }
 }

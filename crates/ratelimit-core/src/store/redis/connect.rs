@@ -89,6 +89,8 @@ pub(super) struct About {
     pub(super) version: Option<String>,
     /// The rule by which keys are evicted before they expire, where there is one.
     pub(super) eviction: Option<String>,
+    /// How many keys were evicted so far.
+    pub(super) evicted: u64,
 }
 
 impl Place {
@@ -183,7 +185,7 @@ fn use_our_cryptography() {
 }
 
 impl About {
-    async fn ask(connection: &mut MultiplexedConnection) -> RedisResult<About> {
+    pub(super) async fn ask(connection: &mut MultiplexedConnection) -> RedisResult<About> {
         let answer: RedisResult<String> = redis::cmd("INFO").query_async(connection).await;
         match answer {
             Ok(info) => Ok(About::read(&info)),
@@ -201,6 +203,9 @@ impl About {
         About {
             version: field("redis_version:"),
             eviction: field("maxmemory_policy:").filter(|rule| bounded && rule != "noeviction"),
+            evicted: field("evicted_keys:")
+                .and_then(|keys| keys.parse().ok())
+                .unwrap_or(0),
         }
     }
 

@@ -23,6 +23,8 @@ use crate::meter;
 
 /// How often a connection that nobody uses is tried.
 const HEARTBEAT: Duration = Duration::from_millis(500);
+/// So many heartbeats lie between two looks at what a server evicted.
+const BEATS_PER_LOOK: u64 = 4;
 
 /// A connection that is there or not there; nobody waits for it.
 #[derive(Debug)]
@@ -149,10 +151,11 @@ impl Shared {
     /// Lends the connection out until it breaks.
     async fn serve(&self, server: &str, tried: Tried) {
         welcome(server, &tried.about);
+        let evicts = tried.about.eviction.is_some();
         let connected = Arc::new(Connected::new(tried));
         self.slot.send_replace(Some(Arc::clone(&connected)));
         meter::store_up(server, true);
-        self.until_it_breaks(&connected).await;
+        self.until_it_breaks(server, evicts, &connected).await;
         self.slot.send_replace(None);
         meter::store_up(server, false);
         if self.complaints.may_speak() {
@@ -164,10 +167,13 @@ impl Shared {
     }
 
     /// Waits for a caller to report a fault, and tries a connection that nobody got an answer from.
-    async fn until_it_breaks(&self, connected: &Arc<Connected>) {
+    async fn until_it_breaks(&self, server: &str, evicts: bool, connected: &Arc<Connected>) {
         let mut slot = self.slot.subscribe();
         let mut seen = 0;
-        loop {
+        for beat in 0_u64.. {
+            if evicts && beat.is_multiple_of(BEATS_PER_LOOK) {
+                self.look_at_evictions(server, connected).await;
+            }
             let taken_out = slot.wait_for(|slot| !holds(slot.as_ref(), connected));
             if tokio::time::timeout(HEARTBEAT, taken_out).await.is_ok() {
                 return;
@@ -183,6 +189,14 @@ impl Shared {
             if !matches!(alive, Ok(Ok(()))) {
                 return;
             }
+        }
+    }
+
+    async fn look_at_evictions(&self, server: &str, connected: &Connected) {
+        let mut connection = connected.connection();
+        let asked = About::ask(&mut connection);
+        if let Ok(Ok(about)) = tokio::time::timeout(self.patience.connect_timeout, asked).await {
+            meter::evicted(server, about.evicted);
         }
     }
 }

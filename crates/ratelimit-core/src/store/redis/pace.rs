@@ -1,55 +1,71 @@
 //! How often something is tried again, and how often it is said.
 
 use std::{
+    collections::VecDeque,
     hash::{BuildHasher as _, RandomState},
     sync::Mutex,
     sync::PoisonError,
     time::{Duration, Instant},
 };
 
-/// Never closer together than this: four attempts a second.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(260);
+/// No more attempts than this in any second.
+const MOST_A_SECOND: usize = 4;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Before the first attempt after a loss: those who lost the same server do not come back at once.
+const SPREAD: Duration = Duration::from_millis(50);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 /// Short enough that a healed server is found within a second, connecting included.
-const LONGEST_PAUSE: Duration = Duration::from_millis(600);
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
 /// The moments at which a server is tried again.
 #[derive(Debug)]
 pub(super) struct Pace {
-    last: Option<Instant>,
-    pause: Duration,
+    /// The last attempts, the oldest first.
+    made: VecDeque<Instant>,
+    /// What the next attempt waits for after the last; nothing yet before the first.
+    pause: Option<Duration>,
 }
 
 impl Pace {
     pub(super) const fn new() -> Pace {
         Pace {
-            last: None,
-            pause: SHORTEST_PAUSE,
+            made: VecDeque::new(),
+            pause: None,
         }
     }
 
     /// How long to wait before the next attempt, which then counts as made.
     pub(super) fn next_attempt(&mut self, now: Instant) -> Duration {
-        let Some(last) = self.last else {
-            self.last = Some(now);
-            return Duration::ZERO;
+        let pause = self
+            .pause
+            .map_or(Duration::ZERO, |pause| pause + chance() * pause / 1024);
+        self.pause = Some(match self.pause {
+            Some(pause) if pause >= SHORTEST_PAUSE => (pause * 3 / 2).min(LONGEST_PAUSE),
+            _ => SHORTEST_PAUSE,
+        });
+        let room = match self.made.front() {
+            Some(&oldest) if self.made.len() == MOST_A_SECOND => {
+                self.made.pop_front();
+                (oldest + SECOND).saturating_duration_since(now)
+            }
+            _ => Duration::ZERO,
         };
-        let wait = (last + jittered(self.pause)).saturating_duration_since(now);
-        self.pause = (self.pause * 3 / 2).min(LONGEST_PAUSE);
-        self.last = Some(now + wait);
+        let wait = pause.max(room);
+        self.made.push_back(now + wait);
         wait
     }
 
-    /// An attempt succeeded: the next begins a new series.
+    /// The last attempt succeeded: when the server is lost again, it is tried soon.
     pub(super) fn succeeded(&mut self) {
-        self.pause = SHORTEST_PAUSE;
+        self.pause = Some(chance() * SPREAD / 256);
     }
 }
 
-/// Up to a quarter more, so that instances that failed together do not come back together.
-fn jittered(pause: Duration) -> Duration {
+/// A number from 0 to 255.
+fn chance() -> u32 {
     // Each `RandomState` has keys of its own, which is all the chance that is needed here.
-    let chance = u32::try_from(RandomState::new().hash_one(0) % 256).unwrap_or(0);
-    pause + pause * chance / 1024
+    u32::try_from(RandomState::new().hash_one(0) % 256).unwrap_or(0)
 }
 
 /// Lets something be said once a second.
@@ -97,7 +113,18 @@ mod tests {
         for _ in 0..50 {
             let wait = pace.next_attempt(now);
             assert!(wait <= LONGEST_PAUSE * 5 / 4);
-            now += wait;
+            now += wait + Duration::from_millis(100);
         }
+    }
+
+    #[test]
+    fn a_server_that_was_lost_once_is_tried_at_once() {
+        let mut pace = Pace::new();
+        let start = Instant::now();
+        pace.next_attempt(start);
+        pace.succeeded();
+
+        assert!(pace.next_attempt(start + SECOND) <= SPREAD * 5 / 4);
+        assert!(pace.next_attempt(start + SECOND * 2) >= SHORTEST_PAUSE);
     }
 }

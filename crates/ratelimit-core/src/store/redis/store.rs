@@ -159,7 +159,9 @@ impl Shared {
         let asked = self.ask(way.clone(), &name, &question, deadline);
         let answer = tokio::time::timeout_at(deadline.into(), asked).await;
         answer.unwrap_or_else(|_| {
-            way.timed_out();
+            if way.timed_out() {
+                self.access.map_is_stale();
+            }
             meter::ambiguous();
             Err(StoreError::TimedOut)
         })
@@ -205,7 +207,10 @@ impl Shared {
                     way = self.redirected(&address)?;
                     (ask, asking) = (Ask::Text, true);
                 }
-                trouble => return Err(failure(&way, &trouble, error)),
+                trouble => {
+                    self.access.map_is_stale();
+                    return Err(failure(&way, &trouble, error));
+                }
             }
         }
         Err(StoreError::TimedOut)
@@ -213,6 +218,9 @@ impl Shared {
 
     fn redirected(&self, address: &str) -> Result<Way, StoreError> {
         let way = self.access.way_at(address);
+        if way.is_none() {
+            self.access.map_is_stale();
+        }
         way.ok_or(StoreError::Unavailable { source: None })
     }
 
