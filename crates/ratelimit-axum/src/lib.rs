@@ -24,7 +24,7 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `macros` | `#[rate_limit("5/min")]` for handlers |
+//! | `macros` (default) | `#[rate_limit("5/min")]` for handlers |
 //! | `redis` | `RedisStore`, which all instances of a service share |
 //! | `redis-cluster`, `redis-tls`, `bb8` | clusters, TLS, and pools that an application already has |
 //! | `toml` | policies from a file |
