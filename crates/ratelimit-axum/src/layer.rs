@@ -2,11 +2,14 @@
 
 use std::net::SocketAddr;
 
-use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+use axum::{
+    body::Body,
+    extract::connect_info::{ConnectInfo, MockConnectInfo},
+};
 use bytes::Bytes;
 use http::{Response, request::Parts};
 use ratelimit_core::{HeaderStyle, InvalidPolicy, Limiter, Policy, Registry, UnknownPolicy};
-use ratelimit_tower::{KeyExtractor, PeerAddr, RateLimit, Rejection};
+use ratelimit_tower::{KeyExtractor, Passed, PeerAddr, RateLimit, Rejection};
 use tower_layer::Layer;
 
 const ADVICE: &str = "serve the router with \
@@ -125,6 +128,18 @@ impl RateLimitLayer {
     #[must_use]
     pub fn shadow(self) -> RateLimitLayer {
         RateLimitLayer(self.0.shadow())
+    }
+
+    /// Decides a request by hand, as in a middleware that chooses among several limits.
+    ///
+    /// [`Passed::tell`] then puts into the response what the layer would have put there.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a request that does not pass.
+    pub async fn check(&self, request: &mut Parts) -> Result<Passed, Response<Body>> {
+        let passed = self.0.check(request).await;
+        passed.map_err(|answer| answer.map(Body::from))
     }
 
     #[cfg(feature = "macros")]

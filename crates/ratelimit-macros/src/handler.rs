@@ -99,11 +99,11 @@ fn check(function: &ItemFn) -> Result<()> {
         let name = last.ident.to_string();
         if name == "rate_limit" {
             let problem = "a handler has one #[rate_limit]: join limits as in \"5/min; 20/h\"";
-            return Err(Error::new(attribute.span(), problem));
+            return Err(Error::new(last.ident.span(), problem));
         }
         if ROUTES.contains(&name.as_str()) {
             let problem = format!("write #[{name}(...)] above #[rate_limit(...)]");
-            return Err(Error::new(attribute.span(), problem));
+            return Err(Error::new(last.ident.span(), problem));
         }
     }
     if function.sig.asyncness.is_none() {

@@ -74,7 +74,6 @@ impl Setup {
         Setup { limiter, ..self }
     }
 
-
     pub(crate) async fn serve(&self, framework: Framework) -> SocketAddr {
         match framework {
             Framework::Axum => serve_axum(self.axum()).await,
@@ -220,10 +219,10 @@ impl Setup {
             self.limiter.clone(),
             policy("inner", self.inner.unwrap_or("1/s")),
         );
-        let inner = Condition::new(self.inner.is_some(), inner.headers(self.style));
+        let (inner, is_nested) = (inner.headers(self.style), self.inner.is_some());
         let app = move || {
             App::new()
-                .wrap(inner.clone())
+                .wrap(Condition::new(is_nested, inner.clone()))
                 .wrap(limit.clone())
                 .route("/", web::get().to(async || "hello"))
                 .route("/health", web::get().to(async || "well"))
