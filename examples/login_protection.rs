@@ -22,9 +22,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let by_account =
         Policy::parse("login-account", "3/min; fixed_window 20/d")?.on_failure(FailureMode::Closed);
     let by_address = Policy::parse("login-address", "10/min")?.on_failure(FailureMode::Closed);
-    let login = post(async || "welcome")
-        .layer(RateLimitLayer::new(limiter.clone(), by_account).key_by(account))
-        .layer(RateLimitLayer::new(limiter.clone(), by_address));
+    let login = post(async || "welcome").layer((
+        RateLimitLayer::new(limiter.clone(), by_address),
+        RateLimitLayer::new(limiter.clone(), by_account).key_by(account),
+    ));
 
     // Sign-ups are few, and fail open: a new customer is worth more than a spammer costs.
     let sign_up = Policy::parse("sign-up", "sliding_window_log 2/h")?.on_failure(FailureMode::Open);
