@@ -14,7 +14,7 @@ use ratelimit_axum::{ApiKey, Limiter, RateLimitLayer, Registry};
 
 /// Operators change these numbers, and a reload keeps what was spent.
 const POLICIES: &str = r#"
-[policies]
+[policy]
 gold = "5/min"
 free = "2/min; 100/d"
 "#;

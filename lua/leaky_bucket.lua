@@ -4,5 +4,10 @@
 -- It admits what a token bucket admits, so the step is token_bucket.lua's; the wait for one's turn is
 -- derived in Rust from the debt before the hit. Its states carry a code of their own.
 
-local leaky_bucket_roll = token_bucket_roll
-local leaky_bucket_state = token_bucket_state
+local function leaky_bucket_roll(...)
+  return token_bucket_roll(...)
+end
+
+local function leaky_bucket_state(...)
+  return token_bucket_state(...)
+end

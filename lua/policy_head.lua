@@ -92,13 +92,15 @@ local function state_at(value, from, code)
   return state, start + length, state
 end
 
-local value = redis.call('GET', KEYS[1])
-local expires = 0
-if value then
-  expires = struct.unpack('<I7', value)
-  if now >= expires then
-    value, expires = '', 0
+-- What is stored, and when it expires: nothing and 0 where there is nothing, or nothing that counts.
+local function stored_value()
+  local value = redis.call('GET', KEYS[1])
+  if not value then
+    return '', 0
   end
-else
-  value = ''
+  local expires = struct.unpack('<I7', value)
+  if now >= expires then
+    return '', 0
+  end
+  return value, expires
 end

@@ -4,6 +4,7 @@
 -- answer  whether it fits (1) or not (0); now and expires (microseconds); four numbers of the limit
 
 local code, grain, limit, period, rate = struct.unpack('<BI3I7I7I7', ARGV[1], first_limit)
+local value, expires = stored_value()
 local stored = state_at(value, 8, code)
 local fits, repaired, at, a, b, c, stamps =
   roll(stored, div(now, grain), cost, grain, limit, period, rate)

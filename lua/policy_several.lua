@@ -3,6 +3,7 @@
 --
 -- answer  whether all fit (1) or not (0); now and expires (microseconds); four numbers for each limit
 
+local value, expires = stored_value()
 local limits = {}
 local all_fit, any_kept = true, false
 local next_limit, next_state = first_limit, 8

@@ -1,6 +1,13 @@
 //! What tests over several crates share: an exact model, traces aimed at edges, real servers.
 
+pub mod chaos;
 pub mod model;
+mod ports;
 pub mod random;
 pub mod redis;
 pub mod traces;
+
+/// The README, so that its examples are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

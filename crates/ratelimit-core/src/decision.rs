@@ -47,6 +47,22 @@ pub struct LimitDecision {
 ///
 /// Among several limits, the denying one with the longest wait speaks; when all allow, the one with
 /// the least remaining.
+///
+/// ```
+/// use ratelimit_core::{Hit, Key, MemoryStore, Outcome, Policy, Store};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let store = MemoryStore::new();
+/// let policy = Policy::parse("login", "5/min; fixed_window 100/d")?;
+/// let decision = store.hit(Hit::new(&policy, &Key::explicit("alice")?).cost(5)).await?;
+///
+/// assert!(matches!(decision.outcome, Outcome::Allowed { .. }));
+/// assert_eq!((decision.speaker, decision.remaining), (0, 0));
+/// assert_eq!(decision.limits().map(|limit| limit.remaining).collect::<Vec<_>>(), [0, 95]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Decision {

@@ -227,6 +227,23 @@ impl fmt::Debug for Check {
 }
 
 /// What a limiter answers.
+///
+/// ```
+/// use ratelimit_core::{Key, Limiter, Policy, Verdict};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let policy = Policy::parse("api", "1/min")?;
+/// let verdict = Limiter::in_memory().check(&policy, &Key::explicit("alice")?).await;
+///
+/// match &verdict {
+///     Verdict::Checked(decision) => assert_eq!(decision.remaining, 0),
+///     Verdict::Unchecked { reason, .. } => eprintln!("without the store: {}", reason.as_str()),
+/// }
+/// assert!(verdict.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a verdict says whether to go on"]
 pub enum Verdict {

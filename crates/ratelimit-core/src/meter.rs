@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use metrics::{Counter, Histogram, SharedString, counter, gauge, histogram};
+use metrics::{Counter, Histogram, SharedString, counter, histogram};
 
 use crate::limit::Limit;
 
@@ -15,7 +15,7 @@ use crate::limit::Limit;
 ///
 /// An exporter makes summaries of histograms that it is given no buckets for, so give it these:
 ///
-/// ```ignore
+/// ```text
 /// PrometheusBuilder::new().set_buckets_for_metric(
 ///     Matcher::Full(ratelimit_core::metric::CHECK_SECONDS.to_owned()),
 ///     &ratelimit_core::metric::CHECK_SECONDS_BUCKETS,
@@ -28,9 +28,11 @@ pub mod metric {
     pub const CHECK_SECONDS: &str = "rate_limiter_check_seconds";
     /// Checks that the store did not decide, by `policy`, `mode` and `reason`.
     pub const UNCHECKED: &str = "rate_limiter_unchecked_total";
-    /// Whether there is a connection to Redis: 1 or 0.
+    /// Whether there is a connection to Redis that decides: 1 or 0, by `server`.
     pub const STORE_UP: &str = "rate_limiter_store_up";
-    /// Attempts to connect to Redis.
+    /// Whether a server that failed is left alone until it is found healed: 1 or 0, by `server`.
+    pub const BREAKER_OPEN: &str = "rate_limiter_breaker_open";
+    /// Attempts to connect to Redis, by `server`.
     pub const CONNECTS: &str = "rate_limiter_reconnects_total";
     /// Calls to Redis whose outcome is not known: counted once or not at all.
     pub const AMBIGUOUS: &str = "rate_limiter_ambiguous_total";
@@ -131,14 +133,18 @@ pub(crate) use self::of_redis::*;
 
 #[cfg(feature = "redis")]
 mod of_redis {
-    use super::{Duration, counter, gauge, histogram, metric};
+    use metrics::gauge;
 
-    pub(crate) fn store_up(up: bool) {
-        gauge!(metric::STORE_UP).set(i32::from(up));
+    use super::{Duration, counter, histogram, metric};
+
+    /// Tells whether a server decides; one that does not is left alone until it is found healed.
+    pub(crate) fn store_up(server: &str, up: bool) {
+        gauge!(metric::STORE_UP, "server" => server.to_owned()).set(i32::from(up));
+        gauge!(metric::BREAKER_OPEN, "server" => server.to_owned()).set(i32::from(!up));
     }
 
-    pub(crate) fn connecting() {
-        counter!(metric::CONNECTS).increment(1);
+    pub(crate) fn connecting(server: &str) {
+        counter!(metric::CONNECTS, "server" => server.to_owned()).increment(1);
     }
 
     pub(crate) fn ambiguous() {

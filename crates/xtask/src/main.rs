@@ -4,8 +4,11 @@ mod check;
 mod command;
 mod failure;
 mod install;
+mod mutants;
 mod redis;
+mod servers;
 mod test;
+mod tools;
 mod workspace;
 
 use std::{env, process::ExitCode};
@@ -16,8 +19,10 @@ The chores of this repository.
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  test   Find or install a Redis server, then run every test
-  check  Run every check that needs no server
+  test     Find or install a Redis server, then run every test
+  check    Run every check that needs no server
+  mutants  Make deliberate mistakes in the engine, and see a test fail for each
+  servers  Run the engine's tests on every server version that we promise
 
 `cargo xtask <COMMAND> --help` says more.";
 
@@ -33,6 +38,10 @@ fn main() -> ExitCode {
     let outcome = match command.as_str() {
         "test" if wants_help => return say(test::HELP),
         "check" if wants_help => return say(&check::help()),
+        "mutants" if wants_help => return say(mutants::HELP),
+        "mutants" => mutants::run_all(&rest),
+        "servers" if wants_help => return say(servers::HELP),
+        "servers" => servers::run_all(),
         "test" => test::run(&rest),
         "check" => check::run(&rest),
         "help" | "--help" | "-h" => return say(HELP),

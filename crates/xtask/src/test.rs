@@ -4,11 +4,12 @@ use crate::{
     command::{self, cargo, succeeds},
     failure::Failure,
     redis::Redis,
+    tools,
     workspace::Workspace,
 };
 
 pub(crate) const HELP: &str = "\
-Find or install a Redis server, then run every test, doctests included.
+Find or install a Redis server and two proxies, then run every test, doctests included.
 
 Usage: cargo xtask test [--fast] [-- ARGS...]
 
@@ -45,6 +46,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     };
 
     let redis = Redis::ensure()?;
+    tools::ensure()?;
     println!("{redis}");
     let suites = Workspace::members()?.test_targets();
     for line in Runner::find().lines(scope, &suites, extra) {

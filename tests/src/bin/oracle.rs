@@ -2,7 +2,7 @@
 //!
 //! Arguments: the address of Redis, a prefix, a seed, the text of the policy, hits for each task.
 
-use std::io::Write as _;
+use std::{fmt::Write as _, io::Write as _};
 
 use ratelimit_core::{Hit, Key, Policy, RedisConfig, Store as _};
 use ratelimit_tests::{random::Random, redis::connected};
@@ -38,7 +38,7 @@ async fn main() {
                 let hit = Hit::new(&policy, &key).cost(cost);
                 let decision = store.hit(hit).await.expect("a decision");
                 let (now, allowed) = (decision.now.as_micros(), decision.is_allowed());
-                lines += &format!("{number} {now} {cost} {allowed}\n");
+                writeln!(lines, "{number} {now} {cost} {allowed}").expect("a string takes it");
             }
             lines
         }));

@@ -1,15 +1,16 @@
 //! A redis-server of our own on a free port.
 
 use std::{
-    env,
+    env, fs,
     io::{BufRead as _, BufReader},
-    net::TcpListener,
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
+
+use crate::ports::free_port;
 
 const BINARIES: [&str; 2] = ["redis-server", "valkey-server"];
 const START_WITHIN: Duration = Duration::from_secs(20);
@@ -25,6 +26,7 @@ pub struct RedisProcess {
     pid: u32,
     port: u16,
     dir: TempDir,
+    arguments: Vec<String>,
 }
 
 impl RedisProcess {
@@ -54,41 +56,83 @@ impl RedisProcess {
     ///
     /// When there is no server binary, or it does not start.
     pub fn start_on(port: u16, extra: &[&str]) -> RedisProcess {
-        let binary = RedisProcess::binary()
-            .expect("no redis-server here: run `cargo xtask test`, or set REDIS_SERVER_BIN");
-        let dir = TempDir::new().expect("a directory for the server");
         let port_text = port.to_string();
-        let mut keeper = Command::new("sh")
-            .args(["-c", KEEPER, "keeper", &binary])
-            .args(["--port", &port_text, "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "no", "--logfile", "log"])
-            .args(
-                ["--enable-debug-command", "local"]
-                    .iter()
-                    .take(debug_arguments(&binary)),
-            )
-            .arg("--dir")
-            .arg(dir.path())
-            .args(extra)
-            .current_dir(dir.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a shell starts");
-        let stdout = keeper.stdout.take().expect("the keeper's output is piped");
-        let mut first_line = String::new();
-        BufReader::new(stdout)
-            .read_line(&mut first_line)
-            .expect("the keeper tells the server's process id");
-        let pid = first_line.trim().parse().expect("a process id");
+        let mut arguments = vec!["--port", &port_text, "--bind", "127.0.0.1"];
+        arguments.extend(["--save", "", "--appendonly", "no", "--logfile", "log"]);
+        if knows_debug_argument(&found_binary()) {
+            arguments.extend(["--enable-debug-command", "local"]);
+        }
+        arguments.extend(extra);
+        RedisProcess::launch(port, &arguments)
+    }
+
+    /// Starts a sentinel that watches the server on the port `watched` as `mymaster`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no server binary, or it does not start.
+    pub fn sentinel(watched: u16, quorum: usize) -> RedisProcess {
+        let port = free_port();
+        let watch = format!(
+            "port {port}\nbind 127.0.0.1\nlogfile log\n\
+             sentinel monitor mymaster 127.0.0.1 {watched} {quorum}\n\
+             sentinel down-after-milliseconds mymaster 1000\n\
+             sentinel failover-timeout mymaster 3000\n"
+        );
+        let dir = TempDir::new().expect("a directory for the server");
+        fs::write(dir.path().join("sentinel.conf"), watch).expect("a file for the sentinel");
+        RedisProcess::launch_in(dir, port, &["sentinel.conf", "--sentinel"])
+    }
+
+    fn launch(port: u16, arguments: &[&str]) -> RedisProcess {
+        let dir = TempDir::new().expect("a directory for the server");
+        RedisProcess::launch_in(dir, port, arguments)
+    }
+
+    fn launch_in(dir: TempDir, port: u16, arguments: &[&str]) -> RedisProcess {
+        let arguments: Vec<String> = arguments.iter().copied().map(str::to_owned).collect();
+        let (keeper, pid) = keep(&dir, &arguments);
         let server = RedisProcess {
             keeper,
             pid,
             port,
             dir,
+            arguments,
         };
         server.wait_until_it_answers();
         server
+    }
+
+    /// Kills it, as with `kill -9`.
+    pub fn kill(&mut self) {
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+
+    /// Starts it again where it was, after killing it if it still runs.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    pub fn restart(&mut self) {
+        self.kill();
+        (self.keeper, self.pid) = keep(&self.dir, &self.arguments);
+        self.wait_until_it_answers();
+    }
+
+    /// Runs one command on a connection of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the server answers with an error, or not at all.
+    pub fn command<T: redis::FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+        let client = redis::Client::open(self.url())?;
+        let mut connection = client.get_connection_with_timeout(START_WITHIN)?;
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        command.query(&mut connection)
     }
 
     /// Its port on 127.0.0.1.
@@ -131,7 +175,7 @@ impl RedisProcess {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         panic!(
             "the redis-server on port {} did not start:\n{log}",
             self.port
@@ -163,28 +207,37 @@ impl RedisProcess {
 
 impl Drop for RedisProcess {
     fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
+        self.kill();
     }
+}
+
+/// Starts a server and the shell that ends it with us.
+fn keep(dir: &TempDir, arguments: &[String]) -> (Child, u32) {
+    let mut keeper = Command::new("sh")
+        .args(["-c", KEEPER, "keeper", &found_binary()])
+        .args(arguments)
+        .current_dir(dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a shell starts");
+    let stdout = keeper.stdout.take().expect("the keeper's output is piped");
+    let mut first_line = String::new();
+    BufReader::new(stdout)
+        .read_line(&mut first_line)
+        .expect("the keeper tells the server's process id");
+    let pid = first_line.trim().parse().expect("a process id");
+    (keeper, pid)
+}
+
+fn found_binary() -> String {
+    RedisProcess::binary()
+        .expect("no redis-server here: run `cargo xtask test`, or set REDIS_SERVER_BIN")
 }
 
 /// Redis before 7 knows no such option, and has the command switched on.
-fn debug_arguments(binary: &str) -> usize {
+fn knows_debug_argument(binary: &str) -> bool {
     let version = Command::new(binary).arg("--version").output();
     let text = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    if text.is_ok_and(|text| text.contains("v=6.")) {
-        0
-    } else {
-        2
-    }
-}
-
-/// A port that was free a moment ago.
-///
-/// # Panics
-///
-/// When there is none.
-pub(super) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("a bound port").port()
+    !text.is_ok_and(|text| text.contains("v=6."))
 }

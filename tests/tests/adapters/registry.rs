@@ -32,7 +32,7 @@ async fn serve(framework: Framework, limiter: Limiter, registry: &Registry) -> S
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_changes_the_numbers_and_keeps_what_was_spent() {
     for framework in BOTH {
-        let registry = Registry::from_toml("[policies]\napi = '4/min'").expect("a policy");
+        let registry = Registry::from_toml("[policy]\napi = '4/min'").expect("a policy");
         let limiter = Limiter::new(MemoryStore::new().clock(clock()));
         let server = serve(framework, limiter, &registry).await;
         let told = async || {
@@ -49,21 +49,21 @@ async fn a_reload_changes_the_numbers_and_keeps_what_was_spent() {
         assert_eq!(told().await, expected(200, "4", "2"));
 
         registry
-            .reload_toml("[policies]\napi = '3/min'")
+            .reload_toml("[policy]\napi = '3/min'")
             .expect("a policy");
         assert_eq!(told().await, expected(200, "3", "0"), "{framework:?}");
         assert_eq!(told().await, expected(429, "3", "0"), "{framework:?}");
 
         // A mistake changes nothing, and a policy that is gone stays as it was.
-        assert!(registry.reload_toml("[policies]\napi = 'many'").is_err());
-        registry.reload_toml("[policies]").expect("none");
+        assert!(registry.reload_toml("[policy]\napi = 'many'").is_err());
+        registry.reload_toml("[policy]").expect("none");
         assert_eq!(told().await, expected(429, "3", "0"), "{framework:?}");
     }
 }
 
 #[test]
 fn a_name_that_nobody_knows_is_an_error_at_the_start() {
-    let registry = Registry::from_toml("[policies]\nlogin = '5/min'").expect("a policy");
+    let registry = Registry::from_toml("[policy]\nlogin = '5/min'").expect("a policy");
 
     let error = ratelimit_axum::RateLimitLayer::named(Limiter::in_memory(), &registry, "logn");
     let error = error.expect_err("it is misspelt").to_string();

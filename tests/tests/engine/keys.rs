@@ -51,6 +51,16 @@ proptest! {
     }
 }
 
+#[test]
+fn no_value_can_imitate_the_seam_of_two_parts() {
+    let part = |tag, value: &str| Key::tagged(tag, value).unwrap();
+    let pair = part("a", "x").and(&part("b", "y"));
+
+    for seam in [":", "/", "%2F", "%", "~", "", "\0", "//"] {
+        assert_ne!(part("a", &format!("x{seam}b:y")), pair, "{seam:?}");
+    }
+}
+
 #[tokio::test]
 async fn odd_keys_have_a_budget_each_in_both_stores() {
     let redis = TestRedis::start().await;

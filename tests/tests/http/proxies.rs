@@ -139,7 +139,7 @@ struct Proxy {
 
 impl Proxy {
     async fn start(program: &str, config: &str, arguments: &[&str], server: SocketAddr) -> Proxy {
-        let binary = find_or_install(program);
+        let binary = found(program);
         let port = free_port();
         let name = format!("ratelimit-{program}-{}-{port}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -202,23 +202,8 @@ fn free_port() -> u16 {
     listener.local_addr().expect("it is bound").port()
 }
 
-/// The program, installed from the system's packages where it is missing and we may.
-fn find_or_install(program: &str) -> PathBuf {
-    // Two tests that install at once would wait for the package manager's lock.
-    static INSTALLING: Mutex<()> = Mutex::new(());
-    let _installing = INSTALLING.lock();
-    if let Some(binary) = find(program) {
-        return binary;
-    }
-    let installed = Command::new("apt-get")
-        .args(["install", "-y", "-q", program])
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .env("RUNLEVEL", "1")
-        .stdout(Stdio::null())
-        .status();
-    find(program).unwrap_or_else(|| {
-        panic!("{program} is needed: run `apt-get install {program}` as root ({installed:?})")
-    })
+fn found(program: &str) -> PathBuf {
+    find(program).unwrap_or_else(|| panic!("{program} is needed: `cargo xtask test` installs it"))
 }
 
 fn find(program: &str) -> Option<PathBuf> {

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use http::{Request, StatusCode, request::Parts};
-use ratelimit_core::HeaderStyle;
+use ratelimit_core::{Clock, HeaderStyle};
+use ratelimit_tests::redis::TestRedis;
+use ratelimit_tower::RateLimitLayer;
 use sfv::{BareItem, Item, List, ListEntry, Parser};
 
-use crate::server::{Asker, BOTH, clock, header, layer, number, serve};
+use crate::server::{Asker, BOTH, Version, clock, header, layer, layer_over, number, serve};
 
 const LIMITS: [&str; 8] = [
     "3/s",
@@ -42,39 +44,55 @@ impl Numbers {
 
 #[tokio::test]
 async fn a_told_wait_is_enough_and_what_is_left_lies_within_the_limit() {
-    for version in BOTH {
-        for limits in LIMITS {
-            let clock = clock();
-            let server = serve("127.0.0.1", layer(&clock, limits).cost(cost)).await;
-            let asker = Asker::new(version, server);
-            let mut numbers = Numbers(7);
-            for _ in 0..60 {
-                let cost = 1 + numbers.below(3);
-                let ask = || asker.ask(Request::get(asker.uri("/")).header("x-cost", cost));
-                clock.advance(Duration::from_micros(numbers.below(700_000)));
+    for (version, limits) in every_version_and_limit() {
+        let clock = clock();
+        keeps_its_word(version, layer(&clock, limits), &clock, limits).await;
+    }
+}
 
-                let response = ask().await;
+#[tokio::test]
+async fn the_same_holds_with_redis() {
+    let redis = TestRedis::start().await;
+    for (version, limits) in every_version_and_limit() {
+        let clock = clock();
+        let store = redis.store(clock.clone()).await;
+        keeps_its_word(version, layer_over(store, limits), &clock, limits).await;
+    }
+}
 
-                let limit = number(&response, "x-ratelimit-limit").expect("told");
-                let remaining = number(&response, "x-ratelimit-remaining").expect("told");
-                let reset = number(&response, "x-ratelimit-reset").expect("told");
-                assert!(remaining <= limit, "{limits}");
-                assert!(reset * 1_000_000 >= clock.now().as_micros(), "{limits}");
-                let wait = number(&response, "retry-after");
-                if response.status() == StatusCode::OK {
-                    assert_eq!(wait, None, "{limits}");
-                    continue;
-                }
-                let wait = wait.expect("no cost here is impossible");
-                assert!(wait >= 1, "{limits}");
-                clock.advance(Duration::from_secs(wait));
-                assert_eq!(
-                    ask().await.status(),
-                    StatusCode::OK,
-                    "{limits} after {wait} s"
-                );
-            }
+fn every_version_and_limit() -> impl Iterator<Item = (Version, &'static str)> {
+    BOTH.into_iter()
+        .flat_map(|version| LIMITS.map(|limits| (version, limits)))
+}
+
+async fn keeps_its_word(version: Version, layer: RateLimitLayer, clock: &Clock, limits: &str) {
+    let asker = Asker::new(version, serve("127.0.0.1", layer.cost(cost)).await);
+    let mut numbers = Numbers(7);
+    for _ in 0..60 {
+        let cost = 1 + numbers.below(3);
+        let ask = || asker.ask(Request::get(asker.uri("/")).header("x-cost", cost));
+        clock.advance(Duration::from_micros(numbers.below(700_000)));
+
+        let response = ask().await;
+
+        let limit = number(&response, "x-ratelimit-limit").expect("told");
+        let remaining = number(&response, "x-ratelimit-remaining").expect("told");
+        let reset = number(&response, "x-ratelimit-reset").expect("told");
+        assert!(remaining <= limit, "{limits}");
+        assert!(reset * 1_000_000 >= clock.now().as_micros(), "{limits}");
+        let wait = number(&response, "retry-after");
+        if response.status() == StatusCode::OK {
+            assert_eq!(wait, None, "{limits}");
+            continue;
         }
+        let wait = wait.expect("no cost here is impossible");
+        assert!(wait >= 1, "{limits}");
+        clock.advance(Duration::from_secs(wait));
+        assert_eq!(
+            ask().await.status(),
+            StatusCode::OK,
+            "{limits} after {wait} s"
+        );
     }
 }
 

@@ -15,7 +15,7 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
-use ratelimit_core::{Clock, Limiter, MemoryStore, Policy, Timestamp};
+use ratelimit_core::{Clock, Limiter, MemoryStore, Policy, Store, Timestamp};
 use ratelimit_tower::{RateLimitLayer, WithPeer};
 use tokio::net::TcpListener;
 use tower::{Layer as _, Service};
@@ -37,9 +37,12 @@ pub(crate) fn clock() -> Clock {
 }
 
 pub(crate) fn layer(clock: &Clock, limits: &str) -> RateLimitLayer {
-    let limiter = Limiter::new(MemoryStore::new().clock(clock.clone()));
+    layer_over(MemoryStore::new().clock(clock.clone()), limits)
+}
+
+pub(crate) fn layer_over(store: impl Store, limits: &str) -> RateLimitLayer {
     let policy = Policy::parse("login", limits).expect("the limits of a test");
-    RateLimitLayer::new(limiter, policy)
+    RateLimitLayer::new(Limiter::new(store), policy)
 }
 
 pub(crate) async fn hello(_: Request<Incoming>) -> Result<Answer, Infallible> {

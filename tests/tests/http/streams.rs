@@ -8,12 +8,13 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::{body::Incoming, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use ratelimit_tests::redis::{TestRedis, connected};
 use tokio::{
     net::TcpStream,
     sync::{Notify, mpsc},
 };
 
-use crate::server::{Asker, Version, clock, header, layer, number, serve, serve_with};
+use crate::server::{Asker, Version, clock, header, layer, layer_over, number, serve, serve_with};
 
 type Sender = http2::SendRequest<Empty<Bytes>>;
 
@@ -32,20 +33,39 @@ fn request(path: &str) -> Request<Empty<Bytes>> {
     Request::get(uri).body(Empty::new()).expect("a request")
 }
 
+const HUNDRED: [&str; 3] = ["100/h", "fixed_window 100/h", "sliding_window_log 100/h"];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn two_hundred_streams_at_once_pass_a_limit_of_a_hundred_a_hundred_times() {
-    for limits in ["100/h", "fixed_window 100/h", "sliding_window_log 100/h"] {
+    for limits in HUNDRED {
         let sender = connect(serve("127.0.0.1", layer(&clock(), limits)).await).await;
 
-        let answers = (0..200).map(|_| tokio::spawn(sender.clone().send_request(request("/"))));
-        let answers = join_all(answers).await;
-
-        let statuses = answers
-            .into_iter()
-            .map(|answer| answer.unwrap().unwrap().status());
-        let passed = statuses.filter(|status| *status == StatusCode::OK).count();
-        assert_eq!(passed, 100, "{limits}");
+        assert_eq!(passed_of(200, &[sender]).await, 100, "{limits}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_instances_with_one_redis_pass_a_hundred_together() {
+    let redis = TestRedis::start().await;
+    for limits in HUNDRED {
+        let config = redis.config().clock(clock());
+        let mut senders = Vec::new();
+        for _ in 0..2 {
+            let store = connected(config.clone()).await;
+            senders.push(connect(serve("127.0.0.1", layer_over(store, limits)).await).await);
+        }
+
+        assert_eq!(passed_of(200, &senders).await, 100, "{limits}");
+    }
+}
+
+/// How many of so many requests at once pass, dealt out to the senders in turn.
+async fn passed_of(requests: usize, senders: &[Sender]) -> usize {
+    let dealt = senders.iter().cycle().take(requests);
+    let answers = dealt.map(|sender| tokio::spawn(sender.clone().send_request(request("/"))));
+    let answers = join_all(answers).await.into_iter();
+    let statuses = answers.map(|answer| answer.expect("no panic").expect("an answer").status());
+    statuses.filter(|status| *status == StatusCode::OK).count()
 }
 
 #[tokio::test]

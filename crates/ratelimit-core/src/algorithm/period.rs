@@ -90,6 +90,10 @@ impl Period {
 
     /// The time from `now` until `tick` begins.
     pub(crate) fn until(self, tick: u64, now: Timestamp) -> Duration {
+        if let Some(micros) = tick.checked_mul(self.grain.micros()) {
+            return Duration::from_micros(micros.saturating_sub(now.as_micros()));
+        }
+        // Centuries ahead, where only slow buckets of many tokens reach.
         let micros = u128::from(tick) * u128::from(self.grain.micros());
         let left = micros.saturating_sub(u128::from(now.as_micros()));
         let secs = u64::try_from(left / 1_000_000).unwrap_or(u64::MAX);

@@ -60,6 +60,7 @@ pub(crate) trait Step {
     fn limit(&self) -> u64;
     fn roll(&self, stored: Option<&Self::State>, now: Timestamp, cost: u64) -> Self::Rolled;
     /// What a script's numbers say, if they can be a state of this limit.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for scripts only"))]
     fn read(&self, words: Words) -> Option<Self::Rolled>;
 
     /// Whether a cost that is at most the limit fits.
@@ -112,31 +113,34 @@ pub(crate) trait Step {
     fn step(&self, slot: &mut Option<State>, now: Timestamp, cost: u64, spend: Spend) -> Stepped {
         let rolled = self.roll(slot.as_ref().and_then(Self::of), now, cost);
         let fit = self.fit(rolled, cost);
-        let mut stepped = Stepped {
-            decision: self.report(rolled, fit, cost, 0, now),
-            need: Duration::ZERO,
-        };
         match spend {
-            Spend::Nothing => {}
+            Spend::Nothing => Stepped {
+                decision: self.report(rolled, fit, cost, 0, now),
+                need: Duration::ZERO,
+            },
             Spend::Charge => {
-                stepped.decision = self.report(rolled, fit, cost, cost, now);
-                stepped.need = self.need(rolled, cost, now);
                 self.replace(slot, |own| self.store(own, rolled, cost));
+                Stepped {
+                    decision: self.report(rolled, fit, cost, cost, now),
+                    need: self.need(rolled, cost, now),
+                }
             }
             Spend::Deny => {
-                stepped.need = self.need(rolled, 0, now);
                 if Self::was_repaired(rolled) {
                     self.replace(slot, |own| self.store(own, rolled, 0));
                 }
-                if self.counts_denied() {
+                let (rolled, fit) = if self.counts_denied() {
                     let counted = self.replace(slot, |own| self.count_denied(own, rolled, cost));
-                    let fit = self.fit(counted, cost);
-                    stepped.decision = self.report(counted, fit, cost, 0, now);
-                    stepped.need = self.need(counted, 0, now);
+                    (counted, self.fit(counted, cost))
+                } else {
+                    (rolled, fit)
+                };
+                Stepped {
+                    decision: self.report(rolled, fit, cost, 0, now),
+                    need: self.need(rolled, 0, now),
                 }
             }
         }
-        stepped
     }
 
     fn report(

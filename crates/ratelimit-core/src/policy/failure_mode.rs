@@ -8,6 +8,17 @@ use crate::{
 };
 
 /// What happens to a hit that the store did not decide.
+///
+/// Chosen for a limiter, and for a policy where that asks for something else:
+///
+/// ```
+/// use ratelimit_core::{FailureMode, Limiter, Policy};
+///
+/// let limiter = Limiter::in_memory().on_failure(FailureMode::Open);
+/// let login = Policy::parse("login", "5/min")?.on_failure(FailureMode::Closed);
+/// assert_eq!(login.failure_mode(), Some(FailureMode::Closed));
+/// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureMode {

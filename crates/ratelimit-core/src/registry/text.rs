@@ -8,13 +8,13 @@ use super::Registry;
 use crate::policy::{FailureMode, InvalidPolicy, Policy};
 
 impl Registry {
-    /// The policies of the table `policies`: a text of limits each, or a table with a failure mode.
+    /// The policies of the table `policy`: a text of limits each, or a table with a failure mode.
     ///
     /// ```
     /// use ratelimit_core::Registry;
     ///
     /// let registry = Registry::from_toml(r#"
-    ///     [policies]
+    ///     [policy]
     ///     comment = "10/min; 100/d"
     ///     login = { limits = "5/min", on_failure = "closed" }
     ///     search = { limits = "100/s", on_failure = "local_share", instances = 4 }
@@ -47,7 +47,7 @@ fn policies(text: &str) -> Result<Vec<Policy>, InvalidRegistry> {
     let mut file: Table = text.parse().map_err(|source| InvalidRegistry::Toml {
         source: Box::new(source),
     })?;
-    let Some(Value::Table(policies)) = file.remove("policies") else {
+    let Some(Value::Table(policies)) = file.remove("policy") else {
         return Err(InvalidRegistry::NoTable);
     };
     policies
@@ -110,7 +110,7 @@ pub enum InvalidRegistry {
         /// Where, and what was expected.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// It has no table `policies`.
+    /// It has no table `policy`.
     NoTable,
     /// A policy is written in an unknown way.
     Entry {
@@ -132,7 +132,7 @@ impl fmt::Display for InvalidRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InvalidRegistry::Toml { source } => write!(f, "the policies are not TOML: {source}"),
-            InvalidRegistry::NoTable => f.write_str("expected a table [policies]"),
+            InvalidRegistry::NoTable => f.write_str("expected a table [policy]"),
             InvalidRegistry::Entry { name, what } => {
                 write!(f, "policy {name:?}: expected {what}")
             }
@@ -149,24 +149,24 @@ mod tests {
 
     #[test]
     fn a_mistake_says_where_it_is_and_changes_nothing() {
-        let registry = Registry::from_toml("[policies]\nlogin = '5/min'").unwrap();
+        let registry = Registry::from_toml("[policy]\nlogin = '5/min'").unwrap();
         for (text, told) in [
-            ("policies", "the policies are not TOML"),
-            ("[other]", "expected a table [policies]"),
+            ("policy", "the policies are not TOML"),
+            ("[other]", "expected a table [policy]"),
             (
-                "[policies]\nlogin = 5",
+                "[policy]\nlogin = 5",
                 "policy \"login\": expected a text of limits",
             ),
             (
-                "[policies]\nlogin = '5/fortnight'",
+                "[policy]\nlogin = '5/fortnight'",
                 "policy \"login\": expected a period",
             ),
             (
-                "[policies]\nlogin = { limits = '5/min', burst = 3 }",
+                "[policy]\nlogin = { limits = '5/min', burst = 3 }",
                 "policy \"login\": expected no other keys",
             ),
             (
-                "[policies]\nlogin = { limits = '5/min', on_failure = 'ignore' }",
+                "[policy]\nlogin = { limits = '5/min', on_failure = 'ignore' }",
                 "policy \"login\": expected `on_failure` to be",
             ),
         ] {

@@ -41,6 +41,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 }
 
 /// What is asked of a store.
+///
+/// ```
+/// use ratelimit_core::{Hit, Key, Policy};
+///
+/// let policy = Policy::parse("upload", "1000000/min")?;
+/// let key = Key::explicit("alice")?;
+/// let hit = Hit::new(&policy, &key).cost(4096);
+/// assert_eq!(hit.cost, 4096);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Hit<'a> {
@@ -71,6 +81,20 @@ impl<'a> Hit<'a> {
 }
 
 /// A store's answer, now or later; it takes no allocation when it is there already.
+///
+/// ```
+/// use ratelimit_core::{StoreError, StoreFuture};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let known: StoreFuture<u64> = StoreFuture::ready(Ok(7));
+/// let asked: StoreFuture<u64> = StoreFuture::later(async { Err(StoreError::TimedOut) });
+///
+/// assert_eq!(known.await?, 7);
+/// assert!(asked.await.is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a store does its work when its future is polled"]
 pub struct StoreFuture<T>(Answer<T>);
 

@@ -51,6 +51,12 @@ struct Shared {
 }
 
 /// What a [`MemoryStore`] holds and has done.
+///
+/// ```
+/// use ratelimit_core::MemoryStore;
+///
+/// assert_eq!(MemoryStore::new().stats().keys, 0);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {

@@ -29,6 +29,16 @@ pub(super) enum Place {
     },
 }
 
+/// The name in logs and metrics: no user and no password.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Node(info) => info.addr().fmt(f),
+            Place::Master { service, .. } => f.write_str(service),
+        }
+    }
+}
+
 /// Why a connection is of no use.
 #[derive(Debug)]
 pub(super) enum Useless {

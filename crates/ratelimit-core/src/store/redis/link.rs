@@ -126,19 +126,20 @@ impl Link {
 
 impl Shared {
     async fn run(self: Arc<Shared>) {
+        let server = self.place.to_string();
         let mut pace = Pace::new();
         loop {
             tokio::time::sleep(pace.next_attempt(Instant::now())).await;
-            meter::connecting();
+            meter::connecting(&server);
             match self.place.connect(&self.patience, &self.probe).await {
                 Ok(tried) => {
                     pace.succeeded();
-                    self.serve(tried).await;
+                    self.serve(&server, tried).await;
                 }
                 Err(useless) => {
-                    meter::store_up(false);
+                    meter::store_up(&server, false);
                     if self.complaints.may_speak() {
-                        tracing::warn!(error = %useless, "no connection to Redis");
+                        tracing::warn!(server, error = %useless, "no connection to Redis");
                     }
                 }
             }
@@ -146,16 +147,19 @@ impl Shared {
     }
 
     /// Lends the connection out until it breaks.
-    async fn serve(&self, tried: Tried) {
-        welcome(&tried.about);
+    async fn serve(&self, server: &str, tried: Tried) {
+        welcome(server, &tried.about);
         let connected = Arc::new(Connected::new(tried));
         self.slot.send_replace(Some(Arc::clone(&connected)));
-        meter::store_up(true);
+        meter::store_up(server, true);
         self.until_it_breaks(&connected).await;
         self.slot.send_replace(None);
-        meter::store_up(false);
+        meter::store_up(server, false);
         if self.complaints.may_speak() {
-            tracing::warn!("lost the connection to Redis, the failure mode decides");
+            tracing::warn!(
+                server,
+                "lost the connection to Redis, the failure mode decides"
+            );
         }
     }
 
@@ -187,12 +191,13 @@ fn holds(slot: Option<&Arc<Connected>>, connected: &Arc<Connected>) -> bool {
     slot.is_some_and(|held| Arc::ptr_eq(held, connected))
 }
 
-fn welcome(about: &About) {
+fn welcome(server: &str, about: &About) {
     let version = about.version.as_deref().unwrap_or("of an unknown version");
     meter::server_version(version);
-    tracing::info!(version, "connected to Redis");
+    tracing::info!(server, version, "connected to Redis");
     if let Some(rule) = &about.eviction {
         tracing::warn!(
+            server,
             maxmemory_policy = %rule,
             "Redis may evict rate limits before they expire: set maxmemory-policy to noeviction"
         );

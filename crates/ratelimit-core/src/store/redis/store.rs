@@ -125,6 +125,19 @@ impl RedisStore {
         let connected = self.shared.access.connected();
         tokio::time::timeout(within, connected).await.is_ok()
     }
+
+    /// Deletes the reserved key that a connection was tried out with, which else expires in a second.
+    ///
+    /// For whoever uses a prefix once and leaves nothing behind.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not answer.
+    pub async fn forget_probe(&self) -> Result<(), StoreError> {
+        let name = self.shared.keys.probe(|_| true);
+        let way = self.shared.way_to(&name)?;
+        self.shared.reset(way, name).await
+    }
 }
 
 impl Shared {

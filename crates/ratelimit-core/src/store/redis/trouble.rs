@@ -20,7 +20,7 @@ pub(super) enum Trouble {
 }
 
 /// What a server says that cannot decide for anybody.
-const DOWN: [&str; 12] = [
+const DOWN: [&str; 10] = [
     "LOADING",
     "MASTERDOWN",
     "CLUSTERDOWN",
@@ -31,8 +31,6 @@ const DOWN: [&str; 12] = [
     "BUSY",
     "NOAUTH",
     "WRONGPASS",
-    "UNBLOCKED",
-    "TRYAGAIN",
 ];
 
 impl Trouble {

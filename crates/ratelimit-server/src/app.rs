@@ -1,0 +1,145 @@
+//! The server without its sockets.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use axum::Router;
+use metrics_exporter_prometheus::PrometheusHandle;
+use ratelimit_core::{HeaderStyle, Limiter};
+
+use crate::{
+    config::{Bounds, Config, Rules},
+    routes,
+};
+
+/// The server without its sockets: what it knows, and the [`Router`] that answers.
+///
+/// Clones share everything.
+///
+/// ```
+/// use axum::{body::Body, http::Request};
+/// use ratelimit_server::{App, Config, Settings, recorder};
+/// use tower::ServiceExt as _;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let config = Config::load(&Settings::default())?;
+/// let metrics = recorder(&config.application).handle();
+/// let app = App::new(&config, config.store.limiter(), config.listen, metrics);
+///
+/// let check = Request::get("/api/v1/rate-limit/check?key=user:123").body(Body::empty())?;
+/// let answer = app.router().oneshot(check).await?;
+/// assert_eq!(answer.headers()["x-ratelimit-remaining"], "99");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct App(Arc<Shared>);
+
+struct Shared {
+    limiter: Limiter,
+    rules: RwLock<Arc<Rules>>,
+    metrics: PrometheusHandle,
+    listen: SocketAddr,
+    store: &'static str,
+    application: String,
+    headers: HeaderStyle,
+    bounds: Bounds,
+    warned: AtomicBool,
+    draining: AtomicBool,
+}
+
+impl App {
+    /// The server of that configuration, listening at `listen` and deciding by `limiter`.
+    pub fn new(
+        config: &Config,
+        limiter: Limiter,
+        listen: SocketAddr,
+        metrics: PrometheusHandle,
+    ) -> App {
+        App(Arc::new(Shared {
+            limiter,
+            rules: RwLock::new(Arc::new(config.rules.clone())),
+            metrics,
+            listen,
+            store: config.store.kind(),
+            application: config.application.clone(),
+            headers: config.headers,
+            bounds: config.bounds,
+            warned: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+        }))
+    }
+
+    /// What answers requests; they tell their [`Peer`](crate::Peer) in their extensions.
+    pub fn router(&self) -> Router {
+        routes::router(self.clone())
+    }
+
+    /// Goes on with other rules: policies, trusted proxies, key pattern and admin token.
+    pub fn adopt(&self, rules: Rules) {
+        *self.0.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+    }
+
+    /// Begins to end: not ready any more, and every answer asks its client to connect elsewhere.
+    pub fn drain(&self) {
+        self.0.draining.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.0.draining.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        let rules = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&rules)
+    }
+
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.0.limiter
+    }
+
+    pub(crate) fn metrics(&self) -> &PrometheusHandle {
+        &self.0.metrics
+    }
+
+    pub(crate) fn listen(&self) -> SocketAddr {
+        self.0.listen
+    }
+
+    pub(crate) fn store(&self) -> &'static str {
+        self.0.store
+    }
+
+    pub(crate) fn application(&self) -> &str {
+        &self.0.application
+    }
+
+    pub(crate) fn headers(&self) -> HeaderStyle {
+        self.0.headers
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.0.bounds
+    }
+
+    /// Whether a warning that is given once is still to be given.
+    pub(crate) fn warns_first_time(&self) -> bool {
+        !self.0.warned.swap(true, Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App")
+            .field("listen", &self.0.listen)
+            .field("limiter", &self.0.limiter)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,38 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    check_config::CheckConfig, client_key::ClientKey, config::Settings, simulate::Simulate,
+};
+
+/// Answers over REST whether a request may pass, with budgets in memory or in Redis.
+///
+/// Without a command it serves. Every flag can also stand in the file that --config names, under the
+/// same name, and in the environment; a flag wins over the environment, and that over the file.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "ratelimit-server",
+    version,
+    args_conflicts_with_subcommands = true
+)]
+pub struct Cli {
+    /// What to do; without a command, serve.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// How to serve.
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+/// What can be done besides serving.
+#[derive(Clone, Debug, Subcommand)]
+#[non_exhaustive]
+pub enum Command {
+    /// Reads a configuration file and says what is wrong with it.
+    CheckConfig(CheckConfig),
+    /// Replays a trace on a virtual clock, and prints what every hit would be answered.
+    Simulate(Simulate),
+    /// Says whose budget a request would spend, and how that was found.
+    ClientKey(ClientKey),
+}

@@ -1,0 +1,206 @@
+//! `client-key`: whose budget a request would spend.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::Write,
+    net::{IpAddr, SocketAddr},
+    os::unix::ffi::OsStrExt as _,
+};
+
+use clap::Args;
+use ratelimit_core::{
+    ChainHeader, ClientAddr, ExplicitKey, NoClient, Source, TrustedProxies, parse_address,
+};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Says whose budget a request would spend, and how that was found.
+///
+/// Prints {"key":...,"source":...}, or {"error":...} with one of `bad_config`, `bad_key`,
+/// `ambiguous_key` and `no_client`; both are answers, and end with 0.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ClientKey {
+    /// A proxy or network of proxies that may name the client; repeatable
+    #[arg(long, value_name = "CIDR", allow_hyphen_values = true)]
+    trusted: Vec<String>,
+
+    /// The address at the other end of the connection; without one, it is a Unix socket
+    #[arg(long, value_name = "ADDR", value_parser = peer)]
+    peer: Option<IpAddr>,
+
+    /// A header line "Name: value" as it was received, byte for byte; repeatable
+    #[arg(long, value_name = "LINE", allow_hyphen_values = true, value_parser = HeaderParser)]
+    header: Vec<Header>,
+
+    /// The raw query string of the request
+    #[arg(long, value_name = "QUERY", allow_hyphen_values = true)]
+    query: Option<OsString>,
+
+    /// The header in which proxies name the client [default: x-forwarded-for]
+    #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
+    chain_header: Option<String>,
+
+    /// Takes that element of the chain, counted from the right, instead of asking who is trusted
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    hops: Option<String>,
+
+    /// How many trusted elements of the chain are walked at most [default: 32]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    max_hops: Option<String>,
+
+    /// How many leading bits tell IPv6 clients apart [default: 64]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    ipv6_prefix: Option<String>,
+
+    /// Never reads X-Real-IP
+    #[arg(long)]
+    no_real_ip: bool,
+
+    /// Trusts peers without an address
+    #[arg(long)]
+    trust_unix: bool,
+
+    /// A key that the application named itself
+    #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
+    explicit: Option<OsString>,
+
+    /// The header from which the application takes keys
+    #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
+    explicit_header: Option<String>,
+
+    /// The query parameter from which the application takes keys
+    #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
+    explicit_query: Option<String>,
+}
+
+/// A received header line, cut at its colon.
+type Header = (String, Vec<u8>);
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Found {
+    Key { key: String, source: String },
+    Error { error: &'static str },
+}
+
+impl ClientKey {
+    /// Writes the answer to `out`, on one line.
+    ///
+    /// # Errors
+    ///
+    /// When `out` cannot be written.
+    pub fn run(&self, out: &mut impl Write) -> Result<(), Failure> {
+        let found = self.find().unwrap_or_else(|error| Found::Error { error });
+        writeln!(out, "{}", serde_json::to_string(&found)?)?;
+        Ok(())
+    }
+
+    fn find(&self) -> Result<Found, &'static str> {
+        let search = self.search()?;
+        if let Some(key) = self.explicit_key().map_err(|why| why.as_str())? {
+            return Ok(Found::Key {
+                key: key.to_string(),
+                source: Source::Explicit.as_str().to_owned(),
+            });
+        }
+        let client = search.find(self.peer, &self.header[..]);
+        let client = client.map_err(|why| why.as_str())?;
+        Ok(Found::Key {
+            key: client.to_string(),
+            source: client.source().as_str().to_owned(),
+        })
+    }
+
+    fn search(&self) -> Result<ClientAddr, &'static str> {
+        let trusted = TrustedProxies::parse(&self.trusted).map_err(|why| why.as_str())?;
+        let mut search = ClientAddr::behind(trusted);
+        if let Some(name) = &self.chain_header {
+            let header = name.parse::<ChainHeader>();
+            search = search.chain_header(header.map_err(|why| why.as_str())?);
+        }
+        if let Some(hops) = &self.hops {
+            search = search.hops(number(hops)?);
+        }
+        if let Some(hops) = &self.max_hops {
+            search = search.max_hops(number(hops)?);
+        }
+        if let Some(bits) = &self.ipv6_prefix {
+            let bits = u8::try_from(number(bits)?).map_err(|_| BAD_CONFIG)?;
+            search = search.ipv6_prefix(bits).map_err(|why| why.as_str())?;
+        }
+        if self.no_real_ip {
+            search = search.ignore_real_ip();
+        }
+        if self.trust_unix {
+            search = search.trust_unix();
+        }
+        Ok(search)
+    }
+
+    /// The application's own word, then the header, then the query; an empty one is passed over.
+    fn explicit_key(&self) -> Result<Option<ExplicitKey<'_>>, NoClient> {
+        if let Some(value) = &self.explicit {
+            let value = value.to_str().ok_or(NoClient::BadKey)?;
+            if let Some(key) = ExplicitKey::from_value(value)? {
+                return Ok(Some(key));
+            }
+        }
+        if let Some(name) = &self.explicit_header
+            && let Some(key) = ExplicitKey::from_header(&self.header[..], name)?
+        {
+            return Ok(Some(key));
+        }
+        match (&self.explicit_query, &self.query) {
+            (Some(name), Some(query)) => ExplicitKey::from_query(query.as_bytes(), name),
+            _ => Ok(None),
+        }
+    }
+}
+
+const BAD_CONFIG: &str = "bad_config";
+
+fn number(text: &str) -> Result<usize, &'static str> {
+    text.parse().map_err(|_| BAD_CONFIG)
+}
+
+fn peer(text: &str) -> Result<IpAddr, String> {
+    let socket = text.parse::<SocketAddr>().map(|socket| socket.ip());
+    let addr = socket.ok().or_else(|| parse_address(text.as_bytes()));
+    addr.ok_or_else(|| "expected an address such as 10.0.0.1:4711".to_owned())
+}
+
+/// Reads a header line without asking whether it is text.
+#[derive(Clone)]
+struct HeaderParser;
+
+impl clap::builder::TypedValueParser for HeaderParser {
+    type Value = Header;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _: Option<&clap::Arg>,
+        line: &OsStr,
+    ) -> Result<Header, clap::Error> {
+        let line = line.as_bytes();
+        let colon = line.iter().position(|byte| *byte == b':');
+        let name = colon.and_then(|colon| str::from_utf8(&line[..colon]).ok());
+        let (Some(colon), Some(name)) = (colon, name) else {
+            let expected = "expected a header line such as \"X-Forwarded-For: 1.2.3.4\"\n";
+            return Err(
+                clap::Error::raw(clap::error::ErrorKind::ValueValidation, expected)
+                    .with_cmd(command),
+            );
+        };
+        Ok((name.trim().to_owned(), trim(&line[colon + 1..]).to_vec()))
+    }
+}
+
+/// Without the spaces and tabs around it, which HTTP does not count to a value.
+fn trim(value: &[u8]) -> &[u8] {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let start = value.iter().take_while(|byte| is_space(byte)).count();
+    let end = value.iter().rev().take_while(|byte| is_space(byte)).count();
+    value.get(start..value.len() - end).unwrap_or_default()
+}

@@ -1,0 +1,66 @@
+//! Spans of time as they are written: `250ms`, `10s`.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
+
+/// A span of time, written as a whole number and `ms`, `s`, `min` or `h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) Duration);
+
+impl FromStr for Span {
+    type Err = InvalidSpan;
+
+    fn from_str(text: &str) -> Result<Span, InvalidSpan> {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (count, unit) = text.split_at(digits);
+        let millis_each = UNITS
+            .iter()
+            .find(|known| known.0 == unit)
+            .map(|known| known.1);
+        let millis = count.parse::<u64>().ok().zip(millis_each);
+        match millis.and_then(|(count, each)| count.checked_mul(each)) {
+            None | Some(0) => Err(InvalidSpan(())),
+            Some(millis) => Ok(Span(Duration::from_millis(millis))),
+        }
+    }
+}
+
+/// A text that is no span of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InvalidSpan(());
+
+impl fmt::Display for InvalidSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected a time above zero such as 250ms, 10s or 1min")
+    }
+}
+
+impl std::error::Error for InvalidSpan {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_a_number_and_a_unit() {
+        assert_eq!("250ms".parse(), Ok(Span(Duration::from_millis(250))));
+        assert_eq!("2min".parse(), Ok(Span(Duration::from_secs(120))));
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for text in [
+            "",
+            "10",
+            "s",
+            "-1s",
+            "0s",
+            "1.5s",
+            "99999999999999999999s",
+            "18446744073709551615h",
+        ] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+    }
+}

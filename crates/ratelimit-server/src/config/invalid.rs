@@ -1,0 +1,66 @@
+//! Why a configuration cannot stand.
+
+use std::{error::Error, fmt, io, path::PathBuf};
+
+use ratelimit_core::{InvalidPrefix, InvalidRedisConfig};
+
+/// Why a configuration cannot stand.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum InvalidConfig {
+    /// A file cannot be read.
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The configuration file has a mistake.
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What and where it is.
+        why: Box<toml::de::Error>,
+    },
+    /// The admin token is shorter than 16 bytes, or not visible ASCII.
+    Token {
+        /// The file that it was read from.
+        path: PathBuf,
+    },
+    /// The settings for Redis are wrong.
+    Redis(InvalidRedisConfig),
+    /// The IPv6 prefix is longer than an address.
+    Ipv6Prefix(InvalidPrefix),
+    /// The filter of log lines cannot be read.
+    Log(tracing_subscriber::filter::ParseError),
+}
+
+impl fmt::Display for InvalidConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InvalidConfig::Unreadable { path, .. } => {
+                write!(f, "{} cannot be read", path.display())
+            }
+            InvalidConfig::File { path, why } => write!(f, "{}: {why}", path.display()),
+            InvalidConfig::Token { path } => write!(
+                f,
+                "the token in {} must be at least 16 bytes of visible ASCII",
+                path.display()
+            ),
+            InvalidConfig::Redis(why) => why.fmt(f),
+            InvalidConfig::Ipv6Prefix(why) => why.fmt(f),
+            InvalidConfig::Log(_) => f.write_str("the log filter cannot be read"),
+        }
+    }
+}
+
+impl Error for InvalidConfig {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            InvalidConfig::Unreadable { source, .. } => Some(source),
+            InvalidConfig::Redis(why) => why.source(),
+            InvalidConfig::Log(why) => Some(why),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! A configuration that can stand.
+
+use std::{
+    fmt,
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroUsize,
+    time::Duration,
+};
+
+use ratelimit_core::{
+    ChainHeader, ClientAddr, FailureMode, HeaderStyle, Limiter, MemoryStore, RedisConfig,
+    RedisStore, TrustedProxies,
+};
+use tracing_subscriber::filter::Targets;
+
+use super::{
+    duration::Span,
+    invalid::InvalidConfig,
+    policies::Policies,
+    settings::{LogFormat, Settings},
+    values::{KeyPattern, RedisUrl},
+};
+use crate::access::AdminToken;
+
+/// How the server runs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Where budgets live.
+    pub store: StoreConfig,
+    /// What may change while it runs.
+    pub rules: Rules,
+    /// The most that clients may ask of it.
+    pub bounds: Bounds,
+    /// The header fields of answers.
+    pub headers: HeaderStyle,
+    /// The label `application` of all metrics.
+    pub application: String,
+    /// Which log lines are written.
+    pub log: Targets,
+    /// How log lines look.
+    pub log_format: LogFormat,
+}
+
+/// What a new configuration may change while the server runs.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Rules {
+    /// The policies by name.
+    pub policies: Policies,
+    /// How callers without a key are told apart.
+    pub client: ClientAddr,
+    pub(crate) chain_header: ChainHeader,
+    pub(crate) key_pattern: Option<KeyPattern>,
+    pub(crate) admin: Option<AdminToken>,
+    pub(crate) log_keys: bool,
+}
+
+/// The most that clients may ask of the server.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Bounds {
+    /// How long a request may take.
+    pub request: Duration,
+    /// How long a request's head may take, and how long a connection may be idle.
+    pub header: Duration,
+    /// How long open connections may take to end.
+    pub shutdown: Duration,
+    /// The longest body, in bytes.
+    pub body: usize,
+    /// How many connections may be open.
+    pub connections: usize,
+}
+
+/// Where budgets live, and what happens when that does not answer.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    redis: Option<(RedisUrl, RedisConfig)>,
+    memory_keys: Option<NonZeroUsize>,
+    on_failure: FailureMode,
+}
+
+impl Config {
+    /// Reads the file that `settings` name, and checks everything.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read, or a setting cannot stand.
+    pub fn load(settings: &Settings) -> Result<Config, InvalidConfig> {
+        Config::of(settings.completed()?)
+    }
+
+    /// Checks settings that are complete.
+    pub(crate) fn of(settings: Settings) -> Result<Config, InvalidConfig> {
+        let span = |span: Option<Span>, secs| span.map_or(Duration::from_secs(secs), |span| span.0);
+        let bounds = Bounds {
+            request: span(settings.request_timeout, 10),
+            header: span(settings.header_timeout, 30),
+            shutdown: span(settings.shutdown_timeout, 20),
+            body: settings.max_body.unwrap_or(1 << 20),
+            connections: settings.max_connections.map_or(10_000, NonZeroUsize::get),
+        };
+        let application = settings.application.as_deref();
+        let log = settings.log.as_deref().unwrap_or("info");
+        Ok(Config {
+            listen: settings
+                .listen
+                .unwrap_or((Ipv4Addr::LOCALHOST, 8080).into()),
+            store: StoreConfig::of(&settings)?,
+            bounds,
+            headers: settings
+                .headers
+                .map_or(HeaderStyle::XRateLimit, HeaderStyle::from),
+            application: application.unwrap_or("distributed-rate-limiter").to_owned(),
+            log: log.parse().map_err(InvalidConfig::Log)?,
+            log_format: settings.log_format.unwrap_or_default(),
+            rules: Rules::of(settings)?,
+        })
+    }
+}
+
+impl Rules {
+    fn of(settings: Settings) -> Result<Rules, InvalidConfig> {
+        let admin = settings.admin_token_file.as_deref().map(AdminToken::read);
+        Ok(Rules {
+            client: client(&settings)?,
+            chain_header: settings.chain_header.map(|name| name.0).unwrap_or_default(),
+            admin: admin.transpose()?,
+            key_pattern: settings.key_pattern,
+            log_keys: settings.log_keys.unwrap_or(false),
+            policies: Policies::new(settings.policy),
+        })
+    }
+}
+
+fn client(settings: &Settings) -> Result<ClientAddr, InvalidConfig> {
+    let trusted = if settings.trust_everyone == Some(true) {
+        TrustedProxies::everyone()
+    } else {
+        let networks = settings.trusted.iter().map(|network| &network.0);
+        TrustedProxies::parse(networks).expect("each was checked when it was read")
+    };
+    let mut client = ClientAddr::behind(trusted);
+    if let Some(header) = &settings.chain_header {
+        client = client.chain_header(header.0.clone());
+    }
+    if let Some(hops) = settings.hops {
+        client = client.hops(hops);
+    }
+    if let Some(hops) = settings.max_hops {
+        client = client.max_hops(hops);
+    }
+    if let Some(bits) = settings.ipv6_prefix {
+        client = client
+            .ipv6_prefix(bits)
+            .map_err(InvalidConfig::Ipv6Prefix)?;
+    }
+    if settings.no_real_ip == Some(true) {
+        client = client.ignore_real_ip();
+    }
+    Ok(client)
+}
+
+impl StoreConfig {
+    fn of(settings: &Settings) -> Result<StoreConfig, InvalidConfig> {
+        let redis = settings.redis.clone().map(|url| {
+            let mut redis = RedisConfig::new(&url.0)?;
+            if let Some(prefix) = &settings.redis_prefix {
+                redis = redis.prefix(prefix)?;
+            }
+            if let Some(budget) = settings.time_budget {
+                redis = redis.time_budget(budget.0);
+            }
+            Ok((url, redis))
+        });
+        Ok(StoreConfig {
+            redis: redis.transpose().map_err(InvalidConfig::Redis)?,
+            memory_keys: settings.memory_keys,
+            on_failure: settings
+                .on_failure
+                .map_or(FailureMode::Local, FailureMode::from),
+        })
+    }
+
+    /// A limiter over this store; Redis is connected when it is first asked.
+    pub fn limiter(&self) -> Limiter {
+        self.limiter_over(self.redis_store())
+    }
+
+    /// A limiter over this store, and whether it answers; waits for Redis no longer than `within`.
+    pub(crate) async fn connected_limiter(&self, within: Duration) -> (Limiter, bool) {
+        let redis = self.redis_store();
+        let answers = match &redis {
+            Some(store) => store.connected(within).await,
+            None => true,
+        };
+        (self.limiter_over(redis), answers)
+    }
+
+    fn redis_store(&self) -> Option<RedisStore> {
+        let config = self.redis.as_ref().map(|(_, config)| config.clone());
+        config.map(RedisStore::new)
+    }
+
+    fn limiter_over(&self, redis: Option<RedisStore>) -> Limiter {
+        let limiter = match (redis, self.memory_keys) {
+            (Some(store), _) => Limiter::new(store),
+            (None, Some(keys)) => Limiter::new(MemoryStore::new().capacity(keys.get())),
+            (None, None) => Limiter::in_memory(),
+        };
+        limiter.on_failure(self.on_failure)
+    }
+
+    /// Which kind of store it is: `memory` or `redis`.
+    pub const fn kind(&self) -> &'static str {
+        match self.redis {
+            Some(_) => "redis",
+            None => "memory",
+        }
+    }
+}
+
+impl fmt::Display for StoreConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = match self.on_failure {
+            FailureMode::Open => "everything passes",
+            FailureMode::Closed => "nothing passes",
+            _ => "this process decides",
+        };
+        match &self.redis {
+            Some((url, _)) => write!(f, "{url} (when it does not answer, {mode})"),
+            None => f.write_str("memory (of this process; --redis URL shares budgets)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::settings::FileSettings, *};
+
+    fn file(text: &str) -> Result<Config, String> {
+        let settings = FileSettings::parse(text).map_err(|why| why.to_string())?;
+        Config::of(settings.into_settings()).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn policies_stand_in_a_table_or_in_a_list() {
+        let table = file("[policy]\nlogin = \"5/min; 20/h\"").unwrap();
+        let list = file("policy = [\"login=5/min; 20/h\"]").unwrap();
+
+        assert_eq!(table.rules.policies, list.rules.policies);
+        assert!(table.rules.policies.named("login").is_some());
+    }
+
+    #[test]
+    fn a_mistake_is_shown_with_its_line() {
+        let mistakes = [
+            (
+                "listen = \"127.0.0.1:1\"\nlisen = \"\"",
+                "line 2",
+                "unknown field `lisen`",
+            ),
+            ("\nmax-body = -1", "line 2", "-1"),
+            (
+                "\n\n[policy]\na = \"5/min\"\na = \"6/min\"",
+                "line 5",
+                "duplicate key",
+            ),
+            (
+                "policy = [\"a=5/min\", \"a=6/min\"]",
+                "line 1",
+                "there twice",
+            ),
+            (
+                "[policy]\nlogin = \"5/fortnight\"",
+                "line 2",
+                "expected a period",
+            ),
+            (
+                "\ntrusted = [\"10.0.0.0/8\", \"10.0.0.0/33\"]",
+                "line 2",
+                "10.0.0.0/33",
+            ),
+            ("redis = \"http://x\"", "line 1", "Redis"),
+            ("request-timeout = \"-5s\"", "line 1", "expected a time"),
+        ];
+
+        for (text, line, what) in mistakes {
+            let why = file(text).unwrap_err();
+            assert!(why.contains(line) && why.contains(what), "{text}: {why}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! How the server is set up: flags, environment and file, checked and put together.
+
+mod duration;
+mod invalid;
+mod loaded;
+mod policies;
+mod settings;
+mod values;
+
+pub(crate) use self::{duration::Span, settings::FileSettings};
+pub use self::{
+    invalid::InvalidConfig,
+    loaded::{Bounds, Config, Rules, StoreConfig},
+    policies::Policies,
+    settings::{LogFormat, Settings},
+};

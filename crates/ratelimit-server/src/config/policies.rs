@@ -1,0 +1,95 @@
+//! The policies that the server knows.
+
+use std::collections::BTreeMap;
+
+use ratelimit_core::{Algorithm, Policy};
+
+use super::values::NamedPolicy;
+
+const OF_ALGORITHMS: [(Algorithm, &str); 5] = [
+    (Algorithm::TokenBucket, "token_bucket 10/s burst 100"),
+    (Algorithm::LeakyBucket, "leaky_bucket 10/s queue 100"),
+    (Algorithm::FixedWindow, "fixed_window 100/min"),
+    (Algorithm::SlidingWindowLog, "sliding_window_log 100/min"),
+    (
+        Algorithm::SlidingWindowCounter,
+        "sliding_window_counter 100/min",
+    ),
+];
+
+/// All policies by name: one for each algorithm, and those of the configuration.
+///
+/// A configured policy that is named like an algorithm replaces the algorithm's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policies(BTreeMap<Box<str>, Policy>);
+
+impl Policies {
+    pub(super) fn new(named: impl IntoIterator<Item = NamedPolicy>) -> Policies {
+        let defaults = OF_ALGORITHMS.map(|(algorithm, limit)| {
+            Policy::parse(algorithm.as_str(), limit).expect("the limits above are valid")
+        });
+        let named = named.into_iter().map(|named| named.0);
+        let entries = defaults
+            .into_iter()
+            .chain(named)
+            .map(|policy| (policy.name().into(), policy));
+        Policies(entries.collect())
+    }
+
+    /// The policy of a check that names only an algorithm.
+    pub fn of_algorithm(&self, algorithm: Algorithm) -> Option<&Policy> {
+        self.0.get(algorithm.as_str())
+    }
+
+    /// The policy of that name; an algorithm's in either of its names.
+    pub fn named(&self, name: &str) -> Option<&Policy> {
+        self.0.get(canonical(name))
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Policy> {
+        self.0.values()
+    }
+}
+
+impl Default for Policies {
+    fn default() -> Policies {
+        Policies::new([])
+    }
+}
+
+/// One name for each policy: an algorithm is known by several.
+pub(super) fn canonical(name: &str) -> &str {
+    match Algorithm::from_name(name) {
+        Some(algorithm) => algorithm.as_str(),
+        None => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_algorithm_has_a_policy_of_its_own() {
+        let policies = Policies::default();
+
+        for algorithm in Algorithm::ALL {
+            let policy = policies.of_algorithm(algorithm).unwrap();
+            assert_eq!(policy.limits()[0].algorithm(), algorithm);
+            assert_eq!(policy.limits()[0].limit(), 100);
+            assert_eq!(policies.named(algorithm.wire_name()), Some(policy));
+        }
+    }
+
+    #[test]
+    fn a_policy_named_like_an_algorithm_replaces_its_own() {
+        let strict: NamedPolicy = "TOKEN_BUCKET=token_bucket 1/h".parse().unwrap();
+
+        let policies = Policies::new([strict]);
+
+        let policy = policies.of_algorithm(Algorithm::TokenBucket).unwrap();
+        assert_eq!(policy.to_string(), "token_bucket 1/h");
+        assert_eq!(policies.iter().count(), Algorithm::ALL.len());
+    }
+}

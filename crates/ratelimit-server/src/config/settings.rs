@@ -1,0 +1,266 @@
+//! What can be set, under one name as a flag, in the environment and in the file.
+
+use std::{
+    net::SocketAddr,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, ValueEnum};
+use ratelimit_core::{FailureMode, HeaderStyle};
+use serde::Deserialize;
+
+use super::{
+    duration::Span,
+    invalid::InvalidConfig,
+    values::{self, ChainName, KeyPattern, NamedPolicy, Network, RedisUrl},
+};
+
+/// The settings of the server; what is not set has its default.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Settings {
+    /// Where to listen [default: 127.0.0.1:8080]
+    #[arg(long, env = "RATELIMIT_LISTEN", value_name = "ADDR")]
+    pub(super) listen: Option<SocketAddr>,
+
+    /// The Redis that all instances share, as in `redis://host:6379` [default: none, budgets in memory]
+    #[arg(
+        long,
+        env = "RATELIMIT_REDIS",
+        value_name = "URL",
+        hide_env_values = true
+    )]
+    pub(super) redis: Option<RedisUrl>,
+
+    /// What every key in Redis begins with [default: `rate_limiter`]
+    #[arg(long, env = "RATELIMIT_REDIS_PREFIX", value_name = "NAME")]
+    pub(super) redis_prefix: Option<String>,
+
+    /// How long Redis may take to decide [default: 25ms]
+    #[arg(long, env = "RATELIMIT_TIME_BUDGET", value_name = "TIME")]
+    pub(super) time_budget: Option<Span>,
+
+    /// What decides when Redis does not answer [default: local]
+    #[arg(long, env = "RATELIMIT_ON_FAILURE", value_name = "MODE")]
+    pub(super) on_failure: Option<OnFailure>,
+
+    /// How many keys are kept in memory [default: 1000000]
+    #[arg(long, env = "RATELIMIT_MEMORY_KEYS", value_name = "N")]
+    pub(super) memory_keys: Option<NonZeroUsize>,
+
+    /// A named policy, as in "login=5/min; 20/h"; repeatable, and joined by commas in the environment
+    #[arg(
+        long,
+        env = "RATELIMIT_POLICY",
+        value_name = "NAME=LIMITS",
+        value_delimiter = ','
+    )]
+    #[serde(deserialize_with = "values::policies")]
+    pub(super) policy: Vec<NamedPolicy>,
+
+    /// A proxy or network of proxies that may name the client; repeatable
+    #[arg(
+        long,
+        env = "RATELIMIT_TRUSTED",
+        value_name = "CIDR",
+        value_delimiter = ','
+    )]
+    pub(super) trusted: Vec<Network>,
+
+    /// Lets every peer name the client: right only where nothing but proxies can connect
+    #[arg(long, env = "RATELIMIT_TRUST_EVERYONE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(super) trust_everyone: Option<bool>,
+
+    /// The header in which proxies name the client [default: x-forwarded-for]
+    #[arg(long, env = "RATELIMIT_CHAIN_HEADER", value_name = "NAME")]
+    pub(super) chain_header: Option<ChainName>,
+
+    /// Takes that element of the chain, counted from the right, instead of asking who is trusted
+    #[arg(long, env = "RATELIMIT_HOPS", value_name = "N")]
+    pub(super) hops: Option<usize>,
+
+    /// How many trusted elements of the chain are walked at most [default: 32]
+    #[arg(long, env = "RATELIMIT_MAX_HOPS", value_name = "N")]
+    pub(super) max_hops: Option<usize>,
+
+    /// How many leading bits tell IPv6 clients apart [default: 64]
+    #[arg(long, env = "RATELIMIT_IPV6_PREFIX", value_name = "N")]
+    pub(super) ipv6_prefix: Option<u8>,
+
+    /// Never reads X-Real-IP
+    #[arg(long, env = "RATELIMIT_NO_REAL_IP", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(super) no_real_ip: Option<bool>,
+
+    /// What keys must look like, as a regular expression for the whole key [default: any key]
+    #[arg(long, env = "RATELIMIT_KEY_PATTERN", value_name = "REGEX")]
+    pub(super) key_pattern: Option<KeyPattern>,
+
+    /// The file with the token that reset and explain ask for
+    #[arg(long, env = "RATELIMIT_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    pub(super) admin_token_file: Option<PathBuf>,
+
+    /// The header fields of answers [default: x-ratelimit]
+    #[arg(long, env = "RATELIMIT_HEADERS", value_name = "STYLE")]
+    pub(super) headers: Option<Headers>,
+
+    /// The label `application` of all metrics [default: distributed-rate-limiter]
+    #[arg(long, env = "RATELIMIT_APPLICATION", value_name = "NAME")]
+    pub(super) application: Option<String>,
+
+    /// How long a request may take, its body included [default: 10s]
+    #[arg(long, env = "RATELIMIT_REQUEST_TIMEOUT", value_name = "TIME")]
+    pub(super) request_timeout: Option<Span>,
+
+    /// How long a client may take to send a request's head, or be idle [default: 30s]
+    #[arg(long, env = "RATELIMIT_HEADER_TIMEOUT", value_name = "TIME")]
+    pub(super) header_timeout: Option<Span>,
+
+    /// How long open connections may take to end after SIGTERM [default: 20s]
+    #[arg(long, env = "RATELIMIT_SHUTDOWN_TIMEOUT", value_name = "TIME")]
+    pub(super) shutdown_timeout: Option<Span>,
+
+    /// The longest body of a request, in bytes [default: 1048576]
+    #[arg(long, env = "RATELIMIT_MAX_BODY", value_name = "BYTES")]
+    pub(super) max_body: Option<usize>,
+
+    /// How many connections may be open at once [default: 10000]
+    #[arg(long, env = "RATELIMIT_MAX_CONNECTIONS", value_name = "N")]
+    pub(super) max_connections: Option<NonZeroUsize>,
+
+    /// Which log lines are written, as in `info` or `warn,ratelimit_core=debug` [default: info]
+    #[arg(long, env = "RATELIMIT_LOG", value_name = "FILTER")]
+    pub(super) log: Option<String>,
+
+    /// How log lines look [default: text]
+    #[arg(long, env = "RATELIMIT_LOG_FORMAT", value_name = "FORMAT")]
+    pub(super) log_format: Option<LogFormat>,
+
+    /// Writes the keys of denied checks to the log
+    #[arg(long, env = "RATELIMIT_LOG_KEYS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(super) log_keys: Option<bool>,
+
+    /// A file with more settings, in TOML; read again when it changes and on SIGHUP
+    #[arg(long, env = "RATELIMIT_CONFIG", value_name = "FILE")]
+    #[serde(skip)]
+    pub(super) config: Option<PathBuf>,
+}
+
+impl Settings {
+    /// The file with more settings, if one was named.
+    pub fn file(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
+    /// These settings, and those of the named file where nothing is set here.
+    pub(super) fn completed(&self) -> Result<Settings, InvalidConfig> {
+        let settings = self.clone();
+        match self.file() {
+            Some(path) => Ok(settings.or(FileSettings::read(path)?)),
+            None => Ok(settings),
+        }
+    }
+
+    fn or(mut self, FileSettings(file): FileSettings) -> Settings {
+        macro_rules! fill_in {
+            ($($name:ident)*) => { $( self.$name = self.$name.or(file.$name); )* };
+        }
+        fill_in!(listen redis redis_prefix time_budget on_failure memory_keys trust_everyone
+            chain_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file headers
+            application request_timeout header_timeout shutdown_timeout max_body max_connections
+            log log_format log_keys);
+        if self.trusted.is_empty() {
+            self.trusted = file.trusted;
+        }
+        let mut policies = file.policy;
+        policies.append(&mut self.policy);
+        self.policy = policies;
+        self
+    }
+}
+
+/// The settings of a file.
+#[derive(Debug)]
+pub(crate) struct FileSettings(Settings);
+
+impl FileSettings {
+    pub(crate) fn read(path: &Path) -> Result<FileSettings, InvalidConfig> {
+        let text = std::fs::read_to_string(path).map_err(|source| InvalidConfig::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        FileSettings::parse(&text).map_err(|why| InvalidConfig::File {
+            path: path.to_owned(),
+            why: Box::new(why),
+        })
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<FileSettings, toml::de::Error> {
+        toml::from_str(text).map(FileSettings)
+    }
+
+    pub(crate) fn into_settings(self) -> Settings {
+        self.0
+    }
+}
+
+/// What decides when Redis does not answer.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OnFailure {
+    /// This process, with the same limits
+    Local,
+    /// Nothing: everything passes
+    Open,
+    /// Nothing: nothing passes
+    Closed,
+}
+
+impl From<OnFailure> for FailureMode {
+    fn from(mode: OnFailure) -> FailureMode {
+        match mode {
+            OnFailure::Local => FailureMode::Local,
+            OnFailure::Open => FailureMode::Open,
+            OnFailure::Closed => FailureMode::Closed,
+        }
+    }
+}
+
+/// The header fields of answers.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Headers {
+    /// X-RateLimit-Limit, -Remaining and -Reset, the last in Unix seconds
+    XRatelimit,
+    /// The same names, with the seconds to wait in -Reset
+    XRatelimitDelta,
+    /// RateLimit-Limit, -Remaining and -Reset
+    Ratelimit,
+    /// `RateLimit` and `RateLimit-Policy` of the IETF draft
+    Ietf,
+    /// None
+    None,
+}
+
+impl From<Headers> for HeaderStyle {
+    fn from(headers: Headers) -> HeaderStyle {
+        match headers {
+            Headers::XRatelimit => HeaderStyle::XRateLimit,
+            Headers::XRatelimitDelta => HeaderStyle::XRateLimitDelta,
+            Headers::Ratelimit => HeaderStyle::RateLimit,
+            Headers::Ietf => HeaderStyle::Ietf,
+            Headers::None => HeaderStyle::None,
+        }
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// One line of text each
+    #[default]
+    Text,
+    /// One JSON object each
+    Json,
+}

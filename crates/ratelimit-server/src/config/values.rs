@@ -1,0 +1,214 @@
+//! Settings that are text with a meaning, checked where they are read.
+
+use std::{fmt, str::FromStr};
+
+use ratelimit_core::{ChainHeader, Policy, RedisConfig, TrustedProxies};
+use regex_lite::Regex;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
+};
+
+use super::{duration::Span, policies::canonical};
+
+/// A named policy, written `login=5/min; 20/h`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedPolicy(pub(crate) Policy);
+
+impl NamedPolicy {
+    fn new(name: &str, limits: &str) -> Result<NamedPolicy, String> {
+        let policy = Policy::parse(canonical(name), limits);
+        policy.map(NamedPolicy).map_err(|why| why.to_string())
+    }
+}
+
+impl FromStr for NamedPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NamedPolicy, String> {
+        let Some((name, limits)) = text.split_once('=') else {
+            return Err("expected a name and limits such as login=5/min; 20/h".to_owned());
+        };
+        NamedPolicy::new(name.trim(), limits.trim())
+    }
+}
+
+/// An address or network whose word about the client is believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Network(pub(crate) String);
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Network, String> {
+        let checked = TrustedProxies::parse([text]);
+        checked
+            .map(|_| Network(text.to_owned()))
+            .map_err(|why| why.to_string())
+    }
+}
+
+/// The address of a Redis server; prints without its password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct RedisUrl(pub(crate) String);
+
+impl FromStr for RedisUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<RedisUrl, String> {
+        let checked = RedisConfig::new(text);
+        checked
+            .map(|_| RedisUrl(text.to_owned()))
+            .map_err(|why| why.to_string())
+    }
+}
+
+impl fmt::Display for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((scheme, rest)) = self.0.split_once("://") else {
+            return f.write_str("redis");
+        };
+        let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+        // A query may hold a password as well.
+        let host = host.split('?').next().unwrap_or(host);
+        write!(f, "{scheme}://{host}")
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisUrl({self})")
+    }
+}
+
+/// What keys must look like, from end to end.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyPattern(Regex);
+
+impl KeyPattern {
+    pub(crate) fn accepts(&self, key: &str) -> bool {
+        self.0.is_match(key)
+    }
+}
+
+impl FromStr for KeyPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<KeyPattern, String> {
+        let whole = Regex::new(&format!(r"\A(?:{text})\z"));
+        whole.map(KeyPattern).map_err(|why| why.to_string())
+    }
+}
+
+/// The one header that tells the way a request came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ChainName(pub(crate) ChainHeader);
+
+impl FromStr for ChainName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ChainName, String> {
+        text.parse()
+            .map(ChainName)
+            .map_err(|why: ratelimit_core::InvalidHeader| why.to_string())
+    }
+}
+
+macro_rules! read_from_text {
+    ($($name:ident)*) => { $(
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(D::Error::custom)
+            }
+        }
+    )* };
+}
+read_from_text!(NamedPolicy Network RedisUrl KeyPattern ChainName Span);
+
+/// Reads policies as a list of texts, or as a table from names to limits.
+pub(super) fn policies<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<NamedPolicy>, D::Error> {
+    deserializer.deserialize_any(PolicyTable)
+}
+
+struct PolicyTable;
+
+impl<'de> Visitor<'de> for PolicyTable {
+    type Value = Vec<NamedPolicy>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("policies such as login = \"5/min; 20/h\"")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut policies = Vec::new();
+        while let Some(policy) = list.next_element()? {
+            push_new(&mut policies, policy)?;
+        }
+        Ok(policies)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut table: A) -> Result<Self::Value, A::Error> {
+        let mut policies = Vec::new();
+        while let Some(name) = table.next_key::<String>()? {
+            let policy = table.next_value_seed(LimitsOf { name: &name })?;
+            push_new(&mut policies, policy)?;
+        }
+        Ok(policies)
+    }
+}
+
+fn push_new<E: serde::de::Error>(
+    policies: &mut Vec<NamedPolicy>,
+    policy: NamedPolicy,
+) -> Result<(), E> {
+    let name = policy.0.name();
+    if policies.iter().any(|known| known.0.name() == name) {
+        return Err(E::custom(format!("the policy {name:?} is there twice")));
+    }
+    policies.push(policy);
+    Ok(())
+}
+
+struct LimitsOf<'a> {
+    name: &'a str,
+}
+
+impl<'de> DeserializeSeed<'de> for LimitsOf<'_> {
+    type Value = NamedPolicy;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<NamedPolicy, D::Error> {
+        let limits = String::deserialize(deserializer)?;
+        NamedPolicy::new(self.name, &limits).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redis_address_is_shown_without_its_secrets() {
+        let url: RedisUrl = "redis://user:s3cr3t@cache:6379/2".parse().unwrap();
+
+        assert_eq!(url.to_string(), "redis://cache:6379/2");
+        assert!(!format!("{url:?}").contains("s3cr3t"));
+    }
+
+    #[test]
+    fn a_pattern_holds_for_the_whole_key() {
+        let pattern: KeyPattern = "user:[0-9]+|admin".parse().unwrap();
+
+        assert!(pattern.accepts("user:12") && pattern.accepts("admin"));
+        assert!(!pattern.accepts("user:12\n") && !pattern.accepts("xadmin"));
+    }
+
+    #[test]
+    fn a_policy_named_like_an_algorithm_has_one_name() {
+        let policy: NamedPolicy = "SLIDING_WINDOW = sliding_window_log 5/s".parse().unwrap();
+
+        assert_eq!(policy.0.name(), "sliding_window_log");
+    }
+}

@@ -1,0 +1,33 @@
+//! Why a command could not be done.
+
+use std::{error::Error, fmt, io};
+
+/// Why a command could not be done; prints with all its causes.
+#[derive(Debug)]
+pub struct Failure(Box<dyn Error + Send + Sync>);
+
+impl Failure {
+    /// Whether nobody reads what is written any more.
+    pub fn is_broken_pipe(&self) -> bool {
+        let io = self.0.downcast_ref::<io::Error>();
+        io.is_some_and(|why| why.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
+    fn from(why: E) -> Failure {
+        Failure(why.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(why) = cause {
+            write!(f, ": {why}")?;
+            cause = why.source();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! The command line of the server.
+
+use std::{
+    future::Future,
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+use clap::Parser as _;
+use ratelimit_server::{Cli, Command, Failure};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let done = match &cli.command {
+        None => {
+            drop(out);
+            return exit_code(block_on(ratelimit_server::run(&cli.settings)));
+        }
+        Some(Command::CheckConfig(command)) => command.run(&mut out),
+        Some(Command::ClientKey(command)) => command.run(&mut out),
+        Some(Command::Simulate(command)) => block_on(command.run(&mut out)),
+        Some(_) => Ok(()),
+    };
+    exit_code(done.and_then(|()| out.flush().map_err(Failure::from)))
+}
+
+fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(work)
+}
+
+fn exit_code(done: Result<(), Failure>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads our output has seen enough.
+        Err(why) if why.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What a request asks.
+
+use std::num::NonZeroU64;
+
+use axum::http::request::Parts;
+use ratelimit_core::{Algorithm, ExplicitKey, Key, NoClient, Policy};
+use serde::Deserialize;
+
+use crate::{
+    app::App,
+    caller::{self, Peer},
+    config::Rules,
+    query::Query,
+    refusal::Refusal,
+};
+
+/// One check: under which policy, whose budget, how much.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) policy: Policy,
+    pub(crate) key: Key,
+    /// The key as the caller knows it.
+    pub(crate) shown: String,
+    pub(crate) permits: NonZeroU64,
+}
+
+/// A check in the body of a request.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Item {
+    algorithm: Option<String>,
+    key: Option<String>,
+    permits: Option<NonZeroU64>,
+    policy: Option<String>,
+}
+
+impl Question {
+    /// Reads the query of a request.
+    pub(crate) fn from_query(app: &App, rules: &Rules, parts: &Parts) -> Result<Question, Refusal> {
+        let query = Query(parts.uri.query().unwrap_or_default());
+        let algorithm = query.one("algorithm")?;
+        let policy = query.one("policy")?;
+        let permits = query.one("permits")?;
+        let key = ExplicitKey::from_query(query.as_bytes(), "key").map_err(bad_key)?;
+        let (key, shown) = whose(app, rules, parts, key)?;
+        Ok(Question {
+            policy: policy_of(rules, algorithm.as_deref(), policy.as_deref())?,
+            key,
+            shown,
+            permits: permits.map_or(Ok(NonZeroU64::MIN), |text| permits_of(&text))?,
+        })
+    }
+
+    /// Reads a check in the body of a request.
+    pub(crate) fn from_item(
+        app: &App,
+        rules: &Rules,
+        parts: &Parts,
+        item: Item,
+    ) -> Result<Question, Refusal> {
+        let key = item.key.map(ExplicitKey::from_value).transpose();
+        let (key, shown) = whose(app, rules, parts, key.map_err(bad_key)?.flatten())?;
+        Ok(Question {
+            policy: policy_of(rules, item.algorithm.as_deref(), item.policy.as_deref())?,
+            key,
+            shown,
+            permits: item.permits.unwrap_or(NonZeroU64::MIN),
+        })
+    }
+}
+
+/// The key that was named, or the caller's own.
+fn whose(
+    app: &App,
+    rules: &Rules,
+    parts: &Parts,
+    named: Option<ExplicitKey<'_>>,
+) -> Result<(Key, String), Refusal> {
+    let Some(named) = named else {
+        let peer = Peer::of(&parts.extensions);
+        return caller::own_key(app, rules, peer, &parts.headers);
+    };
+    let pattern = rules.key_pattern.as_ref();
+    if pattern.is_some_and(|pattern| !pattern.accepts(named.as_str())) {
+        return Err(Refusal::bad_request(
+            "the key does not match the pattern of this server",
+        ));
+    }
+    let key = Key::explicit(named.as_str());
+    let key = key.map_err(|why| Refusal::bad_request(why.to_string()))?;
+    Ok((key, named.into_string()))
+}
+
+fn bad_key(why: NoClient) -> Refusal {
+    Refusal::bad_request(why.to_string())
+}
+
+fn policy_of(
+    rules: &Rules,
+    algorithm: Option<&str>,
+    policy: Option<&str>,
+) -> Result<Policy, Refusal> {
+    let known = match (algorithm, policy) {
+        (Some(_), Some(_)) => {
+            return Err(Refusal::bad_request(
+                "algorithm and policy exclude each other",
+            ));
+        }
+        (None, Some(name)) => rules.policies.named(name),
+        (Some(name), None) => {
+            let algorithm = Algorithm::from_name(name);
+            algorithm.and_then(|algorithm| rules.policies.of_algorithm(algorithm))
+        }
+        (None, None) => rules.policies.of_algorithm(Algorithm::TokenBucket),
+    };
+    let unknown = || match policy {
+        Some(_) => Refusal::bad_request("unknown policy"),
+        None => Refusal::bad_request(format!(
+            "unknown algorithm: expected one of {}",
+            Algorithm::ALL.map(Algorithm::wire_name).join(", ")
+        )),
+    };
+    known.cloned().ok_or_else(unknown)
+}
+
+fn permits_of(text: &str) -> Result<NonZeroU64, Refusal> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let permits = digits.then(|| text.parse().ok()).flatten();
+    permits.ok_or_else(|| {
+        Refusal::bad_request("permits must be a whole number from 1 to 18446744073709551615")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_are_whole_and_above_zero() {
+        assert_eq!(permits_of("18446744073709551615").unwrap(), NonZeroU64::MAX);
+        for text in [
+            "",
+            "0",
+            "-1",
+            "+1",
+            "1.0",
+            "NaN",
+            "1e308",
+            "18446744073709551616",
+            " 1",
+        ] {
+            assert!(permits_of(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What operators ask.
+
+use std::collections::BTreeMap;
+
+use axum::{
+    body::Body,
+    extract::State,
+    http::{Response, StatusCode, header::CONTENT_TYPE},
+    response::IntoResponse,
+};
+use serde::Serialize;
+
+use super::json;
+use crate::app::App;
+
+#[derive(Serialize)]
+struct Health {
+    status: &'static str,
+}
+
+#[derive(Serialize)]
+struct Info<'a> {
+    app: Named<'a>,
+    store: Kind,
+    policies: BTreeMap<&'a str, String>,
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+    version: &'static str,
+}
+
+#[derive(Serialize)]
+struct Kind {
+    kind: &'static str,
+}
+
+/// Whether to send requests here. Without Redis the failure mode answers, so that is no reason not to.
+pub(super) async fn health(State(app): State<App>) -> Response<Body> {
+    if app.is_draining() {
+        let status = "OUT_OF_SERVICE";
+        return json(StatusCode::SERVICE_UNAVAILABLE, &Health { status });
+    }
+    json(StatusCode::OK, &Health { status: "UP" })
+}
+
+/// Whether the process runs.
+pub(super) async fn liveness() -> Response<Body> {
+    json(StatusCode::OK, &Health { status: "UP" })
+}
+
+pub(super) async fn info(State(app): State<App>) -> Response<Body> {
+    let rules = app.rules();
+    let policies = rules.policies.iter();
+    let info = Info {
+        app: Named {
+            name: app.application(),
+            version: env!("CARGO_PKG_VERSION"),
+        },
+        store: Kind { kind: app.store() },
+        policies: policies
+            .map(|policy| (policy.name(), policy.to_string()))
+            .collect(),
+    };
+    json(StatusCode::OK, &info)
+}
+
+pub(super) async fn prometheus(State(app): State<App>) -> impl IntoResponse {
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
+    ([(CONTENT_TYPE, content_type)], app.metrics().render())
+}

@@ -1,0 +1,115 @@
+//! Why a key is denied, what each limit says, and when it will pass.
+
+use std::time::Duration;
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{Response, StatusCode},
+};
+use ratelimit_core::{Decision, Limit, LimitDecision, Verdict};
+use serde::Serialize;
+
+use super::json;
+use crate::{access, app::App, caller::Peer, foresight, question::Question, refusal::Refusal};
+
+/// What a check would come to, and why.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Explanation<'a> {
+    key: &'a str,
+    policy: &'a str,
+    permits: u64,
+    allowed: bool,
+    reason: String,
+    passes_after_micros: Option<u64>,
+    limits: Vec<Said>,
+}
+
+/// What one limit says.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Said {
+    text: String,
+    algorithm: &'static str,
+    allowed: bool,
+    limit: u64,
+    remaining: u64,
+    reset_after_micros: u64,
+    passes_after_micros: Option<u64>,
+}
+
+pub(super) async fn get(
+    State(app): State<App>,
+    request: Request,
+) -> Result<Response<Body>, Refusal> {
+    let (parts, _) = request.into_parts();
+    let rules = app.rules();
+    access::admit(
+        &rules,
+        app.listen(),
+        Peer::of(&parts.extensions),
+        &parts.headers,
+    )?;
+    let question = Question::from_query(&app, &rules, &parts)?;
+    let look = app.limiter().look(&question.policy, &question.key).await;
+    let Verdict::Checked(decision) = look else {
+        return Err(Refusal::unavailable());
+    };
+    Ok(json(StatusCode::OK, &explain(&question, &decision)))
+}
+
+fn explain<'a>(question: &'a Question, decision: &Decision) -> Explanation<'a> {
+    let permits = question.permits.get();
+    let limits = question.policy.limits().iter().zip(decision.limits());
+    let limits: Vec<Said> = limits
+        .map(|(limit, seen)| Said::new(limit, &seen, permits))
+        .collect();
+    let passes_after = foresight::passes_after(&question.policy, decision, permits);
+    Explanation {
+        key: &question.shown,
+        policy: question.policy.name(),
+        permits,
+        allowed: limits.iter().all(|limit| limit.allowed),
+        reason: reason(&limits, permits),
+        passes_after_micros: passes_after.map(micros),
+        limits,
+    }
+}
+
+impl Said {
+    fn new(limit: &Limit, seen: &LimitDecision, permits: u64) -> Said {
+        let passes_after = foresight::limit_passes_after(limit, seen, permits);
+        Said {
+            text: limit.to_string(),
+            algorithm: limit.algorithm().wire_name(),
+            allowed: permits <= seen.remaining,
+            limit: seen.limit,
+            remaining: seen.remaining,
+            reset_after_micros: micros(seen.reset_after),
+            passes_after_micros: passes_after.map(micros),
+        }
+    }
+}
+
+fn reason(limits: &[Said], permits: u64) -> String {
+    let refusals: Vec<String> = limits
+        .iter()
+        .filter(|limit| !limit.allowed)
+        .map(|limit| match limit.passes_after_micros {
+            Some(_) => format!(
+                "{} has {} left of {}",
+                limit.text, limit.remaining, limit.limit
+            ),
+            None => format!("{} never holds {permits}", limit.text),
+        })
+        .collect();
+    if refusals.is_empty() {
+        return "every limit has enough left".to_owned();
+    }
+    refusals.join("; ")
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,38 @@
+//! What holds for every request.
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{
+        HeaderValue, Response, StatusCode, Version,
+        header::{CACHE_CONTROL, CONNECTION},
+    },
+    middleware::Next,
+    response::IntoResponse as _,
+};
+
+use crate::{app::App, refusal::Refusal};
+
+/// Bounds the time of a request, keeps answers out of caches, and sends clients away when it ends.
+pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response<Body> {
+    let version = request.version();
+    let answered = tokio::time::timeout(app.bounds().request, next.run(request)).await;
+    let mut response = answered.unwrap_or_else(|_| too_slow());
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(CACHE_CONTROL, no_store);
+    // What is still to come of a body that was not read would stand before the next request.
+    let is_cut_off = matches!(
+        response.status(),
+        StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE
+    );
+    if (app.is_draining() || is_cut_off) && version <= Version::HTTP_11 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    response
+}
+
+fn too_slow() -> Response<Body> {
+    let status = StatusCode::REQUEST_TIMEOUT;
+    Refusal::new(status, "Request timeout", "the request took too long").into_response()
+}

@@ -1,0 +1,81 @@
+//! What is answered where.
+
+mod actuator;
+mod check;
+mod explain;
+mod forward_auth;
+mod guard;
+mod object;
+mod remaining;
+mod reset;
+
+use axum::{
+    Router,
+    body::Body,
+    http::{
+        Response, StatusCode,
+        header::{ALLOW, CONTENT_TYPE, HeaderValue},
+    },
+    middleware,
+    response::IntoResponse,
+    routing::{any, delete, get},
+};
+use serde::Serialize;
+
+use crate::{app::App, refusal::Refusal};
+
+const OPENAPI: &str = include_str!("../../openapi.json");
+
+pub(crate) fn router(app: App) -> Router {
+    // A HEAD is answered by the handler for GET unless told otherwise, and must not spend.
+    let check = get(check::get).head(check_head).post(check::post);
+    Router::new()
+        .route("/api/v1/rate-limit/check", check)
+        .route("/api/v1/rate-limit/remaining", get(remaining::get))
+        .route("/api/v1/rate-limit/reset", delete(reset::delete))
+        .route("/api/v1/rate-limit/explain", get(explain::get))
+        .route("/api/v1/rate-limit/forward-auth", any(forward_auth::any))
+        .route("/actuator/health", get(actuator::health))
+        .route("/actuator/health/liveness", get(actuator::liveness))
+        .route("/actuator/health/readiness", get(actuator::health))
+        .route("/actuator/info", get(actuator::info))
+        .route("/actuator/prometheus", get(actuator::prometheus))
+        .route("/openapi.json", get(openapi))
+        .fallback(not_found)
+        .method_not_allowed_fallback(not_allowed)
+        .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
+        .with_state(app)
+}
+
+async fn openapi() -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], OPENAPI)
+}
+
+async fn check_head() -> impl IntoResponse {
+    ([(ALLOW, "GET,POST")], not_allowed().await)
+}
+
+async fn not_found() -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "Not found", "see /openapi.json")
+}
+
+async fn not_allowed() -> Refusal {
+    Refusal::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "Method not allowed",
+        "see /openapi.json",
+    )
+}
+
+/// A JSON answer.
+fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
+    let mut response = Response::new(to_json(body));
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+fn to_json(body: &impl Serialize) -> Body {
+    Body::from(serde_json::to_vec(body).expect("numbers and text can be written"))
+}

@@ -1,0 +1,173 @@
+//! The command and its stores.
+
+use std::{
+    fs::File,
+    hash::{BuildHasher as _, RandomState},
+    io::{self, BufReader, Write},
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+
+use clap::Args;
+use ratelimit_core::{Clock, InvalidPolicy, Policy, RedisConfig, RedisStore, Store, Timestamp};
+
+use super::{
+    memory::Memory,
+    replay::{Run, Shown},
+    trace::{self, Asked},
+    traffic::Traffic,
+};
+use crate::{chart, config::Span, failure::Failure};
+
+/// A replay is about answers and not about their speed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Replays a trace on a virtual clock, and prints what every hit would be answered.
+///
+/// A trace has a JSON object on each line: {"t":0.5,"key":"a","cost":1}, with t in seconds, exact to
+/// the microsecond. Without a key it is "default", without a cost 1; a cost of 0 looks. For each hit
+/// one line is printed; with several --limit, the whole trace is replayed for each in turn, and
+/// "policy" says for which.
+#[derive(Args, Clone, Debug)]
+pub struct Simulate {
+    /// The limits of a policy, joined by ";", as in `token_bucket 10/s burst 100`; repeatable
+    #[arg(long, required = true, value_name = "LIMITS", value_parser = limits)]
+    limit: Vec<String>,
+
+    /// Where budgets live: memory, or a Redis in which nothing else is touched
+    #[arg(long, default_value = "memory", value_name = "memory|URL")]
+    store: StoreChoice,
+
+    /// How long to wait for that Redis [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    connect_timeout: Option<Span>,
+
+    /// Writes a drawing of what happened
+    #[arg(long, value_name = "FILE.svg")]
+    chart: Option<PathBuf>,
+
+    /// Makes a trace up, for the first limit
+    #[arg(long, value_name = "KIND")]
+    traffic: Option<Traffic>,
+
+    /// Which of the traces that can be made up
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+
+    /// How many hits are made up
+    #[arg(long, default_value_t = 200, value_name = "N")]
+    hits: u64,
+
+    /// The file with the trace; - is standard input
+    #[arg(required_unless_present = "traffic", conflicts_with = "traffic")]
+    trace: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum StoreChoice {
+    Memory,
+    Redis(String),
+}
+
+impl FromStr for StoreChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<StoreChoice, String> {
+        if text == "memory" {
+            return Ok(StoreChoice::Memory);
+        }
+        match RedisConfig::new(text) {
+            Ok(_) => Ok(StoreChoice::Redis(text.to_owned())),
+            Err(why) => Err(format!("neither memory nor a Redis server: {why}")),
+        }
+    }
+}
+
+fn limits(text: &str) -> Result<String, InvalidPolicy> {
+    Policy::parse("simulate", text).map(|_| text.to_owned())
+}
+
+impl Simulate {
+    /// Prints to `out` what every hit is answered, and draws the chart.
+    ///
+    /// # Errors
+    ///
+    /// When the trace has a mistake, the store does not answer, or something cannot be written.
+    pub async fn run(&self, out: &mut impl Write) -> Result<(), Failure> {
+        let policies = self.limit.iter().enumerate();
+        let policies: Vec<Policy> = policies
+            .map(|(place, text)| Policy::parse(&format!("simulate-{}", place + 1), text))
+            .collect::<Result<_, _>>()?;
+        let trace = self.trace(&policies[0])?;
+        let clock = Clock::manual(Timestamp::default());
+        let store = self.store(clock.clone()).await?;
+        let several = policies.len() > 1;
+        let mut drawn = Vec::new();
+        for (policy, text) in policies.into_iter().zip(&self.limit) {
+            let run = Run {
+                policy,
+                label: several.then_some(text),
+                store: &*store,
+                clock: clock.clone(),
+            };
+            let shown = self.replay(&run, &trace, out).await?;
+            drawn.push((&**text, shown));
+        }
+        if let Some(path) = &self.chart {
+            let svg = chart::draw(&drawn);
+            std::fs::write(path, svg).map_err(|why| format!("{}: {why}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// One run, after which nothing of it is left in the store, however it ends.
+    async fn replay(
+        &self,
+        run: &Run<'_>,
+        trace: &[Asked],
+        out: &mut impl Write,
+    ) -> Result<Vec<Shown>, Failure> {
+        let replayed = tokio::select! {
+            replayed = run.replay(trace, out) => replayed,
+            _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+        };
+        let cleaned = match self.store {
+            StoreChoice::Memory => Ok(()),
+            StoreChoice::Redis(_) => run.clean_up(trace).await,
+        };
+        replayed.and_then(|shown| cleaned.map(|()| shown))
+    }
+
+    fn trace(&self, policy: &Policy) -> Result<Vec<Asked>, Failure> {
+        if let Some(traffic) = self.traffic {
+            return Ok(traffic.hits(&policy.limits()[0], self.hits, self.seed));
+        }
+        let path = self.trace.as_deref().unwrap_or(Path::new("-"));
+        if path == Path::new("-") {
+            return Ok(trace::read(io::stdin().lock())?);
+        }
+        let file = File::open(path).map_err(|why| format!("{}: {why}", path.display()))?;
+        Ok(trace::read(BufReader::new(file))?)
+    }
+
+    async fn store(&self, clock: Clock) -> Result<Box<dyn Store>, Failure> {
+        let StoreChoice::Redis(url) = &self.store else {
+            return Ok(Box::new(Memory::new(clock)));
+        };
+        let chance = RandomState::new().hash_one(std::process::id());
+        let config = RedisConfig::new(url)?
+            .prefix(&format!("simulate-{chance:016x}"))?
+            .time_budget(PATIENCE)
+            .clock(clock);
+        let store = RedisStore::new(config);
+        let within = self.connect_timeout.map_or(CONNECT_WITHIN, |span| span.0);
+        if !store.connected(within).await {
+            return Err("the Redis server does not answer".into());
+        }
+        store.forget_probe().await?;
+        Ok(Box::new(store))
+    }
+}

@@ -1,0 +1,148 @@
+//! Traces: what was asked, and when.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    io::{self, BufRead},
+};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::decimal;
+
+/// Whose budget a line spends that names no key.
+const NOBODY: &str = "default";
+
+/// One line of a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) at_micros: u64,
+    pub(super) key: String,
+    pub(super) cost: u64,
+}
+
+impl Asked {
+    /// A hit of cost 1 by nobody in particular.
+    pub(super) fn at(at_micros: u64) -> Asked {
+        Asked {
+            at_micros,
+            key: NOBODY.to_owned(),
+            cost: 1,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    t: &'a RawValue,
+    #[serde(borrow, default)]
+    key: Option<Cow<'a, str>>,
+    cost: Option<u64>,
+}
+
+/// Reads all lines of a trace; empty ones are passed over.
+pub(super) fn read(mut lines: impl BufRead) -> Result<Vec<Asked>, InvalidTrace> {
+    let mut trace = Vec::new();
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let wrong = |problem| InvalidTrace {
+            line: number,
+            problem,
+        };
+        let length = lines.read_until(b'\n', &mut line);
+        if length.map_err(|why| wrong(Problem::Read(why)))? == 0 {
+            break;
+        }
+        if !line.trim_ascii().is_empty() {
+            trace.push(asked(&line).map_err(wrong)?);
+        }
+    }
+    Ok(trace)
+}
+
+fn asked(line: &[u8]) -> Result<Asked, Problem> {
+    let line: Line<'_> = serde_json::from_slice(line).map_err(Problem::Json)?;
+    let at_micros = decimal::micros(line.t.get()).ok_or(Problem::Time)?;
+    let key = line.key.unwrap_or(Cow::Borrowed(NOBODY));
+    if key.is_empty() {
+        return Err(Problem::Key);
+    }
+    Ok(Asked {
+        at_micros,
+        key: key.into_owned(),
+        cost: line.cost.unwrap_or(1),
+    })
+}
+
+/// Why a trace cannot be replayed.
+#[derive(Debug)]
+pub(super) struct InvalidTrace {
+    line: usize,
+    problem: Problem,
+}
+
+#[derive(Debug)]
+enum Problem {
+    Read(io::Error),
+    Json(serde_json::Error),
+    Time,
+    Key,
+}
+
+impl fmt::Display for InvalidTrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {} of the trace: ", self.line)?;
+        match &self.problem {
+            Problem::Read(why) => why.fmt(f),
+            // Every line is a document of its own, so its position is the column alone.
+            Problem::Json(why) => {
+                let text = why.to_string();
+                let what = text.split(" at line ").next().unwrap_or(&text);
+                write!(f, "{what} at column {}", why.column())
+            }
+            Problem::Time => f.write_str("t must be seconds from 0 to 9007199254.740991"),
+            Problem::Key => f.write_str("key must not be empty"),
+        }
+    }
+}
+
+impl std::error::Error for InvalidTrace {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_needs_only_a_time() {
+        let trace =
+            read(&b"{\"t\":0.5}\n\n{\"cost\":3,\"key\":\"a\\u0041\",\"t\":1e-6}"[..]).unwrap();
+
+        assert_eq!(trace[0], Asked::at(500_000));
+        assert_eq!(
+            (trace[1].at_micros, &*trace[1].key, trace[1].cost),
+            (1, "aA", 3)
+        );
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_line() {
+        let mistakes = [
+            "{\"t\":-1}",
+            "{\"key\":\"a\"}",
+            "{\"t\":1,\"cost\":-1}",
+            "{\"t\":1,\"cost\":1.5}",
+            "{\"t\":1,\"key\":\"\"}",
+            "nonsense",
+            "{\"t\":\"1\"}",
+            "{\"t\":1} {}",
+        ];
+        for mistake in mistakes {
+            let text = format!("{{\"t\":0}}\n{mistake}\n");
+            let why = read(text.as_bytes()).unwrap_err().to_string();
+            assert!(why.starts_with("line 2 of the trace: "), "{mistake}: {why}");
+        }
+    }
+}

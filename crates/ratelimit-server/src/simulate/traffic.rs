@@ -1,0 +1,125 @@
+//! Traces that are made up, so that a first look needs no file.
+
+use clap::ValueEnum;
+use ratelimit_core::Limit;
+
+use super::trace::Asked;
+
+/// What made-up traffic looks like; it is a little more than the limit lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Traffic {
+    /// Everything at once, a pause, and again
+    Burst,
+    /// Evenly, at one and a half times the limit's rate
+    Steady,
+    /// By chance, at one and a half times the limit's rate
+    Poisson,
+    /// Just before and just after the edges of windows
+    Boundary,
+}
+
+impl Traffic {
+    /// As many hits as asked for, made for `limit`, in the order of time.
+    pub(super) fn hits(self, limit: &Limit, count: u64, seed: u64) -> Vec<Asked> {
+        let mut chance = Chance(seed);
+        let pace = Pace::of(limit);
+        let mut times: Vec<u64> = match self {
+            Traffic::Steady => (0..count).map(|hit| pace.after(hit)).collect(),
+            // So many moments, each anywhere: what a Poisson process is, given its number of hits.
+            Traffic::Poisson => {
+                let whole = pace.after(count).max(1);
+                (0..count).map(|_| chance.below(whole)).collect()
+            }
+            Traffic::Burst => {
+                let together = pace.capacity + pace.capacity.div_ceil(5);
+                let spread = (pace.period_micros / 100).max(1);
+                let start = |hit| pace.refilled(hit / together * together.div_ceil(2));
+                (0..count)
+                    .map(|hit| start(hit) + chance.below(spread))
+                    .collect()
+            }
+            Traffic::Boundary => {
+                let side = pace.capacity;
+                let spread = (pace.period_micros / 20).max(1);
+                let at = |hit: u64, near: u64| {
+                    let edge = pace.period_micros.saturating_mul(1 + hit / (2 * side) * 2);
+                    if hit % (2 * side) < side {
+                        edge.saturating_sub(near + 1)
+                    } else {
+                        edge.saturating_add(near)
+                    }
+                };
+                (0..count)
+                    .map(|hit| at(hit, chance.below(spread)))
+                    .collect()
+            }
+        };
+        times.sort_unstable();
+        times.into_iter().map(Asked::at).collect()
+    }
+}
+
+/// How much a limit lets through, and how fast.
+struct Pace {
+    capacity: u64,
+    per_period: u64,
+    period_micros: u64,
+}
+
+impl Pace {
+    fn of(limit: &Limit) -> Pace {
+        Pace {
+            capacity: limit.limit(),
+            per_period: limit.per_period(),
+            period_micros: u64::try_from(limit.period().as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// When the limit has let `units` more through.
+    fn refilled(&self, units: u64) -> u64 {
+        let micros = u128::from(units) * u128::from(self.period_micros);
+        u64::try_from(micros / u128::from(self.per_period)).unwrap_or(u64::MAX)
+    }
+
+    /// When `hits` have come, at one and a half times the limit's rate.
+    fn after(&self, hits: u64) -> u64 {
+        self.refilled(hits) / 3 * 2
+    }
+}
+
+/// Numbers by chance, the same for the same seed (`SplitMix64`).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_hits_in_order() {
+        let limit: Limit = "token_bucket 10/s burst 20".parse().unwrap();
+
+        for traffic in Traffic::value_variants() {
+            let one = traffic.hits(&limit, 100, 7);
+            let other = traffic.hits(&limit, 100, 7);
+
+            assert_eq!(one, other);
+            assert_eq!(one.len(), 100);
+            assert!(one.is_sorted_by_key(|hit| hit.at_micros));
+        }
+        let (one, other) = (
+            Traffic::Poisson.hits(&limit, 100, 1),
+            Traffic::Poisson.hits(&limit, 100, 2),
+        );
+        assert_ne!(one, other);
+    }
+}

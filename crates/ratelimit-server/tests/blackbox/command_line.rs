@@ -1,0 +1,198 @@
+//! Flags, environment and file.
+
+use std::{io::Write as _, process::Output};
+
+use tempfile::NamedTempFile;
+
+use crate::server::{CHECK, Server, binary};
+
+fn file(text: &str) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn check_config(text: &str) -> Output {
+    let file = file(text);
+    binary()
+        .arg("check-config")
+        .arg(file.path())
+        .output()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_flag_wins_over_the_environment_and_that_over_the_file() {
+    let file = file(
+        "listen = \"127.0.0.1:0\"\napplication = \"file\"\nheaders = \"none\"\n[policy]\na = \"1/h\"\nb = \"1/h\"\n",
+    );
+    let path = file.path().to_str().unwrap();
+
+    let server = Server::start_with(&["--config", path, "--policy", "b=2/h"], |command| {
+        command.env("RATELIMIT_APPLICATION", "environment");
+        command.env("RATELIMIT_HEADERS", "ratelimit");
+    });
+
+    let info = server.get("/actuator/info").await.json();
+    assert_eq!(info["app"]["name"], "environment");
+    assert_eq!(info["policies"]["a"], "token_bucket 1/h");
+    assert_eq!(info["policies"]["b"], "token_bucket 2/h");
+    let check = server.get(&format!("{CHECK}?policy=a&key=k")).await;
+    assert_eq!(check.header("ratelimit-limit"), Some("1"));
+}
+
+#[test]
+fn the_environment_has_lists() {
+    let server = Server::start_with(&[], |command| {
+        command.env("RATELIMIT_POLICY", "a=1/h; 2/d,b=3/h");
+        command.env("RATELIMIT_TRUSTED", "10.0.0.0/8,192.168.0.1");
+        command.env("RATELIMIT_LOG_KEYS", "true");
+    });
+
+    assert!(server.screen.contains("token_bucket 1/h; token_bucket 2/d"));
+    assert!(server.screen.contains("token_bucket 3/h"));
+}
+
+#[test]
+fn the_first_screen_says_what_to_try() {
+    let server = Server::start(&["--redis", "redis://user:s3cr3t@127.0.0.1:1/0"]);
+
+    let addr = server.addr;
+    for part in [
+        format!("listening  http://{addr}"),
+        "store      redis://127.0.0.1:1/0".to_owned(),
+        "token_bucket 10/s burst 100".to_owned(),
+        format!("curl -i 'http://{addr}/api/v1/rate-limit/check?key=user:123'"),
+    ] {
+        assert!(server.screen.contains(&part), "{part}: {}", server.screen);
+    }
+    assert!(!server.screen.contains("s3cr3t"));
+    assert!(server.screen.lines().count() <= 24);
+}
+
+#[test]
+fn the_help_names_every_flag() {
+    let help = binary().arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+
+    for flag in [
+        "--listen",
+        "--redis",
+        "--trusted",
+        "--policy",
+        "--config",
+        "--admin-token-file",
+        "--key-pattern",
+    ] {
+        let variable = flag
+            .trim_start_matches('-')
+            .replace('-', "_")
+            .to_uppercase();
+        assert!(
+            help.contains(flag) && help.contains(&format!("RATELIMIT_{variable}")),
+            "{flag}"
+        );
+    }
+    for command in ["check-config", "simulate", "client-key"] {
+        assert!(help.contains(command));
+    }
+}
+
+#[test]
+fn a_good_file_passes_the_check() {
+    let output = check_config("redis = \"redis://cache\"\n[policy]\nlogin = \"5/min; 20/h\"\n");
+
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        told.contains("policy login = token_bucket 5/min; token_bucket 20/h")
+            && told.ends_with(": ok\n")
+    );
+}
+
+#[test]
+fn a_bad_file_fails_the_check_with_its_line() {
+    let mistakes = [
+        ("\nlisen = \"127.0.0.1:1\"", "line 2"),
+        ("\nmemory-keys = -1", "line 2"),
+        ("memory-keys = 0", "line 1"),
+        ("[policy]\na = \"5/min\"\na = \"5/min\"", "line 3"),
+        (
+            "[policy]\ntoken_bucket = \"5/min\"\nTOKEN_BUCKET = \"5/min\"",
+            "there twice",
+        ),
+        ("[policy]\na = \"0/min\"", "line 2"),
+        ("[policy]\na = \"5/0s\"", "line 2"),
+        ("[policy]\na = \"5/9007199255s\"", "line 2"),
+        ("[policy]\n\"a b\" = \"5/s\"", "line 2"),
+        ("redis = \"http://cache\"", "line 1"),
+        ("ipv6-prefix = 129", "129"),
+        ("trusted = [\"0.0.0.0/0\"]", "line 1"),
+        ("admin-token-file = \"/nonexistent\"", "/nonexistent"),
+        ("log = \"a=b=c\"", "log"),
+        ("key-pattern = \"(\"", "line 1"),
+        ("not toml", "line 1"),
+    ];
+    for (text, expected) in mistakes {
+        let output = check_config(text);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}: {told}");
+        assert!(told.contains(expected), "{text}: {told}");
+    }
+}
+
+#[test]
+fn a_server_with_a_bad_configuration_does_not_start() {
+    let file = file("lisen = 1");
+    for args in [
+        &["--config", file.path().to_str().unwrap()][..],
+        &["--config", "/nonexistent"],
+        &["--redis", "redis:"],
+        &["--policy", "login"],
+        &["--listen", "everywhere"],
+        &["--hops", "-1"],
+    ] {
+        let output = binary().args(args).output().unwrap();
+        assert!(!output.status.success(), "{args:?}");
+        assert!(!output.stderr.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_an_error() {
+    let server = Server::start(&[]);
+
+    let output = binary()
+        .args(["--listen", &server.addr.to_string()])
+        .output()
+        .unwrap();
+
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("cannot listen on")
+    );
+}
+
+#[tokio::test]
+async fn keys_are_logged_only_when_asked_for() {
+    let quiet = Server::start(&["--log", "trace", "--policy", "one=1/h"]);
+    let open = Server::start(&["--log-keys", "--log-format", "json", "--policy", "one=1/h"]);
+
+    for server in [&quiet, &open] {
+        for _ in 0..2 {
+            server
+                .get(&format!("{CHECK}?policy=one&key=somebody"))
+                .await;
+        }
+    }
+
+    assert!(!quiet.log().contains("somebody"), "{}", quiet.log());
+    let line = open.log().lines().last().unwrap().to_owned();
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(
+        (line["message"].as_str(), line["key"].as_str()),
+        (Some("denied"), Some("key:somebody"))
+    );
+}

@@ -1,0 +1,119 @@
+//! Reloading and ending.
+
+use std::{fs, sync::Arc};
+
+use http::StatusCode;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::Barrier,
+};
+
+use crate::server::{CHECK, Server, until};
+
+async fn knows(server: &Server, policy: &str, text: &str) -> Option<()> {
+    let info = server.get("/actuator/info").await.json();
+    (info["policies"][policy] == text).then_some(())
+}
+
+#[tokio::test]
+async fn a_changed_file_changes_the_policies_and_keeps_what_was_spent() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("server.toml");
+    fs::write(&path, "[policy]\na = \"fixed_window 5/d\"\n").unwrap();
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+    server
+        .get(&format!("{CHECK}?policy=a&key=k&permits=4"))
+        .await;
+
+    fs::write(&path, "[policy]\na = \"fixed_window 10/d\"\nb = \"1/s\"\n").unwrap();
+    until(|| knows(&server, "b", "token_bucket 1/s")).await;
+
+    let answer = server.get(&format!("{CHECK}?policy=a&key=k")).await;
+    assert_eq!(answer.json()["remaining"], 5);
+}
+
+#[tokio::test]
+async fn a_hangup_reads_the_file_again_and_a_mistake_changes_nothing() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("server.toml");
+    let token = dir.path().join("token");
+    fs::write(&token, "0123456789abcdef").unwrap();
+    fs::write(&path, "[policy]\na = \"1/s\"\n").unwrap();
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+
+    fs::write(&path, "[policy]\na = \"nonsense\"\n").unwrap();
+    server.signal("HUP");
+    until(|| async { server.log().contains("the old one stays").then_some(()) }).await;
+    assert!(knows(&server, "a", "token_bucket 1/s").await.is_some());
+
+    let new = format!("admin-token-file = {token:?}\n[policy]\na = \"2/s\"\n");
+    fs::write(&path, new).unwrap();
+    server.signal("HUP");
+    until(|| knows(&server, "a", "token_bucket 2/s")).await;
+    server
+        .delete("/api/v1/rate-limit/reset?key=k")
+        .await
+        .problem(401);
+}
+
+#[tokio::test]
+async fn an_idle_server_ends_with_zero() {
+    let mut server = Server::start(&[]);
+    assert_eq!(server.get(CHECK).await.status, StatusCode::OK);
+
+    server.signal("TERM");
+
+    assert_eq!(server.ended().await.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_is_dropped_when_it_ends_under_load() {
+    const CLIENTS: usize = 32;
+    let mut server = Server::start(&["--policy", "huge=fixed_window 1000000/d"]);
+    let running = Arc::new(Barrier::new(CLIENTS + 1));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| tokio::spawn(ask_until_told_to_go(server.addr, Arc::clone(&running))))
+        .collect();
+    running.wait().await;
+
+    server.signal("TERM");
+
+    let mut answered = 0;
+    for client in clients {
+        answered += client.await.unwrap();
+    }
+    assert!(answered > CLIENTS);
+    assert_eq!(server.ended().await.code(), Some(0));
+    println!("{answered} requests answered, none dropped");
+}
+
+/// Asks on one connection until an answer says that it ends; every request must be answered.
+async fn ask_until_told_to_go(addr: std::net::SocketAddr, running: Arc<Barrier>) -> usize {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    let request = format!("GET {CHECK}?policy=huge&key=k HTTP/1.1\r\nhost: x\r\n\r\n");
+    for answered in 1.. {
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let answer = read_answer(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        if answered == 10 {
+            running.wait().await;
+        }
+        if answer.contains("connection: close") {
+            return answered;
+        }
+    }
+    unreachable!("the loop has no end")
+}
+
+async fn read_answer(stream: &mut TcpStream) -> String {
+    let mut answer = String::new();
+    let mut chunk = [0; 1024];
+    while !answer.ends_with('}') {
+        let length = stream.read(&mut chunk).await.unwrap();
+        assert_ne!(length, 0, "dropped after {answer:?}");
+        answer.push_str(str::from_utf8(&chunk[..length]).unwrap());
+    }
+    answer
+}

@@ -1,0 +1,16 @@
+//! The built binary from outside: over its sockets, its command line and its signals.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
+
+mod admin;
+mod client_key;
+mod command_line;
+mod input;
+mod lifecycle;
+mod metrics;
+mod nginx;
+mod prometheus;
+mod redis;
+mod rest;
+mod server;
+mod simulate;

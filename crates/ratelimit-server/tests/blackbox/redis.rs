@@ -1,0 +1,195 @@
+//! Servers that share one Redis.
+
+use http::StatusCode;
+use ratelimit_tests::redis::{RedisProcess, TestRedis};
+
+use crate::server::{Answer, CHECK, REMAINING, RESET, Server, until};
+
+/// Answers of a store, and not of the failure mode.
+async fn shared(server: &Server, path: &str) -> Answer {
+    until(|| async {
+        let answer = server.get(path).await;
+        let is_shared = !answer.body.contains("\"store\"");
+        is_shared.then_some(answer)
+    })
+    .await
+}
+
+fn on(url: &str, prefix: &str, policy: &str) -> Server {
+    let args = [
+        "--redis",
+        url,
+        "--redis-prefix",
+        prefix,
+        "--policy",
+        policy,
+        "--time-budget",
+        "10s",
+    ];
+    Server::start(&args)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_servers_share_one_budget_exactly() {
+    let redis = TestRedis::start().await;
+    let policy = "p=fixed_window 100/d";
+    let servers = [
+        on(redis.url(), "two", policy),
+        on(redis.url(), "two", policy),
+    ];
+    for server in &servers {
+        shared(server, &format!("{REMAINING}?policy=p&key=k")).await;
+    }
+
+    let path = format!("{CHECK}?policy=p&key=k");
+    let checks = (0..300).map(|place| servers[place % 2].get(&path));
+    let answers = futures_util::future::join_all(checks).await;
+
+    assert!(
+        answers
+            .iter()
+            .all(|answer| !answer.body.contains("\"store\""))
+    );
+    let admitted = answers
+        .iter()
+        .filter(|answer| answer.status == StatusCode::OK)
+        .count();
+    assert_eq!(admitted, 100);
+}
+
+#[tokio::test]
+async fn the_very_first_check_is_decided_by_redis() {
+    let redis = TestRedis::start().await;
+    let server = on(redis.url(), "first", "p=fixed_window 2/d");
+
+    let answer = server.get(&format!("{CHECK}?policy=p&key=k")).await;
+
+    assert_eq!(answer.json()["remaining"], 1);
+    assert_eq!(answer.json().get("store"), None);
+}
+
+#[tokio::test]
+async fn a_reset_on_one_server_shows_on_the_other() {
+    let redis = TestRedis::start().await;
+    let policy = "p=fixed_window 2/d";
+    let (one, other) = (
+        on(redis.url(), "reset", policy),
+        on(redis.url(), "reset", policy),
+    );
+    for server in [&one, &other] {
+        shared(server, &format!("{REMAINING}?policy=p&key=k")).await;
+    }
+    for key in ["al*", "alice"] {
+        one.get(&format!("{CHECK}?policy=p&key={key}&permits=2"))
+            .await;
+    }
+
+    other.delete(&format!("{RESET}?policy=p&key=al*")).await;
+
+    assert_eq!(
+        one.get(&format!("{REMAINING}?policy=p&key=al*"))
+            .await
+            .json()["remaining"],
+        2
+    );
+    assert_eq!(
+        one.get(&format!("{REMAINING}?policy=p&key=alice"))
+            .await
+            .json()["remaining"],
+        0
+    );
+    redis.assert_every_key_expires();
+}
+
+#[tokio::test]
+async fn without_redis_this_process_decides_and_says_so() {
+    let server = Server::start(&[
+        "--redis",
+        "redis://127.0.0.1:1",
+        "--policy",
+        "p=fixed_window 2/d",
+    ]);
+    let path = format!("{CHECK}?policy=p&key=k");
+
+    let allowed = server.get(&path).await;
+    server.get(&path).await;
+    let denied = server.get(&path).await;
+
+    assert_eq!(allowed.status, StatusCode::OK);
+    assert_eq!(
+        allowed.body,
+        r#"{"allowed":true,"key":"k","algorithm":"FIXED_WINDOW","remaining":2,"resetAfterSeconds":0,"retryAfterSeconds":0,"message":"Request allowed","store":"local"}"#
+    );
+    assert!(
+        !allowed
+            .headers
+            .keys()
+            .any(|name| name.as_str().contains("ratelimit"))
+    );
+    assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(denied.json()["store"], "local");
+    assert_eq!(
+        denied.header("retry-after").unwrap(),
+        denied.json()["retryAfterSeconds"].to_string()
+    );
+    assert_eq!(server.get("/actuator/health").await.status, StatusCode::OK);
+    server
+        .delete(&format!("{RESET}?policy=p&key=k"))
+        .await
+        .problem(503);
+}
+
+#[tokio::test]
+async fn the_failure_mode_is_a_setting() {
+    let start = |mode| Server::start(&["--redis", "redis://127.0.0.1:1", "--on-failure", mode]);
+    let (open, closed) = (start("open"), start("closed"));
+
+    let passed = open.get(&format!("{CHECK}?key=k&permits=1000")).await;
+    let refused = closed.get(&format!("{CHECK}?key=k")).await;
+
+    assert_eq!(passed.status, StatusCode::OK);
+    assert_eq!(
+        (
+            passed.json()["store"].as_str(),
+            passed.json()["remaining"].as_u64()
+        ),
+        (Some("none"), Some(100))
+    );
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        (
+            refused.json()["allowed"].as_bool(),
+            refused.json()["store"].as_str()
+        ),
+        (Some(false), Some("none"))
+    );
+    assert_eq!(refused.header("retry-after"), Some("1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_killed_and_back_under_load_is_survived() {
+    let redis = RedisProcess::start(&[]);
+    let port = redis.port();
+    let server = on(&redis.url(), "killed", "p=fixed_window 1000000/d");
+    let path = format!("{CHECK}?policy=p&key=k");
+    shared(&server, &path).await;
+
+    let load = async {
+        let mut answers = Vec::new();
+        for _ in 0..300 {
+            answers.push(server.get(&path).await);
+        }
+        answers
+    };
+    let (answers, ()) = tokio::join!(load, async { drop(redis) });
+    let _back = RedisProcess::start_on(port, &[]);
+    let joined = shared(&server, &path).await;
+
+    assert!(answers.iter().all(|answer| answer.status == StatusCode::OK));
+    assert!(
+        answers
+            .iter()
+            .any(|answer| answer.body.contains("\"store\":\"local\""))
+    );
+    assert_eq!(joined.json()["remaining"], 999_999);
+}

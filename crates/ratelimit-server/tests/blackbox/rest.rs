@@ -1,0 +1,354 @@
+//! Checks, looks and resets over REST.
+
+use http::{Method, StatusCode};
+use serde_json::json;
+
+use crate::server::{CHECK, EXPLAIN, REMAINING, RESET, Server};
+
+const ALGORITHMS: [&str; 5] = [
+    "TOKEN_BUCKET",
+    "LEAKY_BUCKET",
+    "FIXED_WINDOW",
+    "SLIDING_WINDOW",
+    "SLIDING_WINDOW_COUNTER",
+];
+
+#[tokio::test]
+async fn a_check_answers_seven_fields_in_order() {
+    let server = Server::start(&["--policy", "day=fixed_window 100/d"]);
+
+    let answer = server
+        .get(&format!("{CHECK}?policy=day&key=user:123"))
+        .await;
+
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    let reset = answer.json()["resetAfterSeconds"].as_u64().unwrap();
+    let expected = format!(
+        "{{\"allowed\":true,\"key\":\"user:123\",\"algorithm\":\"FIXED_WINDOW\",\"remaining\":99,\
+         \"resetAfterSeconds\":{reset},\"retryAfterSeconds\":0,\"message\":\"Request allowed\"}}"
+    );
+    assert_eq!(answer.body, expected);
+}
+
+#[tokio::test]
+async fn every_algorithm_admits_a_hundred_and_agrees_with_its_headers() {
+    let server = Server::start(&[]);
+
+    for algorithm in ALGORITHMS {
+        let path = format!("{CHECK}?algorithm={algorithm}&key=k");
+        let first = server.get(&path).await;
+        assert_eq!(first.json()["remaining"], 99, "{algorithm}");
+        assert_eq!(first.json()["algorithm"], algorithm);
+        let all = server.get(&format!("{path}&permits=99")).await;
+        assert_eq!(all.status, StatusCode::OK, "{algorithm}");
+
+        let denied = server.get(&format!("{path}&permits=100")).await;
+
+        let json = denied.json();
+        assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{algorithm}");
+        assert_eq!(json["allowed"], false);
+        assert_eq!(json["message"], "Rate limit exceeded");
+        assert!(json["retryAfterSeconds"].as_u64().unwrap() >= 1);
+        assert_eq!(
+            denied.header("retry-after").unwrap(),
+            json["retryAfterSeconds"].to_string()
+        );
+        assert_eq!(denied.header("x-ratelimit-limit"), Some("100"));
+        assert_eq!(
+            denied.header("x-ratelimit-remaining").unwrap(),
+            json["remaining"].to_string()
+        );
+        assert_eq!(denied.header("cache-control"), Some("no-store"));
+    }
+}
+
+#[tokio::test]
+async fn algorithms_are_known_by_either_name_in_any_case() {
+    let server = Server::start(&[]);
+
+    for (name, wire) in [
+        ("sliding_window_log", "SLIDING_WINDOW"),
+        ("Sliding_Window", "SLIDING_WINDOW"),
+        ("leaky_bucket", "LEAKY_BUCKET"),
+    ] {
+        let answer = server
+            .get(&format!("{CHECK}?algorithm={name}&key={name}"))
+            .await;
+        assert_eq!(answer.json()["algorithm"], wire);
+    }
+    let default = server.get(&format!("{CHECK}?key=k")).await;
+    assert_eq!(default.json()["algorithm"], "TOKEN_BUCKET");
+}
+
+#[tokio::test]
+async fn an_impossible_cost_is_denied_without_a_wait() {
+    let server = Server::start(&[]);
+
+    for permits in ["101", "18446744073709551615"] {
+        let answer = server
+            .get(&format!("{CHECK}?key=k&permits={permits}"))
+            .await;
+
+        assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(answer.json()["retryAfterSeconds"], serde_json::Value::Null);
+        assert_eq!(answer.json()["remaining"], 100);
+        assert_eq!(answer.header("retry-after"), None);
+    }
+}
+
+#[tokio::test]
+async fn a_shaped_check_says_how_long_to_wait() {
+    let server = Server::start(&["--policy", "slow=leaky_bucket 1/h queue 3"]);
+    let path = format!("{CHECK}?policy=slow&key=k");
+
+    let (first, second) = (server.get(&path).await, server.get(&path).await);
+
+    assert_eq!(first.json().get("delayMicros"), None);
+    assert!(second.json()["delayMicros"].as_u64().unwrap() > 3_500_000_000);
+}
+
+#[tokio::test]
+async fn a_policy_is_spent_as_one_and_names_the_limit_that_speaks() {
+    let server = Server::start(&["--policy", "login=sliding_window_log 3/h; fixed_window 2/d"]);
+    let path = format!("{CHECK}?policy=login&key=k");
+
+    server.get(&path).await;
+    server.get(&path).await;
+    let denied = server.get(&path).await;
+
+    assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(denied.json()["algorithm"], "FIXED_WINDOW");
+    let explained = server
+        .get(&format!("{EXPLAIN}?policy=login&key=k"))
+        .await
+        .json();
+    assert_eq!(explained["limits"][0]["remaining"], 1, "{explained}");
+}
+
+#[tokio::test]
+async fn a_policy_named_like_an_algorithm_replaces_its_default() {
+    let server = Server::start(&["--policy", "TOKEN_BUCKET=token_bucket 2/h"]);
+
+    let by_algorithm = server
+        .get(&format!("{CHECK}?algorithm=TOKEN_BUCKET&key=k"))
+        .await;
+    let by_policy = server
+        .get(&format!("{CHECK}?policy=token_bucket&key=k"))
+        .await;
+
+    assert_eq!(by_algorithm.json()["remaining"], 1);
+    assert_eq!(by_policy.json()["remaining"], 0);
+}
+
+#[tokio::test]
+async fn a_look_spends_nothing_and_is_never_denied() {
+    let server = Server::start(&["--policy", "two=fixed_window 2/d"]);
+    let look = format!("{REMAINING}?policy=two&key=k");
+
+    let fresh = server.get(&look).await;
+    server
+        .get(&format!("{CHECK}?policy=two&key=k&permits=2"))
+        .await;
+    let spent = server.get(&look).await;
+
+    assert_eq!(
+        (fresh.status, fresh.json()["remaining"].as_u64()),
+        (StatusCode::OK, Some(2))
+    );
+    assert_eq!(fresh.json()["allowed"], true);
+    assert_eq!(
+        (spent.status, spent.json()["remaining"].as_u64()),
+        (StatusCode::OK, Some(0))
+    );
+    assert_eq!(spent.json().as_object().unwrap().len(), 7);
+    assert_eq!(spent.json()["allowed"], false);
+    assert_eq!(
+        spent.json()["retryAfterSeconds"],
+        spent.json()["resetAfterSeconds"]
+    );
+    assert_eq!(spent.header("x-ratelimit-remaining"), Some("0"));
+}
+
+#[tokio::test]
+async fn a_reset_touches_one_key_and_no_pattern() {
+    let server = Server::start(&["--policy", "two=fixed_window 2/d"]);
+    for key in ["al*", "alice", "al%2A2"] {
+        server.get(&format!("{CHECK}?policy=two&key={key}")).await;
+    }
+
+    let reset = server.delete(&format!("{RESET}?policy=two&key=al*")).await;
+
+    assert_eq!(reset.status, StatusCode::OK);
+    assert_eq!(
+        reset.body,
+        r#"{"key":"al*","algorithm":"FIXED_WINDOW","reset":true}"#
+    );
+    for (key, remaining) in [("al*", 2), ("alice", 1), ("al%2A2", 1)] {
+        let look = server
+            .get(&format!("{REMAINING}?policy=two&key={key}"))
+            .await;
+        assert_eq!(look.json()["remaining"], remaining, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_key_the_caller_spends_its_own() {
+    let server = Server::start(&["--trusted", "127.0.0.1"]);
+    let behind = |client: &str| {
+        let request = server.request(Method::GET, CHECK);
+        request.header("x-forwarded-for", client)
+    };
+
+    let direct = server.get(CHECK).await;
+    let empty = server.get(&format!("{CHECK}?key=")).await;
+    let one = server.send(behind("6.6.6.6, 203.0.113.7"), "").await;
+    let other = server.send(behind("2001:db8::1"), "").await;
+
+    assert_eq!(direct.json()["key"], "ip:127.0.0.1");
+    assert_eq!(empty.json()["remaining"], 98);
+    assert_eq!(one.json()["key"], "ip:203.0.113.7");
+    assert_eq!(one.json()["remaining"], 99);
+    assert_eq!(other.json()["key"], "ip:2001:db8::/64");
+}
+
+#[tokio::test]
+async fn a_body_asks_what_a_query_asks() {
+    let server = Server::start(&["--policy", "two=fixed_window 2/d"]);
+
+    let body = r#"{"policy":"two","key":"k","permits":2}"#;
+    let first = server.post(CHECK, body).await;
+    let second = server.get(&format!("{CHECK}?policy=two&key=k")).await;
+
+    assert_eq!(
+        (first.status, first.json()["remaining"].as_u64()),
+        (StatusCode::OK, Some(0))
+    );
+    assert_eq!(second.status, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn a_batch_is_answered_in_order() {
+    let server = Server::start(&["--policy", "many=fixed_window 600/d"]);
+    let checks: Vec<_> = (0..1000)
+        .map(|_| json!({"policy": "many", "key": "k"}))
+        .collect();
+
+    let answer = server
+        .post(CHECK, json!({ "checks": checks }).to_string())
+        .await;
+
+    assert_eq!(answer.status, StatusCode::OK);
+    let json = answer.json();
+    let results = json["results"].as_array().unwrap();
+    let remaining = results
+        .iter()
+        .map(|result| result["remaining"].as_u64().unwrap());
+    let expected = (0..600).rev().chain(std::iter::repeat_n(0, 400));
+    assert!(remaining.eq(expected));
+    assert_eq!(results[599]["allowed"], true);
+    assert_eq!(results[600]["allowed"], false);
+}
+
+#[tokio::test]
+async fn a_batch_with_a_mistake_spends_nothing() {
+    let server = Server::start(&[]);
+    let body = json!({"checks": [{"key": "k"}, {"key": "k", "permits": 0}]}).to_string();
+    let too_many = json!({"checks": vec![json!({"key": "k"}); 1001]}).to_string();
+    let unknown = json!({"checks": [{"key": "k"}, {"algorithm": "guess"}]}).to_string();
+
+    server.post(CHECK, body).await.problem(400);
+    server.post(CHECK, too_many).await.problem(400);
+    let detail = server.post(CHECK, unknown).await.problem(400);
+
+    assert!(
+        detail.starts_with("checks[1]: unknown algorithm"),
+        "{detail}"
+    );
+    let look = server.get(&format!("{REMAINING}?key=k")).await;
+    assert_eq!(look.json()["remaining"], 100);
+}
+
+#[tokio::test]
+async fn an_explanation_says_which_limit_denies_and_until_when() {
+    let server = Server::start(&["--policy", "login=10/s; fixed_window 2/d"]);
+    server
+        .get(&format!("{CHECK}?policy=login&key=k&permits=2"))
+        .await;
+
+    let explained = server
+        .get(&format!("{EXPLAIN}?policy=login&key=k"))
+        .await
+        .json();
+
+    assert_eq!(explained["allowed"], false);
+    assert_eq!(explained["reason"], "fixed_window 2/d has 0 left of 2");
+    assert_eq!(explained["limits"][0]["allowed"], true);
+    assert_eq!(
+        explained["limits"][1]["passesAfterMicros"],
+        explained["passesAfterMicros"]
+    );
+}
+
+#[tokio::test]
+async fn other_header_styles_are_a_setting() {
+    let ietf = Server::start(&["--headers", "ietf", "--policy", "p=fixed_window 5/d"]);
+    let none = Server::start(&["--headers", "none"]);
+
+    let told = ietf.get(&format!("{CHECK}?policy=p&key=k")).await;
+    let silent = none.get(&format!("{CHECK}?key=k")).await;
+
+    assert!(
+        told.header("ratelimit")
+            .unwrap()
+            .starts_with("\"p\";r=4;t=")
+    );
+    assert_eq!(told.header("ratelimit-policy"), Some("\"p\";q=5;w=86400"));
+    assert!(
+        !silent
+            .headers
+            .keys()
+            .any(|name| name.as_str().contains("ratelimit"))
+    );
+}
+
+#[tokio::test]
+async fn operators_find_health_info_and_the_document() {
+    let server = Server::start(&["--application", "shop", "--policy", "login=5/min"]);
+
+    for path in [
+        "/actuator/health",
+        "/actuator/health/liveness",
+        "/actuator/health/readiness",
+    ] {
+        assert_eq!(server.get(path).await.body, r#"{"status":"UP"}"#);
+    }
+    let info = server.get("/actuator/info").await.json();
+    assert_eq!(info["app"]["name"], "shop");
+    assert_eq!(info["store"]["kind"], "memory");
+    assert_eq!(info["policies"]["login"], "token_bucket 5/min");
+    assert_eq!(server.get("/openapi.json").await.json()["openapi"], "3.1.0");
+}
+
+#[tokio::test]
+async fn every_operation_of_the_document_is_served() {
+    let server = Server::start(&[]);
+    let document = server.get("/openapi.json").await.json();
+
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let body = if method == Method::POST { "{}" } else { "" };
+            let answer = server
+                .send(server.request(method.clone(), path), body)
+                .await;
+
+            let status = answer.status.as_str();
+            assert!(
+                operation["responses"].get(status).is_some(),
+                "{method} {path}: {answer:?}"
+            );
+            assert!(answer.status.is_success(), "{method} {path}: {answer:?}");
+        }
+    }
+}

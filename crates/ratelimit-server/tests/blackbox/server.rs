@@ -1,0 +1,187 @@
+//! A server process, and a client for it.
+
+use std::{
+    fs::File,
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    process::{Child, Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use axum::body::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub(crate) const CHECK: &str = "/api/v1/rate-limit/check";
+pub(crate) const REMAINING: &str = "/api/v1/rate-limit/remaining";
+pub(crate) const RESET: &str = "/api/v1/rate-limit/reset";
+pub(crate) const EXPLAIN: &str = "/api/v1/rate-limit/explain";
+
+/// Longer than the slowest machine needs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The built binary, without settings from this process's environment.
+pub(crate) fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimit-server"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("RATELIMIT_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// A server that runs until this is dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) addr: SocketAddr,
+    /// What it said when it started.
+    pub(crate) screen: String,
+    dir: TempDir,
+    client: Client<hyper_util::client::legacy::connect::HttpConnector, Full<Bytes>>,
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|why| panic!("{why}: {self:?}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// Asserts that it is a problem of that status, and gives what it says.
+    pub(crate) fn problem(&self, status: u16) -> String {
+        assert_eq!(self.status, status, "{self:?}");
+        assert_eq!(
+            self.header("content-type"),
+            Some("application/problem+json")
+        );
+        let json = self.json();
+        assert_eq!(json["status"], status);
+        json["detail"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+impl Server {
+    /// Starts on a free port of 127.0.0.1.
+    pub(crate) fn start(args: &[&str]) -> Server {
+        Server::start_with(args, |_| {})
+    }
+
+    /// Starts after `prepare` has changed the command.
+    pub(crate) fn start_with(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Server {
+        let dir = TempDir::new().unwrap();
+        let log = File::create(dir.path().join("log")).unwrap();
+        let mut command = binary();
+        if !args.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        command.args(args).stdout(Stdio::piped()).stderr(log);
+        prepare(&mut command);
+        let mut child = command.spawn().unwrap();
+        let mut screen = String::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        while !screen.contains("\n  try ") {
+            let read = lines.read_line(&mut screen).unwrap();
+            assert_ne!(read, 0, "it ended: {screen}\n{}", log_in(&dir));
+        }
+        let (_, url) = screen.split_once("listening  http://").unwrap();
+        let addr: SocketAddr = url.lines().next().unwrap().parse().unwrap();
+        Server {
+            child,
+            addr: (std::net::Ipv4Addr::LOCALHOST, addr.port()).into(),
+            screen,
+            dir,
+            client: Client::builder(TokioExecutor::new()).build_http(),
+        }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send(self.request(Method::GET, path), "").await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.send(self.request(Method::DELETE, path), "").await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> Answer {
+        self.send(self.request(Method::POST, path), body).await
+    }
+
+    pub(crate) fn request(&self, method: Method, path: &str) -> http::request::Builder {
+        let uri = format!("http://{}{path}", self.addr);
+        Request::builder().method(method).uri(uri)
+    }
+
+    pub(crate) async fn send(
+        &self,
+        request: http::request::Builder,
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let request = request.body(Full::new(body.into())).unwrap();
+        let answered = tokio::time::timeout(PATIENCE, self.client.request(request)).await;
+        let response = answered.expect("no answer ever came").unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body: String::from_utf8(body.to_vec()).unwrap(),
+        }
+    }
+
+    /// What it has written to its log so far.
+    pub(crate) fn log(&self) -> String {
+        log_in(&self.dir)
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill")
+            .args([&format!("-{signal}"), &pid])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        until(|| std::future::ready(self.child.try_wait().unwrap())).await
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn log_in(dir: &TempDir) -> String {
+    std::fs::read_to_string(dir.path().join("log")).unwrap()
+}
+
+/// Tries again until there is something, for as long as the slowest machine needs.
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(mut attempt: impl FnMut() -> F) -> T {
+    let trying = async {
+        loop {
+            if let Some(found) = attempt().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let within = tokio::time::timeout(PATIENCE, trying).await;
+    within.expect("what is waited for never came")
+}

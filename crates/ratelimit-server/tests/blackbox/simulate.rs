@@ -1,0 +1,327 @@
+//! Traces, replayed through `simulate` in both stores.
+
+use std::{
+    fmt::Write as _,
+    io::Write as _,
+    process::{Output, Stdio},
+};
+
+use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
+use ratelimit_tests::redis::TestRedis;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::server::binary;
+
+const VECTORS: &str = include_str!("../../../../tests/data/algorithms.json");
+
+fn simulate(args: &[&str], trace: &str) -> Output {
+    let mut child = binary()
+        .arg("simulate")
+        .args(args)
+        .arg("-")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The program may refuse its arguments without reading.
+    let _ = child.stdin.take().unwrap().write_all(trace.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{output:?}");
+    let text = str::from_utf8(&output.stdout).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn the_line_is_as_documented() {
+    let trace = "{\"t\":0.5,\"key\":\"a\",\"cost\":1}\n";
+
+    let output = simulate(&["--limit", "token_bucket 10/s burst 100"], trace);
+
+    let expected = "{\"t\":0.5,\"key\":\"a\",\"cost\":1,\"allowed\":true,\"limit\":100,\"remaining\":99,\
+        \"retryAfterMicros\":null,\"resetAfterMicros\":100000,\"delayMicros\":0,\"impossible\":false}\n";
+    assert_eq!(str::from_utf8(&output.stdout).unwrap(), expected);
+}
+
+#[tokio::test]
+async fn every_vector_holds_in_both_stores() {
+    let redis = TestRedis::start().await;
+    let file: Value = serde_json::from_str(VECTORS).unwrap();
+
+    for vector in file["vectors"].as_array().unwrap() {
+        let steps = vector["steps"].as_array().unwrap();
+        let mut trace = String::new();
+        for step in steps {
+            writeln!(
+                trace,
+                "{{\"t\":{},\"cost\":{}}}",
+                seconds(&step[0]),
+                step[1]
+            )
+            .unwrap();
+        }
+        let limit = vector["text"].as_str().unwrap();
+        let memory = simulate(&["--limit", limit], &trace);
+        let shared = simulate(&["--limit", limit, "--store", redis.url()], &trace);
+
+        assert_eq!(memory.stdout, shared.stdout, "{}", vector["id"]);
+        let answers = lines(&memory);
+        assert_eq!(answers.len(), steps.len());
+        for (step, answer) in steps.iter().zip(answers) {
+            agrees(step, &answer, &vector["id"]);
+        }
+    }
+    assert_eq!(keys(&redis), Vec::<String>::new());
+}
+
+fn agrees(step: &Value, answer: &Value, id: &Value) {
+    let context = format!("{id} {step}: {answer}");
+    assert_eq!(answer["allowed"], step[2], "{context}");
+    assert_eq!(answer["remaining"], step[3], "{context}");
+    assert_eq!(answer["impossible"], step[4] == "never", "{context}");
+    match &step[4] {
+        Value::Null => {}
+        Value::String(word) if word == "never" => {
+            assert_eq!(answer["retryAfterMicros"], Value::Null, "{context}");
+        }
+        Value::String(word) if word == ">0" => {
+            assert_ne!(answer["retryAfterMicros"], 0, "{context}");
+        }
+        wait => assert_eq!(answer["retryAfterMicros"], micros(wait), "{context}"),
+    }
+    for (place, name) in [(5, "resetAfterMicros"), (6, "delayMicros")] {
+        if !step[place].is_null() {
+            assert_eq!(answer[name], micros(&step[place]), "{context}");
+        }
+    }
+}
+
+/// Seconds, whole or as `"a/b"`, in microseconds.
+fn micros(seconds: &Value) -> u64 {
+    if let Some(whole) = seconds.as_u64() {
+        return whole * 1_000_000;
+    }
+    let (a, b) = seconds.as_str().unwrap().split_once('/').unwrap();
+    a.parse::<u64>().unwrap() * 1_000_000 / b.parse::<u64>().unwrap()
+}
+
+fn seconds(value: &Value) -> String {
+    let micros = micros(value);
+    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+}
+
+fn keys(redis: &TestRedis) -> Vec<String> {
+    ::redis::cmd("KEYS")
+        .arg("*")
+        .query(&mut redis.connection())
+        .unwrap()
+}
+
+#[tokio::test]
+async fn random_traces_are_answered_alike_and_leave_nothing() {
+    let redis = TestRedis::start().await;
+    let limit = prop_oneof![
+        Just("token_bucket 3/s burst 5"),
+        Just("leaky_bucket 7/s queue 4"),
+        Just("fixed_window 3/2s"),
+        Just("sliding_window_log 4/1s"),
+        Just("sliding_window_log 3/1s count-denied"),
+        Just("sliding_window_counter 5/1s"),
+        Just("token_bucket 1/s burst 2; sliding_window_counter 9/10s; fixed_window 4/3s"),
+    ];
+    let hit = (0_u64..8_000_000, 0_u8..3, 0_u64..6);
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases: 40,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+
+    runner
+        .run(
+            &(limit, vec(hit, 1..60), any::<bool>()),
+            |(limit, mut hits, sorted)| {
+                if sorted {
+                    hits.sort_unstable();
+                }
+                let mut trace = String::new();
+                for (at, key, cost) in hits {
+                    let (whole, rest) = (at / 1_000_000, at % 1_000_000);
+                    writeln!(
+                        trace,
+                        "{{\"t\":{whole}.{rest:06},\"key\":\"{{{key}}}*\",\"cost\":{cost}}}"
+                    )
+                    .unwrap();
+                }
+                let memory = simulate(&["--limit", limit, "--limit", "10/min"], &trace);
+                let args = [
+                    "--limit",
+                    limit,
+                    "--limit",
+                    "10/min",
+                    "--store",
+                    redis.url(),
+                ];
+                let shared = simulate(&args, &trace);
+                prop_assert!(memory.status.success() && !memory.stdout.is_empty());
+                let difference = lines(&memory)
+                    .into_iter()
+                    .zip(lines(&shared))
+                    .find(|(one, other)| one != other);
+                prop_assert_eq!(difference, None);
+                prop_assert_eq!(memory.stdout.len(), shared.stdout.len());
+                Ok(())
+            },
+        )
+        .unwrap();
+    assert_eq!(keys(&redis), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn other_keys_in_the_store_are_left_alone() {
+    let redis = TestRedis::start().await;
+    let mut connection = redis.connection();
+    let () = ::redis::cmd("SET")
+        .arg("rate_limiter:v1:p:{key:a}")
+        .arg("mine")
+        .query(&mut connection)
+        .unwrap();
+
+    simulate(
+        &["--limit", "5/s", "--store", redis.url()],
+        "{\"t\":1,\"key\":\"a\"}\n",
+    );
+
+    assert_eq!(keys(&redis), ["rate_limiter:v1:p:{key:a}"]);
+}
+
+#[test]
+fn several_limits_are_separate_runs() {
+    let trace = "{\"t\":0}\n{\"t\":0}\n";
+
+    let answers = lines(&simulate(&["--limit", "1/s", "--limit", "2/s; 9/h"], trace));
+
+    let told: Vec<_> = answers
+        .iter()
+        .map(|line| {
+            (
+                line["policy"].as_str().unwrap(),
+                line["allowed"].as_bool().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("1/s", true),
+            ("1/s", false),
+            ("2/s; 9/h", true),
+            ("2/s; 9/h", true)
+        ]
+    );
+    assert_eq!(answers[0]["key"], "default");
+}
+
+#[test]
+fn a_bad_line_is_named_and_nothing_is_printed() {
+    let output = simulate(&["--limit", "1/s"], "{\"t\":0}\n{\"t\":\"soon\"}\n");
+
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    let why = String::from_utf8(output.stderr).unwrap();
+    assert!(why.contains("line 2 of the trace"), "{why}");
+}
+
+#[test]
+fn a_bad_limit_or_store_ends_with_two() {
+    for args in [
+        &["--limit", "10/fortnight"][..],
+        &["--limit", "0/s"],
+        &[],
+        &["--limit", "1/s", "--store", "http://x"],
+        &["--limit", "1/s", "--traffic", "steady"],
+    ] {
+        assert_eq!(simulate(args, "").status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn a_store_that_is_not_there_is_an_error() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = free.local_addr().unwrap();
+    drop(free);
+
+    let url = format!("redis://{addr}");
+    let output = simulate(
+        &[
+            "--limit",
+            "1/s",
+            "--store",
+            &url,
+            "--connect-timeout",
+            "300ms",
+        ],
+        "{\"t\":0}\n",
+    );
+
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
+fn made_up_traffic_is_the_same_for_the_same_seed() {
+    for traffic in ["burst", "steady", "poisson", "boundary"] {
+        let made = |seed: &str| {
+            let args = [
+                "simulate",
+                "--limit",
+                "fixed_window 20/s",
+                "--traffic",
+                traffic,
+                "--seed",
+                seed,
+            ];
+            binary().args(args).output().unwrap()
+        };
+        let (one, again) = (made("1"), made("1"));
+
+        assert_eq!(one.stdout, again.stdout);
+        let answers = lines(&one);
+        assert_eq!(answers.len(), 200);
+        let denied = answers
+            .iter()
+            .filter(|line| line["allowed"] == false)
+            .count();
+        let expected = traffic != "boundary";
+        assert_eq!(denied > 0, expected, "{traffic}: {denied}");
+    }
+}
+
+#[test]
+fn a_chart_shows_every_run() {
+    let dir = TempDir::new().unwrap();
+    let chart = dir.path().join("chart.svg");
+    let path = chart.to_str().unwrap();
+    let args = [
+        "simulate",
+        "--limit",
+        "leaky_bucket 10/s queue 20",
+        "--limit",
+        "fixed_window 10/s",
+        "--traffic",
+        "poisson",
+        "--chart",
+        path,
+    ];
+
+    let output = binary().args(args).output().unwrap();
+
+    assert!(output.status.success());
+    let svg = std::fs::read_to_string(chart).unwrap();
+    assert!(svg.contains("leaky_bucket 10/s queue 20") && svg.contains("fixed_window 10/s"));
+    assert!(svg.contains("delayed") && svg.contains("denied") && svg.contains("admitted"));
+}
