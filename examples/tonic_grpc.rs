@@ -1,4 +1,4 @@
-//! `cargo run -p ratelimit-examples --bin tonic_grpc`: asks a gRPC server of its own 4 times, 2 are served and 2 RESOURCE_EXHAUSTED.
+//! `cargo run -p ratelimit-examples --bin tonic_grpc`: asks a gRPC server of its own 4 times, 2 get `RESOURCE_EXHAUSTED`.
 
 use ratelimit_core::{Limiter, Policy};
 use ratelimit_tower::{ClientKey, RateLimitLayer};
@@ -26,14 +26,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let channel = Channel::from_shared(url)?.connect().await?;
     let mut health = HealthClient::new(channel);
-    let (mut served, mut exhausted) = (0, 0);
+    let (mut answered, mut exhausted) = (0, 0);
     for _ in 0..4 {
         match health.check(HealthCheckRequest::default()).await {
-            Ok(_) => served += 1,
+            Ok(_) => answered += 1,
             Err(status) if status.code() == Code::ResourceExhausted => exhausted += 1,
             Err(status) => return Err(status.into()),
         }
     }
-    println!("{served} served, {exhausted} RESOURCE_EXHAUSTED");
+    println!("{answered} answered, {exhausted} RESOURCE_EXHAUSTED");
     Ok(())
 }

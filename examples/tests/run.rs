@@ -168,7 +168,7 @@ fn tiers_by_api_key() {
 #[test]
 fn tonic_grpc() {
     let told = output(env!("CARGO_BIN_EXE_tonic_grpc"), &[]);
-    assert_eq!(told, "2 served, 2 RESOURCE_EXHAUSTED\n");
+    assert_eq!(told, "2 answered, 2 RESOURCE_EXHAUSTED\n");
 }
 
 #[test]

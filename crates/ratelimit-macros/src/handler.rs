@@ -70,7 +70,8 @@ impl Handler {
     pub(crate) fn inner_function(&self) -> TokenStream {
         let mut inner = self.inner.clone();
         inner.vis = syn::Visibility::Inherited;
-        quote!(#inner)
+        // A handler is `async` because its framework says so; now it is also called, and lints see it.
+        quote!(#[allow(clippy::unused_async)] #inner)
     }
 
     /// The inner function's name with its own generic arguments.

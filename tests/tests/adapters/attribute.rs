@@ -36,7 +36,10 @@ impl Given {
     }
 }
 
-async fn statuses(server: SocketAddr, requests: &[(&str, &[&str])]) -> Vec<u16> {
+/// A request line, and header fields.
+type Asked<'a> = (&'a str, &'a [&'a str]);
+
+async fn statuses(server: SocketAddr, requests: &[Asked<'_>]) -> Vec<u16> {
     let mut statuses = Vec::new();
     for (request, fields) in requests {
         statuses.push(ask(server, request, fields).await.status);
@@ -83,7 +86,7 @@ async fn a_handler_has_its_own_budget_and_tells_what_is_left() {
 async fn a_bad_body_counts_as_well() {
     for framework in BOTH {
         let server = Given::new().serve(framework).await;
-        let bad: (&str, &[&str]) = ("POST /number", &["content-length: 0"]);
+        let bad: Asked<'_> = ("POST /number", &["content-length: 0"]);
 
         let found = statuses(server, &[bad, bad, bad]).await;
 
@@ -97,7 +100,7 @@ async fn a_bad_body_counts_as_well() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_costs_scopes_and_exemptions_do_what_they_say() {
-    let table: &[(&[(&str, &[&str])], &[u16])] = &[
+    let table: &[(&[Asked<'_>], &[u16])] = &[
         (
             &[
                 ("GET /header", &["x-api-key: a"]),

@@ -1,7 +1,7 @@
 //! Bugs of other adapters; case 25 is in `attribute`, case 26 in the adapters' own compile tests.
 
 use std::{
-    fmt,
+    fmt::{self, Write as _},
     net::SocketAddr,
     sync::{Arc, Mutex},
 };
@@ -60,7 +60,8 @@ struct Line(String);
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.push_str(&format!("{field}={value:?} "));
+        let written = write!(self.0, "{field}={value:?} ");
+        written.expect("a string takes all that is written");
     }
 }
 
