@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -31,7 +31,7 @@ pub struct HandlerLimit {
     cost: Option<fn(&HttpRequest) -> u64>,
     exempt: Option<fn(&HttpRequest) -> bool>,
     shadow: Option<Shadow>,
-    built: Mutex<Option<Arc<Settings>>>,
+    built: RwLock<Option<Arc<Settings>>>,
     told: AtomicBool,
 }
 
@@ -75,7 +75,7 @@ impl HandlerLimit {
             cost: None,
             exempt: None,
             shadow: None,
-            built: Mutex::new(None),
+            built: RwLock::new(None),
             told: AtomicBool::new(false),
         }
     }
@@ -109,34 +109,51 @@ impl HandlerLimit {
     }
 
     async fn check(&self, request: &HttpRequest) -> Result<Passed, HttpResponse> {
-        let settings = self.settings(request);
-        let settings = settings.map_err(|unknown| self.tell(&unknown))?;
         let limiter = given::<Limiter>(request).unwrap_or_else(installed);
+        let settings = self.settings(&limiter, request);
+        let settings = settings.map_err(|unknown| self.tell(&unknown))?;
         check(settings, &limiter, request).await
     }
 
     /// The settings under the policy of this moment, made anew only when that has changed.
-    fn settings(&self, request: &HttpRequest) -> Result<Arc<Settings>, UnknownPolicy> {
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        let policy = match (&self.source, &*built) {
-            (Source::Text(..), Some(settings)) => return Ok(Arc::clone(settings)),
-            (Source::Text(path, limits), None) => {
-                handler_policy(path, limits).expect("the text was parsed when it was expanded")
-            }
-            (Source::Named(name), _) => named(name, request)?,
-        };
-        match &*built {
-            Some(settings) if settings.policy == policy => Ok(Arc::clone(settings)),
+    fn settings(
+        &self,
+        limiter: &Limiter,
+        request: &HttpRequest,
+    ) -> Result<Arc<Settings>, UnknownPolicy> {
+        // In one statement, so that the lock is free again before it is taken to write.
+        let built = self
+            .built
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let (Source::Text(..), Some(settings)) = (&self.source, &built) {
+            return Ok(Arc::clone(settings));
+        }
+        let policy = self.policy(request)?;
+        match built {
+            Some(settings) if settings.policy == policy => Ok(settings),
             _ => {
-                let settings = Arc::new(self.build(policy));
-                *built = Some(Arc::clone(&settings));
+                let settings = Arc::new(self.build(limiter.clone(), policy));
+                let built = self.built.write();
+                *built.unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&settings));
                 Ok(settings)
             }
         }
     }
 
-    fn build(&self, policy: Policy) -> Settings {
-        let mut settings = Settings::new(installed(), policy);
+    fn policy(&self, request: &HttpRequest) -> Result<Policy, UnknownPolicy> {
+        match self.source {
+            Source::Named(name) => named(name, request),
+            Source::Text(path, limits) => {
+                let policy = handler_policy(path, limits);
+                Ok(policy.expect("the text was parsed when it was expanded"))
+            }
+        }
+    }
+
+    fn build(&self, limiter: Limiter, policy: Policy) -> Settings {
+        let mut settings = Settings::new(limiter, policy);
         match self.key {
             KeyBy::Client => {}
             KeyBy::Header(name) => {

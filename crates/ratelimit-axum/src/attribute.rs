@@ -3,7 +3,7 @@
 use std::{
     marker::PhantomData,
     sync::{
-        Mutex, PoisonError,
+        PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -29,7 +29,7 @@ pub struct HandlerLimit {
     cost: Option<fn(&Parts) -> u64>,
     exempt: Option<fn(&Parts) -> bool>,
     mode: Mode,
-    built: Mutex<Option<(Policy, RateLimitLayer)>>,
+    built: RwLock<Option<(Policy, RateLimitLayer)>>,
     told: AtomicBool,
 }
 
@@ -76,7 +76,7 @@ impl HandlerLimit {
             cost: None,
             exempt: None,
             mode: Mode::Enforced,
-            built: Mutex::new(None),
+            built: RwLock::new(None),
             told: AtomicBool::new(false),
         }
     }
@@ -110,35 +110,49 @@ impl HandlerLimit {
     }
 
     async fn check(&self, request: &mut Parts) -> Result<Passed, Response> {
-        let layer = self.layer(request).map_err(|unknown| self.tell(&unknown))?;
         let limiter = request.extensions.get::<Limiter>().cloned();
         let limiter = limiter.unwrap_or_else(installed);
+        let layer = self.layer(&limiter, request);
+        let layer = layer.map_err(|unknown| self.tell(&unknown))?;
         let passed = layer.inner().check_by(&limiter, request).await;
         passed.map_err(|answer| answer.map(Body::from))
     }
 
     /// The layer under the policy of this moment, made anew only when that has changed.
-    fn layer(&self, request: &Parts) -> Result<RateLimitLayer, UnknownPolicy> {
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        let policy = match (&self.source, &*built) {
-            (Source::Text(..), Some((_, layer))) => return Ok(layer.clone()),
-            (Source::Text(path, limits), None) => {
-                handler_policy(path, limits).expect("the text was parsed when it was expanded")
-            }
-            (Source::Named(name), _) => named(name, request)?,
-        };
-        match &*built {
-            Some((before, layer)) if *before == policy => Ok(layer.clone()),
+    fn layer(&self, limiter: &Limiter, request: &Parts) -> Result<RateLimitLayer, UnknownPolicy> {
+        // In one statement, so that the lock is free again before it is taken to write.
+        let built = self
+            .built
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let (Source::Text(..), Some((_, layer))) = (&self.source, &built) {
+            return Ok(layer.clone());
+        }
+        let policy = self.policy(request)?;
+        match built {
+            Some((before, layer)) if before == policy => Ok(layer),
             _ => {
-                let layer = self.build(policy.clone());
-                *built = Some((policy, layer.clone()));
+                let layer = self.build(limiter.clone(), policy.clone());
+                let built = self.built.write();
+                *built.unwrap_or_else(PoisonError::into_inner) = Some((policy, layer.clone()));
                 Ok(layer)
             }
         }
     }
 
-    fn build(&self, policy: Policy) -> RateLimitLayer {
-        let layer = RateLimitLayer::new(installed(), policy);
+    fn policy(&self, request: &Parts) -> Result<Policy, UnknownPolicy> {
+        match self.source {
+            Source::Named(name) => named(name, request),
+            Source::Text(path, limits) => {
+                let policy = handler_policy(path, limits);
+                Ok(policy.expect("the text was parsed when it was expanded"))
+            }
+        }
+    }
+
+    fn build(&self, limiter: Limiter, policy: Policy) -> RateLimitLayer {
+        let layer = RateLimitLayer::new(limiter, policy);
         let layer = match self.key {
             KeyBy::Client => layer.key_by(ClientKey::new()),
             KeyBy::Header(name) => layer.key_by(HeaderKey::new(HeaderName::from_static(name))),

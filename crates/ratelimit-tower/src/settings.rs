@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -67,14 +67,14 @@ pub(crate) enum Mode {
 /// Where the policy is looked up, and the settings under the one that was found last.
 pub(crate) struct Named {
     registry: Registry,
-    latest: Mutex<Option<(u64, Arc<Settings>)>>,
+    latest: RwLock<Option<(u64, Arc<Settings>)>>,
 }
 
 impl Named {
     pub(crate) const fn new(registry: Registry) -> Named {
         Named {
             registry,
-            latest: Mutex::new(None),
+            latest: RwLock::new(None),
         }
     }
 }
@@ -113,18 +113,20 @@ impl Settings {
     pub(crate) fn refreshed(&self) -> Option<Arc<Settings>> {
         let named = self.named.as_ref()?;
         let version = named.registry.version();
-        let mut latest = named.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*latest {
-            Some((seen, settings)) if *seen == version => Some(Arc::clone(settings)),
-            before => {
-                let last = before.as_ref().map_or(self, |(_, settings)| settings);
-                let policy = named.registry.get(self.policy.name());
-                let policy = policy.unwrap_or_else(|| last.policy.clone());
-                let settings = Arc::new(self.under(policy));
-                *latest = Some((version, Arc::clone(&settings)));
-                Some(settings)
+        let latest = named.latest.read().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.policy.clone();
+        if let Some((seen, settings)) = &*latest {
+            if *seen == version {
+                return Some(Arc::clone(settings));
             }
+            last = settings.policy.clone();
         }
+        drop(latest);
+        let policy = named.registry.get(self.policy.name());
+        let settings = Arc::new(self.under(policy.unwrap_or(last)));
+        let mut latest = named.latest.write().unwrap_or_else(PoisonError::into_inner);
+        *latest = Some((version, Arc::clone(&settings)));
+        Some(settings)
     }
 
     fn under(&self, policy: Policy) -> Settings {
