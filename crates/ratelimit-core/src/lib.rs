@@ -33,20 +33,24 @@
 //!         Verdict
 //! ```
 //!
-//! The feature `redis` adds the store that all instances of a service share.
+//! The feature `redis` adds the store that all instances of a service share, `toml` policies from a file.
 
 mod algorithm;
 mod client_addr;
 mod decision;
 mod fields;
+mod install;
 mod key;
 mod limit;
 mod limiter;
 mod meter;
 mod policy;
+mod registry;
 mod store;
 mod time;
 
+#[cfg(feature = "toml")]
+pub use crate::registry::InvalidRegistry;
 #[cfg(feature = "redis")]
 pub use crate::store::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use crate::{
@@ -63,11 +67,15 @@ pub use crate::{
     fields::{
         FieldValue, HeaderStyle, Problem, policy_field, retry_after_millis, retry_after_secs,
     },
+    install::{
+        AlreadyInstalled, handler_policy, install, install_registry, installed, installed_registry,
+    },
     key::{InvalidKey, Key},
     limit::{InvalidText, Limit},
     limiter::{Check, Limiter, Reason, Verdict},
     meter::metric,
     policy::{FailureMode, InvalidPolicy, Policy},
+    registry::{Registry, UnknownPolicy},
     store::{Hit, MemoryStats, MemoryStore, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
 };

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use metrics::{Counter, Histogram, SharedString, counter, gauge, histogram};
+use metrics::{Counter, Histogram, SharedString, counter, histogram};
 
 use crate::limit::Limit;
 
@@ -135,7 +135,9 @@ pub(crate) use self::of_redis::*;
 
 #[cfg(feature = "redis")]
 mod of_redis {
-    use super::{Duration, counter, gauge, histogram, metric};
+    use metrics::gauge;
+
+    use super::{Duration, counter, histogram, metric};
 
     /// Tells whether a server decides; one that does not is left alone until it is found healed.
     pub(crate) fn store_up(server: &str, up: bool) {

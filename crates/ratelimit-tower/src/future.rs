@@ -12,11 +12,11 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use ratelimit_core::{Check, Decision, Verdict};
+use ratelimit_core::{Check, Verdict};
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
-use crate::{body::ResponseBody, layer::Settings};
+use crate::{body::ResponseBody, settings::Settings};
 
 pin_project! {
     /// The answer of a [`RateLimit`](crate::RateLimit).
@@ -152,13 +152,13 @@ where
     S: Service<Request<B>> + Clone,
 {
     let (mut service, mut request) = *held.0;
-    if !verdict.is_allowed() {
+    if !settings.lets_pass(&verdict) {
         return State::Refused {
             response: Some(settings.deny(&request.into_parts().0, &verdict)),
         };
     }
     settings.share(&verdict, request.extensions_mut());
-    let delay = verdict.decision().map_or(Duration::ZERO, Decision::delay);
+    let delay = settings.delay(&verdict);
     if !delay.is_zero() {
         // The ready service goes, and with it a place that others can use meanwhile.
         let held = Held::new(service.clone(), request);

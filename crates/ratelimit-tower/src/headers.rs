@@ -30,6 +30,10 @@ impl Headers {
         }
     }
 
+    pub(crate) const fn style(&self) -> HeaderStyle {
+        self.style
+    }
+
     /// Tells `decision` in the fields of a response, unless they say something stricter already.
     pub(crate) fn write(&self, policy: &Policy, decision: &Decision, headers: &mut HeaderMap) {
         let Some(first) = self.names.first() else {

@@ -1,23 +1,18 @@
 //! What is limited, by whose key, and how that is told.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Response, header, request::Parts};
-use ratelimit_core::{Decision, HeaderStyle, Limiter, Policy, Verdict};
+use http::{Response, request::Parts};
+use ratelimit_core::{HeaderStyle, Limiter, Policy, Registry, UnknownPolicy};
 use tower_layer::Layer;
 
 use crate::{
-    headers::{self, Headers},
-    key::{ClientKey, KeyExtractor, NoKey},
-    rejection::{Cause, Rejection},
+    headers::Headers,
+    key::KeyExtractor,
+    rejection::Rejection,
     service::RateLimit,
+    settings::{Mode, Named, Preflight, Settings, Sharing},
 };
 
 /// Limits the requests to a service.
@@ -30,56 +25,31 @@ pub struct RateLimitLayer {
     settings: Arc<Settings>,
 }
 
-#[derive(Clone)]
-pub(crate) struct Settings {
-    pub(crate) limiter: Limiter,
-    pub(crate) policy: Policy,
-    pub(crate) key: Arc<dyn KeyExtractor>,
-    cost: Option<Arc<CostOf>>,
-    on_denied: Option<Arc<AnswerTo>>,
-    on_failed: Option<Arc<AnswerTo>>,
-    headers: Headers,
-    exposed: Option<HeaderValue>,
-    preflight: Preflight,
-    sharing: Sharing,
-    told_no_client: Arc<AtomicBool>,
-}
-
-type CostOf = dyn Fn(&Parts) -> u64 + Send + Sync;
-type AnswerTo = dyn Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Preflight {
-    Passed,
-    Counted,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sharing {
-    Off,
-    On,
-}
-
 impl RateLimitLayer {
     /// Limits each client's requests by `policy`.
     pub fn new(limiter: Limiter, policy: Policy) -> RateLimitLayer {
-        let headers = Headers::new(HeaderStyle::default(), &policy);
-        let settings = Settings {
-            limiter,
-            policy,
-            key: Arc::new(ClientKey::new()),
-            cost: None,
-            on_denied: None,
-            on_failed: None,
-            headers,
-            exposed: None,
-            preflight: Preflight::Passed,
-            sharing: Sharing::Off,
-            told_no_client: Arc::default(),
-        };
         RateLimitLayer {
-            settings: Arc::new(settings),
+            settings: Arc::new(Settings::new(limiter, policy)),
         }
+    }
+
+    /// Limits each client's requests by the policy of that name, as it is when a request comes.
+    ///
+    /// A policy that is removed from the registry stays in force as it was last.
+    ///
+    /// # Errors
+    ///
+    /// When there is no policy of that name.
+    pub fn named(
+        limiter: Limiter,
+        registry: &Registry,
+        name: &str,
+    ) -> Result<RateLimitLayer, UnknownPolicy> {
+        let named = Named::new(registry.clone());
+        let policy = registry.get(name);
+        let policy = policy.ok_or_else(|| UnknownPolicy::new(name, registry))?;
+        let layer = RateLimitLayer::new(limiter, policy);
+        Ok(layer.changed(|settings| settings.named = Some(named)))
     }
 
     /// Whose budget is spent; the client's, as [`ClientKey`] finds it, unless set.
@@ -146,6 +116,37 @@ impl RateLimitLayer {
         self.changed(|settings| settings.sharing = Sharing::On)
     }
 
+    /// Lets requests pass uncounted and untold where `is_exempt` says so.
+    #[must_use]
+    pub fn exempt_when(
+        self,
+        is_exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static,
+    ) -> RateLimitLayer {
+        self.changed(|settings| settings.exempt = Some(Arc::new(is_exempt)))
+    }
+
+    /// Decides and counts, but lets every request pass, and tells its client nothing.
+    ///
+    /// For trying a limit: `rate_limiter_requests_total{allowed="false"}` shows what it would deny.
+    #[must_use]
+    pub fn shadow(self) -> RateLimitLayer {
+        self.changed(|settings| settings.mode = Mode::Shadow)
+    }
+
+    /// What adapters of frameworks add: a look at each request's head before its key is sought,
+    /// and the line to write where no request has a client address.
+    #[must_use]
+    pub fn adapted(self, prepare: fn(&mut Parts), advice: &'static str) -> RateLimitLayer {
+        self.changed(|settings| {
+            settings.prepare = Some(prepare);
+            settings.advice = advice;
+        })
+    }
+
+    pub(crate) const fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
     fn changed(mut self, change: impl FnOnce(&mut Settings)) -> RateLimitLayer {
         change(Arc::make_mut(&mut self.settings));
         self
@@ -157,98 +158,5 @@ impl<S> Layer<S> for RateLimitLayer {
 
     fn layer(&self, inner: S) -> RateLimit<S> {
         RateLimit::new(inner, Arc::clone(&self.settings))
-    }
-}
-
-impl Settings {
-    /// Whether a request passes uncounted.
-    pub(crate) fn passes(&self, request: &Parts) -> bool {
-        self.preflight == Preflight::Passed
-            && request.method == Method::OPTIONS
-            && request.headers.contains_key(header::ORIGIN)
-            && request
-                .headers
-                .contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
-    }
-
-    pub(crate) fn cost_of(&self, request: &Parts) -> u64 {
-        self.cost.as_ref().map_or(1, |cost| cost(request))
-    }
-
-    /// Leaves the decision for the handler.
-    pub(crate) fn share(&self, verdict: &Verdict, extensions: &mut http::Extensions) {
-        if self.sharing == Sharing::On
-            && let Some(decision) = verdict.decision()
-        {
-            extensions.insert(decision.clone());
-        }
-    }
-
-    /// Tells the verdict in a response that the service gave.
-    pub(crate) fn tell<B>(&self, verdict: &Verdict, response: &mut Response<B>) {
-        if let Verdict::Checked(decision) = verdict {
-            self.headers
-                .write(&self.policy, decision, response.headers_mut());
-            if let Some(exposed) = &self.exposed {
-                headers::expose(exposed, response.headers_mut());
-            }
-        }
-        // An inner layer that refused has the last word here as well.
-        let decided = response.extensions().get::<Decision>().is_some();
-        if !(decided && headers::is_refusal(response.headers())) {
-            self.share(verdict, response.extensions_mut());
-        }
-    }
-
-    /// The answer to a request that the verdict does not let pass.
-    pub(crate) fn deny(&self, request: &Parts, verdict: &Verdict) -> Response<Bytes> {
-        let rejection = |cause| Rejection {
-            request,
-            policy: &self.policy,
-            cause,
-        };
-        match verdict.decision() {
-            Some(decision) => {
-                let denied = rejection(Cause::Denied(decision));
-                let mut response = answer(&denied, self.on_denied.as_deref());
-                self.tell(verdict, &mut response);
-                response
-            }
-            None => answer(&rejection(Cause::Unavailable), self.on_failed.as_deref()),
-        }
-    }
-
-    /// The answer to a request without a key.
-    pub(crate) fn refuse(&self, request: &Parts, why: NoKey) -> Response<Bytes> {
-        if why == NoKey::NoClient && !self.told_no_client.swap(true, Ordering::Relaxed) {
-            tracing::error!(
-                policy = self.policy.name(),
-                "no request has a client address: serve each connection with \
-                 WithPeer::new(service, peer), or set ClientKey::peer_by"
-            );
-        }
-        let rejection = Rejection {
-            request,
-            policy: &self.policy,
-            cause: Cause::NoKey(why),
-        };
-        answer(&rejection, self.on_failed.as_deref())
-    }
-}
-
-fn answer(rejection: &Rejection<'_>, custom: Option<&AnswerTo>) -> Response<Bytes> {
-    let response = match custom {
-        Some(custom) => custom(rejection),
-        None => rejection.response(),
-    };
-    rejection.complete(response)
-}
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("limiter", &self.limiter)
-            .field("policy", &self.policy)
-            .finish_non_exhaustive()
     }
 }

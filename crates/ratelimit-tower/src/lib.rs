@@ -28,6 +28,7 @@
 #![doc = include_str!("../docs/headers.md")]
 
 mod body;
+mod check;
 mod future;
 mod headers;
 mod key;
@@ -35,9 +36,11 @@ mod layer;
 mod outgoing;
 mod rejection;
 mod service;
+mod settings;
 
 pub use crate::{
     body::ResponseBody,
+    check::Passed,
     future::ResponseFuture,
     key::{
         ApiKey, Both, ClientKey, CookieKey, Either, ExtensionKey, HeaderKey, KeyExtractor,

@@ -4,17 +4,15 @@ use std::{
     mem,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use http::{Request, Response};
-use ratelimit_core::Decision;
 use tower_service::Service;
 
 use crate::{
     body::ResponseBody,
     future::{Held, ResponseFuture},
-    layer::Settings,
+    settings::Settings,
 };
 
 /// A service whose requests are limited, made by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -48,15 +46,24 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
-        let settings = &self.settings;
-        let (parts, body) = request.into_parts();
+        let refreshed = self.settings.refreshed();
+        let settings = refreshed.as_ref().unwrap_or(&self.settings);
+        let (mut parts, body) = request.into_parts();
+        settings.prepare(&mut parts);
         if settings.passes(&parts) {
             let response = self.inner.call(Request::from_parts(parts, body));
             return ResponseFuture::passing(response, settings);
         }
         let key = match settings.key.extract(&parts) {
             Ok(key) => key,
-            Err(why) => return ResponseFuture::refused(settings.refuse(&parts, why), settings),
+            Err(why) => {
+                let answer = settings.refuse(&parts, why);
+                if settings.is_shadow() {
+                    let response = self.inner.call(Request::from_parts(parts, body));
+                    return ResponseFuture::passing(response, settings);
+                }
+                return ResponseFuture::refused(answer, settings);
+            }
         };
         let cost = settings.cost_of(&parts);
         let mut check = settings.limiter.check_cost(&settings.policy, &key, cost);
@@ -68,12 +75,12 @@ where
             let held = Held::new(ready, Request::from_parts(parts, body));
             return ResponseFuture::checking(check, held, settings);
         };
-        if !verdict.is_allowed() {
+        if !settings.lets_pass(&verdict) {
             return ResponseFuture::refused(settings.deny(&parts, &verdict), settings);
         }
         let mut request = Request::from_parts(parts, body);
         settings.share(&verdict, request.extensions_mut());
-        let delay = verdict.decision().map_or(Duration::ZERO, Decision::delay);
+        let delay = settings.delay(&verdict);
         if !delay.is_zero() {
             let held = Held::new(self.inner.clone(), request);
             return ResponseFuture::waiting(delay, held, verdict, settings);

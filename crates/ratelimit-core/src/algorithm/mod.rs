@@ -10,6 +10,8 @@ mod sliding_window_log;
 mod step;
 mod token_bucket;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::step::Words;
 pub use self::{
     fixed_window::FixedWindow, leaky_bucket::LeakyBucket, name::Algorithm, period::InvalidLimit,
     sliding_window_counter::SlidingWindowCounter, sliding_window_log::SlidingWindowLog,
@@ -17,5 +19,5 @@ pub use self::{
 };
 pub(crate) use self::{
     period::Period,
-    step::{Fit, Spend, State, Step, Stepped, Words},
+    step::{Fit, Spend, State, Step, Stepped},
 };

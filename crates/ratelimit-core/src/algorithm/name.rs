@@ -67,6 +67,7 @@ impl Algorithm {
     }
 
     /// The number that marks this algorithm's state in a store.
+    #[cfg(feature = "redis")]
     pub(crate) const fn code(self) -> u8 {
         match self {
             Algorithm::TokenBucket => 1,

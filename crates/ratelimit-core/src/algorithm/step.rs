@@ -60,6 +60,7 @@ pub(crate) trait Step {
     fn limit(&self) -> u64;
     fn roll(&self, stored: Option<&Self::State>, now: Timestamp, cost: u64) -> Self::Rolled;
     /// What a script's numbers say, if they can be a state of this limit.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for scripts only"))]
     fn read(&self, words: Words) -> Option<Self::Rolled>;
 
     /// Whether a cost that is at most the limit fits.

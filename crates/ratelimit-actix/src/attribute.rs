@@ -1,0 +1,247 @@
+//! What `#[rate_limit(...)]` expands to.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use actix_web::{
+    FromRequest, HttpMessage as _, HttpRequest, HttpResponse, Responder,
+    http::header::HeaderName,
+    web::{Data, Payload},
+};
+use ratelimit_core::{
+    Key, Limiter, Policy, Registry, UnknownPolicy, handler_policy, installed, installed_registry,
+};
+
+use crate::{
+    check::{Passed, check},
+    key::{HeaderKey, NoKey},
+    settings::{Mode, Settings},
+};
+
+/// The limit of one handler, as its attribute says.
+#[derive(Debug)]
+pub struct HandlerLimit {
+    source: Source,
+    key: KeyBy,
+    cost: Option<fn(&HttpRequest) -> u64>,
+    exempt: Option<fn(&HttpRequest) -> bool>,
+    shadow: Option<Shadow>,
+    built: RwLock<Option<Arc<Settings>>>,
+    told: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// The handler's path or scope, and the text of its limits.
+    Text(&'static str, &'static str),
+    /// The name of a policy.
+    Named(&'static str),
+}
+
+/// Whose budget is spent.
+#[derive(Clone, Copy, Debug)]
+pub enum KeyBy {
+    /// The client's.
+    Client,
+    /// That of a header's value.
+    Header(&'static str),
+    /// What a function finds.
+    Function(fn(&HttpRequest) -> Result<Key, NoKey>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Shadow;
+
+impl HandlerLimit {
+    /// The limits of a text, known by the handler's path or scope.
+    pub const fn text(path: &'static str, limits: &'static str) -> HandlerLimit {
+        HandlerLimit::of(Source::Text(path, limits))
+    }
+
+    /// The policy of a name.
+    pub const fn named(policy: &'static str) -> HandlerLimit {
+        HandlerLimit::of(Source::Named(policy))
+    }
+
+    const fn of(source: Source) -> HandlerLimit {
+        HandlerLimit {
+            source,
+            key: KeyBy::Client,
+            cost: None,
+            exempt: None,
+            shadow: None,
+            built: RwLock::new(None),
+            told: AtomicBool::new(false),
+        }
+    }
+
+    /// Whose budget is spent.
+    #[must_use]
+    pub const fn key(mut self, key: KeyBy) -> HandlerLimit {
+        self.key = key;
+        self
+    }
+
+    /// How much a request costs.
+    #[must_use]
+    pub const fn cost(mut self, cost: fn(&HttpRequest) -> u64) -> HandlerLimit {
+        self.cost = Some(cost);
+        self
+    }
+
+    /// Which requests pass uncounted.
+    #[must_use]
+    pub const fn exempt_when(mut self, exempt: fn(&HttpRequest) -> bool) -> HandlerLimit {
+        self.exempt = Some(exempt);
+        self
+    }
+
+    /// Denies nothing.
+    #[must_use]
+    pub const fn shadow(mut self) -> HandlerLimit {
+        self.shadow = Some(Shadow);
+        self
+    }
+
+    async fn check(&self, request: &HttpRequest) -> Result<Passed, HttpResponse> {
+        let limiter = given::<Limiter>(request).unwrap_or_else(installed);
+        let settings = self.settings(&limiter, request);
+        let settings = settings.map_err(|unknown| self.tell(&unknown))?;
+        check(settings, &limiter, request).await
+    }
+
+    /// The settings under the policy of this moment, made anew only when that has changed.
+    fn settings(
+        &self,
+        limiter: &Limiter,
+        request: &HttpRequest,
+    ) -> Result<Arc<Settings>, UnknownPolicy> {
+        // In one statement, so that the lock is free again before it is taken to write.
+        let built = self
+            .built
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let (Source::Text(..), Some(settings)) = (&self.source, &built) {
+            return Ok(Arc::clone(settings));
+        }
+        let policy = self.policy(request)?;
+        match built {
+            Some(settings) if settings.policy == policy => Ok(settings),
+            _ => {
+                let settings = Arc::new(self.build(limiter.clone(), policy));
+                let built = self.built.write();
+                *built.unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&settings));
+                Ok(settings)
+            }
+        }
+    }
+
+    fn policy(&self, request: &HttpRequest) -> Result<Policy, UnknownPolicy> {
+        match self.source {
+            Source::Named(name) => named(name, request),
+            Source::Text(path, limits) => {
+                let policy = handler_policy(path, limits);
+                Ok(policy.expect("the text was parsed when it was expanded"))
+            }
+        }
+    }
+
+    fn build(&self, limiter: Limiter, policy: Policy) -> Settings {
+        let mut settings = Settings::new(limiter, policy);
+        match self.key {
+            KeyBy::Client => {}
+            KeyBy::Header(name) => {
+                settings.key = Arc::new(HeaderKey::new(HeaderName::from_static(name)));
+            }
+            KeyBy::Function(function) => settings.key = Arc::new(function),
+        }
+        if let Some(cost) = self.cost {
+            settings.cost = Some(Arc::new(cost));
+        }
+        if let Some(exempt) = self.exempt {
+            settings.exempt = Some(Arc::new(exempt));
+        }
+        if let Some(Shadow) = self.shadow {
+            settings.mode = Mode::Shadow;
+        }
+        settings
+    }
+
+    fn tell(&self, unknown: &UnknownPolicy) -> HttpResponse {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            tracing::error!("{unknown}: add it to what install_registry was given");
+            if !tracing::dispatcher::has_been_set() {
+                eprintln!("rate limit: {unknown}: add it to what install_registry was given");
+            }
+        }
+        HttpResponse::InternalServerError().finish()
+    }
+}
+
+fn named(name: &str, request: &HttpRequest) -> Result<Policy, UnknownPolicy> {
+    let registry = given::<Registry>(request).or_else(installed_registry);
+    let registry = registry.unwrap_or_default();
+    let policy = registry.get(name);
+    policy.ok_or_else(|| UnknownPolicy::new(name, &registry))
+}
+
+/// What the application put into the request's extensions, or into its own data.
+fn given<T: Clone + 'static>(request: &HttpRequest) -> Option<T> {
+    let extension = request.extensions().get::<T>().cloned();
+    extension
+        .or_else(|| request.app_data::<T>().cloned())
+        .or_else(|| Some(request.app_data::<Data<T>>()?.get_ref().clone()))
+}
+
+/// Checks a request, extracts what its handler takes, calls it, and tells what is left.
+///
+/// Extractors are polled together, so what a check must come before cannot stand beside it.
+pub async fn run<A, R>(
+    limit: &'static HandlerLimit,
+    request: HttpRequest,
+    payload: Payload,
+    handler: impl FnOnce(A) -> R,
+) -> HttpResponse
+where
+    A: FromRequest,
+    R: Future<Output: Responder>,
+{
+    let passed = match limit.check(&request).await {
+        Ok(passed) => passed,
+        Err(answer) => return answer,
+    };
+    let extracted = A::from_request(&request, &mut payload.into_inner()).await;
+    let mut response = match extracted {
+        Ok(arguments) => {
+            let answer = handler(arguments).await.respond_to(&request);
+            answer.map_into_boxed_body()
+        }
+        Err(error) => HttpResponse::from_error(error),
+    };
+    passed.tell(response.headers_mut());
+    response
+}
+
+/// What an attribute's `cost` may be: a number, or a function of the request.
+pub trait CostOf {
+    /// What the request costs.
+    fn cost_of(&self, request: &HttpRequest) -> u64;
+}
+
+impl CostOf for u64 {
+    fn cost_of(&self, _: &HttpRequest) -> u64 {
+        *self
+    }
+}
+
+impl<F: Fn(&HttpRequest) -> u64> CostOf for F {
+    fn cost_of(&self, request: &HttpRequest) -> u64 {
+        self(request)
+    }
+}

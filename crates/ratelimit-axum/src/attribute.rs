@@ -1,0 +1,242 @@
+//! What `#[rate_limit(...)]` expands to.
+
+use std::{
+    marker::PhantomData,
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use axum::{
+    body::Body,
+    extract::FromRequestParts,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderName, StatusCode, request::Parts};
+use ratelimit_core::{
+    Key, Limiter, Policy, Registry, UnknownPolicy, handler_policy, installed, installed_registry,
+};
+use ratelimit_tower::{ClientKey, HeaderKey, NoKey, Passed};
+
+use crate::layer::RateLimitLayer;
+
+/// The limit of one handler, as its attribute says.
+#[derive(Debug)]
+pub struct HandlerLimit {
+    source: Source,
+    key: KeyBy,
+    cost: Option<fn(&Parts) -> u64>,
+    exempt: Option<fn(&Parts) -> bool>,
+    mode: Mode,
+    built: RwLock<Option<(Policy, RateLimitLayer)>>,
+    told: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// The handler's path or scope, and the text of its limits.
+    Text(&'static str, &'static str),
+    /// The name of a policy.
+    Named(&'static str),
+}
+
+/// Whose budget is spent.
+#[derive(Clone, Copy, Debug)]
+pub enum KeyBy {
+    /// The client's.
+    Client,
+    /// That of a header's value.
+    Header(&'static str),
+    /// What a function finds.
+    Function(fn(&Parts) -> Result<Key, NoKey>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Enforced,
+    Shadow,
+}
+
+impl HandlerLimit {
+    /// The limits of a text, known by the handler's path or scope.
+    pub const fn text(path: &'static str, limits: &'static str) -> HandlerLimit {
+        HandlerLimit::of(Source::Text(path, limits))
+    }
+
+    /// The policy of a name.
+    pub const fn named(policy: &'static str) -> HandlerLimit {
+        HandlerLimit::of(Source::Named(policy))
+    }
+
+    const fn of(source: Source) -> HandlerLimit {
+        HandlerLimit {
+            source,
+            key: KeyBy::Client,
+            cost: None,
+            exempt: None,
+            mode: Mode::Enforced,
+            built: RwLock::new(None),
+            told: AtomicBool::new(false),
+        }
+    }
+
+    /// Whose budget is spent.
+    #[must_use]
+    pub const fn key(mut self, key: KeyBy) -> HandlerLimit {
+        self.key = key;
+        self
+    }
+
+    /// How much a request costs.
+    #[must_use]
+    pub const fn cost(mut self, cost: fn(&Parts) -> u64) -> HandlerLimit {
+        self.cost = Some(cost);
+        self
+    }
+
+    /// Which requests pass uncounted.
+    #[must_use]
+    pub const fn exempt_when(mut self, exempt: fn(&Parts) -> bool) -> HandlerLimit {
+        self.exempt = Some(exempt);
+        self
+    }
+
+    /// Denies nothing.
+    #[must_use]
+    pub const fn shadow(mut self) -> HandlerLimit {
+        self.mode = Mode::Shadow;
+        self
+    }
+
+    async fn check(&self, request: &mut Parts) -> Result<Passed, Response> {
+        let limiter = request.extensions.get::<Limiter>().cloned();
+        let limiter = limiter.unwrap_or_else(installed);
+        let layer = self.layer(&limiter, request);
+        let layer = layer.map_err(|unknown| self.tell(&unknown))?;
+        let passed = layer.inner().check_by(&limiter, request).await;
+        passed.map_err(|answer| answer.map(Body::from))
+    }
+
+    /// The layer under the policy of this moment, made anew only when that has changed.
+    fn layer(&self, limiter: &Limiter, request: &Parts) -> Result<RateLimitLayer, UnknownPolicy> {
+        // In one statement, so that the lock is free again before it is taken to write.
+        let built = self
+            .built
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let (Source::Text(..), Some((_, layer))) = (&self.source, &built) {
+            return Ok(layer.clone());
+        }
+        let policy = self.policy(request)?;
+        match built {
+            Some((before, layer)) if before == policy => Ok(layer),
+            _ => {
+                let layer = self.build(limiter.clone(), policy.clone());
+                let built = self.built.write();
+                *built.unwrap_or_else(PoisonError::into_inner) = Some((policy, layer.clone()));
+                Ok(layer)
+            }
+        }
+    }
+
+    fn policy(&self, request: &Parts) -> Result<Policy, UnknownPolicy> {
+        match self.source {
+            Source::Named(name) => named(name, request),
+            Source::Text(path, limits) => {
+                let policy = handler_policy(path, limits);
+                Ok(policy.expect("the text was parsed when it was expanded"))
+            }
+        }
+    }
+
+    fn build(&self, limiter: Limiter, policy: Policy) -> RateLimitLayer {
+        let layer = RateLimitLayer::new(limiter, policy);
+        let layer = match self.key {
+            KeyBy::Client => layer.key_by(ClientKey::new()),
+            KeyBy::Header(name) => layer.key_by(HeaderKey::new(HeaderName::from_static(name))),
+            KeyBy::Function(function) => layer.key_by(function),
+        };
+        let layer = match self.cost {
+            Some(cost) => layer.cost(cost),
+            None => layer,
+        };
+        let layer = match self.exempt {
+            Some(exempt) => layer.exempt_when(exempt),
+            None => layer,
+        };
+        match self.mode {
+            Mode::Enforced => layer,
+            Mode::Shadow => layer.shadow(),
+        }
+    }
+
+    fn tell(&self, unknown: &UnknownPolicy) -> Response {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            tracing::error!("{unknown}: add it to what install_registry was given");
+            if !tracing::dispatcher::has_been_set() {
+                eprintln!("rate limit: {unknown}: add it to what install_registry was given");
+            }
+        }
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    }
+}
+
+fn named(name: &str, request: &Parts) -> Result<Policy, UnknownPolicy> {
+    let registry = request.extensions.get::<Registry>().cloned();
+    let registry = registry.or_else(installed_registry).unwrap_or_default();
+    let policy = registry.get(name);
+    policy.ok_or_else(|| UnknownPolicy::new(name, &registry))
+}
+
+/// The marker type of one handler.
+pub trait Marker: Send + Sync + 'static {
+    /// The handler's limit.
+    fn limit() -> &'static HandlerLimit;
+}
+
+/// The first extractor of a limited handler.
+#[derive(Debug)]
+pub struct Limited<M> {
+    passed: Passed,
+    _marker: PhantomData<fn() -> M>,
+}
+
+impl<M: Marker, S: Sync> FromRequestParts<S> for Limited<M> {
+    type Rejection = Response;
+
+    async fn from_request_parts(request: &mut Parts, _: &S) -> Result<Limited<M>, Response> {
+        Ok(Limited {
+            passed: M::limit().check(request).await?,
+            _marker: PhantomData,
+        })
+    }
+}
+
+impl<M> Limited<M> {
+    /// Tells in the handler's answer what is left.
+    pub fn answer(self, answer: impl IntoResponse) -> Response {
+        let mut response = answer.into_response();
+        self.passed.tell(&mut response);
+        response
+    }
+}
+
+/// What an attribute's `cost` may be: a number, or a function of the request's head.
+pub trait CostOf {
+    /// What the request costs.
+    fn cost_of(&self, request: &Parts) -> u64;
+}
+
+impl CostOf for u64 {
+    fn cost_of(&self, _: &Parts) -> u64 {
+        *self
+    }
+}
+
+impl<F: Fn(&Parts) -> u64> CostOf for F {
+    fn cost_of(&self, request: &Parts) -> u64 {
+        self(request)
+    }
+}

@@ -1,0 +1,179 @@
+//! The layer of a router.
+
+use std::net::SocketAddr;
+
+use axum::{
+    body::Body,
+    extract::connect_info::{ConnectInfo, MockConnectInfo},
+};
+use bytes::Bytes;
+use http::{Response, request::Parts};
+use ratelimit_core::{HeaderStyle, InvalidPolicy, Limiter, Policy, Registry, UnknownPolicy};
+use ratelimit_tower::{KeyExtractor, Passed, PeerAddr, RateLimit, Rejection};
+use tower_layer::Layer;
+
+const ADVICE: &str = "serve the router with \
+    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()), \
+    or put MockConnectInfo over it in a test";
+
+/// Limits the requests to a router, a route or a method.
+///
+/// It is the layer of [`ratelimit_tower`] which knows axum: the peer's address comes from
+/// [`ConnectInfo`], and the [`Decision`](ratelimit_core::Decision) is there for the handler as
+/// [`Decided`](crate::Decided). All routes under one layer, and all its clones, share its budgets.
+#[derive(Clone, Debug)]
+pub struct RateLimitLayer(ratelimit_tower::RateLimitLayer);
+
+impl RateLimitLayer {
+    /// Limits the requests of each client, counted in the memory of this process.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use ratelimit_axum::RateLimitLayer;
+    ///
+    /// let app: Router = Router::new()
+    ///     .route("/", get(async || "hello"))
+    ///     .layer(RateLimitLayer::per_client("10/min")?);
+    /// # Ok::<(), ratelimit_axum::InvalidPolicy>(())
+    /// ```
+    ///
+    /// The policy is called `client`; [`new`](Self::new) takes one with a name of its own.
+    ///
+    /// # Errors
+    ///
+    /// When `limits` is not the text of limits.
+    pub fn per_client(limits: &str) -> Result<RateLimitLayer, InvalidPolicy> {
+        let policy = Policy::parse("client", limits)?;
+        Ok(RateLimitLayer::new(Limiter::in_memory(), policy))
+    }
+
+    /// Limits each client's requests by `policy`, counted where `limiter` counts.
+    pub fn new(limiter: Limiter, policy: Policy) -> RateLimitLayer {
+        ratelimit_tower::RateLimitLayer::new(limiter, policy).into()
+    }
+
+    /// Limits each client's requests by the policy of that name, as it is when a request comes.
+    ///
+    /// # Errors
+    ///
+    /// When there is no policy of that name.
+    pub fn named(
+        limiter: Limiter,
+        registry: &Registry,
+        name: &str,
+    ) -> Result<RateLimitLayer, UnknownPolicy> {
+        ratelimit_tower::RateLimitLayer::named(limiter, registry, name).map(Into::into)
+    }
+
+    /// Whose budget is spent; the client's, as [`ClientKey`](crate::ClientKey) finds it, unless set.
+    #[must_use]
+    pub fn key_by(self, key: impl KeyExtractor) -> RateLimitLayer {
+        RateLimitLayer(self.0.key_by(key))
+    }
+
+    /// How much a request costs, 1 unless set; a cost of 0 looks without spending.
+    #[must_use]
+    pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> RateLimitLayer {
+        RateLimitLayer(self.0.cost(cost))
+    }
+
+    /// Which headers tell what is left; [`HeaderStyle::XRateLimit`] unless set.
+    #[must_use]
+    pub fn headers(self, style: HeaderStyle) -> RateLimitLayer {
+        RateLimitLayer(self.0.headers(style))
+    }
+
+    /// Lets scripts of other origins read the headers, by `Access-Control-Expose-Headers`.
+    #[must_use]
+    pub fn expose_headers(self) -> RateLimitLayer {
+        RateLimitLayer(self.0.expose_headers())
+    }
+
+    /// Makes the answer to a request over the limit.
+    ///
+    /// The layer adds its headers to it, and `Retry-After`, unless it says something stricter.
+    #[must_use]
+    pub fn on_denied(
+        self,
+        answer: impl Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> RateLimitLayer {
+        RateLimitLayer(self.0.on_denied(answer))
+    }
+
+    /// Makes the answer to a request that could not be decided: without a key, or a store.
+    #[must_use]
+    pub fn on_failed(
+        self,
+        answer: impl Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> RateLimitLayer {
+        RateLimitLayer(self.0.on_failed(answer))
+    }
+
+    /// Counts the preflight requests of CORS as well, which pass uncounted unless set.
+    #[must_use]
+    pub fn count_preflight(self) -> RateLimitLayer {
+        RateLimitLayer(self.0.count_preflight())
+    }
+
+    /// Lets requests pass uncounted and untold where `is_exempt` says so.
+    #[must_use]
+    pub fn exempt_when(
+        self,
+        is_exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static,
+    ) -> RateLimitLayer {
+        RateLimitLayer(self.0.exempt_when(is_exempt))
+    }
+
+    /// Decides and counts, but lets every request pass, and tells its client nothing.
+    #[must_use]
+    pub fn shadow(self) -> RateLimitLayer {
+        RateLimitLayer(self.0.shadow())
+    }
+
+    /// Decides a request by hand, as in a middleware that chooses among several limits.
+    ///
+    /// [`Passed::tell`] then puts into the response what the layer would have put there.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a request that does not pass.
+    pub async fn check(&self, request: &mut Parts) -> Result<Passed, Response<Body>> {
+        let passed = self.0.check(request).await;
+        passed.map_err(|answer| answer.map(Body::from))
+    }
+
+    #[cfg(feature = "macros")]
+    pub(crate) const fn inner(&self) -> &ratelimit_tower::RateLimitLayer {
+        &self.0
+    }
+}
+
+impl From<ratelimit_tower::RateLimitLayer> for RateLimitLayer {
+    fn from(layer: ratelimit_tower::RateLimitLayer) -> RateLimitLayer {
+        RateLimitLayer(layer.adapted(find_peer, ADVICE).share_decision())
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> RateLimit<S> {
+        self.0.layer(inner)
+    }
+}
+
+/// Puts the address that axum knows where keys look for it.
+fn find_peer(request: &mut Parts) {
+    let extensions = &mut request.extensions;
+    if extensions.get::<PeerAddr>().is_some() {
+        return;
+    }
+    let real = extensions.get::<ConnectInfo<SocketAddr>>();
+    let peer = real.map(|ConnectInfo(peer)| *peer).or_else(|| {
+        let mock = extensions.get::<MockConnectInfo<SocketAddr>>();
+        mock.map(|MockConnectInfo(peer)| *peer)
+    });
+    if let Some(peer) = peer {
+        extensions.insert(PeerAddr(peer));
+    }
+}

@@ -1,0 +1,55 @@
+//! Rate limiting for axum: one line for a router, one for a handler.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::net::SocketAddr;
+//! use axum::{Router, body::Body, extract::connect_info::MockConnectInfo, routing::get};
+//! use ratelimit_axum::RateLimitLayer;
+//! use tower::ServiceExt;
+//!
+//! let app = Router::new()
+//!     .route("/", get(async || "hello"))
+//!     .layer(RateLimitLayer::per_client("1/min")?)
+//!     .layer(MockConnectInfo(SocketAddr::from(([203, 0, 113, 7], 443))));
+//!
+//! let request = || http::Request::new(Body::empty());
+//! assert_eq!(app.clone().oneshot(request()).await?.status(), 200);
+//! assert_eq!(app.oneshot(request()).await?.status(), 429);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! All that a user names is here: the engine's types, and those of `ratelimit_tower`.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `macros` (default) | `#[rate_limit("5/min")]` for handlers |
+//! | `redis` | `RedisStore`, which all instances of a service share |
+//! | `redis-cluster`, `redis-tls`, `bb8` | clusters, TLS, and pools that an application already has |
+//! | `toml` | policies from a file |
+//!
+#![doc = include_str!("../docs/axum.md")]
+
+#[cfg(feature = "macros")]
+mod attribute;
+mod decided;
+mod layer;
+mod route;
+
+pub use ratelimit_core::*;
+#[cfg(feature = "macros")]
+pub use ratelimit_macros::rate_limit_axum as rate_limit;
+pub use ratelimit_tower::*;
+
+pub use crate::{decided::Decided, layer::RateLimitLayer, route::RouteKey};
+
+/// For the code that [`rate_limit`] expands to, and for nobody else.
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+pub mod private {
+    pub use axum::response::Response;
+    pub use http::request::Parts;
+
+    pub use crate::attribute::{CostOf, HandlerLimit, KeyBy, Limited, Marker};
+}

@@ -1,0 +1,137 @@
+//! The limiter and the policies of a process, for handlers that were given no others.
+
+use std::{
+    error, fmt,
+    hash::Hasher as _,
+    sync::{Once, OnceLock},
+};
+
+use crate::{
+    key::is_plain,
+    limiter::Limiter,
+    policy::{InvalidPolicy, Policy},
+    registry::Registry,
+};
+
+static LIMITER: OnceLock<Limiter> = OnceLock::new();
+static REGISTRY: OnceLock<Registry> = OnceLock::new();
+const LONGEST_NAME: usize = 100;
+
+/// Makes `limiter` the one that `#[rate_limit(...)]` uses where a request carries no other.
+///
+/// # Errors
+///
+/// When there is one already: budgets do not move while a process runs.
+pub fn install(limiter: Limiter) -> Result<(), AlreadyInstalled> {
+    LIMITER.set(limiter).map_err(|_| AlreadyInstalled)
+}
+
+/// Makes `registry` the one in which `#[rate_limit(policy = "...")]` looks up its policy where a
+/// request carries no other.
+///
+/// # Errors
+///
+/// When there is one already; its policies can be changed instead.
+pub fn install_registry(registry: Registry) -> Result<(), AlreadyInstalled> {
+    REGISTRY.set(registry).map_err(|_| AlreadyInstalled)
+}
+
+/// The installed limiter; one in memory, after a warning, where none was installed.
+pub fn installed() -> Limiter {
+    static IN_MEMORY: OnceLock<Limiter> = OnceLock::new();
+    static WARNING: Once = Once::new();
+    if let Some(limiter) = LIMITER.get() {
+        return limiter.clone();
+    }
+    WARNING.call_once(|| {
+        tracing::warn!(
+            "no limiter is installed: handlers count in the memory of this process; \
+             call install(limiter) at the start of main to say where"
+        );
+    });
+    IN_MEMORY.get_or_init(Limiter::in_memory).clone()
+}
+
+/// The installed registry, if there is one.
+pub fn installed_registry() -> Option<Registry> {
+    REGISTRY.get().cloned()
+}
+
+/// The policy of a handler that is known by its path in the program.
+///
+/// What cannot stand in a policy's name is replaced, and a digest keeps different paths apart.
+///
+/// # Errors
+///
+/// When `limits` is not the text of limits.
+pub fn handler_policy(path: &str, limits: &str) -> Result<Policy, InvalidPolicy> {
+    if path.len() <= LONGEST_NAME && path.bytes().all(is_plain) {
+        return Policy::parse(path, limits);
+    }
+    let mut digest = Fnv(0xcbf2_9ce4_8422_2325);
+    digest.write(path.as_bytes());
+    let plain = path.bytes().rev().take(LONGEST_NAME - 17);
+    let plain = plain.map(|byte| {
+        if is_plain(byte) {
+            char::from(byte)
+        } else {
+            '_'
+        }
+    });
+    let mut name: String = plain.collect();
+    // The end of a path says more than its beginning, so it was read from there.
+    name = name.chars().rev().collect();
+    Policy::parse(&format!("{:016x}.{name}", digest.finish()), limits)
+}
+
+/// FNV-1a: the same in every build, unlike the hashers of the standard library.
+struct Fnv(u64);
+
+impl std::hash::Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// Something was installed before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AlreadyInstalled;
+
+impl fmt::Display for AlreadyInstalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("one is installed already: install once, at the start of main")
+    }
+}
+
+impl error::Error for AlreadyInstalled {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_the_name_and_a_long_or_odd_one_keeps_apart() {
+        let name = |path: &str| {
+            let policy = handler_policy(path, "1/s").unwrap();
+            policy.name().to_owned()
+        };
+        let long = format!("{}::index", "a".repeat(200));
+
+        assert_eq!(name("shop::login"), "shop::login");
+        assert!(name(&long).ends_with("::index"));
+        assert_ne!(name(&long), name(&format!("b{long}")));
+        assert_ne!(name("shop::é"), name("shop::è"));
+    }
+
+    #[test]
+    fn there_is_one_limiter_and_it_stays() {
+        assert_eq!(install(Limiter::in_memory()), Ok(()));
+        assert_eq!(install(Limiter::in_memory()), Err(AlreadyInstalled));
+    }
+}

@@ -1,0 +1,63 @@
+//! What a limited handler becomes.
+
+pub(crate) mod actix;
+pub(crate) mod axum;
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{Expr, ExprLit, Lit};
+
+use crate::{
+    handler::Handler,
+    options::{Key, Options},
+};
+
+/// The value of the handler's `HandlerLimit`, by the names of the adapter's private module.
+fn limit(
+    options: &Options,
+    handler: &Handler,
+    private: &TokenStream,
+    request: &TokenStream,
+) -> TokenStream {
+    let mut limit = match (&options.limits, &options.policy, &options.scope) {
+        (Some(limits), _, Some(scope)) => quote!(#private::HandlerLimit::text(#scope, #limits)),
+        (Some(limits), ..) => {
+            let name = handler.plain_name();
+            let path = quote!(::core::concat!(::core::module_path!(), "::", #name));
+            quote!(#private::HandlerLimit::text(#path, #limits))
+        }
+        (None, policy, _) => quote!(#private::HandlerLimit::named(#policy)),
+    };
+    match &options.key {
+        None | Some(Key::Client) => {}
+        Some(Key::Header(name)) => limit.extend(quote!(.key(#private::KeyBy::Header(#name)))),
+        Some(Key::Function(path)) => limit.extend(quote!(.key(#private::KeyBy::Function(#path)))),
+    }
+    if let Some(cost) = &options.cost {
+        let cost = cost_of(cost);
+        limit.extend(quote!(.cost({
+            fn cost(request: &#request) -> u64 {
+                #private::CostOf::cost_of(&(#cost), request)
+            }
+            cost
+        })));
+    }
+    if let Some(exempt) = &options.exempt_when {
+        limit.extend(quote!(.exempt_when(#exempt)));
+    }
+    if options.shadow.is_some() {
+        limit.extend(quote!(.shadow()));
+    }
+    limit
+}
+
+/// A number is one of 64 bits, which inference alone would not find out.
+fn cost_of(cost: &Expr) -> TokenStream {
+    match cost {
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(number),
+            ..
+        }) if number.suffix().is_empty() => quote!(#number as u64),
+        other => quote!(#other),
+    }
+}

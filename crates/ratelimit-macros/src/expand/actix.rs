@@ -1,0 +1,35 @@
+//! A handler of actix-web: it takes the request, and extracts after the check.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::Result;
+
+use crate::{expand::limit, handler::Handler, options::Options};
+
+#[expect(clippy::unnecessary_wraps, reason = "as the other expansion")]
+pub(crate) fn expand(options: &Options, handler: &Handler) -> Result<TokenStream> {
+    let private = quote!(::ratelimit_actix::private);
+    let limit = limit(options, handler, &private, &quote!(#private::HttpRequest));
+    let Handler {
+        inner,
+        outer_attributes,
+        arguments,
+        types,
+    } = handler;
+    let (visibility, name) = (&inner.vis, handler.name());
+    let (generics, _, conditions) = inner.sig.generics.split_for_impl();
+    let inner_function = handler.inner_function();
+    let inner_path = handler.inner_path();
+    Ok(quote! {
+        #(#outer_attributes)*
+        #visibility async fn #name #generics (
+            request: #private::HttpRequest,
+            payload: #private::Payload,
+        ) -> #private::HttpResponse #conditions {
+            static LIMIT: #private::HandlerLimit = #limit;
+            #inner_function
+            let handler = |(#(#arguments,)*): (#(#types,)*)| #inner_path(#(#arguments),*);
+            #private::run(&LIMIT, request, payload, handler).await
+        }
+    })
+}

@@ -1,0 +1,122 @@
+//! The function below the attribute.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote};
+use syn::{
+    Attribute, Error, FnArg, GenericParam, Ident, ItemFn, Result, Type, ext::IdentExt as _, parse2,
+    spanned::Spanned as _,
+};
+
+const ROUTES: [&str; 11] = [
+    "get", "post", "put", "delete", "head", "options", "connect", "trace", "patch", "route",
+    "routes",
+];
+
+/// A handler, taken apart.
+pub(crate) struct Handler {
+    /// The function as it was written, without what belongs outside.
+    pub(crate) inner: ItemFn,
+    /// Its documentation, and what else is said about its name.
+    pub(crate) outer_attributes: Vec<Attribute>,
+    /// A name for each argument.
+    pub(crate) arguments: Vec<Ident>,
+    pub(crate) types: Vec<Type>,
+}
+
+impl Handler {
+    pub(crate) fn parse(item: TokenStream) -> Result<Handler> {
+        let function: ItemFn = parse2(item).map_err(|_| {
+            let problem = "#[rate_limit] goes on a handler, an `async fn`; \
+                a whole router is limited by a layer, an app by wrap";
+            Error::new(Span::call_site(), problem)
+        })?;
+        check(&function)?;
+        let mut types = Vec::new();
+        for argument in &function.sig.inputs {
+            match argument {
+                FnArg::Typed(argument) => types.push((*argument.ty).clone()),
+                FnArg::Receiver(receiver) => {
+                    let problem = "#[rate_limit] goes on a free function: \
+                        move the handler out of its `impl`";
+                    return Err(Error::new(receiver.span(), problem));
+                }
+            }
+        }
+        let arguments = (0..types.len()).map(|place| format_ident!("argument_{place}"));
+        let arguments = arguments.collect();
+        let mut inner = function;
+        let (outer_attributes, inner_attributes) = std::mem::take(&mut inner.attrs)
+            .into_iter()
+            .partition(belongs_outside);
+        inner.attrs = inner_attributes;
+        Ok(Handler {
+            inner,
+            outer_attributes,
+            arguments,
+            types,
+        })
+    }
+
+    pub(crate) const fn name(&self) -> &Ident {
+        &self.inner.sig.ident
+    }
+
+    /// The name without `r#`.
+    pub(crate) fn plain_name(&self) -> String {
+        self.name().unraw().to_string()
+    }
+
+    /// The inner function, which only the outer one sees.
+    pub(crate) fn inner_function(&self) -> TokenStream {
+        let mut inner = self.inner.clone();
+        inner.vis = syn::Visibility::Inherited;
+        // A handler is `async` because its framework says so; now it is also called, and lints see it.
+        quote!(#[allow(clippy::unused_async)] #inner)
+    }
+
+    /// The inner function's name with its own generic arguments.
+    pub(crate) fn inner_path(&self) -> TokenStream {
+        let name = self.name();
+        let parameters = self.inner.sig.generics.params.iter();
+        let arguments: Vec<&Ident> = parameters
+            .filter_map(|parameter| match parameter {
+                GenericParam::Type(parameter) => Some(&parameter.ident),
+                GenericParam::Const(parameter) => Some(&parameter.ident),
+                GenericParam::Lifetime(_) => None,
+            })
+            .collect();
+        if arguments.is_empty() {
+            return quote!(#name);
+        }
+        quote!(#name::<#(#arguments),*>)
+    }
+}
+
+fn check(function: &ItemFn) -> Result<()> {
+    for attribute in &function.attrs {
+        let Some(last) = attribute.path().segments.last() else {
+            continue;
+        };
+        let name = last.ident.to_string();
+        if name == "rate_limit" {
+            let problem = "a handler has one #[rate_limit]: join limits as in \"5/min; 20/h\"";
+            return Err(Error::new(last.ident.span(), problem));
+        }
+        if ROUTES.contains(&name.as_str()) {
+            let problem = format!("write #[{name}(...)] above #[rate_limit(...)]");
+            return Err(Error::new(last.ident.span(), problem));
+        }
+    }
+    if function.sig.asyncness.is_none() {
+        let problem = "#[rate_limit] goes on an `async fn`";
+        return Err(Error::new(function.sig.fn_token.span(), problem));
+    }
+    Ok(())
+}
+
+/// What speaks about the function that others see.
+fn belongs_outside(attribute: &Attribute) -> bool {
+    ["doc", "deprecated", "must_use"]
+        .iter()
+        .any(|name| attribute.path().is_ident(name))
+}

@@ -1,0 +1,188 @@
+//! What is written inside of the attribute.
+
+use proc_macro2::{Span, TokenStream};
+use ratelimit_core::{InvalidPolicy, Policy};
+use syn::{
+    Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token,
+    parse::{ParseStream, Parser as _},
+    spanned::Spanned as _,
+};
+
+const HOW: &str = "write the limits or a policy's name: #[rate_limit(\"5/min\")] or \
+    #[rate_limit(policy = \"login\")]";
+const KNOWN: &str = "policy, key, cost, scope, exempt_when and shadow";
+
+/// The options of one attribute, checked.
+#[derive(Default)]
+pub(crate) struct Options {
+    pub(crate) limits: Option<LitStr>,
+    pub(crate) policy: Option<LitStr>,
+    pub(crate) key: Option<Key>,
+    pub(crate) cost: Option<Expr>,
+    pub(crate) scope: Option<LitStr>,
+    pub(crate) exempt_when: Option<Expr>,
+    pub(crate) shadow: Option<Ident>,
+}
+
+/// Whose budget is spent.
+pub(crate) enum Key {
+    Client,
+    Header(String),
+    Function(Expr),
+}
+
+impl Options {
+    pub(crate) fn parse(tokens: TokenStream) -> Result<Options> {
+        if tokens.is_empty() {
+            return Err(Error::new(Span::call_site(), HOW));
+        }
+        let options = Options::read.parse2(tokens)?;
+        options.check()?;
+        Ok(options)
+    }
+
+    fn read(input: ParseStream<'_>) -> Result<Options> {
+        let mut options = Options::default();
+        while !input.is_empty() {
+            if input.peek(LitStr) {
+                let limits: LitStr = input.parse()?;
+                set(&mut options.limits, limits.clone(), &limits, "the limits")?;
+            } else {
+                options.read_named(input)?;
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(options)
+    }
+
+    fn read_named(&mut self, input: ParseStream<'_>) -> Result<()> {
+        let name: Ident = input
+            .parse()
+            .map_err(|error| Error::new(error.span(), HOW))?;
+        let text = name.to_string();
+        if text == "shadow" {
+            return set(&mut self.shadow, name.clone(), &name, "`shadow`");
+        }
+        let named = ["policy", "key", "cost", "scope", "exempt_when"];
+        if !named.contains(&text.as_str()) {
+            let problem = format!("there is no option `{text}`: the options are {KNOWN}");
+            return Err(Error::new(name.span(), problem));
+        }
+        if !input.peek(Token![=]) {
+            let problem = format!("write a value: `{text} = ...`");
+            return Err(Error::new(name.span(), problem));
+        }
+        input.parse::<Token![=]>()?;
+        let what = format!("`{text}`");
+        match text.as_str() {
+            "policy" => set(&mut self.policy, string(input, &text)?, &name, &what),
+            "scope" => set(&mut self.scope, string(input, &text)?, &name, &what),
+            "key" => set(&mut self.key, Key::of(input.parse()?)?, &name, &what),
+            "cost" => set(&mut self.cost, input.parse()?, &name, &what),
+            _ => set(&mut self.exempt_when, input.parse()?, &name, &what),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        match (&self.limits, &self.policy) {
+            (None, None) => Err(Error::new(Span::call_site(), HOW)),
+            (Some(_), Some(policy)) => {
+                let problem = "write the limits or a policy's name, not both";
+                Err(Error::new(policy.span(), problem))
+            }
+            (Some(limits), None) => self.check_limits(limits),
+            (None, Some(policy)) => self.check_policy(policy),
+        }
+    }
+
+    fn check_limits(&self, limits: &LitStr) -> Result<()> {
+        let scope = self.scope.as_ref().map(LitStr::value);
+        let name = scope.as_deref().unwrap_or("handler");
+        match Policy::parse(name, &limits.value()) {
+            Ok(_) => Ok(()),
+            Err(InvalidPolicy::Text(why)) => {
+                let mut problem = why.to_string();
+                let looks_like_a_name = !limits.value().contains(['/', ' ']);
+                if looks_like_a_name {
+                    let name = limits.value();
+                    problem = format!("{problem}; a policy's name is written policy = {name:?}");
+                }
+                Err(Error::new(limits.span(), problem))
+            }
+            Err(why) => {
+                let span = self.scope.as_ref().unwrap_or(limits).span();
+                Err(Error::new(span, why))
+            }
+        }
+    }
+
+    fn check_policy(&self, policy: &LitStr) -> Result<()> {
+        if let Some(scope) = &self.scope {
+            let problem = "a policy has a name of its own: `scope` goes with limits";
+            return Err(Error::new(scope.span(), problem));
+        }
+        let checked = Policy::parse(&policy.value(), "1/s");
+        checked.map_err(|why| Error::new(policy.span(), why))?;
+        Ok(())
+    }
+}
+
+impl Key {
+    fn of(value: Expr) -> Result<Key> {
+        let text = match &value {
+            Expr::Lit(ExprLit {
+                lit: Lit::Str(text),
+                ..
+            }) => text.value(),
+            Expr::Path(_) | Expr::Closure(_) => return Ok(Key::Function(value)),
+            other => return Err(Error::new(other.span(), Key::HOW)),
+        };
+        let header = text.strip_prefix("header:").map(str::trim);
+        match header {
+            _ if text == "ip" => Ok(Key::Client),
+            Some(name) if is_header(name) => Ok(Key::Header(name.to_ascii_lowercase())),
+            _ => Err(Error::new(value.span(), Key::HOW)),
+        }
+    }
+
+    const HOW: &str = "a key is \"ip\", \"header:x-api-key\" or the path of a function";
+}
+
+fn is_header(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty() && name.bytes().all(allowed)
+}
+
+fn string(input: ParseStream<'_>, option: &str) -> Result<LitStr> {
+    input.parse().map_err(|error| {
+        let problem = format!("write a text: `{option} = \"...\"`");
+        Error::new(error.span(), problem)
+    })
+}
+
+fn set<T>(slot: &mut Option<T>, value: T, at: &impl SpanOf, what: &str) -> Result<()> {
+    if slot.replace(value).is_some() {
+        let problem = format!("{what} can be written once");
+        return Err(Error::new(at.span_of(), problem));
+    }
+    Ok(())
+}
+
+/// What an error can point at.
+trait SpanOf {
+    fn span_of(&self) -> Span;
+}
+
+impl SpanOf for Ident {
+    fn span_of(&self) -> Span {
+        self.span()
+    }
+}
+
+impl SpanOf for LitStr {
+    fn span_of(&self) -> Span {
+        self.span()
+    }
+}

@@ -1,0 +1,74 @@
+//! Policies that change while requests come.
+
+use std::net::SocketAddr;
+
+use actix_web::web;
+use axum::{Router, routing::get};
+use ratelimit_core::{Limiter, MemoryStore, Registry};
+
+use crate::{
+    client,
+    server::{BOTH, Framework, clock, serve_actix, serve_axum},
+};
+
+async fn serve(framework: Framework, limiter: Limiter, registry: &Registry) -> SocketAddr {
+    match framework {
+        Framework::Axum => {
+            let layer = ratelimit_axum::RateLimitLayer::named(limiter, registry, "api");
+            let layer = layer.expect("the policy is there");
+            serve_axum(Router::new().route("/", get(async || "hello")).layer(layer)).await
+        }
+        Framework::Actix => {
+            let limit = ratelimit_actix::RateLimit::named(limiter, registry, "api");
+            let limit = limit.expect("the policy is there");
+            serve_actix(move |app| {
+                let hello = web::resource("/").wrap(limit.clone());
+                app.service(hello.to(async || "hello"));
+            })
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_changes_the_numbers_and_keeps_what_was_spent() {
+    for framework in BOTH {
+        let registry = Registry::from_toml("[policy]\napi = '4/min'").expect("a policy");
+        let limiter = Limiter::new(MemoryStore::new().clock(clock()));
+        let server = serve(framework, limiter, &registry).await;
+        let told = async || {
+            let answer = client::get(server, "/").await;
+            let field = |name| answer.field(name).map(str::to_owned);
+            let limit = field("x-ratelimit-limit");
+            (answer.status, limit, field("x-ratelimit-remaining"))
+        };
+        let expected = |status, limit: &str, left: &str| {
+            (status, Some(limit.to_owned()), Some(left.to_owned()))
+        };
+
+        assert_eq!(told().await, expected(200, "4", "3"));
+        assert_eq!(told().await, expected(200, "4", "2"));
+
+        registry
+            .reload_toml("[policy]\napi = '3/min'")
+            .expect("a policy");
+        assert_eq!(told().await, expected(200, "3", "0"), "{framework:?}");
+        assert_eq!(told().await, expected(429, "3", "0"), "{framework:?}");
+
+        // A mistake changes nothing, and a policy that is gone stays as it was.
+        assert!(registry.reload_toml("[policy]\napi = 'many'").is_err());
+        registry.reload_toml("[policy]").expect("none");
+        assert_eq!(told().await, expected(429, "3", "0"), "{framework:?}");
+    }
+}
+
+#[test]
+fn a_name_that_nobody_knows_is_an_error_at_the_start() {
+    let registry = Registry::from_toml("[policy]\nlogin = '5/min'").expect("a policy");
+
+    let error = ratelimit_axum::RateLimitLayer::named(Limiter::in_memory(), &registry, "logn");
+    let error = error.expect_err("it is misspelt").to_string();
+
+    assert_eq!(error, "there is no policy \"logn\" among login");
+    let again = ratelimit_actix::RateLimit::named(Limiter::in_memory(), &registry, "logn");
+    assert_eq!(again.expect_err("it is misspelt").to_string(), error);
+}
