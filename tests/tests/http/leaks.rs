@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderName, Request, Response};
 use ratelimit_core::{HeaderStyle, TrustedProxies};
+use ratelimit_tests::chaos::Story;
 use ratelimit_tower::{ApiKey, ClientKey, CookieKey, HeaderKey, KeyExtractor as _, QueryKey};
 
 use crate::server::{Asker, BOTH, clock, layer, serve};
@@ -11,7 +12,8 @@ const CANARY: &str = "c4n4ry";
 const ADDRESS: &str = "203.0.113.77";
 
 #[tokio::test]
-async fn neither_bodies_nor_headers_hold_a_key_or_an_address() {
+async fn neither_bodies_nor_headers_nor_metrics_nor_logs_hold_a_key_or_an_address() {
+    let story = Story::listen();
     let styles = [
         HeaderStyle::XRateLimit,
         HeaderStyle::XRateLimitDelta,
@@ -56,6 +58,19 @@ async fn neither_bodies_nor_headers_hold_a_key_or_an_address() {
                     .await,
             );
         }
+    }
+    let recorded = story.names();
+    assert!(
+        recorded
+            .iter()
+            .any(|name| name.contains("rate_limiter_requests_total"))
+    );
+    for secret in [CANARY, ADDRESS, "127.0.0.1"] {
+        assert!(
+            !recorded.iter().any(|name| name.contains(secret)),
+            "{recorded:?}"
+        );
+        assert_eq!(story.lines(secret), [""; 0]);
     }
 }
 
