@@ -52,7 +52,7 @@ impl RateLimitLayer {
         Ok(layer.changed(|settings| settings.named = Some(named)))
     }
 
-    /// Whose budget is spent; the client's, as [`ClientKey`] finds it, unless set.
+    /// Whose budget is spent; the client's, as [`ClientKey`](crate::ClientKey) finds it, unless set.
     #[must_use]
     pub fn key_by(self, key: impl KeyExtractor) -> RateLimitLayer {
         self.changed(|settings| settings.key = Arc::new(key))
@@ -107,7 +107,7 @@ impl RateLimitLayer {
         self.changed(|settings| settings.preflight = Preflight::Counted)
     }
 
-    /// Puts the [`Decision`] into the extensions of the request, for the
+    /// Puts the [`Decision`](ratelimit_core::Decision) into the extensions of the request, for the
     /// handler, and of the response, for outer layers.
     ///
     /// Each of the two takes allocations, so they are not made unless asked for.
