@@ -5,12 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{ConnectionInfo, RedisResult, Value};
+use redis::{ConnectionAddr, ConnectionInfo, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 
 use super::{
-    config::{Patience, tcp_settings},
-    connect::Place,
+    config::Patience,
+    connect::{Place, open},
     keys::KeySpace,
     link::Link,
     pace::{OnceASecond, Pace},
@@ -155,23 +155,11 @@ impl Shared {
             }
         }
         for seed in &self.seeds {
-            let seed = seed.clone();
-            let (host, _) = seed.addr().to_string().rsplit_once(':').map_or_else(
-                || (String::new(), String::new()),
-                |(host, port)| (host.to_owned(), port.to_owned()),
-            );
-            let asked = async {
-                let client = redis::Client::open(seed.set_tcp_settings(tcp_settings()))?;
-                let config = self.patience.connection();
-                let connection = client
-                    .get_multiplexed_async_connection_with_config(&config)
-                    .await?;
-                ask(connection).await
-            };
+            let asked = async { ask(open(seed.clone(), &self.patience).await?).await };
             if let Some(mut ranges) = self.in_time(asked).await {
                 // A node that does not know its own address leaves it out.
                 let nameless = ranges.iter_mut().filter(|range| range.host.is_empty());
-                nameless.for_each(|range| range.host.clone_from(&host));
+                nameless.for_each(|range| range.host = host_of(seed));
                 return Some(ranges);
             }
         }
@@ -236,6 +224,13 @@ impl Shared {
         };
         let place = Place::Node(at(&self.seeds[0], &node.host, node.port));
         Arc::new(Link::new(place, self.patience, probe))
+    }
+}
+
+fn host_of(info: &ConnectionInfo) -> String {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
+        _ => String::new(),
     }
 }
 

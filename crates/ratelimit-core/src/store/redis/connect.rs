@@ -167,7 +167,11 @@ impl Place {
     }
 }
 
-async fn open(info: ConnectionInfo, patience: &Patience) -> RedisResult<MultiplexedConnection> {
+/// A connection that is not tried yet.
+pub(super) async fn open(
+    info: ConnectionInfo,
+    patience: &Patience,
+) -> RedisResult<MultiplexedConnection> {
     use_our_cryptography();
     let client = Client::open(info.set_tcp_settings(tcp_settings()))?;
     let config = patience.connection();

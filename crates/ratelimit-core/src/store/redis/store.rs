@@ -208,7 +208,10 @@ impl Shared {
                     (ask, asking) = (Ask::Text, true);
                 }
                 trouble => {
-                    self.access.map_is_stale();
+                    // An error about one key says nothing of who serves it.
+                    if matches!(trouble, Trouble::Lost | Trouble::Down) {
+                        self.access.map_is_stale();
+                    }
                     return Err(failure(&way, &trouble, error));
                 }
             }
