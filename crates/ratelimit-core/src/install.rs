@@ -9,13 +9,12 @@ use std::{
 use crate::{
     key::is_plain,
     limiter::Limiter,
-    policy::{InvalidPolicy, Policy},
+    policy::{InvalidPolicy, LONGEST_NAME, Policy},
     registry::Registry,
 };
 
 static LIMITER: OnceLock<Limiter> = OnceLock::new();
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
-const LONGEST_NAME: usize = 100;
 
 /// Makes `limiter` the one that `#[rate_limit(...)]` uses where a request carries no other.
 ///

@@ -21,7 +21,7 @@ use crate::{
 
 /// The most limits of one policy.
 pub(crate) const MOST_LIMITS: usize = 8;
-const LONGEST_NAME: usize = 100;
+pub(crate) const LONGEST_NAME: usize = 100;
 
 /// A named set of limits, decided together: when one denies, none is charged.
 ///
