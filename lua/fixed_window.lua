@@ -31,3 +31,17 @@ local function fixed_window_state(code, charged, grain, period, _, at, count)
   end
   return struct.pack('<BI3I7I7', code, grain, count, at), ends
 end
+
+local function fixed_window_left(limit, _, _, count)
+  return limit - count
+end
+
+local function fixed_window_refund(stored, units, _, charge_tick, _, grain, _, period)
+  local code, stored_grain, count, at = struct.unpack('<BI3I7I7', stored)
+  local stored_at = in_grain(at, stored_grain, grain)
+  local credit = math.min(units, count)
+  if div(stored_at, period) ~= div(charge_tick, period) or credit == 0 then
+    return nil
+  end
+  return struct.pack('<BI3I7I7', code, stored_grain, count - credit, at)
+end

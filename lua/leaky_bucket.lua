@@ -11,3 +11,11 @@ end
 local function leaky_bucket_state(...)
   return token_bucket_state(...)
 end
+
+local function leaky_bucket_left(...)
+  return token_bucket_left(...)
+end
+
+local function leaky_bucket_refund(...)
+  return token_bucket_refund(...)
+end

@@ -1,9 +1,12 @@
 -- What every script begins with: the question, the time, and the arithmetic that algorithms share.
 --
--- KEYS[1]  the budget of one key under one policy
+-- KEYS     the budget of each key that limits of the policy count by; nearly always one
 -- ARGV[1]  flags (1: write nothing, 2: the time is given); now and deadline (microseconds, deadline 0
---          for none); cost; then for each limit its algorithm's code, grain (microseconds), limit,
---          period (ticks of the grain) and rate (refill per tick, or 1 for a log that counts denials)
+--          for none); cost; then for each limit the number of its key, its algorithm's code, grain
+--          (microseconds), limit (its ceiling), period (ticks of the grain), rate (refill per tick, 1 for
+--          a log that counts denials, or what a penalty box needs) and reserve (what stays free beside
+--          the cost)
+-- ARGV[2]  the number of the hit's slot, 8 bytes, where there is a concurrency limit
 
 local flags, now, deadline, cost, first_limit = struct.unpack('<BI7I7I7', ARGV[1])
 local writes_nothing = flags % 2 == 1
@@ -50,24 +53,24 @@ local function catch_up(stored, present, period)
   return present, false
 end
 
--- Stores the states of all limits, which mean something until `ends` (microseconds), and tells when
--- they expire. One millisecond more than needed, because a key's life is counted from the millisecond
--- before the write.
-local function store(states, ends)
+-- When states expire that mean something until `ends` (microseconds). One millisecond more than needed,
+-- because a key's life is counted from the millisecond before the write.
+local function expiry(ends)
   local need = ends > now and ends - now or 0
   local ttl = div_up(need, 1000) + 1
   if ttl < 1000 then
     ttl = 1000
   end
-  local expires = now + ttl * 1000
-  if expires > 9007199254740991 then
-    expires = 9007199254740991
-    ttl = div_up(expires - now, 1000)
-  end
+  return math.min(now + ttl * 1000, 9007199254740991)
+end
+
+-- Stores the states of all limits that count by a key, until they expire.
+local function store(key, states, expires)
+  local ttl = math.max(div_up(expires - now, 1000), 1)
   if time_is_given then
     ttl = 3600000
   end
-  redis.call('SET', KEYS[1], struct.pack('<I7', expires) .. states, 'PX', ttl)
+  redis.call('SET', key, struct.pack('<I7', expires) .. states, 'PX', ttl)
   return expires
 end
 
@@ -93,8 +96,8 @@ local function state_at(value, from, code)
 end
 
 -- What is stored, and when it expires: nothing and 0 where there is nothing, or nothing that counts.
-local function stored_value()
-  local value = redis.call('GET', KEYS[1])
+local function stored_value(key)
+  local value = redis.call('GET', key)
   if not value then
     return '', 0
   end

@@ -3,23 +3,25 @@
 --
 -- answer  whether it fits (1) or not (0); now and expires (microseconds); four numbers of the limit
 
-local code, grain, limit, period, rate = struct.unpack('<BI3I7I7I7', ARGV[1], first_limit)
-local value, expires = stored_value()
+local _, code, grain, limit, period, rate, reserve =
+  struct.unpack('<BBI3I7I7I7I7', ARGV[1], first_limit)
+local key = KEYS[1]
+local value, expires = stored_value(key)
 local stored = state_at(value, 8, code)
 local fits, repaired, at, a, b, c, stamps =
-  roll(stored, div(now, grain), cost, grain, limit, period, rate)
+  roll(stored, div(now, grain), cost + reserve, grain, limit, period, rate, reserve)
 fits = fits or cost == 0
 
 if not writes_nothing then
   if fits then
     local charged, ends = state(code, cost, grain, period, rate, at, a, b, c, stamps)
-    expires = store(framed(charged), ends)
-  elseif repaired or (count and rate == 1) then
-    if count and rate == 1 then
-      a, b, c, stamps = count(stamps, at, cost, limit)
+    expires = store(key, framed(charged), expiry(ends))
+  elseif repaired or (count and rate > 0) then
+    if count and rate > 0 then
+      a, b, c, stamps = count(stamps, at, a, b, c, cost, reserve, limit, period, rate)
     end
     local kept, ends = state(code, 0, grain, period, rate, at, a, b, c, stamps)
-    expires = store(framed(kept), ends)
+    expires = store(key, framed(kept), expiry(ends))
   end
 end
 

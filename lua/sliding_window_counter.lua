@@ -60,3 +60,27 @@ local function sliding_window_counter_state(code, charged, grain, period, _, at,
   end
   return struct.pack('<BI3I7I7I7I7', code, grain, prev, cur, at, period), ends
 end
+
+local function sliding_window_counter_left(limit, period, at, prev, cur)
+  return limit - cur - div_up(prev * (period - at % period), period)
+end
+
+local function sliding_window_counter_refund(stored, units, _, charge_tick, _, grain, _, period)
+  local code, stored_grain, prev, cur, at, stored_period = struct.unpack('<BI3I7I7I7I7', stored)
+  if stored_period * stored_grain ~= period * grain then
+    return nil
+  end
+  local windows = div(in_grain(at, stored_grain, grain), period) - div(charge_tick, period)
+  local credit = 0
+  if windows == 0 then
+    credit = math.min(units, cur)
+    cur = cur - credit
+  elseif windows == 1 then
+    credit = math.min(units, prev)
+    prev = prev - credit
+  end
+  if credit == 0 then
+    return nil
+  end
+  return struct.pack('<BI3I7I7I7I7', code, stored_grain, prev, cur, at, stored_period)
+end

@@ -79,8 +79,30 @@ local function sliding_window_log_state(code, charged, grain, period, _, at, _, 
 end
 
 -- Remembers a denied hit: the newest `limit` stamps stay.
-local function sliding_window_log_count(stamps, at, spent, limit)
+local function sliding_window_log_count(stamps, at, _, _, _, spent, reserve, limit)
   stamps = (stamps .. struct.pack('<I7', at):rep(spent)):sub(-7 * limit)
-  local live, oldest, pivot = sliding_window_log_seen(stamps, at, spent, limit)
+  local live, oldest, pivot = sliding_window_log_seen(stamps, at, spent + reserve, limit)
   return live, oldest, pivot, stamps
+end
+
+local function sliding_window_log_left(limit, _, _, live)
+  return limit - live
+end
+
+-- Takes out up to `units` stamps of the charge.
+local function sliding_window_log_refund(stored, units, _, charge_tick, _, grain)
+  local stamps = sliding_window_log_read(stored, grain)
+  local code, stored_grain = struct.unpack('<BI3', stored)
+  local kept, given = {}, 0
+  for number = 1, #stamps / 7 do
+    if given < units and sliding_window_log_stamp(stamps, number) == charge_tick then
+      given = given + 1
+    else
+      kept[#kept + 1] = stored:sub(7 * number - 2, 7 * number + 4)
+    end
+  end
+  if given == 0 then
+    return nil
+  end
+  return struct.pack('<BI3', code, stored_grain) .. table.concat(kept)
 end

@@ -41,3 +41,21 @@ local function token_bucket_state(code, charged, grain, period, refill, at, debt
   end
   return struct.pack('<BI3I7I7I7', code, grain, debt, period, at), ends
 end
+
+local function token_bucket_left(capacity, period, _, debt)
+  return div(capacity * period - debt, period)
+end
+
+-- Lowers the debt by what is left of the charge: time forgives the oldest debt first.
+local function token_bucket_refund(stored, units, mark, charge_tick, now_tick, grain, _, period, refill)
+  local code, stored_grain, debt, unit, at = struct.unpack('<BI3I7I7I7', stored)
+  if unit ~= period or stored_grain ~= grain or now_tick < charge_tick then
+    return nil
+  end
+  local still_owed = mark - (now_tick - charge_tick) * refill
+  local credit = math.min(units * period, still_owed, debt)
+  if credit <= 0 then
+    return nil
+  end
+  return struct.pack('<BI3I7I7I7', code, grain, debt - credit, unit, at)
+end

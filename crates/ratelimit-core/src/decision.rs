@@ -32,6 +32,7 @@ impl Outcome {
 
 /// What one limit of a policy says of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LimitDecision {
     /// What this limit alone decided.
     pub outcome: Outcome,
@@ -41,6 +42,36 @@ pub struct LimitDecision {
     pub remaining: u64,
     /// When nothing spent counts any more (buckets), or the window or its oldest entry ends.
     pub reset_after: Duration,
+    /// Whether the hit passed beyond the limit, because its policy throttles softly.
+    pub is_over: bool,
+    /// What giving the charge back needs to know; 0 when there was none, or it cannot be given back.
+    pub(crate) mark: u64,
+    /// Whether it speaks for its policy only when it denies.
+    pub(crate) is_silent: bool,
+}
+
+impl LimitDecision {
+    /// What a limit of `limit` says that has everything left.
+    ///
+    /// ```
+    /// use ratelimit_core::{LimitDecision, Outcome};
+    /// use std::time::Duration;
+    ///
+    /// let allowed = Outcome::Allowed { delay: Duration::ZERO };
+    /// let mut decision = LimitDecision::new(allowed, 10);
+    /// decision.remaining = 9;
+    /// ```
+    pub const fn new(outcome: Outcome, limit: u64) -> LimitDecision {
+        LimitDecision {
+            outcome,
+            limit,
+            remaining: limit,
+            reset_after: Duration::ZERO,
+            is_over: false,
+            mark: 0,
+            is_silent: false,
+        }
+    }
 }
 
 /// What a store answers to a hit: the whole policy's outcome, and the numbers of the limit that speaks.
@@ -78,6 +109,10 @@ pub struct Decision {
     pub now: Timestamp,
     /// Which limit of the policy speaks, by its place.
     pub speaker: usize,
+    /// Whether the hit passed beyond a limit, because its policy throttles softly.
+    pub is_over: bool,
+    /// The mark of a limit that stands alone.
+    mark: u64,
     /// Every limit's own answer, kept only where there are several.
     several: SmallVec<[LimitDecision; 3]>,
 }
@@ -93,37 +128,9 @@ impl Decision {
         now: Timestamp,
         limits: impl ExactSizeIterator<Item = LimitDecision>,
     ) -> Decision {
-        let alone = limits.len() == 1;
-        let mut several = SmallVec::new();
-        let mut longest_delay = Duration::ZERO;
-        let mut speaker: Option<(usize, LimitDecision)> = None;
-        for (place, limit) in limits.enumerate() {
-            if let Outcome::Allowed { delay } = limit.outcome {
-                longest_delay = longest_delay.max(delay);
-            }
-            if speaker.is_none_or(|(_, best)| limit.speaks_before(&best)) {
-                speaker = Some((place, limit));
-            }
-            if !alone {
-                several.push(limit);
-            }
-        }
-        let (place, loudest) = speaker.expect("a policy has at least one limit");
-        let outcome = match loudest.outcome {
-            Outcome::Allowed { .. } => Outcome::Allowed {
-                delay: longest_delay,
-            },
-            refused => refused,
-        };
-        Decision {
-            outcome,
-            limit: loudest.limit,
-            remaining: loudest.remaining,
-            reset_after: loudest.reset_after,
-            now,
-            speaker: place,
-            several,
-        }
+        let mut gather = Gather::new(limits.len());
+        limits.for_each(|limit| gather.push(limit));
+        gather.finish(now)
     }
 
     /// Whether the hit passed.
@@ -148,16 +155,83 @@ impl Decision {
         }
     }
 
+    /// What giving back would have to know of each limit's charge.
+    pub(crate) fn marks(&self) -> impl Iterator<Item = u64> + '_ {
+        self.limits().map(|limit| limit.mark)
+    }
+
     /// The answer of each limit, in the policy's order.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = LimitDecision> + '_ {
         let alone = LimitDecision {
-            outcome: self.outcome,
-            limit: self.limit,
             remaining: self.remaining,
             reset_after: self.reset_after,
+            is_over: self.is_over,
+            mark: self.mark,
+            ..LimitDecision::new(self.outcome, self.limit)
         };
         (0..self.several.len().max(1))
             .map(move |place| self.several.get(place).copied().unwrap_or(alone))
+    }
+}
+
+/// Puts the answers of a policy's limits together, one after the other.
+pub(crate) struct Gather {
+    is_alone: bool,
+    several: SmallVec<[LimitDecision; 3]>,
+    seen: usize,
+    longest_delay: Duration,
+    is_over: bool,
+    speaker: Option<(usize, LimitDecision)>,
+}
+
+impl Gather {
+    pub(crate) fn new(limits: usize) -> Gather {
+        Gather {
+            is_alone: limits == 1,
+            several: SmallVec::new(),
+            seen: 0,
+            longest_delay: Duration::ZERO,
+            is_over: false,
+            speaker: None,
+        }
+    }
+
+    pub(crate) fn push(&mut self, limit: LimitDecision) {
+        if let Outcome::Allowed { delay } = limit.outcome {
+            self.longest_delay = self.longest_delay.max(delay);
+        }
+        self.is_over |= limit.is_over;
+        if self
+            .speaker
+            .is_none_or(|(_, best)| limit.speaks_before(&best))
+        {
+            self.speaker = Some((self.seen, limit));
+        }
+        self.seen += 1;
+        if !self.is_alone {
+            self.several.push(limit);
+        }
+    }
+
+    pub(crate) fn finish(self, now: Timestamp) -> Decision {
+        let (place, loudest) = self.speaker.expect("a policy has at least one limit");
+        let outcome = match loudest.outcome {
+            Outcome::Allowed { .. } => Outcome::Allowed {
+                delay: self.longest_delay,
+            },
+            refused => refused,
+        };
+        Decision {
+            outcome,
+            limit: loudest.limit,
+            remaining: loudest.remaining,
+            reset_after: loudest.reset_after,
+            now,
+            speaker: place,
+            is_over: self.is_over && outcome.is_allowed(),
+            mark: loudest.mark,
+            several: self.several,
+        }
     }
 }
 
@@ -169,6 +243,9 @@ impl LimitDecision {
             (_, Impossible) | (Allowed { .. }, Denied { .. }) => false,
             (Impossible, _) | (Denied { .. }, Allowed { .. }) => true,
             (Denied { retry_after }, Denied { retry_after: its }) => retry_after > its,
+            (Allowed { .. }, Allowed { .. }) if self.is_silent != other.is_silent => {
+                other.is_silent
+            }
             (Allowed { .. }, Allowed { .. }) => {
                 self.remaining < other.remaining
                     || (self.remaining == other.remaining && self.reset_after > other.reset_after)

@@ -41,6 +41,7 @@ mod decision;
 mod fields;
 mod install;
 mod key;
+mod keys;
 mod limit;
 mod limiter;
 mod meter;
@@ -55,8 +56,8 @@ pub use crate::registry::InvalidRegistry;
 pub use crate::store::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use crate::{
     algorithm::{
-        Algorithm, FixedWindow, InvalidLimit, LeakyBucket, SlidingWindowCounter, SlidingWindowLog,
-        TokenBucket,
+        Algorithm, Concurrency, FixedWindow, InvalidLimit, LeakyBucket, PenaltyBox,
+        SlidingWindowCounter, SlidingWindowLog, TokenBucket,
     },
     client_addr::{
         ChainHeader, Client, ClientAddr, ExplicitKey, HeaderLines, InvalidHeader, InvalidPrefix,
@@ -71,11 +72,12 @@ pub use crate::{
         AlreadyInstalled, handler_policy, install, install_registry, installed, installed_registry,
     },
     key::{InvalidKey, Key},
+    keys::Keys,
     limit::{InvalidText, Limit},
     limiter::{Check, Limiter, Reason, Verdict},
     meter::metric,
-    policy::{FailureMode, InvalidPolicy, Policy},
+    policy::{Change, FailureMode, InvalidPolicy, Overdraft, Policy, Purpose, Throttle},
     registry::{Registry, UnknownPolicy},
-    store::{Hit, MemoryStats, MemoryStore, Store, StoreError, StoreFuture},
+    store::{Hit, MemoryStats, MemoryStore, Receipt, Settled, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
 };

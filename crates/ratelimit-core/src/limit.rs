@@ -9,8 +9,9 @@ pub use self::text::InvalidText;
 use crate::{algorithm::Words, decision::LimitDecision};
 use crate::{
     algorithm::{
-        Algorithm, Fit, FixedWindow, LeakyBucket, Period, SlidingWindowCounter, SlidingWindowLog,
-        Spend, State, Step, Stepped, TokenBucket,
+        Algorithm, Ask, Concurrency, Fit, FixedWindow, InvalidLimit, LeakyBucket, PenaltyBox,
+        Period, Refund, SlidingWindowCounter, SlidingWindowLog, Spend, State, Step, Stepped,
+        TokenBucket,
     },
     time::Timestamp,
 };
@@ -19,6 +20,7 @@ use crate::{
 ///
 /// The text is `[algorithm] N/PERIOD [burst N | queue N] [police] [count-denied]`, a period being
 /// `ms`, `s`, `min`, `h` or `d` with an optional number before it. Without a name it is a token bucket.
+/// A concurrency limit is `concurrency N [lease D]`, a penalty box `penalty_box N/PERIOD for D [growing]`.
 ///
 /// ```
 /// use ratelimit_core::{Limit, TokenBucket};
@@ -47,6 +49,10 @@ pub enum Limit {
     SlidingWindowLog(SlidingWindowLog),
     /// So many in any window, estimated from two counts.
     SlidingWindowCounter(SlidingWindowCounter),
+    /// So many at once, each on a lease.
+    Concurrency(Concurrency),
+    /// Who is denied too often is refused for a while.
+    PenaltyBox(PenaltyBox),
 }
 
 /// Runs `$body` with `$step` bound to the limit's arithmetic.
@@ -58,6 +64,8 @@ macro_rules! with_step {
             Limit::FixedWindow($step) => $body,
             Limit::SlidingWindowLog($step) => $body,
             Limit::SlidingWindowCounter($step) => $body,
+            Limit::Concurrency($step) => $body,
+            Limit::PenaltyBox($step) => $body,
         }
     };
 }
@@ -71,15 +79,17 @@ impl Limit {
             Limit::FixedWindow(_) => Algorithm::FixedWindow,
             Limit::SlidingWindowLog(_) => Algorithm::SlidingWindowLog,
             Limit::SlidingWindowCounter(_) => Algorithm::SlidingWindowCounter,
+            Limit::Concurrency(_) => Algorithm::Concurrency,
+            Limit::PenaltyBox(_) => Algorithm::PenaltyBox,
         }
     }
 
-    /// The most that can be spent at once: a bucket's capacity, a window's limit.
+    /// The most that can be spent at once: a bucket's capacity, a window's limit, the slots.
     pub fn limit(&self) -> u64 {
         with_step!(self, step => step.limit())
     }
 
-    /// The time in which a bucket gains its refill, or a window's length.
+    /// The time in which a bucket gains its refill, a window's length, or a lease.
     pub const fn period(&self) -> Duration {
         self.ticks().duration()
     }
@@ -102,24 +112,33 @@ impl Limit {
         with_step!(self, step => step.period)
     }
 
-    pub(crate) fn fit(&self, state: Option<&State>, now: Timestamp, cost: u64) -> Fit {
+    pub(crate) fn fit(&self, state: Option<&State>, now: Timestamp, ask: Ask) -> Fit {
         with_step!(self, step => {
-            let rolled = step.roll(state.and_then(of(step)), now, cost);
-            step.fit(rolled, cost)
+            let rolled = step.roll(state.and_then(of(step)), now, ask);
+            step.fit(rolled, ask)
         })
+    }
+
+    /// Whether it can ever hold what is asked.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_possible(&self, ask: Ask) -> bool {
+        with_step!(self, step => step.is_possible(ask))
     }
 
     /// Whether the stored time lies so far ahead that even a denied hit sets it right.
     pub(crate) fn needs_repair(&self, state: Option<&State>, now: Timestamp) -> bool {
-        with_step!(self, step => was_repaired(step, step.roll(state.and_then(of(step)), now, 0)))
+        with_step!(self, step => {
+            let rolled = step.roll(state.and_then(of(step)), now, Ask::NOTHING);
+            was_repaired(step, rolled)
+        })
     }
 
-    /// How long until a cost that can fit does.
-    pub(crate) fn wait(&self, state: Option<&State>, now: Timestamp, cost: u64) -> Duration {
+    /// How long until what can fit does.
+    pub(crate) fn wait(&self, state: Option<&State>, now: Timestamp, ask: Ask) -> Duration {
         with_step!(self, step => {
-            let rolled = step.roll(state.and_then(of(step)), now, cost);
-            match step.fit(rolled, cost) {
-                Fit::Later => step.retry_after(rolled, cost, now),
+            let rolled = step.roll(state.and_then(of(step)), now, ask);
+            match step.fit(rolled, ask) {
+                Fit::Later => step.retry_after(rolled, ask, now),
                 Fit::Now | Fit::Never => Duration::ZERO,
             }
         })
@@ -130,10 +149,25 @@ impl Limit {
         &self,
         state: &mut Option<State>,
         now: Timestamp,
-        cost: u64,
+        ask: Ask,
         spend: Spend,
     ) -> Stepped {
-        with_step!(self, step => step.step(state, now, cost, spend))
+        with_step!(self, step => step.step(state, now, ask, spend))
+    }
+
+    /// Gives part of an earlier charge back, and tells whether that changed anything.
+    pub(crate) fn refund(&self, state: &mut Option<State>, refund: Refund) -> bool {
+        with_step!(self, step => refund_state(step, state, refund))
+    }
+
+    /// Charges as many of `units` as there is room for, and tells how long that means something.
+    pub(crate) fn charge_more(
+        &self,
+        state: &mut Option<State>,
+        units: u64,
+        now: Timestamp,
+    ) -> Option<Duration> {
+        with_step!(self, step => step.charge_more(state, units, now))
     }
 
     /// What a script's numbers mean, `charged` having been spent; nothing if they cannot be true.
@@ -142,16 +176,60 @@ impl Limit {
         &self,
         words: Words,
         now: Timestamp,
-        cost: u64,
+        ask: Ask,
         charged: u64,
     ) -> Option<LimitDecision> {
         with_step!(self, step => {
             let rolled = step.read(words)?;
-            let fit = step.fit(rolled, cost);
+            let fit = step.fit(rolled, ask);
             let possible = charged == 0 || fit == Fit::Now;
-            possible.then(|| step.report(rolled, fit, cost, charged, now))
+            possible.then(|| step.report(rolled, fit, ask, charged, now))
         })
     }
+
+    /// The same limit with room for `extra` more.
+    pub(crate) fn raised(&self, extra: u64) -> Result<Limit, InvalidLimit> {
+        if extra == 0 {
+            return Ok(*self);
+        }
+        let period = self.period();
+        let ceiling = self.limit().saturating_add(extra);
+        Ok(match self {
+            Limit::TokenBucket(bucket) => {
+                TokenBucket::new(ceiling, bucket.refill(), period)?.into()
+            }
+            Limit::LeakyBucket(bucket) => {
+                let raised = LeakyBucket::new(ceiling, bucket.outflow(), period)?;
+                if bucket.is_policing() {
+                    raised.police().into()
+                } else {
+                    raised.into()
+                }
+            }
+            Limit::FixedWindow(_) => FixedWindow::new(ceiling, period)?.into(),
+            Limit::SlidingWindowLog(log) => {
+                let raised = SlidingWindowLog::new(ceiling, period)?;
+                if log.is_counting_denied() {
+                    raised.count_denied().into()
+                } else {
+                    raised.into()
+                }
+            }
+            Limit::SlidingWindowCounter(_) => SlidingWindowCounter::new(ceiling, period)?.into(),
+            Limit::Concurrency(slots) => Concurrency::new(ceiling, slots.lease())?.into(),
+            Limit::PenaltyBox(_) => *self,
+        })
+    }
+}
+
+/// Gives back what a state of `step`'s algorithm holds; any other keeps what it has.
+fn refund_state<S: Step>(step: &S, state: &mut Option<State>, refund: Refund) -> bool {
+    if refund.mark == 0 || state.as_ref().and_then(S::of).is_none() {
+        return false;
+    }
+    step.replace(state, |own| {
+        own.as_mut().is_some_and(|own| step.refund(own, refund))
+    })
 }
 
 /// How the state of `step`'s algorithm is found among all states.
@@ -173,9 +251,14 @@ macro_rules! from_algorithm {
     )* };
 }
 from_algorithm!(TokenBucket LeakyBucket FixedWindow SlidingWindowLog SlidingWindowCounter);
+from_algorithm!(Concurrency PenaltyBox);
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Limit::Concurrency(slots) = self {
+            write!(f, "concurrency {} lease ", slots.limit())?;
+            return text::write_span(f, slots.lease());
+        }
         write!(f, "{} {}/", self.algorithm(), self.per_period())?;
         text::write_period(f, self.ticks().micros())?;
         if self.limit() != self.per_period() {
@@ -190,6 +273,11 @@ impl fmt::Display for Limit {
             Limit::LeakyBucket(bucket) if bucket.is_policing() => f.write_str(" police"),
             Limit::SlidingWindowLog(log) if log.is_counting_denied() => {
                 f.write_str(" count-denied")
+            }
+            Limit::PenaltyBox(penalty) => {
+                f.write_str(" for ")?;
+                text::write_span(f, penalty.refused_for())?;
+                f.write_str(if penalty.is_growing() { " growing" } else { "" })
             }
             _ => Ok(()),
         }

@@ -12,6 +12,7 @@ use std::{
 use crate::{
     decision::Decision,
     key::Key,
+    keys::Keys,
     meter,
     policy::{FailureMode, Policy},
     store::{Hit, MemoryStore, Store, StoreError, StoreFuture},
@@ -114,8 +115,9 @@ impl Limiter {
     ///
     /// When the store does not answer.
     pub async fn reset(&self, policy: &Policy, key: &Key) -> Result<(), StoreError> {
-        let forgotten = self.shared.store.reset(policy, key);
-        self.shared.local.reset(policy, key).await?;
+        let keys = Keys::new(key.clone());
+        let forgotten = self.shared.store.reset(policy, &keys);
+        self.shared.local.reset(policy, &keys).await?;
         forgotten.await
     }
 
@@ -143,7 +145,7 @@ impl Limiter {
             FailureMode::Local => Some(local.decide(hit)),
             FailureMode::LocalShare { instances } => {
                 let share = policy.shared_by(instances);
-                Some(local.decide(Hit::new(&share, hit.key).cost(hit.cost)))
+                Some(local.decide(hit.under(&share)))
             }
             FailureMode::Open | FailureMode::Closed => None,
         };

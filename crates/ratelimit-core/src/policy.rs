@@ -1,7 +1,12 @@
 //! A named set of limits, decided together.
 
 mod budget;
+mod enforcement;
 mod failure_mode;
+mod group;
+mod invalid;
+mod throttle;
+mod tiers;
 
 use std::{
     fmt,
@@ -9,19 +14,31 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-pub(crate) use self::budget::Budget;
 #[cfg(feature = "redis")]
 pub(crate) use self::budget::{capped, left_to_live};
-pub use self::failure_mode::FailureMode;
+pub use self::{
+    budget::Change,
+    failure_mode::FailureMode,
+    group::{Overdraft, Purpose},
+    invalid::InvalidPolicy,
+    throttle::Throttle,
+};
+pub(crate) use self::{
+    budget::{Budget, Settled, Settling, spend},
+    group::{Asked, Bound, Group},
+};
+use self::{enforcement::Enforcement, tiers::Tiers};
 use crate::{
-    key::is_plain,
-    limit::{InvalidText, Limit},
+    algorithm::Algorithm,
+    key::{Key, is_plain},
+    limit::Limit,
     meter::Meters,
 };
 
 /// The most limits of one policy.
 pub(crate) const MOST_LIMITS: usize = 8;
 pub(crate) const LONGEST_NAME: usize = 100;
+const LONGEST_KEY_NAME: usize = 64;
 
 /// A named set of limits, decided together: when one denies, none is charged.
 ///
@@ -37,15 +54,38 @@ pub(crate) const LONGEST_NAME: usize = 100;
 /// assert_eq!(written, built);
 /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
 /// ```
+///
+/// A limit may count by another key than the hit's own, which it names at its end. All are decided
+/// together; see [`Limiter::check_by`](crate::Limiter::check_by).
+///
+/// ```
+/// use ratelimit_core::Policy;
+///
+/// let api = Policy::parse("api", "5/min; 100/min by ip; 1000/min by route")?;
+/// assert_eq!(api.key_names().collect::<Vec<_>>(), ["ip", "route"]);
+/// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Policy(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    settings: Settings,
+    groups: Box<[Group]>,
+    meters: OnceLock<Meters>,
+}
+
+/// All that makes a policy what it is.
+#[derive(Clone, Debug, PartialEq)]
+struct Settings {
     name: Arc<str>,
     limits: Box<[Limit]>,
+    /// The name of the key that each limit counts by, where it is not the hit's own.
+    keys: Box<[Option<Arc<str>>]>,
+    throttle: Throttle,
+    enforcement: Enforcement,
     failure_mode: Option<FailureMode>,
-    meters: OnceLock<Meters>,
+    tiers: Tiers,
 }
 
 impl Policy {
@@ -62,7 +102,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// When `name` is not 1 to 100 of `A-Z a-z 0-9 . _ : @ -`, or there are no limits or more than 8.
+    /// When `name` is not 1 to 100 of `A-Z a-z 0-9 . _ : @ -`, there are no limits or more than 8, or
+    /// all of them are penalty boxes.
     pub fn of(
         name: &str,
         limits: impl IntoIterator<Item = Limit>,
@@ -74,19 +115,48 @@ impl Policy {
             });
         }
         let limits: Box<[Limit]> = limits.into_iter().collect();
+        Policy::made_of(Settings {
+            name: name.into(),
+            keys: vec![None; limits.len()].into(),
+            limits,
+            throttle: Throttle::Hard,
+            enforcement: Enforcement::FULL,
+            failure_mode: None,
+            tiers: Tiers::default(),
+        })
+    }
+
+    fn made_of(settings: Settings) -> Result<Policy, InvalidPolicy> {
+        let limits = &settings.limits;
         if limits.is_empty() || limits.len() > MOST_LIMITS {
             return Err(InvalidPolicy::Count {
                 limits: limits.len(),
             });
         }
-        Ok(Policy::made_of(name.into(), limits, None))
+        let is_box = |limit: &Limit| limit.algorithm() == Algorithm::PenaltyBox;
+        if limits.iter().all(is_box) {
+            return Err(InvalidPolicy::OnlyPenalties);
+        }
+        let percent = settings.throttle.percent();
+        if percent > throttle::HIGHEST_PERCENT {
+            return Err(InvalidPolicy::Percent { percent });
+        }
+        let groups = group::groups(&settings.name, limits, &settings.keys, percent)
+            .map_err(InvalidPolicy::Ceiling)?;
+        Ok(Policy(Arc::new(Inner {
+            settings,
+            groups,
+            meters: OnceLock::new(),
+        })))
     }
 
-    fn made_of(name: Arc<str>, limits: Box<[Limit]>, mode: Option<FailureMode>) -> Policy {
+    /// The same policy after a change that cannot make it invalid.
+    fn with(&self, change: impl FnOnce(&mut Settings)) -> Policy {
+        let mut settings = self.0.settings.clone();
+        change(&mut settings);
         Policy(Arc::new(Inner {
-            name,
-            limits,
-            failure_mode: mode,
+            settings,
+            groups: self.0.groups.clone(),
             meters: OnceLock::new(),
         }))
     }
@@ -97,8 +167,15 @@ impl Policy {
     ///
     /// As [`Policy::of`], and when the text is not that of limits.
     pub fn parse(name: &str, limits: &str) -> Result<Policy, InvalidPolicy> {
-        let limits = Limit::parse_several(limits).map_err(InvalidPolicy::Text)?;
-        Policy::of(name, limits)
+        let parts = Limit::parse_keyed(limits).map_err(InvalidPolicy::Text)?;
+        let mut settings = Policy::of(name, parts.iter().map(|(limit, _)| *limit))?
+            .0
+            .settings
+            .clone();
+        for ((_, by), key) in parts.into_iter().zip(&mut settings.keys) {
+            *key = by.map(key_name).transpose()?;
+        }
+        Policy::made_of(settings)
     }
 
     /// The same policy with one more limit.
@@ -107,58 +184,201 @@ impl Policy {
     ///
     /// When it has 8 limits already.
     pub fn and(&self, limit: impl Into<Limit>) -> Result<Policy, InvalidPolicy> {
-        let limits = self.limits().iter().copied().chain([limit.into()]);
-        let policy = Policy::of(self.name(), limits)?;
-        Ok(match self.failure_mode() {
-            Some(mode) => policy.on_failure(mode),
-            None => policy,
-        })
+        self.and_limit(limit.into(), None)
+    }
+
+    /// The same policy with one more limit, which counts by the key named `key`.
+    ///
+    /// # Errors
+    ///
+    /// When it has 8 limits already, or `key` is not 1 to 64 of `A-Z a-z 0-9 . _ : @ -`.
+    pub fn and_by(&self, key: &str, limit: impl Into<Limit>) -> Result<Policy, InvalidPolicy> {
+        self.and_limit(limit.into(), Some(key_name(key)?))
+    }
+
+    fn and_limit(&self, limit: Limit, key: Option<Arc<str>>) -> Result<Policy, InvalidPolicy> {
+        let mut settings = self.0.settings.clone();
+        settings.limits = settings.limits.into_iter().chain([limit]).collect();
+        settings.keys = settings.keys.into_iter().chain([key]).collect();
+        Policy::made_of(settings)
+    }
+
+    /// The same policy with another throttle mode.
+    ///
+    /// # Errors
+    ///
+    /// When a limit with what the mode adds to it cannot be counted exactly.
+    pub fn throttle(&self, throttle: Throttle) -> Result<Policy, InvalidPolicy> {
+        let mut settings = self.0.settings.clone();
+        for tier in settings.tiers.policies() {
+            *tier = tier.throttle(throttle.clone())?;
+        }
+        settings.throttle = throttle;
+        Policy::made_of(settings)
+    }
+
+    /// The same policy, which decides, counts and marks, and never denies.
+    #[must_use]
+    pub fn shadow(&self) -> Policy {
+        self.with(|settings| settings.enforcement = Enforcement::NONE)
+    }
+
+    /// The same policy, which denies `percent` of all keys what is too much, always the same ones, and
+    /// only watches the others.
+    ///
+    /// # Errors
+    ///
+    /// When `percent` is more than 100.
+    pub fn enforced(&self, percent: u8) -> Result<Policy, InvalidPolicy> {
+        let enforcement = Enforcement::percent(percent).ok_or(InvalidPolicy::Percent {
+            percent: u32::from(percent),
+        })?;
+        Ok(self.with(|settings| settings.enforcement = enforcement))
+    }
+
+    /// How many of a hundred keys are denied what is too much.
+    pub fn enforced_percent(&self) -> u8 {
+        self.0.settings.enforcement.as_percent()
+    }
+
+    /// Whether `key` is denied what is too much, or only watched.
+    pub fn enforces(&self, key: &Key) -> bool {
+        self.0.settings.enforcement.covers(self.name(), key)
+    }
+
+    /// The same policy with other limits for the keys in the tier `name`; all else is the policy's.
+    ///
+    /// What a key has spent stays when it changes tiers, as it does when limits change.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Policy};
+    ///
+    /// let api = Policy::parse("api", "10/min")?
+    ///     .tier("pro", "1000/min")?
+    ///     .tier_by(|key| key.as_str().ends_with("acme").then(|| "pro".to_owned()));
+    ///
+    /// assert_eq!(api.for_key(&Key::explicit("acme")?).limits()[0].limit(), 1000);
+    /// assert_eq!(api.for_key(&Key::explicit("else")?).limits()[0].limit(), 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::parse`].
+    pub fn tier(&self, name: &str, limits: &str) -> Result<Policy, InvalidPolicy> {
+        let parsed = Policy::parse(self.name(), limits)?;
+        let tier = Policy::made_of(Settings {
+            tiers: Tiers::default(),
+            limits: parsed.0.settings.limits.clone(),
+            keys: parsed.0.settings.keys.clone(),
+            ..self.0.settings.clone()
+        })?;
+        Ok(self.with(|settings| settings.tiers.add(name, tier)))
+    }
+
+    /// The same policy, with `resolver` to say in which tier a key is.
+    ///
+    /// Nothing, or a tier that there is not, means the policy's own limits.
+    #[must_use]
+    pub fn tier_by(
+        &self,
+        resolver: impl Fn(&Key) -> Option<String> + Send + Sync + 'static,
+    ) -> Policy {
+        self.with(|settings| settings.tiers.resolve_by(Arc::new(resolver)))
+    }
+
+    /// The tiers by name, each with its limits.
+    pub fn tiers(&self) -> impl Iterator<Item = (&str, &Policy)> {
+        self.0.settings.tiers.iter()
+    }
+
+    /// The policy of the tier `name`; this one where there is no such tier.
+    pub fn in_tier(&self, name: &str) -> &Policy {
+        self.0.settings.tiers.find(name).unwrap_or(self)
+    }
+
+    /// The policy of the tier that `key` is in.
+    pub fn for_key(&self, key: &Key) -> &Policy {
+        self.0.settings.tiers.of(key).unwrap_or(self)
     }
 
     /// The same policy with a failure mode of its own, whatever the limiter's is.
     #[must_use]
     pub fn on_failure(&self, mode: FailureMode) -> Policy {
-        Policy::made_of(Arc::clone(&self.0.name), self.0.limits.clone(), Some(mode))
+        self.with(|settings| {
+            settings.failure_mode = Some(mode);
+            for tier in settings.tiers.policies() {
+                *tier = tier.on_failure(mode);
+            }
+        })
     }
 
     /// The failure mode of its own, if it has one.
     pub fn failure_mode(&self) -> Option<FailureMode> {
-        self.0.failure_mode
+        self.0.settings.failure_mode
+    }
+
+    /// What happens beyond its limits.
+    pub fn throttle_mode(&self) -> &Throttle {
+        &self.0.settings.throttle
     }
 
     /// The same policy with one instance's share of its limits.
     pub(crate) fn shared_by(&self, instances: NonZeroU32) -> Policy {
         let shares = self.limits().iter();
         let shares = shares.map(|limit| failure_mode::share(limit, instances));
-        Policy::made_of(Arc::clone(&self.0.name), shares.collect(), None)
+        let shared = Policy::made_of(Settings {
+            limits: shares.collect(),
+            ..self.0.settings.clone()
+        });
+        shared.unwrap_or_else(|_| self.clone())
     }
 
     pub(crate) fn meters(&self) -> &Meters {
         self.0
             .meters
-            .get_or_init(|| Meters::new(&self.0.name, &self.0.limits))
+            .get_or_init(|| Meters::new(&self.0.settings.name, self.limits()))
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.0.settings.name
     }
 
     /// Its limits, in order.
     pub fn limits(&self) -> &[Limit] {
-        &self.0.limits
+        &self.0.settings.limits
     }
 
-    pub(crate) fn shared_name(&self) -> &Arc<str> {
-        &self.0.name
+    /// The names of the keys that limits count by beside the hit's own, each once.
+    pub fn key_names(&self) -> impl Iterator<Item = &str> {
+        self.0.groups.iter().filter_map(|group| group.by.as_deref())
     }
+
+    /// The limits that share a key, for each key.
+    pub(crate) fn groups(&self) -> &[Group] {
+        &self.0.groups
+    }
+
+    /// Whether a hit that passes holds a slot until it is given back.
+    pub fn holds_slots(&self) -> bool {
+        let is_concurrency = |limit: &Limit| limit.algorithm() == Algorithm::Concurrency;
+        self.limits().iter().any(is_concurrency)
+    }
+}
+
+fn key_name(name: &str) -> Result<Arc<str>, InvalidPolicy> {
+    if name.is_empty() || name.len() > LONGEST_KEY_NAME || !name.bytes().all(is_plain) {
+        return Err(InvalidPolicy::KeyName {
+            name: name.to_owned(),
+        });
+    }
+    Ok(name.into())
 }
 
 impl PartialEq for Policy {
     fn eq(&self, other: &Policy) -> bool {
-        self.name() == other.name()
-            && self.limits() == other.limits()
-            && self.failure_mode() == other.failure_mode()
+        self.0.settings == other.0.settings
     }
 }
 
@@ -166,45 +386,14 @@ impl Eq for Policy {}
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, limit) in self.limits().iter().enumerate() {
+        let keyed = self.limits().iter().zip(&self.0.settings.keys);
+        for (place, (limit, by)) in keyed.enumerate() {
             let joint = if place == 0 { "" } else { "; " };
             write!(f, "{joint}{limit}")?;
+            if let Some(by) = by {
+                write!(f, " by {by}")?;
+            }
         }
         Ok(())
     }
 }
-
-/// Why a name and limits cannot be a policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum InvalidPolicy {
-    /// The name is not 1 to 100 of `A-Z a-z 0-9 . _ : @ -`.
-    Name {
-        /// The refused name.
-        name: String,
-    },
-    /// A policy has 1 to 8 limits.
-    Count {
-        /// How many were given.
-        limits: usize,
-    },
-    /// The text of the limits has a mistake.
-    Text(InvalidText),
-}
-
-impl fmt::Display for InvalidPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            InvalidPolicy::Name { name } => write!(
-                f,
-                "the policy name {name:?} must be 1 to {LONGEST_NAME} of A-Z a-z 0-9 . _ : @ -"
-            ),
-            InvalidPolicy::Count { limits } => {
-                write!(f, "a policy has 1 to {MOST_LIMITS} limits, not {limits}")
-            }
-            InvalidPolicy::Text(why) => why.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for InvalidPolicy {}

@@ -165,8 +165,16 @@ async fn case_5_and_14_a_reset_forgets_one_key_and_creates_none() {
             subject.hit(&limit, &key(name), 0, 5).await;
         }
 
-        subject.store.reset(&limit, &key("al*")).await.unwrap();
-        subject.store.reset(&limit, &key("nobody")).await.unwrap();
+        subject
+            .store
+            .reset(&limit, &key("al*").into())
+            .await
+            .unwrap();
+        subject
+            .store
+            .reset(&limit, &key("nobody").into())
+            .await
+            .unwrap();
 
         let remaining = async |name| subject.hit(&limit, &key(name), 0, 0).await.remaining;
         assert_eq!(remaining("alice").await, 0);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     name::Algorithm,
     period::{Grain, InvalidLimit, Period, catch_up},
-    step::{State, Step, Words},
+    step::{Ask, Refund, State, Step, Words},
 };
 use crate::time::{MAX_EXACT, Timestamp};
 
@@ -101,7 +101,7 @@ impl Step for Bucket {
         self.capacity
     }
 
-    fn roll(&self, stored: Option<&Debt>, now: Timestamp, _cost: u64) -> Rolled {
+    fn roll(&self, stored: Option<&Debt>, now: Timestamp, _ask: Ask) -> Rolled {
         let now = self.period.tick(now);
         let Some(stored) = stored.filter(|stored| stored.algorithm == self.algorithm) else {
             return Rolled {
@@ -126,12 +126,12 @@ impl Step for Bucket {
         (debt <= self.full()).then_some(Rolled { at, debt, repaired })
     }
 
-    fn fits(&self, rolled: Rolled, cost: u64) -> bool {
-        self.after(rolled, cost) <= self.full()
+    fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
+        self.after(rolled, ask.wanted()) <= self.full()
     }
 
-    fn retry_after(&self, rolled: Rolled, cost: u64, now: Timestamp) -> Duration {
-        let missing = self.after(rolled, cost) - self.full();
+    fn retry_after(&self, rolled: Rolled, ask: Ask, now: Timestamp) -> Duration {
+        let missing = self.after(rolled, ask.wanted()) - self.full();
         self.until_forgiven(rolled.at, missing, now)
     }
 
@@ -167,6 +167,32 @@ impl Step for Bucket {
             grain: self.period.grain,
             algorithm: self.algorithm,
         });
+    }
+
+    fn mark(&self, rolled: Rolled, charged: u64, now: Timestamp) -> u64 {
+        if rolled.at == self.period.tick(now) {
+            self.after(rolled, charged)
+        } else {
+            0
+        }
+    }
+
+    fn refund(&self, state: &mut Debt, refund: Refund) -> bool {
+        let same = state.algorithm == self.algorithm
+            && state.unit == self.period.ticks
+            && state.grain == self.period.grain;
+        let charge_tick = self.period.tick(refund.charged_at);
+        let elapsed = self.period.tick(refund.now).checked_sub(charge_tick);
+        let (true, Some(elapsed)) = (same, elapsed) else {
+            return false;
+        };
+        // Time forgives the oldest debt first, and what it forgave of this charge is not given twice.
+        let forgiven = elapsed.saturating_mul(self.refill);
+        let still_owed = refund.mark.saturating_sub(forgiven);
+        let asked = refund.units.saturating_mul(self.period.ticks);
+        let credit = asked.min(still_owed).min(state.owed);
+        state.owed -= credit;
+        credit > 0
     }
 
     fn of(state: &State) -> Option<&Debt> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     period::{Grain, InvalidLimit, Period, catch_up},
-    step::{State, Step, Words},
+    step::{Ask, Refund, State, Step, Words},
 };
 use crate::time::Timestamp;
 
@@ -89,7 +89,7 @@ impl Step for FixedWindow {
         self.limit
     }
 
-    fn roll(&self, stored: Option<&Count>, now: Timestamp, _cost: u64) -> Rolled {
+    fn roll(&self, stored: Option<&Count>, now: Timestamp, _ask: Ask) -> Rolled {
         let now = self.period.tick(now);
         let Some(stored) = stored else {
             return Rolled {
@@ -122,11 +122,11 @@ impl Step for FixedWindow {
         })
     }
 
-    fn fits(&self, rolled: Rolled, cost: u64) -> bool {
-        rolled.count + cost <= self.limit
+    fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
+        rolled.count + ask.wanted() <= self.limit
     }
 
-    fn retry_after(&self, rolled: Rolled, _cost: u64, now: Timestamp) -> Duration {
+    fn retry_after(&self, rolled: Rolled, _ask: Ask, now: Timestamp) -> Duration {
         self.window_end(rolled.at, now)
     }
 
@@ -155,6 +155,21 @@ impl Step for FixedWindow {
             at: rolled.at,
             grain: self.period.grain,
         });
+    }
+
+    fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> u64 {
+        u64::from(rolled.at == self.period.tick(now))
+    }
+
+    fn refund(&self, state: &mut Count, refund: Refund) -> bool {
+        let window = |tick: u64| tick / self.period.ticks;
+        let stored_at = self.period.convert(state.at, state.grain);
+        let credit = refund.units.min(state.spent);
+        if window(stored_at) != window(self.period.tick(refund.charged_at)) || credit == 0 {
+            return false;
+        }
+        state.spent -= credit;
+        true
     }
 
     fn of(state: &State) -> Option<&Count> {

@@ -1,9 +1,11 @@
 //! How counting works: one file for each algorithm, with its parameters, its state and its step.
 
 mod bucket;
+mod concurrency;
 mod fixed_window;
 mod leaky_bucket;
 mod name;
+mod penalty_box;
 mod period;
 mod sliding_window_counter;
 mod sliding_window_log;
@@ -13,11 +15,12 @@ mod token_bucket;
 #[cfg(feature = "redis")]
 pub(crate) use self::step::Words;
 pub use self::{
-    fixed_window::FixedWindow, leaky_bucket::LeakyBucket, name::Algorithm, period::InvalidLimit,
+    concurrency::Concurrency, fixed_window::FixedWindow, leaky_bucket::LeakyBucket,
+    name::Algorithm, penalty_box::PenaltyBox, period::InvalidLimit,
     sliding_window_counter::SlidingWindowCounter, sliding_window_log::SlidingWindowLog,
     token_bucket::TokenBucket,
 };
 pub(crate) use self::{
     period::Period,
-    step::{Fit, Spend, State, Step, Stepped},
+    step::{Ask, Fit, Refund, Spend, State, Step, Stepped},
 };

@@ -16,11 +16,26 @@ pub enum Algorithm {
     SlidingWindowLog,
     /// So many in any window, estimated from two counts.
     SlidingWindowCounter,
+    /// So many at once, each on a lease.
+    Concurrency,
+    /// Who is denied too often is refused for a while.
+    PenaltyBox,
 }
 
 impl Algorithm {
     /// All of them.
-    pub const ALL: [Algorithm; 5] = [
+    pub const ALL: [Algorithm; 7] = [
+        Algorithm::TokenBucket,
+        Algorithm::LeakyBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowLog,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::Concurrency,
+        Algorithm::PenaltyBox,
+    ];
+
+    /// Those that limit a rate: each alone can be a policy without any more numbers being named.
+    pub const RATES: [Algorithm; 5] = [
         Algorithm::TokenBucket,
         Algorithm::LeakyBucket,
         Algorithm::FixedWindow,
@@ -36,6 +51,8 @@ impl Algorithm {
             Algorithm::FixedWindow => "fixed_window",
             Algorithm::SlidingWindowLog => "sliding_window_log",
             Algorithm::SlidingWindowCounter => "sliding_window_counter",
+            Algorithm::Concurrency => "concurrency",
+            Algorithm::PenaltyBox => "penalty_box",
         }
     }
 
@@ -47,6 +64,8 @@ impl Algorithm {
             Algorithm::FixedWindow => "FIXED_WINDOW",
             Algorithm::SlidingWindowLog => "SLIDING_WINDOW",
             Algorithm::SlidingWindowCounter => "SLIDING_WINDOW_COUNTER",
+            Algorithm::Concurrency => "CONCURRENCY",
+            Algorithm::PenaltyBox => "PENALTY_BOX",
         }
     }
 
@@ -75,6 +94,8 @@ impl Algorithm {
             Algorithm::FixedWindow => 3,
             Algorithm::SlidingWindowLog => 4,
             Algorithm::SlidingWindowCounter => 5,
+            Algorithm::Concurrency => 6,
+            Algorithm::PenaltyBox => 7,
         }
     }
 }

@@ -151,6 +151,28 @@ pub enum InvalidLimit {
         /// The refused limit.
         limit: u64,
     },
+    /// Every slot of a concurrency limit is remembered, so it has at most 10,000.
+    TooManySlots {
+        /// The refused limit.
+        limit: u64,
+    },
+    /// The lease of a concurrency limit lies outside 1 ms to one day.
+    Lease {
+        /// The refused lease.
+        lease: Duration,
+    },
+    /// A penalty box counts to 10,000 at the most.
+    TooManyDenials {
+        /// The refused number.
+        denials: u64,
+    },
+    /// The times of a penalty box are whole milliseconds up to 366 days.
+    Penalty {
+        /// Within which denials would count.
+        within: Duration,
+        /// How long the refusal would be.
+        refused_for: Duration,
+    },
 }
 
 impl fmt::Display for InvalidLimit {
@@ -190,6 +212,27 @@ impl fmt::Display for InvalidLimit {
                 "a sliding window log of {limit} is too long: it remembers every hit, so at most \
                  {} (a sliding_window_counter has no such bound)",
                 super::sliding_window_log::LONGEST_LOG
+            ),
+            InvalidLimit::TooManySlots { limit } => write!(
+                f,
+                "a concurrency limit of {limit} is too large: every slot is remembered, so at most 10000"
+            ),
+            InvalidLimit::Lease { lease } => {
+                write!(f, "the lease {lease:?} must be from 1 ms to one day")
+            }
+            InvalidLimit::TooManyDenials { denials } => {
+                write!(
+                    f,
+                    "a penalty box counts to at most 10000 denials, not {denials}"
+                )
+            }
+            InvalidLimit::Penalty {
+                within,
+                refused_for,
+            } => write!(
+                f,
+                "the times of a penalty box, {within:?} and {refused_for:?}, must be whole \
+                 milliseconds up to 366 days"
             ),
         }
     }

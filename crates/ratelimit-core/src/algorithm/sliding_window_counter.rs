@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     period::{InvalidLimit, Period, catch_up},
-    step::{State, Step, Words},
+    step::{Ask, Refund, State, Step, Words},
 };
 use crate::time::Timestamp;
 
@@ -118,7 +118,7 @@ impl Step for SlidingWindowCounter {
         self.limit
     }
 
-    fn roll(&self, stored: Option<&Counts>, now: Timestamp, _cost: u64) -> Rolled {
+    fn roll(&self, stored: Option<&Counts>, now: Timestamp, _ask: Ask) -> Rolled {
         let period = self.period.ticks;
         let now = self.period.tick(now);
         let Some(stored) = stored else {
@@ -162,19 +162,20 @@ impl Step for SlidingWindowCounter {
         })
     }
 
-    fn fits(&self, rolled: Rolled, cost: u64) -> bool {
-        let taken = rolled.cur + cost;
+    fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
+        let taken = rolled.cur + ask.wanted();
         taken <= self.limit && self.carried(rolled) <= self.limit - taken
     }
 
-    fn retry_after(&self, rolled: Rolled, cost: u64, now: Timestamp) -> Duration {
+    fn retry_after(&self, rolled: Rolled, ask: Ask, now: Timestamp) -> Duration {
         let period = self.period.ticks;
+        let wanted = ask.wanted();
         let start = rolled.at - self.elapsed(rolled);
-        let tick = if rolled.cur + cost <= self.limit {
-            let room = self.limit - rolled.cur - cost;
+        let tick = if rolled.cur + wanted <= self.limit {
+            let room = self.limit - rolled.cur - wanted;
             start + period - room * period / rolled.prev
         } else {
-            start + 2 * period - (self.limit - cost) * period / rolled.cur
+            start + 2 * period - (self.limit - wanted) * period / rolled.cur
         };
         self.period.until(tick, now)
     }
@@ -210,6 +211,27 @@ impl Step for SlidingWindowCounter {
             at: rolled.at,
             period: self.period,
         });
+    }
+
+    fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> u64 {
+        u64::from(rolled.at == self.period.tick(now))
+    }
+
+    fn refund(&self, counts: &mut Counts, refund: Refund) -> bool {
+        if counts.period.micros() != self.period.micros() {
+            return false;
+        }
+        let window = |tick: u64| tick / self.period.ticks;
+        let stored_in = window(self.period.convert(counts.at, counts.period.grain));
+        let charged_in = window(self.period.tick(refund.charged_at));
+        let count = match stored_in.checked_sub(charged_in) {
+            Some(0) => &mut counts.cur,
+            Some(1) => &mut counts.prev,
+            _ => return false,
+        };
+        let credit = refund.units.min(*count);
+        *count -= credit;
+        credit > 0
     }
 
     fn of(state: &State) -> Option<&Counts> {

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use super::{
     period::{Grain, InvalidLimit, Period, catch_up},
-    step::{State, Step, Words},
+    step::{Ask, Refund, State, Step, Words},
 };
 use crate::time::Timestamp;
 
@@ -73,9 +73,9 @@ impl SlidingWindowLog {
     }
 
     /// What answers need to know of `stamps`, whose live part starts at `first`.
-    fn seen(&self, stamps: &VecDeque<u64>, first: usize, at: u64, cost: u64) -> Rolled {
+    fn seen(&self, stamps: &VecDeque<u64>, first: usize, at: u64, wanted: u64) -> Rolled {
         let live = (stamps.len() - first) as u64;
-        let over = (live + cost.min(self.limit)).saturating_sub(self.limit);
+        let over = (live + wanted.min(self.limit)).saturating_sub(self.limit);
         let stamp = |number: u64| {
             let place = first + usize::try_from(number - 1).unwrap_or(usize::MAX - first);
             stamps.get(place).copied().unwrap_or(at)
@@ -125,7 +125,7 @@ impl Step for SlidingWindowLog {
         self.limit
     }
 
-    fn roll(&self, stored: Option<&Log>, now: Timestamp, cost: u64) -> Rolled {
+    fn roll(&self, stored: Option<&Log>, now: Timestamp, ask: Ask) -> Rolled {
         let now = self.period.tick(now);
         let Some((log, &newest)) = stored.and_then(|log| Some((log, log.stamps.back()?))) else {
             return Rolled {
@@ -144,7 +144,7 @@ impl Step for SlidingWindowLog {
         let first = log
             .stamps
             .partition_point(|&stamp| ours(stamp) + self.period.ticks <= window_end);
-        let seen = self.seen(&log.stamps, first, at, cost);
+        let seen = self.seen(&log.stamps, first, at, ask.wanted());
         let present = |stamp| if repaired { at } else { ours(stamp) };
         Rolled {
             oldest: present(seen.oldest),
@@ -167,11 +167,11 @@ impl Step for SlidingWindowLog {
         })
     }
 
-    fn fits(&self, rolled: Rolled, cost: u64) -> bool {
-        rolled.live + cost <= self.limit
+    fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
+        rolled.live + ask.wanted() <= self.limit
     }
 
-    fn retry_after(&self, rolled: Rolled, _cost: u64, now: Timestamp) -> Duration {
+    fn retry_after(&self, rolled: Rolled, _ask: Ask, now: Timestamp) -> Duration {
         self.period.until(rolled.pivot + self.period.ticks, now)
     }
 
@@ -227,12 +227,28 @@ impl Step for SlidingWindowLog {
         self.count_denied
     }
 
-    fn count_denied(&self, slot: &mut Option<Log>, rolled: Rolled, cost: u64) -> Rolled {
-        self.store(slot, rolled, cost);
+    fn count_denied(&self, slot: &mut Option<Log>, rolled: Rolled, ask: Ask) -> Rolled {
+        self.store(slot, rolled, ask.cost);
         let Some(log) = slot else { return rolled };
         let longest = usize::try_from(self.limit).unwrap_or(usize::MAX);
         log.stamps.drain(..log.stamps.len().saturating_sub(longest));
-        self.seen(&log.stamps, 0, rolled.at, cost)
+        self.seen(&log.stamps, 0, rolled.at, ask.wanted())
+    }
+
+    fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> u64 {
+        u64::from(rolled.at == self.period.tick(now))
+    }
+
+    fn refund(&self, log: &mut Log, refund: Refund) -> bool {
+        let charge_tick = self.period.tick(refund.charged_at);
+        let grain = log.grain;
+        let mut left = refund.units;
+        log.stamps.retain(|&stamp| {
+            let is_given_back = left > 0 && self.period.convert(stamp, grain) == charge_tick;
+            left -= u64::from(is_given_back);
+            !is_given_back
+        });
+        left < refund.units
     }
 
     fn of(state: &State) -> Option<&Log> {

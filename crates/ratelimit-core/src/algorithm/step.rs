@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    bucket::Debt, fixed_window::Count, sliding_window_counter::Counts, sliding_window_log::Log,
+    bucket::Debt, concurrency::Slots, fixed_window::Count, penalty_box::Denials,
+    sliding_window_counter::Counts, sliding_window_log::Log,
 };
 use crate::{
     decision::{LimitDecision, Outcome},
@@ -20,6 +21,43 @@ pub(crate) enum State {
     FixedWindow(Count),
     SlidingWindowLog(Log),
     SlidingWindowCounter(Counts),
+    Concurrency(Slots),
+    PenaltyBox(Denials),
+}
+
+/// What is asked of one limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) cost: u64,
+    /// What has to stay free beside the cost.
+    pub(crate) reserve: u64,
+    /// Under which number a concurrency limit knows the hit.
+    pub(crate) slot: u64,
+}
+
+impl Ask {
+    /// A look: it asks for nothing.
+    pub(crate) const NOTHING: Ask = Ask {
+        cost: 0,
+        reserve: 0,
+        slot: 0,
+    };
+
+    /// What must be free for the hit to pass.
+    pub(super) const fn wanted(self) -> u64 {
+        self.cost.saturating_add(self.reserve)
+    }
+}
+
+/// What is given back of a charge that was made earlier.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refund {
+    pub(crate) units: u64,
+    /// When the charge was made, by the store's clock.
+    pub(crate) charged_at: Timestamp,
+    /// What [`LimitDecision`] remembered of the charge.
+    pub(crate) mark: u64,
+    pub(crate) now: Timestamp,
 }
 
 /// Whether a hit fits into a limit.
@@ -58,15 +96,19 @@ pub(crate) trait Step {
     type Rolled: Copy;
 
     fn limit(&self) -> u64;
-    fn roll(&self, stored: Option<&Self::State>, now: Timestamp, cost: u64) -> Self::Rolled;
+    fn roll(&self, stored: Option<&Self::State>, now: Timestamp, ask: Ask) -> Self::Rolled;
     /// What a script's numbers say, if they can be a state of this limit.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for scripts only"))]
     fn read(&self, words: Words) -> Option<Self::Rolled>;
 
-    /// Whether a cost that is at most the limit fits.
-    fn fits(&self, rolled: Self::Rolled, cost: u64) -> bool;
-    /// When a cost that does not fit now will.
-    fn retry_after(&self, rolled: Self::Rolled, cost: u64, now: Timestamp) -> Duration;
+    /// Whether the limit can ever hold what is asked.
+    fn is_possible(&self, ask: Ask) -> bool {
+        ask.wanted() <= self.limit()
+    }
+    /// Whether what is possible fits now.
+    fn fits(&self, rolled: Self::Rolled, ask: Ask) -> bool;
+    /// When what does not fit now will.
+    fn retry_after(&self, rolled: Self::Rolled, ask: Ask, now: Timestamp) -> Duration;
     fn remaining(&self, rolled: Self::Rolled, charged: u64) -> u64;
     fn reset_after(&self, rolled: Self::Rolled, charged: u64, now: Timestamp) -> Duration;
     /// How long the state after the charge means something.
@@ -91,38 +133,49 @@ pub(crate) trait Step {
         &self,
         _slot: &mut Option<Self::State>,
         rolled: Self::Rolled,
-        _cost: u64,
+        _ask: Ask,
     ) -> Self::Rolled {
         rolled
+    }
+
+    /// What a refund of this charge will have to know; 0 when it cannot be given back.
+    fn mark(&self, rolled: Self::Rolled, charged: u64, now: Timestamp) -> u64;
+
+    /// Gives part of an earlier charge back, and tells whether that changed anything.
+    fn refund(&self, state: &mut Self::State, refund: Refund) -> bool;
+
+    /// Whether it speaks for its policy only when it denies.
+    fn is_silent(&self) -> bool {
+        false
     }
 
     fn of(state: &State) -> Option<&Self::State>;
     fn take(state: State) -> Option<Self::State>;
     fn wrap(state: Self::State) -> State;
 
-    fn fit(&self, rolled: Self::Rolled, cost: u64) -> Fit {
-        if cost > self.limit() {
+    fn fit(&self, rolled: Self::Rolled, ask: Ask) -> Fit {
+        if !self.is_possible(ask) {
             Fit::Never
-        } else if cost == 0 || self.fits(rolled, cost) {
+        } else if ask.cost == 0 || self.fits(rolled, ask) {
             Fit::Now
         } else {
             Fit::Later
         }
     }
 
-    fn step(&self, slot: &mut Option<State>, now: Timestamp, cost: u64, spend: Spend) -> Stepped {
-        let rolled = self.roll(slot.as_ref().and_then(Self::of), now, cost);
-        let fit = self.fit(rolled, cost);
+    fn step(&self, slot: &mut Option<State>, now: Timestamp, ask: Ask, spend: Spend) -> Stepped {
+        let rolled = self.roll(slot.as_ref().and_then(Self::of), now, ask);
+        let fit = self.fit(rolled, ask);
         match spend {
             Spend::Nothing => Stepped {
-                decision: self.report(rolled, fit, cost, 0, now),
+                decision: self.report(rolled, fit, ask, 0, now),
                 need: Duration::ZERO,
             },
             Spend::Charge => {
-                self.replace(slot, |own| self.store(own, rolled, cost));
+                self.replace(slot, |own| self.store(own, rolled, ask.cost));
                 Stepped {
-                    decision: self.report(rolled, fit, cost, cost, now),
-                    need: self.need(rolled, cost, now),
+                    decision: self.report(rolled, fit, ask, ask.cost, now),
+                    need: self.need(rolled, ask.cost, now),
                 }
             }
             Spend::Deny => {
@@ -130,13 +183,13 @@ pub(crate) trait Step {
                     self.replace(slot, |own| self.store(own, rolled, 0));
                 }
                 let (rolled, fit) = if self.counts_denied() {
-                    let counted = self.replace(slot, |own| self.count_denied(own, rolled, cost));
-                    (counted, self.fit(counted, cost))
+                    let counted = self.replace(slot, |own| self.count_denied(own, rolled, ask));
+                    (counted, self.fit(counted, ask))
                 } else {
                     (rolled, fit)
                 };
                 Stepped {
-                    decision: self.report(rolled, fit, cost, 0, now),
+                    decision: self.report(rolled, fit, ask, 0, now),
                     need: self.need(rolled, 0, now),
                 }
             }
@@ -147,7 +200,7 @@ pub(crate) trait Step {
         &self,
         rolled: Self::Rolled,
         fit: Fit,
-        cost: u64,
+        ask: Ask,
         charged: u64,
         now: Timestamp,
     ) -> LimitDecision {
@@ -156,16 +209,37 @@ pub(crate) trait Step {
                 delay: self.delay(rolled, now),
             },
             Fit::Later => Outcome::Denied {
-                retry_after: self.retry_after(rolled, cost, now),
+                retry_after: self.retry_after(rolled, ask, now),
             },
             Fit::Never => Outcome::Impossible,
         };
         LimitDecision {
-            outcome,
-            limit: self.limit(),
             remaining: self.remaining(rolled, charged),
             reset_after: self.reset_after(rolled, charged, now),
+            mark: match charged {
+                0 => 0,
+                _ => self.mark(rolled, charged, now),
+            },
+            is_silent: self.is_silent(),
+            ..LimitDecision::new(outcome, self.limit())
         }
+    }
+
+    /// Charges as many of `units` as there is room for, and tells how long the state then means
+    /// something; nothing when there was none.
+    fn charge_more(
+        &self,
+        slot: &mut Option<State>,
+        units: u64,
+        now: Timestamp,
+    ) -> Option<Duration> {
+        let rolled = self.roll(slot.as_ref().and_then(Self::of), now, Ask::NOTHING);
+        let charged = units.min(self.remaining(rolled, 0));
+        if charged == 0 {
+            return None;
+        }
+        self.replace(slot, |own| self.store(own, rolled, charged));
+        Some(self.need(rolled, charged, now))
     }
 
     /// Lets `change` work on the slot's state, seen as this algorithm's own.

@@ -5,10 +5,9 @@ use crate::{decision::LimitDecision, time::Timestamp};
 
 fn limit(outcome: Outcome, remaining: u64, reset_millis: u64) -> LimitDecision {
     LimitDecision {
-        outcome,
-        limit: 5,
         remaining,
         reset_after: Duration::from_millis(reset_millis),
+        ..LimitDecision::new(outcome, 5)
     }
 }
 

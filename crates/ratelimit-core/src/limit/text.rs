@@ -3,9 +3,12 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use super::Limit;
-use crate::algorithm::{
-    Algorithm, FixedWindow, InvalidLimit, LeakyBucket, SlidingWindowCounter, SlidingWindowLog,
-    TokenBucket,
+use crate::{
+    algorithm::{
+        Algorithm, Concurrency, FixedWindow, InvalidLimit, LeakyBucket, PenaltyBox,
+        SlidingWindowCounter, SlidingWindowLog, TokenBucket,
+    },
+    time::micros,
 };
 
 const UNITS: [(&str, u64); 6] = [
@@ -19,6 +22,7 @@ const UNITS: [(&str, u64); 6] = [
 
 const EXPECTED_RATE: &str = "a rate such as 10/s or 100/15min";
 const EXPECTED_PERIOD: &str = "a period such as s, 15min or 1h (units: ms, s, min, h, d)";
+const EXPECTED_SPAN: &str = "a time such as 30s or 15min (units: ms, s, min, h, d)";
 
 impl FromStr for Limit {
     type Err = InvalidText;
@@ -38,15 +42,34 @@ impl Limit {
         let mut limits = Vec::new();
         let mut start = 0;
         for part in text.split(';') {
-            let words = Words {
-                text,
-                rest: part,
-                at: start,
-            };
-            limits.push(words.limit()?);
+            limits.push(Words::from(text, part, start).limit()?);
             start += part.len() + 1;
         }
         Ok(limits)
+    }
+
+    /// The same, where a limit may say at its end by which key it counts: `100/min by ip`.
+    pub(crate) fn parse_keyed(text: &str) -> Result<Vec<(Limit, Option<&str>)>, InvalidText> {
+        let mut limits = Vec::new();
+        let mut start = 0;
+        for part in text.split(';') {
+            let (limit, by) = cut_key(part);
+            limits.push((Words::from(text, limit, start).limit()?, by));
+            start += part.len() + 1;
+        }
+        Ok(limits)
+    }
+}
+
+/// Cuts `by NAME` off the end of a limit.
+fn cut_key(part: &str) -> (&str, Option<&str>) {
+    let last_word = |text: &str| text.trim_end().rfind(char::is_whitespace);
+    let Some((head, name)) = last_word(part).map(|at| part.split_at(at)) else {
+        return (part, None);
+    };
+    match last_word(head).map(|at| head.split_at(at)) {
+        Some((limit, by)) if by.trim() == "by" => (limit, Some(name.trim())),
+        _ => (part, None),
     }
 }
 
@@ -102,11 +125,11 @@ struct Word<'a> {
 
 impl<'a> Words<'a> {
     fn of(text: &'a str) -> Words<'a> {
-        Words {
-            text,
-            rest: text,
-            at: 0,
-        }
+        Words::from(text, text, 0)
+    }
+
+    fn from(text: &'a str, rest: &'a str, at: usize) -> Words<'a> {
+        Words { text, rest, at }
     }
 
     fn limit(mut self) -> Result<Limit, InvalidText> {
@@ -115,17 +138,17 @@ impl<'a> Words<'a> {
             Some(algorithm) => (algorithm, self.next()),
             None => (Algorithm::TokenBucket, first),
         };
-        if first.word.eq_ignore_ascii_case("concurrency") {
-            return Err(self.expected(
-                first,
-                "an algorithm of this version (concurrency limits are not among them)",
-            ));
+        if algorithm == Algorithm::Concurrency {
+            return self.concurrency(rate);
         }
         let looks_like_a_name = |word: &str| word.starts_with(|c: char| c.is_ascii_alphabetic());
         if looks_like_a_name(rate.word) && rate.at == first.at {
-            return Err(self.expected(first, "an algorithm (token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter) or a rate such as 10/s"));
+            return Err(self.expected(first, "an algorithm (token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter, concurrency, penalty_box) or a rate such as 10/s"));
         }
         let (count, period) = self.rate(rate)?;
+        if algorithm == Algorithm::PenaltyBox {
+            return self.penalty_box(rate, count, period);
+        }
         let options = self.options(algorithm)?;
         let capacity = options.capacity.unwrap_or(count);
         let built = match algorithm {
@@ -147,11 +170,67 @@ impl<'a> Words<'a> {
                 };
                 log.into()
             }),
-            Algorithm::SlidingWindowCounter => {
-                SlidingWindowCounter::new(count, period).map(Limit::from)
-            }
+            _ => SlidingWindowCounter::new(count, period).map(Limit::from),
         };
         built.map_err(|why| self.error(rate.at, Problem::Refused(why)))
+    }
+
+    /// `N [lease D]`.
+    fn concurrency(mut self, slots: Word<'a>) -> Result<Limit, InvalidText> {
+        let limit = self.number(slots)?;
+        let option = self.next();
+        let lease = match option.word {
+            "" => Concurrency::DEFAULT_LEASE,
+            "lease" => {
+                let lease = self.next();
+                self.span(lease)?
+            }
+            _ => return Err(self.expected(option, "`lease D`, or the end of the limit")),
+        };
+        self.end()?;
+        let built = Concurrency::new(limit, lease).map(Limit::from);
+        built.map_err(|why| self.error(slots.at, Problem::Refused(why)))
+    }
+
+    /// What follows `penalty_box N/PERIOD`: `for D [growing]`.
+    fn penalty_box(
+        mut self,
+        rate: Word<'a>,
+        denials: u64,
+        within: Duration,
+    ) -> Result<Limit, InvalidText> {
+        let option = self.next();
+        if option.word != "for" {
+            return Err(self.expected(option, "`for D`, how long the refusal is"));
+        }
+        let refusal = self.next();
+        let built = PenaltyBox::after(denials, within, self.span(refusal)?);
+        let mut built = built.map_err(|why| self.error(rate.at, Problem::Refused(why)))?;
+        let option = self.next();
+        match option.word {
+            "" => {}
+            "growing" => built = built.growing(),
+            _ => return Err(self.expected(option, "`growing`, or the end of the limit")),
+        }
+        self.end()?;
+        Ok(built.into())
+    }
+
+    fn end(&mut self) -> Result<(), InvalidText> {
+        let rest = self.next();
+        match rest.word {
+            "" => Ok(()),
+            _ => Err(self.expected(rest, "the end of the limit")),
+        }
+    }
+
+    /// A span of time such as `30s`: its number is not left out.
+    fn span(&self, span: Word<'a>) -> Result<Duration, InvalidText> {
+        if !span.word.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(self.expected(span, EXPECTED_SPAN));
+        }
+        let found = self.period(span);
+        found.map_err(|_| self.expected(span, EXPECTED_SPAN))
     }
 
     /// `N/PERIOD`.
@@ -192,9 +271,7 @@ impl<'a> Words<'a> {
             Algorithm::TokenBucket => ("`burst N`, or the end of the limit", "burst"),
             Algorithm::LeakyBucket => ("`queue N`, `police`, or the end of the limit", "queue"),
             Algorithm::SlidingWindowLog => ("`count-denied`, or the end of the limit", ""),
-            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => {
-                ("the end of the limit", "")
-            }
+            _ => ("the end of the limit", ""),
         };
         let mut options = Options::default();
         loop {
@@ -267,6 +344,14 @@ pub(super) fn write_period(f: &mut fmt::Formatter<'_>, micros: u64) -> fmt::Resu
     }
 }
 
+/// Writes a span of time as [`write_period`] does, with its number.
+pub(super) fn write_span(f: &mut fmt::Formatter<'_>, span: Duration) -> fmt::Result {
+    let micros = micros(span);
+    let divides = |(_, unit): &(&str, u64)| micros.is_multiple_of(*unit);
+    let (name, unit) = UNITS.into_iter().find(divides).unwrap_or(("us", 1));
+    write!(f, "{}{name}", micros / unit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,6 +376,10 @@ mod tests {
             "token_bucket 10000/30d",
             "token_bucket 1000000/366d",
             "token_bucket 1000000000/min",
+            "concurrency 5 lease 30s",
+            "concurrency 10000 lease 1d",
+            "penalty_box 3/10min for 1h",
+            "penalty_box 10/s for 1500ms growing",
         ] {
             assert_eq!(text.parse::<Limit>().unwrap().to_string(), text);
         }
@@ -326,7 +415,7 @@ mod tests {
             ),
             (
                 "ten/s",
-                "expected an algorithm (token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter) or a rate such as 10/s at column 1 of \"ten/s\"",
+                "expected an algorithm (token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter, concurrency, penalty_box) or a rate such as 10/s at column 1 of \"ten/s\"",
             ),
             (
                 "10",
@@ -371,6 +460,30 @@ mod tests {
             (
                 "sliding_window_log 10001/min",
                 "a sliding window log of 10001 is too long: it remembers every hit, so at most 10000 (a sliding_window_counter has no such bound) (at column 20 of \"sliding_window_log 10001/min\")",
+            ),
+            (
+                "concurrency 5/s",
+                "expected a whole number below 2^64 at column 13 of \"concurrency 5/s\"",
+            ),
+            (
+                "concurrency 5 lease s",
+                "expected a time such as 30s or 15min (units: ms, s, min, h, d) at column 21 of \"concurrency 5 lease s\"",
+            ),
+            (
+                "concurrency 5 lease 30s lease 3s",
+                "expected the end of the limit at column 25 of \"concurrency 5 lease 30s lease 3s\"",
+            ),
+            (
+                "concurrency 10001",
+                "a concurrency limit of 10001 is too large: every slot is remembered, so at most 10000 (at column 13 of \"concurrency 10001\")",
+            ),
+            (
+                "penalty_box 3/min",
+                "expected `for D`, how long the refusal is at column 18 of \"penalty_box 3/min\"",
+            ),
+            (
+                "penalty_box 3/min for 1h shrinking",
+                "expected `growing`, or the end of the limit at column 26 of \"penalty_box 3/min for 1h shrinking\"",
             ),
         ];
         for (text, message) in cases {

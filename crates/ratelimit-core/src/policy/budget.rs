@@ -1,12 +1,17 @@
-//! What one key has spent under one policy, and the step that decides a hit on it.
+//! What one key has spent under one group of limits, and the step that decides a hit on it.
+
+mod settle;
+mod states;
 
 use std::time::Duration;
 
-use super::Policy;
+pub use self::settle::Change;
+pub(crate) use self::settle::{Settled, Settling};
+use self::states::States;
+use super::group::{Asked, Bound, Group, Purpose};
 use crate::{
-    algorithm::{Fit, Spend, State},
-    decision::{Decision, LimitDecision, Outcome},
-    limit::Limit,
+    algorithm::{Ask, Fit, Spend, State},
+    decision::{Decision, Gather, LimitDecision, Outcome},
     time::{Timestamp, micros},
 };
 
@@ -32,93 +37,106 @@ pub(crate) struct Budget {
     states: States,
 }
 
-/// A state for each limit; one is kept in place.
-#[derive(Clone, Debug)]
-enum States {
-    One(Option<State>),
-    Several(Box<[Option<State>]>),
-}
-
-impl Default for States {
-    fn default() -> States {
-        States::One(None)
-    }
-}
-
-impl States {
-    fn slots(&mut self) -> &mut [Option<State>] {
-        match self {
-            States::One(slot) => std::slice::from_mut(slot),
-            States::Several(slots) => slots,
-        }
-    }
-
-    fn as_slice(&self) -> &[Option<State>] {
-        match self {
-            States::One(slot) => std::slice::from_ref(slot),
-            States::Several(slots) => slots,
-        }
-    }
-
-    /// The same states, as many as there are limits.
-    fn resized(&self, count: usize) -> States {
-        if count == 1 {
-            return States::One(self.as_slice().first().cloned().flatten());
-        }
-        let mut slots = self.as_slice().to_vec();
-        slots.resize(count, None);
-        States::Several(slots.into())
-    }
-}
-
 impl Budget {
-    /// Decides a hit and spends it, or nothing.
-    pub(crate) fn hit(&mut self, policy: &Policy, now: Timestamp, cost: u64) -> Hitting {
-        let count = policy.limits().len();
-        let expired = now >= self.expires;
-        if !expired && self.states.as_slice().len() == count {
-            return self.hit_stored(policy, now, cost);
+    /// Decides a hit on a policy whose limits all share this key, and spends it, or nothing.
+    pub(crate) fn hit(&mut self, group: &Group, now: Timestamp, asked: Asked) -> Hitting {
+        let mut gather = Gather::new(group.bounds.len());
+        let wrote = match self.draft(group.bounds.len(), now) {
+            None => self.hit_stored(group, now, asked, &mut gather),
+            Some(mut draft) => {
+                let wrote = draft.hit_stored(group, now, asked, &mut gather);
+                if wrote {
+                    *self = draft;
+                }
+                wrote
+            }
+        };
+        Hitting {
+            decision: gather.finish(now),
+            wrote,
         }
-        // What is stored does not fit the policy any more, and goes only when the hit is written.
-        let stored = if expired {
-            &States::One(None)
-        } else {
-            &self.states
+    }
+
+    fn hit_stored(
+        &mut self,
+        group: &Group,
+        now: Timestamp,
+        asked: Asked,
+        gather: &mut Gather,
+    ) -> bool {
+        let spend = spend(self.fit_stored(group, now, asked), asked);
+        self.spend_stored(group, now, asked, spend, |_, step| gather.push(step))
+    }
+
+    /// Whether a hit fits into all limits of the group.
+    pub(crate) fn fit(&self, group: &Group, now: Timestamp, asked: Asked) -> Fit {
+        match self.draft(group.bounds.len(), now) {
+            None => self.fit_stored(group, now, asked),
+            Some(draft) => draft.fit_stored(group, now, asked),
+        }
+    }
+
+    /// Does what was decided for all groups of a policy, and tells whether that was written.
+    pub(crate) fn spend(
+        &mut self,
+        group: &Group,
+        now: Timestamp,
+        asked: Asked,
+        spend: Spend,
+        each: impl FnMut(&Bound, LimitDecision),
+    ) -> bool {
+        let Some(mut draft) = self.draft(group.bounds.len(), now) else {
+            return self.spend_stored(group, now, asked, spend, each);
         };
-        let mut draft = Budget {
-            expires: if expired {
-                Timestamp::default()
-            } else {
-                self.expires
-            },
-            states: stored.resized(count),
-        };
-        let hitting = draft.hit_stored(policy, now, cost);
-        if hitting.wrote {
+        let wrote = draft.spend_stored(group, now, asked, spend, each);
+        if wrote {
             *self = draft;
         }
-        hitting
+        wrote
     }
 
-    fn hit_stored(&mut self, policy: &Policy, now: Timestamp, cost: u64) -> Hitting {
-        let limits = policy.limits();
-        let slots = self.states.slots();
-        let fits = limits
+    /// What counts of a budget that expired, or has not as many states as there are limits.
+    ///
+    /// What is stored goes only when something else is written.
+    fn draft(&self, count: usize, now: Timestamp) -> Option<Budget> {
+        if now >= self.expires {
+            return Some(Budget {
+                expires: Timestamp::default(),
+                states: States::default().resized(count),
+            });
+        }
+        (self.states.as_slice().len() != count).then(|| Budget {
+            expires: self.expires,
+            states: self.states.resized(count),
+        })
+    }
+
+    fn fit_stored(&self, group: &Group, now: Timestamp, asked: Asked) -> Fit {
+        let slots = self.states.as_slice();
+        let fits = group
+            .bounds
             .iter()
-            .zip(&*slots)
-            .map(|(limit, slot)| limit.fit(slot.as_ref(), now, cost));
-        let spend = match fits.max() {
-            Some(Fit::Now) if cost > 0 => Spend::Charge,
-            Some(Fit::Later) => Spend::Deny,
-            _ => Spend::Nothing,
+            .zip(slots)
+            .map(|(bound, slot)| bound.limit.fit(slot.as_ref(), now, bound.ask(asked)));
+        fits.max().unwrap_or(Fit::Now)
+    }
+
+    fn spend_stored(
+        &mut self,
+        group: &Group,
+        now: Timestamp,
+        asked: Asked,
+        spend: Spend,
+        mut each: impl FnMut(&Bound, LimitDecision),
+    ) -> bool {
+        let slots = self.states.slots();
+        let writes = |(bound, slot): (&Bound, &Option<State>)| {
+            bound.limit.counts_denied() || bound.limit.needs_repair(slot.as_ref(), now)
         };
-        let writes = |(limit, slot): (&Limit, &Option<State>)| {
-            limit.counts_denied() || limit.needs_repair(slot.as_ref(), now)
-        };
-        let rewritten = match spend {
-            Spend::Charge => true,
-            Spend::Deny => limits.iter().zip(&*slots).any(writes),
-            Spend::Nothing => false,
+        let (rewritten, charged) = match spend {
+            Spend::Charge => (true, asked.cost),
+            Spend::Deny => (group.bounds.iter().zip(&*slots).any(writes), 0),
+            Spend::Nothing => (false, 0),
         };
         let left = if rewritten {
             Duration::MAX
@@ -126,19 +144,15 @@ impl Budget {
             left_to_live(self.expires, now)
         };
         let mut need = Duration::ZERO;
-        let steps = limits.iter().zip(slots).map(|(limit, slot)| {
-            let stepped = limit.step(slot, now, cost, spend);
+        for (bound, slot) in group.bounds.iter().zip(slots) {
+            let stepped = bound.limit.step(slot, now, bound.ask(asked), spend);
             need = need.max(stepped.need);
-            capped(stepped.decision, left)
-        });
-        let decision = Decision::of_policy(now, steps);
+            each(bound, bound.seen(capped(stepped.decision, left), charged));
+        }
         if rewritten {
             self.expires = expires(now, need);
         }
-        Hitting {
-            decision,
-            wrote: rewritten,
-        }
+        rewritten
     }
 
     /// The moment from which nothing here counts.
@@ -146,24 +160,45 @@ impl Budget {
         self.expires
     }
 
-    /// How long until every limit has something left.
-    pub(crate) fn recovers_after(&self, policy: &Policy, now: Timestamp) -> Duration {
-        let slots = self.states.as_slice();
-        let waits = policy
-            .limits()
-            .iter()
-            .zip(slots)
-            .map(|(limit, slot)| limit.wait(slot.as_ref(), now, 1));
+    /// How long until every limit has something left, and no slot is held.
+    ///
+    /// A slot that was forgotten would be given to somebody else while it is in use.
+    pub(crate) fn recovers_after(&self, group: &Group, now: Timestamp) -> Duration {
+        let one = Ask {
+            cost: 1,
+            ..Ask::NOTHING
+        };
+        let states = group.bounds.iter().zip(self.states.as_slice());
+        let waits = states.map(|(bound, slot)| match slot {
+            Some(State::Concurrency(slots)) => slots.end().since(now),
+            _ => bound.limit.wait(slot.as_ref(), now, one),
+        });
         waits.max().unwrap_or_default()
     }
 
-    /// How many stamps of logs are kept.
+    /// Whether somebody holds a slot.
+    pub(crate) fn holds_slots(&self) -> bool {
+        let held = |state: &State| matches!(state, State::Concurrency(slots) if slots.len() > 0);
+        self.states.as_slice().iter().flatten().any(held)
+    }
+
+    /// How many stamps of logs and slots are kept.
     pub(crate) fn stamps(&self) -> usize {
         let stamps = |state: &State| match state {
             State::SlidingWindowLog(log) => log.len(),
+            State::Concurrency(slots) => slots.len(),
             _ => 0,
         };
         self.states.as_slice().iter().flatten().map(stamps).sum()
+    }
+}
+
+/// What a hit does that fits so.
+pub(crate) const fn spend(fit: Fit, asked: Asked) -> Spend {
+    match (asked.purpose, fit) {
+        (Purpose::Spend, Fit::Now) if asked.cost > 0 => Spend::Charge,
+        (Purpose::Spend, Fit::Later) => Spend::Deny,
+        _ => Spend::Nothing,
     }
 }
 

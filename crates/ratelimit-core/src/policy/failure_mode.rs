@@ -3,7 +3,9 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use crate::{
-    algorithm::{FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket},
+    algorithm::{
+        Concurrency, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket,
+    },
     limit::Limit,
 };
 
@@ -84,6 +86,8 @@ pub(super) fn share(limit: &Limit, instances: NonZeroU32) -> Limit {
             .into()
         }),
         Limit::SlidingWindowCounter(_) => SlidingWindowCounter::new(part, period).map(Limit::from),
+        Limit::Concurrency(slots) => Concurrency::new(part, slots.lease()).map(Limit::from),
+        Limit::PenaltyBox(_) => Ok(*limit),
     };
     shared.unwrap_or(*limit)
 }
@@ -111,6 +115,8 @@ mod tests {
                 "sliding_window_counter 25/h",
             ),
             ("token_bucket 1/366d", "token_bucket 1/366d"),
+            ("concurrency 10 lease 5s", "concurrency 3 lease 5s"),
+            ("penalty_box 3/min for 1h", "penalty_box 3/min for 1h"),
         ] {
             let limit: Limit = whole.parse().unwrap();
             assert_eq!(share(&limit, four).to_string(), part);

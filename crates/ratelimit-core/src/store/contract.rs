@@ -9,7 +9,13 @@ use std::{
     task::{Context, Poll},
 };
 
-use crate::{decision::Decision, key::Key, policy::Policy};
+use super::receipt::Receipt;
+use crate::{
+    decision::Decision,
+    key::Key,
+    keys::{Keys, NamedKey, find},
+    policy::{Asked, Change, Group, Overdraft, Policy, Purpose},
+};
 
 /// Where budgets live.
 ///
@@ -36,8 +42,25 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Spends a hit's cost, or nothing; a cost of 0 looks without spending.
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision>;
 
-    /// Forgets what `key` has spent under `policy`.
-    fn reset(&self, policy: &Policy, key: &Key) -> StoreFuture<()>;
+    /// Changes a charge that was made earlier: gives it back, raises it, releases or renews its slot.
+    ///
+    /// Giving back never credits what time has given back already, and never another charge.
+    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled>;
+
+    /// Forgets what `keys` have spent under `policy`.
+    fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()>;
+}
+
+/// What became of a change to a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Settled {
+    /// It was made, at least in part.
+    Changed,
+    /// There was nothing to change.
+    Unchanged,
+    /// The slot that was to be renewed is not held any more.
+    Lost,
 }
 
 /// What is asked of a store.
@@ -60,15 +83,35 @@ pub struct Hit<'a> {
     pub key: &'a Key,
     /// How much; 0 only looks.
     pub cost: u64,
+    /// Under which number a concurrency limit knows the hit: one of its own for each that may hold a
+    /// slot.
+    pub slot: u64,
+    /// Whether it may go beyond a limit, as far as the policy has it.
+    pub overdraft: Overdraft,
+    /// Whether it is meant, or only tried.
+    pub purpose: Purpose,
+    others: &'a [NamedKey],
 }
 
 impl<'a> Hit<'a> {
     /// A hit of cost 1.
-    pub const fn new(policy: &'a Policy, key: &'a Key) -> Hit<'a> {
+    pub fn new(policy: &'a Policy, key: &'a Key) -> Hit<'a> {
         Hit {
             policy,
             key,
             cost: 1,
+            slot: 0,
+            overdraft: policy.throttle_mode().overdraft(),
+            purpose: Purpose::Spend,
+            others: &[],
+        }
+    }
+
+    /// A hit of cost 1 on the budgets of several keys.
+    pub fn by(policy: &'a Policy, keys: &'a Keys) -> Hit<'a> {
+        Hit {
+            others: keys.others(),
+            ..Hit::new(policy, keys.own())
         }
     }
 
@@ -77,6 +120,55 @@ impl<'a> Hit<'a> {
     pub const fn cost(mut self, cost: u64) -> Hit<'a> {
         self.cost = cost;
         self
+    }
+
+    /// The same hit, known to concurrency limits by `slot`.
+    #[must_use]
+    pub const fn slot(mut self, slot: u64) -> Hit<'a> {
+        self.slot = slot;
+        self
+    }
+
+    /// The same hit, which may or may not go beyond a limit.
+    #[must_use]
+    pub const fn overdraft(mut self, overdraft: Overdraft) -> Hit<'a> {
+        self.overdraft = overdraft;
+        self
+    }
+
+    /// The same hit, which only tells whether it would pass, and when.
+    #[must_use]
+    pub const fn foresee(mut self) -> Hit<'a> {
+        self.purpose = Purpose::Foresee;
+        self
+    }
+
+    /// The same hit under other limits.
+    pub(crate) const fn under<'b>(self, policy: &'b Policy) -> Hit<'b>
+    where
+        'a: 'b,
+    {
+        Hit { policy, ..self }
+    }
+
+    /// All its keys.
+    pub fn keys(&self) -> Keys {
+        Keys::of(self.key, self.others)
+    }
+
+    /// The key that a group of limits counts by.
+    pub(crate) fn key_of(&self, group: &Group) -> &'a Key {
+        let by = group.by.as_deref();
+        by.and_then(|by| find(self.others, by)).unwrap_or(self.key)
+    }
+
+    pub(crate) const fn asked(&self) -> Asked {
+        Asked {
+            cost: self.cost,
+            slot: self.slot,
+            overdraft: self.overdraft,
+            purpose: self.purpose,
+        }
     }
 }
 

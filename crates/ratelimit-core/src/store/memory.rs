@@ -2,6 +2,7 @@
 
 mod queue;
 mod shard;
+mod together;
 
 use std::{
     fmt,
@@ -10,12 +11,16 @@ use std::{
 
 use ahash::RandomState;
 
-use self::shard::Shard;
-use super::contract::{Hit, Store, StoreFuture};
+use self::shard::{Shard, Whose};
+use super::{
+    contract::{Hit, Settled, Store, StoreFuture},
+    receipt::Receipt,
+};
 use crate::{
     decision::Decision,
     key::Key,
-    policy::Policy,
+    keys::Keys,
+    policy::{Change, Group, Policy},
     time::{Clock, Timestamp},
 };
 
@@ -118,9 +123,12 @@ impl MemoryStore {
     pub(crate) fn decide(&self, hit: Hit<'_>) -> Decision {
         let all = &*self.shared;
         let now = all.clock.now();
-        let hash = all.hash(hit.policy, hit.key);
-        let mut shard = lock(all.shard(hash));
-        let decision = shard.hit(&all.hasher, hash, hit, now);
+        let [group] = hit.policy.groups() else {
+            return all.decide_together(hit, now);
+        };
+        let whose = all.whose(group, hit.key_of(group));
+        let mut shard = lock(all.shard(whose.hash));
+        let decision = shard.hit(whose, hit.asked(), now);
         let hits = shard.count_hit();
         if hits.is_multiple_of(HITS_BETWEEN_SWEEPS) {
             shard.sweep(&all.hasher, now);
@@ -129,17 +137,44 @@ impl MemoryStore {
         }
         decision
     }
+
+    /// Changes a charge at once.
+    pub(crate) fn change(&self, receipt: &Receipt, change: Change) -> Settled {
+        let all = &*self.shared;
+        let settling = receipt.settling(change, all.clock.now());
+        let (mut wrote, mut lost) = (false, false);
+        for group in receipt.policy().groups() {
+            let whose = all.whose(group, receipt.key_of(group));
+            let settled = lock(all.shard(whose.hash)).settle(whose, settling);
+            wrote |= settled.wrote;
+            lost |= settled.lost;
+        }
+        match (lost, wrote) {
+            (true, _) => Settled::Lost,
+            (false, true) => Settled::Changed,
+            (false, false) => Settled::Unchanged,
+        }
+    }
 }
 
 impl Shared {
-    fn hash(&self, policy: &Policy, key: &Key) -> u64 {
-        shard::hash_of(&self.hasher, policy.name(), key)
+    fn whose<'a>(&'a self, group: &'a Group, key: &'a Key) -> Whose<'a> {
+        Whose {
+            hasher: &self.hasher,
+            hash: shard::hash_of(&self.hasher, &group.name, key),
+            group,
+            key,
+        }
     }
 
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
+        &self.shards[self.place_of(hash)]
+    }
+
+    fn place_of(&self, hash: u64) -> usize {
         // The table inside a shard uses the low and the highest bits; these are neither.
         let place = (hash >> 32) & (self.shards.len() as u64 - 1);
-        &self.shards[usize::try_from(place).unwrap_or(0)]
+        usize::try_from(place).unwrap_or(0)
     }
 
     /// Cleans some shard, in turn, so that quiet ones give their memory back as well.
@@ -164,10 +199,17 @@ impl Store for MemoryStore {
         StoreFuture::ready(Ok(self.decide(hit)))
     }
 
-    fn reset(&self, policy: &Policy, key: &Key) -> StoreFuture<()> {
+    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
+        StoreFuture::ready(Ok(self.change(receipt, change)))
+    }
+
+    fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
         let shared = &*self.shared;
-        let hash = shared.hash(policy, key);
-        lock(shared.shard(hash)).forget(&shared.hasher, hash, policy, key);
+        let hit = Hit::by(policy, keys);
+        for group in policy.groups() {
+            let whose = shared.whose(group, hit.key_of(group));
+            lock(shared.shard(whose.hash)).forget(whose);
+        }
         StoreFuture::ready(Ok(()))
     }
 }

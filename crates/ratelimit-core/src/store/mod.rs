@@ -2,12 +2,14 @@
 
 mod contract;
 mod memory;
+mod receipt;
 #[cfg(feature = "redis")]
 mod redis;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use self::{
-    contract::{Hit, Store, StoreError, StoreFuture},
+    contract::{Hit, Settled, Store, StoreError, StoreFuture},
     memory::{MemoryStats, MemoryStore},
+    receipt::Receipt,
 };

@@ -11,6 +11,7 @@ use super::{
     existing::Existing,
     link::{Connected, Link},
     server_clock::ServerClock,
+    slot::slot,
     target::Target,
 };
 
@@ -26,6 +27,7 @@ pub(super) enum Access {
 #[derive(Debug)]
 pub(super) struct Borrowed {
     existing: Box<dyn Existing>,
+    is_cluster: bool,
     clock: ServerClock,
 }
 
@@ -67,6 +69,7 @@ impl Access {
 
     pub(super) fn existing(existing: impl Existing) -> Access {
         Access::Existing(Arc::new(Borrowed {
+            is_cluster: existing.is_cluster(),
             existing: Box::new(existing),
             clock: ServerClock::new(),
         }))
@@ -79,6 +82,19 @@ impl Access {
             Access::Cluster(cluster) => way_over(cluster.link_of(key)?),
             Access::Existing(borrowed) => Some(Way::Existing(Arc::clone(borrowed))),
         }
+    }
+
+    /// Whether one call can read all these keys.
+    pub(super) fn is_one_call(&self, names: &[String]) -> bool {
+        let spreads = match self {
+            Access::One(_) => false,
+            Access::Cluster(_) => true,
+            Access::Existing(borrowed) => borrowed.is_cluster,
+        };
+        let [first, others @ ..] = names else {
+            return true;
+        };
+        !spreads || others.iter().all(|name| slot(name) == slot(first))
     }
 
     /// The way to where a node of a cluster sent us.

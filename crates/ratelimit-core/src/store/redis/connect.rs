@@ -2,19 +2,17 @@
 
 use std::{fmt, time::Instant};
 
-use redis::{
-    Client, Cmd, ConnectionInfo, RedisError, RedisResult, Value, aio::MultiplexedConnection,
-};
+use redis::{Client, ConnectionInfo, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 
 use super::{
+    call::{Ask, Call},
     config::{Patience, tcp_settings},
-    question::{Answer, Nonsense, Question},
-    script::Script,
+    question::{Answer, Nonsense, Part, Question},
     server_clock::ServerClock,
     target::at,
     trouble::Trouble,
 };
-use crate::{policy::Policy, time::Timestamp};
+use crate::policy::{Asked, Overdraft, Policy, Purpose};
 
 const OLDEST_SERVER: (u32, u32) = (6, 2);
 
@@ -237,58 +235,30 @@ pub(super) async fn try_script(
     let policy = Policy::parse("probe", "1000000/s").expect("a valid policy");
     let question = Question {
         policy,
-        cost: 1,
+        part: Part::All,
+        asked: Asked {
+            cost: 1,
+            slot: 0,
+            overdraft: Overdraft::Allowed,
+            purpose: Purpose::Spend,
+        },
         now: None,
     };
     let sent = Instant::now();
-    let answer: RedisResult<Vec<u8>> = command(
-        Script::of(&question.policy),
-        Ask::Text,
-        probe,
-        &question,
-        None,
-    )
-    .query_async(connection)
-    .await;
+    let cmd = Call::hit(&question, vec![probe.to_owned()]).command(Ask::Text, None);
+    let answer: RedisResult<Vec<u8>> = cmd.query_async(connection).await;
     match answer {
         Ok(answer) => {
-            let Ok(Answer::Decided(decision)) = question.answer(&answer) else {
+            let Ok(Answer::Decided(told)) = question.answer(&answer) else {
                 return Err(Useless::Nonsense);
             };
-            clock.learn(decision.now, sent, Instant::now());
+            clock.learn(told.now, sent, Instant::now());
             Ok(())
         }
         // The reserved key's slot has moved on: this node serves others, and answers.
         Err(error) if matches!(Trouble::of(&error), Trouble::Moved(_) | Trouble::Ask(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Whether a script is named by its hash or sent as text.
-#[derive(Clone, Copy)]
-pub(super) enum Ask {
-    Hash,
-    Text,
-}
-
-/// The call that puts a question to a script.
-pub(super) fn command(
-    script: &Script,
-    ask: Ask,
-    name: &str,
-    question: &Question,
-    deadline: Option<Timestamp>,
-) -> Cmd {
-    let mut cmd = match ask {
-        Ask::Hash => redis::cmd("EVALSHA"),
-        Ask::Text => redis::cmd("EVAL"),
-    };
-    cmd.arg(match ask {
-        Ask::Hash => &script.hash,
-        Ask::Text => &script.text,
-    });
-    cmd.arg(1).arg(name).arg(question.argument(deadline));
-    cmd
 }
 
 #[cfg(test)]

@@ -9,6 +9,11 @@ pub(super) type Calling = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send
 /// Something that sends a command and gives the answer.
 pub(super) trait Existing: fmt::Debug + Send + Sync + 'static {
     fn call(&self, cmd: Cmd) -> Calling;
+
+    /// Whether keys are spread over several nodes.
+    fn is_cluster(&self) -> bool {
+        false
+    }
 }
 
 /// A multiplexed connection, as it is.
@@ -36,6 +41,10 @@ impl Existing for Cluster {
     fn call(&self, cmd: Cmd) -> Calling {
         let mut connection = self.0.clone();
         Box::pin(async move { cmd.query_async(&mut connection).await })
+    }
+
+    fn is_cluster(&self) -> bool {
+        true
     }
 }
 

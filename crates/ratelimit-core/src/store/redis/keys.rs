@@ -1,7 +1,7 @@
 //! How budgets are named in Redis.
 
 use super::slot::slot;
-use crate::{key::Key, policy::Policy};
+use crate::{key::Key, policy::Group};
 
 /// What all keys of a store have in common.
 #[derive(Clone, Debug)]
@@ -24,14 +24,14 @@ impl KeySpace {
     ///
     /// The braces are ours alone, because a [`Key`] and a policy's name contain none: the part
     /// between them, and nothing that a client chose, says in which slot of a cluster it lives.
-    pub(super) fn name(&self, policy: &Policy, key: &Key) -> String {
+    pub(super) fn name(&self, group: &Group, key: &Key) -> String {
         let KeySpace { prefix, version } = self;
-        format!("{prefix}:{version}:{}:{{{key}}}", policy.name())
+        format!("{prefix}:{version}:{}:{{{key}}}", group.name)
     }
 
     /// The name of a budget that nobody has, for trying a connection out, in a slot that is `served`.
     ///
-    /// No policy's name has a tilde.
+    /// No policy's name has a tilde, and no key's name is empty.
     pub(super) fn probe(&self, served: impl Fn(u16) -> bool) -> String {
         let KeySpace { prefix, version } = self;
         let name = |number: u32| format!("{prefix}:{version}:probe~:{{{number}}}");
@@ -43,15 +43,26 @@ impl KeySpace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
 
     #[test]
     fn a_key_is_named_as_documented() {
         let policy = Policy::parse("token_bucket", "10/s").unwrap();
         let key = Key::explicit("user:12345").unwrap();
 
-        let name = KeySpace::default().name(&policy, &key);
+        let name = KeySpace::default().name(&policy.groups()[0], &key);
 
         assert_eq!(name, "rate_limiter:v1:token_bucket:{key:user:12345}");
+    }
+
+    #[test]
+    fn limits_by_another_key_are_kept_apart() {
+        let policy = Policy::parse("api", "5/min; 100/min by ip").unwrap();
+        let key = Key::ip([192, 0, 2, 1].into());
+
+        let name = KeySpace::default().name(&policy.groups()[1], &key);
+
+        assert_eq!(name, "rate_limiter:v1:api~ip:{ip:192.0.2.1}");
     }
 
     #[test]
@@ -59,7 +70,7 @@ mod tests {
         let policy = Policy::parse("p", "10/s").unwrap();
         let key = Key::explicit("}{x").unwrap();
 
-        let name = KeySpace::default().name(&policy, &key);
+        let name = KeySpace::default().name(&policy.groups()[0], &key);
 
         assert_eq!(name, "rate_limiter:v1:p:{key:%7D%7Bx}");
     }

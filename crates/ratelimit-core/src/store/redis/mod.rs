@@ -1,7 +1,9 @@
 //! Budgets in Redis: one script call decides a policy, whatever the number of its limits.
 
 mod access;
+mod apart;
 mod breaker;
+mod call;
 mod cluster;
 mod config;
 mod connect;
@@ -9,9 +11,11 @@ mod existing;
 mod keys;
 mod link;
 mod pace;
+mod packed;
 mod question;
 mod script;
 mod server_clock;
+mod settlement;
 mod slot;
 mod store;
 mod target;

@@ -1,13 +1,14 @@
 //! A hit as a script reads it, and the script's answer as a decision.
 
-use std::{fmt, time::Duration};
+use std::{fmt, slice, time::Duration};
 
 use smallvec::SmallVec;
 
+use super::packed::{NUMBER, number, push};
 use crate::{
-    decision::{Decision, LimitDecision, Outcome},
+    decision::{Decision, LimitDecision},
     limit::Limit,
-    policy::{MOST_LIMITS, Policy, capped, left_to_live},
+    policy::{Asked, Bound, Group, Policy, Purpose, capped, left_to_live},
     time::{MAX_EXACT, Timestamp},
 };
 
@@ -16,48 +17,65 @@ const TIME_IS_GIVEN: u8 = 2;
 
 const TOO_LATE: u8 = 2;
 
-/// Bytes of a number: seven hold all that is below 2^53.
-const NUMBER: usize = 7;
-const ANSWER_HEAD: usize = 1 + 2 * NUMBER;
+const ANSWER_HEAD: usize = 1 + NUMBER;
 const ANSWER_LIMIT: usize = 4 * NUMBER;
 
 /// What a script is asked.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) policy: Policy,
-    pub(super) cost: u64,
+    pub(super) part: Part,
+    pub(super) asked: Asked,
     /// The time, where it is not the server's to tell.
     pub(super) now: Option<Timestamp>,
 }
 
-impl Question {
-    /// The one argument of the script; its layout is described in `lua/policy_head.lua`.
-    pub(super) fn argument(&self, deadline: Option<Timestamp>) -> Vec<u8> {
-        let limits = self.policy.limits();
-        let mut bytes = Vec::with_capacity(1 + 3 * NUMBER + limits.len() * (4 + 3 * NUMBER));
-        bytes.push(self.flags());
-        push(&mut bytes, self.now.unwrap_or_default().as_micros());
-        push(&mut bytes, deadline.unwrap_or_default().as_micros());
-        push(&mut bytes, self.cost.min(MAX_EXACT - 1));
-        for limit in limits {
-            let period = limit.ticks();
-            bytes.push(limit.algorithm().code());
-            bytes.extend_from_slice(&period.grain.micros().to_le_bytes()[..3]);
-            push(&mut bytes, limit.limit());
-            push(&mut bytes, period.ticks);
-            push(&mut bytes, rate(limit));
+/// Which limits of a policy one call decides.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part {
+    All,
+    /// Those that count by one key, the keys being spread over a cluster.
+    Group(usize),
+}
+
+impl Part {
+    pub(super) fn groups(self, policy: &Policy) -> &[Group] {
+        match self {
+            Part::All => policy.groups(),
+            Part::Group(number) => slice::from_ref(&policy.groups()[number]),
         }
+    }
+}
+
+impl Question {
+    pub(super) fn groups(&self) -> &[Group] {
+        self.part.groups(&self.policy)
+    }
+
+    fn bounds(&self) -> impl Iterator<Item = &Bound> {
+        self.groups().iter().flat_map(|group| &group.bounds)
+    }
+
+    /// The first argument of the script; its layout is described in `lua/policy_head.lua`.
+    pub(super) fn argument(&self, deadline: Option<Timestamp>) -> Vec<u8> {
+        let mut bytes = head(self.flags(), self.now, deadline, self.asked.cost);
+        push_limits(&mut bytes, self.groups(), self.asked);
         bytes
     }
 
+    /// The second argument, where there is a concurrency limit.
+    pub(super) fn slot(&self) -> Option<[u8; 8]> {
+        let is_concurrency = |bound: &Bound| matches!(bound.limit, Limit::Concurrency(_));
+        let held = self.bounds().any(is_concurrency);
+        held.then(|| self.asked.slot.to_le_bytes())
+    }
+
     fn flags(&self) -> u8 {
-        let impossible = self
-            .policy
-            .limits()
-            .iter()
-            .any(|limit| self.cost > limit.limit());
+        let asked = self.asked;
+        let impossible = |bound: &Bound| !bound.limit.is_possible(bound.ask(asked));
         let mut flags = 0;
-        if self.cost == 0 || impossible {
+        let spends = asked.cost > 0 && asked.purpose == Purpose::Spend;
+        if !spends || self.bounds().any(impossible) {
             flags |= WRITE_NOTHING;
         }
         if self.now.is_some() {
@@ -68,37 +86,81 @@ impl Question {
 
     /// What the script's answer means, by the arithmetic that the memory store uses.
     pub(super) fn answer(&self, answer: &[u8]) -> Result<Answer, Nonsense> {
-        let limits = self.policy.limits();
         let (head, rest) = answer.split_at_checked(ANSWER_HEAD).ok_or(Nonsense)?;
         let (&fits, times) = head.split_first().ok_or(Nonsense)?;
         let now = Timestamp::from_micros(number(times, 0));
-        if fits == TOO_LATE && rest.is_empty() {
+        if fits == TOO_LATE {
             return Ok(Answer::TooLate { now });
         }
-        if fits > 1 || rest.len() != limits.len() * ANSWER_LIMIT {
+        let expires = self.groups().len() * NUMBER;
+        let (expires, rest) = rest.split_at_checked(expires).ok_or(Nonsense)?;
+        if fits > 1 || rest.len() != self.bounds().count() * ANSWER_LIMIT {
             return Err(Nonsense);
         }
-        let expires = Timestamp::from_micros(number(times, 1));
-        let charged = if fits == 1 { self.cost } else { 0 };
-        let left = if charged > 0 {
-            Duration::MAX
-        } else {
-            left_to_live(expires, now)
+        let charged = match self.asked.purpose {
+            Purpose::Spend if fits == 1 => self.asked.cost,
+            _ => 0,
         };
-        let mut steps = SmallVec::<[LimitDecision; MOST_LIMITS]>::new();
-        for (limit, words) in limits.iter().zip(rest.chunks_exact(ANSWER_LIMIT)) {
-            let step = limit.report(words_of(words), now, self.cost, charged);
-            steps.push(capped(step.ok_or(Nonsense)?, left));
+        let mut words = rest.chunks_exact(ANSWER_LIMIT).map(words_of);
+        let mut steps = Steps::new();
+        for (group, expires) in self.groups().iter().zip(expires.chunks_exact(NUMBER)) {
+            let expires = Timestamp::from_micros(number(expires, 0));
+            let left = if charged > 0 {
+                Duration::MAX
+            } else {
+                left_to_live(expires, now)
+            };
+            for bound in &group.bounds {
+                let words = words.next().ok_or(Nonsense)?;
+                let told = |charged| {
+                    let step = bound
+                        .limit
+                        .report(words, now, bound.ask(self.asked), charged)?;
+                    Some(bound.seen(capped(step, left), charged))
+                };
+                steps.push(Step {
+                    place: bound.place,
+                    told: told(charged).ok_or(Nonsense)?,
+                    unspent: told(0).ok_or(Nonsense)?,
+                });
+            }
         }
-        let decision = Decision::of_policy(now, steps.into_iter());
-        let agrees = match decision.outcome {
-            Outcome::Allowed { .. } => fits == 1,
-            Outcome::Denied { .. } | Outcome::Impossible => fits == 0,
-        };
-        if agrees {
-            Ok(Answer::Decided(decision))
+        let passed = steps.iter().all(|step| step.told.outcome.is_allowed());
+        if passed == (fits == 1) {
+            Ok(Answer::Decided(Told { now, passed, steps }))
         } else {
             Err(Nonsense)
+        }
+    }
+}
+
+/// Flags, times and a number, with which every first argument begins.
+pub(super) fn head(
+    flags: u8,
+    now: Option<Timestamp>,
+    deadline: Option<Timestamp>,
+    units: u64,
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1 + 3 * NUMBER + 2 * (5 + 4 * NUMBER));
+    bytes.push(flags);
+    push(&mut bytes, now.unwrap_or_default().as_micros());
+    push(&mut bytes, deadline.unwrap_or_default().as_micros());
+    push(&mut bytes, units.min(MAX_EXACT - 1));
+    bytes
+}
+
+/// The numbers of all limits.
+pub(super) fn push_limits(bytes: &mut Vec<u8>, groups: &[Group], asked: Asked) {
+    for (number, group) in (0..).zip(groups) {
+        for bound in &group.bounds {
+            let limit = &bound.limit;
+            let period = limit.ticks();
+            bytes.extend([number, limit.algorithm().code()]);
+            bytes.extend_from_slice(&period.grain.micros().to_le_bytes()[..3]);
+            push(bytes, limit.limit());
+            push(bytes, period.ticks);
+            push(bytes, rate(limit));
+            push(bytes, bound.ask(asked).reserve);
         }
     }
 }
@@ -110,33 +172,70 @@ impl Question {
     reason = "moved once, and nearly always a decision"
 )]
 pub(super) enum Answer {
-    Decided(Decision),
+    Decided(Told),
     /// The deadline had passed, and nothing was done.
     TooLate {
         now: Timestamp,
     },
 }
 
+/// What the limits that were asked say.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) now: Timestamp,
+    pub(super) passed: bool,
+    pub(super) steps: Steps,
+}
+
+pub(super) type Steps = SmallVec<[Step; 2]>;
+
+/// What one limit says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    place: usize,
+    /// After the hit.
+    told: LimitDecision,
+    /// As if the hit had spent nothing.
+    unspent: LimitDecision,
+}
+
+impl Step {
+    /// The place of the limit in its policy.
+    pub(super) const fn place(&self) -> usize {
+        self.place
+    }
+
+    /// What giving the charge back needs to know.
+    pub(super) const fn mark(&self) -> u64 {
+        self.told.mark
+    }
+
+    /// What it says when the hit was given back.
+    pub(super) const fn given_back(mut self) -> Step {
+        self.told = self.unspent;
+        self
+    }
+}
+
+impl Told {
+    /// The decision of a policy whose limits all have said something.
+    pub(super) fn decision(mut self) -> Decision {
+        self.steps.sort_unstable_by_key(|step| step.place);
+        Decision::of_policy(self.now, self.steps.iter().map(|step| step.told))
+    }
+}
+
 /// What the script knows as the limit's rate.
 fn rate(limit: &Limit) -> u64 {
     match limit {
         Limit::TokenBucket(_) | Limit::LeakyBucket(_) => limit.per_period(),
+        Limit::PenaltyBox(penalty) => penalty.rate(),
         _ => u64::from(limit.counts_denied()),
     }
 }
 
-fn push(bytes: &mut Vec<u8>, number: u64) {
-    bytes.extend_from_slice(&number.to_le_bytes()[..NUMBER]);
-}
-
 fn words_of(bytes: &[u8]) -> [u64; 4] {
     [0, 1, 2, 3].map(|place| number(bytes, place))
-}
-
-fn number(bytes: &[u8], place: usize) -> u64 {
-    let mut whole = [0; 8];
-    whole[..NUMBER].copy_from_slice(&bytes[place * NUMBER..(place + 1) * NUMBER]);
-    u64::from_le_bytes(whole)
 }
 
 /// The server answered with something that is no decision.

@@ -2,11 +2,12 @@
 
 use std::{fmt::Write as _, sync::OnceLock};
 
-use crate::{algorithm::Algorithm, policy::Policy};
+use crate::{algorithm::Algorithm, policy::Group};
 
 const HEAD: &str = include_str!("../../../lua/policy_head.lua");
 const ONE: &str = include_str!("../../../lua/policy_one.lua");
 const SEVERAL: &str = include_str!("../../../lua/policy_several.lua");
+const SETTLE: &str = include_str!("../../../lua/policy_settle.lua");
 
 /// The files that an algorithm's functions live in, in order.
 const fn files(algorithm: Algorithm) -> &'static [&'static str] {
@@ -21,6 +22,8 @@ const fn files(algorithm: Algorithm) -> &'static [&'static str] {
         Algorithm::SlidingWindowCounter => {
             &[include_str!("../../../lua/sliding_window_counter.lua")]
         }
+        Algorithm::Concurrency => &[include_str!("../../../lua/concurrency.lua")],
+        Algorithm::PenaltyBox => &[include_str!("../../../lua/penalty_box.lua")],
     }
 }
 
@@ -31,36 +34,48 @@ pub(super) struct Script {
     pub(super) hash: String,
 }
 
-/// One script for each algorithm alone, and one for each set of them, made when first needed.
+/// One script for each algorithm alone, and two for each set of them, made when first needed.
 static ALONE: [OnceLock<Script>; Algorithm::ALL.len()] =
     [const { OnceLock::new() }; Algorithm::ALL.len()];
 static TOGETHER: [OnceLock<Script>; 1 << Algorithm::ALL.len()] =
     [const { OnceLock::new() }; 1 << Algorithm::ALL.len()];
+static SETTLING: [OnceLock<Script>; 1 << Algorithm::ALL.len()] =
+    [const { OnceLock::new() }; 1 << Algorithm::ALL.len()];
 
 impl Script {
-    /// The script that decides `policy`.
-    pub(super) fn of(policy: &Policy) -> &'static Script {
-        if let [limit] = policy.limits() {
-            let algorithm = limit.algorithm();
+    /// The script that decides the limits of `groups`.
+    pub(super) fn of(groups: &[Group]) -> &'static Script {
+        if let [group] = groups
+            && let [bound] = &*group.bounds
+        {
+            let algorithm = bound.limit.algorithm();
             return ALONE[place(algorithm)].get_or_init(|| Script::alone(algorithm));
         }
-        let needed = policy
-            .limits()
-            .iter()
-            .fold(0, |set, limit| set | 1 << place(limit.algorithm()));
-        TOGETHER[needed].get_or_init(|| Script::together(needed))
+        let needed = needed(groups);
+        TOGETHER[needed].get_or_init(|| {
+            let functions = |algorithm| [Some("roll"), Some("state"), count_of(algorithm)];
+            Script::together(needed, functions, SEVERAL)
+        })
+    }
+
+    /// The script that changes a charge which the limits of `groups` made.
+    pub(super) fn settling(groups: &[Group]) -> &'static Script {
+        let needed = needed(groups);
+        SETTLING[needed].get_or_init(|| Script::together(needed, settling_functions, SETTLE))
     }
 
     fn alone(algorithm: Algorithm) -> Script {
-        let binding = format!(
-            "local roll, state, count = {name}_roll, {name}_state, {}\n",
-            count_of(algorithm),
-            name = algorithm.as_str(),
-        );
+        let name = algorithm.as_str();
+        let count = function(algorithm, count_of(algorithm));
+        let binding = format!("local roll, state, count = {name}_roll, {name}_state, {count}\n");
         Script::assembled(files(algorithm).iter().copied(), &binding, ONE)
     }
 
-    fn together(needed: usize) -> Script {
+    fn together<const N: usize>(
+        needed: usize,
+        functions: impl Fn(Algorithm) -> [Option<&'static str>; N],
+        tail: &str,
+    ) -> Script {
         let algorithms = Algorithm::ALL
             .into_iter()
             .filter(|&algorithm| needed & 1 << place(algorithm) != 0);
@@ -72,16 +87,13 @@ impl Script {
                     parts.push(file);
                 }
             }
-            let (code, name) = (algorithm.code(), algorithm.as_str());
-            let count = count_of(algorithm);
-            writeln!(
-                binding,
-                "  [{code}] = {{ {name}_roll, {name}_state, {count} }},"
-            )
-            .expect("a string takes all that is written");
+            let names = functions(algorithm).map(|name| function(algorithm, name));
+            let (code, names) = (algorithm.code(), names.join(", "));
+            writeln!(binding, "  [{code}] = {{ {names} }},")
+                .expect("a string takes all that is written");
         }
         binding.push_str("}\n");
-        Script::assembled(parts.into_iter(), &binding, SEVERAL)
+        Script::assembled(parts.into_iter(), &binding, tail)
     }
 
     fn assembled<'a>(parts: impl Iterator<Item = &'a str>, binding: &str, tail: &str) -> Script {
@@ -92,15 +104,45 @@ impl Script {
     }
 }
 
+/// The set of all algorithms in `groups`.
+fn needed(groups: &[Group]) -> usize {
+    let bounds = groups.iter().flat_map(|group| &group.bounds);
+    bounds.fold(0, |set, bound| set | 1 << place(bound.limit.algorithm()))
+}
+
 const fn place(algorithm: Algorithm) -> usize {
     algorithm.code() as usize - 1
 }
 
 /// The function that remembers denied hits, where there is one.
-const fn count_of(algorithm: Algorithm) -> &'static str {
+const fn count_of(algorithm: Algorithm) -> Option<&'static str> {
     match algorithm {
-        Algorithm::SlidingWindowLog => "sliding_window_log_count",
-        _ => "nil",
+        Algorithm::SlidingWindowLog | Algorithm::PenaltyBox => Some("count"),
+        _ => None,
+    }
+}
+
+/// The functions with which a charge is changed; a penalty box has none.
+const fn settling_functions(algorithm: Algorithm) -> [Option<&'static str>; 6] {
+    match algorithm {
+        Algorithm::Concurrency => [None, None, None, None, Some("release"), Some("renew")],
+        Algorithm::PenaltyBox => [None; 6],
+        _ => [
+            Some("roll"),
+            Some("state"),
+            Some("left"),
+            Some("refund"),
+            None,
+            None,
+        ],
+    }
+}
+
+/// The full name of an algorithm's function.
+fn function(algorithm: Algorithm, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("{}_{name}", algorithm.as_str()),
+        None => "nil".to_owned(),
     }
 }
 
@@ -115,6 +157,7 @@ fn without_comments(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
 
     #[test]
     fn policies_of_the_same_algorithms_share_a_script() {
@@ -122,15 +165,18 @@ mod tests {
         let two = Policy::parse("b", "fixed_window 5/h; 9/min; 10/d").unwrap();
         let three = Policy::parse("c", "fixed_window 5/h").unwrap();
 
-        assert_eq!(Script::of(&one).hash, Script::of(&two).hash);
-        assert_ne!(Script::of(&one).hash, Script::of(&three).hash);
+        assert_eq!(Script::of(one.groups()).hash, Script::of(two.groups()).hash);
+        assert_ne!(
+            Script::of(one.groups()).hash,
+            Script::of(three.groups()).hash
+        );
     }
 
     #[test]
     fn each_function_is_there_once() {
         let both = Policy::parse("a", "1/s; leaky_bucket 2/s").unwrap();
 
-        let text = &Script::of(&both).text;
+        let text = &Script::of(both.groups()).text;
 
         assert_eq!(text.matches("function token_bucket_roll").count(), 1);
         assert!(!text.contains("fixed_window"));

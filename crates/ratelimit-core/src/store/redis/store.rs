@@ -6,30 +6,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{RedisError, Value};
 use tokio::sync::Semaphore;
 
 use super::{
     access::{Access, Way},
+    call::{Call, Settlement, failure, redirected},
     config::{Patience, RedisConfig},
-    connect::{Ask, command},
     existing,
     keys::KeySpace,
-    question::{Answer, Nonsense, Question},
-    script::Script,
+    question::{Part, Question},
     trouble::Trouble,
 };
 use crate::{
     decision::Decision,
-    key::Key,
+    keys::Keys,
     meter,
-    policy::Policy,
-    store::contract::{Hit, Store, StoreError, StoreFuture},
-    time::Clock,
+    policy::{Change, Policy},
+    store::{
+        contract::{Hit, Settled, Store, StoreError, StoreFuture},
+        receipt::Receipt,
+    },
+    time::{Clock, Timestamp},
 };
-
-/// A call, and twice once more where the server said that nothing ran.
-const MOST_CALLS: usize = 3;
 
 /// A store in Redis: every instance that uses the same server and prefix spends the same budgets.
 ///
@@ -51,11 +49,11 @@ pub struct RedisStore {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    access: Access,
+pub(super) struct Shared {
+    pub(super) access: Access,
     keys: KeySpace,
     clock: Clock,
-    patience: Patience,
+    pub(super) patience: Patience,
     /// Places for calls under way; who finds none is not queued.
     places: Semaphore,
 }
@@ -141,22 +139,37 @@ impl RedisStore {
 }
 
 impl Shared {
-    fn way_to(&self, name: &str) -> Result<Way, StoreError> {
+    pub(super) fn way_to(&self, name: &str) -> Result<Way, StoreError> {
         let way = self.access.way_to(name);
         way.ok_or(StoreError::Unavailable { source: None })
+    }
+
+    /// The time, where it is not the server's to tell.
+    pub(super) fn manual_now(&self) -> Option<Timestamp> {
+        self.clock.is_manual().then(|| self.clock.now())
     }
 
     async fn hit(
         &self,
         way: Way,
-        name: String,
+        names: Vec<String>,
         question: Question,
+        keys: Option<Keys>,
     ) -> Result<Decision, StoreError> {
         let Ok(_place) = self.places.try_acquire() else {
             return Err(StoreError::Overloaded);
         };
         let deadline = Instant::now() + self.patience.time_budget;
-        let asked = self.ask(way.clone(), &name, &question, deadline);
+        let asked = async {
+            if let Some(keys) = keys {
+                let mut hit = Hit::by(&question.policy, &keys);
+                (hit.cost, hit.slot) = (question.asked.cost, question.asked.slot);
+                return self.hit_apart(&question, &names, hit, deadline).await;
+            }
+            let call = Call::hit(&question, names);
+            let told = call.send(&self.access, way.clone(), deadline).await?;
+            Ok(told.decision())
+        };
         let answer = tokio::time::timeout_at(deadline.into(), asked).await;
         answer.unwrap_or_else(|_| {
             if way.timed_out() {
@@ -167,64 +180,46 @@ impl Shared {
         })
     }
 
-    async fn ask(
-        &self,
-        mut way: Way,
-        name: &str,
-        question: &Question,
-        deadline: Instant,
-    ) -> Result<Decision, StoreError> {
-        let script = Script::of(&question.policy);
-        let mut ask = Ask::Hash;
-        let mut asking = false;
-        for _ in 0..MOST_CALLS {
-            let sent = Instant::now();
-            let server_deadline = match question.now {
-                Some(_) => None,
-                None => way.clock().at(deadline),
-            };
-            let cmd = command(script, ask, name, question, server_deadline);
-            let answer = if asking {
-                way.call_asking(cmd).await
-            } else {
-                way.call(cmd).await
-            };
-            let error = match answer {
-                Ok(answer) => match read(&way, question, &answer, sent)? {
-                    Answer::Decided(decision) => return Ok(decision),
-                    // The server's clock was set forward, or the call was late: nothing ran.
-                    Answer::TooLate { .. } => continue,
-                },
-                Err(error) => error,
-            };
-            match Trouble::of(&error) {
-                Trouble::MissingScript => ask = Ask::Text,
-                Trouble::Moved(address) => {
-                    self.access.map_is_stale();
-                    way = self.redirected(&address)?;
-                }
-                Trouble::Ask(address) => {
-                    way = self.redirected(&address)?;
-                    (ask, asking) = (Ask::Text, true);
-                }
-                trouble => {
-                    // An error about one key says nothing of who serves it.
-                    if matches!(trouble, Trouble::Lost | Trouble::Down) {
-                        self.access.map_is_stale();
-                    }
-                    return Err(failure(&way, &trouble, error));
-                }
+    async fn settle(&self, receipt: &Receipt, change: Change) -> Result<Settled, StoreError> {
+        let groups = receipt.policy().groups();
+        let names: Vec<String> = groups
+            .iter()
+            .map(|group| self.keys.name(group, receipt.key_of(group)))
+            .collect();
+        if self.access.is_one_call(&names) {
+            return self.settle_part(receipt, Part::All, change, names).await;
+        }
+        let mut settled = Settled::Unchanged;
+        for (number, name) in names.into_iter().enumerate() {
+            let part = Part::Group(number);
+            match self.settle_part(receipt, part, change, vec![name]).await? {
+                Settled::Unchanged => {}
+                Settled::Changed if settled == Settled::Lost => {}
+                changed => settled = changed,
             }
         }
-        Err(StoreError::TimedOut)
+        Ok(settled)
     }
 
-    fn redirected(&self, address: &str) -> Result<Way, StoreError> {
-        let way = self.access.way_at(address);
-        if way.is_none() {
-            self.access.map_is_stale();
-        }
-        way.ok_or(StoreError::Unavailable { source: None })
+    async fn settle_part(
+        &self,
+        receipt: &Receipt,
+        part: Part,
+        change: Change,
+        names: Vec<String>,
+    ) -> Result<Settled, StoreError> {
+        let way = self.way_to(&names[0])?;
+        let settlement = Settlement {
+            receipt,
+            part,
+            change,
+            now: self.manual_now(),
+        };
+        let deadline = Instant::now() + self.patience.time_budget;
+        let call = Call::settle(&settlement, names);
+        let sent = call.send(&self.access, way, deadline);
+        let settled = tokio::time::timeout_at(deadline.into(), sent).await;
+        settled.unwrap_or(Err(StoreError::TimedOut))
     }
 
     async fn reset(&self, way: Way, name: String) -> Result<(), StoreError> {
@@ -237,7 +232,7 @@ impl Shared {
             // Forgetting twice is forgetting once, so a redirection may simply be followed.
             if let Trouble::Moved(address) | Trouble::Ask(address) = Trouble::of(&error) {
                 self.access.map_is_stale();
-                match self.redirected(&address)?.call_asking(cmd).await {
+                match redirected(&self.access, &address)?.call_asking(cmd).await {
                     Ok(_) => return Ok(()),
                     Err(again) => error = again,
                 }
@@ -249,70 +244,47 @@ impl Shared {
     }
 }
 
-/// Reads an answer, and learns from it how the server is and what its clock shows.
-fn read(
-    way: &Way,
-    question: &Question,
-    answer: &Value,
-    sent: Instant,
-) -> Result<Answer, StoreError> {
-    let received = Instant::now();
-    let answer = match answer {
-        Value::BulkString(bytes) => question.answer(bytes),
-        _ => Err(Nonsense),
-    };
-    let answer = answer.map_err(|nonsense| {
-        way.broken();
-        StoreError::refused(nonsense)
-    })?;
-    way.answered();
-    meter::round_trip(received - sent);
-    let (Answer::Decided(Decision { now, .. }) | Answer::TooLate { now }) = &answer;
-    if question.now.is_none() {
-        way.clock().learn(*now, sent, received);
-    }
-    Ok(answer)
-}
-
-fn failure(way: &Way, trouble: &Trouble, error: RedisError) -> StoreError {
-    match trouble {
-        Trouble::Lost => {
-            way.broken();
-            meter::ambiguous();
-            StoreError::unavailable(error)
-        }
-        Trouble::Down => {
-            way.broken();
-            StoreError::unavailable(error)
-        }
-        _ => StoreError::refused(error),
-    }
-}
-
 impl Store for RedisStore {
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
         let shared = Arc::clone(&self.shared);
-        let name = shared.keys.name(hit.policy, hit.key);
-        let way = match shared.way_to(&name) {
+        let groups = hit.policy.groups().iter();
+        let names: Vec<String> = groups
+            .map(|group| shared.keys.name(group, hit.key_of(group)))
+            .collect();
+        let way = match shared.way_to(&names[0]) {
             Ok(way) => way,
             Err(error) => return StoreFuture::ready(Err(error)),
         };
         let question = Question {
             policy: hit.policy.clone(),
-            cost: hit.cost,
-            now: shared.clock.is_manual().then(|| shared.clock.now()),
+            part: Part::All,
+            asked: hit.asked(),
+            now: shared.manual_now(),
         };
-        StoreFuture::later(async move { shared.hit(way, name, question).await })
+        let keys = (!shared.access.is_one_call(&names)).then(|| hit.keys());
+        StoreFuture::later(async move { shared.hit(way, names, question, keys).await })
     }
 
-    fn reset(&self, policy: &Policy, key: &Key) -> StoreFuture<()> {
+    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
         let shared = Arc::clone(&self.shared);
-        let name = shared.keys.name(policy, key);
-        let way = match shared.way_to(&name) {
-            Ok(way) => way,
-            Err(error) => return StoreFuture::ready(Err(error)),
-        };
-        StoreFuture::later(async move { shared.reset(way, name).await })
+        let receipt = receipt.clone();
+        StoreFuture::later(async move { shared.settle(&receipt, change).await })
+    }
+
+    fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
+        let shared = Arc::clone(&self.shared);
+        let hit = Hit::by(policy, keys);
+        let groups = policy.groups().iter();
+        let names: Vec<String> = groups
+            .map(|group| shared.keys.name(group, hit.key_of(group)))
+            .collect();
+        StoreFuture::later(async move {
+            for name in names {
+                let way = shared.way_to(&name)?;
+                shared.reset(way, name).await?;
+            }
+            Ok(())
+        })
     }
 }
 

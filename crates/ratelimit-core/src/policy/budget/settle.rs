@@ -1,0 +1,140 @@
+//! What happens to a charge after it was made: given back, raised, its slot released or renewed.
+
+use std::time::Duration;
+
+use super::{Budget, expires};
+use crate::{
+    algorithm::{Refund, State},
+    limit::Limit,
+    policy::group::{Bound, Group},
+    time::Timestamp,
+};
+
+/// A change to a charge, as one group of limits sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settling<'a> {
+    pub(crate) change: Change,
+    pub(crate) cost: u64,
+    /// When the charge was made, by the store's clock.
+    pub(crate) charged_at: Timestamp,
+    /// What each limit of the policy remembers of the charge.
+    pub(crate) marks: &'a [u64],
+    pub(crate) slot: u64,
+    pub(crate) now: Timestamp,
+}
+
+/// What is done to a charge after it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// So many units are given back; with all of them the slot, too.
+    Refund {
+        /// How many.
+        units: u64,
+    },
+    /// So many units more are charged, as far as there is room.
+    Charge {
+        /// How many.
+        units: u64,
+    },
+    /// The slot is given back; what was spent stays so.
+    Release,
+    /// The slot is held for a whole lease from now.
+    Renew,
+}
+
+/// What settling came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settled {
+    /// Whether anything was written.
+    pub(crate) wrote: bool,
+    /// Whether a slot that was to be renewed is not held any more.
+    pub(crate) lost: bool,
+}
+
+impl Budget {
+    /// Changes a charge; states of limits that were added since stay as they are.
+    pub(crate) fn settle(&mut self, group: &Group, settling: Settling<'_>) -> Settled {
+        let count = group.bounds.len().max(self.states.as_slice().len());
+        let Some(mut draft) = self.draft(count, settling.now) else {
+            return self.settle_stored(group, settling);
+        };
+        let settled = draft.settle_stored(group, settling);
+        if settled.wrote {
+            *self = draft;
+        }
+        settled
+    }
+
+    fn settle_stored(&mut self, group: &Group, settling: Settling<'_>) -> Settled {
+        let mut settled = Settled::default();
+        let mut need = None;
+        for (bound, slot) in group.bounds.iter().zip(self.states.slots()) {
+            let lasting = match settling.change {
+                Change::Refund { units } => {
+                    settled.wrote |= give_back(bound, slot, settling, units);
+                    continue;
+                }
+                Change::Release => {
+                    settled.wrote |= release(slot, settling.slot);
+                    continue;
+                }
+                Change::Charge { units } => bound.limit.charge_more(slot, units, settling.now),
+                Change::Renew => match renew(bound, slot, settling) {
+                    Renewed::NoSlot => None,
+                    Renewed::Until(lasting) => Some(lasting),
+                    Renewed::Lost => {
+                        settled.lost = true;
+                        None
+                    }
+                },
+            };
+            settled.wrote |= lasting.is_some();
+            need = need.max(lasting);
+        }
+        if let Some(need) = need {
+            self.expires = self.expires.max(expires(settling.now, need));
+        }
+        settled
+    }
+}
+
+fn give_back(bound: &Bound, slot: &mut Option<State>, settling: Settling<'_>, units: u64) -> bool {
+    if let Limit::Concurrency(_) = bound.limit {
+        return units >= settling.cost && release(slot, settling.slot);
+    }
+    let refund = Refund {
+        units,
+        charged_at: settling.charged_at,
+        mark: settling.marks.get(bound.place).copied().unwrap_or(0),
+        now: settling.now,
+    };
+    bound.limit.refund(slot, refund)
+}
+
+fn release(slot: &mut Option<State>, id: u64) -> bool {
+    match slot {
+        Some(State::Concurrency(slots)) => slots.release(id),
+        _ => false,
+    }
+}
+
+enum Renewed {
+    /// The limit has no slots.
+    NoSlot,
+    Until(Duration),
+    Lost,
+}
+
+fn renew(bound: &Bound, slot: &mut Option<State>, settling: Settling<'_>) -> Renewed {
+    let Limit::Concurrency(concurrency) = bound.limit else {
+        return Renewed::NoSlot;
+    };
+    let held = match slot {
+        Some(State::Concurrency(slots)) => {
+            slots.renew(settling.slot, concurrency.lease(), settling.now)
+        }
+        _ => None,
+    };
+    held.map_or(Renewed::Lost, |end| Renewed::Until(end.since(settling.now)))
+}

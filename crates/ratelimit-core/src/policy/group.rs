@@ -1,0 +1,118 @@
+//! The limits of a policy that share a key, and how far each may be exceeded.
+
+use std::sync::Arc;
+
+use crate::{
+    algorithm::{Ask, InvalidLimit},
+    decision::LimitDecision,
+    limit::Limit,
+};
+
+/// The limits of a policy that share a key: their states are kept together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// The name of the key that they count by, where it is not the hit's own.
+    pub(crate) by: Option<Arc<str>>,
+    /// The name under which their states are kept.
+    pub(crate) name: Arc<str>,
+    pub(crate) bounds: Box<[Bound]>,
+}
+
+/// One limit, and how far it may be exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// The limit with its ceiling in place of its number.
+    pub(crate) limit: Limit,
+    /// How far the ceiling lies above that number.
+    extra: u64,
+    /// The limit's place in its policy.
+    pub(crate) place: usize,
+}
+
+/// What is asked of a policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) cost: u64,
+    pub(crate) slot: u64,
+    pub(crate) overdraft: Overdraft,
+    pub(crate) purpose: Purpose,
+}
+
+/// Whether a hit may go beyond a limit, as far as the policy's throttle mode has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Overdraft {
+    /// Up to the ceiling.
+    Allowed,
+    /// Up to the limit.
+    Refused,
+}
+
+/// Whether a hit is meant, or only tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// It spends its cost when it passes.
+    Spend,
+    /// It spends nothing, and tells whether it would pass and when.
+    Foresee,
+}
+
+impl Bound {
+    pub(super) fn new(limit: Limit, percent: u32, place: usize) -> Result<Bound, InvalidLimit> {
+        let extra = match limit {
+            Limit::PenaltyBox(_) => 0,
+            _ => u128::from(limit.limit()) * u128::from(percent) / 100,
+        };
+        let extra = u64::try_from(extra).unwrap_or(u64::MAX);
+        Ok(Bound {
+            limit: limit.raised(extra)?,
+            extra,
+            place,
+        })
+    }
+
+    pub(crate) fn ask(&self, asked: Asked) -> Ask {
+        Ask {
+            cost: asked.cost,
+            reserve: match asked.overdraft {
+                Overdraft::Allowed => 0,
+                Overdraft::Refused => self.extra,
+            },
+            slot: asked.slot,
+        }
+    }
+
+    /// What users see: the numbers of the limit, not those of its ceiling.
+    pub(crate) fn seen(&self, mut decision: LimitDecision, charged: u64) -> LimitDecision {
+        decision.is_over = charged > 0 && decision.remaining < self.extra;
+        decision.remaining = decision.remaining.saturating_sub(self.extra);
+        decision.limit -= self.extra;
+        decision
+    }
+}
+
+/// Puts the limits of a policy into groups, one for each key that is named.
+pub(super) fn groups(
+    policy: &Arc<str>,
+    limits: &[Limit],
+    keys: &[Option<Arc<str>>],
+    percent: u32,
+) -> Result<Box<[Group]>, InvalidLimit> {
+    let mut groups: Vec<(Option<Arc<str>>, Vec<Bound>)> = Vec::new();
+    for (place, (limit, by)) in limits.iter().zip(keys).enumerate() {
+        let bound = Bound::new(*limit, percent, place)?;
+        match groups.iter_mut().find(|(known, _)| known == by) {
+            Some((_, bounds)) => bounds.push(bound),
+            None => groups.push((by.clone(), vec![bound])),
+        }
+    }
+    let named = |(by, bounds): (Option<Arc<str>>, Vec<Bound>)| Group {
+        // A tilde stands in no policy's name, so that no other policy keeps its states there.
+        name: match &by {
+            Some(by) => format!("{policy}~{by}").into(),
+            None => Arc::clone(policy),
+        },
+        by,
+        bounds: bounds.into(),
+    };
+    Ok(groups.into_iter().map(named).collect())
+}

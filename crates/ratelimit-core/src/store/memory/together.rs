@@ -1,0 +1,76 @@
+//! Hits on the budgets of several keys at once, all or nothing.
+
+use std::sync::MutexGuard;
+
+use smallvec::SmallVec;
+
+use super::{
+    Shared, lock,
+    shard::{Seat, Shard, Whose},
+};
+use crate::{
+    algorithm::Fit,
+    decision::{Decision, LimitDecision},
+    policy::{MOST_LIMITS, spend},
+    store::contract::Hit,
+    time::Timestamp,
+};
+
+/// The shards of all keys of a hit, each locked once, in an order that all hits keep to.
+struct Locked<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); MOST_LIMITS]>);
+
+impl<'a> Locked<'a> {
+    fn new(all: &'a Shared, keys: &[Whose<'_>]) -> Locked<'a> {
+        let mut places: SmallVec<[usize; MOST_LIMITS]> =
+            keys.iter().map(|whose| all.place_of(whose.hash)).collect();
+        places.sort_unstable();
+        places.dedup();
+        let locked = places.into_iter();
+        Locked(
+            locked
+                .map(|place| (place, lock(&all.shards[place])))
+                .collect(),
+        )
+    }
+
+    fn shard(&mut self, place: usize) -> &mut Shard {
+        let found = self.0.iter_mut().find(|(locked, _)| *locked == place);
+        &mut found.expect("all shards of the hit are locked").1
+    }
+}
+
+impl Shared {
+    /// Decides a hit on several budgets: when one denies, none is charged.
+    pub(super) fn decide_together(&self, hit: Hit<'_>, now: Timestamp) -> Decision {
+        let asked = hit.asked();
+        let groups = hit.policy.groups().iter();
+        let keys: SmallVec<[Whose<'_>; MOST_LIMITS]> = groups
+            .map(|group| self.whose(group, hit.key_of(group)))
+            .collect();
+        let mut locked = Locked::new(self, &keys);
+        let mut worst = Fit::Now;
+        let mut seats: SmallVec<[Seat; MOST_LIMITS]> = SmallVec::new();
+        for whose in &keys {
+            let shard = locked.shard(self.place_of(whose.hash));
+            let (fit, seat) = shard.fit(*whose, asked, now);
+            worst = worst.max(fit);
+            seats.push(seat);
+        }
+        let spend = spend(worst, asked);
+        let mut steps: SmallVec<[Option<LimitDecision>; MOST_LIMITS]> = SmallVec::new();
+        steps.resize(hit.policy.limits().len(), None);
+        for (whose, seat) in keys.iter().zip(seats) {
+            let shard = locked.shard(self.place_of(whose.hash));
+            shard.spend(*whose, seat, asked, spend, now, |bound, step| {
+                steps[bound.place] = Some(step);
+            });
+        }
+        for (_, shard) in &mut locked.0 {
+            if shard.count_hit().is_multiple_of(super::HITS_BETWEEN_SWEEPS) {
+                shard.sweep(&self.hasher, now);
+            }
+        }
+        let steps: SmallVec<[LimitDecision; MOST_LIMITS]> = steps.into_iter().flatten().collect();
+        Decision::of_policy(now, steps.into_iter())
+    }
+}

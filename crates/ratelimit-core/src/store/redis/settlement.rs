@@ -1,0 +1,62 @@
+//! A change to a charge as a script reads it, and the script's answer.
+
+use super::{
+    packed::{NUMBER, number, push},
+    question::{Nonsense, Part, head, push_limits},
+};
+use crate::{
+    policy::{Asked, Change, Overdraft, Purpose},
+    store::{contract::Settled, receipt::Receipt},
+    time::Timestamp,
+};
+
+const TIME_IS_GIVEN: u8 = 2;
+
+/// The three arguments of the script that changes a charge; `lua/policy_settle.lua` describes them.
+pub(super) fn arguments(
+    receipt: &Receipt,
+    part: Part,
+    change: Change,
+    now: Option<Timestamp>,
+) -> [Vec<u8>; 3] {
+    let settling = receipt.settling(change, now.unwrap_or_default());
+    let flags = if now.is_some() { TIME_IS_GIVEN } else { 0 };
+    let (code, units) = match change {
+        Change::Refund { units } => (1, units),
+        Change::Charge { units } => (2, units),
+        Change::Release => (3, 0),
+        Change::Renew => (4, 0),
+    };
+    let groups = part.groups(receipt.policy());
+    let mut limits = head(flags, now, None, units);
+    let nothing = Asked {
+        cost: 0,
+        slot: settling.slot,
+        overdraft: Overdraft::Allowed,
+        purpose: Purpose::Spend,
+    };
+    push_limits(&mut limits, groups, nothing);
+    let is_whole = units >= settling.cost;
+    let mut charge = vec![code, u8::from(is_whole)];
+    push(&mut charge, settling.charged_at.as_micros());
+    for bound in groups.iter().flat_map(|group| &group.bounds) {
+        let mark = settling.marks.get(bound.place);
+        push(&mut charge, mark.copied().unwrap_or(0));
+    }
+    [limits, settling.slot.to_le_bytes().to_vec(), charge]
+}
+
+/// What the script's answer means.
+pub(super) fn answer(answer: &[u8]) -> Result<(Settled, Timestamp), Nonsense> {
+    let (&settled, now) = answer.split_first().ok_or(Nonsense)?;
+    if now.len() != NUMBER {
+        return Err(Nonsense);
+    }
+    let settled = match settled {
+        0 => Settled::Unchanged,
+        1 => Settled::Changed,
+        2 => Settled::Lost,
+        _ => return Err(Nonsense),
+    };
+    Ok((settled, Timestamp::from_micros(number(now, 0))))
+}

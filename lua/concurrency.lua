@@ -1,0 +1,125 @@
+-- Concurrency: so many at once, each on a lease.
+-- The same step as crates/ratelimit-core/src/algorithm/concurrency.rs.
+--
+-- state   code; grain (1); lease (microseconds), the longest; for each slot its number (8 bytes) and its
+--         end (microseconds), in the order in which they end
+-- args    limit; period, the lease (microseconds)
+-- answer  at; twice the slots that are held, and one more if the hit's own is among them; the end that
+--         has to come before the hit fits; the last end
+
+local concurrency_slot = ARGV[2]
+
+local function concurrency_end(slots, number)
+  return (struct.unpack('<I7', slots, 15 * number - 6))
+end
+
+-- How many slots end at `moment` or before.
+local function concurrency_ended(slots, moment)
+  local first, last = 1, #slots / 15 + 1
+  while first < last do
+    local middle = div(first + last, 2)
+    if concurrency_end(slots, middle) <= moment then
+      first = middle + 1
+    else
+      last = middle
+    end
+  end
+  return first - 1
+end
+
+-- The place of the slot with that number, if it is held.
+local function concurrency_find(slots, slot)
+  local from = 1
+  while true do
+    local at = slots:find(slot, from, true)
+    if not at then
+      return nil
+    end
+    if (at - 1) % 15 == 0 then
+      return (at - 1) / 15 + 1
+    end
+    from = at + 1
+  end
+end
+
+local function concurrency_without(slots, place)
+  return slots:sub(1, 15 * place - 15) .. slots:sub(15 * place + 1)
+end
+
+local function concurrency_insert(slots, slot, ends)
+  local cut = 15 * concurrency_ended(slots, ends)
+  return slots:sub(1, cut) .. slot .. struct.pack('<I7', ends) .. slots:sub(cut + 1)
+end
+
+local function concurrency_read(stored)
+  local _, _, lease = struct.unpack('<BI3I7', stored)
+  local slots = stored:sub(12)
+  if #slots % 15 ~= 0 then
+    error('corrupt rate limit state')
+  end
+  return lease, slots
+end
+
+local function concurrency_roll(stored, at, _, _, limit, _, _, reserve)
+  local lease, slots, repaired = 0, '', false
+  if stored then
+    lease, slots = concurrency_read(stored)
+  end
+  local count = #slots / 15
+  if count > 0 and concurrency_end(slots, count) > at + 2 * lease then
+    repaired = true
+    local latest, kept = at + lease, {}
+    for number = 1, count do
+      local ends = math.min(concurrency_end(slots, number), latest)
+      kept[number] = slots:sub(15 * number - 14, 15 * number - 7) .. struct.pack('<I7', ends)
+    end
+    slots = table.concat(kept)
+  end
+  slots = slots:sub(15 * concurrency_ended(slots, at) + 1)
+  local live = #slots / 15
+  local held = concurrency_find(slots, concurrency_slot)
+  local over = math.max(live + 1 + reserve - limit, 1)
+  local pivot = over <= live and concurrency_end(slots, over) or at
+  local last_end = live > 0 and concurrency_end(slots, live) or at
+  local fits = held ~= nil or live + 1 + reserve <= limit
+  return fits, repaired, at, 2 * live + (held and 1 or 0), pivot, last_end, { lease = lease, slots = slots }
+end
+
+local function concurrency_state(code, charged, grain, period, _, at, _, _, last_end, kept)
+  local lease, slots = kept.lease, kept.slots
+  if charged > 0 then
+    lease = #slots > 0 and math.max(period, lease) or period
+    local ends = at + period
+    local held = concurrency_find(slots, concurrency_slot)
+    if held then
+      ends = math.max(ends, concurrency_end(slots, held))
+      slots = concurrency_without(slots, held)
+    end
+    slots = concurrency_insert(slots, concurrency_slot, ends)
+    last_end = math.max(last_end, ends)
+  end
+  return struct.pack('<BI3I7', code, grain, lease) .. slots, last_end
+end
+
+local function concurrency_release(stored)
+  local lease, slots = concurrency_read(stored)
+  local held = concurrency_find(slots, concurrency_slot)
+  if not held then
+    return nil
+  end
+  local code, grain = struct.unpack('<BI3', stored)
+  return struct.pack('<BI3I7', code, grain, lease) .. concurrency_without(slots, held)
+end
+
+-- Holds a slot for a whole lease from now: the state and when the slot ends, or nothing when it was lost.
+local function concurrency_renew(stored, at, period)
+  local lease, slots = concurrency_read(stored)
+  local held = concurrency_find(slots, concurrency_slot)
+  if not held or concurrency_end(slots, held) <= at then
+    return nil
+  end
+  local ends = math.max(concurrency_end(slots, held), at + period)
+  slots = concurrency_insert(concurrency_without(slots, held), concurrency_slot, ends)
+  local code, grain = struct.unpack('<BI3', stored)
+  return struct.pack('<BI3I7', code, grain, math.max(lease, period)) .. slots, ends
+end

@@ -1,0 +1,78 @@
+-- Changes a charge that was made earlier, for all limits of a policy. The line before this file binds
+-- `algorithms`: for each code the functions roll, state, left and refund, then release and renew, those
+-- that it has.
+--
+-- ARGV[1]  as in policy_head.lua, without a deadline; cost is the number of units
+-- ARGV[2]  the number of the slot, 8 bytes
+-- ARGV[3]  what to do (1 refund, 2 charge, 3 release, 4 renew); whether all is given back (1) or not (0);
+--          when the charge was made (microseconds); the mark of each limit
+--
+-- answer   0 when nothing changed, 1 when something did, 2 when the slot is not held any more; now
+
+local REFUND, CHARGE, RELEASE, RENEW = 1, 2, 3, 4
+
+local change, is_whole, charged_at, next_mark = struct.unpack('<BBI7', ARGV[3])
+local has_changed, is_lost = false, false
+
+local budgets = {}
+for number, key in ipairs(KEYS) do
+  local value, expires = stored_value(key)
+  budgets[number] = {
+    key = key, value = value, expires = expires, next_state = 8, states = {}, has_changed = false,
+  }
+end
+
+-- The state of one limit after the change and when it ends; nothing when it stays.
+local function settled(l, stored)
+  local roll, state, left, refund, release, renew = unpack(algorithms[l.code], 1, 6)
+  local now_tick = div(now, l.grain)
+  if release and (change == RELEASE or (change == REFUND and is_whole == 1)) then
+    return stored and release(stored)
+  elseif renew and change == RENEW then
+    local renewed, ends
+    if stored then
+      renewed, ends = renew(stored, now_tick, l.period)
+    end
+    is_lost = is_lost or not renewed
+    return renewed, ends
+  elseif refund and change == REFUND and stored and l.mark > 0 then
+    local charge_tick = div(charged_at, l.grain)
+    return refund(stored, cost, l.mark, charge_tick, now_tick, l.grain, l.limit, l.period, l.rate)
+  elseif left and change == CHARGE then
+    local _, _, at, a, b, c, stamps = roll(stored, now_tick, 0, l.grain, l.limit, l.period, l.rate, 0)
+    local units = math.min(cost, left(l.limit, l.period, at, a, b, c))
+    if units > 0 then
+      return state(l.code, units, l.grain, l.period, l.rate, at, a, b, c, stamps)
+    end
+  end
+end
+
+local next_limit = first_limit
+while next_limit <= #ARGV[1] do
+  local l = {}
+  local number
+  number, l.code, l.grain, l.limit, l.period, l.rate, l.reserve, next_limit =
+    struct.unpack('<BBI3I7I7I7I7', ARGV[1], next_limit)
+  l.mark, next_mark = struct.unpack('<I7', ARGV[3], next_mark)
+  local budget = budgets[number + 1]
+  local stored, raw
+  stored, budget.next_state, raw = state_at(budget.value, budget.next_state, l.code)
+  local state, ends = settled(l, stored)
+  if state then
+    budget.has_changed, has_changed = true, true
+    if ends then
+      budget.expires = math.max(budget.expires, expiry(ends))
+    end
+  end
+  budget.states[#budget.states + 1] = framed(state or raw)
+end
+
+for _, budget in ipairs(budgets) do
+  if budget.has_changed then
+    -- States behind these belong to limits that were added since, and stay.
+    local rest = budget.value:sub(budget.next_state)
+    store(budget.key, table.concat(budget.states) .. rest, budget.expires)
+  end
+end
+
+return struct.pack('<BI7', is_lost and 2 or (has_changed and 1 or 0), now)
