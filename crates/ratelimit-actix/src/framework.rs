@@ -6,7 +6,7 @@ use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse,
     http::{
         StatusCode,
-        header::{HeaderMap, HeaderName, HeaderValue},
+        header::{self, HeaderMap, HeaderName, HeaderValue},
     },
 };
 use ratelimit_core::{
@@ -60,6 +60,10 @@ impl HeaderFields for Actix {
     type Map = HeaderMap;
     type Name = HeaderName;
     type Value = HeaderValue;
+
+    const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
+    const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
+    const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;
 
     fn name(name: &'static str) -> HeaderName {
         HeaderName::from_static(name)

@@ -37,6 +37,7 @@ pub(crate) enum Sharing {
 
 impl Own {
     /// Lets the framework's adapter look at a request's head.
+    #[inline]
     pub(crate) fn prepare(&self, request: &mut Parts) {
         if let Some(prepare) = self.prepare {
             prepare(request);
@@ -44,6 +45,7 @@ impl Own {
     }
 
     /// Leaves the decision for the handler.
+    #[inline]
     pub(crate) fn share(&self, decision: Option<&Decision>, extensions: &mut Extensions) {
         if self.sharing == Sharing::On
             && let Some(decision) = decision
@@ -74,6 +76,7 @@ fn share_outwards<B>(own: &Own, decision: Option<&Decision>, response: &mut Resp
 pub(crate) struct Head<'a>(pub(crate) &'a Parts);
 
 impl HeaderLines for Head<'_> {
+    #[inline]
     fn lines<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
         let headers = &self.0.headers;
         // Most requests have none of them, which is seen faster than it is looked up.
@@ -84,23 +87,28 @@ impl HeaderLines for Head<'_> {
 }
 
 impl RequestHead for Head<'_> {
+    #[inline]
     fn method(&self) -> &str {
         self.0.method.as_str()
     }
 
+    #[inline]
     fn path(&self) -> &str {
         self.0.uri.path()
     }
 
+    #[inline]
     fn query(&self) -> &str {
         self.0.uri.query().unwrap_or_default()
     }
 
+    #[inline]
     fn peer(&self) -> Option<IpAddr> {
         let peer = self.0.extensions.get::<PeerAddr>();
         peer.map(|peer| peer.0.ip())
     }
 
+    #[inline]
     fn explicit_key(&self) -> Option<Key> {
         self.0.extensions.get().cloned()
     }
@@ -114,6 +122,10 @@ impl HeaderFields for Http {
     type Map = HeaderMap;
     type Name = HeaderName;
     type Value = HeaderValue;
+
+    const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
+    const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
+    const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;
 
     fn name(name: &'static str) -> HeaderName {
         HeaderName::from_static(name)

@@ -86,6 +86,7 @@ impl ClientKey {
     /// # Errors
     ///
     /// When it names what cannot be a key, or has no client address.
+    #[inline]
     pub fn find(&self, request: &impl RequestHead) -> Result<Key, NoKey> {
         self.find_from(request, || request.peer())
     }
@@ -95,6 +96,7 @@ impl ClientKey {
     /// # Errors
     ///
     /// As [`find`](Self::find).
+    #[inline]
     pub fn find_from(
         &self,
         request: &impl RequestHead,
@@ -111,6 +113,7 @@ impl ClientKey {
         Ok(Key::ip(client.addr()))
     }
 
+    #[inline]
     fn explicit(&self, request: &impl RequestHead) -> Result<Option<Key>, NoKey> {
         if let Some(key) = request.explicit_key() {
             return Ok(Some(key));
@@ -128,6 +131,7 @@ impl ClientKey {
         Ok(None)
     }
 
+    #[inline]
     fn warn_once_if_overlooked(&self, peer: IpAddr, request: &impl RequestHead) {
         if self.warned.load(Ordering::Relaxed) || !self.addr.overlooks(peer, request) {
             return;

@@ -28,6 +28,7 @@ pub enum Start<A> {
 
 impl<F: Framework> Settings<F> {
     /// Whether a request passes or is refused by its head alone, and else what it spends.
+    #[inline]
     pub fn start(&self, request: &F::Request) -> Start<F::Answer> {
         if self.passes(request) {
             return Start::Pass;
@@ -46,6 +47,7 @@ impl<F: Framework> Settings<F> {
     /// # Errors
     ///
     /// The answer.
+    #[inline]
     pub fn judge(&self, request: &F::Request, verdict: &Verdict) -> Result<Duration, F::Answer> {
         if self.is_shadow() {
             return Ok(Duration::ZERO);
@@ -57,6 +59,7 @@ impl<F: Framework> Settings<F> {
     }
 
     /// Tells the verdict in the header fields of a response.
+    #[inline]
     pub fn tell(&self, verdict: &Verdict, map: &mut F::Map) {
         if let Verdict::Checked(decision) = verdict
             && !self.is_shadow()
@@ -74,6 +77,7 @@ impl<F: Framework> Settings<F> {
         self.is_preflight(request) || self.exempt.as_ref().is_some_and(|exempt| exempt(request))
     }
 
+    #[inline]
     fn is_preflight(&self, request: &F::Request) -> bool {
         let head = F::head(request);
         self.preflight == Preflight::Passed

@@ -41,6 +41,13 @@ pub trait HeaderFields: Copy + fmt::Debug + Send + Sync + 'static {
     /// A field's value.
     type Value: Clone + fmt::Debug + Send + Sync;
 
+    /// `Retry-After`.
+    const RETRY_AFTER: Self::Name;
+    /// `Content-Type`.
+    const CONTENT_TYPE: Self::Name;
+    /// `Cache-Control`.
+    const CACHE_CONTROL: Self::Name;
+
     /// The name that is written so, in lower case.
     fn name(name: &'static str) -> Self::Name;
 

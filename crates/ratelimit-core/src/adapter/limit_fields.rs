@@ -67,6 +67,7 @@ impl<F: HeaderFields> LimitFields<F> {
     }
 
     /// Tells `decision` in the fields of a response, unless they say something stricter already.
+    #[inline]
     pub(super) fn write(&self, policy: &Policy, decision: &Decision, map: &mut F::Map) {
         self.write_limits(policy, decision, map);
         if let Some((name, value)) = &self.exposed {
@@ -111,7 +112,7 @@ impl<F: HeaderFields> LimitFields<F> {
 
 /// Whether a layer further in refused the request.
 pub fn is_refusal<F: HeaderFields>(map: &F::Map) -> bool {
-    F::contains(map, &F::name(RETRY_AFTER)) || F::contains(map, &F::name(GRPC_RETRY_PUSHBACK))
+    F::contains(map, &F::RETRY_AFTER) || F::contains(map, &F::name(GRPC_RETRY_PUSHBACK))
 }
 
 /// Adds `value` to `Access-Control-Expose-Headers`, unless it is there.
@@ -123,12 +124,11 @@ fn expose<F: HeaderFields>(name: &F::Name, value: &F::Value, map: &mut F::Map) {
 
 /// Sets `Retry-After`, unless it already tells to wait as long, or until a date.
 pub(super) fn retry_after<F: HeaderFields>(seconds: u64, map: &mut F::Map) {
-    let name = F::name(RETRY_AFTER);
-    let told = F::lines(map, &name).next();
+    let told = F::lines(map, &F::RETRY_AFTER).next();
     let told = told.filter(|told| told.is_ascii());
     let stands = told.is_some_and(|told| parse(told).is_none_or(|told| told >= seconds));
     if !stands {
-        F::insert(map, &name, number::<F>(seconds));
+        F::insert(map, &F::RETRY_AFTER, number::<F>(seconds));
     }
 }
 

@@ -44,7 +44,7 @@ impl<F: Framework> Rejection<'_, F> {
             Some(grpc) => grpc_answer::<F>(&problem, grpc),
             None => problem_answer::<F>(&problem),
         };
-        set::<F>(&mut answer, "cache-control", F::constant("no-store"));
+        set::<F>(&mut answer, &F::CACHE_CONTROL, F::constant("no-store"));
         answer
     }
 
@@ -84,30 +84,31 @@ impl<F: Framework> Rejection<'_, F> {
 fn problem_answer<F: Framework>(problem: &Problem<'_>) -> F::Answer {
     let mut answer = F::answer(problem.status(), problem.to_json());
     let content_type = F::constant(Problem::CONTENT_TYPE);
-    set::<F>(&mut answer, "content-type", content_type);
+    set::<F>(&mut answer, &F::CONTENT_TYPE, content_type);
     answer
 }
 
 /// An answer of header fields only, which gRPC calls "trailers-only".
 fn grpc_answer<F: Framework>(problem: &Problem<'_>, content_type: &'static str) -> F::Answer {
     let mut answer = F::answer(200, Vec::new());
-    set::<F>(&mut answer, "content-type", F::constant(content_type));
+    set::<F>(&mut answer, &F::CONTENT_TYPE, F::constant(content_type));
     let status = number::<F>(problem.grpc_status().into());
-    set::<F>(&mut answer, "grpc-status", status);
-    set::<F>(&mut answer, "grpc-message", F::constant(problem.title()));
+    set::<F>(&mut answer, &F::name("grpc-status"), status);
+    let message = F::constant(problem.title());
+    set::<F>(&mut answer, &F::name("grpc-message"), message);
     if let Problem::Denied { decision, .. } = problem {
         let pushback = match retry_after_millis(decision) {
             Some(millis) => number::<F>(millis),
             // A negative wait tells the client not to try again.
             None => F::constant("-1"),
         };
-        set::<F>(&mut answer, GRPC_RETRY_PUSHBACK, pushback);
+        set::<F>(&mut answer, &F::name(GRPC_RETRY_PUSHBACK), pushback);
     }
     answer
 }
 
-fn set<F: Framework>(answer: &mut F::Answer, name: &'static str, value: F::Value) {
-    F::insert(F::fields(answer), &F::name(name), value);
+fn set<F: Framework>(answer: &mut F::Answer, name: &F::Name, value: F::Value) {
+    F::insert(F::fields(answer), name, value);
 }
 
 /// The content type of an answer to a request of gRPC.
