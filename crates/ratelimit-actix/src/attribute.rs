@@ -14,13 +14,15 @@ use actix_web::{
     web::{Data, Payload},
 };
 use ratelimit_core::{
-    Key, Limiter, Policy, Registry, UnknownPolicy, handler_policy, installed, installed_registry,
+    Key, Limiter, Policy, Registry, UnknownPolicy, adapter::Mode, handler_policy, installed,
+    installed_registry,
 };
 
 use crate::{
     check::{Passed, check},
-    key::{HeaderKey, NoKey},
-    settings::{Mode, Settings},
+    framework::Settings,
+    key::{HeaderKey, KeyExtractor as _, NoKey},
+    rate_limit::client_key,
 };
 
 /// The limit of one handler, as its attribute says.
@@ -132,7 +134,7 @@ impl HandlerLimit {
         }
         let policy = self.policy(request)?;
         match built {
-            Some(settings) if settings.policy == policy => Ok(settings),
+            Some(settings) if *settings.policy() == policy => Ok(settings),
             _ => {
                 let settings = Arc::new(self.build(limiter.clone(), policy));
                 let built = self.built.write();
@@ -153,19 +155,20 @@ impl HandlerLimit {
     }
 
     fn build(&self, limiter: Limiter, policy: Policy) -> Settings {
-        let mut settings = Settings::new(limiter, policy);
+        let mut settings = Settings::new(limiter, policy, client_key());
         match self.key {
             KeyBy::Client => {}
             KeyBy::Header(name) => {
-                settings.key = Arc::new(HeaderKey::new(HeaderName::from_static(name)));
+                let header = HeaderKey::new(HeaderName::from_static(name));
+                settings.key_by(move |request| header.extract(request));
             }
-            KeyBy::Function(function) => settings.key = Arc::new(function),
+            KeyBy::Function(function) => settings.key_by(function),
         }
         if let Some(cost) = self.cost {
-            settings.cost = Some(Arc::new(cost));
+            settings.cost(cost);
         }
         if let Some(exempt) = self.exempt {
-            settings.exempt = Some(Arc::new(exempt));
+            settings.exempt_when(exempt);
         }
         if let Some(Shadow) = self.shadow {
             settings.mode = Mode::Shadow;

@@ -3,9 +3,9 @@
 use std::{fmt, sync::Arc};
 
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, http::header::HeaderMap, rt};
-use ratelimit_core::{Limiter, Verdict};
+use ratelimit_core::{Limiter, Verdict, adapter::Start};
 
-use crate::settings::Settings;
+use crate::framework::Settings;
 
 /// A request that passed, and what its response is to tell.
 pub(crate) struct Passed {
@@ -14,11 +14,6 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    const fn untold(settings: Arc<Settings>) -> Passed {
-        let verdict = None;
-        Passed { verdict, settings }
-    }
-
     /// Tells in a response what is left, unless it says something stricter already.
     pub(crate) fn tell(&self, headers: &mut HeaderMap) {
         if let Some(verdict) = &self.verdict {
@@ -39,28 +34,19 @@ pub(crate) async fn check(
     limiter: &Limiter,
     request: &HttpRequest,
 ) -> Result<Passed, HttpResponse> {
-    if settings.passes(request) {
-        return Ok(Passed::untold(settings));
-    }
-    let key = match settings.key.extract(request) {
-        Ok(key) => key,
-        Err(why) => {
-            let answer = settings.refuse(request, why);
-            if !settings.is_shadow() {
-                return Err(answer);
-            }
-            return Ok(Passed::untold(settings));
+    let (key, cost) = match settings.start(request) {
+        Start::Pass => {
+            let verdict = None;
+            return Ok(Passed { verdict, settings });
         }
+        Start::Refuse(answer) => return Err(answer),
+        Start::Ask { key, cost } => (key, cost),
     };
-    let cost = settings.cost_of(request);
-    let verdict = limiter.check_cost(&settings.policy, &key, cost).await;
-    if !settings.lets_pass(&verdict) {
-        return Err(settings.deny(request, &verdict));
-    }
+    let verdict = limiter.check_cost(settings.policy(), &key, cost).await;
+    let delay = settings.judge(request, &verdict)?;
     if let Some(decision) = verdict.decision() {
         request.extensions_mut().insert(decision.clone());
     }
-    let delay = settings.delay(&verdict);
     if !delay.is_zero() {
         rt::time::sleep(delay).await;
     }

@@ -1,19 +1,36 @@
 //! Whose budget is spent.
 
-mod client;
-mod combine;
-mod named;
-
-use std::fmt;
-
-use actix_web::HttpRequest;
-use ratelimit_core::{InvalidKey, Key, NoClient};
-
-pub use self::{
-    client::ClientKey,
-    combine::{Both, Either, OrShared},
-    named::{ApiKey, CookieKey, HeaderKey, MethodKey, QueryKey, RouteKey},
+use actix_web::{
+    HttpRequest,
+    http::header::{HeaderName, HeaderValue},
 };
+/// ```
+/// use actix_web::test::TestRequest;
+/// use ratelimit_actix::{ClientKey, KeyExtractor, TrustedProxies};
+///
+/// let key = ClientKey::behind(TrustedProxies::parse(["10.0.0.0/8"])?);
+/// let request = TestRequest::get()
+///     .peer_addr("10.0.0.1:4711".parse()?)
+///     .insert_header(("x-forwarded-for", "6.6.6.6, 203.0.113.7"))
+///     .to_http_request();
+/// assert_eq!(key.extract(&request)?.as_str(), "ip:203.0.113.7");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(inline)]
+pub use ratelimit_core::adapter::ClientKey;
+#[doc(inline)]
+pub use ratelimit_core::adapter::{
+    ApiKey, Both, CookieKey, Either, MethodKey, NoKey, OrShared, PathKey, QueryKey,
+};
+use ratelimit_core::{Key, adapter};
+
+use crate::framework::Head;
+
+/// The value of one header, for headers that a gateway sets or checks.
+///
+/// A client that writes the header itself can escape its limit. Absent or empty is missing, two
+/// lines are ambiguous.
+pub type HeaderKey = adapter::HeaderKey<HeaderName>;
 
 /// Finds the key of a request.
 ///
@@ -52,7 +69,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     where
         Self: Sized,
     {
-        Both(self, other)
+        Both::new(self, other)
     }
 
     /// The key of `next` where this one is missing.
@@ -60,7 +77,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     where
         Self: Sized,
     {
-        Either(self, next)
+        Either::new(self, next)
     }
 
     /// One budget, called `name`, for all requests where this one is missing.
@@ -85,48 +102,52 @@ where
     }
 }
 
-/// Why a request has no key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum NoKey {
-    /// The request does not have what the key is made of: 400.
-    Missing,
-    /// What the request names cannot be a key: 400.
-    BadKey,
-    /// The request names more than one key: 400.
-    AmbiguousKey,
-    /// The peer's address is unknown, which is for the service to set right: 500.
-    NoClient,
-}
-
-impl fmt::Display for NoKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NoKey::Missing => "the request does not have what its key is made of",
-            NoKey::BadKey => "the request names a key that cannot be one",
-            NoKey::AmbiguousKey => "the request names more than one key",
-            NoKey::NoClient => "the request has no client address",
-        })
+impl KeyExtractor for HeaderKey {
+    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
+        let lines = request.headers().get_all(self.name());
+        self.find(lines.map(HeaderValue::as_bytes))
     }
 }
 
-impl std::error::Error for NoKey {}
-
-impl From<NoClient> for NoKey {
-    fn from(why: NoClient) -> NoKey {
-        match why {
-            NoClient::BadKey => NoKey::BadKey,
-            NoClient::AmbiguousKey => NoKey::AmbiguousKey,
-            _ => NoKey::NoClient,
+macro_rules! found_in_the_head {
+    ($($source:ty),*) => {$(
+        impl KeyExtractor for $source {
+            fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
+                self.find(&Head(request))
+            }
         }
+    )*};
+}
+
+found_in_the_head!(ApiKey, ClientKey, CookieKey, MethodKey, PathKey, QueryKey);
+
+impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Both<A, B> {
+    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
+        self.find(|a| a.extract(request), |b| b.extract(request))
     }
 }
 
-impl From<InvalidKey> for NoKey {
-    fn from(why: InvalidKey) -> NoKey {
-        match why {
-            InvalidKey::Empty => NoKey::Missing,
-            _ => NoKey::BadKey,
-        }
+impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Either<A, B> {
+    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
+        self.find(|a| a.extract(request), |b| b.extract(request))
+    }
+}
+
+impl<A: KeyExtractor> KeyExtractor for OrShared<A> {
+    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
+        self.find(|a| a.extract(request))
+    }
+}
+
+/// The route that a request matched, as it is written: `/users/{id}`, never the path itself.
+///
+/// Missing where no route matched.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RouteKey;
+
+impl KeyExtractor for RouteKey {
+    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
+        let route = request.match_pattern().ok_or(NoKey::Missing)?;
+        Ok(Key::tagged("route", route)?)
     }
 }

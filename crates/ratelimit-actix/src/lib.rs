@@ -33,12 +33,11 @@
 mod attribute;
 mod check;
 mod decided;
-mod headers;
+mod framework;
 mod key;
 mod rate_limit;
 mod rejection;
 mod service;
-mod settings;
 mod workers;
 
 pub use ratelimit_core::*;
@@ -47,9 +46,10 @@ pub use ratelimit_macros::rate_limit_actix as rate_limit;
 
 pub use crate::{
     decided::Decided,
+    framework::Actix,
     key::{
         ApiKey, Both, ClientKey, CookieKey, Either, HeaderKey, KeyExtractor, MethodKey, NoKey,
-        OrShared, QueryKey, RouteKey,
+        OrShared, PathKey, QueryKey, RouteKey,
     },
     rate_limit::RateLimit,
     rejection::{Cause, Rejection},

@@ -10,14 +10,16 @@ use actix_web::{
     HttpRequest, HttpResponse,
     dev::{Service, ServiceRequest, ServiceResponse, Transform},
 };
-use ratelimit_core::{HeaderStyle, InvalidPolicy, Limiter, Policy, Registry, UnknownPolicy};
+use ratelimit_core::{
+    HeaderStyle, InvalidPolicy, Key, Limiter, Policy, Registry, UnknownPolicy,
+    adapter::{Mode, Preflight},
+};
 
 use crate::{
-    headers::Headers,
-    key::KeyExtractor,
+    framework::Settings,
+    key::{ClientKey, KeyExtractor, NoKey},
     rejection::Rejection,
     service::RateLimitService,
-    settings::{Mode, Named, Preflight, Settings},
     workers,
 };
 
@@ -54,7 +56,7 @@ impl RateLimit {
         let place = format!("{} {policy}", policy.name());
         let limiter = workers::shared(limiter, Location::caller(), place);
         RateLimit {
-            settings: Arc::new(Settings::new(limiter, policy)),
+            settings: Arc::new(Settings::new(limiter, policy, client_key())),
         }
     }
 
@@ -72,10 +74,7 @@ impl RateLimit {
         name: &str,
     ) -> Result<RateLimit, UnknownPolicy> {
         let limiter = workers::shared(limiter, Location::caller(), name.to_owned());
-        let policy = registry.get(name);
-        let policy = policy.ok_or_else(|| UnknownPolicy::new(name, registry))?;
-        let mut settings = Settings::new(limiter, policy);
-        settings.named = Some(Named::new(registry.clone()));
+        let settings = Settings::named(limiter, registry, name, client_key())?;
         Ok(RateLimit {
             settings: Arc::new(settings),
         })
@@ -84,30 +83,25 @@ impl RateLimit {
     /// Whose budget is spent; the client's, as [`ClientKey`](crate::ClientKey) finds it, unless set.
     #[must_use]
     pub fn key_by(self, key: impl KeyExtractor) -> RateLimit {
-        self.changed(|settings| settings.key = Arc::new(key))
+        self.changed(|settings| settings.key_by(move |request| key.extract(request)))
     }
 
     /// How much a request costs, 1 unless set; a cost of 0 looks without spending.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&HttpRequest) -> u64 + Send + Sync + 'static) -> RateLimit {
-        self.changed(|settings| settings.cost = Some(Arc::new(cost)))
+        self.changed(|settings| settings.cost(cost))
     }
 
     /// Which headers tell what is left; [`HeaderStyle::XRateLimit`] unless set.
     #[must_use]
     pub fn headers(self, style: HeaderStyle) -> RateLimit {
-        self.changed(|settings| {
-            settings.headers = Headers::new(style, &settings.policy);
-            if settings.exposed.is_some() {
-                settings.exposed = Some(settings.headers.exposed());
-            }
-        })
+        self.changed(|settings| settings.headers(style))
     }
 
     /// Lets scripts of other origins read the headers, by `Access-Control-Expose-Headers`.
     #[must_use]
     pub fn expose_headers(self) -> RateLimit {
-        self.changed(|settings| settings.exposed = Some(settings.headers.exposed()))
+        self.changed(Settings::expose_headers)
     }
 
     /// Makes the answer to a request over the limit.
@@ -118,7 +112,7 @@ impl RateLimit {
         self,
         answer: impl Fn(&Rejection<'_>) -> HttpResponse + Send + Sync + 'static,
     ) -> RateLimit {
-        self.changed(|settings| settings.on_denied = Some(Arc::new(answer)))
+        self.changed(|settings| settings.on_denied(answer))
     }
 
     /// Makes the answer to a request that could not be decided: without a key, or a store.
@@ -127,7 +121,7 @@ impl RateLimit {
         self,
         answer: impl Fn(&Rejection<'_>) -> HttpResponse + Send + Sync + 'static,
     ) -> RateLimit {
-        self.changed(|settings| settings.on_failed = Some(Arc::new(answer)))
+        self.changed(|settings| settings.on_failed(answer))
     }
 
     /// Counts the preflight requests of CORS as well, which pass uncounted unless set.
@@ -142,7 +136,7 @@ impl RateLimit {
         self,
         is_exempt: impl Fn(&HttpRequest) -> bool + Send + Sync + 'static,
     ) -> RateLimit {
-        self.changed(|settings| settings.exempt = Some(Arc::new(is_exempt)))
+        self.changed(|settings| settings.exempt_when(is_exempt))
     }
 
     /// Decides and counts, but lets every request pass, and tells its client nothing.
@@ -174,4 +168,9 @@ where
             Arc::clone(&self.settings),
         )))
     }
+}
+
+pub(crate) fn client_key() -> impl Fn(&HttpRequest) -> Result<Key, NoKey> + Send + Sync + 'static {
+    let client = ClientKey::new();
+    move |request| client.extract(request)
 }

@@ -13,7 +13,7 @@ use actix_web::{
     dev::{Service, ServiceRequest, ServiceResponse},
 };
 
-use crate::{check::check, settings::Settings};
+use crate::{check::check, framework::Settings};
 
 /// A service whose requests are limited, made by [`RateLimit`](crate::RateLimit).
 #[derive(Debug)]
@@ -44,7 +44,8 @@ where
 
     fn call(&self, request: ServiceRequest) -> Self::Future {
         let inner = Rc::clone(&self.inner);
-        let settings = self.settings.current();
+        let refreshed = self.settings.refreshed();
+        let settings = refreshed.unwrap_or_else(|| Arc::clone(&self.settings));
         Box::pin(async move {
             let limiter = settings.limiter.clone();
             let passed = match check(settings, &limiter, request.request()).await {

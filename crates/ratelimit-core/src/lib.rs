@@ -35,6 +35,7 @@
 //!
 //! The feature `redis` adds the store that all instances of a service share, `toml` policies from a file.
 
+pub mod adapter;
 mod algorithm;
 mod client_addr;
 mod decision;

@@ -4,9 +4,12 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use http::{Response, request::Parts};
-use ratelimit_core::{Decision, Limiter, Verdict};
+use ratelimit_core::{Decision, Limiter, Verdict, adapter::Start};
 
-use crate::{layer::RateLimitLayer, settings::Settings};
+use crate::{
+    framework::{Settings, tell},
+    layer::RateLimitLayer,
+};
 
 impl RateLimitLayer {
     /// Decides a request without a service: for handlers, and for adapters of frameworks.
@@ -33,30 +36,20 @@ impl RateLimitLayer {
     ) -> Result<Passed, Response<Bytes>> {
         let refreshed = self.settings().refreshed();
         let settings = refreshed.unwrap_or_else(|| Arc::clone(self.settings()));
-        settings.prepare(request);
-        if settings.passes(request) {
-            let verdict = None;
-            return Ok(Passed { verdict, settings });
-        }
-        let key = match settings.key.extract(request) {
-            Ok(key) => key,
-            Err(why) => {
-                let answer = settings.refuse(request, why);
-                if !settings.is_shadow() {
-                    return Err(answer);
-                }
+        settings.own.prepare(request);
+        let (key, cost) = match settings.start(request) {
+            Start::Pass => {
                 let verdict = None;
                 return Ok(Passed { verdict, settings });
             }
+            Start::Refuse(answer) => return Err(answer),
+            Start::Ask { key, cost } => (key, cost),
         };
-        let cost = settings.cost_of(request);
-        let check = limiter.check_cost(&settings.policy, &key, cost);
-        let verdict = check.await;
-        if !settings.lets_pass(&verdict) {
-            return Err(settings.deny(request, &verdict));
-        }
-        settings.share(&verdict, &mut request.extensions);
-        let delay = settings.delay(&verdict);
+        let verdict = limiter.check_cost(settings.policy(), &key, cost).await;
+        let delay = settings.judge(request, &verdict)?;
+        settings
+            .own
+            .share(verdict.decision(), &mut request.extensions);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
@@ -81,7 +74,7 @@ impl Passed {
     /// Tells in the response what is left, unless it says something stricter already.
     pub fn tell<B>(&self, response: &mut Response<B>) {
         if let Some(verdict) = &self.verdict {
-            self.settings.tell(verdict, response);
+            tell(&self.settings, verdict, response);
         }
     }
 }

@@ -16,7 +16,10 @@ use ratelimit_core::{Check, Verdict};
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
-use crate::{body::ResponseBody, settings::Settings};
+use crate::{
+    body::ResponseBody,
+    framework::{Settings, tell},
+};
 
 pin_project! {
     /// The answer of a [`RateLimit`](crate::RateLimit).
@@ -136,7 +139,7 @@ where
                 StateProj::Calling { response, verdict } => {
                     let mut response = ready!(response.poll(cx))?;
                     if let Some(verdict) = verdict {
-                        this.settings.tell(verdict, &mut response);
+                        tell(this.settings, verdict, &mut response);
                     }
                     return Poll::Ready(Ok(response.map(ResponseBody::inner)));
                 }
@@ -151,14 +154,19 @@ fn decided<S, B>(verdict: Verdict, held: Held<S, B>, settings: &Settings) -> Sta
 where
     S: Service<Request<B>> + Clone,
 {
-    let (mut service, mut request) = *held.0;
-    if !settings.lets_pass(&verdict) {
-        return State::Refused {
-            response: Some(settings.deny(&request.into_parts().0, &verdict)),
-        };
-    }
-    settings.share(&verdict, request.extensions_mut());
-    let delay = settings.delay(&verdict);
+    let (mut service, request) = *held.0;
+    let (mut parts, body) = request.into_parts();
+    let delay = match settings.judge(&parts, &verdict) {
+        Ok(delay) => delay,
+        Err(answer) => {
+            let response = Some(answer);
+            return State::Refused { response };
+        }
+    };
+    settings
+        .own
+        .share(verdict.decision(), &mut parts.extensions);
+    let request = Request::from_parts(parts, body);
     if !delay.is_zero() {
         // The ready service goes, and with it a place that others can use meanwhile.
         let held = Held::new(service.clone(), request);

@@ -1,21 +1,49 @@
 //! Whose budget is spent.
 
 mod client;
-mod combine;
-mod named;
 mod request;
 
-use std::fmt;
-
-use http::request::Parts;
-use ratelimit_core::{InvalidKey, Key, NoClient};
+use http::{HeaderName, HeaderValue, request::Parts};
+use ratelimit_core::Key;
+use ratelimit_core::adapter;
+/// ```
+/// use ratelimit_tower::{KeyExtractor, NoKey, PathKey};
+///
+/// let by_team = PathKey::new("/teams/{team}/members/{member}", "team");
+/// let key_of = |path: &str| {
+///     let request = http::Request::builder().uri(path).body(()).expect("a good path");
+///     by_team.extract(&request.into_parts().0)
+/// };
+/// assert_eq!(key_of("/teams/r%65d/members/7")?.as_str(), "path:team:red");
+/// assert_eq!(key_of("/teams"), Err(NoKey::Missing));
+/// # Ok::<(), NoKey>(())
+/// ```
+#[doc(inline)]
+pub use ratelimit_core::adapter::PathKey;
+#[doc(inline)]
+pub use ratelimit_core::adapter::{
+    ApiKey, Both, CookieKey, Either, MethodKey, NoKey, OrShared, QueryKey,
+};
 
 pub use self::{
     client::{ClientKey, PeerAddr, WithPeer},
-    combine::{Both, Either, OrShared},
-    named::{ApiKey, CookieKey, HeaderKey, QueryKey},
-    request::{ExtensionKey, MethodKey, PathKey, RouteKey, RouteName},
+    request::{ExtensionKey, RouteKey, RouteName},
 };
+use crate::framework::Head;
+
+/// The value of one header, for headers that a gateway sets or checks.
+///
+/// A client that writes the header itself can escape its limit. Absent or empty is missing, two
+/// lines are ambiguous.
+///
+/// ```
+/// use http::HeaderName;
+/// use ratelimit_tower::{ClientKey, HeaderKey, KeyExtractor};
+///
+/// let tenant = HeaderKey::new(HeaderName::from_static("x-tenant")).or(ClientKey::new());
+/// # let _ = tenant;
+/// ```
+pub type HeaderKey = adapter::HeaderKey<HeaderName>;
 
 /// Finds the key of a request.
 ///
@@ -58,7 +86,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     where
         Self: Sized,
     {
-        Both(self, other)
+        Both::new(self, other)
     }
 
     /// The key of `next` where this one is missing.
@@ -66,7 +94,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     where
         Self: Sized,
     {
-        Either(self, next)
+        Either::new(self, next)
     }
 
     /// One budget, called `name`, for all requests where this one is missing.
@@ -91,60 +119,39 @@ where
     }
 }
 
-/// Why a request has no key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum NoKey {
-    /// The request does not have what the key is made of: 400.
-    Missing,
-    /// What the request names cannot be a key: 400.
-    BadKey,
-    /// The request names more than one key: 400.
-    AmbiguousKey,
-    /// The peer's address is unknown, which is for the service to set right: 500.
-    NoClient,
-}
-
-impl NoKey {
-    /// The word for this error in logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            NoKey::Missing => "missing_key",
-            NoKey::BadKey => "bad_key",
-            NoKey::AmbiguousKey => "ambiguous_key",
-            NoKey::NoClient => "no_client",
-        }
+impl KeyExtractor for HeaderKey {
+    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
+        let lines = request.headers.get_all(self.name()).iter();
+        self.find(lines.map(HeaderValue::as_bytes))
     }
 }
 
-impl fmt::Display for NoKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NoKey::Missing => "the request does not have what its key is made of",
-            NoKey::BadKey => "the request names a key that cannot be one",
-            NoKey::AmbiguousKey => "the request names more than one key",
-            NoKey::NoClient => "the request has no client address",
-        })
+macro_rules! found_in_the_head {
+    ($($source:ty),*) => {$(
+        impl KeyExtractor for $source {
+            fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
+                self.find(&Head(request))
+            }
+        }
+    )*};
+}
+
+found_in_the_head!(ApiKey, CookieKey, MethodKey, PathKey, QueryKey);
+
+impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Both<A, B> {
+    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
+        self.find(|a| a.extract(request), |b| b.extract(request))
     }
 }
 
-impl std::error::Error for NoKey {}
-
-impl From<NoClient> for NoKey {
-    fn from(why: NoClient) -> NoKey {
-        match why {
-            NoClient::BadKey => NoKey::BadKey,
-            NoClient::AmbiguousKey => NoKey::AmbiguousKey,
-            _ => NoKey::NoClient,
-        }
+impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Either<A, B> {
+    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
+        self.find(|a| a.extract(request), |b| b.extract(request))
     }
 }
 
-impl From<InvalidKey> for NoKey {
-    fn from(why: InvalidKey) -> NoKey {
-        match why {
-            InvalidKey::Empty => NoKey::Missing,
-            _ => NoKey::BadKey,
-        }
+impl<A: KeyExtractor> KeyExtractor for OrShared<A> {
+    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
+        self.find(|a| a.extract(request))
     }
 }

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, request::Parts};
-use ratelimit_core::{HeaderStyle, Limiter, Policy, Registry, UnknownPolicy};
+use ratelimit_core::{
+    HeaderStyle, Key, Limiter, Policy, Registry, UnknownPolicy,
+    adapter::{Mode, Preflight},
+};
 use tower_layer::Layer;
 
 use crate::{
-    headers::Headers,
-    key::KeyExtractor,
+    framework::{Settings, Sharing},
+    key::{ClientKey, KeyExtractor, NoKey},
     rejection::Rejection,
     service::RateLimit,
-    settings::{Mode, Named, Preflight, Settings, Sharing},
 };
 
 /// Limits the requests to a service.
@@ -29,7 +31,7 @@ impl RateLimitLayer {
     /// Limits each client's requests by `policy`.
     pub fn new(limiter: Limiter, policy: Policy) -> RateLimitLayer {
         RateLimitLayer {
-            settings: Arc::new(Settings::new(limiter, policy)),
+            settings: Arc::new(Settings::new(limiter, policy, client_key())),
         }
     }
 
@@ -45,40 +47,34 @@ impl RateLimitLayer {
         registry: &Registry,
         name: &str,
     ) -> Result<RateLimitLayer, UnknownPolicy> {
-        let named = Named::new(registry.clone());
-        let policy = registry.get(name);
-        let policy = policy.ok_or_else(|| UnknownPolicy::new(name, registry))?;
-        let layer = RateLimitLayer::new(limiter, policy);
-        Ok(layer.changed(|settings| settings.named = Some(named)))
+        let settings = Settings::named(limiter, registry, name, client_key())?;
+        Ok(RateLimitLayer {
+            settings: Arc::new(settings),
+        })
     }
 
     /// Whose budget is spent; the client's, as [`ClientKey`](crate::ClientKey) finds it, unless set.
     #[must_use]
     pub fn key_by(self, key: impl KeyExtractor) -> RateLimitLayer {
-        self.changed(|settings| settings.key = Arc::new(key))
+        self.changed(|settings| settings.key_by(move |request| key.extract(request)))
     }
 
     /// How much a request costs, 1 unless set; a cost of 0 looks without spending.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> RateLimitLayer {
-        self.changed(|settings| settings.cost = Some(Arc::new(cost)))
+        self.changed(|settings| settings.cost(cost))
     }
 
     /// Which headers tell what is left; [`HeaderStyle::XRateLimit`] unless set.
     #[must_use]
     pub fn headers(self, style: HeaderStyle) -> RateLimitLayer {
-        self.changed(|settings| {
-            settings.headers = Headers::new(style, &settings.policy);
-            if settings.exposed.is_some() {
-                settings.exposed = Some(settings.headers.exposed());
-            }
-        })
+        self.changed(|settings| settings.headers(style))
     }
 
     /// Lets scripts of other origins read the headers, by `Access-Control-Expose-Headers`.
     #[must_use]
     pub fn expose_headers(self) -> RateLimitLayer {
-        self.changed(|settings| settings.exposed = Some(settings.headers.exposed()))
+        self.changed(Settings::expose_headers)
     }
 
     /// Makes the answer to a request over the limit.
@@ -89,7 +85,7 @@ impl RateLimitLayer {
         self,
         answer: impl Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> RateLimitLayer {
-        self.changed(|settings| settings.on_denied = Some(Arc::new(answer)))
+        self.changed(|settings| settings.on_denied(answer))
     }
 
     /// Makes the answer to a request that could not be decided: without a key, or a store.
@@ -98,7 +94,7 @@ impl RateLimitLayer {
         self,
         answer: impl Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> RateLimitLayer {
-        self.changed(|settings| settings.on_failed = Some(Arc::new(answer)))
+        self.changed(|settings| settings.on_failed(answer))
     }
 
     /// Counts the preflight requests of CORS as well, which pass uncounted unless set.
@@ -113,7 +109,7 @@ impl RateLimitLayer {
     /// Each of the two takes allocations, so they are not made unless asked for.
     #[must_use]
     pub fn share_decision(self) -> RateLimitLayer {
-        self.changed(|settings| settings.sharing = Sharing::On)
+        self.changed(|settings| settings.own.sharing = Sharing::On)
     }
 
     /// Lets requests pass uncounted and untold where `is_exempt` says so.
@@ -122,7 +118,7 @@ impl RateLimitLayer {
         self,
         is_exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static,
     ) -> RateLimitLayer {
-        self.changed(|settings| settings.exempt = Some(Arc::new(is_exempt)))
+        self.changed(|settings| settings.exempt_when(is_exempt))
     }
 
     /// Decides and counts, but lets every request pass, and tells its client nothing.
@@ -138,7 +134,7 @@ impl RateLimitLayer {
     #[must_use]
     pub fn adapted(self, prepare: fn(&mut Parts), advice: &'static str) -> RateLimitLayer {
         self.changed(|settings| {
-            settings.prepare = Some(prepare);
+            settings.own.prepare = Some(prepare);
             settings.advice = advice;
         })
     }
@@ -159,4 +155,9 @@ impl<S> Layer<S> for RateLimitLayer {
     fn layer(&self, inner: S) -> RateLimit<S> {
         RateLimit::new(inner, Arc::clone(&self.settings))
     }
+}
+
+fn client_key() -> impl Fn(&Parts) -> Result<Key, NoKey> + Send + Sync + 'static {
+    let client = ClientKey::new();
+    move |request| client.extract(request)
 }

@@ -29,18 +29,18 @@
 
 mod body;
 mod check;
+mod framework;
 mod future;
-mod headers;
 mod key;
 mod layer;
 mod outgoing;
 mod rejection;
 mod service;
-mod settings;
 
 pub use crate::{
     body::ResponseBody,
     check::Passed,
+    framework::Http,
     future::ResponseFuture,
     key::{
         ApiKey, Both, ClientKey, CookieKey, Either, ExtensionKey, HeaderKey, KeyExtractor,

@@ -7,12 +7,13 @@ use std::{
 };
 
 use http::{Request, Response};
+use ratelimit_core::adapter::Start;
 use tower_service::Service;
 
 use crate::{
     body::ResponseBody,
+    framework::Settings,
     future::{Held, ResponseFuture},
-    settings::Settings,
 };
 
 /// A service whose requests are limited, made by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -49,24 +50,16 @@ where
         let refreshed = self.settings.refreshed();
         let settings = refreshed.as_ref().unwrap_or(&self.settings);
         let (mut parts, body) = request.into_parts();
-        settings.prepare(&mut parts);
-        if settings.passes(&parts) {
-            let response = self.inner.call(Request::from_parts(parts, body));
-            return ResponseFuture::passing(response, settings);
-        }
-        let key = match settings.key.extract(&parts) {
-            Ok(key) => key,
-            Err(why) => {
-                let answer = settings.refuse(&parts, why);
-                if settings.is_shadow() {
-                    let response = self.inner.call(Request::from_parts(parts, body));
-                    return ResponseFuture::passing(response, settings);
-                }
-                return ResponseFuture::refused(answer, settings);
+        settings.own.prepare(&mut parts);
+        let (key, cost) = match settings.start(&parts) {
+            Start::Pass => {
+                let response = self.inner.call(Request::from_parts(parts, body));
+                return ResponseFuture::passing(response, settings);
             }
+            Start::Refuse(answer) => return ResponseFuture::refused(answer, settings),
+            Start::Ask { key, cost } => (key, cost),
         };
-        let cost = settings.cost_of(&parts);
-        let mut check = settings.limiter.check_cost(&settings.policy, &key, cost);
+        let mut check = settings.limiter.check_cost(settings.policy(), &key, cost);
         let Some(verdict) = check.take_ready() else {
             // The check comes before the call, so the future takes the service that
             // `poll_ready` made ready, and leaves a clone in its place.
@@ -75,12 +68,13 @@ where
             let held = Held::new(ready, Request::from_parts(parts, body));
             return ResponseFuture::checking(check, held, settings);
         };
-        if !settings.lets_pass(&verdict) {
-            return ResponseFuture::refused(settings.deny(&parts, &verdict), settings);
-        }
+        let delay = match settings.judge(&parts, &verdict) {
+            Ok(delay) => delay,
+            Err(answer) => return ResponseFuture::refused(answer, settings),
+        };
         let mut request = Request::from_parts(parts, body);
-        settings.share(&verdict, request.extensions_mut());
-        let delay = settings.delay(&verdict);
+        let decision = verdict.decision();
+        settings.own.share(decision, request.extensions_mut());
         if !delay.is_zero() {
             let held = Held::new(self.inner.clone(), request);
             return ResponseFuture::waiting(delay, held, verdict, settings);

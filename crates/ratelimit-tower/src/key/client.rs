@@ -3,18 +3,16 @@
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, request::Parts};
-use ratelimit_core::{ClientAddr, ExplicitKey, HeaderLines, Key, TrustedProxies};
+use http::{HeaderName, Request, request::Parts};
+use ratelimit_core::{ClientAddr, Key, TrustedProxies, adapter};
 use tower_service::Service;
 
 use super::{KeyExtractor, NoKey};
+use crate::framework::Head;
 
 /// The address at the other end of the connection, in the request's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,15 +43,11 @@ pub struct PeerAddr(pub SocketAddr);
 /// ```
 #[derive(Clone)]
 pub struct ClientKey {
-    addr: ClientAddr,
+    client: adapter::ClientKey,
     peer: Option<Arc<PeerOf>>,
-    header: Option<(HeaderName, Arc<Validator>)>,
-    query: Option<(Box<str>, Arc<Validator>)>,
-    warned: Arc<AtomicBool>,
 }
 
 type PeerOf = dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync;
-type Validator = dyn Fn(&str) -> bool + Send + Sync;
 
 impl ClientKey {
     /// The peer's address, with no proxy in front.
@@ -81,12 +75,11 @@ impl ClientKey {
     /// A client that can name its own key can escape its limit: let only keys pass that are known.
     #[must_use]
     pub fn explicit_header(
-        mut self,
+        self,
         name: HeaderName,
         is_valid: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> ClientKey {
-        self.header = Some((name, Arc::new(is_valid)));
-        self
+        self.changed(move |client| client.explicit_header(name.as_str(), is_valid))
     }
 
     /// Takes a key from the query parameter `name` if it passes `is_valid`; else the answer is 400.
@@ -94,52 +87,19 @@ impl ClientKey {
     /// A client that can name its own key can escape its limit: let only keys pass that are known.
     #[must_use]
     pub fn explicit_query(
-        mut self,
+        self,
         name: &str,
         is_valid: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> ClientKey {
-        self.query = Some((name.into(), Arc::new(is_valid)));
+        self.changed(|client| client.explicit_query(name, is_valid))
+    }
+
+    fn changed(
+        mut self,
+        change: impl FnOnce(adapter::ClientKey) -> adapter::ClientKey,
+    ) -> ClientKey {
+        self.client = change(self.client);
         self
-    }
-
-    fn explicit(&self, request: &Parts) -> Result<Option<Key>, NoKey> {
-        if let Some(key) = request.extensions.get::<Key>() {
-            return Ok(Some(key.clone()));
-        }
-        if let Some((name, is_valid)) = &self.header {
-            let lines = Lines(&request.headers);
-            if let Some(key) = ExplicitKey::from_header(&lines, name.as_str())? {
-                return valid(&key, is_valid).map(Some);
-            }
-        }
-        if let Some((name, is_valid)) = &self.query {
-            let query = request.uri.query().unwrap_or_default();
-            if let Some(key) = ExplicitKey::from_query(query.as_bytes(), name)? {
-                return valid(&key, is_valid).map(Some);
-            }
-        }
-        Ok(None)
-    }
-
-    fn peer(&self, request: &Parts) -> Option<IpAddr> {
-        match &self.peer {
-            Some(peer) => peer(request),
-            None => request.extensions.get::<PeerAddr>().map(|peer| peer.0.ip()),
-        }
-    }
-
-    fn warn_once_if_overlooked(&self, peer: IpAddr, lines: &Lines<'_>) {
-        if self.warned.load(Ordering::Relaxed) || !self.addr.overlooks(peer, lines) {
-            return;
-        }
-        if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                %peer,
-                "a private peer that is not trusted sends forwarding headers: all clients behind it \
-                 share one budget; if it is your proxy, add \
-                 ClientKey::behind(TrustedProxies::parse([\"{peer}\"])?)"
-            );
-        }
     }
 }
 
@@ -152,56 +112,25 @@ impl Default for ClientKey {
 impl From<ClientAddr> for ClientKey {
     fn from(addr: ClientAddr) -> ClientKey {
         ClientKey {
-            addr,
+            client: addr.into(),
             peer: None,
-            header: None,
-            query: None,
-            warned: Arc::default(),
         }
     }
 }
 
 impl KeyExtractor for ClientKey {
     fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
-        if let Some(key) = self.explicit(request)? {
-            return Ok(key);
+        let head = Head(request);
+        match &self.peer {
+            Some(peer) => self.client.find_from(&head, || peer(request)),
+            None => self.client.find(&head),
         }
-        let peer = self.peer(request);
-        let lines = Lines(&request.headers);
-        if let Some(peer) = peer {
-            self.warn_once_if_overlooked(peer, &lines);
-        }
-        let client = self.addr.find(peer, &lines)?;
-        Ok(Key::ip(client.addr()))
     }
-}
-
-fn valid(key: &ExplicitKey<'_>, is_valid: &Arc<Validator>) -> Result<Key, NoKey> {
-    if !is_valid(key.as_str()) {
-        return Err(NoKey::BadKey);
-    }
-    Ok(Key::explicit(key.as_str())?)
 }
 
 impl fmt::Debug for ClientKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientKey")
-            .field("addr", &self.addr)
-            .field("header", &self.header.as_ref().map(|(name, _)| name))
-            .field("query", &self.query.as_ref().map(|(name, _)| name))
-            .finish_non_exhaustive()
-    }
-}
-
-/// Headers as the search for the client reads them.
-struct Lines<'m>(&'m HeaderMap);
-
-impl HeaderLines for Lines<'_> {
-    fn lines<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
-        // Most requests have none of them, which is seen faster than it is looked up.
-        let named = self.0.keys().any(|key| key.as_str() == name);
-        let lines = named.then(|| self.0.get_all(name));
-        lines.into_iter().flatten().map(HeaderValue::as_bytes)
+        self.client.fmt(f)
     }
 }
 

@@ -1,8 +1,8 @@
-//! Keys that tell what is asked for, and by whom the application thinks.
+//! Keys of what routers and applications put into the request's extensions.
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
-use http::{Method, request::Parts};
+use http::request::Parts;
 use ratelimit_core::{InvalidKey, Key};
 
 use super::{KeyExtractor, NoKey};
@@ -25,29 +25,6 @@ impl KeyExtractor for RouteKey {
             .get::<RouteName>()
             .ok_or(NoKey::Missing)?;
         Ok(Key::tagged("route", route.0.as_bytes())?)
-    }
-}
-
-/// The request's method; all that HTTP does not define share one key.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct MethodKey;
-
-impl KeyExtractor for MethodKey {
-    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
-        let name = match request.method {
-            Method::GET
-            | Method::POST
-            | Method::PUT
-            | Method::DELETE
-            | Method::HEAD
-            | Method::OPTIONS
-            | Method::CONNECT
-            | Method::PATCH
-            | Method::TRACE => request.method.as_str(),
-            // A client can invent methods, and would have a budget for each.
-            _ => "other",
-        };
-        Ok(Key::tagged("method", name)?)
     }
 }
 
@@ -99,97 +76,4 @@ impl<T, F> fmt::Debug for ExtensionKey<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ExtensionKey<{}>", std::any::type_name::<T>())
     }
-}
-
-/// One segment of the path, by a template.
-///
-/// The template is matched against the path that the layer sees, which routers may have shortened.
-/// Segments are percent-decoded, so that one thing in any spelling is one key. A path of another
-/// shape is missing.
-///
-/// ```
-/// use ratelimit_tower::{KeyExtractor, NoKey, PathKey};
-///
-/// let by_team = PathKey::new("/teams/{team}/members/{member}", "team");
-/// let key_of = |path: &str| {
-///     let request = http::Request::builder().uri(path).body(()).expect("a good path");
-///     by_team.extract(&request.into_parts().0)
-/// };
-/// assert_eq!(key_of("/teams/r%65d/members/7")?.as_str(), "path:team:red");
-/// assert_eq!(key_of("/teams"), Err(NoKey::Missing));
-/// # Ok::<(), NoKey>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct PathKey {
-    template: Box<str>,
-    parameter: Box<str>,
-}
-
-impl PathKey {
-    /// The value of `parameter` in `template`, where it stands in braces.
-    ///
-    /// # Panics
-    ///
-    /// When `template` has no such segment.
-    pub fn new(template: &str, parameter: &str) -> PathKey {
-        let stands = template
-            .split('/')
-            .any(|segment| name_of(segment) == Some(parameter));
-        assert!(stands, "the template has no segment {{{parameter}}}");
-        PathKey {
-            template: template.into(),
-            parameter: parameter.into(),
-        }
-    }
-
-    fn value<'a>(&self, path: &'a str) -> Option<&'a str> {
-        let mut segments = path.split('/');
-        let mut value = None;
-        for expected in self.template.split('/') {
-            let segment = segments.next()?;
-            match name_of(expected) {
-                Some(name) if name == &*self.parameter => value = Some(segment),
-                Some(_) => {}
-                None if expected == segment => {}
-                None => return None,
-            }
-        }
-        match segments.next() {
-            Some(_) => None,
-            None => value,
-        }
-    }
-}
-
-impl KeyExtractor for PathKey {
-    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
-        let value = self.value(request.uri.path()).ok_or(NoKey::Missing)?;
-        if value.is_empty() {
-            return Err(NoKey::Missing);
-        }
-        let mut named = [self.parameter.as_bytes(), b":"].concat();
-        percent_decode_into(&mut named, value.as_bytes());
-        Ok(Key::tagged("path", named)?)
-    }
-}
-
-fn name_of(segment: &str) -> Option<&str> {
-    segment.strip_prefix('{')?.strip_suffix('}')
-}
-
-/// Decodes what is an escape, and leaves the rest as it stands.
-fn percent_decode_into(decoded: &mut Vec<u8>, mut text: &[u8]) {
-    while let [byte, rest @ ..] = text {
-        let escaped = match rest {
-            [high, low, ..] if *byte == b'%' => hex(*high).zip(hex(*low)),
-            _ => None,
-        };
-        let (byte, length) = escaped.map_or((*byte, 1), |(high, low)| (high << 4 | low, 3));
-        decoded.push(byte);
-        text = &text[length..];
-    }
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    u8::try_from(char::from(digit).to_digit(16)?).ok()
 }

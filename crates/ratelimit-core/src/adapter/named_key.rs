@@ -1,37 +1,39 @@
-//! Keys that stand in the request under a name, and what it asks for.
+//! Keys that stand in the request under a name.
 
 use std::{fmt, sync::Arc};
 
-use actix_web::{
-    HttpRequest,
-    http::{
-        Method,
-        header::{self, HeaderMap, HeaderName},
-    },
-};
-use ratelimit_core::{ExplicitKey, Key};
-
-use super::{KeyExtractor, NoKey};
+use super::{framework::RequestHead, no_key::NoKey};
+use crate::{client_addr::ExplicitKey, key::Key};
 
 /// The value of one header, for headers that a gateway sets or checks.
 ///
 /// A client that writes the header itself can escape its limit. Absent or empty is missing, two
 /// lines are ambiguous.
 #[derive(Clone, Debug)]
-pub struct HeaderKey(HeaderName);
+pub struct HeaderKey<N>(N);
 
-impl HeaderKey {
+impl<N> HeaderKey<N> {
     /// The value of the header `name`.
-    pub const fn new(name: HeaderName) -> HeaderKey {
+    pub const fn new(name: N) -> HeaderKey<N> {
         HeaderKey(name)
+    }
+
+    /// The header's name.
+    pub const fn name(&self) -> &N {
+        &self.0
     }
 }
 
-impl KeyExtractor for HeaderKey {
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
-        let value = single(request.headers(), &self.0)?;
+impl<N: AsRef<str>> HeaderKey<N> {
+    /// The key that the lines of the header make.
+    ///
+    /// # Errors
+    ///
+    /// When there is no value, or more than one.
+    pub fn find<'a>(&self, lines: impl Iterator<Item = &'a [u8]>) -> Result<Key, NoKey> {
+        let value = only(lines.map(<[u8]>::trim_ascii))?;
         // A header's name holds no colon, so name and value cannot be told wrong.
-        let named = [self.0.as_str().as_bytes(), b":", value].concat();
+        let named = [self.0.as_ref().as_bytes(), b":", value].concat();
         Ok(Key::tagged("header", named)?)
     }
 }
@@ -43,11 +45,16 @@ impl KeyExtractor for HeaderKey {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApiKey;
 
-impl KeyExtractor for ApiKey {
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
-        let headers = request.headers();
-        let value = match single(headers, &HeaderName::from_static("x-api-key")) {
-            Err(NoKey::Missing) => bearer(single(headers, &header::AUTHORIZATION)?)?,
+impl ApiKey {
+    /// The key of a request.
+    ///
+    /// # Errors
+    ///
+    /// When there is no API key, or more than one.
+    pub fn find(self, request: &impl RequestHead) -> Result<Key, NoKey> {
+        let single = |name| only(request.lines(name).map(<[u8]>::trim_ascii));
+        let value = match single("x-api-key") {
+            Err(NoKey::Missing) => bearer(single("authorization")?)?,
             found => found?,
         };
         Ok(Key::secret("api-key", value)?)
@@ -63,19 +70,6 @@ fn bearer(authorization: &[u8]) -> Result<&[u8], NoKey> {
         return Err(NoKey::Missing);
     }
     Ok(token)
-}
-
-/// The one value of a header, without the spaces around it.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a [u8], NoKey> {
-    let mut lines = headers.get_all(name);
-    let value = lines.next().ok_or(NoKey::Missing)?.as_bytes().trim_ascii();
-    if lines.next().is_some() {
-        return Err(NoKey::AmbiguousKey);
-    }
-    if value.is_empty() {
-        return Err(NoKey::Missing);
-    }
-    Ok(value)
 }
 
 /// The value of one cookie; only a digest of it is kept.
@@ -95,31 +89,41 @@ impl CookieKey {
         assert!(is_token(name), "a cookie's name is a token of HTTP");
         CookieKey(name.into())
     }
-}
 
-impl KeyExtractor for CookieKey {
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
-        let lines = request.headers().get_all(header::COOKIE);
-        let pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
-        let mut values = pairs.filter_map(|pair| {
+    /// The key of a request.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such cookie, or more than one.
+    pub fn find(&self, request: &impl RequestHead) -> Result<Key, NoKey> {
+        let lines = request.lines("cookie");
+        let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
+        let value = only(pairs.filter_map(|pair| {
             let value = pair.trim_ascii().strip_prefix(self.0.as_bytes())?;
             Some(value.trim_ascii_start().strip_prefix(b"=")?.trim_ascii())
-        });
-        let value = values.next().ok_or(NoKey::Missing)?;
-        if values.next().is_some() {
-            return Err(NoKey::AmbiguousKey);
-        }
-        if value.is_empty() {
-            return Err(NoKey::Missing);
-        }
+        }))?;
         let named = [self.0.as_bytes(), b":", value].concat();
         Ok(Key::secret("cookie", named)?)
     }
 }
 
+/// The one value there is: none or an empty one is missing.
+fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Result<&'a [u8], NoKey> {
+    let value = values.next().ok_or(NoKey::Missing)?;
+    if values.next().is_some() {
+        return Err(NoKey::AmbiguousKey);
+    }
+    if value.is_empty() {
+        return Err(NoKey::Missing);
+    }
+    Ok(value)
+}
+
 /// The value of one query parameter that passes a validator.
 ///
 /// A client that can name its own key can escape its limit: let only values pass that are known.
+/// Values are percent-decoded. Absent or empty is missing, two of the name are ambiguous, and what
+/// the validator refuses, or is longer than 256 bytes, is answered with 400.
 #[derive(Clone)]
 pub struct QueryKey {
     name: Box<str>,
@@ -139,12 +143,15 @@ impl QueryKey {
             is_valid: Arc::new(is_valid),
         }
     }
-}
 
-impl KeyExtractor for QueryKey {
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
-        let query = request.query_string().as_bytes();
-        let value = ExplicitKey::from_query(query, &self.name)?.ok_or(NoKey::Missing)?;
+    /// The key of a request.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such parameter, more than one, or one that is not valid.
+    pub fn find(&self, request: &impl RequestHead) -> Result<Key, NoKey> {
+        let value = ExplicitKey::from_query(request.query().as_bytes(), &self.name)?;
+        let value = value.ok_or(NoKey::Missing)?;
         if !(self.is_valid)(value.as_str()) {
             return Err(NoKey::BadKey);
         }
@@ -165,40 +172,4 @@ impl fmt::Debug for QueryKey {
 fn is_token(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(allowed)
-}
-
-/// The route that a request matched, as it is written: `/users/{id}`, never the path itself.
-///
-/// Missing where no route matched.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RouteKey;
-
-impl KeyExtractor for RouteKey {
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
-        let route = request.match_pattern().ok_or(NoKey::Missing)?;
-        Ok(Key::tagged("route", route)?)
-    }
-}
-
-/// The request's method; all that HTTP does not define share one key.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct MethodKey;
-
-impl KeyExtractor for MethodKey {
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
-        let name = match *request.method() {
-            Method::GET
-            | Method::POST
-            | Method::PUT
-            | Method::DELETE
-            | Method::HEAD
-            | Method::OPTIONS
-            | Method::CONNECT
-            | Method::PATCH
-            | Method::TRACE => request.method().as_str(),
-            // A client can invent methods, and would have a budget for each.
-            _ => "other",
-        };
-        Ok(Key::tagged("method", name)?)
-    }
 }

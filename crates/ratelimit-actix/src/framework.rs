@@ -1,0 +1,126 @@
+//! The types of actix-web, as the engine reads and writes them.
+
+use std::{fmt, net::IpAddr};
+
+use actix_web::{
+    HttpMessage as _, HttpRequest, HttpResponse,
+    http::{
+        StatusCode,
+        header::{self, HeaderMap, HeaderName, HeaderValue},
+    },
+};
+use ratelimit_core::{
+    HeaderLines, Key,
+    adapter::{self, Framework, HeaderFields, RequestHead},
+};
+
+/// Requests and responses of actix-web.
+#[derive(Clone, Copy, Debug)]
+pub struct Actix;
+
+/// What a middleware decides by, shared by all its services.
+pub(crate) type Settings = adapter::Settings<Actix>;
+
+/// The head of a request.
+pub(crate) struct Head<'a>(pub(crate) &'a HttpRequest);
+
+impl HeaderLines for Head<'_> {
+    fn lines<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+        self.0.headers().get_all(name).map(HeaderValue::as_bytes)
+    }
+}
+
+impl RequestHead for Head<'_> {
+    fn method(&self) -> &str {
+        self.0.method().as_str()
+    }
+
+    fn path(&self) -> &str {
+        self.0.path()
+    }
+
+    fn query(&self) -> &str {
+        self.0.query_string()
+    }
+
+    fn peer(&self) -> Option<IpAddr> {
+        self.0.peer_addr().map(|peer| peer.ip())
+    }
+
+    fn explicit_key(&self) -> Option<Key> {
+        self.0.extensions().get().cloned()
+    }
+
+    fn warn(&self, peer: IpAddr, warning: fmt::Arguments<'_>) {
+        tracing::warn!(%peer, "{warning}");
+    }
+}
+
+impl HeaderFields for Actix {
+    type Map = HeaderMap;
+    type Name = HeaderName;
+    type Value = HeaderValue;
+
+    const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
+    const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
+    const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;
+
+    fn name(name: &'static str) -> HeaderName {
+        HeaderName::from_static(name)
+    }
+
+    fn constant(value: &'static str) -> HeaderValue {
+        HeaderValue::from_static(value)
+    }
+
+    fn value(value: &[u8]) -> HeaderValue {
+        HeaderValue::from_bytes(value).expect("fields are visible ASCII")
+    }
+
+    fn bytes(value: &HeaderValue) -> &[u8] {
+        value.as_bytes()
+    }
+
+    fn lines<'a>(map: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+        map.get_all(name).map(HeaderValue::as_bytes)
+    }
+
+    fn contains(map: &HeaderMap, name: &HeaderName) -> bool {
+        map.contains_key(name)
+    }
+
+    fn insert(map: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
+        map.insert(name.clone(), value);
+    }
+
+    fn append(map: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
+        map.append(name.clone(), value);
+    }
+}
+
+impl Framework for Actix {
+    type Request = HttpRequest;
+    type Answer = HttpResponse;
+    type Own = ();
+
+    const ADVICE: &'static str = "listen on TCP, add TestRequest::peer_addr in a test, or \
+        ClientAddr::trust_unix behind a proxy on a unix socket";
+
+    fn head(request: &HttpRequest) -> impl RequestHead {
+        Head(request)
+    }
+
+    fn answer(status: u16, body: Vec<u8>) -> HttpResponse {
+        let status = StatusCode::from_u16(status);
+        let answer = HttpResponse::new(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
+        answer.set_body(body).map_into_boxed_body()
+    }
+
+    fn fields(answer: &mut HttpResponse) -> &mut HeaderMap {
+        answer.headers_mut()
+    }
+
+    fn error(policy: &str, error: fmt::Arguments<'_>) {
+        tracing::error!(policy, "{error}");
+    }
+}

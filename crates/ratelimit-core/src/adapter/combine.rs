@@ -1,0 +1,87 @@
+//! Keys made of other keys.
+
+use super::no_key::NoKey;
+use crate::key::Key;
+
+/// The key of both, made by `KeyExtractor::and`.
+#[derive(Clone, Copy, Debug)]
+pub struct Both<A, B>(A, B);
+
+impl<A, B> Both<A, B> {
+    /// The key of `first` and of `second` together.
+    pub const fn new(first: A, second: B) -> Both<A, B> {
+        Both(first, second)
+    }
+
+    /// The key of both, each found by its function.
+    ///
+    /// # Errors
+    ///
+    /// When one of them has none.
+    pub fn find(
+        &self,
+        first: impl FnOnce(&A) -> Result<Key, NoKey>,
+        second: impl FnOnce(&B) -> Result<Key, NoKey>,
+    ) -> Result<Key, NoKey> {
+        let first = first(&self.0)?;
+        Ok(first.and(&second(&self.1)?))
+    }
+}
+
+/// The first key that is there, made by `KeyExtractor::or`.
+#[derive(Clone, Copy, Debug)]
+pub struct Either<A, B>(A, B);
+
+impl<A, B> Either<A, B> {
+    /// The key of `first`, or that of `second` where the first is missing.
+    pub const fn new(first: A, second: B) -> Either<A, B> {
+        Either(first, second)
+    }
+
+    /// The first key that is there, each found by its function.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or the first is there and cannot be a key.
+    pub fn find(
+        &self,
+        first: impl FnOnce(&A) -> Result<Key, NoKey>,
+        second: impl FnOnce(&B) -> Result<Key, NoKey>,
+    ) -> Result<Key, NoKey> {
+        match first(&self.0) {
+            Err(NoKey::Missing) => second(&self.1),
+            found => found,
+        }
+    }
+}
+
+/// One budget for all who have no key, made by `KeyExtractor::or_shared`.
+#[derive(Clone, Debug)]
+pub struct OrShared<A> {
+    extractor: A,
+    shared: Key,
+}
+
+impl<A> OrShared<A> {
+    /// The key of `extractor`, or the budget called `name` where it is missing.
+    ///
+    /// # Panics
+    ///
+    /// When `name` is empty.
+    pub fn new(extractor: A, name: &str) -> OrShared<A> {
+        let shared = Key::tagged("shared", name).expect("a shared budget has a name");
+        OrShared { extractor, shared }
+    }
+
+    /// The key that the function finds, or the shared one.
+    ///
+    /// # Errors
+    ///
+    /// When the request has what cannot be a key.
+    pub fn find(&self, extract: impl FnOnce(&A) -> Result<Key, NoKey>) -> Result<Key, NoKey> {
+        match extract(&self.extractor) {
+            Err(NoKey::Missing) => Ok(self.shared.clone()),
+            found => found,
+        }
+    }
+}

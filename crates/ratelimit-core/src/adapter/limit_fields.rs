@@ -1,0 +1,160 @@
+//! Turns a decision into the header fields of a response.
+
+use std::time::Duration;
+
+use super::framework::HeaderFields;
+use crate::{
+    decision::Decision,
+    fields::{FieldValue, HeaderStyle, policy_field},
+    limit::Limit,
+    policy::Policy,
+};
+
+const RETRY_AFTER: &str = "retry-after";
+const RATELIMIT_POLICY: &str = "ratelimit-policy";
+const EXPOSE: &str = "access-control-expose-headers";
+pub(super) const GRPC_RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// What is written into each response, prepared when the settings are made.
+#[derive(Clone, Debug)]
+pub struct LimitFields<F: HeaderFields> {
+    style: HeaderStyle,
+    names: Box<[F::Name]>,
+    limits: Box<[(u64, F::Value)]>,
+    policy: Option<(F::Name, F::Value)>,
+    exposed: Option<(F::Name, F::Value)>,
+}
+
+impl<F: HeaderFields> LimitFields<F> {
+    pub(super) fn new(style: HeaderStyle, policy: &Policy) -> LimitFields<F> {
+        let names = style.names().iter();
+        let limits = policy.limits().iter().map(Limit::limit);
+        let described = || (F::name(RATELIMIT_POLICY), describe::<F>(policy));
+        LimitFields {
+            style,
+            limits: limits.map(|limit| (limit, number::<F>(limit))).collect(),
+            names: names.map(|name| F::name(name)).collect(),
+            policy: (style == HeaderStyle::Ietf).then(described),
+            exposed: None,
+        }
+    }
+
+    /// The same fields for another policy.
+    pub(super) fn under(&self, policy: &Policy) -> LimitFields<F> {
+        LimitFields {
+            exposed: self.exposed.clone(),
+            ..LimitFields::new(self.style, policy)
+        }
+    }
+
+    /// The same policy in another style.
+    pub(super) fn styled(&self, style: HeaderStyle, policy: &Policy) -> LimitFields<F> {
+        let fields = LimitFields::new(style, policy);
+        match self.exposed {
+            Some(_) => fields.exposed(),
+            None => fields,
+        }
+    }
+
+    /// Lets scripts of other origins read the fields.
+    pub(super) fn exposed(mut self) -> LimitFields<F> {
+        let mut names = vec![RETRY_AFTER];
+        names.extend(self.style.names());
+        names.extend(self.policy.as_ref().map(|_| RATELIMIT_POLICY));
+        let value = F::value(names.join(", ").as_bytes());
+        self.exposed = Some((F::name(EXPOSE), value));
+        self
+    }
+
+    /// Tells `decision` in the fields of a response, unless they say something stricter already.
+    #[inline]
+    pub(super) fn write(&self, policy: &Policy, decision: &Decision, map: &mut F::Map) {
+        self.write_limits(policy, decision, map);
+        if let Some((name, value)) = &self.exposed {
+            expose::<F>(name, value, map);
+        }
+    }
+
+    fn write_limits(&self, policy: &Policy, decision: &Decision, map: &mut F::Map) {
+        let Some(first) = self.names.first() else {
+            return;
+        };
+        if F::contains(map, first) && self.stand(decision, map) {
+            return;
+        }
+        for (place, name) in self.names.iter().enumerate() {
+            F::insert(map, name, self.value(place, policy, decision));
+        }
+        if let Some((name, policy)) = &self.policy {
+            F::insert(map, name, policy.clone());
+        }
+    }
+
+    fn value(&self, place: usize, policy: &Policy, decision: &Decision) -> F::Value {
+        // The limit is the same in most answers, and its value was made with the settings.
+        if place == 0 && self.style != HeaderStyle::Ietf {
+            let mut limits = self.limits.iter();
+            if let Some((_, value)) = limits.find(|(limit, _)| *limit == decision.limit) {
+                return value.clone();
+            }
+        }
+        F::value(self.style.value(place, policy.name(), decision).as_bytes())
+    }
+
+    fn stand(&self, decision: &Decision, map: &F::Map) -> bool {
+        // An inner layer that refused has the last word, however much the outer one has left.
+        is_refusal::<F>(map)
+            || self
+                .style
+                .stands(decision, |name| single::<F>(map, &F::name(name)))
+    }
+}
+
+/// Whether a layer further in refused the request.
+pub fn is_refusal<F: HeaderFields>(map: &F::Map) -> bool {
+    F::contains(map, &F::RETRY_AFTER) || F::contains(map, &F::name(GRPC_RETRY_PUSHBACK))
+}
+
+/// Adds `value` to `Access-Control-Expose-Headers`, unless it is there.
+fn expose<F: HeaderFields>(name: &F::Name, value: &F::Value, map: &mut F::Map) {
+    if F::lines(map, name).all(|line| line != F::bytes(value)) {
+        F::append(map, name, value.clone());
+    }
+}
+
+/// Sets `Retry-After`, unless it already tells to wait as long, or until a date.
+pub(super) fn retry_after<F: HeaderFields>(seconds: u64, map: &mut F::Map) {
+    let told = F::lines(map, &F::RETRY_AFTER).next();
+    let told = told.filter(|told| told.is_ascii());
+    let stands = told.is_some_and(|told| parse(told).is_none_or(|told| told >= seconds));
+    if !stands {
+        F::insert(map, &F::RETRY_AFTER, number::<F>(seconds));
+    }
+}
+
+fn parse(seconds: &[u8]) -> Option<u64> {
+    str::from_utf8(seconds).ok()?.parse().ok()
+}
+
+pub(super) fn number<F: HeaderFields>(number: u64) -> F::Value {
+    F::value(FieldValue::number(number).as_bytes())
+}
+
+fn single<'a, F: HeaderFields>(map: &'a F::Map, name: &F::Name) -> Option<&'a [u8]> {
+    let mut lines = F::lines(map, name);
+    let value = lines.next()?;
+    lines.next().is_none().then_some(value)
+}
+
+fn describe<F: HeaderFields>(policy: &Policy) -> F::Value {
+    let limits = policy.limits().iter();
+    let limits = limits.map(|limit| (limit.limit(), window(limit)));
+    F::value(policy_field(policy.name(), limits).as_bytes())
+}
+
+/// The time in which all of a limit comes back: of a bucket, until it is full.
+fn window(limit: &Limit) -> Duration {
+    let nanos = limit.period().as_nanos() * u128::from(limit.limit());
+    let nanos = nanos.div_ceil(u128::from(limit.per_period().max(1)));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}

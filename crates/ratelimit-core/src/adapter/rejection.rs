@@ -1,0 +1,151 @@
+//! Answers to requests that do not reach the service.
+
+use std::fmt;
+
+use super::{
+    framework::{Framework, RequestHead},
+    limit_fields::{GRPC_RETRY_PUSHBACK, number, retry_after},
+    no_key::NoKey,
+};
+use crate::{
+    decision::Decision,
+    fields::{Problem, retry_after_millis},
+    policy::Policy,
+};
+
+/// A request that does not reach the service, and why.
+#[non_exhaustive]
+pub struct Rejection<'a, F: Framework> {
+    /// The request.
+    pub request: &'a F::Request,
+    /// The policy that is applied.
+    pub policy: &'a Policy,
+    /// Why.
+    pub cause: Cause<'a>,
+}
+
+/// Why a request does not reach the service.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Cause<'a> {
+    /// The budget is spent: 429.
+    Denied(&'a Decision),
+    /// The store did not answer, and the failure mode is closed: 503.
+    Unavailable,
+    /// The request has no key: 400, or 500 where the service does not know its clients.
+    NoKey(NoKey),
+}
+
+impl<F: Framework> Rejection<'_, F> {
+    /// The usual answer: `application/problem+json`, or gRPC's own terms for a gRPC request.
+    pub fn response(&self) -> F::Answer {
+        let problem = self.problem();
+        let mut answer = match grpc_type(&F::head(self.request)) {
+            Some(grpc) => grpc_answer::<F>(&problem, grpc),
+            None => problem_answer::<F>(&problem),
+        };
+        set::<F>(&mut answer, &F::CACHE_CONTROL, F::constant("no-store"));
+        answer
+    }
+
+    /// Whether the request is one of gRPC, whose clients read nothing but its own status.
+    pub fn is_grpc(&self) -> bool {
+        grpc_type(&F::head(self.request)).is_some()
+    }
+
+    /// What is the matter, in the words that all adapters share.
+    pub fn problem(&self) -> Problem<'_> {
+        match self.cause {
+            Cause::Denied(decision) => Problem::Denied {
+                policy: self.policy.name(),
+                decision,
+            },
+            Cause::Unavailable => Problem::Unavailable,
+            Cause::NoKey(NoKey::AmbiguousKey) => Problem::AmbiguousKey,
+            Cause::NoKey(NoKey::NoClient) => Problem::NoClient,
+            Cause::NoKey(NoKey::Missing | NoKey::BadKey) => Problem::BadKey,
+        }
+    }
+
+    /// Adds to an answer, ours or a user's, what every answer carries.
+    pub(super) fn complete(&self, mut answer: F::Answer) -> F::Answer {
+        if let Some(seconds) = self.problem().retry_after_secs()
+            && !self.is_grpc()
+        {
+            retry_after::<F>(seconds, F::fields(&mut answer));
+        }
+        if F::head(self.request).method() == "HEAD" {
+            return F::without_body(answer);
+        }
+        answer
+    }
+}
+
+fn problem_answer<F: Framework>(problem: &Problem<'_>) -> F::Answer {
+    let mut answer = F::answer(problem.status(), problem.to_json());
+    let content_type = F::constant(Problem::CONTENT_TYPE);
+    set::<F>(&mut answer, &F::CONTENT_TYPE, content_type);
+    answer
+}
+
+/// An answer of header fields only, which gRPC calls "trailers-only".
+fn grpc_answer<F: Framework>(problem: &Problem<'_>, content_type: &'static str) -> F::Answer {
+    let mut answer = F::answer(200, Vec::new());
+    set::<F>(&mut answer, &F::CONTENT_TYPE, F::constant(content_type));
+    let status = number::<F>(problem.grpc_status().into());
+    set::<F>(&mut answer, &F::name("grpc-status"), status);
+    let message = F::constant(problem.title());
+    set::<F>(&mut answer, &F::name("grpc-message"), message);
+    if let Problem::Denied { decision, .. } = problem {
+        let pushback = match retry_after_millis(decision) {
+            Some(millis) => number::<F>(millis),
+            // A negative wait tells the client not to try again.
+            None => F::constant("-1"),
+        };
+        set::<F>(&mut answer, &F::name(GRPC_RETRY_PUSHBACK), pushback);
+    }
+    answer
+}
+
+fn set<F: Framework>(answer: &mut F::Answer, name: &F::Name, value: F::Value) {
+    F::insert(F::fields(answer), name, value);
+}
+
+/// The content type of an answer to a request of gRPC.
+fn grpc_type(request: &impl RequestHead) -> Option<&'static str> {
+    let content_type = request.lines("content-type").next()?;
+    let known = [
+        "application/grpc-web-text",
+        "application/grpc-web",
+        "application/grpc",
+    ];
+    known.into_iter().find(|known| {
+        let Some((start, rest)) = content_type.split_at_checked(known.len()) else {
+            return false;
+        };
+        start.eq_ignore_ascii_case(known.as_bytes())
+            && matches!(rest, [] | [b'+' | b';' | b' ', ..])
+    })
+}
+
+#[allow(
+    clippy::expl_impl_clone_on_copy,
+    reason = "a derive would ask for requests that are `Copy`"
+)]
+impl<F: Framework> Clone for Rejection<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Framework> Copy for Rejection<'_, F> {}
+
+impl<F: Framework> fmt::Debug for Rejection<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rejection")
+            .field("request", self.request)
+            .field("policy", self.policy)
+            .field("cause", &self.cause)
+            .finish()
+    }
+}

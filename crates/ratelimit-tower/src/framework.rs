@@ -1,0 +1,200 @@
+//! The types of the `http` crate, as the engine reads and writes them.
+
+use std::{fmt, net::IpAddr};
+
+use bytes::Bytes;
+use http::{
+    Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts,
+};
+use ratelimit_core::{
+    Decision, HeaderLines, Key, Verdict,
+    adapter::{self, Framework, HeaderFields, RequestHead, is_refusal},
+};
+
+use crate::key::PeerAddr;
+
+/// Requests and responses of the `http` crate.
+#[derive(Clone, Copy, Debug)]
+pub struct Http;
+
+/// What a layer decides by, shared by all its services.
+pub(crate) type Settings = adapter::Settings<Http>;
+
+/// The settings that only this adapter has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Own {
+    pub(crate) sharing: Sharing,
+    pub(crate) prepare: Option<fn(&mut Parts)>,
+}
+
+/// Whether handlers and outer layers get the decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    #[default]
+    Off,
+    On,
+}
+
+impl Own {
+    /// Lets the framework's adapter look at a request's head.
+    #[inline]
+    pub(crate) fn prepare(&self, request: &mut Parts) {
+        if let Some(prepare) = self.prepare {
+            prepare(request);
+        }
+    }
+
+    /// Leaves the decision for the handler.
+    #[inline]
+    pub(crate) fn share(&self, decision: Option<&Decision>, extensions: &mut Extensions) {
+        if self.sharing == Sharing::On
+            && let Some(decision) = decision
+        {
+            extensions.insert(decision.clone());
+        }
+    }
+}
+
+/// Tells the verdict in a response that the service gave.
+pub(crate) fn tell<B>(settings: &Settings, verdict: &Verdict, response: &mut Response<B>) {
+    if settings.is_shadow() {
+        return;
+    }
+    settings.tell(verdict, response.headers_mut());
+    share_outwards(&settings.own, verdict.decision(), response);
+}
+
+fn share_outwards<B>(own: &Own, decision: Option<&Decision>, response: &mut Response<B>) {
+    // An inner layer that refused has the last word here as well.
+    let decided = response.extensions().get::<Decision>().is_some();
+    if !(decided && is_refusal::<Http>(response.headers())) {
+        own.share(decision, response.extensions_mut());
+    }
+}
+
+/// The head of a request.
+pub(crate) struct Head<'a>(pub(crate) &'a Parts);
+
+impl HeaderLines for Head<'_> {
+    #[inline]
+    fn lines<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+        let headers = &self.0.headers;
+        // Most requests have none of them, which is seen faster than it is looked up.
+        let name = headers.keys().find(|key| key.as_str() == name);
+        let lines = name.map(|name| headers.get_all(name));
+        lines.into_iter().flatten().map(HeaderValue::as_bytes)
+    }
+}
+
+impl RequestHead for Head<'_> {
+    #[inline]
+    fn method(&self) -> &str {
+        self.0.method.as_str()
+    }
+
+    #[inline]
+    fn path(&self) -> &str {
+        self.0.uri.path()
+    }
+
+    #[inline]
+    fn query(&self) -> &str {
+        self.0.uri.query().unwrap_or_default()
+    }
+
+    #[inline]
+    fn peer(&self) -> Option<IpAddr> {
+        let peer = self.0.extensions.get::<PeerAddr>();
+        peer.map(|peer| peer.0.ip())
+    }
+
+    #[inline]
+    fn explicit_key(&self) -> Option<Key> {
+        self.0.extensions.get().cloned()
+    }
+
+    fn warn(&self, peer: IpAddr, warning: fmt::Arguments<'_>) {
+        tracing::warn!(%peer, "{warning}");
+    }
+}
+
+impl HeaderFields for Http {
+    type Map = HeaderMap;
+    type Name = HeaderName;
+    type Value = HeaderValue;
+
+    const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
+    const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
+    const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;
+
+    fn name(name: &'static str) -> HeaderName {
+        HeaderName::from_static(name)
+    }
+
+    fn constant(value: &'static str) -> HeaderValue {
+        HeaderValue::from_static(value)
+    }
+
+    fn value(value: &[u8]) -> HeaderValue {
+        HeaderValue::from_bytes(value).expect("fields are visible ASCII")
+    }
+
+    fn bytes(value: &HeaderValue) -> &[u8] {
+        value.as_bytes()
+    }
+
+    fn lines<'a>(map: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+        map.get_all(name).into_iter().map(HeaderValue::as_bytes)
+    }
+
+    fn contains(map: &HeaderMap, name: &HeaderName) -> bool {
+        map.contains_key(name)
+    }
+
+    fn insert(map: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
+        map.insert(name, value);
+    }
+
+    fn append(map: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
+        map.append(name, value);
+    }
+}
+
+impl Framework for Http {
+    type Request = Parts;
+    type Answer = Response<Bytes>;
+    type Own = Own;
+
+    const ADVICE: &'static str =
+        "serve each connection with WithPeer::new(service, peer), or set ClientKey::peer_by";
+
+    fn head(request: &Parts) -> impl RequestHead {
+        Head(request)
+    }
+
+    fn answer(status: u16, body: Vec<u8>) -> Response<Bytes> {
+        let mut answer = Response::new(body.into());
+        let status = StatusCode::from_u16(status);
+        *answer.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        answer
+    }
+
+    fn fields(answer: &mut Response<Bytes>) -> &mut HeaderMap {
+        answer.headers_mut()
+    }
+
+    fn error(policy: &str, error: fmt::Arguments<'_>) {
+        tracing::error!(policy, "{error}");
+    }
+
+    fn without_body(answer: Response<Bytes>) -> Response<Bytes> {
+        let (mut head, body) = answer.into_parts();
+        let length = HeaderValue::from(body.len());
+        head.headers.entry(header::CONTENT_LENGTH).or_insert(length);
+        Response::from_parts(head, Bytes::new())
+    }
+
+    fn share(own: &Own, decision: &Decision, answer: &mut Response<Bytes>) {
+        share_outwards(own, Some(decision), answer);
+    }
+}
