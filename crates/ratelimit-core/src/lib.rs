@@ -46,6 +46,7 @@ mod limiter;
 mod meter;
 mod policy;
 mod registry;
+mod signal;
 mod store;
 mod time;
 
@@ -76,6 +77,7 @@ pub use crate::{
     meter::metric,
     policy::{FailureMode, InvalidPolicy, Policy},
     registry::{Registry, UnknownPolicy},
+    signal::{InFlight, Signal},
     store::{Hit, MemoryStats, MemoryStore, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
 };
