@@ -33,7 +33,8 @@
 //!         Verdict
 //! ```
 //!
-//! The feature `redis` adds the store that all instances of a service share, `toml` policies from a file.
+//! The feature `redis` adds the store that all instances of a service share, `toml` policies from a
+//! file.
 
 mod algorithm;
 mod client_addr;
@@ -44,6 +45,7 @@ mod key;
 mod limit;
 mod limiter;
 mod meter;
+mod offenders;
 mod policy;
 mod registry;
 mod signal;
@@ -75,6 +77,7 @@ pub use crate::{
     limit::{InvalidText, Limit},
     limiter::{Check, Limiter, Reason, Verdict},
     meter::metric,
+    offenders::{Offender, Offenders, Redaction},
     policy::{FailureMode, InvalidPolicy, Policy},
     registry::{Registry, UnknownPolicy},
     signal::{InFlight, Signal},
