@@ -34,7 +34,7 @@
 //! ```
 //!
 //! The feature `redis` adds the store that all instances of a service share, `toml` policies from a
-//! file.
+//! file, `acquire` waiting for one's turn.
 
 mod algorithm;
 mod client_addr;
@@ -52,6 +52,8 @@ mod signal;
 mod store;
 mod time;
 
+#[cfg(feature = "acquire")]
+pub use crate::limiter::TooLong;
 #[cfg(feature = "toml")]
 pub use crate::registry::InvalidRegistry;
 #[cfg(feature = "redis")]

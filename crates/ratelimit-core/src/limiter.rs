@@ -1,6 +1,10 @@
 //! Decides hits, and what happens when the store does not answer.
 
+#[cfg(feature = "acquire")]
+mod acquire;
 mod offenders;
+#[cfg(feature = "acquire")]
+mod turns;
 
 use std::{
     fmt,
@@ -11,6 +15,10 @@ use std::{
     time::Instant,
 };
 
+#[cfg(feature = "acquire")]
+pub use self::acquire::TooLong;
+#[cfg(feature = "acquire")]
+use self::turns::Turns;
 use crate::{
     decision::Decision,
     key::Key,
@@ -50,6 +58,8 @@ struct Shared {
     failure_mode: FailureMode,
     local: MemoryStore,
     offenders: Offenders,
+    #[cfg(feature = "acquire")]
+    turns: Arc<Turns>,
 }
 
 impl Limiter {
@@ -60,6 +70,8 @@ impl Limiter {
             failure_mode: FailureMode::default(),
             local: MemoryStore::new(),
             offenders: Offenders::new(),
+            #[cfg(feature = "acquire")]
+            turns: Arc::default(),
         };
         Limiter {
             shared: Arc::new(shared),
