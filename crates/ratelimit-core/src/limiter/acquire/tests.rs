@@ -118,6 +118,23 @@ async fn a_hundred_pass_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_small_hit_does_not_overtake_a_large_one() {
+    let (limiter, policy, passed) = (limiter(), policy("fixed_window 5/min"), Passed::default());
+    let _ = limiter.check_cost(&policy, &alice(), 1).await;
+    let (large, its_policy) = (limiter.clone(), policy.clone());
+    let first = tokio::spawn(async move {
+        let acquired = large.acquire_cost(&its_policy, &alice(), 5, secs(60)).await;
+        acquired.is_ok()
+    });
+    yield_now().await;
+
+    let small = wait(&limiter, &policy, 1, &passed).await;
+    all(vec![first, small]).await;
+
+    assert_eq!(*passed.lock().unwrap(), [(1, 120)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_turn_that_comes_too_late_is_refused_at_once_and_spends_nothing() {
     let (limiter, policy, key) = (limiter(), policy("2/min"), alice());
     let _ = limiter.check_cost(&policy, &key, 2).await;
