@@ -1,6 +1,6 @@
 //! Waiting for one's turn.
 
-use std::{error, fmt, sync::Arc, time::Duration};
+use std::{error, fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 
@@ -110,12 +110,6 @@ struct Wait<'a> {
     until: Instant,
 }
 
-/// An answer that does not end the wait for good.
-enum Answer {
-    Passed(Verdict),
-    NotBefore(Instant),
-}
-
 impl Wait<'_> {
     /// Waits until the hit passes.
     async fn pass(&self) -> Result<Verdict, TooLong> {
@@ -123,8 +117,8 @@ impl Wait<'_> {
         let mut not_before = Instant::now();
         if turns.waiting(self.policy, self.key) == 0 {
             match self.ask().await? {
-                Answer::Passed(verdict) => return Ok(verdict),
-                Answer::NotBefore(moment) => not_before = moment,
+                ControlFlow::Break(verdict) => return Ok(verdict),
+                ControlFlow::Continue(moment) => not_before = moment,
             }
         }
         let Some(mut place) = turns.join(self.policy, self.key) else {
@@ -140,8 +134,8 @@ impl Wait<'_> {
             place.foretell(not_before);
             sleep_until(not_before).await;
             match self.ask().await? {
-                Answer::Passed(verdict) => return Ok(verdict),
-                Answer::NotBefore(moment) => not_before = moment,
+                ControlFlow::Break(verdict) => return Ok(verdict),
+                ControlFlow::Continue(moment) => not_before = moment,
             }
         }
     }
@@ -156,7 +150,8 @@ impl Wait<'_> {
         Ok(verdict)
     }
 
-    async fn ask(&self) -> Result<Answer, TooLong> {
+    /// Asks once: the hit passed, or it is in vain to ask again before some moment.
+    async fn ask(&self) -> Result<ControlFlow<Verdict, Instant>, TooLong> {
         if self.policy.limits().iter().any(shapes) {
             // A hit that passes has taken its place in the line, also when that turns out too far
             // back; a look finds it out for nothing.
@@ -167,14 +162,14 @@ impl Wait<'_> {
         let check = self.limiter.check_cost(self.policy, self.key, self.cost);
         let verdict = check.await;
         if verdict.is_allowed() {
-            return Ok(Answer::Passed(verdict));
+            return Ok(ControlFlow::Break(verdict));
         }
         let Some(retry_after) = verdict.decision().and_then(Decision::retry_after) else {
             return Err(TooLong::said(None, &verdict));
         };
         self.in_time(retry_after, &verdict)?;
         let moment = Instant::now() + retry_after.max(SHORTEST_WAIT);
-        Ok(Answer::NotBefore(moment))
+        Ok(ControlFlow::Continue(moment))
     }
 
     /// Whether a wait ends in time.

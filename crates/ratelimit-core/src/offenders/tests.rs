@@ -31,7 +31,9 @@ proptest! {
     #[test]
     fn a_sketch_bounds_every_count_and_misses_no_frequent_key((capacity, stream) in streams()) {
         let mut sketch = Sketch::new(capacity);
-        stream.iter().for_each(|&number| sketch.count(&key(number)));
+        for &number in &stream {
+            sketch.count(&key(number));
+        }
 
         let total = stream.len() as u64;
         for (number, count) in exact(&stream) {
@@ -51,8 +53,12 @@ proptest! {
         (capacity, before) in streams(), (_, after) in streams(), most in 1usize..50
     ) {
         let mut recent = Recent::new(capacity, Duration::from_secs(10), at(0));
-        before.iter().for_each(|&number| recent.denied(&key(number), at(1)));
-        after.iter().for_each(|&number| recent.denied(&key(number), at(11)));
+        for &number in &before {
+            recent.denied(&key(number), at(1));
+        }
+        for &number in &after {
+            recent.denied(&key(number), at(11));
+        }
 
         let counts = exact(&[before, after].concat());
         let worst = recent.worst(usize::MAX, at(19));
