@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 /// The longest encoded key that stores see; a longer one is replaced by its digest.
 const MAX_ENCODED: usize = 200;
+const FINGERPRINT: usize = "sha256~".len() + 16;
 
 /// Whose budget is spent: one or several parts, each tagged with its kind.
 ///
@@ -98,6 +99,25 @@ impl Key {
     /// The encoded key: printable ASCII, at most 200 bytes, never empty.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// A short name of the key that does not show it: the first 16 digits of its SHA-256 digest.
+    ///
+    /// For logs and pages, where somebody who knows a key can find it and nobody can read one. It hides
+    /// no key that can be guessed, as an address can.
+    ///
+    /// ```
+    /// use ratelimit_core::Key;
+    ///
+    /// let alice = Key::explicit("alice")?;
+    /// assert_eq!(alice.fingerprint().as_str(), "sha256~ce597ac46d430f16");
+    /// # Ok::<(), ratelimit_core::InvalidKey>(())
+    /// ```
+    #[must_use]
+    pub fn fingerprint(&self) -> Key {
+        let Key(mut short) = Key::digest(&self.0);
+        short.truncate(FINGERPRINT);
+        Key(short)
     }
 
     fn bounded(text: CompactString) -> Key {

@@ -33,7 +33,8 @@
 //!         Verdict
 //! ```
 //!
-//! The feature `redis` adds the store that all instances of a service share, `toml` policies from a file.
+//! The feature `redis` adds the store that all instances of a service share, `toml` policies from a
+//! file, `acquire` waiting for one's turn.
 
 pub mod adapter;
 mod algorithm;
@@ -46,11 +47,15 @@ mod keys;
 mod limit;
 mod limiter;
 mod meter;
+mod offenders;
 mod policy;
 mod registry;
+mod signal;
 mod store;
 mod time;
 
+#[cfg(feature = "acquire")]
+pub use crate::limiter::TooLong;
 #[cfg(feature = "toml")]
 pub use crate::registry::InvalidRegistry;
 #[cfg(feature = "redis")]
@@ -77,8 +82,10 @@ pub use crate::{
     limit::{InvalidText, Limit},
     limiter::{Check, Limiter, Reason, Verdict},
     meter::metric,
+    offenders::{Offender, Offenders, Redaction},
     policy::{Change, FailureMode, InvalidPolicy, Overdraft, Policy, Purpose, Throttle},
     registry::{Registry, UnknownPolicy},
+    signal::{InFlight, Signal},
     store::{Hit, MemoryStats, MemoryStore, Receipt, Settled, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
 };

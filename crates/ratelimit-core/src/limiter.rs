@@ -1,5 +1,11 @@
 //! Decides hits, and what happens when the store does not answer.
 
+#[cfg(feature = "acquire")]
+mod acquire;
+mod offenders;
+#[cfg(feature = "acquire")]
+mod turns;
+
 use std::{
     fmt,
     future::Future,
@@ -9,11 +15,16 @@ use std::{
     time::Instant,
 };
 
+#[cfg(feature = "acquire")]
+pub use self::acquire::TooLong;
+#[cfg(feature = "acquire")]
+use self::turns::Turns;
 use crate::{
     decision::Decision,
     key::Key,
     keys::Keys,
     meter,
+    offenders::Offenders,
     policy::{FailureMode, Policy},
     store::{Hit, MemoryStore, Store, StoreError, StoreFuture},
 };
@@ -42,16 +53,30 @@ pub struct Limiter {
     shared: Arc<Shared>,
 }
 
+#[derive(Clone)]
 struct Shared {
     store: Arc<dyn Store>,
     failure_mode: FailureMode,
     local: MemoryStore,
+    offenders: Offenders,
+    #[cfg(feature = "acquire")]
+    turns: Arc<Turns>,
 }
 
 impl Limiter {
     /// A limiter over any store.
     pub fn new(store: impl Store) -> Limiter {
-        Limiter::over(Arc::new(store), FailureMode::default())
+        let shared = Shared {
+            store: Arc::new(store),
+            failure_mode: FailureMode::default(),
+            local: MemoryStore::new(),
+            offenders: Offenders::new(),
+            #[cfg(feature = "acquire")]
+            turns: Arc::default(),
+        };
+        Limiter {
+            shared: Arc::new(shared),
+        }
     }
 
     /// A limiter whose budgets live in this process.
@@ -62,14 +87,9 @@ impl Limiter {
     /// What happens to a hit that the store did not decide; [`FailureMode::Local`] unless set.
     #[must_use]
     pub fn on_failure(self, mode: FailureMode) -> Limiter {
-        Limiter::over(Arc::clone(&self.shared.store), mode)
-    }
-
-    fn over(store: Arc<dyn Store>, failure_mode: FailureMode) -> Limiter {
         let shared = Shared {
-            store,
-            failure_mode,
-            local: MemoryStore::new(),
+            failure_mode: mode,
+            ..Arc::unwrap_or_clone(self.shared)
         };
         Limiter {
             shared: Arc::new(shared),
@@ -131,6 +151,11 @@ impl Limiter {
         meters.checked(speaker, verdict.is_allowed());
         if let Verdict::Unchecked { mode, reason, .. } = &verdict {
             meters.unchecked(mode.as_str(), reason.as_str());
+        }
+        let denied = |decision: &Decision| hit.cost > 0 && !decision.is_allowed();
+        if verdict.decision().is_some_and(denied) {
+            let offenders = &self.shared.offenders;
+            offenders.denied(hit.policy.shared_name(), hit.key);
         }
         verdict
     }

@@ -1,0 +1,227 @@
+//! Waiting for one's turn.
+
+use std::{error, fmt, ops::ControlFlow, sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep_until};
+
+use super::{Limiter, Shared, Turns, Verdict};
+use crate::{decision::Decision, key::Key, limit::Limit, policy::Policy};
+
+/// What tokio's timers can tell apart; asking more often would be asking in vain.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+/// For those who would wait for ever.
+const LONGEST_WAIT: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+
+impl Limiter {
+    /// Spends one unit of `key`'s budget as soon as there is one, if that is `within` so long.
+    ///
+    /// As [`acquire_cost`](Limiter::acquire_cost) at a cost of 1.
+    ///
+    /// # Errors
+    ///
+    /// When the turn does not come in time.
+    pub async fn acquire(
+        &self,
+        policy: &Policy,
+        key: &Key,
+        within: Duration,
+    ) -> Result<Verdict, TooLong> {
+        self.acquire_cost(policy, key, 1, within).await
+    }
+
+    /// Spends `cost` units of `key`'s budget as soon as they are there, if that is `within` so long.
+    ///
+    /// It asks; when it is denied, it sleeps for as long as the answer says, and asks again. A
+    /// denied hit spends nothing, so waiting costs nothing, unless a limit counts denied hits. The delay
+    /// of a limit that shapes is waited out as well. It runs on a tokio runtime with a timer.
+    ///
+    /// Those who wait in this process for one policy and key are served in the order in which they came:
+    /// only the first of them asks. Between processes there is no order. Each queue is bounded, by
+    /// [`most_waiting`](Limiter::most_waiting).
+    ///
+    /// Dropping the future gives up the place; the next in the queue moves up at once. A question
+    /// that is on its way to Redis at that moment may be counted, as that of any dropped request.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Limiter, Policy};
+    /// use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let limiter = Limiter::in_memory();
+    /// let mails = Policy::parse("mails", "50/s burst 1")?;
+    /// let alice = Key::explicit("alice")?;
+    ///
+    /// for _ in 0..3 {
+    ///     limiter.acquire(&mails, &alice, Duration::from_secs(1)).await?;
+    /// }
+    /// let late = limiter.acquire(&mails, &alice, Duration::ZERO).await.unwrap_err();
+    /// assert!(late.retry_after.unwrap() <= Duration::from_millis(20));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the turn does not come in time. Where that is certain it is said at once: the answer names
+    /// a longer wait than is left, a cost can never pass, the queue is full, or the first in
+    /// the queue asks again later than that. One who stands further back learns it when the time is over.
+    pub async fn acquire_cost(
+        &self,
+        policy: &Policy,
+        key: &Key,
+        cost: u64,
+        within: Duration,
+    ) -> Result<Verdict, TooLong> {
+        let wait = Wait {
+            limiter: self,
+            policy,
+            key,
+            cost,
+            until: Instant::now() + within.min(LONGEST_WAIT),
+        };
+        let verdict = wait.pass().await?;
+        wait.out(verdict).await
+    }
+
+    /// How many may wait for one policy and key in this process; 10,000 unless set.
+    #[must_use]
+    pub fn most_waiting(self, most: usize) -> Limiter {
+        let shared = Shared {
+            turns: Arc::new(Turns::at_most(most)),
+            ..Arc::unwrap_or_clone(self.shared)
+        };
+        Limiter {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// How many wait for one policy and key in this process.
+    pub fn waiting(&self, policy: &Policy, key: &Key) -> usize {
+        self.shared.turns.waiting(policy, key)
+    }
+}
+
+struct Wait<'a> {
+    limiter: &'a Limiter,
+    policy: &'a Policy,
+    key: &'a Key,
+    cost: u64,
+    until: Instant,
+}
+
+impl Wait<'_> {
+    /// Waits until the hit passes.
+    async fn pass(&self) -> Result<Verdict, TooLong> {
+        let turns = &self.limiter.shared.turns;
+        let mut not_before = Instant::now();
+        if turns.waiting(self.policy, self.key) == 0 {
+            match self.ask().await? {
+                ControlFlow::Break(verdict) => return Ok(verdict),
+                ControlFlow::Continue(moment) => not_before = moment,
+            }
+        }
+        let Some(mut place) = turns.join(self.policy, self.key) else {
+            return Err(TooLong::default());
+        };
+        if place.next().is_some_and(|next| next > self.until) {
+            return Err(TooLong::until(place.next()));
+        }
+        if place.turn(self.until).await.is_err() {
+            return Err(TooLong::until(place.next()));
+        }
+        loop {
+            place.foretell(not_before);
+            sleep_until(not_before).await;
+            match self.ask().await? {
+                ControlFlow::Break(verdict) => return Ok(verdict),
+                ControlFlow::Continue(moment) => not_before = moment,
+            }
+        }
+    }
+
+    /// Waits out the delay of a limit that shapes.
+    async fn out(&self, verdict: Verdict) -> Result<Verdict, TooLong> {
+        let delay = verdict.decision().map_or(Duration::ZERO, Decision::delay);
+        if delay > Duration::ZERO {
+            self.in_time(delay, &verdict)?;
+            sleep_until(Instant::now() + delay).await;
+        }
+        Ok(verdict)
+    }
+
+    /// Asks once: the hit passed, or it is in vain to ask again before some moment.
+    async fn ask(&self) -> Result<ControlFlow<Verdict, Instant>, TooLong> {
+        if self.policy.limits().iter().any(shapes) {
+            // A hit that passes has taken its place in the line, also when that turns out too far
+            // back; a look finds it out for nothing.
+            let looked = self.limiter.look(self.policy, self.key).await;
+            let delay = looked.decision().map_or(Duration::ZERO, Decision::delay);
+            self.in_time(delay, &looked)?;
+        }
+        let check = self.limiter.check_cost(self.policy, self.key, self.cost);
+        let verdict = check.await;
+        if verdict.is_allowed() {
+            return Ok(ControlFlow::Break(verdict));
+        }
+        let Some(retry_after) = verdict.decision().and_then(Decision::retry_after) else {
+            return Err(TooLong::said(None, &verdict));
+        };
+        self.in_time(retry_after, &verdict)?;
+        let moment = Instant::now() + retry_after.max(SHORTEST_WAIT);
+        Ok(ControlFlow::Continue(moment))
+    }
+
+    /// Whether a wait ends in time.
+    fn in_time(&self, wait: Duration, verdict: &Verdict) -> Result<(), TooLong> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if wait > left {
+            return Err(TooLong::said(Some(wait), verdict));
+        }
+        Ok(())
+    }
+}
+
+/// Whether it asks those that it admits to wait.
+fn shapes(limit: &Limit) -> bool {
+    matches!(limit, Limit::LeakyBucket(bucket) if !bucket.is_policing())
+}
+
+/// The turn does not come in time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TooLong {
+    /// After how long the turn would come at the earliest; nothing when waiting does not help, or
+    /// nobody knows.
+    pub retry_after: Option<Duration>,
+    /// What the limiter said last; nothing when it was not asked, because others wait already.
+    pub verdict: Option<Box<Verdict>>,
+}
+
+impl TooLong {
+    fn said(retry_after: Option<Duration>, verdict: &Verdict) -> TooLong {
+        TooLong {
+            retry_after,
+            verdict: Some(Box::new(verdict.clone())),
+        }
+    }
+
+    fn until(moment: Option<Instant>) -> TooLong {
+        let wait = |moment: Instant| moment.saturating_duration_since(Instant::now());
+        TooLong {
+            retry_after: moment.map(wait),
+            verdict: None,
+        }
+    }
+}
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the turn does not come in time")
+    }
+}
+
+impl error::Error for TooLong {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! A limiter's most denied keys.
+
+use std::sync::Arc;
+
+use super::{Limiter, Shared};
+use crate::offenders::{Offender, Offenders};
+
+impl Limiter {
+    /// Counts the most denied keys in `offenders`; [`Offenders::off`] counts none.
+    #[must_use]
+    pub fn count_offenders(self, offenders: Offenders) -> Limiter {
+        let shared = Arc::unwrap_or_clone(self.shared);
+        Limiter {
+            shared: Arc::new(Shared {
+                offenders,
+                ..shared
+            }),
+        }
+    }
+
+    /// The keys that a policy denied most lately, at most `most` of them, the worst first.
+    ///
+    /// Every denied hit counts for one, whatever its cost, also when it was not enforced. One that was
+    /// refused because no store decided does not count: that is not the key's doing.
+    pub fn offenders(&self, policy: &str, most: usize) -> Vec<Offender> {
+        self.shared.offenders.worst(policy, most)
+    }
+
+    /// The names of the policies that denied something lately, in order.
+    pub fn offender_policies(&self) -> Vec<String> {
+        self.shared.offenders.policies()
+    }
+
+    /// Forgets who was denied; budgets stay as they are.
+    pub fn forget_offenders(&self) {
+        self.shared.offenders.forget();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        decision::Decision,
+        key::Key,
+        limiter::Limiter,
+        offenders::Offenders,
+        policy::{FailureMode, Policy},
+        store::{Hit, Store, StoreError, StoreFuture},
+    };
+
+    #[derive(Debug)]
+    struct Gone;
+
+    impl Store for Gone {
+        fn hit(&self, _: Hit<'_>) -> StoreFuture<Decision> {
+            StoreFuture::ready(Err(StoreError::TimedOut))
+        }
+
+        fn reset(&self, _: &Policy, _: &Key) -> StoreFuture<()> {
+            StoreFuture::ready(Ok(()))
+        }
+    }
+
+    fn denied(limiter: &Limiter, costs: &[u64]) -> u64 {
+        let policy = Policy::parse("login", "2/h").unwrap();
+        for cost in costs {
+            let mut check = limiter.check_cost(&policy, &Key::explicit("a").unwrap(), *cost);
+            let _ = check.take_ready();
+        }
+        let worst = limiter.offenders("login", 1);
+        worst.first().map_or(0, |offender| offender.denied)
+    }
+
+    #[test]
+    fn a_denied_hit_counts_once_whatever_its_cost() {
+        let limiter = Limiter::in_memory();
+
+        assert_eq!(denied(&limiter, &[2, 1, 2, 3]), 3);
+        assert_eq!(limiter.offender_policies(), ["login"]);
+
+        limiter.forget_offenders();
+        assert!(limiter.offender_policies().is_empty());
+    }
+
+    #[test]
+    fn what_passes_and_what_only_looks_is_not_counted() {
+        assert_eq!(denied(&Limiter::in_memory(), &[1, 1, 0, 0]), 0);
+    }
+
+    #[test]
+    fn only_what_a_store_denied_is_counted() {
+        let closed = Limiter::new(Gone).on_failure(FailureMode::Closed);
+
+        assert_eq!(denied(&closed, &[1, 1, 1]), 0);
+        assert_eq!(denied(&Limiter::new(Gone), &[1, 1, 1]), 1);
+    }
+
+    #[test]
+    fn settings_outlive_each_other() {
+        let off = Limiter::new(Gone).count_offenders(Offenders::off());
+
+        assert_eq!(denied(&off.on_failure(FailureMode::Local), &[1, 1, 1]), 0);
+    }
+}
