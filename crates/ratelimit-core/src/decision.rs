@@ -111,6 +111,8 @@ pub struct Decision {
     pub speaker: usize,
     /// Whether the hit passed beyond a limit, because its policy throttles softly.
     pub is_over: bool,
+    /// Whether a denial is meant; otherwise the policy only watches this key.
+    pub is_enforced: bool,
     /// The mark of a limit that stands alone.
     mark: u64,
     /// Every limit's own answer, kept only where there are several.
@@ -136,6 +138,16 @@ impl Decision {
     /// Whether the hit passed.
     pub const fn is_allowed(&self) -> bool {
         self.outcome.is_allowed()
+    }
+
+    /// Whether to go on: the hit passed, or the policy only watches.
+    pub const fn lets_pass(&self) -> bool {
+        self.outcome.is_allowed() || !self.is_enforced
+    }
+
+    pub(crate) fn enforced(mut self, is_enforced: bool) -> Decision {
+        self.is_enforced = is_enforced;
+        self
     }
 
     /// How long until the same hit would pass: zero when it did, nothing when it never will.
@@ -229,6 +241,7 @@ impl Gather {
             now,
             speaker: place,
             is_over: self.is_over && outcome.is_allowed(),
+            is_enforced: true,
             mark: loudest.mark,
             several: self.several,
         }

@@ -80,7 +80,7 @@ pub use crate::{
     key::{InvalidKey, Key},
     keys::Keys,
     limit::{InvalidText, Limit},
-    limiter::{Check, Limiter, Reason, Verdict},
+    limiter::{Charge, Charging, Check, Limiter, Reason, Verdict},
     meter::metric,
     offenders::{Offender, Offenders, Redaction},
     policy::{Change, FailureMode, InvalidPolicy, Overdraft, Policy, Purpose, Throttle},

@@ -2,31 +2,32 @@
 
 #[cfg(feature = "acquire")]
 mod acquire;
+mod charge;
+mod check;
 mod offenders;
 #[cfg(feature = "acquire")]
 mod turns;
+mod verdict;
 
-use std::{
-    fmt,
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Instant,
-};
+use std::{fmt, sync::Arc};
 
 #[cfg(feature = "acquire")]
 pub use self::acquire::TooLong;
 #[cfg(feature = "acquire")]
 use self::turns::Turns;
+use self::verdict::Causes;
+pub use self::{
+    charge::{Charge, Charging},
+    check::Check,
+    verdict::{Reason, Verdict},
+};
 use crate::{
     decision::Decision,
     key::Key,
     keys::Keys,
-    meter,
     offenders::Offenders,
     policy::{FailureMode, Policy},
-    store::{Hit, MemoryStore, Store, StoreError, StoreFuture},
+    store::{Hit, MemoryStore, Store, StoreError},
 };
 
 /// Decides hits against a store, and without it when it does not answer.
@@ -103,30 +104,53 @@ impl Limiter {
 
     /// Spends `cost` units of `key`'s budget, or none of them.
     pub fn check_cost(&self, policy: &Policy, key: &Key, cost: u64) -> Check {
-        let hit = Hit::new(policy, key).cost(cost);
-        let started = meter::sampled_now();
-        match self.shared.store.hit(hit).into_ready() {
-            Ok(answer) => {
-                let verdict = self.verdict(hit, answer);
-                if let Some(started) = started {
-                    policy.meters().took(started.elapsed());
-                }
-                Check(Progress::Decided(Some(verdict)))
-            }
-            Err(answer) => Check(Progress::Asking(Box::new(Asking {
-                answer,
-                started: Instant::now(),
-                limiter: self.clone(),
-                policy: policy.clone(),
-                key: key.clone(),
-                cost,
-            }))),
-        }
+        self.hit(Hit::new(policy.for_key(key), key).cost(cost))
     }
 
-    /// Looks at `key`'s budget without spending.
+    /// Spends one unit of the budget of each key, or nothing at all.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Keys, Limiter, Policy};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let limiter = Limiter::in_memory();
+    /// let policy = Policy::parse("api", "5/min; 1/min by ip")?;
+    /// let home = Key::ip([192, 0, 2, 1].into());
+    /// let alice = Keys::new(Key::explicit("alice")?).by("ip", home.clone());
+    /// let bob = Keys::new(Key::explicit("bob")?).by("ip", home);
+    ///
+    /// assert!(limiter.check_by(&policy, &alice).await.is_allowed());
+    /// assert!(!limiter.check_by(&policy, &bob).await.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check_by(&self, policy: &Policy, keys: &Keys) -> Check {
+        self.hit(Hit::by(policy.for_key(keys.own()), keys))
+    }
+
+    /// Looks at `key`'s budget without spending; metrics count no look.
     pub fn look(&self, policy: &Policy, key: &Key) -> Check {
         self.check_cost(policy, key, 0)
+    }
+
+    /// Tells whether `cost` units would pass now, and else when, without spending; metrics do not
+    /// count it.
+    pub fn foresee(&self, policy: &Policy, key: &Key, cost: u64) -> Check {
+        self.hit(Hit::new(policy.for_key(key), key).cost(cost).foresee())
+    }
+
+    /// Decides a hit as it stands: the tier, the cost and the keys are its own.
+    ///
+    /// Under a policy with a concurrency limit, the slot is held until its lease ends. Use
+    /// [`charge`](Limiter::charge) to give it back earlier.
+    pub fn hit(&self, hit: Hit<'_>) -> Check {
+        Check::new(self, hit.with_slot())
+    }
+
+    /// Decides a hit as it stands, and tells what was charged, so that it can be changed later.
+    pub fn charge(&self, hit: Hit<'_>) -> Charging {
+        Charging::new(self, hit.with_slot())
     }
 
     /// Forgets what `key` has spent under `policy`.
@@ -135,24 +159,38 @@ impl Limiter {
     ///
     /// When the store does not answer.
     pub async fn reset(&self, policy: &Policy, key: &Key) -> Result<(), StoreError> {
-        let keys = Keys::new(key.clone());
-        let forgotten = self.shared.store.reset(policy, &keys);
-        self.shared.local.reset(policy, &keys).await?;
+        self.reset_by(policy, &Keys::new(key.clone())).await
+    }
+
+    /// Forgets what all `keys` have spent under `policy`.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer.
+    pub async fn reset_by(&self, policy: &Policy, keys: &Keys) -> Result<(), StoreError> {
+        let forgotten = self.shared.store.reset(policy, keys);
+        self.shared.local.reset(policy, keys).await?;
         forgotten.await
     }
 
     fn verdict(&self, hit: Hit<'_>, answer: Result<Decision, StoreError>) -> Verdict {
+        let is_enforced = hit.policy.enforces(hit.key);
         let verdict = match answer {
-            Ok(decision) => Verdict::Checked(decision),
-            Err(error) => self.unchecked(hit, &error),
+            Ok(decision) => Verdict::Checked(decision.enforced(is_enforced)),
+            Err(error) => self.unchecked(hit, is_enforced, &error),
         };
-        let speaker = verdict.decision().map_or(0, |decision| decision.speaker);
+        if hit.is_look() {
+            return verdict;
+        }
         let meters = hit.policy.meters();
-        meters.checked(speaker, verdict.is_allowed());
+        match verdict.decision() {
+            Some(decision) => meters.decided(decision),
+            None => meters.undecided(verdict.is_allowed()),
+        }
         if let Verdict::Unchecked { mode, reason, .. } = &verdict {
             meters.unchecked(mode.as_str(), reason.as_str());
         }
-        let denied = |decision: &Decision| hit.cost > 0 && !decision.is_allowed();
+        let denied = |decision: &Decision| !decision.is_allowed();
         if verdict.decision().is_some_and(denied) {
             let offenders = &self.shared.offenders;
             offenders.denied(hit.policy.shared_name(), hit.key);
@@ -161,10 +199,13 @@ impl Limiter {
     }
 
     /// The one place where a store's failure becomes an answer.
-    fn unchecked(&self, hit: Hit<'_>, error: &StoreError) -> Verdict {
+    fn unchecked(&self, hit: Hit<'_>, is_enforced: bool, error: &StoreError) -> Verdict {
         let policy = hit.policy;
         tracing::debug!(policy = policy.name(), error = %Causes(error), "not decided by the store");
-        let mode = policy.failure_mode().unwrap_or(self.shared.failure_mode);
+        let mode = match policy.failure_mode().unwrap_or(self.shared.failure_mode) {
+            FailureMode::Closed if !is_enforced => FailureMode::Open,
+            mode => mode,
+        };
         let local = &self.shared.local;
         let decision = match mode {
             FailureMode::Local => Some(local.decide(hit)),
@@ -177,7 +218,7 @@ impl Limiter {
         Verdict::Unchecked {
             mode,
             reason: Reason::of(error),
-            decision,
+            decision: decision.map(|decision| decision.enforced(is_enforced)),
         }
     }
 }
@@ -188,173 +229,5 @@ impl fmt::Debug for Limiter {
             .field("store", &self.shared.store)
             .field("failure_mode", &self.shared.failure_mode)
             .finish_non_exhaustive()
-    }
-}
-
-/// A check under way; awaiting it gives the [`Verdict`].
-#[must_use = "a check is made when it is awaited"]
-pub struct Check(Progress);
-
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box would be an allocation for each answer from memory"
-)]
-enum Progress {
-    Decided(Option<Verdict>),
-    Asking(Box<Asking>),
-}
-
-/// An answer that is still to come, and what is needed should it not.
-struct Asking {
-    answer: StoreFuture<Decision>,
-    started: Instant,
-    limiter: Limiter,
-    policy: Policy,
-    key: Key,
-    cost: u64,
-}
-
-impl Check {
-    /// Takes the verdict, if it is there already: a memory store needs no waiting.
-    ///
-    /// A check whose verdict was taken is complete, and is not to be awaited.
-    pub fn take_ready(&mut self) -> Option<Verdict> {
-        match &mut self.0 {
-            Progress::Decided(verdict) => verdict.take(),
-            Progress::Asking(_) => None,
-        }
-    }
-}
-
-impl Future for Check {
-    type Output = Verdict;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
-        match &mut self.0 {
-            Progress::Decided(verdict) => {
-                Poll::Ready(verdict.take().expect("polled after completion"))
-            }
-            Progress::Asking(asking) => {
-                let answer = ready!(Pin::new(&mut asking.answer).poll(cx));
-                asking.policy.meters().took(asking.started.elapsed());
-                let hit = Hit::new(&asking.policy, &asking.key).cost(asking.cost);
-                Poll::Ready(asking.limiter.verdict(hit, answer))
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Progress::Decided(_) => "Check::Decided",
-            Progress::Asking(_) => "Check::Asking",
-        })
-    }
-}
-
-/// What a limiter answers.
-///
-/// ```
-/// use ratelimit_core::{Key, Limiter, Policy, Verdict};
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-///
-/// let policy = Policy::parse("api", "1/min")?;
-/// let verdict = Limiter::in_memory().check(&policy, &Key::explicit("alice")?).await;
-///
-/// match &verdict {
-///     Verdict::Checked(decision) => assert_eq!(decision.remaining, 0),
-///     Verdict::Unchecked { reason, .. } => eprintln!("without the store: {}", reason.as_str()),
-/// }
-/// assert!(verdict.is_allowed());
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a verdict says whether to go on"]
-pub enum Verdict {
-    /// The store decided.
-    Checked(Decision),
-    /// The store did not decide, and the failure mode did.
-    Unchecked {
-        /// Which mode that was.
-        mode: FailureMode,
-        /// Why the store did not decide.
-        reason: Reason,
-        /// What the process's own store said, in the local modes.
-        decision: Option<Decision>,
-    },
-}
-
-impl Verdict {
-    /// Whether to go on.
-    pub const fn is_allowed(&self) -> bool {
-        match self {
-            Verdict::Checked(decision) => decision.is_allowed(),
-            Verdict::Unchecked { mode, decision, .. } => match (mode, decision) {
-                (FailureMode::Closed, _) => false,
-                (_, Some(decision)) => decision.is_allowed(),
-                (_, None) => true,
-            },
-        }
-    }
-
-    /// The decision, whoever made it; nothing when no store did.
-    pub const fn decision(&self) -> Option<&Decision> {
-        match self {
-            Verdict::Checked(decision) => Some(decision),
-            Verdict::Unchecked { decision, .. } => decision.as_ref(),
-        }
-    }
-}
-
-/// Why the store did not decide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Reason {
-    /// There is no connection to it.
-    Unavailable,
-    /// It did not answer within the time budget.
-    TimedOut,
-    /// More calls were under way than it takes.
-    Overloaded,
-    /// It answered with an error about this one call.
-    Refused,
-}
-
-impl Reason {
-    const fn of(error: &StoreError) -> Reason {
-        match error {
-            StoreError::Unavailable { .. } => Reason::Unavailable,
-            StoreError::TimedOut => Reason::TimedOut,
-            StoreError::Overloaded => Reason::Overloaded,
-            StoreError::Refused { .. } => Reason::Refused,
-        }
-    }
-
-    /// The name in metrics and answers.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Reason::Unavailable => "unavailable",
-            Reason::TimedOut => "timed_out",
-            Reason::Overloaded => "overloaded",
-            Reason::Refused => "refused",
-        }
-    }
-}
-
-/// An error with all its causes, on one line.
-struct Causes<'a>(&'a dyn std::error::Error);
-
-impl fmt::Display for Causes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
     }
 }

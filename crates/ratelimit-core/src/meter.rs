@@ -3,13 +3,13 @@
 use std::{
     cell::Cell,
     fmt,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use metrics::{Counter, Histogram, SharedString, counter, histogram};
 
-use crate::limit::Limit;
+use crate::{decision::Decision, limit::Limit};
 
 /// The names of all metrics, and the buckets of the one histogram that queries rely on.
 ///
@@ -22,12 +22,15 @@ use crate::limit::Limit;
 /// )
 /// ```
 pub mod metric {
-    /// Checks made, by `algorithm` of the limit that speaks, `allowed` and `policy`.
+    /// Checks made, by `algorithm` of the limit that speaks, `allowed` and `policy`; a look is none.
+    /// Those of a policy that only watches have `shadow="true"` as well.
     pub const REQUESTS: &str = "rate_limiter_requests_total";
     /// How long checks took; of those answered from memory, one in sixteen is timed.
     pub const CHECK_SECONDS: &str = "rate_limiter_check_seconds";
     /// Checks that the store did not decide, by `policy`, `mode` and `reason`.
     pub const UNCHECKED: &str = "rate_limiter_unchecked_total";
+    /// Hits that passed beyond a limit, because their policy throttles softly, by `policy`.
+    pub const OVER: &str = "rate_limiter_over_total";
     /// Whether there is a connection to Redis that decides: 1 or 0, by `server`.
     pub const STORE_UP: &str = "rate_limiter_store_up";
     /// Whether a server that failed is left alone until it is found healed: 1 or 0, by `server`.
@@ -69,6 +72,10 @@ pub mod metric {
 /// The handles of one policy's metrics.
 pub(crate) struct Meters {
     limits: Box<[Allowed]>,
+    /// The same for checks that only watch; made when first needed.
+    watched: OnceLock<Box<[Allowed]>>,
+    algorithms: Box<[&'static str]>,
+    over: Counter,
     seconds: Histogram,
     policy: SharedString,
 }
@@ -76,6 +83,13 @@ pub(crate) struct Meters {
 struct Allowed {
     yes: Counter,
     no: Counter,
+}
+
+impl Allowed {
+    fn count(&self, allowed: bool) {
+        let counter = if allowed { &self.yes } else { &self.no };
+        counter.increment(1);
+    }
 }
 
 impl Meters {
@@ -86,23 +100,53 @@ impl Meters {
             let policy = name.clone();
             counter!(metric::REQUESTS, "algorithm" => algorithm, "allowed" => allowed, "policy" => policy)
         };
-        let limits = limits.iter().map(|limit| Allowed {
+        let counters = limits.iter().map(|limit| Allowed {
             yes: requests(limit, "true"),
             no: requests(limit, "false"),
         });
+        let algorithms = limits.iter().map(|limit| limit.algorithm().as_str());
         Meters {
-            limits: limits.collect(),
+            limits: counters.collect(),
+            watched: OnceLock::new(),
+            algorithms: algorithms.collect(),
+            over: counter!(metric::OVER, "policy" => name.clone()),
             seconds: histogram!(metric::CHECK_SECONDS, "policy" => name.clone()),
             policy: name.clone(),
         }
     }
 
-    /// Counts a check for which the limit at `speaker` spoke.
-    pub(crate) fn checked(&self, speaker: usize, allowed: bool) {
-        if let Some(limit) = self.limits.get(speaker) {
-            let counter = if allowed { &limit.yes } else { &limit.no };
-            counter.increment(1);
+    /// Counts a check, for the limit that spoke.
+    pub(crate) fn decided(&self, decision: &Decision) {
+        let limits = if decision.is_enforced {
+            &self.limits
+        } else {
+            self.watched.get_or_init(|| self.watching())
+        };
+        if let Some(limit) = limits.get(decision.speaker) {
+            limit.count(decision.is_allowed());
         }
+        if decision.is_over {
+            self.over.increment(1);
+        }
+    }
+
+    /// Counts a check that no store decided.
+    pub(crate) fn undecided(&self, allowed: bool) {
+        if let Some(limit) = self.limits.first() {
+            limit.count(allowed);
+        }
+    }
+
+    fn watching(&self) -> Box<[Allowed]> {
+        let requests = |algorithm: &'static str, allowed: &'static str| {
+            let policy = self.policy.clone();
+            counter!(metric::REQUESTS, "algorithm" => algorithm, "allowed" => allowed, "policy" => policy, "shadow" => "true")
+        };
+        let counters = self.algorithms.iter().map(|algorithm| Allowed {
+            yes: requests(algorithm, "true"),
+            no: requests(algorithm, "false"),
+        });
+        counters.collect()
     }
 
     pub(crate) fn took(&self, span: Duration) {

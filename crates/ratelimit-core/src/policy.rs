@@ -327,11 +327,11 @@ impl Policy {
     pub(crate) fn shared_by(&self, instances: NonZeroU32) -> Policy {
         let shares = self.limits().iter();
         let shares = shares.map(|limit| failure_mode::share(limit, instances));
-        let shared = Policy::made_of(Settings {
+        let policy = Policy::made_of(Settings {
             limits: shares.collect(),
             ..self.0.settings.clone()
         });
-        shared.unwrap_or_else(|_| self.clone())
+        policy.unwrap_or_else(|_| self.clone())
     }
 
     pub(crate) fn meters(&self) -> &Meters {
@@ -342,6 +342,10 @@ impl Policy {
 
     /// Its name.
     pub fn name(&self) -> &str {
+        &self.0.settings.name
+    }
+
+    pub(crate) fn shared_name(&self) -> &Arc<str> {
         &self.0.settings.name
     }
 

@@ -180,9 +180,12 @@ impl Step for Concurrency {
         };
         let stored = stored.unwrap_or(&nobody);
         let repaired = stored.lies_ahead(at);
-        let end = |held: &Held| match repaired {
-            true => held.end.min(at + stored.lease),
-            false => held.end,
+        let end = |held: &Held| {
+            if repaired {
+                held.end.min(at + stored.lease)
+            } else {
+                held.end
+            }
         };
         let first = stored.held.partition_point(|held| end(held) <= at);
         let live = &stored.held[first..];

@@ -117,7 +117,7 @@ impl PenaltyBox {
 
 const fn whole_millis(span: Duration) -> Option<u64> {
     let millis = span.as_millis();
-    if millis == 0 || millis > LONGEST as u128 || span.subsec_nanos() % 1_000_000 != 0 {
+    if millis == 0 || millis > LONGEST as u128 || !span.subsec_nanos().is_multiple_of(1_000_000) {
         return None;
     }
     #[allow(clippy::cast_possible_truncation, reason = "at most LONGEST")]

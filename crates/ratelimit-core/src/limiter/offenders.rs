@@ -42,6 +42,7 @@ mod tests {
     use crate::{
         decision::Decision,
         key::Key,
+        keys::Keys,
         limiter::Limiter,
         offenders::Offenders,
         policy::{FailureMode, Policy},
@@ -56,7 +57,7 @@ mod tests {
             StoreFuture::ready(Err(StoreError::TimedOut))
         }
 
-        fn reset(&self, _: &Policy, _: &Key) -> StoreFuture<()> {
+        fn reset(&self, _: &Policy, _: &Keys) -> StoreFuture<()> {
             StoreFuture::ready(Ok(()))
         }
     }

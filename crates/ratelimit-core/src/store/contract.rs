@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::receipt::Receipt;
+use super::{receipt::Receipt, slot};
 use crate::{
     decision::Decision,
     key::Key,
@@ -44,12 +44,27 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Changes a charge that was made earlier: gives it back, raises it, releases or renews its slot.
     ///
-    /// Giving back never credits what time has given back already, and never another charge.
-    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled>;
+    /// Giving back never credits what time has given back already, and never another charge. A store
+    /// that cannot do this refuses, and what was charged stays charged.
+    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
+        let _ = (receipt, change);
+        StoreFuture::ready(Err(StoreError::refused(CannotSettle)))
+    }
 
     /// Forgets what `keys` have spent under `policy`.
     fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()>;
 }
+
+#[derive(Debug)]
+struct CannotSettle;
+
+impl fmt::Display for CannotSettle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("this store changes no charges")
+    }
+}
+
+impl Error for CannotSettle {}
 
 /// What became of a change to a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +155,19 @@ impl<'a> Hit<'a> {
     #[must_use]
     pub const fn foresee(mut self) -> Hit<'a> {
         self.purpose = Purpose::Foresee;
+        self
+    }
+
+    /// Whether it spends nothing, whatever is answered.
+    pub(crate) const fn is_look(&self) -> bool {
+        self.cost == 0 || matches!(self.purpose, Purpose::Foresee)
+    }
+
+    /// The same hit with a slot of its own, where it needs one and has none.
+    pub(crate) fn with_slot(mut self) -> Hit<'a> {
+        if self.slot == 0 && self.policy.holds_slots() {
+            self.slot = slot::unused();
+        }
         self
     }
 

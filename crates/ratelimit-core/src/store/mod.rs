@@ -5,6 +5,7 @@ mod memory;
 mod receipt;
 #[cfg(feature = "redis")]
 mod redis;
+mod slot;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};

@@ -1,5 +1,7 @@
 //! What is known of a charge, so that it can be changed later.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::contract::Hit;
@@ -7,6 +9,7 @@ use crate::{
     decision::Decision,
     key::Key,
     keys::Keys,
+    limit::Limit,
     policy::{Change, Group, Policy, Purpose, Settling},
     time::Timestamp,
 };
@@ -69,6 +72,15 @@ impl Receipt {
     /// The number of the slot that it holds, under policies with a concurrency limit.
     pub const fn slot(&self) -> u64 {
         self.slot
+    }
+
+    /// The lease of its slot, under policies with a concurrency limit: the shortest.
+    pub fn lease(&self) -> Option<Duration> {
+        let leases = self.policy.limits().iter().filter_map(|limit| match limit {
+            Limit::Concurrency(slots) => Some(slots.lease()),
+            _ => None,
+        });
+        leases.min()
     }
 
     /// When it was charged, by the store's clock.

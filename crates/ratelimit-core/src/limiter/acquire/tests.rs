@@ -13,6 +13,7 @@ use tokio::{
 
 use super::*;
 use crate::{
+    keys::Keys,
     policy::FailureMode,
     store::{Hit, MemoryStore, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
@@ -45,7 +46,7 @@ impl Store for InStep {
         self.store.hit(hit)
     }
 
-    fn reset(&self, policy: &Policy, key: &Key) -> StoreFuture<()> {
+    fn reset(&self, policy: &Policy, key: &Keys) -> StoreFuture<()> {
         self.store.reset(policy, key)
     }
 }
@@ -326,7 +327,7 @@ impl Store for Slow {
         })
     }
 
-    fn reset(&self, policy: &Policy, key: &Key) -> StoreFuture<()> {
+    fn reset(&self, policy: &Policy, key: &Keys) -> StoreFuture<()> {
         self.store.reset(policy, key)
     }
 }
@@ -386,7 +387,7 @@ impl Store for Gone {
         StoreFuture::ready(Err(StoreError::TimedOut))
     }
 
-    fn reset(&self, _: &Policy, _: &Key) -> StoreFuture<()> {
+    fn reset(&self, _: &Policy, _: &Keys) -> StoreFuture<()> {
         StoreFuture::later(pending())
     }
 }

@@ -153,9 +153,10 @@ impl<A: Asked> Call<'_, A> {
         let mut asking = false;
         for _ in 0..MOST_CALLS {
             let sent = Instant::now();
-            let server_deadline = match self.learns_time {
-                true => way.clock().at(deadline),
-                false => None,
+            let server_deadline = if self.learns_time {
+                way.clock().at(deadline)
+            } else {
+                None
             };
             let cmd = self.command(ask, server_deadline);
             let answer = if asking {

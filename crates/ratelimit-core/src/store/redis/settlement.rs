@@ -37,13 +37,13 @@ pub(super) fn arguments(
     };
     push_limits(&mut limits, groups, nothing);
     let is_whole = units >= settling.cost;
-    let mut charge = vec![code, u8::from(is_whole)];
-    push(&mut charge, settling.charged_at.as_micros());
+    let mut charged = vec![code, u8::from(is_whole)];
+    push(&mut charged, settling.charged_at.as_micros());
     for bound in groups.iter().flat_map(|group| &group.bounds) {
         let mark = settling.marks.get(bound.place);
-        push(&mut charge, mark.copied().unwrap_or(0));
+        push(&mut charged, mark.copied().unwrap_or(0));
     }
-    [limits, settling.slot.to_le_bytes().to_vec(), charge]
+    [limits, settling.slot.to_le_bytes().to_vec(), charged]
 }
 
 /// What the script's answer means.

@@ -1,0 +1,230 @@
+//! What was charged, and what can still become of it.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use super::{Check, Limiter, Verdict, check::Asked};
+use crate::{
+    policy::{Change, FailureMode, Policy},
+    store::{Hit, Receipt, Settled, Store, StoreError, StoreFuture},
+};
+
+/// A check under way; awaiting it gives the [`Verdict`], and the [`Charge`] if there was one.
+#[must_use = "a check is made when it is awaited"]
+pub struct Charging {
+    check: Check,
+    asked: Asked,
+    limiter: Limiter,
+}
+
+impl Charging {
+    pub(super) fn new(limiter: &Limiter, hit: Hit<'_>) -> Charging {
+        Charging {
+            check: Check::new(limiter, hit),
+            asked: Asked::of(hit),
+            limiter: limiter.clone(),
+        }
+    }
+}
+
+impl Future for Charging {
+    type Output = (Verdict, Option<Charge>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let verdict = ready!(Pin::new(&mut self.check).poll(cx));
+        let charge = Charge::of(&self.limiter, self.asked.hit(), &verdict);
+        Poll::Ready((verdict, charge))
+    }
+}
+
+impl fmt::Debug for Charging {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.check.fmt(f)
+    }
+}
+
+/// What a hit was charged. It can be given back or settled once; dropping it leaves it charged.
+///
+/// Under a policy with a concurrency limit it also holds the slot: for as long as it lives, renewing
+/// the lease, and no longer.
+///
+/// ```
+/// use ratelimit_core::{Hit, Key, Limiter, Policy};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let limiter = Limiter::in_memory();
+/// let tokens = Policy::parse("llm", "1000/min")?;
+/// let alice = Key::explicit("alice")?;
+///
+/// let (verdict, charge) = limiter.charge(Hit::new(&tokens, &alice).cost(400)).await;
+/// assert!(verdict.is_allowed());
+/// charge.expect("it passed").settle(150).await?;
+///
+/// let left = limiter.look(&tokens, &alice).await;
+/// assert_eq!(left.decision().unwrap().remaining, 850);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping it releases its slot"]
+pub struct Charge {
+    receipt: Receipt,
+    limiter: Limiter,
+    origin: Origin,
+    #[cfg(feature = "tokio")]
+    renewal: Option<tokio::task::AbortHandle>,
+}
+
+/// The store that a charge was made in, and that every change to it goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Store,
+    Local,
+}
+
+impl Charge {
+    fn of(limiter: &Limiter, hit: Hit<'_>, verdict: &Verdict) -> Option<Charge> {
+        let (decision, origin) = match verdict {
+            Verdict::Checked(decision) => (decision, Origin::Store),
+            Verdict::Unchecked { decision, .. } => (decision.as_ref()?, Origin::Local),
+        };
+        let share: Policy;
+        let hit = match verdict {
+            Verdict::Unchecked {
+                mode: FailureMode::LocalShare { instances },
+                ..
+            } => {
+                share = hit.policy.shared_by(*instances);
+                hit.under(&share)
+            }
+            _ => hit,
+        };
+        let receipt = Receipt::of(hit, decision)?;
+        let mut charge = Charge {
+            receipt,
+            limiter: limiter.clone(),
+            origin,
+            #[cfg(feature = "tokio")]
+            renewal: None,
+        };
+        charge.keep_renewing();
+        Some(charge)
+    }
+
+    /// What is known of it.
+    pub const fn receipt(&self) -> &Receipt {
+        &self.receipt
+    }
+
+    /// Gives back all that was charged and time has not given back since, and the slot.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer; it then stays charged.
+    pub async fn refund(self) -> Result<Settled, StoreError> {
+        self.settle(0).await
+    }
+
+    /// Makes it as if `actual` had been charged: gives back what was too much, or charges what is
+    /// missing, as far as there is room. The slot is given back.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer; it then stays as it was charged.
+    pub async fn settle(self, actual: u64) -> Result<Settled, StoreError> {
+        let charged = self.receipt.cost();
+        let change = match actual.checked_sub(charged) {
+            None => Change::Refund {
+                units: charged - actual,
+            },
+            Some(0) => return Ok(Settled::Unchanged),
+            Some(units) => Change::Charge { units },
+        };
+        self.change(change).await
+    }
+
+    fn change(&self, change: Change) -> StoreFuture<Settled> {
+        change_at(&self.limiter, self.origin, &self.receipt, change)
+    }
+
+    /// Renews the lease of its slot until it is dropped.
+    #[cfg(feature = "tokio")]
+    fn keep_renewing(&mut self) {
+        let Some(lease) = self.receipt.lease() else {
+            return;
+        };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let (limiter, origin) = (self.limiter.clone(), self.origin);
+        let receipt = self.receipt.clone();
+        let renewing = async move {
+            loop {
+                tokio::time::sleep(lease / 3).await;
+                let renewed = change_at(&limiter, origin, &receipt, Change::Renew).await;
+                match renewed {
+                    Ok(Settled::Lost) => {
+                        tracing::debug!("a slot's lease ended before it was renewed");
+                        return;
+                    }
+                    Ok(_) => {}
+                    Err(error) => tracing::debug!(%error, "a slot could not be renewed"),
+                }
+            }
+        };
+        self.renewal = Some(runtime.spawn(renewing).abort_handle());
+    }
+
+    #[cfg(not(feature = "tokio"))]
+    fn keep_renewing(&mut self) {}
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        #[cfg(feature = "tokio")]
+        if let Some(renewal) = &self.renewal {
+            renewal.abort();
+        }
+        if self.receipt.lease().is_some() {
+            in_background(self.change(Change::Release));
+        }
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charge")
+            .field("receipt", &self.receipt)
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}
+
+fn change_at(
+    limiter: &Limiter,
+    origin: Origin,
+    receipt: &Receipt,
+    change: Change,
+) -> StoreFuture<Settled> {
+    match origin {
+        Origin::Store => limiter.shared.store.settle(receipt, change),
+        Origin::Local => limiter.shared.local.settle(receipt, change),
+    }
+}
+
+/// Lets a change be made that nobody waits for. Without a runtime the lease has to end instead.
+fn in_background(change: StoreFuture<Settled>) {
+    let Err(change) = change.into_ready() else {
+        return;
+    };
+    #[cfg(feature = "tokio")]
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(change);
+    }
+    #[cfg(not(feature = "tokio"))]
+    drop(change);
+}

@@ -1,0 +1,137 @@
+//! A check under way.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Instant,
+};
+
+use super::{Limiter, Verdict};
+use crate::{
+    decision::Decision,
+    keys::Keys,
+    meter,
+    policy::{Overdraft, Policy, Purpose},
+    store::{Hit, StoreFuture},
+};
+
+/// A check under way; awaiting it gives the [`Verdict`].
+#[must_use = "a check is made when it is awaited"]
+pub struct Check(Progress);
+
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for each answer from memory"
+)]
+enum Progress {
+    Decided(Option<Verdict>),
+    Asking(Box<Asking>),
+}
+
+/// An answer that is still to come, and what is needed should it not.
+struct Asking {
+    answer: StoreFuture<Decision>,
+    started: Instant,
+    limiter: Limiter,
+    asked: Asked,
+}
+
+/// A hit that belongs to itself.
+pub(super) struct Asked {
+    policy: Policy,
+    keys: Keys,
+    cost: u64,
+    slot: u64,
+    overdraft: Overdraft,
+    purpose: Purpose,
+}
+
+impl Asked {
+    pub(super) fn of(hit: Hit<'_>) -> Asked {
+        Asked {
+            policy: hit.policy.clone(),
+            keys: hit.keys(),
+            cost: hit.cost,
+            slot: hit.slot,
+            overdraft: hit.overdraft,
+            purpose: hit.purpose,
+        }
+    }
+
+    pub(super) fn hit(&self) -> Hit<'_> {
+        let mut hit = Hit::by(&self.policy, &self.keys);
+        hit.cost = self.cost;
+        hit.slot = self.slot;
+        hit.overdraft = self.overdraft;
+        hit.purpose = self.purpose;
+        hit
+    }
+}
+
+impl Check {
+    /// Asks the store of `limiter`.
+    pub(super) fn new(limiter: &Limiter, hit: Hit<'_>) -> Check {
+        let started = meter::sampled_now();
+        match limiter.shared.store.hit(hit).into_ready() {
+            Ok(answer) => {
+                let verdict = limiter.verdict(hit, answer);
+                if let Some(started) = started {
+                    took(hit, started);
+                }
+                Check(Progress::Decided(Some(verdict)))
+            }
+            Err(answer) => Check(Progress::Asking(Box::new(Asking {
+                answer,
+                started: Instant::now(),
+                limiter: limiter.clone(),
+                asked: Asked::of(hit),
+            }))),
+        }
+    }
+
+    /// Takes the verdict, if it is there already: a memory store needs no waiting.
+    ///
+    /// A check whose verdict was taken is complete, and is not to be awaited.
+    pub fn take_ready(&mut self) -> Option<Verdict> {
+        match &mut self.0 {
+            Progress::Decided(verdict) => verdict.take(),
+            Progress::Asking(_) => None,
+        }
+    }
+}
+
+impl Future for Check {
+    type Output = Verdict;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
+        match &mut self.0 {
+            Progress::Decided(verdict) => {
+                Poll::Ready(verdict.take().expect("polled after completion"))
+            }
+            Progress::Asking(asking) => {
+                let answer = ready!(Pin::new(&mut asking.answer).poll(cx));
+                let hit = asking.asked.hit();
+                took(hit, asking.started);
+                Poll::Ready(asking.limiter.verdict(hit, answer))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Progress::Decided(_) => "Check::Decided",
+            Progress::Asking(_) => "Check::Asking",
+        })
+    }
+}
+
+/// Tells operators how long a check took; a look is none.
+fn took(hit: Hit<'_>, started: Instant) {
+    if !hit.is_look() {
+        hit.policy.meters().took(started.elapsed());
+    }
+}
