@@ -63,13 +63,15 @@ impl Receipts {
 
 fn change(receipt: &ModelReceipt, random: &mut Random) -> Change {
     let cost = receipt.cost;
+    // Slots are given for any cost at all.
+    let some = cost.min(1 << 53);
     let settle = |actual| Change::Settle { actual };
     match random.range(1, 12) {
         1..=4 => settle(0),
         5 => settle(cost - 1),
-        6 => settle(random.range(0, cost)),
+        6 => settle(random.range(0, some)),
         7 => settle(cost.saturating_add(1)),
-        8 => settle(cost.saturating_add(random.range(0, cost.saturating_mul(3)))),
+        8 => settle(cost.saturating_add(random.range(0, 3 * some))),
         9 => settle(random.one_of(&[u64::MAX, 1 << 53])),
         10 => Change::Release,
         _ => Change::Renew,
