@@ -65,6 +65,8 @@ impl PenaltyBox {
         }
         if !self.is_boxed() && self.state.until + period <= now {
             self.state.level = 0;
+            // Else a clock that steps back finds a refusal which no level keeps stored.
+            self.state.until = 0;
         }
     }
 

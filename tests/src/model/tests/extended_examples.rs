@@ -422,3 +422,16 @@ fn a_receipt_of_another_algorithm_or_period_gives_nothing_back() {
         assert_eq!(model, before, "{old:?}");
     }
 }
+
+#[test]
+fn a_refusal_that_is_forgotten_does_not_come_back_with_an_earlier_clock() {
+    let limits = [window(1), penalty_box(1, true)];
+    let mut model = Model::new();
+    model.hit(&limits, 0, 1);
+    assert_eq!(model.hit(&limits, 0, 1).limits[1].answer, denied(30));
+    model.hit(&limits, 120 * SECOND, 1);
+
+    let look = model.hit(&limits, 20 * SECOND, 0);
+
+    assert_eq!(look.limits[1].remaining, 1);
+}

@@ -202,7 +202,7 @@ fn law_3(after: &Model, hit: &TracedHit, decision: &ModelDecision) {
     assert!(retry_after_us > 0, "{hit:?} {decision:?}");
     let searched = (0..retry_after_us.min(60)).chain([retry_after_us / 2, retry_after_us - 1]);
     for earlier in searched {
-        assert!(!passes(earlier), "{earlier} {hit:?} {decision:?}");
+        assert!(!passes(earlier), "{earlier} {hit:?} {decision:?} {after:?}");
     }
     if holds_without_room(after, hit) {
         return;
