@@ -12,6 +12,10 @@ pub const ALGORITHMS: [&str; 6] = [
 
 /// What a trace may contain.
 #[derive(Clone, Copy, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a thing that a trace has or lacks, whatever the others say"
+)]
 pub struct Aim {
     /// How many limits a policy has, at the least and at the most, penalty boxes aside.
     pub limits: (u64, u64),
