@@ -2,6 +2,7 @@
 
 use super::{
     moment::{Effective, Moment},
+    settle::Refund,
     state::{Standing, State},
 };
 
@@ -35,11 +36,11 @@ enum Kind {
 impl Bucket {
     pub(super) fn read(
         moment: Moment,
-        capacity: u64,
+        capacity: u128,
         refill: u64,
         stored: Option<&BucketState>,
     ) -> Self {
-        let (capacity, refill) = (u128::from(capacity), u128::from(refill));
+        let refill = u128::from(refill);
         let (time, owed) = match stored {
             None => (moment.fresh(), 0),
             Some(state) => (
@@ -75,6 +76,21 @@ impl Bucket {
         Self { kind, ..self }
     }
 
+    /// The state after giving back what is left of a charge, if there is any of it.
+    pub(super) fn refunded(mut self, stored: &BucketState, refund: &Refund) -> Option<State> {
+        let Moment {
+            now, period, grain, ..
+        } = self.moment;
+        if (stored.unit, stored.grain) != (period, grain) {
+            return None;
+        }
+        let forgiven = now.checked_sub(refund.tick)? * self.refill;
+        let left = refund.mark.saturating_sub(forgiven);
+        let credit = left.min(refund.units * period).min(self.debt);
+        self.debt -= credit;
+        (credit > 0).then(|| self.store())
+    }
+
     fn full(&self) -> u128 {
         self.capacity * self.moment.period
     }
@@ -107,6 +123,10 @@ impl Standing for Bucket {
         self.time.repaired
     }
 
+    fn is_ahead(&self) -> bool {
+        self.time.is_ahead(&self.moment)
+    }
+
     fn fits(&self, cost: u128) -> bool {
         self.debt + cost * self.moment.period <= self.full()
     }
@@ -136,6 +156,14 @@ impl Standing for Bucket {
 
     fn charge(&mut self, cost: u128) {
         self.debt += cost * self.moment.period;
+    }
+
+    fn mark(&self) -> u128 {
+        self.debt
+    }
+
+    fn charge_more(&mut self, extra: u128) {
+        self.debt = self.full().min(self.debt + extra * self.moment.period);
     }
 
     fn store(&self) -> State {

@@ -1,5 +1,7 @@
 //! What the model answers.
 
+use super::spec::Spec;
+
 /// Whether a hit passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -41,25 +43,32 @@ pub struct ModelDecision {
     pub limits: Vec<Numbers>,
     /// Whether the value was written.
     pub wrote: bool,
+    /// Whether the hit passed beyond a limit that a throttle mode stretches.
+    pub over: bool,
+    /// What each limit notes on a receipt, by position; empty when nothing was charged.
+    pub marks: Vec<u64>,
 }
 
 impl ModelDecision {
     /// Lets one limit speak: of a denied hit the longest wait, of an allowed one the least remaining.
-    pub(super) fn of(limits: Vec<Numbers>, wrote: bool) -> Self {
+    ///
+    /// A penalty box has nothing to say when it lets a hit through.
+    pub(super) fn of(specs: &[Spec], limits: Vec<Numbers>) -> Self {
         let impossible = limits
             .iter()
             .position(|limit| limit.answer == Answer::Impossible);
-        let denied = first_greatest(&limits, |limit| match limit.answer {
+        let denied = first_greatest(&limits, |_, limit| match limit.answer {
             Answer::Denied { retry_after_us } => Some(retry_after_us),
             _ => None,
         });
-        let least = first_greatest(&limits, |limit| {
-            Some((u64::MAX - limit.remaining, limit.reset_after_us))
+        let least = first_greatest(&limits, |position, limit| {
+            let is_box = matches!(specs[position], Spec::PenaltyBox { .. });
+            (!is_box).then_some((u64::MAX - limit.remaining, limit.reset_after_us))
         });
         let speaker = impossible
             .or(denied)
             .or(least)
-            .expect("a policy has a limit");
+            .expect("a policy has a limit that is no penalty box");
 
         let mut overall = limits[speaker];
         if let Answer::Allowed { delay_us } = &mut overall.answer {
@@ -69,8 +78,17 @@ impl ModelDecision {
             speaker,
             overall,
             limits,
-            wrote,
+            wrote: false,
+            over: false,
+            marks: Vec::new(),
         }
+    }
+}
+
+impl Answer {
+    /// Whether the hit passes.
+    pub const fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allowed { .. })
     }
 }
 
@@ -94,11 +112,13 @@ impl Numbers {
 /// The first position whose rank is the greatest, of those that have one.
 fn first_greatest<R: Ord>(
     limits: &[Numbers],
-    rank: impl Fn(&Numbers) -> Option<R>,
+    rank: impl Fn(usize, &Numbers) -> Option<R>,
 ) -> Option<usize> {
     let mut best: Option<(usize, R)> = None;
     for (position, limit) in limits.iter().enumerate() {
-        let Some(rank) = rank(limit) else { continue };
+        let Some(rank) = rank(position, limit) else {
+            continue;
+        };
         if best.as_ref().is_none_or(|(_, greatest)| rank > *greatest) {
             best = Some((position, rank));
         }

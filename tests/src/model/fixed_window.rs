@@ -2,6 +2,7 @@
 
 use super::{
     moment::{Effective, Moment},
+    settle::Refund,
     state::{Standing, State},
 };
 
@@ -23,8 +24,7 @@ pub(super) struct FixedWindow {
 }
 
 impl FixedWindow {
-    pub(super) fn read(moment: Moment, limit: u64, stored: Option<&FixedWindowState>) -> Self {
-        let limit = u128::from(limit);
+    pub(super) fn read(moment: Moment, limit: u128, stored: Option<&FixedWindowState>) -> Self {
         let Some(state) = stored else {
             return Self {
                 moment,
@@ -49,9 +49,26 @@ impl FixedWindow {
     }
 }
 
+impl FixedWindowState {
+    /// The state after giving back a charge of the same window, if there is any of it.
+    pub(super) fn refunded(&self, moment: &Moment, refund: &Refund) -> Option<Self> {
+        let at = moment.convert(self.at, self.grain);
+        let given_back = refund.units.min(self.count);
+        let same_window = at / moment.period == refund.tick / moment.period;
+        (same_window && given_back > 0).then(|| Self {
+            count: self.count - given_back,
+            ..self.clone()
+        })
+    }
+}
+
 impl Standing for FixedWindow {
     fn repaired(&self) -> bool {
         self.time.repaired
+    }
+
+    fn is_ahead(&self) -> bool {
+        self.time.is_ahead(&self.moment)
     }
 
     fn fits(&self, cost: u128) -> bool {
@@ -76,6 +93,10 @@ impl Standing for FixedWindow {
 
     fn charge(&mut self, cost: u128) {
         self.count += cost;
+    }
+
+    fn charge_more(&mut self, extra: u128) {
+        self.count = self.limit.min(self.count + extra);
     }
 
     fn store(&self) -> State {

@@ -14,10 +14,14 @@
 //! assert_eq!(model.hit(&limits, 0, 1).overall.answer, denied);
 //! ```
 
+mod asked;
 mod bucket;
+mod concurrency;
 mod decision;
 mod fixed_window;
 mod moment;
+mod penalty_box;
+mod settle;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod spec;
@@ -28,7 +32,9 @@ mod value;
 mod tests;
 
 pub use self::{
+    asked::Asked,
     decision::{Answer, ModelDecision, Numbers},
+    settle::{Change, ModelReceipt, Settled},
     spec::Spec,
     value::Model,
 };

@@ -26,10 +26,17 @@ pub(super) struct Effective {
     pub(super) repaired: bool,
 }
 
+impl Effective {
+    /// Whether the clock stepped back to before the last charge.
+    pub(super) fn is_ahead(&self, moment: &Moment) -> bool {
+        self.at > moment.now
+    }
+}
+
 impl Moment {
-    pub(super) fn new(spec: &Spec, now_us: u64) -> Self {
+    pub(super) fn new(spec: &Spec, percent: u64, now_us: u64) -> Self {
         let grain = spec
-            .grain_us()
+            .throttled_grain_us(percent)
             .expect("the model runs on limits that the design accepts");
         let (now_us, grain) = (u128::from(now_us), u128::from(grain));
         Self {

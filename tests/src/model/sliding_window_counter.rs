@@ -2,6 +2,7 @@
 
 use super::{
     moment::{Effective, Moment},
+    settle::Refund,
     state::{Standing, State},
 };
 
@@ -28,10 +29,9 @@ pub(super) struct SlidingWindowCounter {
 impl SlidingWindowCounter {
     pub(super) fn read(
         moment: Moment,
-        limit: u64,
+        limit: u128,
         stored: Option<&SlidingWindowCounterState>,
     ) -> Self {
-        let limit = u128::from(limit);
         let Some(state) = stored else {
             return Self {
                 moment,
@@ -88,6 +88,24 @@ impl SlidingWindowCounterState {
     fn estimate(&self) -> u128 {
         self.cur + weigh(self.prev, self.at % self.period, self.period)
     }
+
+    /// The state after giving back a charge of either window, if there is any of it.
+    pub(super) fn refunded(&self, moment: &Moment, refund: &Refund) -> Option<Self> {
+        if self.period * self.grain != moment.period * moment.grain {
+            return None;
+        }
+        let at = moment.convert(self.at, self.grain);
+        let windows_since = (at / moment.period).checked_sub(refund.tick / moment.period)?;
+        let mut state = self.clone();
+        let count = match windows_since {
+            0 => &mut state.cur,
+            1 => &mut state.prev,
+            _ => return None,
+        };
+        let given_back = refund.units.min(*count);
+        *count -= given_back;
+        (given_back > 0).then_some(state)
+    }
 }
 
 /// Counts that weigh exactly `estimate` at `t`, as much of it as can in the previous window.
@@ -116,6 +134,10 @@ fn weigh(prev: u128, elapsed: u128, period: u128) -> u128 {
 impl Standing for SlidingWindowCounter {
     fn repaired(&self) -> bool {
         self.time.repaired
+    }
+
+    fn is_ahead(&self) -> bool {
+        self.time.is_ahead(&self.moment)
     }
 
     fn fits(&self, cost: u128) -> bool {
@@ -157,6 +179,10 @@ impl Standing for SlidingWindowCounter {
 
     fn charge(&mut self, cost: u128) {
         self.cur += cost;
+    }
+
+    fn charge_more(&mut self, extra: u128) {
+        self.cur += extra.min(self.remaining());
     }
 
     fn store(&self) -> State {

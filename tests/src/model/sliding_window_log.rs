@@ -2,6 +2,7 @@
 
 use super::{
     moment::{Effective, Moment},
+    settle::Refund,
     state::{Standing, State},
 };
 
@@ -25,11 +26,10 @@ pub(super) struct SlidingWindowLog {
 impl SlidingWindowLog {
     pub(super) fn read(
         moment: Moment,
-        limit: u64,
+        limit: u128,
         count_denied: bool,
         stored: Option<&SlidingWindowLogState>,
     ) -> Self {
-        let limit = u128::from(limit);
         let stamps: Vec<u128> = stored.map_or_else(Vec::new, |state| {
             state
                 .stamps
@@ -80,9 +80,31 @@ impl SlidingWindowLog {
     }
 }
 
+impl SlidingWindowLogState {
+    /// The state after taking out as many stamps of a charge, if there are any.
+    pub(super) fn refunded(&self, moment: &Moment, refund: &Refund) -> Option<Self> {
+        let mut taken = 0;
+        let mut stamps = Vec::new();
+        for &stamp in &self.stamps {
+            let stamp = moment.convert(stamp, self.grain);
+            if stamp == refund.tick && taken < refund.units {
+                taken += 1;
+            } else {
+                stamps.push(stamp);
+            }
+        }
+        let grain = moment.grain;
+        (taken > 0).then_some(Self { stamps, grain })
+    }
+}
+
 impl Standing for SlidingWindowLog {
     fn repaired(&self) -> bool {
         self.time.repaired
+    }
+
+    fn is_ahead(&self) -> bool {
+        self.time.is_ahead(&self.moment)
     }
 
     fn fits(&self, cost: u128) -> bool {
@@ -115,6 +137,10 @@ impl Standing for SlidingWindowLog {
 
     fn charge(&mut self, cost: u128) {
         self.append(cost);
+    }
+
+    fn charge_more(&mut self, extra: u128) {
+        self.append(extra.min(self.remaining()));
     }
 
     fn count_denied(&mut self, cost: u128) -> bool {

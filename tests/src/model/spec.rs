@@ -46,6 +46,24 @@ pub enum Spec {
         /// The period.
         period_us: u64,
     },
+    /// Bounds how many slots are held at once.
+    Concurrency {
+        /// How many.
+        limit: u64,
+        /// How long a slot is held that nobody releases or renews.
+        lease_us: u64,
+    },
+    /// Refuses everything for a while after too many denials of the policy.
+    PenaltyBox {
+        /// How many denials are too many.
+        denials: u64,
+        /// The time within which they count.
+        period_us: u64,
+        /// How long everything is refused.
+        refusal_us: u64,
+        /// Whether each refusal is twice as long as the one before.
+        growing: bool,
+    },
 }
 
 impl Spec {
@@ -55,28 +73,62 @@ impl Spec {
             Self::TokenBucket { capacity, .. } | Self::LeakyBucket { capacity, .. } => capacity,
             Self::FixedWindow { limit, .. }
             | Self::SlidingWindowLog { limit, .. }
-            | Self::SlidingWindowCounter { limit, .. } => limit,
+            | Self::SlidingWindowCounter { limit, .. }
+            | Self::Concurrency { limit, .. } => limit,
+            Self::PenaltyBox { denials, .. } => denials,
         }
     }
 
-    /// The period, in microseconds.
+    /// What passes beyond the limit when a throttle mode adds a percentage.
+    pub fn stretch(&self, percent: u64) -> u128 {
+        match self {
+            Self::PenaltyBox { .. } => 0,
+            _ => u128::from(self.limit()) * u128::from(percent) / 100,
+        }
+    }
+
+    /// The limit that the arithmetic runs with when a throttle mode adds a percentage.
+    pub fn ceiling(&self, percent: u64) -> u128 {
+        u128::from(self.limit()) + self.stretch(percent)
+    }
+
+    /// The period, in microseconds; the lease of a slot.
     pub const fn period_us(&self) -> u64 {
         match *self {
             Self::TokenBucket { period_us, .. }
             | Self::LeakyBucket { period_us, .. }
             | Self::FixedWindow { period_us, .. }
             | Self::SlidingWindowLog { period_us, .. }
-            | Self::SlidingWindowCounter { period_us, .. } => period_us,
+            | Self::SlidingWindowCounter { period_us, .. }
+            | Self::PenaltyBox { period_us, .. } => period_us,
+            Self::Concurrency { lease_us, .. } => lease_us,
         }
     }
 
     /// The microseconds in a tick, or `None` for a limit that the design refuses.
     pub fn grain_us(&self) -> Option<u64> {
-        let (limit, period_us) = (u128::from(self.limit()), u128::from(self.period_us()));
-        [1_u64, 1_000, 1_000_000]
-            .into_iter()
-            .find(|&grain| limit * period_us < (1 << 53) * u128::from(grain))
-            .filter(|grain| self.period_us().is_multiple_of(*grain))
+        self.throttled_grain_us(0)
+    }
+
+    /// The same for a policy whose throttle mode adds a percentage.
+    pub fn throttled_grain_us(&self, percent: u64) -> Option<u64> {
+        match *self {
+            Self::Concurrency { .. } => Some(1),
+            Self::PenaltyBox {
+                period_us,
+                refusal_us,
+                ..
+            } => Some(1_000).filter(|&grain| {
+                period_us.is_multiple_of(grain) && refusal_us.is_multiple_of(grain)
+            }),
+            _ => {
+                let most = self.ceiling(percent) * u128::from(self.period_us());
+                [1_u64, 1_000, 1_000_000]
+                    .into_iter()
+                    .find(|&grain| most < (1 << 53) * u128::from(grain))
+                    .filter(|grain| self.period_us().is_multiple_of(*grain))
+            }
+        }
     }
 }
 
@@ -97,5 +149,31 @@ mod tests {
         assert_eq!(grain(1_000_000, 366 * DAY), Some(1_000_000));
         assert_eq!(grain(1 << 33, 1 << 20), None);
         assert_eq!(grain(u64::MAX, DAY), None);
+    }
+
+    #[test]
+    fn the_grain_is_chosen_for_the_ceiling() {
+        let limit = (1 << 53) / DAY;
+        let spec = Spec::FixedWindow {
+            limit,
+            period_us: DAY,
+        };
+
+        assert_eq!(spec.throttled_grain_us(0), Some(1));
+        assert_eq!(spec.throttled_grain_us(10), Some(1_000));
+    }
+
+    #[test]
+    fn a_stretch_is_rounded_down() {
+        let stretch = |limit, percent| {
+            let lease_us = DAY;
+            Spec::Concurrency { limit, lease_us }.stretch(percent)
+        };
+
+        assert_eq!(
+            [stretch(9, 10), stretch(10, 10), stretch(19, 10)],
+            [0, 1, 1]
+        );
+        assert_eq!(stretch(7, 100), 7);
     }
 }

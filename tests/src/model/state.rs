@@ -1,9 +1,12 @@
 //! What is stored for one limit, and what can be asked of it at a moment.
 
 use super::{
+    asked::Asked,
     bucket::{Bucket, BucketState},
+    concurrency::{Concurrency, ConcurrencyState},
     fixed_window::{FixedWindow, FixedWindowState},
     moment::Moment,
+    penalty_box::{PenaltyBox, PenaltyBoxState},
     sliding_window_counter::{SlidingWindowCounter, SlidingWindowCounterState},
     sliding_window_log::{SlidingWindowLog, SlidingWindowLogState},
     spec::Spec,
@@ -17,25 +20,56 @@ pub(super) enum State {
     FixedWindow(FixedWindowState),
     SlidingWindowLog(SlidingWindowLogState),
     SlidingWindowCounter(SlidingWindowCounterState),
+    Concurrency(ConcurrencyState),
+    PenaltyBox(PenaltyBoxState),
+}
+
+impl State {
+    /// Whether a limit reads this state; another algorithm's counts for nothing.
+    pub(super) fn is_of(&self, spec: &Spec) -> bool {
+        matches!(
+            (self, spec),
+            (Self::TokenBucket(_), Spec::TokenBucket { .. })
+                | (Self::LeakyBucket(_), Spec::LeakyBucket { .. })
+                | (Self::FixedWindow(_), Spec::FixedWindow { .. })
+                | (Self::SlidingWindowLog(_), Spec::SlidingWindowLog { .. })
+                | (
+                    Self::SlidingWindowCounter(_),
+                    Spec::SlidingWindowCounter { .. }
+                )
+                | (Self::Concurrency(_), Spec::Concurrency { .. })
+                | (Self::PenaltyBox(_), Spec::PenaltyBox { .. })
+        )
+    }
 }
 
 /// A limit's state as it stands at a moment: converted, repaired and rolled forward.
 pub(super) trait Standing {
     /// Whether law 8 took its time back to now.
     fn repaired(&self) -> bool;
-    /// Whether a cost that is not impossible passes.
-    fn fits(&self, cost: u128) -> bool;
+    /// Whether the clock stepped back to before the last charge.
+    fn is_ahead(&self) -> bool {
+        false
+    }
+    /// Whether what a possible hit needs is there.
+    fn fits(&self, needs: u128) -> bool;
     /// The wait of a hit of any cost before its turn.
     fn delay_us(&self) -> u128 {
         0
     }
-    /// The time until a cost that does not fit passes.
-    fn retry_after_us(&self, cost: u128) -> u128;
+    /// The time until a need that does not fit does.
+    fn retry_after_us(&self, needs: u128) -> u128;
     fn remaining(&self) -> u128;
     fn reset_after_us(&self) -> u128;
     /// The time until this state means nothing.
     fn need_us(&self) -> u128;
     fn charge(&mut self, cost: u128);
+    /// What a receipt notes of a charge that was just made.
+    fn mark(&self) -> u128 {
+        1
+    }
+    /// Charges afterwards what was used beyond the cost, as far as there is room.
+    fn charge_more(&mut self, _extra: u128) {}
     /// Remembers a denied hit, and says whether this limit does such a thing.
     fn count_denied(&mut self, _cost: u128) -> bool {
         false
@@ -43,70 +77,59 @@ pub(super) trait Standing {
     fn store(&self) -> State;
 }
 
+/// The stored state when it is of one algorithm, else nothing.
+macro_rules! stored_as {
+    ($stored:ident, $algorithm:ident) => {
+        match $stored {
+            Some(State::$algorithm(state)) => Some(state),
+            _ => None,
+        }
+    };
+}
+
 /// Reads a state for the limit as it is now; one of another algorithm counts for nothing.
-pub(super) fn stand(spec: &Spec, stored: Option<&State>, now_us: u64) -> Box<dyn Standing> {
-    let moment = Moment::new(spec, now_us);
-    match (*spec, stored) {
-        (
-            Spec::TokenBucket {
-                capacity, refill, ..
-            },
-            Some(State::TokenBucket(state)),
-        ) => Box::new(Bucket::read(moment, capacity, refill, Some(state)).token()),
-        (
-            Spec::TokenBucket {
-                capacity, refill, ..
-            },
-            _,
-        ) => Box::new(Bucket::read(moment, capacity, refill, None).token()),
-        (
-            Spec::LeakyBucket {
-                capacity,
-                refill,
-                police,
-                ..
-            },
-            Some(State::LeakyBucket(state)),
-        ) => Box::new(Bucket::read(moment, capacity, refill, Some(state)).leaky(police)),
-        (
-            Spec::LeakyBucket {
-                capacity,
-                refill,
-                police,
-                ..
-            },
-            _,
-        ) => Box::new(Bucket::read(moment, capacity, refill, None).leaky(police)),
-        (Spec::FixedWindow { limit, .. }, Some(State::FixedWindow(state))) => {
-            Box::new(FixedWindow::read(moment, limit, Some(state)))
+pub(super) fn stand(
+    spec: &Spec,
+    stored: Option<&State>,
+    now_us: u64,
+    asked: &Asked,
+) -> Box<dyn Standing> {
+    let moment = Moment::new(spec, asked.percent, now_us);
+    let ceiling = spec.ceiling(asked.percent);
+    match *spec {
+        Spec::TokenBucket { refill, .. } => {
+            let state = stored_as!(stored, TokenBucket);
+            Box::new(Bucket::read(moment, ceiling, refill, state).token())
         }
-        (Spec::FixedWindow { limit, .. }, _) => Box::new(FixedWindow::read(moment, limit, None)),
-        (
-            Spec::SlidingWindowLog {
-                limit,
-                count_denied,
-                ..
-            },
-            Some(State::SlidingWindowLog(state)),
-        ) => Box::new(SlidingWindowLog::read(
-            moment,
-            limit,
-            count_denied,
-            Some(state),
-        )),
-        (
-            Spec::SlidingWindowLog {
-                limit,
-                count_denied,
-                ..
-            },
-            _,
-        ) => Box::new(SlidingWindowLog::read(moment, limit, count_denied, None)),
-        (Spec::SlidingWindowCounter { limit, .. }, Some(State::SlidingWindowCounter(state))) => {
-            Box::new(SlidingWindowCounter::read(moment, limit, Some(state)))
+        Spec::LeakyBucket { refill, police, .. } => {
+            let state = stored_as!(stored, LeakyBucket);
+            Box::new(Bucket::read(moment, ceiling, refill, state).leaky(police))
         }
-        (Spec::SlidingWindowCounter { limit, .. }, _) => {
-            Box::new(SlidingWindowCounter::read(moment, limit, None))
+        Spec::FixedWindow { .. } => {
+            let state = stored_as!(stored, FixedWindow);
+            Box::new(FixedWindow::read(moment, ceiling, state))
+        }
+        Spec::SlidingWindowLog { count_denied, .. } => {
+            let state = stored_as!(stored, SlidingWindowLog);
+            Box::new(SlidingWindowLog::read(moment, ceiling, count_denied, state))
+        }
+        Spec::SlidingWindowCounter { .. } => {
+            let state = stored_as!(stored, SlidingWindowCounter);
+            Box::new(SlidingWindowCounter::read(moment, ceiling, state))
+        }
+        Spec::Concurrency { .. } => {
+            let state = stored_as!(stored, Concurrency);
+            Box::new(Concurrency::read(moment, ceiling, asked.slot, state))
+        }
+        Spec::PenaltyBox {
+            denials,
+            refusal_us,
+            growing,
+            ..
+        } => {
+            let state = stored_as!(stored, PenaltyBox);
+            let numbers = (denials, refusal_us, growing);
+            Box::new(PenaltyBox::read(moment, numbers, state))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The value of one policy and key.
 
 use super::{
+    asked::Asked,
     decision::{Answer, ModelDecision, Numbers},
     spec::Spec,
     state::{Standing, State, stand},
@@ -36,51 +37,89 @@ impl Model {
     ///
     /// When there is no limit, or one that the design refuses.
     pub fn hit(&mut self, limits: &[Spec], now_us: u64, cost: u64) -> ModelDecision {
-        let live = self
-            .value
-            .clone()
-            .filter(|value| u128::from(now_us) < value.expires_us);
-        let states = live.as_ref().map_or(&[][..], |value| &value.states);
+        self.hit_with(limits, now_us, Asked::hard(cost))
+    }
+
+    /// The same in full: under a throttle mode, and for the holder of a slot.
+    ///
+    /// # Panics
+    ///
+    /// When there is no limit beside penalty boxes, or one that the design refuses.
+    pub fn hit_with(&mut self, limits: &[Spec], now_us: u64, asked: Asked) -> ModelDecision {
         let mut policy: Vec<Position> = limits
             .iter()
-            .enumerate()
-            .map(|(at, &spec)| Position::read(spec, states.get(at).cloned().flatten(), now_us))
+            .zip(self.states(limits.len(), now_us))
+            .map(|(&spec, stored)| Position::read(spec, stored, now_us, asked))
             .collect();
 
-        let answers: Vec<Answer> = policy.iter().map(|limit| limit.answer(cost)).collect();
-        let allowed = answers
-            .iter()
-            .all(|answer| matches!(answer, Answer::Allowed { .. }));
+        let answers: Vec<Answer> = policy.iter().map(Position::answer).collect();
+        let allowed = answers.iter().all(Answer::is_allowed);
         let impossible = answers.contains(&Answer::Impossible);
         for limit in &mut policy {
-            match (cost, allowed, impossible) {
+            match (asked.cost, allowed, impossible) {
                 (0, ..) | (_, false, true) => limit.look(),
-                (_, true, _) => limit.charge(cost),
-                (_, false, false) => limit.count_denied(cost),
+                (_, true, _) => limit.charge(),
+                (_, false, false) => limit.count_denied(),
             }
         }
 
         let mut numbers: Vec<Numbers> = policy
             .iter()
             .zip(&answers)
-            .map(|(limit, &answer)| limit.numbers(answer, cost))
+            .map(|(limit, &answer)| limit.numbers(answer))
             .collect();
         let wrote = policy.iter().any(|limit| limit.changed);
         if wrote {
-            self.value = Some(Value::of(&policy, now_us));
-        } else if let Some(value) = live {
+            let needs = policy.iter().map(|limit| limit.standing.need_us());
+            let need_us = needs.max().unwrap_or(0);
+            self.write(
+                policy.iter().map(Position::store).collect(),
+                need_us,
+                now_us,
+            );
+        } else if let Some(value) = self.live(now_us) {
             let life_us = saturate(value.expires_us - u128::from(now_us));
             for limit in &mut numbers {
                 limit.cap(life_us);
             }
         }
-        ModelDecision::of(numbers, wrote)
+        let charged = allowed && asked.cost > 0;
+        let marks = policy.iter().map(Position::mark);
+        ModelDecision {
+            wrote,
+            over: charged && policy.iter().any(Position::is_over),
+            marks: if charged { marks.collect() } else { Vec::new() },
+            ..ModelDecision::of(limits, numbers)
+        }
+    }
+
+    fn live(&self, now_us: u64) -> Option<&Value> {
+        let value = self.value.as_ref();
+        value.filter(|value| u128::from(now_us) < value.expires_us)
+    }
+
+    /// What is stored for each of a number of limits, by position.
+    pub(super) fn states(&self, count: usize, now_us: u64) -> Vec<Option<State>> {
+        let live = self.live(now_us);
+        let mut states = live.map_or_else(Vec::new, |value| value.states.clone());
+        states.resize(count, None);
+        states
+    }
+
+    /// Stores a state per limit for as long as one of them is needed.
+    pub(super) fn write(&mut self, states: Vec<Option<State>>, need_us: u128, now_us: u64) {
+        let life_us = (1_000 * (need_us.div_ceil(1_000) + 1)).max(1_000_000);
+        self.value = Some(Value {
+            states,
+            expires_us: u128::from(now_us) + life_us,
+        });
     }
 }
 
 /// One limit of a policy, during a hit.
 struct Position {
     spec: Spec,
+    asked: Asked,
     stored: Option<State>,
     standing: Box<dyn Standing>,
     changed: bool,
@@ -88,11 +127,12 @@ struct Position {
 }
 
 impl Position {
-    fn read(spec: Spec, stored: Option<State>, now_us: u64) -> Self {
-        let standing = stand(&spec, stored.as_ref(), now_us);
+    fn read(spec: Spec, stored: Option<State>, now_us: u64, asked: Asked) -> Self {
+        let standing = stand(&spec, stored.as_ref(), now_us, &asked);
         let changed = standing.repaired();
         Self {
             spec,
+            asked,
             stored,
             standing,
             changed,
@@ -100,16 +140,17 @@ impl Position {
         }
     }
 
-    fn answer(&self, cost: u64) -> Answer {
-        if cost > self.spec.limit() {
+    fn answer(&self) -> Answer {
+        let needs = self.asked.needs(&self.spec);
+        if self.asked.is_impossible(&self.spec) {
             Answer::Impossible
-        } else if cost == 0 || self.standing.fits(cost.into()) {
+        } else if self.asked.cost == 0 || self.standing.fits(needs) {
             Answer::Allowed {
                 delay_us: saturate(self.standing.delay_us()),
             }
         } else {
             Answer::Denied {
-                retry_after_us: saturate(self.standing.retry_after_us(cost.into())),
+                retry_after_us: saturate(self.standing.retry_after_us(needs)),
             }
         }
     }
@@ -118,28 +159,38 @@ impl Position {
         self.changed = false;
     }
 
-    fn charge(&mut self, cost: u64) {
-        self.standing.charge(cost.into());
+    fn charge(&mut self) {
+        self.standing.charge(self.asked.cost.into());
         self.changed = true;
     }
 
-    fn count_denied(&mut self, cost: u64) {
-        self.counted = self.standing.count_denied(cost.into());
+    fn count_denied(&mut self) {
+        self.counted = self.standing.count_denied(self.asked.cost.into());
         self.changed |= self.counted;
     }
 
     /// The numbers after the hit; a denied hit that was counted waits for itself too.
-    fn numbers(&self, answer: Answer, cost: u64) -> Numbers {
-        let answer = if self.counted {
-            self.answer(cost)
-        } else {
-            answer
-        };
+    fn numbers(&self, answer: Answer) -> Numbers {
+        let stretch = self.spec.stretch(self.asked.percent);
         Numbers {
-            answer,
+            answer: if self.counted { self.answer() } else { answer },
             limit: self.spec.limit(),
-            remaining: saturate(self.standing.remaining()),
+            remaining: saturate(self.standing.remaining().saturating_sub(stretch)),
             reset_after_us: saturate(self.standing.reset_after_us()),
+        }
+    }
+
+    /// Whether more is spent than the limit without its stretch.
+    fn is_over(&self) -> bool {
+        self.standing.remaining() < self.spec.stretch(self.asked.percent)
+    }
+
+    /// What a receipt notes; 0 when the charge was made at a time ahead of the clock.
+    fn mark(&self) -> u64 {
+        if self.standing.is_ahead() {
+            0
+        } else {
+            saturate(self.standing.mark())
         }
     }
 
@@ -149,19 +200,6 @@ impl Position {
             Some(self.standing.store())
         } else {
             self.stored.clone()
-        }
-    }
-}
-
-impl Value {
-    fn of(policy: &[Position], now_us: u64) -> Self {
-        let needs = policy.iter().map(|limit| limit.standing.need_us());
-        let need_us = needs.max().unwrap_or(0);
-        let life_us = (1_000 * (need_us.div_ceil(1_000) + 1)).max(1_000_000);
-        let states = policy.iter().map(Position::store).collect();
-        Self {
-            states,
-            expires_us: u128::from(now_us) + life_us,
         }
     }
 }

@@ -101,6 +101,9 @@ fn count(spec: Spec, history: &History, now: u128, cost: u128) -> (u128, bool) {
             let prev = spent_while(&|tick| tick / period + 1 == now / period);
             cur * period + prev * (period - now % period)
         }
+        Spec::Concurrency { .. } | Spec::PenaltyBox { .. } => {
+            unreachable!("the generator makes limits that spend what is asked")
+        }
     };
     (
         parts.div_ceil(period),

@@ -1,0 +1,164 @@
+//! The concurrency limit.
+
+use super::{
+    moment::Moment,
+    state::{Standing, State},
+};
+
+/// What is stored: who holds a slot and until when, by end, and the longest lease among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ConcurrencyState {
+    lease: u128,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    id: u64,
+    end: u128,
+}
+
+/// A concurrency limit at a moment, with the entries that are live; `slot` is who asks.
+#[derive(Debug)]
+pub(super) struct Concurrency {
+    moment: Moment,
+    ceiling: u128,
+    slot: u64,
+    lease: u128,
+    repaired: bool,
+    entries: Vec<Entry>,
+}
+
+impl Concurrency {
+    pub(super) fn read(
+        moment: Moment,
+        ceiling: u128,
+        slot: u64,
+        stored: Option<&ConcurrencyState>,
+    ) -> Self {
+        let mut standing = Self {
+            moment,
+            ceiling,
+            slot,
+            lease: 0,
+            repaired: false,
+            entries: Vec::new(),
+        };
+        let Some(state) = stored else {
+            return standing;
+        };
+        standing.lease = state.lease;
+        standing.entries.clone_from(&state.entries);
+        standing.roll();
+        standing
+    }
+
+    fn roll(&mut self) {
+        let now = self.moment.now;
+        self.repaired = self
+            .entries
+            .last()
+            .is_some_and(|last| last.end > now + 2 * self.lease);
+        if self.repaired {
+            for entry in &mut self.entries {
+                entry.end = entry.end.min(now + self.lease);
+            }
+        }
+        self.entries.retain(|entry| entry.end > now);
+    }
+
+    fn live(&self) -> u128 {
+        self.entries.len() as u128
+    }
+
+    fn end_of_slot(&self) -> Option<u128> {
+        let mine = self.entries.iter().find(|entry| entry.id == self.slot);
+        mine.map(|entry| entry.end)
+    }
+
+    fn remove_slot(&mut self) {
+        self.entries.retain(|entry| entry.id != self.slot);
+    }
+
+    /// Puts the slot behind all that end no later.
+    fn insert_slot(&mut self, end: u128) {
+        let place = self.entries.iter().filter(|entry| entry.end <= end).count();
+        let id = self.slot;
+        self.entries.insert(place, Entry { id, end });
+    }
+
+    /// The time until the last lease ends.
+    fn empty_after_us(&self) -> u128 {
+        let last = self.entries.last();
+        last.map_or(0, |last| self.moment.until(last.end))
+    }
+
+    /// The state without the slot, if it is held.
+    pub(super) fn released(mut self) -> Option<State> {
+        self.end_of_slot()?;
+        self.remove_slot();
+        Some(self.store())
+    }
+
+    /// The state in which the slot is held for another lease, if it is held and for less.
+    pub(super) fn renewed(mut self) -> Option<State> {
+        let end = self.end_of_slot()?;
+        let renewed = self.moment.now + self.moment.period;
+        if renewed <= end {
+            return None;
+        }
+        self.remove_slot();
+        self.insert_slot(renewed);
+        Some(self.store())
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.end_of_slot().is_some()
+    }
+}
+
+impl Standing for Concurrency {
+    fn repaired(&self) -> bool {
+        self.repaired
+    }
+
+    fn fits(&self, needs: u128) -> bool {
+        self.is_held() || self.live() + needs <= self.ceiling
+    }
+
+    fn retry_after_us(&self, needs: u128) -> u128 {
+        let number = self.live() + needs - self.ceiling;
+        let index = usize::try_from(number - 1).expect("the slots fit in memory");
+        self.moment.until(self.entries[index].end)
+    }
+
+    fn remaining(&self) -> u128 {
+        self.ceiling.saturating_sub(self.live())
+    }
+
+    fn reset_after_us(&self) -> u128 {
+        self.empty_after_us()
+    }
+
+    fn need_us(&self) -> u128 {
+        self.empty_after_us()
+    }
+
+    fn charge(&mut self, _cost: u128) {
+        let lease = self.moment.period;
+        self.lease = if self.live() > 0 {
+            lease.max(self.lease)
+        } else {
+            lease
+        };
+        self.remove_slot();
+        self.insert_slot(self.moment.now + lease);
+    }
+
+    fn store(&self) -> State {
+        State::Concurrency(ConcurrencyState {
+            lease: self.lease,
+            entries: self.entries.clone(),
+        })
+    }
+}

@@ -1,0 +1,220 @@
+//! Giving back or charging afterwards.
+
+use super::{
+    asked::Asked,
+    bucket::Bucket,
+    concurrency::Concurrency,
+    moment::Moment,
+    spec::Spec,
+    state::{State, stand},
+    value::Model,
+};
+
+/// What is kept of an allowed hit, to settle it later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelReceipt {
+    /// The policy's limits at the time.
+    pub limits: Vec<Spec>,
+    /// What the policy's throttle mode added at the time.
+    pub percent: u64,
+    /// When.
+    pub now_us: u64,
+    /// How much was charged.
+    pub cost: u64,
+    /// What each limit noted.
+    pub marks: Vec<u64>,
+    /// Who holds the slot.
+    pub slot: u64,
+}
+
+/// What becomes of an allowed hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It cost something else in the end.
+    Settle {
+        /// What it cost.
+        actual: u64,
+    },
+    /// Its slot is free.
+    Release,
+    /// Its slot is held for another lease.
+    Renew,
+}
+
+/// What settling did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Whether every slot that was to be renewed was still held; true of any other change.
+    pub held: bool,
+    /// Whether the value was written.
+    pub wrote: bool,
+}
+
+/// What is given back of one limit's charge.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refund {
+    /// How much.
+    pub(super) units: u128,
+    /// What the limit noted.
+    pub(super) mark: u128,
+    /// When it was charged, in the limit's ticks.
+    pub(super) tick: u128,
+}
+
+impl Model {
+    /// Changes what an allowed hit has charged.
+    ///
+    /// # Panics
+    ///
+    /// When the receipt is not of an allowed hit.
+    pub fn settle(&mut self, receipt: &ModelReceipt, now_us: u64, change: Change) -> Settled {
+        let stored = self.states(receipt.limits.len(), now_us);
+        let places: Vec<Place<'_>> = stored
+            .iter()
+            .enumerate()
+            .map(|(position, stored)| Place {
+                receipt,
+                position,
+                now_us,
+                stored: stored.as_ref(),
+            })
+            .collect();
+
+        let held = change != Change::Renew || places.iter().all(Place::is_held);
+        let changed: Vec<Option<State>> = places.iter().map(|place| place.after(change)).collect();
+        let wrote = changed.iter().any(Option::is_some);
+        if wrote {
+            let states: Vec<Option<State>> = changed
+                .into_iter()
+                .zip(stored.clone())
+                .map(|(changed, stored)| changed.or(stored))
+                .collect();
+            let need_us = receipt.need_us(&states, now_us);
+            self.write(states, need_us, now_us);
+        }
+        Settled { held, wrote }
+    }
+}
+
+impl ModelReceipt {
+    /// The hit as it was asked, of a signal that says there is room.
+    fn asked(&self) -> Asked {
+        Asked {
+            cost: self.cost,
+            percent: self.percent,
+            room: true,
+            slot: self.slot,
+        }
+    }
+
+    fn need_us(&self, states: &[Option<State>], now_us: u64) -> u128 {
+        let needs = self
+            .limits
+            .iter()
+            .zip(states)
+            .map(|(spec, state)| stand(spec, state.as_ref(), now_us, &self.asked()).need_us());
+        needs.max().unwrap_or(0)
+    }
+}
+
+/// One limit of a receipt, and what is stored in its place now.
+struct Place<'a> {
+    receipt: &'a ModelReceipt,
+    position: usize,
+    now_us: u64,
+    stored: Option<&'a State>,
+}
+
+impl Place<'_> {
+    /// What is stored here after a change, if it is anything else.
+    fn after(&self, change: Change) -> Option<State> {
+        let cost = self.receipt.cost;
+        match change {
+            Change::Settle { actual } if actual < cost => self.refunded(actual),
+            Change::Settle { actual } if actual > cost => self.charged_more(actual - cost),
+            Change::Settle { .. } => None,
+            Change::Release => self.slots()?.released(),
+            Change::Renew => self.slots()?.renewed(),
+        }
+    }
+
+    fn refunded(&self, actual: u64) -> Option<State> {
+        let (moment, ceiling) = (self.moment(), self.ceiling());
+        let refund = Refund {
+            units: u128::from(self.receipt.cost - actual),
+            mark: u128::from(self.receipt.marks[self.position]),
+            tick: u128::from(self.receipt.now_us) / moment.grain,
+        };
+        if refund.mark == 0 {
+            return None;
+        }
+        match (self.spec(), self.stored?) {
+            (Spec::TokenBucket { refill, .. }, State::TokenBucket(state)) => {
+                let bucket = Bucket::read(moment, ceiling, refill, Some(state)).token();
+                bucket.refunded(state, &refund)
+            }
+            (Spec::LeakyBucket { refill, police, .. }, State::LeakyBucket(state)) => {
+                let bucket = Bucket::read(moment, ceiling, refill, Some(state)).leaky(police);
+                bucket.refunded(state, &refund)
+            }
+            (Spec::FixedWindow { .. }, State::FixedWindow(state)) => {
+                state.refunded(&moment, &refund).map(State::FixedWindow)
+            }
+            (Spec::SlidingWindowLog { .. }, State::SlidingWindowLog(state)) => {
+                let log = state.refunded(&moment, &refund);
+                log.map(State::SlidingWindowLog)
+            }
+            (Spec::SlidingWindowCounter { .. }, State::SlidingWindowCounter(state)) => {
+                let counter = state.refunded(&moment, &refund);
+                counter.map(State::SlidingWindowCounter)
+            }
+            (Spec::Concurrency { .. }, _) if actual == 0 => self.slots()?.released(),
+            _ => None,
+        }
+    }
+
+    fn charged_more(&self, extra: u64) -> Option<State> {
+        let spec = self.spec();
+        let of_another_algorithm = self.stored.is_some_and(|state| !state.is_of(&spec));
+        let takes_no_extra = matches!(spec, Spec::Concurrency { .. } | Spec::PenaltyBox { .. });
+        if of_another_algorithm || takes_no_extra {
+            return None;
+        }
+        let mut standing = stand(&spec, self.stored, self.now_us, &self.receipt.asked());
+        standing.charge_more(extra.into());
+        Some(standing.store())
+    }
+
+    /// The slots of a concurrency limit, if there are any here.
+    fn slots(&self) -> Option<Concurrency> {
+        let (Spec::Concurrency { .. }, State::Concurrency(state)) = (self.spec(), self.stored?)
+        else {
+            return None;
+        };
+        let slot = self.receipt.slot;
+        Some(Concurrency::read(
+            self.moment(),
+            self.ceiling(),
+            slot,
+            Some(state),
+        ))
+    }
+
+    /// Whether the slot is held, if this limit is one that gives slots.
+    fn is_held(&self) -> bool {
+        let gives_slots = matches!(self.spec(), Spec::Concurrency { .. });
+        !gives_slots || self.slots().is_some_and(|slots| slots.is_held())
+    }
+
+    fn spec(&self) -> Spec {
+        self.receipt.limits[self.position]
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::new(&self.spec(), self.receipt.percent, self.now_us)
+    }
+
+    fn ceiling(&self) -> u128 {
+        self.spec().ceiling(self.receipt.percent)
+    }
+}

@@ -1,0 +1,15 @@
+//! Hits at random, and what becomes of them, aimed at the edges where limiters err.
+
+mod aim;
+mod build;
+mod receipts;
+mod specs;
+mod step;
+mod trace;
+
+pub use self::{
+    aim::{ALGORITHMS, Aim},
+    build::{to_limit, to_policy},
+    step::{Step, TracedHit, TracedSettle},
+    trace::Trace,
+};
