@@ -36,6 +36,7 @@
 //! The feature `redis` adds the store that all instances of a service share, `toml` policies from a file.
 
 mod algorithm;
+mod attributes;
 mod client_addr;
 mod decision;
 mod fields;
@@ -58,6 +59,7 @@ pub use crate::{
         Algorithm, FixedWindow, InvalidLimit, LeakyBucket, SlidingWindowCounter, SlidingWindowLog,
         TokenBucket,
     },
+    attributes::{Attribute, MissingPolicies},
     client_addr::{
         ChainHeader, Client, ClientAddr, ExplicitKey, HeaderLines, InvalidHeader, InvalidPrefix,
         InvalidProxies, NoClient, ProviderHeader, Source, TrustedProxies,
@@ -68,7 +70,8 @@ pub use crate::{
         FieldValue, HeaderStyle, Problem, policy_field, retry_after_millis, retry_after_secs,
     },
     install::{
-        AlreadyInstalled, handler_policy, install, install_registry, installed, installed_registry,
+        AlreadyInstalled, NotInstalled, handler_policy, install, install_registry, installed,
+        installed_registry,
     },
     key::{InvalidKey, Key},
     limit::{InvalidText, Limit},
@@ -79,3 +82,9 @@ pub use crate::{
     store::{Hit, MemoryStats, MemoryStore, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
 };
+
+/// For the code that attributes expand to, and for nobody else.
+#[doc(hidden)]
+pub mod private {
+    pub use inventory;
+}
