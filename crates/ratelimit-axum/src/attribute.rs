@@ -11,7 +11,8 @@ use axum::{
 };
 use http::{HeaderName, StatusCode, request::Parts};
 use ratelimit_core::{
-    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, handler_policy, installed, installed_registry,
+    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, handler_policy, installed,
+    installed_registry,
 };
 use ratelimit_tower::{ClientKey, HeaderKey, NoKey, Passed};
 

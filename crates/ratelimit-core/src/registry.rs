@@ -140,10 +140,7 @@ impl Registry {
         let Ok(()) = changed;
     }
 
-    fn try_change<E>(
-        &self,
-        change: impl FnOnce(&mut Policies) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn try_change<E>(&self, change: impl FnOnce(&mut Policies) -> Result<(), E>) -> Result<(), E> {
         let policies = self.shared.policies.write();
         let mut policies = policies.unwrap_or_else(PoisonError::into_inner);
         change(&mut policies)?;
