@@ -3,7 +3,7 @@
 //! A page shows a program as a user writes it, with `no_run`. What is made of it here differs in its
 //! addresses alone: `ratelimit_tests::snippet` gives them, visits the server, and ends the program.
 
-use std::{env, error::Error, fs, path::Path};
+use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
 const PAGES: [&str; 3] = ["README.md", "docs/axum.md", "docs/actix.md"];
 const FENCE: &str = "```rust,no_run\n";
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for snippet in snippets(&fs::read_to_string(path)?) {
             let program = with_addresses(snippet).ok_or_else(|| unchanged(page, snippet))?;
             for program in with_and_without_redis(&program) {
-                programs.push_str(&format!("```rust,standalone_crate\n{program}```\n\n"));
+                write!(programs, "```rust,standalone_crate\n{program}```\n\n")?;
             }
         }
     }

@@ -46,6 +46,7 @@ pub(crate) fn expand(options: &Options, handler: &Handler) -> Result<TokenStream
         }
 
         #(#outer_attributes)*
+        #[allow(clippy::too_many_arguments)]
         #visibility async fn #name #generics (
             #(#before,)*
             limited: #private::Limited<#marker, #all>
