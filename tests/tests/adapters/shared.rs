@@ -27,12 +27,15 @@ async fn instance(framework: Framework, config: RedisConfig) -> SocketAddr {
             let layer = ratelimit_axum::RateLimitLayer::new(limiter, policy);
             serve_axum(Router::new().route("/", get(async || "hello")).layer(layer)).await
         }
-        Framework::Actix => serve_actix(move |app| {
-            // In the worker's closure, as everybody writes it first.
-            let limit = ratelimit_actix::RateLimit::new(limiter.clone(), policy.clone());
-            let hello = web::resource("/").wrap(limit);
-            app.service(hello.to(async || "hello"));
-        }),
+        Framework::Actix => {
+            // Made here, outside of all workers, it keeps its own limiter: the workers of all servers
+            // in a process share one that is made in their closure.
+            let limit = ratelimit_actix::RateLimit::new(limiter, policy);
+            serve_actix(move |app| {
+                let hello = web::resource("/").wrap(limit.clone());
+                app.service(hello.to(async || "hello"));
+            })
+        }
     }
 }
 
