@@ -1,13 +1,20 @@
 //! What tests over several crates share: an exact model, traces aimed at edges, real servers.
 
 pub mod chaos;
+pub mod handlers;
 pub mod model;
 mod ports;
 pub mod random;
 pub mod redis;
+pub mod snippet;
 pub mod traces;
 
 /// The README, so that its examples are compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
+
+/// The programs of the README and of the adapters' pages, run with a request each.
+#[cfg(doctest)]
+#[doc = include_str!(concat!(env!("OUT_DIR"), "/snippets.md"))]
+pub struct Snippets;

@@ -14,7 +14,7 @@ use actix_web::{
     web::{Data, Payload},
 };
 use ratelimit_core::{
-    Key, Limiter, Policy, Registry, UnknownPolicy, adapter::Mode, handler_policy, installed,
+    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::Mode, handler_policy, installed,
     installed_registry,
 };
 
@@ -24,6 +24,9 @@ use crate::{
     key::{HeaderKey, KeyExtractor as _, NoKey},
     rate_limit::client_key,
 };
+
+const ADVICE: &str = "install_registry(registry) or registry.for_attributes() \
+    at the start of main says so before a request does";
 
 /// The limit of one handler, as its attribute says.
 #[derive(Debug)]
@@ -41,8 +44,8 @@ pub struct HandlerLimit {
 enum Source {
     /// The handler's path or scope, and the text of its limits.
     Text(&'static str, &'static str),
-    /// The name of a policy.
-    Named(&'static str),
+    /// The attribute, which has the name of a policy.
+    Named(Attribute),
 }
 
 /// Whose budget is spent.
@@ -65,8 +68,8 @@ impl HandlerLimit {
         HandlerLimit::of(Source::Text(path, limits))
     }
 
-    /// The policy of a name.
-    pub const fn named(policy: &'static str) -> HandlerLimit {
+    /// The policy that the attribute names.
+    pub const fn named(policy: Attribute) -> HandlerLimit {
         HandlerLimit::of(Source::Named(policy))
     }
 
@@ -146,7 +149,7 @@ impl HandlerLimit {
 
     fn policy(&self, request: &HttpRequest) -> Result<Policy, UnknownPolicy> {
         match self.source {
-            Source::Named(name) => named(name, request),
+            Source::Named(attribute) => named(attribute, request),
             Source::Text(path, limits) => {
                 let policy = handler_policy(path, limits);
                 Ok(policy.expect("the text was parsed when it was expanded"))
@@ -178,20 +181,20 @@ impl HandlerLimit {
 
     fn tell(&self, unknown: &UnknownPolicy) -> HttpResponse {
         if !self.told.swap(true, Ordering::Relaxed) {
-            tracing::error!("{unknown}: add it to what install_registry was given");
+            tracing::error!("{unknown}; {ADVICE}");
             if !tracing::dispatcher::has_been_set() {
-                eprintln!("rate limit: {unknown}: add it to what install_registry was given");
+                eprintln!("rate limit: {unknown}; {ADVICE}");
             }
         }
         HttpResponse::InternalServerError().finish()
     }
 }
 
-fn named(name: &str, request: &HttpRequest) -> Result<Policy, UnknownPolicy> {
+fn named(attribute: Attribute, request: &HttpRequest) -> Result<Policy, UnknownPolicy> {
     let registry = given::<Registry>(request).or_else(installed_registry);
     let registry = registry.unwrap_or_default();
-    let policy = registry.get(name);
-    policy.ok_or_else(|| UnknownPolicy::new(name, &registry))
+    let policy = registry.get(attribute.policy);
+    policy.ok_or_else(|| UnknownPolicy::of(attribute, &registry))
 }
 
 /// What the application put into the request's extensions, or into its own data.

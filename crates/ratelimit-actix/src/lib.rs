@@ -61,6 +61,7 @@ pub use crate::{
 #[doc(hidden)]
 pub mod private {
     pub use actix_web::{FromRequest, HttpRequest, HttpResponse, web::Payload};
+    pub use ratelimit_core::{Attribute, private::inventory};
 
     pub use crate::attribute::{CostOf, HandlerLimit, KeyBy, run};
 }

@@ -1,25 +1,25 @@
 //! What `#[rate_limit(...)]` expands to.
 
-use std::{
-    marker::PhantomData,
-    sync::{
-        PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    PoisonError, RwLock,
+    atomic::{AtomicBool, Ordering},
 };
 
 use axum::{
     body::Body,
-    extract::FromRequestParts,
     response::{IntoResponse, Response},
 };
 use http::{HeaderName, StatusCode, request::Parts};
 use ratelimit_core::{
-    Key, Limiter, Policy, Registry, UnknownPolicy, handler_policy, installed, installed_registry,
+    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, handler_policy, installed,
+    installed_registry,
 };
 use ratelimit_tower::{ClientKey, HeaderKey, NoKey, Passed};
 
 use crate::layer::RateLimitLayer;
+
+const ADVICE: &str = "install_registry(registry) or registry.for_attributes() \
+    at the start of main says so before a request does";
 
 /// The limit of one handler, as its attribute says.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ pub struct HandlerLimit {
 enum Source {
     /// The handler's path or scope, and the text of its limits.
     Text(&'static str, &'static str),
-    /// The name of a policy.
-    Named(&'static str),
+    /// The attribute, which has the name of a policy.
+    Named(Attribute),
 }
 
 /// Whose budget is spent.
@@ -64,8 +64,8 @@ impl HandlerLimit {
         HandlerLimit::of(Source::Text(path, limits))
     }
 
-    /// The policy of a name.
-    pub const fn named(policy: &'static str) -> HandlerLimit {
+    /// The policy that the attribute names.
+    pub const fn named(policy: Attribute) -> HandlerLimit {
         HandlerLimit::of(Source::Named(policy))
     }
 
@@ -109,7 +109,7 @@ impl HandlerLimit {
         self
     }
 
-    async fn check(&self, request: &mut Parts) -> Result<Passed, Response> {
+    pub(crate) async fn check(&self, request: &mut Parts) -> Result<Passed, Response> {
         let limiter = request.extensions.get::<Limiter>().cloned();
         let limiter = limiter.unwrap_or_else(installed);
         let layer = self.layer(&limiter, request);
@@ -143,7 +143,7 @@ impl HandlerLimit {
 
     fn policy(&self, request: &Parts) -> Result<Policy, UnknownPolicy> {
         match self.source {
-            Source::Named(name) => named(name, request),
+            Source::Named(attribute) => named(attribute, request),
             Source::Text(path, limits) => {
                 let policy = handler_policy(path, limits);
                 Ok(policy.expect("the text was parsed when it was expanded"))
@@ -174,53 +174,26 @@ impl HandlerLimit {
 
     fn tell(&self, unknown: &UnknownPolicy) -> Response {
         if !self.told.swap(true, Ordering::Relaxed) {
-            tracing::error!("{unknown}: add it to what install_registry was given");
+            tracing::error!("{unknown}; {ADVICE}");
             if !tracing::dispatcher::has_been_set() {
-                eprintln!("rate limit: {unknown}: add it to what install_registry was given");
+                eprintln!("rate limit: {unknown}; {ADVICE}");
             }
         }
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }
 
-fn named(name: &str, request: &Parts) -> Result<Policy, UnknownPolicy> {
+fn named(attribute: Attribute, request: &Parts) -> Result<Policy, UnknownPolicy> {
     let registry = request.extensions.get::<Registry>().cloned();
     let registry = registry.or_else(installed_registry).unwrap_or_default();
-    let policy = registry.get(name);
-    policy.ok_or_else(|| UnknownPolicy::new(name, &registry))
+    let policy = registry.get(attribute.policy);
+    policy.ok_or_else(|| UnknownPolicy::of(attribute, &registry))
 }
 
 /// The marker type of one handler.
 pub trait Marker: Send + Sync + 'static {
     /// The handler's limit.
     fn limit() -> &'static HandlerLimit;
-}
-
-/// The first extractor of a limited handler.
-#[derive(Debug)]
-pub struct Limited<M> {
-    passed: Passed,
-    _marker: PhantomData<fn() -> M>,
-}
-
-impl<M: Marker, S: Sync> FromRequestParts<S> for Limited<M> {
-    type Rejection = Response;
-
-    async fn from_request_parts(request: &mut Parts, _: &S) -> Result<Limited<M>, Response> {
-        Ok(Limited {
-            passed: M::limit().check(request).await?,
-            _marker: PhantomData,
-        })
-    }
-}
-
-impl<M> Limited<M> {
-    /// Tells in the handler's answer what is left.
-    pub fn answer(self, answer: impl IntoResponse) -> Response {
-        let mut response = answer.into_response();
-        self.passed.tell(&mut response);
-        response
-    }
 }
 
 /// What an attribute's `cost` may be: a number, or a function of the request's head.

@@ -32,6 +32,8 @@
 #![doc = include_str!("../docs/axum.md")]
 
 #[cfg(feature = "macros")]
+mod arguments;
+#[cfg(feature = "macros")]
 mod attribute;
 mod decided;
 mod layer;
@@ -50,6 +52,10 @@ pub use crate::{decided::Decided, layer::RateLimitLayer, route::RouteKey};
 pub mod private {
     pub use axum::response::Response;
     pub use http::request::Parts;
+    pub use ratelimit_core::{Attribute, private::inventory};
 
-    pub use crate::attribute::{CostOf, HandlerLimit, KeyBy, Limited, Marker};
+    pub use crate::{
+        arguments::{Before, DebugHandlerGoesBelowRateLimit, Limited},
+        attribute::{CostOf, HandlerLimit, KeyBy, Marker},
+    };
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::{
+    attributes::MissingPolicies,
     key::is_plain,
     limiter::Limiter,
     policy::{InvalidPolicy, LONGEST_NAME, Policy},
@@ -30,9 +31,15 @@ pub fn install(limiter: Limiter) -> Result<(), AlreadyInstalled> {
 ///
 /// # Errors
 ///
-/// When there is one already; its policies can be changed instead.
-pub fn install_registry(registry: Registry) -> Result<(), AlreadyInstalled> {
-    REGISTRY.set(registry).map_err(|_| AlreadyInstalled)
+/// When an attribute of this program names a policy that is not there, see
+/// [`Registry::for_attributes`]; and when there is a registry already, whose policies can be changed
+/// instead.
+pub fn install_registry(registry: Registry) -> Result<(), NotInstalled> {
+    if REGISTRY.get().is_some() {
+        return Err(NotInstalled::Already);
+    }
+    let registry = registry.for_attributes().map_err(NotInstalled::Missing)?;
+    REGISTRY.set(registry).map_err(|_| NotInstalled::Already)
 }
 
 /// The installed limiter; one in memory, after a warning, where none was installed.
@@ -110,6 +117,27 @@ impl fmt::Display for AlreadyInstalled {
 
 impl error::Error for AlreadyInstalled {}
 
+/// Why a registry was not installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotInstalled {
+    /// Another was installed before.
+    Already,
+    /// Attributes of this program name policies that it does not have.
+    Missing(MissingPolicies),
+}
+
+impl fmt::Display for NotInstalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotInstalled::Already => AlreadyInstalled.fmt(f),
+            NotInstalled::Missing(missing) => missing.fmt(f),
+        }
+    }
+}
+
+impl error::Error for NotInstalled {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +154,22 @@ mod tests {
         assert!(name(&long).ends_with("::index"));
         assert_ne!(name(&long), name(&format!("b{long}")));
         assert_ne!(name("shop::é"), name("shop::è"));
+    }
+
+    /// The attributes of this program name `buy` and `login`: see the tests of `attributes`.
+    #[test]
+    fn a_registry_is_installed_once_and_only_with_all_that_attributes_name() {
+        let policy = |name| Policy::parse(name, "1/s").unwrap();
+        let all = Registry::of([policy("buy"), policy("login")]);
+
+        let missing = install_registry(Registry::of([policy("buy")])).unwrap_err();
+        let told = missing.to_string();
+        assert!(told.contains("shop::login at src/a.rs:3"), "{told}");
+        assert!(format!("{missing:?}").contains(&told));
+
+        assert_eq!(install_registry(all.clone()), Ok(()));
+        assert_eq!(install_registry(all.clone()), Err(NotInstalled::Already));
+        assert!(all.replace([]).is_err(), "what is installed keeps them");
     }
 
     #[test]

@@ -38,6 +38,7 @@
 
 pub mod adapter;
 mod algorithm;
+mod attributes;
 mod client_addr;
 mod decision;
 mod fields;
@@ -65,6 +66,7 @@ pub use crate::{
         Algorithm, Concurrency, FixedWindow, InvalidLimit, LeakyBucket, PenaltyBox,
         SlidingWindowCounter, SlidingWindowLog, TokenBucket,
     },
+    attributes::{Attribute, MissingPolicies},
     client_addr::{
         ChainHeader, Client, ClientAddr, ExplicitKey, HeaderLines, InvalidHeader, InvalidPrefix,
         InvalidProxies, NoClient, ProviderHeader, Source, TrustedProxies,
@@ -75,7 +77,8 @@ pub use crate::{
         FieldValue, HeaderStyle, Problem, policy_field, retry_after_millis, retry_after_secs,
     },
     install::{
-        AlreadyInstalled, handler_policy, install, install_registry, installed, installed_registry,
+        AlreadyInstalled, NotInstalled, handler_policy, install, install_registry, installed,
+        installed_registry,
     },
     key::{InvalidKey, Key},
     keys::Keys,
@@ -89,3 +92,9 @@ pub use crate::{
     store::{Hit, MemoryStats, MemoryStore, Receipt, Settled, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
 };
+
+/// For the code that attributes expand to, and for nobody else.
+#[doc(hidden)]
+pub mod private {
+    pub use inventory;
+}

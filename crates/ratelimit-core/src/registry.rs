@@ -5,6 +5,7 @@ mod text;
 
 use std::{
     collections::BTreeMap,
+    convert::Infallible,
     fmt,
     sync::{
         Arc, PoisonError, RwLock,
@@ -14,7 +15,10 @@ use std::{
 
 #[cfg(feature = "toml")]
 pub use self::text::InvalidRegistry;
-use crate::policy::Policy;
+use crate::{
+    attributes::{Attribute, MissingPolicies},
+    policy::Policy,
+};
 
 /// Policies by name: routes name them, and operators change their numbers.
 ///
@@ -38,8 +42,15 @@ pub struct Registry {
 
 #[derive(Default)]
 struct Shared {
-    policies: RwLock<BTreeMap<Box<str>, Policy>>,
+    policies: RwLock<Policies>,
     version: AtomicU64,
+}
+
+#[derive(Default)]
+struct Policies {
+    by_name: ByName,
+    /// Whether attributes look here, so that what they name has to stay.
+    has_attributes: bool,
 }
 
 impl Registry {
@@ -51,37 +62,69 @@ impl Registry {
     /// A registry of these policies; of two with one name the later stays.
     pub fn of(policies: impl IntoIterator<Item = Policy>) -> Registry {
         let registry = Registry::new();
-        registry.replace(policies);
+        registry.change(|own| own.by_name = by_name(policies));
         registry
+    }
+
+    /// This registry, which from now on has every policy that an attribute of this program names.
+    ///
+    /// [`install_registry`](crate::install_registry) asks for it; who gives a registry to an
+    /// application in another way calls it at the start.
+    ///
+    /// Every `#[rate_limit(policy = "...")]` that is linked into the program counts, whether its
+    /// handler is routed to or not. A later change that would take away one of their policies is
+    /// refused.
+    ///
+    /// # Errors
+    ///
+    /// When a policy is missing: the error names each such attribute with its file and line.
+    pub fn for_attributes(self) -> Result<Registry, MissingPolicies> {
+        self.try_change(|own| {
+            refuse_without_attributes(&own.by_name)?;
+            own.has_attributes = true;
+            Ok(())
+        })?;
+        Ok(self)
     }
 
     /// The policy of that name, as it is now.
     pub fn get(&self, name: &str) -> Option<Policy> {
         let policies = self.shared.policies.read();
         let policies = policies.unwrap_or_else(PoisonError::into_inner);
-        policies.get(name).cloned()
+        policies.by_name.get(name).cloned()
     }
 
     /// The names of all policies, in order.
     pub fn names(&self) -> Vec<Box<str>> {
         let policies = self.shared.policies.read();
         let policies = policies.unwrap_or_else(PoisonError::into_inner);
-        policies.keys().cloned().collect()
+        policies.by_name.keys().cloned().collect()
     }
 
     /// Adds a policy, or changes the one of its name.
     pub fn insert(&self, policy: Policy) {
-        self.change(|policies| {
-            policies.insert(policy.name().into(), policy);
+        self.change(|own| {
+            own.by_name.insert(policy.name().into(), policy);
         });
     }
 
     /// Puts these policies in place of all there are.
-    pub fn replace(&self, policies: impl IntoIterator<Item = Policy>) {
-        let named = policies.into_iter();
-        let named = named.map(|policy| (Box::from(policy.name()), policy));
-        let fresh: BTreeMap<_, _> = named.collect();
-        self.change(|policies| *policies = fresh);
+    ///
+    /// # Errors
+    ///
+    /// When attributes look here and one of their policies would be gone; then nothing has changed.
+    pub fn replace(
+        &self,
+        policies: impl IntoIterator<Item = Policy>,
+    ) -> Result<(), MissingPolicies> {
+        let fresh = by_name(policies);
+        self.try_change(|own| {
+            if own.has_attributes {
+                refuse_without_attributes(&fresh)?;
+            }
+            own.by_name = fresh;
+            Ok(())
+        })
     }
 
     /// Grows with each change, so that who keeps a policy sees when to ask for it again.
@@ -89,12 +132,21 @@ impl Registry {
         self.shared.version.load(Ordering::Acquire)
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<Box<str>, Policy>)) {
+    fn change(&self, change: impl FnOnce(&mut Policies)) {
+        let changed = self.try_change(|policies| {
+            change(policies);
+            Ok::<(), Infallible>(())
+        });
+        let Ok(()) = changed;
+    }
+
+    fn try_change<E>(&self, change: impl FnOnce(&mut Policies) -> Result<(), E>) -> Result<(), E> {
         let policies = self.shared.policies.write();
         let mut policies = policies.unwrap_or_else(PoisonError::into_inner);
-        change(&mut policies);
+        change(&mut policies)?;
         // While the lock is held: who sees the new number finds the new policies.
         self.shared.version.fetch_add(1, Ordering::Release);
+        Ok(())
     }
 }
 
@@ -104,11 +156,25 @@ impl fmt::Debug for Registry {
     }
 }
 
+type ByName = BTreeMap<Box<str>, Policy>;
+
+fn by_name(policies: impl IntoIterator<Item = Policy>) -> ByName {
+    let policies = policies.into_iter();
+    let named = policies.map(|policy| (Box::from(policy.name()), policy));
+    named.collect()
+}
+
+fn refuse_without_attributes(policies: &ByName) -> Result<(), MissingPolicies> {
+    let missing = MissingPolicies::among(policies.keys().map(|name| &**name));
+    missing.map_or(Ok(()), Err)
+}
+
 /// A policy's name that no registry knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy {
     name: String,
     known: Vec<Box<str>>,
+    attribute: Option<Attribute>,
 }
 
 impl UnknownPolicy {
@@ -117,6 +183,15 @@ impl UnknownPolicy {
         UnknownPolicy {
             name: name.to_owned(),
             known: registry.names(),
+            attribute: None,
+        }
+    }
+
+    /// There is no policy in `registry` for `attribute`.
+    pub fn of(attribute: Attribute, registry: &Registry) -> UnknownPolicy {
+        UnknownPolicy {
+            attribute: Some(attribute),
+            ..UnknownPolicy::new(attribute.policy, registry)
         }
     }
 }
@@ -124,12 +199,52 @@ impl UnknownPolicy {
 impl fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.name;
-        if self.known.is_empty() {
-            return write!(f, "there is no policy {name:?}: the registry is empty");
-        }
         let known = self.known.join(", ");
-        write!(f, "there is no policy {name:?} among {known}")
+        match known.as_str() {
+            "" => write!(f, "there is no policy {name:?}: the registry is empty")?,
+            known => write!(f, "there is no policy {name:?} among {known}")?,
+        }
+        match &self.attribute {
+            Some(attribute) => write!(f, ", for {attribute}"),
+            None => Ok(()),
+        }
     }
 }
 
 impl std::error::Error for UnknownPolicy {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policies(names: &[&str]) -> Vec<Policy> {
+        let policies = names.iter().map(|name| Policy::parse(name, "5/min"));
+        policies.map(Result::unwrap).collect()
+    }
+
+    /// The attributes of this program name `buy` and `login`: see the tests of `attributes`.
+    #[test]
+    fn what_attributes_name_is_there_at_the_start_and_stays() {
+        let lost = Registry::of(policies(&["login"])).for_attributes();
+        assert_eq!(lost.unwrap_err().attributes().count(), 1);
+
+        let registry = Registry::of(policies(&["buy", "login"]));
+        let registry = registry.for_attributes().unwrap();
+        let before = registry.version();
+        let refused = registry.clone().replace(policies(&["buy", "api"]));
+
+        let told = refused.unwrap_err().to_string();
+        assert!(told.contains("shop::login at src/a.rs:3"), "{told}");
+        assert_eq!(registry.names(), [Box::from("buy"), Box::from("login")]);
+        assert_eq!(registry.version(), before);
+        assert_eq!(registry.replace(policies(&["buy", "login", "api"])), Ok(()));
+    }
+
+    #[test]
+    fn a_registry_without_attributes_changes_as_it_likes() {
+        let registry = Registry::of(policies(&["login"]));
+
+        assert_eq!(registry.replace(policies(&["api"])), Ok(()));
+        assert_eq!(registry.names(), [Box::from("api")]);
+    }
+}

@@ -12,21 +12,44 @@ use crate::{
     options::{Key, Options},
 };
 
-/// The value of the handler's `HandlerLimit`, by the names of the adapter's private module.
+/// The item `LIMIT`, the handler's `HandlerLimit`, by the names of the adapter's private module.
 fn limit(
     options: &Options,
     handler: &Handler,
     private: &TokenStream,
     request: &TokenStream,
 ) -> TokenStream {
-    let mut limit = match (&options.limits, &options.policy, &options.scope) {
-        (Some(limits), _, Some(scope)) => quote!(#private::HandlerLimit::text(#scope, #limits)),
+    let value = value(options, handler, private, request);
+    let limit = quote!(static LIMIT: #private::HandlerLimit = #value;);
+    let Some(policy) = &options.policy else {
+        return limit;
+    };
+    let path = path(handler);
+    quote! {
+        const ATTRIBUTE: #private::Attribute = #private::Attribute {
+            file: ::core::file!(),
+            line: ::core::line!(),
+            handler: #path,
+            policy: #policy,
+        };
+        #private::inventory::submit! { ATTRIBUTE }
+        #limit
+    }
+}
+
+fn value(
+    options: &Options,
+    handler: &Handler,
+    private: &TokenStream,
+    request: &TokenStream,
+) -> TokenStream {
+    let mut limit = match (&options.limits, &options.scope) {
+        (Some(limits), Some(scope)) => quote!(#private::HandlerLimit::text(#scope, #limits)),
         (Some(limits), ..) => {
-            let name = handler.plain_name();
-            let path = quote!(::core::concat!(::core::module_path!(), "::", #name));
+            let path = path(handler);
             quote!(#private::HandlerLimit::text(#path, #limits))
         }
-        (None, policy, _) => quote!(#private::HandlerLimit::named(#policy)),
+        (None, ..) => quote!(#private::HandlerLimit::named(ATTRIBUTE)),
     };
     match &options.key {
         None | Some(Key::Client) => {}
@@ -49,6 +72,12 @@ fn limit(
         limit.extend(quote!(.shadow()));
     }
     limit
+}
+
+/// The handler's module and name.
+fn path(handler: &Handler) -> TokenStream {
+    let name = handler.plain_name();
+    quote!(::core::concat!(::core::module_path!(), "::", #name))
 }
 
 /// A number is one of 64 bits, which inference alone would not find out.

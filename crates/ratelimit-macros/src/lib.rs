@@ -6,7 +6,7 @@
 //! | written | meaning |
 //! |---|---|
 //! | `"5/min; 20/h"` | the limits, checked when the program is compiled |
-//! | `policy = "login"` | in place of limits: a policy by name, from a registry |
+//! | `policy = "login"` | in place of limits: a policy by name, from a registry; one that is not there is an error when the registry is installed |
 //! | `key = "ip"` | each client has its budget; this is so unless set |
 //! | `key = "header:x-api-key"` | each value of the header has its budget |
 //! | `key = path::to::function` | what the function finds: `fn(&Parts) -> Result<Key, NoKey>` for axum, `fn(&HttpRequest) -> ...` for actix-web |
@@ -29,9 +29,9 @@ use crate::{
 
 /// Limits the requests to a handler of axum.
 ///
-/// The check is the handler's first extractor, so that a request with a bad body counts as well. It
-/// takes one of the 16 arguments that axum allows. For free functions only; `#[debug_handler]` goes
-/// below it. The options are in the [crate's documentation](crate).
+/// The check comes before the handler's extractors, so that a request with a bad body counts as well,
+/// and its answer tells what is left. For free functions only; `#[debug_handler]` goes below it. The
+/// options are in the [crate's documentation](crate).
 #[proc_macro_attribute]
 pub fn rate_limit_axum(options: TokenStream, item: TokenStream) -> TokenStream {
     expanded(options, item, axum::expand)

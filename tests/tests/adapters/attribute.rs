@@ -83,18 +83,23 @@ async fn a_handler_has_its_own_budget_and_tells_what_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bad_body_counts_as_well() {
+async fn a_bad_body_counts_as_well_and_its_answer_tells_what_is_left() {
     for framework in BOTH {
         let server = Given::new().serve(framework).await;
-        let bad: Asked<'_> = ("POST /number", &["content-length: 0"]);
-
-        let found = statuses(server, &[bad, bad, bad]).await;
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            let answer = ask(server, "POST /number", &["content-length: 0"]).await;
+            let left = answer.field("x-ratelimit-remaining").map(str::to_owned);
+            told.push((answer.status, left.expect("it is told")));
+        }
 
         let refused = match framework {
             Framework::Axum => 415,
             Framework::Actix => 400,
         };
-        assert_eq!(found, [refused, refused, 429], "{framework:?}");
+        let expected = [(refused, "1"), (refused, "0"), (429, "0")];
+        let expected = expected.map(|(status, left)| (status, left.to_owned()));
+        assert_eq!(told, expected, "{framework:?}");
     }
 }
 

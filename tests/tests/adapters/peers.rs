@@ -1,10 +1,6 @@
 //! Bugs of other adapters; case 25 is in `attribute`, case 26 in the adapters' own compile tests.
 
-use std::{
-    fmt::{self, Write as _},
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-};
+use std::net::SocketAddr;
 
 use actix_web::{App, HttpServer, web};
 use axum::{Router, routing::get};
@@ -13,57 +9,8 @@ use ratelimit_actix::RateLimit;
 use ratelimit_axum::RateLimitLayer;
 use ratelimit_core::{Limiter, Policy};
 use tokio::net::TcpListener;
-use tracing::{
-    Event, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
-};
 
-use crate::client;
-
-/// What was logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    fn holding(&self, text: &str) -> usize {
-        let lines = self.0.lock().expect("not poisoned");
-        lines.iter().filter(|line| line.contains(text)).count()
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(String::new());
-        event.record(&mut line);
-        self.0.lock().expect("not poisoned").push(line.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let written = write!(self.0, "{field}={value:?} ");
-        written.expect("a string takes all that is written");
-    }
-}
+use crate::{client, log::Log};
 
 #[tokio::test]
 async fn case_21_without_connect_info_one_line_says_what_to_add() {

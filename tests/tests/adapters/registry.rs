@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use actix_web::web;
 use axum::{Router, routing::get};
-use ratelimit_core::{Limiter, MemoryStore, Registry};
+use ratelimit_core::{FailureMode, Limiter, MemoryStore, Registry};
+use ratelimit_tests::redis::TestRedis;
 
 use crate::{
     client,
@@ -29,35 +30,47 @@ async fn serve(framework: Framework, limiter: Limiter, registry: &Registry) -> S
     }
 }
 
+async fn assert_a_reload_keeps_what_was_spent(framework: Framework, limiter: Limiter) {
+    let registry = Registry::from_toml("[policy]\napi = '4/min'").expect("a policy");
+    let server = serve(framework, limiter, &registry).await;
+    let told = async || {
+        let answer = client::get(server, "/").await;
+        let field = |name| answer.field(name).map(str::to_owned);
+        let limit = field("x-ratelimit-limit");
+        (answer.status, limit, field("x-ratelimit-remaining"))
+    };
+    let expected =
+        |status, limit: &str, left: &str| (status, Some(limit.to_owned()), Some(left.to_owned()));
+
+    assert_eq!(told().await, expected(200, "4", "3"));
+    assert_eq!(told().await, expected(200, "4", "2"));
+
+    let reloaded = registry.reload_toml("[policy]\napi = '3/min'");
+    reloaded.expect("a policy");
+    assert_eq!(told().await, expected(200, "3", "0"), "{framework:?}");
+    assert_eq!(told().await, expected(429, "3", "0"), "{framework:?}");
+
+    // A mistake changes nothing, and a policy that is gone stays as it was.
+    assert!(registry.reload_toml("[policy]\napi = 'many'").is_err());
+    registry.reload_toml("[policy]").expect("none");
+    assert_eq!(told().await, expected(429, "3", "0"), "{framework:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_changes_the_numbers_and_keeps_what_was_spent() {
     for framework in BOTH {
-        let registry = Registry::from_toml("[policy]\napi = '4/min'").expect("a policy");
         let limiter = Limiter::new(MemoryStore::new().clock(clock()));
-        let server = serve(framework, limiter, &registry).await;
-        let told = async || {
-            let answer = client::get(server, "/").await;
-            let field = |name| answer.field(name).map(str::to_owned);
-            let limit = field("x-ratelimit-limit");
-            (answer.status, limit, field("x-ratelimit-remaining"))
-        };
-        let expected = |status, limit: &str, left: &str| {
-            (status, Some(limit.to_owned()), Some(left.to_owned()))
-        };
+        assert_a_reload_keeps_what_was_spent(framework, limiter).await;
+    }
+}
 
-        assert_eq!(told().await, expected(200, "4", "3"));
-        assert_eq!(told().await, expected(200, "4", "2"));
-
-        registry
-            .reload_toml("[policy]\napi = '3/min'")
-            .expect("a policy");
-        assert_eq!(told().await, expected(200, "3", "0"), "{framework:?}");
-        assert_eq!(told().await, expected(429, "3", "0"), "{framework:?}");
-
-        // A mistake changes nothing, and a policy that is gone stays as it was.
-        assert!(registry.reload_toml("[policy]\napi = 'many'").is_err());
-        registry.reload_toml("[policy]").expect("none");
-        assert_eq!(told().await, expected(429, "3", "0"), "{framework:?}");
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_keeps_what_was_spent_in_redis() {
+    let redis = TestRedis::start().await;
+    for framework in BOTH {
+        let limiter = Limiter::new(redis.store(clock()).await);
+        let limiter = limiter.on_failure(FailureMode::Closed);
+        assert_a_reload_keeps_what_was_spent(framework, limiter).await;
     }
 }
 

@@ -1,5 +1,6 @@
 //! How many lines a newcomer writes.
 
+const README: &str = include_str!("../../../README.md");
 const AXUM: &str = include_str!("../../../docs/axum.md");
 const ACTIX: &str = include_str!("../../../docs/actix.md");
 
@@ -50,20 +51,22 @@ fn added(page: &str, heading: &str, plain: &str) -> usize {
 
 #[test]
 fn a_limit_in_memory_takes_four_lines_at_the_most() {
+    assert_eq!(added(README, "## A limited router", PLAIN_AXUM), 4);
     assert_eq!(added(AXUM, "## In memory", PLAIN_AXUM), 4);
     assert_eq!(added(ACTIX, "## In memory", PLAIN_ACTIX), 3);
 }
 
 #[test]
 fn a_limit_in_redis_takes_six_lines_at_the_most() {
+    assert_eq!(added(README, "### With Redis", PLAIN_AXUM), 6);
     assert_eq!(added(AXUM, "## With Redis", PLAIN_AXUM), 6);
     assert_eq!(added(ACTIX, "## With Redis", PLAIN_ACTIX), 4);
 }
 
 #[test]
 fn a_handler_takes_one_line() {
-    for page in [AXUM, ACTIX] {
-        let ours = lines(block(page, "## One handler")).filter(|line| line.contains("rate_limit"));
+    for page in [README, AXUM, ACTIX] {
+        let ours = lines(block(page, "# One handler")).filter(|line| line.contains("rate_limit"));
         assert_eq!(ours.filter(|line| !line.starts_with("use ")).count(), 1);
     }
 }

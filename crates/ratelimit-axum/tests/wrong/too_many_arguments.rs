@@ -5,6 +5,6 @@ type M = Method;
 
 #[rate_limit("5/min")]
 #[rustfmt::skip]
-async fn login(_: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M) {}
+async fn login(_: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M, _: M) {}
 
 fn main() {}

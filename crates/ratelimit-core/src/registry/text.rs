@@ -5,7 +5,10 @@ use std::{fmt, num::NonZeroU32};
 use toml::{Table, Value};
 
 use super::Registry;
-use crate::policy::{FailureMode, InvalidPolicy, Policy};
+use crate::{
+    attributes::MissingPolicies,
+    policy::{FailureMode, InvalidPolicy, Policy},
+};
 
 impl Registry {
     /// The policies of the table `policy`: a text of limits each, or a table with a failure mode.
@@ -36,9 +39,9 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// As [`Registry::from_toml`]; then nothing has changed.
+    /// As [`Registry::from_toml`], and as [`Registry::replace`]; then nothing has changed.
     pub fn reload_toml(&self, text: &str) -> Result<(), InvalidRegistry> {
-        self.replace(policies(text)?);
+        self.replace(policies(text)?)?;
         Ok(())
     }
 }
@@ -126,6 +129,14 @@ pub enum InvalidRegistry {
         /// What is wrong with it.
         source: InvalidPolicy,
     },
+    /// Attributes of this program name policies that are not there.
+    Missing(MissingPolicies),
+}
+
+impl From<MissingPolicies> for InvalidRegistry {
+    fn from(missing: MissingPolicies) -> InvalidRegistry {
+        InvalidRegistry::Missing(missing)
+    }
 }
 
 impl fmt::Display for InvalidRegistry {
@@ -137,6 +148,7 @@ impl fmt::Display for InvalidRegistry {
                 write!(f, "policy {name:?}: expected {what}")
             }
             InvalidRegistry::Policy { name, source } => write!(f, "policy {name:?}: {source}"),
+            InvalidRegistry::Missing(missing) => missing.fmt(f),
         }
     }
 }

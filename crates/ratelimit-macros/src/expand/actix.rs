@@ -26,7 +26,7 @@ pub(crate) fn expand(options: &Options, handler: &Handler) -> Result<TokenStream
             request: #private::HttpRequest,
             payload: #private::Payload,
         ) -> #private::HttpResponse #conditions {
-            static LIMIT: #private::HandlerLimit = #limit;
+            #limit
             #inner_function
             let handler = |(#(#arguments,)*): (#(#types,)*)| #inner_path(#(#arguments),*);
             #private::run(&LIMIT, request, payload, handler).await

@@ -1,4 +1,4 @@
-//! A handler of axum: the check is its first extractor.
+//! A handler of axum: its one extractor checks, and then extracts what the handler takes.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -6,13 +6,12 @@ use syn::{Error, Result};
 
 use crate::{expand::limit, handler::Handler, options::Options};
 
-/// axum takes 16 arguments, and the check is one of them.
-const MOST_ARGUMENTS: usize = 15;
+const MOST_ARGUMENTS: usize = 16;
 
 pub(crate) fn expand(options: &Options, handler: &Handler) -> Result<TokenStream> {
     if handler.arguments.len() > MOST_ARGUMENTS {
-        let problem = "a limited handler takes up to 15 arguments: \
-            axum allows 16, and the limit is one of them";
+        let problem = "a handler takes up to 16 arguments: \
+            write `(a, b): (A, B)` to make one of two";
         return Err(Error::new(handler.name().span(), problem));
     }
     let private = quote!(::ratelimit_axum::private);
@@ -24,6 +23,11 @@ pub(crate) fn expand(options: &Options, handler: &Handler) -> Result<TokenStream
         types,
     } = handler;
     let (visibility, name) = (&inner.vis, handler.name());
+    let before = types.iter().skip(1).map(|_| quote!(_: #private::Before));
+    let (all, taken) = match types.as_slice() {
+        [] => (quote!(#private::DebugHandlerGoesBelowRateLimit), quote!(_)),
+        types => (quote!((#(#types,)*)), quote!((#(#arguments,)*))),
+    };
     let marker = format_ident!("__rate_limit_{}", handler.plain_name());
     let (generics, _, conditions) = inner.sig.generics.split_for_impl();
     let inner_function = handler.inner_function();
@@ -36,18 +40,19 @@ pub(crate) fn expand(options: &Options, handler: &Handler) -> Result<TokenStream
 
         impl #private::Marker for #marker {
             fn limit() -> &'static #private::HandlerLimit {
-                static LIMIT: #private::HandlerLimit = #limit;
+                #limit
                 &LIMIT
             }
         }
 
         #(#outer_attributes)*
+        #[allow(clippy::too_many_arguments)]
         #visibility async fn #name #generics (
-            limited: #private::Limited<#marker>,
-            #(#arguments: #types),*
+            #(#before,)*
+            limited: #private::Limited<#marker, #all>
         ) -> #private::Response #conditions {
             #inner_function
-            limited.answer(#inner_path(#(#arguments),*).await)
+            limited.call(|#taken| #inner_path(#(#arguments),*)).await
         }
     })
 }

@@ -1,0 +1,57 @@
+//! Makes programs of the snippets that serve for ever, so that doctests run them and not only compile them.
+//!
+//! A page shows a program as a user writes it, with `no_run`. What is made of it here differs in its
+//! addresses alone: `ratelimit_tests::snippet` gives them, visits the server, and ends the program.
+
+use std::{env, error::Error, fmt::Write as _, fs, path::Path};
+
+const PAGES: [&str; 3] = ["README.md", "docs/axum.md", "docs/actix.md"];
+const FENCE: &str = "```rust,no_run\n";
+const REDIS: &str = "\"redis://127.0.0.1:6379\"";
+const ADDRESSES: [&str; 2] = ["\"127.0.0.1:3000\"", "(\"127.0.0.1\", 3000)"];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("..");
+    let mut programs = String::new();
+    for page in PAGES {
+        let path = root.join(page);
+        println!("cargo::rerun-if-changed={}", path.display());
+        for snippet in snippets(&fs::read_to_string(path)?) {
+            let program = with_addresses(snippet).ok_or_else(|| unchanged(page, snippet))?;
+            for program in with_and_without_redis(&program) {
+                write!(programs, "```rust,standalone_crate\n{program}```\n\n")?;
+            }
+        }
+    }
+    let out = Path::new(&env::var("OUT_DIR")?).join("snippets.md");
+    Ok(fs::write(out, programs)?)
+}
+
+/// The blocks of a page that are not run where they stand.
+fn snippets(page: &str) -> impl Iterator<Item = &str> {
+    let blocks = page.split(FENCE).skip(1);
+    blocks.filter_map(|block| block.split_once("```\n").map(|(snippet, _)| snippet))
+}
+
+fn with_addresses(snippet: &str) -> Option<String> {
+    let address = ADDRESSES
+        .into_iter()
+        .find(|address| snippet.contains(address))?;
+    Some(snippet.replace(address, "ratelimit_tests::snippet::address()"))
+}
+
+/// A program with Redis serves without it as well.
+fn with_and_without_redis(program: &str) -> Vec<String> {
+    if !program.contains(REDIS) {
+        return vec![program.to_owned()];
+    }
+    ["redis", "no_redis"]
+        .map(|given| program.replace(REDIS, &format!("&ratelimit_tests::snippet::{given}()")))
+        .into()
+}
+
+fn unchanged(page: &str, snippet: &str) -> String {
+    format!(
+        "a snippet of {page} is not run, because it listens on none of {ADDRESSES:?}:\n{snippet}"
+    )
+}
