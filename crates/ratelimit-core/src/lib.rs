@@ -33,7 +33,8 @@
 //!         Verdict
 //! ```
 //!
-//! The feature `redis` adds the store that all instances of a service share, `toml` policies from a file.
+//! The feature `redis` adds the store that all instances of a service share; `toml` and `yaml` read
+//! policies from a file.
 
 mod algorithm;
 mod client_addr;
@@ -45,12 +46,14 @@ mod limit;
 mod limiter;
 mod meter;
 mod policy;
+#[cfg(any(feature = "toml", feature = "yaml"))]
+mod policy_file;
 mod registry;
 mod store;
 mod time;
 
-#[cfg(feature = "toml")]
-pub use crate::registry::InvalidRegistry;
+#[cfg(any(feature = "toml", feature = "yaml"))]
+pub use crate::policy_file::{Code, Finding, Format, InvalidPolicyFile, PolicyFile, Severity};
 #[cfg(feature = "redis")]
 pub use crate::store::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use crate::{
@@ -79,3 +82,11 @@ pub use crate::{
     store::{Hit, MemoryStats, MemoryStore, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
 };
+
+/// What reads policy files, for programs whose own settings stand in the same file.
+#[cfg(any(feature = "toml", feature = "yaml"))]
+pub mod reading {
+    pub use crate::policy_file::{
+        Entry, Field, Findings, Node, Value, parse, read, read_policies, read_table,
+    };
+}

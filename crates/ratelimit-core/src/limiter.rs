@@ -75,9 +75,9 @@ impl Limiter {
         }
     }
 
-    /// Spends one unit of `key`'s budget, or nothing.
+    /// Spends what a hit of `policy` costs of `key`'s budget, one unit unless it says otherwise, or nothing.
     pub fn check(&self, policy: &Policy, key: &Key) -> Check {
-        self.check_cost(policy, key, 1)
+        self.check_cost(policy, key, policy.cost().get())
     }
 
     /// Spends `cost` units of `key`'s budget, or none of them.

@@ -5,7 +5,7 @@ mod failure_mode;
 
 use std::{
     fmt,
-    num::NonZeroU32,
+    num::{NonZeroU32, NonZeroU64},
     sync::{Arc, OnceLock},
 };
 
@@ -44,8 +44,24 @@ pub struct Policy(Arc<Inner>);
 struct Inner {
     name: Arc<str>,
     limits: Box<[Limit]>,
-    failure_mode: Option<FailureMode>,
+    terms: Terms,
     meters: OnceLock<Meters>,
+}
+
+/// What a policy says besides its limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Terms {
+    failure_mode: Option<FailureMode>,
+    cost: NonZeroU64,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms {
+            failure_mode: None,
+            cost: NonZeroU64::MIN,
+        }
+    }
 }
 
 impl Policy {
@@ -79,14 +95,14 @@ impl Policy {
                 limits: limits.len(),
             });
         }
-        Ok(Policy::made_of(name.into(), limits, None))
+        Ok(Policy::made_of(name.into(), limits, Terms::default()))
     }
 
-    fn made_of(name: Arc<str>, limits: Box<[Limit]>, mode: Option<FailureMode>) -> Policy {
+    fn made_of(name: Arc<str>, limits: Box<[Limit]>, terms: Terms) -> Policy {
         Policy(Arc::new(Inner {
             name,
             limits,
-            failure_mode: mode,
+            terms,
             meters: OnceLock::new(),
         }))
     }
@@ -105,32 +121,58 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// When it has 8 limits already.
+    /// When it has 8 limits already, or the new one can never pay what a hit costs.
     pub fn and(&self, limit: impl Into<Limit>) -> Result<Policy, InvalidPolicy> {
         let limits = self.limits().iter().copied().chain([limit.into()]);
         let policy = Policy::of(self.name(), limits)?;
-        Ok(match self.failure_mode() {
-            Some(mode) => policy.on_failure(mode),
-            None => policy,
-        })
+        policy.with(self.0.terms).costing(self.0.terms.cost)
+    }
+
+    fn with(&self, terms: Terms) -> Policy {
+        Policy::made_of(Arc::clone(&self.0.name), self.0.limits.clone(), terms)
     }
 
     /// The same policy with a failure mode of its own, whatever the limiter's is.
     #[must_use]
     pub fn on_failure(&self, mode: FailureMode) -> Policy {
-        Policy::made_of(Arc::clone(&self.0.name), self.0.limits.clone(), Some(mode))
+        self.with(Terms {
+            failure_mode: Some(mode),
+            ..self.0.terms
+        })
+    }
+
+    /// The same policy, whose hits cost that much where their caller names no cost; 1 unless set.
+    ///
+    /// # Errors
+    ///
+    /// When a limit is smaller than that, so that no hit would ever pass.
+    pub fn costing(&self, cost: NonZeroU64) -> Result<Policy, InvalidPolicy> {
+        let mut limits = self.limits().iter();
+        if let Some(limit) = limits.find(|limit| limit.limit() < cost.get()) {
+            let limit = *limit;
+            return Err(InvalidPolicy::Cost { cost, limit });
+        }
+        Ok(self.with(Terms {
+            cost,
+            ..self.0.terms
+        }))
+    }
+
+    /// What a hit costs where its caller names no cost.
+    pub fn cost(&self) -> NonZeroU64 {
+        self.0.terms.cost
     }
 
     /// The failure mode of its own, if it has one.
     pub fn failure_mode(&self) -> Option<FailureMode> {
-        self.0.failure_mode
+        self.0.terms.failure_mode
     }
 
     /// The same policy with one instance's share of its limits.
     pub(crate) fn shared_by(&self, instances: NonZeroU32) -> Policy {
         let shares = self.limits().iter();
         let shares = shares.map(|limit| failure_mode::share(limit, instances));
-        Policy::made_of(Arc::clone(&self.0.name), shares.collect(), None)
+        Policy::made_of(Arc::clone(&self.0.name), shares.collect(), Terms::default())
     }
 
     pub(crate) fn meters(&self) -> &Meters {
@@ -158,7 +200,7 @@ impl PartialEq for Policy {
     fn eq(&self, other: &Policy) -> bool {
         self.name() == other.name()
             && self.limits() == other.limits()
-            && self.failure_mode() == other.failure_mode()
+            && self.0.terms == other.0.terms
     }
 }
 
@@ -188,6 +230,13 @@ pub enum InvalidPolicy {
         /// How many were given.
         limits: usize,
     },
+    /// A limit can never pay what a hit costs.
+    Cost {
+        /// What a hit costs.
+        cost: NonZeroU64,
+        /// The limit that is smaller.
+        limit: Limit,
+    },
     /// The text of the limits has a mistake.
     Text(InvalidText),
 }
@@ -201,6 +250,13 @@ impl fmt::Display for InvalidPolicy {
             ),
             InvalidPolicy::Count { limits } => {
                 write!(f, "a policy has 1 to {MOST_LIMITS} limits, not {limits}")
+            }
+            InvalidPolicy::Cost { cost, limit } => {
+                let most = limit.limit();
+                write!(
+                    f,
+                    "a hit of cost {cost} never passes {limit}, which holds {most} at most"
+                )
             }
             InvalidPolicy::Text(why) => why.fmt(f),
         }

@@ -1,6 +1,6 @@
 //! Policies by name, which operators change while a service runs.
 
-#[cfg(feature = "toml")]
+#[cfg(any(feature = "toml", feature = "yaml"))]
 mod text;
 
 use std::{
@@ -12,8 +12,6 @@ use std::{
     },
 };
 
-#[cfg(feature = "toml")]
-pub use self::text::InvalidRegistry;
 use crate::policy::Policy;
 
 /// Policies by name: routes name them, and operators change their numbers.

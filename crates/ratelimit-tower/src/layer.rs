@@ -58,7 +58,7 @@ impl RateLimitLayer {
         self.changed(|settings| settings.key = Arc::new(key))
     }
 
-    /// How much a request costs, 1 unless set; a cost of 0 looks without spending.
+    /// How much a request costs, what the policy says unless set; a cost of 0 looks without spending.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> RateLimitLayer {
         self.changed(|settings| settings.cost = Some(Arc::new(cost)))

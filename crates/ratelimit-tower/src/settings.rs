@@ -160,7 +160,10 @@ impl Settings {
     }
 
     pub(crate) fn cost_of(&self, request: &Parts) -> u64 {
-        self.cost.as_ref().map_or(1, |cost| cost(request))
+        match &self.cost {
+            Some(cost) => cost(request),
+            None => self.policy.cost().get(),
+        }
     }
 
     pub(crate) fn is_shadow(&self) -> bool {
