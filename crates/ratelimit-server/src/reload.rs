@@ -6,6 +6,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use metrics::counter;
+use ratelimit_core::{Code, metric};
 use tokio::signal::unix::Signal;
 
 use crate::{
@@ -20,6 +22,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 ///
 /// A configuration with a mistake changes nothing. Where to listen and the store stay as they are.
 pub(crate) async fn follow(app: App, settings: Settings, mut hangup: Signal) {
+    count("ok", 0);
+    count("rejected", 0);
     let mut seen = settings.file().and_then(mark);
     loop {
         let asked = tokio::select! {
@@ -33,15 +37,32 @@ pub(crate) async fn follow(app: App, settings: Settings, mut hangup: Signal) {
         seen = now;
         match Config::load(&settings) {
             Ok(config) => {
+                tell_warnings(&config, &settings);
                 app.adopt(config.rules);
+                count("ok", 1);
                 tracing::info!("reloaded the configuration");
             }
             Err(why) => {
-                let why = Failure::from(why);
+                count("rejected", 1);
+                let why = Failure::from(why).to_string().replace('\n', "; ");
                 tracing::error!("the new configuration is refused, the old one stays: {why}");
             }
         }
     }
+}
+
+/// Logs what is odd about the file of a configuration.
+pub(crate) fn tell_warnings(config: &Config, settings: &Settings) {
+    let Some(path) = settings.file() else { return };
+    // A token may come from a flag, so whether one is missing is told by who knows them all.
+    let warnings = config.warnings.iter();
+    for warning in warnings.filter(|warning| warning.code != Code::NoAdminToken) {
+        tracing::warn!("{}", warning.in_file(path.display()));
+    }
+}
+
+fn count(result: &'static str, times: u64) {
+    counter!(metric::POLICY_RELOADS, "result" => result).increment(times);
 }
 
 /// What changes when a file does.

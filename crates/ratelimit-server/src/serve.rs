@@ -78,6 +78,7 @@ pub async fn run(settings: &Settings) -> Result<(), Failure> {
     if screen.is_exposed() && config.rules.admin.is_none() {
         tracing::warn!(%listen, "listening beyond this machine without an admin token");
     }
+    reload::tell_warnings(&config, settings);
     tokio::spawn(metrics::upkeep(metrics));
     tokio::spawn(reload::follow(app.clone(), settings.clone(), hangup));
     serve(listener, app, async {
