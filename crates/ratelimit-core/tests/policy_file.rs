@@ -36,7 +36,9 @@ fn found(text: &str, format: Format) -> Vec<(Code, usize)> {
 
 fn policy<'a>(file: &'a PolicyFile, name: &str) -> &'a Policy {
     let mut policies = file.policies.iter();
-    policies.find(|policy| policy.name() == name).unwrap()
+    policies
+        .find(|policy| policy.name() == name)
+        .expect("the file has it")
 }
 
 #[test]
@@ -187,7 +189,7 @@ fn a_file_is_read_by_its_ending() {
         [(Code::TooLarge, 1)]
     );
     assert_eq!(
-        codes("a.yaml", &[0xC3; (1 << 20) + 9]),
+        codes("a.yaml", &vec![0xC3; (1 << 20) + 9]),
         [(Code::TooLarge, 1)]
     );
     fs::remove_dir_all(&dir).unwrap();

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    path::Path,
     time::{Duration, SystemTime},
 };
 
@@ -21,16 +20,21 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// Reads the configuration again on SIGHUP and when its file changes, for as long as it is polled.
 ///
 /// A configuration with a mistake changes nothing. Where to listen and the store stay as they are.
-pub(crate) async fn follow(app: App, settings: Settings, mut hangup: Signal) {
+/// `seen` is the mark of the file from before the present configuration was read.
+pub(crate) async fn follow(
+    app: App,
+    settings: Settings,
+    mut seen: Option<Mark>,
+    mut hangup: Signal,
+) {
     count("ok", 0);
     count("rejected", 0);
-    let mut seen = settings.file().and_then(mark);
     loop {
         let asked = tokio::select! {
             _ = hangup.recv() => true,
             () = tokio::time::sleep(BETWEEN_LOOKS) => false,
         };
-        let now = settings.file().and_then(mark);
+        let now = mark(&settings);
         if !asked && (now == seen || now.is_none()) {
             continue;
         }
@@ -66,7 +70,17 @@ fn count(result: &'static str, times: u64) {
 }
 
 /// What changes when a file does.
-fn mark(path: &Path) -> Option<(SystemTime, u64)> {
-    let about = fs::metadata(path).ok()?;
-    Some((about.modified().ok()?, about.len()))
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    modified: SystemTime,
+    length: u64,
+}
+
+/// The mark of the configuration file as it is now.
+pub(crate) fn mark(settings: &Settings) -> Option<Mark> {
+    let about = fs::metadata(settings.file()?).ok()?;
+    Some(Mark {
+        modified: about.modified().ok()?,
+        length: about.len(),
+    })
 }

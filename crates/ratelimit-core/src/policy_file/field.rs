@@ -48,13 +48,11 @@ pub fn read_table<T>(
 
 fn is_unknown<T>(entry: &Entry, fields: &[Field<T>], findings: &mut Findings) {
     let names = || fields.iter().map(Field::name);
-    let told = match nearest(&entry.name, names()) {
-        Some(meant) => format!("unknown field {:?}: did you mean {meant}?", entry.name),
-        None => {
-            let known = names().collect::<Vec<_>>().join(", ");
-            format!("unknown field {:?}: expected one of {known}", entry.name)
-        }
+    let hint = match nearest(&entry.name, names()) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => format!("expected one of {}", names().collect::<Vec<_>>().join(", ")),
     };
+    let told = format!("unknown field {:?}: {hint}", entry.name);
     findings.add(Code::UnknownField, entry.line, told);
 }
 

@@ -111,7 +111,7 @@ pub fn read(path: &Path, findings: &mut Findings) -> io::Result<Option<Node>> {
         Err(_) if is_too_long(bytes.len()) => return Ok(too_large(findings)),
         Err(why) => {
             let before = &bytes[..why.valid_up_to()];
-            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+            let line = before.split(|byte| *byte == b'\n').count();
             findings.add(Code::NotText, line, "expected UTF-8");
             return Ok(None);
         }

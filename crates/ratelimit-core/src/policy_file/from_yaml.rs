@@ -119,7 +119,10 @@ impl Tree {
                 line,
                 "tags are not read: write the value without",
             )),
-            Event::Scalar(text, style, _, None) => self.scalar(&text, style, line),
+            Event::Scalar(text, style, _, None) => {
+                self.scalar(&text, style, line);
+                Ok(())
+            }
             Event::SequenceStart(_, None) => self.open(line, Kind::List(Vec::new())),
             Event::MappingStart(_, None) => {
                 let (entries, name) = (Vec::new(), None);
@@ -149,7 +152,7 @@ impl Tree {
         matches!(innermost, Some(Kind::Table { name: None, .. }))
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle, line: usize) -> Result<(), Refused> {
+    fn scalar(&mut self, text: &str, style: ScalarStyle, line: usize) {
         if let Some(Open {
             kind: Kind::Table { name, .. },
             ..
@@ -157,14 +160,13 @@ impl Tree {
             && name.is_none()
         {
             *name = Some((line, text.to_owned()));
-            return Ok(());
+            return;
         }
         let value = match style {
             ScalarStyle::Plain => plain(text),
             _ => Value::Text(text.to_owned()),
         };
         self.put(Node { line, value });
-        Ok(())
     }
 
     fn close(&mut self) {
