@@ -39,7 +39,7 @@ const FIELDS: &[Field<Settings>] = &[
         to.policy = policies.into_iter().map(NamedPolicy).collect();
     }),
     Field::new("trusted", |to, node, found| {
-        to.trusted = trusted(node, found)
+        to.trusted = trusted(node, found);
     }),
     Field::new("trust-everyone", |to, node, found| {
         to.trust_everyone = trust_everyone(node, found);
@@ -93,7 +93,7 @@ const FIELDS: &[Field<Settings>] = &[
         to.log_format = node.checked(Code::BadValue, choice, found);
     }),
     Field::new("log-keys", |to, node, found| {
-        to.log_keys = node.boolean(found)
+        to.log_keys = node.boolean(found);
     }),
 ];
 

@@ -159,10 +159,7 @@ fn a_bad_file_fails_the_check_with_its_line() {
         let told = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(1), "{text}: {told}");
         assert!(told.contains(expected), "{text}: {told}");
-        assert_eq!(
-            output.stderr.iter().filter(|byte| **byte == b'\n').count(),
-            1
-        );
+        assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);
     }
 }
 
