@@ -33,8 +33,8 @@
 //!         Verdict
 //! ```
 //!
-//! The feature `redis` adds the store that all instances of a service share, `toml` policies from a
-//! file, `acquire` waiting for one's turn.
+//! The feature `redis` adds the store that all instances of a service share; `toml` and `yaml` read
+//! policies from a file, `acquire` waits for one's turn.
 
 pub mod adapter;
 mod algorithm;
@@ -50,6 +50,8 @@ mod limiter;
 mod meter;
 mod offenders;
 mod policy;
+#[cfg(any(feature = "toml", feature = "yaml"))]
+mod policy_file;
 mod registry;
 mod signal;
 mod store;
@@ -57,8 +59,10 @@ mod time;
 
 #[cfg(feature = "acquire")]
 pub use crate::limiter::TooLong;
-#[cfg(feature = "toml")]
-pub use crate::registry::InvalidRegistry;
+#[cfg(any(feature = "toml", feature = "yaml"))]
+pub use crate::policy_file::{Code, Finding, Format, InvalidPolicyFile, PolicyFile, Severity};
+#[cfg(any(feature = "toml", feature = "yaml"))]
+pub use crate::registry::NotReloaded;
 #[cfg(feature = "redis")]
 pub use crate::store::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use crate::{
@@ -97,4 +101,12 @@ pub use crate::{
 #[doc(hidden)]
 pub mod private {
     pub use inventory;
+}
+
+/// What reads policy files, for programs whose own settings stand in the same file.
+#[cfg(any(feature = "toml", feature = "yaml"))]
+pub mod reading {
+    pub use crate::policy_file::{
+        Entry, Field, Findings, Node, Value, parse, read, read_policies, read_table,
+    };
 }

@@ -103,6 +103,11 @@ impl Limit {
         }
     }
 
+    /// Whether a hit spends as many units of it as it costs.
+    pub(crate) const fn has_units(&self) -> bool {
+        !matches!(self, Limit::Concurrency(_) | Limit::PenaltyBox(_))
+    }
+
     /// Whether it remembers denied hits.
     pub(crate) fn counts_denied(&self) -> bool {
         with_step!(self, step => step.counts_denied())

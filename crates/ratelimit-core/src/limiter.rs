@@ -97,9 +97,9 @@ impl Limiter {
         }
     }
 
-    /// Spends one unit of `key`'s budget, or nothing.
+    /// Spends what a hit of `policy` costs of `key`'s budget, one unit unless it says otherwise, or nothing.
     pub fn check(&self, policy: &Policy, key: &Key) -> Check {
-        self.check_cost(policy, key, 1)
+        self.check_cost(policy, key, policy.cost().get())
     }
 
     /// Spends `cost` units of `key`'s budget, or none of them.
@@ -126,7 +126,8 @@ impl Limiter {
     /// # }
     /// ```
     pub fn check_by(&self, policy: &Policy, keys: &Keys) -> Check {
-        self.hit(Hit::by(policy.for_key(keys.own()), keys))
+        let cost = policy.cost().get();
+        self.hit(Hit::by(policy.for_key(keys.own()), keys).cost(cost))
     }
 
     /// Looks at `key`'s budget without spending; metrics count no look.

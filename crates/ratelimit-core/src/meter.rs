@@ -45,6 +45,8 @@ pub mod metric {
     pub const SERVER_INFO: &str = "rate_limiter_redis_info";
     /// Keys that a Redis server with an evicting `maxmemory-policy` evicted so far, by `server`.
     pub const EVICTED: &str = "rate_limiter_redis_evicted_keys";
+    /// Files of policies that were read again, by `result`: `ok`, or `rejected` and the old ones stay.
+    pub const POLICY_RELOADS: &str = "rate_limiter_policy_reloads_total";
     /// Background tasks that ended and were started again.
     pub const TASK_RESTARTS: &str = "rate_limiter_task_restarts_total";
 
@@ -164,6 +166,12 @@ impl fmt::Debug for Meters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Meters({})", self.policy)
     }
+}
+
+/// Counts a file of policies that was read again.
+#[cfg(any(feature = "toml", feature = "yaml"))]
+pub(crate) fn reloaded(result: &'static str) {
+    counter!(metric::POLICY_RELOADS, "result" => result).increment(1);
 }
 
 /// Now, once in sixteen times: reading the clock would cost as much as a decision from memory.

@@ -10,7 +10,7 @@ mod tiers;
 
 use std::{
     fmt,
-    num::NonZeroU32,
+    num::{NonZeroU32, NonZeroU64},
     sync::{Arc, OnceLock},
 };
 
@@ -85,6 +85,8 @@ struct Settings {
     throttle: Throttle,
     enforcement: Enforcement,
     failure_mode: Option<FailureMode>,
+    /// What a hit costs where its caller names no cost.
+    cost: NonZeroU64,
     tiers: Tiers,
 }
 
@@ -122,6 +124,7 @@ impl Policy {
             throttle: Throttle::Hard,
             enforcement: Enforcement::FULL,
             failure_mode: None,
+            cost: NonZeroU64::MIN,
             tiers: Tiers::default(),
         })
     }
@@ -136,6 +139,11 @@ impl Policy {
         let is_box = |limit: &Limit| limit.algorithm() == Algorithm::PenaltyBox;
         if limits.iter().all(is_box) {
             return Err(InvalidPolicy::OnlyPenalties);
+        }
+        let too_small = |limit: &&Limit| limit.limit() < settings.cost.get() && limit.has_units();
+        if let Some(limit) = limits.iter().find(too_small) {
+            let (cost, limit) = (settings.cost, *limit);
+            return Err(InvalidPolicy::Cost { cost, limit });
         }
         let percent = settings.throttle.percent();
         if percent > throttle::HIGHEST_PERCENT {
@@ -182,7 +190,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// When it has 8 limits already.
+    /// When it has 8 limits already, or the new one can never pay what a hit costs.
     pub fn and(&self, limit: impl Into<Limit>) -> Result<Policy, InvalidPolicy> {
         self.and_limit(limit.into(), None)
     }
@@ -313,6 +321,25 @@ impl Policy {
         })
     }
 
+    /// The same policy, whose hits cost that much where their caller names no cost; 1 unless set.
+    ///
+    /// # Errors
+    ///
+    /// When a limit is smaller than that, so that no hit would ever pass.
+    pub fn costing(&self, cost: NonZeroU64) -> Result<Policy, InvalidPolicy> {
+        let mut settings = self.0.settings.clone();
+        for tier in settings.tiers.policies() {
+            *tier = tier.costing(cost)?;
+        }
+        settings.cost = cost;
+        Policy::made_of(settings)
+    }
+
+    /// What a hit costs where its caller names no cost.
+    pub fn cost(&self) -> NonZeroU64 {
+        self.0.settings.cost
+    }
+
     /// The failure mode of its own, if it has one.
     pub fn failure_mode(&self) -> Option<FailureMode> {
         self.0.settings.failure_mode
@@ -329,6 +356,7 @@ impl Policy {
         let shares = shares.map(|limit| failure_mode::share(limit, instances));
         let policy = Policy::made_of(Settings {
             limits: shares.collect(),
+            cost: NonZeroU64::MIN,
             ..self.0.settings.clone()
         });
         policy.unwrap_or_else(|_| self.clone())

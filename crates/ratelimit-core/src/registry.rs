@@ -1,6 +1,6 @@
 //! Policies by name, which operators change while a service runs.
 
-#[cfg(feature = "toml")]
+#[cfg(any(feature = "toml", feature = "yaml"))]
 mod text;
 
 use std::{
@@ -13,8 +13,8 @@ use std::{
     },
 };
 
-#[cfg(feature = "toml")]
-pub use self::text::InvalidRegistry;
+#[cfg(any(feature = "toml", feature = "yaml"))]
+pub use self::text::NotReloaded;
 use crate::{
     attributes::{Attribute, MissingPolicies},
     policy::Policy,

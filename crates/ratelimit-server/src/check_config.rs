@@ -3,46 +3,60 @@
 use std::{io::Write, path::PathBuf};
 
 use clap::Args;
+use ratelimit_core::{Finding, Severity};
 
 use crate::{
-    config::{Config, FileSettings},
+    config::{Config, ConfigFile, InvalidConfig},
     failure::Failure,
-    screen::Screen,
 };
 
 /// Reads a configuration file and says what is wrong with it.
 ///
-/// Ends with 0 when the server would start with it, and with 1 when it would not.
+/// Prints `FILE:LINE: error[code]: message` for each error and each warning. Ends with 0 when the server
+/// would start with the file, and with 1 when it would not.
 #[derive(Args, Clone, Debug)]
 pub struct CheckConfig {
-    /// The file, in TOML
+    /// The file, in TOML or YAML by its ending
     file: PathBuf,
 }
 
 impl CheckConfig {
-    /// Writes to `out` what the file means.
+    /// Writes to `out` what is wrong with the file, and what it means.
     ///
     /// # Errors
     ///
     /// When the server would refuse the file.
     pub fn run(&self, out: &mut impl Write) -> Result<(), Failure> {
-        let config = Config::of(FileSettings::read(&self.file)?.into_settings())?;
         let name = self.file.display();
+        let file = match ConfigFile::read(&self.file) {
+            Ok(file) => file,
+            Err(InvalidConfig::File { why, .. }) => {
+                self.tell(out, why.findings())?;
+                return Err(format!("{name}: {}", counted(why.findings())).into());
+            }
+            Err(why) => return Err(why.into()),
+        };
+        self.tell(out, &file.warnings)?;
+        let config = Config::of(file.settings)?;
         for policy in config.rules.policies.iter() {
             writeln!(out, "{name}: policy {} = {policy}", policy.name())?;
         }
-        let listen = config.listen;
-        let screen = Screen {
-            config: &config,
-            listen,
-        };
-        if screen.is_exposed() && config.rules.admin.is_none() {
-            writeln!(
-                out,
-                "{name}: warning: listens beyond this machine without an admin token"
-            )?;
-        }
         writeln!(out, "{name}: ok")?;
         Ok(())
+    }
+
+    fn tell(&self, out: &mut impl Write, findings: &[Finding]) -> Result<(), Failure> {
+        for finding in findings {
+            writeln!(out, "{}", finding.in_file(self.file.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn counted(findings: &[Finding]) -> String {
+    let severities = findings.iter().map(Finding::severity);
+    match severities.filter(|one| *one == Severity::Error).count() {
+        1 => "1 error".to_owned(),
+        errors => format!("{errors} errors"),
     }
 }

@@ -43,11 +43,13 @@ impl Question {
         let permits = query.one("permits")?;
         let key = ExplicitKey::from_query(query.as_bytes(), "key").map_err(bad_key)?;
         let (key, shown) = whose(app, rules, parts, key)?;
+        let policy = policy_of(rules, algorithm.as_deref(), policy.as_deref())?;
+        let permits = permits.map(|text| permits_of(&text)).transpose()?;
         Ok(Question {
-            policy: policy_of(rules, algorithm.as_deref(), policy.as_deref())?,
+            permits: permits.unwrap_or_else(|| policy.cost()),
+            policy,
             key,
             shown,
-            permits: permits.map_or(Ok(NonZeroU64::MIN), |text| permits_of(&text))?,
         })
     }
 
@@ -60,11 +62,12 @@ impl Question {
     ) -> Result<Question, Refusal> {
         let key = item.key.map(ExplicitKey::from_value).transpose();
         let (key, shown) = whose(app, rules, parts, key.map_err(bad_key)?.flatten())?;
+        let policy = policy_of(rules, item.algorithm.as_deref(), item.policy.as_deref())?;
         Ok(Question {
-            policy: policy_of(rules, item.algorithm.as_deref(), item.policy.as_deref())?,
+            permits: item.permits.unwrap_or_else(|| policy.cost()),
+            policy,
             key,
             shown,
-            permits: item.permits.unwrap_or(NonZeroU64::MIN),
         })
     }
 }

@@ -2,10 +2,11 @@
 
 use std::{
     fs,
-    path::Path,
     time::{Duration, SystemTime},
 };
 
+use metrics::counter;
+use ratelimit_core::{Code, metric};
 use tokio::signal::unix::Signal;
 
 use crate::{
@@ -19,33 +20,67 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// Reads the configuration again on SIGHUP and when its file changes, for as long as it is polled.
 ///
 /// A configuration with a mistake changes nothing. Where to listen and the store stay as they are.
-pub(crate) async fn follow(app: App, settings: Settings, mut hangup: Signal) {
-    let mut seen = settings.file().and_then(mark);
+/// `seen` is the mark of the file from before the present configuration was read.
+pub(crate) async fn follow(
+    app: App,
+    settings: Settings,
+    mut seen: Option<Mark>,
+    mut hangup: Signal,
+) {
+    count("ok", 0);
+    count("rejected", 0);
     loop {
         let asked = tokio::select! {
             _ = hangup.recv() => true,
             () = tokio::time::sleep(BETWEEN_LOOKS) => false,
         };
-        let now = settings.file().and_then(mark);
+        let now = mark(&settings);
         if !asked && (now == seen || now.is_none()) {
             continue;
         }
         seen = now;
         match Config::load(&settings) {
             Ok(config) => {
+                tell_warnings(&config, &settings);
                 app.adopt(config.rules);
+                count("ok", 1);
                 tracing::info!("reloaded the configuration");
             }
             Err(why) => {
-                let why = Failure::from(why);
+                count("rejected", 1);
+                let why = Failure::from(why).to_string().replace('\n', "; ");
                 tracing::error!("the new configuration is refused, the old one stays: {why}");
             }
         }
     }
 }
 
+/// Logs what is odd about the file of a configuration.
+pub(crate) fn tell_warnings(config: &Config, settings: &Settings) {
+    let Some(path) = settings.file() else { return };
+    // A token may come from a flag, so whether one is missing is told by who knows them all.
+    let warnings = config.warnings.iter();
+    for warning in warnings.filter(|warning| warning.code != Code::NoAdminToken) {
+        tracing::warn!("{}", warning.in_file(path.display()));
+    }
+}
+
+fn count(result: &'static str, times: u64) {
+    counter!(metric::POLICY_RELOADS, "result" => result).increment(times);
+}
+
 /// What changes when a file does.
-fn mark(path: &Path) -> Option<(SystemTime, u64)> {
-    let about = fs::metadata(path).ok()?;
-    Some((about.modified().ok()?, about.len()))
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    modified: SystemTime,
+    length: u64,
+}
+
+/// The mark of the configuration file as it is now.
+pub(crate) fn mark(settings: &Settings) -> Option<Mark> {
+    let about = fs::metadata(settings.file()?).ok()?;
+    Some(Mark {
+        modified: about.modified().ok()?,
+        length: about.len(),
+    })
 }

@@ -52,6 +52,7 @@ const MOST_STREAMS: u32 = 256;
 ///
 /// When the configuration cannot stand, or the address is taken.
 pub async fn run(settings: &Settings) -> Result<(), Failure> {
+    let seen = reload::mark(settings);
     let config = Config::load(settings)?;
     logs::start(&config);
     let listener = TcpListener::bind(config.listen)
@@ -78,8 +79,9 @@ pub async fn run(settings: &Settings) -> Result<(), Failure> {
     if screen.is_exposed() && config.rules.admin.is_none() {
         tracing::warn!(%listen, "listening beyond this machine without an admin token");
     }
+    reload::tell_warnings(&config, settings);
     tokio::spawn(metrics::upkeep(metrics));
-    tokio::spawn(reload::follow(app.clone(), settings.clone(), hangup));
+    tokio::spawn(reload::follow(app.clone(), settings.clone(), seen, hangup));
     serve(listener, app, async {
         tokio::select! {
             _ = terminate.recv() => {}

@@ -59,7 +59,7 @@ impl RateLimitLayer {
         self.changed(|settings| settings.key_by(move |request| key.extract(request)))
     }
 
-    /// How much a request costs, 1 unless set; a cost of 0 looks without spending.
+    /// How much a request costs, what the policy says unless set; a cost of 0 looks without spending.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> RateLimitLayer {
         self.changed(|settings| settings.cost(cost))

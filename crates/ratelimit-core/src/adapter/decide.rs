@@ -35,7 +35,10 @@ impl<F: Framework> Settings<F> {
         }
         match (self.key)(request) {
             Ok(key) => {
-                let cost = self.cost.as_ref().map_or(1, |cost| cost(request));
+                let cost = match &self.cost {
+                    Some(cost) => cost(request),
+                    None => self.policy.cost().get(),
+                };
                 Start::Ask { key, cost }
             }
             Err(why) => self.without_key(request, why),

@@ -12,6 +12,8 @@ mod sliding_window_log;
 mod step;
 mod token_bucket;
 
+#[cfg(any(feature = "toml", feature = "yaml"))]
+pub(crate) use self::period::Grain;
 #[cfg(feature = "redis")]
 pub(crate) use self::step::Words;
 pub use self::{

@@ -67,6 +67,26 @@ impl TrustedProxies {
         })
     }
 
+    /// Whether all of IPv4 or all of IPv6 is trusted, be it in one network or in several.
+    pub fn is_everyone(&self) -> bool {
+        let everyone = Self::everyone();
+        self.ipv4.covers(&everyone.ipv4) || self.ipv6.covers(&everyone.ipv6)
+    }
+
+    /// Whether every address that `other` trusts is trusted here.
+    ///
+    /// ```
+    /// use ratelimit_core::TrustedProxies;
+    ///
+    /// let wide = TrustedProxies::parse(["10.0.0.0/9", "10.128.0.0/9"])?;
+    /// assert!(wide.covers(&TrustedProxies::parse(["10.0.0.0/8"])?));
+    /// assert!(!wide.covers(&TrustedProxies::parse(["11.0.0.1"])?));
+    /// # Ok::<(), ratelimit_core::InvalidProxies>(())
+    /// ```
+    pub fn covers(&self, other: &Self) -> bool {
+        self.ipv4.covers(&other.ipv4) && self.ipv6.covers(&other.ipv6)
+    }
+
     /// Whether `addr` is trusted; an IPv4-mapped address is looked up as IPv4.
     pub fn contains(&self, addr: IpAddr) -> bool {
         match addr.to_canonical() {
@@ -87,6 +107,11 @@ impl InvalidProxies {
     /// The entry as it was written.
     pub fn entry(&self) -> &str {
         &self.entry
+    }
+
+    /// Whether the entry is a network of all addresses.
+    pub fn is_everyone(&self) -> bool {
+        self.expected == NARROWER
     }
 
     /// The word for this error in logs and test vectors.
@@ -112,10 +137,10 @@ enum Network {
     V6(u128, u128),
 }
 
-fn network(entry: &str) -> Result<Network, &'static str> {
-    const ADDRESS: &str = "an address such as 10.0.0.1 or a network such as 10.0.0.0/8";
-    const NARROWER: &str = "a network smaller than the whole internet, or TrustedProxies::everyone";
+const ADDRESS: &str = "an address such as 10.0.0.1 or a network such as 10.0.0.0/8";
+const NARROWER: &str = "a network smaller than the whole internet, or TrustedProxies::everyone";
 
+fn network(entry: &str) -> Result<Network, &'static str> {
     let (addr, prefix) = match entry.split_once('/') {
         Some((addr, prefix)) => (addr, Some(prefix)),
         None => (entry, None),
@@ -163,7 +188,7 @@ fn number(text: &str) -> Option<u32> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Ranges<T>(Box<[(T, T)]>);
 
-impl<T: Copy + Ord> Ranges<T> {
+impl<T: Copy + Ord + Into<u128>> Ranges<T> {
     fn new(mut ranges: Vec<(T, T)>) -> Self {
         // Networks nest or are disjoint, so the wider of two that start together comes first
         // and swallows what lies inside it.
@@ -175,6 +200,26 @@ impl<T: Copy + Ord> Ranges<T> {
     fn contains(&self, value: T) -> bool {
         let after = self.0.partition_point(|range| range.0 <= value);
         after.checked_sub(1).is_some_and(|at| value <= self.0[at].1)
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        let mut others = other.0.iter();
+        others.all(|(first, last)| self.covers_range((*first).into(), (*last).into()))
+    }
+
+    /// Whether all from `first` to `last` lies in ranges that follow each other without a gap.
+    fn covers_range(&self, mut first: u128, last: u128) -> bool {
+        for (from, to) in &self.0 {
+            let (from, to): (u128, u128) = ((*from).into(), (*to).into());
+            if from > first {
+                return false;
+            }
+            if to >= last {
+                return true;
+            }
+            first = first.max(to + 1);
+        }
+        false
     }
 }
 

@@ -1,9 +1,9 @@
 //! Why a name and limits cannot be a policy.
 
-use std::fmt;
+use std::{fmt, num::NonZeroU64};
 
 use super::{LONGEST_KEY_NAME, LONGEST_NAME, MOST_LIMITS, throttle::HIGHEST_PERCENT};
-use crate::{algorithm::InvalidLimit, limit::InvalidText};
+use crate::{algorithm::InvalidLimit, limit::{InvalidText, Limit}};
 
 /// Why a name and limits cannot be a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,13 @@ pub enum InvalidPolicy {
     Count {
         /// How many were given.
         limits: usize,
+    },
+    /// A limit can never pay what a hit costs.
+    Cost {
+        /// What a hit costs.
+        cost: NonZeroU64,
+        /// The limit that is smaller.
+        limit: Limit,
     },
     /// The text of the limits has a mistake.
     Text(InvalidText),
@@ -46,6 +53,13 @@ impl fmt::Display for InvalidPolicy {
             ),
             InvalidPolicy::Count { limits } => {
                 write!(f, "a policy has 1 to {MOST_LIMITS} limits, not {limits}")
+            }
+            InvalidPolicy::Cost { cost, limit } => {
+                let most = limit.limit();
+                write!(
+                    f,
+                    "a hit of cost {cost} never passes {limit}, which holds {most} at most"
+                )
             }
             InvalidPolicy::Text(why) => why.fmt(f),
             InvalidPolicy::KeyName { name } => write!(

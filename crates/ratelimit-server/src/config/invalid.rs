@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, io, path::PathBuf};
 
-use ratelimit_core::{InvalidPrefix, InvalidRedisConfig};
+use ratelimit_core::{InvalidPolicyFile, InvalidPrefix, InvalidRedisConfig};
 
 /// Why a configuration cannot stand.
 #[derive(Debug)]
@@ -19,8 +19,8 @@ pub enum InvalidConfig {
     File {
         /// Which file.
         path: PathBuf,
-        /// What and where it is.
-        why: Box<toml::de::Error>,
+        /// All that is wrong with it.
+        why: InvalidPolicyFile,
     },
     /// The admin token is shorter than 16 bytes, or not visible ASCII.
     Token {
@@ -41,7 +41,11 @@ impl fmt::Display for InvalidConfig {
             InvalidConfig::Unreadable { path, .. } => {
                 write!(f, "{} cannot be read", path.display())
             }
-            InvalidConfig::File { path, why } => write!(f, "{}: {why}", path.display()),
+            InvalidConfig::File { path, why } => {
+                let findings = why.findings().iter();
+                let lines = findings.map(|finding| finding.in_file(path.display()));
+                f.write_str(&lines.collect::<Vec<_>>().join("\n"))
+            }
             InvalidConfig::Token { path } => write!(
                 f,
                 "the token in {} must be at least 16 bytes of visible ASCII",

@@ -8,13 +8,14 @@ use std::{
 };
 
 use ratelimit_core::{
-    ChainHeader, ClientAddr, FailureMode, HeaderStyle, Limiter, MemoryStore, RedisConfig,
+    ChainHeader, ClientAddr, FailureMode, Finding, HeaderStyle, Limiter, MemoryStore, RedisConfig,
     RedisStore, TrustedProxies,
 };
 use tracing_subscriber::filter::Targets;
 
 use super::{
     duration::Span,
+    file::ConfigFile,
     invalid::InvalidConfig,
     policies::Policies,
     settings::{LogFormat, Settings},
@@ -42,6 +43,8 @@ pub struct Config {
     pub log: Targets,
     /// How log lines look.
     pub log_format: LogFormat,
+    /// What is odd about the file.
+    pub(crate) warnings: Vec<Finding>,
 }
 
 /// What a new configuration may change while the server runs.
@@ -89,7 +92,15 @@ impl Config {
     ///
     /// When a file cannot be read, or a setting cannot stand.
     pub fn load(settings: &Settings) -> Result<Config, InvalidConfig> {
-        Config::of(settings.completed()?)
+        let Some(path) = settings.file() else {
+            return Config::of(settings.clone());
+        };
+        let file = ConfigFile::read(path)?;
+        let config = Config::of(settings.clone().or(file.settings))?;
+        Ok(Config {
+            warnings: file.warnings,
+            ..config
+        })
     }
 
     /// Checks settings that are complete.
@@ -117,6 +128,7 @@ impl Config {
             log: log.parse().map_err(InvalidConfig::Log)?,
             log_format: settings.log_format.unwrap_or_default(),
             rules: Rules::of(settings)?,
+            warnings: Vec::new(),
         })
     }
 }
@@ -232,64 +244,6 @@ impl fmt::Display for StoreConfig {
         match &self.redis {
             Some((url, _)) => write!(f, "{url} (when it does not answer, {mode})"),
             None => f.write_str("memory (of this process; --redis URL shares budgets)"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{super::settings::FileSettings, *};
-
-    fn file(text: &str) -> Result<Config, String> {
-        let settings = FileSettings::parse(text).map_err(|why| why.to_string())?;
-        Config::of(settings.into_settings()).map_err(|why| why.to_string())
-    }
-
-    #[test]
-    fn policies_stand_in_a_table_or_in_a_list() {
-        let table = file("[policy]\nlogin = \"5/min; 20/h\"").unwrap();
-        let list = file("policy = [\"login=5/min; 20/h\"]").unwrap();
-
-        assert_eq!(table.rules.policies, list.rules.policies);
-        assert!(table.rules.policies.named("login").is_some());
-    }
-
-    #[test]
-    fn a_mistake_is_shown_with_its_line() {
-        let mistakes = [
-            (
-                "listen = \"127.0.0.1:1\"\nlisen = \"\"",
-                "line 2",
-                "unknown field `lisen`",
-            ),
-            ("\nmax-body = -1", "line 2", "-1"),
-            (
-                "\n\n[policy]\na = \"5/min\"\na = \"6/min\"",
-                "line 5",
-                "duplicate key",
-            ),
-            (
-                "policy = [\"a=5/min\", \"a=6/min\"]",
-                "line 1",
-                "there twice",
-            ),
-            (
-                "[policy]\nlogin = \"5/fortnight\"",
-                "line 2",
-                "expected a period",
-            ),
-            (
-                "\ntrusted = [\"10.0.0.0/8\", \"10.0.0.0/33\"]",
-                "line 2",
-                "10.0.0.0/33",
-            ),
-            ("redis = \"http://x\"", "line 1", "Redis"),
-            ("request-timeout = \"-5s\"", "line 1", "expected a time"),
-        ];
-
-        for (text, line, what) in mistakes {
-            let why = file(text).unwrap_err();
-            assert!(why.contains(line) && why.contains(what), "{text}: {why}");
         }
     }
 }

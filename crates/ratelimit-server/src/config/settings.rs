@@ -8,17 +8,14 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use ratelimit_core::{FailureMode, HeaderStyle};
-use serde::Deserialize;
 
 use super::{
     duration::Span,
-    invalid::InvalidConfig,
-    values::{self, ChainName, KeyPattern, NamedPolicy, Network, RedisUrl},
+    values::{ChainName, KeyPattern, NamedPolicy, Network, RedisUrl},
 };
 
 /// The settings of the server; what is not set has its default.
-#[derive(Args, Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Settings {
     /// Where to listen [default: 127.0.0.1:8080]
     #[arg(long, env = "RATELIMIT_LISTEN", value_name = "ADDR")]
@@ -56,7 +53,6 @@ pub struct Settings {
         value_name = "NAME=LIMITS",
         value_delimiter = ','
     )]
-    #[serde(deserialize_with = "values::policies")]
     pub(super) policy: Vec<NamedPolicy>,
 
     /// A proxy or network of proxies that may name the client; repeatable
@@ -140,9 +136,8 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_LOG_KEYS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(super) log_keys: Option<bool>,
 
-    /// A file with more settings, in TOML; read again when it changes and on SIGHUP
+    /// A file with more settings, in TOML or YAML by its ending; read again when it changes and on SIGHUP
     #[arg(long, env = "RATELIMIT_CONFIG", value_name = "FILE")]
-    #[serde(skip)]
     pub(super) config: Option<PathBuf>,
 }
 
@@ -152,16 +147,8 @@ impl Settings {
         self.config.as_deref()
     }
 
-    /// These settings, and those of the named file where nothing is set here.
-    pub(super) fn completed(&self) -> Result<Settings, InvalidConfig> {
-        let settings = self.clone();
-        match self.file() {
-            Some(path) => Ok(settings.or(FileSettings::read(path)?)),
-            None => Ok(settings),
-        }
-    }
-
-    fn or(mut self, FileSettings(file): FileSettings) -> Settings {
+    /// These settings, and those of a file where nothing is set here.
+    pub(super) fn or(mut self, file: Settings) -> Settings {
         macro_rules! fill_in {
             ($($name:ident)*) => { $( self.$name = self.$name.or(file.$name); )* };
         }
@@ -179,34 +166,8 @@ impl Settings {
     }
 }
 
-/// The settings of a file.
-#[derive(Debug)]
-pub(crate) struct FileSettings(Settings);
-
-impl FileSettings {
-    pub(crate) fn read(path: &Path) -> Result<FileSettings, InvalidConfig> {
-        let text = std::fs::read_to_string(path).map_err(|source| InvalidConfig::Unreadable {
-            path: path.to_owned(),
-            source,
-        })?;
-        FileSettings::parse(&text).map_err(|why| InvalidConfig::File {
-            path: path.to_owned(),
-            why: Box::new(why),
-        })
-    }
-
-    pub(crate) fn parse(text: &str) -> Result<FileSettings, toml::de::Error> {
-        toml::from_str(text).map(FileSettings)
-    }
-
-    pub(crate) fn into_settings(self) -> Settings {
-        self.0
-    }
-}
-
 /// What decides when Redis does not answer.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnFailure {
     /// This process, with the same limits
     Local,
@@ -227,8 +188,7 @@ impl From<OnFailure> for FailureMode {
 }
 
 /// The header fields of answers.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Headers {
     /// X-RateLimit-Limit, -Remaining and -Reset, the last in Unix seconds
     XRatelimit,
@@ -255,8 +215,7 @@ impl From<Headers> for HeaderStyle {
 }
 
 /// How log lines look.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// One line of text each
     #[default]

@@ -4,12 +4,8 @@ use std::{fmt, str::FromStr};
 
 use ratelimit_core::{ChainHeader, Policy, RedisConfig, TrustedProxies};
 use regex_lite::Regex;
-use serde::{
-    Deserialize, Deserializer,
-    de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
-};
 
-use super::{duration::Span, policies::canonical};
+use super::policies::canonical;
 
 /// A named policy, written `login=5/min; 20/h`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,77 +107,6 @@ impl FromStr for ChainName {
         text.parse()
             .map(ChainName)
             .map_err(|why: ratelimit_core::InvalidHeader| why.to_string())
-    }
-}
-
-macro_rules! read_from_text {
-    ($($name:ident)*) => { $(
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(D::Error::custom)
-            }
-        }
-    )* };
-}
-read_from_text!(NamedPolicy Network RedisUrl KeyPattern ChainName Span);
-
-/// Reads policies as a list of texts, or as a table from names to limits.
-pub(super) fn policies<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Vec<NamedPolicy>, D::Error> {
-    deserializer.deserialize_any(PolicyTable)
-}
-
-struct PolicyTable;
-
-impl<'de> Visitor<'de> for PolicyTable {
-    type Value = Vec<NamedPolicy>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("policies such as login = \"5/min; 20/h\"")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut policies = Vec::new();
-        while let Some(policy) = list.next_element()? {
-            push_new(&mut policies, policy)?;
-        }
-        Ok(policies)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut table: A) -> Result<Self::Value, A::Error> {
-        let mut policies = Vec::new();
-        while let Some(name) = table.next_key::<String>()? {
-            let policy = table.next_value_seed(LimitsOf { name: &name })?;
-            push_new(&mut policies, policy)?;
-        }
-        Ok(policies)
-    }
-}
-
-fn push_new<E: serde::de::Error>(
-    policies: &mut Vec<NamedPolicy>,
-    policy: NamedPolicy,
-) -> Result<(), E> {
-    let name = policy.0.name();
-    if policies.iter().any(|known| known.0.name() == name) {
-        return Err(E::custom(format!("the policy {name:?} is there twice")));
-    }
-    policies.push(policy);
-    Ok(())
-}
-
-struct LimitsOf<'a> {
-    name: &'a str,
-}
-
-impl<'de> DeserializeSeed<'de> for LimitsOf<'_> {
-    type Value = NamedPolicy;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<NamedPolicy, D::Error> {
-        let limits = String::deserialize(deserializer)?;
-        NamedPolicy::new(self.name, &limits).map_err(D::Error::custom)
     }
 }
 

@@ -7,7 +7,7 @@ use tempfile::NamedTempFile;
 use crate::server::{CHECK, Server, binary};
 
 fn file(text: &str) -> NamedTempFile {
-    let mut file = NamedTempFile::new().unwrap();
+    let mut file = NamedTempFile::with_suffix(".toml").unwrap();
     file.write_all(text.as_bytes()).unwrap();
     file
 }
@@ -113,31 +113,72 @@ fn a_good_file_passes_the_check() {
 #[test]
 fn a_bad_file_fails_the_check_with_its_line() {
     let mistakes = [
-        ("\nlisen = \"127.0.0.1:1\"", "line 2"),
-        ("\nmemory-keys = -1", "line 2"),
-        ("memory-keys = 0", "line 1"),
-        ("[policy]\na = \"5/min\"\na = \"5/min\"", "line 3"),
+        ("\nlisen = \"127.0.0.1:1\"", ":2: error[unknown-field]"),
+        ("\nmemory-keys = -1", ":2: error[bad-value]"),
+        ("memory-keys = 0", ":1: error[bad-value]"),
+        ("max-body = -1", ":1: error[bad-value]"),
+        (
+            "[policy]\na = \"5/min\"\na = \"5/min\"",
+            ":3: error[duplicate-name]",
+        ),
+        (
+            "policy = [\"a=5/min\", \"a=6/min\"]",
+            ":1: error[duplicate-name]",
+        ),
+        ("policy = [\"a\"]", ":1: error[bad-value]"),
         (
             "[policy]\ntoken_bucket = \"5/min\"\nTOKEN_BUCKET = \"5/min\"",
             "there twice",
         ),
-        ("[policy]\na = \"0/min\"", "line 2"),
-        ("[policy]\na = \"5/0s\"", "line 2"),
-        ("[policy]\na = \"5/9007199255s\"", "line 2"),
-        ("[policy]\n\"a b\" = \"5/s\"", "line 2"),
-        ("redis = \"http://cache\"", "line 1"),
-        ("ipv6-prefix = 129", "129"),
-        ("trusted = [\"0.0.0.0/0\"]", "line 1"),
+        ("[policy]\na = \"0/min\"", ":2: error[bad-limit]"),
+        ("[policy]\na = \"5/0s\"", ":2: error[bad-limit]"),
+        ("[policy]\na = \"5/9007199255s\"", ":2: error[bad-limit]"),
+        ("[policy]\n\"a b\" = \"5/s\"", ":2: error[bad-name]"),
+        ("redis = \"http://cache\"", ":1: error[bad-value]"),
+        ("\nredis-prefix = \"a{b\"", ":2: error[bad-value]"),
+        ("request-timeout = \"-5s\"", ":1: error[bad-value]"),
+        ("ipv6-prefix = 129", ":1: error[bad-value]"),
+        ("ipv6-prefix = 1000", ":1: error[bad-value]"),
+        ("on-failure = \"ignore\"", ":1: error[unknown-failure-mode]"),
+        ("headers = \"all\"", "ratelimit"),
+        ("\nlog-format = \"xml\"", ":2: error[bad-value]"),
+        ("log-keys = \"yes\"", ":1: error[wrong-type]"),
+        ("trusted = [\"0.0.0.0/0\"]", ":1: error[trusts-everyone]"),
+        (
+            "trusted = [\n\"10.0.0.0/8\",\n\"10.0.0.0/33\"]",
+            ":3: error[bad-value]",
+        ),
         ("admin-token-file = \"/nonexistent\"", "/nonexistent"),
-        ("log = \"a=b=c\"", "log"),
-        ("key-pattern = \"(\"", "line 1"),
-        ("not toml", "line 1"),
+        ("log = \"a=b=c\"", ":1: error[bad-value]"),
+        ("key-pattern = \"(\"", ":1: error[bad-value]"),
+        ("chain-header = \"a b\"", ":1: error[bad-value]"),
+        ("not toml", ":1: error[syntax]"),
     ];
     for (text, expected) in mistakes {
         let output = check_config(text);
-        let told = String::from_utf8(output.stderr).unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(1), "{text}: {told}");
         assert!(told.contains(expected), "{text}: {told}");
+        assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);
+    }
+}
+
+#[test]
+fn every_flag_can_stand_in_the_file() {
+    let help = binary().arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let flags = help
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix("--"))
+        .filter(|flag| !["config", "help", "version"].contains(flag))
+        .filter(|flag| {
+            flag.chars()
+                .all(|letter| letter.is_ascii_lowercase() || "-6".contains(letter))
+        });
+    for flag in flags {
+        let told = check_config(&format!("{flag} = 1979-05-27\n")).stdout;
+        let told = String::from_utf8(told).unwrap();
+        assert!(told.contains(":1: error[wrong-type]"), "{flag}: {told}");
     }
 }
 

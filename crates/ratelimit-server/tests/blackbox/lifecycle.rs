@@ -58,6 +58,79 @@ async fn a_hangup_reads_the_file_again_and_a_mistake_changes_nothing() {
         .problem(401);
 }
 
+async fn reloads(server: &Server, result: &str, count: u64) -> Option<()> {
+    let metrics = server.get("/actuator/prometheus").await.body;
+    let mut lines = metrics.lines();
+    let line = lines.find(|line| {
+        line.starts_with("rate_limiter_policy_reloads_total{")
+            && line.contains(&format!("result=\"{result}\""))
+    })?;
+    line.ends_with(&format!(" {count}")).then_some(())
+}
+
+#[tokio::test]
+async fn a_broken_file_keeps_the_old_policies_counts_and_says_so() {
+    for (name, good, broken, better) in [
+        (
+            "server.toml",
+            "[policy]\na = \"1/s\"\n",
+            "[policy]\na = \"2/s\"\nb = { limit = \"1/s\" }\n",
+            "[policy]\na = \"3/s; 30/s\"\n",
+        ),
+        (
+            "server.yaml",
+            "policy:\n  a: 1/s\n",
+            "policy:\n  a: 2/s\n  b: { limit: 1/s }\n",
+            "policy:\n  a: 3/s; 30/s\n",
+        ),
+    ] {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join(name);
+        fs::write(&path, good).unwrap();
+        let server = Server::start(&["--config", path.to_str().unwrap()]);
+        until(|| reloads(&server, "rejected", 0)).await;
+
+        fs::write(&path, broken).unwrap();
+        until(|| reloads(&server, "rejected", 1)).await;
+
+        assert!(knows(&server, "a", "token_bucket 1/s").await.is_some());
+        let log = server.log();
+        let told: Vec<_> = log
+            .lines()
+            .filter(|line| line.contains("the old one stays"))
+            .collect();
+        assert_eq!(told.len(), 1, "{log}");
+        for code in ["unknown-field", "missing-field"] {
+            let finding = format!("{}:3: error[{code}]", path.display());
+            assert!(told[0].contains(&finding), "{log}");
+        }
+
+        fs::write(&path, better).unwrap();
+        until(|| reloads(&server, "ok", 1)).await;
+        assert!(
+            knows(&server, "a", "token_bucket 3/s; token_bucket 30/s")
+                .await
+                .is_some()
+        );
+        let log = server.log();
+        assert!(log.contains("warning[shadowed-limit]"), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_was_cut_off_changes_nothing() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("server.yml");
+    fs::write(&path, "policy: { a: 1/s }\n").unwrap();
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+
+    fs::write(&path, "").unwrap();
+    until(|| reloads(&server, "rejected", 1)).await;
+
+    assert!(knows(&server, "a", "token_bucket 1/s").await.is_some());
+    assert!(server.log().contains("server.yml:1: error[empty-file]"));
+}
+
 #[tokio::test]
 async fn an_idle_server_ends_with_zero() {
     let mut server = Server::start(&[]);

@@ -9,6 +9,7 @@ mod input;
 mod lifecycle;
 mod metrics;
 mod nginx;
+mod policy_file;
 mod prometheus;
 mod redis;
 mod rest;

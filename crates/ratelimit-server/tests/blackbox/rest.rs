@@ -14,6 +14,29 @@ const ALGORITHMS: [&str; 5] = [
 ];
 
 #[tokio::test]
+async fn a_policy_says_what_a_check_costs() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let path = dir.path().join("server.yaml");
+    std::fs::write(
+        &path,
+        "policy:\n  dear: { limits: fixed_window 10/d, cost: 4 }\n",
+    )
+    .unwrap();
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+
+    let first = server.get(&format!("{CHECK}?policy=dear&key=k")).await;
+    assert_eq!(first.json()["remaining"], 6);
+    let named = server
+        .get(&format!("{CHECK}?policy=dear&key=k&permits=1"))
+        .await;
+    assert_eq!(named.json()["remaining"], 5);
+    let body = r#"{"policy":"dear","key":"k"}"#;
+    assert_eq!(server.post(CHECK, body).await.json()["remaining"], 1);
+    let last = server.get(&format!("{CHECK}?policy=dear&key=k")).await;
+    assert_eq!(last.status, 429);
+}
+
+#[tokio::test]
 async fn a_check_answers_seven_fields_in_order() {
     let server = Server::start(&["--policy", "day=fixed_window 100/d"]);
 

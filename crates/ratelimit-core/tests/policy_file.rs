@@ -1,0 +1,353 @@
+//! Policy files through their public face: both formats, all findings, and input of any kind.
+#![cfg(all(feature = "toml", feature = "yaml"))]
+
+use std::{fs, time::Instant};
+
+use proptest::prelude::*;
+use ratelimit_core::{Code, FailureMode, Format, Policy, PolicyFile, Registry};
+
+const TOML: &str = r#"# Policies of a shop.
+[policy]
+comment = "10/min; 100/d"
+search = { limits = "100/s", on_failure = "local_share", instances = 4 }
+
+[policy.login]
+limits = "5/min; fixed_window 20/h"
+on_failure = "closed"
+cost = 2
+"#;
+
+const YAML: &str = r#"# Policies of a shop.
+policy:
+  comment: 10/min; 100/d
+  search: { limits: "100/s", on_failure: local_share, instances: 4 }
+  login:
+    limits: >-
+      5/min;
+      fixed_window 20/h
+    on_failure: closed
+    cost: 2
+"#;
+
+fn found(text: &str, format: Format) -> Vec<(Code, usize)> {
+    let findings = PolicyFile::parse(text, format).findings;
+    findings.iter().map(|one| (one.code, one.line)).collect()
+}
+
+fn policy<'a>(file: &'a PolicyFile, name: &str) -> &'a Policy {
+    let mut policies = file.policies.iter();
+    policies
+        .find(|policy| policy.name() == name)
+        .expect("the file has it")
+}
+
+#[test]
+fn both_formats_mean_the_same() {
+    let from_toml = PolicyFile::parse(TOML, Format::Toml);
+    let from_yaml = PolicyFile::parse(YAML, Format::Yaml);
+
+    assert_eq!(from_toml.findings, []);
+    assert_eq!(from_yaml.findings, []);
+    assert_eq!(from_toml.policies, from_yaml.policies);
+    let login = policy(&from_yaml, "login");
+    assert_eq!(login.to_string(), "token_bucket 5/min; fixed_window 20/h");
+    assert_eq!(login.failure_mode(), Some(FailureMode::Closed));
+    assert_eq!(login.cost().get(), 2);
+}
+
+#[test]
+fn a_list_of_names_and_limits_is_a_table() {
+    let list = PolicyFile::parse("policy = ['a=5/min', ' b = 6/min; 7/d']", Format::Toml);
+
+    assert_eq!(list.findings, []);
+    assert_eq!(policy(&list, "b").limits().len(), 2);
+}
+
+#[test]
+fn all_mistakes_are_found_in_the_order_of_their_lines() {
+    let toml =
+        "[policy]\na = '5/fortnight'\nb = 7\nc = { limit = '5/s' }\n\n'd e' = '5/s'\n[polcy]\n";
+    let yaml = "policy:\n  a: 5/fortnight\n  b: 7\n  c: { limit: 5/s }\n\n  d e: 5/s\npolcy: {}\n";
+
+    for (text, format) in [(toml, Format::Toml), (yaml, Format::Yaml)] {
+        assert_eq!(
+            found(text, format),
+            [
+                (Code::BadLimit, 2),
+                (Code::WrongType, 3),
+                (Code::UnknownField, 4),
+                (Code::MissingField, 4),
+                (Code::BadName, 6),
+                (Code::UnknownField, 7),
+            ],
+            "{format:?}"
+        );
+    }
+}
+
+#[test]
+fn a_duplicate_is_found_in_both_formats_and_both_kinds_of_tables() {
+    let toml = "[policy]\na = '5/s'\na = '6/s'\n[policy.b]\nlimits = '5/s'\nlimits = '6/s'\n";
+    let yaml = "policy:\n  a: 5/s\n  a: 6/s\n  b:\n    limits: 5/s\n    limits: 6/s\n";
+    let twice = [(Code::DuplicateName, 3), (Code::DuplicateName, 6)];
+
+    assert_eq!(found(toml, Format::Toml), twice);
+    assert_eq!(found(yaml, Format::Yaml), twice);
+    assert_eq!(
+        found("policy = ['a=5/s',\n'a=6/s']", Format::Toml),
+        [(Code::DuplicateName, 2)]
+    );
+}
+
+#[test]
+fn an_unknown_field_names_the_one_that_was_meant() {
+    let file = PolicyFile::parse(
+        "[policy.a]\nlimits = '5/s'\non-failure = 'open'\ncolour = 3\n",
+        Format::Toml,
+    );
+
+    let told: Vec<_> = file.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "line 3: error[unknown-field]: unknown field \"on-failure\": did you mean on_failure?",
+            "line 4: error[unknown-field]: unknown field \"colour\": expected one of limits, \
+             on_failure, instances, cost",
+        ]
+    );
+}
+
+#[test]
+fn values_of_yaml_are_those_of_its_core_schema() {
+    for (value, code) in [
+        ("0x2", None),
+        ("+2", None),
+        ("\"2\"", Some(Code::WrongType)),
+        ("2.0", Some(Code::WrongType)),
+        ("2e0", Some(Code::WrongType)),
+        ("~", Some(Code::WrongType)),
+        ("true", Some(Code::WrongType)),
+        ("0", Some(Code::BadValue)),
+        ("-1", Some(Code::BadValue)),
+        ("3", Some(Code::ImpossibleCost)),
+        ("99999999999999999999", Some(Code::WrongType)),
+        ("--2", Some(Code::WrongType)),
+    ] {
+        let text = format!("policy:\n  a:\n    limits: 2/s\n    cost: {value}\n");
+        let expected: Vec<_> = code.map(|code| (code, 4)).into_iter().collect();
+        assert_eq!(found(&text, Format::Yaml), expected, "{value}");
+    }
+}
+
+#[test]
+fn a_registry_keeps_its_policies_when_a_file_is_refused() {
+    let registry = Registry::from_yaml("policy: { login: 5/min }").unwrap();
+
+    let refused = registry
+        .reload_toml("[policy]\nlogin = 'many'")
+        .unwrap_err();
+    assert_eq!(refused.findings()[0].code, Code::BadLimit);
+    assert!(
+        refused
+            .to_string()
+            .starts_with("line 2: error[bad-limit]: expected")
+    );
+    registry
+        .reload_yaml("policy: { login: 5/min, login: 6/min }")
+        .unwrap_err();
+    registry.reload_yaml("").unwrap_err();
+    assert_eq!(
+        registry.get("login").unwrap().to_string(),
+        "token_bucket 5/min"
+    );
+
+    registry.reload_yaml("policy: {}").unwrap();
+    assert!(registry.names().is_empty());
+}
+
+#[test]
+fn a_file_is_read_by_its_ending() {
+    let dir = std::env::temp_dir().join(format!("policy-file-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let codes = |name: &str, bytes: &[u8]| {
+        let path = dir.join(name);
+        fs::write(&path, bytes).unwrap();
+        let findings = PolicyFile::read(&path).unwrap().findings;
+        findings
+            .iter()
+            .map(|one| (one.code, one.line))
+            .collect::<Vec<_>>()
+    };
+
+    assert_eq!(codes("a.toml", TOML.as_bytes()), []);
+    assert_eq!(codes("a.yaml", YAML.as_bytes()), []);
+    assert_eq!(codes("a.yml", YAML.as_bytes()), []);
+    assert_eq!(codes("a.json", b"{}"), [(Code::UnknownFormat, 1)]);
+    assert_eq!(codes("a.toml", b"a = 1\n# \xff"), [(Code::NotText, 2)]);
+    assert_eq!(
+        codes("a.toml", &vec![b'#'; (1 << 20) + 1]),
+        [(Code::TooLarge, 1)]
+    );
+    assert_eq!(
+        codes("a.yaml", &vec![0xC3; (1 << 20) + 9]),
+        [(Code::TooLarge, 1)]
+    );
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_file_made_to_hurt_is_refused_in_a_moment() {
+    let many = 200_000;
+    let billion_laughs = "a: &a [x]\nb: &b [*a, *a]\nc: [*b, *b]\n".to_owned();
+    let begun = Instant::now();
+    for (text, format, code) in [
+        (
+            format!("a = {}", "[".repeat(many)),
+            Format::Toml,
+            Code::TooDeep,
+        ),
+        (
+            format!("a = {}", "{a=".repeat(many)),
+            Format::Toml,
+            Code::TooDeep,
+        ),
+        (
+            format!("{}a = 1", "a.".repeat(many)),
+            Format::Toml,
+            Code::TooDeep,
+        ),
+        (
+            format!("[{}a]", "a.".repeat(many)),
+            Format::Toml,
+            Code::TooDeep,
+        ),
+        (
+            format!("a = {}{}", "[".repeat(17), "]".repeat(17)),
+            Format::Toml,
+            Code::TooDeep,
+        ),
+        (
+            format!("a: {}", "[".repeat(17)),
+            Format::Yaml,
+            Code::TooDeep,
+        ),
+        ("- ".repeat(many), Format::Yaml, Code::TooDeep),
+        ("? ".repeat(many), Format::Yaml, Code::UnsupportedYaml),
+        (billion_laughs, Format::Yaml, Code::UnsupportedYaml),
+        ("a: !!str 5".to_owned(), Format::Yaml, Code::UnsupportedYaml),
+        (
+            "a: 1\n---\nb: 2".to_owned(),
+            Format::Yaml,
+            Code::UnsupportedYaml,
+        ),
+        ("#".repeat((1 << 20) + 1), Format::Yaml, Code::TooLarge),
+    ] {
+        let codes: Vec<_> = found(&text, format).iter().map(|(code, _)| *code).collect();
+        assert_eq!(codes, [code], "{}", &text[..text.len().min(40)]);
+    }
+    // Far more than needed, and far less than what grows with the square of the length.
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
+/// Cuts, repeats and inserts that leave much of a file as it was.
+#[derive(Clone, Debug)]
+enum Change {
+    Cut(usize, usize),
+    Repeat(usize, usize),
+    Insert(usize, &'static str),
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let pieces = vec![
+        "\n",
+        "  ",
+        "\t",
+        "=",
+        ":",
+        "- ",
+        "[",
+        "]",
+        "{",
+        "}",
+        "'",
+        "\"",
+        "#",
+        "&a ",
+        "*a",
+        "!!str ",
+        "|\n",
+        ">-\n",
+        "---\n",
+        "? ",
+        "0",
+        "-1",
+        "1e9",
+        "true",
+        "~",
+        "policy",
+        "limits",
+        "cost",
+        "5/min",
+        "; ",
+        ".",
+        "é",
+        "\u{feff}",
+        "\0",
+        "\r",
+        "\u{2028}",
+        "18446744073709551615",
+    ];
+    let change = prop_oneof![
+        (0..400_usize, 0..20_usize).prop_map(|(at, length)| Change::Cut(at, length)),
+        (0..400_usize, 0..40_usize).prop_map(|(at, length)| Change::Repeat(at, length)),
+        (0..400_usize, prop::sample::select(pieces))
+            .prop_map(|(at, piece)| Change::Insert(at, piece)),
+    ];
+    prop::collection::vec(change, 1..6)
+}
+
+fn changed(text: &str, changes: &[Change]) -> String {
+    let mut letters: Vec<char> = text.chars().collect();
+    for change in changes {
+        let span = |at: usize, length: usize| {
+            let from = at.min(letters.len());
+            from..(from + length).min(letters.len())
+        };
+        match *change {
+            Change::Cut(at, length) => drop(letters.drain(span(at, length))),
+            Change::Repeat(at, length) => {
+                let span = span(at, length);
+                let copy = letters[span.clone()].to_vec();
+                letters.splice(span.end..span.end, copy);
+            }
+            Change::Insert(at, piece) => {
+                let at = span(at, 0).start;
+                letters.splice(at..at, piece.chars());
+            }
+        }
+    }
+    letters.into_iter().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+    #[test]
+    fn no_text_panics_and_what_is_accepted_renders(changes in changes()) {
+        for (text, format) in [(TOML, Format::Toml), (YAML, Format::Yaml)] {
+            let text = changed(text, &changes);
+            let lines = text.matches(['\n', '\r']).count() + 1;
+            let file = PolicyFile::parse(&text, format);
+            for finding in &file.findings {
+                prop_assert!((1..=lines).contains(&finding.line), "{finding}");
+                prop_assert!(!finding.message.contains('\n'), "{finding}");
+            }
+            let Ok(policies) = file.accepted() else { continue };
+            for policy in policies {
+                let again = Policy::parse(policy.name(), &policy.to_string()).unwrap();
+                prop_assert_eq!(again.limits(), policy.limits());
+                prop_assert!(policy.limits().iter().all(|limit| limit.limit() >= policy.cost().get()));
+            }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! What the configuration file may hold.
+
+use std::{num::NonZeroUsize, path::Path};
+
+use clap::ValueEnum;
+use ratelimit_core::{
+    ClientAddr, Code, Finding, InvalidPolicyFile, RedisConfig, TrustedProxies,
+    reading::{self, Entry, Field, Findings, Node},
+};
+use tracing_subscriber::filter::Targets;
+
+use super::{
+    invalid::InvalidConfig,
+    policies::canonical,
+    settings::Settings,
+    values::{NamedPolicy, Network},
+};
+use crate::{access::AdminToken, failure::Failure};
+
+/// Every setting under its name in the file, which is that of its flag. A policy's own fields are
+/// read by [`reading::read_policies`].
+const FIELDS: &[Field<Settings>] = &[
+    Field::new("listen", |to, node, found| to.listen = node.parsed(found)),
+    Field::new("redis", |to, node, found| to.redis = node.parsed(found)),
+    Field::new("redis-prefix", |to, node, found| {
+        to.redis_prefix = node.checked(Code::BadValue, redis_prefix, found);
+    }),
+    Field::new("time-budget", |to, node, found| {
+        to.time_budget = node.parsed(found);
+    }),
+    Field::new("on-failure", |to, node, found| {
+        to.on_failure = node.checked(Code::UnknownFailureMode, choice, found);
+    }),
+    Field::new("memory-keys", |to, node, found| {
+        to.memory_keys = at_least_1(node, found);
+    }),
+    Field::new("policy", |to, node, found| {
+        let policies = reading::read_policies(node, canonical, found);
+        to.policy = policies.into_iter().map(NamedPolicy).collect();
+    }),
+    Field::new("trusted", |to, node, found| {
+        to.trusted = trusted(node, found);
+    }),
+    Field::new("trust-everyone", |to, node, found| {
+        to.trust_everyone = trust_everyone(node, found);
+    }),
+    Field::new("chain-header", |to, node, found| {
+        to.chain_header = node.parsed(found);
+    }),
+    Field::new("hops", |to, node, found| {
+        to.hops = node.integer(WHOLE_NUMBER, found);
+    }),
+    Field::new("max-hops", |to, node, found| {
+        to.max_hops = node.integer(WHOLE_NUMBER, found);
+    }),
+    Field::new("ipv6-prefix", |to, node, found| {
+        to.ipv6_prefix = ipv6_prefix(node, found);
+    }),
+    Field::new("no-real-ip", |to, node, found| {
+        to.no_real_ip = node.boolean(found);
+    }),
+    Field::new("key-pattern", |to, node, found| {
+        to.key_pattern = node.parsed(found);
+    }),
+    Field::new("admin-token-file", |to, node, found| {
+        to.admin_token_file = node.checked(Code::BadValue, token_file, found);
+    }),
+    Field::new("headers", |to, node, found| {
+        to.headers = node.checked(Code::BadValue, choice, found);
+    }),
+    Field::new("application", |to, node, found| {
+        to.application = node.text(found).map(str::to_owned);
+    }),
+    Field::new("request-timeout", |to, node, found| {
+        to.request_timeout = node.parsed(found);
+    }),
+    Field::new("header-timeout", |to, node, found| {
+        to.header_timeout = node.parsed(found);
+    }),
+    Field::new("shutdown-timeout", |to, node, found| {
+        to.shutdown_timeout = node.parsed(found);
+    }),
+    Field::new("max-body", |to, node, found| {
+        to.max_body = node.integer(WHOLE_NUMBER, found);
+    }),
+    Field::new("max-connections", |to, node, found| {
+        to.max_connections = at_least_1(node, found);
+    }),
+    Field::new("log", |to, node, found| {
+        to.log = node.checked(Code::BadValue, log_filter, found);
+    }),
+    Field::new("log-format", |to, node, found| {
+        to.log_format = node.checked(Code::BadValue, choice, found);
+    }),
+    Field::new("log-keys", |to, node, found| {
+        to.log_keys = node.boolean(found);
+    }),
+];
+
+const WHOLE_NUMBER: &str = "a whole number from 0";
+
+/// Settings, and the field that makes each of no effect where both stand in one file.
+const OVERRULED: &[(&str, &str)] = &[
+    ("memory-keys", "redis"),
+    ("trusted", "hops"),
+    ("trusted", "trust-everyone"),
+    ("max-hops", "hops"),
+];
+
+/// A configuration file that stands.
+#[derive(Debug)]
+pub(crate) struct ConfigFile {
+    pub(crate) settings: Settings,
+    pub(crate) warnings: Vec<Finding>,
+}
+
+impl ConfigFile {
+    pub(crate) fn read(path: &Path) -> Result<ConfigFile, InvalidConfig> {
+        let mut findings = Findings::new();
+        let root = reading::read(path, &mut findings);
+        let root = root.map_err(|source| InvalidConfig::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        let settings = settings(root.as_ref(), &mut findings);
+        let is_refused = findings.has_errors();
+        let findings = findings.sorted();
+        if is_refused {
+            return Err(InvalidConfig::File {
+                path: path.to_owned(),
+                why: InvalidPolicyFile::new(findings),
+            });
+        }
+        Ok(ConfigFile {
+            settings,
+            warnings: findings,
+        })
+    }
+}
+
+fn settings(root: Option<&Node>, findings: &mut Findings) -> Settings {
+    let mut settings = Settings::default();
+    if let Some(entries) = root.and_then(|root| root.table(findings)) {
+        reading::read_table(&mut settings, entries, FIELDS, findings);
+        find_overruled(entries, &settings, findings);
+        find_exposed(entries, &settings, findings);
+    }
+    settings
+}
+
+fn find_overruled(entries: &[Entry], settings: &Settings, findings: &mut Findings) {
+    for (ignored, by) in OVERRULED {
+        let is_off = *by == "trust-everyone" && settings.trust_everyone != Some(true);
+        if let (Some(line), Some(_), false) =
+            (line_of(entries, ignored), line_of(entries, by), is_off)
+        {
+            findings.add(
+                Code::IgnoredField,
+                line,
+                format!("{by} makes {ignored} mean nothing"),
+            );
+        }
+    }
+}
+
+fn find_exposed(entries: &[Entry], settings: &Settings, findings: &mut Findings) {
+    let is_exposed = |ip: std::net::IpAddr| !ip.to_canonical().is_loopback();
+    let is_exposed = settings.listen.is_some_and(|at| is_exposed(at.ip()));
+    let has_token = line_of(entries, "admin-token-file").is_some();
+    if let (Some(line), true, false) = (line_of(entries, "listen"), is_exposed, has_token) {
+        let told = "listens beyond this machine without an admin token";
+        findings.add(Code::NoAdminToken, line, told);
+    }
+}
+
+fn line_of(entries: &[Entry], name: &str) -> Option<usize> {
+    let entry = entries.iter().find(|entry| entry.name == name);
+    entry.map(|entry| entry.line)
+}
+
+fn at_least_1(node: &Node, findings: &mut Findings) -> Option<NonZeroUsize> {
+    let expected = "a whole number of at least 1";
+    let number = node.integer(expected, findings)?;
+    let positive = NonZeroUsize::new(number);
+    if positive.is_none() {
+        findings.add(
+            Code::BadValue,
+            node.line,
+            format!("expected {expected}, not 0"),
+        );
+    }
+    positive
+}
+
+fn choice<T: ValueEnum>(text: &str) -> Result<T, String> {
+    T::from_str(text, false).map_err(|_| {
+        let known = T::value_variants().iter();
+        let known = known.filter_map(ValueEnum::to_possible_value);
+        let names: Vec<_> = known.map(|value| value.get_name().to_owned()).collect();
+        format!("expected one of {}, not {text:?}", names.join(", "))
+    })
+}
+
+fn redis_prefix(text: &str) -> Result<String, Failure> {
+    RedisConfig::new("redis://localhost")?.prefix(text)?;
+    Ok(text.to_owned())
+}
+
+fn token_file(text: &str) -> Result<std::path::PathBuf, Failure> {
+    AdminToken::read(Path::new(text))?;
+    Ok(text.into())
+}
+
+fn log_filter(text: &str) -> Result<String, String> {
+    match text.parse::<Targets>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(why) => Err(format!("the log filter {text:?} cannot be read: {why}")),
+    }
+}
+
+fn ipv6_prefix(node: &Node, findings: &mut Findings) -> Option<u8> {
+    let bits = node.integer("a whole number from 0 to 128", findings)?;
+    let checked = ClientAddr::behind(TrustedProxies::none()).ipv6_prefix(bits);
+    if let Err(why) = &checked {
+        findings.add(Code::BadValue, node.line, why.to_string());
+    }
+    checked.ok().map(|_| bits)
+}
+
+fn trust_everyone(node: &Node, findings: &mut Findings) -> Option<bool> {
+    let everyone = node.boolean(findings)?;
+    if everyone {
+        let told = "whoever connects can choose the key of its budget";
+        findings.add(Code::AnyPeerTrusted, node.line, told);
+    }
+    Some(everyone)
+}
+
+fn trusted(node: &Node, findings: &mut Findings) -> Vec<Network> {
+    let mut networks: Vec<(usize, TrustedProxies, Network)> = Vec::new();
+    for entry in node.list(findings).unwrap_or_default() {
+        let Some(text) = entry.text(findings) else {
+            continue;
+        };
+        match TrustedProxies::parse([text]) {
+            Ok(proxies) => networks.push((entry.line, proxies, Network(text.to_owned()))),
+            Err(why) if why.is_everyone() => {
+                findings.add(Code::TrustsEveryone, entry.line, why.to_string());
+            }
+            Err(why) => findings.add(Code::BadValue, entry.line, why.to_string()),
+        }
+    }
+    find_overlaps(&networks, findings);
+    let networks: Vec<_> = networks
+        .into_iter()
+        .map(|(_, _, network)| network)
+        .collect();
+    let together = TrustedProxies::parse(networks.iter().map(|network| &network.0));
+    if together.is_ok_and(|proxies| proxies.is_everyone()) {
+        let told = "these networks together are the whole internet";
+        findings.add(Code::TrustsEveryone, node.line, told);
+    }
+    networks
+}
+
+fn find_overlaps(networks: &[(usize, TrustedProxies, Network)], findings: &mut Findings) {
+    for (place, (line, proxies, network)) in networks.iter().enumerate() {
+        let mut others = networks.iter().enumerate();
+        let wider = others.find(|(other, (_, wide, _))| {
+            let is_first_of_equals = *other < place || !proxies.covers(wide);
+            *other != place && wide.covers(proxies) && is_first_of_equals
+        });
+        if let Some((_, (_, _, wider))) = wider {
+            let told = format!(
+                "{} lies in {}, which is trusted already",
+                network.0, wider.0
+            );
+            findings.add(Code::OverlappingTrusted, *line, told);
+        }
+    }
+}
