@@ -88,7 +88,7 @@ impl Limiter {
             Ok(answer) => {
                 let verdict = self.verdict(hit, answer);
                 if let Some(started) = started {
-                    policy.meters().took(started.elapsed());
+                    took(hit, started);
                 }
                 Check(Progress::Decided(Some(verdict)))
             }
@@ -103,7 +103,7 @@ impl Limiter {
         }
     }
 
-    /// Looks at `key`'s budget without spending.
+    /// Looks at `key`'s budget without spending; metrics count no look.
     pub fn look(&self, policy: &Policy, key: &Key) -> Check {
         self.check_cost(policy, key, 0)
     }
@@ -124,6 +124,9 @@ impl Limiter {
             Ok(decision) => Verdict::Checked(decision),
             Err(error) => self.unchecked(hit, &error),
         };
+        if hit.is_look() {
+            return verdict;
+        }
         let speaker = verdict.decision().map_or(0, |decision| decision.speaker);
         let meters = hit.policy.meters();
         meters.checked(speaker, verdict.is_allowed());
@@ -209,8 +212,8 @@ impl Future for Check {
             }
             Progress::Asking(asking) => {
                 let answer = ready!(Pin::new(&mut asking.answer).poll(cx));
-                asking.policy.meters().took(asking.started.elapsed());
                 let hit = Hit::new(&asking.policy, &asking.key).cost(asking.cost);
+                took(hit, asking.started);
                 Poll::Ready(asking.limiter.verdict(hit, answer))
             }
         }
@@ -223,6 +226,13 @@ impl fmt::Debug for Check {
             Progress::Decided(_) => "Check::Decided",
             Progress::Asking(_) => "Check::Asking",
         })
+    }
+}
+
+/// Tells operators how long a check took; a look is none.
+fn took(hit: Hit<'_>, started: Instant) {
+    if !hit.is_look() {
+        hit.policy.meters().took(started.elapsed());
     }
 }
 

@@ -22,7 +22,7 @@ use crate::limit::Limit;
 /// )
 /// ```
 pub mod metric {
-    /// Checks made, by `algorithm` of the limit that speaks, `allowed` and `policy`.
+    /// Checks made, by `algorithm` of the limit that speaks, `allowed` and `policy`; a look is none.
     pub const REQUESTS: &str = "rate_limiter_requests_total";
     /// How long checks took; of those answered from memory, one in sixteen is timed.
     pub const CHECK_SECONDS: &str = "rate_limiter_check_seconds";

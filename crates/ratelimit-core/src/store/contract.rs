@@ -78,6 +78,11 @@ impl<'a> Hit<'a> {
         self.cost = cost;
         self
     }
+
+    /// Whether it spends nothing, whatever is answered.
+    pub(crate) const fn is_look(&self) -> bool {
+        self.cost == 0
+    }
 }
 
 /// A store's answer, now or later; it takes no allocation when it is there already.
