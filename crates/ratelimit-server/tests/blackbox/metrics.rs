@@ -63,11 +63,7 @@ async fn looks_and_explanations_are_no_requests() {
 
         let checks = lines(&told, "rate_limiter_requests_total{", "policy=\"two\"");
         assert_eq!(checks.iter().sum::<u64>(), 1, "{told}");
-        let timed = lines(
-            &told,
-            "rate_limiter_check_seconds_count{",
-            "policy=\"two\"",
-        );
+        let timed = lines(&told, "rate_limiter_check_seconds_count{", "policy=\"two\"");
         assert_eq!(timed, [1], "{told}");
     }
 }
