@@ -10,6 +10,7 @@ mod input;
 mod lifecycle;
 mod metrics;
 mod nginx;
+mod openapi;
 mod prometheus;
 mod redis;
 mod rest;
