@@ -53,3 +53,8 @@ pub mod private {
 
     pub use crate::attribute::{CostOf, HandlerLimit, KeyBy, Limited, Marker};
 }
+
+/// Runs the example of the page about tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/testing.md")]
+mod testing {}
