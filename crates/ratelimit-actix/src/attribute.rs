@@ -14,8 +14,8 @@ use actix_web::{
     web::{Data, Payload},
 };
 use ratelimit_core::{
-    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::Mode, handler_policy, installed,
-    installed_registry,
+    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::Mode, handler_policy,
+    installed, installed_registry,
 };
 
 use crate::{

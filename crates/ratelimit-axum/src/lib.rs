@@ -59,3 +59,8 @@ pub mod private {
         attribute::{CostOf, HandlerLimit, KeyBy, Marker},
     };
 }
+
+/// Runs the example of the page about tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/testing.md")]
+mod testing {}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::{
-    body::Body,
+    body::{Body, HttpBody as _},
     http::{
         HeaderName, HeaderValue, Response, StatusCode,
         header::{CONTENT_TYPE, RETRY_AFTER},
@@ -70,18 +70,34 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// What a look saw: whether one more would pass now.
+    /// What a look saw: whether the permits of `question` would pass now.
     pub(crate) fn to_look(question: &'a Question, verdict: &Verdict) -> Answer<'a> {
         let seen = Answer::spoken(question, verdict);
-        if seen.remaining > 0 {
+        let permits = question.permits.get();
+        let wait = match verdict {
+            Verdict::Unchecked {
+                mode: FailureMode::Closed,
+                ..
+            } => {
+                return Answer {
+                    allowed: false,
+                    retry_after_seconds: Some(1),
+                    message: UNAVAILABLE,
+                    ..seen
+                };
+            }
+            Verdict::Checked(decision) => {
+                foresight::passes_after(&question.policy, decision, permits)
+            }
+            // What is left without the store is not known, and not told.
+            Verdict::Unchecked { .. } => (permits <= seen.remaining).then_some(Duration::ZERO),
+        };
+        if wait == Some(Duration::ZERO) {
             return seen;
         }
-        let waits = verdict
-            .decision()
-            .and_then(|decision| foresight::passes_after(&question.policy, decision, 1));
         Answer {
             allowed: false,
-            retry_after_seconds: waits.map(|wait| whole_seconds(wait).max(1)),
+            retry_after_seconds: wait.map(|wait| whole_seconds(wait).max(1)),
             message: DENIED,
             ..seen
         }
@@ -156,10 +172,13 @@ pub(crate) fn respond(
     status: StatusCode,
     body: Body,
 ) -> Response<Body> {
+    let is_empty = body.size_hint().exact() == Some(0);
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if !is_empty {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
     if let Verdict::Checked(decision) = verdict {
         for (name, value) in style.fields(policy.name(), decision) {
             headers.insert(HeaderName::from_static(name), header_value(&value));

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::simulate::{Fate, Shown};
+use crate::simulate::{Budget, Fate, Replayed, Scene, Shown};
 
 const WIDTH: u64 = 900;
-const LEFT: u64 = 60;
-const RIGHT: u64 = 20;
+const LEFT: u64 = 70;
+const RIGHT: u64 = 50;
 const PANEL: u64 = 230;
 const TOP: u64 = 46;
 const PLOT: u64 = 110;
@@ -16,26 +16,25 @@ const ROWS: [(Fate, &str, &str); 3] = [
     (Fate::Denied, "denied", "#b3261e"),
 ];
 const ROW: u64 = 14;
+const LINES: [&str; 6] = [
+    "#1f6feb", "#8250df", "#bf3989", "#1b7c83", "#6e7781", "#953800",
+];
 
-/// One panel for each run: the budget over time, and below it what became of every hit.
-pub(crate) fn draw(runs: &[(&str, Vec<Shown>)]) -> String {
-    let hits = || runs.iter().flat_map(|run| &run.1);
-    let first = hits().map(|hit| hit.at_micros).min().unwrap_or(0);
-    let last = hits().map(|hit| hit.at_micros).max().unwrap_or(0);
+/// One panel for each run: the budgets over time, and below them what became of every hit.
+pub(crate) fn draw(scene: Scene, runs: &[(&str, Replayed)]) -> String {
     let height = PANEL * runs.len() as u64 + 30;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
          viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
     );
-    for (place, (title, hits)) in runs.iter().enumerate() {
+    for (place, (title, run)) in runs.iter().enumerate() {
         let panel = Panel {
             top: PANEL * place as u64 + TOP,
-            first,
-            span: (last - first).max(1),
-            most: hits.iter().map(|hit| hit.limit).max().unwrap_or(1).max(1),
+            first: scene.start_micros,
+            span: (scene.end_micros - scene.start_micros).max(1),
         };
-        panel.draw(&mut svg, title, hits);
+        panel.draw(&mut svg, title, run);
     }
     svg.push_str("</svg>\n");
     svg
@@ -45,40 +44,49 @@ struct Panel {
     top: u64,
     first: u64,
     span: u64,
-    most: u64,
 }
 
 impl Panel {
-    fn draw(&self, svg: &mut String, title: &str, hits: &[Shown]) {
+    fn draw(&self, svg: &mut String, title: &str, run: &Replayed) {
         self.frame(svg, title);
-        self.budget(svg, hits);
-        for (row, (fate, name, colour)) in (0_u64..).zip(ROWS) {
-            let y = self.top + PLOT + 18 + row * ROW;
-            let of_fate = hits.iter().filter(|hit| hit.fate == fate);
-            let count = of_fate.clone().count();
-            line(
-                svg,
-                format_args!(
-                    "<text x=\"4\" y=\"{}\" fill=\"{colour}\">{name}</text>\
-                 <text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"{colour}\">{count}</text>",
-                    y + 4,
-                    WIDTH - RIGHT + 16,
-                    y - 5,
-                ),
-            );
-            let mut marks = String::new();
-            let mut drawn = None;
-            for x in of_fate.map(|hit| self.x(hit.at_micros)) {
-                // Marks at the same place would only make the file large.
-                if drawn.replace(x) != Some(x) {
-                    let _ = write!(marks, "M{} {}v8", tenths(x), y - 4);
-                }
-            }
-            line(
-                svg,
-                format_args!("<path d=\"{marks}\" stroke=\"{colour}\" fill=\"none\"/>"),
-            );
+        self.scale(svg, &run.budgets);
+        for (budget, colour) in run.budgets.iter().zip(LINES) {
+            self.budget(svg, budget, colour);
         }
+        if run.budgets.len() > 1 {
+            self.legend(svg, &run.budgets);
+        }
+        for (row, fate) in (0_u64..).zip(ROWS) {
+            self.row(svg, self.top + PLOT + 18 + row * ROW, fate, &run.hits);
+        }
+    }
+
+    /// The hits of one fate, and how many there are.
+    fn row(&self, svg: &mut String, y: u64, row: (Fate, &str, &str), hits: &[Shown]) {
+        let (fate, name, colour) = row;
+        let of_fate = hits.iter().filter(|hit| hit.fate == fate);
+        let count = of_fate.clone().count();
+        line(
+            svg,
+            format_args!(
+                "<text x=\"4\" y=\"{0}\" fill=\"{colour}\">{name}</text>\
+                 <text x=\"{1}\" y=\"{0}\" text-anchor=\"end\" fill=\"{colour}\">{count}</text>",
+                y + 4,
+                WIDTH - 6,
+            ),
+        );
+        let mut marks = String::new();
+        let mut drawn = None;
+        for x in of_fate.map(|hit| self.x(hit.at_micros)) {
+            // Marks at the same place would only make the file large.
+            if drawn.replace(x) != Some(x) {
+                let _ = write!(marks, "M{} {}v8", tenths(x), y - 4);
+            }
+        }
+        line(
+            svg,
+            format_args!("<path d=\"{marks}\" stroke=\"{colour}\" fill=\"none\"/>"),
+        );
     }
 
     fn frame(&self, svg: &mut String, title: &str) {
@@ -98,16 +106,6 @@ impl Panel {
                 "<rect x=\"{LEFT}\" y=\"{top}\" width=\"{wide}\" height=\"{PLOT}\" fill=\"#f6f8fa\" stroke=\"#c9d1d9\"/>",
             ),
         );
-        for (label, y) in [(self.most, top), (0, bottom)] {
-            line(
-                svg,
-                format_args!(
-                    "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{label}</text>",
-                    LEFT - 6,
-                    y + 4,
-                ),
-            );
-        }
         for part in 0..=4 {
             let at = self.first + self.span / 4 * part;
             line(
@@ -123,27 +121,68 @@ impl Panel {
         }
     }
 
-    /// What remains after each hit; between hits the line stays, as nothing was seen there.
-    fn budget(&self, svg: &mut String, hits: &[Shown]) {
+    /// From nothing left to everything; where limits differ, each is drawn to its own height.
+    fn scale(&self, svg: &mut String, budgets: &[Budget]) {
+        let first = budgets.first().map_or(0, |budget| budget.limit);
+        let alike = budgets.iter().all(|budget| budget.limit == first);
+        let (whole, nothing) = if alike {
+            (first.to_string(), "0")
+        } else {
+            ("full".to_owned(), "empty")
+        };
+        for (label, y) in [(&*whole, self.top), (nothing, self.top + PLOT)] {
+            line(
+                svg,
+                format_args!(
+                    "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{label}</text>",
+                    LEFT - 6,
+                    y + 4,
+                ),
+            );
+        }
+    }
+
+    /// What was left at every moment that was looked at, and after every hit.
+    fn budget(&self, svg: &mut String, budget: &Budget, colour: &str) {
+        let most = budget.limit.max(1);
         let mut path = String::new();
-        let mut before = None;
-        for hit in hits {
-            let y =
-                self.top * 10 + (self.most - hit.remaining.min(self.most)) * PLOT * 10 / self.most;
-            let (x, y) = (tenths(self.x(hit.at_micros)), tenths(y));
-            let step = match before {
-                None => format!("M{x} {y}"),
-                Some(_) => format!("H{x}V{y}"),
-            };
-            if before.as_ref() != Some(&(x.clone(), y.clone())) {
-                path.push_str(&step);
+        let mut height = None;
+        for point in &budget.points {
+            let spent = u128::from(most - point.remaining.min(most)) * u128::from(PLOT * 10);
+            let y = self.top * 10 + u64::try_from(spent / u128::from(most)).unwrap_or(0);
+            let x = tenths(self.x(point.at_micros));
+            match height.replace(y) {
+                None => path = format!("M{x} {}", tenths(y)),
+                Some(before) if before == y => {}
+                Some(_) => {
+                    let _ = write!(path, "H{x}V{}", tenths(y));
+                }
             }
-            before = Some((x, y));
+        }
+        if let Some(last) = budget.points.last() {
+            let _ = write!(path, "H{}", tenths(self.x(last.at_micros)));
         }
         line(
             svg,
             format_args!(
-                "<path d=\"{path}\" stroke=\"#1f6feb\" stroke-width=\"1.5\" fill=\"none\"/>",
+                "<path class=\"budget\" d=\"{path}\" stroke=\"{colour}\" stroke-width=\"1.5\" fill=\"none\"/>",
+            ),
+        );
+    }
+
+    /// Which line is whose.
+    fn legend(&self, svg: &mut String, budgets: &[Budget]) {
+        let names = budgets.iter().zip(LINES).map(|(budget, colour)| {
+            let name = escaped(&budget.name);
+            format!("<tspan dx=\"12\" fill=\"{colour}\">{name}</tspan>")
+        });
+        line(
+            svg,
+            format_args!(
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+                WIDTH - RIGHT,
+                self.top - 14,
+                names.collect::<String>(),
             ),
         );
     }
@@ -151,7 +190,7 @@ impl Panel {
     /// Where a moment stands, in tenths.
     fn x(&self, at_micros: u64) -> u64 {
         let wide = u128::from((WIDTH - LEFT - RIGHT) * 10);
-        let along = u128::from(at_micros - self.first) * wide / u128::from(self.span);
+        let along = u128::from(at_micros.saturating_sub(self.first)) * wide / u128::from(self.span);
         LEFT * 10 + u64::try_from(along).unwrap_or(0)
     }
 }
@@ -173,22 +212,41 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simulate::Point;
+
+    const SCENE: Scene = Scene {
+        start_micros: 0,
+        end_micros: 1_000_000,
+    };
+
+    fn hit(at_micros: u64, fate: Fate) -> Shown {
+        Shown { at_micros, fate }
+    }
+
+    fn budget(name: &str, limit: u64, points: &[(u64, u64)]) -> Budget {
+        let points = points.iter().map(|&(at_micros, remaining)| Point {
+            at_micros,
+            remaining,
+        });
+        Budget {
+            name: name.to_owned(),
+            limit,
+            points: points.collect(),
+        }
+    }
+
+    fn run(budgets: Vec<Budget>) -> Replayed {
+        let hits = vec![
+            hit(0, Fate::Admitted),
+            hit(500_000, Fate::Delayed),
+            hit(1_000_000, Fate::Denied),
+        ];
+        Replayed { hits, budgets }
+    }
 
     #[test]
     fn every_run_has_a_panel_with_its_counts() {
-        let hit = |at_micros, fate, remaining| Shown {
-            at_micros,
-            fate,
-            limit: 2,
-            remaining,
-        };
-        let run = vec![
-            hit(0, Fate::Admitted, 1),
-            hit(500_000, Fate::Delayed, 0),
-            hit(1_000_000, Fate::Denied, 0),
-        ];
-
-        let svg = draw(&[("a <b>", run.clone()), ("second", run)]);
+        let svg = draw(SCENE, &[("a <b>", run(vec![])), ("second", run(vec![]))]);
 
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         assert_eq!(svg.matches("admitted</text>").count(), 2);
@@ -196,15 +254,39 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_is_a_line_of_steps_to_its_end() {
+        let spent = budget("k", 2, &[(0, 2), (0, 0), (500_000, 1), (1_000_000, 1)]);
+
+        let svg = draw(SCENE, &[("p", run(vec![spent]))]);
+
+        let path = "M70.0 46.0H70.0V156.0H460.0V101.0H850.0";
+        assert!(svg.contains(path), "{svg}");
+        assert!(!svg.contains("<tspan"));
+    }
+
+    #[test]
+    fn several_budgets_are_named_and_drawn_to_their_own_height() {
+        let budgets = vec![budget("one", 2, &[(0, 2)]), budget("other", 50, &[(0, 50)])];
+
+        let svg = draw(SCENE, &[("p", run(budgets))]);
+
+        assert_eq!(svg.matches("d=\"M70.0 46.0H70.0\"").count(), 2, "{svg}");
+        assert!(svg.contains(">one</tspan>") && svg.contains(">other</tspan>"));
+        assert!(svg.contains(">full</text>") && svg.contains(">empty</text>"));
+    }
+
+    #[test]
     fn nothing_and_one_moment_can_be_drawn() {
-        let alone = Shown {
-            at_micros: 7,
-            fate: Fate::Denied,
-            limit: 0,
-            remaining: 0,
+        let scene = Scene {
+            start_micros: 7,
+            end_micros: 7,
+        };
+        let alone = Replayed {
+            hits: vec![hit(7, Fate::Denied)],
+            budgets: vec![budget("k", 0, &[(7, 0)])],
         };
 
-        assert!(draw(&[("none", Vec::new())]).contains("none"));
-        assert!(draw(&[("one", vec![alone])]).contains("one"));
+        assert!(draw(scene, &[("none", Replayed::default())]).contains("none"));
+        assert!(draw(scene, &[("one", alone)]).contains("one"));
     }
 }

@@ -4,7 +4,8 @@ use std::num::NonZeroU64;
 
 use axum::http::request::Parts;
 use ratelimit_core::{Algorithm, ExplicitKey, Key, NoClient, Policy};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::Number;
 
 use crate::{
     app::App,
@@ -30,6 +31,7 @@ pub(crate) struct Question {
 pub(crate) struct Item {
     algorithm: Option<String>,
     key: Option<String>,
+    #[serde(deserialize_with = "whole_number")]
     permits: Option<NonZeroU64>,
     policy: Option<String>,
 }
@@ -126,17 +128,69 @@ fn policy_of(
     known.cloned().ok_or_else(unknown)
 }
 
+const PERMITS: &str = "permits must be a whole number from 1 to 18446744073709551615";
+
+/// Reads a number by its value: in JSON 2, 2.0 and 2e0 are the same.
+fn whole_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroU64>, D::Error> {
+    let Some(number) = Option::<Number>::deserialize(from)? else {
+        return Ok(None);
+    };
+    let whole = number.as_u64().or_else(|| whole(number.as_f64()?));
+    let permits = whole.and_then(NonZeroU64::new);
+    permits.map(Some).ok_or_else(|| D::Error::custom(PERMITS))
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "whole, and within bounds"
+)]
+fn whole(number: f64) -> Option<u64> {
+    const END: f64 = 18_446_744_073_709_551_616.0;
+    let fits = number.fract() == 0.0 && (0.0..END).contains(&number);
+    fits.then_some(number as u64)
+}
+
 fn permits_of(text: &str) -> Result<NonZeroU64, Refusal> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let permits = digits.then(|| text.parse().ok()).flatten();
-    permits.ok_or_else(|| {
-        Refusal::bad_request("permits must be a whole number from 1 to 18446744073709551615")
-    })
+    permits.ok_or_else(|| Refusal::bad_request(PERMITS))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn permits_in_json_are_read_by_their_value() {
+        let permits = |text: &str| {
+            let item = serde_json::from_str::<Item>(&format!("{{\"permits\":{text}}}"));
+            item.map(|item| item.permits.map(NonZeroU64::get)).ok()
+        };
+
+        for (text, value) in [
+            ("2", 2),
+            ("2.0", 2),
+            ("2e2", 200),
+            ("18446744073709551615", u64::MAX),
+            ("1e19", 10_000_000_000_000_000_000),
+        ] {
+            assert_eq!(permits(text), Some(Some(value)), "{text}");
+        }
+        assert_eq!(permits("null"), Some(None));
+        for text in [
+            "0",
+            "0.0",
+            "-1",
+            "1.5",
+            "1e20",
+            "18446744073709551616",
+            "\"1\"",
+            "true",
+        ] {
+            assert_eq!(permits(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn permits_are_whole_and_above_zero() {

@@ -4,6 +4,7 @@ mod check;
 mod command;
 mod failure;
 mod install;
+mod load;
 mod mutants;
 mod redis;
 mod servers;
@@ -23,6 +24,7 @@ Commands:
   check    Run every check that needs no server
   mutants  Make deliberate mistakes in the engine, and see a test fail for each
   servers  Run the engine's tests on every server version that we promise
+  load     Drive the server, and an empty handler beside it
 
 `cargo xtask <COMMAND> --help` says more.";
 
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
         "mutants" => mutants::run_all(&rest),
         "servers" if wants_help => return say(servers::HELP),
         "servers" => servers::run_all(),
+        "load" if wants_help => return say(load::HELP),
+        "load" => load::run_all(),
         "test" => test::run(&rest),
         "check" => check::run(&rest),
         "help" | "--help" | "-h" => return say(HELP),

@@ -12,7 +12,7 @@ struct Tool {
     package: Program,
 }
 
-const TOOLS: [Tool; 3] = [
+const TOOLS: [Tool; 4] = [
     Tool {
         binary: "nginx",
         package: Program {
@@ -30,6 +30,14 @@ const TOOLS: [Tool; 3] = [
         },
     },
     Tool {
+        binary: "caddy",
+        package: Program {
+            apt: "caddy",
+            dnf: "caddy",
+            brew: "caddy",
+        },
+    },
+    Tool {
         binary: "prometheus",
         package: Program {
             apt: "prometheus",
@@ -38,6 +46,18 @@ const TOOLS: [Tool; 3] = [
         },
     },
 ];
+
+/// Installs a program whose packages are named like it, if it is missing.
+pub(crate) fn ensure_one(binary: &'static str) -> Result<(), Failure> {
+    if is_present(binary) {
+        return Ok(());
+    }
+    install::install(&Program {
+        apt: binary,
+        dnf: binary,
+        brew: binary,
+    })
+}
 
 /// Installs the programs that are missing.
 pub(crate) fn ensure() -> Result<(), Failure> {

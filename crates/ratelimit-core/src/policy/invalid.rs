@@ -3,7 +3,10 @@
 use std::{fmt, num::NonZeroU64};
 
 use super::{LONGEST_KEY_NAME, LONGEST_NAME, MOST_LIMITS, throttle::HIGHEST_PERCENT};
-use crate::{algorithm::InvalidLimit, limit::{InvalidText, Limit}};
+use crate::{
+    algorithm::InvalidLimit,
+    limit::{InvalidText, Limit},
+};
 
 /// Why a name and limits cannot be a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]

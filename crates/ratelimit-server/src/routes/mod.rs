@@ -12,6 +12,7 @@ mod reset;
 use axum::{
     Router,
     body::Body,
+    extract::State,
     http::{
         Response, StatusCode,
         header::{ALLOW, CONTENT_TYPE, HeaderValue},
@@ -20,11 +21,16 @@ use axum::{
     response::IntoResponse,
     routing::{any, delete, get},
 };
+use ratelimit_core::Policy;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::{app::App, refusal::Refusal};
 
 const OPENAPI: &str = include_str!("../../openapi.json");
+
+/// What stands in the document for the names of the policies.
+const POLICIES: &str = "\"{policies}\"";
 
 pub(crate) fn router(app: App) -> Router {
     // A HEAD is answered by the handler for GET unless told otherwise, and must not spend.
@@ -47,8 +53,13 @@ pub(crate) fn router(app: App) -> Router {
         .with_state(app)
 }
 
-async fn openapi() -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/json")], OPENAPI)
+/// The document, with the names of the policies that there are now.
+async fn openapi(State(app): State<App>) -> impl IntoResponse {
+    let rules = app.rules();
+    let names = rules.policies.iter().map(Policy::name);
+    let names: Vec<String> = names.map(|name| Value::from(name).to_string()).collect();
+    let document = OPENAPI.replace(POLICIES, &names.join(", "));
+    ([(CONTENT_TYPE, "application/json")], document)
 }
 
 async fn check_head() -> impl IntoResponse {

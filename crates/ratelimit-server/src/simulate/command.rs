@@ -13,8 +13,9 @@ use clap::Args;
 use ratelimit_core::{Clock, InvalidPolicy, Policy, RedisConfig, RedisStore, Store, Timestamp};
 
 use super::{
+    film::Scene,
     memory::Memory,
-    replay::{Run, Shown},
+    replay::{Replayed, Run},
     trace::{self, Asked},
     traffic::Traffic,
 };
@@ -105,6 +106,7 @@ impl Simulate {
         let clock = Clock::manual(Timestamp::default());
         let store = self.store(clock.clone()).await?;
         let several = policies.len() > 1;
+        let scene = Scene::of(&trace, &policies);
         let mut drawn = Vec::new();
         for (policy, text) in policies.into_iter().zip(&self.limit) {
             let run = Run {
@@ -113,11 +115,12 @@ impl Simulate {
                 store: &*store,
                 clock: clock.clone(),
             };
-            let shown = self.replay(&run, &trace, out).await?;
-            drawn.push((&**text, shown));
+            let filmed = self.chart.as_ref().map(|_| scene);
+            let replayed = self.replay(&run, &trace, filmed, out).await?;
+            drawn.push((&**text, replayed));
         }
         if let Some(path) = &self.chart {
-            let svg = chart::draw(&drawn);
+            let svg = chart::draw(scene, &drawn);
             std::fs::write(path, svg).map_err(|why| format!("{}: {why}", path.display()))?;
         }
         Ok(())
@@ -128,10 +131,11 @@ impl Simulate {
         &self,
         run: &Run<'_>,
         trace: &[Asked],
+        scene: Option<Scene>,
         out: &mut impl Write,
-    ) -> Result<Vec<Shown>, Failure> {
+    ) -> Result<Replayed, Failure> {
         let replayed = tokio::select! {
-            replayed = run.replay(trace, out) => replayed,
+            replayed = run.replay(trace, scene, out) => replayed,
             _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
         };
         let cleaned = match self.store {

@@ -2,10 +2,16 @@
 
 mod command;
 mod decimal;
+mod film;
 mod memory;
 mod replay;
 mod trace;
 mod traffic;
 
 pub use self::command::Simulate;
-pub(crate) use self::replay::{Fate, Shown};
+#[cfg(test)]
+pub(crate) use self::film::Point;
+pub(crate) use self::{
+    film::{Budget, Scene},
+    replay::{Fate, Replayed, Shown},
+};

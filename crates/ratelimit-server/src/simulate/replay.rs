@@ -6,7 +6,11 @@ use ratelimit_core::{Clock, Decision, Hit, Key, Outcome, Policy, Store, Timestam
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{decimal, trace::Asked};
+use super::{
+    decimal,
+    film::{Budget, Film, Scene},
+    trace::Asked,
+};
 use crate::failure::Failure;
 
 /// What a hit is answered, as it is printed.
@@ -40,8 +44,13 @@ pub(crate) enum Fate {
 pub(crate) struct Shown {
     pub(crate) at_micros: u64,
     pub(crate) fate: Fate,
-    pub(crate) limit: u64,
-    pub(crate) remaining: u64,
+}
+
+/// What a chart shows of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Replayed {
+    pub(crate) hits: Vec<Shown>,
+    pub(crate) budgets: Vec<Budget>,
 }
 
 /// One policy, a store for it alone, and the clock of that store.
@@ -54,28 +63,55 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Prints what every hit is answered.
+    /// Prints what every hit is answered, and films the budgets where there is a scene.
+    ///
+    /// Looks change no answer: they write nothing, and none is later than a hit that is still to come,
+    /// for which a store in memory might forget what has expired.
     pub(super) async fn replay(
         &self,
         trace: &[Asked],
+        scene: Option<Scene>,
         out: &mut impl Write,
-    ) -> Result<Vec<Shown>, Failure> {
-        let mut shown = Vec::with_capacity(trace.len());
-        for asked in trace {
-            self.clock.set(Timestamp::from_micros(asked.at_micros));
-            let key = Key::explicit(&asked.key)?;
-            let hit = Hit::new(&self.policy, &key).cost(asked.cost);
-            let decision = self.store.hit(hit).await?;
+    ) -> Result<Replayed, Failure> {
+        let mut film = scene.map(|scene| Film::new(scene, &self.policy, trace));
+        let mut hits = Vec::with_capacity(trace.len());
+        for (asked, earliest) in trace.iter().zip(earliest_to_come(trace)) {
+            self.look_until(film.as_mut(), earliest).await?;
+            let decision = self.ask(&asked.key, asked.at_micros, asked.cost).await?;
             serde_json::to_writer(&mut *out, &self.line(asked, &decision)?)?;
             out.write_all(b"\n")?;
-            shown.push(Shown {
+            if let Some(film) = &mut film {
+                film.take(&asked.key, asked.at_micros, &decision);
+            }
+            hits.push(Shown {
                 at_micros: asked.at_micros,
                 fate: fate(&decision),
-                limit: decision.limit,
-                remaining: decision.remaining,
             });
         }
-        Ok(shown)
+        self.look_until(film.as_mut(), u64::MAX).await?;
+        Ok(Replayed {
+            hits,
+            budgets: film.map(Film::into_budgets).unwrap_or_default(),
+        })
+    }
+
+    /// Films what happens to the budgets up to a moment while nobody spends.
+    async fn look_until(&self, film: Option<&mut Film>, until: u64) -> Result<(), Failure> {
+        let Some(film) = film else { return Ok(()) };
+        while let Some(moment) = film.due(until) {
+            for key in film.keys() {
+                let seen = self.ask(&key, moment, 0).await?;
+                film.take(&key, moment, &seen);
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, key: &str, at_micros: u64, cost: u64) -> Result<Decision, Failure> {
+        self.clock.set(Timestamp::from_micros(at_micros));
+        let key = Key::explicit(key)?;
+        let hit = Hit::new(&self.policy, &key).cost(cost);
+        Ok(self.store.hit(hit).await?)
     }
 
     /// Deletes what the hits of `trace` wrote, key by key.
@@ -106,6 +142,15 @@ impl Run<'_> {
             policy: self.label,
         })
     }
+}
+
+/// For each hit, the earliest moment of it and all that follow: the clock of a trace may step back.
+fn earliest_to_come(trace: &[Asked]) -> Vec<u64> {
+    let mut earliest: Vec<u64> = trace.iter().map(|asked| asked.at_micros).collect();
+    for place in (1..earliest.len()).rev() {
+        earliest[place - 1] = earliest[place - 1].min(earliest[place]);
+    }
+    earliest
 }
 
 fn fate(decision: &Decision) -> Fate {

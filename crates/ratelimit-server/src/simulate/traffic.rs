@@ -60,19 +60,24 @@ impl Traffic {
 }
 
 /// How much a limit lets through, and how fast.
-struct Pace {
+pub(super) struct Pace {
     capacity: u64,
     per_period: u64,
     period_micros: u64,
 }
 
 impl Pace {
-    fn of(limit: &Limit) -> Pace {
+    pub(super) fn of(limit: &Limit) -> Pace {
         Pace {
             capacity: limit.limit(),
             per_period: limit.per_period(),
             period_micros: u64::try_from(limit.period().as_micros()).unwrap_or(u64::MAX),
         }
+    }
+
+    /// How long what was used up takes to be there again.
+    pub(super) fn whole_micros(&self) -> u64 {
+        self.refilled(self.capacity)
     }
 
     /// When the limit has let `units` more through.

@@ -3,12 +3,17 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
 
 mod admin;
+mod caddy;
+mod chart;
 mod client_key;
 mod command_line;
+mod grafana;
 mod input;
 mod lifecycle;
 mod metrics;
 mod nginx;
+mod openapi;
+mod pictures;
 mod policy_file;
 mod prometheus;
 mod redis;

@@ -1,6 +1,8 @@
 //! What Prometheus scrapes.
 
-use crate::server::{CHECK, Server};
+use ratelimit_tests::redis::TestRedis;
+
+use crate::server::{CHECK, EXPLAIN, REMAINING, Server};
 
 #[tokio::test]
 async fn checks_are_counted_by_algorithm_and_answer() {
@@ -41,4 +43,35 @@ async fn checks_are_counted_by_algorithm_and_answer() {
         answer.body
     );
     assert!(!answer.body.contains("secret-key"));
+}
+
+#[tokio::test]
+async fn looks_and_explanations_are_no_requests() {
+    let redis = TestRedis::start().await;
+    let policy = ["--policy", "two=fixed_window 2/d"];
+    let shared = ["--redis", redis.url(), "--redis-prefix", "looks"];
+    for args in [policy.to_vec(), [policy.as_slice(), &shared].concat()] {
+        let server = Server::start(&args);
+        server.get(&format!("{CHECK}?policy=two&key=k")).await;
+        for path in [REMAINING, EXPLAIN] {
+            for _ in 0..20 {
+                server.get(&format!("{path}?policy=two&key=k")).await;
+            }
+        }
+
+        let told = server.get("/actuator/prometheus").await.body;
+
+        let checks = lines(&told, "rate_limiter_requests_total{", "policy=\"two\"");
+        assert_eq!(checks.iter().sum::<u64>(), 1, "{told}");
+        let timed = lines(&told, "rate_limiter_check_seconds_count{", "policy=\"two\"");
+        assert_eq!(timed, [1], "{told}");
+    }
+}
+
+/// The values of a metric's lines that hold `label`.
+fn lines(told: &str, metric: &str, label: &str) -> Vec<u64> {
+    told.lines()
+        .filter(|line| line.starts_with(metric) && line.contains(label))
+        .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
+        .collect()
 }

@@ -194,6 +194,26 @@ async fn a_look_spends_nothing_and_is_never_denied() {
 }
 
 #[tokio::test]
+async fn a_look_says_whether_so_many_would_pass() {
+    let server = Server::start(&["--policy", "nine=fixed_window 9/d"]);
+    let path = "?policy=nine&key=k&permits=";
+    server.get(&format!("{CHECK}{path}5")).await;
+
+    for (permits, allowed) in [("4", true), ("5", false), ("9", false), ("10", false)] {
+        let look = server.get(&format!("{REMAINING}{path}{permits}")).await;
+        let json = look.json();
+        assert_eq!(
+            (look.status, &json["remaining"]),
+            (StatusCode::OK, &4.into())
+        );
+        assert_eq!(json["allowed"], allowed, "{permits}");
+        let waits = json["retryAfterSeconds"].as_u64();
+        assert_eq!(waits.is_none(), permits == "10", "{json}");
+        assert_eq!(waits == Some(0), allowed, "{json}");
+    }
+}
+
+#[tokio::test]
 async fn a_reset_touches_one_key_and_no_pattern() {
     let server = Server::start(&["--policy", "two=fixed_window 2/d"]);
     for key in ["al*", "alice", "al%2A2"] {

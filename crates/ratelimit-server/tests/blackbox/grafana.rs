@@ -1,0 +1,105 @@
+//! The dashboard and the alert rules, held to what the server exposes.
+
+use std::{collections::BTreeSet, process::Command};
+
+use ratelimit_tests::redis::TestRedis;
+use serde_json::Value;
+
+use crate::server::{CHECK, Server};
+
+const DASHBOARD: &str = include_str!("../../../../docs/grafana/dashboard.json");
+const ALERTS: &str = include_str!("../../../../docs/grafana/alerts.yml");
+
+/// All that servers expose, one with its Redis and one without.
+async fn exposed() -> String {
+    let redis = TestRedis::start().await;
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nowhere = format!("redis://{}", free.local_addr().unwrap());
+    drop(free);
+    let mut all = String::new();
+    for url in [redis.url(), &nowhere] {
+        let server = Server::start(&["--redis", url, "--redis-prefix", "grafana"]);
+        server.get(&format!("{CHECK}?key=k")).await;
+        all += &server.get("/actuator/prometheus").await.body;
+    }
+    all
+}
+
+/// The expressions of the dashboard, wherever they stand.
+fn expressions(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            found.extend(
+                members
+                    .get("expr")
+                    .and_then(Value::as_str)
+                    .map(str::to_owned),
+            );
+            members
+                .values()
+                .for_each(|member| expressions(member, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| expressions(item, found)),
+        _ => {}
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+}
+
+/// The labels that an expression groups by.
+fn grouping(expression: &str) -> BTreeSet<&str> {
+    let groups = expression.split("by (").skip(1);
+    let labels = groups.flat_map(|rest| words(rest.split(')').next().unwrap_or_default()));
+    labels.filter(|label| !label.is_empty()).collect()
+}
+
+#[tokio::test]
+async fn every_metric_and_label_of_dashboard_and_alerts_is_exposed() {
+    let exposed = exposed().await;
+    let mut asked = Vec::new();
+    expressions(&serde_json::from_str(DASHBOARD).unwrap(), &mut asked);
+    let panels = asked.len();
+    asked.extend(ALERTS.split("expr:").skip(1).map(|rule| {
+        let end = rule.find("for:").expect("every rule waits");
+        rule[..end].to_owned()
+    }));
+    assert!(panels >= 6 && asked.len() >= panels + 4, "{asked:?}");
+
+    for expression in &asked {
+        let metrics: Vec<&str> = words(expression)
+            .filter(|word| word.starts_with("rate_limiter_"))
+            .collect();
+        assert!(!metrics.is_empty(), "{expression}");
+        for metric in metrics {
+            let line = exposed.lines().find(|line| {
+                let rest = line.strip_prefix(metric);
+                rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+            });
+            let line = line.unwrap_or_else(|| panic!("{metric} is not in\n{exposed}"));
+            for label in grouping(expression) {
+                assert!(
+                    line.contains(&format!("{label}=\"")),
+                    "{expression}: {line}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn promtool_accepts_the_alert_rules() {
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/grafana/alerts.yml");
+
+    let output = Command::new("promtool")
+        .args(["check", "rules", rules])
+        .output()
+        .expect("promtool, as in `apt-get install prometheus`");
+
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && told.contains("4 rules found"),
+        "{output:?}"
+    );
+}

@@ -1,0 +1,170 @@
+//! The served document, held to what the server does: requests are made from it, and every answer
+//! must be one that it describes.
+
+mod document;
+mod requests;
+
+use http::StatusCode;
+use ratelimit_tests::random::Random;
+use serde_json::Value;
+
+use self::{
+    document::{Document, Operation},
+    requests::{Maker, query},
+};
+use crate::server::{Answer, Server};
+
+const SEED: u64 = 1;
+const REQUESTS: u64 = 400;
+
+/// A request, and whether the document allows it.
+#[derive(Debug)]
+struct Asked {
+    path: String,
+    body: String,
+    is_allowed: bool,
+}
+
+impl Asked {
+    async fn send(&self, server: &Server, operation: &Operation) -> Answer {
+        let request = server.request(operation.method.clone(), &self.path);
+        let request = request.header("content-type", "application/json");
+        server.send(request, self.body.clone()).await
+    }
+}
+
+/// Requests for one operation: made from its schemas, and some that no schema can describe.
+fn requests(document: &Document, operation: &Operation) -> Vec<Asked> {
+    let mut maker = Maker {
+        document,
+        random: Random::new(SEED),
+    };
+    let made = (0..REQUESTS).map(|_| {
+        if let Some(schema) = &operation.query {
+            let (query, read) = query(&maker.object(schema));
+            return Asked {
+                path: format!("{}?{query}", operation.path),
+                body: String::new(),
+                is_allowed: document.validator(schema).is_valid(&read),
+            };
+        }
+        let schema = operation.body.as_ref().expect("there is input");
+        let body = maker.value(schema);
+        Asked {
+            path: operation.path.clone(),
+            body: body.to_string(),
+            is_allowed: document.validator(schema).is_valid(&body),
+        }
+    });
+    let mut all: Vec<Asked> = made.collect();
+    if operation.body.is_some() {
+        all.extend(
+            ["", "{", "{}{}", "\u{feff}{}", r#"{"key":"a","key":"a"}"#].map(|body| Asked {
+                path: operation.path.clone(),
+                body: body.to_owned(),
+                is_allowed: false,
+            }),
+        );
+    } else {
+        all.extend(
+            ["key=%FF", "key=%", "key=a&key=a", "permits=1&permits=1"].map(|query| Asked {
+                path: format!("{}?{query}", operation.path),
+                body: String::new(),
+                is_allowed: false,
+            }),
+        );
+    }
+    all
+}
+
+#[tokio::test]
+async fn every_request_is_answered_as_the_document_says() {
+    let server = Server::start(&["--policy", "login=5/min; fixed_window 9/h"]);
+    let document = Document::of(&server).await;
+
+    for operation in document.operations().iter().filter(|it| it.has_input()) {
+        let requests = requests(&document, operation);
+        let allowed = requests.iter().filter(|asked| asked.is_allowed).count();
+        let refused = requests.len() - allowed;
+        println!(
+            "{} {}: {allowed} allowed, {refused} not",
+            operation.method, operation.path
+        );
+        assert!(
+            allowed.min(refused) > 50,
+            "{operation:?}: {allowed} {refused}"
+        );
+        for asked in requests {
+            let answer = asked.send(&server, operation).await;
+
+            let what = || format!("seed {SEED}, {}\n{asked:?}\n{answer:?}", operation.method);
+            assert_eq!(document.mistake(operation, &answer), None, "{}", what());
+            assert!(!answer.status.is_server_error(), "{}", what());
+            let is_refused = answer.status == StatusCode::BAD_REQUEST;
+            assert_eq!(is_refused, !asked.is_allowed, "{}", what());
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_takes_no_input_is_answered_as_the_document_says() {
+    let server = Server::start(&[]);
+    let document = Document::of(&server).await;
+
+    for operation in document.operations().iter().filter(|it| !it.has_input()) {
+        let request = server.request(operation.method.clone(), &operation.path);
+        let answer = server.send(request, "").await;
+
+        assert_eq!(answer.status, StatusCode::OK, "{operation:?}");
+        assert_eq!(document.mistake(operation, &answer), None, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_store_or_a_token_answers_are_in_the_document_too() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nowhere = format!("redis://{}", free.local_addr().unwrap());
+    drop(free);
+    let settings: [&[&str]; 5] = [
+        &["--redis", &nowhere, "--on-failure", "closed"],
+        &["--redis", &nowhere, "--on-failure", "open"],
+        &["--redis", &nowhere, "--on-failure", "local"],
+        &["--headers", "ietf"],
+        &["--listen", "0.0.0.0:0"],
+    ];
+    for args in settings {
+        let server = Server::start(args);
+        let document = Document::of(&server).await;
+
+        for operation in document.operations().iter().filter(|it| it.has_input()) {
+            for asked in requests(&document, operation).iter().take(40) {
+                let answer = asked.send(&server, operation).await;
+
+                let mistake = document.mistake(operation, &answer);
+                assert_eq!(
+                    mistake, None,
+                    "{args:?} {operation:?}\n{asked:?}\n{answer:?}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_document_names_the_policies_of_this_server() {
+    let server = Server::start(&["--policy", "login=5/min"]);
+
+    let document = server.get("/openapi.json").await.json();
+
+    let names = &document["components"]["schemas"]["Policy"]["enum"];
+    let names: Vec<&str> = names
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    assert!(
+        names.contains(&"login") && names.contains(&"token_bucket"),
+        "{names:?}"
+    );
+}

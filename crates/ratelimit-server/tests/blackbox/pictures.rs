@@ -1,0 +1,59 @@
+//! The pictures of the documentation, drawn again by the commands beside them.
+
+use std::{fs, path::PathBuf};
+
+use tempfile::TempDir;
+
+use crate::server::binary;
+
+const COMMAND: &str = "    ratelimit-server simulate ";
+
+fn root() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "..", ".."].iter().collect()
+}
+
+/// The words of a command line; quotes keep spaces.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (place, part) in line.split('"').enumerate() {
+        if place % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
+}
+
+#[test]
+fn every_picture_is_what_its_command_draws() {
+    let page = fs::read_to_string(root().join("docs/algorithms/README.md")).unwrap();
+    let commands: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix(COMMAND))
+        .collect();
+    assert_eq!(commands.len(), 5);
+
+    for command in commands {
+        let mut words = words(command);
+        let path = words.pop().unwrap();
+        let dir = TempDir::new().unwrap();
+        let drawn = dir.path().join("drawn.svg");
+        let output = binary()
+            .arg("simulate")
+            .args(words)
+            .arg(&drawn)
+            .output()
+            .unwrap();
+
+        assert!(output.status.success(), "{command}: {output:?}");
+        let kept = fs::read_to_string(root().join(&path)).unwrap();
+        let again = fs::read_to_string(drawn).unwrap();
+        assert!(
+            kept == again,
+            "draw {path} again: ratelimit-server simulate {command}"
+        );
+        let name = path.rsplit('/').next().unwrap();
+        assert!(page.contains(&format!("]({name})")), "{name} is not shown");
+    }
+}
