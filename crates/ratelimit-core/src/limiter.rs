@@ -146,12 +146,12 @@ impl Limiter {
     /// Under a policy with a concurrency limit, the slot is held until its lease ends. Use
     /// [`charge`](Limiter::charge) to give it back earlier.
     pub fn hit(&self, hit: Hit<'_>) -> Check {
-        Check::new(self, hit.with_slot())
+        Check::new(self, hit.fresh_slot())
     }
 
     /// Decides a hit as it stands, and tells what was charged, so that it can be changed later.
     pub fn charge(&self, hit: Hit<'_>) -> Charging {
-        Charging::new(self, hit.with_slot())
+        Charging::new(self, hit.fresh_slot())
     }
 
     /// Forgets what `key` has spent under `policy`.

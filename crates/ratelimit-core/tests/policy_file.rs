@@ -4,7 +4,7 @@
 use std::{fs, time::Instant};
 
 use proptest::prelude::*;
-use ratelimit_core::{Code, FailureMode, Format, Policy, PolicyFile, Registry};
+use ratelimit_core::{Code, FailureMode, Format, NotReloaded, Policy, PolicyFile, Registry};
 
 const TOML: &str = r#"# Policies of a shop.
 [policy]
@@ -146,6 +146,9 @@ fn a_registry_keeps_its_policies_when_a_file_is_refused() {
     let refused = registry
         .reload_toml("[policy]\nlogin = 'many'")
         .unwrap_err();
+    let NotReloaded::Invalid(refused) = refused else {
+        panic!("the file has a mistake")
+    };
     assert_eq!(refused.findings()[0].code, Code::BadLimit);
     assert!(
         refused

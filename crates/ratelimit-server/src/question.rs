@@ -122,7 +122,7 @@ fn policy_of(
         Some(_) => Refusal::bad_request("unknown policy"),
         None => Refusal::bad_request(format!(
             "unknown algorithm: expected one of {}",
-            Algorithm::ALL.map(Algorithm::wire_name).join(", ")
+            Algorithm::RATES.map(Algorithm::wire_name).join(", ")
         )),
     };
     known.cloned().ok_or_else(unknown)

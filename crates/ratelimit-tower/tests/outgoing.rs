@@ -7,7 +7,7 @@ use std::{convert::Infallible, time::Duration};
 use common::{Down, limiter, policy, start};
 use http::{Request, Response};
 use ratelimit_core::{
-    Clock, Decision, FailureMode, Hit, Key, Limiter, MemoryStore, Policy, Store, StoreFuture,
+    Clock, Decision, FailureMode, Hit, Keys, Limiter, MemoryStore, Policy, Store, StoreFuture,
     Timestamp,
 };
 use ratelimit_tower::{NoKey, OutgoingError, OutgoingLimitLayer};
@@ -60,7 +60,7 @@ impl Store for OnTokiosClock {
         self.store.hit(hit)
     }
 
-    fn reset(&self, policy: &Policy, key: &Key) -> StoreFuture<()> {
+    fn reset(&self, policy: &Policy, key: &Keys) -> StoreFuture<()> {
         self.store.reset(policy, key)
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use actix_web::{App, HttpServer, web};
 use axum::{Router, routing::get};
 use ratelimit_core::{
-    Clock, FailureMode, HeaderStyle, Hit, Key, Limiter, MemoryStore, Policy, Store, StoreError,
+    Clock, FailureMode, HeaderStyle, Hit, Keys, Limiter, MemoryStore, Policy, Store, StoreError,
     StoreFuture, Timestamp, TrustedProxies,
 };
 use tokio::net::TcpListener;
@@ -95,7 +95,7 @@ impl Store for Down {
         StoreFuture::ready(Err(StoreError::Unavailable { source: None }))
     }
 
-    fn reset(&self, _: &Policy, _: &Key) -> StoreFuture<()> {
+    fn reset(&self, _: &Policy, _: &Keys) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))
     }
 }

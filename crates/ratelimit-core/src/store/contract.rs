@@ -164,7 +164,8 @@ impl<'a> Hit<'a> {
     }
 
     /// The same hit with a slot of its own, where it needs one and has none.
-    pub(crate) fn with_slot(mut self) -> Hit<'a> {
+    #[must_use]
+    pub fn fresh_slot(mut self) -> Hit<'a> {
         if self.slot == 0 && self.policy.holds_slots() {
             self.slot = slot::unused();
         }

@@ -110,7 +110,7 @@ impl Run<'_> {
     async fn ask(&self, key: &str, at_micros: u64, cost: u64) -> Result<Decision, Failure> {
         self.clock.set(Timestamp::from_micros(at_micros));
         let key = Key::explicit(key)?;
-        let hit = Hit::new(&self.policy, &key).cost(cost);
+        let hit = Hit::new(&self.policy, &key).cost(cost).fresh_slot();
         Ok(self.store.hit(hit).await?)
     }
 
@@ -118,7 +118,9 @@ impl Run<'_> {
     pub(super) async fn clean_up(&self, trace: &[Asked]) -> Result<(), Failure> {
         let keys: BTreeSet<&str> = trace.iter().map(|asked| &*asked.key).collect();
         for key in keys {
-            self.store.reset(&self.policy, &Key::explicit(key)?).await?;
+            self.store
+                .reset(&self.policy, &Key::explicit(key)?.into())
+                .await?;
         }
         Ok(())
     }

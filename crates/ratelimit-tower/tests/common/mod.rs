@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use ratelimit_core::{
-    Clock, Decision, Hit, Key, Limiter, MemoryStore, Policy, Store, StoreError, StoreFuture,
+    Clock, Decision, Hit, Keys, Limiter, MemoryStore, Policy, Store, StoreError, StoreFuture,
     Timestamp,
 };
 use ratelimit_tower::{PeerAddr, RateLimitLayer};
@@ -85,7 +85,7 @@ impl Store for Down {
         StoreFuture::ready(Err(StoreError::Unavailable { source: None }))
     }
 
-    fn reset(&self, _: &Policy, _: &Key) -> StoreFuture<()> {
+    fn reset(&self, _: &Policy, _: &Keys) -> StoreFuture<()> {
         StoreFuture::ready(Err(StoreError::Unavailable { source: None }))
     }
 }
@@ -108,7 +108,7 @@ impl Store for Distant {
         })
     }
 
-    fn reset(&self, policy: &Policy, key: &Key) -> StoreFuture<()> {
+    fn reset(&self, policy: &Policy, key: &Keys) -> StoreFuture<()> {
         self.0.reset(policy, key)
     }
 }
