@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        algorithm::{Fit, Spend},
+        algorithm::{Ask, Fit, Spend},
         time::Timestamp,
     };
 
@@ -269,12 +269,16 @@ mod tests {
             for (wait, cost) in hits {
                 now += wait * 250;
                 let at = Timestamp::from_micros(now);
-                if strict.fit(strict_state.as_ref(), at, cost) != Fit::Now {
+                let ask = Ask {
+                    cost,
+                    ..Ask::NOTHING
+                };
+                if strict.fit(strict_state.as_ref(), at, ask) != Fit::Now {
                     continue;
                 }
-                prop_assert_eq!(shadowed.fit(state.as_ref(), at, cost), Fit::Now);
-                strict.step(&mut strict_state, at, cost, Spend::Charge);
-                shadowed.step(&mut state, at, cost, Spend::Charge);
+                prop_assert_eq!(shadowed.fit(state.as_ref(), at, ask), Fit::Now);
+                strict.step(&mut strict_state, at, ask, Spend::Charge);
+                shadowed.step(&mut state, at, ask, Spend::Charge);
             }
         }
     }
