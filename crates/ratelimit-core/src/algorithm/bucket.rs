@@ -182,7 +182,9 @@ impl Step for Bucket {
             && state.unit == self.period.ticks
             && state.grain == self.period.grain;
         let charge_tick = self.period.tick(refund.charged_at);
-        let elapsed = self.period.tick(refund.now).checked_sub(charge_tick);
+        // A state ahead of the clock has forgiven up to its own time.
+        let forgiven_until = self.period.tick(refund.now).max(state.at);
+        let elapsed = forgiven_until.checked_sub(charge_tick);
         let (true, Some(elapsed)) = (same, elapsed) else {
             return false;
         };
@@ -193,6 +195,10 @@ impl Step for Bucket {
         let credit = asked.min(still_owed).min(state.owed);
         state.owed -= credit;
         credit > 0
+    }
+
+    fn owns(&self, state: &State) -> bool {
+        Bucket::of(state).is_some_and(|debt| debt.algorithm == self.algorithm)
     }
 
     fn of(state: &State) -> Option<&Debt> {

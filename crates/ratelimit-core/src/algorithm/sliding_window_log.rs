@@ -223,7 +223,7 @@ impl Step for SlidingWindowLog {
         }
     }
 
-    fn counts_denied(&self) -> bool {
+    fn counts_denied(&self, _rolled: Rolled) -> bool {
         self.count_denied
     }
 
