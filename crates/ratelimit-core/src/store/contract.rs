@@ -55,6 +55,20 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()>;
 }
 
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+        (**self).hit(hit)
+    }
+
+    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
+        (**self).settle(receipt, change)
+    }
+
+    fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
+        (**self).reset(policy, keys)
+    }
+}
+
 #[derive(Debug)]
 struct CannotSettle;
 
