@@ -12,6 +12,7 @@ mod keyed;
 mod keys;
 mod oracle;
 mod peers;
+mod policies;
 mod runtime;
 mod slots;
 mod subject;
