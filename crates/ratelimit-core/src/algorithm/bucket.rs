@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     name::Algorithm,
     period::{Grain, InvalidLimit, Period, catch_up},
-    step::{Ask, Refund, State, Step, Words},
+    step::{Ask, Refund, State, Step, Words, own_state},
 };
 use crate::time::{MAX_EXACT, Timestamp};
 
@@ -201,21 +201,5 @@ impl Step for Bucket {
         Bucket::of(state).is_some_and(|debt| debt.algorithm == self.algorithm)
     }
 
-    fn of(state: &State) -> Option<&Debt> {
-        match state {
-            State::Bucket(debt) => Some(debt),
-            _ => None,
-        }
-    }
-
-    fn take(state: State) -> Option<Debt> {
-        match state {
-            State::Bucket(debt) => Some(debt),
-            _ => None,
-        }
-    }
-
-    fn wrap(debt: Debt) -> State {
-        State::Bucket(debt)
-    }
+    own_state!(Bucket(Debt));
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     period::{Grain, InvalidLimit, Period},
-    step::{Ask, Refund, State, Step, Words},
+    step::{Ask, Refund, State, Step, Words, own_state},
 };
 use crate::time::{Timestamp, micros};
 
@@ -305,23 +305,7 @@ impl Step for Concurrency {
         None
     }
 
-    fn of(state: &State) -> Option<&Slots> {
-        match state {
-            State::Concurrency(slots) => Some(slots),
-            _ => None,
-        }
-    }
-
-    fn take(state: State) -> Option<Slots> {
-        match state {
-            State::Concurrency(slots) => Some(slots),
-            _ => None,
-        }
-    }
-
-    fn wrap(slots: Slots) -> State {
-        State::Concurrency(slots)
-    }
+    own_state!(Concurrency(Slots));
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     period::{Grain, InvalidLimit, Period},
-    step::{Ask, Refund, State, Step, Words},
+    step::{Ask, Refund, State, Step, Words, own_state},
 };
 use crate::time::Timestamp;
 
@@ -297,21 +297,5 @@ impl Step for PenaltyBox {
         true
     }
 
-    fn of(state: &State) -> Option<&Denials> {
-        match state {
-            State::PenaltyBox(denials) => Some(denials),
-            _ => None,
-        }
-    }
-
-    fn take(state: State) -> Option<Denials> {
-        match state {
-            State::PenaltyBox(denials) => Some(denials),
-            _ => None,
-        }
-    }
-
-    fn wrap(denials: Denials) -> State {
-        State::PenaltyBox(denials)
-    }
+    own_state!(PenaltyBox(Denials));
 }

@@ -260,3 +260,27 @@ pub(crate) trait Step {
         changed
     }
 }
+
+/// How the states of one algorithm are found among all states, for its `impl Step`.
+macro_rules! own_state {
+    ($variant:ident($state:ty)) => {
+        fn of(state: &State) -> Option<&$state> {
+            match state {
+                State::$variant(own) => Some(own),
+                _ => None,
+            }
+        }
+
+        fn take(state: State) -> Option<$state> {
+            match state {
+                State::$variant(own) => Some(own),
+                _ => None,
+            }
+        }
+
+        fn wrap(own: $state) -> State {
+            State::$variant(own)
+        }
+    };
+}
+pub(super) use own_state;
