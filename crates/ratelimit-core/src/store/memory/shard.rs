@@ -222,9 +222,9 @@ impl Shard {
             }
             return settled;
         }
-        let known = self.overflow_of(whose);
-        if let Some(place) = known {
-            return self.overflow[place].1.settle(whose.group, settling);
+        if let Some(place) = self.overflow_of(whose) {
+            let shared = settling.on_shared_budget();
+            return self.overflow[place].1.settle(whose.group, shared);
         }
         let mut budget = Budget::default();
         let settled = budget.settle(whose.group, settling);
