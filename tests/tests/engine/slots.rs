@@ -202,3 +202,23 @@ async fn a_slot_taken_from_the_local_store_is_given_back_there() {
 
     assert!(limiter.foresee(&limit, &key("a"), 1).await.is_allowed());
 }
+
+#[tokio::test]
+async fn a_number_that_stands_across_a_slot_and_its_end_is_nobodys() {
+    let redis = TestRedis::start().await;
+    let limit = policy("across", "concurrency 1 lease 30s");
+    let alice = key("alice");
+    let (now, lease) = (Timestamp::from_secs(1_000_000), Duration::from_secs(30));
+    let holder: u64 = 0x1122_3344_5566_7788;
+    let first_of_end = (now + lease).as_micros() & 0xff;
+    let across = (holder >> 8) | (first_of_end << 56);
+    for subject in Subject::all(&redis).await {
+        subject.clock.set(now);
+        let hit = |slot| Hit::new(&limit, &alice).slot(slot);
+        assert!(subject.store.hit(hit(holder)).await.unwrap().is_allowed());
+
+        let other = subject.store.hit(hit(across)).await.unwrap();
+
+        assert!(!other.is_allowed(), "{}", subject.name);
+    }
+}
