@@ -1,10 +1,13 @@
 //! A named set of limits, decided together.
 
 mod budget;
+mod costs;
 mod enforcement;
 mod failure_mode;
 mod group;
 mod invalid;
+mod statuses;
+mod terms;
 mod throttle;
 mod tiers;
 
@@ -18,16 +21,18 @@ use std::{
 pub(crate) use self::budget::{capped, left_to_live};
 pub use self::{
     budget::Change,
+    costs::{CostOf, InvalidTerm, SettleBy},
     failure_mode::FailureMode,
     group::{Overdraft, Purpose},
     invalid::InvalidPolicy,
+    statuses::{ChargeOn, StatusSet},
     throttle::Throttle,
 };
 pub(crate) use self::{
     budget::{Budget, Settled, Settling, spend},
     group::{Asked, Bound, Group},
 };
-use self::{enforcement::Enforcement, tiers::Tiers};
+use self::{enforcement::Enforcement, terms::Terms, tiers::Tiers};
 use crate::{
     algorithm::Algorithm,
     key::{Key, is_plain},
@@ -87,6 +92,7 @@ struct Settings {
     failure_mode: Option<FailureMode>,
     /// What a hit costs where its caller names no cost.
     cost: NonZeroU64,
+    terms: Terms,
     tiers: Tiers,
 }
 
@@ -125,6 +131,7 @@ impl Policy {
             enforcement: Enforcement::FULL,
             failure_mode: None,
             cost: NonZeroU64::MIN,
+            terms: Terms::default(),
             tiers: Tiers::default(),
         })
     }
@@ -167,6 +174,16 @@ impl Policy {
             groups: self.0.groups.clone(),
             meters: OnceLock::new(),
         }))
+    }
+
+    /// The same policy after a change to it and to its tiers that cannot make them invalid.
+    fn everywhere(&self, change: &impl Fn(&mut Settings)) -> Policy {
+        self.with(|settings| {
+            change(settings);
+            for tier in settings.tiers.policies() {
+                *tier = tier.everywhere(change);
+            }
+        })
     }
 
     /// A policy from the text of its limits, joined by `;`.
@@ -228,7 +245,7 @@ impl Policy {
     /// The same policy, which decides, counts and marks, and never denies.
     #[must_use]
     pub fn shadow(&self) -> Policy {
-        self.with(|settings| settings.enforcement = Enforcement::NONE)
+        self.everywhere(&|settings| settings.enforcement = Enforcement::NONE)
     }
 
     /// The same policy, which denies `percent` of all keys what is too much, always the same ones, and
@@ -241,7 +258,7 @@ impl Policy {
         let enforcement = Enforcement::percent(percent).ok_or(InvalidPolicy::Percent {
             percent: u32::from(percent),
         })?;
-        Ok(self.with(|settings| settings.enforcement = enforcement))
+        Ok(self.everywhere(&|settings| settings.enforcement = enforcement))
     }
 
     /// How many of a hundred keys are denied what is too much.
@@ -313,12 +330,7 @@ impl Policy {
     /// The same policy with a failure mode of its own, whatever the limiter's is.
     #[must_use]
     pub fn on_failure(&self, mode: FailureMode) -> Policy {
-        self.with(|settings| {
-            settings.failure_mode = Some(mode);
-            for tier in settings.tiers.policies() {
-                *tier = tier.on_failure(mode);
-            }
-        })
+        self.everywhere(&|settings| settings.failure_mode = Some(mode))
     }
 
     /// The same policy, whose hits cost that much where their caller names no cost; 1 unless set.
