@@ -5,8 +5,8 @@ use std::{fs, time::Instant};
 
 use proptest::prelude::*;
 use ratelimit_core::{
-    Algorithm, Blocked, ChargeOn, Code, CostOf, Facts, FailureMode, Format, Judged, Key, NotReloaded, Policy,
-    PolicyFile, Registry, SettleBy, Signal, Throttle,
+    Algorithm, Blocked, ChargeOn, Code, CostOf, Facts, FailureMode, Format, Judged, Key,
+    NotReloaded, Policy, PolicyFile, Registry, SettleBy, Signal, Throttle,
 };
 
 const TOML: &str = r#"# Policies of a shop.

@@ -13,5 +13,6 @@ mod oracle;
 mod peers;
 mod runtime;
 mod subject;
+mod throttle;
 mod ttl;
 mod vectors;
