@@ -1,5 +1,6 @@
 //! The policies of docs/policies.md: each is read without a finding, and says what its text does.
 #![cfg(all(feature = "toml", feature = "yaml"))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use ratelimit_core::{Algorithm, CostOf, FailureMode, Format, Policy, PolicyFile, SettleBy};
 

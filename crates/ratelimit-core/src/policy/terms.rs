@@ -172,7 +172,11 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FailureMode, Key, Throttle, TokenBucket};
+    use crate::{
+        algorithm::TokenBucket,
+        key::Key,
+        policy::{FailureMode, Throttle},
+    };
 
     fn rule(text: &str) -> Rule {
         text.parse().unwrap()
