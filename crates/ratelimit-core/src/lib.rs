@@ -53,6 +53,7 @@ mod policy;
 #[cfg(any(feature = "toml", feature = "yaml"))]
 mod policy_file;
 mod registry;
+mod rules;
 mod signal;
 mod store;
 mod time;
@@ -72,8 +73,8 @@ pub use crate::{
     },
     attributes::{Attribute, MissingPolicies},
     client_addr::{
-        ChainHeader, Client, ClientAddr, ExplicitKey, HeaderLines, InvalidHeader, InvalidPrefix,
-        InvalidProxies, NoClient, ProviderHeader, Source, TrustedProxies,
+        ChainHeader, Client, ClientAddr, ExplicitKey, HeaderLines, InvalidHeader, InvalidNetwork,
+        InvalidPrefix, InvalidProxies, Network, NoClient, ProviderHeader, Source, TrustedProxies,
         carries_forwarding_headers, is_private, parse_address,
     },
     decision::{Decision, LimitDecision, Outcome},
@@ -90,8 +91,12 @@ pub use crate::{
     limiter::{Charge, Charging, Check, Limiter, Reason, Verdict},
     meter::metric,
     offenders::{Offender, Offenders, Redaction},
-    policy::{Change, FailureMode, InvalidPolicy, Overdraft, Policy, Purpose, Throttle},
+    policy::{
+        Change, ChargeOn, CostOf, FailureMode, InvalidPolicy, InvalidTerm, Overdraft, Policy,
+        Purpose, SettleBy, StatusSet, Throttle,
+    },
     registry::{Registry, UnknownPolicy},
+    rules::{Blocked, Facts, InvalidRule, Judged, Rule},
     signal::{InFlight, Signal},
     store::{Hit, MemoryStats, MemoryStore, Receipt, Settled, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},

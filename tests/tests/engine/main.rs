@@ -16,5 +16,6 @@ mod policies;
 mod runtime;
 mod slots;
 mod subject;
+mod throttle;
 mod ttl;
 mod vectors;

@@ -67,7 +67,7 @@ pub(super) fn is_port(text: &[u8]) -> bool {
 }
 
 /// Strips spaces and tabs, the only bytes that HTTP calls whitespace.
-pub(super) fn trim(text: &[u8]) -> &[u8] {
+pub(crate) fn trim(text: &[u8]) -> &[u8] {
     let Some(start) = text.iter().position(|byte| !is_space(*byte)) else {
         return &[];
     };
@@ -85,6 +85,12 @@ pub(super) fn is_space(byte: u8) -> bool {
 /// Whether `byte` may be part of a token, such as a header's name.
 pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// The name of a header field in lower case, if it is one.
+pub(crate) fn field_name(text: &str) -> Option<String> {
+    let is_name = !text.is_empty() && text.bytes().all(is_token);
+    is_name.then(|| text.to_ascii_lowercase())
 }
 
 fn ipv6(text: &[u8]) -> Option<IpAddr> {

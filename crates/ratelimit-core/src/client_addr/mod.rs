@@ -23,8 +23,10 @@ mod client;
 mod explicit;
 mod forwarded;
 mod headers;
+mod network;
 mod trusted;
 
+pub(crate) use address::{field_name, trim};
 pub use address::{is_private, parse_address};
 pub use chain::{ClientAddr, InvalidPrefix};
 pub use client::{Client, NoClient, Source};
@@ -32,4 +34,5 @@ pub use explicit::ExplicitKey;
 pub use headers::{
     ChainHeader, HeaderLines, InvalidHeader, ProviderHeader, carries_forwarding_headers,
 };
+pub use network::{InvalidNetwork, Network};
 pub use trusted::{InvalidProxies, TrustedProxies};

@@ -2,6 +2,8 @@
 
 use std::{error, fmt, net::IpAddr};
 
+use super::network::{Expected, Span, span};
+
 /// The addresses whose word about the client is believed.
 ///
 /// ```
@@ -56,9 +58,9 @@ impl TrustedProxies {
                 entry: entry.to_owned(),
                 expected,
             };
-            match network(entry).map_err(invalid)? {
-                Network::V4(first, last) => ipv4.push((first, last)),
-                Network::V6(first, last) => ipv6.push((first, last)),
+            match span(entry).map_err(invalid)? {
+                Span::V4(first, last) => ipv4.push((first, last)),
+                Span::V6(first, last) => ipv6.push((first, last)),
             }
         }
         Ok(Self {
@@ -100,7 +102,7 @@ impl TrustedProxies {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidProxies {
     entry: String,
-    expected: &'static str,
+    expected: Expected,
 }
 
 impl InvalidProxies {
@@ -111,7 +113,7 @@ impl InvalidProxies {
 
     /// Whether the entry is a network of all addresses.
     pub fn is_everyone(&self) -> bool {
-        self.expected == NARROWER
+        self.expected == Expected::Narrower
     }
 
     /// The word for this error in logs and test vectors.
@@ -122,67 +124,16 @@ impl InvalidProxies {
 
 impl fmt::Display for InvalidProxies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "invalid trusted proxy {:?}: expected {}",
-            self.entry, self.expected
-        )
+        let (entry, expected) = (&self.entry, self.expected.as_str());
+        write!(f, "invalid trusted proxy {entry:?}: expected {expected}")?;
+        match self.expected {
+            Expected::Narrower => f.write_str(", or TrustedProxies::everyone"),
+            _ => Ok(()),
+        }
     }
 }
 
 impl error::Error for InvalidProxies {}
-
-enum Network {
-    V4(u32, u32),
-    V6(u128, u128),
-}
-
-const ADDRESS: &str = "an address such as 10.0.0.1 or a network such as 10.0.0.0/8";
-const NARROWER: &str = "a network smaller than the whole internet, or TrustedProxies::everyone";
-
-fn network(entry: &str) -> Result<Network, &'static str> {
-    let (addr, prefix) = match entry.split_once('/') {
-        Some((addr, prefix)) => (addr, Some(prefix)),
-        None => (entry, None),
-    };
-    let addr: IpAddr = addr.parse().map_err(|_| ADDRESS)?;
-    let widest = if addr.is_ipv4() { 32 } else { 128 };
-    let expected = if addr.is_ipv4() {
-        "a prefix from 1 to 32"
-    } else {
-        "a prefix from 1 to 128"
-    };
-    let prefix = prefix
-        .map_or(Some(widest), number)
-        .filter(|prefix| *prefix <= widest)
-        .ok_or(expected)?;
-
-    match (addr, addr.to_canonical()) {
-        // Shorter than 96, a mapped network would hold all of IPv4 and more.
-        (IpAddr::V6(_), IpAddr::V4(_)) if prefix <= 96 => Err(NARROWER),
-        (_, _) if prefix == 0 => Err(NARROWER),
-        (written, IpAddr::V4(v4)) => {
-            let prefix = if written.is_ipv6() {
-                prefix - 96
-            } else {
-                prefix
-            };
-            let rest = u32::MAX.checked_shr(prefix).unwrap_or(0);
-            Ok(Network::V4(v4.to_bits() & !rest, v4.to_bits() | rest))
-        }
-        (_, IpAddr::V6(v6)) => {
-            let rest = u128::MAX.checked_shr(prefix).unwrap_or(0);
-            Ok(Network::V6(v6.to_bits() & !rest, v6.to_bits() | rest))
-        }
-    }
-}
-
-// `u32::from_str` also takes `+8` and `08`, which a list of networks never means.
-fn number(text: &str) -> Option<u32> {
-    let plain =
-        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    if plain { text.parse().ok() } else { None }
-}
 
 /// Sorted, disjoint ranges, first and last included.
 #[derive(Clone, Debug, PartialEq, Eq)]
