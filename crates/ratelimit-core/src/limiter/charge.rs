@@ -104,14 +104,15 @@ impl Charge {
             _ => hit,
         };
         let receipt = Receipt::of(hit, decision)?;
-        let mut charge = Charge {
+        let charge = Charge {
             receipt,
             limiter: limiter.clone(),
             origin,
             #[cfg(feature = "tokio")]
             renewal: None,
         };
-        charge.keep_renewing();
+        #[cfg(feature = "tokio")]
+        let charge = charge.renewed();
         Some(charge)
     }
 
@@ -153,12 +154,12 @@ impl Charge {
 
     /// Renews the lease of its slot until it is dropped.
     #[cfg(feature = "tokio")]
-    fn keep_renewing(&mut self) {
+    fn renewed(mut self) -> Charge {
         let Some(lease) = self.receipt.lease() else {
-            return;
+            return self;
         };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return;
+            return self;
         };
         let (limiter, origin) = (self.limiter.clone(), self.origin);
         let receipt = self.receipt.clone();
@@ -177,10 +178,8 @@ impl Charge {
             }
         };
         self.renewal = Some(runtime.spawn(renewing).abort_handle());
+        self
     }
-
-    #[cfg(not(feature = "tokio"))]
-    fn keep_renewing(&mut self) {}
 }
 
 impl Drop for Charge {
