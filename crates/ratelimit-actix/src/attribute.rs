@@ -10,19 +10,21 @@ use std::{
 
 use actix_web::{
     FromRequest, HttpMessage as _, HttpRequest, HttpResponse, Responder,
+    body::BoxBody,
     http::header::HeaderName,
     web::{Data, Payload},
 };
 use ratelimit_core::{
-    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::Mode, handler_policy,
-    installed, installed_registry,
+    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, handler_policy, installed,
+    installed_registry,
 };
 
 use crate::{
+    body::LimitedBody,
     check::{Passed, check},
     framework::Settings,
     key::{HeaderKey, KeyExtractor as _, NoKey},
-    rate_limit::client_key,
+    rate_limit::settings,
 };
 
 const ADVICE: &str = "install_registry(registry) or registry.for_attributes() \
@@ -36,7 +38,7 @@ pub struct HandlerLimit {
     cost: Option<fn(&HttpRequest) -> u64>,
     exempt: Option<fn(&HttpRequest) -> bool>,
     shadow: Option<Shadow>,
-    built: RwLock<Option<Arc<Settings>>>,
+    built: RwLock<Option<(Policy, Arc<Settings>)>>,
     told: AtomicBool,
 }
 
@@ -132,16 +134,17 @@ impl HandlerLimit {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if let (Source::Text(..), Some(settings)) = (&self.source, &built) {
+        if let (Source::Text(..), Some((_, settings))) = (&self.source, &built) {
             return Ok(Arc::clone(settings));
         }
         let policy = self.policy(request)?;
         match built {
-            Some(settings) if *settings.policy() == policy => Ok(settings),
+            Some((before, settings)) if before == policy => Ok(settings),
             _ => {
-                let settings = Arc::new(self.build(limiter.clone(), policy));
+                let settings = Arc::new(self.build(limiter.clone(), policy.clone()));
                 let built = self.built.write();
-                *built.unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&settings));
+                let latest = Some((policy, Arc::clone(&settings)));
+                *built.unwrap_or_else(PoisonError::into_inner) = latest;
                 Ok(settings)
             }
         }
@@ -158,7 +161,7 @@ impl HandlerLimit {
     }
 
     fn build(&self, limiter: Limiter, policy: Policy) -> Settings {
-        let mut settings = Settings::new(limiter, policy, client_key());
+        let mut settings = settings(limiter, policy);
         match self.key {
             KeyBy::Client => {}
             KeyBy::Header(name) => {
@@ -174,7 +177,7 @@ impl HandlerLimit {
             settings.exempt_when(exempt);
         }
         if let Some(Shadow) = self.shadow {
-            settings.mode = Mode::Shadow;
+            settings.shadow();
         }
         settings
     }
@@ -230,8 +233,11 @@ where
         }
         Err(error) => HttpResponse::from_error(error),
     };
-    passed.tell(response.headers_mut());
-    response
+    let held = passed.finish(response.status(), response.headers_mut());
+    match held {
+        Some(_) => response.map_body(|_, body| BoxBody::new(LimitedBody::new(body, held))),
+        None => response,
+    }
 }
 
 /// What an attribute's `cost` may be: a number, or a function of the request.
