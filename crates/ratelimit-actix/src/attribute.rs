@@ -15,8 +15,8 @@ use actix_web::{
     web::{Data, Payload},
 };
 use ratelimit_core::{
-    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, handler_policy, installed,
-    installed_registry,
+    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::HandlerTerms,
+    handler_policy, installed, installed_registry,
 };
 
 use crate::{
@@ -37,6 +37,8 @@ pub struct HandlerLimit {
     key: KeyBy,
     cost: Option<fn(&HttpRequest) -> u64>,
     exempt: Option<fn(&HttpRequest) -> bool>,
+    terms: HandlerTerms,
+    marks: Option<Marks>,
     shadow: Option<Shadow>,
     built: RwLock<Option<(Policy, Arc<Settings>)>>,
     told: AtomicBool,
@@ -64,6 +66,9 @@ pub enum KeyBy {
 #[derive(Clone, Copy, Debug)]
 struct Shadow;
 
+#[derive(Clone, Copy, Debug)]
+struct Marks;
+
 impl HandlerLimit {
     /// The limits of a text, known by the handler's path or scope.
     pub const fn text(path: &'static str, limits: &'static str) -> HandlerLimit {
@@ -81,6 +86,8 @@ impl HandlerLimit {
             key: KeyBy::Client,
             cost: None,
             exempt: None,
+            terms: HandlerTerms::NONE,
+            marks: None,
             shadow: None,
             built: RwLock::new(None),
             told: AtomicBool::new(false),
@@ -105,6 +112,34 @@ impl HandlerLimit {
     #[must_use]
     pub const fn exempt_when(mut self, exempt: fn(&HttpRequest) -> bool) -> HandlerLimit {
         self.exempt = Some(exempt);
+        self
+    }
+
+    /// Where the cost of a request comes from.
+    #[must_use]
+    pub const fn cost_of(mut self, source: &'static str) -> HandlerLimit {
+        self.terms.cost = Some(source);
+        self
+    }
+
+    /// The statuses of responses whose requests stay charged.
+    #[must_use]
+    pub const fn charge_on(mut self, statuses: &'static str) -> HandlerLimit {
+        self.terms.charge_on = Some(statuses);
+        self
+    }
+
+    /// Where the actual cost of a request comes from.
+    #[must_use]
+    pub const fn settle(mut self, source: &'static str) -> HandlerLimit {
+        self.terms.settle = Some(source);
+        self
+    }
+
+    /// Marks responses.
+    #[must_use]
+    pub const fn marks(mut self) -> HandlerLimit {
+        self.marks = Some(Marks);
         self
     }
 
@@ -161,7 +196,7 @@ impl HandlerLimit {
     }
 
     fn build(&self, limiter: Limiter, policy: Policy) -> Settings {
-        let mut settings = settings(limiter, policy);
+        let mut settings = settings(limiter, self.terms.of(policy));
         match self.key {
             KeyBy::Client => {}
             KeyBy::Header(name) => {
@@ -175,6 +210,9 @@ impl HandlerLimit {
         }
         if let Some(exempt) = self.exempt {
             settings.exempt_when(exempt);
+        }
+        if let Some(Marks) = self.marks {
+            settings.marks();
         }
         if let Some(Shadow) = self.shadow {
             settings.shadow();

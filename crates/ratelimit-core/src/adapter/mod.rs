@@ -23,6 +23,7 @@ mod client_key;
 mod combine;
 mod decide;
 mod framework;
+mod handler_terms;
 mod held;
 mod key_names;
 mod limit_fields;
@@ -39,6 +40,7 @@ pub use self::{
     combine::{Both, Either, OrShared},
     decide::Start,
     framework::{Framework, HeaderFields, RequestHead},
+    handler_terms::HandlerTerms,
     held::{Held, Slot},
     key_names::{UnknownKeyName, Whereabouts},
     limit_fields::{LimitFields, is_refusal},
