@@ -49,6 +49,10 @@ pub struct Asking {
     tier: Option<Policy>,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for each answer from memory"
+)]
 enum Progress {
     Checking(Check),
     Charging(Box<Charging>),

@@ -62,7 +62,7 @@ impl<F: Framework> Settings<F> {
         Ok(Ask {
             keys: self.keys(request, key, policy)?,
             cost,
-            tier: (!std::ptr::eq(policy, &self.policy)).then(|| policy.clone()),
+            tier: (!std::ptr::eq(policy, &raw const self.policy)).then(|| policy.clone()),
         })
     }
 
@@ -106,13 +106,13 @@ impl<F: Framework> Settings<F> {
 
     /// What the rules of the policy say, where they decide.
     fn ruled(&self, request: &F::Request, key: Option<&Key>) -> Option<Start<F::Answer>> {
+        // Rules about other things than keys hold for requests without one as well.
         let nobody;
-        let key = match key {
-            Some(key) => key,
-            None => {
-                nobody = Key::tagged("no-key", "none").ok()?;
-                &nobody
-            }
+        let key = if let Some(key) = key {
+            key
+        } else {
+            nobody = Key::tagged("no-key", "none").ok()?;
+            &nobody
         };
         let head = F::head(request);
         let mut facts = Facts::new(key, head.path(), &head);

@@ -72,7 +72,7 @@ impl Held {
     }
 
     /// Ends all that is held, because the body came to its end.
-    pub fn end(self: Box<Self>) {
+    pub fn end(self) {
         self.seen_end();
     }
 
@@ -212,9 +212,10 @@ fn report(policy: &str, settled: Result<Settled, StoreError>) {
 
 #[cfg(feature = "tokio")]
 fn spawn(settling: impl Future<Output = ()> + Send + 'static) {
-    match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => drop(runtime.spawn(settling)),
-        Err(_) => tracing::debug!("a charge stays: there is no runtime to settle it"),
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(settling);
+    } else {
+        tracing::debug!("a charge stays: there is no runtime to settle it");
     }
 }
 

@@ -58,7 +58,7 @@ impl<F: HeaderFields> LimitFields<F> {
     /// The same policy in another style.
     pub(super) fn styled(&self, style: HeaderStyle, policy: &Policy) -> LimitFields<F> {
         let mut fields = LimitFields::new(style, policy);
-        fields.marks = self.marks.clone();
+        fields.marks.clone_from(&self.marks);
         match self.exposed {
             Some(_) => fields.exposed(),
             None => fields,
