@@ -111,15 +111,18 @@ local function concurrency_release(stored)
   return struct.pack('<BI3I7', code, grain, lease) .. concurrency_without(slots, held)
 end
 
--- Holds a slot for a whole lease from now: the state and when the slot ends, or nothing when it was lost.
+-- Holds a slot for a whole lease from now: whether it is held, and the state and the end that are new.
 local function concurrency_renew(stored, at, period)
   local lease, slots = concurrency_read(stored)
   local held = concurrency_find(slots, concurrency_slot)
   if not held or concurrency_end(slots, held) <= at then
-    return nil
+    return false
   end
-  local ends = math.max(concurrency_end(slots, held), at + period)
+  local ends = at + period
+  if ends <= concurrency_end(slots, held) then
+    return true
+  end
   slots = concurrency_insert(concurrency_without(slots, held), concurrency_slot, ends)
   local code, grain = struct.unpack('<BI3', stored)
-  return struct.pack('<BI3I7', code, grain, math.max(lease, period)) .. slots, ends
+  return true, struct.pack('<BI3I7', code, grain, math.max(lease, period)) .. slots, ends
 end

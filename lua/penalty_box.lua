@@ -19,7 +19,7 @@ local function penalty_box_refusal(rate, level)
   return math.min(refusal * 2 ^ doublings, penalty_box_longest)
 end
 
-local function penalty_box_roll(stored, at, _, _, limit, period, rate)
+local function penalty_box_roll(stored, at, _, _, _, period, rate)
   local count, first, untl, level, repaired = 0, at, 0, 0, false
   if stored then
     local _
@@ -34,7 +34,6 @@ local function penalty_box_roll(stored, at, _, _, limit, period, rate)
     if first + period <= at then
       count, first = 0, at
     end
-    count = math.min(count, limit - 1)
     if at >= untl and untl + period <= at then
       level, untl = 0, 0
     end
@@ -57,9 +56,6 @@ end
 
 -- Remembers a denied hit, and begins a refusal with the one that is too many.
 local function penalty_box_count(_, at, count_and_level, first, untl, _, _, limit, _, rate)
-  if at < untl then
-    return count_and_level, first, untl
-  end
   local level = count_and_level % 64
   local count = (count_and_level - level) / 64
   if count == 0 then

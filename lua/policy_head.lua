@@ -74,6 +74,12 @@ local function store(key, states, expires)
   return expires
 end
 
+-- Whether a denied hit is remembered: by a log whose rate says so, and by a penalty box unless it
+-- refuses already.
+local function counts_denied(count, rate, fits)
+  return count ~= nil and (rate == 1 or (rate > 1 and fits))
+end
+
 -- A state as it is stored, behind its length.
 local function framed(state)
   return struct.pack('<I3', #state) .. state

@@ -16,8 +16,8 @@ if not writes_nothing then
   if fits then
     local charged, ends = state(code, cost, grain, period, rate, at, a, b, c, stamps)
     expires = store(key, framed(charged), expiry(ends))
-  elseif repaired or (count and rate > 0) then
-    if count and rate > 0 then
+  elseif repaired or counts_denied(count, rate, fits) then
+    if counts_denied(count, rate, fits) then
       a, b, c, stamps = count(stamps, at, a, b, c, cost, reserve, limit, period, rate)
     end
     local kept, ends = state(code, 0, grain, period, rate, at, a, b, c, stamps)

@@ -23,22 +23,22 @@ for number, key in ipairs(KEYS) do
 end
 
 -- The state of one limit after the change and when it ends; nothing when it stays.
-local function settled(l, stored)
+local function settled(l, stored, raw)
   local roll, state, left, refund, release, renew = unpack(algorithms[l.code], 1, 6)
   local now_tick = div(now, l.grain)
   if release and (change == RELEASE or (change == REFUND and is_whole == 1)) then
     return stored and release(stored)
   elseif renew and change == RENEW then
-    local renewed, ends
+    local is_held, renewed, ends = false, nil, nil
     if stored then
-      renewed, ends = renew(stored, now_tick, l.period)
+      is_held, renewed, ends = renew(stored, now_tick, l.period)
     end
-    is_lost = is_lost or not renewed
+    is_lost = is_lost or not is_held
     return renewed, ends
   elseif refund and change == REFUND and stored and l.mark > 0 then
     local charge_tick = div(charged_at, l.grain)
     return refund(stored, cost, l.mark, charge_tick, now_tick, l.grain, l.limit, l.period, l.rate)
-  elseif left and change == CHARGE then
+  elseif left and change == CHARGE and (stored or raw == '') then
     local _, _, at, a, b, c, stamps = roll(stored, now_tick, 0, l.grain, l.limit, l.period, l.rate, 0)
     local units = math.min(cost, left(l.limit, l.period, at, a, b, c))
     if units > 0 then
@@ -57,7 +57,7 @@ while next_limit <= #ARGV[1] do
   local budget = budgets[number + 1]
   local stored, raw
   stored, budget.next_state, raw = state_at(budget.value, budget.next_state, l.code)
-  local state, ends = settled(l, stored)
+  local state, ends = settled(l, stored, raw)
   if state then
     budget.has_changed, has_changed = true, true
     if ends then

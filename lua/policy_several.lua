@@ -23,7 +23,7 @@ while next_limit <= #ARGV[1] do
   stored, budget.next_state, raw = state_at(budget.value, budget.next_state, code)
   local fits, repaired, at, a, b, c, stamps =
     algorithms[code][1](stored, div(now, grain), cost + reserve, grain, limit, period, rate, reserve)
-  local counted = algorithms[code][3] and rate > 0
+  local counted = counts_denied(algorithms[code][3], rate, fits)
   all_fit = all_fit and (fits or cost == 0)
   budget.kept = budget.kept or repaired or counted
   limits[#limits + 1] = {

@@ -49,10 +49,12 @@ end
 -- Lowers the debt by what is left of the charge: time forgives the oldest debt first.
 local function token_bucket_refund(stored, units, mark, charge_tick, now_tick, grain, _, period, refill)
   local code, stored_grain, debt, unit, at = struct.unpack('<BI3I7I7I7', stored)
-  if unit ~= period or stored_grain ~= grain or now_tick < charge_tick then
+  -- A state ahead of the clock has forgiven up to its own time.
+  local elapsed = math.max(now_tick, at) - charge_tick
+  if unit ~= period or stored_grain ~= grain or elapsed < 0 then
     return nil
   end
-  local still_owed = mark - (now_tick - charge_tick) * refill
+  local still_owed = mark - elapsed * refill
   local credit = math.min(units * period, still_owed, debt)
   if credit <= 0 then
     return nil

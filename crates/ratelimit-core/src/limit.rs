@@ -109,8 +109,21 @@ impl Limit {
     }
 
     /// Whether it remembers denied hits.
-    pub(crate) fn counts_denied(&self) -> bool {
-        with_step!(self, step => step.counts_denied())
+    #[cfg(any(feature = "redis", feature = "toml", feature = "yaml"))]
+    pub(crate) const fn counts_denied(&self) -> bool {
+        match self {
+            Limit::SlidingWindowLog(log) => log.is_counting_denied(),
+            Limit::PenaltyBox(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a denied hit is written: it is remembered, or the stored time is set right.
+    pub(crate) fn writes_denied(&self, state: Option<&State>, now: Timestamp) -> bool {
+        with_step!(self, step => {
+            let rolled = step.roll(state.and_then(of(step)), now, Ask::NOTHING);
+            was_repaired(step, rolled) || step.counts_denied(rolled)
+        })
     }
 
     pub(crate) const fn ticks(&self) -> Period {
@@ -128,14 +141,6 @@ impl Limit {
     #[cfg(feature = "redis")]
     pub(crate) fn is_possible(&self, ask: Ask) -> bool {
         with_step!(self, step => step.is_possible(ask))
-    }
-
-    /// Whether the stored time lies so far ahead that even a denied hit sets it right.
-    pub(crate) fn needs_repair(&self, state: Option<&State>, now: Timestamp) -> bool {
-        with_step!(self, step => {
-            let rolled = step.roll(state.and_then(of(step)), now, Ask::NOTHING);
-            was_repaired(step, rolled)
-        })
     }
 
     /// How long until what can fit does.

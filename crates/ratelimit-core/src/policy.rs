@@ -13,7 +13,7 @@ mod tiers;
 
 use std::{
     fmt,
-    num::{NonZeroU32, NonZeroU64},
+    num::NonZeroU64,
     sync::{Arc, OnceLock},
 };
 
@@ -33,12 +33,7 @@ pub(crate) use self::{
     group::{Asked, Bound, Group},
 };
 use self::{enforcement::Enforcement, terms::Terms, tiers::Tiers};
-use crate::{
-    algorithm::Algorithm,
-    key::{Key, is_plain},
-    limit::Limit,
-    meter::Meters,
-};
+use crate::{algorithm::Algorithm, key::is_plain, limit::Limit, meter::Meters};
 
 /// The most limits of one policy.
 pub(crate) const MOST_LIMITS: usize = 8;
@@ -226,152 +221,6 @@ impl Policy {
         settings.limits = settings.limits.into_iter().chain([limit]).collect();
         settings.keys = settings.keys.into_iter().chain([key]).collect();
         Policy::made_of(settings)
-    }
-
-    /// The same policy with another throttle mode.
-    ///
-    /// # Errors
-    ///
-    /// When a limit with what the mode adds to it cannot be counted exactly.
-    pub fn throttle(&self, throttle: Throttle) -> Result<Policy, InvalidPolicy> {
-        let mut settings = self.0.settings.clone();
-        for tier in settings.tiers.policies() {
-            *tier = tier.throttle(throttle.clone())?;
-        }
-        settings.throttle = throttle;
-        Policy::made_of(settings)
-    }
-
-    /// The same policy, which decides, counts and marks, and never denies.
-    #[must_use]
-    pub fn shadow(&self) -> Policy {
-        self.everywhere(&|settings| settings.enforcement = Enforcement::NONE)
-    }
-
-    /// The same policy, which denies `percent` of all keys what is too much, always the same ones, and
-    /// only watches the others.
-    ///
-    /// # Errors
-    ///
-    /// When `percent` is more than 100.
-    pub fn enforced(&self, percent: u8) -> Result<Policy, InvalidPolicy> {
-        let enforcement = Enforcement::percent(percent).ok_or(InvalidPolicy::Percent {
-            percent: u32::from(percent),
-        })?;
-        Ok(self.everywhere(&|settings| settings.enforcement = enforcement))
-    }
-
-    /// How many of a hundred keys are denied what is too much.
-    pub fn enforced_percent(&self) -> u8 {
-        self.0.settings.enforcement.as_percent()
-    }
-
-    /// Whether `key` is denied what is too much, or only watched.
-    pub fn enforces(&self, key: &Key) -> bool {
-        self.0.settings.enforcement.covers(self.name(), key)
-    }
-
-    /// The same policy with other limits for the keys in the tier `name`; all else is the policy's.
-    ///
-    /// What a key has spent stays when it changes tiers, as it does when limits change.
-    ///
-    /// ```
-    /// use ratelimit_core::{Key, Policy};
-    ///
-    /// let api = Policy::parse("api", "10/min")?
-    ///     .tier("pro", "1000/min")?
-    ///     .tier_by(|key| key.as_str().ends_with("acme").then(|| "pro".to_owned()));
-    ///
-    /// assert_eq!(api.for_key(&Key::explicit("acme")?).limits()[0].limit(), 1000);
-    /// assert_eq!(api.for_key(&Key::explicit("else")?).limits()[0].limit(), 10);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`Policy::parse`].
-    pub fn tier(&self, name: &str, limits: &str) -> Result<Policy, InvalidPolicy> {
-        let parsed = Policy::parse(self.name(), limits)?;
-        let tier = Policy::made_of(Settings {
-            tiers: Tiers::default(),
-            limits: parsed.0.settings.limits.clone(),
-            keys: parsed.0.settings.keys.clone(),
-            ..self.0.settings.clone()
-        })?;
-        Ok(self.with(|settings| settings.tiers.add(name, tier)))
-    }
-
-    /// The same policy, with `resolver` to say in which tier a key is.
-    ///
-    /// Nothing, or a tier that there is not, means the policy's own limits.
-    #[must_use]
-    pub fn tier_by(
-        &self,
-        resolver: impl Fn(&Key) -> Option<String> + Send + Sync + 'static,
-    ) -> Policy {
-        self.with(|settings| settings.tiers.resolve_by(Arc::new(resolver)))
-    }
-
-    /// The tiers by name, each with its limits.
-    pub fn tiers(&self) -> impl Iterator<Item = (&str, &Policy)> {
-        self.0.settings.tiers.iter()
-    }
-
-    /// The policy of the tier `name`; this one where there is no such tier.
-    pub fn in_tier(&self, name: &str) -> &Policy {
-        self.0.settings.tiers.find(name).unwrap_or(self)
-    }
-
-    /// The policy of the tier that `key` is in.
-    pub fn for_key(&self, key: &Key) -> &Policy {
-        self.0.settings.tiers.of(key).unwrap_or(self)
-    }
-
-    /// The same policy with a failure mode of its own, whatever the limiter's is.
-    #[must_use]
-    pub fn on_failure(&self, mode: FailureMode) -> Policy {
-        self.everywhere(&|settings| settings.failure_mode = Some(mode))
-    }
-
-    /// The same policy, whose hits cost that much where their caller names no cost; 1 unless set.
-    ///
-    /// # Errors
-    ///
-    /// When a limit is smaller than that, so that no hit would ever pass.
-    pub fn costing(&self, cost: NonZeroU64) -> Result<Policy, InvalidPolicy> {
-        let mut settings = self.0.settings.clone();
-        for tier in settings.tiers.policies() {
-            *tier = tier.costing(cost)?;
-        }
-        settings.cost = cost;
-        Policy::made_of(settings)
-    }
-
-    /// What a hit costs where its caller names no cost.
-    pub fn cost(&self) -> NonZeroU64 {
-        self.0.settings.cost
-    }
-
-    /// The failure mode of its own, if it has one.
-    pub fn failure_mode(&self) -> Option<FailureMode> {
-        self.0.settings.failure_mode
-    }
-
-    /// What happens beyond its limits.
-    pub fn throttle_mode(&self) -> &Throttle {
-        &self.0.settings.throttle
-    }
-
-    /// The same policy with one instance's share of its limits.
-    pub(crate) fn shared_by(&self, instances: NonZeroU32) -> Policy {
-        let shares = self.limits().iter();
-        let shares = shares.map(|limit| failure_mode::share(limit, instances));
-        let policy = Policy::made_of(Settings {
-            limits: shares.collect(),
-            cost: NonZeroU64::MIN,
-            ..self.0.settings.clone()
-        });
-        policy.unwrap_or_else(|_| self.clone())
     }
 
     pub(crate) fn meters(&self) -> &Meters {

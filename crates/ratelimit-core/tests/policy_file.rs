@@ -4,7 +4,10 @@
 use std::{fs, time::Instant};
 
 use proptest::prelude::*;
-use ratelimit_core::{Code, FailureMode, Format, NotReloaded, Policy, PolicyFile, Registry};
+use ratelimit_core::{
+    Algorithm, Blocked, ChargeOn, Code, CostOf, Facts, FailureMode, Format, Judged, Key,
+    NotReloaded, Policy, PolicyFile, Registry, SettleBy, Signal, Throttle,
+};
 
 const TOML: &str = r#"# Policies of a shop.
 [policy]
@@ -15,6 +18,29 @@ search = { limits = "100/s", on_failure = "local_share", instances = 4 }
 limits = "5/min; fixed_window 20/h"
 on_failure = "closed"
 cost = 2
+
+[policy.api]
+limits = "10/min; 100/h"
+throttle = "soft 10%"
+enforced = 25
+exempt = ["10.0.0.0/8", "key:batch", "path:/internal/*", "header:x-load-test=yes"]
+blocked = ["203.0.113.0/24", "10.6.6.6"]
+blocked_status = 429
+
+[policy.api.tiers]
+pro = "1000/min"
+free = "1/min"
+
+[policy.api.tenants]
+acme = "pro"
+"user:1" = "free"
+
+[policy.llm]
+limits = "1000/min; concurrency 5 lease 30s"
+cost = "header:x-tokens"
+settle = "header:x-tokens-used"
+shadow = true
+charge_on = [200, "5xx"]
 "#;
 
 const YAML: &str = r#"# Policies of a shop.
@@ -27,6 +53,25 @@ policy:
       fixed_window 20/h
     on_failure: closed
     cost: 2
+  api:
+    limits: 10/min; 100/h
+    throttle: soft 10%
+    enforced: 25
+    exempt: [10.0.0.0/8, key:batch, path:/internal/*, header:x-load-test=yes]
+    blocked:
+      - 203.0.113.0/24
+      - 10.6.6.6
+    blocked_status: 429
+    tiers: { pro: 1000/min, free: 1/min }
+    tenants:
+      acme: pro
+      user:1: free
+  llm:
+    limits: 1000/min; concurrency 5 lease 30s
+    cost: header:x-tokens
+    settle: header:x-tokens-used
+    shadow: true
+    charge_on: [200, 5xx]
 "#;
 
 fn found(text: &str, format: Format) -> Vec<(Code, usize)> {
@@ -53,6 +98,186 @@ fn both_formats_mean_the_same() {
     assert_eq!(login.to_string(), "token_bucket 5/min; fixed_window 20/h");
     assert_eq!(login.failure_mode(), Some(FailureMode::Closed));
     assert_eq!(login.cost().get(), 2);
+}
+
+#[test]
+fn every_field_becomes_what_it_says() {
+    let file = PolicyFile::parse(TOML, Format::Toml);
+    let (api, llm) = (policy(&file, "api"), policy(&file, "llm"));
+    let rule = |text: &str| text.parse().unwrap();
+    let key = |text: &str| Key::explicit(text).unwrap();
+
+    let built = Policy::parse("api", "10/min; 100/h").unwrap();
+    let built = built.tier("pro", "1000/min").unwrap();
+    let built = built.tier("free", "1/min").unwrap();
+    let built = built.throttle(Throttle::Soft { percent: 10 }).unwrap();
+    let built = built
+        .exempt(rule("10.0.0.0/8"))
+        .exempt(rule("key:batch"))
+        .exempt(rule("path:/internal/*"))
+        .exempt(rule("header:x-load-test=yes"))
+        .block(rule("203.0.113.0/24"))
+        .block(rule("10.6.6.6"))
+        .blocked_as(Blocked::TooMany)
+        .tenants([(key("acme"), "pro"), (key("user:1"), "free")]);
+    assert_eq!(*api, built.enforced(25).unwrap());
+
+    assert_eq!(llm.cost_source(), &CostOf::Header("x-tokens".to_owned()));
+    let settled = SettleBy::Header("x-tokens-used".to_owned());
+    assert_eq!(llm.settled_by(), Some(&settled));
+    assert_eq!(llm.enforced_percent(), 0);
+    let ChargeOn::Statuses(statuses) = llm.charged_on() else {
+        panic!("only some are charged")
+    };
+    assert_eq!(*statuses, "200, 5xx".parse().unwrap());
+    assert!(llm.needs_charge() && !api.needs_charge());
+
+    let headers: &[(&str, &str)] = &[];
+    let acme = key("acme");
+    let at = |addr: &str| Facts::new(&acme, "/", headers).address(addr.parse().unwrap());
+    assert_eq!(api.judged(&at("10.1.1.1")), Judged::Exempt);
+    assert_eq!(
+        api.judged(&at("10.6.6.6")),
+        Judged::Blocked(Blocked::TooMany)
+    );
+    assert_eq!(api.judged(&at("192.0.2.1")), Judged::Limited);
+}
+
+#[test]
+fn mistakes_of_every_field_are_found_in_both_formats() {
+    for (toml, yaml, code) in [
+        ("cost = 'bytes'", "cost: bytes", Code::BadValue),
+        ("cost = 'header:a b'", "cost: 'header:a b'", Code::BadValue),
+        ("cost = true", "cost: true", Code::WrongType),
+        ("throttle = 'soft'", "throttle: soft", Code::BadThrottle),
+        (
+            "throttle = 'soft 10001%'",
+            "throttle: soft 10001%",
+            Code::BadThrottle,
+        ),
+        ("throttle = 10", "throttle: 10", Code::WrongType),
+        ("shadow = 1", "shadow: 1", Code::WrongType),
+        ("enforced = 101", "enforced: 101", Code::BadValue),
+        ("enforced = -1", "enforced: -1", Code::BadValue),
+        ("tiers = ['5/s']", "tiers: [5/s]", Code::WrongType),
+        ("tiers = { a = 'x' }", "tiers: { a: x }", Code::BadLimit),
+        (
+            "tiers = { a = '1/s;1/s' }",
+            "tiers: { a: 1/s;1/s }",
+            Code::RepeatedLimit,
+        ),
+        (
+            "tiers = { a = 'penalty_box 5/min for 1h' }",
+            "tiers: { a: penalty_box 5/min for 1h }",
+            Code::BadLimit,
+        ),
+        (
+            "tenants = { a = 'b' }",
+            "tenants: { a: b }",
+            Code::UnknownTier,
+        ),
+        ("tenants = { a = 5 }", "tenants: { a: 5 }", Code::WrongType),
+        (
+            "tiers = { a = '5/s', a = '6/s' }",
+            "tiers: { a: 5/s, a: 6/s }",
+            Code::DuplicateName,
+        ),
+        ("exempt = 'key:a'", "exempt: key:a", Code::WrongType),
+        ("exempt = ['a']", "exempt: [a]", Code::BadRule),
+        ("exempt = [5]", "exempt: [5]", Code::WrongType),
+        (
+            "blocked = ['0.0.0.0/0']",
+            "blocked: [0.0.0.0/0]",
+            Code::BadRule,
+        ),
+        (
+            "blocked = ['key:a', 'key:a']",
+            "blocked: [key:a, key:a]",
+            Code::OverlappingRule,
+        ),
+        (
+            "blocked_status = 429",
+            "blocked_status: 429",
+            Code::IgnoredField,
+        ),
+        ("charge_on = 401", "charge_on: 401", Code::WrongType),
+        ("charge_on = []", "charge_on: []", Code::BadValue),
+        ("charge_on = [99]", "charge_on: [99]", Code::BadValue),
+        ("charge_on = [-401]", "charge_on: [-401]", Code::BadValue),
+        ("charge_on = [true]", "charge_on: [true]", Code::WrongType),
+        ("charge_on = ['all']", "charge_on: [all]", Code::BadValue),
+        ("settle = 'body'", "settle: body", Code::BadValue),
+        ("settle = 5", "settle: 5", Code::WrongType),
+    ] {
+        let toml = format!("[policy.a]\nlimits = '5/s'\n{toml}\n");
+        let yaml = format!("policy:\n  a:\n    limits: 5/s\n    {yaml}\n");
+        assert_eq!(found(&toml, Format::Toml), [(code, 3)], "{toml}");
+        assert_eq!(found(&yaml, Format::Yaml), [(code, 4)], "{yaml}");
+    }
+}
+
+#[test]
+fn fields_are_compared_with_each_other() {
+    for (fields, findings) in [
+        (
+            "shadow = true\nenforced = 10",
+            &[(Code::ConflictingFields, 4)][..],
+        ),
+        ("shadow = false\nenforced = 10", &[]),
+        (
+            "blocked = ['key:a']\nblocked_status = 404",
+            &[(Code::BadValue, 4)],
+        ),
+        (
+            "cost = 5\ntiers = { a = '3/s' }",
+            &[(Code::ImpossibleCost, 3)],
+        ),
+        ("exempt = ['10.0.0.0/8']\nblocked = ['10.1.2.3']", &[]),
+        (
+            "exempt = ['10.1.2.3']\nblocked = ['10.0.0.0/8']",
+            &[(Code::OverlappingRule, 3)],
+        ),
+        (
+            "exempt = ['key:a']\nblocked = ['key:a']",
+            &[(Code::OverlappingRule, 3)],
+        ),
+        (
+            "exempt = ['path:/a/b',\n'path:/a/*']",
+            &[(Code::OverlappingRule, 3)],
+        ),
+        (
+            "exempt = ['header:x',\n'header:X=1']",
+            &[(Code::OverlappingRule, 4)],
+        ),
+    ] {
+        let toml = format!("[policy.a]\nlimits = '5/s'\n{fields}\n");
+        assert_eq!(found(&toml, Format::Toml), findings, "{fields}");
+    }
+    let slots =
+        "[policy.a]\nlimits = 'concurrency 5 lease 30s'\ncost = 2\nsettle = 'response-bytes'\n";
+    let ignored = [(Code::IgnoredField, 3), (Code::IgnoredField, 4)];
+    assert_eq!(found(slots, Format::Toml), ignored);
+    let counted = format!("{slots}tiers = {{ pro = '100/s' }}\n");
+    assert_eq!(found(&counted, Format::Toml), []);
+}
+
+#[test]
+fn an_elastic_policy_that_is_read_again_has_a_signal_that_works() {
+    let text = "policy: { a: { limits: 5/s, throttle: elastic 50% in_flight 2 } }";
+    let registry = Registry::from_yaml(text).unwrap();
+    let signal = || registry.get("a").unwrap().throttle_mode().signal().cloned();
+    let before: Signal = signal().unwrap();
+    let of_before = [before.enter(), before.enter()];
+
+    registry.reload_yaml(text).unwrap();
+
+    let after = signal().unwrap();
+    assert_ne!(after, before);
+    assert!(after.has_room() && !before.has_room());
+    let of_after = [after.enter(), after.enter()];
+    assert!(!after.has_room());
+    drop((of_before, of_after));
+    assert!(after.has_room() && before.has_room());
 }
 
 #[test]
@@ -112,7 +337,8 @@ fn an_unknown_field_names_the_one_that_was_meant() {
         [
             "line 3: error[unknown-field]: unknown field \"on-failure\": did you mean on_failure?",
             "line 4: error[unknown-field]: unknown field \"colour\": expected one of limits, \
-             on_failure, instances, cost",
+             on_failure, instances, cost, throttle, shadow, enforced, tiers, tenants, exempt, blocked, \
+             blocked_status, charge_on, settle",
         ]
     );
 }
@@ -122,7 +348,8 @@ fn values_of_yaml_are_those_of_its_core_schema() {
     for (value, code) in [
         ("0x2", None),
         ("+2", None),
-        ("\"2\"", Some(Code::WrongType)),
+        ("\"2\"", Some(Code::BadValue)),
+        ("body", None),
         ("2.0", Some(Code::WrongType)),
         ("2e0", Some(Code::WrongType)),
         ("~", Some(Code::WrongType)),
@@ -131,7 +358,7 @@ fn values_of_yaml_are_those_of_its_core_schema() {
         ("-1", Some(Code::BadValue)),
         ("3", Some(Code::ImpossibleCost)),
         ("99999999999999999999", Some(Code::WrongType)),
-        ("--2", Some(Code::WrongType)),
+        ("--2", Some(Code::BadValue)),
     ] {
         let text = format!("policy:\n  a:\n    limits: 2/s\n    cost: {value}\n");
         let expected: Vec<_> = code.map(|code| (code, 4)).into_iter().collect();
@@ -290,6 +517,12 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         "policy",
         "limits",
         "cost",
+        "tiers",
+        "exempt",
+        "key:",
+        "/*",
+        "soft 10%",
+        "5xx",
         "5/min",
         "; ",
         ".",
@@ -301,9 +534,9 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         "18446744073709551615",
     ];
     let change = prop_oneof![
-        (0..400_usize, 0..20_usize).prop_map(|(at, length)| Change::Cut(at, length)),
-        (0..400_usize, 0..40_usize).prop_map(|(at, length)| Change::Repeat(at, length)),
-        (0..400_usize, prop::sample::select(pieces))
+        (0..1200_usize, 0..20_usize).prop_map(|(at, length)| Change::Cut(at, length)),
+        (0..1200_usize, 0..40_usize).prop_map(|(at, length)| Change::Repeat(at, length)),
+        (0..1200_usize, prop::sample::select(pieces))
             .prop_map(|(at, piece)| Change::Insert(at, piece)),
     ];
     prop::collection::vec(change, 1..6)
@@ -349,7 +582,13 @@ proptest! {
             for policy in policies {
                 let again = Policy::parse(policy.name(), &policy.to_string()).unwrap();
                 prop_assert_eq!(again.limits(), policy.limits());
-                prop_assert!(policy.limits().iter().all(|limit| limit.limit() >= policy.cost().get()));
+                let pays = |policy: &Policy| {
+                    let cost = policy.cost().get();
+                    let slots = [Algorithm::Concurrency, Algorithm::PenaltyBox];
+                    let mut limits = policy.limits().iter();
+                    limits.all(|limit| slots.contains(&limit.algorithm()) || limit.limit() >= cost)
+                };
+                prop_assert!(pays(&policy) && policy.tiers().all(|(_, tier)| pays(tier)));
             }
         }
     }

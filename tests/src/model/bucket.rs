@@ -84,10 +84,12 @@ impl Bucket {
         if (stored.unit, stored.grain) != (period, grain) {
             return None;
         }
-        let forgiven = now.checked_sub(refund.tick)? * self.refill;
+        let forgiven_until = now.max(stored.at);
+        let forgiven = forgiven_until.checked_sub(refund.tick)? * self.refill;
         let left = refund.mark.saturating_sub(forgiven);
-        let credit = left.min(refund.units * period).min(self.debt);
-        self.debt -= credit;
+        let credit = left.min(refund.units * period).min(stored.debt);
+        self.debt = stored.debt - credit;
+        self.time.t = stored.at;
         (credit > 0).then(|| self.store())
     }
 
@@ -160,10 +162,6 @@ impl Standing for Bucket {
 
     fn mark(&self) -> u128 {
         self.debt
-    }
-
-    fn charge_more(&mut self, extra: u128) {
-        self.debt = self.full().min(self.debt + extra * self.moment.period);
     }
 
     fn store(&self) -> State {

@@ -29,6 +29,48 @@ pub(super) struct Concurrency {
     entries: Vec<Entry>,
 }
 
+impl ConcurrencyState {
+    fn end_of(&self, slot: u64) -> Option<u128> {
+        let entry = self.entries.iter().find(|entry| entry.id == slot);
+        entry.map(|entry| entry.end)
+    }
+
+    /// The state without the slot, if it is there.
+    pub(super) fn released(&self, slot: u64) -> Option<Self> {
+        self.end_of(slot)?;
+        let mut released = self.clone();
+        released.entries.retain(|entry| entry.id != slot);
+        Some(released)
+    }
+
+    /// The state in which the slot is held for another lease, if it is held and for less.
+    pub(super) fn renewed(&self, slot: u64, now: u128, lease: u128) -> Option<Self> {
+        let end = self.end_of(slot).filter(|&end| end > now)?;
+        if now + lease <= end {
+            return None;
+        }
+        let mut renewed = self.released(slot)?;
+        renewed.lease = renewed.lease.max(lease);
+        let is_before = |entry: &&Entry| entry.end <= now + lease;
+        let place = renewed.entries.iter().filter(is_before).count();
+        let entry = Entry {
+            id: slot,
+            end: now + lease,
+        };
+        renewed.entries.insert(place, entry);
+        Some(renewed)
+    }
+
+    pub(super) fn is_held(&self, slot: u64, now: u128) -> bool {
+        self.end_of(slot).is_some_and(|end| end > now)
+    }
+
+    /// How long it takes until the slot ends.
+    pub(super) fn ends_after(&self, slot: u64, now: u128) -> u128 {
+        self.end_of(slot).unwrap_or(now).saturating_sub(now)
+    }
+}
+
 impl Concurrency {
     pub(super) fn read(
         moment: Moment,
@@ -93,26 +135,7 @@ impl Concurrency {
         last.map_or(0, |last| self.moment.until(last.end))
     }
 
-    /// The state without the slot, if it is held.
-    pub(super) fn released(mut self) -> Option<State> {
-        self.end_of_slot()?;
-        self.remove_slot();
-        Some(self.store())
-    }
-
-    /// The state in which the slot is held for another lease, if it is held and for less.
-    pub(super) fn renewed(mut self) -> Option<State> {
-        let end = self.end_of_slot()?;
-        let renewed = self.moment.now + self.moment.period;
-        if renewed <= end {
-            return None;
-        }
-        self.remove_slot();
-        self.insert_slot(renewed);
-        Some(self.store())
-    }
-
-    pub(super) fn is_held(&self) -> bool {
+    fn is_held(&self) -> bool {
         self.end_of_slot().is_some()
     }
 }
@@ -151,8 +174,9 @@ impl Standing for Concurrency {
         } else {
             lease
         };
+        let held_until = self.end_of_slot().unwrap_or(0);
         self.remove_slot();
-        self.insert_slot(self.moment.now + lease);
+        self.insert_slot(held_until.max(self.moment.now + lease));
     }
 
     fn store(&self) -> State {

@@ -95,10 +95,6 @@ impl Standing for FixedWindow {
         self.count += cost;
     }
 
-    fn charge_more(&mut self, extra: u128) {
-        self.count = self.limit.min(self.count + extra);
-    }
-
     fn store(&self) -> State {
         let Self {
             count,

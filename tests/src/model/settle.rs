@@ -3,7 +3,7 @@
 use super::{
     asked::Asked,
     bucket::Bucket,
-    concurrency::Concurrency,
+    concurrency::ConcurrencyState,
     moment::Moment,
     spec::Spec,
     state::{State, stand},
@@ -68,29 +68,31 @@ impl Model {
     ///
     /// When the receipt is not of an allowed hit.
     pub fn settle(&mut self, receipt: &ModelReceipt, now_us: u64, change: Change) -> Settled {
-        let stored = self.states(receipt.limits.len(), now_us);
-        let places: Vec<Place<'_>> = stored
-            .iter()
-            .enumerate()
-            .map(|(position, stored)| Place {
+        let mut states = self.states(receipt.limits.len().max(self.len()), now_us);
+        let places: Vec<Place<'_>> = (0..receipt.limits.len())
+            .map(|position| Place {
                 receipt,
                 position,
                 now_us,
-                stored: stored.as_ref(),
+                stored: states[position].as_ref(),
             })
             .collect();
 
         let held = change != Change::Renew || places.iter().all(Place::is_held);
-        let changed: Vec<Option<State>> = places.iter().map(|place| place.after(change)).collect();
+        let changed: Vec<Option<After>> = places.iter().map(|place| place.after(change)).collect();
         let wrote = changed.iter().any(Option::is_some);
         if wrote {
-            let states: Vec<Option<State>> = changed
-                .into_iter()
-                .zip(stored.clone())
-                .map(|(changed, stored)| changed.or(stored))
-                .collect();
-            let need_us = receipt.need_us(&states, now_us);
-            self.write(states, need_us, now_us);
+            let need_us = changed
+                .iter()
+                .flatten()
+                .filter_map(|after| after.need_us)
+                .max();
+            for (position, after) in changed.into_iter().enumerate() {
+                if let Some(after) = after {
+                    states[position] = Some(after.state);
+                }
+            }
+            self.rewrite(states, need_us, now_us);
         }
         Settled { held, wrote }
     }
@@ -106,14 +108,19 @@ impl ModelReceipt {
             slot: self.slot,
         }
     }
+}
 
-    fn need_us(&self, states: &[Option<State>], now_us: u64) -> u128 {
-        let needs = self
-            .limits
-            .iter()
-            .zip(states)
-            .map(|(spec, state)| stand(spec, state.as_ref(), now_us, &self.asked()).need_us());
-        needs.max().unwrap_or(0)
+/// What is stored after a change, and how long that is needed where it prolongs the value.
+struct After {
+    state: State,
+    need_us: Option<u128>,
+}
+
+impl After {
+    /// What was given back prolongs nothing.
+    const fn less(state: State) -> Self {
+        let need_us = None;
+        Self { state, need_us }
     }
 }
 
@@ -127,15 +134,30 @@ struct Place<'a> {
 
 impl Place<'_> {
     /// What is stored here after a change, if it is anything else.
-    fn after(&self, change: Change) -> Option<State> {
+    fn after(&self, change: Change) -> Option<After> {
         let cost = self.receipt.cost;
         match change {
-            Change::Settle { actual } if actual < cost => self.refunded(actual),
+            Change::Settle { actual } if actual < cost => self.refunded(actual).map(After::less),
             Change::Settle { actual } if actual > cost => self.charged_more(actual - cost),
             Change::Settle { .. } => None,
-            Change::Release => self.slots()?.released(),
-            Change::Renew => self.slots()?.renewed(),
+            Change::Release => self.released().map(After::less),
+            Change::Renew => self.renewed(),
         }
+    }
+
+    fn released(&self) -> Option<State> {
+        self.slots()?
+            .released(self.receipt.slot)
+            .map(State::Concurrency)
+    }
+
+    fn renewed(&self) -> Option<After> {
+        let (slot, now) = (self.receipt.slot, u128::from(self.now_us));
+        let lease = u128::from(self.spec().period_us());
+        let slots = self.slots()?.renewed(slot, now, lease)?;
+        let need_us = Some(slots.ends_after(slot, now));
+        let state = State::Concurrency(slots);
+        Some(After { state, need_us })
     }
 
     fn refunded(&self, actual: u64) -> Option<State> {
@@ -168,12 +190,12 @@ impl Place<'_> {
                 let counter = state.refunded(&moment, &refund);
                 counter.map(State::SlidingWindowCounter)
             }
-            (Spec::Concurrency { .. }, _) if actual == 0 => self.slots()?.released(),
+            (Spec::Concurrency { .. }, _) if actual == 0 => self.released(),
             _ => None,
         }
     }
 
-    fn charged_more(&self, extra: u64) -> Option<State> {
+    fn charged_more(&self, extra: u64) -> Option<After> {
         let spec = self.spec();
         let of_another_algorithm = self.stored.is_some_and(|state| !state.is_of(&spec));
         let takes_no_extra = matches!(spec, Spec::Concurrency { .. } | Spec::PenaltyBox { .. });
@@ -181,29 +203,30 @@ impl Place<'_> {
             return None;
         }
         let mut standing = stand(&spec, self.stored, self.now_us, &self.receipt.asked());
-        standing.charge_more(extra.into());
-        Some(standing.store())
+        let units = u128::from(extra).min(standing.remaining());
+        if units == 0 {
+            return None;
+        }
+        standing.charge(units);
+        Some(After {
+            state: standing.store(),
+            need_us: Some(standing.need_us()),
+        })
     }
 
     /// The slots of a concurrency limit, if there are any here.
-    fn slots(&self) -> Option<Concurrency> {
-        let (Spec::Concurrency { .. }, State::Concurrency(state)) = (self.spec(), self.stored?)
-        else {
-            return None;
-        };
-        let slot = self.receipt.slot;
-        Some(Concurrency::read(
-            self.moment(),
-            self.ceiling(),
-            slot,
-            Some(state),
-        ))
+    fn slots(&self) -> Option<&ConcurrencyState> {
+        match (self.spec(), self.stored?) {
+            (Spec::Concurrency { .. }, State::Concurrency(state)) => Some(state),
+            _ => None,
+        }
     }
 
     /// Whether the slot is held, if this limit is one that gives slots.
     fn is_held(&self) -> bool {
         let gives_slots = matches!(self.spec(), Spec::Concurrency { .. });
-        !gives_slots || self.slots().is_some_and(|slots| slots.is_held())
+        let (slot, now) = (self.receipt.slot, u128::from(self.now_us));
+        !gives_slots || self.slots().is_some_and(|slots| slots.is_held(slot, now))
     }
 
     fn spec(&self) -> Spec {

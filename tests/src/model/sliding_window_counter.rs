@@ -181,10 +181,6 @@ impl Standing for SlidingWindowCounter {
         self.cur += cost;
     }
 
-    fn charge_more(&mut self, extra: u128) {
-        self.cur += extra.min(self.remaining());
-    }
-
     fn store(&self) -> State {
         let Self {
             prev,

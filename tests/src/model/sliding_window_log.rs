@@ -139,10 +139,6 @@ impl Standing for SlidingWindowLog {
         self.append(cost);
     }
 
-    fn charge_more(&mut self, extra: u128) {
-        self.append(extra.min(self.remaining()));
-    }
-
     fn count_denied(&mut self, cost: u128) -> bool {
         if self.count_denied {
             self.append(cost.min(self.limit));

@@ -68,8 +68,6 @@ pub(super) trait Standing {
     fn mark(&self) -> u128 {
         1
     }
-    /// Charges afterwards what was used beyond the cost, as far as there is room.
-    fn charge_more(&mut self, _extra: u128) {}
     /// Remembers a denied hit, and says whether this limit does such a thing.
     fn count_denied(&mut self, _cost: u128) -> bool {
         false

@@ -108,12 +108,37 @@ impl Model {
 
     /// Stores a state per limit for as long as one of them is needed.
     pub(super) fn write(&mut self, states: Vec<Option<State>>, need_us: u128, now_us: u64) {
-        let life_us = (1_000 * (need_us.div_ceil(1_000) + 1)).max(1_000_000);
         self.value = Some(Value {
             states,
-            expires_us: u128::from(now_us) + life_us,
+            expires_us: expires_us(need_us, now_us),
         });
     }
+
+    /// Stores changed states, for no shorter than what is stored already.
+    pub(super) fn rewrite(
+        &mut self,
+        states: Vec<Option<State>>,
+        need_us: Option<u128>,
+        now_us: u64,
+    ) {
+        let before = self.live(now_us).map_or(0, |value| value.expires_us);
+        let needed = need_us.map_or(0, |need_us| expires_us(need_us, now_us));
+        self.value = Some(Value {
+            states,
+            expires_us: before.max(needed),
+        });
+    }
+
+    /// For how many limits something is stored.
+    pub(super) fn len(&self) -> usize {
+        self.value.as_ref().map_or(0, |value| value.states.len())
+    }
+}
+
+/// When a value goes that is needed for so long.
+fn expires_us(need_us: u128, now_us: u64) -> u128 {
+    let life_us = (1_000 * (need_us.div_ceil(1_000) + 1)).max(1_000_000);
+    u128::from(now_us) + life_us
 }
 
 /// One limit of a policy, during a hit.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ratelimit_core::{
-    FixedWindow, LeakyBucket, Limit, Policy, SlidingWindowCounter, SlidingWindowLog, TokenBucket,
+    Concurrency, FixedWindow, LeakyBucket, Limit, PenaltyBox, Policy, SlidingWindowCounter,
+    SlidingWindowLog, Throttle, TokenBucket,
 };
 
 use crate::model::Spec;
@@ -43,8 +44,15 @@ pub fn to_limit(spec: &Spec) -> Option<Limit> {
         Spec::SlidingWindowCounter { limit, .. } => SlidingWindowCounter::new(limit, period)
             .map(Limit::from)
             .ok(),
-        // The core has neither of them.
-        Spec::Concurrency { .. } | Spec::PenaltyBox { .. } => None,
+        Spec::Concurrency { limit, .. } => Concurrency::new(limit, period).map(Limit::from).ok(),
+        Spec::PenaltyBox {
+            denials,
+            refusal_us,
+            growing,
+            ..
+        } => PenaltyBox::after(denials, period, Duration::from_micros(refusal_us))
+            .map(|penalty| if growing { penalty.growing() } else { penalty }.into())
+            .ok(),
     }
 }
 
@@ -58,4 +66,15 @@ pub fn to_policy(name: &str, limits: &[Spec]) -> Policy {
         .iter()
         .map(|spec| to_limit(spec).expect("a valid limit"));
     Policy::of(name, built).expect("a valid policy")
+}
+
+/// The policy of some limits, which lets so many percent more pass.
+///
+/// # Panics
+///
+/// When a limit cannot be built, or not with so much more.
+pub fn to_soft_policy(name: &str, limits: &[Spec], percent: u64) -> Policy {
+    let percent = u32::try_from(percent).expect("a valid percentage");
+    let soft = to_policy(name, limits).throttle(Throttle::Soft { percent });
+    soft.expect("a valid ceiling")
 }

@@ -9,7 +9,7 @@ mod trace;
 
 pub use self::{
     aim::{ALGORITHMS, Aim},
-    build::{to_limit, to_policy},
+    build::{to_limit, to_policy, to_soft_policy},
     step::{Step, TracedHit, TracedSettle},
     trace::Trace,
 };

@@ -22,11 +22,7 @@ pub(super) const PERIODS_US: [u64; 10] = [
 pub(super) fn limit(random: &mut Random, algorithm: usize, scale_us: u64) -> Option<Spec> {
     let period_us = period_us(random, scale_us);
     let spec = numbers(random, algorithm, period_us);
-    let can_be_built = match spec {
-        Spec::Concurrency { .. } => true,
-        _ => to_limit(&spec).is_some(),
-    };
-    can_be_built.then_some(spec)
+    to_limit(&spec).is_some().then_some(spec)
 }
 
 /// A penalty box for a policy of that scale.
@@ -86,7 +82,7 @@ fn numbers(random: &mut Random, algorithm: usize, period_us: u64) -> Spec {
         },
         4 => Spec::SlidingWindowCounter { limit, period_us },
         _ => Spec::Concurrency {
-            limit: limit.min(10),
+            limit: 1 + limit % 4,
             lease_us: period_us.min(DAY_US),
         },
     }

@@ -4,6 +4,7 @@
 //! after refusal, over-admitted. Counts are asserted exactly; times generously, because machines that
 //! run tests are busy.
 
+mod apart;
 mod auth;
 mod callers;
 mod clock;

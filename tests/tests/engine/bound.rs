@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Clock, Hit, MemoryStore, Store as _, Timestamp};
+use ratelimit_core::{Change, Clock, Hit, MemoryStore, Receipt, Settled, Store as _, Timestamp};
 
 use crate::subject::{key, policy};
 
@@ -53,6 +53,43 @@ async fn newcomers_share_one_budget_when_everybody_is_used_up() {
     assert_eq!(store.stats().overflowed, 1_000);
     clock.advance(Duration::from_secs(1_200));
     assert!(spend(&store, &limit, "after-a-third-of-an-hour", 1).await);
+}
+
+#[tokio::test]
+async fn a_refund_on_a_shared_budget_credits_nobody() {
+    let (_, store) = manual();
+    let limit = policy("bound", "3/h");
+    for name in 0..100 {
+        assert!(spend(&store, &limit, &format!("used-up-{name}"), 3).await);
+    }
+    let (one, other) = (key("late-1"), key("late-2"));
+    let hit = Hit::new(&limit, &one).cost(2);
+    let charged = store.hit(hit).await.unwrap();
+    assert!(spend(&store, &limit, "late-2", 1).await);
+
+    let receipt = Receipt::of(hit, &charged).unwrap();
+    let refunded = store.settle(&receipt, Change::Refund { units: 2 }).await;
+
+    assert_eq!(refunded.unwrap(), Settled::Unchanged);
+    let look = store.hit(Hit::new(&limit, &other)).await.unwrap();
+    assert!(!look.is_allowed());
+}
+
+#[tokio::test]
+async fn a_key_that_holds_a_slot_is_not_forgotten() {
+    let (_, store) = manual();
+    let slots = policy("slots", "concurrency 5 lease 1h");
+    let fresh = policy("bound", "3/h");
+    let busy = key("busy");
+    let held = store.hit(Hit::new(&slots, &busy).slot(7)).await.unwrap();
+    assert_eq!(held.remaining, 4);
+
+    for name in 0..10_000 {
+        spend(&store, &fresh, &format!("fresh-{name}"), 1).await;
+    }
+
+    let look = store.hit(Hit::new(&slots, &busy).cost(0)).await.unwrap();
+    assert_eq!(look.remaining, 4);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     name::Algorithm,
     period::{Grain, InvalidLimit, Period, catch_up},
-    step::{Ask, Refund, State, Step, Words},
+    step::{Ask, Refund, State, Step, Words, own_state},
 };
 use crate::time::{MAX_EXACT, Timestamp};
 
@@ -182,7 +182,9 @@ impl Step for Bucket {
             && state.unit == self.period.ticks
             && state.grain == self.period.grain;
         let charge_tick = self.period.tick(refund.charged_at);
-        let elapsed = self.period.tick(refund.now).checked_sub(charge_tick);
+        // A state ahead of the clock has forgiven up to its own time.
+        let forgiven_until = self.period.tick(refund.now).max(state.at);
+        let elapsed = forgiven_until.checked_sub(charge_tick);
         let (true, Some(elapsed)) = (same, elapsed) else {
             return false;
         };
@@ -195,21 +197,9 @@ impl Step for Bucket {
         credit > 0
     }
 
-    fn of(state: &State) -> Option<&Debt> {
-        match state {
-            State::Bucket(debt) => Some(debt),
-            _ => None,
-        }
+    fn owns(&self, state: &State) -> bool {
+        Bucket::of(state).is_some_and(|debt| debt.algorithm == self.algorithm)
     }
 
-    fn take(state: State) -> Option<Debt> {
-        match state {
-            State::Bucket(debt) => Some(debt),
-            _ => None,
-        }
-    }
-
-    fn wrap(debt: Debt) -> State {
-        State::Bucket(debt)
-    }
+    own_state!(Bucket(Debt));
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     period::{Grain, InvalidLimit, Period},
-    step::{Ask, Refund, State, Step, Words},
+    step::{Ask, Refund, State, Step, Words, own_state},
 };
 use crate::time::{Timestamp, micros};
 
@@ -123,18 +123,21 @@ impl Slots {
         place.map(|place| self.held.remove(place)).is_some()
     }
 
-    /// Holds a slot for a whole lease from now, and tells when it ends; nothing when it was lost.
-    pub(crate) fn renew(&mut self, id: u64, lease: Duration, now: Timestamp) -> Option<Timestamp> {
-        let now = now.as_micros();
-        let held = self.held.iter().find(|held| held.id == id)?;
-        if held.end <= now {
-            return None;
+    /// Holds a slot for a whole lease from now.
+    pub(crate) fn renew(&mut self, id: u64, lease: Duration, now: Timestamp) -> Renewed {
+        let (now, lease) = (now.as_micros(), micros(lease));
+        let held = self.held.iter().find(|held| held.id == id);
+        let Some(held) = held.filter(|held| held.end > now) else {
+            return Renewed::Lost;
+        };
+        let end = now + lease;
+        if end <= held.end {
+            return Renewed::HeldLonger;
         }
-        let end = held.end.max(now + micros(lease));
-        self.lease = self.lease.max(micros(lease));
+        self.lease = self.lease.max(lease);
         self.release(id);
         self.insert(Held { id, end });
-        Some(Timestamp::from_micros(end))
+        Renewed::Until(Timestamp::from_micros(end))
     }
 
     fn insert(&mut self, slot: Held) {
@@ -148,6 +151,16 @@ impl Slots {
             .last()
             .is_some_and(|last| last.end > now + 2 * self.lease)
     }
+}
+
+/// What became of a slot that was to be renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewed {
+    Until(Timestamp),
+    /// It was held for longer already.
+    HeldLonger,
+    /// It is not held any more.
+    Lost,
 }
 
 /// The slots that are held at the present moment.
@@ -292,23 +305,7 @@ impl Step for Concurrency {
         None
     }
 
-    fn of(state: &State) -> Option<&Slots> {
-        match state {
-            State::Concurrency(slots) => Some(slots),
-            _ => None,
-        }
-    }
-
-    fn take(state: State) -> Option<Slots> {
-        match state {
-            State::Concurrency(slots) => Some(slots),
-            _ => None,
-        }
-    }
-
-    fn wrap(slots: Slots) -> State {
-        State::Concurrency(slots)
-    }
+    own_state!(Concurrency(Slots));
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     period::{Grain, InvalidLimit, Period, catch_up},
-    step::{Ask, Refund, State, Step, Words},
+    step::{Ask, Refund, State, Step, Words, own_state},
 };
 use crate::time::Timestamp;
 
@@ -172,21 +172,5 @@ impl Step for FixedWindow {
         true
     }
 
-    fn of(state: &State) -> Option<&Count> {
-        match state {
-            State::FixedWindow(count) => Some(count),
-            _ => None,
-        }
-    }
-
-    fn take(state: State) -> Option<Count> {
-        match state {
-            State::FixedWindow(count) => Some(count),
-            _ => None,
-        }
-    }
-
-    fn wrap(count: Count) -> State {
-        State::FixedWindow(count)
-    }
+    own_state!(FixedWindow(Count));
 }

@@ -23,6 +23,7 @@ pub use self::{
     token_bucket::TokenBucket,
 };
 pub(crate) use self::{
+    concurrency::Renewed,
     period::Period,
     step::{Ask, Fit, Refund, Spend, State, Step, Stepped},
 };

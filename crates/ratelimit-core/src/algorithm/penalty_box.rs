@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     period::{Grain, InvalidLimit, Period},
-    step::{Ask, Refund, State, Step, Words},
+    step::{Ask, Refund, State, Step, Words, own_state},
 };
 use crate::time::Timestamp;
 
@@ -172,7 +172,6 @@ impl Step for PenaltyBox {
         if state.first + self.period.ticks <= at {
             (state.count, state.first) = (0, at);
         }
-        state.count = state.count.min(self.denials - 1);
         if at >= state.until && state.until + self.period.ticks <= at {
             (state.level, state.until) = (0, 0);
         }
@@ -185,7 +184,7 @@ impl Step for PenaltyBox {
 
     fn read(&self, [at, count_and_level, first, until]: Words) -> Option<Rolled> {
         let (count, level) = (count_and_level / 64, count_and_level % 64);
-        (count <= self.denials && level <= HIGHEST_LEVEL).then_some(Rolled {
+        (count <= MOST_DENIALS && level <= HIGHEST_LEVEL).then_some(Rolled {
             at,
             stored: Denials {
                 count,
@@ -254,26 +253,26 @@ impl Step for PenaltyBox {
         *slot = Some(rolled.stored);
     }
 
-    fn counts_denied(&self) -> bool {
-        true
+    fn counts_denied(&self, rolled: Rolled) -> bool {
+        !rolled.is_boxed()
     }
 
     fn count_denied(&self, slot: &mut Option<Denials>, rolled: Rolled, _ask: Ask) -> Rolled {
-        let mut rolled = rolled;
-        if !rolled.is_boxed() {
-            let state = &mut rolled.stored;
-            if state.count == 0 {
-                state.first = rolled.at;
-            }
-            state.count += 1;
-            if state.count >= self.denials {
-                state.level = (state.level + 1).min(HIGHEST_LEVEL);
-                state.until = rolled.at + self.refusal(state.level);
-                state.count = 0;
-            }
+        let mut state = rolled.stored;
+        if state.count == 0 {
+            state.first = rolled.at;
         }
-        *slot = Some(rolled.stored);
-        rolled
+        state.count += 1;
+        if state.count >= self.denials {
+            state.level = (state.level + 1).min(HIGHEST_LEVEL);
+            state.until = rolled.at + self.refusal(state.level);
+            state.count = 0;
+        }
+        *slot = Some(state);
+        Rolled {
+            stored: state,
+            ..rolled
+        }
     }
 
     fn mark(&self, _rolled: Rolled, _charged: u64, _now: Timestamp) -> u64 {
@@ -298,21 +297,5 @@ impl Step for PenaltyBox {
         true
     }
 
-    fn of(state: &State) -> Option<&Denials> {
-        match state {
-            State::PenaltyBox(denials) => Some(denials),
-            _ => None,
-        }
-    }
-
-    fn take(state: State) -> Option<Denials> {
-        match state {
-            State::PenaltyBox(denials) => Some(denials),
-            _ => None,
-        }
-    }
-
-    fn wrap(denials: Denials) -> State {
-        State::PenaltyBox(denials)
-    }
+    own_state!(PenaltyBox(Denials));
 }

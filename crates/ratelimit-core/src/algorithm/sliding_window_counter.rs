@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     period::{InvalidLimit, Period, catch_up},
-    step::{Ask, Refund, State, Step, Words},
+    step::{Ask, Refund, State, Step, Words, own_state},
 };
 use crate::time::Timestamp;
 
@@ -234,21 +234,5 @@ impl Step for SlidingWindowCounter {
         credit > 0
     }
 
-    fn of(state: &State) -> Option<&Counts> {
-        match state {
-            State::SlidingWindowCounter(counts) => Some(counts),
-            _ => None,
-        }
-    }
-
-    fn take(state: State) -> Option<Counts> {
-        match state {
-            State::SlidingWindowCounter(counts) => Some(counts),
-            _ => None,
-        }
-    }
-
-    fn wrap(counts: Counts) -> State {
-        State::SlidingWindowCounter(counts)
-    }
+    own_state!(SlidingWindowCounter(Counts));
 }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use super::{
     period::{Grain, InvalidLimit, Period, catch_up},
-    step::{Ask, Refund, State, Step, Words},
+    step::{Ask, Refund, State, Step, Words, own_state},
 };
 use crate::time::Timestamp;
 
@@ -223,7 +223,7 @@ impl Step for SlidingWindowLog {
         }
     }
 
-    fn counts_denied(&self) -> bool {
+    fn counts_denied(&self, _rolled: Rolled) -> bool {
         self.count_denied
     }
 
@@ -251,21 +251,5 @@ impl Step for SlidingWindowLog {
         left < refund.units
     }
 
-    fn of(state: &State) -> Option<&Log> {
-        match state {
-            State::SlidingWindowLog(log) => Some(log),
-            _ => None,
-        }
-    }
-
-    fn take(state: State) -> Option<Log> {
-        match state {
-            State::SlidingWindowLog(log) => Some(log),
-            _ => None,
-        }
-    }
-
-    fn wrap(log: Log) -> State {
-        State::SlidingWindowLog(log)
-    }
+    own_state!(SlidingWindowLog(Log));
 }

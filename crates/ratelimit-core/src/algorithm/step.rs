@@ -123,8 +123,8 @@ pub(crate) trait Step {
         Duration::ZERO
     }
 
-    /// Whether denied hits are stored as well.
-    fn counts_denied(&self) -> bool {
+    /// Whether a denied hit is stored as well.
+    fn counts_denied(&self, _rolled: Self::Rolled) -> bool {
         false
     }
 
@@ -147,6 +147,11 @@ pub(crate) trait Step {
     /// Whether it speaks for its policy only when it denies.
     fn is_silent(&self) -> bool {
         false
+    }
+
+    /// Whether a state is of this algorithm.
+    fn owns(&self, state: &State) -> bool {
+        Self::of(state).is_some()
     }
 
     fn of(state: &State) -> Option<&Self::State>;
@@ -182,7 +187,7 @@ pub(crate) trait Step {
                 if Self::was_repaired(rolled) {
                     self.replace(slot, |own| self.store(own, rolled, 0));
                 }
-                let (rolled, fit) = if self.counts_denied() {
+                let (rolled, fit) = if self.counts_denied(rolled) {
                     let counted = self.replace(slot, |own| self.count_denied(own, rolled, ask));
                     (counted, self.fit(counted, ask))
                 } else {
@@ -235,7 +240,8 @@ pub(crate) trait Step {
     ) -> Option<Duration> {
         let rolled = self.roll(slot.as_ref().and_then(Self::of), now, Ask::NOTHING);
         let charged = units.min(self.remaining(rolled, 0));
-        if charged == 0 {
+        let is_of_another = slot.as_ref().is_some_and(|state| !self.owns(state));
+        if charged == 0 || is_of_another {
             return None;
         }
         self.replace(slot, |own| self.store(own, rolled, charged));
@@ -254,3 +260,27 @@ pub(crate) trait Step {
         changed
     }
 }
+
+/// How the states of one algorithm are found among all states, for its `impl Step`.
+macro_rules! own_state {
+    ($variant:ident($state:ty)) => {
+        fn of(state: &State) -> Option<&$state> {
+            match state {
+                State::$variant(own) => Some(own),
+                _ => None,
+            }
+        }
+
+        fn take(state: State) -> Option<$state> {
+            match state {
+                State::$variant(own) => Some(own),
+                _ => None,
+            }
+        }
+
+        fn wrap(own: $state) -> State {
+            State::$variant(own)
+        }
+    };
+}
+pub(super) use own_state;

@@ -130,9 +130,8 @@ impl Budget {
         mut each: impl FnMut(&Bound, LimitDecision),
     ) -> bool {
         let slots = self.states.slots();
-        let writes = |(bound, slot): (&Bound, &Option<State>)| {
-            bound.limit.counts_denied() || bound.limit.needs_repair(slot.as_ref(), now)
-        };
+        let writes =
+            |(bound, slot): (&Bound, &Option<State>)| bound.limit.writes_denied(slot.as_ref(), now);
         let (rewritten, charged) = match spend {
             Spend::Charge => (true, asked.cost),
             Spend::Deny => (group.bounds.iter().zip(&*slots).any(writes), 0),

@@ -1,5 +1,6 @@
 //! For which keys a policy denies, and for which it only watches.
 
+use super::{InvalidPolicy, Policy};
 use crate::key::Key;
 
 /// So many keys out of a hundred are enforced, always the same ones.
@@ -31,6 +32,37 @@ impl Enforcement {
             100 => true,
             percent => share_of(policy, key) < u64::from(percent),
         }
+    }
+}
+
+impl Policy {
+    /// The same policy, which decides, counts and marks, and never denies.
+    #[must_use]
+    pub fn shadow(&self) -> Policy {
+        self.everywhere(&|settings| settings.enforcement = Enforcement::NONE)
+    }
+
+    /// The same policy, which denies `percent` of all keys what is too much, always the same ones, and
+    /// only watches the others.
+    ///
+    /// # Errors
+    ///
+    /// When `percent` is more than 100.
+    pub fn enforced(&self, percent: u8) -> Result<Policy, InvalidPolicy> {
+        let enforcement = Enforcement::percent(percent).ok_or(InvalidPolicy::Percent {
+            percent: u32::from(percent),
+        })?;
+        Ok(self.everywhere(&|settings| settings.enforcement = enforcement))
+    }
+
+    /// How many of a hundred keys are denied what is too much.
+    pub fn enforced_percent(&self) -> u8 {
+        self.0.settings.enforcement.as_percent()
+    }
+
+    /// Whether `key` is denied what is too much, or only watched.
+    pub fn enforces(&self, key: &Key) -> bool {
+        self.0.settings.enforcement.covers(self.name(), key)
     }
 }
 

@@ -1,7 +1,11 @@
 //! What happens to a hit that the store did not decide.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
 
+use super::{Policy, Settings};
 use crate::{
     algorithm::{
         Concurrency, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket,
@@ -55,10 +59,35 @@ impl FailureMode {
     }
 }
 
+impl Policy {
+    /// The same policy with a failure mode of its own, whatever the limiter's is.
+    #[must_use]
+    pub fn on_failure(&self, mode: FailureMode) -> Policy {
+        self.everywhere(&|settings| settings.failure_mode = Some(mode))
+    }
+
+    /// The failure mode of its own, if it has one.
+    pub fn failure_mode(&self) -> Option<FailureMode> {
+        self.0.settings.failure_mode
+    }
+
+    /// The same policy with one instance's share of its limits.
+    pub(crate) fn shared_by(&self, instances: NonZeroU32) -> Policy {
+        let shares = self.limits().iter();
+        let shares = shares.map(|limit| share(limit, instances));
+        let policy = Policy::made_of(Settings {
+            limits: shares.collect(),
+            cost: NonZeroU64::MIN,
+            ..self.0.settings.clone()
+        });
+        policy.unwrap_or_else(|_| self.clone())
+    }
+}
+
 /// One instance's share of a limit: at least 1, rounded up; a bucket refills as much more slowly.
 ///
 /// A share that cannot be counted exactly is the whole limit.
-pub(super) fn share(limit: &Limit, instances: NonZeroU32) -> Limit {
+fn share(limit: &Limit, instances: NonZeroU32) -> Limit {
     let part = limit.limit().div_ceil(u64::from(instances.get()));
     let slower: Duration = limit.period() * instances.get();
     let period = limit.period();

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use super::{ChargeOn, CostOf, Policy, SettleBy, StatusSet, costs::largest};
+use super::{ChargeOn, CostOf, InvalidPolicy, Policy, SettleBy, StatusSet, costs::largest};
 use crate::{
     client_addr::HeaderLines,
     rules::{Blocked, Facts, Judged, Rule},
@@ -72,6 +72,25 @@ impl Policy {
         !terms.blocked.is_empty() || !terms.exempt.is_empty()
     }
 
+    /// The same policy, whose hits cost that much where their caller names no cost; 1 unless set.
+    ///
+    /// # Errors
+    ///
+    /// When a limit is smaller than that, so that no hit would ever pass.
+    pub fn costing(&self, cost: NonZeroU64) -> Result<Policy, InvalidPolicy> {
+        let mut settings = self.0.settings.clone();
+        for tier in settings.tiers.policies() {
+            *tier = tier.costing(cost)?;
+        }
+        settings.cost = cost;
+        Policy::made_of(settings)
+    }
+
+    /// What a hit costs where its caller names no cost.
+    pub fn cost(&self) -> NonZeroU64 {
+        self.0.settings.cost
+    }
+
     /// The same policy, which takes the cost of a request from there; [`CostOf::Fixed`] unless set.
     #[must_use]
     pub fn cost_of(&self, source: CostOf) -> Policy {
@@ -110,7 +129,8 @@ impl Policy {
     /// A login that is charged on 401 alone limits wrong passwords and nobody who knows the right one.
     #[must_use]
     pub fn charge_on(&self, statuses: StatusSet) -> Policy {
-        self.on_terms(|terms| terms.charge_on = ChargeOn::Statuses(statuses.clone()))
+        let charge_on = ChargeOn::Statuses(statuses);
+        self.on_terms(|terms| terms.charge_on = charge_on.clone())
     }
 
     /// For which responses a request stays charged.
@@ -152,7 +172,11 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FailureMode, Key, Throttle, TokenBucket};
+    use crate::{
+        algorithm::TokenBucket,
+        key::Key,
+        policy::{FailureMode, Throttle},
+    };
 
     fn rule(text: &str) -> Rule {
         text.parse().unwrap()

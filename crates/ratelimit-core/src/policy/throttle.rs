@@ -1,8 +1,8 @@
 //! What happens beyond a limit.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
-use super::group::Overdraft;
+use super::{InvalidPolicy, InvalidTerm, Policy, group::Overdraft};
 use crate::signal::Signal;
 
 /// The most that a throttle mode may add to a limit, in percent of it.
@@ -65,12 +65,114 @@ impl Throttle {
     }
 }
 
+impl Policy {
+    /// The same policy with another throttle mode.
+    ///
+    /// # Errors
+    ///
+    /// When a limit with what the mode adds to it cannot be counted exactly.
+    pub fn throttle(&self, throttle: Throttle) -> Result<Policy, InvalidPolicy> {
+        let mut settings = self.0.settings.clone();
+        for tier in settings.tiers.policies() {
+            *tier = tier.throttle(throttle.clone())?;
+        }
+        settings.throttle = throttle;
+        Policy::made_of(settings)
+    }
+
+    /// What happens beyond its limits.
+    pub fn throttle_mode(&self) -> &Throttle {
+        &self.0.settings.throttle
+    }
+}
+
+/// Reads `hard`, `soft 10%`, or `elastic 50%` with `in_flight 200`, `process_cpu 70` or `machine_cpu 70`;
+/// an elastic mode gets a signal of its own.
+impl FromStr for Throttle {
+    type Err = InvalidTerm;
+
+    fn from_str(text: &str) -> Result<Throttle, InvalidTerm> {
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let read = match words.as_slice() {
+            ["hard"] => Some(Throttle::Hard),
+            ["soft", share] => percent(share).map(|percent| Throttle::Soft { percent }),
+            ["elastic", share, name, mark] => elastic(share, name, mark),
+            _ => None,
+        };
+        read.ok_or_else(|| InvalidTerm::new(text, EXPECTED))
+    }
+}
+
+const EXPECTED: &str = "hard, soft PERCENT%, or elastic PERCENT% with in_flight COUNT, process_cpu \
+                        PERCENT or machine_cpu PERCENT";
+
+fn elastic(share: &str, name: &str, mark: &str) -> Option<Throttle> {
+    let mark = number(mark).filter(|mark| *mark > 0)?;
+    let signal = match name {
+        "in_flight" => Signal::in_flight(usize::try_from(mark).ok()?),
+        "process_cpu" if mark <= 100 => Signal::process_cpu(mark.into()),
+        "machine_cpu" if mark <= 100 => Signal::machine_cpu(mark.into()),
+        _ => return None,
+    };
+    let percent = percent(share)?;
+    Some(Throttle::Elastic { percent, signal })
+}
+
+fn percent(text: &str) -> Option<u32> {
+    number(text.strip_suffix('%')?)
+}
+
+fn number(digits: &str) -> Option<u32> {
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_plain.then(|| digits.parse().ok()).flatten()
+}
+
 impl fmt::Display for Throttle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Throttle::Hard => f.write_str("hard"),
             Throttle::Soft { percent } => write!(f, "soft {percent}%"),
             Throttle::Elastic { percent, signal } => write!(f, "elastic {percent}% {signal}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_is_read_and_written() {
+        for (text, written) in [
+            ("hard", "hard"),
+            ("soft 10%", "soft 10%"),
+            (" elastic  50% in_flight 200 ", "elastic 50% in_flight"),
+            ("elastic 50% process_cpu 70", "elastic 50% process_cpu"),
+            ("elastic 50% machine_cpu 100", "elastic 50% machine_cpu"),
+        ] {
+            assert_eq!(text.parse::<Throttle>().unwrap().to_string(), written);
+        }
+    }
+
+    #[test]
+    fn what_is_no_mode_is_refused() {
+        for text in [
+            "",
+            "soft",
+            "soft 10",
+            "soft -1%",
+            "soft 1.5%",
+            "Hard",
+            "hard 5%",
+            "elastic 50%",
+            "elastic 50% in_flight",
+            "elastic 50% in_flight 0",
+            "elastic 50% process_cpu 101",
+            "elastic 50% load 5",
+            "elastic 50 in_flight 200",
+        ] {
+            let told = text.parse::<Throttle>().expect_err(text).to_string();
+            assert!(told.starts_with("expected hard, soft PERCENT%"), "{told}");
         }
     }
 }

@@ -1,28 +1,33 @@
 //! Limits that differ from key to key: tiers, and who is in which.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use super::Policy;
+use super::{InvalidPolicy, Policy, Settings};
 use crate::key::Key;
-
-/// Says in which tier a key is; nothing for the policy's own limits.
-type Resolver = Arc<dyn Fn(&Key) -> Option<String> + Send + Sync>;
 
 /// The tiers of a policy, and who is in which.
 #[derive(Clone, Default)]
 pub(super) struct Tiers {
     tiers: Vec<(Arc<str>, Policy)>,
-    resolver: Option<Resolver>,
+    members: Members,
 }
+
+/// Who is in which tier; all others have the policy's own limits.
+#[derive(Clone, Default)]
+enum Members {
+    #[default]
+    Nobody,
+    Listed(BTreeMap<Key, Arc<str>>),
+    Resolved(Arc<Resolver>),
+}
+
+/// Says in which tier a key is.
+type Resolver = dyn Fn(&Key) -> Option<String> + Send + Sync;
 
 impl Tiers {
     pub(super) fn add(&mut self, name: &str, policy: Policy) {
         self.tiers.retain(|(known, _)| **known != *name);
         self.tiers.push((name.into(), policy));
-    }
-
-    pub(super) fn resolve_by(&mut self, resolver: Resolver) {
-        self.resolver = Some(resolver);
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Policy> {
@@ -31,8 +36,11 @@ impl Tiers {
     }
 
     pub(super) fn of(&self, key: &Key) -> Option<&Policy> {
-        let tier = self.resolver.as_ref()?(key)?;
-        self.find(&tier)
+        match &self.members {
+            Members::Nobody => None,
+            Members::Listed(tiers) => self.find(tiers.get(key)?),
+            Members::Resolved(resolver) => self.find(&resolver(key)?),
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Policy)> {
@@ -44,14 +52,101 @@ impl Tiers {
     }
 }
 
+impl Policy {
+    /// The same policy with other limits for the keys in the tier `name`; all else is the policy's.
+    ///
+    /// What a key has spent stays when it changes tiers, as it does when limits change.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Policy};
+    ///
+    /// let api = Policy::parse("api", "10/min")?
+    ///     .tier("pro", "1000/min")?
+    ///     .tier_by(|key| key.as_str().ends_with("acme").then(|| "pro".to_owned()));
+    ///
+    /// assert_eq!(api.for_key(&Key::explicit("acme")?).limits()[0].limit(), 1000);
+    /// assert_eq!(api.for_key(&Key::explicit("else")?).limits()[0].limit(), 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::parse`].
+    pub fn tier(&self, name: &str, limits: &str) -> Result<Policy, InvalidPolicy> {
+        let parsed = Policy::parse(self.name(), limits)?;
+        let tier = Policy::made_of(Settings {
+            tiers: Tiers::default(),
+            limits: parsed.0.settings.limits.clone(),
+            keys: parsed.0.settings.keys.clone(),
+            ..self.0.settings.clone()
+        })?;
+        Ok(self.with(|settings| settings.tiers.add(name, tier)))
+    }
+
+    /// The same policy, with `resolver` to say in which tier a key is.
+    ///
+    /// Nothing, or a tier that there is not, means the policy's own limits.
+    #[must_use]
+    pub fn tier_by(
+        &self,
+        resolver: impl Fn(&Key) -> Option<String> + Send + Sync + 'static,
+    ) -> Policy {
+        let resolver = Arc::new(resolver);
+        self.with(|settings| settings.tiers.members = Members::Resolved(resolver))
+    }
+
+    /// The same policy with these keys in these tiers, and no others in any.
+    ///
+    /// A tier that there is not means the policy's own limits.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Policy};
+    ///
+    /// let acme = Key::explicit("acme")?;
+    /// let api = Policy::parse("api", "10/min")?.tier("pro", "1000/min")?;
+    /// let api = api.tenants([(acme.clone(), "pro")]);
+    ///
+    /// assert_eq!(api.for_key(&acme).limits()[0].limit(), 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn tenants<T: AsRef<str>>(&self, tenants: impl IntoIterator<Item = (Key, T)>) -> Policy {
+        let tenants = tenants.into_iter();
+        let listed = tenants.map(|(key, tier)| (key, tier.as_ref().into()));
+        let listed = listed.collect();
+        self.with(|settings| settings.tiers.members = Members::Listed(listed))
+    }
+
+    /// The tiers by name, each with its limits.
+    pub fn tiers(&self) -> impl Iterator<Item = (&str, &Policy)> {
+        self.0.settings.tiers.iter()
+    }
+
+    /// The policy of the tier `name`; this one where there is no such tier.
+    pub fn in_tier(&self, name: &str) -> &Policy {
+        self.0.settings.tiers.find(name).unwrap_or(self)
+    }
+
+    /// The policy of the tier that `key` is in.
+    pub fn for_key(&self, key: &Key) -> &Policy {
+        self.0.settings.tiers.of(key).unwrap_or(self)
+    }
+}
+
 impl PartialEq for Tiers {
     fn eq(&self, other: &Tiers) -> bool {
-        let same_resolver = match (&self.resolver, &other.resolver) {
-            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
-            (None, None) => true,
+        self.members == other.members && self.tiers == other.tiers
+    }
+}
+
+impl PartialEq for Members {
+    fn eq(&self, other: &Members) -> bool {
+        match (self, other) {
+            (Members::Nobody, Members::Nobody) => true,
+            (Members::Listed(ours), Members::Listed(theirs)) => ours == theirs,
+            (Members::Resolved(ours), Members::Resolved(theirs)) => Arc::ptr_eq(ours, theirs),
             _ => false,
-        };
-        same_resolver && self.tiers == other.tiers
+        }
     }
 }
 

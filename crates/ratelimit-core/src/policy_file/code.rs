@@ -83,6 +83,14 @@ codes! {
     ImpossibleCost = Error "impossible-cost",
     /// A failure mode that there is not.
     UnknownFailureMode = Error "unknown-failure-mode",
+    /// A throttle mode that there is not, or that a limit cannot have.
+    BadThrottle = Error "bad-throttle",
+    /// A tenant in a tier that there is not.
+    UnknownTier = Error "unknown-tier",
+    /// A text that is no rule.
+    BadRule = Error "bad-rule",
+    /// Fields that contradict each other.
+    ConflictingFields = Error "conflicting-fields",
     /// Trusted proxies that are everyone.
     TrustsEveryone = Error "trusts-everyone",
     /// A limit that another of its policy makes needless.
@@ -91,6 +99,8 @@ codes! {
     RepeatedLimit = Warning "repeated-limit",
     /// A field without effect, because of another.
     IgnoredField = Warning "ignored-field",
+    /// A rule without effect, because of another.
+    OverlappingRule = Warning "overlapping-rule",
     /// A trusted network inside another.
     OverlappingTrusted = Warning "overlapping-trusted",
     /// Whoever connects can name its own key.

@@ -10,9 +10,13 @@ mod from_toml;
 #[cfg(feature = "yaml")]
 mod from_yaml;
 mod node;
+mod overlapping;
+mod policy_draft;
 mod policy_table;
+mod policy_values;
 mod shadowed;
 mod suggestion;
+mod tier_table;
 
 pub use self::{
     code::{Code, Severity},

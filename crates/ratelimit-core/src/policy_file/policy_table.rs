@@ -1,21 +1,19 @@
 //! What the table of a policy may hold.
 
-use std::{
-    collections::BTreeMap,
-    num::{NonZeroU32, NonZeroU64},
-};
+use std::{collections::BTreeMap, num::NonZeroU32};
 
 use super::{
     code::Code,
     field::{Field, is_there_twice, read_table},
     finding::Findings,
     node::{Entry, Node, Value},
-    shadowed::find_shadowed,
+    policy_draft::Draft,
+    policy_values::{
+        AT_LEAST_1, Spot, at_least_1, blocked_status, cost, limits, mode, percent, rules, statuses,
+    },
+    tier_table::{tenants, tiers},
 };
-use crate::{
-    limit::Limit,
-    policy::{FailureMode, InvalidPolicy, Policy},
-};
+use crate::policy::Policy;
 
 /// Every field of a policy's table. A new one is a line here, a field of [`Draft`], and what
 /// [`Draft::finish`] makes of it.
@@ -32,40 +30,40 @@ const FIELDS: &[Field<Draft>] = &[
         draft.instances = Some(Spot::of(node, count));
     }),
     Field::new("cost", |draft, node, findings| {
-        let cost: Option<u64> = node.integer(AT_LEAST_1, findings);
-        let cost = cost.and_then(|cost| at_least_1(NonZeroU64::new(cost), node, findings));
-        draft.cost = Some(Spot::of(node, cost));
+        draft.cost = Some(Spot::of(node, cost(node, findings)));
+    }),
+    Field::new("throttle", |draft, node, findings| {
+        let throttle = node.checked(Code::BadThrottle, str::parse, findings);
+        draft.throttle = Some(Spot::of(node, throttle));
+    }),
+    Field::new("shadow", |draft, node, findings| {
+        draft.shadow = Some(Spot::of(node, node.boolean(findings)));
+    }),
+    Field::new("enforced", |draft, node, findings| {
+        draft.enforced = Some(Spot::of(node, percent(node, findings)));
+    }),
+    Field::new("tiers", |draft, node, findings| {
+        draft.tiers = tiers(node, findings);
+    }),
+    Field::new("tenants", |draft, node, findings| {
+        draft.tenants = tenants(node, findings);
+    }),
+    Field::new("exempt", |draft, node, findings| {
+        draft.exempt = rules(node, findings);
+    }),
+    Field::new("blocked", |draft, node, findings| {
+        draft.blocked = rules(node, findings);
+    }),
+    Field::new("blocked_status", |draft, node, findings| {
+        draft.blocked_status = Some(Spot::of(node, blocked_status(node, findings)));
+    }),
+    Field::new("charge_on", |draft, node, findings| {
+        draft.charge_on = Some(Spot::of(node, statuses(node, findings)));
+    }),
+    Field::new("settle", |draft, node, findings| {
+        draft.settle = Some(Spot::of(node, node.parsed(findings)));
     }),
 ];
-
-const AT_LEAST_1: &str = "a whole number of at least 1";
-
-/// A policy's table as far as it was read; the value of a [`Spot`] is missing when it was refused.
-#[derive(Default)]
-struct Draft {
-    limits: Option<Spot<String>>,
-    on_failure: Option<Spot<Mode>>,
-    instances: Option<Spot<NonZeroU32>>,
-    cost: Option<Spot<NonZeroU64>>,
-}
-
-struct Spot<T> {
-    line: usize,
-    value: Option<T>,
-}
-
-impl<T> Spot<T> {
-    fn of(node: &Node, value: Option<T>) -> Spot<T> {
-        let line = node.line;
-        Spot { line, value }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Plain(FailureMode),
-    LocalShare,
-}
 
 /// Reads policies: a table from names to limits or to tables, or a list of `name=limits`.
 ///
@@ -122,95 +120,4 @@ fn policy(name: &str, entry: &Entry, findings: &mut Findings) -> Option<Policy> 
         _ => return node.is_no("a text of limits, or a table with limits", findings),
     }
     draft.finish(name, entry.line, findings)
-}
-
-impl Draft {
-    /// What the fields mean together.
-    fn finish(self, name: &str, line: usize, findings: &mut Findings) -> Option<Policy> {
-        let mode = self.failure_mode(line, findings);
-        let Some(limits) = self.limits else {
-            let told = format!("the policy {name:?} has no limits");
-            findings.add(Code::MissingField, line, told);
-            return None;
-        };
-        let mut policy = match Policy::parse(name, &limits.value?) {
-            Ok(policy) => policy,
-            Err(why) => {
-                let (code, line) = match why {
-                    InvalidPolicy::Name { .. } => (Code::BadName, line),
-                    _ => (Code::BadLimit, limits.line),
-                };
-                findings.add(code, line, why.to_string());
-                return None;
-            }
-        };
-        for group in policy.groups() {
-            let together: Vec<Limit> = group.bounds.iter().map(|bound| bound.limit).collect();
-            find_shadowed(&together, limits.line, findings);
-        }
-        if let Some(mode) = mode {
-            policy = policy.on_failure(mode);
-        }
-        if let Some(Spot { line, value }) = self.cost {
-            match policy.costing(value?) {
-                Ok(costing) => policy = costing,
-                Err(why) => findings.add(Code::ImpossibleCost, line, why.to_string()),
-            }
-        }
-        Some(policy)
-    }
-
-    fn failure_mode(&self, line: usize, findings: &mut Findings) -> Option<FailureMode> {
-        let mode = self.on_failure.as_ref();
-        let is_shared = mode.is_some_and(|mode| mode.value == Some(Mode::LocalShare));
-        match &self.instances {
-            Some(instances) if !is_shared => {
-                let told = "instances means something only with on_failure = \"local_share\"";
-                findings.add(Code::IgnoredField, instances.line, told);
-            }
-            None if is_shared => {
-                let told =
-                    "on_failure = \"local_share\" needs instances, how many share the limits";
-                findings.add(
-                    Code::MissingField,
-                    mode.map_or(line, |mode| mode.line),
-                    told,
-                );
-            }
-            _ => {}
-        }
-        match mode?.value? {
-            Mode::Plain(mode) => Some(mode),
-            Mode::LocalShare => {
-                let instances = self.instances.as_ref()?.value?;
-                Some(FailureMode::LocalShare { instances })
-            }
-        }
-    }
-}
-
-fn limits(node: &Node, findings: &mut Findings) -> Option<String> {
-    let known = |text: &str| Limit::parse_keyed(text).map(|_| text.to_owned());
-    node.checked(Code::BadLimit, known, findings)
-}
-
-fn mode(node: &Node, findings: &mut Findings) -> Option<Mode> {
-    let known = |text: &str| match text {
-        "local" => Ok(Mode::Plain(FailureMode::Local)),
-        "local_share" => Ok(Mode::LocalShare),
-        "open" => Ok(Mode::Plain(FailureMode::Open)),
-        "closed" => Ok(Mode::Plain(FailureMode::Closed)),
-        other => Err(format!(
-            "expected local, local_share, open or closed, not {other:?}"
-        )),
-    };
-    node.checked(Code::UnknownFailureMode, known, findings)
-}
-
-fn at_least_1<T>(number: Option<T>, node: &Node, findings: &mut Findings) -> Option<T> {
-    if number.is_none() {
-        let told = format!("expected {AT_LEAST_1}, not 0");
-        findings.add(Code::BadValue, node.line, told);
-    }
-    number
 }

@@ -13,7 +13,8 @@ use ahash::RandomState;
 
 use self::shard::{Shard, Whose};
 use super::{
-    contract::{Hit, Settled, Store, StoreFuture},
+    contract::{Settled, Store, StoreFuture},
+    hit::Hit,
     receipt::Receipt,
 };
 use crate::{

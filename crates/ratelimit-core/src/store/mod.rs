@@ -1,6 +1,7 @@
 //! Where budgets live.
 
 mod contract;
+mod hit;
 mod memory;
 mod receipt;
 #[cfg(feature = "redis")]
@@ -10,7 +11,8 @@ mod slot;
 #[cfg(feature = "redis")]
 pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use self::{
-    contract::{Hit, Settled, Store, StoreError, StoreFuture},
+    contract::{Settled, Store, StoreError, StoreFuture},
+    hit::Hit,
     memory::{MemoryStats, MemoryStore},
     receipt::Receipt,
 };

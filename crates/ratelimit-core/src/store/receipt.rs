@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::contract::Hit;
+use super::hit::Hit;
 use crate::{
     decision::Decision,
     key::Key,

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs};
 use ratelimit_core::{Code, Severity};
 use tempfile::TempDir;
 
-use crate::server::binary;
+use crate::server::{CHECK, Server, binary, until};
 
 const DOCS: &str = include_str!("../../../../docs/policy-file.md");
 
@@ -137,4 +137,81 @@ fn the_whole_example_stands_in_both_formats() {
     let policies: Vec<_> = policies.collect();
     assert_eq!(policies[0], policies[1]);
     assert!(policies[0].contains("policy login = token_bucket 5/min; token_bucket 20/h"));
+}
+
+/// Every field of a policy's table.
+const ALL_FIELDS: &str = r#"
+[policy.watched]
+limits = "fixed_window 1/d"
+shadow = true
+on_failure = "local_share"
+instances = 2
+
+[policy.api]
+limits = "fixed_window 10/d"
+cost = 2
+throttle = "soft 20%"
+enforced = 100
+tiers = { pro = "fixed_window 1000/d" }
+tenants = { acme = "pro" }
+exempt = ["10.0.0.0/8", "key:batch", "path:/health", "header:x-internal=yes"]
+blocked = ["203.0.113.0/24"]
+blocked_status = 429
+
+[policy.llm]
+limits = "1000/min"
+cost = "header:x-tokens"
+throttle = "elastic 50% in_flight 200"
+charge_on = [200, "5xx"]
+settle = "response-bytes"
+"#;
+
+#[tokio::test]
+async fn a_file_with_every_field_is_checked_and_served() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("server.toml");
+    fs::write(&path, ALL_FIELDS).unwrap();
+    assert_eq!(check("toml", ALL_FIELDS.as_bytes()), (Vec::new(), true));
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+    let spend = async |policy: &str, key: &str| {
+        let asked = format!("{CHECK}?policy={policy}&key={key}");
+        server.get(&asked).await.json()
+    };
+    let allowed = async |policy: &str, key: &str, hits: usize| {
+        let mut passed = 0;
+        for _ in 0..hits {
+            passed += usize::from(spend(policy, key).await["allowed"] == true);
+        }
+        passed
+    };
+
+    assert_eq!(allowed("watched", "anybody", 3).await, 3);
+    assert_eq!(spend("api", "acme").await["remaining"], 998);
+    assert_eq!(spend("api", "globex").await["remaining"], 8);
+    // Ten and two more, in hits that cost two.
+    assert_eq!(allowed("api", "initech", 9).await, 6);
+
+    let told = server.get("/actuator/prometheus").await.body;
+    let watched = |allowed: &str| {
+        let labels = [r#"policy="watched""#, r#"shadow="true""#, allowed];
+        let mut lines = told.lines();
+        let line = lines.find(|line| {
+            let is_counter = line.starts_with("rate_limiter_requests_total{");
+            is_counter && labels.iter().all(|label| line.contains(label))
+        });
+        line.and_then(|line| line.rsplit(' ').next())
+    };
+    assert_eq!(watched(r#"allowed="false""#), Some("2"), "{told}");
+    assert_eq!(watched(r#"allowed="true""#), Some("1"), "{told}");
+
+    // What was spent stays when tier, throttle mode and enforcement change under way.
+    let changed = ALL_FIELDS
+        .replace("fixed_window 1000/d", "fixed_window 500/d")
+        .replace("soft 20%", "hard")
+        .replace("shadow = true", "shadow = false");
+    fs::write(&path, changed).unwrap();
+    until(async || (spend("watched", "anybody").await["allowed"] == false).then_some(())).await;
+    assert_eq!(spend("api", "acme").await["remaining"], 496);
+    assert_eq!(spend("api", "globex").await["remaining"], 6);
+    assert_eq!(allowed("api", "initech", 1).await, 0);
 }

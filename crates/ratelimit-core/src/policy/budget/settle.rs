@@ -1,10 +1,8 @@
 //! What happens to a charge after it was made: given back, raised, its slot released or renewed.
 
-use std::time::Duration;
-
 use super::{Budget, expires};
 use crate::{
-    algorithm::{Refund, State},
+    algorithm::{Refund, Renewed, State},
     limit::Limit,
     policy::group::{Bound, Group},
     time::Timestamp,
@@ -21,6 +19,21 @@ pub(crate) struct Settling<'a> {
     pub(crate) marks: &'a [u64],
     pub(crate) slot: u64,
     pub(crate) now: Timestamp,
+}
+
+impl Settling<'_> {
+    /// The same where others are charged as well, and nobody knows whose charge is whose: slots have
+    /// numbers and are given back, units have none and are not.
+    pub(crate) fn on_shared_budget(mut self) -> Self {
+        if let Change::Refund { units } = self.change {
+            self.change = if units >= self.cost {
+                Change::Release
+            } else {
+                Change::Refund { units: 0 }
+            };
+        }
+        self
+    }
 }
 
 /// What is done to a charge after it was made.
@@ -76,17 +89,17 @@ impl Budget {
                     continue;
                 }
                 Change::Release => {
-                    settled.wrote |= release(slot, settling.slot);
+                    settled.wrote |= release(bound, slot, settling.slot);
                     continue;
                 }
                 Change::Charge { units } => bound.limit.charge_more(slot, units, settling.now),
                 Change::Renew => match renew(bound, slot, settling) {
-                    Renewed::NoSlot => None,
-                    Renewed::Until(lasting) => Some(lasting),
-                    Renewed::Lost => {
+                    Some(Renewed::Until(end)) => Some(end.since(settling.now)),
+                    Some(Renewed::Lost) => {
                         settled.lost = true;
                         None
                     }
+                    Some(Renewed::HeldLonger) | None => None,
                 },
             };
             settled.wrote |= lasting.is_some();
@@ -101,7 +114,7 @@ impl Budget {
 
 fn give_back(bound: &Bound, slot: &mut Option<State>, settling: Settling<'_>, units: u64) -> bool {
     if let Limit::Concurrency(_) = bound.limit {
-        return units >= settling.cost && release(slot, settling.slot);
+        return units >= settling.cost && release(bound, slot, settling.slot);
     }
     let refund = Refund {
         units,
@@ -112,29 +125,20 @@ fn give_back(bound: &Bound, slot: &mut Option<State>, settling: Settling<'_>, un
     bound.limit.refund(slot, refund)
 }
 
-fn release(slot: &mut Option<State>, id: u64) -> bool {
-    match slot {
-        Some(State::Concurrency(slots)) => slots.release(id),
+fn release(bound: &Bound, slot: &mut Option<State>, id: u64) -> bool {
+    match (bound.limit, slot) {
+        (Limit::Concurrency(_), Some(State::Concurrency(slots))) => slots.release(id),
         _ => false,
     }
 }
 
-enum Renewed {
-    /// The limit has no slots.
-    NoSlot,
-    Until(Duration),
-    Lost,
-}
-
-fn renew(bound: &Bound, slot: &mut Option<State>, settling: Settling<'_>) -> Renewed {
+/// Renews a slot, if the limit has slots.
+fn renew(bound: &Bound, slot: &mut Option<State>, settling: Settling<'_>) -> Option<Renewed> {
     let Limit::Concurrency(concurrency) = bound.limit else {
-        return Renewed::NoSlot;
+        return None;
     };
-    let held = match slot {
-        Some(State::Concurrency(slots)) => {
-            slots.renew(settling.slot, concurrency.lease(), settling.now)
-        }
-        _ => None,
+    let Some(State::Concurrency(slots)) = slot else {
+        return Some(Renewed::Lost);
     };
-    held.map_or(Renewed::Lost, |end| Renewed::Until(end.since(settling.now)))
+    Some(slots.renew(settling.slot, concurrency.lease(), settling.now))
 }

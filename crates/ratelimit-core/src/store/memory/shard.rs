@@ -1,5 +1,7 @@
 //! One part of the store: a table of keys, and two queues that say who makes room.
 
+mod room;
+
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -30,9 +32,6 @@ pub(super) struct Whose<'a> {
 /// As many stamps of a log take the room of one key.
 const STAMPS_WORTH_A_KEY: usize = 8;
 const SLOTS_PER_INSERT: usize = 2;
-const SLOTS_PER_SWEEP: usize = 64;
-/// How many recovered keys an insert takes out of the exhausted queue at the most.
-const MOST_RECOVERIES: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Shard {
@@ -223,9 +222,9 @@ impl Shard {
             }
             return settled;
         }
-        let known = self.overflow_of(whose);
-        if let Some(place) = known {
-            return self.overflow[place].1.settle(whose.group, settling);
+        if let Some(place) = self.overflow_of(whose) {
+            let shared = settling.on_shared_budget();
+            return self.overflow[place].1.settle(whose.group, shared);
         }
         let mut budget = Budget::default();
         let settled = budget.settle(whose.group, settling);
@@ -286,97 +285,6 @@ impl Shard {
         }
     }
 
-    /// Puts a written key at the back of the queue that its state belongs to.
-    fn requeue(&mut self, place: u32, group: &Group, used_up: bool, now: Timestamp) {
-        self.unlink(place);
-        let slot = &mut self.slots[place as usize];
-        self.all_expired_at = self.all_expired_at.max(slot.budget.expires());
-        slot.exhausted_until = if used_up || slot.budget.holds_slots() {
-            now + slot.budget.recovers_after(group, now)
-        } else {
-            Timestamp::default()
-        };
-        self.link(place);
-    }
-
-    /// Frees `wanted` units, or as many as are over the bound; false when nobody can go.
-    fn make_room(&mut self, hasher: &RandomState, wanted: usize, now: Timestamp) -> bool {
-        let mut recoveries = 0;
-        while self.weight + wanted > self.bound {
-            let fronts = [self.plain.front(), self.exhausted.front()];
-            let mut either = fronts.into_iter().flatten();
-            if let Some(place) = either.find(|&place| self.expired(place, now)) {
-                self.remove(hasher, place);
-                continue;
-            }
-            match fronts {
-                [_, Some(place)] if self.recovered(place, now) && recoveries < MOST_RECOVERIES => {
-                    recoveries += 1;
-                    self.unlink(place);
-                    self.slots[place as usize].exhausted_until = Timestamp::default();
-                    self.link(place);
-                }
-                [Some(place), _] => {
-                    self.evicted += 1;
-                    self.remove(hasher, place);
-                }
-                [None, _] => return false,
-            }
-        }
-        true
-    }
-
-    fn expired(&self, place: u32, now: Timestamp) -> bool {
-        self.slots[place as usize].budget.expires() <= now
-    }
-
-    fn recovered(&self, place: u32, now: Timestamp) -> bool {
-        self.slots[place as usize].exhausted_until <= now
-    }
-
-    /// Looks at the next `count` slots in turn and drops those that expired.
-    fn drop_expired(&mut self, hasher: &RandomState, count: usize, now: Timestamp) {
-        for _ in 0..count.min(self.slots.len()) {
-            if self.hand >= self.slots.len() {
-                self.hand = 0;
-            }
-            let place = u32::try_from(self.hand).expect("a shard is bounded far below 2^32");
-            if self.expired(place, now) {
-                self.remove(hasher, place);
-            } else {
-                self.hand += 1;
-            }
-            if self.slots.is_empty() {
-                return;
-            }
-        }
-    }
-
-    /// Drops expired slots, and gives memory back when most of it is unused.
-    pub(super) fn sweep(&mut self, hasher: &RandomState, now: Timestamp) {
-        self.overflow.retain(|(_, budget)| budget.expires() > now);
-        if self.all_expired_at <= now {
-            let (hits, evicted, overflowed) = (self.hits, self.evicted, self.overflowed);
-            *self = Shard {
-                hits,
-                evicted,
-                overflowed,
-                overflow: std::mem::take(&mut self.overflow),
-                ..Shard::new(self.bound)
-            };
-            return;
-        }
-        self.drop_expired(hasher, SLOTS_PER_SWEEP, now);
-        if self.slots.len() < self.slots.capacity() / 4 {
-            let slots = &self.slots;
-            self.table.shrink_to(slots.len() * 2, |&place| {
-                let slot = &slots[place as usize];
-                hash_of(hasher, &slot.policy, &slot.key)
-            });
-            self.slots.shrink_to(self.slots.len() * 2);
-        }
-    }
-
     pub(super) fn forget(&mut self, whose: Whose<'_>) {
         if let Some(place) = self.find(whose) {
             self.remove(whose.hasher, place);
@@ -389,47 +297,6 @@ impl Shard {
             slot.key == *whose.key && *slot.policy == *whose.group.name
         };
         self.table.find(whose.hash, same).copied()
-    }
-
-    /// Removes a slot; the last one takes its place.
-    fn remove(&mut self, hasher: &RandomState, place: u32) {
-        self.unlink(place);
-        let last = u32::try_from(self.slots.len() - 1).expect("bounded far below 2^32");
-        let slot = self.slots.swap_remove(place as usize);
-        self.weight -= slot.weight();
-        let slot_hash = hash_of(hasher, &slot.policy, &slot.key);
-        if let Ok(entry) = self.table.find_entry(slot_hash, |&found| found == place) {
-            entry.remove();
-        }
-        if place == last {
-            return;
-        }
-        let moved = &self.slots[place as usize];
-        let moved_hash = hash_of(hasher, &moved.policy, &moved.key);
-        if let Some(found) = self.table.find_mut(moved_hash, |&found| found == last) {
-            *found = place;
-        }
-        if moved.is_plain() {
-            self.plain.moved(&mut self.slots, place);
-        } else {
-            self.exhausted.moved(&mut self.slots, place);
-        }
-    }
-
-    fn link(&mut self, place: u32) {
-        if self.slots[place as usize].is_plain() {
-            self.plain.push_back(&mut self.slots, place);
-        } else {
-            self.exhausted.push_back(&mut self.slots, place);
-        }
-    }
-
-    fn unlink(&mut self, place: u32) {
-        if self.slots[place as usize].is_plain() {
-            self.plain.remove(&mut self.slots, place);
-        } else {
-            self.exhausted.remove(&mut self.slots, place);
-        }
     }
 
     pub(super) fn count_hit(&mut self) -> u64 {

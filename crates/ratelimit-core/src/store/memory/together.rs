@@ -12,7 +12,7 @@ use crate::{
     algorithm::Fit,
     decision::{Decision, LimitDecision},
     policy::{MOST_LIMITS, spend},
-    store::contract::Hit,
+    store::hit::Hit,
     time::Timestamp,
 };
 

@@ -14,10 +14,7 @@ use super::{
 use crate::{
     decision::Decision,
     policy::{Change, Purpose},
-    store::{
-        contract::{Hit, StoreError},
-        receipt::Receipt,
-    },
+    store::{contract::StoreError, hit::Hit, receipt::Receipt},
 };
 
 impl Shared {

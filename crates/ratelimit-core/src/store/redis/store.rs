@@ -23,7 +23,8 @@ use crate::{
     meter,
     policy::{Change, Policy},
     store::{
-        contract::{Hit, Settled, Store, StoreError, StoreFuture},
+        contract::{Settled, Store, StoreError, StoreFuture},
+        hit::Hit,
         receipt::Receipt,
     },
     time::{Clock, Timestamp},

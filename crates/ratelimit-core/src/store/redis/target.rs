@@ -134,6 +134,7 @@ pub(super) fn with_root(info: ConnectionInfo, pem: &[u8]) -> RedisResult<Connect
 }
 
 #[cfg(not(feature = "redis-tls"))]
+#[allow(clippy::unnecessary_wraps, reason = "its twin with TLS can fail")]
 pub(super) fn with_root(info: ConnectionInfo, _pem: &[u8]) -> RedisResult<ConnectionInfo> {
     Ok(info)
 }

@@ -1,0 +1,124 @@
+//! The tables of a policy's tiers, and of who is in which.
+
+use std::collections::BTreeMap;
+
+use super::{
+    code::Code,
+    field::is_there_twice,
+    finding::Findings,
+    node::{Entry, Node},
+    policy_values::limits,
+    shadowed::find_shadowed,
+};
+use crate::{
+    key::Key,
+    limit::Limit,
+    policy::{InvalidPolicy, Policy},
+};
+
+/// A tier and the text of its limits.
+pub(super) struct Tier {
+    line: usize,
+    name: String,
+    limits: String,
+}
+
+/// A key and the name of its tier.
+pub(super) struct Tenant {
+    line: usize,
+    key: Key,
+    tier: String,
+}
+
+pub(super) fn tiers(node: &Node, findings: &mut Findings) -> Vec<Tier> {
+    let tiers = distinct(node, findings).into_iter().filter_map(|entry| {
+        let limits = limits(&entry.node, findings)?;
+        let (line, name) = (entry.node.line, entry.name.clone());
+        Some(Tier { line, name, limits })
+    });
+    tiers.collect()
+}
+
+pub(super) fn tenants(node: &Node, findings: &mut Findings) -> Vec<Tenant> {
+    let tenants = distinct(node, findings).into_iter().filter_map(|entry| {
+        let tier = entry.node.text(findings)?.to_owned();
+        match Key::explicit(&entry.name) {
+            Ok(key) => Some(Tenant {
+                line: entry.node.line,
+                key,
+                tier,
+            }),
+            Err(why) => {
+                findings.add(Code::BadValue, entry.line, why.to_string());
+                None
+            }
+        }
+    });
+    tenants.collect()
+}
+
+/// The entries of a table, each name once.
+fn distinct<'a>(node: &'a Node, findings: &mut Findings) -> Vec<&'a Entry> {
+    let mut kept: Vec<&Entry> = Vec::new();
+    let mut lines = BTreeMap::new();
+    for entry in node.table(findings).unwrap_or_default() {
+        match lines.insert(&entry.name, entry.line) {
+            Some(before) => is_there_twice(&entry.name, entry.line, before, findings),
+            None => kept.push(entry),
+        }
+    }
+    kept
+}
+
+/// The policy with these tiers.
+pub(super) fn add_tiers(mut policy: Policy, tiers: &[Tier], findings: &mut Findings) -> Policy {
+    for tier in tiers {
+        match policy.tier(&tier.name, &tier.limits) {
+            Ok(with_tier) => {
+                find_needless(with_tier.in_tier(&tier.name), tier.line, findings);
+                policy = with_tier;
+            }
+            Err(why) => findings.add(code_of(&why), tier.line, why.to_string()),
+        }
+    }
+    policy
+}
+
+/// The policy with these tenants, each in a tier that there is.
+pub(super) fn add_tenants(
+    policy: &Policy,
+    tenants: Vec<Tenant>,
+    findings: &mut Findings,
+) -> Policy {
+    for Tenant { line, tier, .. } in &tenants {
+        if !policy.tiers().any(|(name, _)| name == tier) {
+            let names: Vec<_> = policy.tiers().map(|(name, _)| name).collect();
+            let hint = match names.join(", ").as_str() {
+                "" => "the policy has no tiers".to_owned(),
+                names => format!("expected one of {names}"),
+            };
+            let told = format!("there is no tier {tier:?}: {hint}");
+            findings.add(Code::UnknownTier, *line, told);
+        }
+    }
+    if tenants.is_empty() {
+        return policy.clone();
+    }
+    policy.tenants(tenants.into_iter().map(|tenant| (tenant.key, tenant.tier)))
+}
+
+/// Adds a finding for each limit that another one by the same key makes needless.
+pub(super) fn find_needless(policy: &Policy, line: usize, findings: &mut Findings) {
+    for group in policy.groups() {
+        let together: Vec<Limit> = group.bounds.iter().map(|bound| bound.limit).collect();
+        find_shadowed(&together, line, findings);
+    }
+}
+
+const fn code_of(why: &InvalidPolicy) -> Code {
+    match why {
+        InvalidPolicy::Ceiling(_) | InvalidPolicy::Percent { .. } => Code::BadThrottle,
+        InvalidPolicy::Cost { .. } => Code::ImpossibleCost,
+        _ => Code::BadLimit,
+    }
+}
