@@ -53,7 +53,6 @@ impl<B> ResponseBody<B> {
     /// # Errors
     ///
     /// The body as it is.
-    #[expect(clippy::result_large_err, reason = "it is as large as what came in")]
     pub fn try_into_inner(self) -> Result<B, ResponseBody<B>>
     where
         B: From<Bytes>,
@@ -100,7 +99,16 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
             KindProj::Inner { body, held: None } => body.poll_frame(cx),
             KindProj::Inner { mut body, held } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
-                follow(held, &frame, body.is_end_stream());
+                match &frame {
+                    Some(Ok(part)) => {
+                        count(held, part);
+                        if body.is_end_stream() {
+                            end(held);
+                        }
+                    }
+                    Some(Err(_)) => *held = None,
+                    None => end(held),
+                }
                 Poll::Ready(frame)
             }
             KindProj::Ours { bytes } if bytes.is_empty() => Poll::Ready(None),
@@ -131,20 +139,9 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     }
 }
 
-/// Counts a frame, and ends what is held with the last one.
-fn follow<E>(held: &mut Option<Box<Held>>, frame: &Option<Result<Frame<Bytes>, E>>, is_last: bool) {
-    match frame {
-        Some(Ok(frame)) => {
-            let sent = frame.data_ref().map_or(0, Bytes::len);
-            if let Some(held) = held {
-                held.sent(sent);
-            }
-            if is_last {
-                end(held);
-            }
-        }
-        Some(Err(_)) => *held = None,
-        None => end(held),
+fn count(held: &mut Option<Box<Held>>, part: &Frame<Bytes>) {
+    if let Some(held) = held {
+        held.sent(part.data_ref().map_or(0, Bytes::len));
     }
 }
 

@@ -34,8 +34,9 @@ impl Open {
     /// Sends a request that nobody answers.
     pub(crate) async fn send(server: SocketAddr, path: &str, fields: &[&str]) -> TcpStream {
         let mut stream = TcpStream::connect(server).await.expect("a server");
-        let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
-        let text = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n");
+        let mut lines = vec![format!("GET {path} HTTP/1.1"), "host: localhost".to_owned()];
+        lines.extend(fields.iter().map(|field| (*field).to_owned()));
+        let text = lines.join("\r\n") + "\r\n\r\n";
         stream.write_all(text.as_bytes()).await.expect("it reads");
         stream
     }
