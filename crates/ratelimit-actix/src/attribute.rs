@@ -10,19 +10,21 @@ use std::{
 
 use actix_web::{
     FromRequest, HttpMessage as _, HttpRequest, HttpResponse, Responder,
+    body::BoxBody,
     http::header::HeaderName,
     web::{Data, Payload},
 };
 use ratelimit_core::{
-    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::Mode, handler_policy,
-    installed, installed_registry,
+    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::HandlerTerms,
+    handler_policy, installed, installed_registry,
 };
 
 use crate::{
+    body::LimitedBody,
     check::{Passed, check},
     framework::Settings,
     key::{HeaderKey, KeyExtractor as _, NoKey},
-    rate_limit::client_key,
+    rate_limit::settings,
 };
 
 const ADVICE: &str = "install_registry(registry) or registry.for_attributes() \
@@ -35,8 +37,10 @@ pub struct HandlerLimit {
     key: KeyBy,
     cost: Option<fn(&HttpRequest) -> u64>,
     exempt: Option<fn(&HttpRequest) -> bool>,
+    terms: HandlerTerms,
+    marks: Option<Marks>,
     shadow: Option<Shadow>,
-    built: RwLock<Option<Arc<Settings>>>,
+    built: RwLock<Option<(Policy, Arc<Settings>)>>,
     told: AtomicBool,
 }
 
@@ -62,6 +66,9 @@ pub enum KeyBy {
 #[derive(Clone, Copy, Debug)]
 struct Shadow;
 
+#[derive(Clone, Copy, Debug)]
+struct Marks;
+
 impl HandlerLimit {
     /// The limits of a text, known by the handler's path or scope.
     pub const fn text(path: &'static str, limits: &'static str) -> HandlerLimit {
@@ -79,6 +86,8 @@ impl HandlerLimit {
             key: KeyBy::Client,
             cost: None,
             exempt: None,
+            terms: HandlerTerms::NONE,
+            marks: None,
             shadow: None,
             built: RwLock::new(None),
             told: AtomicBool::new(false),
@@ -103,6 +112,34 @@ impl HandlerLimit {
     #[must_use]
     pub const fn exempt_when(mut self, exempt: fn(&HttpRequest) -> bool) -> HandlerLimit {
         self.exempt = Some(exempt);
+        self
+    }
+
+    /// Where the cost of a request comes from.
+    #[must_use]
+    pub const fn cost_of(mut self, source: &'static str) -> HandlerLimit {
+        self.terms.cost = Some(source);
+        self
+    }
+
+    /// The statuses of responses whose requests stay charged.
+    #[must_use]
+    pub const fn charge_on(mut self, statuses: &'static str) -> HandlerLimit {
+        self.terms.charge_on = Some(statuses);
+        self
+    }
+
+    /// Where the actual cost of a request comes from.
+    #[must_use]
+    pub const fn settle(mut self, source: &'static str) -> HandlerLimit {
+        self.terms.settle = Some(source);
+        self
+    }
+
+    /// Marks responses.
+    #[must_use]
+    pub const fn marks(mut self) -> HandlerLimit {
+        self.marks = Some(Marks);
         self
     }
 
@@ -132,16 +169,17 @@ impl HandlerLimit {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if let (Source::Text(..), Some(settings)) = (&self.source, &built) {
+        if let (Source::Text(..), Some((_, settings))) = (&self.source, &built) {
             return Ok(Arc::clone(settings));
         }
         let policy = self.policy(request)?;
         match built {
-            Some(settings) if *settings.policy() == policy => Ok(settings),
+            Some((before, settings)) if before == policy => Ok(settings),
             _ => {
-                let settings = Arc::new(self.build(limiter.clone(), policy));
+                let settings = Arc::new(self.build(limiter.clone(), policy.clone()));
                 let built = self.built.write();
-                *built.unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&settings));
+                let latest = Some((policy, Arc::clone(&settings)));
+                *built.unwrap_or_else(PoisonError::into_inner) = latest;
                 Ok(settings)
             }
         }
@@ -158,7 +196,7 @@ impl HandlerLimit {
     }
 
     fn build(&self, limiter: Limiter, policy: Policy) -> Settings {
-        let mut settings = Settings::new(limiter, policy, client_key());
+        let mut settings = settings(limiter, self.terms.of(policy));
         match self.key {
             KeyBy::Client => {}
             KeyBy::Header(name) => {
@@ -173,8 +211,11 @@ impl HandlerLimit {
         if let Some(exempt) = self.exempt {
             settings.exempt_when(exempt);
         }
+        if let Some(Marks) = self.marks {
+            settings.marks();
+        }
         if let Some(Shadow) = self.shadow {
-            settings.mode = Mode::Shadow;
+            settings.shadow();
         }
         settings
     }
@@ -230,8 +271,11 @@ where
         }
         Err(error) => HttpResponse::from_error(error),
     };
-    passed.tell(response.headers_mut());
-    response
+    let held = passed.finish(response.status(), response.headers_mut());
+    match held {
+        Some(_) => response.map_body(|_, body| BoxBody::new(LimitedBody::new(body, held))),
+        None => response,
+    }
 }
 
 /// What an attribute's `cost` may be: a number, or a function of the request.

@@ -2,29 +2,46 @@
 
 use std::{fmt, sync::Arc};
 
-use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, http::header::HeaderMap, rt};
-use ratelimit_core::{Limiter, Verdict, adapter::Start};
+use actix_web::{
+    Error, HttpMessage as _, HttpRequest, HttpResponse,
+    http::{StatusCode, header::HeaderMap},
+    rt,
+};
+use ratelimit_core::{
+    Limiter,
+    adapter::{Held, Passage, Start},
+};
 
 use crate::framework::Settings;
 
 /// A request that passed, and what its response is to tell.
+///
+/// Dropping it leaves the request charged, and gives its slot back.
 pub(crate) struct Passed {
-    verdict: Option<Verdict>,
+    passage: Option<Passage>,
     settings: Arc<Settings>,
 }
 
 impl Passed {
-    /// Tells in a response what is left, unless it says something stricter already.
-    pub(crate) fn tell(&self, headers: &mut HeaderMap) {
-        if let Some(verdict) = &self.verdict {
-            self.settings.tell(verdict, headers);
+    /// Settles by the head of a response, tells in it what is left, and leaves what is held until its
+    /// body ends.
+    pub(crate) fn finish(self, status: StatusCode, headers: &mut HeaderMap) -> Option<Box<Held>> {
+        let passage = self.passage?;
+        self.settings.finish(passage, status.as_u16(), headers)
+    }
+
+    /// Settles by an error that has no response yet.
+    pub(crate) fn fail(self, error: &Error) {
+        if let Some(passage) = self.passage {
+            let status = error.as_response_error().status_code();
+            self.settings.fail(passage, status.as_u16());
         }
     }
 }
 
 impl fmt::Debug for Passed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Passed").field(&self.verdict).finish()
+        f.debug_tuple("Passed").field(&self.passage).finish()
     }
 }
 
@@ -34,22 +51,22 @@ pub(crate) async fn check(
     limiter: &Limiter,
     request: &HttpRequest,
 ) -> Result<Passed, HttpResponse> {
-    let (key, cost) = match settings.start(request) {
+    let ask = match settings.start(request) {
         Start::Pass => {
-            let verdict = None;
-            return Ok(Passed { verdict, settings });
+            let passage = None;
+            return Ok(Passed { passage, settings });
         }
         Start::Refuse(answer) => return Err(answer),
-        Start::Ask { key, cost } => (key, cost),
+        Start::Ask(ask) => ask,
     };
-    let verdict = limiter.check_cost(settings.policy(), &key, cost).await;
-    let delay = settings.judge(request, &verdict)?;
-    if let Some(decision) = verdict.decision() {
+    let asked = settings.ask(limiter, ask).await;
+    let (delay, passage) = settings.judge(request, asked)?;
+    if let Some(decision) = passage.decision() {
         request.extensions_mut().insert(decision.clone());
     }
     if !delay.is_zero() {
         rt::time::sleep(delay).await;
     }
-    let verdict = Some(verdict);
-    Ok(Passed { verdict, settings })
+    let passage = Some(passage);
+    Ok(Passed { passage, settings })
 }

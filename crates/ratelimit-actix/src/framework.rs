@@ -85,6 +85,10 @@ impl HeaderFields for Actix {
         map.get_all(name).map(HeaderValue::as_bytes)
     }
 
+    fn lines_of<'a>(map: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        map.get_all(name).map(HeaderValue::as_bytes)
+    }
+
     fn contains(map: &HeaderMap, name: &HeaderName) -> bool {
         map.contains_key(name)
     }

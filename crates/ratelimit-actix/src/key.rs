@@ -20,7 +20,7 @@ use actix_web::{
 pub use ratelimit_core::adapter::ClientKey;
 #[doc(inline)]
 pub use ratelimit_core::adapter::{
-    ApiKey, Both, CookieKey, Either, MethodKey, NoKey, OrShared, PathKey, QueryKey,
+    ApiKey, Both, CookieKey, Either, MethodKey, NoKey, OrShared, PathKey, QueryKey, Whereabouts,
 };
 use ratelimit_core::{Key, adapter};
 
@@ -61,6 +61,12 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// When it has none; that never means that the request is unlimited.
     fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey>;
+
+    /// Where the client is, if this finds clients by their address: for limits that count by `ip`, and
+    /// for rules about addresses.
+    fn whereabouts(&self, _request: &HttpRequest) -> Option<Result<Whereabouts, NoKey>> {
+        None
+    }
 
     /// The key of both, "address and route" or "tenant and user".
     ///
@@ -119,11 +125,26 @@ macro_rules! found_in_the_head {
     )*};
 }
 
-found_in_the_head!(ApiKey, ClientKey, CookieKey, MethodKey, PathKey, QueryKey);
+found_in_the_head!(ApiKey, CookieKey, MethodKey, PathKey, QueryKey);
+
+impl KeyExtractor for ClientKey {
+    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
+        self.find(&Head(request))
+    }
+
+    fn whereabouts(&self, request: &HttpRequest) -> Option<Result<Whereabouts, NoKey>> {
+        Some(ClientKey::whereabouts(self, &Head(request)))
+    }
+}
 
 impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Both<A, B> {
     fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
         self.find(|a| a.extract(request), |b| b.extract(request))
+    }
+
+    fn whereabouts(&self, request: &HttpRequest) -> Option<Result<Whereabouts, NoKey>> {
+        let (a, b) = self.parts();
+        a.whereabouts(request).or_else(|| b.whereabouts(request))
     }
 }
 
@@ -131,11 +152,20 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Either<A, B> {
     fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
         self.find(|a| a.extract(request), |b| b.extract(request))
     }
+
+    fn whereabouts(&self, request: &HttpRequest) -> Option<Result<Whereabouts, NoKey>> {
+        let (a, b) = self.parts();
+        a.whereabouts(request).or_else(|| b.whereabouts(request))
+    }
 }
 
 impl<A: KeyExtractor> KeyExtractor for OrShared<A> {
     fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
         self.find(|a| a.extract(request))
+    }
+
+    fn whereabouts(&self, request: &HttpRequest) -> Option<Result<Whereabouts, NoKey>> {
+        self.part().whereabouts(request)
     }
 }
 

@@ -31,6 +31,7 @@
 
 #[cfg(feature = "macros")]
 mod attribute;
+mod body;
 mod check;
 mod decided;
 mod framework;
@@ -44,12 +45,15 @@ pub use ratelimit_core::*;
 #[cfg(feature = "macros")]
 pub use ratelimit_macros::rate_limit_actix as rate_limit;
 
+pub use ratelimit_core::adapter::UnknownKeyName;
+
 pub use crate::{
+    body::LimitedBody,
     decided::Decided,
     framework::Actix,
     key::{
         ApiKey, Both, ClientKey, CookieKey, Either, HeaderKey, KeyExtractor, MethodKey, NoKey,
-        OrShared, PathKey, QueryKey, RouteKey,
+        OrShared, PathKey, QueryKey, RouteKey, Whereabouts,
     },
     rate_limit::RateLimit,
     rejection::{Cause, Rejection},

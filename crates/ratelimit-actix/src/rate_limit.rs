@@ -7,17 +7,17 @@ use std::{
 };
 
 use actix_web::{
-    HttpRequest, HttpResponse,
+    Error, HttpRequest, HttpResponse,
+    body::MessageBody,
     dev::{Service, ServiceRequest, ServiceResponse, Transform},
 };
 use ratelimit_core::{
-    HeaderStyle, InvalidPolicy, Key, Limiter, Policy, Registry, UnknownPolicy,
-    adapter::{Mode, Preflight},
+    HeaderStyle, InvalidPolicy, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::Preflight,
 };
 
 use crate::{
     framework::Settings,
-    key::{ClientKey, KeyExtractor, NoKey},
+    key::{ClientKey, KeyExtractor, NoKey, RouteKey},
     rejection::Rejection,
     service::RateLimitService,
     workers,
@@ -55,9 +55,7 @@ impl RateLimit {
     pub fn new(limiter: Limiter, policy: Policy) -> RateLimit {
         let place = format!("{} {policy}", policy.name());
         let limiter = workers::shared(limiter, Location::caller(), place);
-        RateLimit {
-            settings: Arc::new(Settings::new(limiter, policy, client_key())),
-        }
+        RateLimit::of(settings(limiter, policy))
     }
 
     /// Limits each client's requests by the policy of that name, as it is when a request comes.
@@ -74,16 +72,54 @@ impl RateLimit {
         name: &str,
     ) -> Result<RateLimit, UnknownPolicy> {
         let limiter = workers::shared(limiter, Location::caller(), name.to_owned());
-        let settings = Settings::named(limiter, registry, name, client_key())?;
-        Ok(RateLimit {
+        let mut settings = Settings::named(limiter, registry, name, client_key())?;
+        know_routes(&mut settings);
+        Ok(RateLimit::of(settings))
+    }
+
+    fn of(settings: Settings) -> RateLimit {
+        RateLimit {
             settings: Arc::new(settings),
-        })
+        }
     }
 
     /// Whose budget is spent; the client's, as [`ClientKey`](crate::ClientKey) finds it, unless set.
     #[must_use]
     pub fn key_by(self, key: impl KeyExtractor) -> RateLimit {
-        self.changed(|settings| settings.key_by(move |request| key.extract(request)))
+        let key = Arc::new(key);
+        let client = Arc::clone(&key);
+        self.changed(|settings| {
+            settings.key_by(move |request| key.extract(request));
+            settings.whereabouts_by(move |request| client.whereabouts(request));
+        })
+    }
+
+    /// Where the key called `name` is found, for limits that count by it: `100/min by user`.
+    ///
+    /// A request that does not have it is counted by its main key instead. These names are known
+    /// without this: `ip`, the client's address as the main key's [`ClientKey`] finds it, `route`,
+    /// `global` and `header:NAME`. With a name that is not known the server does not start, and the log
+    /// says why.
+    ///
+    /// ```
+    /// use ratelimit_actix::{ApiKey, Limiter, Policy, RateLimit};
+    ///
+    /// let policy = Policy::parse("api", "100/min; 1000/min by app; 5000/min by route")?;
+    /// let limit = RateLimit::new(Limiter::in_memory(), policy).key_named("app", ApiKey);
+    /// # Ok::<(), ratelimit_actix::InvalidPolicy>(())
+    /// ```
+    #[must_use]
+    pub fn key_named(self, name: &str, key: impl KeyExtractor) -> RateLimit {
+        self.changed(|settings| settings.key_named(name, move |request| key.extract(request)))
+    }
+
+    /// In which tier of the policy a request is; where it names none, the policy says so by the key.
+    #[must_use]
+    pub fn tier_by_request(
+        self,
+        tier: impl Fn(&HttpRequest) -> Option<String> + Send + Sync + 'static,
+    ) -> RateLimit {
+        self.changed(|settings| settings.tier_by_request(tier))
     }
 
     /// How much a request costs, what the policy says unless set; a cost of 0 looks without spending.
@@ -104,7 +140,14 @@ impl RateLimit {
         self.changed(Settings::expose_headers)
     }
 
-    /// Makes the answer to a request over the limit.
+    /// Marks responses: `X-RateLimit-Over: true` where a soft limit let a request pass beyond it, and
+    /// `X-RateLimit-Shadow: denied` where a policy that only watches would have denied it.
+    #[must_use]
+    pub fn marks(self) -> RateLimit {
+        self.changed(Settings::marks)
+    }
+
+    /// Makes the answer to a request over the limit, or blocked by a rule.
     ///
     /// The headers are added to it, and `Retry-After`, unless it says something stricter.
     #[must_use]
@@ -139,10 +182,11 @@ impl RateLimit {
         self.changed(|settings| settings.exempt_when(is_exempt))
     }
 
-    /// Decides and counts, but lets every request pass, and tells its client nothing.
+    /// Decides and counts, but lets every request pass, and tells its client nothing beside
+    /// [`marks`](Self::marks): [`Policy::shadow`], whatever policy is applied.
     #[must_use]
     pub fn shadow(self) -> RateLimit {
-        self.changed(|settings| settings.mode = Mode::Shadow)
+        self.changed(Settings::shadow)
     }
 
     fn changed(mut self, change: impl FnOnce(&mut Settings)) -> RateLimit {
@@ -153,16 +197,23 @@ impl RateLimit {
 
 impl<S, B> Transform<S, ServiceRequest> for RateLimit
 where
-    S: Service<ServiceRequest, Response = ServiceResponse<B>> + 'static,
-    B: 'static,
+    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
+    B: MessageBody + 'static,
 {
     type Response = <RateLimitService<S> as Service<ServiceRequest>>::Response;
-    type Error = S::Error;
+    type Error = Error;
     type Transform = RateLimitService<S>;
     type InitError = ();
     type Future = Ready<Result<RateLimitService<S>, ()>>;
 
     fn new_transform(&self, service: S) -> Self::Future {
+        if let Err(unknown) = self.settings.check_key_names() {
+            tracing::error!("{unknown}");
+            if !tracing::dispatcher::has_been_set() {
+                eprintln!("rate limit: {unknown}");
+            }
+            return ready(Err(()));
+        }
         ready(Ok(RateLimitService::new(
             service,
             Arc::clone(&self.settings),
@@ -170,7 +221,17 @@ where
     }
 }
 
-pub(crate) fn client_key() -> impl Fn(&HttpRequest) -> Result<Key, NoKey> + Send + Sync + 'static {
+pub(crate) fn settings(limiter: Limiter, policy: Policy) -> Settings {
+    let mut settings = Settings::new(limiter, policy, client_key());
+    know_routes(&mut settings);
+    settings
+}
+
+fn know_routes(settings: &mut Settings) {
+    settings.key_named("route", |request| RouteKey.extract(request));
+}
+
+fn client_key() -> impl Fn(&HttpRequest) -> Result<Key, NoKey> + Send + Sync + 'static {
     let client = ClientKey::new();
     move |request| client.extract(request)
 }

@@ -9,11 +9,12 @@ use std::{
 };
 
 use actix_web::{
-    body::EitherBody,
+    Error,
+    body::{EitherBody, MessageBody},
     dev::{Service, ServiceRequest, ServiceResponse},
 };
 
-use crate::{check::check, framework::Settings};
+use crate::{body::LimitedBody, check::check, framework::Settings};
 
 /// A service whose requests are limited, made by [`RateLimit`](crate::RateLimit).
 #[derive(Debug)]
@@ -31,14 +32,14 @@ impl<S> RateLimitService<S> {
 
 impl<S, B> Service<ServiceRequest> for RateLimitService<S>
 where
-    S: Service<ServiceRequest, Response = ServiceResponse<B>> + 'static,
-    B: 'static,
+    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
+    B: MessageBody + 'static,
 {
-    type Response = ServiceResponse<EitherBody<B>>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>>>>;
+    type Response = ServiceResponse<EitherBody<LimitedBody<B>>>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>>>>;
 
-    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.inner.poll_ready(cx)
     }
 
@@ -52,8 +53,15 @@ where
                 Ok(passed) => passed,
                 Err(answer) => return Ok(request.into_response(answer).map_into_right_body()),
             };
-            let mut response = inner.call(request).await?;
-            passed.tell(response.headers_mut());
+            let mut response = match inner.call(request).await {
+                Ok(response) => response,
+                Err(error) => {
+                    passed.fail(&error);
+                    return Err(error);
+                }
+            };
+            let held = passed.finish(response.status(), response.headers_mut());
+            let response = response.map_body(|_, body| LimitedBody::new(body, held));
             Ok(response.map_into_left_body())
         })
     }

@@ -3,6 +3,7 @@
 use std::{convert::Infallible, future::Future, marker::PhantomData};
 
 use axum::{
+    body::Body,
     extract::{FromRequest, FromRequestParts, Request},
     response::{IntoResponse, Response},
 };
@@ -41,26 +42,25 @@ where
                 arguments,
                 _marker: PhantomData,
             }),
-            Err(rejection) => Err(told(&passed, rejection)),
+            Err(rejection) => Err(finished(passed, rejection)),
         }
     }
 }
 
 impl<M, A> Limited<M, A> {
-    /// Calls the handler, and tells in its answer what is left.
+    /// Calls the handler, tells in its answer what is left, and settles by it.
     pub async fn call<R>(self, handler: impl FnOnce(A) -> R) -> Response
     where
         R: Future<Output: IntoResponse>,
     {
         let answer = handler(self.arguments).await;
-        told(&self.passed, answer)
+        finished(self.passed, answer)
     }
 }
 
-fn told(passed: &Passed, answer: impl IntoResponse) -> Response {
-    let mut response = answer.into_response();
-    passed.tell(&mut response);
-    response
+fn finished(passed: Passed, answer: impl IntoResponse) -> Response {
+    let response = passed.finish(answer.into_response());
+    response.map(|body| body.try_into_inner().unwrap_or_else(Body::new))
 }
 
 /// Stands for each argument before the last, which brings them all.

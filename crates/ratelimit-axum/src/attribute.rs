@@ -11,8 +11,8 @@ use axum::{
 };
 use http::{HeaderName, StatusCode, request::Parts};
 use ratelimit_core::{
-    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, handler_policy, installed,
-    installed_registry,
+    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::HandlerTerms,
+    handler_policy, installed, installed_registry,
 };
 use ratelimit_tower::{ClientKey, HeaderKey, NoKey, Passed};
 
@@ -28,6 +28,8 @@ pub struct HandlerLimit {
     key: KeyBy,
     cost: Option<fn(&Parts) -> u64>,
     exempt: Option<fn(&Parts) -> bool>,
+    terms: HandlerTerms,
+    marks: Option<Marks>,
     mode: Mode,
     built: RwLock<Option<(Policy, RateLimitLayer)>>,
     told: AtomicBool,
@@ -52,6 +54,9 @@ pub enum KeyBy {
     Function(fn(&Parts) -> Result<Key, NoKey>),
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Marks;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Enforced,
@@ -75,6 +80,8 @@ impl HandlerLimit {
             key: KeyBy::Client,
             cost: None,
             exempt: None,
+            terms: HandlerTerms::NONE,
+            marks: None,
             mode: Mode::Enforced,
             built: RwLock::new(None),
             told: AtomicBool::new(false),
@@ -99,6 +106,34 @@ impl HandlerLimit {
     #[must_use]
     pub const fn exempt_when(mut self, exempt: fn(&Parts) -> bool) -> HandlerLimit {
         self.exempt = Some(exempt);
+        self
+    }
+
+    /// Where the cost of a request comes from.
+    #[must_use]
+    pub const fn cost_of(mut self, source: &'static str) -> HandlerLimit {
+        self.terms.cost = Some(source);
+        self
+    }
+
+    /// The statuses of responses whose requests stay charged.
+    #[must_use]
+    pub const fn charge_on(mut self, statuses: &'static str) -> HandlerLimit {
+        self.terms.charge_on = Some(statuses);
+        self
+    }
+
+    /// Where the actual cost of a request comes from.
+    #[must_use]
+    pub const fn settle(mut self, source: &'static str) -> HandlerLimit {
+        self.terms.settle = Some(source);
+        self
+    }
+
+    /// Marks responses.
+    #[must_use]
+    pub const fn marks(mut self) -> HandlerLimit {
+        self.marks = Some(Marks);
         self
     }
 
@@ -152,7 +187,7 @@ impl HandlerLimit {
     }
 
     fn build(&self, limiter: Limiter, policy: Policy) -> RateLimitLayer {
-        let layer = RateLimitLayer::new(limiter, policy);
+        let layer = RateLimitLayer::new(limiter, self.terms.of(policy));
         let layer = match self.key {
             KeyBy::Client => layer.key_by(ClientKey::new()),
             KeyBy::Header(name) => layer.key_by(HeaderKey::new(HeaderName::from_static(name))),
@@ -164,6 +199,10 @@ impl HandlerLimit {
         };
         let layer = match self.exempt {
             Some(exempt) => layer.exempt_when(exempt),
+            None => layer,
+        };
+        let layer = match self.marks {
+            Some(Marks) => layer.marks(),
             None => layer,
         };
         match self.mode {

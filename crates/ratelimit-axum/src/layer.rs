@@ -12,6 +12,8 @@ use ratelimit_core::{HeaderStyle, InvalidPolicy, Limiter, Policy, Registry, Unkn
 use ratelimit_tower::{KeyExtractor, Passed, PeerAddr, RateLimit, Rejection};
 use tower_layer::Layer;
 
+use crate::route::RouteKey;
+
 const ADVICE: &str = "serve the router with \
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()), \
     or put MockConnectInfo over it in a test";
@@ -71,7 +73,35 @@ impl RateLimitLayer {
         RateLimitLayer(self.0.key_by(key))
     }
 
-    /// How much a request costs, 1 unless set; a cost of 0 looks without spending.
+    /// Where the key called `name` is found, for limits that count by it: `100/min by user`.
+    ///
+    /// A request that does not have it is counted by its main key instead. These names are known
+    /// without this: `ip`, the client's address as the main key's [`ClientKey`](crate::ClientKey) finds
+    /// it, `route`, `global` and `header:NAME`. A name that is not known is a panic when the layer is
+    /// added to a router.
+    ///
+    /// ```
+    /// use ratelimit_axum::{ApiKey, Limiter, Policy, RateLimitLayer};
+    ///
+    /// let policy = Policy::parse("api", "100/min; 1000/min by app; 5000/min by route")?;
+    /// let layer = RateLimitLayer::new(Limiter::in_memory(), policy).key_named("app", ApiKey);
+    /// # Ok::<(), ratelimit_axum::InvalidPolicy>(())
+    /// ```
+    #[must_use]
+    pub fn key_named(self, name: &str, key: impl KeyExtractor) -> RateLimitLayer {
+        RateLimitLayer(self.0.key_named(name, key))
+    }
+
+    /// In which tier of the policy a request is; where it names none, the policy says so by the key.
+    #[must_use]
+    pub fn tier_by_request(
+        self,
+        tier: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static,
+    ) -> RateLimitLayer {
+        RateLimitLayer(self.0.tier_by_request(tier))
+    }
+
+    /// How much a request costs, what the policy says unless set; a cost of 0 looks without spending.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> RateLimitLayer {
         RateLimitLayer(self.0.cost(cost))
@@ -89,7 +119,14 @@ impl RateLimitLayer {
         RateLimitLayer(self.0.expose_headers())
     }
 
-    /// Makes the answer to a request over the limit.
+    /// Marks responses: `X-RateLimit-Over: true` where a soft limit let a request pass beyond it, and
+    /// `X-RateLimit-Shadow: denied` where a policy that only watches would have denied it.
+    #[must_use]
+    pub fn marks(self) -> RateLimitLayer {
+        RateLimitLayer(self.0.marks())
+    }
+
+    /// Makes the answer to a request over the limit, or blocked by a rule.
     ///
     /// The layer adds its headers to it, and `Retry-After`, unless it says something stricter.
     #[must_use]
@@ -124,7 +161,8 @@ impl RateLimitLayer {
         RateLimitLayer(self.0.exempt_when(is_exempt))
     }
 
-    /// Decides and counts, but lets every request pass, and tells its client nothing.
+    /// Decides and counts, but lets every request pass, and tells its client nothing beside
+    /// [`marks`](Self::marks): [`Policy::shadow`], whatever policy is applied.
     #[must_use]
     pub fn shadow(self) -> RateLimitLayer {
         RateLimitLayer(self.0.shadow())
@@ -132,7 +170,7 @@ impl RateLimitLayer {
 
     /// Decides a request by hand, as in a middleware that chooses among several limits.
     ///
-    /// [`Passed::tell`] then puts into the response what the layer would have put there.
+    /// [`Passed::finish`] then does with the response what the layer would have done.
     ///
     /// # Errors
     ///
@@ -150,7 +188,8 @@ impl RateLimitLayer {
 
 impl From<ratelimit_tower::RateLimitLayer> for RateLimitLayer {
     fn from(layer: ratelimit_tower::RateLimitLayer) -> RateLimitLayer {
-        RateLimitLayer(layer.adapted(find_peer, ADVICE).share_decision())
+        let layer = layer.adapted(find_peer, ADVICE).share_decision();
+        RateLimitLayer(layer.key_named("route", RouteKey))
     }
 }
 

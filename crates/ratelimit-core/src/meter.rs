@@ -31,6 +31,9 @@ pub mod metric {
     pub const UNCHECKED: &str = "rate_limiter_unchecked_total";
     /// Hits that passed beyond a limit, because their policy throttles softly, by `policy`.
     pub const OVER: &str = "rate_limiter_over_total";
+    /// Requests that a rule of their policy blocks, by `policy`; those that pass all the same, because
+    /// the policy only watches, have `shadow="true"` as well.
+    pub const BLOCKED: &str = "rate_limiter_blocked_total";
     /// Whether there is a connection to Redis that decides: 1 or 0, by `server`.
     pub const STORE_UP: &str = "rate_limiter_store_up";
     /// Whether a server that failed is left alone until it is found healed: 1 or 0, by `server`.
@@ -149,6 +152,17 @@ impl Meters {
             no: requests(algorithm, "false"),
         });
         counters.collect()
+    }
+
+    /// Counts a request that a rule blocks.
+    pub(crate) fn blocked(&self, is_enforced: bool) {
+        let policy = self.policy.clone();
+        let blocked = if is_enforced {
+            counter!(metric::BLOCKED, "policy" => policy)
+        } else {
+            counter!(metric::BLOCKED, "policy" => policy, "shadow" => "true")
+        };
+        blocked.increment(1);
     }
 
     pub(crate) fn took(&self, span: Duration) {

@@ -9,7 +9,7 @@ use syn::{Expr, ExprLit, Lit};
 
 use crate::{
     handler::Handler,
-    options::{Key, Options},
+    options::{Cost, Key, Options},
 };
 
 /// The item `LIMIT`, the handler's `HandlerLimit`, by the names of the adapter's private module.
@@ -56,14 +56,27 @@ fn value(
         Some(Key::Header(name)) => limit.extend(quote!(.key(#private::KeyBy::Header(#name)))),
         Some(Key::Function(path)) => limit.extend(quote!(.key(#private::KeyBy::Function(#path)))),
     }
-    if let Some(cost) = &options.cost {
-        let cost = cost_of(cost);
-        limit.extend(quote!(.cost({
-            fn cost(request: &#request) -> u64 {
-                #private::CostOf::cost_of(&(#cost), request)
-            }
-            cost
-        })));
+    match &options.cost {
+        None => {}
+        Some(Cost::Told(source)) => limit.extend(quote!(.cost_of(#source))),
+        Some(Cost::Computed(cost)) => {
+            let cost = cost_of(cost);
+            limit.extend(quote!(.cost({
+                fn cost(request: &#request) -> u64 {
+                    #private::CostOf::cost_of(&(#cost), request)
+                }
+                cost
+            })));
+        }
+    }
+    if let Some(statuses) = &options.charge_on {
+        limit.extend(quote!(.charge_on(#statuses)));
+    }
+    if let Some(source) = &options.settle {
+        limit.extend(quote!(.settle(#source)));
+    }
+    if options.marks.is_some() {
+        limit.extend(quote!(.marks()));
     }
     if let Some(exempt) = &options.exempt_when {
         limit.extend(quote!(.exempt_when(#exempt)));

@@ -11,6 +11,10 @@
 //! | `key = "header:x-api-key"` | each value of the header has its budget |
 //! | `key = path::to::function` | what the function finds: `fn(&Parts) -> Result<Key, NoKey>` for axum, `fn(&HttpRequest) -> ...` for actix-web |
 //! | `cost = 3`, `cost = function` | what a request costs, 1 unless set |
+//! | `cost = "header:x-tokens"`, `cost = "body"` | the same, told by a header of the request or by its length |
+//! | `charge_on = [401, "5xx"]` | what is charged is given back unless the response has one of these statuses |
+//! | `settle = "header:x-tokens-used"`, `settle = "response-bytes"` | the actual cost, told by the response |
+//! | `marks` | `X-RateLimit-Over` and `X-RateLimit-Shadow` on responses |
 //! | `scope = "name"` | handlers with the same scope and limits share one budget; else each has its own, known by its module and name |
 //! | `exempt_when = function` | requests that pass uncounted, `fn(&Parts) -> bool` |
 //! | `shadow` | decides and counts, but denies nothing |

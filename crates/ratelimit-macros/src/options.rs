@@ -1,16 +1,16 @@
 //! What is written inside of the attribute.
 
 use proc_macro2::{Span, TokenStream};
-use ratelimit_core::{InvalidPolicy, Policy};
+use ratelimit_core::{CostOf, InvalidPolicy, Policy, SettleBy, StatusSet};
 use syn::{
-    Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token,
+    Error, Expr, ExprArray, ExprLit, Ident, Lit, LitStr, Result, Token,
     parse::{ParseStream, Parser as _},
     spanned::Spanned as _,
 };
 
 const HOW: &str = "write the limits or a policy's name: #[rate_limit(\"5/min\")] or \
     #[rate_limit(policy = \"login\")]";
-const KNOWN: &str = "policy, key, cost, scope, exempt_when and shadow";
+const KNOWN: &str = "policy, key, cost, charge_on, settle, scope, exempt_when, marks and shadow";
 
 /// The options of one attribute, checked.
 #[derive(Default)]
@@ -18,10 +18,21 @@ pub(crate) struct Options {
     pub(crate) limits: Option<LitStr>,
     pub(crate) policy: Option<LitStr>,
     pub(crate) key: Option<Key>,
-    pub(crate) cost: Option<Expr>,
+    pub(crate) cost: Option<Cost>,
+    pub(crate) charge_on: Option<String>,
+    pub(crate) settle: Option<LitStr>,
+    pub(crate) marks: Option<Ident>,
     pub(crate) scope: Option<LitStr>,
     pub(crate) exempt_when: Option<Expr>,
     pub(crate) shadow: Option<Ident>,
+}
+
+/// What a request costs.
+pub(crate) enum Cost {
+    /// Told by a part of the request, as in a policy file.
+    Told(LitStr),
+    /// A number, or a function of the request.
+    Computed(Expr),
 }
 
 /// Whose budget is spent.
@@ -65,7 +76,18 @@ impl Options {
         if text == "shadow" {
             return set(&mut self.shadow, name.clone(), &name, "`shadow`");
         }
-        let named = ["policy", "key", "cost", "scope", "exempt_when"];
+        if text == "marks" {
+            return set(&mut self.marks, name.clone(), &name, "`marks`");
+        }
+        let named = [
+            "policy",
+            "key",
+            "cost",
+            "charge_on",
+            "settle",
+            "scope",
+            "exempt_when",
+        ];
         if !named.contains(&text.as_str()) {
             let problem = format!("there is no option `{text}`: the options are {KNOWN}");
             return Err(Error::new(name.span(), problem));
@@ -80,7 +102,9 @@ impl Options {
             "policy" => set(&mut self.policy, string(input, &text)?, &name, &what),
             "scope" => set(&mut self.scope, string(input, &text)?, &name, &what),
             "key" => set(&mut self.key, Key::of(input.parse()?)?, &name, &what),
-            "cost" => set(&mut self.cost, input.parse()?, &name, &what),
+            "cost" => set(&mut self.cost, Cost::of(input)?, &name, &what),
+            "charge_on" => set(&mut self.charge_on, statuses(input)?, &name, &what),
+            "settle" => set(&mut self.settle, settle(input)?, &name, &what),
             _ => set(&mut self.exempt_when, input.parse()?, &name, &what),
         }
     }
@@ -101,7 +125,7 @@ impl Options {
         let scope = self.scope.as_ref().map(LitStr::value);
         let name = scope.as_deref().unwrap_or("handler");
         match Policy::parse(name, &limits.value()) {
-            Ok(_) => Ok(()),
+            Ok(policy) => check_key_names(&policy, limits),
             Err(InvalidPolicy::Text(why)) => {
                 let mut problem = why.to_string();
                 let looks_like_a_name = !limits.value().contains(['/', ' ']);
@@ -127,6 +151,76 @@ impl Options {
         checked.map_err(|why| Error::new(policy.span(), why))?;
         Ok(())
     }
+}
+
+/// Limits of an attribute count by what every request has, because nobody names other keys there.
+fn check_key_names(policy: &Policy, limits: &LitStr) -> Result<()> {
+    let is_known = |name: &str| {
+        matches!(name, "ip" | "route" | "global")
+            || name.strip_prefix("header:").is_some_and(is_header)
+    };
+    match policy.key_names().find(|name| !is_known(name)) {
+        None => Ok(()),
+        Some(unknown) => {
+            let problem = format!(
+                "nobody names a key {unknown:?} here: a limit counts by ip, route, global or \
+                 header:NAME, and a layer names others with .key_named({unknown:?}, ...)"
+            );
+            Err(Error::new(limits.span(), problem))
+        }
+    }
+}
+
+impl Cost {
+    fn of(input: ParseStream<'_>) -> Result<Cost> {
+        if !input.peek(LitStr) {
+            return Ok(Cost::Computed(input.parse()?));
+        }
+        let source: LitStr = input.parse()?;
+        let parsed: std::result::Result<CostOf, _> = source.value().parse();
+        parsed.map_err(|why| Error::new(source.span(), why))?;
+        Ok(Cost::Told(source))
+    }
+}
+
+/// Statuses as the text that a policy takes: `401, 4xx`.
+fn statuses(input: ParseStream<'_>) -> Result<String> {
+    let list: ExprArray = input.parse().map_err(|error| {
+        let problem = "write a list of statuses: `charge_on = [401, \"5xx\"]`";
+        Error::new(error.span(), problem)
+    })?;
+    let mut texts = Vec::new();
+    for status in &list.elems {
+        let text = match status {
+            Expr::Lit(ExprLit {
+                lit: Lit::Int(number),
+                ..
+            }) => number.base10_digits().to_owned(),
+            Expr::Lit(ExprLit {
+                lit: Lit::Str(text),
+                ..
+            }) => text.value(),
+            other => {
+                let problem = "a status is a number such as 401, or a class such as \"4xx\"";
+                return Err(Error::new(other.span(), problem));
+            }
+        };
+        let parsed: std::result::Result<StatusSet, _> = text.parse();
+        parsed.map_err(|why| Error::new(status.span(), why))?;
+        texts.push(text);
+    }
+    if texts.is_empty() {
+        let problem = "write at least one status: `charge_on = [401]`";
+        return Err(Error::new(list.span(), problem));
+    }
+    Ok(texts.join(", "))
+}
+
+fn settle(input: ParseStream<'_>) -> Result<LitStr> {
+    let source = string(input, "settle")?;
+    let parsed: std::result::Result<SettleBy, _> = source.value().parse();
+    parsed.map_err(|why| Error::new(source.span(), why))?;
+    Ok(source)
 }
 
 impl Key {

@@ -3,15 +3,19 @@
 use std::{
     mem,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
+use ratelimit_core::adapter::Held;
 
 pin_project! {
     /// The body of a limited response.
+    ///
+    /// It holds what the request was charged: a slot is given back when the body has ended, fails or is
+    /// dropped, and a cost that is known only now is settled.
     ///
     /// Where the inner service's body can be made from [`Bytes`], as axum's can,
     /// [`into_inner`](Self::into_inner) gives that type back.
@@ -26,15 +30,15 @@ pin_project! {
     #[project = KindProj]
     #[derive(Debug)]
     enum Kind<B> {
-        Inner { #[pin] body: B },
+        Inner { #[pin] body: B, held: Option<Box<Held>> },
         Ours { bytes: Bytes },
     }
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) const fn inner(body: B) -> ResponseBody<B> {
+    pub(crate) const fn inner(body: B, held: Option<Box<Held>>) -> ResponseBody<B> {
         ResponseBody {
-            kind: Kind::Inner { body },
+            kind: Kind::Inner { body, held },
         }
     }
 
@@ -44,13 +48,28 @@ impl<B> ResponseBody<B> {
         }
     }
 
-    /// The body in the inner service's own type.
+    /// The body in the inner service's own type, unless something is held for as long as it lasts.
+    ///
+    /// # Errors
+    ///
+    /// The body as it is.
+    pub fn try_into_inner(self) -> Result<B, ResponseBody<B>>
+    where
+        B: From<Bytes>,
+    {
+        match self.kind {
+            Kind::Inner { held: Some(_), .. } => Err(self),
+            _ => Ok(self.into_inner()),
+        }
+    }
+
+    /// The body in the inner service's own type; what the request holds ends here.
     pub fn into_inner(self) -> B
     where
         B: From<Bytes>,
     {
         match self.kind {
-            Kind::Inner { body } => body,
+            Kind::Inner { body, .. } => body,
             Kind::Ours { bytes } => bytes.into(),
         }
     }
@@ -77,7 +96,21 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
-            KindProj::Inner { body } => body.poll_frame(cx),
+            KindProj::Inner { body, held: None } => body.poll_frame(cx),
+            KindProj::Inner { mut body, held } => {
+                let frame = ready!(body.as_mut().poll_frame(cx));
+                match &frame {
+                    Some(Ok(part)) => {
+                        count(held, part);
+                        if body.is_end_stream() {
+                            end(held);
+                        }
+                    }
+                    Some(Err(_)) => *held = None,
+                    None => end(held),
+                }
+                Poll::Ready(frame)
+            }
             KindProj::Ours { bytes } if bytes.is_empty() => Poll::Ready(None),
             KindProj::Ours { bytes } => Poll::Ready(Some(Ok(Frame::data(mem::take(bytes))))),
         }
@@ -85,15 +118,35 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Inner { body } => body.is_end_stream(),
+            Kind::Inner { body, held } => {
+                let is_ended = body.is_end_stream();
+                if let Some(held) = held
+                    && is_ended
+                {
+                    held.seen_end();
+                }
+                is_ended
+            }
             Kind::Ours { bytes } => bytes.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Inner { body } => body.size_hint(),
+            Kind::Inner { body, .. } => body.size_hint(),
             Kind::Ours { bytes } => SizeHint::with_exact(bytes.len() as u64),
         }
+    }
+}
+
+fn count(held: &mut Option<Box<Held>>, part: &Frame<Bytes>) {
+    if let Some(held) = held {
+        held.sent(part.data_ref().map_or(0, Bytes::len));
+    }
+}
+
+fn end(held: &mut Option<Box<Held>>) {
+    if let Some(held) = held.take() {
+        held.end();
     }
 }

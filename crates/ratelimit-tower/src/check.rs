@@ -4,10 +4,14 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use http::{Response, request::Parts};
-use ratelimit_core::{Decision, Limiter, Verdict, adapter::Start};
+use ratelimit_core::{
+    Decision, Limiter,
+    adapter::{Passage, Start},
+};
 
 use crate::{
-    framework::{Settings, tell},
+    body::ResponseBody,
+    framework::{Settings, finish, tell},
     layer::RateLimitLayer,
 };
 
@@ -15,7 +19,7 @@ impl RateLimitLayer {
     /// Decides a request without a service: for handlers, and for adapters of frameworks.
     ///
     /// It is what the layer does before it calls its service, waiting for a shaping limit included.
-    /// What it puts into the response afterwards is [`Passed::tell`].
+    /// What it does with the response afterwards is [`Passed::finish`].
     ///
     /// # Errors
     ///
@@ -37,50 +41,64 @@ impl RateLimitLayer {
         let refreshed = self.settings().refreshed();
         let settings = refreshed.unwrap_or_else(|| Arc::clone(self.settings()));
         settings.own.prepare(request);
-        let (key, cost) = match settings.start(request) {
+        let ask = match settings.start(request) {
             Start::Pass => {
-                let verdict = None;
-                return Ok(Passed { verdict, settings });
+                let passage = None;
+                return Ok(Passed { passage, settings });
             }
             Start::Refuse(answer) => return Err(answer),
-            Start::Ask { key, cost } => (key, cost),
+            Start::Ask(ask) => ask,
         };
-        let verdict = limiter.check_cost(settings.policy(), &key, cost).await;
-        let delay = settings.judge(request, &verdict)?;
+        let asked = settings.ask(limiter, ask).await;
+        let (delay, passage) = settings.judge(request, asked)?;
         settings
             .own
-            .share(verdict.decision(), &mut request.extensions);
+            .share_inwards(&passage, &mut request.extensions);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        let verdict = Some(verdict);
-        Ok(Passed { verdict, settings })
+        let passage = Some(passage);
+        Ok(Passed { passage, settings })
     }
 }
 
 /// A request that passed, and what its response is to tell.
+///
+/// It holds the slot that the request takes under a concurrency limit. Dropping it gives the slot back,
+/// and leaves charged what was charged.
 #[must_use = "the response tells what is left"]
 pub struct Passed {
-    verdict: Option<Verdict>,
+    passage: Option<Passage>,
     settings: Arc<Settings>,
 }
 
 impl Passed {
     /// The decision; nothing when the request was exempt, or no store decided.
     pub fn decision(&self) -> Option<&Decision> {
-        self.verdict.as_ref()?.decision()
+        self.passage.as_ref()?.decision()
     }
 
     /// Tells in the response what is left, unless it says something stricter already.
+    ///
+    /// Nothing is settled by it: [`finish`](Self::finish) does what a layer does with a response.
     pub fn tell<B>(&self, response: &mut Response<B>) {
-        if let Some(verdict) = &self.verdict {
-            tell(&self.settings, verdict, response);
+        if let Some(passage) = &self.passage {
+            tell(&self.settings, passage, response);
+        }
+    }
+
+    /// Tells in the response what is left, settles by it where the policy says so, and holds the slot
+    /// until its body ends.
+    pub fn finish<B>(self, response: Response<B>) -> Response<ResponseBody<B>> {
+        match self.passage {
+            Some(passage) => finish(&self.settings, passage, response),
+            None => response.map(|body| ResponseBody::inner(body, None)),
         }
     }
 }
 
 impl fmt::Debug for Passed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Passed").field(&self.verdict).finish()
+        f.debug_tuple("Passed").field(&self.passage).finish()
     }
 }

@@ -7,11 +7,11 @@ use http::{
     Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts,
 };
 use ratelimit_core::{
-    Decision, HeaderLines, Key, Verdict,
-    adapter::{self, Framework, HeaderFields, RequestHead, is_refusal},
+    Decision, HeaderLines, Key,
+    adapter::{self, Framework, HeaderFields, Passage, RequestHead, is_refusal},
 };
 
-use crate::key::PeerAddr;
+use crate::{body::ResponseBody, key::PeerAddr};
 
 /// Requests and responses of the `http` crate.
 #[derive(Clone, Copy, Debug)]
@@ -44,9 +44,18 @@ impl Own {
         }
     }
 
-    /// Leaves the decision for the handler.
+    /// Leaves for the handler what it may want: the slot, and the decision where that is asked for.
     #[inline]
-    pub(crate) fn share(&self, decision: Option<&Decision>, extensions: &mut Extensions) {
+    pub(crate) fn share_inwards(&self, passage: &Passage, extensions: &mut Extensions) {
+        if let Some(slot) = passage.slot() {
+            let outer = extensions.remove();
+            extensions.insert(slot.inside(outer));
+        }
+        self.share(passage.decision(), extensions);
+    }
+
+    #[inline]
+    fn share(&self, decision: Option<&Decision>, extensions: &mut Extensions) {
         if self.sharing == Sharing::On
             && let Some(decision) = decision
         {
@@ -55,13 +64,22 @@ impl Own {
     }
 }
 
-/// Tells the verdict in a response that the service gave.
-pub(crate) fn tell<B>(settings: &Settings, verdict: &Verdict, response: &mut Response<B>) {
-    if settings.is_shadow() {
-        return;
-    }
-    settings.tell(verdict, response.headers_mut());
-    share_outwards(&settings.own, verdict.decision(), response);
+/// Tells in a response that the service gave what was decided.
+pub(crate) fn tell<B>(settings: &Settings, passage: &Passage, response: &mut Response<B>) {
+    settings.tell(passage, response.headers_mut());
+    share_outwards(&settings.own, passage.decision(), response);
+}
+
+/// Settles and tells, and leaves the body with what is held until it ends.
+pub(crate) fn finish<B>(
+    settings: &Settings,
+    passage: Passage,
+    mut response: Response<B>,
+) -> Response<ResponseBody<B>> {
+    share_outwards(&settings.own, passage.decision(), &mut response);
+    let status = response.status().as_u16();
+    let held = settings.finish(passage, status, response.headers_mut());
+    response.map(|body| ResponseBody::inner(body, held))
 }
 
 fn share_outwards<B>(own: &Own, decision: Option<&Decision>, response: &mut Response<B>) {
@@ -144,6 +162,10 @@ impl HeaderFields for Http {
     }
 
     fn lines<'a>(map: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+        map.get_all(name).into_iter().map(HeaderValue::as_bytes)
+    }
+
+    fn lines_of<'a>(map: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
         map.get_all(name).into_iter().map(HeaderValue::as_bytes)
     }
 

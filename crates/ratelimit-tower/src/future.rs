@@ -12,13 +12,13 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use ratelimit_core::{Check, Verdict};
+use ratelimit_core::adapter::{Asked, Asking, Passage};
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
 use crate::{
     body::ResponseBody,
-    framework::{Settings, tell},
+    framework::{Settings, finish},
 };
 
 pin_project! {
@@ -38,19 +38,19 @@ pin_project! {
     #[project = StateProj]
     enum State<S, B, F> {
         Refused { response: Option<Response<Bytes>> },
-        Checking { check: Check, held: Option<Held<S, B>> },
-        Waiting { sleep: Pin<Box<Sleep>>, held: Option<Held<S, B>>, verdict: Option<Verdict> },
-        Calling { #[pin] response: F, verdict: Option<Verdict> },
+        Checking { asking: Asking, held: Option<Parked<S, B>> },
+        Waiting { sleep: Pin<Box<Sleep>>, held: Option<Parked<S, B>>, passage: Option<Passage> },
+        Calling { #[pin] response: F, passage: Option<Passage> },
     }
 }
 
 /// A service and the request it is going to get; in a box, so that futures which need neither
 /// stay small.
-pub(crate) struct Held<S, B>(Box<(S, Request<B>)>);
+pub(crate) struct Parked<S, B>(Box<(S, Request<B>)>);
 
-impl<S, B> Held<S, B> {
-    pub(crate) fn new(service: S, request: Request<B>) -> Held<S, B> {
-        Held(Box::new((service, request)))
+impl<S, B> Parked<S, B> {
+    pub(crate) fn new(service: S, request: Request<B>) -> Parked<S, B> {
+        Parked(Box::new((service, request)))
     }
 }
 
@@ -61,27 +61,27 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
     }
 
     pub(crate) fn passing(response: S::Future, settings: &Arc<Settings>) -> Self {
-        let verdict = None;
-        Self::of(State::Calling { response, verdict }, settings)
+        let passage = None;
+        Self::of(State::Calling { response, passage }, settings)
     }
 
-    pub(crate) fn calling(response: S::Future, verdict: Verdict, settings: &Arc<Settings>) -> Self {
-        let verdict = Some(verdict);
-        Self::of(State::Calling { response, verdict }, settings)
+    pub(crate) fn calling(response: S::Future, passage: Passage, settings: &Arc<Settings>) -> Self {
+        let passage = Some(passage);
+        Self::of(State::Calling { response, passage }, settings)
     }
 
-    pub(crate) fn checking(check: Check, held: Held<S, B>, settings: &Arc<Settings>) -> Self {
+    pub(crate) fn asking(asking: Asking, held: Parked<S, B>, settings: &Arc<Settings>) -> Self {
         let held = Some(held);
-        Self::of(State::Checking { check, held }, settings)
+        Self::of(State::Checking { asking, held }, settings)
     }
 
     pub(crate) fn waiting(
         delay: Duration,
-        held: Held<S, B>,
-        verdict: Verdict,
+        held: Parked<S, B>,
+        passage: Passage,
         settings: &Arc<Settings>,
     ) -> Self {
-        Self::of(State::waiting(delay, held, verdict), settings)
+        Self::of(State::waiting(delay, held, passage), settings)
     }
 
     fn of(state: State<S, B, S::Future>, settings: &Arc<Settings>) -> Self {
@@ -93,11 +93,11 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
 }
 
 impl<S, B, F> State<S, B, F> {
-    fn waiting(delay: Duration, held: Held<S, B>, verdict: Verdict) -> State<S, B, F> {
+    fn waiting(delay: Duration, held: Parked<S, B>, passage: Passage) -> State<S, B, F> {
         State::Waiting {
             sleep: Box::pin(sleep(delay)),
             held: Some(held),
-            verdict: Some(verdict),
+            passage: Some(passage),
         }
     }
 }
@@ -116,15 +116,15 @@ where
                     let response = response.take().expect("polled after completion");
                     return Poll::Ready(Ok(response.map(ResponseBody::ours)));
                 }
-                StateProj::Checking { check, held } => {
-                    let verdict = ready!(Pin::new(check).poll(cx));
+                StateProj::Checking { asking, held } => {
+                    let asked = ready!(Pin::new(asking).poll(cx));
                     let held = held.take().expect("taken once, when the check is done");
-                    decided(verdict, held, this.settings)
+                    decided(asked, held, this.settings)
                 }
                 StateProj::Waiting {
                     sleep,
                     held,
-                    verdict,
+                    passage,
                 } => {
                     ready!(sleep.as_mut().poll(cx));
                     let (service, _) = &mut *held.as_mut().expect("taken once, when ready").0;
@@ -133,15 +133,15 @@ where
                     let (mut service, request) = *held.0;
                     State::Calling {
                         response: service.call(request),
-                        verdict: verdict.take(),
+                        passage: passage.take(),
                     }
                 }
-                StateProj::Calling { response, verdict } => {
-                    let mut response = ready!(response.poll(cx))?;
-                    if let Some(verdict) = verdict {
-                        tell(this.settings, verdict, &mut response);
-                    }
-                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                StateProj::Calling { response, passage } => {
+                    let response = ready!(response.poll(cx))?;
+                    return Poll::Ready(Ok(match passage.take() {
+                        Some(passage) => finish(this.settings, passage, response),
+                        None => response.map(|body| ResponseBody::inner(body, None)),
+                    }));
                 }
             };
             this.state.set(next);
@@ -149,32 +149,30 @@ where
     }
 }
 
-/// What follows from a verdict.
-fn decided<S, B>(verdict: Verdict, held: Held<S, B>, settings: &Settings) -> State<S, B, S::Future>
+/// What follows from an answer of the limiter.
+fn decided<S, B>(asked: Asked, held: Parked<S, B>, settings: &Settings) -> State<S, B, S::Future>
 where
     S: Service<Request<B>> + Clone,
 {
     let (mut service, request) = *held.0;
     let (mut parts, body) = request.into_parts();
-    let delay = match settings.judge(&parts, &verdict) {
-        Ok(delay) => delay,
+    let (delay, passage) = match settings.judge(&parts, asked) {
+        Ok(passed) => passed,
         Err(answer) => {
             let response = Some(answer);
             return State::Refused { response };
         }
     };
-    settings
-        .own
-        .share(verdict.decision(), &mut parts.extensions);
+    settings.own.share_inwards(&passage, &mut parts.extensions);
     let request = Request::from_parts(parts, body);
     if !delay.is_zero() {
         // The ready service goes, and with it a place that others can use meanwhile.
-        let held = Held::new(service.clone(), request);
-        return State::waiting(delay, held, verdict);
+        let held = Parked::new(service.clone(), request);
+        return State::waiting(delay, held, passage);
     }
     State::Calling {
         response: service.call(request),
-        verdict: Some(verdict),
+        passage: Some(passage),
     }
 }
 

@@ -22,7 +22,7 @@ use ratelimit_core::adapter;
 pub use ratelimit_core::adapter::PathKey;
 #[doc(inline)]
 pub use ratelimit_core::adapter::{
-    ApiKey, Both, CookieKey, Either, MethodKey, NoKey, OrShared, QueryKey,
+    ApiKey, Both, CookieKey, Either, MethodKey, NoKey, OrShared, QueryKey, Whereabouts,
 };
 
 pub use self::{
@@ -78,6 +78,12 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// When it has none; that never means that the request is unlimited.
     fn extract(&self, request: &Parts) -> Result<Key, NoKey>;
+
+    /// Where the client is, if this finds clients by their address: for limits that count by `ip`, and
+    /// for rules about addresses.
+    fn whereabouts(&self, _request: &Parts) -> Option<Result<Whereabouts, NoKey>> {
+        None
+    }
 
     /// The key of both, "address and route" or "tenant and user".
     ///
@@ -142,16 +148,30 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Both<A, B> {
     fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
         self.find(|a| a.extract(request), |b| b.extract(request))
     }
+
+    fn whereabouts(&self, request: &Parts) -> Option<Result<Whereabouts, NoKey>> {
+        let (a, b) = self.parts();
+        a.whereabouts(request).or_else(|| b.whereabouts(request))
+    }
 }
 
 impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Either<A, B> {
     fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
         self.find(|a| a.extract(request), |b| b.extract(request))
     }
+
+    fn whereabouts(&self, request: &Parts) -> Option<Result<Whereabouts, NoKey>> {
+        let (a, b) = self.parts();
+        a.whereabouts(request).or_else(|| b.whereabouts(request))
+    }
 }
 
 impl<A: KeyExtractor> KeyExtractor for OrShared<A> {
     fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
         self.find(|a| a.extract(request))
+    }
+
+    fn whereabouts(&self, request: &Parts) -> Option<Result<Whereabouts, NoKey>> {
+        self.part().whereabouts(request)
     }
 }

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Response, request::Parts};
 use ratelimit_core::{
-    HeaderStyle, Key, Limiter, Policy, Registry, UnknownPolicy,
-    adapter::{Mode, Preflight},
+    HeaderStyle, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::Preflight,
 };
 use tower_layer::Layer;
 
 use crate::{
     framework::{Settings, Sharing},
-    key::{ClientKey, KeyExtractor, NoKey},
+    key::{ClientKey, KeyExtractor, NoKey, RouteKey},
     rejection::Rejection,
     service::RateLimit,
 };
@@ -30,9 +29,7 @@ pub struct RateLimitLayer {
 impl RateLimitLayer {
     /// Limits each client's requests by `policy`.
     pub fn new(limiter: Limiter, policy: Policy) -> RateLimitLayer {
-        RateLimitLayer {
-            settings: Arc::new(Settings::new(limiter, policy, client_key())),
-        }
+        RateLimitLayer::of(Settings::new(limiter, policy, client_key()))
     }
 
     /// Limits each client's requests by the policy of that name, as it is when a request comes.
@@ -48,15 +45,68 @@ impl RateLimitLayer {
         name: &str,
     ) -> Result<RateLimitLayer, UnknownPolicy> {
         let settings = Settings::named(limiter, registry, name, client_key())?;
-        Ok(RateLimitLayer {
+        Ok(RateLimitLayer::of(settings))
+    }
+
+    fn of(mut settings: Settings) -> RateLimitLayer {
+        settings.key_named("route", |request| RouteKey.extract(request));
+        RateLimitLayer {
             settings: Arc::new(settings),
-        })
+        }
     }
 
     /// Whose budget is spent; the client's, as [`ClientKey`](crate::ClientKey) finds it, unless set.
     #[must_use]
     pub fn key_by(self, key: impl KeyExtractor) -> RateLimitLayer {
-        self.changed(|settings| settings.key_by(move |request| key.extract(request)))
+        let key = Arc::new(key);
+        let client = Arc::clone(&key);
+        self.changed(|settings| {
+            settings.key_by(move |request| key.extract(request));
+            settings.whereabouts_by(move |request| client.whereabouts(request));
+        })
+    }
+
+    /// Where the key called `name` is found, for limits that count by it: `100/min by user`.
+    ///
+    /// A request that does not have it is counted by its main key instead. These names are known
+    /// without this: `ip`, the client's address as the main key's [`ClientKey`] finds it, `route`,
+    /// `global` and `header:NAME`.
+    ///
+    /// ```
+    /// use http::HeaderName;
+    /// use ratelimit_core::{Limiter, Policy};
+    /// use ratelimit_tower::{HeaderKey, RateLimitLayer};
+    ///
+    /// let policy = Policy::parse("api", "100/min by user; 1000/min by ip; 5000/min by route")?;
+    /// let user = HeaderKey::new(HeaderName::from_static("x-user"));
+    /// let layer = RateLimitLayer::new(Limiter::in_memory(), policy).key_named("user", user);
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
+    ///
+    /// A name that is not known is a panic when the layer is put over a service.
+    #[must_use]
+    pub fn key_named(self, name: &str, key: impl KeyExtractor) -> RateLimitLayer {
+        self.changed(|settings| settings.key_named(name, move |request| key.extract(request)))
+    }
+
+    /// In which tier of the policy a request is; where it names none, the policy says so by the key.
+    ///
+    /// ```
+    /// use ratelimit_core::{Limiter, Policy};
+    /// use ratelimit_tower::RateLimitLayer;
+    ///
+    /// let policy = Policy::parse("api", "10/min")?.tier("pro", "1000/min")?;
+    /// let layer = RateLimitLayer::new(Limiter::in_memory(), policy).tier_by_request(|request| {
+    ///     request.extensions.get::<String>().cloned()
+    /// });
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
+    #[must_use]
+    pub fn tier_by_request(
+        self,
+        tier: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static,
+    ) -> RateLimitLayer {
+        self.changed(|settings| settings.tier_by_request(tier))
     }
 
     /// How much a request costs, what the policy says unless set; a cost of 0 looks without spending.
@@ -77,7 +127,14 @@ impl RateLimitLayer {
         self.changed(Settings::expose_headers)
     }
 
-    /// Makes the answer to a request over the limit.
+    /// Marks responses: `X-RateLimit-Over: true` where a soft limit let a request pass beyond it, and
+    /// `X-RateLimit-Shadow: denied` where a policy that only watches would have denied it.
+    #[must_use]
+    pub fn marks(self) -> RateLimitLayer {
+        self.changed(Settings::marks)
+    }
+
+    /// Makes the answer to a request over the limit, or blocked by a rule.
     ///
     /// The layer adds its headers to it, and `Retry-After`, unless it says something stricter.
     #[must_use]
@@ -121,12 +178,14 @@ impl RateLimitLayer {
         self.changed(|settings| settings.exempt_when(is_exempt))
     }
 
-    /// Decides and counts, but lets every request pass, and tells its client nothing.
+    /// Decides and counts, but lets every request pass, and tells its client nothing beside
+    /// [`marks`](Self::marks): [`Policy::shadow`], whatever policy is applied.
     ///
-    /// For trying a limit: `rate_limiter_requests_total{allowed="false"}` shows what it would deny.
+    /// For trying a limit: `rate_limiter_requests_total{allowed="false",shadow="true"}` shows what it
+    /// would deny.
     #[must_use]
     pub fn shadow(self) -> RateLimitLayer {
-        self.changed(|settings| settings.mode = Mode::Shadow)
+        self.changed(Settings::shadow)
     }
 
     /// What adapters of frameworks add: a look at each request's head before its key is sought,
@@ -152,7 +211,13 @@ impl RateLimitLayer {
 impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
+    /// # Panics
+    ///
+    /// When the policy counts by a name that the layer gives no key.
     fn layer(&self, inner: S) -> RateLimit<S> {
+        if let Err(unknown) = self.settings.check_key_names() {
+            panic!("{unknown}");
+        }
         RateLimit::new(inner, Arc::clone(&self.settings))
     }
 }

@@ -37,6 +37,9 @@ mod outgoing;
 mod rejection;
 mod service;
 
+#[doc(inline)]
+pub use ratelimit_core::adapter::{Slot, UnknownKeyName};
+
 pub use crate::{
     body::ResponseBody,
     check::Passed,
@@ -44,7 +47,8 @@ pub use crate::{
     future::ResponseFuture,
     key::{
         ApiKey, Both, ClientKey, CookieKey, Either, ExtensionKey, HeaderKey, KeyExtractor,
-        MethodKey, NoKey, OrShared, PathKey, PeerAddr, QueryKey, RouteKey, RouteName, WithPeer,
+        MethodKey, NoKey, OrShared, PathKey, PeerAddr, QueryKey, RouteKey, RouteName, Whereabouts,
+        WithPeer,
     },
     layer::RateLimitLayer,
     outgoing::{OutgoingError, OutgoingFuture, OutgoingLimit, OutgoingLimitLayer},

@@ -13,7 +13,7 @@ use tower_service::Service;
 use crate::{
     body::ResponseBody,
     framework::Settings,
-    future::{Held, ResponseFuture},
+    future::{Parked, ResponseFuture},
 };
 
 /// A service whose requests are limited, made by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -51,35 +51,36 @@ where
         let settings = refreshed.as_ref().unwrap_or(&self.settings);
         let (mut parts, body) = request.into_parts();
         settings.own.prepare(&mut parts);
-        let (key, cost) = match settings.start(&parts) {
+        let ask = match settings.start(&parts) {
             Start::Pass => {
                 let response = self.inner.call(Request::from_parts(parts, body));
                 return ResponseFuture::passing(response, settings);
             }
             Start::Refuse(answer) => return ResponseFuture::refused(answer, settings),
-            Start::Ask { key, cost } => (key, cost),
+            Start::Ask(ask) => ask,
         };
-        let mut check = settings.limiter.check_cost(settings.policy(), &key, cost);
-        let Some(verdict) = check.take_ready() else {
+        let mut asking = settings.ask(&settings.limiter, ask);
+        let Some(asked) = asking.take_ready() else {
             // The check comes before the call, so the future takes the service that
             // `poll_ready` made ready, and leaves a clone in its place.
             let clone = self.inner.clone();
             let ready = mem::replace(&mut self.inner, clone);
-            let held = Held::new(ready, Request::from_parts(parts, body));
-            return ResponseFuture::checking(check, held, settings);
+            let held = Parked::new(ready, Request::from_parts(parts, body));
+            return ResponseFuture::asking(asking, held, settings);
         };
-        let delay = match settings.judge(&parts, &verdict) {
-            Ok(delay) => delay,
+        let (delay, passage) = match settings.judge(&parts, asked) {
+            Ok(passed) => passed,
             Err(answer) => return ResponseFuture::refused(answer, settings),
         };
         let mut request = Request::from_parts(parts, body);
-        let decision = verdict.decision();
-        settings.own.share(decision, request.extensions_mut());
+        settings
+            .own
+            .share_inwards(&passage, request.extensions_mut());
         if !delay.is_zero() {
-            let held = Held::new(self.inner.clone(), request);
-            return ResponseFuture::waiting(delay, held, verdict, settings);
+            let held = Parked::new(self.inner.clone(), request);
+            return ResponseFuture::waiting(delay, held, passage, settings);
         }
         // Nothing to wait for: the ready service is called where it stands, and no clone is made.
-        ResponseFuture::calling(self.inner.call(request), verdict, settings)
+        ResponseFuture::calling(self.inner.call(request), passage, settings)
     }
 }

@@ -37,6 +37,17 @@ pub(crate) async fn ask(server: SocketAddr, request: &str, fields: &[&str]) -> A
     asked.await.expect("an answer")
 }
 
+/// Sends a request with a body.
+pub(crate) async fn post(server: SocketAddr, path: &str, body: &str) -> Answer {
+    let length = body.len();
+    let text = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    );
+    let asked = tokio::task::spawn_blocking(move || exchange(server, &text));
+    asked.await.expect("an answer")
+}
+
 pub(crate) async fn get(server: SocketAddr, path: &str) -> Answer {
     ask(server, &format!("GET {path}"), &[]).await
 }

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use super::{framework::RequestHead, no_key::NoKey};
+use super::{framework::RequestHead, key_names::Whereabouts, no_key::NoKey};
 use crate::{
     client_addr::{ClientAddr, ExplicitKey, TrustedProxies},
     key::Key,
@@ -26,6 +26,8 @@ use crate::{
 #[derive(Clone)]
 pub struct ClientKey {
     addr: ClientAddr,
+    /// The same, for the whole address of an IPv6 client.
+    whole: ClientAddr,
     header: Option<Named>,
     query: Option<Named>,
     warned: Arc<AtomicBool>,
@@ -113,6 +115,33 @@ impl ClientKey {
         Ok(Key::ip(client.addr()))
     }
 
+    /// Where the client of a request is, whatever key it names.
+    ///
+    /// # Errors
+    ///
+    /// When it has no client address.
+    pub fn whereabouts(&self, request: &impl RequestHead) -> Result<Whereabouts, NoKey> {
+        self.whereabouts_from(request, request.peer())
+    }
+
+    /// Where the client of a request is whose peer was found in a place of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`whereabouts`](Self::whereabouts).
+    pub fn whereabouts_from(
+        &self,
+        request: &impl RequestHead,
+        peer: Option<IpAddr>,
+    ) -> Result<Whereabouts, NoKey> {
+        if let Some(peer) = peer {
+            self.warn_once_if_overlooked(peer, request);
+        }
+        let key = Key::ip(self.addr.find(peer, request)?.addr());
+        let address = self.whole.find(peer, request)?.addr();
+        Ok(Whereabouts::new(address, key))
+    }
+
     #[inline]
     fn explicit(&self, request: &impl RequestHead) -> Result<Option<Key>, NoKey> {
         if let Some(key) = request.explicit_key() {
@@ -166,7 +195,9 @@ impl Default for ClientKey {
 
 impl From<ClientAddr> for ClientKey {
     fn from(addr: ClientAddr) -> ClientKey {
+        let whole = addr.clone().ipv6_prefix(128);
         ClientKey {
+            whole: whole.expect("an address has 128 bits"),
             addr,
             header: None,
             query: None,

@@ -8,6 +8,11 @@ use crate::key::Key;
 pub struct Both<A, B>(A, B);
 
 impl<A, B> Both<A, B> {
+    /// The two that it is made of.
+    pub const fn parts(&self) -> (&A, &B) {
+        (&self.0, &self.1)
+    }
+
     /// The key of `first` and of `second` together.
     pub const fn new(first: A, second: B) -> Both<A, B> {
         Both(first, second)
@@ -33,6 +38,11 @@ impl<A, B> Both<A, B> {
 pub struct Either<A, B>(A, B);
 
 impl<A, B> Either<A, B> {
+    /// The two that it is made of.
+    pub const fn parts(&self) -> (&A, &B) {
+        (&self.0, &self.1)
+    }
+
     /// The key of `first`, or that of `second` where the first is missing.
     pub const fn new(first: A, second: B) -> Either<A, B> {
         Either(first, second)
@@ -63,6 +73,11 @@ pub struct OrShared<A> {
 }
 
 impl<A> OrShared<A> {
+    /// What it is made of.
+    pub const fn part(&self) -> &A {
+        &self.extractor
+    }
+
     /// The key of `extractor`, or the budget called `name` where it is missing.
     ///
     /// # Panics

@@ -63,6 +63,9 @@ pub trait HeaderFields: Copy + fmt::Debug + Send + Sync + 'static {
     /// The values of all lines of a field.
     fn lines<'a>(map: &'a Self::Map, name: &Self::Name) -> impl Iterator<Item = &'a [u8]>;
 
+    /// The values of all lines of a field whose name is known at run time, in lower case.
+    fn lines_of<'a>(map: &'a Self::Map, name: &str) -> impl Iterator<Item = &'a [u8]>;
+
     /// Whether there is a line of a field.
     fn contains(map: &Self::Map, name: &Self::Name) -> bool;
 

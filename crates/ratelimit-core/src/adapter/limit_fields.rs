@@ -13,6 +13,8 @@ use crate::{
 const RETRY_AFTER: &str = "retry-after";
 const RATELIMIT_POLICY: &str = "ratelimit-policy";
 const EXPOSE: &str = "access-control-expose-headers";
+const OVER: &str = "x-ratelimit-over";
+const SHADOW: &str = "x-ratelimit-shadow";
 pub(super) const GRPC_RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// What is written into each response, prepared when the settings are made.
@@ -23,6 +25,14 @@ pub struct LimitFields<F: HeaderFields> {
     limits: Box<[(u64, F::Value)]>,
     policy: Option<(F::Name, F::Value)>,
     exposed: Option<(F::Name, F::Value)>,
+    marks: Option<Marks<F>>,
+}
+
+/// Fields that mark a response whose request passed beyond a limit, or would not have passed.
+#[derive(Clone, Debug)]
+struct Marks<F: HeaderFields> {
+    over: (F::Name, F::Value),
+    shadow: (F::Name, F::Value),
 }
 
 impl<F: HeaderFields> LimitFields<F> {
@@ -36,20 +46,19 @@ impl<F: HeaderFields> LimitFields<F> {
             names: names.map(|name| F::name(name)).collect(),
             policy: (style == HeaderStyle::Ietf).then(described),
             exposed: None,
+            marks: None,
         }
     }
 
     /// The same fields for another policy.
     pub(super) fn under(&self, policy: &Policy) -> LimitFields<F> {
-        LimitFields {
-            exposed: self.exposed.clone(),
-            ..LimitFields::new(self.style, policy)
-        }
+        self.styled(self.style, policy)
     }
 
     /// The same policy in another style.
     pub(super) fn styled(&self, style: HeaderStyle, policy: &Policy) -> LimitFields<F> {
-        let fields = LimitFields::new(style, policy);
+        let mut fields = LimitFields::new(style, policy);
+        fields.marks.clone_from(&self.marks);
         match self.exposed {
             Some(_) => fields.exposed(),
             None => fields,
@@ -61,21 +70,67 @@ impl<F: HeaderFields> LimitFields<F> {
         let mut names = vec![RETRY_AFTER];
         names.extend(self.style.names());
         names.extend(self.policy.as_ref().map(|_| RATELIMIT_POLICY));
+        if self.marks.is_some() {
+            names.extend([OVER, SHADOW]);
+        }
         let value = F::value(names.join(", ").as_bytes());
         self.exposed = Some((F::name(EXPOSE), value));
         self
     }
 
+    /// Marks what passed beyond a limit, or would not have passed.
+    pub(super) fn marked(mut self) -> LimitFields<F> {
+        self.marks = Some(Marks {
+            over: (F::name(OVER), F::constant("true")),
+            shadow: (F::name(SHADOW), F::constant("denied")),
+        });
+        match self.exposed {
+            Some(_) => self.exposed(),
+            None => self,
+        }
+    }
+
+    /// Marks a response, where that is wanted.
+    #[inline]
+    pub(super) fn mark(&self, decision: &Decision, map: &mut F::Map) {
+        let Some(marks) = &self.marks else {
+            return;
+        };
+        if decision.is_over {
+            F::insert(map, &marks.over.0, marks.over.1.clone());
+        }
+        if !decision.is_enforced {
+            if !decision.is_allowed() {
+                F::insert(map, &marks.shadow.0, marks.shadow.1.clone());
+            }
+            if let Some((name, value)) = &self.exposed {
+                expose::<F>(name, value, map);
+            }
+        }
+    }
+
     /// Tells `decision` in the fields of a response, unless they say something stricter already.
     #[inline]
-    pub(super) fn write(&self, policy: &Policy, decision: &Decision, map: &mut F::Map) {
-        self.write_limits(policy, decision, map);
+    pub(super) fn write(
+        &self,
+        policy: &Policy,
+        tier: Option<&Policy>,
+        decision: &Decision,
+        map: &mut F::Map,
+    ) {
+        self.write_limits(policy, tier, decision, map);
         if let Some((name, value)) = &self.exposed {
             expose::<F>(name, value, map);
         }
     }
 
-    fn write_limits(&self, policy: &Policy, decision: &Decision, map: &mut F::Map) {
+    fn write_limits(
+        &self,
+        policy: &Policy,
+        tier: Option<&Policy>,
+        decision: &Decision,
+        map: &mut F::Map,
+    ) {
         let Some(first) = self.names.first() else {
             return;
         };
@@ -86,7 +141,8 @@ impl<F: HeaderFields> LimitFields<F> {
             F::insert(map, name, self.value(place, policy, decision));
         }
         if let Some((name, policy)) = &self.policy {
-            F::insert(map, name, policy.clone());
+            let described = tier.map(describe::<F>);
+            F::insert(map, name, described.unwrap_or_else(|| policy.clone()));
         }
     }
 

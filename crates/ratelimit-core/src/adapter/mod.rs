@@ -9,34 +9,45 @@
 //! HeaderFields   a header map, with its names and values
 //!      |             written by LimitFields and Rejection
 //! Framework      both, and the type of an answer
-//!                    Settings::start, Settings::judge, Settings::tell
+//!                    Settings::start, Settings::ask, Settings::judge, Settings::finish
 //! ```
 //!
-//! A request is decided in three steps. [`Settings::start`] says from its head alone whether it
-//! passes, is refused, or what it spends of which budget. [`Settings::judge`] says what follows
-//! from the limiter's verdict. [`Settings::tell`] writes that into the response. Between the steps
-//! an adapter calls the limiter, waits, and calls the service.
+//! A request takes four steps. [`Settings::start`] says from its head alone whether it passes, is
+//! refused, or what it spends of which budgets. [`Settings::ask`] asks the limiter. [`Settings::judge`]
+//! says what follows from its answer. [`Settings::finish`] settles by the head of the response, writes
+//! its fields, and leaves what is [`Held`] until the body ends. Between the steps an adapter waits, and
+//! calls the service.
 
+mod ask;
 mod client_key;
 mod combine;
 mod decide;
 mod framework;
+mod handler_terms;
+mod held;
+mod key_names;
 mod limit_fields;
 mod named_key;
 mod no_key;
+mod passage;
 mod rejection;
 mod request_key;
 mod settings;
 
 pub use self::{
+    ask::{Ask, Asked, Asking},
     client_key::ClientKey,
     combine::{Both, Either, OrShared},
     decide::Start,
     framework::{Framework, HeaderFields, RequestHead},
+    handler_terms::HandlerTerms,
+    held::{Held, Slot},
+    key_names::{UnknownKeyName, Whereabouts},
     limit_fields::{LimitFields, is_refusal},
     named_key::{ApiKey, CookieKey, HeaderKey, QueryKey},
     no_key::NoKey,
+    passage::Passage,
     rejection::{Cause, Rejection},
     request_key::{MethodKey, PathKey},
-    settings::{Mode, Preflight, Settings},
+    settings::{Preflight, Settings},
 };

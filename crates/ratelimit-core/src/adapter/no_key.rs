@@ -16,6 +16,8 @@ pub enum NoKey {
     AmbiguousKey,
     /// The peer's address is unknown, which is for the service to set right: 500.
     NoClient,
+    /// A limit counts by a name that the service gave no key, which is for it to set right: 500.
+    UnknownName,
 }
 
 impl NoKey {
@@ -26,6 +28,7 @@ impl NoKey {
             NoKey::BadKey => "bad_key",
             NoKey::AmbiguousKey => "ambiguous_key",
             NoKey::NoClient => "no_client",
+            NoKey::UnknownName => "unknown_key_name",
         }
     }
 }
@@ -37,6 +40,7 @@ impl fmt::Display for NoKey {
             NoKey::BadKey => "the request names a key that cannot be one",
             NoKey::AmbiguousKey => "the request names more than one key",
             NoKey::NoClient => "the request has no client address",
+            NoKey::UnknownName => "a limit counts by a key of an unknown name",
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     decision::Decision,
     fields::{Problem, retry_after_millis},
     policy::Policy,
+    rules::Blocked,
 };
 
 /// A request that does not reach the service, and why.
@@ -30,6 +31,8 @@ pub struct Rejection<'a, F: Framework> {
 pub enum Cause<'a> {
     /// The budget is spent: 429.
     Denied(&'a Decision),
+    /// A rule of the policy blocks it: 403, or 429 without a time to wait.
+    Blocked(Blocked),
     /// The store did not answer, and the failure mode is closed: 503.
     Unavailable,
     /// The request has no key: 400, or 500 where the service does not know its clients.
@@ -60,7 +63,10 @@ impl<F: Framework> Rejection<'_, F> {
                 policy: self.policy.name(),
                 decision,
             },
+            Cause::Blocked(Blocked::TooMany) => Problem::Blocked,
+            Cause::Blocked(_) => Problem::Forbidden,
             Cause::Unavailable => Problem::Unavailable,
+            Cause::NoKey(NoKey::UnknownName) => Problem::NotSetUp,
             Cause::NoKey(NoKey::AmbiguousKey) => Problem::AmbiguousKey,
             Cause::NoKey(NoKey::NoClient) => Problem::NoClient,
             Cause::NoKey(NoKey::Missing | NoKey::BadKey) => Problem::BadKey,
@@ -96,14 +102,14 @@ fn grpc_answer<F: Framework>(problem: &Problem<'_>, content_type: &'static str) 
     set::<F>(&mut answer, &F::name("grpc-status"), status);
     let message = F::constant(problem.title());
     set::<F>(&mut answer, &F::name("grpc-message"), message);
-    if let Problem::Denied { decision, .. } = problem {
-        let pushback = match retry_after_millis(decision) {
-            Some(millis) => number::<F>(millis),
-            // A negative wait tells the client not to try again.
-            None => F::constant("-1"),
-        };
-        set::<F>(&mut answer, &F::name(GRPC_RETRY_PUSHBACK), pushback);
-    }
+    let wait = match problem {
+        Problem::Denied { decision, .. } => retry_after_millis(decision),
+        Problem::Blocked => None,
+        _ => return answer,
+    };
+    // A negative wait tells the client not to try again.
+    let pushback = wait.map_or_else(|| F::constant("-1"), number::<F>);
+    set::<F>(&mut answer, &F::name(GRPC_RETRY_PUSHBACK), pushback);
     answer
 }
 

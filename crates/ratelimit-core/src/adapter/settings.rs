@@ -5,7 +5,14 @@ use std::{
     sync::{Arc, PoisonError, RwLock, atomic::AtomicBool},
 };
 
-use super::{framework::Framework, limit_fields::LimitFields, no_key::NoKey, rejection::Rejection};
+use super::{
+    client_key::ClientKey,
+    framework::Framework,
+    key_names::{NamedKey, Whereabouts},
+    limit_fields::LimitFields,
+    no_key::NoKey,
+    rejection::Rejection,
+};
 use crate::{
     fields::HeaderStyle,
     key::Key,
@@ -21,25 +28,33 @@ pub struct Settings<F: Framework> {
     pub limiter: Limiter,
     /// Whether the preflight requests of CORS are counted.
     pub preflight: Preflight,
-    /// Whether denials are enforced.
-    pub mode: Mode,
     /// What to do where no request has a client address.
     pub advice: &'static str,
     /// What only this adapter has.
     pub own: F::Own,
     pub(super) policy: Policy,
+    /// What the policy says of itself, which every request asks.
+    pub(super) needs_charge: bool,
     pub(super) key: Arc<KeyOf<F>>,
+    pub(super) named_keys: Vec<NamedKey<F>>,
+    pub(super) whereabouts: Arc<WhereaboutsOf<F>>,
+    pub(super) tier: Option<Arc<TierOf<F>>>,
     pub(super) cost: Option<Arc<CostOf<F>>>,
     pub(super) exempt: Option<Arc<IsExempt<F>>>,
     pub(super) on_denied: Option<Arc<AnswerTo<F>>>,
     pub(super) on_failed: Option<Arc<AnswerTo<F>>>,
     pub(super) fields: LimitFields<F>,
     pub(super) told_no_client: Arc<AtomicBool>,
+    pub(super) told_unknown_key: Arc<AtomicBool>,
+    mode: Mode,
     named: Option<Named<F>>,
 }
 
-type KeyOf<F> = dyn Fn(&<F as Framework>::Request) -> Result<Key, NoKey> + Send + Sync;
+pub(super) type KeyOf<F> = dyn Fn(&<F as Framework>::Request) -> Result<Key, NoKey> + Send + Sync;
 type CostOf<F> = dyn Fn(&<F as Framework>::Request) -> u64 + Send + Sync;
+type WhereaboutsOf<F> =
+    dyn Fn(&<F as Framework>::Request) -> Result<Whereabouts, NoKey> + Send + Sync;
+type TierOf<F> = dyn Fn(&<F as Framework>::Request) -> Option<String> + Send + Sync;
 type IsExempt<F> = dyn Fn(&<F as Framework>::Request) -> bool + Send + Sync;
 pub(super) type AnswerTo<F> = dyn Fn(&Rejection<'_, F>) -> <F as Framework>::Answer + Send + Sync;
 
@@ -52,13 +67,20 @@ pub enum Preflight {
     Counted,
 }
 
-/// Whether denials are enforced.
+/// Whether the policy is applied as it is, or only watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// What is denied does not reach the service.
-    Enforced,
-    /// All is decided and counted, nothing denied, and nothing told.
+enum Mode {
+    AsItIs,
     Shadow,
+}
+
+impl Mode {
+    fn of(self, policy: Policy) -> Policy {
+        match self {
+            Mode::AsItIs => policy,
+            Mode::Shadow => policy.shadow(),
+        }
+    }
 }
 
 /// Where the policy is looked up, and the settings under the one that was found last.
@@ -91,20 +113,26 @@ impl<F: Framework> Settings<F> {
         key: impl Fn(&F::Request) -> Result<Key, NoKey> + Send + Sync + 'static,
     ) -> Settings<F> {
         let fields = LimitFields::new(HeaderStyle::default(), &policy);
+        let client = ClientKey::new();
         Settings {
             limiter,
             preflight: Preflight::Passed,
-            mode: Mode::Enforced,
             advice: F::ADVICE,
             own: F::Own::default(),
+            needs_charge: policy.needs_charge(),
             policy,
             key: Arc::new(key),
+            named_keys: Vec::new(),
+            whereabouts: Arc::new(move |request| client.whereabouts(&F::head(request))),
+            tier: None,
             cost: None,
             exempt: None,
             on_denied: None,
             on_failed: None,
             fields,
             told_no_client: Arc::default(),
+            told_unknown_key: Arc::default(),
+            mode: Mode::AsItIs,
             named: None,
         }
     }
@@ -142,7 +170,27 @@ impl<F: Framework> Settings<F> {
         self.key = Arc::new(key);
     }
 
-    /// How much a request costs, 1 unless set.
+    /// Where a client is, for rules about addresses and limits by `ip`; the peer's address where this
+    /// knows none.
+    pub fn whereabouts_by(
+        &mut self,
+        find: impl Fn(&F::Request) -> Option<Result<Whereabouts, NoKey>> + Send + Sync + 'static,
+    ) {
+        let client = ClientKey::new();
+        self.whereabouts = Arc::new(move |request| {
+            find(request).unwrap_or_else(|| client.whereabouts(&F::head(request)))
+        });
+    }
+
+    /// In which tier a request is; where it names none, the policy says so by the key.
+    pub fn tier_by_request(
+        &mut self,
+        tier: impl Fn(&F::Request) -> Option<String> + Send + Sync + 'static,
+    ) {
+        self.tier = Some(Arc::new(tier));
+    }
+
+    /// How much a request costs, what the policy says unless set.
     pub fn cost(&mut self, cost: impl Fn(&F::Request) -> u64 + Send + Sync + 'static) {
         self.cost = Some(Arc::new(cost));
     }
@@ -160,6 +208,17 @@ impl<F: Framework> Settings<F> {
     /// Lets scripts of other origins read the fields.
     pub fn expose_headers(&mut self) {
         self.fields = self.fields.clone().exposed();
+    }
+
+    /// Marks responses to requests that passed beyond a limit, or would not have.
+    pub fn marks(&mut self) {
+        self.fields = self.fields.clone().marked();
+    }
+
+    /// Decides and counts by a policy that only watches.
+    pub fn shadow(&mut self) {
+        self.mode = Mode::Shadow;
+        self.policy = self.mode.of(self.policy.clone());
     }
 
     /// Makes the answer to a request over the limit.
@@ -199,8 +258,10 @@ impl<F: Framework> Settings<F> {
     }
 
     fn under(&self, policy: Policy) -> Settings<F> {
+        let policy = self.mode.of(policy);
         Settings {
             fields: self.fields.under(&policy),
+            needs_charge: policy.needs_charge(),
             policy,
             named: None,
             ..self.clone()

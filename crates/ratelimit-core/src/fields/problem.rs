@@ -24,6 +24,10 @@ pub enum Problem<'a> {
         /// What the store said.
         decision: &'a Decision,
     },
+    /// The request may not come, whatever the budget: 403.
+    Forbidden,
+    /// The same, as if it came too often: 429, and waiting does not help.
+    Blocked,
     /// The store did not answer, and nothing passes without it: 503.
     Unavailable,
     /// The request names a key that cannot be one, or none where one is needed: 400.
@@ -32,6 +36,8 @@ pub enum Problem<'a> {
     AmbiguousKey,
     /// The service is not set up to know its clients: 500.
     NoClient,
+    /// The service gave a limit nothing to count by: 500.
+    NotSetUp,
 }
 
 impl Problem<'_> {
@@ -41,20 +47,22 @@ impl Problem<'_> {
     /// The status code.
     pub const fn status(&self) -> u16 {
         match self {
-            Problem::Denied { .. } => 429,
+            Problem::Denied { .. } | Problem::Blocked => 429,
+            Problem::Forbidden => 403,
             Problem::Unavailable => 503,
             Problem::BadKey | Problem::AmbiguousKey => 400,
-            Problem::NoClient => 500,
+            Problem::NoClient | Problem::NotSetUp => 500,
         }
     }
 
     /// The status of gRPC that means the same.
     pub const fn grpc_status(&self) -> u8 {
         match self {
-            Problem::Denied { .. } => 8,
+            Problem::Denied { .. } | Problem::Blocked => 8,
+            Problem::Forbidden => 7,
             Problem::Unavailable => 14,
             Problem::BadKey | Problem::AmbiguousKey => 3,
-            Problem::NoClient => 13,
+            Problem::NoClient | Problem::NotSetUp => 13,
         }
     }
 
@@ -62,10 +70,13 @@ impl Problem<'_> {
     pub const fn title(&self) -> &'static str {
         match self {
             Problem::Denied { .. } => "Rate limit exceeded",
+            Problem::Forbidden => "Forbidden",
+            Problem::Blocked => "Too many requests",
             Problem::Unavailable => "Rate limiting is unavailable",
             Problem::BadKey => "The rate limit key is missing or malformed",
             Problem::AmbiguousKey => "The rate limit key was sent more than once",
             Problem::NoClient => "The client is unknown",
+            Problem::NotSetUp => "The rate limit is not set up",
         }
     }
 

@@ -11,7 +11,7 @@ use http::{HeaderName, Request, request::Parts};
 use ratelimit_core::{ClientAddr, Key, TrustedProxies, adapter};
 use tower_service::Service;
 
-use super::{KeyExtractor, NoKey};
+use super::{KeyExtractor, NoKey, Whereabouts};
 use crate::framework::Head;
 
 /// The address at the other end of the connection, in the request's extensions.
@@ -125,6 +125,14 @@ impl KeyExtractor for ClientKey {
             Some(peer) => self.client.find_from(&head, || peer(request)),
             None => self.client.find(&head),
         }
+    }
+
+    fn whereabouts(&self, request: &Parts) -> Option<Result<Whereabouts, NoKey>> {
+        let head = Head(request);
+        Some(match &self.peer {
+            Some(peer) => self.client.whereabouts_from(&head, peer(request)),
+            None => self.client.whereabouts(&head),
+        })
     }
 }
 

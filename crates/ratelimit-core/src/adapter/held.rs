@@ -1,0 +1,226 @@
+//! What is held for a request until its response ends.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use crate::{
+    limiter::Charge,
+    signal::InFlight,
+    store::{Settled, StoreError},
+};
+
+/// What is held for a request until its response ends: its charge, with its slot, and its place among
+/// the requests in flight.
+///
+/// An adapter keeps it beside the body, tells it what is [sent](Held::sent), and [ends](Held::end) it with
+/// the body or drops it with a body that fails or is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it ends what is held"]
+pub struct Held {
+    spent: Option<Arc<Spent>>,
+    _in_flight: Option<InFlight>,
+    body: Body,
+    is_whole: AtomicBool,
+    counting: Option<Counting>,
+}
+
+/// Whether a body follows the head of the response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    Sent,
+    /// The answer to HEAD has none, whatever the service made.
+    None,
+}
+
+/// A body whose bytes are what the request costs.
+#[derive(Debug)]
+struct Counting {
+    bytes: u64,
+    announced: Option<u64>,
+    charged: u64,
+}
+
+impl Held {
+    pub(super) fn new(charge: Option<Charge>, in_flight: Option<InFlight>, body: Body) -> Held {
+        Held {
+            spent: charge.map(|charge| Arc::new(Spent::new(charge))),
+            _in_flight: in_flight,
+            body,
+            is_whole: AtomicBool::new(false),
+            counting: None,
+        }
+    }
+
+    /// Counts a part of the body that is sent.
+    #[inline]
+    pub fn sent(&mut self, bytes: usize) {
+        if let Some(counting) = &mut self.counting {
+            counting.bytes += bytes as u64;
+        }
+    }
+
+    /// Remembers that nothing of the body is left to send, for servers that then drop it.
+    #[inline]
+    pub fn seen_end(&self) {
+        self.is_whole.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends all that is held, because the body came to its end.
+    pub fn end(self) {
+        self.seen_end();
+    }
+
+    /// Leaves the request as it was charged.
+    pub(super) fn keep(&mut self) {
+        self.spent.take_if(|spent| !spent.holds_slot());
+    }
+
+    /// Makes it as if `actual` had been charged: at once, or when its slot is given back.
+    pub(super) fn settle(&mut self, actual: u64) {
+        if let Some(spent) = &self.spent {
+            spent.actual.store(actual, Ordering::Relaxed);
+        }
+        self.keep();
+    }
+
+    /// Makes it as if the bytes of the body had been charged, when that has ended.
+    pub(super) fn settle_by_bytes(&mut self, announced: Option<u64>) {
+        if self.body == Body::None {
+            return self.settle(0);
+        }
+        let Some(charged) = self.spent.as_ref().map(|spent| spent.charged()) else {
+            return;
+        };
+        self.counting = Some(Counting {
+            bytes: 0,
+            announced,
+            charged,
+        });
+    }
+
+    pub(super) fn slot(&self) -> Option<Slot> {
+        let spent = self.spent.as_ref()?;
+        spent.holds_slot().then(|| Slot {
+            _spent: Arc::clone(spent),
+            _outer: None,
+        })
+    }
+}
+
+impl Drop for Held {
+    /// A body that was left before its end costs at least what was charged ahead: else whoever hangs up
+    /// pays nothing. Servers drop a body of a known length when its last byte is sent.
+    fn drop(&mut self) {
+        let Some(counting) = self.counting.take() else {
+            return;
+        };
+        let is_whole =
+            *self.is_whole.get_mut() || counting.announced.is_some_and(|all| counting.bytes >= all);
+        self.settle(if is_whole {
+            counting.bytes
+        } else {
+            counting.bytes.max(counting.charged)
+        });
+    }
+}
+
+/// The slot of a request under a concurrency limit, for what outlives its response.
+///
+/// A layer holds the slot until the body of the response has ended. A connection that is upgraded lives
+/// on: its task takes the slot with it, and gives it back when it drops the last clone.
+#[derive(Clone, Debug)]
+#[must_use = "the slot is held for as long as this lives"]
+pub struct Slot {
+    _spent: Arc<Spent>,
+    /// That of a layer further out.
+    _outer: Option<Arc<Slot>>,
+}
+
+impl Slot {
+    /// This slot and that of a layer further out, as one.
+    pub fn inside(self, outer: Option<Slot>) -> Slot {
+        Slot {
+            _outer: outer.map(Arc::new),
+            ..self
+        }
+    }
+}
+
+/// What a request was charged, and what it will have cost.
+#[derive(Debug)]
+struct Spent {
+    /// Taken when this is dropped.
+    charge: Option<Charge>,
+    actual: AtomicU64,
+}
+
+/// No cost is as high: all are below 2^53.
+const AS_CHARGED: u64 = u64::MAX;
+
+impl Spent {
+    const fn new(charge: Charge) -> Spent {
+        Spent {
+            charge: Some(charge),
+            actual: AtomicU64::new(AS_CHARGED),
+        }
+    }
+
+    fn holds_slot(&self) -> bool {
+        let charge = self.charge.as_ref();
+        charge.is_some_and(|charge| charge.receipt().lease().is_some())
+    }
+
+    fn charged(&self) -> u64 {
+        let charge = self.charge.as_ref();
+        charge.map_or(0, |charge| charge.receipt().cost())
+    }
+}
+
+impl Drop for Spent {
+    fn drop(&mut self) {
+        let actual = *self.actual.get_mut();
+        if let Some(charge) = self.charge.take()
+            && actual != AS_CHARGED
+        {
+            settle_in_background(charge, actual);
+        }
+    }
+}
+
+/// Settles a charge without anybody waiting: from memory at once, else in a task of its own.
+fn settle_in_background(charge: Charge, actual: u64) {
+    let policy = charge.receipt().policy().clone();
+    let mut settling = Box::pin(async move { charge.settle(actual).await });
+    let mut cx = Context::from_waker(Waker::noop());
+    match settling.as_mut().poll(&mut cx) {
+        Poll::Ready(settled) => report(policy.name(), settled),
+        Poll::Pending => spawn(async move { report(policy.name(), settling.await) }),
+    }
+}
+
+fn report(policy: &str, settled: Result<Settled, StoreError>) {
+    if let Err(error) = settled {
+        tracing::debug!(policy, %error, "a charge could not be settled, and stays");
+    }
+}
+
+#[cfg(feature = "tokio")]
+fn spawn(settling: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(settling);
+    } else {
+        tracing::debug!("a charge stays: there is no runtime to settle it");
+    }
+}
+
+#[cfg(not(feature = "tokio"))]
+fn spawn(settling: impl Future<Output = ()> + Send + 'static) {
+    drop(settling);
+    tracing::debug!("a charge stays: the feature `tokio` is off");
+}

@@ -1,0 +1,186 @@
+//! What a request holds until its response ends, without a server.
+
+mod common;
+
+use std::{
+    convert::Infallible,
+    future::pending,
+    io,
+    pin::Pin,
+    task::{Context, Waker},
+};
+
+use bytes::Bytes;
+use common::{Answer, get, header, layer, policy, send, start};
+use http::{Request, Response};
+use http_body::Body as _;
+use http_body_util::{BodyExt as _, Full};
+use ratelimit_core::{
+    Change, Decision, Hit, Keys, Limiter, MemoryStore, Policy, Receipt, Settled, Store, StoreFuture,
+};
+use ratelimit_tower::{RateLimitLayer, ResponseBody, Slot};
+use tower::{Layer as _, ServiceExt as _, service_fn};
+
+const ONE: &str = "concurrency 1 lease 1h";
+
+async fn is_free(layer: &RateLimitLayer) -> bool {
+    send(layer, get()).await.status() == 200
+}
+
+/// Answers with a body that nobody has read yet.
+async fn open(layer: &RateLimitLayer) -> Response<ResponseBody<Full<Bytes>>> {
+    let service = layer.layer(service_fn(common::hello));
+    let Ok(response) = service.oneshot(get()).await;
+    response
+}
+
+#[tokio::test]
+async fn a_slot_is_held_until_the_last_byte_and_not_until_the_drop() {
+    let layer = layer(&start(), ONE);
+
+    let mut response = open(&layer).await;
+    assert_eq!(response.status(), 200);
+    assert!(!is_free(&layer).await);
+    assert_eq!(response.body().size_hint().exact(), Some(5));
+    let frame = response.frame().await;
+
+    assert!(frame.is_some_and(|frame| frame.is_ok()));
+    assert!(
+        is_free(&layer).await,
+        "the body is at its end, and still there"
+    );
+    drop(response);
+}
+
+#[tokio::test]
+async fn a_slot_is_given_back_with_the_body_that_is_dropped() {
+    let layer = layer(&start(), ONE);
+
+    let response = open(&layer).await;
+    assert!(!is_free(&layer).await);
+    drop(response);
+
+    assert!(is_free(&layer).await);
+}
+
+#[tokio::test]
+async fn a_slot_is_given_back_when_the_service_fails() {
+    let layer = layer(&start(), ONE);
+    let failing = service_fn(async |_: Request<()>| Err::<Answer, _>(io::Error::other("broken")));
+
+    let failed = layer.layer(failing).oneshot(get()).await;
+
+    assert!(failed.is_err());
+    assert!(is_free(&layer).await);
+}
+
+#[tokio::test]
+async fn a_slot_is_given_back_when_the_call_is_dropped() {
+    let layer = layer(&start(), ONE);
+    let endless = service_fn(async |_: Request<()>| pending::<Result<Answer, Infallible>>().await);
+
+    let mut call = Box::pin(layer.layer(endless).oneshot(get()));
+    assert!(is_pending(&mut call));
+    assert!(!is_free(&layer).await);
+    drop(call);
+
+    assert!(is_free(&layer).await);
+}
+
+fn is_pending(call: &mut Pin<Box<impl Future>>) -> bool {
+    let mut cx = Context::from_waker(Waker::noop());
+    call.as_mut().poll(&mut cx).is_pending()
+}
+
+/// A client that resets its requests would else have them for nothing.
+#[tokio::test]
+async fn a_call_that_is_dropped_stays_charged() {
+    let charged = policy("1/min").charge_on("401".parse().expect("statuses"));
+    let layer = RateLimitLayer::new(common::limiter(&start()), charged);
+    let endless = service_fn(async |_: Request<()>| pending::<Result<Answer, Infallible>>().await);
+
+    let mut call = Box::pin(layer.layer(endless).oneshot(get()));
+    assert!(is_pending(&mut call));
+    drop(call);
+
+    assert_eq!(send(&layer, get()).await.status(), 429);
+}
+
+#[tokio::test]
+async fn a_session_keeps_the_slots_of_all_layers_around_it() {
+    let clock = start();
+    let outer = layer(&clock, ONE);
+    let inner = RateLimitLayer::new(
+        common::limiter(&clock),
+        Policy::parse("inner", ONE).expect("limits"),
+    );
+    let keeping = service_fn(async |request: Request<()>| {
+        let slot = request.extensions().get::<Slot>().cloned();
+        let mut response = Response::new(Full::<Bytes>::default());
+        response.extensions_mut().insert(slot.expect("a slot"));
+        Ok::<_, Infallible>(response)
+    });
+
+    let service = outer.layer(inner.layer(keeping));
+    let Ok(response) = service.oneshot(get()).await;
+    let (head, body) = response.into_parts();
+    drop(body);
+    assert_eq!(
+        (is_free(&outer).await, is_free(&inner).await),
+        (false, false)
+    );
+    drop(head);
+
+    assert_eq!((is_free(&outer).await, is_free(&inner).await), (true, true));
+}
+
+/// A store that answers later, and settles later still.
+#[derive(Clone, Debug)]
+struct Distant(MemoryStore);
+
+impl Store for Distant {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+        let (store, policy, keys) = (
+            self.0.clone(),
+            hit.policy.clone(),
+            Keys::new(hit.key.clone()),
+        );
+        let (cost, slot) = (hit.cost, hit.slot);
+        StoreFuture::later(async move {
+            tokio::task::yield_now().await;
+            store
+                .hit(Hit::by(&policy, &keys).cost(cost).slot(slot))
+                .await
+        })
+    }
+
+    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
+        let (store, receipt) = (self.0.clone(), receipt.clone());
+        StoreFuture::later(async move {
+            tokio::task::yield_now().await;
+            store.settle(&receipt, change).await
+        })
+    }
+
+    fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
+        self.0.reset(policy, keys)
+    }
+}
+
+#[tokio::test]
+async fn what_a_distant_store_settles_delays_no_response() {
+    let store = Distant(MemoryStore::new().clock(start()));
+    let charged = policy("2/min; concurrency 1 lease 1h");
+    let charged = charged.charge_on("401".parse().expect("statuses"));
+    let layer = RateLimitLayer::new(Limiter::new(store), charged);
+
+    for _ in 0..4 {
+        let answer = send(&layer, get()).await;
+        assert_eq!(answer.status(), 200);
+        assert_eq!(header(&answer, "x-ratelimit-limit"), Some("1"));
+        // The task that settles has its turns now, and no response waited for it.
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
