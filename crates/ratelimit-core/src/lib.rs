@@ -87,13 +87,16 @@ pub use crate::{
     key::{InvalidKey, Key},
     keys::Keys,
     limit::{InvalidText, Limit},
-    limiter::{Charge, Charging, Check, Limiter, Reason, Verdict},
+    limiter::{Charge, Charging, Check, Limiter, NotRedeemed, Reason, Verdict},
     meter::metric,
     offenders::{Offender, Offenders, Redaction},
     policy::{Change, FailureMode, InvalidPolicy, Overdraft, Policy, Purpose, Throttle},
     registry::{Registry, UnknownPolicy},
     signal::{InFlight, Signal},
-    store::{Hit, MemoryStats, MemoryStore, Receipt, Settled, Store, StoreError, StoreFuture},
+    store::{
+        Hit, InvalidReceipt, MemoryStats, MemoryStore, Receipt, Settled, Store, StoreError,
+        StoreFuture,
+    },
     time::{Clock, Timestamp},
 };
 

@@ -7,10 +7,11 @@ mod receipt;
 mod redis;
 mod slot;
 
+pub(crate) use self::receipt::Origin;
 #[cfg(feature = "redis")]
 pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use self::{
     contract::{Hit, Settled, Store, StoreError, StoreFuture},
     memory::{MemoryStats, MemoryStore},
-    receipt::Receipt,
+    receipt::{InvalidReceipt, Receipt},
 };
