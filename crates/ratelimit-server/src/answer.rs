@@ -204,3 +204,56 @@ fn whole_seconds(span: Duration) -> u64 {
     let more = u64::from(span.subsec_nanos() > 0);
     span.as_secs().saturating_add(more)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use futures_util::FutureExt as _;
+    use ratelimit_core::{Key, Limiter, Throttle};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The answers to checks of one permit each.
+    fn answers(policy: Policy, checks: usize) -> Vec<Value> {
+        let limiter = Limiter::in_memory();
+        let question = Question {
+            policy,
+            key: Key::explicit("k").unwrap(),
+            shown: "k".to_owned(),
+            permits: NonZeroU64::MIN,
+            wants_receipt: false,
+        };
+        let check = |_| {
+            let check = limiter.check(&question.policy, &question.key);
+            let verdict = check.now_or_never().unwrap();
+            serde_json::to_value(Answer::new(&question, &verdict)).unwrap()
+        };
+        (0..checks).map(check).collect()
+    }
+
+    #[test]
+    fn what_passes_beyond_a_soft_limit_is_over() {
+        let hard = Policy::parse("p", "fixed_window 1/d").unwrap();
+        let soft = hard.throttle(Throttle::Soft { percent: 100 }).unwrap();
+
+        let answers = answers(soft, 3);
+
+        let told = answers.iter().map(|it| (&it["allowed"], it.get("over")));
+        let (yes, no) = (json!(true), json!(false));
+        let expected = [(&yes, None), (&yes, Some(&yes)), (&no, None)];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn what_passes_because_its_policy_only_watches_is_told() {
+        let watched = Policy::parse("p", "fixed_window 1/d").unwrap().shadow();
+
+        let answers = answers(watched, 2);
+
+        let told = answers.iter().map(|it| (&it["allowed"], it.get("shadow")));
+        let yes = json!(true);
+        assert_eq!(told.collect::<Vec<_>>(), [(&yes, None), (&yes, Some(&yes))]);
+    }
+}

@@ -9,12 +9,15 @@ use serde_json::{Value, json};
 use crate::server::{Answer, Server};
 
 /// Schemas of answers, which may grow for clients, and not unseen.
-const ANSWERS: [&str; 8] = [
+const ANSWERS: [&str; 11] = [
     "Answer",
     "Results",
     "Reset",
     "Explanation",
     "Said",
+    "Changed",
+    "Offenders",
+    "Offender",
     "Health",
     "Info",
     "Problem",
