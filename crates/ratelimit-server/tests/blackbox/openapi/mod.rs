@@ -68,13 +68,22 @@ fn requests(document: &Document, operation: &Operation, receipts: &[String]) -> 
             }),
         );
     } else {
-        all.extend(
-            ["key=%FF", "key=%", "key=a&key=a", "permits=1&permits=1"].map(|query| Asked {
-                path: format!("{}?{query}", operation.path),
-                body: String::new(),
-                is_allowed: false,
-            }),
-        );
+        let asks = |name: &str| operation.names().any(|known| known == name);
+        let broken = [
+            ("key", "key=%FF"),
+            ("key", "key=%"),
+            ("key", "key=a&key=a"),
+            ("permits", "permits=1&permits=1"),
+            ("policy", "policy=%FF"),
+            ("most", "most=1&most=1"),
+            ("receipt", "receipt=true&receipt=true"),
+        ];
+        let broken = broken.into_iter().filter(|(name, _)| asks(name));
+        all.extend(broken.map(|(_, query)| Asked {
+            path: format!("{}?{query}", operation.path),
+            body: String::new(),
+            is_allowed: false,
+        }));
     }
     all
 }
