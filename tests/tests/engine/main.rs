@@ -11,6 +11,7 @@ mod input;
 mod keys;
 mod oracle;
 mod peers;
+mod receipts;
 mod runtime;
 mod subject;
 mod ttl;

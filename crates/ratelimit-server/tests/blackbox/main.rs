@@ -22,4 +22,5 @@ mod receipts;
 mod redis;
 mod rest;
 mod server;
+mod session;
 mod simulate;
