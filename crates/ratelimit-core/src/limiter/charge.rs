@@ -179,6 +179,7 @@ impl Charge {
     }
 
     #[cfg(not(feature = "tokio"))]
+    #[expect(clippy::unused_self, reason = "called as it is with a runtime")]
     fn keep_renewing(&mut self) {}
 }
 

@@ -26,8 +26,7 @@ impl Limiter {
     /// When it was redeemed before, is too old, or the store does not answer.
     pub async fn redeem(&self, receipt: &Receipt, actual: u64) -> Result<Settled, NotRedeemed> {
         let redeemed = redeemed(receipt);
-        let key = Key::secret("receipt", receipt.to_bytes())
-            .expect("the tag is one, and there are bytes");
+        let key = name(receipt);
         let first = self
             .store_of(receipt)
             .hit(Hit::new(&redeemed, &key))
@@ -80,6 +79,11 @@ impl Limiter {
             Origin::Local | Origin::Share { .. } => &self.shared.local,
         }
     }
+}
+
+/// What stores know a receipt by.
+fn name(receipt: &Receipt) -> Key {
+    Key::secret("receipt", receipt.to_bytes()).expect("the tag is one, and there are bytes")
 }
 
 /// A budget of one for as long as the charge of a receipt may count.

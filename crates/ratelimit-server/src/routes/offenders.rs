@@ -19,12 +19,12 @@ const HIGHEST_MOST: usize = 100;
 /// The most denied keys by policy, the worst first.
 #[derive(Serialize)]
 struct Offenders {
-    policies: BTreeMap<String, Vec<Denied>>,
+    policies: BTreeMap<String, Vec<Worst>>,
 }
 
 /// A key, and how often it was denied: between `denied - error` and `denied` times.
 #[derive(Serialize)]
-struct Denied {
+struct Worst {
     key: String,
     denied: u64,
     error: u64,
@@ -49,15 +49,15 @@ pub(super) async fn get(
     };
     let policies = names.into_iter().map(|name| {
         let worst = app.limiter().offenders(&name, most);
-        (name, worst.into_iter().map(Denied::from).collect())
+        (name, worst.into_iter().map(Worst::from).collect())
     });
     let policies = policies.collect();
     Ok(json(StatusCode::OK, &Offenders { policies }))
 }
 
-impl From<Offender> for Denied {
-    fn from(offender: Offender) -> Denied {
-        Denied {
+impl From<Offender> for Worst {
+    fn from(offender: Offender) -> Worst {
+        Worst {
             key: offender.key.to_string(),
             denied: offender.denied,
             error: offender.error,
