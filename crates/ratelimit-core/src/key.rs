@@ -120,6 +120,13 @@ impl Key {
         Key(short)
     }
 
+    /// The key that was encoded as `text`, if one could be.
+    pub(crate) fn from_encoded(text: &str) -> Option<Key> {
+        let is_encoded = |byte: u8| is_plain(byte) || matches!(byte, b'%' | b'/' | b'~');
+        let fits = (1..=MAX_ENCODED).contains(&text.len()) && text.bytes().all(is_encoded);
+        fits.then(|| Key(text.into()))
+    }
+
     fn bounded(text: CompactString) -> Key {
         if text.len() <= MAX_ENCODED {
             return Key(text);

@@ -30,6 +30,13 @@ pub(crate) struct NamedKey {
     key: Key,
 }
 
+impl NamedKey {
+    pub(crate) fn new(name: &str, key: Key) -> NamedKey {
+        let name = name.into();
+        NamedKey { name, key }
+    }
+}
+
 impl Keys {
     /// Only the hit's own key.
     pub const fn new(own: Key) -> Keys {
@@ -41,8 +48,7 @@ impl Keys {
     #[must_use]
     pub fn by(mut self, name: &str, key: Key) -> Keys {
         self.named.retain(|known| known.name != name);
-        let name = name.into();
-        self.named.push(NamedKey { name, key });
+        self.named.push(NamedKey::new(name, key));
         self
     }
 

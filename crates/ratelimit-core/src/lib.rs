@@ -88,7 +88,7 @@ pub use crate::{
     key::{InvalidKey, Key},
     keys::Keys,
     limit::{InvalidText, Limit},
-    limiter::{Charge, Charging, Check, Limiter, Reason, Verdict},
+    limiter::{Charge, Charging, Check, Limiter, NotRedeemed, Reason, Verdict},
     meter::metric,
     offenders::{Offender, Offenders, Redaction},
     policy::{
@@ -98,7 +98,10 @@ pub use crate::{
     registry::{Registry, UnknownPolicy},
     rules::{Blocked, Facts, InvalidRule, Judged, Rule},
     signal::{InFlight, Signal},
-    store::{Hit, MemoryStats, MemoryStore, Receipt, Settled, Store, StoreError, StoreFuture},
+    store::{
+        Hit, InvalidReceipt, MemoryStats, MemoryStore, Receipt, Settled, Store, StoreError,
+        StoreFuture,
+    },
     time::{Clock, Timestamp},
 };
 

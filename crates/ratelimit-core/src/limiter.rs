@@ -5,6 +5,7 @@ mod acquire;
 mod charge;
 mod check;
 mod offenders;
+mod redeem;
 #[cfg(feature = "acquire")]
 mod turns;
 mod verdict;
@@ -19,6 +20,7 @@ use self::verdict::Causes;
 pub use self::{
     charge::{Charge, Charging},
     check::Check,
+    redeem::NotRedeemed,
     verdict::{Reason, Verdict},
 };
 use crate::{
@@ -151,7 +153,7 @@ impl Limiter {
 
     /// Decides a hit as it stands, and tells what was charged, so that it can be changed later.
     pub fn charge(&self, hit: Hit<'_>) -> Charging {
-        Charging::new(self, hit.fresh_slot())
+        Charging::new(self, hit.numbered())
     }
 
     /// Forgets what `key` has spent under `policy`.

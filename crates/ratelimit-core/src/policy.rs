@@ -131,6 +131,15 @@ impl Policy {
         })
     }
 
+    /// A policy of our own, under a name that no other can have: one with a tilde.
+    pub(crate) fn reserved(name: &'static str, limit: impl Into<Limit>) -> Policy {
+        debug_assert!(name.ends_with('~'));
+        let plain = Policy::new("reserved", limit).expect("the name above is valid");
+        let mut settings = plain.0.settings.clone();
+        settings.name = name.into();
+        Policy::made_of(settings).expect("it was valid under another name")
+    }
+
     fn made_of(settings: Settings) -> Result<Policy, InvalidPolicy> {
         let limits = &settings.limits;
         if limits.is_empty() || limits.len() > MOST_LIMITS {

@@ -1,14 +1,19 @@
-//! Who may reset and explain.
+//! Who may reset, refund, explain and see offenders.
 
 use std::{fmt, net::SocketAddr, path::Path};
 
-use axum::http::{HeaderMap, StatusCode, header::AUTHORIZATION};
+use axum::{
+    extract::Request,
+    http::{HeaderMap, StatusCode, header::AUTHORIZATION},
+};
 use ratelimit_core::carries_forwarding_headers;
 use subtle::ConstantTimeEq as _;
 
 use crate::{
-    caller::Lines,
+    app::App,
+    caller::{Lines, Peer},
     config::{InvalidConfig, Rules},
+    hmac::hmac_sha256,
     refusal::Refusal,
 };
 
@@ -37,6 +42,11 @@ impl AdminToken {
         Ok(AdminToken(token.into()))
     }
 
+    /// A secret for one purpose, which does not tell the token.
+    pub(crate) fn derive(&self, purpose: &[u8]) -> [u8; 32] {
+        hmac_sha256(&self.0, purpose)
+    }
+
     fn is_in(&self, headers: &HeaderMap) -> bool {
         let mut lines = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (lines.next(), lines.next()) else {
@@ -49,6 +59,13 @@ impl AdminToken {
     }
 }
 
+#[cfg(test)]
+impl From<&str> for AdminToken {
+    fn from(token: &str) -> AdminToken {
+        AdminToken(token.as_bytes().into())
+    }
+}
+
 impl fmt::Debug for AdminToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AdminToken")
@@ -56,7 +73,12 @@ impl fmt::Debug for AdminToken {
 }
 
 /// Lets an admin call pass: with the token where there is one, else only straight from this machine.
-pub(crate) fn admit(
+pub(crate) fn admit_request(app: &App, rules: &Rules, request: &Request) -> Result<(), Refusal> {
+    let peer = Peer::of(request.extensions());
+    admit(rules, app.listen(), peer, request.headers())
+}
+
+fn admit(
     rules: &Rules,
     listen: SocketAddr,
     peer: Option<SocketAddr>,

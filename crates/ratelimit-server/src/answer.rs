@@ -15,7 +15,7 @@ use ratelimit_core::{
 };
 use serde::Serialize;
 
-use crate::{foresight, question::Question};
+use crate::question::Question;
 
 const PASSED: &str = "Request allowed";
 const DENIED: &str = "Rate limit exceeded";
@@ -37,17 +37,29 @@ pub(crate) struct Answer<'a> {
     /// Who decided instead of the store, when it did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<&'static str>,
+    /// Whether it passed beyond a limit, because its policy throttles softly.
+    #[serde(skip_serializing_if = "is_false")]
+    over: bool,
+    /// Whether it passed only because its policy watches, and denies nothing.
+    #[serde(skip_serializing_if = "is_false")]
+    shadow: bool,
+    /// With what it can be given back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<&'a str>,
 }
 
 impl<'a> Answer<'a> {
-    /// What a check came to.
-    pub(crate) fn to_check(question: &'a Question, verdict: &Verdict) -> Answer<'a> {
+    /// What a check came to, or would come to.
+    pub(crate) fn new(question: &'a Question, verdict: &Verdict) -> Answer<'a> {
         let spoken = Answer::spoken(question, verdict);
         if verdict.is_allowed() {
-            let delay = verdict.decision().map(Decision::delay).unwrap_or_default();
+            let decision = verdict.decision();
+            let delay = decision.map(Decision::delay).unwrap_or_default();
             let delay_micros = u64::try_from(delay.as_micros()).ok();
             return Answer {
                 delay_micros: delay_micros.filter(|micros| *micros > 0),
+                over: decision.is_some_and(|decision| decision.is_over),
+                shadow: decision.is_some_and(|decision| !decision.is_allowed()),
                 ..spoken
             };
         }
@@ -70,37 +82,9 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// What a look saw: whether the permits of `question` would pass now.
-    pub(crate) fn to_look(question: &'a Question, verdict: &Verdict) -> Answer<'a> {
-        let seen = Answer::spoken(question, verdict);
-        let permits = question.permits.get();
-        let wait = match verdict {
-            Verdict::Unchecked {
-                mode: FailureMode::Closed,
-                ..
-            } => {
-                return Answer {
-                    allowed: false,
-                    retry_after_seconds: Some(1),
-                    message: UNAVAILABLE,
-                    ..seen
-                };
-            }
-            Verdict::Checked(decision) => {
-                foresight::passes_after(&question.policy, decision, permits)
-            }
-            // What is left without the store is not known, and not told.
-            Verdict::Unchecked { .. } => (permits <= seen.remaining).then_some(Duration::ZERO),
-        };
-        if wait == Some(Duration::ZERO) {
-            return seen;
-        }
-        Answer {
-            allowed: false,
-            retry_after_seconds: wait.map(|wait| whole_seconds(wait).max(1)),
-            message: DENIED,
-            ..seen
-        }
+    /// The same answer with a receipt.
+    pub(crate) fn with_receipt(self, receipt: Option<&'a str>) -> Answer<'a> {
+        Answer { receipt, ..self }
     }
 
     /// The numbers of the limit that speaks, in an answer that allows.
@@ -127,6 +111,9 @@ impl<'a> Answer<'a> {
             message: PASSED,
             delay_micros: None,
             store: decider(verdict),
+            over: false,
+            shadow: false,
+            receipt: None,
         }
     }
 }
@@ -191,7 +178,7 @@ pub(crate) fn respond(
         }
     }
     let retry_after = match verdict {
-        verdict if verdict.is_allowed() => None,
+        _ if status == StatusCode::OK => None,
         Verdict::Unchecked {
             mode: FailureMode::Closed,
             ..
@@ -208,7 +195,65 @@ fn header_value(value: &FieldValue) -> HeaderValue {
     HeaderValue::from_bytes(value.as_bytes()).expect("visible ASCII and spaces")
 }
 
-pub(crate) fn whole_seconds(span: Duration) -> u64 {
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+pub(crate) const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+fn whole_seconds(span: Duration) -> u64 {
     let more = u64::from(span.subsec_nanos() > 0);
     span.as_secs().saturating_add(more)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use futures_util::FutureExt as _;
+    use ratelimit_core::{Key, Limiter, Throttle};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The answers to checks of one permit each.
+    fn answers(policy: Policy, checks: usize) -> Vec<Value> {
+        let limiter = Limiter::in_memory();
+        let question = Question {
+            policy,
+            key: Key::explicit("k").unwrap(),
+            shown: "k".to_owned(),
+            permits: NonZeroU64::MIN,
+            wants_receipt: false,
+        };
+        let check = |_| {
+            let check = limiter.check(&question.policy, &question.key);
+            let verdict = check.now_or_never().unwrap();
+            serde_json::to_value(Answer::new(&question, &verdict)).unwrap()
+        };
+        (0..checks).map(check).collect()
+    }
+
+    #[test]
+    fn what_passes_beyond_a_soft_limit_is_over() {
+        let hard = Policy::parse("p", "fixed_window 1/d").unwrap();
+        let soft = hard.throttle(Throttle::Soft { percent: 100 }).unwrap();
+
+        let answers = answers(soft, 3);
+
+        let told = answers.iter().map(|it| (&it["allowed"], it.get("over")));
+        let (yes, no) = (json!(true), json!(false));
+        let expected = [(&yes, None), (&yes, Some(&yes)), (&no, None)];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn what_passes_because_its_policy_only_watches_is_told() {
+        let watched = Policy::parse("p", "fixed_window 1/d").unwrap().shadow();
+
+        let answers = answers(watched, 2);
+
+        let told = answers.iter().map(|it| (&it["allowed"], it.get("shadow")));
+        let yes = json!(true);
+        assert_eq!(told.collect::<Vec<_>>(), [(&yes, None), (&yes, Some(&yes))]);
+    }
 }

@@ -16,6 +16,7 @@ use ratelimit_core::{HeaderStyle, Limiter};
 use crate::{
     config::{Bounds, Config, Rules},
     routes,
+    seal::Seal,
 };
 
 /// The server without its sockets: what it knows, and the [`Router`] that answers.
@@ -48,6 +49,7 @@ struct Shared {
     metrics: PrometheusHandle,
     listen: SocketAddr,
     store: &'static str,
+    seal: Seal,
     application: String,
     headers: HeaderStyle,
     bounds: Bounds,
@@ -57,6 +59,10 @@ struct Shared {
 
 impl App {
     /// The server of that configuration, listening at `listen` and deciding by `limiter`.
+    ///
+    /// # Panics
+    ///
+    /// When the system gives no random bytes.
     pub fn new(
         config: &Config,
         limiter: Limiter,
@@ -69,6 +75,7 @@ impl App {
             metrics,
             listen,
             store: config.store.kind(),
+            seal: Seal::new(&config.store),
             application: config.application.clone(),
             headers: config.headers,
             bounds: config.bounds,
@@ -115,6 +122,10 @@ impl App {
 
     pub(crate) fn store(&self) -> &'static str {
         self.0.store
+    }
+
+    pub(crate) fn seal(&self) -> &Seal {
+        &self.0.seal
     }
 
     pub(crate) fn application(&self) -> &str {

@@ -18,7 +18,7 @@ mod cli;
 mod client_key;
 mod config;
 mod failure;
-mod foresight;
+mod hmac;
 mod logs;
 mod metrics;
 mod query;
@@ -27,6 +27,7 @@ mod refusal;
 mod reload;
 mod routes;
 mod screen;
+mod seal;
 mod serve;
 mod simulate;
 

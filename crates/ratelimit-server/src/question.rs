@@ -23,6 +23,7 @@ pub(crate) struct Question {
     /// The key as the caller knows it.
     pub(crate) shown: String,
     pub(crate) permits: NonZeroU64,
+    pub(crate) wants_receipt: bool,
 }
 
 /// A check in the body of a request.
@@ -34,6 +35,7 @@ pub(crate) struct Item {
     #[serde(deserialize_with = "whole_number")]
     permits: Option<NonZeroU64>,
     policy: Option<String>,
+    receipt: Option<bool>,
 }
 
 impl Question {
@@ -46,12 +48,14 @@ impl Question {
         let key = ExplicitKey::from_query(query.as_bytes(), "key").map_err(bad_key)?;
         let (key, shown) = whose(app, rules, parts, key)?;
         let policy = policy_of(rules, algorithm.as_deref(), policy.as_deref())?;
+        let policy = policy.for_key(&key).clone();
         let permits = permits.map(|text| permits_of(&text)).transpose()?;
         Ok(Question {
             permits: permits.unwrap_or_else(|| policy.cost()),
             policy,
             key,
             shown,
+            wants_receipt: false,
         })
     }
 
@@ -65,11 +69,13 @@ impl Question {
         let key = item.key.map(ExplicitKey::from_value).transpose();
         let (key, shown) = whose(app, rules, parts, key.map_err(bad_key)?.flatten())?;
         let policy = policy_of(rules, item.algorithm.as_deref(), item.policy.as_deref())?;
+        let policy = policy.for_key(&key).clone();
         Ok(Question {
             permits: item.permits.unwrap_or_else(|| policy.cost()),
             policy,
             key,
             shown,
+            wants_receipt: item.receipt.unwrap_or(false),
         })
     }
 }
@@ -100,11 +106,11 @@ fn bad_key(why: NoClient) -> Refusal {
     Refusal::bad_request(why.to_string())
 }
 
-fn policy_of(
-    rules: &Rules,
+fn policy_of<'r>(
+    rules: &'r Rules,
     algorithm: Option<&str>,
     policy: Option<&str>,
-) -> Result<Policy, Refusal> {
+) -> Result<&'r Policy, Refusal> {
     let known = match (algorithm, policy) {
         (Some(_), Some(_)) => {
             return Err(Refusal::bad_request(
@@ -125,19 +131,30 @@ fn policy_of(
             Algorithm::RATES.map(Algorithm::wire_name).join(", ")
         )),
     };
-    known.cloned().ok_or_else(unknown)
+    known.ok_or_else(unknown)
 }
 
 const PERMITS: &str = "permits must be a whole number from 1 to 18446744073709551615";
 
 /// Reads a number by its value: in JSON 2, 2.0 and 2e0 are the same.
-fn whole_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroU64>, D::Error> {
+pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<NonZeroU64>, D::Error> {
     let Some(number) = Option::<Number>::deserialize(from)? else {
         return Ok(None);
     };
-    let whole = number.as_u64().or_else(|| whole(number.as_f64()?));
-    let permits = whole.and_then(NonZeroU64::new);
+    let permits = value_of(&number).and_then(NonZeroU64::new);
     permits.map(Some).ok_or_else(|| D::Error::custom(PERMITS))
+}
+
+/// The same for a number that must be there, and may be 0.
+pub(crate) fn whole_number_or_zero<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let expected = || D::Error::custom("expected a whole number from 0 to 18446744073709551615");
+    value_of(&Number::deserialize(from)?).ok_or_else(expected)
+}
+
+fn value_of(number: &Number) -> Option<u64> {
+    number.as_u64().or_else(|| whole(number.as_f64()?))
 }
 
 #[allow(

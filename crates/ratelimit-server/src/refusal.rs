@@ -55,6 +55,16 @@ impl Refusal {
         )
     }
 
+    /// 422, for what can be read and still not be done.
+    pub(crate) fn unprocessable(detail: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "Receipt refused", detail)
+    }
+
+    /// 410, for receipts of what is no more.
+    pub(crate) fn gone(detail: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::GONE, "Receipt too old", detail)
+    }
+
     /// 503, when the store does not answer and nothing else can.
     pub(crate) fn unavailable() -> Refusal {
         Refusal::new(

@@ -18,11 +18,11 @@ impl Screen<'_> {
 
     fn admin(&self) -> &'static str {
         if self.config.rules.admin.is_some() {
-            "reset and explain need the token"
+            "reset, refund, explain and offenders need the token"
         } else if self.is_exposed() {
-            "reset and explain are off (no token; set --admin-token-file FILE)"
+            "reset, refund, explain and offenders are off (no token; set --admin-token-file FILE)"
         } else {
-            "reset and explain for direct callers on this machine (no token; set --admin-token-file FILE)"
+            "reset, refund, explain and offenders for direct callers on this machine (no token; set --admin-token-file FILE)"
         }
     }
 }

@@ -13,6 +13,7 @@ mod keys;
 mod oracle;
 mod peers;
 mod policies;
+mod receipts;
 mod runtime;
 mod slots;
 mod subject;

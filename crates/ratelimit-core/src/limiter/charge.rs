@@ -10,7 +10,7 @@ use std::{
 use super::{Check, Limiter, Verdict, check::Asked};
 use crate::{
     policy::{Change, FailureMode, Policy},
-    store::{Hit, Receipt, Settled, Store, StoreError, StoreFuture},
+    store::{Hit, Origin, Receipt, Settled, StoreError, StoreFuture},
 };
 
 /// A check under way; awaiting it gives the [`Verdict`], and the [`Charge`] if there was one.
@@ -74,40 +74,36 @@ impl fmt::Debug for Charging {
 pub struct Charge {
     receipt: Receipt,
     limiter: Limiter,
-    origin: Origin,
+    is_kept: bool,
     #[cfg(feature = "tokio")]
     renewal: Option<tokio::task::AbortHandle>,
-}
-
-/// The store that a charge was made in, and that every change to it goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
-    Store,
-    Local,
 }
 
 impl Charge {
     fn of(limiter: &Limiter, hit: Hit<'_>, verdict: &Verdict) -> Option<Charge> {
         let (decision, origin) = match verdict {
             Verdict::Checked(decision) => (decision, Origin::Store),
-            Verdict::Unchecked { decision, .. } => (decision.as_ref()?, Origin::Local),
+            Verdict::Unchecked { mode, decision, .. } => {
+                let origin = match *mode {
+                    FailureMode::LocalShare { instances } => Origin::Share { instances },
+                    _ => Origin::Local,
+                };
+                (decision.as_ref()?, origin)
+            }
         };
         let share: Policy;
-        let hit = match verdict {
-            Verdict::Unchecked {
-                mode: FailureMode::LocalShare { instances },
-                ..
-            } => {
-                share = hit.policy.shared_by(*instances);
+        let hit = match origin {
+            Origin::Share { instances } => {
+                share = hit.policy.shared_by(instances);
                 hit.under(&share)
             }
             _ => hit,
         };
-        let receipt = Receipt::of(hit, decision)?;
+        let receipt = Receipt::of(hit, decision)?.made_in(origin);
         let charge = Charge {
             receipt,
             limiter: limiter.clone(),
-            origin,
+            is_kept: false,
             #[cfg(feature = "tokio")]
             renewal: None,
         };
@@ -119,6 +115,16 @@ impl Charge {
     /// What is known of it.
     pub const fn receipt(&self) -> &Receipt {
         &self.receipt
+    }
+
+    /// Lets go of it without releasing its slot, which is held until its lease ends.
+    ///
+    /// With the receipt it can still be changed, here or elsewhere: [`Limiter::redeem`],
+    /// [`Limiter::release`] and [`Limiter::renew`].
+    #[must_use = "without the receipt it stays charged"]
+    pub fn into_receipt(mut self) -> Receipt {
+        self.is_kept = true;
+        self.receipt.clone()
     }
 
     /// Gives back all that was charged and time has not given back since, and the slot.
@@ -137,19 +143,14 @@ impl Charge {
     ///
     /// When the store does not answer; it then stays as it was charged.
     pub async fn settle(self, actual: u64) -> Result<Settled, StoreError> {
-        let charged = self.receipt.cost();
-        let change = match actual.checked_sub(charged) {
-            None => Change::Refund {
-                units: charged - actual,
-            },
-            Some(0) => return Ok(Settled::Unchanged),
-            Some(units) => Change::Charge { units },
-        };
-        self.change(change).await
+        match self.receipt.change_to(actual) {
+            Some(change) => self.change(change).await,
+            None => Ok(Settled::Unchanged),
+        }
     }
 
     fn change(&self, change: Change) -> StoreFuture<Settled> {
-        change_at(&self.limiter, self.origin, &self.receipt, change)
+        self.limiter.change(&self.receipt, change)
     }
 
     /// Renews the lease of its slot until it is dropped.
@@ -161,13 +162,11 @@ impl Charge {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return self;
         };
-        let (limiter, origin) = (self.limiter.clone(), self.origin);
-        let receipt = self.receipt.clone();
+        let (limiter, receipt) = (self.limiter.clone(), self.receipt.clone());
         let renewing = async move {
             loop {
                 tokio::time::sleep(lease / 3).await;
-                let renewed = change_at(&limiter, origin, &receipt, Change::Renew).await;
-                match renewed {
+                match limiter.change(&receipt, Change::Renew).await {
                     Ok(Settled::Lost) => {
                         tracing::debug!("a slot's lease ended before it was renewed");
                         return;
@@ -188,7 +187,7 @@ impl Drop for Charge {
         if let Some(renewal) = &self.renewal {
             renewal.abort();
         }
-        if self.receipt.lease().is_some() {
+        if self.receipt.lease().is_some() && !self.is_kept {
             in_background(self.change(Change::Release));
         }
     }
@@ -198,20 +197,7 @@ impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Charge")
             .field("receipt", &self.receipt)
-            .field("origin", &self.origin)
             .finish_non_exhaustive()
-    }
-}
-
-fn change_at(
-    limiter: &Limiter,
-    origin: Origin,
-    receipt: &Receipt,
-    change: Change,
-) -> StoreFuture<Settled> {
-    match origin {
-        Origin::Store => limiter.shared.store.settle(receipt, change),
-        Origin::Local => limiter.shared.local.settle(receipt, change),
     }
 }
 

@@ -101,6 +101,14 @@ impl<'a> Hit<'a> {
         self
     }
 
+    /// The same hit with a number of its own, which tells its charge from all others.
+    pub(crate) fn numbered(mut self) -> Hit<'a> {
+        if self.slot == 0 {
+            self.slot = slot::unused();
+        }
+        self
+    }
+
     /// The same hit under other limits.
     pub(crate) const fn under<'b>(self, policy: &'b Policy) -> Hit<'b>
     where

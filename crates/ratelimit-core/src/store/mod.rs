@@ -8,11 +8,12 @@ mod receipt;
 mod redis;
 mod slot;
 
+pub(crate) use self::receipt::Origin;
 #[cfg(feature = "redis")]
 pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use self::{
     contract::{Settled, Store, StoreError, StoreFuture},
     hit::Hit,
     memory::{MemoryStats, MemoryStore},
-    receipt::Receipt,
+    receipt::{InvalidReceipt, Receipt},
 };

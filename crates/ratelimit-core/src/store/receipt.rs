@@ -1,9 +1,12 @@
 //! What is known of a charge, so that it can be changed later.
 
-use std::time::Duration;
+mod bytes;
+
+use std::{num::NonZeroU32, time::Duration};
 
 use smallvec::SmallVec;
 
+pub use self::bytes::InvalidReceipt;
 use super::hit::Hit;
 use crate::{
     decision::Decision,
@@ -13,6 +16,9 @@ use crate::{
     policy::{Change, Group, Policy, Purpose, Settling},
     time::Timestamp,
 };
+
+/// No receipt can be redeemed for longer than the longest period of a limit.
+const LONGEST_LIFE: Duration = Duration::from_secs(366 * 86_400);
 
 /// What is known of a charge: whose, how much and when.
 ///
@@ -25,8 +31,21 @@ pub struct Receipt {
     cost: u64,
     slot: u64,
     charged_at: Timestamp,
+    expires: Timestamp,
+    origin: Origin,
     /// What each limit remembers of the charge.
     marks: SmallVec<[u64; 4]>,
+}
+
+/// The store that a charge was made in, and that every change to it goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The limiter's.
+    Store,
+    /// That of the process, because the other did not answer.
+    Local,
+    /// The same, under this instance's share of the limits.
+    Share { instances: NonZeroU32 },
 }
 
 impl Receipt {
@@ -50,8 +69,25 @@ impl Receipt {
             cost: hit.cost,
             slot: hit.slot,
             charged_at,
+            expires: charged_at + life(hit.policy),
+            origin: Origin::Store,
             marks: marks.collect(),
         })
+    }
+
+    /// The same receipt, of a charge in that store.
+    pub(crate) fn made_in(mut self, origin: Origin) -> Receipt {
+        self.origin = origin;
+        self
+    }
+
+    pub(crate) const fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Whether the process charged it by itself, because the store did not answer.
+    pub const fn is_local(&self) -> bool {
+        !matches!(self.origin, Origin::Store)
     }
 
     /// Under which limits it was charged.
@@ -69,7 +105,7 @@ impl Receipt {
         self.cost
     }
 
-    /// The number of the slot that it holds, under policies with a concurrency limit.
+    /// The number of the charge, which is that of its slot under policies with a concurrency limit.
     pub const fn slot(&self) -> u64 {
         self.slot
     }
@@ -88,11 +124,27 @@ impl Receipt {
         self.charged_at
     }
 
+    /// When time has given back all of it, at the latest; from then on it cannot be redeemed.
+    pub const fn expires(&self) -> Timestamp {
+        self.expires
+    }
+
     /// The key that a group of limits counted by.
     pub(crate) fn key_of(&self, group: &Group) -> &Key {
         match group.by.as_deref() {
             Some(name) => self.keys.named(name),
             None => self.keys.own(),
+        }
+    }
+
+    /// What makes it as if `actual` had been charged; nothing where it was.
+    pub(crate) const fn change_to(&self, actual: u64) -> Option<Change> {
+        match actual.checked_sub(self.cost) {
+            None => Some(Change::Refund {
+                units: self.cost - actual,
+            }),
+            Some(0) => None,
+            Some(units) => Some(Change::Charge { units }),
         }
     }
 
@@ -106,4 +158,15 @@ impl Receipt {
             now,
         }
     }
+}
+
+/// How long a charge can count: until a bucket is whole again, or a window and the next are over.
+fn life(policy: &Policy) -> Duration {
+    let bounds = policy.groups().iter().flat_map(|group| &group.bounds);
+    let lives = bounds.map(|bound| {
+        let periods = bound.limit.limit() / bound.limit.per_period().max(1);
+        let periods = u32::try_from(periods).unwrap_or(u32::MAX).saturating_add(2);
+        bound.limit.period().saturating_mul(periods)
+    });
+    lives.max().unwrap_or_default().min(LONGEST_LIFE)
 }

@@ -95,6 +95,12 @@ const FIELDS: &[Field<Settings>] = &[
     Field::new("log-keys", |to, node, found| {
         to.log_keys = node.boolean(found);
     }),
+    Field::new("log-offenders", |to, node, found| {
+        to.log_offenders = node.parsed(found);
+    }),
+    Field::new("offender-keys", |to, node, found| {
+        to.offender_keys = node.checked(Code::BadValue, choice, found);
+    }),
 ];
 
 const WHOLE_NUMBER: &str = "a whole number from 0";

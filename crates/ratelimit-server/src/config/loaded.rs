@@ -8,8 +8,8 @@ use std::{
 };
 
 use ratelimit_core::{
-    ChainHeader, ClientAddr, FailureMode, Finding, HeaderStyle, Limiter, MemoryStore, RedisConfig,
-    RedisStore, TrustedProxies,
+    ChainHeader, ClientAddr, FailureMode, Finding, HeaderStyle, Limiter, MemoryStore, Offenders,
+    Redaction, RedisConfig, RedisStore, TrustedProxies,
 };
 use tracing_subscriber::filter::Targets;
 
@@ -22,6 +22,9 @@ use super::{
     values::{KeyPattern, RedisUrl},
 };
 use crate::access::AdminToken;
+
+/// How many keys a log line of offenders names.
+const MOST_LOGGED: usize = 5;
 
 /// How the server runs.
 #[derive(Clone, Debug)]
@@ -83,6 +86,8 @@ pub struct StoreConfig {
     redis: Option<(RedisUrl, RedisConfig)>,
     memory_keys: Option<NonZeroUsize>,
     on_failure: FailureMode,
+    shared_prefix: Option<String>,
+    offenders: Offenders,
 }
 
 impl Config {
@@ -177,6 +182,7 @@ fn client(settings: &Settings) -> Result<ClientAddr, InvalidConfig> {
 
 impl StoreConfig {
     fn of(settings: &Settings) -> Result<StoreConfig, InvalidConfig> {
+        let prefix = settings.redis_prefix.clone();
         let redis = settings.redis.clone().map(|url| {
             let mut redis = RedisConfig::new(&url.0)?;
             if let Some(prefix) = &settings.redis_prefix {
@@ -190,6 +196,8 @@ impl StoreConfig {
         Ok(StoreConfig {
             redis: redis.transpose().map_err(InvalidConfig::Redis)?,
             memory_keys: settings.memory_keys,
+            shared_prefix: settings.redis.as_ref().map(|_| prefix.unwrap_or_default()),
+            offenders: offenders(settings),
             on_failure: settings
                 .on_failure
                 .map_or(FailureMode::Local, FailureMode::from),
@@ -222,7 +230,13 @@ impl StoreConfig {
             (None, Some(keys)) => Limiter::new(MemoryStore::new().capacity(keys.get())),
             (None, None) => Limiter::in_memory(),
         };
+        let limiter = limiter.count_offenders(self.offenders.clone());
         limiter.on_failure(self.on_failure)
+    }
+
+    /// What the names of budgets begin with that other servers may share; nothing in memory.
+    pub(crate) fn shared_prefix(&self) -> Option<&str> {
+        self.shared_prefix.as_deref()
     }
 
     /// Which kind of store it is: `memory` or `redis`.
@@ -232,6 +246,23 @@ impl StoreConfig {
             None => "memory",
         }
     }
+}
+
+fn offenders(settings: &Settings) -> Offenders {
+    let redaction = settings
+        .offender_keys
+        .map_or(Redaction::Digest, Redaction::from);
+    let offenders = Offenders::new().redaction(redaction);
+    let Some(every) = settings.log_offenders else {
+        return offenders;
+    };
+    let in_log = match settings.log_keys {
+        Some(true) => Redaction::Shown,
+        _ => Redaction::Digest,
+    };
+    offenders
+        .log_every(every.0, MOST_LOGGED)
+        .log_redaction(in_log)
 }
 
 impl fmt::Display for StoreConfig {

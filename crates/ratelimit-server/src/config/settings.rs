@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use ratelimit_core::{FailureMode, HeaderStyle};
+use ratelimit_core::{FailureMode, HeaderStyle, Redaction};
 
 use super::{
     duration::Span,
@@ -92,7 +92,7 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_KEY_PATTERN", value_name = "REGEX")]
     pub(super) key_pattern: Option<KeyPattern>,
 
-    /// The file with the token that reset and explain ask for
+    /// The file with the token that reset, refund, settle, explain and offenders ask for
     #[arg(long, env = "RATELIMIT_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub(super) admin_token_file: Option<PathBuf>,
 
@@ -136,6 +136,14 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_LOG_KEYS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(super) log_keys: Option<bool>,
 
+    /// Logs the most denied keys of a policy at most that often, while it denies [default: never]
+    #[arg(long, env = "RATELIMIT_LOG_OFFENDERS", value_name = "TIME")]
+    pub(super) log_offenders: Option<Span>,
+
+    /// How offenders shows keys [default: digest]
+    #[arg(long, env = "RATELIMIT_OFFENDER_KEYS", value_name = "HOW")]
+    pub(super) offender_keys: Option<OffenderKeys>,
+
     /// A file with more settings, in TOML or YAML by its ending; read again when it changes and on SIGHUP
     #[arg(long, env = "RATELIMIT_CONFIG", value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
@@ -155,7 +163,7 @@ impl Settings {
         fill_in!(listen redis redis_prefix time_budget on_failure memory_keys trust_everyone
             chain_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file headers
             application request_timeout header_timeout shutdown_timeout max_body max_connections
-            log log_format log_keys);
+            log log_format log_keys log_offenders offender_keys);
         if self.trusted.is_empty() {
             self.trusted = file.trusted;
         }
@@ -210,6 +218,24 @@ impl From<Headers> for HeaderStyle {
             Headers::Ratelimit => HeaderStyle::RateLimit,
             Headers::Ietf => HeaderStyle::Ietf,
             Headers::None => HeaderStyle::None,
+        }
+    }
+}
+
+/// How offenders shows keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OffenderKeys {
+    /// As they are
+    Shown,
+    /// By the first 16 digits of their SHA-256 digest
+    Digest,
+}
+
+impl From<OffenderKeys> for Redaction {
+    fn from(keys: OffenderKeys) -> Redaction {
+        match keys {
+            OffenderKeys::Shown => Redaction::Shown,
+            OffenderKeys::Digest => Redaction::Digest,
         }
     }
 }

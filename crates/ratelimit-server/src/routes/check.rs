@@ -1,20 +1,25 @@
 //! Spends, and says whether it passed.
 
 use axum::{
-    body::{self, Body, HttpBody as _},
+    body::Body,
     extract::{Request, State},
     http::{Response, StatusCode},
 };
-use bytes::Bytes;
 use futures_util::future::join_all;
-use ratelimit_core::Verdict;
+use ratelimit_core::{Charge, Hit, Verdict};
 use serde::{Deserialize, Serialize};
 
-use super::{json, object::Object, to_json};
+use super::{
+    body::{parse, read},
+    json,
+    object::Object,
+    to_json,
+};
 use crate::{
     answer::{self, Answer},
     app::App,
     config::Rules,
+    query::Query,
     question::{Item, Question},
     refusal::Refusal,
 };
@@ -41,7 +46,8 @@ pub(super) async fn get(
 ) -> Result<Response<Body>, Refusal> {
     let (parts, _) = request.into_parts();
     let rules = app.rules();
-    let question = Question::from_query(&app, &rules, &parts)?;
+    let mut question = Question::from_query(&app, &rules, &parts)?;
+    question.wants_receipt = wants_receipt(Query(parts.uri.query().unwrap_or_default()))?;
     Ok(one(&app, &rules, &question).await)
 }
 
@@ -52,7 +58,7 @@ pub(super) async fn post(
 ) -> Result<Response<Body>, Refusal> {
     let (parts, body) = request.into_parts();
     let rules = app.rules();
-    let bytes = read(body, app.bounds().body).await?;
+    let bytes = read(&app, body).await?;
     if !is_batch(&bytes)? {
         let Object(item) = parse(&bytes)?;
         let question = Question::from_item(&app, &rules, &parts, item)?;
@@ -68,49 +74,74 @@ pub(super) async fn post(
         Question::from_item(&app, &rules, &parts, item).map_err(|why| why.of_check(place))
     });
     let questions: Vec<Question> = read.collect::<Result<_, _>>()?;
-    let verdicts = join_all(questions.iter().map(|question| ask(&app, question))).await;
-    let answered = questions.iter().zip(&verdicts);
-    let results = answered.map(|(question, verdict)| {
-        tell_log(&rules, question, verdict);
-        Answer::to_check(question, verdict)
-    });
+    let asked = questions.iter().map(|question| ask(&app, &rules, question));
+    let answers = join_all(asked).await;
+    let answered = questions.iter().zip(&answers);
     let results = Results {
-        results: results.collect(),
+        results: answered.map(|(asked, told)| told.to(asked)).collect(),
     };
     Ok(json(StatusCode::OK, &results))
 }
 
-async fn one(app: &App, rules: &Rules, question: &Question) -> Response<Body> {
-    let verdict = ask(app, question).await;
-    tell_log(rules, question, &verdict);
-    let body = to_json(&Answer::to_check(question, &verdict));
-    let status = answer::status(&verdict);
-    answer::respond(app.headers(), &question.policy, &verdict, status, body)
+/// What was decided, and the receipt where one was asked for.
+struct Told {
+    verdict: Verdict,
+    receipt: Option<String>,
 }
 
-pub(super) async fn ask(app: &App, question: &Question) -> Verdict {
+impl Told {
+    fn to<'a>(&'a self, question: &'a Question) -> Answer<'a> {
+        Answer::new(question, &self.verdict).with_receipt(self.receipt.as_deref())
+    }
+}
+
+async fn one(app: &App, rules: &Rules, question: &Question) -> Response<Body> {
+    let told = ask(app, rules, question).await;
+    let verdict = &told.verdict;
+    let body = to_json(&told.to(question));
+    let status = answer::status(verdict);
+    answer::respond(app.headers(), &question.policy, verdict, status, body)
+}
+
+async fn ask(app: &App, rules: &Rules, question: &Question) -> Told {
+    if !question.wants_receipt {
+        let verdict = spend(app, rules, question).await;
+        let receipt = None;
+        return Told { verdict, receipt };
+    }
+    let hit = Hit::new(&question.policy, &question.key).cost(question.permits.get());
+    let (verdict, charge) = app.limiter().charge(hit).await;
+    tell_log(rules, question, &verdict);
+    let receipt = charge.map(Charge::into_receipt);
+    Told {
+        verdict,
+        receipt: receipt.map(|receipt| app.seal().close(rules, &receipt)),
+    }
+}
+
+/// Spends; a slot is held until its lease ends.
+pub(super) async fn spend(app: &App, rules: &Rules, question: &Question) -> Verdict {
     let Question { policy, key, .. } = question;
     let permits = question.permits.get();
-    app.limiter().check_cost(policy, key, permits).await
+    let verdict = app.limiter().check_cost(policy, key, permits).await;
+    tell_log(rules, question, &verdict);
+    verdict
+}
+
+fn wants_receipt(query: Query<'_>) -> Result<bool, Refusal> {
+    match query.one("receipt")?.as_deref() {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(Refusal::bad_request("receipt must be true or false")),
+    }
 }
 
 /// Writes denied keys to the log, where that is asked for.
-pub(super) fn tell_log(rules: &Rules, question: &Question, verdict: &Verdict) {
+fn tell_log(rules: &Rules, question: &Question, verdict: &Verdict) {
     if rules.log_keys && !verdict.is_allowed() {
         let policy = question.policy.name();
         tracing::info!(policy, key = %question.key, permits = question.permits, "denied");
     }
-}
-
-async fn read(body: Body, most: usize) -> Result<Bytes, Refusal> {
-    let too_large = || {
-        let status = StatusCode::PAYLOAD_TOO_LARGE;
-        Refusal::new(status, "Body too large", format!("at most {most} bytes"))
-    };
-    if body.size_hint().lower() > most as u64 {
-        return Err(too_large());
-    }
-    body::to_bytes(body, most).await.map_err(|_| too_large())
 }
 
 /// Whether a body holds several checks.
@@ -121,8 +152,4 @@ fn is_batch(bytes: &[u8]) -> Result<bool, Refusal> {
         checks: Option<serde::de::IgnoredAny>,
     }
     parse::<Object<Form>>(bytes).map(|Object(form)| form.checks.is_some())
-}
-
-fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(bytes).map_err(|why| Refusal::bad_request(format!("the body: {why}")))
 }

@@ -7,11 +7,11 @@ use axum::{
     extract::{Request, State},
     http::{Response, StatusCode},
 };
-use ratelimit_core::{Decision, Limit, LimitDecision, Verdict};
+use ratelimit_core::{Algorithm, Decision, Limit, LimitDecision, Outcome, Verdict};
 use serde::Serialize;
 
 use super::json;
-use crate::{access, app::App, caller::Peer, foresight, question::Question, refusal::Refusal};
+use crate::{access, answer::is_false, app::App, question::Question, refusal::Refusal};
 
 /// What a check would come to, and why.
 #[derive(Serialize)]
@@ -24,6 +24,9 @@ struct Explanation<'a> {
     reason: String,
     passes_after_micros: Option<u64>,
     limits: Vec<Said>,
+    /// Whether it would pass only because its policy watches, and denies nothing.
+    #[serde(skip_serializing_if = "is_false")]
+    shadow: bool,
 }
 
 /// What one limit says.
@@ -43,17 +46,14 @@ pub(super) async fn get(
     State(app): State<App>,
     request: Request,
 ) -> Result<Response<Body>, Refusal> {
-    let (parts, _) = request.into_parts();
     let rules = app.rules();
-    access::admit(
-        &rules,
-        app.listen(),
-        Peer::of(&parts.extensions),
-        &parts.headers,
-    )?;
+    access::admit_request(&app, &rules, &request)?;
+    let (parts, _) = request.into_parts();
     let question = Question::from_query(&app, &rules, &parts)?;
-    let look = app.limiter().look(&question.policy, &question.key).await;
-    let Verdict::Checked(decision) = look else {
+    let Question { policy, key, .. } = &question;
+    let permits = question.permits.get();
+    let foreseen = app.limiter().foresee(policy, key, permits).await;
+    let Verdict::Checked(decision) = foreseen else {
         return Err(Refusal::unavailable());
     };
     Ok(json(StatusCode::OK, &explain(&question, &decision)))
@@ -63,27 +63,31 @@ fn explain<'a>(question: &'a Question, decision: &Decision) -> Explanation<'a> {
     let permits = question.permits.get();
     let limits = question.policy.limits().iter().zip(decision.limits());
     let limits: Vec<Said> = limits
-        .map(|(limit, seen)| Said::new(limit, &seen, permits))
+        .map(|(limit, seen)| Said::new(limit, &seen))
         .collect();
-    let passes_after = foresight::passes_after(&question.policy, decision, permits);
     Explanation {
         key: &question.shown,
         policy: question.policy.name(),
         permits,
-        allowed: limits.iter().all(|limit| limit.allowed),
+        allowed: decision.lets_pass(),
         reason: reason(&limits, permits),
-        passes_after_micros: passes_after.map(micros),
+        passes_after_micros: decision.retry_after().map(micros),
         limits,
+        shadow: decision.lets_pass() && !decision.is_allowed(),
     }
 }
 
 impl Said {
-    fn new(limit: &Limit, seen: &LimitDecision, permits: u64) -> Said {
-        let passes_after = foresight::limit_passes_after(limit, seen, permits);
+    fn new(limit: &Limit, seen: &LimitDecision) -> Said {
+        let passes_after = match seen.outcome {
+            Outcome::Allowed { .. } => Some(Duration::ZERO),
+            Outcome::Denied { retry_after } => Some(retry_after),
+            Outcome::Impossible => None,
+        };
         Said {
             text: limit.to_string(),
             algorithm: limit.algorithm().wire_name(),
-            allowed: permits <= seen.remaining,
+            allowed: seen.outcome.is_allowed(),
             limit: seen.limit,
             remaining: seen.remaining,
             reset_after_micros: micros(seen.reset_after),
@@ -97,6 +101,9 @@ fn reason(limits: &[Said], permits: u64) -> String {
         .iter()
         .filter(|limit| !limit.allowed)
         .map(|limit| match limit.passes_after_micros {
+            Some(_) if limit.algorithm == Algorithm::PenaltyBox.wire_name() => {
+                format!("{} refuses the key for a while", limit.text)
+            }
             Some(_) => format!(
                 "{} has {} left of {}",
                 limit.text, limit.remaining, limit.limit

@@ -21,8 +21,7 @@ pub(super) async fn any(
     let denied = Query(parts.uri.query().unwrap_or_default()).one("denied")?;
     let denied = denied_status(denied.as_deref())?;
     let question = Question::from_query(&app, &rules, &parts)?;
-    let verdict = check::ask(&app, &question).await;
-    check::tell_log(&rules, &question, &verdict);
+    let verdict = check::spend(&app, &rules, &question).await;
     let status = match answer::status(&verdict) {
         StatusCode::TOO_MANY_REQUESTS => denied,
         other => other,

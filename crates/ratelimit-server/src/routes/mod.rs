@@ -1,11 +1,14 @@
 //! What is answered where.
 
 mod actuator;
+mod body;
 mod check;
 mod explain;
 mod forward_auth;
 mod guard;
 mod object;
+mod offenders;
+mod receipt;
 mod remaining;
 mod reset;
 
@@ -19,7 +22,7 @@ use axum::{
     },
     middleware,
     response::IntoResponse,
-    routing::{any, delete, get},
+    routing::{any, delete, get, post},
 };
 use ratelimit_core::Policy;
 use serde::Serialize;
@@ -40,6 +43,11 @@ pub(crate) fn router(app: App) -> Router {
         .route("/api/v1/rate-limit/remaining", get(remaining::get))
         .route("/api/v1/rate-limit/reset", delete(reset::delete))
         .route("/api/v1/rate-limit/explain", get(explain::get))
+        .route("/api/v1/rate-limit/offenders", get(offenders::get))
+        .route("/api/v1/rate-limit/refund", post(receipt::refund))
+        .route("/api/v1/rate-limit/settle", post(receipt::settle))
+        .route("/api/v1/rate-limit/release", post(receipt::release))
+        .route("/api/v1/rate-limit/renew", post(receipt::renew))
         .route("/api/v1/rate-limit/forward-auth", any(forward_auth::any))
         .route("/actuator/health", get(actuator::health))
         .route("/actuator/health/liveness", get(actuator::liveness))

@@ -21,8 +21,10 @@ pub(super) async fn get(
     let (parts, _) = request.into_parts();
     let rules = app.rules();
     let question = Question::from_query(&app, &rules, &parts)?;
-    let verdict = app.limiter().look(&question.policy, &question.key).await;
-    let body = to_json(&Answer::to_look(&question, &verdict));
+    let Question { policy, key, .. } = &question;
+    let permits = question.permits.get();
+    let verdict = app.limiter().foresee(policy, key, permits).await;
+    let body = to_json(&Answer::new(&question, &verdict));
     let status = StatusCode::OK;
     Ok(answer::respond(
         app.headers(),

@@ -8,7 +8,7 @@ use axum::{
 use serde::Serialize;
 
 use super::json;
-use crate::{access, app::App, caller::Peer, question::Question, refusal::Refusal};
+use crate::{access, app::App, question::Question, refusal::Refusal};
 
 #[derive(Serialize)]
 struct Done<'a> {
@@ -21,14 +21,9 @@ pub(super) async fn delete(
     State(app): State<App>,
     request: Request,
 ) -> Result<Response<Body>, Refusal> {
-    let (parts, _) = request.into_parts();
     let rules = app.rules();
-    access::admit(
-        &rules,
-        app.listen(),
-        Peer::of(&parts.extensions),
-        &parts.headers,
-    )?;
+    access::admit_request(&app, &rules, &request)?;
+    let (parts, _) = request.into_parts();
     let question = Question::from_query(&app, &rules, &parts)?;
     let Question {
         policy, key, shown, ..

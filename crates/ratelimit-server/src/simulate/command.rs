@@ -10,7 +10,9 @@ use std::{
 };
 
 use clap::Args;
-use ratelimit_core::{Clock, InvalidPolicy, Policy, RedisConfig, RedisStore, Store, Timestamp};
+use ratelimit_core::{
+    Clock, InvalidPolicy, Policy, RedisConfig, RedisStore, Store, Throttle, Timestamp,
+};
 
 use super::{
     film::Scene,
@@ -30,13 +32,17 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 ///
 /// A trace has a JSON object on each line: {"t":0.5,"key":"a","cost":1}, with t in seconds, exact to
 /// the microsecond. Without a key it is "default", without a cost 1; a cost of 0 looks. For each hit
-/// one line is printed; with several --limit, the whole trace is replayed for each in turn, and
-/// "policy" says for which.
+/// one line is printed, with "over" where it passed beyond a soft limit; with several --limit, the
+/// whole trace is replayed for each in turn, and "policy" says for which.
 #[derive(Args, Clone, Debug)]
 pub struct Simulate {
     /// The limits of a policy, joined by ";", as in `token_bucket 10/s burst 100`; repeatable
     #[arg(long, required = true, value_name = "LIMITS", value_parser = limits)]
     limit: Vec<String>,
+
+    /// What happens beyond the limits: `hard`, or `soft 10%` for a tenth more [default: hard]
+    #[arg(long, value_name = "MODE", value_parser = throttle)]
+    throttle: Option<Throttle>,
 
     /// Where budgets live: memory, or a Redis in which nothing else is touched
     #[arg(long, default_value = "memory", value_name = "memory|URL")]
@@ -91,6 +97,20 @@ fn limits(text: &str) -> Result<String, InvalidPolicy> {
     Policy::parse("simulate", text).map(|_| text.to_owned())
 }
 
+fn throttle(text: &str) -> Result<Throttle, String> {
+    let expected = || "expected `hard`, or `soft` and a percentage as in `soft 10%`".to_owned();
+    if text == "hard" {
+        return Ok(Throttle::Hard);
+    }
+    let percent = text
+        .strip_prefix("soft ")
+        .and_then(|rest| rest.strip_suffix('%'));
+    let percent = percent.ok_or_else(expected)?.parse();
+    percent
+        .map(|percent| Throttle::Soft { percent })
+        .map_err(|_| expected())
+}
+
 impl Simulate {
     /// Prints to `out` what every hit is answered, and draws the chart.
     ///
@@ -98,9 +118,13 @@ impl Simulate {
     ///
     /// When the trace has a mistake, the store does not answer, or something cannot be written.
     pub async fn run(&self, out: &mut impl Write) -> Result<(), Failure> {
+        let throttle = self.throttle.clone().unwrap_or_default();
         let policies = self.limit.iter().enumerate();
         let policies: Vec<Policy> = policies
-            .map(|(place, text)| Policy::parse(&format!("simulate-{}", place + 1), text))
+            .map(|(place, text)| {
+                let policy = Policy::parse(&format!("simulate-{}", place + 1), text)?;
+                policy.throttle(throttle.clone())
+            })
             .collect::<Result<_, _>>()?;
         let trace = self.trace(&policies[0])?;
         let clock = Clock::manual(Timestamp::default());

@@ -11,7 +11,7 @@ use super::{
     film::{Budget, Film, Scene},
     trace::Asked,
 };
-use crate::failure::Failure;
+use crate::{answer::is_false, failure::Failure};
 
 /// What a hit is answered, as it is printed.
 #[derive(Serialize)]
@@ -27,6 +27,8 @@ struct Line<'a> {
     reset_after_micros: u64,
     delay_micros: u64,
     impossible: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    over: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a str>,
 }
@@ -141,6 +143,7 @@ impl Run<'_> {
             reset_after_micros: micros(decision.reset_after),
             delay_micros: micros(decision.delay()),
             impossible: decision.outcome == Outcome::Impossible,
+            over: decision.is_over,
             policy: self.label,
         })
     }

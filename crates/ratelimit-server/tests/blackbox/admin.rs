@@ -1,11 +1,11 @@
-//! Who may reset and explain.
+//! Who may reset, refund, explain and see offenders.
 
 use std::io::Write as _;
 
 use http::{Method, StatusCode};
 use tempfile::NamedTempFile;
 
-use crate::server::{EXPLAIN, RESET, Server};
+use crate::server::{EXPLAIN, OFFENDERS, REFUND, RESET, SETTLE, Server};
 
 const TOKEN: &str = "0123456789abcdef-secret";
 
@@ -57,8 +57,13 @@ async fn beyond_loopback_without_a_token_they_are_off() {
 
     server.delete(&format!("{RESET}?key=k")).await.problem(403);
     server.get(&format!("{EXPLAIN}?key=k")).await.problem(403);
+    server.get(OFFENDERS).await.problem(403);
+    for path in [REFUND, SETTLE] {
+        server.post(path, "{}").await.problem(403);
+    }
 
-    assert!(server.screen.contains("reset and explain are off"));
+    let off = "reset, refund, explain and offenders are off";
+    assert!(server.screen.contains(off));
     assert!(server.screen.contains("warning"));
     assert!(server.log().contains("without an admin token"));
 }
@@ -75,6 +80,10 @@ async fn with_a_token_it_is_needed_even_on_this_machine() {
     let without = server.delete(&format!("{RESET}?key=k")).await;
     without.problem(401);
     assert_eq!(without.header("www-authenticate"), Some("Bearer"));
+    server.get(OFFENDERS).await.problem(401);
+    for path in [REFUND, SETTLE] {
+        server.post(path, "{}").await.problem(401);
+    }
     for wrong in [
         "Bearer wrong",
         "Basic x",

@@ -62,10 +62,11 @@ async fn every_metric_and_label_of_dashboard_and_alerts_is_exposed() {
     expressions(&serde_json::from_str(DASHBOARD).unwrap(), &mut asked);
     let panels = asked.len();
     asked.extend(ALERTS.split("expr:").skip(1).map(|rule| {
-        let end = rule.find("for:").expect("every rule waits");
+        let ends = ["for:", "labels:"].map(|next| rule.find(next));
+        let end = ends.into_iter().flatten().min().expect("something follows");
         rule[..end].to_owned()
     }));
-    assert!(panels >= 6 && asked.len() >= panels + 4, "{asked:?}");
+    assert!(panels >= 9 && asked.len() >= panels + 4, "{asked:?}");
 
     for expression in &asked {
         let metrics: Vec<&str> = words(expression)
@@ -99,7 +100,7 @@ fn promtool_accepts_the_alert_rules() {
 
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && told.contains("4 rules found"),
+        output.status.success() && told.contains("5 rules found"),
         "{output:?}"
     );
 }

@@ -19,6 +19,11 @@ pub(crate) const CHECK: &str = "/api/v1/rate-limit/check";
 pub(crate) const REMAINING: &str = "/api/v1/rate-limit/remaining";
 pub(crate) const RESET: &str = "/api/v1/rate-limit/reset";
 pub(crate) const EXPLAIN: &str = "/api/v1/rate-limit/explain";
+pub(crate) const OFFENDERS: &str = "/api/v1/rate-limit/offenders";
+pub(crate) const REFUND: &str = "/api/v1/rate-limit/refund";
+pub(crate) const SETTLE: &str = "/api/v1/rate-limit/settle";
+pub(crate) const RELEASE: &str = "/api/v1/rate-limit/release";
+pub(crate) const RENEW: &str = "/api/v1/rate-limit/renew";
 
 /// Longer than the slowest machine needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

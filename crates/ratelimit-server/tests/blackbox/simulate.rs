@@ -136,18 +136,23 @@ async fn random_traces_are_answered_alike_and_leave_nothing() {
         Just("sliding_window_log 3/1s count-denied"),
         Just("sliding_window_counter 5/1s"),
         Just("token_bucket 1/s burst 2; sliding_window_counter 9/10s; fixed_window 4/3s"),
+        Just("concurrency 2 lease 700ms"),
+        Just("concurrency 3 lease 2s; fixed_window 9/5s"),
+        Just("fixed_window 2/1s; penalty_box 2/2s for 3s"),
+        Just("concurrency 1 lease 300ms; penalty_box 3/4s for 1s"),
     ];
+    let throttle = prop_oneof![Just("hard"), Just("soft 50%"), Just("soft 100%")];
     let hit = (0_u64..8_000_000, 0_u8..3, 0_u64..6);
     let mut runner = TestRunner::new(ProptestConfig {
-        cases: 40,
+        cases: 80,
         failure_persistence: None,
         ..ProptestConfig::default()
     });
 
     runner
         .run(
-            &(limit, vec(hit, 1..60), any::<bool>()),
-            |(limit, mut hits, sorted)| {
+            &(limit, throttle, vec(hit, 1..60), any::<bool>()),
+            |(limit, throttle, mut hits, sorted)| {
                 if sorted {
                     hits.sort_unstable();
                 }
@@ -160,7 +165,14 @@ async fn random_traces_are_answered_alike_and_leave_nothing() {
                     )
                     .unwrap();
                 }
-                let limits = ["--limit", limit, "--limit", "10/min"];
+                let limits = [
+                    "--limit",
+                    limit,
+                    "--limit",
+                    "10/min",
+                    "--throttle",
+                    throttle,
+                ];
                 // A chart looks between the hits, which changes no answer.
                 let chart = ["--chart", chart.to_str().unwrap()];
                 let memory = simulate(&[&limits[..], &chart].concat(), &trace);
@@ -243,6 +255,8 @@ fn a_bad_limit_or_store_ends_with_two() {
         &[],
         &["--limit", "1/s", "--store", "http://x"],
         &["--limit", "1/s", "--traffic", "steady"],
+        &["--limit", "1/s", "--throttle", "soft"],
+        &["--limit", "1/s", "--throttle", "soft -1%"],
     ] {
         assert_eq!(simulate(args, "").status.code(), Some(2), "{args:?}");
     }
@@ -297,4 +311,50 @@ fn made_up_traffic_is_the_same_for_the_same_seed() {
         let expected = traffic != "boundary";
         assert_eq!(denied > 0, expected, "{traffic}: {denied}");
     }
+}
+
+#[test]
+fn a_slot_is_held_for_its_lease_by_each_line() {
+    let trace = "{\"t\":0}\n{\"t\":0.1}\n{\"t\":0.2}\n{\"t\":1.0}\n{\"t\":1.05}\n";
+
+    let answers = lines(&simulate(&["--limit", "concurrency 2 lease 1s"], trace));
+
+    let told: Vec<_> = answers
+        .iter()
+        .map(|line| (line["allowed"] == true, line["retryAfterMicros"].as_u64()))
+        .collect();
+    let expected = [
+        (true, None),
+        (true, None),
+        (false, Some(800_000)),
+        (true, None),
+        (false, Some(50_000)),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_soft_limit_lets_some_more_through_and_says_so() {
+    let trace = "{\"t\":0}\n".repeat(4);
+    let args = ["--limit", "fixed_window 2/s", "--throttle", "soft 50%"];
+
+    let answers = lines(&simulate(&args, &trace));
+
+    let told: Vec<_> = answers
+        .iter()
+        .map(|line| (line["allowed"] == true, line.get("over").is_some()))
+        .collect();
+    let expected = [(true, false), (true, false), (true, true), (false, false)];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn who_is_denied_too_often_is_refused_for_a_while() {
+    let trace = "{\"t\":0}\n{\"t\":0}\n{\"t\":0}\n{\"t\":1}\n{\"t\":60}\n";
+    let limit = "fixed_window 1/s; penalty_box 2/10s for 1min";
+
+    let answers = lines(&simulate(&["--limit", limit], trace));
+
+    let allowed: Vec<_> = answers.iter().map(|line| line["allowed"] == true).collect();
+    assert_eq!(allowed, [true, false, false, false, true]);
 }

@@ -9,12 +9,15 @@ use serde_json::{Value, json};
 use crate::server::{Answer, Server};
 
 /// Schemas of answers, which may grow for clients, and not unseen.
-const ANSWERS: [&str; 8] = [
+const ANSWERS: [&str; 11] = [
     "Answer",
     "Results",
     "Reset",
     "Explanation",
     "Said",
+    "Changed",
+    "Offenders",
+    "Offender",
     "Health",
     "Info",
     "Problem",
@@ -33,11 +36,17 @@ pub(super) struct Operation {
     pub(super) path: String,
     /// What the query may say, as one object.
     pub(super) query: Option<Value>,
+    names: Vec<String>,
     pub(super) body: Option<Value>,
     responses: Value,
 }
 
 impl Operation {
+    /// The names of all parameters in the query.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|name| &**name)
+    }
+
     /// Whether there is anything to be asked wrongly.
     pub(super) fn has_input(&self) -> bool {
         self.body.is_some() || self.query.is_some()
@@ -64,6 +73,7 @@ impl Document {
                 method: method.to_uppercase().parse().unwrap(),
                 path: path.clone(),
                 query: self.query(&it["parameters"]),
+                names: self.names(&it["parameters"]),
                 body: it
                     .pointer("/requestBody/content/application~1json/schema")
                     .cloned(),
@@ -95,6 +105,19 @@ impl Document {
             json!({"type": "object", "properties": {name: parameter["schema"]}})
         });
         Some(json!({"allOf": parts.collect::<Vec<_>>()}))
+    }
+
+    fn names(&self, parameters: &Value) -> Vec<String> {
+        let mut names = Vec::new();
+        for parameter in parameters.as_array().into_iter().flatten() {
+            let parameter = self.resolve(parameter);
+            let members = self.resolve(&parameter["schema"])["properties"].as_object();
+            match members {
+                Some(members) => names.extend(members.keys().cloned()),
+                None => names.extend(parameter["name"].as_str().map(str::to_owned)),
+            }
+        }
+        names
     }
 
     /// What tells whether a value is what `schema` describes.

@@ -12,10 +12,11 @@ use self::{
     document::{Document, Operation},
     requests::{Maker, query},
 };
-use crate::server::{Answer, Server};
+use crate::server::{Answer, CHECK, Server};
 
 const SEED: u64 = 1;
 const REQUESTS: u64 = 400;
+const SLOTS: &str = "slots=concurrency 1000 lease 1min; fixed_window 1000/d";
 
 /// A request, and whether the document allows it.
 #[derive(Debug)]
@@ -34,10 +35,11 @@ impl Asked {
 }
 
 /// Requests for one operation: made from its schemas, and some that no schema can describe.
-fn requests(document: &Document, operation: &Operation) -> Vec<Asked> {
+fn requests(document: &Document, operation: &Operation, receipts: &[String]) -> Vec<Asked> {
     let mut maker = Maker {
         document,
         random: Random::new(SEED),
+        receipts,
     };
     let made = (0..REQUESTS).map(|_| {
         if let Some(schema) = &operation.query {
@@ -66,24 +68,53 @@ fn requests(document: &Document, operation: &Operation) -> Vec<Asked> {
             }),
         );
     } else {
-        all.extend(
-            ["key=%FF", "key=%", "key=a&key=a", "permits=1&permits=1"].map(|query| Asked {
-                path: format!("{}?{query}", operation.path),
-                body: String::new(),
-                is_allowed: false,
-            }),
-        );
+        let asks = |name: &str| operation.names().any(|known| known == name);
+        let broken = [
+            ("key", "key=%FF"),
+            ("key", "key=%"),
+            ("key", "key=a&key=a"),
+            ("permits", "permits=1&permits=1"),
+            ("policy", "policy=%FF"),
+            ("most", "most=1&most=1"),
+            ("receipt", "receipt=true&receipt=true"),
+        ];
+        let broken = broken.into_iter().filter(|(name, _)| asks(name));
+        all.extend(broken.map(|(_, query)| Asked {
+            path: format!("{}?{query}", operation.path),
+            body: String::new(),
+            is_allowed: false,
+        }));
     }
     all
 }
 
+/// Receipts of checks, each good for one refund.
+async fn receipts(server: &Server) -> Vec<String> {
+    let body = r#"{"policy":"slots","key":"held","receipt":true}"#;
+    let mut receipts = Vec::new();
+    for _ in 0..100 {
+        let answer = server.post(CHECK, body).await.json();
+        // Where nothing was decided there is none to give.
+        let receipt = answer["receipt"].as_str();
+        receipts.push(receipt.unwrap_or("00").to_owned());
+    }
+    receipts
+}
+
 #[tokio::test]
 async fn every_request_is_answered_as_the_document_says() {
-    let server = Server::start(&["--policy", "login=5/min; fixed_window 9/h"]);
+    let server = Server::start(&[
+        "--policy",
+        "login=5/min; fixed_window 9/h",
+        "--policy",
+        SLOTS,
+    ]);
     let document = Document::of(&server).await;
+    let receipts = receipts(&server).await;
+    let mut redeemed = 0;
 
     for operation in document.operations().iter().filter(|it| it.has_input()) {
-        let requests = requests(&document, operation);
+        let requests = requests(&document, operation, &receipts);
         let allowed = requests.iter().filter(|asked| asked.is_allowed).count();
         let refused = requests.len() - allowed;
         println!(
@@ -100,10 +131,12 @@ async fn every_request_is_answered_as_the_document_says() {
             let what = || format!("seed {SEED}, {}\n{asked:?}\n{answer:?}", operation.method);
             assert_eq!(document.mistake(operation, &answer), None, "{}", what());
             assert!(!answer.status.is_server_error(), "{}", what());
+            redeemed += usize::from(answer.body == r#"{"changed":true}"#);
             let is_refused = answer.status == StatusCode::BAD_REQUEST;
             assert_eq!(is_refused, !asked.is_allowed, "{}", what());
         }
     }
+    assert!(redeemed > 20, "{redeemed} receipts were good for something");
 }
 
 #[tokio::test]
@@ -133,11 +166,12 @@ async fn without_a_store_or_a_token_answers_are_in_the_document_too() {
         &["--listen", "0.0.0.0:0"],
     ];
     for args in settings {
-        let server = Server::start(args);
+        let server = Server::start(&[args, &["--policy", SLOTS]].concat());
         let document = Document::of(&server).await;
+        let receipts = receipts(&server).await;
 
         for operation in document.operations().iter().filter(|it| it.has_input()) {
-            for asked in requests(&document, operation).iter().take(40) {
+            for asked in requests(&document, operation, &receipts).iter().take(40) {
                 let answer = asked.send(&server, operation).await;
 
                 let mistake = document.mistake(operation, &answer);

@@ -10,6 +10,8 @@ use super::document::Document;
 pub(super) struct Maker<'a> {
     pub(super) document: &'a Document,
     pub(super) random: Random,
+    /// Receipts that the server gave, to be asked with again.
+    pub(super) receipts: &'a [String],
 }
 
 impl Maker<'_> {
@@ -23,7 +25,9 @@ impl Maker<'_> {
             return self.choice(choices);
         }
         match schema["type"].as_str() {
+            Some("string") if schema["format"] == "receipt" => self.receipt(),
             Some("string") => self.text(),
+            Some("boolean") => self.random.one_in(2).into(),
             Some("integer") => self.number(schema),
             Some("array") => self.array(schema),
             Some("object") => Value::Object(self.object(schema)),
@@ -97,6 +101,17 @@ impl Maker<'_> {
         }
     }
 
+    fn receipt(&mut self) -> Value {
+        let last = self.receipts.len() as u64 - 1;
+        let receipt = &self.receipts[usize::try_from(self.random.range(0, last)).unwrap()];
+        match self.random.range(0, 5) {
+            0 => self.text(),
+            1 => receipt.to_uppercase().into(),
+            2 => receipt[2..].into(),
+            _ => receipt.clone().into(),
+        }
+    }
+
     fn number(&mut self, schema: &Value) -> Value {
         let (least, most) = (&schema["minimum"], &schema["maximum"]);
         match self.random.range(0, 15) {
@@ -148,8 +163,8 @@ pub(super) fn query(members: &Map<String, Value>) -> (String, Value) {
         };
         let encoded = utf8_percent_encode(&text, NON_ALPHANUMERIC);
         pairs.push(format!("{name}={encoded}"));
-        // Only `permits` is a number; whatever does not look like one stays a text.
-        let is_number = name == "permits" && is_plain_number(&text);
+        // Only these are numbers; whatever does not look like one stays a text.
+        let is_number = matches!(&**name, "permits" | "most") && is_plain_number(&text);
         let value = if is_number {
             serde_json::from_str(&text).unwrap()
         } else {

@@ -1,0 +1,132 @@
+//! What can become of a charge that is known by its receipt alone.
+
+use std::{error::Error, fmt, time::Duration};
+
+use super::Limiter;
+use crate::{
+    algorithm::TokenBucket,
+    key::Key,
+    policy::{Change, Policy},
+    store::{Hit, Origin, Receipt, Settled, Store, StoreError, StoreFuture},
+};
+
+/// The name under which stores keep which receipts were redeemed. No policy can have it.
+const REDEEMED: &str = "receipt~";
+
+const SHORTEST_MEMORY: Duration = Duration::from_secs(1);
+
+impl Limiter {
+    /// Makes it as if `actual` had been charged, and gives the slot back, once for each receipt.
+    ///
+    /// All that share the store know that a receipt was redeemed. That is written first: when the
+    /// store fails between the two, the charge stays as it was, and cannot be redeemed again.
+    ///
+    /// # Errors
+    ///
+    /// When it was redeemed before, is too old, or the store does not answer.
+    pub async fn redeem(&self, receipt: &Receipt, actual: u64) -> Result<Settled, NotRedeemed> {
+        let redeemed = redeemed(receipt);
+        let key = name(receipt);
+        let first = self
+            .store_of(receipt)
+            .hit(Hit::new(&redeemed, &key))
+            .await?;
+        if !first.is_allowed() {
+            return Err(NotRedeemed::Already);
+        }
+        if first.now >= receipt.expires() {
+            return Err(NotRedeemed::TooLate);
+        }
+        let settled = match receipt.change_to(actual) {
+            Some(change) => self.change(receipt, change).await?,
+            None => Settled::Unchanged,
+        };
+        if receipt.lease().is_none() {
+            return Ok(settled);
+        }
+        match self.release(receipt).await? {
+            Settled::Unchanged => Ok(settled),
+            released => Ok(released),
+        }
+    }
+
+    /// Gives the slot of a charge back; what was spent stays so.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer; the slot is then held until its lease ends.
+    pub async fn release(&self, receipt: &Receipt) -> Result<Settled, StoreError> {
+        self.change(receipt, Change::Release).await
+    }
+
+    /// Holds the slot of a charge for a whole lease from now, unless it is [lost](Settled::Lost).
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer.
+    pub async fn renew(&self, receipt: &Receipt) -> Result<Settled, StoreError> {
+        self.change(receipt, Change::Renew).await
+    }
+
+    /// Makes a change in the store that charged.
+    pub(super) fn change(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
+        self.store_of(receipt).settle(receipt, change)
+    }
+
+    fn store_of(&self, receipt: &Receipt) -> &dyn Store {
+        match receipt.origin() {
+            Origin::Store => &*self.shared.store,
+            Origin::Local | Origin::Share { .. } => &self.shared.local,
+        }
+    }
+}
+
+/// What stores know a receipt by.
+fn name(receipt: &Receipt) -> Key {
+    Key::secret("receipt", receipt.to_bytes()).expect("the tag is one, and there are bytes")
+}
+
+/// A budget of one for as long as the charge of a receipt may count.
+fn redeemed(receipt: &Receipt) -> Policy {
+    let life = receipt.expires().since(receipt.charged_at());
+    let once =
+        TokenBucket::new(1, 1, life.max(SHORTEST_MEMORY)).expect("a receipt's life is a period");
+    Policy::reserved(REDEEMED, once)
+}
+
+/// Why a receipt was not redeemed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum NotRedeemed {
+    /// It was redeemed before.
+    Already,
+    /// Time has given back all that was charged.
+    TooLate,
+    /// The store did not answer.
+    Store(StoreError),
+}
+
+impl fmt::Display for NotRedeemed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NotRedeemed::Already => "the receipt was redeemed before",
+            NotRedeemed::TooLate => "the receipt is too old",
+            NotRedeemed::Store(_) => "the rate limit store did not answer",
+        })
+    }
+}
+
+impl Error for NotRedeemed {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            NotRedeemed::Store(why) => Some(why),
+            NotRedeemed::Already | NotRedeemed::TooLate => None,
+        }
+    }
+}
+
+impl From<StoreError> for NotRedeemed {
+    fn from(why: StoreError) -> NotRedeemed {
+        NotRedeemed::Store(why)
+    }
+}

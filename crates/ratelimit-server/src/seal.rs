@@ -1,0 +1,190 @@
+//! Receipts as callers hold them: texts that nobody else can have written.
+
+use std::{fmt, fs::File, io::Read as _};
+
+use ratelimit_core::{InvalidReceipt, Receipt};
+use subtle::ConstantTimeEq as _;
+
+use crate::{
+    access::AdminToken,
+    config::{Rules, StoreConfig},
+    hmac::hmac_sha256,
+    refusal::Refusal,
+};
+
+const CODE: usize = 32;
+
+/// Whose secret a receipt is sealed with: the first byte of its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Sealed {
+    /// This process's.
+    Here = 0,
+    /// That of all servers with the same Redis and admin token.
+    Together = 1,
+}
+
+/// Turns receipts into texts and back.
+pub(crate) struct Seal {
+    secret: [u8; 32],
+    /// The name of the budgets that servers share, where they do.
+    shared: Option<String>,
+}
+
+impl Seal {
+    /// A seal with a secret that ends with the process.
+    ///
+    /// # Panics
+    ///
+    /// When the system gives no random bytes.
+    pub(crate) fn new(store: &StoreConfig) -> Seal {
+        let mut secret = [0; 32];
+        File::open("/dev/urandom")
+            .and_then(|mut random| random.read_exact(&mut secret))
+            .expect("the system gives random bytes");
+        Seal {
+            secret,
+            shared: store.shared_prefix().map(str::to_owned),
+        }
+    }
+
+    /// The receipt as a text. What only this process knows of, no other can have given back.
+    pub(crate) fn close(&self, rules: &Rules, receipt: &Receipt) -> String {
+        let together = self.together(rules).filter(|_| !receipt.is_local());
+        let (kind, secret) = match together {
+            Some(secret) => (Sealed::Together, secret),
+            None => (Sealed::Here, self.secret),
+        };
+        let mut bytes = vec![kind as u8];
+        bytes.extend(receipt.to_bytes());
+        bytes.extend(hmac_sha256(&secret, &bytes));
+        to_hex(&bytes)
+    }
+
+    /// The receipt that was sealed as `text`.
+    pub(crate) fn open(&self, rules: &Rules, text: &str) -> Result<Receipt, Refusal> {
+        let bytes = self.unsealed(rules, text);
+        let bytes = bytes.ok_or_else(|| Refusal::unprocessable("not a receipt of this server"))?;
+        let receipt = Receipt::from_bytes(&bytes, |name| rules.policies.named(name).cloned());
+        receipt.map_err(|why| match why {
+            InvalidReceipt::UnknownPolicy { .. } => Refusal::gone("its policy is gone"),
+            _ => Refusal::unprocessable("a receipt of another version of this server"),
+        })
+    }
+
+    fn unsealed(&self, rules: &Rules, text: &str) -> Option<Vec<u8>> {
+        let mut bytes = from_hex(text)?;
+        let (sealed, code) = bytes.split_last_chunk::<CODE>()?;
+        let secret = match sealed.first()? {
+            0 => self.secret,
+            1 => self.together(rules)?,
+            _ => return None,
+        };
+        let is_ours = bool::from(hmac_sha256(&secret, sealed).ct_eq(code));
+        is_ours.then(|| {
+            bytes.truncate(bytes.len() - CODE);
+            bytes.split_off(1)
+        })
+    }
+
+    /// The secret of all servers with the same Redis and admin token.
+    fn together(&self, rules: &Rules) -> Option<[u8; 32]> {
+        let (token, shared) = (rules.admin.as_ref()?, self.shared.as_ref()?);
+        let purpose = format!("receipts of {shared}");
+        Some(AdminToken::derive(token, purpose.as_bytes()))
+    }
+}
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seal")
+    }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits
+        .map(|digit| char::from(DIGITS[usize::from(digit)]))
+        .collect()
+}
+
+/// Reads what [`to_hex`] wrote, and no other way to write it.
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
+        return None;
+    };
+    let bytes = pairs
+        .iter()
+        .map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
+    bytes.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use ratelimit_core::{Hit, Key, Limiter, Policy};
+
+    use super::*;
+
+    fn receipt() -> Receipt {
+        let policy = Policy::parse("fixed_window", "fixed_window 5/h").unwrap();
+        let key = Key::explicit("k").unwrap();
+        let charging = Limiter::in_memory().charge(Hit::new(&policy, &key).cost(3));
+        let (_, charge) = charging.now_or_never().unwrap();
+        charge.unwrap().into_receipt()
+    }
+
+    fn seal(shared: Option<&str>) -> Seal {
+        Seal {
+            secret: [7; 32],
+            shared: shared.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn what_was_sealed_opens_and_nothing_else_does() {
+        let (seal, rules) = (seal(None), Rules::default());
+        let text = seal.close(&rules, &receipt());
+
+        assert_eq!(seal.open(&rules, &text).unwrap().cost(), 3);
+        for place in 0..text.len() {
+            for digit in ["0", "8", "f", "F", "g", ""] {
+                let changed = [&text[..place], digit, &text[place + 1..]].concat();
+                let opened = seal.open(&rules, &changed);
+                assert_eq!(opened.is_ok(), changed == text, "{digit} at {place}");
+            }
+        }
+        assert!(seal.open(&rules, &format!("{text}00")).is_err());
+        assert!(seal.open(&rules, &text.to_uppercase()).is_err());
+    }
+
+    #[test]
+    fn servers_agree_when_they_share_redis_and_token() {
+        let with = |token: &str| Rules {
+            admin: Some(AdminToken::from(token)),
+            ..Rules::default()
+        };
+        let (ours, theirs) = (with("0123456789abcdef"), with("0123456789abcdeX"));
+        let other = |shared| Seal {
+            secret: [8; 32],
+            ..seal(shared)
+        };
+        let text = seal(Some("shop")).close(&ours, &receipt());
+
+        assert!(other(Some("shop")).open(&ours, &text).is_ok());
+        assert!(other(Some("shop")).open(&theirs, &text).is_err());
+        assert!(other(Some("shop")).open(&Rules::default(), &text).is_err());
+        assert!(other(Some("else")).open(&ours, &text).is_err());
+        assert!(other(None).open(&ours, &text).is_err());
+
+        let alone = seal(None).close(&ours, &receipt());
+        assert!(seal(None).open(&ours, &alone).is_ok());
+        assert!(other(None).open(&ours, &alone).is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! Who is denied most, over REST and in the log.
+
+use serde_json::json;
+
+use crate::server::{CHECK, OFFENDERS, Server};
+
+async fn deny(server: &Server, policy: &str, key: &str, times: usize) {
+    for _ in 0..times {
+        let path = format!("{CHECK}?policy={policy}&key={key}&permits=9");
+        assert_eq!(server.get(&path).await.status, 429);
+    }
+}
+
+const POLICIES: [&str; 4] = [
+    "--policy",
+    "one=fixed_window 1/d",
+    "--policy",
+    "two=2/h; 5/d",
+];
+
+#[tokio::test]
+async fn the_worst_keys_of_each_policy_are_told() {
+    let args = [&POLICIES[..], &["--offender-keys", "shown"]].concat();
+    let server = Server::start(&args);
+    deny(&server, "one", "alice", 2).await;
+    deny(&server, "one", "bob", 5).await;
+    deny(&server, "two", "carol", 1).await;
+
+    let told = server.get(OFFENDERS).await.json();
+
+    let (alice, bob, carol) = (
+        json!({"key": "key:alice", "denied": 2, "error": 0}),
+        json!({"key": "key:bob", "denied": 5, "error": 0}),
+        json!({"key": "key:carol", "denied": 1, "error": 0}),
+    );
+    let all = json!({"policies": {"one": [bob, alice], "two": [carol]}});
+    assert_eq!(told, all);
+    let worst = server.get(&format!("{OFFENDERS}?policy=one&most=1")).await;
+    assert_eq!(worst.json(), json!({"policies": {"one": [bob]}}));
+    let none = server
+        .get(&format!("{OFFENDERS}?policy=FIXED_WINDOW"))
+        .await;
+    assert_eq!(none.json(), json!({"policies": {"fixed_window": []}}));
+    for bad in ["policy=none", "most=0", "most=101", "most=", "most=+1"] {
+        server.get(&format!("{OFFENDERS}?{bad}")).await.problem(400);
+    }
+}
+
+#[tokio::test]
+async fn keys_are_hidden_unless_asked_for() {
+    let args = [&POLICIES[..], &["--log-offenders", "1ms"]].concat();
+    let server = Server::start(&args);
+    deny(&server, "one", "alice", 3).await;
+
+    let told = server.get(OFFENDERS).await.body;
+
+    let digest = "sha256~ce597ac46d430f16";
+    assert!(told.contains(digest) && !told.contains("alice"), "{told}");
+    let log = server.log();
+    assert!(log.contains(digest) && !log.contains("alice"), "{log}");
+}
+
+#[tokio::test]
+async fn the_log_names_keys_where_it_may() {
+    let args = [&POLICIES[..], &["--log-offenders", "1ms", "--log-keys"]].concat();
+    let server = Server::start(&args);
+
+    deny(&server, "one", "alice", 3).await;
+
+    let log = server.log();
+    assert!(
+        log.contains("offenders") && log.contains("key:alice"),
+        "{log}"
+    );
+}
