@@ -3,11 +3,20 @@
 use axum::{
     body::Body,
     extract::{Request, State},
-    http::{Response, StatusCode},
+    http::{Response, StatusCode, request::Parts},
 };
+use ratelimit_core::{Blocked, Facts, Judged};
 
 use super::check;
-use crate::{answer, app::App, query::Query, question::Question, refusal::Refusal};
+use crate::{
+    answer,
+    app::App,
+    caller::{Lines, Peer},
+    config::Rules,
+    query::Query,
+    question::Question,
+    refusal::Refusal,
+};
 
 /// Spends, and answers by the status alone: 200, or what the proxy takes for a denial.
 ///
@@ -21,6 +30,15 @@ pub(super) async fn any(
     let denied = Query(parts.uri.query().unwrap_or_default()).one("denied")?;
     let denied = denied_status(denied.as_deref())?;
     let question = Question::from_query(&app, &rules, &parts)?;
+    match judged(&rules, &question, &parts) {
+        Judged::Blocked(Blocked::TooMany) => return Ok(only(denied)),
+        Judged::Blocked(how) => {
+            let status = StatusCode::from_u16(how.status());
+            return Ok(only(status.unwrap_or(StatusCode::FORBIDDEN)));
+        }
+        Judged::Exempt => return Ok(only(StatusCode::OK)),
+        Judged::Limited => {}
+    }
     let verdict = check::spend(&app, &rules, &question).await;
     let status = match answer::status(&verdict) {
         StatusCode::TOO_MANY_REQUESTS => denied,
@@ -33,6 +51,31 @@ pub(super) async fn any(
         status,
         Body::empty(),
     ))
+}
+
+/// What the rules of the policy say of the request that the proxy asks for.
+fn judged(rules: &Rules, question: &Question, parts: &Parts) -> Judged {
+    let headers = Lines(&parts.headers);
+    let peer = Peer::of(&parts.extensions).map(|peer| peer.ip());
+    let client = rules.client.find(peer, &headers).ok();
+    let mut facts = Facts::new(&question.key, path_of(parts), &headers);
+    facts.address = client.map(|client| client.addr());
+    question.policy.judged(&facts)
+}
+
+/// The path that the client asked for, as proxies tell it.
+fn path_of(parts: &Parts) -> &str {
+    let told = |name: &str| parts.headers.get(name)?.to_str().ok();
+    let uri = told("x-forwarded-uri").or_else(|| told("x-original-uri"));
+    let path = uri.and_then(|uri| uri.split('?').next());
+    path.unwrap_or_default()
+}
+
+/// An answer that says nothing but its status.
+fn only(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
 }
 
 fn denied_status(text: Option<&str>) -> Result<StatusCode, Refusal> {

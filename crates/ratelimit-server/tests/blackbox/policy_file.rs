@@ -215,3 +215,39 @@ async fn a_file_with_every_field_is_checked_and_served() {
     assert_eq!(spend("api", "globex").await["remaining"], 6);
     assert_eq!(allowed("api", "initech", 1).await, 0);
 }
+
+#[tokio::test]
+async fn forward_auth_obeys_the_rules_of_a_policy() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("server.toml");
+    let file = "trusted = ['127.0.0.1/32']\n\
+        [policy.site]\n\
+        limits = 'fixed_window 1/d'\n\
+        exempt = ['path:/health', '192.0.2.0/24']\n\
+        blocked = ['path:/admin/*', 'header:x-bad']\n";
+    fs::write(&path, file).unwrap();
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+    let ask = async |client: &str, uri: &str, bad: bool| {
+        let asked = "/api/v1/rate-limit/forward-auth?policy=site";
+        let mut request = server.request(http::Method::GET, asked);
+        request = request.header("x-forwarded-for", client);
+        request = request.header("x-forwarded-uri", uri);
+        if bad {
+            request = request.header("x-bad", "yes");
+        }
+        server.send(request, "").await.status.as_u16()
+    };
+
+    for _ in 0..3 {
+        assert_eq!(ask("198.51.100.1", "/health?full", false).await, 200);
+        assert_eq!(ask("192.0.2.7", "/", false).await, 200);
+        assert_eq!(ask("198.51.100.1", "/admin/../admin/x", false).await, 403);
+        assert_eq!(ask("192.0.2.7", "/", true).await, 403, "blocked goes first");
+    }
+    assert_eq!(
+        ask("198.51.100.1", "/", false).await,
+        200,
+        "nothing was spent"
+    );
+    assert_eq!(ask("198.51.100.1", "/", false).await, 429);
+}
