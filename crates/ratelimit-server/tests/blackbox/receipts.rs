@@ -243,7 +243,9 @@ async fn without_redis_what_this_process_charged_is_given_back_here_alone() {
         "--redis",
         &url,
         "--policy",
-        "p=fixed_window 10/d",
+        "p=fixed_window 1000/d",
+        "--time-budget",
+        "10s",
         "--admin-token-file",
         file.path().to_str().unwrap(),
     ];

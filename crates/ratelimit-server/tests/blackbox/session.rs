@@ -21,7 +21,7 @@ fn session() -> Vec<(&'static str, String)> {
         } else if let (Some(told), Some((_, printed))) =
             (line.strip_prefix("    {"), commands.last_mut())
         {
-            *printed += &format!("{{{told}\n");
+            printed.extend(["{", told, "\n"]);
         } else if let (Some((_, printed)), "    200") = (commands.last_mut(), line) {
             *printed += "200\n";
         } else if !commands.is_empty() {
@@ -48,11 +48,10 @@ async fn the_session_of_the_page_goes_as_it_stands() {
     let commands: Vec<_> = commands.collect();
     assert!(commands.len() > 10, "{commands:?}");
 
-    let script = commands
-        .iter()
-        .map(|(command, _)| format!("{command}\necho\necho '{SEAM}'\n"))
-        .collect::<String>()
-        .replace(ADDR, &server.addr.to_string());
+    let typed = commands.iter().map(|(command, _)| *command);
+    let typed: Vec<&str> = typed.collect();
+    let script = typed.join(&format!("\necho\necho '{SEAM}'\n"));
+    let script = script.replace(ADDR, &server.addr.to_string());
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
 
     let told = String::from_utf8(output.stdout).unwrap();
