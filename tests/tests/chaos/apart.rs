@@ -50,11 +50,11 @@ async fn keys_on_different_nodes_get_the_answers_of_one_store() {
     .enumerate()
     {
         let policy = Policy::parse(&format!("apart{number}"), text).unwrap();
-        for step in 0..40 {
+        let masters = [(0, 1), (1, 2), (2, 1), (0, 0)].into_iter().cycle();
+        let costs = [1, 1, 2, 0, 1, 9].into_iter().cycle();
+        for (step, ((own, ip), cost)) in (0..40).zip(masters.zip(costs)) {
             clock.advance(Duration::from_millis(step * 173 % 9_000));
-            let (own, ip) = [(0, 1), (1, 2), (2, 1), (0, 0)][step as usize % 4];
             let keys = keys(&cluster, own, ip);
-            let cost = [1, 1, 2, 0, 1, 9][step as usize % 6];
             let hit = Hit::by(&policy, &keys).cost(cost).slot(step + 1);
 
             let expected = together.hit(hit).await.unwrap();

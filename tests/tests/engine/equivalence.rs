@@ -77,9 +77,10 @@ impl Charges {
     ) {
         let policy = to_soft_policy("p", &hit.limits, hit.percent);
         let key = key("k");
-        let overdraft = match hit.room {
-            true => Overdraft::Allowed,
-            false => Overdraft::Refused,
+        let overdraft = if hit.room {
+            Overdraft::Allowed
+        } else {
+            Overdraft::Refused
         };
         let asked = Hit::new(&policy, &key)
             .cost(hit.cost)

@@ -73,20 +73,20 @@ impl Budgets {
     ) -> (bool, Vec<Numbers>) {
         let mut numbers: Vec<Option<(Numbers, Numbers)>> = vec![None; limits.len()];
         let mut charged = Vec::new();
-        for name in 0..NAMES.len() {
+        for (name, &key) in keys.iter().enumerate() {
             let places: Vec<usize> = (0..limits.len()).filter(|&p| limits[p].0 == name).collect();
             if places.is_empty() {
                 continue;
             }
             let own: Vec<Spec> = places.iter().map(|&place| limits[place].1).collect();
-            let model = self.0.entry((name, keys[name])).or_default();
+            let model = self.0.entry((name, key)).or_default();
             let looked = model.clone().hit(&own, now_us, 0).limits;
             let mut after = model.clone();
             let told = after.hit(&own, now_us, cost).limits;
             for (at, &place) in places.iter().enumerate() {
                 numbers[place] = Some((told[at], looked[at]));
             }
-            charged.push(((name, keys[name]), after));
+            charged.push(((name, key), after));
         }
         let numbers = numbers.into_iter().flatten();
         let numbers: Vec<(Numbers, Numbers)> = numbers.collect();
