@@ -104,8 +104,8 @@ impl Limit {
     }
 
     /// Whether a hit spends as many units of it as it costs.
-    pub(crate) const fn has_units(&self) -> bool {
-        !matches!(self, Limit::Concurrency(_) | Limit::PenaltyBox(_))
+    pub(crate) fn has_units(&self) -> bool {
+        with_step!(self, step => step.has_units())
     }
 
     /// Whether it remembers denied hits.

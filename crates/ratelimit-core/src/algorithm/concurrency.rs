@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     period::{Grain, InvalidLimit, Period},
-    step::{Ask, Refund, State, Step, Words, own_state},
+    step::{Ask, State, Step, Words, own_state},
 };
 use crate::time::{Timestamp, micros};
 
@@ -291,18 +291,9 @@ impl Step for Concurrency {
         1
     }
 
-    /// A slot is given back by its number, not by units.
-    fn refund(&self, _slots: &mut Slots, _refund: Refund) -> bool {
+    /// Slots have numbers, and are given back by them.
+    fn has_units(&self) -> bool {
         false
-    }
-
-    fn charge_more(
-        &self,
-        _slot: &mut Option<State>,
-        _units: u64,
-        _now: Timestamp,
-    ) -> Option<Duration> {
-        None
     }
 
     own_state!(Concurrency(Slots));

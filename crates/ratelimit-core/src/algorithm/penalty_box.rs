@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     period::{Grain, InvalidLimit, Period},
-    step::{Ask, Refund, State, Step, Words, own_state},
+    step::{Ask, State, Step, Words, own_state},
 };
 use crate::time::Timestamp;
 
@@ -280,17 +280,8 @@ impl Step for PenaltyBox {
     }
 
     /// Nobody gets denials back.
-    fn refund(&self, _state: &mut Denials, _refund: Refund) -> bool {
+    fn has_units(&self) -> bool {
         false
-    }
-
-    fn charge_more(
-        &self,
-        _slot: &mut Option<State>,
-        _units: u64,
-        _now: Timestamp,
-    ) -> Option<Duration> {
-        None
     }
 
     fn is_silent(&self) -> bool {

@@ -141,8 +141,15 @@ pub(crate) trait Step {
     /// What a refund of this charge will have to know; 0 when it cannot be given back.
     fn mark(&self, rolled: Self::Rolled, charged: u64, now: Timestamp) -> u64;
 
+    /// Whether a hit spends as many units of it as it costs, which can be given back and raised.
+    fn has_units(&self) -> bool {
+        true
+    }
+
     /// Gives part of an earlier charge back, and tells whether that changed anything.
-    fn refund(&self, state: &mut Self::State, refund: Refund) -> bool;
+    fn refund(&self, _state: &mut Self::State, _refund: Refund) -> bool {
+        false
+    }
 
     /// Whether it speaks for its policy only when it denies.
     fn is_silent(&self) -> bool {
@@ -241,7 +248,7 @@ pub(crate) trait Step {
         let rolled = self.roll(slot.as_ref().and_then(Self::of), now, Ask::NOTHING);
         let charged = units.min(self.remaining(rolled, 0));
         let is_of_another = slot.as_ref().is_some_and(|state| !self.owns(state));
-        if charged == 0 || is_of_another {
+        if charged == 0 || is_of_another || !self.has_units() {
             return None;
         }
         self.replace(slot, |own| self.store(own, rolled, charged));
