@@ -29,6 +29,16 @@ impl KeySpace {
         format!("{prefix}:{version}:{}:{{{key}}}", group.name)
     }
 
+    /// The names of the budgets of all groups, each by its own key.
+    pub(super) fn names<'k>(
+        &self,
+        groups: &[Group],
+        key_of: impl Fn(&Group) -> &'k Key,
+    ) -> Vec<String> {
+        let names = groups.iter().map(|group| self.name(group, key_of(group)));
+        names.collect()
+    }
+
     /// The name of a budget that nobody has, for trying a connection out, in a slot that is `served`.
     ///
     /// No policy's name has a tilde, and no key's name is empty.

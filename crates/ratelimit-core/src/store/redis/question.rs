@@ -13,7 +13,7 @@ use crate::{
 };
 
 const WRITE_NOTHING: u8 = 1;
-const TIME_IS_GIVEN: u8 = 2;
+pub(super) const TIME_IS_GIVEN: u8 = 2;
 
 const TOO_LATE: u8 = 2;
 
@@ -118,10 +118,15 @@ impl Question {
                         .report(words, now, bound.ask(self.asked), charged)?;
                     Some(bound.seen(capped(step, left), charged))
                 };
+                let after = told(charged).ok_or(Nonsense)?;
                 steps.push(Step {
                     place: bound.place,
-                    told: told(charged).ok_or(Nonsense)?,
-                    unspent: told(0).ok_or(Nonsense)?,
+                    told: after,
+                    unspent: match self.part {
+                        // Nothing that one call decides is ever given back.
+                        Part::All => after,
+                        Part::Group(_) => told(0).ok_or(Nonsense)?,
+                    },
                 });
             }
         }

@@ -2,15 +2,13 @@
 
 use super::{
     packed::{NUMBER, number, push},
-    question::{Nonsense, Part, head, push_limits},
+    question::{Nonsense, Part, TIME_IS_GIVEN, head, push_limits},
 };
 use crate::{
     policy::{Asked, Change, Overdraft, Purpose},
     store::{contract::Settled, receipt::Receipt},
     time::Timestamp,
 };
-
-const TIME_IS_GIVEN: u8 = 2;
 
 /// The three arguments of the script that changes a charge; `lua/policy_settle.lua` describes them.
 pub(super) fn arguments(

@@ -183,10 +183,7 @@ impl Shared {
 
     async fn settle(&self, receipt: &Receipt, change: Change) -> Result<Settled, StoreError> {
         let groups = receipt.policy().groups();
-        let names: Vec<String> = groups
-            .iter()
-            .map(|group| self.keys.name(group, receipt.key_of(group)))
-            .collect();
+        let names = self.keys.names(groups, |group| receipt.key_of(group));
         if self.access.is_one_call(&names) {
             return self.settle_part(receipt, Part::All, change, names).await;
         }
@@ -248,10 +245,8 @@ impl Shared {
 impl Store for RedisStore {
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
         let shared = Arc::clone(&self.shared);
-        let groups = hit.policy.groups().iter();
-        let names: Vec<String> = groups
-            .map(|group| shared.keys.name(group, hit.key_of(group)))
-            .collect();
+        let groups = hit.policy.groups();
+        let names = shared.keys.names(groups, |group| hit.key_of(group));
         let way = match shared.way_to(&names[0]) {
             Ok(way) => way,
             Err(error) => return StoreFuture::ready(Err(error)),
@@ -275,10 +270,9 @@ impl Store for RedisStore {
     fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
         let shared = Arc::clone(&self.shared);
         let hit = Hit::by(policy, keys);
-        let groups = policy.groups().iter();
-        let names: Vec<String> = groups
-            .map(|group| shared.keys.name(group, hit.key_of(group)))
-            .collect();
+        let names = shared
+            .keys
+            .names(policy.groups(), |group| hit.key_of(group));
         StoreFuture::later(async move {
             for name in names {
                 let way = shared.way_to(&name)?;
