@@ -140,8 +140,11 @@ impl<'a> Connection<'a> {
             _ if self.silent => {}
             Some(Loss::Reply) => return Fate::Reset,
             Some(Loss::RestOfReply) => {
+                // A server answers in order: what is on its way arrives before the torn reply does.
+                let mut torn: Vec<u8> = self.replies.drain(..).flat_map(|due| due.1).collect();
+                torn.extend_from_slice(&bytes[..bytes.len() / 2]);
                 // What fits into a socket's empty buffer is written at once.
-                let _ = self.client.try_write(&bytes[..bytes.len() / 2]);
+                let _ = self.client.try_write(&torn);
                 return Fate::Reset;
             }
             Some(Loss::ReplyInSilence) => self.silent = true,
