@@ -12,3 +12,4 @@ max_line_length = 120
 files["lua/policy_one.lua"] = { read_globals = { "roll", "state", "count" } }
 files["lua/policy_several.lua"] = { read_globals = { "algorithms" } }
 files["lua/policy_settle.lua"] = { read_globals = { "algorithms" } }
+files["lua/policy_batch.lua"] = { read_globals = { "algorithms" } }

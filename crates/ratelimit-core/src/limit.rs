@@ -180,17 +180,22 @@ impl Limit {
         with_step!(self, step => step.charge_more(state, units, now))
     }
 
-    /// What a script's numbers mean, `charged` having been spent; nothing if they cannot be true.
+    /// What a script's numbers mean, `charged` having been spent, and `before` by hits that came
+    /// between; nothing if they cannot be true.
     #[cfg(feature = "redis")]
     pub(crate) fn report(
         &self,
         words: Words,
+        before: u64,
         now: Timestamp,
         ask: Ask,
         charged: u64,
     ) -> Option<LimitDecision> {
         with_step!(self, step => {
-            let rolled = step.read(words)?;
+            let rolled = match before {
+                0 => step.read(words)?,
+                _ => step.charged(step.read(words)?, before),
+            };
             let fit = step.fit(rolled, ask);
             let possible = charged == 0 || fit == Fit::Now;
             possible.then(|| step.report(rolled, fit, ask, charged, now))

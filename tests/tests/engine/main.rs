@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod allocations;
+mod batching;
 mod bound;
 mod equivalence;
 mod examples;

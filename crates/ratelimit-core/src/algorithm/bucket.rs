@@ -126,6 +126,13 @@ impl Step for Bucket {
         (debt <= self.full()).then_some(Rolled { at, debt, repaired })
     }
 
+    fn charged(&self, rolled: Rolled, units: u64) -> Rolled {
+        Rolled {
+            debt: self.after(rolled, units),
+            ..rolled
+        }
+    }
+
     fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
         self.after(rolled, ask.wanted()) <= self.full()
     }

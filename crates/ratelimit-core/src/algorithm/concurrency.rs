@@ -229,6 +229,11 @@ impl Step for Concurrency {
         })
     }
 
+    /// Each hit is decided by itself.
+    fn charged(&self, rolled: Rolled, _units: u64) -> Rolled {
+        rolled
+    }
+
     fn is_possible(&self, ask: Ask) -> bool {
         ask.reserve < self.limit
     }

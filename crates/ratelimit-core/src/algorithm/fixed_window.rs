@@ -122,6 +122,13 @@ impl Step for FixedWindow {
         })
     }
 
+    fn charged(&self, rolled: Rolled, units: u64) -> Rolled {
+        Rolled {
+            count: rolled.count + units,
+            ..rolled
+        }
+    }
+
     fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
         rolled.count + ask.wanted() <= self.limit
     }

@@ -196,6 +196,11 @@ impl Step for PenaltyBox {
         })
     }
 
+    /// Each hit is decided by itself.
+    fn charged(&self, rolled: Rolled, _units: u64) -> Rolled {
+        rolled
+    }
+
     fn is_possible(&self, _ask: Ask) -> bool {
         true
     }

@@ -162,6 +162,13 @@ impl Step for SlidingWindowCounter {
         })
     }
 
+    fn charged(&self, rolled: Rolled, units: u64) -> Rolled {
+        Rolled {
+            cur: rolled.cur + units,
+            ..rolled
+        }
+    }
+
     fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
         let taken = rolled.cur + ask.wanted();
         taken <= self.limit && self.carried(rolled) <= self.limit - taken

@@ -167,6 +167,19 @@ impl Step for SlidingWindowLog {
         })
     }
 
+    fn charged(&self, rolled: Rolled, units: u64) -> Rolled {
+        Rolled {
+            live: rolled.live + units,
+            oldest: if rolled.live == 0 {
+                rolled.at
+            } else {
+                rolled.oldest
+            },
+            newest: rolled.at,
+            ..rolled
+        }
+    }
+
     fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
         rolled.live + ask.wanted() <= self.limit
     }

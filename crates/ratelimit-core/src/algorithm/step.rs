@@ -101,6 +101,10 @@ pub(crate) trait Step {
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for scripts only"))]
     fn read(&self, words: Words) -> Option<Self::Rolled>;
 
+    /// The same state after `units` more were charged.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for scripts only"))]
+    fn charged(&self, rolled: Self::Rolled, units: u64) -> Self::Rolled;
+
     /// Whether the limit can ever hold what is asked.
     fn is_possible(&self, ask: Ask) -> bool {
         ask.wanted() <= self.limit()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redis::{Cmd, ErrorKind, RedisResult, Value};
 
 use super::{
+    batcher::Batcher,
     cluster::Cluster,
     config::RedisConfig,
     connect::Place,
@@ -97,6 +98,11 @@ impl Access {
         !spreads || others.iter().all(|name| slot(name) == slot(first))
     }
 
+    /// The slot of a key, where keys of different slots cannot share a call.
+    pub(super) fn slot_of(&self, name: &str) -> Option<u16> {
+        matches!(self, Access::Cluster(_)).then(|| slot(name))
+    }
+
     /// The way to where a node of a cluster sent us.
     pub(super) fn way_at(&self, address: &str) -> Option<Way> {
         match self {
@@ -150,6 +156,14 @@ impl Way {
         let mut connection = connected.connection();
         let (answer,): (Value,) = pipeline.query_async(&mut connection).await?;
         Ok(answer)
+    }
+
+    /// What lets hits share calls, on links of our own.
+    pub(super) fn batcher(&self) -> Option<&Batcher> {
+        match self {
+            Way::Linked { connected, .. } => Some(&connected.batcher),
+            Way::Existing(_) => None,
+        }
     }
 
     pub(super) fn clock(&self) -> &ServerClock {

@@ -31,6 +31,19 @@ pub(super) enum Ask {
     Text,
 }
 
+impl Ask {
+    /// A call of the script, without its keys and arguments.
+    pub(super) fn command(self, script: &Script) -> Cmd {
+        let (name, script) = match self {
+            Ask::Hash => ("EVALSHA", &script.hash),
+            Ask::Text => ("EVAL", &script.text),
+        };
+        let mut cmd = redis::cmd(name);
+        cmd.arg(script);
+        cmd
+    }
+}
+
 /// A script, the keys that it reads, and what it is asked.
 pub(super) struct Call<'a, A> {
     script: &'static Script,
@@ -124,14 +137,7 @@ impl<'a> Call<'a, Settlement<'a>> {
 
 impl<A: Asked> Call<'_, A> {
     pub(super) fn command(&self, ask: Ask, deadline: Option<Timestamp>) -> Cmd {
-        let mut cmd = match ask {
-            Ask::Hash => redis::cmd("EVALSHA"),
-            Ask::Text => redis::cmd("EVAL"),
-        };
-        cmd.arg(match ask {
-            Ask::Hash => &self.script.hash,
-            Ask::Text => &self.script.text,
-        });
+        let mut cmd = ask.command(self.script);
         cmd.arg(self.names.len());
         self.names.iter().for_each(|name| {
             cmd.arg(name);

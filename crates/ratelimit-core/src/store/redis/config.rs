@@ -47,6 +47,7 @@ pub(super) struct Patience {
     pub(super) connect_timeout: Duration,
     pub(super) most_in_flight: usize,
     pub(super) connections: usize,
+    pub(super) calls_at_once: usize,
 }
 
 impl RedisConfig {
@@ -64,6 +65,7 @@ impl RedisConfig {
                 connect_timeout: Duration::from_millis(250),
                 most_in_flight: 1_024,
                 connections: 1,
+                calls_at_once: 4,
             },
             clock: Clock::system(),
         })
@@ -114,6 +116,17 @@ impl RedisConfig {
     #[must_use]
     pub fn connections(mut self, connections: usize) -> RedisConfig {
         self.patience.connections = connections.max(1);
+        self
+    }
+
+    /// How many calls are under way at each server before further decisions share one, 4 unless set.
+    ///
+    /// Nobody waits for company: as soon as a call comes back, whatever has come in the meantime is
+    /// sent in one call, up to 64 decisions. Each is answered as if it had been sent by itself, which
+    /// `usize::MAX` does.
+    #[must_use]
+    pub fn calls_at_once(mut self, calls: usize) -> RedisConfig {
+        self.patience.calls_at_once = calls.max(1);
         self
     }
 

@@ -12,6 +12,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
 
 use super::{
+    batcher::Batcher,
     breaker::Breaker,
     config::Patience,
     connect::{About, Place, Tried, try_script},
@@ -50,17 +51,19 @@ pub(super) struct Connected {
     turn: AtomicUsize,
     pub(super) clock: ServerClock,
     pub(super) breaker: Breaker,
+    pub(super) batcher: Batcher,
     /// Counts answers, so that a heartbeat can tell whether there were any.
     answers: AtomicUsize,
 }
 
 impl Connected {
-    fn new(tried: Tried) -> Connected {
+    fn new(tried: Tried, most_calls: usize) -> Connected {
         Connected {
             connections: tried.connections,
             turn: AtomicUsize::new(0),
             clock: tried.clock,
             breaker: Breaker::default(),
+            batcher: Batcher::new(most_calls),
             answers: AtomicUsize::new(0),
         }
     }
@@ -152,7 +155,7 @@ impl Shared {
     async fn serve(&self, server: &str, tried: Tried) {
         welcome(server, &tried.about);
         let evicts = tried.about.eviction.is_some();
-        let connected = Arc::new(Connected::new(tried));
+        let connected = Arc::new(Connected::new(tried, self.patience.calls_at_once));
         self.slot.send_replace(Some(Arc::clone(&connected)));
         meter::store_up(server, true);
         self.until_it_breaks(server, evicts, &connected).await;

@@ -2,6 +2,8 @@
 
 mod access;
 mod apart;
+mod batch;
+mod batcher;
 mod breaker;
 mod call;
 mod cluster;

@@ -17,8 +17,11 @@ pub(super) const TIME_IS_GIVEN: u8 = 2;
 
 const TOO_LATE: u8 = 2;
 
+/// Reading a log takes a time that grows with it.
+const LONGEST_SHARED_LOG: u64 = 1_000;
+
 const ANSWER_HEAD: usize = 1 + NUMBER;
-const ANSWER_LIMIT: usize = 4 * NUMBER;
+pub(super) const ANSWER_LIMIT: usize = 4 * NUMBER;
 
 /// What a script is asked.
 #[derive(Clone, Debug)]
@@ -58,7 +61,12 @@ impl Question {
 
     /// The first argument of the script; its layout is described in `lua/policy_head.lua`.
     pub(super) fn argument(&self, deadline: Option<Timestamp>) -> Vec<u8> {
-        let mut bytes = head(self.flags(), self.now, deadline, self.asked.cost);
+        let mut bytes = head(
+            self.write_flag() | self.time_flag(),
+            self.now,
+            deadline,
+            self.asked.cost,
+        );
         push_limits(&mut bytes, self.groups(), self.asked);
         bytes
     }
@@ -70,18 +78,49 @@ impl Question {
         held.then(|| self.asked.slot.to_le_bytes())
     }
 
-    fn flags(&self) -> u8 {
+    /// Whether it can go into one call with others: one key, no slot, and no log so long that others
+    /// would have to wait for it.
+    pub(super) fn shares_calls(&self) -> bool {
+        let is_light = |bound: &Bound| match bound.limit {
+            Limit::Concurrency(_) => false,
+            Limit::SlidingWindowLog(log) => log.limit() <= LONGEST_SHARED_LOG,
+            _ => true,
+        };
+        matches!(self.part, Part::All) && self.groups().len() == 1 && self.bounds().all(is_light)
+    }
+
+    /// Whether two questions of one kind about one key are answered by the same arithmetic, one after
+    /// the other: as many pass as there is room for, and a denial changes nothing.
+    pub(super) fn equals(&self, other: &Question) -> bool {
+        let changes_nothing = |bound: &Bound| {
+            !bound.limit.counts_denied() && !matches!(bound.limit, Limit::PenaltyBox(_))
+        };
+        let (asked, others) = (self.asked, other.asked);
+        (asked.cost, asked.purpose) == (others.cost, others.purpose)
+            && self.bounds().all(changes_nothing)
+    }
+
+    /// Whether it is charged when it passes.
+    pub(super) fn spends(&self) -> bool {
+        let asked = self.asked;
+        asked.cost > 0 && asked.purpose == Purpose::Spend
+    }
+
+    pub(super) fn write_flag(&self) -> u8 {
         let asked = self.asked;
         let impossible = |bound: &Bound| !bound.limit.is_possible(bound.ask(asked));
-        let mut flags = 0;
-        let spends = asked.cost > 0 && asked.purpose == Purpose::Spend;
-        if !spends || self.bounds().any(impossible) {
-            flags |= WRITE_NOTHING;
+        if self.spends() && !self.bounds().any(impossible) {
+            0
+        } else {
+            WRITE_NOTHING
         }
-        if self.now.is_some() {
-            flags |= TIME_IS_GIVEN;
+    }
+
+    pub(super) const fn time_flag(&self) -> u8 {
+        match self.now {
+            Some(_) => TIME_IS_GIVEN,
+            None => 0,
         }
-        flags
     }
 
     /// What the script's answer means, by the arithmetic that the memory store uses.
@@ -93,17 +132,35 @@ impl Question {
             return Ok(Answer::TooLate { now });
         }
         let expires = self.groups().len() * NUMBER;
-        let (expires, rest) = rest.split_at_checked(expires).ok_or(Nonsense)?;
-        if fits > 1 || rest.len() != self.bounds().count() * ANSWER_LIMIT {
+        let (expires, words) = rest.split_at_checked(expires).ok_or(Nonsense)?;
+        let fits = match fits {
+            0 => false,
+            1 => true,
+            _ => return Err(Nonsense),
+        };
+        let seen = Seen {
+            fits,
+            now,
+            expires,
+            words,
+            before: 0,
+        };
+        Ok(Answer::Decided(self.told(seen)?))
+    }
+
+    /// What the numbers of all limits mean.
+    pub(super) fn told(&self, seen: Seen<'_>) -> Result<Told, Nonsense> {
+        let Seen { fits, now, .. } = seen;
+        if seen.words.len() != self.bounds().count() * ANSWER_LIMIT {
             return Err(Nonsense);
         }
         let charged = match self.asked.purpose {
-            Purpose::Spend if fits == 1 => self.asked.cost,
+            Purpose::Spend if fits => self.asked.cost,
             _ => 0,
         };
-        let mut words = rest.chunks_exact(ANSWER_LIMIT).map(words_of);
+        let mut words = seen.words.chunks_exact(ANSWER_LIMIT).map(words_of);
         let mut steps = Steps::new();
-        for (group, expires) in self.groups().iter().zip(expires.chunks_exact(NUMBER)) {
+        for (group, expires) in self.groups().iter().zip(seen.expires.chunks_exact(NUMBER)) {
             let expires = Timestamp::from_micros(number(expires, 0));
             let left = if charged > 0 {
                 Duration::MAX
@@ -113,9 +170,8 @@ impl Question {
             for bound in &group.bounds {
                 let words = words.next().ok_or(Nonsense)?;
                 let told = |charged| {
-                    let step = bound
-                        .limit
-                        .report(words, now, bound.ask(self.asked), charged)?;
+                    let ask = bound.ask(self.asked);
+                    let step = bound.limit.report(words, seen.before, now, ask, charged)?;
                     Some(bound.seen(capped(step, left), charged))
                 };
                 let after = told(charged).ok_or(Nonsense)?;
@@ -131,12 +187,25 @@ impl Question {
             }
         }
         let passed = steps.iter().all(|step| step.told.outcome.is_allowed());
-        if passed == (fits == 1) {
-            Ok(Answer::Decided(Told { now, passed, steps }))
+        if passed == fits {
+            Ok(Told { now, passed, steps })
         } else {
             Err(Nonsense)
         }
     }
+}
+
+/// What a script saw of the budgets of one hit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen<'a> {
+    pub(super) fits: bool,
+    pub(super) now: Timestamp,
+    /// When what each key has stored expires.
+    pub(super) expires: &'a [u8],
+    /// Four numbers for each limit.
+    pub(super) words: &'a [u8],
+    /// What equal hits have spent since.
+    pub(super) before: u64,
 }
 
 /// Flags, times and a number, with which every first argument begins.

@@ -8,6 +8,7 @@ const HEAD: &str = include_str!("../../../lua/policy_head.lua");
 const ONE: &str = include_str!("../../../lua/policy_one.lua");
 const SEVERAL: &str = include_str!("../../../lua/policy_several.lua");
 const SETTLE: &str = include_str!("../../../lua/policy_settle.lua");
+const BATCH: &str = include_str!("../../../lua/policy_batch.lua");
 
 /// The files that an algorithm's functions live in, in order.
 const fn files(algorithm: Algorithm) -> &'static [&'static str] {
@@ -34,12 +35,14 @@ pub(super) struct Script {
     pub(super) hash: String,
 }
 
-/// One script for each algorithm alone, and two for each set of them, made when first needed.
+/// One script for each algorithm alone, and three for each set of them, made when first needed.
 static ALONE: [OnceLock<Script>; Algorithm::ALL.len()] =
     [const { OnceLock::new() }; Algorithm::ALL.len()];
 static TOGETHER: [OnceLock<Script>; 1 << Algorithm::ALL.len()] =
     [const { OnceLock::new() }; 1 << Algorithm::ALL.len()];
 static SETTLING: [OnceLock<Script>; 1 << Algorithm::ALL.len()] =
+    [const { OnceLock::new() }; 1 << Algorithm::ALL.len()];
+static BATCHING: [OnceLock<Script>; 1 << Algorithm::ALL.len()] =
     [const { OnceLock::new() }; 1 << Algorithm::ALL.len()];
 
 impl Script {
@@ -62,6 +65,12 @@ impl Script {
     pub(super) fn settling(groups: &[Group]) -> &'static Script {
         let needed = needed(groups);
         SETTLING[needed].get_or_init(|| Script::together(needed, settling_functions, SETTLE))
+    }
+
+    /// The script that decides several hits on the limits of `groups`.
+    pub(super) fn batching(groups: &[Group]) -> &'static Script {
+        let needed = needed(groups);
+        BATCHING[needed].get_or_init(|| Script::together(needed, batching_functions, BATCH))
     }
 
     fn alone(algorithm: Algorithm) -> Script {
@@ -120,6 +129,15 @@ const fn count_of(algorithm: Algorithm) -> Option<&'static str> {
         Algorithm::SlidingWindowLog | Algorithm::PenaltyBox => Some("count"),
         _ => None,
     }
+}
+
+/// The functions with which several hits are decided; a penalty box takes one at a time.
+const fn batching_functions(algorithm: Algorithm) -> [Option<&'static str>; 4] {
+    let left = match algorithm {
+        Algorithm::PenaltyBox | Algorithm::Concurrency => None,
+        _ => Some("left"),
+    };
+    [Some("roll"), Some("state"), left, count_of(algorithm)]
 }
 
 /// The functions with which a charge is changed; a penalty box has none.

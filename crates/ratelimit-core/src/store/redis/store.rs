@@ -10,6 +10,8 @@ use tokio::sync::Semaphore;
 
 use super::{
     access::{Access, Way},
+    batch::Outcome,
+    batcher::{Batcher, Place, Sent},
     call::{Call, Settlement, failure, redirected},
     config::{Patience, RedisConfig},
     existing,
@@ -151,7 +153,7 @@ impl Shared {
     }
 
     async fn hit(
-        &self,
+        self: &Arc<Shared>,
         way: Way,
         names: Vec<String>,
         question: Question,
@@ -167,9 +169,16 @@ impl Shared {
                 (hit.cost, hit.slot) = (question.asked.cost, question.asked.slot);
                 return self.hit_apart(&question, &names, hit, deadline).await;
             }
-            let call = Call::hit(&question, names);
-            let told = call.send(&self.access, way.clone(), deadline).await?;
-            Ok(told.decision())
+            match way.batcher() {
+                Some(batcher) if question.shares_calls() => {
+                    self.hit_batched(&way, batcher, question, names, deadline)
+                        .await
+                }
+                _ => {
+                    self.hit_alone(way.clone(), &question, names, deadline)
+                        .await
+                }
+            }
         };
         let answer = tokio::time::timeout_at(deadline.into(), asked).await;
         answer.unwrap_or_else(|_| {
@@ -179,6 +188,44 @@ impl Shared {
             meter::ambiguous();
             Err(StoreError::TimedOut)
         })
+    }
+
+    async fn hit_alone(
+        &self,
+        way: Way,
+        question: &Question,
+        names: Vec<String>,
+        deadline: Instant,
+    ) -> Result<Decision, StoreError> {
+        let call = Call::hit(question, names);
+        let told = call.send(&self.access, way, deadline).await?;
+        Ok(told.decision())
+    }
+
+    /// Sends a hit by itself while few calls are under way, and else with others.
+    async fn hit_batched(
+        self: &Arc<Shared>,
+        way: &Way,
+        batcher: &Batcher,
+        question: Question,
+        names: Vec<String>,
+        deadline: Instant,
+    ) -> Result<Decision, StoreError> {
+        match Place::find(self, way, batcher, question, names, deadline) {
+            Sent::Alone(_place, question, names) => {
+                self.hit_alone(way.clone(), &question, names, deadline)
+                    .await
+            }
+            Sent::Together(told) => match told.await {
+                Ok(Outcome::Decided(decision)) => decision,
+                Ok(Outcome::Alone(question, names)) => {
+                    self.hit_alone(way.clone(), &question, names, deadline)
+                        .await
+                }
+                // The runtime that carried it is gone.
+                Err(_) => Err(StoreError::TimedOut),
+            },
+        }
     }
 
     async fn settle(&self, receipt: &Receipt, change: Change) -> Result<Settled, StoreError> {

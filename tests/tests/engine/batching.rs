@@ -1,0 +1,253 @@
+//! Hits that share a call are answered as if each had been sent by itself.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use ratelimit_core::{
+    Clock, Decision, Hit, Key, Overdraft, Policy, RedisStore, Store, StoreError, Throttle,
+    Timestamp,
+};
+use ratelimit_tests::{
+    random::Random,
+    redis::{TestRedis, connected},
+};
+
+use crate::subject::{key, policy};
+
+const LIMITS: [&str; 10] = [
+    "5/s",
+    "token_bucket 20/min burst 7",
+    "leaky_bucket 10/s",
+    "fixed_window 9/min",
+    "sliding_window_log 12/min",
+    "sliding_window_counter 15/min",
+    "sliding_window_log 6/min count-denied",
+    "5/s; fixed_window 20/min",
+    "fixed_window 8/s; sliding_window_counter 30/min; sliding_window_log 50/h",
+    "4/s; penalty_box 3/min for 30s growing",
+];
+const KEYS: [&str; 3] = ["a", "b", "c"];
+const ROUNDS: u64 = 400;
+
+/// One hit of a crowd that comes at the same moment.
+#[derive(Clone, Debug)]
+struct OneHit {
+    policy: Policy,
+    overdraft: Overdraft,
+    key: Key,
+    cost: u64,
+    is_foreseen: bool,
+}
+
+impl OneHit {
+    fn random(random: &mut Random, kinds: &[(Policy, Overdraft)], costs: &[u64]) -> OneHit {
+        let place = random.range(0, kinds.len() as u64 - 1);
+        let (policy, overdraft) = &kinds[usize::try_from(place).unwrap()];
+        OneHit {
+            policy: policy.clone(),
+            overdraft: *overdraft,
+            key: key(random.one_of(&KEYS)),
+            cost: random.one_of(costs),
+            is_foreseen: random.one_in(12),
+        }
+    }
+
+    fn hit(&self) -> Hit<'_> {
+        let hit = Hit::new(&self.policy, &self.key)
+            .cost(self.cost)
+            .overdraft(self.overdraft);
+        if self.is_foreseen { hit.foresee() } else { hit }
+    }
+}
+
+/// All at once: one call is under way, and the others wait for it, and then share calls.
+async fn at_once(store: &RedisStore, hits: &[OneHit]) -> Vec<Decision> {
+    let answers = join_all(hits.iter().map(|hit| store.hit(hit.hit()))).await;
+    answers.into_iter().map(Result::unwrap).collect()
+}
+
+async fn one_by_one(store: &RedisStore, hits: &[OneHit]) -> Vec<Decision> {
+    let mut decisions = Vec::new();
+    for hit in hits {
+        decisions.push(store.hit(hit.hit()).await.unwrap());
+    }
+    decisions
+}
+
+/// How many scripts the server has run.
+fn script_calls(redis: &TestRedis) -> u64 {
+    let text: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(&mut redis.connection())
+        .unwrap();
+    let calls = |line: &str| {
+        let rest = line.strip_prefix("cmdstat_eval")?;
+        let count = rest.split_once("calls=")?.1.split(',').next()?;
+        count.parse::<u64>().ok()
+    };
+    text.lines().filter_map(calls).sum()
+}
+
+#[tokio::test]
+async fn hits_that_share_a_call_are_answered_as_if_they_did_not() {
+    let redis = TestRedis::start().await;
+    let clock = Clock::manual(Timestamp::from_secs(1_000_000));
+    let config = redis.config().clock(clock.clone()).calls_at_once(1);
+    let crowd = connected(config).await;
+    let config = redis.config().clock(clock.clone());
+    let plain = connected(config.calls_at_once(usize::MAX)).await;
+    let mut random = Random::new(8);
+    let (mut compared, mut denied, mut shared_calls) = (0, 0, 0);
+
+    for round in 0..ROUNDS {
+        clock.advance(Duration::from_millis(
+            random.one_of(&[0, 1, 250, 3_000, 61_000]),
+        ));
+        let kinds: Vec<(Policy, Overdraft)> = (0..random.range(1, 3))
+            .map(|number| {
+                let named = policy(&format!("p{number}"), random.one_of(&LIMITS));
+                let percent = random.one_of(&[0, 0, 25]);
+                let throttled = named.throttle(Throttle::Soft { percent });
+                let overdrafts = [Overdraft::Allowed, Overdraft::Refused];
+                (throttled.unwrap(), random.one_of(&overdrafts))
+            })
+            .collect();
+        let costs = random.one_of(&[&[1][..], &[1, 1, 1, 2, 0], &[0, 1, 3, 1_000_000_000]]);
+        let hits: Vec<OneHit> = (0..random.range(2, 90))
+            .map(|_| OneHit::random(&mut random, &kinds, costs))
+            .collect();
+
+        let before = script_calls(&redis);
+        let together = at_once(&crowd, &hits).await;
+        shared_calls += script_calls(&redis) - before;
+        let apart = one_by_one(&plain, &hits).await;
+
+        for (place, (got, expected)) in together.iter().zip(&apart).enumerate() {
+            let hit = &hits[place];
+            assert_eq!(got, expected, "hit {place} of round {round}: {hit:?}");
+            denied += u64::from(!expected.is_allowed());
+            compared += 1;
+        }
+    }
+
+    println!("{compared} hits compared, {denied} of them denied, in {shared_calls} calls");
+    assert!(denied > compared / 10 && denied < compared * 9 / 10);
+    assert!(shared_calls < compared / 4, "calls are shared");
+    redis.assert_every_key_expires();
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_read_fails_alone() {
+    let redis = TestRedis::start().await;
+    let config = redis.config().prefix("poison").unwrap().calls_at_once(1);
+    let store = connected(config).await;
+    let limit = policy("p", "5/min");
+    let mut connection = redis.connection();
+    for (command, name, value) in [
+        ("RPUSH", "list", "x"),
+        ("SET", "text", "not a state at all"),
+    ] {
+        let name = format!("poison:v1:p:{{key:{name}}}");
+        let mut cmd = redis::cmd(command);
+        let _: redis::Value = cmd.arg(name).arg(value).query(&mut connection).unwrap();
+    }
+
+    let ask_all = |names: &[&str]| {
+        let hits = names
+            .iter()
+            .map(|name| store.hit(Hit::new(&limit, &key(name))));
+        join_all(hits.collect::<Vec<_>>())
+    };
+
+    ask_all(&["warm", "warm", "warm"]).await;
+    let before = script_calls(&redis);
+    let answers = ask_all(&["first", "a", "list", "b", "text", "a"]).await;
+    // The first by itself, one for all others, and one more for each of the two.
+    assert_eq!(script_calls(&redis) - before, 4);
+
+    let remaining = answers.iter().map(|answer| match answer {
+        Ok(decision) => Some(decision.remaining),
+        Err(StoreError::Refused { .. }) => None,
+        Err(error) => panic!("{error:?}"),
+    });
+    let told: Vec<Option<u64>> = remaining.collect();
+    assert_eq!(told, [Some(4), Some(4), None, Some(4), None, Some(3)]);
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_takes_nobody_along_and_spends_nothing() {
+    let redis = TestRedis::start().await;
+    let store = connected(redis.config().calls_at_once(1)).await;
+    let limit = policy("p", "100/h");
+    let shared = key("k");
+    let mut calls: Vec<_> = (0..50)
+        .map(|_| Box::pin(store.hit(Hit::new(&limit, &shared))))
+        .collect();
+    for call in &mut calls {
+        assert!(futures_util::poll!(call).is_pending());
+    }
+
+    // Those who leave include the one whose call the others wait for.
+    let mut place = 0;
+    calls.retain(|_| {
+        place += 1;
+        place % 2 == 0
+    });
+    let stayed = calls.len() as u64;
+    let answers = join_all(calls).await;
+
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer.as_ref().unwrap().is_allowed())
+    );
+    let look = store.hit(Hit::new(&limit, &shared).cost(0)).await.unwrap();
+    let spent = 100 - look.remaining;
+    // The first was sent before it left.
+    assert!((stayed..=stayed + 1).contains(&spent), "{spent} were spent");
+}
+
+#[tokio::test]
+async fn hits_beyond_the_bound_are_turned_away_at_once() {
+    let redis = TestRedis::start().await;
+    let config = redis.config().calls_at_once(1).most_in_flight(10);
+    let store = connected(config).await;
+    let limit = policy("p", "100/h");
+    let shared = key("k");
+
+    let answers = join_all((0..30).map(|_| store.hit(Hit::new(&limit, &shared)))).await;
+
+    let turned_away = answers
+        .iter()
+        .filter(|answer| matches!(answer, Err(StoreError::Overloaded)));
+    assert_eq!(turned_away.count(), 20);
+}
+
+#[test]
+fn callers_survive_the_runtime_that_carries_their_hits() {
+    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    let (lasting, passing) = (runtime(), runtime());
+    let redis = lasting.block_on(TestRedis::start());
+    let store = lasting.block_on(connected(redis.config().calls_at_once(1)));
+    let limit = policy("p", "1000/h");
+    let shared = key("k");
+
+    // These wait in a runtime that ends, together with the call that is under way.
+    for _ in 0..5 {
+        let calls: Vec<_> = (0..100)
+            .map(|_| store.hit(Hit::new(&limit, &shared)))
+            .collect();
+        for call in calls {
+            passing.spawn(call);
+        }
+    }
+    let calls: Vec<_> = (0..50)
+        .map(|_| lasting.spawn(store.hit(Hit::new(&limit, &shared))))
+        .collect();
+    passing.shutdown_background();
+
+    for call in calls {
+        let answer = lasting.block_on(call).unwrap();
+        assert!(answer.is_ok(), "{answer:?}");
+    }
+}
