@@ -51,19 +51,19 @@ local function concurrency_insert(slots, slot, ends)
   return slots:sub(1, cut) .. slot .. struct.pack('<I7', ends) .. slots:sub(cut + 1)
 end
 
-local function concurrency_read(stored)
-  local _, _, lease = struct.unpack('<BI3I7', stored)
-  local slots = stored:sub(12)
+local function concurrency_read(value, from, to)
+  local _, _, lease, first = struct.unpack('<BI3I7', value, from)
+  local slots = value:sub(first, to)
   if #slots % 15 ~= 0 then
     error('corrupt rate limit state')
   end
   return lease, slots
 end
 
-local function concurrency_roll(stored, at, _, _, limit, _, _, reserve)
+local function concurrency_roll(value, from, to, at, _, _, limit, _, _, reserve)
   local lease, slots, repaired = 0, '', false
-  if stored then
-    lease, slots = concurrency_read(stored)
+  if from then
+    lease, slots = concurrency_read(value, from, to)
   end
   local count = #slots / 15
   if count > 0 and concurrency_end(slots, count) > at + 2 * lease then
@@ -102,7 +102,7 @@ local function concurrency_state(code, charged, grain, period, _, at, _, _, last
 end
 
 local function concurrency_release(stored)
-  local lease, slots = concurrency_read(stored)
+  local lease, slots = concurrency_read(stored, 1, #stored)
   local held = concurrency_find(slots, concurrency_slot)
   if not held then
     return nil
@@ -113,7 +113,7 @@ end
 
 -- Holds a slot for a whole lease from now: whether it is held, and the state and the end that are new.
 local function concurrency_renew(stored, at, period)
-  local lease, slots = concurrency_read(stored)
+  local lease, slots = concurrency_read(stored, 1, #stored)
   local held = concurrency_find(slots, concurrency_slot)
   if not held or concurrency_end(slots, held) <= at then
     return false

@@ -5,22 +5,29 @@
 -- args    limit; period (ticks)
 -- answer  at; count of the present window, before the hit
 
-local function fixed_window_roll(stored, now_tick, spent, grain, limit, period)
+local function fixed_window_roll(value, from, _, now_tick, wanted, grain, limit, period)
   local count, at, repaired = 0, now_tick, false
-  if stored then
-    local _, stored_grain, stored_at
-    _, stored_grain, count, stored_at = struct.unpack('<BI3I7I7', stored)
-    stored_at = in_grain(stored_at, stored_grain, grain)
-    at, repaired = catch_up(stored_at, now_tick, period)
-    local same_window = div(stored_at, period) == div(at, period)
-    if not (repaired or same_window) then
+  if from then
+    local code_and_grain, stored_at
+    code_and_grain, count, stored_at = struct.unpack('<I4I7I7', value, from)
+    local stored_grain = (code_and_grain - code_and_grain % 256) / 256
+    if stored_grain ~= grain then
+      stored_at = stored_at * stored_grain
+      stored_at = (stored_at - stored_at % grain) / grain
+    end
+    if stored_at > now_tick + period then
+      repaired = true
+    elseif stored_at > now_tick then
+      at = stored_at
+    end
+    if not repaired and stored_at < at - at % period then
       count = 0
     end
     if count > limit then
       count = limit
     end
   end
-  return count + spent <= limit, repaired, at, count, 0, 0
+  return count + wanted <= limit, repaired, at, count
 end
 
 local function fixed_window_state(code, charged, grain, period, _, at, count)
@@ -29,7 +36,7 @@ local function fixed_window_state(code, charged, grain, period, _, at, count)
   if count > 0 then
     ends = (at - at % period + period) * grain
   end
-  return struct.pack('<BI3I7I7', code, grain, count, at), ends
+  return struct.pack('<I4I7I7', code + 256 * grain, count, at), ends
 end
 
 local function fixed_window_left(limit, _, _, count)

@@ -19,11 +19,10 @@ local function penalty_box_refusal(rate, level)
   return math.min(refusal * 2 ^ doublings, penalty_box_longest)
 end
 
-local function penalty_box_roll(stored, at, _, _, _, period, rate)
+local function penalty_box_roll(value, from, _, at, _, _, _, period, rate)
   local count, first, untl, level, repaired = 0, at, 0, 0, false
-  if stored then
-    local _
-    _, _, count, first, untl, level = struct.unpack('<BI3I7I7I7B', stored)
+  if from then
+    _, _, count, first, untl, level = struct.unpack('<BI3I7I7I7B', value, from)
     local latest = at + penalty_box_refusal(rate, level)
     if first > at + period then
       first, repaired = at, true

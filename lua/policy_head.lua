@@ -17,7 +17,7 @@ if not time_is_given then
   now = time[1] * 1000000 + time[2]
 end
 if deadline > 0 and now > deadline then
-  return struct.pack('<BI7I7', 2, now, 0)
+  return struct.pack('<BI7', 2, now)
 end
 
 -- a / b, rounded down; whole numbers below 2^53.
@@ -70,8 +70,8 @@ local function store(key, states, expires)
   if time_is_given then
     ttl = 3600000
   end
-  redis.call('SET', key, struct.pack('<I7', expires) .. states, 'PX', ttl)
-  return expires
+  -- A text: the server would write a number with all its digits, which takes far longer.
+  redis.call('SET', key, struct.pack('<I7', expires) .. states, 'PX', string.format('%d', ttl))
 end
 
 -- Whether a denied hit is remembered: by a log whose rate says so, and by a penalty box unless it

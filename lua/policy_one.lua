@@ -1,28 +1,39 @@
--- Decides a policy of one limit. The line before this file binds `roll` and `state` to the functions of
--- its algorithm, and `count` to the one that remembers denied hits, if it has one.
+-- Decides a policy of one limit. The line before this file binds `code` to that of its algorithm, `roll`
+-- and `state` to its functions, `count` to the one that remembers denied hits, if it has one, and `format`
+-- to that of the answer.
 --
--- answer  whether it fits (1) or not (0); now and expires (microseconds); four numbers of the limit
+-- answer  whether it fits (1) or not (0); now and expires (microseconds); the numbers of the limit
 
-local _, code, grain, limit, period, rate, reserve =
-  struct.unpack('<BBI3I7I7I7I7', ARGV[1], first_limit)
+local grain, limit, period, rate, reserve = struct.unpack('<xxI3I7I7I7I7', ARGV[1], first_limit)
 local key = KEYS[1]
-local value, expires = stored_value(key)
-local stored = state_at(value, 8, code)
-local fits, repaired, at, a, b, c, stamps =
-  roll(stored, div(now, grain), cost + reserve, grain, limit, period, rate, reserve)
-fits = fits or cost == 0
-
-if not writes_nothing then
-  if fits then
-    local charged, ends = state(code, cost, grain, period, rate, at, a, b, c, stamps)
-    expires = store(key, framed(charged), expiry(ends))
-  elseif repaired or counts_denied(count, rate, fits) then
-    if counts_denied(count, rate, fits) then
-      a, b, c, stamps = count(stamps, at, a, b, c, cost, reserve, limit, period, rate)
-    end
-    local kept, ends = state(code, 0, grain, period, rate, at, a, b, c, stamps)
-    expires = store(key, framed(kept), expiry(ends))
+local value = redis.call('GET', key)
+local expires, from, to = 0, nil, 0
+if value then
+  local length, start
+  expires, length, start = struct.unpack('<I7I3', value)
+  to = start + length - 1
+  if to > #value then
+    error('corrupt rate limit state')
+  end
+  if now >= expires then
+    expires = 0
+  elseif length > 0 and value:byte(start) == code then
+    from = start
   end
 end
 
-return struct.pack('<BI7I7I7I7I7I7', fits and 1 or 0, now, expires, at, a, b, c)
+local fits, repaired, at, a, b, c, stamps =
+  roll(value, from, to, (now - now % grain) / grain, cost + reserve, grain, limit, period, rate, reserve)
+fits = fits or cost == 0
+local is_counted = not fits and count and rate == 1
+
+if not writes_nothing and (fits or repaired or is_counted) then
+  if is_counted then
+    a, b, c, stamps = count(stamps, at, a, b, c, cost, reserve, limit, period, rate)
+  end
+  local written, ends = state(code, fits and cost or 0, grain, period, rate, at, a, b, c, stamps)
+  expires = expiry(ends)
+  store(key, struct.pack('<I3', #written) .. written, expires)
+end
+
+return struct.pack(format, fits and 1 or 0, now, expires, at, a, b, c)

@@ -39,7 +39,8 @@ local function settled(l, stored, raw)
     local charge_tick = div(charged_at, l.grain)
     return refund(stored, cost, l.mark, charge_tick, now_tick, l.grain, l.limit, l.period, l.rate)
   elseif left and change == CHARGE and (stored or raw == '') then
-    local _, _, at, a, b, c, stamps = roll(stored, now_tick, 0, l.grain, l.limit, l.period, l.rate, 0)
+    local _, _, at, a, b, c, stamps =
+      roll(stored, stored and 1, #raw, now_tick, 0, l.grain, l.limit, l.period, l.rate, 0)
     local units = math.min(cost, left(l.limit, l.period, at, a, b, c))
     if units > 0 then
       return state(l.code, units, l.grain, l.period, l.rate, at, a, b, c, stamps)

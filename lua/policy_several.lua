@@ -1,8 +1,9 @@
 -- Decides a policy of several limits, all or nothing. The line before this file binds `algorithms`: for
--- each code the functions roll and state, and the one that remembers denied hits, if it has one.
+-- each code the functions roll and state, the one that remembers denied hits, if it has one, and the format of
+-- its numbers.
 --
--- answer  whether all fit (1) or not (0); now (microseconds); expires of each key (microseconds); four
---         numbers for each limit
+-- answer  whether all fit (1) or not (0); now (microseconds); expires of each key (microseconds); the
+--         numbers of each limit
 
 local budgets = {}
 for number, key in ipairs(KEYS) do
@@ -22,7 +23,7 @@ while next_limit <= #ARGV[1] do
   local budget = budgets[number + 1]
   stored, budget.next_state, raw = state_at(budget.value, budget.next_state, code)
   local fits, repaired, at, a, b, c, stamps =
-    algorithms[code][1](stored, div(now, grain), cost + reserve, grain, limit, period, rate, reserve)
+    algorithms[code][1](stored, stored and 1, #raw, div(now, grain), cost + reserve, grain, limit, period, rate, reserve)
   local counted = counts_denied(algorithms[code][3], rate, fits)
   all_fit = all_fit and (fits or cost == 0)
   budget.kept = budget.kept or repaired or counted
@@ -53,7 +54,8 @@ if not writes_nothing then
   end
   for _, budget in ipairs(budgets) do
     if all_fit or budget.kept then
-      budget.expires = store(budget.key, table.concat(budget.states), expiry(budget.last_end))
+      budget.expires = expiry(budget.last_end)
+      store(budget.key, table.concat(budget.states), budget.expires)
     end
   end
 end
@@ -63,6 +65,6 @@ for _, budget in ipairs(budgets) do
   answer[#answer + 1] = struct.pack('<I7', budget.expires)
 end
 for _, l in ipairs(limits) do
-  answer[#answer + 1] = struct.pack('<I7I7I7I7', l.at, l.a, l.b, l.c)
+  answer[#answer + 1] = struct.pack(algorithms[l.code][4], l.at, l.a, l.b, l.c)
 end
 return table.concat(answer)

@@ -21,12 +21,12 @@ local function sliding_window_counter_laid_out(estimate, at, limit, period)
   return prev, estimate - carried
 end
 
-local function sliding_window_counter_roll(stored, now_tick, spent, grain, limit, period)
+local function sliding_window_counter_roll(value, from, _, now_tick, wanted, grain, limit, period)
   local prev, cur, at, repaired = 0, 0, now_tick, false
-  if stored then
-    local _, stored_grain, stored_at, stored_period
+  if from then
+    local stored_grain, stored_at, stored_period
     _, stored_grain, prev, cur, stored_at, stored_period =
-      struct.unpack('<BI3I7I7I7I7', stored)
+      struct.unpack('<BI3I7I7I7I7', value, from)
     local tick = in_grain(stored_at, stored_grain, grain)
     at, repaired = catch_up(tick, now_tick, period)
     local changed = stored_period * stored_grain ~= period * grain
@@ -45,9 +45,9 @@ local function sliding_window_counter_roll(stored, now_tick, spent, grain, limit
       end
     end
   end
-  local room = limit - cur - spent
+  local room = limit - cur - wanted
   local fits = prev * (period - at % period) <= room * period
-  return fits, repaired, at, prev, cur, 0
+  return fits, repaired, at, prev, cur
 end
 
 local function sliding_window_counter_state(code, charged, grain, period, _, at, prev, cur)

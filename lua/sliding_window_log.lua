@@ -24,9 +24,9 @@ local function sliding_window_log_seen(stamps, at, spent, limit)
 end
 
 -- All stamps in our grain.
-local function sliding_window_log_read(stored, grain)
-  local _, stored_grain = struct.unpack('<BI3', stored)
-  local stamps = stored:sub(5)
+local function sliding_window_log_read(value, from, to, grain)
+  local _, stored_grain, first = struct.unpack('<BI3', value, from)
+  local stamps = value:sub(first, to)
   if #stamps % 7 ~= 0 then
     error('corrupt rate limit state')
   end
@@ -41,8 +41,8 @@ local function sliding_window_log_read(stored, grain)
   return table.concat(converted)
 end
 
-local function sliding_window_log_roll(stored, now_tick, spent, grain, limit, period)
-  local stamps = stored and sliding_window_log_read(stored, grain) or ''
+local function sliding_window_log_roll(value, from, to, now_tick, wanted, grain, limit, period)
+  local stamps = from and sliding_window_log_read(value, from, to, grain) or ''
   local count = #stamps / 7
   local at, repaired = now_tick, false
   if count > 0 then
@@ -63,8 +63,8 @@ local function sliding_window_log_roll(stored, now_tick, spent, grain, limit, pe
       stamps = struct.pack('<I7', at):rep(#stamps / 7)
     end
   end
-  local live, oldest, pivot = sliding_window_log_seen(stamps, at, spent, limit)
-  return live + spent <= limit, repaired, at, live, oldest, pivot, stamps
+  local live, oldest, pivot = sliding_window_log_seen(stamps, at, wanted, limit)
+  return live + wanted <= limit, repaired, at, live, oldest, pivot, stamps
 end
 
 local function sliding_window_log_state(code, charged, grain, period, _, at, _, _, _, stamps)
@@ -91,7 +91,7 @@ end
 
 -- Takes out up to `units` stamps of the charge.
 local function sliding_window_log_refund(stored, units, _, charge_tick, _, grain)
-  local stamps = sliding_window_log_read(stored, grain)
+  local stamps = sliding_window_log_read(stored, 1, #stored, grain)
   local code, stored_grain = struct.unpack('<BI3', stored)
   local kept, given = {}, 0
   for number = 1, #stamps / 7 do

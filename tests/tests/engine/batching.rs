@@ -27,36 +27,46 @@ const LIMITS: [&str; 10] = [
     "4/s; penalty_box 3/min for 30s growing",
 ];
 const KEYS: [&str; 3] = ["a", "b", "c"];
-const ROUNDS: u64 = 400;
+const ROUNDS: u64 = 600;
 
-/// One hit of a crowd that comes at the same moment.
+/// What hits of a crowd have in common that can share a call.
 #[derive(Clone, Debug)]
-struct OneHit {
+struct Kind {
     policy: Policy,
     overdraft: Overdraft,
-    key: Key,
     cost: u64,
     is_foreseen: bool,
 }
 
-impl OneHit {
-    fn random(random: &mut Random, kinds: &[(Policy, Overdraft)], costs: &[u64]) -> OneHit {
-        let place = random.range(0, kinds.len() as u64 - 1);
-        let (policy, overdraft) = &kinds[usize::try_from(place).unwrap()];
-        OneHit {
-            policy: policy.clone(),
-            overdraft: *overdraft,
-            key: key(random.one_of(&KEYS)),
-            cost: random.one_of(costs),
-            is_foreseen: random.one_in(12),
+impl Kind {
+    /// Now and then the limits of a policy change.
+    fn random(random: &mut Random, number: u64, epoch: u64) -> Kind {
+        let place = usize::try_from(number + epoch).unwrap();
+        let named = policy(&format!("p{number}"), LIMITS[place % LIMITS.len()]);
+        let percent = [0, 0, 25][place % 3];
+        Kind {
+            policy: named.throttle(Throttle::Soft { percent }).unwrap(),
+            overdraft: random.one_of(&[Overdraft::Allowed, Overdraft::Refused]),
+            cost: random.one_of(&[1, 1, 1, 1, 2, 3, 0, 1_000_000_000]),
+            is_foreseen: random.one_in(8),
         }
     }
+}
 
+/// One hit of a crowd that comes at the same moment.
+#[derive(Clone, Debug)]
+struct OneHit {
+    kind: Kind,
+    key: Key,
+}
+
+impl OneHit {
     fn hit(&self) -> Hit<'_> {
-        let hit = Hit::new(&self.policy, &self.key)
-            .cost(self.cost)
-            .overdraft(self.overdraft);
-        if self.is_foreseen { hit.foresee() } else { hit }
+        let kind = &self.kind;
+        let hit = Hit::new(&kind.policy, &self.key)
+            .cost(kind.cost)
+            .overdraft(kind.overdraft);
+        if kind.is_foreseen { hit.foresee() } else { hit }
     }
 }
 
@@ -103,18 +113,14 @@ async fn hits_that_share_a_call_are_answered_as_if_they_did_not() {
         clock.advance(Duration::from_millis(
             random.one_of(&[0, 1, 250, 3_000, 61_000]),
         ));
-        let kinds: Vec<(Policy, Overdraft)> = (0..random.range(1, 3))
-            .map(|number| {
-                let named = policy(&format!("p{number}"), random.one_of(&LIMITS));
-                let percent = random.one_of(&[0, 0, 25]);
-                let throttled = named.throttle(Throttle::Soft { percent });
-                let overdrafts = [Overdraft::Allowed, Overdraft::Refused];
-                (throttled.unwrap(), random.one_of(&overdrafts))
-            })
+        let kinds: Vec<Kind> = (0..random.range(1, 3))
+            .map(|number| Kind::random(&mut random, number, round / 15))
             .collect();
-        let costs = random.one_of(&[&[1][..], &[1, 1, 1, 2, 0], &[0, 1, 3, 1_000_000_000]]);
         let hits: Vec<OneHit> = (0..random.range(2, 90))
-            .map(|_| OneHit::random(&mut random, &kinds, costs))
+            .map(|number| OneHit {
+                kind: kinds[usize::try_from(number).unwrap() % kinds.len()].clone(),
+                key: key(random.one_of(&KEYS)),
+            })
             .collect();
 
         let before = script_calls(&redis);
@@ -132,16 +138,15 @@ async fn hits_that_share_a_call_are_answered_as_if_they_did_not() {
 
     println!("{compared} hits compared, {denied} of them denied, in {shared_calls} calls");
     assert!(denied > compared / 10 && denied < compared * 9 / 10);
-    assert!(shared_calls < compared / 4, "calls are shared");
+    assert!(shared_calls < compared / 3, "calls are shared");
     redis.assert_every_key_expires();
 }
 
-#[tokio::test]
-async fn a_key_that_cannot_be_read_fails_alone() {
+async fn unreadable_keys_fail_alone(text: &str) {
     let redis = TestRedis::start().await;
     let config = redis.config().prefix("poison").unwrap().calls_at_once(1);
     let store = connected(config).await;
-    let limit = policy("p", "5/min");
+    let limit = policy("p", text);
     let mut connection = redis.connection();
     for (command, name, value) in [
         ("RPUSH", "list", "x"),
@@ -151,7 +156,6 @@ async fn a_key_that_cannot_be_read_fails_alone() {
         let mut cmd = redis::cmd(command);
         let _: redis::Value = cmd.arg(name).arg(value).query(&mut connection).unwrap();
     }
-
     let ask_all = |names: &[&str]| {
         let hits = names
             .iter()
@@ -159,7 +163,8 @@ async fn a_key_that_cannot_be_read_fails_alone() {
         join_all(hits.collect::<Vec<_>>())
     };
 
-    ask_all(&["warm", "warm", "warm"]).await;
+    // The server learns the scripts.
+    ask_all(&["first", "c", "list", "text"]).await;
     let before = script_calls(&redis);
     let answers = ask_all(&["first", "a", "list", "b", "text", "a"]).await;
     // The first by itself, one for all others, and one more for each of the two.
@@ -171,7 +176,14 @@ async fn a_key_that_cannot_be_read_fails_alone() {
         Err(error) => panic!("{error:?}"),
     });
     let told: Vec<Option<u64>> = remaining.collect();
-    assert_eq!(told, [Some(4), Some(4), None, Some(4), None, Some(3)]);
+    assert_eq!(told, [Some(3), Some(4), None, Some(4), None, Some(3)]);
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_read_fails_alone() {
+    unreadable_keys_fail_alone("5/h").await;
+    unreadable_keys_fail_alone("fixed_window 5/366d").await;
+    unreadable_keys_fail_alone("5/h; fixed_window 5/366d").await;
 }
 
 #[tokio::test]

@@ -64,7 +64,8 @@ impl Shared {
         deadline: Instant,
     ) -> Result<Told, StoreError> {
         let way = self.way_to(name)?;
-        let call = Call::hit(part, vec![name.to_owned()]);
+        let names = [name.to_owned()];
+        let call = Call::hit(part, &names);
         call.send(&self.access, way, deadline).await
     }
 
@@ -80,12 +81,12 @@ impl Shared {
                 },
                 now: self.manual_now(),
             };
-            let name = names[number].clone();
-            let Ok(way) = self.way_to(&name) else {
+            let names = &names[number..=number];
+            let Ok(way) = self.way_to(&names[0]) else {
                 continue;
             };
             let deadline = Instant::now() + self.patience.time_budget;
-            let call = Call::settle(&settlement, vec![name]);
+            let call = Call::settle(&settlement, names);
             let given = call.send(&self.access, way, deadline);
             if !matches!(
                 tokio::time::timeout_at(deadline.into(), given).await,

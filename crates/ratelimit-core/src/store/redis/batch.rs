@@ -4,31 +4,32 @@ use std::time::Instant;
 
 use ahash::RandomState;
 use redis::Cmd;
+use smallvec::smallvec;
 use tokio::sync::oneshot;
 
 use super::{
     call::Ask,
-    packed::{NUMBER, number, push},
-    question::{ANSWER_LIMIT, Nonsense, Question, Seen, Told, head, push_limits},
+    question::{
+        Nonsense, Numbers, Question, Seen, TOO_LATE, Told, answer_head, push_limits, take_number,
+        take_time,
+    },
     script::Script,
     server_clock::ServerClock,
 };
-use crate::{
-    decision::Decision,
-    store::contract::StoreError,
-    time::{MAX_EXACT, Timestamp},
-};
+use crate::{decision::Decision, policy::Purpose, store::contract::StoreError, time::Timestamp};
 
 /// No more hits than this share a call: one that is not in it waits for all that are.
 pub(super) const MOST_HITS: usize = 64;
 
-const TOO_LATE: u8 = 254;
-const ALONE: u8 = 255;
+/// What a script says of a key that is not its to decide.
+const ODD: u8 = 255;
 
 /// What hits have in common that can share a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kind {
     limits: Box<[u8]>,
+    cost: u64,
+    purpose: Purpose,
     now: Option<Timestamp>,
     /// The slot of their keys, in a cluster.
     slot: Option<u16>,
@@ -40,6 +41,8 @@ impl Kind {
         push_limits(&mut limits, question.groups(), question.asked);
         Kind {
             limits: limits.into(),
+            cost: question.asked.cost,
+            purpose: question.asked.purpose,
             now: question.now,
             slot,
         }
@@ -65,13 +68,23 @@ pub(super) struct Waiting {
 pub(super) enum Outcome {
     Decided(Result<Decision, StoreError>),
     /// Nothing was done, and it has to be asked by itself.
-    Alone(Question, Vec<String>),
+    Alone {
+        question: Question,
+        names: Vec<String>,
+        /// Whether the script for buckets has found something odd.
+        is_odd: bool,
+    },
 }
 
 impl Waiting {
-    fn goes_alone(self) {
+    fn goes_alone(self, is_odd: bool) {
+        let alone = Outcome::Alone {
+            question: self.question,
+            names: self.names,
+            is_odd,
+        };
         // Nobody may be there any more to be told, here and below.
-        let _ = self.answer.send(Outcome::Alone(self.question, self.names));
+        let _ = self.answer.send(alone);
     }
 
     fn decided(self, decision: Result<Decision, StoreError>) {
@@ -79,94 +92,50 @@ impl Waiting {
     }
 }
 
-/// Hits that share a call.
+/// Hits of one kind that share a call.
 #[derive(Debug)]
 pub(super) struct Batch {
     keys: Vec<Key>,
-    runs: Vec<Run>,
 }
 
+/// The hits on one key, in the order in which they came.
 #[derive(Debug)]
 struct Key {
     hash: u64,
-    name: String,
-    last_run: usize,
-}
-
-/// Equal hits on one key, none of another kind between them.
-#[derive(Debug)]
-struct Run {
-    key: usize,
     hits: Vec<Waiting>,
 }
 
-/// What the script said of a run.
-#[derive(Clone, Copy)]
-enum Said<'a> {
-    /// How many fit, and what they and the others saw.
-    Decided {
-        fitting: usize,
-        expires: &'a [u8],
-        words: &'a [u8],
-        words_of_rest: &'a [u8],
-    },
-    Alone,
-}
-
 impl Batch {
-    /// The call of these hits, of which there is at least one, all of one kind.
+    /// The call of these hits, of which there is at least one.
     pub(super) fn new(hits: impl IntoIterator<Item = Waiting>) -> Batch {
         let hasher = RandomState::new();
-        let mut batch = Batch {
-            keys: Vec::new(),
-            runs: Vec::new(),
-        };
+        let mut keys: Vec<Key> = Vec::new();
         for hit in hits {
-            let name = &hit.names[0];
-            let hash = hasher.hash_one(name);
-            let same = |key: &Key| key.hash == hash && key.name == *name;
-            if let Some(key) = batch.keys.iter().position(same) {
-                batch.add(key, hit);
-                continue;
+            let hash = hasher.hash_one(&hit.names);
+            let same = |key: &&mut Key| key.hash == hash && key.hits[0].names == hit.names;
+            match keys.iter_mut().find(same) {
+                Some(key) => key.hits.push(hit),
+                None => keys.push(Key {
+                    hash,
+                    hits: vec![hit],
+                }),
             }
-            batch.keys.push(Key {
-                hash,
-                name: name.clone(),
-                last_run: batch.runs.len(),
-            });
-            batch.begin_run(batch.keys.len() - 1, hit);
         }
-        batch
-    }
-
-    fn add(&mut self, key: usize, hit: Waiting) {
-        let last = &mut self.runs[self.keys[key].last_run];
-        if hit.question.equals(&last.hits[0].question) {
-            last.hits.push(hit);
-        } else {
-            self.begin_run(key, hit);
-        }
-    }
-
-    fn begin_run(&mut self, key: usize, hit: Waiting) {
-        self.keys[key].last_run = self.runs.len();
-        self.runs.push(Run {
-            key,
-            hits: vec![hit],
-        });
-    }
-
-    fn hits(&self) -> impl Iterator<Item = &Waiting> {
-        self.runs.iter().flat_map(|run| &run.hits)
+        Batch { keys }
     }
 
     fn any(&self) -> &Question {
-        &self.runs[0].hits[0].question
+        &self.keys[0].hits[0].question
+    }
+
+    fn deadlines(&self) -> impl Iterator<Item = Instant> {
+        let hits = self.keys.iter().flat_map(|key| &key.hits);
+        hits.map(|hit| hit.deadline)
     }
 
     /// When nobody waits for an answer any more.
     pub(super) fn last_deadline(&self) -> Option<Instant> {
-        self.hits().map(|hit| hit.deadline).max()
+        self.deadlines().max()
     }
 
     /// Whether the clock is the server's.
@@ -175,134 +144,183 @@ impl Batch {
     }
 
     pub(super) fn command(&self, ask: Ask, clock: &ServerClock) -> Cmd {
-        let script = Script::batching(self.any().groups());
-        let mut cmd = ask.command(script);
+        let question = self.any();
+        let mut cmd = ask.command(match question.bucket() {
+            Some(_) => Script::of_buckets(),
+            None => Script::batching(question.groups()),
+        });
         cmd.arg(self.keys.len());
         for key in &self.keys {
-            cmd.arg(&key.name);
+            cmd.arg(&key.hits[0].names[0]);
         }
-        cmd.arg(self.limits()).arg(self.asked(clock));
+        // None of the hits may be counted after its caller was answered otherwise.
+        let deadline = match self.deadlines().min() {
+            Some(first) if self.learns_time() => clock.at(first),
+            _ => None,
+        };
+        cmd.arg(question.argument(deadline)).arg(self.counts());
         cmd
     }
 
-    /// The first argument, which all hits have in common.
-    fn limits(&self) -> Vec<u8> {
-        let question = self.any();
-        let mut bytes = head(question.time_flag(), question.now, None, 0);
-        push_limits(&mut bytes, question.groups(), question.asked);
-        bytes
-    }
-
-    /// The second argument; `lua/policy_batch.lua` describes it.
-    fn asked(&self, clock: &ServerClock) -> Vec<u8> {
-        let byte = |count: usize| u8::try_from(count).expect("no more than `MOST_HITS`");
-        let mut bytes = Vec::with_capacity(self.runs.len() * (3 + 2 * NUMBER));
-        for run in &self.runs {
-            let question = &run.hits[0].question;
-            let earliest = run.hits.iter().map(|hit| hit.deadline).min();
-            let deadline = match earliest {
-                Some(earliest) if self.learns_time() => clock.at(earliest),
-                _ => None,
-            };
-            bytes.extend([byte(run.key), byte(run.hits.len()), question.write_flag()]);
-            push(&mut bytes, question.asked.cost.min(MAX_EXACT - 1));
-            push(&mut bytes, deadline.unwrap_or_default().as_micros());
+    /// How many hits each key gets; a script for buckets need not be told that each gets one.
+    fn counts(&self) -> Vec<u8> {
+        let is_one = |key: &Key| key.hits.len() == 1;
+        if self.any().bucket().is_some() && self.keys.iter().all(is_one) {
+            return Vec::new();
         }
-        bytes
+        let count = |key: &Key| u8::try_from(key.hits.len()).expect("no more than `MOST_HITS`");
+        self.keys.iter().map(count).collect()
     }
 
-    /// Tells everybody what the script answered, and what its clock showed; nothing when that is no
-    /// answer, and everybody was told so.
-    pub(super) fn answered(self, answer: &[u8]) -> Result<Timestamp, Nonsense> {
-        match self.read(answer) {
-            Ok((now, said)) => {
-                let told = self.runs.into_iter().zip(said);
-                told.for_each(|(run, said)| run.told(now, said));
-                Ok(now)
-            }
-            Err(nonsense) => {
-                self.failed(&StoreError::refused(nonsense));
-                Err(nonsense)
-            }
+    /// Lets go of those who have waited for too long; false when nobody is left.
+    pub(super) fn forget_late(&mut self, now: Instant) -> bool {
+        for key in &mut self.keys {
+            key.hits.retain(|hit| hit.deadline > now);
         }
+        self.keys.retain(|key| !key.hits.is_empty());
+        !self.keys.is_empty()
     }
 
-    fn read<'a>(&self, answer: &'a [u8]) -> Result<(Timestamp, Vec<Said<'a>>), Nonsense> {
-        let words = self.any().groups()[0].bounds.len() * ANSWER_LIMIT;
-        let (now, mut rest) = answer.split_at_checked(NUMBER).ok_or(Nonsense)?;
-        let mut take = |length: usize| {
-            let (taken, left) = rest.split_at_checked(length).ok_or(Nonsense)?;
-            rest = left;
-            Ok(taken)
+    /// What the script answered of each key.
+    pub(super) fn read(&self, answer: &[u8]) -> Result<Answers, Nonsense> {
+        let (status, now, mut rest) = answer_head(answer)?;
+        let said = match status {
+            TOO_LATE => None,
+            0 => {
+                let keys = self.keys.iter();
+                let said = keys
+                    .map(|key| Said::read(&key.hits[0].question, key.hits.len(), now, &mut rest));
+                Some(said.collect::<Result<_, _>>()?)
+            }
+            _ => return Err(Nonsense),
         };
-        let mut said = Vec::with_capacity(self.runs.len());
-        for run in &self.runs {
-            let fitting = match take(1)?[0] {
-                TOO_LATE | ALONE => {
-                    said.push(Said::Alone);
-                    continue;
-                }
-                fitting => usize::from(fitting),
-            };
-            let (expires, words_of_some) = (take(NUMBER)?, take(words)?);
-            let only_some = (1..run.hits.len()).contains(&fitting);
-            said.push(Said::Decided {
-                fitting,
-                expires,
-                words: words_of_some,
-                words_of_rest: if only_some {
-                    take(words)?
-                } else {
-                    words_of_some
-                },
-            });
-        }
         if !rest.is_empty() {
             return Err(Nonsense);
         }
-        Ok((Timestamp::from_micros(number(now, 0)), said))
+        Ok(Answers { now, said })
+    }
+
+    /// Tells everybody what the script said.
+    pub(super) fn tell(self, now: Timestamp, said: Vec<Said>) {
+        for (key, said) in self.keys.into_iter().zip(said) {
+            for (place, hit) in key.hits.into_iter().enumerate() {
+                match said.of(place, &hit.question, now) {
+                    Some(told) => {
+                        let decision = told.map(Told::decision);
+                        hit.decided(decision.map_err(StoreError::refused));
+                    }
+                    None => hit.goes_alone(true),
+                }
+            }
+        }
     }
 
     /// Tells everybody that there is no answer.
     pub(super) fn failed(self, error: &StoreError) {
-        let hits = self.runs.into_iter().flat_map(|run| run.hits);
+        let hits = self.keys.into_iter().flat_map(|key| key.hits);
         hits.for_each(|hit| hit.decided(Err(error.clone())));
     }
 
     /// Lets everybody ask by itself: nothing was done.
     pub(super) fn dissolve(self) {
-        let hits = self.runs.into_iter().flat_map(|run| run.hits);
-        hits.for_each(Waiting::goes_alone);
+        let hits = self.keys.into_iter().flat_map(|key| key.hits);
+        hits.for_each(|hit| hit.goes_alone(false));
     }
 }
 
-impl Run {
-    fn told(self, now: Timestamp, said: Said<'_>) {
+/// What a script answered.
+pub(super) struct Answers {
+    pub(super) now: Timestamp,
+    /// Of each key; nothing when the deadline had passed, and nothing was done.
+    pub(super) said: Option<Vec<Said>>,
+}
+
+/// What a script said of equal hits on one key.
+pub(super) enum Said {
+    Decided {
+        fitting: usize,
+        expires: Timestamp,
+        /// Before the first hit.
+        numbers: Numbers,
+        /// As those see them that do not fit, and what was spent since.
+        rest: Numbers,
+        before_rest: u64,
+    },
+    /// That it is not its to decide, and that nothing was done.
+    Odd,
+}
+
+impl Said {
+    /// Reads what `lua/bucket_batch.lua` or `lua/policy_batch.lua` says of a key with `count` hits.
+    pub(super) fn read(
+        question: &Question,
+        count: usize,
+        now: Timestamp,
+        bytes: &mut &[u8],
+    ) -> Result<Said, Nonsense> {
+        let (&fitting, rest) = bytes.split_first().ok_or(Nonsense)?;
+        *bytes = rest;
+        if fitting == ODD {
+            return Ok(Said::Odd);
+        }
+        let fitting = usize::from(fitting);
+        if let Some(bound) = question.bucket() {
+            let debt = take_number(bytes)?;
+            let numbers: Numbers = smallvec![[bound.limit.ticks().tick(now), debt, 0, 0]];
+            let all_fit = fitting >= count;
+            return Ok(Said::Decided {
+                fitting,
+                expires: if all_fit { now } else { take_time(bytes)? },
+                rest: numbers.clone(),
+                numbers,
+                before_rest: question.asked.cost.saturating_mul(fitting as u64),
+            });
+        }
+        let expires = take_time(bytes)?;
+        let numbers = question.numbers(bytes)?;
+        let only_some = (1..count).contains(&fitting);
+        Ok(Said::Decided {
+            fitting,
+            expires,
+            rest: if only_some {
+                question.numbers(bytes)?
+            } else {
+                numbers.clone()
+            },
+            numbers,
+            before_rest: 0,
+        })
+    }
+
+    /// What that means for the hit at `place` among those on the key.
+    pub(super) fn of(
+        &self,
+        place: usize,
+        question: &Question,
+        now: Timestamp,
+    ) -> Option<Result<Told, Nonsense>> {
         let Said::Decided {
             fitting,
             expires,
-            words,
-            words_of_rest,
-        } = said
+            numbers,
+            rest,
+            before_rest,
+        } = self
         else {
-            self.hits.into_iter().for_each(Waiting::goes_alone);
-            return;
+            return None;
         };
-        let mut before = 0;
-        for (place, hit) in self.hits.into_iter().enumerate() {
-            let fits = place < fitting;
-            let told = hit.question.told(Seen {
-                fits,
-                now,
-                expires,
-                words: if fits { words } else { words_of_rest },
-                before: if fits { before } else { 0 },
-            });
-            if hit.question.spends() {
-                before += hit.question.asked.cost;
-            }
-            let decision = told.map(Told::decision);
-            hit.decided(decision.map_err(StoreError::refused));
-        }
+        let fits = place < *fitting;
+        let before = match (fits, question.spends()) {
+            (true, true) => question.asked.cost * place as u64,
+            (true, false) => 0,
+            (false, _) => *before_rest,
+        };
+        Some(question.told(Seen {
+            fits,
+            now,
+            expires: &[*expires],
+            numbers: if fits { numbers } else { rest },
+            before,
+        }))
     }
 }

@@ -14,13 +14,13 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     access::Way,
-    batch::{Batch, Kind, MOST_HITS, Outcome, Waiting},
-    call::{Ask, failure},
-    question::Question,
+    batch::{Answers, Batch, Kind, MOST_HITS, Outcome, Waiting},
+    call::{Ask, MOST_CALLS, failure},
+    question::{Nonsense, Question},
     store::Shared,
     trouble::Trouble,
 };
-use crate::meter;
+use crate::{meter, store::contract::StoreError};
 
 /// The calls under way at one server, and the hits that wait for one to come back.
 #[derive(Debug)]
@@ -164,19 +164,21 @@ impl Place {
     pub(super) fn find(
         shared: &Arc<Shared>,
         way: &Way,
-        batcher: &Batcher,
         question: Question,
         names: Vec<String>,
         deadline: Instant,
     ) -> Sent {
+        let place = || Place {
+            shared: Arc::clone(shared),
+            way: way.clone(),
+        };
+        let Some(batcher) = way.batcher() else {
+            return Sent::Alone(place(), question, names);
+        };
         let mut state = batcher.state();
         if state.calls < batcher.most_calls {
             state.calls += 1;
-            let place = Place {
-                shared: Arc::clone(shared),
-                way: way.clone(),
-            };
-            return Sent::Alone(place, question, names);
+            return Sent::Alone(place(), question, names);
         }
         let kind = Kind::of(&question, shared.access.slot_of(&names[0]));
         let (answer, told) = oneshot::channel();
@@ -204,43 +206,51 @@ impl Place {
         let _ = tokio::time::timeout_at(last.into(), self.send(batch)).await;
     }
 
-    async fn send(&self, batch: Batch) {
+    async fn send(&self, mut batch: Batch) {
         let way = &self.way;
         let mut ask = Ask::Hash;
-        loop {
+        for _ in 0..MOST_CALLS {
             let sent = Instant::now();
             let error = match way.call(batch.command(ask, way.clock())).await {
-                Ok(answer) => return self.read(batch, &answer, sent),
+                Ok(answer) => match self.read(&batch, &answer, sent) {
+                    Ok(Answers {
+                        now,
+                        said: Some(said),
+                    }) => return batch.tell(now, said),
+                    // The server's clock was set forward, or some came late: nothing ran.
+                    Ok(_) if batch.forget_late(Instant::now()) => continue,
+                    Ok(_) => return,
+                    Err(nonsense) => return batch.failed(&StoreError::refused(nonsense)),
+                },
                 Err(error) => error,
             };
-            match (Trouble::of(&error), ask) {
-                (Trouble::MissingScript, Ask::Hash) => ask = Ask::Text,
-                (trouble @ (Trouble::Lost | Trouble::Down), _) => {
+            match Trouble::of(&error) {
+                Trouble::MissingScript => ask = Ask::Text,
+                trouble @ (Trouble::Lost | Trouble::Down) => {
                     self.shared.access.map_is_stale();
                     return batch.failed(&failure(way, &trouble, error));
                 }
                 // The server refused before anything ran.
-                _ => return batch.dissolve(),
+                Trouble::Moved(_) | Trouble::Ask(_) | Trouble::Refused => return batch.dissolve(),
             }
         }
+        batch.failed(&StoreError::TimedOut);
     }
 
-    fn read(&self, batch: Batch, answer: &Value, sent: Instant) {
+    /// Reads an answer, and learns from it how the server is and what its clock shows.
+    fn read(&self, batch: &Batch, answer: &Value, sent: Instant) -> Result<Answers, Nonsense> {
         let received = Instant::now();
-        let learns_time = batch.learns_time();
-        // What is no string is no answer, as an empty one is none.
-        let answer = match answer {
-            Value::BulkString(bytes) => &bytes[..],
-            _ => &[],
+        let answers = match answer {
+            Value::BulkString(bytes) => batch.read(bytes),
+            _ => Err(Nonsense),
         };
-        let Ok(now) = batch.answered(answer) else {
-            return self.way.broken();
-        };
+        let answers = answers.inspect_err(|_| self.way.broken())?;
         self.way.answered();
         meter::round_trip(received - sent);
-        if learns_time {
-            self.way.clock().learn(now, sent, received);
+        if batch.learns_time() {
+            self.way.clock().learn(answers.now, sent, received);
         }
+        Ok(answers)
     }
 }
 

@@ -6,7 +6,8 @@ use redis::{Cmd, RedisError, Value};
 
 use super::{
     access::{Access, Way},
-    question::{Answer, Nonsense, Question, Told},
+    batch::Said,
+    question::{Answer, Nonsense, Question, TOO_LATE, Told, answer_head},
     script::Script,
     settlement,
     trouble::Trouble,
@@ -22,7 +23,7 @@ use crate::{
 };
 
 /// A call, and twice once more where the server said that nothing ran.
-const MOST_CALLS: usize = 3;
+pub(super) const MOST_CALLS: usize = 3;
 
 /// Whether a script is named by its hash or sent as text.
 #[derive(Clone, Copy)]
@@ -47,7 +48,7 @@ impl Ask {
 /// A script, the keys that it reads, and what it is asked.
 pub(super) struct Call<'a, A> {
     script: &'static Script,
-    names: Vec<String>,
+    names: &'a [String],
     asked: &'a A,
     /// Whether the store's clock is the server's.
     learns_time: bool,
@@ -87,6 +88,39 @@ impl Asked for Question {
     }
 }
 
+/// A hit on one bucket, asked by the script for what is nearly always found; nothing is told of what is
+/// not, and nothing was done.
+pub(super) struct OnBucket<'a>(pub(super) &'a Question);
+
+impl Asked for OnBucket<'_> {
+    type Answer = Option<Told>;
+
+    fn arguments(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
+        [self.0.argument(deadline), Vec::new()]
+    }
+
+    fn read(&self, answer: &[u8]) -> Result<Reply<Option<Told>>, Nonsense> {
+        let (status, now, mut rest) = answer_head(answer)?;
+        if status == TOO_LATE {
+            return Ok(Reply::TooLate(now));
+        }
+        let said = Said::read(self.0, 1, now, &mut rest)?;
+        let told = said.of(0, self.0, now).transpose()?;
+        Ok(Reply::Done(told, now))
+    }
+}
+
+impl<'a> Call<'a, OnBucket<'a>> {
+    pub(super) fn hit_bucket(hit: &'a OnBucket<'a>, names: &'a [String]) -> Call<'a, OnBucket<'a>> {
+        Call {
+            script: Script::of_buckets(),
+            names,
+            learns_time: hit.0.now.is_none(),
+            asked: hit,
+        }
+    }
+}
+
 /// A change to a charge.
 pub(super) struct Settlement<'a> {
     pub(super) receipt: &'a Receipt,
@@ -110,7 +144,7 @@ impl Asked for Settlement<'_> {
 }
 
 impl<'a> Call<'a, Question> {
-    pub(super) fn hit(question: &'a Question, names: Vec<String>) -> Call<'a, Question> {
+    pub(super) fn hit(question: &'a Question, names: &'a [String]) -> Call<'a, Question> {
         Call {
             script: Script::of(question.groups()),
             names,
@@ -123,7 +157,7 @@ impl<'a> Call<'a, Question> {
 impl<'a> Call<'a, Settlement<'a>> {
     pub(super) fn settle(
         settlement: &'a Settlement<'a>,
-        names: Vec<String>,
+        names: &'a [String],
     ) -> Call<'a, Settlement<'a>> {
         let groups = settlement.part.groups(settlement.receipt.policy());
         Call {

@@ -245,7 +245,8 @@ pub(super) async fn try_script(
         now: None,
     };
     let sent = Instant::now();
-    let cmd = Call::hit(&question, vec![probe.to_owned()]).command(Ask::Text, None);
+    let names = [probe.to_owned()];
+    let cmd = Call::hit(&question, &names).command(Ask::Text, None);
     let answer: RedisResult<Vec<u8>> = cmd.query_async(connection).await;
     match answer {
         Ok(answer) => {

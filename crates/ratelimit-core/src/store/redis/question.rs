@@ -4,8 +4,12 @@ use std::{fmt, slice, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::packed::{NUMBER, number, push};
+use super::{
+    packed::{NUMBER, number, push},
+    script::number_count,
+};
 use crate::{
+    algorithm::Words,
     decision::{Decision, LimitDecision},
     limit::Limit,
     policy::{Asked, Bound, Group, Policy, Purpose, capped, left_to_live},
@@ -15,13 +19,12 @@ use crate::{
 const WRITE_NOTHING: u8 = 1;
 pub(super) const TIME_IS_GIVEN: u8 = 2;
 
-const TOO_LATE: u8 = 2;
+pub(super) const TOO_LATE: u8 = 2;
 
 /// Reading a log takes a time that grows with it.
 const LONGEST_SHARED_LOG: u64 = 1_000;
 
 const ANSWER_HEAD: usize = 1 + NUMBER;
-pub(super) const ANSWER_LIMIT: usize = 4 * NUMBER;
 
 /// What a script is asked.
 #[derive(Clone, Debug)]
@@ -78,26 +81,25 @@ impl Question {
         held.then(|| self.asked.slot.to_le_bytes())
     }
 
-    /// Whether it can go into one call with others: one key, no slot, and no log so long that others
-    /// would have to wait for it.
+    /// Whether it can go into one call with others: one key, no slot, no denial that changes what the
+    /// next hit finds, and no log so long that others would have to wait for it.
     pub(super) fn shares_calls(&self) -> bool {
-        let is_light = |bound: &Bound| match bound.limit {
-            Limit::Concurrency(_) => false,
-            Limit::SlidingWindowLog(log) => log.limit() <= LONGEST_SHARED_LOG,
+        let is_shared = |bound: &Bound| match bound.limit {
+            Limit::Concurrency(_) | Limit::PenaltyBox(_) => false,
+            Limit::SlidingWindowLog(log) => {
+                log.limit() <= LONGEST_SHARED_LOG && !log.is_counting_denied()
+            }
             _ => true,
         };
-        matches!(self.part, Part::All) && self.groups().len() == 1 && self.bounds().all(is_light)
+        matches!(self.part, Part::All) && self.groups().len() == 1 && self.bounds().all(is_shared)
     }
 
-    /// Whether two questions of one kind about one key are answered by the same arithmetic, one after
-    /// the other: as many pass as there is room for, and a denial changes nothing.
-    pub(super) fn equals(&self, other: &Question) -> bool {
-        let changes_nothing = |bound: &Bound| {
-            !bound.limit.counts_denied() && !matches!(bound.limit, Limit::PenaltyBox(_))
-        };
-        let (asked, others) = (self.asked, other.asked);
-        (asked.cost, asked.purpose) == (others.cost, others.purpose)
-            && self.bounds().all(changes_nothing)
+    /// The limit, if it is the only one, and a bucket.
+    pub(super) fn bucket(&self) -> Option<&Bound> {
+        let [group] = self.groups() else { return None };
+        let [bound] = &*group.bounds else { return None };
+        let is_bucket = matches!(bound.limit, Limit::TokenBucket(_) | Limit::LeakyBucket(_));
+        is_bucket.then_some(bound)
     }
 
     /// Whether it is charged when it passes.
@@ -125,50 +127,58 @@ impl Question {
 
     /// What the script's answer means, by the arithmetic that the memory store uses.
     pub(super) fn answer(&self, answer: &[u8]) -> Result<Answer, Nonsense> {
-        let (head, rest) = answer.split_at_checked(ANSWER_HEAD).ok_or(Nonsense)?;
-        let (&fits, times) = head.split_first().ok_or(Nonsense)?;
-        let now = Timestamp::from_micros(number(times, 0));
-        if fits == TOO_LATE {
-            return Ok(Answer::TooLate { now });
-        }
-        let expires = self.groups().len() * NUMBER;
-        let (expires, words) = rest.split_at_checked(expires).ok_or(Nonsense)?;
-        let fits = match fits {
+        let (status, now, mut rest) = answer_head(answer)?;
+        let fits = match status {
             0 => false,
             1 => true,
+            TOO_LATE => return Ok(Answer::TooLate { now }),
             _ => return Err(Nonsense),
         };
-        let seen = Seen {
+        let expires = self.groups().iter().map(|_| take_time(&mut rest));
+        let expires = expires.collect::<Result<SmallVec<[Timestamp; 1]>, Nonsense>>()?;
+        let numbers = self.numbers(&mut rest)?;
+        if !rest.is_empty() {
+            return Err(Nonsense);
+        }
+        let told = self.told(Seen {
             fits,
             now,
-            expires,
-            words,
+            expires: &expires,
+            numbers: &numbers,
             before: 0,
+        })?;
+        Ok(Answer::Decided(told))
+    }
+
+    /// Reads the numbers of each limit.
+    pub(super) fn numbers(&self, bytes: &mut &[u8]) -> Result<Numbers, Nonsense> {
+        let of_limit = |bound: &Bound| {
+            let mut words = Words::default();
+            for word in &mut words[..number_count(bound.limit.algorithm())] {
+                *word = take_number(bytes)?;
+            }
+            Ok(words)
         };
-        Ok(Answer::Decided(self.told(seen)?))
+        self.bounds().map(of_limit).collect()
     }
 
     /// What the numbers of all limits mean.
     pub(super) fn told(&self, seen: Seen<'_>) -> Result<Told, Nonsense> {
         let Seen { fits, now, .. } = seen;
-        if seen.words.len() != self.bounds().count() * ANSWER_LIMIT {
-            return Err(Nonsense);
-        }
         let charged = match self.asked.purpose {
             Purpose::Spend if fits => self.asked.cost,
             _ => 0,
         };
-        let mut words = seen.words.chunks_exact(ANSWER_LIMIT).map(words_of);
+        let mut numbers = seen.numbers.iter();
         let mut steps = Steps::new();
-        for (group, expires) in self.groups().iter().zip(seen.expires.chunks_exact(NUMBER)) {
-            let expires = Timestamp::from_micros(number(expires, 0));
+        for (group, expires) in self.groups().iter().zip(seen.expires) {
             let left = if charged > 0 {
                 Duration::MAX
             } else {
-                left_to_live(expires, now)
+                left_to_live(*expires, now)
             };
             for bound in &group.bounds {
-                let words = words.next().ok_or(Nonsense)?;
+                let words = *numbers.next().ok_or(Nonsense)?;
                 let told = |charged| {
                     let ask = bound.ask(self.asked);
                     let step = bound.limit.report(words, seen.before, now, ask, charged)?;
@@ -201,11 +211,30 @@ pub(super) struct Seen<'a> {
     pub(super) fits: bool,
     pub(super) now: Timestamp,
     /// When what each key has stored expires.
-    pub(super) expires: &'a [u8],
-    /// Four numbers for each limit.
-    pub(super) words: &'a [u8],
+    pub(super) expires: &'a [Timestamp],
+    pub(super) numbers: &'a [Words],
     /// What equal hits have spent since.
     pub(super) before: u64,
+}
+
+/// The numbers of each limit.
+pub(super) type Numbers = SmallVec<[Words; 2]>;
+
+/// The first byte of an answer, the time in it, and the rest.
+pub(super) fn answer_head(answer: &[u8]) -> Result<(u8, Timestamp, &[u8]), Nonsense> {
+    let (head, rest) = answer.split_at_checked(ANSWER_HEAD).ok_or(Nonsense)?;
+    let (&status, time) = head.split_first().ok_or(Nonsense)?;
+    Ok((status, Timestamp::from_micros(number(time, 0)), rest))
+}
+
+pub(super) fn take_number(bytes: &mut &[u8]) -> Result<u64, Nonsense> {
+    let (taken, rest) = bytes.split_at_checked(NUMBER).ok_or(Nonsense)?;
+    *bytes = rest;
+    Ok(number(taken, 0))
+}
+
+pub(super) fn take_time(bytes: &mut &[u8]) -> Result<Timestamp, Nonsense> {
+    take_number(bytes).map(Timestamp::from_micros)
 }
 
 /// Flags, times and a number, with which every first argument begins.
@@ -306,10 +335,6 @@ fn rate(limit: &Limit) -> u64 {
         Limit::PenaltyBox(penalty) => penalty.rate(),
         _ => u64::from(limit.counts_denied()),
     }
-}
-
-fn words_of(bytes: &[u8]) -> [u64; 4] {
-    [0, 1, 2, 3].map(|place| number(bytes, place))
 }
 
 /// The server answered with something that is no decision.

@@ -9,6 +9,7 @@ const ONE: &str = include_str!("../../../lua/policy_one.lua");
 const SEVERAL: &str = include_str!("../../../lua/policy_several.lua");
 const SETTLE: &str = include_str!("../../../lua/policy_settle.lua");
 const BATCH: &str = include_str!("../../../lua/policy_batch.lua");
+const BUCKETS: &str = include_str!("../../../lua/bucket_batch.lua");
 
 /// The files that an algorithm's functions live in, in order.
 const fn files(algorithm: Algorithm) -> &'static [&'static str] {
@@ -46,7 +47,7 @@ static BATCHING: [OnceLock<Script>; 1 << Algorithm::ALL.len()] =
     [const { OnceLock::new() }; 1 << Algorithm::ALL.len()];
 
 impl Script {
-    /// The script that decides the limits of `groups`.
+    /// The script that decides a hit on the limits of `groups`.
     pub(super) fn of(groups: &[Group]) -> &'static Script {
         if let [group] = groups
             && let [bound] = &*group.bounds
@@ -56,35 +57,57 @@ impl Script {
         }
         let needed = needed(groups);
         TOGETHER[needed].get_or_init(|| {
-            let functions = |algorithm| [Some("roll"), Some("state"), count_of(algorithm)];
-            Script::together(needed, functions, SEVERAL)
+            let bound = |algorithm| {
+                let functions = [Some("roll"), Some("state"), count_of(algorithm)];
+                let names = functions.map(|name| function(algorithm, name));
+                [&names[..], &[format!("'<{}'", numbers(algorithm))]].concat()
+            };
+            Script::together(needed, bound, SEVERAL)
+        })
+    }
+
+    /// The script that decides hits on buckets, as they are nearly always found.
+    pub(super) fn of_buckets() -> &'static Script {
+        static SCRIPT: OnceLock<Script> = OnceLock::new();
+        SCRIPT.get_or_init(|| Script::new(without_comments(BUCKETS)))
+    }
+
+    /// The script that decides several hits on the limits of `groups`.
+    pub(super) fn batching(groups: &[Group]) -> &'static Script {
+        let needed = needed(groups);
+        BATCHING[needed].get_or_init(|| {
+            let bound = |algorithm| {
+                let names = ["roll", "state", "left"].map(|name| function(algorithm, Some(name)));
+                [&names[..], &[format!("'<{}'", numbers(algorithm))]].concat()
+            };
+            Script::together(needed, bound, BATCH)
         })
     }
 
     /// The script that changes a charge which the limits of `groups` made.
     pub(super) fn settling(groups: &[Group]) -> &'static Script {
         let needed = needed(groups);
-        SETTLING[needed].get_or_init(|| Script::together(needed, settling_functions, SETTLE))
-    }
-
-    /// The script that decides several hits on the limits of `groups`.
-    pub(super) fn batching(groups: &[Group]) -> &'static Script {
-        let needed = needed(groups);
-        BATCHING[needed].get_or_init(|| Script::together(needed, batching_functions, BATCH))
+        SETTLING[needed].get_or_init(|| {
+            let bound = |algorithm| {
+                let functions = settling_functions(algorithm);
+                functions.map(|name| function(algorithm, name)).to_vec()
+            };
+            Script::together(needed, bound, SETTLE)
+        })
     }
 
     fn alone(algorithm: Algorithm) -> Script {
-        let name = algorithm.as_str();
+        let (name, code, numbers) = (algorithm.as_str(), algorithm.code(), numbers(algorithm));
         let count = function(algorithm, count_of(algorithm));
-        let binding = format!("local roll, state, count = {name}_roll, {name}_state, {count}\n");
+        let binding = format!(
+            "local code, roll, state, count, format = \
+             {code}, {name}_roll, {name}_state, {count}, '<BI7I7{numbers}'\n"
+        );
         Script::assembled(files(algorithm).iter().copied(), &binding, ONE)
     }
 
-    fn together<const N: usize>(
-        needed: usize,
-        functions: impl Fn(Algorithm) -> [Option<&'static str>; N],
-        tail: &str,
-    ) -> Script {
+    /// A script for a set of algorithms, each `bound` to what the tail needs of it.
+    fn together(needed: usize, bound: impl Fn(Algorithm) -> Vec<String>, tail: &str) -> Script {
         let algorithms = Algorithm::ALL
             .into_iter()
             .filter(|&algorithm| needed & 1 << place(algorithm) != 0);
@@ -96,9 +119,8 @@ impl Script {
                     parts.push(file);
                 }
             }
-            let names = functions(algorithm).map(|name| function(algorithm, name));
-            let (code, names) = (algorithm.code(), names.join(", "));
-            writeln!(binding, "  [{code}] = {{ {names} }},")
+            let (code, bound) = (algorithm.code(), bound(algorithm).join(", "));
+            writeln!(binding, "  [{code}] = {{ {bound} }},")
                 .expect("a string takes all that is written");
         }
         binding.push_str("}\n");
@@ -108,9 +130,27 @@ impl Script {
     fn assembled<'a>(parts: impl Iterator<Item = &'a str>, binding: &str, tail: &str) -> Script {
         let parts: String = parts.collect();
         let text = without_comments(&[HEAD, &parts, binding, tail].concat());
+        Script::new(without_unused_functions(&text))
+    }
+
+    fn new(text: String) -> Script {
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Script { text, hash }
     }
+}
+
+/// How many numbers a script tells of a limit.
+pub(super) const fn number_count(algorithm: Algorithm) -> usize {
+    match algorithm {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::FixedWindow => 2,
+        Algorithm::SlidingWindowCounter => 3,
+        Algorithm::SlidingWindowLog | Algorithm::Concurrency | Algorithm::PenaltyBox => 4,
+    }
+}
+
+/// Their format.
+fn numbers(algorithm: Algorithm) -> String {
+    "I7".repeat(number_count(algorithm))
 }
 
 /// The set of all algorithms in `groups`.
@@ -129,15 +169,6 @@ const fn count_of(algorithm: Algorithm) -> Option<&'static str> {
         Algorithm::SlidingWindowLog | Algorithm::PenaltyBox => Some("count"),
         _ => None,
     }
-}
-
-/// The functions with which several hits are decided; a penalty box takes one at a time.
-const fn batching_functions(algorithm: Algorithm) -> [Option<&'static str>; 4] {
-    let left = match algorithm {
-        Algorithm::PenaltyBox | Algorithm::Concurrency => None,
-        _ => Some("left"),
-    };
-    [Some("roll"), Some("state"), left, count_of(algorithm)]
 }
 
 /// The functions with which a charge is changed; a penalty box has none.
@@ -172,6 +203,55 @@ fn without_comments(text: &str) -> String {
         .fold(String::new(), |script, line| script + line + "\n")
 }
 
+/// The same script without the functions that it does not use: a server makes all anew in each call.
+fn without_unused_functions(text: &str) -> String {
+    let blocks = blocks(text);
+    let mut used: Vec<bool> = blocks.iter().map(|(name, _)| name.is_none()).collect();
+    let is_called = |name: &str, used: &[bool]| {
+        let callers = blocks.iter().zip(used).filter(|(_, used)| **used);
+        callers
+            .into_iter()
+            .any(|((_, text), _)| words(text).any(|word| word == name))
+    };
+    loop {
+        let newly = blocks.iter().zip(&used).position(|((name, _), is_used)| {
+            !is_used && name.is_some_and(|name| is_called(name, &used))
+        });
+        let Some(place) = newly else { break };
+        used[place] = true;
+    }
+    let kept = blocks.iter().zip(used).filter(|(_, used)| *used);
+    kept.map(|((_, text), _)| text.as_str()).collect()
+}
+
+/// The functions of a script, each by its name, and the lines between them.
+fn blocks(text: &str) -> Vec<(Option<&str>, String)> {
+    let mut blocks: Vec<(Option<&str>, String)> = Vec::new();
+    let mut is_inside = false;
+    for line in text.lines() {
+        let name = line
+            .strip_prefix("local function ")
+            .and_then(|rest| words(rest).next());
+        if name.is_some() {
+            is_inside = true;
+            blocks.push((name, String::new()));
+        } else if !is_inside {
+            blocks.push((None, String::new()));
+        }
+        if let Some((_, block)) = blocks.last_mut() {
+            block.push_str(line);
+            block.push('\n');
+        }
+        is_inside = is_inside && line != "end";
+    }
+    blocks
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|word| !word.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,5 +278,17 @@ mod tests {
 
         assert_eq!(text.matches("function token_bucket_roll").count(), 1);
         assert!(!text.contains("fixed_window"));
+    }
+
+    #[test]
+    fn only_functions_that_are_used_stay() {
+        let text = "local a = 1\nlocal function g(x)\n  return x\nend\nlocal function f(x)\n  return g(x)\nend\n\
+                    local function h()\n  return f\nend\nreturn f(a)\n";
+
+        let kept = without_unused_functions(text);
+
+        assert!(kept.contains("function g") && kept.contains("function f"));
+        assert!(!kept.contains("function h"));
+        assert!(kept.starts_with("local a = 1\n") && kept.ends_with("return f(a)\n"));
     }
 }

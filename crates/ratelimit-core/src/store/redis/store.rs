@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 use super::{
     access::{Access, Way},
     batch::Outcome,
-    batcher::{Batcher, Place, Sent},
-    call::{Call, Settlement, failure, redirected},
+    batcher::{Place, Sent},
+    call::{Call, OnBucket, Settlement, failure, redirected},
     config::{Patience, RedisConfig},
     existing,
     keys::KeySpace,
@@ -169,15 +169,11 @@ impl Shared {
                 (hit.cost, hit.slot) = (question.asked.cost, question.asked.slot);
                 return self.hit_apart(&question, &names, hit, deadline).await;
             }
-            match way.batcher() {
-                Some(batcher) if question.shares_calls() => {
-                    self.hit_batched(&way, batcher, question, names, deadline)
-                        .await
-                }
-                _ => {
-                    self.hit_alone(way.clone(), &question, names, deadline)
-                        .await
-                }
+            let way = way.clone();
+            if question.shares_calls() {
+                self.hit_batched(way, question, names, deadline).await
+            } else {
+                self.hit_alone(way, &question, &names, deadline).await
             }
         };
         let answer = tokio::time::timeout_at(deadline.into(), asked).await;
@@ -194,7 +190,25 @@ impl Shared {
         &self,
         way: Way,
         question: &Question,
-        names: Vec<String>,
+        names: &[String],
+        deadline: Instant,
+    ) -> Result<Decision, StoreError> {
+        if question.bucket().is_some() {
+            let hit = OnBucket(question);
+            let call = Call::hit_bucket(&hit, names);
+            if let Some(told) = call.send(&self.access, way.clone(), deadline).await? {
+                return Ok(told.decision());
+            }
+        }
+        self.hit_any(way, question, names, deadline).await
+    }
+
+    /// Decides whatever is found.
+    async fn hit_any(
+        &self,
+        way: Way,
+        question: &Question,
+        names: &[String],
         deadline: Instant,
     ) -> Result<Decision, StoreError> {
         let call = Call::hit(question, names);
@@ -205,23 +219,25 @@ impl Shared {
     /// Sends a hit by itself while few calls are under way, and else with others.
     async fn hit_batched(
         self: &Arc<Shared>,
-        way: &Way,
-        batcher: &Batcher,
+        way: Way,
         question: Question,
         names: Vec<String>,
         deadline: Instant,
     ) -> Result<Decision, StoreError> {
-        match Place::find(self, way, batcher, question, names, deadline) {
+        match Place::find(self, &way, question, names, deadline) {
             Sent::Alone(_place, question, names) => {
-                self.hit_alone(way.clone(), &question, names, deadline)
-                    .await
+                self.hit_alone(way, &question, &names, deadline).await
             }
             Sent::Together(told) => match told.await {
                 Ok(Outcome::Decided(decision)) => decision,
-                Ok(Outcome::Alone(question, names)) => {
-                    self.hit_alone(way.clone(), &question, names, deadline)
-                        .await
-                }
+                Ok(Outcome::Alone {
+                    question,
+                    names,
+                    is_odd: true,
+                }) => self.hit_any(way, &question, &names, deadline).await,
+                Ok(Outcome::Alone {
+                    question, names, ..
+                }) => self.hit_alone(way, &question, &names, deadline).await,
                 // The runtime that carried it is gone.
                 Err(_) => Err(StoreError::TimedOut),
             },
@@ -261,7 +277,7 @@ impl Shared {
             now: self.manual_now(),
         };
         let deadline = Instant::now() + self.patience.time_budget;
-        let call = Call::settle(&settlement, names);
+        let call = Call::settle(&settlement, &names);
         let sent = call.send(&self.access, way, deadline);
         let settled = tokio::time::timeout_at(deadline.into(), sent).await;
         settled.unwrap_or(Err(StoreError::TimedOut))
