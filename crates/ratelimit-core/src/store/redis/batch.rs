@@ -4,14 +4,12 @@ use std::time::Instant;
 
 use ahash::RandomState;
 use redis::Cmd;
-use smallvec::smallvec;
 use tokio::sync::oneshot;
 
 use super::{
     call::Ask,
     question::{
-        Nonsense, Numbers, Question, Seen, TOO_LATE, Told, answer_head, push_limits, take_number,
-        take_time,
+        Nonsense, Numbers, Question, Seen, TOO_LATE, Told, answer_head, push_limits, take_time,
     },
     script::Script,
     server_clock::ServerClock,
@@ -22,7 +20,7 @@ use crate::{decision::Decision, policy::Purpose, store::contract::StoreError, ti
 pub(super) const MOST_HITS: usize = 64;
 
 /// What a script says of a key that is not its to decide.
-const ODD: u8 = 255;
+pub(super) const ODD: u8 = 255;
 
 /// What hits have in common that can share a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -145,7 +143,8 @@ impl Batch {
 
     pub(super) fn command(&self, ask: Ask, clock: &ServerClock) -> Cmd {
         let question = self.any();
-        let mut cmd = ask.command(match question.bucket() {
+        let bucket = question.bucket();
+        let mut cmd = ask.command(match bucket {
             Some(_) => Script::of_buckets(),
             None => Script::batching(question.groups()),
         });
@@ -158,7 +157,11 @@ impl Batch {
             Some(first) if self.learns_time() => clock.at(first),
             _ => None,
         };
-        cmd.arg(question.argument(deadline)).arg(self.counts());
+        cmd.arg(match bucket {
+            Some(bucket) => bucket.argument(deadline),
+            None => question.argument(deadline),
+        });
+        cmd.arg(self.counts());
         cmd
     }
 
@@ -264,17 +267,8 @@ impl Said {
             return Ok(Said::Odd);
         }
         let fitting = usize::from(fitting);
-        if let Some(bound) = question.bucket() {
-            let debt = take_number(bytes)?;
-            let numbers: Numbers = smallvec![[bound.limit.ticks().tick(now), debt, 0, 0]];
-            let all_fit = fitting >= count;
-            return Ok(Said::Decided {
-                fitting,
-                expires: if all_fit { now } else { take_time(bytes)? },
-                rest: numbers.clone(),
-                numbers,
-                before_rest: question.asked.cost.saturating_mul(fitting as u64),
-            });
+        if question.bucket().is_some() {
+            return Said::of_bucket(question, fitting, count, now, bytes);
         }
         let expires = take_time(bytes)?;
         let numbers = question.numbers(bytes)?;
@@ -289,6 +283,30 @@ impl Said {
             },
             numbers,
             before_rest: 0,
+        })
+    }
+
+    /// Reads what follows when `fitting` of `count` hits on a bucket do fit.
+    pub(super) fn of_bucket(
+        question: &Question,
+        fitting: usize,
+        count: usize,
+        now: Timestamp,
+        bytes: &mut &[u8],
+    ) -> Result<Said, Nonsense> {
+        let bucket = question.bucket().ok_or(Nonsense)?;
+        let numbers = bucket.numbers(now, bytes)?;
+        let all_fit = fitting >= count;
+        let expires = if all_fit { now } else { take_time(bytes)? };
+        let Some(numbers) = numbers else {
+            return Ok(Said::Odd);
+        };
+        Ok(Said::Decided {
+            fitting,
+            expires,
+            rest: numbers.clone(),
+            numbers,
+            before_rest: question.asked.cost.saturating_mul(fitting as u64),
         })
     }
 

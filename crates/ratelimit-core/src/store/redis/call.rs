@@ -6,7 +6,8 @@ use redis::{Cmd, RedisError, Value};
 
 use super::{
     access::{Access, Way},
-    batch::Said,
+    batch::{ODD, Said},
+    bucket::OneBucket,
     question::{Answer, Nonsense, Question, TOO_LATE, Told, answer_head},
     script::Script,
     settlement,
@@ -88,35 +89,39 @@ impl Asked for Question {
     }
 }
 
-/// A hit on one bucket, asked by the script for what is nearly always found; nothing is told of what is
-/// not, and nothing was done.
-pub(super) struct OnBucket<'a>(pub(super) &'a Question);
-
-impl Asked for OnBucket<'_> {
+impl Asked for OneBucket<'_> {
+    /// Nothing when the script has found something odd, and done nothing.
     type Answer = Option<Told>;
 
     fn arguments(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
-        [self.0.argument(deadline), Vec::new()]
+        [self.argument(deadline)]
     }
 
     fn read(&self, answer: &[u8]) -> Result<Reply<Option<Told>>, Nonsense> {
         let (status, now, mut rest) = answer_head(answer)?;
-        if status == TOO_LATE {
-            return Ok(Reply::TooLate(now));
-        }
-        let said = Said::read(self.0, 1, now, &mut rest)?;
-        let told = said.of(0, self.0, now).transpose()?;
+        let fitting = match status {
+            0 => 0,
+            1 => 1,
+            TOO_LATE => return Ok(Reply::TooLate(now)),
+            ODD => return Ok(Reply::Done(None, now)),
+            _ => return Err(Nonsense),
+        };
+        let said = Said::of_bucket(self.question, fitting, 1, now, &mut rest)?;
+        let told = said.of(0, self.question, now).transpose()?;
         Ok(Reply::Done(told, now))
     }
 }
 
-impl<'a> Call<'a, OnBucket<'a>> {
-    pub(super) fn hit_bucket(hit: &'a OnBucket<'a>, names: &'a [String]) -> Call<'a, OnBucket<'a>> {
+impl<'a> Call<'a, OneBucket<'a>> {
+    pub(super) fn hit_bucket(
+        bucket: &'a OneBucket<'a>,
+        names: &'a [String],
+    ) -> Call<'a, OneBucket<'a>> {
         Call {
-            script: Script::of_buckets(),
+            script: Script::of_bucket(),
             names,
-            learns_time: hit.0.now.is_none(),
-            asked: hit,
+            learns_time: bucket.question.now.is_none(),
+            asked: bucket,
         }
     }
 }

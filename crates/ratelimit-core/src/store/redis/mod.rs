@@ -5,6 +5,7 @@ mod apart;
 mod batch;
 mod batcher;
 mod breaker;
+mod bucket;
 mod call;
 mod cluster;
 mod config;

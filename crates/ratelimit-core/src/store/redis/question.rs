@@ -5,6 +5,7 @@ use std::{fmt, slice, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
+    bucket::OneBucket,
     packed::{NUMBER, number, push},
     script::number_count,
 };
@@ -95,11 +96,14 @@ impl Question {
     }
 
     /// The limit, if it is the only one, and a bucket.
-    pub(super) fn bucket(&self) -> Option<&Bound> {
+    pub(super) fn bucket(&self) -> Option<OneBucket<'_>> {
         let [group] = self.groups() else { return None };
         let [bound] = &*group.bounds else { return None };
         let is_bucket = matches!(bound.limit, Limit::TokenBucket(_) | Limit::LeakyBucket(_));
-        is_bucket.then_some(bound)
+        is_bucket.then_some(OneBucket {
+            question: self,
+            bound,
+        })
     }
 
     /// Whether it is charged when it passes.

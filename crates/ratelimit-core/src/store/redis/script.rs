@@ -9,6 +9,7 @@ const ONE: &str = include_str!("../../../lua/policy_one.lua");
 const SEVERAL: &str = include_str!("../../../lua/policy_several.lua");
 const SETTLE: &str = include_str!("../../../lua/policy_settle.lua");
 const BATCH: &str = include_str!("../../../lua/policy_batch.lua");
+const BUCKET: &str = include_str!("../../../lua/bucket_one.lua");
 const BUCKETS: &str = include_str!("../../../lua/bucket_batch.lua");
 
 /// The files that an algorithm's functions live in, in order.
@@ -66,7 +67,13 @@ impl Script {
         })
     }
 
-    /// The script that decides hits on buckets, as they are nearly always found.
+    /// The script that decides a hit on a bucket, as it is nearly always found.
+    pub(super) fn of_bucket() -> &'static Script {
+        static SCRIPT: OnceLock<Script> = OnceLock::new();
+        SCRIPT.get_or_init(|| Script::new(without_comments(BUCKET)))
+    }
+
+    /// The same for several hits.
     pub(super) fn of_buckets() -> &'static Script {
         static SCRIPT: OnceLock<Script> = OnceLock::new();
         SCRIPT.get_or_init(|| Script::new(without_comments(BUCKETS)))

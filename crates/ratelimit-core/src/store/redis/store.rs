@@ -12,7 +12,7 @@ use super::{
     access::{Access, Way},
     batch::Outcome,
     batcher::{Place, Sent},
-    call::{Call, OnBucket, Settlement, failure, redirected},
+    call::{Call, Settlement, failure, redirected},
     config::{Patience, RedisConfig},
     existing,
     keys::KeySpace,
@@ -193,9 +193,8 @@ impl Shared {
         names: &[String],
         deadline: Instant,
     ) -> Result<Decision, StoreError> {
-        if question.bucket().is_some() {
-            let hit = OnBucket(question);
-            let call = Call::hit_bucket(&hit, names);
+        if let Some(bucket) = question.bucket() {
+            let call = Call::hit_bucket(&bucket, names);
             if let Some(told) = call.send(&self.access, way.clone(), deadline).await? {
                 return Ok(told.decision());
             }

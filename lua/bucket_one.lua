@@ -1,0 +1,75 @@
+-- Decides a hit on a token bucket, or on a leaky one, of a policy that has no other limit, which is what most
+-- policies are. The same step as token_bucket.lua's, for what is nearly always found: no budget, or one
+-- that was written under the same limit, and not ahead of the clock. Whatever else is found is left to the
+-- script for all policies.
+--
+-- It is the script that is called most. A server pays for each function that a script contains, for each
+-- call, and for each number that is packed or unpacked, so there are no functions here, and no helpers.
+--
+-- KEYS[1]  the budget
+-- ARGV[1]  flags (1: write nothing, 2: the time is given); deadline (microseconds, 2^53 - 1 for none); the
+--          debt that the hit adds, and the most that there may be with it; the length of the state, its
+--          code and its grain, as one number; unit, the debt that a token costs; refill, the debt forgiven
+--          each tick; grain (microseconds); now (microseconds), if it is given
+--
+-- answer   1 when it fits, now (microseconds) and the debt before it; 0 when it does not, the same and
+--          expires (microseconds); 2 and now when the deadline had passed; 255 and now when it is left to
+--          others. Neither of these has done anything.
+
+local flags, deadline, price, most, shape, period, refill, grain, after =
+  struct.unpack('<BI7I7I7I7I7I7I3', ARGV[1])
+local now
+if flags < 2 then
+  now = redis.call('TIME')
+  now = now[1] * 1000000 + now[2]
+else
+  now = struct.unpack('<I7', ARGV[1], after)
+end
+if now > deadline then
+  return struct.pack('<BI7', 2, now)
+end
+
+local tick = (now - now % grain) / grain
+local key = KEYS[1]
+local value = redis.call('GET', key)
+local expires, debt = 0, 0
+if value then
+  local stored_shape, unit, at
+  if #value == 35 then
+    expires, stored_shape, debt, unit, at = struct.unpack('<I7I7I7I7I7', value)
+  end
+  if stored_shape == shape and unit == period and at <= tick and now < expires then
+    debt = debt - (tick - at) * refill
+    if debt < 0 then
+      debt = 0
+    end
+  elseif stored_shape and now >= expires then
+    expires, debt = 0, 0
+  else
+    return struct.pack('<BI7', 255, now)
+  end
+end
+
+local owed = debt + price
+if owed > most then
+  return struct.pack('<BI7I7I7', 0, now, debt, expires)
+end
+if flags % 2 == 0 then
+  local rest = owed % refill
+  local need = (tick + (owed - rest) / refill + (rest > 0 and 1 or 0)) * grain - now
+  local ttl, ttl_text = 1000, '1000'
+  if need > 999000 then
+    rest = need % 1000
+    ttl = (need - rest) / 1000 + (rest > 0 and 2 or 1)
+    ttl_text = string.format('%d', ttl)
+  end
+  expires = now + ttl * 1000
+  if expires > 9007199254740991 then
+    return struct.pack('<BI7', 255, now)
+  end
+  if flags >= 2 then
+    ttl_text = '3600000'
+  end
+  redis.call('PSETEX', key, ttl_text, struct.pack('<I7I7I7I7I7', expires, shape, owed, period, tick))
+end
+return struct.pack('<BI7I7', 1, now, debt)
