@@ -6,7 +6,7 @@
 -- ARGV[2]  one byte for each key: how many hits it gets; empty when each gets one
 --
 -- answer   0; now (microseconds); for each key how many hits fit, the debt before them, and, unless all
---          fit, expires (microseconds); 255 alone for a key that is left to others, or cannot be read or
+--          fit and are charged, expires (microseconds); 255 alone for a key that is left to others, or cannot be read or
 --          written: nothing was done for it. 2 and now alone when the deadline had passed.
 
 local flags, deadline, price, most, shape, period, refill, grain, after =
@@ -41,7 +41,7 @@ for number = 1, #KEYS do
     if #value == 35 then
       expires, stored_shape, debt, unit, at = unpack('<I7I7I7I7I7', value)
     end
-    if stored_shape == shape and unit == period and at <= tick and now < expires then
+    if stored_shape == shape and unit == period and at <= tick and debt <= most and now < expires then
       debt = debt - (tick - at) * refill
       if debt < 0 then
         debt = 0
@@ -83,7 +83,7 @@ for number = 1, #KEYS do
 
   if not is_plain then
     answers[number + 1] = '\255'
-  elseif fitting == count then
+  elseif writes and fitting == count then
     answers[number + 1] = pack('<BI7', fitting, debt)
   else
     answers[number + 1] = pack('<BI7I7', fitting, debt, expires)

@@ -1,6 +1,6 @@
 -- Decides a hit on a token bucket, or on a leaky one, of a policy that has no other limit, which is what most
 -- policies are. The same step as token_bucket.lua's, for what is nearly always found: no budget, or one
--- that was written under the same limit, and not ahead of the clock. Whatever else is found is left to the
+-- that was written under the same limit, is not ahead of the clock, and does not owe too much. Whatever else is found is left to the
 -- script for all policies.
 --
 -- It is the script that is called most. A server pays for each function that a script contains, for each
@@ -13,7 +13,7 @@
 --          each tick; grain (microseconds); now (microseconds), if it is given
 --
 -- answer   1 when it fits, now (microseconds) and the debt before it; 0 when it does not, the same and
---          expires (microseconds); 2 and now when the deadline had passed; 255 and now when it is left to
+--          expires (microseconds), which is told of all hits when nothing is written; 2 and now when the deadline had passed; 255 and now when it is left to
 --          others. Neither of these has done anything.
 
 local flags, deadline, price, most, shape, period, refill, grain, after =
@@ -38,7 +38,7 @@ if value then
   if #value == 35 then
     expires, stored_shape, debt, unit, at = struct.unpack('<I7I7I7I7I7', value)
   end
-  if stored_shape == shape and unit == period and at <= tick and now < expires then
+  if stored_shape == shape and unit == period and at <= tick and debt <= most and now < expires then
     debt = debt - (tick - at) * refill
     if debt < 0 then
       debt = 0
@@ -51,25 +51,23 @@ if value then
 end
 
 local owed = debt + price
-if owed > most then
-  return struct.pack('<BI7I7I7', 0, now, debt, expires)
+if owed > most or flags % 2 == 1 then
+  return struct.pack('<BI7I7I7', owed <= most and 1 or 0, now, debt, expires)
 end
-if flags % 2 == 0 then
-  local rest = owed % refill
-  local need = (tick + (owed - rest) / refill + (rest > 0 and 1 or 0)) * grain - now
-  local ttl, ttl_text = 1000, '1000'
-  if need > 999000 then
-    rest = need % 1000
-    ttl = (need - rest) / 1000 + (rest > 0 and 2 or 1)
-    ttl_text = string.format('%d', ttl)
-  end
-  expires = now + ttl * 1000
-  if expires > 9007199254740991 then
-    return struct.pack('<BI7', 255, now)
-  end
-  if flags >= 2 then
-    ttl_text = '3600000'
-  end
-  redis.call('PSETEX', key, ttl_text, struct.pack('<I7I7I7I7I7', expires, shape, owed, period, tick))
+local rest = owed % refill
+local need = (tick + (owed - rest) / refill + (rest > 0 and 1 or 0)) * grain - now
+local ttl, ttl_text = 1000, '1000'
+if need > 999000 then
+  rest = need % 1000
+  ttl = (need - rest) / 1000 + (rest > 0 and 2 or 1)
+  ttl_text = string.format('%d', ttl)
 end
+expires = now + ttl * 1000
+if expires > 9007199254740991 then
+  return struct.pack('<BI7', 255, now)
+end
+if flags >= 2 then
+  ttl_text = '3600000'
+end
+redis.call('PSETEX', key, ttl_text, struct.pack('<I7I7I7I7I7', expires, shape, owed, period, tick))
 return struct.pack('<BI7I7', 1, now, debt)

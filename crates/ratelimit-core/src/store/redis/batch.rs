@@ -296,11 +296,8 @@ impl Said {
     ) -> Result<Said, Nonsense> {
         let bucket = question.bucket().ok_or(Nonsense)?;
         let numbers = bucket.numbers(now, bytes)?;
-        let all_fit = fitting >= count;
-        let expires = if all_fit { now } else { take_time(bytes)? };
-        let Some(numbers) = numbers else {
-            return Ok(Said::Odd);
-        };
+        let are_charged = fitting >= count && question.write_flag() == 0;
+        let expires = if are_charged { now } else { take_time(bytes)? };
         Ok(Said::Decided {
             fitting,
             expires,

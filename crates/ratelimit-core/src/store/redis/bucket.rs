@@ -31,11 +31,9 @@ impl OneBucket<'_> {
         let ask = self.bound.ask(question.asked);
         let grain = period.grain.micros();
         let shape = STATE | u64::from(limit.algorithm().code()) << 24 | grain << 32;
-        let most = match ask.cost {
-            // A look always fits.
-            0 => UNPAYABLE,
-            _ => limit.limit().saturating_sub(ask.reserve) * period.ticks,
-        };
+        // A look always fits.
+        let reserve = if ask.cost == 0 { 0 } else { ask.reserve };
+        let most = limit.limit().saturating_sub(reserve) * period.ticks;
         let mut bytes = Vec::with_capacity(4 + 7 * NUMBER);
         bytes.push(question.write_flag() | question.time_flag());
         push(
@@ -57,16 +55,9 @@ impl OneBucket<'_> {
         bytes
     }
 
-    /// Reads the debt that a script found, as the numbers of the limit; nothing when the limit was lowered
-    /// below it, which is for the script for all policies to judge.
-    pub(super) fn numbers(
-        &self,
-        now: Timestamp,
-        bytes: &mut &[u8],
-    ) -> Result<Option<Numbers>, Nonsense> {
-        let debt = take_number(bytes)?;
-        let period = self.bound.limit.ticks();
-        let is_possible = debt <= self.bound.limit.limit() * period.ticks;
-        Ok(is_possible.then(|| smallvec![[period.tick(now), debt, 0, 0]]))
+    /// Reads the debt that a script found, as the numbers of the limit.
+    pub(super) fn numbers(&self, now: Timestamp, bytes: &mut &[u8]) -> Result<Numbers, Nonsense> {
+        let tick = self.bound.limit.ticks().tick(now);
+        Ok(smallvec![[tick, take_number(bytes)?, 0, 0]])
     }
 }
