@@ -6,8 +6,8 @@
 -- ARGV[2]  one byte for each key: how many hits it gets; empty when each gets one
 --
 -- answer   0; now (microseconds); for each key how many hits fit, the debt before them, and, unless all
---          fit and are charged, expires (microseconds); 255 alone for a key that is left to others, or cannot be read or
---          written: nothing was done for it. 2 and now alone when the deadline had passed.
+--          fit and are charged, expires (microseconds); 255 alone for a key that is left to others, or
+--          cannot be read or written: nothing was done for it. 2 and now alone when the deadline had passed.
 
 local flags, deadline, price, most, shape, period, refill, grain, after =
   struct.unpack('<BI7I7I7I7I7I7I3', ARGV[1])

@@ -1,7 +1,7 @@
 -- Decides a hit on a token bucket, or on a leaky one, of a policy that has no other limit, which is what most
 -- policies are. The same step as token_bucket.lua's, for what is nearly always found: no budget, or one
--- that was written under the same limit, is not ahead of the clock, and does not owe too much. Whatever else is found is left to the
--- script for all policies.
+-- that was written under the same limit, is not ahead of the clock, and does not owe more than fits.
+-- Whatever else is found is left to the script for all policies.
 --
 -- It is the script that is called most. A server pays for each function that a script contains, for each
 -- call, and for each number that is packed or unpacked, so there are no functions here, and no helpers.
@@ -13,8 +13,8 @@
 --          each tick; grain (microseconds); now (microseconds), if it is given
 --
 -- answer   1 when it fits, now (microseconds) and the debt before it; 0 when it does not, the same and
---          expires (microseconds), which is told of all hits when nothing is written; 2 and now when the deadline had passed; 255 and now when it is left to
---          others. Neither of these has done anything.
+--          expires (microseconds), which is told of all hits when nothing is written; 2 and now when the
+--          deadline had passed; 255 and now when it is left to others. Neither of these has done anything.
 
 local flags, deadline, price, most, shape, period, refill, grain, after =
   struct.unpack('<BI7I7I7I7I7I7I3', ARGV[1])

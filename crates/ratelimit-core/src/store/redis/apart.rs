@@ -7,8 +7,9 @@
 use std::time::Instant;
 
 use super::{
+    answer::{Step, Steps, Told},
     call::{Call, Settlement},
-    question::{Part, Question, Step, Steps, Told},
+    question::{Part, Question},
     store::Shared,
 };
 use crate::{

@@ -14,9 +14,10 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     access::Way,
+    answer::Nonsense,
     batch::{Answers, Batch, Kind, MOST_HITS, Outcome, Waiting},
     call::{Ask, MOST_CALLS, failure},
-    question::{Nonsense, Question},
+    question::Question,
     store::Shared,
     trouble::Trouble,
 };

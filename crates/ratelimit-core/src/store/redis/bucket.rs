@@ -3,8 +3,9 @@
 use smallvec::smallvec;
 
 use super::{
+    answer::{Nonsense, Numbers, take_number},
     packed::{NUMBER, push},
-    question::{Nonsense, Numbers, Question, take_number},
+    question::Question,
 };
 use crate::{
     policy::Bound,

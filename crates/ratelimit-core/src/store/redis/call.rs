@@ -6,9 +6,10 @@ use redis::{Cmd, RedisError, Value};
 
 use super::{
     access::{Access, Way},
-    batch::{ODD, Said},
+    answer::{Answer, Nonsense, TOO_LATE, Told, answer_head},
     bucket::OneBucket,
-    question::{Answer, Nonsense, Question, TOO_LATE, Told, answer_head},
+    question::Question,
+    said::{ODD, Said},
     script::Script,
     settlement,
     trouble::Trouble,

@@ -5,9 +5,10 @@ use std::{fmt, time::Instant};
 use redis::{Client, ConnectionInfo, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 
 use super::{
+    answer::{Answer, Nonsense},
     call::{Ask, Call},
     config::{Patience, tcp_settings},
-    question::{Answer, Nonsense, Part, Question},
+    question::{Part, Question},
     server_clock::ServerClock,
     target::at,
     trouble::Trouble,

@@ -1,6 +1,7 @@
 //! Budgets in Redis: one script call decides a policy, whatever the number of its limits.
 
 mod access;
+mod answer;
 mod apart;
 mod batch;
 mod batcher;
@@ -11,11 +12,13 @@ mod cluster;
 mod config;
 mod connect;
 mod existing;
+mod hitting;
 mod keys;
 mod link;
 mod pace;
 mod packed;
 mod question;
+mod said;
 mod script;
 mod server_clock;
 mod settlement;
@@ -24,6 +27,7 @@ mod store;
 mod target;
 mod task;
 mod trouble;
+mod unused;
 
 pub use self::{
     config::{InvalidRedisConfig, RedisConfig},

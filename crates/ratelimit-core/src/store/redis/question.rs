@@ -1,17 +1,20 @@
 //! A hit as a script reads it, and the script's answer as a decision.
 
-use std::{fmt, slice, time::Duration};
+use std::{slice, time::Duration};
 
 use smallvec::SmallVec;
 
 use super::{
+    answer::{
+        Answer, Nonsense, Numbers, Seen, Step, Steps, TOO_LATE, Told, answer_head, take_number,
+        take_time,
+    },
     bucket::OneBucket,
-    packed::{NUMBER, number, push},
+    packed::{NUMBER, push},
     script::number_count,
 };
 use crate::{
     algorithm::Words,
-    decision::{Decision, LimitDecision},
     limit::Limit,
     policy::{Asked, Bound, Group, Policy, Purpose, capped, left_to_live},
     time::{MAX_EXACT, Timestamp},
@@ -20,12 +23,8 @@ use crate::{
 const WRITE_NOTHING: u8 = 1;
 pub(super) const TIME_IS_GIVEN: u8 = 2;
 
-pub(super) const TOO_LATE: u8 = 2;
-
 /// Reading a log takes a time that grows with it.
 const LONGEST_SHARED_LOG: u64 = 1_000;
-
-const ANSWER_HEAD: usize = 1 + NUMBER;
 
 /// What a script is asked.
 #[derive(Clone, Debug)]
@@ -209,38 +208,6 @@ impl Question {
     }
 }
 
-/// What a script saw of the budgets of one hit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Seen<'a> {
-    pub(super) fits: bool,
-    pub(super) now: Timestamp,
-    /// When what each key has stored expires.
-    pub(super) expires: &'a [Timestamp],
-    pub(super) numbers: &'a [Words],
-    /// What equal hits have spent since.
-    pub(super) before: u64,
-}
-
-/// The numbers of each limit.
-pub(super) type Numbers = SmallVec<[Words; 2]>;
-
-/// The first byte of an answer, the time in it, and the rest.
-pub(super) fn answer_head(answer: &[u8]) -> Result<(u8, Timestamp, &[u8]), Nonsense> {
-    let (head, rest) = answer.split_at_checked(ANSWER_HEAD).ok_or(Nonsense)?;
-    let (&status, time) = head.split_first().ok_or(Nonsense)?;
-    Ok((status, Timestamp::from_micros(number(time, 0)), rest))
-}
-
-pub(super) fn take_number(bytes: &mut &[u8]) -> Result<u64, Nonsense> {
-    let (taken, rest) = bytes.split_at_checked(NUMBER).ok_or(Nonsense)?;
-    *bytes = rest;
-    Ok(number(taken, 0))
-}
-
-pub(super) fn take_time(bytes: &mut &[u8]) -> Result<Timestamp, Nonsense> {
-    take_number(bytes).map(Timestamp::from_micros)
-}
-
 /// Flags, times and a number, with which every first argument begins.
 pub(super) fn head(
     flags: u8,
@@ -272,66 +239,6 @@ pub(super) fn push_limits(bytes: &mut Vec<u8>, groups: &[Group], asked: Asked) {
     }
 }
 
-/// What a script answers.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "moved once, and nearly always a decision"
-)]
-pub(super) enum Answer {
-    Decided(Told),
-    /// The deadline had passed, and nothing was done.
-    TooLate {
-        now: Timestamp,
-    },
-}
-
-/// What the limits that were asked say.
-#[derive(Debug)]
-pub(super) struct Told {
-    pub(super) now: Timestamp,
-    pub(super) passed: bool,
-    pub(super) steps: Steps,
-}
-
-pub(super) type Steps = SmallVec<[Step; 2]>;
-
-/// What one limit says.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
-    place: usize,
-    /// After the hit.
-    told: LimitDecision,
-    /// As if the hit had spent nothing.
-    unspent: LimitDecision,
-}
-
-impl Step {
-    /// The place of the limit in its policy.
-    pub(super) const fn place(&self) -> usize {
-        self.place
-    }
-
-    /// What giving the charge back needs to know.
-    pub(super) const fn mark(&self) -> u64 {
-        self.told.mark
-    }
-
-    /// What it says when the hit was given back.
-    pub(super) const fn given_back(mut self) -> Step {
-        self.told = self.unspent;
-        self
-    }
-}
-
-impl Told {
-    /// The decision of a policy whose limits all have said something.
-    pub(super) fn decision(mut self) -> Decision {
-        self.steps.sort_unstable_by_key(|step| step.place);
-        Decision::of_policy(self.now, self.steps.iter().map(|step| step.told))
-    }
-}
-
 /// What the script knows as the limit's rate.
 fn rate(limit: &Limit) -> u64 {
     match limit {
@@ -340,15 +247,3 @@ fn rate(limit: &Limit) -> u64 {
         _ => u64::from(limit.counts_denied()),
     }
 }
-
-/// The server answered with something that is no decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Nonsense;
-
-impl fmt::Display for Nonsense {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the server's answer is not that of a rate limit script")
-    }
-}
-
-impl std::error::Error for Nonsense {}

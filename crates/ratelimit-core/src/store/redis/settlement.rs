@@ -1,8 +1,9 @@
 //! A change to a charge as a script reads it, and the script's answer.
 
 use super::{
+    answer::Nonsense,
     packed::{NUMBER, number, push},
-    question::{Nonsense, Part, TIME_IS_GIVEN, head, push_limits},
+    question::{Part, TIME_IS_GIVEN, head, push_limits},
 };
 use crate::{
     policy::{Asked, Change, Overdraft, Purpose},
