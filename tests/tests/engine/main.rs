@@ -4,6 +4,7 @@
 
 mod allocations;
 mod bound;
+mod deny_cache;
 mod equivalence;
 mod examples;
 mod footprint;
