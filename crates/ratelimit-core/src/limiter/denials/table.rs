@@ -122,8 +122,8 @@ impl Table {
 
     /// The denial that covers a hit which is about to be sent.
     pub(super) fn find(&self, hit: Hit<'_>, sent: Sent) -> Option<Decision> {
-        let set = self.set(sent.budgets.hash);
-        let mut denials = set.iter().flatten();
+        let places = self.set(sent.budgets.hash);
+        let mut denials = places.iter().flatten();
         let found = denials.find(|known| known.covers(hit, sent));
         found.map(|known| known.told(sent.at))
     }
