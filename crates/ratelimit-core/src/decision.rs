@@ -28,6 +28,19 @@ impl Outcome {
     pub const fn is_allowed(&self) -> bool {
         matches!(self, Outcome::Allowed { .. })
     }
+
+    /// The same with what is left of its wait.
+    const fn after(self, elapsed: Duration) -> Outcome {
+        match self {
+            Outcome::Allowed { delay } => Outcome::Allowed {
+                delay: delay.saturating_sub(elapsed),
+            },
+            Outcome::Denied { retry_after } => Outcome::Denied {
+                retry_after: retry_after.saturating_sub(elapsed),
+            },
+            Outcome::Impossible => Outcome::Impossible,
+        }
+    }
 }
 
 /// What one limit of a policy says of a hit.
@@ -133,6 +146,18 @@ impl Decision {
         let mut gather = Gather::new(limits.len());
         limits.for_each(|limit| gather.push(limit));
         gather.finish(now)
+    }
+
+    /// What is left to say of it so much later, if nobody came in between.
+    pub(crate) fn after(mut self, elapsed: Duration) -> Decision {
+        self.outcome = self.outcome.after(elapsed);
+        self.reset_after = self.reset_after.saturating_sub(elapsed);
+        self.now = self.now + elapsed;
+        for limit in &mut self.several {
+            limit.outcome = limit.outcome.after(elapsed);
+            limit.reset_after = limit.reset_after.saturating_sub(elapsed);
+        }
+        self
     }
 
     /// Whether the hit passed.

@@ -88,7 +88,7 @@ pub use crate::{
     key::{InvalidKey, Key},
     keys::Keys,
     limit::{InvalidText, Limit},
-    limiter::{Charge, Charging, Check, Limiter, NotRedeemed, Reason, Verdict},
+    limiter::{Charge, Charging, Check, DenyCache, Limiter, NotRedeemed, Reason, Verdict},
     meter::metric,
     offenders::{Offender, Offenders, Redaction},
     policy::{

@@ -109,7 +109,6 @@ impl Limit {
     }
 
     /// Whether it remembers denied hits.
-    #[cfg(any(feature = "redis", feature = "toml", feature = "yaml"))]
     pub(crate) const fn counts_denied(&self) -> bool {
         match self {
             Limit::SlidingWindowLog(log) => log.is_counting_denied(),
@@ -138,7 +137,6 @@ impl Limit {
     }
 
     /// Whether it can ever hold what is asked.
-    #[cfg(feature = "redis")]
     pub(crate) fn is_possible(&self, ask: Ask) -> bool {
         with_step!(self, step => step.is_possible(ask))
     }

@@ -4,6 +4,7 @@
 mod acquire;
 mod charge;
 mod check;
+mod denials;
 mod offenders;
 mod redeem;
 #[cfg(feature = "acquire")]
@@ -16,13 +17,14 @@ use std::{fmt, sync::Arc};
 pub use self::acquire::TooLong;
 #[cfg(feature = "acquire")]
 use self::turns::Turns;
-use self::verdict::Causes;
 pub use self::{
     charge::{Charge, Charging},
     check::Check,
+    denials::DenyCache,
     redeem::NotRedeemed,
     verdict::{Reason, Verdict},
 };
+use self::{denials::Denials, verdict::Causes};
 use crate::{
     decision::Decision,
     key::Key,
@@ -62,6 +64,7 @@ struct Shared {
     failure_mode: FailureMode,
     local: MemoryStore,
     offenders: Offenders,
+    denials: Arc<Denials>,
     #[cfg(feature = "acquire")]
     turns: Arc<Turns>,
 }
@@ -69,11 +72,13 @@ struct Shared {
 impl Limiter {
     /// A limiter over any store.
     pub fn new(store: impl Store) -> Limiter {
+        let denials = Denials::new(DenyCache::default(), store.manual_clock());
         let shared = Shared {
             store: Arc::new(store),
             failure_mode: FailureMode::default(),
             local: MemoryStore::new(),
             offenders: Offenders::new(),
+            denials: Arc::new(denials),
             #[cfg(feature = "acquire")]
             turns: Arc::default(),
         };
@@ -173,7 +178,9 @@ impl Limiter {
     pub async fn reset_by(&self, policy: &Policy, keys: &Keys) -> Result<(), StoreError> {
         let forgotten = self.shared.store.reset(policy, keys);
         self.shared.local.reset(policy, keys).await?;
-        forgotten.await
+        let forgotten = forgotten.await;
+        self.shared.denials.forget(Hit::by(policy, keys));
+        forgotten
     }
 
     fn verdict(&self, hit: Hit<'_>, answer: Result<Decision, StoreError>) -> Verdict {
@@ -231,6 +238,7 @@ impl fmt::Debug for Limiter {
         f.debug_struct("Limiter")
             .field("store", &self.shared.store)
             .field("failure_mode", &self.shared.failure_mode)
+            .field("deny_cache", &self.shared.denials)
             .finish_non_exhaustive()
     }
 }

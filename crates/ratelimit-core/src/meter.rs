@@ -34,6 +34,8 @@ pub mod metric {
     /// Requests that a rule of their policy blocks, by `policy`; those that pass all the same, because
     /// the policy only watches, have `shadow="true"` as well.
     pub const BLOCKED: &str = "rate_limiter_blocked_total";
+    /// Denials that a limiter remembered, and answered without asking the store again, by `policy`.
+    pub const DENY_CACHED: &str = "rate_limiter_deny_cached_total";
     /// Whether there is a connection to Redis that decides: 1 or 0, by `server`.
     pub const STORE_UP: &str = "rate_limiter_store_up";
     /// Whether a server that failed is left alone until it is found healed: 1 or 0, by `server`.
@@ -81,6 +83,7 @@ pub(crate) struct Meters {
     watched: OnceLock<Box<[Allowed]>>,
     algorithms: Box<[&'static str]>,
     over: Counter,
+    recalled: Counter,
     seconds: Histogram,
     policy: SharedString,
 }
@@ -115,6 +118,7 @@ impl Meters {
             watched: OnceLock::new(),
             algorithms: algorithms.collect(),
             over: counter!(metric::OVER, "policy" => name.clone()),
+            recalled: counter!(metric::DENY_CACHED, "policy" => name.clone()),
             seconds: histogram!(metric::CHECK_SECONDS, "policy" => name.clone()),
             policy: name.clone(),
         }
@@ -140,6 +144,11 @@ impl Meters {
         if let Some(limit) = self.limits.first() {
             limit.count(allowed);
         }
+    }
+
+    /// Counts a denial that was remembered.
+    pub(crate) fn recalled(&self) {
+        self.recalled.increment(1);
     }
 
     fn watching(&self) -> Box<[Allowed]> {

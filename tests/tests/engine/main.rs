@@ -5,6 +5,7 @@
 mod allocations;
 mod batching;
 mod bound;
+mod deny_cache;
 mod equivalence;
 mod examples;
 mod footprint;

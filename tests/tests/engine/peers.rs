@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Clock, Hit, Key, Store as _};
+use ratelimit_core::{Clock, Hit, Key, Limiter, Store as _, Timestamp};
 use ratelimit_tests::redis::TestRedis;
 
 use crate::subject::{Subject, key, policy};
@@ -153,6 +153,26 @@ async fn case_12_a_look_sees_what_was_refilled() {
         let look = subject.hit(&bucket, &key("a"), 2_100 * MILLI, 0).await;
 
         assert_eq!(look.remaining, 2);
+    }
+}
+
+#[tokio::test]
+async fn case_13_a_remembered_denial_ends_when_it_is_due() {
+    let redis = TestRedis::start().await;
+    let counter = policy("peers", "sliding_window_counter 10/10s");
+    for Subject { store, clock, .. } in Subject::all(&redis).await {
+        let limiter = Limiter::new(store);
+        let passes = async |now_us, cost| {
+            clock.set(Timestamp::from_micros(now_us));
+            let check = limiter.check_cost(&counter, &key("a"), cost);
+            check.await.is_allowed()
+        };
+        assert!(passes(9 * SECOND, 10).await);
+
+        for now_us in [9 * SECOND, 9 * SECOND + 1, 10 * SECOND, 11 * SECOND - 1] {
+            assert!(!passes(now_us, 1).await, "{now_us}");
+        }
+        assert!(passes(11 * SECOND, 1).await);
     }
 }
 

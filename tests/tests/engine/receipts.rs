@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use ratelimit_core::{
-    Change, Decision, Hit, Key, Keys, Limiter, NotRedeemed, Policy, Receipt, Settled, Store,
-    StoreFuture,
+    Change, Decision, DenyCache, Hit, Key, Keys, Limiter, NotRedeemed, Policy, Receipt, Settled,
+    Store, StoreFuture,
 };
 use ratelimit_tests::{random::Random, redis::TestRedis};
 
@@ -145,7 +145,9 @@ async fn run(seed: u64, subject: &Subject) -> (u64, u64) {
     let store = Shared(Arc::clone(&subject.store));
     let mut twins = Twins {
         subject,
-        limiters: [Limiter::new(store.clone()), Limiter::new(store)],
+        // Twins are settled behind the limiters' backs.
+        limiters: [store.clone(), store]
+            .map(|store| Limiter::new(store).deny_cache(DenyCache::Off)),
         policy: policy("p", random.one_of(&TEXTS)),
         charges: Vec::new(),
         redeemed: 0,

@@ -8,13 +8,13 @@ use std::{
     time::Instant,
 };
 
-use super::{Limiter, Verdict};
+use super::{Limiter, Verdict, denials::Sent};
 use crate::{
     decision::Decision,
     keys::Keys,
     meter,
     policy::{Overdraft, Policy, Purpose},
-    store::{Hit, StoreFuture},
+    store::{Hit, StoreError, StoreFuture},
 };
 
 /// A check under way; awaiting it gives the [`Verdict`].
@@ -34,6 +34,7 @@ enum Progress {
 struct Asking {
     answer: StoreFuture<Decision>,
     started: Instant,
+    sent: Option<Sent>,
     limiter: Limiter,
     asked: Asked,
 }
@@ -71,24 +72,44 @@ impl Asked {
 }
 
 impl Check {
-    /// Asks the store of `limiter`.
+    /// Asks the store of `limiter`, unless it denied the same a moment ago.
     pub(super) fn new(limiter: &Limiter, hit: Hit<'_>) -> Check {
         let started = meter::sampled_now();
+        let denials = &limiter.shared.denials;
+        let sent = denials.sending(hit);
+        if let Some(denied) = sent.and_then(|sent| denials.recall(hit, sent)) {
+            hit.policy.meters().recalled();
+            return Check::decided(limiter, hit, Ok(denied), started);
+        }
         match limiter.shared.store.hit(hit).into_ready() {
             Ok(answer) => {
-                let verdict = limiter.verdict(hit, answer);
-                if let Some(started) = started {
-                    took(hit, started);
-                }
-                Check(Progress::Decided(Some(verdict)))
+                denials.learn(hit, None, &answer);
+                Check::decided(limiter, hit, answer, started)
             }
-            Err(answer) => Check(Progress::Asking(Box::new(Asking {
-                answer,
-                started: Instant::now(),
-                limiter: limiter.clone(),
-                asked: Asked::of(hit),
-            }))),
+            Err(answer) => {
+                denials.begin();
+                Check(Progress::Asking(Box::new(Asking {
+                    answer,
+                    started: Instant::now(),
+                    sent,
+                    limiter: limiter.clone(),
+                    asked: Asked::of(hit),
+                })))
+            }
         }
+    }
+
+    fn decided(
+        limiter: &Limiter,
+        hit: Hit<'_>,
+        answer: Result<Decision, StoreError>,
+        started: Option<Instant>,
+    ) -> Check {
+        let verdict = limiter.verdict(hit, answer);
+        if let Some(started) = started {
+            took(hit, started);
+        }
+        Check(Progress::Decided(Some(verdict)))
     }
 
     /// Takes the verdict, if it is there already: a memory store needs no waiting.
@@ -114,6 +135,8 @@ impl Future for Check {
                 let answer = ready!(Pin::new(&mut asking.answer).poll(cx));
                 let hit = asking.asked.hit();
                 took(hit, asking.started);
+                let denials = &asking.limiter.shared.denials;
+                denials.learn(hit, asking.sent, &answer);
                 Poll::Ready(asking.limiter.verdict(hit, answer))
             }
         }

@@ -70,7 +70,26 @@ impl Limiter {
 
     /// Makes a change in the store that charged.
     pub(super) fn change(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
-        self.store_of(receipt).settle(receipt, change)
+        let settling = self.store_of(receipt).settle(receipt, change);
+        match settling.into_ready() {
+            Ok(settled) => {
+                self.forget_denials(receipt);
+                StoreFuture::ready(settled)
+            }
+            Err(settling) => {
+                let (limiter, receipt) = (self.clone(), receipt.clone());
+                StoreFuture::later(async move {
+                    let settled = settling.await;
+                    limiter.forget_denials(&receipt);
+                    settled
+                })
+            }
+        }
+    }
+
+    fn forget_denials(&self, receipt: &Receipt) {
+        let charged = Hit::by(receipt.policy(), receipt.keys());
+        self.shared.denials.forget(charged);
     }
 
     fn store_of(&self, receipt: &Receipt) -> &dyn Store {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Policy;
 use crate::{
     algorithm::{Ask, InvalidLimit},
     decision::LimitDecision,
@@ -87,6 +88,13 @@ impl Bound {
         decision.remaining = decision.remaining.saturating_sub(self.extra);
         decision.limit -= self.extra;
         decision
+    }
+}
+
+impl Policy {
+    /// Whether every limit, with its ceiling and its key, is the same at its place.
+    pub(crate) fn has_limits_of(&self, other: &Policy) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.groups == other.0.groups
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{
     decision::Decision,
     keys::Keys,
     policy::{Change, Policy},
+    time::Clock,
 };
 
 /// Where budgets live.
@@ -52,6 +53,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Forgets what `keys` have spent under `policy`.
     fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()>;
+
+    /// The clock that it decides on, where that is a [manual](Clock::manual) one.
+    ///
+    /// A limiter tells the age of answers by it. A store around another passes on what that says.
+    fn manual_clock(&self) -> Option<Clock> {
+        None
+    }
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -65,6 +73,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
         (**self).reset(policy, keys)
+    }
+
+    fn manual_clock(&self) -> Option<Clock> {
+        (**self).manual_clock()
     }
 }
 

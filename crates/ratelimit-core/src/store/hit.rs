@@ -128,6 +128,25 @@ impl<'a> Hit<'a> {
         by.and_then(|by| find(self.others, by)).unwrap_or(self.key)
     }
 
+    /// The name under which each of its budgets is kept, and the key.
+    pub(crate) fn budgets(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let groups = self.policy.groups();
+        let budget = move |group: &'a Group| (&*group.name, self.key_of(group).as_str());
+        groups.iter().map(budget)
+    }
+
+    /// Whether it spends of the same budgets under the same limits.
+    pub(crate) fn spends_like(&self, other: &Hit<'_>) -> bool {
+        self.policy.has_limits_of(other.policy) && self.budgets().eq(other.budgets())
+    }
+
+    /// Whether its limits can ever hold its cost.
+    pub(crate) fn is_possible(&self) -> bool {
+        let asked = self.asked();
+        let mut bounds = self.policy.groups().iter().flat_map(|group| &group.bounds);
+        bounds.all(|bound| bound.limit.is_possible(bound.ask(asked)))
+    }
+
     pub(crate) const fn asked(&self) -> Asked {
         Asked {
             cost: self.cost,

@@ -31,6 +31,9 @@ const FIELDS: &[Field<Settings>] = &[
     Field::new("on-failure", |to, node, found| {
         to.on_failure = node.checked(Code::UnknownFailureMode, choice, found);
     }),
+    Field::new("no-deny-cache", |to, node, found| {
+        to.no_deny_cache = node.boolean(found);
+    }),
     Field::new("memory-keys", |to, node, found| {
         to.memory_keys = at_least_1(node, found);
     }),

@@ -8,8 +8,8 @@ use std::{
 };
 
 use ratelimit_core::{
-    ChainHeader, ClientAddr, FailureMode, Finding, HeaderStyle, Limiter, MemoryStore, Offenders,
-    Redaction, RedisConfig, RedisStore, TrustedProxies,
+    ChainHeader, ClientAddr, DenyCache, FailureMode, Finding, HeaderStyle, Limiter, MemoryStore,
+    Offenders, Redaction, RedisConfig, RedisStore, TrustedProxies,
 };
 use tracing_subscriber::filter::Targets;
 
@@ -86,6 +86,7 @@ pub struct StoreConfig {
     redis: Option<(RedisUrl, RedisConfig)>,
     memory_keys: Option<NonZeroUsize>,
     on_failure: FailureMode,
+    deny_cache: DenyCache,
     shared_prefix: Option<String>,
     offenders: Offenders,
 }
@@ -201,6 +202,10 @@ impl StoreConfig {
             on_failure: settings
                 .on_failure
                 .map_or(FailureMode::Local, FailureMode::from),
+            deny_cache: match settings.no_deny_cache {
+                Some(true) => DenyCache::Off,
+                _ => DenyCache::On,
+            },
         })
     }
 
@@ -231,7 +236,9 @@ impl StoreConfig {
             (None, None) => Limiter::in_memory(),
         };
         let limiter = limiter.count_offenders(self.offenders.clone());
-        limiter.on_failure(self.on_failure)
+        limiter
+            .on_failure(self.on_failure)
+            .deny_cache(self.deny_cache)
     }
 
     /// What the names of budgets begin with that other servers may share; nothing in memory.

@@ -42,6 +42,10 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_ON_FAILURE", value_name = "MODE")]
     pub(super) on_failure: Option<OnFailure>,
 
+    /// Asks Redis about every check, also when it denied the same a moment ago
+    #[arg(long, env = "RATELIMIT_NO_DENY_CACHE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(super) no_deny_cache: Option<bool>,
+
     /// How many keys are kept in memory [default: 1000000]
     #[arg(long, env = "RATELIMIT_MEMORY_KEYS", value_name = "N")]
     pub(super) memory_keys: Option<NonZeroUsize>,
@@ -160,8 +164,8 @@ impl Settings {
         macro_rules! fill_in {
             ($($name:ident)*) => { $( self.$name = self.$name.or(file.$name); )* };
         }
-        fill_in!(listen redis redis_prefix time_budget on_failure memory_keys trust_everyone
-            chain_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file headers
+        fill_in!(listen redis redis_prefix time_budget on_failure no_deny_cache memory_keys
+            trust_everyone chain_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file headers
             application request_timeout header_timeout shutdown_timeout max_body max_connections
             log log_format log_keys log_offenders offender_keys);
         if self.trusted.is_empty() {

@@ -102,6 +102,28 @@ async fn a_reset_on_one_server_shows_on_the_other() {
 }
 
 #[tokio::test]
+async fn without_the_deny_cache_a_reset_elsewhere_shows_at_once() {
+    let redis = TestRedis::start().await;
+    let start = |cache: &[&str]| {
+        let shared = ["--redis", redis.url(), "--time-budget", "10s"];
+        let policy = ["--policy", "p=fixed_window 1/d"];
+        Server::start(&[&shared[..], &policy, cache].concat())
+    };
+    let (one, other) = (start(&["--no-deny-cache"]), start(&[]));
+    for server in [&one, &other] {
+        shared(server, &format!("{REMAINING}?policy=p&key=k")).await;
+    }
+    let check = format!("{CHECK}?policy=p&key=k");
+    for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+        assert_eq!(one.get(&check).await.status, status);
+    }
+
+    other.delete(&format!("{RESET}?policy=p&key=k")).await;
+
+    assert_eq!(one.get(&check).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
 async fn without_redis_this_process_decides_and_says_so() {
     let server = Server::start(&[
         "--redis",

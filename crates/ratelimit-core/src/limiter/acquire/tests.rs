@@ -14,6 +14,7 @@ use tokio::{
 use super::*;
 use crate::{
     keys::Keys,
+    limiter::DenyCache,
     policy::FailureMode,
     store::{Hit, MemoryStore, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
@@ -344,7 +345,8 @@ async fn cancelled_in_any_state_nothing_stays_behind() {
     let limiter = Limiter::new(Slow {
         store: MemoryStore::new().clock(clock.clone()),
         answer: Arc::clone(&answer),
-    });
+    })
+    .deny_cache(DenyCache::Off);
     let (policy, key) = (policy("1/min"), alice());
     answer.notify_one();
     assert!(limiter.acquire(&policy, &key, secs(60)).await.is_ok());

@@ -249,6 +249,11 @@ impl Store for RedisStore {
             Ok(())
         })
     }
+
+    fn manual_clock(&self) -> Option<Clock> {
+        let clock = &self.shared.clock;
+        clock.is_manual().then(|| clock.clone())
+    }
 }
 
 impl fmt::Debug for RedisStore {
