@@ -20,7 +20,7 @@ use super::{
     proxy::Proxy,
     story::Story,
 };
-use crate::redis::RedisProcess;
+use crate::redis::{RedisProcess, as_asked};
 
 /// Longer than any pause of a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -97,9 +97,8 @@ impl Bench {
     ///
     /// When `url` is no address.
     pub fn config_at(&self, url: &str) -> RedisConfig {
-        RedisConfig::new(url)
-            .and_then(|config| config.prefix(&self.prefix))
-            .expect("a valid address")
+        let config = RedisConfig::new(url).and_then(|config| config.prefix(&self.prefix));
+        as_asked(config.expect("a valid address"))
     }
 
     /// A connected layer that asks through the proxy.

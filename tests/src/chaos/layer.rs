@@ -2,7 +2,11 @@
 
 use std::{fmt, future::Future, pin::Pin};
 
-use ratelimit_core::{FailureMode, Key, Limiter, Policy, RedisConfig, RedisStore, Verdict};
+use ratelimit_core::{
+    DenyCache, FailureMode, Key, Limiter, Policy, RedisConfig, RedisStore, Verdict,
+};
+
+use crate::redis::is_plain_run;
 
 /// An answer that is on its way.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -74,8 +78,13 @@ impl Ours {
     /// A limiter over a store of its own.
     pub fn new(config: RedisConfig, mode: FailureMode) -> Ours {
         let store = RedisStore::new(config);
+        let limiter = Limiter::new(store.clone()).on_failure(mode);
         Ours {
-            limiter: Limiter::new(store.clone()).on_failure(mode),
+            limiter: if is_plain_run() {
+                limiter.deny_cache(DenyCache::Off)
+            } else {
+                limiter
+            },
             store,
         }
     }

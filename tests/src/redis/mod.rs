@@ -10,5 +10,5 @@ mod server;
 
 pub use self::{
     process::RedisProcess,
-    server::{TestRedis, connected},
+    server::{TestRedis, as_asked, connected, is_plain_run},
 };

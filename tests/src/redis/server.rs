@@ -68,10 +68,10 @@ impl TestRedis {
     ///
     /// When the given address is not one of Redis.
     pub fn config(&self) -> RedisConfig {
-        RedisConfig::new(&self.url)
+        let config = RedisConfig::new(&self.url)
             .and_then(|config| config.prefix(&unique_prefix()))
-            .expect("a valid address")
-            .time_budget(PATIENCE)
+            .expect("a valid address");
+        as_asked(config).time_budget(PATIENCE)
     }
 
     /// A connected store on `clock`, with a prefix that no other test has.
@@ -113,6 +113,21 @@ impl TestRedis {
             // -2 is a key that has just expired.
             assert_ne!(ttl, -1, "{key} never expires");
         }
+    }
+}
+
+/// Whether this run is without what makes Redis fast: `RATELIMIT_TEST_PLAIN=1`.
+pub fn is_plain_run() -> bool {
+    env::var("RATELIMIT_TEST_PLAIN").is_ok_and(|plain| plain == "1")
+}
+
+/// The configuration, with each hit in a call of its own in a plain run.
+#[must_use]
+pub fn as_asked(config: RedisConfig) -> RedisConfig {
+    if is_plain_run() {
+        config.calls_at_once(usize::MAX)
+    } else {
+        config
     }
 }
 

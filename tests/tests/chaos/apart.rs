@@ -7,7 +7,7 @@ use ratelimit_core::{
 };
 use ratelimit_tests::{
     chaos::{TestCluster, eventually},
-    redis::connected,
+    redis::{as_asked, connected},
 };
 use tokio::task::block_in_place;
 
@@ -17,7 +17,7 @@ const BUDGET: Duration = Duration::from_secs(5);
 
 fn config(cluster: &TestCluster) -> RedisConfig {
     let config = RedisConfig::new(&cluster.url()).expect("a valid address");
-    config.time_budget(BUDGET)
+    as_asked(config).time_budget(BUDGET)
 }
 
 /// A key whose budget lives on one of the masters.

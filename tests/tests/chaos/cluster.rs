@@ -9,7 +9,10 @@ use std::{
 };
 
 use ratelimit_core::{FailureMode, Limiter, RedisConfig};
-use ratelimit_tests::chaos::{Audit as _, Loss, PATIENCE, TestCluster, endless, eventually, ours};
+use ratelimit_tests::{
+    chaos::{Audit as _, Loss, PATIENCE, TestCluster, endless, eventually, ours},
+    redis::as_asked,
+};
 use tokio::task::{JoinHandle, block_in_place};
 
 use crate::instance::{AT_ONCE, SOON, is_checked, key, policy, remaining};
@@ -18,7 +21,7 @@ use crate::instance::{AT_ONCE, SOON, is_checked, key, policy, remaining};
 const BUDGET: Duration = Duration::from_millis(500);
 
 fn config(cluster: &TestCluster) -> RedisConfig {
-    RedisConfig::new(&cluster.url()).expect("a valid address")
+    as_asked(RedisConfig::new(&cluster.url()).expect("a valid address"))
 }
 
 /// Where a key's budget lives.

@@ -6,15 +6,16 @@ use std::{
 };
 
 use ratelimit_core::{FailureMode, RedisConfig};
-use ratelimit_tests::chaos::{
-    Expected, Load, Ours, PATIENCE, Report, Story, TestSentinel, eventually, ours,
+use ratelimit_tests::{
+    chaos::{Expected, Load, Ours, PATIENCE, Report, Story, TestSentinel, eventually, ours},
+    redis::as_asked,
 };
 use tokio::task::block_in_place;
 
 use crate::instance::{AT_ONCE, heals, is_checked, key, policy};
 
 fn config(url: &str) -> RedisConfig {
-    RedisConfig::new(url).expect("a valid address")
+    as_asked(RedisConfig::new(url).expect("a valid address"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
