@@ -4,19 +4,18 @@ use std::time::Duration;
 
 use super::{
     name::Algorithm,
-    period::{Grain, InvalidLimit, Period, catch_up},
-    step::{Ask, Refund, State, Step, Words, own_state},
+    period::{InvalidLimit, Packed, Period, catch_up},
+    step::{Ask, Refund, State, Step, Words},
 };
 use crate::time::{MAX_EXACT, Timestamp};
 
-/// What a bucket remembers: a debt, in units of which a token costs `unit`.
+/// What a bucket remembers: a debt, of which a token costs as much as the period has ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(packed)]
 pub(crate) struct Debt {
     owed: u64,
-    unit: u64,
     at: u64,
-    grain: Grain,
-    algorithm: Algorithm,
+    period: Packed,
 }
 
 /// A bucket's debt at the present moment.
@@ -69,15 +68,22 @@ impl Bucket {
         self.capacity * self.period.ticks
     }
 
-    /// The stored debt in our unit: as many tokens as were owed, rounded up.
-    fn convert(&self, stored: &Debt) -> u64 {
+    /// A debt of which a token cost `stored_unit`, in our unit: as many tokens, rounded up.
+    const fn convert(&self, owed: u64, stored_unit: u64) -> u64 {
         let unit = self.period.ticks;
-        if stored.unit == unit {
-            return stored.owed;
+        if stored_unit == unit {
+            return owed;
         }
-        match stored.owed.checked_mul(unit) {
-            Some(exact) if exact < MAX_EXACT => exact.div_ceil(stored.unit),
-            _ => stored.owed.div_ceil(stored.unit).min(self.capacity) * unit,
+        match owed.checked_mul(unit) {
+            Some(exact) if exact < MAX_EXACT => exact.div_ceil(stored_unit),
+            _ => {
+                let tokens = owed.div_ceil(stored_unit);
+                if tokens < self.capacity {
+                    tokens * unit
+                } else {
+                    self.full()
+                }
+            }
         }
     }
 
@@ -103,15 +109,16 @@ impl Step for Bucket {
 
     fn roll(&self, stored: Option<&Debt>, now: Timestamp, _ask: Ask) -> Rolled {
         let now = self.period.tick(now);
-        let Some(stored) = stored.filter(|stored| stored.algorithm == self.algorithm) else {
+        let Some(&stored) = stored else {
             return Rolled {
                 at: now,
                 debt: 0,
                 repaired: false,
             };
         };
-        let owed = self.convert(stored).min(self.full());
-        let stored_at = self.period.convert(stored.at, stored.grain);
+        let written = stored.period.period();
+        let owed = self.convert(stored.owed, written.ticks).min(self.full());
+        let stored_at = self.period.convert(stored.at, written.grain);
         let (at, repaired) = catch_up(stored_at, now, self.period.ticks);
         let forgiven = at.saturating_sub(stored_at).saturating_mul(self.refill);
         Rolled {
@@ -159,13 +166,15 @@ impl Step for Bucket {
         rolled.repaired
     }
 
-    fn store(&self, slot: &mut Option<Debt>, rolled: Rolled, charged: u64) {
-        *slot = Some(Debt {
+    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
+        let debt = Debt {
             owed: self.after(rolled, charged),
-            unit: self.period.ticks,
             at: rolled.at,
-            grain: self.period.grain,
-            algorithm: self.algorithm,
+            period: Packed::new(self.period),
+        };
+        *slot = Some(match self.algorithm {
+            Algorithm::LeakyBucket => State::LeakyBucket(debt),
+            _ => State::TokenBucket(debt),
         });
     }
 
@@ -178,14 +187,12 @@ impl Step for Bucket {
     }
 
     fn refund(&self, state: &mut Debt, refund: Refund) -> bool {
-        let same = state.algorithm == self.algorithm
-            && state.unit == self.period.ticks
-            && state.grain == self.period.grain;
+        let is_ours = state.period.period() == self.period;
         let charge_tick = self.period.tick(refund.charged_at);
         // A state ahead of the clock has forgiven up to its own time.
         let forgiven_until = self.period.tick(refund.now).max(state.at);
         let elapsed = forgiven_until.checked_sub(charge_tick);
-        let (true, Some(elapsed)) = (same, elapsed) else {
+        let (true, Some(elapsed)) = (is_ours, elapsed) else {
             return false;
         };
         // Time forgives the oldest debt first, and what it forgave of this charge is not given twice.
@@ -197,9 +204,19 @@ impl Step for Bucket {
         credit > 0
     }
 
-    fn owns(&self, state: &State) -> bool {
-        Bucket::of(state).is_some_and(|debt| debt.algorithm == self.algorithm)
+    fn of<'a>(&self, state: &'a State) -> Option<&'a Debt> {
+        match (self.algorithm, state) {
+            (Algorithm::TokenBucket, State::TokenBucket(own))
+            | (Algorithm::LeakyBucket, State::LeakyBucket(own)) => Some(own),
+            _ => None,
+        }
     }
 
-    own_state!(Bucket(Debt));
+    fn of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut Debt> {
+        match (self.algorithm, state) {
+            (Algorithm::TokenBucket, State::TokenBucket(own))
+            | (Algorithm::LeakyBucket, State::LeakyBucket(own)) => Some(own),
+            _ => None,
+        }
+    }
 }

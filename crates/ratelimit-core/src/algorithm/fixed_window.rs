@@ -67,6 +67,7 @@ impl FixedWindow {
 
 /// What a fixed window remembers: the count, and when it was last charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(packed)]
 pub(crate) struct Count {
     spent: u64,
     at: u64,
@@ -91,7 +92,7 @@ impl Step for FixedWindow {
 
     fn roll(&self, stored: Option<&Count>, now: Timestamp, _ask: Ask) -> Rolled {
         let now = self.period.tick(now);
-        let Some(stored) = stored else {
+        let Some(&stored) = stored else {
             return Rolled {
                 at: now,
                 count: 0,
@@ -105,7 +106,7 @@ impl Step for FixedWindow {
         Rolled {
             at,
             count: if stands {
-                stored.spent.min(self.limit)
+                { stored.spent }.min(self.limit)
             } else {
                 0
             },
@@ -149,12 +150,12 @@ impl Step for FixedWindow {
         rolled.repaired
     }
 
-    fn store(&self, slot: &mut Option<Count>, rolled: Rolled, charged: u64) {
-        *slot = Some(Count {
+    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
+        *slot = Some(State::FixedWindow(Count {
             spent: rolled.count + charged,
             at: rolled.at,
             grain: self.period.grain,
-        });
+        }));
     }
 
     fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> u64 {

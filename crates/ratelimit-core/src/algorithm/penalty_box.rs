@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 
 const MOST_DENIALS: u64 = 10_000;
 /// Growing stops here, far beyond the longest refusal.
-const HIGHEST_LEVEL: u64 = 40;
+const HIGHEST_LEVEL: u8 = 40;
 const LONGEST: u64 = 366 * 86_400 * 1_000;
 
 /// Who is denied so often within a time is refused for a while, whatever else is free.
@@ -105,7 +105,7 @@ impl PenaltyBox {
     }
 
     /// How many ticks the refusal of that level lasts.
-    fn refusal(&self, level: u64) -> u64 {
+    fn refusal(&self, level: u8) -> u64 {
         if !self.grows {
             return self.refusal;
         }
@@ -126,11 +126,12 @@ const fn whole_millis(span: Duration) -> Option<u64> {
 
 /// What a penalty box remembers; times in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(packed)]
 pub(crate) struct Denials {
-    count: u64,
     first: u64,
     until: u64,
-    level: u64,
+    count: u16,
+    level: u8,
 }
 
 /// The denials that count at the present moment.
@@ -168,7 +169,7 @@ impl Step for PenaltyBox {
         if state.first > at + self.period.ticks {
             state.first = at;
         }
-        state.until = state.until.min(latest);
+        state.until = { state.until }.min(latest);
         if state.first + self.period.ticks <= at {
             (state.count, state.first) = (0, at);
         }
@@ -183,8 +184,10 @@ impl Step for PenaltyBox {
     }
 
     fn read(&self, [at, count_and_level, first, until]: Words) -> Option<Rolled> {
-        let (count, level) = (count_and_level / 64, count_and_level % 64);
-        (count <= MOST_DENIALS && level <= HIGHEST_LEVEL).then_some(Rolled {
+        let count = u16::try_from(count_and_level / 64).ok()?;
+        let level = u8::try_from(count_and_level % 64).ok()?;
+        let is_possible = u64::from(count) <= MOST_DENIALS && level <= HIGHEST_LEVEL;
+        is_possible.then_some(Rolled {
             at,
             stored: Denials {
                 count,
@@ -212,7 +215,7 @@ impl Step for PenaltyBox {
         if rolled.is_boxed() {
             0
         } else {
-            self.denials.saturating_sub(rolled.stored.count)
+            self.denials.saturating_sub(rolled.stored.count.into())
         }
     }
 
@@ -249,26 +252,26 @@ impl Step for PenaltyBox {
         rolled.repaired
     }
 
-    fn store(&self, slot: &mut Option<Denials>, rolled: Rolled, _charged: u64) {
-        *slot = Some(rolled.stored);
+    fn store(&self, slot: &mut Option<State>, rolled: Rolled, _charged: u64) {
+        *slot = Some(State::PenaltyBox(rolled.stored));
     }
 
     fn counts_denied(&self, rolled: Rolled) -> bool {
         !rolled.is_boxed()
     }
 
-    fn count_denied(&self, slot: &mut Option<Denials>, rolled: Rolled, _ask: Ask) -> Rolled {
+    fn count_denied(&self, slot: &mut Option<State>, rolled: Rolled, _ask: Ask) -> Rolled {
         let mut state = rolled.stored;
         if state.count == 0 {
             state.first = rolled.at;
         }
         state.count += 1;
-        if state.count >= self.denials {
+        if u64::from(state.count) >= self.denials {
             state.level = (state.level + 1).min(HIGHEST_LEVEL);
             state.until = rolled.at + self.refusal(state.level);
             state.count = 0;
         }
-        *slot = Some(state);
+        *slot = Some(State::PenaltyBox(state));
         Rolled {
             stored: state,
             ..rolled

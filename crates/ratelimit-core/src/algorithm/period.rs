@@ -102,6 +102,36 @@ impl Period {
     }
 }
 
+/// A period in the fewest bytes, for states that are kept by the million.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(packed)]
+pub(super) struct Packed {
+    low: u32,
+    high: u16,
+    grain: Grain,
+}
+
+impl Packed {
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "no period has 2^48 ticks, and the rest is meant to be cut off"
+    )]
+    pub(super) const fn new(period: Period) -> Packed {
+        Packed {
+            low: period.ticks as u32,
+            high: (period.ticks >> 32) as u16,
+            grain: period.grain,
+        }
+    }
+
+    pub(super) const fn period(self) -> Period {
+        Period {
+            ticks: self.low as u64 | (self.high as u64) << 32,
+            grain: self.grain,
+        }
+    }
+}
+
 /// Brings a stored tick to the present (law 8 of the design).
 ///
 /// A tick at most one period ahead stands still until the clock catches up; one further ahead

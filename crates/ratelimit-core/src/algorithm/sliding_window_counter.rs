@@ -204,13 +204,17 @@ impl Step for SlidingWindowCounter {
         rolled.repaired
     }
 
-    fn store(&self, slot: &mut Option<Counts>, rolled: Rolled, charged: u64) {
-        *slot = Some(Counts {
+    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
+        let counts = Counts {
             prev: rolled.prev,
             cur: rolled.cur + charged,
             at: rolled.at,
             period: self.period,
-        });
+        };
+        match slot {
+            Some(State::SlidingWindowCounter(own)) => **own = counts,
+            _ => *slot = Some(State::SlidingWindowCounter(Box::new(counts))),
+        }
     }
 
     fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> u64 {

@@ -72,6 +72,16 @@ impl SlidingWindowLog {
         self.period.duration()
     }
 
+    /// The log in `slot`, an empty one where there was none.
+    fn log<'a>(&self, slot: &'a mut Option<State>) -> &'a mut Log {
+        self.own_mut(slot, || {
+            State::SlidingWindowLog(Box::new(Log {
+                stamps: VecDeque::new(),
+                grain: self.period.grain,
+            }))
+        })
+    }
+
     /// What answers need to know of `stamps`, whose live part starts at `first`.
     fn seen(&self, stamps: &VecDeque<u64>, first: usize, at: u64, wanted: u64) -> Rolled {
         let live = (stamps.len() - first) as u64;
@@ -201,11 +211,8 @@ impl Step for SlidingWindowLog {
         rolled.repaired
     }
 
-    fn store(&self, slot: &mut Option<Log>, rolled: Rolled, charged: u64) {
-        let log = slot.get_or_insert_with(|| Log {
-            stamps: VecDeque::new(),
-            grain: self.period.grain,
-        });
+    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
+        let log = self.log(slot);
         if log.grain != self.period.grain {
             let grain = log.grain;
             for stamp in &mut log.stamps {
@@ -227,9 +234,9 @@ impl Step for SlidingWindowLog {
         self.count_denied
     }
 
-    fn count_denied(&self, slot: &mut Option<Log>, rolled: Rolled, ask: Ask) -> Rolled {
+    fn count_denied(&self, slot: &mut Option<State>, rolled: Rolled, ask: Ask) -> Rolled {
         self.store(slot, rolled, ask.cost);
-        let Some(log) = slot else { return rolled };
+        let log = self.log(slot);
         let longest = usize::try_from(self.limit).unwrap_or(usize::MAX);
         log.stamps.drain(..log.stamps.len().saturating_sub(longest));
         self.seen(&log.stamps, 0, rolled.at, ask.wanted())
