@@ -209,6 +209,7 @@ impl Decision {
         self.outcome.is_allowed() || !self.is_enforced
     }
 
+    #[inline]
     pub(crate) fn enforced(mut self, is_enforced: bool) -> Decision {
         self.is_enforced = is_enforced;
         self

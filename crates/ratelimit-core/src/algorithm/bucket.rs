@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{
     name::Algorithm,
     period::{InvalidLimit, Packed, Period, catch_up},
-    step::{Ask, Refund, State, Step, Words},
+    state::State,
+    step::{Ask, Refund, Step, Words},
 };
 use crate::time::{MAX_EXACT, Timestamp};
 
@@ -64,11 +65,13 @@ impl Bucket {
     }
 
     /// The debt of an empty bucket.
+    #[inline]
     const fn full(&self) -> u64 {
         self.capacity * self.period.ticks
     }
 
     /// A debt of which a token cost `stored_unit`, in our unit: as many tokens, rounded up.
+    #[inline]
     const fn convert(&self, owed: u64, stored_unit: u64) -> u64 {
         let unit = self.period.ticks;
         if stored_unit == unit {
@@ -87,10 +90,12 @@ impl Bucket {
         }
     }
 
+    #[inline]
     const fn after(&self, rolled: Rolled, charged: u64) -> u64 {
         rolled.debt + charged * self.period.ticks
     }
 
+    #[inline]
     fn until_forgiven(&self, at: u64, debt: u64, now: Timestamp) -> Duration {
         if debt == 0 {
             return Duration::ZERO;
@@ -103,10 +108,12 @@ impl Step for Bucket {
     type State = Debt;
     type Rolled = Rolled;
 
+    #[inline]
     fn limit(&self) -> u64 {
         self.capacity
     }
 
+    #[inline]
     fn roll(&self, stored: Option<&Debt>, now: Timestamp, _ask: Ask) -> Rolled {
         let now = self.period.tick(now);
         let Some(&stored) = stored else {
@@ -133,27 +140,28 @@ impl Step for Bucket {
         (debt <= self.full()).then_some(Rolled { at, debt, repaired })
     }
 
+    #[inline]
     fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
         self.after(rolled, ask.wanted()) <= self.full()
     }
 
+    #[inline]
     fn retry_after(&self, rolled: Rolled, ask: Ask, now: Timestamp) -> Duration {
         let missing = self.after(rolled, ask.wanted()) - self.full();
         self.until_forgiven(rolled.at, missing, now)
     }
 
+    #[inline]
     fn remaining(&self, rolled: Rolled, charged: u64) -> u64 {
         (self.full() - self.after(rolled, charged)) / self.period.ticks
     }
 
+    #[inline]
     fn reset_after(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
         self.until_forgiven(rolled.at, self.after(rolled, charged), now)
     }
 
-    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
-        self.reset_after(rolled, charged, now)
-    }
-
+    #[inline]
     fn delay(&self, rolled: Rolled, now: Timestamp) -> Duration {
         if self.shapes {
             self.until_forgiven(rolled.at, rolled.debt, now)
@@ -162,22 +170,29 @@ impl Step for Bucket {
         }
     }
 
+    #[inline]
     fn was_repaired(rolled: Rolled) -> bool {
         rolled.repaired
     }
 
+    #[inline]
     fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
         let debt = Debt {
             owed: self.after(rolled, charged),
             at: rolled.at,
             period: Packed::new(self.period),
         };
+        if let Some(own) = slot.as_mut().and_then(|state| self.of_mut(state)) {
+            *own = debt;
+            return;
+        }
         *slot = Some(match self.algorithm {
             Algorithm::LeakyBucket => State::LeakyBucket(debt),
             _ => State::TokenBucket(debt),
         });
     }
 
+    #[inline]
     fn mark(&self, rolled: Rolled, charged: u64, now: Timestamp) -> u64 {
         if rolled.at == self.period.tick(now) {
             self.after(rolled, charged)
@@ -204,6 +219,7 @@ impl Step for Bucket {
         credit > 0
     }
 
+    #[inline]
     fn of<'a>(&self, state: &'a State) -> Option<&'a Debt> {
         match (self.algorithm, state) {
             (Algorithm::TokenBucket, State::TokenBucket(own))

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{
     period::{Grain, InvalidLimit, Period},
-    step::{Ask, State, Step, Words, own_state},
+    state::{State, own_state},
+    step::{Ask, Step, Words},
 };
 use crate::time::{Timestamp, micros};
 
@@ -249,10 +250,6 @@ impl Step for Concurrency {
     }
 
     fn reset_after(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
-        self.last_end(rolled, charged, now)
-    }
-
-    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
         self.last_end(rolled, charged, now)
     }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{
     period::{Grain, InvalidLimit, Period},
-    step::{Ask, State, Step, Words, own_state},
+    state::{State, own_state},
+    step::{Ask, Step, Words},
 };
 use crate::time::Timestamp;
 
@@ -235,7 +236,7 @@ impl Step for PenaltyBox {
         }
     }
 
-    fn need(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> Duration {
+    fn need(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> Option<Duration> {
         let Denials {
             count,
             first,
@@ -245,7 +246,7 @@ impl Step for PenaltyBox {
         let period = self.period.ticks;
         let counted = if count > 0 { first + period } else { 0 };
         let boxed = if level > 0 { until + period } else { 0 };
-        self.period.until(counted.max(boxed), now)
+        Some(self.period.until(counted.max(boxed), now))
     }
 
     fn was_repaired(rolled: Rolled) -> bool {

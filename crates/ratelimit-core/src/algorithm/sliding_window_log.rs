@@ -4,7 +4,8 @@ use std::{collections::VecDeque, time::Duration};
 
 use super::{
     period::{Grain, InvalidLimit, Period, catch_up},
-    step::{Ask, Refund, State, Step, Words, own_state},
+    state::{State, own_state},
+    step::{Ask, Refund, Step, Words},
 };
 use crate::time::Timestamp;
 
@@ -198,13 +199,13 @@ impl Step for SlidingWindowLog {
         self.period.until(oldest + self.period.ticks, now)
     }
 
-    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
+    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Option<Duration> {
         let newest = match (rolled.live, charged) {
-            (0, 0) => return Duration::ZERO,
+            (0, 0) => return None,
             (_, 0) => rolled.newest,
             _ => rolled.at,
         };
-        self.period.until(newest + self.period.ticks, now)
+        Some(self.period.until(newest + self.period.ticks, now))
     }
 
     fn was_repaired(rolled: Rolled) -> bool {

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use super::{
-    bucket::Debt, concurrency::Slots, fixed_window::Count, penalty_box::Denials,
-    sliding_window_counter::Counts, sliding_window_log::Log,
-};
+use super::state::State;
 use crate::{
     decision::{LimitDecision, Outcome},
     time::Timestamp,
@@ -13,18 +10,6 @@ use crate::{
 
 /// The four numbers with which a script tells a rolled state.
 pub(crate) type Words = [u64; 4];
-
-/// What one limit remembers of one key; the larger ones are boxed, so that a bucket takes 24 bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    TokenBucket(Debt),
-    LeakyBucket(Debt),
-    FixedWindow(Count),
-    SlidingWindowLog(Box<Log>),
-    SlidingWindowCounter(Box<Counts>),
-    Concurrency(Box<Slots>),
-    PenaltyBox(Denials),
-}
 
 /// What is asked of one limit.
 #[derive(Clone, Copy, Debug)]
@@ -115,8 +100,10 @@ pub(crate) trait Step {
     fn retry_after(&self, rolled: Self::Rolled, ask: Ask, now: Timestamp) -> Duration;
     fn remaining(&self, rolled: Self::Rolled, charged: u64) -> u64;
     fn reset_after(&self, rolled: Self::Rolled, charged: u64, now: Timestamp) -> Duration;
-    /// How long the state after the charge means something.
-    fn need(&self, rolled: Self::Rolled, charged: u64, now: Timestamp) -> Duration;
+    /// How long the state after the charge means something, where that is not until it is reset.
+    fn need(&self, _rolled: Self::Rolled, _charged: u64, _now: Timestamp) -> Option<Duration> {
+        None
+    }
 
     /// Whether the stored time lay so far ahead that it was set to the present.
     fn was_repaired(rolled: Self::Rolled) -> bool;
@@ -164,6 +151,7 @@ pub(crate) trait Step {
     fn of<'a>(&self, state: &'a State) -> Option<&'a Self::State>;
     fn of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut Self::State>;
 
+    #[inline]
     fn fit(&self, rolled: Self::Rolled, ask: Ask) -> Fit {
         if !self.is_possible(ask) {
             Fit::Never
@@ -185,23 +173,21 @@ pub(crate) trait Step {
     ) -> Stepped {
         let rolled = self.roll(self.own(slot.as_ref()), now, ask);
         let fit = self.fit(rolled, ask);
-        match spend(fit) {
-            Spend::Nothing => Stepped {
-                decision: self.report(rolled, fit, ask, 0, now),
-                need: Duration::ZERO,
-                charged: 0,
-                wrote: false,
-            },
+        let charged = match spend(fit) {
+            Spend::Deny => return self.deny(slot, rolled, now, ask),
+            Spend::Nothing => 0,
             Spend::Charge => {
                 self.store(slot, rolled, ask.cost);
-                Stepped {
-                    decision: self.report(rolled, fit, ask, ask.cost, now),
-                    need: self.need(rolled, ask.cost, now),
-                    charged: ask.cost,
-                    wrote: true,
-                }
+                ask.cost
             }
-            Spend::Deny => self.deny(slot, rolled, now, ask),
+        };
+        let decision = self.report(rolled, fit, ask, charged, now);
+        let need = self.need(rolled, charged, now);
+        Stepped {
+            decision,
+            need: need.unwrap_or(decision.reset_after),
+            charged,
+            wrote: charged > 0,
         }
     }
 
@@ -223,14 +209,17 @@ pub(crate) trait Step {
         } else {
             rolled
         };
+        let decision = self.report(rolled, self.fit(rolled, ask), ask, 0, now);
+        let need = self.need(rolled, 0, now);
         Stepped {
-            decision: self.report(rolled, self.fit(rolled, ask), ask, 0, now),
-            need: self.need(rolled, 0, now),
+            decision,
+            need: need.unwrap_or(decision.reset_after),
             charged: 0,
             wrote: is_repaired || is_counted,
         }
     }
 
+    #[inline]
     fn report(
         &self,
         rolled: Self::Rolled,
@@ -276,7 +265,8 @@ pub(crate) trait Step {
             return None;
         }
         self.store(slot, rolled, charged);
-        Some(self.need(rolled, charged, now))
+        let need = self.need(rolled, charged, now);
+        Some(need.unwrap_or_else(|| self.reset_after(rolled, charged, now)))
     }
 
     /// The stored state, where it is of this algorithm.
@@ -297,29 +287,3 @@ pub(crate) trait Step {
         own.expect("a fresh state is of its algorithm")
     }
 }
-
-/// How the states of one algorithm are found among all states, for its `impl Step`.
-macro_rules! own_state {
-    ($variant:ident($state:ty)) => {
-        fn of<'a>(&self, state: &'a State) -> Option<&'a $state> {
-            match state {
-                State::$variant(own) => {
-                    let own: &$state = own;
-                    Some(own)
-                }
-                _ => None,
-            }
-        }
-
-        fn of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut $state> {
-            match state {
-                State::$variant(own) => {
-                    let own: &mut $state = own;
-                    Some(own)
-                }
-                _ => None,
-            }
-        }
-    };
-}
-pub(super) use own_state;

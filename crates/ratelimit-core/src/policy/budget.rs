@@ -184,19 +184,21 @@ impl Budget {
     }
 
     /// Whether somebody holds a slot.
+    #[inline]
     pub(crate) fn holds_slots(&self) -> bool {
-        let held = |state: &State| matches!(state, State::Concurrency(slots) if slots.len() > 0);
-        self.states.as_slice().iter().flatten().any(held)
+        match &self.states {
+            States::One(slot) => slot.as_ref().is_some_and(State::holds_slots),
+            States::Several(slots) => slots.iter().flatten().any(State::holds_slots),
+        }
     }
 
     /// How many stamps of logs and slots are kept.
+    #[inline]
     pub(crate) fn stamps(&self) -> usize {
-        let stamps = |state: &State| match state {
-            State::SlidingWindowLog(log) => log.len(),
-            State::Concurrency(slots) => slots.len(),
-            _ => 0,
-        };
-        self.states.as_slice().iter().flatten().map(stamps).sum()
+        match &self.states {
+            States::One(slot) => slot.as_ref().map_or(0, State::stamps),
+            States::Several(slots) => slots.iter().flatten().map(State::stamps).sum(),
+        }
     }
 }
 
@@ -212,13 +214,13 @@ fn hit_one(
     let now = decision.now;
     let ask = bound.ask(asked);
     let stepped = bound.limit.step(slot, now, ask, |fit| spend(fit, asked));
-    let left = if stepped.wrote {
+    let step = if stepped.wrote {
         *expires_at = expires(now, stepped.need);
-        Duration::MAX
+        stepped.decision
     } else {
-        left_to_live(*expires_at, now)
+        capped(stepped.decision, left_to_live(*expires_at, now))
     };
-    decision.tell(bound.seen(capped(stepped.decision, left), stepped.charged));
+    decision.tell(bound.seen(step, stepped.charged));
     stepped.wrote
 }
 

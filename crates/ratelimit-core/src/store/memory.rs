@@ -3,6 +3,7 @@
 mod names;
 mod queue;
 mod shard;
+mod slab;
 mod slot;
 mod together;
 
@@ -123,21 +124,12 @@ impl MemoryStore {
     }
 
     /// Decides at once.
+    #[inline]
     pub(crate) fn decide(&self, hit: Hit<'_>) -> Decision {
-        let all = &*self.shared;
-        let now = all.clock.now();
-        let [group] = hit.policy.groups() else {
-            return all.decide_together(hit, now);
-        };
-        let whose = all.whose(group, hit.key_of(group));
-        let mut decision = Decision::blank(now);
-        let mut shard = lock(all.shard(whose.hash));
-        shard.hit(whose, hit.asked(), &mut decision);
-        let hits = shard.count_hit();
-        if hits.is_multiple_of(HITS_BETWEEN_SWEEPS) {
-            shard.sweep(&all.hasher, now);
-            drop(shard);
-            all.sweep_another(hits / HITS_BETWEEN_SWEEPS, now);
+        let mut decision = Decision::blank(self.shared.clock.now());
+        match hit.policy.groups() {
+            [group] => self.shared.decide_alone(hit, group, &mut decision),
+            _ => self.shared.decide_together(hit, &mut decision),
         }
         decision
     }
@@ -162,6 +154,7 @@ impl MemoryStore {
 }
 
 impl Shared {
+    #[inline]
     fn whose<'a>(&'a self, group: &'a Group, key: &'a Key) -> Whose<'a> {
         Whose {
             hasher: &self.hasher,
@@ -171,10 +164,26 @@ impl Shared {
         }
     }
 
+    /// Decides a hit on one budget.
+    #[inline]
+    fn decide_alone(&self, hit: Hit<'_>, group: &Group, decision: &mut Decision) {
+        let whose = self.whose(group, hit.key_of(group));
+        let mut shard = lock(self.shard(whose.hash));
+        shard.hit(whose, hit.asked(), decision);
+        let hits = shard.count_hit();
+        if hits.is_multiple_of(HITS_BETWEEN_SWEEPS) {
+            shard.sweep(&self.hasher, decision.now);
+            drop(shard);
+            self.sweep_another(hits / HITS_BETWEEN_SWEEPS, decision.now);
+        }
+    }
+
+    #[inline]
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
         &self.shards[self.place_of(hash)]
     }
 
+    #[inline]
     fn place_of(&self, hash: u64) -> usize {
         // The table inside a shard uses the low and the highest bits; these are neither.
         let middle = (hash >> 16) & u64::from(u32::MAX);
@@ -206,11 +215,13 @@ fn shard_count(capacity: usize) -> usize {
 }
 
 /// The shard, also after another thread panicked: a step leaves no half-written budget behind.
+#[inline]
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store for MemoryStore {
+    #[inline]
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
         StoreFuture::ready(Ok(self.decide(hit)))
     }

@@ -14,6 +14,7 @@ use super::{
     MemoryStats,
     names::Names,
     queue::{Links, Queue},
+    slab::Slab,
     slot::{Slot, Standing, weight},
 };
 use crate::{
@@ -39,7 +40,7 @@ const SLOTS_PER_INSERT: usize = 2;
 pub(super) struct Shard {
     /// Places in `slots`, found by hash.
     table: HashTable<u32>,
-    slots: Vec<Slot>,
+    slots: Slab<Slot>,
     names: Names,
     /// Keys with something left: they make room, and those that were hit meanwhile are passed over
     /// once.
@@ -81,7 +82,7 @@ impl Shard {
     pub(super) fn new(bound: usize) -> Shard {
         Shard {
             table: HashTable::new(),
-            slots: Vec::new(),
+            slots: Slab::new(),
             names: Names::default(),
             plain: Queue::new(),
             exhausted: Queue::new(),
@@ -205,7 +206,6 @@ impl Shard {
     fn insert(&mut self, whose: Whose<'_>, budget: Budget, used_up: bool, now: Timestamp) {
         self.weight += weight(&budget);
         let place = u32::try_from(self.slots.len()).expect("a shard is bounded far below 2^32");
-        self.reserve();
         self.slots.push(Slot {
             key: whose.key.clone(),
             name: self.names.enter(whose.group),
@@ -220,15 +220,6 @@ impl Shard {
         });
         self.plain.push_back(&mut self.slots, place);
         self.requeue(place, whose.group, used_up, now);
-    }
-
-    /// Makes room for one slot at least: an eighth more, where a vector would double.
-    fn reserve(&mut self) {
-        let count = self.slots.len();
-        if count == self.slots.capacity() {
-            let unused = self.bound.saturating_sub(count);
-            self.slots.reserve_exact((count / 8 + 8).min(unused).max(1));
-        }
     }
 
     /// The one budget of all newcomers that found no room.

@@ -5,7 +5,7 @@ use ahash::RandomState;
 use super::{Shard, Slot, Standing, hash_of};
 use crate::{policy::Group, time::Timestamp};
 
-const SLOTS_PER_SWEEP: usize = 64;
+const SLOTS_PER_SWEEP: usize = 16;
 /// How many keys an insert moves to the back of the plain queue at the most: recovered ones, and
 /// those that were hit since they were queued.
 const MOST_MOVES: usize = 16;
@@ -105,13 +105,13 @@ impl Shard {
             return;
         }
         self.drop_expired(hasher, SLOTS_PER_SWEEP, now);
-        if self.slots.len() < self.slots.capacity() / 4 {
+        if self.slots.len() < self.table.capacity() / 4 {
             let (slots, names) = (&self.slots, &self.names);
             self.table.shrink_to(slots.len() * 2, |&place| {
                 let slot = &slots[place as usize];
                 hash_of(hasher, names.hash(slot.name), &slot.key)
             });
-            self.slots.shrink_to(self.slots.len() * 2);
+            self.slots.shrink();
         }
     }
 
