@@ -12,7 +12,7 @@ use crate::time::{MAX_EXACT, Timestamp};
 
 /// What a bucket remembers: a debt, of which a token costs as much as the period has ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(packed)]
+#[repr(Rust, packed)]
 pub(crate) struct Debt {
     owed: u64,
     at: u64,

@@ -69,7 +69,7 @@ impl FixedWindow {
 
 /// What a fixed window remembers: the count, and when it was last charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(packed)]
+#[repr(Rust, packed)]
 pub(crate) struct Count {
     spent: u64,
     at: u64,

@@ -127,7 +127,7 @@ const fn whole_millis(span: Duration) -> Option<u64> {
 
 /// What a penalty box remembers; times in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(packed)]
+#[repr(Rust, packed)]
 pub(crate) struct Denials {
     first: u64,
     until: u64,
@@ -191,9 +191,9 @@ impl Step for PenaltyBox {
         is_possible.then_some(Rolled {
             at,
             stored: Denials {
-                count,
                 first,
                 until,
+                count,
                 level,
             },
             repaired: false,

@@ -117,7 +117,7 @@ impl Period {
 
 /// A period in the fewest bytes, for states that are kept by the million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(packed)]
+#[repr(Rust, packed)]
 pub(super) struct Packed {
     low: u32,
     high: u16,

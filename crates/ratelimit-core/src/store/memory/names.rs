@@ -42,16 +42,13 @@ impl Names {
             hash: group.name_hash,
             keys: 0,
         };
-        match self.0.iter().position(|name| name.keys == 0) {
-            Some(unused) => {
-                self.0[unused] = name;
-                unused
-            }
-            None => {
-                self.0.push(name);
-                self.0.len() - 1
-            }
+        let unused = self.0.iter().position(|name| name.keys == 0);
+        if let Some(unused) = unused {
+            self.0[unused] = name;
+            return unused;
         }
+        self.0.push(name);
+        self.0.len() - 1
     }
 
     /// Says that a key which had the name is gone.
