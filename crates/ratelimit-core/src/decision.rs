@@ -1,9 +1,10 @@
 //! What a store answers.
 
+mod several;
+
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
+use self::several::Several;
 use crate::time::Timestamp;
 
 /// What became of a hit.
@@ -129,7 +130,7 @@ pub struct Decision {
     /// The mark of a limit that stands alone.
     mark: u64,
     /// Every limit's own answer, kept only where there are several.
-    several: SmallVec<[LimitDecision; 3]>,
+    several: Several,
 }
 
 impl Decision {
@@ -141,11 +142,74 @@ impl Decision {
     /// Puts together what each limit said.
     pub(crate) fn of_policy(
         now: Timestamp,
-        limits: impl ExactSizeIterator<Item = LimitDecision>,
+        mut limits: impl ExactSizeIterator<Item = LimitDecision>,
     ) -> Decision {
-        let mut gather = Gather::new(limits.len());
-        limits.for_each(|limit| gather.push(limit));
-        gather.finish(now)
+        let mut decision = Decision::blank(now);
+        if limits.len() == 1 {
+            limits
+                .next()
+                .into_iter()
+                .for_each(|limit| decision.tell(limit));
+        } else {
+            limits.for_each(|limit| decision.gather(limit));
+            decision.conclude();
+        }
+        decision
+    }
+
+    /// A decision that is still to be told, in place: moving one is dearer than making it.
+    #[inline]
+    pub(crate) const fn blank(now: Timestamp) -> Decision {
+        Decision {
+            outcome: Outcome::Impossible,
+            limit: 0,
+            remaining: 0,
+            reset_after: Duration::ZERO,
+            now,
+            speaker: 0,
+            is_over: false,
+            is_enforced: true,
+            mark: 0,
+            several: Several::NONE,
+        }
+    }
+
+    /// Takes over what a limit said that stands alone, or speaks for all.
+    #[inline]
+    pub(crate) fn tell(&mut self, limit: LimitDecision) {
+        self.outcome = limit.outcome;
+        self.limit = limit.limit;
+        self.remaining = limit.remaining;
+        self.reset_after = limit.reset_after;
+        self.is_over = limit.is_over && limit.outcome.is_allowed();
+        self.mark = limit.mark;
+    }
+
+    /// Adds what one of several limits said.
+    pub(crate) fn gather(&mut self, limit: LimitDecision) {
+        self.several.push(limit);
+    }
+
+    /// Lets one of the limits that were gathered speak for all.
+    pub(crate) fn conclude(&mut self) {
+        let limits = self.several.as_slice();
+        let louder = |best: usize, place: usize| {
+            if limits[place].speaks_before(&limits[best]) {
+                place
+            } else {
+                best
+            }
+        };
+        let speaker = (1..limits.len()).fold(0, louder);
+        let longest_delay = limits.iter().map(LimitDecision::delay).max();
+        let is_over = limits.iter().any(|limit| limit.is_over);
+        let loudest = limits[speaker];
+        self.tell(loudest);
+        self.speaker = speaker;
+        if let Outcome::Allowed { delay } = &mut self.outcome {
+            *delay = longest_delay.unwrap_or_default();
+            self.is_over = is_over;
+        }
     }
 
     /// What is left to say of it so much later, if nobody came in between.
@@ -153,7 +217,7 @@ impl Decision {
         self.outcome = self.outcome.after(elapsed);
         self.reset_after = self.reset_after.saturating_sub(elapsed);
         self.now = self.now + elapsed;
-        for limit in &mut self.several {
+        for limit in self.several.as_mut_slice() {
             limit.outcome = limit.outcome.after(elapsed);
             limit.reset_after = limit.reset_after.saturating_sub(elapsed);
         }
@@ -170,6 +234,7 @@ impl Decision {
         self.outcome.is_allowed() || !self.is_enforced
     }
 
+    #[inline]
     pub(crate) fn enforced(mut self, is_enforced: bool) -> Decision {
         self.is_enforced = is_enforced;
         self
@@ -192,6 +257,14 @@ impl Decision {
         }
     }
 
+    /// Whether a limit has nothing left.
+    pub(crate) fn is_used_up(&self) -> bool {
+        match self.several.as_slice() {
+            [] => self.remaining == 0,
+            limits => limits.iter().any(|limit| limit.remaining == 0),
+        }
+    }
+
     /// What giving back would have to know of each limit's charge.
     pub(crate) fn marks(&self) -> impl Iterator<Item = u64> + '_ {
         self.limits().map(|limit| limit.mark)
@@ -206,74 +279,19 @@ impl Decision {
             mark: self.mark,
             ..LimitDecision::new(self.outcome, self.limit)
         };
-        (0..self.several.len().max(1))
-            .map(move |place| self.several.get(place).copied().unwrap_or(alone))
-    }
-}
-
-/// Puts the answers of a policy's limits together, one after the other.
-pub(crate) struct Gather {
-    is_alone: bool,
-    several: SmallVec<[LimitDecision; 3]>,
-    seen: usize,
-    longest_delay: Duration,
-    is_over: bool,
-    speaker: Option<(usize, LimitDecision)>,
-}
-
-impl Gather {
-    pub(crate) fn new(limits: usize) -> Gather {
-        Gather {
-            is_alone: limits == 1,
-            several: SmallVec::new(),
-            seen: 0,
-            longest_delay: Duration::ZERO,
-            is_over: false,
-            speaker: None,
-        }
-    }
-
-    pub(crate) fn push(&mut self, limit: LimitDecision) {
-        if let Outcome::Allowed { delay } = limit.outcome {
-            self.longest_delay = self.longest_delay.max(delay);
-        }
-        self.is_over |= limit.is_over;
-        if self
-            .speaker
-            .is_none_or(|(_, best)| limit.speaks_before(&best))
-        {
-            self.speaker = Some((self.seen, limit));
-        }
-        self.seen += 1;
-        if !self.is_alone {
-            self.several.push(limit);
-        }
-    }
-
-    pub(crate) fn finish(self, now: Timestamp) -> Decision {
-        let (place, loudest) = self.speaker.expect("a policy has at least one limit");
-        let outcome = match loudest.outcome {
-            Outcome::Allowed { .. } => Outcome::Allowed {
-                delay: self.longest_delay,
-            },
-            refused => refused,
-        };
-        Decision {
-            outcome,
-            limit: loudest.limit,
-            remaining: loudest.remaining,
-            reset_after: loudest.reset_after,
-            now,
-            speaker: place,
-            is_over: self.is_over && outcome.is_allowed(),
-            is_enforced: true,
-            mark: loudest.mark,
-            several: self.several,
-        }
+        let several = self.several.as_slice();
+        (0..several.len().max(1)).map(move |place| several.get(place).copied().unwrap_or(alone))
     }
 }
 
 impl LimitDecision {
+    const fn delay(&self) -> Duration {
+        match self.outcome {
+            Outcome::Allowed { delay } => delay,
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Whether this limit outranks `other`, which stands before it in the policy.
     fn speaks_before(&self, other: &LimitDecision) -> bool {
         use Outcome::{Allowed, Denied, Impossible};

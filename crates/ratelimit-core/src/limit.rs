@@ -120,7 +120,7 @@ impl Limit {
     /// Whether a denied hit is written: it is remembered, or the stored time is set right.
     pub(crate) fn writes_denied(&self, state: Option<&State>, now: Timestamp) -> bool {
         with_step!(self, step => {
-            let rolled = step.roll(state.and_then(of(step)), now, Ask::NOTHING);
+            let rolled = step.roll(step.own(state), now, Ask::NOTHING);
             was_repaired(step, rolled) || step.counts_denied(rolled)
         })
     }
@@ -131,7 +131,7 @@ impl Limit {
 
     pub(crate) fn fit(&self, state: Option<&State>, now: Timestamp, ask: Ask) -> Fit {
         with_step!(self, step => {
-            let rolled = step.roll(state.and_then(of(step)), now, ask);
+            let rolled = step.roll(step.own(state), now, ask);
             step.fit(rolled, ask)
         })
     }
@@ -144,7 +144,7 @@ impl Limit {
     /// How long until what can fit does.
     pub(crate) fn wait(&self, state: Option<&State>, now: Timestamp, ask: Ask) -> Duration {
         with_step!(self, step => {
-            let rolled = step.roll(state.and_then(of(step)), now, ask);
+            let rolled = step.roll(step.own(state), now, ask);
             match step.fit(rolled, ask) {
                 Fit::Later => step.retry_after(rolled, ask, now),
                 Fit::Now | Fit::Never => Duration::ZERO,
@@ -152,13 +152,15 @@ impl Limit {
         })
     }
 
-    /// Applies a hit to the state and reports what is left.
+    /// Applies a hit to the state, once `spend` has said what it does that fits so, and reports what
+    /// is left.
+    #[inline]
     pub(crate) fn step(
         &self,
         state: &mut Option<State>,
         now: Timestamp,
         ask: Ask,
-        spend: Spend,
+        spend: impl FnOnce(Fit) -> Spend,
     ) -> Stepped {
         with_step!(self, step => step.step(state, now, ask, spend))
     }
@@ -237,17 +239,8 @@ impl Limit {
 
 /// Gives back what a state of `step`'s algorithm holds; any other keeps what it has.
 fn refund_state<S: Step>(step: &S, state: &mut Option<State>, refund: Refund) -> bool {
-    if refund.mark == 0 || state.as_ref().and_then(S::of).is_none() {
-        return false;
-    }
-    step.replace(state, |own| {
-        own.as_mut().is_some_and(|own| step.refund(own, refund))
-    })
-}
-
-/// How the state of `step`'s algorithm is found among all states.
-fn of<S: Step>(_step: &S) -> impl FnOnce(&State) -> Option<&S::State> {
-    S::of
+    let own = state.as_mut().and_then(|state| step.of_mut(state));
+    refund.mark != 0 && own.is_some_and(|own| step.refund(own, refund))
 }
 
 fn was_repaired<S: Step>(_step: &S, rolled: S::Rolled) -> bool {

@@ -105,6 +105,7 @@ impl Limiter {
     }
 
     /// Spends what a hit of `policy` costs of `key`'s budget, one unit unless it says otherwise, or nothing.
+    #[inline]
     pub fn check(&self, policy: &Policy, key: &Key) -> Check {
         self.check_cost(policy, key, policy.cost().get())
     }
@@ -183,21 +184,27 @@ impl Limiter {
         forgotten
     }
 
+    #[inline]
     fn verdict(&self, hit: Hit<'_>, answer: Result<Decision, StoreError>) -> Verdict {
         let is_enforced = hit.policy.enforces(hit.key);
         let verdict = match answer {
             Ok(decision) => Verdict::Checked(decision.enforced(is_enforced)),
             Err(error) => self.unchecked(hit, is_enforced, &error),
         };
-        if hit.is_look() {
-            return verdict;
+        if !hit.is_look() {
+            self.count(&hit, &verdict);
         }
+        verdict
+    }
+
+    /// Tells operators what became of a hit.
+    fn count(&self, hit: &Hit<'_>, verdict: &Verdict) {
         let meters = hit.policy.meters();
         match verdict.decision() {
             Some(decision) => meters.decided(decision),
             None => meters.undecided(verdict.is_allowed()),
         }
-        if let Verdict::Unchecked { mode, reason, .. } = &verdict {
+        if let Verdict::Unchecked { mode, reason, .. } = verdict {
             meters.unchecked(mode.as_str(), reason.as_str());
         }
         let denied = |decision: &Decision| !decision.is_allowed();
@@ -205,7 +212,6 @@ impl Limiter {
             let offenders = &self.shared.offenders;
             offenders.denied(hit.policy.shared_name(), hit.key);
         }
-        verdict
     }
 
     /// The one place where a store's failure becomes an answer.

@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use ahash::RandomState;
+
 use self::{log::Lines, recent::Recent};
 use crate::{
     key::Key,
@@ -92,7 +94,7 @@ struct Settings {
 
 #[derive(Default)]
 struct Policies {
-    by_name: RwLock<HashMap<Arc<str>, Mutex<Recent>>>,
+    by_name: RwLock<HashMap<Arc<str>, Mutex<Recent>, RandomState>>,
     too_many: OnceLock<()>,
 }
 

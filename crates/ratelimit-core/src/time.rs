@@ -63,8 +63,10 @@ impl std::ops::Add<Duration> for Timestamp {
 }
 
 /// Whole microseconds of `span`, at most `u64::MAX`.
-pub(crate) fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+#[inline]
+pub(crate) const fn micros(span: Duration) -> u64 {
+    let whole = span.as_secs().saturating_mul(1_000_000);
+    whole.saturating_add(span.subsec_micros() as u64)
 }
 
 /// Where a store reads the time.
@@ -102,6 +104,7 @@ impl Clock {
     }
 
     /// The present moment.
+    #[inline]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             Source::System => {

@@ -49,10 +49,6 @@ pub struct Asking {
     tier: Option<Policy>,
 }
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box would be an allocation for each answer from memory"
-)]
 enum Progress {
     Checking(Check),
     Charging(Box<Charging>),

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use super::{
     name::Algorithm,
-    period::{Grain, InvalidLimit, Period, catch_up},
-    step::{Ask, Refund, State, Step, Words, own_state},
+    period::{InvalidLimit, Packed, Period, catch_up},
+    state::State,
+    step::{Ask, Refund, Step, Words},
 };
 use crate::time::{MAX_EXACT, Timestamp};
 
-/// What a bucket remembers: a debt, in units of which a token costs `unit`.
+/// What a bucket remembers: a debt, of which a token costs as much as the period has ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed)]
 pub(crate) struct Debt {
     owed: u64,
-    unit: u64,
     at: u64,
-    grain: Grain,
-    algorithm: Algorithm,
+    period: Packed,
 }
 
 /// A bucket's debt at the present moment.
@@ -65,26 +65,37 @@ impl Bucket {
     }
 
     /// The debt of an empty bucket.
+    #[inline]
     const fn full(&self) -> u64 {
         self.capacity * self.period.ticks
     }
 
-    /// The stored debt in our unit: as many tokens as were owed, rounded up.
-    fn convert(&self, stored: &Debt) -> u64 {
+    /// A debt of which a token cost `stored_unit`, in our unit: as many tokens, rounded up.
+    #[inline]
+    const fn convert(&self, owed: u64, stored_unit: u64) -> u64 {
         let unit = self.period.ticks;
-        if stored.unit == unit {
-            return stored.owed;
+        if stored_unit == unit {
+            return owed;
         }
-        match stored.owed.checked_mul(unit) {
-            Some(exact) if exact < MAX_EXACT => exact.div_ceil(stored.unit),
-            _ => stored.owed.div_ceil(stored.unit).min(self.capacity) * unit,
+        match owed.checked_mul(unit) {
+            Some(exact) if exact < MAX_EXACT => exact.div_ceil(stored_unit),
+            _ => {
+                let tokens = owed.div_ceil(stored_unit);
+                if tokens < self.capacity {
+                    tokens * unit
+                } else {
+                    self.full()
+                }
+            }
         }
     }
 
+    #[inline]
     const fn after(&self, rolled: Rolled, charged: u64) -> u64 {
         rolled.debt + charged * self.period.ticks
     }
 
+    #[inline]
     fn until_forgiven(&self, at: u64, debt: u64, now: Timestamp) -> Duration {
         if debt == 0 {
             return Duration::ZERO;
@@ -97,21 +108,24 @@ impl Step for Bucket {
     type State = Debt;
     type Rolled = Rolled;
 
+    #[inline]
     fn limit(&self) -> u64 {
         self.capacity
     }
 
+    #[inline]
     fn roll(&self, stored: Option<&Debt>, now: Timestamp, _ask: Ask) -> Rolled {
         let now = self.period.tick(now);
-        let Some(stored) = stored.filter(|stored| stored.algorithm == self.algorithm) else {
+        let Some(&stored) = stored else {
             return Rolled {
                 at: now,
                 debt: 0,
                 repaired: false,
             };
         };
-        let owed = self.convert(stored).min(self.full());
-        let stored_at = self.period.convert(stored.at, stored.grain);
+        let written = stored.period.period();
+        let owed = self.convert(stored.owed, written.ticks).min(self.full());
+        let stored_at = self.period.convert(stored.at, written.grain);
         let (at, repaired) = catch_up(stored_at, now, self.period.ticks);
         let forgiven = at.saturating_sub(stored_at).saturating_mul(self.refill);
         Rolled {
@@ -133,27 +147,28 @@ impl Step for Bucket {
         }
     }
 
+    #[inline]
     fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
         self.after(rolled, ask.wanted()) <= self.full()
     }
 
+    #[inline]
     fn retry_after(&self, rolled: Rolled, ask: Ask, now: Timestamp) -> Duration {
         let missing = self.after(rolled, ask.wanted()) - self.full();
         self.until_forgiven(rolled.at, missing, now)
     }
 
+    #[inline]
     fn remaining(&self, rolled: Rolled, charged: u64) -> u64 {
         (self.full() - self.after(rolled, charged)) / self.period.ticks
     }
 
+    #[inline]
     fn reset_after(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
         self.until_forgiven(rolled.at, self.after(rolled, charged), now)
     }
 
-    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
-        self.reset_after(rolled, charged, now)
-    }
-
+    #[inline]
     fn delay(&self, rolled: Rolled, now: Timestamp) -> Duration {
         if self.shapes {
             self.until_forgiven(rolled.at, rolled.debt, now)
@@ -162,20 +177,29 @@ impl Step for Bucket {
         }
     }
 
+    #[inline]
     fn was_repaired(rolled: Rolled) -> bool {
         rolled.repaired
     }
 
-    fn store(&self, slot: &mut Option<Debt>, rolled: Rolled, charged: u64) {
-        *slot = Some(Debt {
+    #[inline]
+    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
+        let debt = Debt {
             owed: self.after(rolled, charged),
-            unit: self.period.ticks,
             at: rolled.at,
-            grain: self.period.grain,
-            algorithm: self.algorithm,
+            period: Packed::new(self.period),
+        };
+        if let Some(own) = slot.as_mut().and_then(|state| self.of_mut(state)) {
+            *own = debt;
+            return;
+        }
+        *slot = Some(match self.algorithm {
+            Algorithm::LeakyBucket => State::LeakyBucket(debt),
+            _ => State::TokenBucket(debt),
         });
     }
 
+    #[inline]
     fn mark(&self, rolled: Rolled, charged: u64, now: Timestamp) -> u64 {
         if rolled.at == self.period.tick(now) {
             self.after(rolled, charged)
@@ -185,14 +209,12 @@ impl Step for Bucket {
     }
 
     fn refund(&self, state: &mut Debt, refund: Refund) -> bool {
-        let same = state.algorithm == self.algorithm
-            && state.unit == self.period.ticks
-            && state.grain == self.period.grain;
+        let is_ours = state.period.period() == self.period;
         let charge_tick = self.period.tick(refund.charged_at);
         // A state ahead of the clock has forgiven up to its own time.
         let forgiven_until = self.period.tick(refund.now).max(state.at);
         let elapsed = forgiven_until.checked_sub(charge_tick);
-        let (true, Some(elapsed)) = (same, elapsed) else {
+        let (true, Some(elapsed)) = (is_ours, elapsed) else {
             return false;
         };
         // Time forgives the oldest debt first, and what it forgave of this charge is not given twice.
@@ -204,9 +226,20 @@ impl Step for Bucket {
         credit > 0
     }
 
-    fn owns(&self, state: &State) -> bool {
-        Bucket::of(state).is_some_and(|debt| debt.algorithm == self.algorithm)
+    #[inline]
+    fn of<'a>(&self, state: &'a State) -> Option<&'a Debt> {
+        match (self.algorithm, state) {
+            (Algorithm::TokenBucket, State::TokenBucket(own))
+            | (Algorithm::LeakyBucket, State::LeakyBucket(own)) => Some(own),
+            _ => None,
+        }
     }
 
-    own_state!(Bucket(Debt));
+    fn of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut Debt> {
+        match (self.algorithm, state) {
+            (Algorithm::TokenBucket, State::TokenBucket(own))
+            | (Algorithm::LeakyBucket, State::LeakyBucket(own)) => Some(own),
+            _ => None,
+        }
+    }
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{
     period::{Grain, InvalidLimit, Period},
-    step::{Ask, State, Step, Words, own_state},
+    state::{State, own_state},
+    step::{Ask, Step, Words},
 };
 use crate::time::{Timestamp, micros};
 
@@ -108,6 +109,11 @@ struct Held {
 }
 
 impl Slots {
+    const NOBODY: Slots = Slots {
+        lease: 0,
+        held: Vec::new(),
+    };
+
     pub(crate) fn len(&self) -> usize {
         self.held.len()
     }
@@ -187,10 +193,7 @@ impl Step for Concurrency {
 
     fn roll(&self, stored: Option<&Slots>, now: Timestamp, ask: Ask) -> Rolled {
         let at = now.as_micros();
-        let nobody = Slots {
-            lease: 0,
-            held: Vec::new(),
-        };
+        let nobody = Slots::NOBODY;
         let stored = stored.unwrap_or(&nobody);
         let repaired = stored.lies_ahead(at);
         let end = |held: &Held| {
@@ -255,19 +258,12 @@ impl Step for Concurrency {
         self.last_end(rolled, charged, now)
     }
 
-    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
-        self.last_end(rolled, charged, now)
-    }
-
     fn was_repaired(rolled: Rolled) -> bool {
         rolled.repaired
     }
 
-    fn store(&self, slot: &mut Option<Slots>, rolled: Rolled, charged: u64) {
-        let slots = slot.get_or_insert_with(|| Slots {
-            lease: 0,
-            held: Vec::new(),
-        });
+    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
+        let slots = self.own_mut(slot, || State::Concurrency(Box::new(Slots::NOBODY)));
         if rolled.repaired {
             let latest = rolled.at + slots.lease;
             let held = slots.held.iter_mut();
@@ -307,7 +303,7 @@ impl Step for Concurrency {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::Spend;
+    use crate::algorithm::{Fit, Spend};
 
     fn at(secs: u64) -> Timestamp {
         Timestamp::from_secs(secs)
@@ -326,13 +322,12 @@ mod tests {
         let two = Concurrency::new(2, Duration::from_secs(30)).unwrap();
         let mut state = None;
         let mut take = |secs, id| {
-            let rolled = two.roll(state.as_ref().and_then(Concurrency::of), at(secs), ask(id));
-            let fits = two.fits(rolled, ask(id));
-            let spend = if fits { Spend::Charge } else { Spend::Deny };
-            (
-                fits,
-                two.step(&mut state, at(secs), ask(id), spend).decision,
-            )
+            let spend = |fit| match fit {
+                Fit::Now => Spend::Charge,
+                _ => Spend::Deny,
+            };
+            let stepped = two.step(&mut state, at(secs), ask(id), spend);
+            (stepped.charged > 0, stepped.decision)
         };
 
         assert!(take(0, 1).0);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{
     period::{Grain, InvalidLimit, Period, catch_up},
-    step::{Ask, Refund, State, Step, Words, own_state},
+    state::{State, own_state},
+    step::{Ask, Refund, Step, Words},
 };
 use crate::time::Timestamp;
 
@@ -59,6 +60,7 @@ impl FixedWindow {
         self.period.duration()
     }
 
+    #[inline]
     fn window_end(&self, at: u64, now: Timestamp) -> Duration {
         let start = at - at % self.period.ticks;
         self.period.until(start + self.period.ticks, now)
@@ -67,6 +69,7 @@ impl FixedWindow {
 
 /// What a fixed window remembers: the count, and when it was last charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed)]
 pub(crate) struct Count {
     spent: u64,
     at: u64,
@@ -85,13 +88,15 @@ impl Step for FixedWindow {
     type State = Count;
     type Rolled = Rolled;
 
+    #[inline]
     fn limit(&self) -> u64 {
         self.limit
     }
 
+    #[inline]
     fn roll(&self, stored: Option<&Count>, now: Timestamp, _ask: Ask) -> Rolled {
         let now = self.period.tick(now);
-        let Some(stored) = stored else {
+        let Some(&stored) = stored else {
             return Rolled {
                 at: now,
                 count: 0,
@@ -105,7 +110,7 @@ impl Step for FixedWindow {
         Rolled {
             at,
             count: if stands {
-                stored.spent.min(self.limit)
+                { stored.spent }.min(self.limit)
             } else {
                 0
             },
@@ -129,18 +134,22 @@ impl Step for FixedWindow {
         }
     }
 
+    #[inline]
     fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
         rolled.count + ask.wanted() <= self.limit
     }
 
+    #[inline]
     fn retry_after(&self, rolled: Rolled, _ask: Ask, now: Timestamp) -> Duration {
         self.window_end(rolled.at, now)
     }
 
+    #[inline]
     fn remaining(&self, rolled: Rolled, charged: u64) -> u64 {
         self.limit - rolled.count - charged
     }
 
+    #[inline]
     fn reset_after(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
         if rolled.count + charged == 0 {
             return Duration::ZERO;
@@ -148,22 +157,25 @@ impl Step for FixedWindow {
         self.window_end(rolled.at, now)
     }
 
-    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
-        self.reset_after(rolled, charged, now)
-    }
-
+    #[inline]
     fn was_repaired(rolled: Rolled) -> bool {
         rolled.repaired
     }
 
-    fn store(&self, slot: &mut Option<Count>, rolled: Rolled, charged: u64) {
-        *slot = Some(Count {
+    #[inline]
+    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
+        let count = Count {
             spent: rolled.count + charged,
             at: rolled.at,
             grain: self.period.grain,
-        });
+        };
+        match slot {
+            Some(State::FixedWindow(own)) => *own = count,
+            _ => *slot = Some(State::FixedWindow(count)),
+        }
     }
 
+    #[inline]
     fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> u64 {
         u64::from(rolled.at == self.period.tick(now))
     }

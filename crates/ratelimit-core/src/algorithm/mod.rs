@@ -9,6 +9,7 @@ mod penalty_box;
 mod period;
 mod sliding_window_counter;
 mod sliding_window_log;
+mod state;
 mod step;
 mod token_bucket;
 
@@ -25,5 +26,6 @@ pub use self::{
 pub(crate) use self::{
     concurrency::Renewed,
     period::Period,
-    step::{Ask, Fit, Refund, Spend, State, Step, Stepped},
+    state::State,
+    step::{Ask, Fit, Refund, Spend, Step, Stepped},
 };

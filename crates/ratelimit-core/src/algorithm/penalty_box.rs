@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use super::{
     period::{Grain, InvalidLimit, Period},
-    step::{Ask, State, Step, Words, own_state},
+    state::{State, own_state},
+    step::{Ask, Step, Words},
 };
 use crate::time::Timestamp;
 
 const MOST_DENIALS: u64 = 10_000;
 /// Growing stops here, far beyond the longest refusal.
-const HIGHEST_LEVEL: u64 = 40;
+const HIGHEST_LEVEL: u8 = 40;
 const LONGEST: u64 = 366 * 86_400 * 1_000;
 
 /// Who is denied so often within a time is refused for a while, whatever else is free.
@@ -105,7 +106,7 @@ impl PenaltyBox {
     }
 
     /// How many ticks the refusal of that level lasts.
-    fn refusal(&self, level: u64) -> u64 {
+    fn refusal(&self, level: u8) -> u64 {
         if !self.grows {
             return self.refusal;
         }
@@ -126,11 +127,12 @@ const fn whole_millis(span: Duration) -> Option<u64> {
 
 /// What a penalty box remembers; times in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed)]
 pub(crate) struct Denials {
-    count: u64,
     first: u64,
     until: u64,
-    level: u64,
+    count: u16,
+    level: u8,
 }
 
 /// The denials that count at the present moment.
@@ -168,7 +170,7 @@ impl Step for PenaltyBox {
         if state.first > at + self.period.ticks {
             state.first = at;
         }
-        state.until = state.until.min(latest);
+        state.until = { state.until }.min(latest);
         if state.first + self.period.ticks <= at {
             (state.count, state.first) = (0, at);
         }
@@ -183,13 +185,15 @@ impl Step for PenaltyBox {
     }
 
     fn read(&self, [at, count_and_level, first, until]: Words) -> Option<Rolled> {
-        let (count, level) = (count_and_level / 64, count_and_level % 64);
-        (count <= MOST_DENIALS && level <= HIGHEST_LEVEL).then_some(Rolled {
+        let count = u16::try_from(count_and_level / 64).ok()?;
+        let level = u8::try_from(count_and_level % 64).ok()?;
+        let is_possible = u64::from(count) <= MOST_DENIALS && level <= HIGHEST_LEVEL;
+        is_possible.then_some(Rolled {
             at,
             stored: Denials {
-                count,
                 first,
                 until,
+                count,
                 level,
             },
             repaired: false,
@@ -217,7 +221,7 @@ impl Step for PenaltyBox {
         if rolled.is_boxed() {
             0
         } else {
-            self.denials.saturating_sub(rolled.stored.count)
+            self.denials.saturating_sub(rolled.stored.count.into())
         }
     }
 
@@ -237,7 +241,7 @@ impl Step for PenaltyBox {
         }
     }
 
-    fn need(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> Duration {
+    fn need(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> Option<Duration> {
         let Denials {
             count,
             first,
@@ -247,33 +251,33 @@ impl Step for PenaltyBox {
         let period = self.period.ticks;
         let counted = if count > 0 { first + period } else { 0 };
         let boxed = if level > 0 { until + period } else { 0 };
-        self.period.until(counted.max(boxed), now)
+        Some(self.period.until(counted.max(boxed), now))
     }
 
     fn was_repaired(rolled: Rolled) -> bool {
         rolled.repaired
     }
 
-    fn store(&self, slot: &mut Option<Denials>, rolled: Rolled, _charged: u64) {
-        *slot = Some(rolled.stored);
+    fn store(&self, slot: &mut Option<State>, rolled: Rolled, _charged: u64) {
+        *slot = Some(State::PenaltyBox(rolled.stored));
     }
 
     fn counts_denied(&self, rolled: Rolled) -> bool {
         !rolled.is_boxed()
     }
 
-    fn count_denied(&self, slot: &mut Option<Denials>, rolled: Rolled, _ask: Ask) -> Rolled {
+    fn count_denied(&self, slot: &mut Option<State>, rolled: Rolled, _ask: Ask) -> Rolled {
         let mut state = rolled.stored;
         if state.count == 0 {
             state.first = rolled.at;
         }
         state.count += 1;
-        if state.count >= self.denials {
+        if u64::from(state.count) >= self.denials {
             state.level = (state.level + 1).min(HIGHEST_LEVEL);
             state.until = rolled.at + self.refusal(state.level);
             state.count = 0;
         }
-        *slot = Some(state);
+        *slot = Some(State::PenaltyBox(state));
         Rolled {
             stored: state,
             ..rolled

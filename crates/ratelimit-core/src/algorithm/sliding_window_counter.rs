@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{
     period::{InvalidLimit, Period, catch_up},
-    step::{Ask, Refund, State, Step, Words, own_state},
+    state::{State, own_state},
+    step::{Ask, Refund, Step, Words},
 };
 use crate::time::Timestamp;
 
@@ -50,6 +51,7 @@ impl SlidingWindowCounter {
     }
 
     /// What the last window still counts for, rounded up.
+    #[inline]
     fn carried(&self, rolled: Rolled) -> u64 {
         (rolled.prev * (self.period.ticks - self.elapsed(rolled))).div_ceil(self.period.ticks)
     }
@@ -74,10 +76,12 @@ impl SlidingWindowCounter {
         }
     }
 
+    #[inline]
     const fn elapsed(&self, rolled: Rolled) -> u64 {
         rolled.at % self.period.ticks
     }
 
+    #[inline]
     fn window_end(&self, rolled: Rolled, windows: u64, now: Timestamp) -> Duration {
         let start = rolled.at - self.elapsed(rolled);
         self.period.until(start + windows * self.period.ticks, now)
@@ -114,10 +118,12 @@ impl Step for SlidingWindowCounter {
     type State = Counts;
     type Rolled = Rolled;
 
+    #[inline]
     fn limit(&self) -> u64 {
         self.limit
     }
 
+    #[inline]
     fn roll(&self, stored: Option<&Counts>, now: Timestamp, _ask: Ask) -> Rolled {
         let period = self.period.ticks;
         let now = self.period.tick(now);
@@ -169,11 +175,13 @@ impl Step for SlidingWindowCounter {
         }
     }
 
+    #[inline]
     fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
         let taken = rolled.cur + ask.wanted();
         taken <= self.limit && self.carried(rolled) <= self.limit - taken
     }
 
+    #[inline]
     fn retry_after(&self, rolled: Rolled, ask: Ask, now: Timestamp) -> Duration {
         let period = self.period.ticks;
         let wanted = ask.wanted();
@@ -187,11 +195,13 @@ impl Step for SlidingWindowCounter {
         self.period.until(tick, now)
     }
 
+    #[inline]
     fn remaining(&self, rolled: Rolled, charged: u64) -> u64 {
         self.limit
             .saturating_sub(rolled.cur + charged + self.carried(rolled))
     }
 
+    #[inline]
     fn reset_after(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
         if rolled.prev + rolled.cur + charged == 0 {
             return Duration::ZERO;
@@ -199,27 +209,32 @@ impl Step for SlidingWindowCounter {
         self.window_end(rolled, 1, now)
     }
 
-    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
-        if rolled.cur + charged > 0 {
-            self.window_end(rolled, 2, now)
-        } else {
-            self.reset_after(rolled, charged, now)
-        }
+    #[inline]
+    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Option<Duration> {
+        let counts_in_the_next = rolled.cur + charged > 0;
+        counts_in_the_next.then(|| self.window_end(rolled, 2, now))
     }
 
+    #[inline]
     fn was_repaired(rolled: Rolled) -> bool {
         rolled.repaired
     }
 
-    fn store(&self, slot: &mut Option<Counts>, rolled: Rolled, charged: u64) {
-        *slot = Some(Counts {
+    #[inline]
+    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
+        let counts = Counts {
             prev: rolled.prev,
             cur: rolled.cur + charged,
             at: rolled.at,
             period: self.period,
-        });
+        };
+        match slot {
+            Some(State::SlidingWindowCounter(own)) => **own = counts,
+            _ => *slot = Some(State::SlidingWindowCounter(Box::new(counts))),
+        }
     }
 
+    #[inline]
     fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> u64 {
         u64::from(rolled.at == self.period.tick(now))
     }

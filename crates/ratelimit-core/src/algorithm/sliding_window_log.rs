@@ -4,7 +4,8 @@ use std::{collections::VecDeque, time::Duration};
 
 use super::{
     period::{Grain, InvalidLimit, Period, catch_up},
-    step::{Ask, Refund, State, Step, Words, own_state},
+    state::{State, own_state},
+    step::{Ask, Refund, Step, Words},
 };
 use crate::time::Timestamp;
 
@@ -70,6 +71,16 @@ impl SlidingWindowLog {
     /// The length of the window.
     pub const fn period(&self) -> Duration {
         self.period.duration()
+    }
+
+    /// The log in `slot`, an empty one where there was none.
+    fn log<'a>(&self, slot: &'a mut Option<State>) -> &'a mut Log {
+        self.own_mut(slot, || {
+            State::SlidingWindowLog(Box::new(Log {
+                stamps: VecDeque::new(),
+                grain: self.period.grain,
+            }))
+        })
     }
 
     /// What answers need to know of `stamps`, whose live part starts at `first`.
@@ -201,24 +212,21 @@ impl Step for SlidingWindowLog {
         self.period.until(oldest + self.period.ticks, now)
     }
 
-    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
+    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Option<Duration> {
         let newest = match (rolled.live, charged) {
-            (0, 0) => return Duration::ZERO,
+            (0, 0) => return None,
             (_, 0) => rolled.newest,
             _ => rolled.at,
         };
-        self.period.until(newest + self.period.ticks, now)
+        Some(self.period.until(newest + self.period.ticks, now))
     }
 
     fn was_repaired(rolled: Rolled) -> bool {
         rolled.repaired
     }
 
-    fn store(&self, slot: &mut Option<Log>, rolled: Rolled, charged: u64) {
-        let log = slot.get_or_insert_with(|| Log {
-            stamps: VecDeque::new(),
-            grain: self.period.grain,
-        });
+    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
+        let log = self.log(slot);
         if log.grain != self.period.grain {
             let grain = log.grain;
             for stamp in &mut log.stamps {
@@ -240,9 +248,9 @@ impl Step for SlidingWindowLog {
         self.count_denied
     }
 
-    fn count_denied(&self, slot: &mut Option<Log>, rolled: Rolled, ask: Ask) -> Rolled {
+    fn count_denied(&self, slot: &mut Option<State>, rolled: Rolled, ask: Ask) -> Rolled {
         self.store(slot, rolled, ask.cost);
-        let Some(log) = slot else { return rolled };
+        let log = self.log(slot);
         let longest = usize::try_from(self.limit).unwrap_or(usize::MAX);
         log.stamps.drain(..log.stamps.len().saturating_sub(longest));
         self.seen(&log.stamps, 0, rolled.at, ask.wanted())

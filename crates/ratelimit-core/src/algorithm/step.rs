@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use super::{
-    bucket::Debt, concurrency::Slots, fixed_window::Count, penalty_box::Denials,
-    sliding_window_counter::Counts, sliding_window_log::Log,
-};
+use super::state::State;
 use crate::{
     decision::{LimitDecision, Outcome},
     time::Timestamp,
@@ -13,17 +10,6 @@ use crate::{
 
 /// The four numbers with which a script tells a rolled state.
 pub(crate) type Words = [u64; 4];
-
-/// What one limit remembers of one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    Bucket(Debt),
-    FixedWindow(Count),
-    SlidingWindowLog(Log),
-    SlidingWindowCounter(Counts),
-    Concurrency(Slots),
-    PenaltyBox(Denials),
-}
 
 /// What is asked of one limit.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +70,9 @@ pub(crate) struct Stepped {
     pub(crate) decision: LimitDecision,
     /// How long the state means something.
     pub(crate) need: Duration,
+    pub(crate) charged: u64,
+    /// Whether the state is to be stored.
+    pub(crate) wrote: bool,
 }
 
 /// One algorithm with its numbers, as pure arithmetic on its state.
@@ -115,13 +104,15 @@ pub(crate) trait Step {
     fn retry_after(&self, rolled: Self::Rolled, ask: Ask, now: Timestamp) -> Duration;
     fn remaining(&self, rolled: Self::Rolled, charged: u64) -> u64;
     fn reset_after(&self, rolled: Self::Rolled, charged: u64, now: Timestamp) -> Duration;
-    /// How long the state after the charge means something.
-    fn need(&self, rolled: Self::Rolled, charged: u64, now: Timestamp) -> Duration;
+    /// How long the state after the charge means something, where that is not until it is reset.
+    fn need(&self, _rolled: Self::Rolled, _charged: u64, _now: Timestamp) -> Option<Duration> {
+        None
+    }
 
     /// Whether the stored time lay so far ahead that it was set to the present.
     fn was_repaired(rolled: Self::Rolled) -> bool;
     /// Stores the rolled state, with `charged` added.
-    fn store(&self, slot: &mut Option<Self::State>, rolled: Self::Rolled, charged: u64);
+    fn store(&self, slot: &mut Option<State>, rolled: Self::Rolled, charged: u64);
 
     fn delay(&self, _rolled: Self::Rolled, _now: Timestamp) -> Duration {
         Duration::ZERO
@@ -135,7 +126,7 @@ pub(crate) trait Step {
     /// Stores a denied hit, and rolls anew.
     fn count_denied(
         &self,
-        _slot: &mut Option<Self::State>,
+        _slot: &mut Option<State>,
         rolled: Self::Rolled,
         _ask: Ask,
     ) -> Self::Rolled {
@@ -160,15 +151,11 @@ pub(crate) trait Step {
         false
     }
 
-    /// Whether a state is of this algorithm.
-    fn owns(&self, state: &State) -> bool {
-        Self::of(state).is_some()
-    }
+    /// The state, if it is of this algorithm.
+    fn of<'a>(&self, state: &'a State) -> Option<&'a Self::State>;
+    fn of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut Self::State>;
 
-    fn of(state: &State) -> Option<&Self::State>;
-    fn take(state: State) -> Option<Self::State>;
-    fn wrap(state: Self::State) -> State;
-
+    #[inline]
     fn fit(&self, rolled: Self::Rolled, ask: Ask) -> Fit {
         if !self.is_possible(ask) {
             Fit::Never
@@ -179,39 +166,64 @@ pub(crate) trait Step {
         }
     }
 
-    fn step(&self, slot: &mut Option<State>, now: Timestamp, ask: Ask, spend: Spend) -> Stepped {
-        let rolled = self.roll(slot.as_ref().and_then(Self::of), now, ask);
+    /// Applies a hit to the state, once `spend` has said what it does that fits so.
+    #[inline]
+    fn step(
+        &self,
+        slot: &mut Option<State>,
+        now: Timestamp,
+        ask: Ask,
+        spend: impl FnOnce(Fit) -> Spend,
+    ) -> Stepped {
+        let rolled = self.roll(self.own(slot.as_ref()), now, ask);
         let fit = self.fit(rolled, ask);
-        match spend {
-            Spend::Nothing => Stepped {
-                decision: self.report(rolled, fit, ask, 0, now),
-                need: Duration::ZERO,
-            },
+        let charged = match spend(fit) {
+            Spend::Deny => return self.deny(slot, rolled, now, ask),
+            Spend::Nothing => 0,
             Spend::Charge => {
-                self.replace(slot, |own| self.store(own, rolled, ask.cost));
-                Stepped {
-                    decision: self.report(rolled, fit, ask, ask.cost, now),
-                    need: self.need(rolled, ask.cost, now),
-                }
+                self.store(slot, rolled, ask.cost);
+                ask.cost
             }
-            Spend::Deny => {
-                if Self::was_repaired(rolled) {
-                    self.replace(slot, |own| self.store(own, rolled, 0));
-                }
-                let (rolled, fit) = if self.counts_denied(rolled) {
-                    let counted = self.replace(slot, |own| self.count_denied(own, rolled, ask));
-                    (counted, self.fit(counted, ask))
-                } else {
-                    (rolled, fit)
-                };
-                Stepped {
-                    decision: self.report(rolled, fit, ask, 0, now),
-                    need: self.need(rolled, 0, now),
-                }
-            }
+        };
+        let decision = self.report(rolled, fit, ask, charged, now);
+        let need = self.need(rolled, charged, now);
+        Stepped {
+            decision,
+            need: need.unwrap_or(decision.reset_after),
+            charged,
+            wrote: charged > 0,
         }
     }
 
+    /// Denies a hit; only repairs and counted denials are stored.
+    fn deny(
+        &self,
+        slot: &mut Option<State>,
+        rolled: Self::Rolled,
+        now: Timestamp,
+        ask: Ask,
+    ) -> Stepped {
+        let is_counted = self.counts_denied(rolled);
+        let is_repaired = Self::was_repaired(rolled);
+        if is_repaired {
+            self.store(slot, rolled, 0);
+        }
+        let rolled = if is_counted {
+            self.count_denied(slot, rolled, ask)
+        } else {
+            rolled
+        };
+        let decision = self.report(rolled, self.fit(rolled, ask), ask, 0, now);
+        let need = self.need(rolled, 0, now);
+        Stepped {
+            decision,
+            need: need.unwrap_or(decision.reset_after),
+            charged: 0,
+            wrote: is_repaired || is_counted,
+        }
+    }
+
+    #[inline]
     fn report(
         &self,
         rolled: Self::Rolled,
@@ -249,49 +261,33 @@ pub(crate) trait Step {
         units: u64,
         now: Timestamp,
     ) -> Option<Duration> {
-        let rolled = self.roll(slot.as_ref().and_then(Self::of), now, Ask::NOTHING);
+        let own = self.own(slot.as_ref());
+        let is_of_another = slot.is_some() && own.is_none();
+        let rolled = self.roll(own, now, Ask::NOTHING);
         let charged = units.min(self.remaining(rolled, 0));
-        let is_of_another = slot.as_ref().is_some_and(|state| !self.owns(state));
         if charged == 0 || is_of_another || !self.has_units() {
             return None;
         }
-        self.replace(slot, |own| self.store(own, rolled, charged));
-        Some(self.need(rolled, charged, now))
+        self.store(slot, rolled, charged);
+        let need = self.need(rolled, charged, now);
+        Some(need.unwrap_or_else(|| self.reset_after(rolled, charged, now)))
     }
 
-    /// Lets `change` work on the slot's state, seen as this algorithm's own.
-    fn replace<T>(
+    /// The stored state, where it is of this algorithm.
+    fn own<'a>(&self, stored: Option<&'a State>) -> Option<&'a Self::State> {
+        stored.and_then(|state| self.of(state))
+    }
+
+    /// The stored state to be changed, `fresh` where there is none of this algorithm.
+    fn own_mut<'a>(
         &self,
-        slot: &mut Option<State>,
-        change: impl FnOnce(&mut Option<Self::State>) -> T,
-    ) -> T {
-        let mut own = slot.take().and_then(Self::take);
-        let changed = change(&mut own);
-        *slot = own.map(Self::wrap);
-        changed
+        slot: &'a mut Option<State>,
+        fresh: impl FnOnce() -> State,
+    ) -> &'a mut Self::State {
+        if self.own(slot.as_ref()).is_none() {
+            *slot = Some(fresh());
+        }
+        let own = slot.as_mut().and_then(|state| self.of_mut(state));
+        own.expect("a fresh state is of its algorithm")
     }
 }
-
-/// How the states of one algorithm are found among all states, for its `impl Step`.
-macro_rules! own_state {
-    ($variant:ident($state:ty)) => {
-        fn of(state: &State) -> Option<&$state> {
-            match state {
-                State::$variant(own) => Some(own),
-                _ => None,
-            }
-        }
-
-        fn take(state: State) -> Option<$state> {
-            match state {
-                State::$variant(own) => Some(own),
-                _ => None,
-            }
-        }
-
-        fn wrap(own: $state) -> State {
-            State::$variant(own)
-        }
-    };
-}
-pub(super) use own_state;

@@ -21,10 +21,6 @@ use crate::{
 #[must_use = "a check is made when it is awaited"]
 pub struct Check(Progress);
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box would be an allocation for each answer from memory"
-)]
 enum Progress {
     Decided(Option<Verdict>),
     Asking(Box<Asking>),

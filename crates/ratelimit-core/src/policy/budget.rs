@@ -11,7 +11,7 @@ use self::states::States;
 use super::group::{Asked, Bound, Group, Purpose};
 use crate::{
     algorithm::{Ask, Fit, Spend, State},
-    decision::{Decision, Gather, LimitDecision, Outcome},
+    decision::{Decision, LimitDecision, Outcome},
     time::{Timestamp, micros},
 };
 
@@ -38,34 +38,42 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Decides a hit on a policy whose limits all share this key, and spends it, or nothing.
-    pub(crate) fn hit(&mut self, group: &Group, now: Timestamp, asked: Asked) -> Hitting {
-        let mut gather = Gather::new(group.bounds.len());
-        let wrote = match self.draft(group.bounds.len(), now) {
-            None => self.hit_stored(group, now, asked, &mut gather),
-            Some(mut draft) => {
-                let wrote = draft.hit_stored(group, now, asked, &mut gather);
-                if wrote {
-                    *self = draft;
-                }
-                wrote
+    /// Decides a hit on a policy whose limits all share this key, and spends it, or nothing; tells
+    /// whether that was written.
+    #[inline]
+    pub(crate) fn hit(&mut self, group: &Group, asked: Asked, decision: &mut Decision) -> bool {
+        let now = decision.now;
+        match (&*group.bounds, &mut self.states) {
+            ([bound], States::One(slot)) if now < self.expires => {
+                let expires = &mut self.expires;
+                hit_one(bound, slot, expires, asked, decision)
             }
-        };
-        Hitting {
-            decision: gather.finish(now),
-            wrote,
+            _ => self.hit_drafted(group, asked, decision),
         }
     }
 
-    fn hit_stored(
-        &mut self,
-        group: &Group,
-        now: Timestamp,
-        asked: Asked,
-        gather: &mut Gather,
-    ) -> bool {
+    fn hit_drafted(&mut self, group: &Group, asked: Asked, decision: &mut Decision) -> bool {
+        let now = decision.now;
+        let Some(mut draft) = self.draft(group.bounds.len(), now) else {
+            return self.hit_stored(group, asked, decision);
+        };
+        let wrote = draft.hit_stored(group, asked, decision);
+        if wrote {
+            *self = draft;
+        }
+        wrote
+    }
+
+    fn hit_stored(&mut self, group: &Group, asked: Asked, decision: &mut Decision) -> bool {
+        let now = decision.now;
+        if let ([bound], States::One(slot)) = (&*group.bounds, &mut self.states) {
+            return hit_one(bound, slot, &mut self.expires, asked, decision);
+        }
         let spend = spend(self.fit_stored(group, now, asked), asked);
-        self.spend_stored(group, now, asked, spend, |_, step| gather.push(step))
+        let gather = |_: &Bound, step| decision.gather(step);
+        let wrote = self.spend_stored(group, now, asked, spend, gather);
+        decision.conclude();
+        wrote
     }
 
     /// Whether a hit fits into all limits of the group.
@@ -144,7 +152,7 @@ impl Budget {
         };
         let mut need = Duration::ZERO;
         for (bound, slot) in group.bounds.iter().zip(slots) {
-            let stepped = bound.limit.step(slot, now, bound.ask(asked), spend);
+            let stepped = bound.limit.step(slot, now, bound.ask(asked), |_| spend);
             need = need.max(stepped.need);
             each(bound, bound.seen(capped(stepped.decision, left), charged));
         }
@@ -176,20 +184,44 @@ impl Budget {
     }
 
     /// Whether somebody holds a slot.
+    #[inline]
     pub(crate) fn holds_slots(&self) -> bool {
-        let held = |state: &State| matches!(state, State::Concurrency(slots) if slots.len() > 0);
-        self.states.as_slice().iter().flatten().any(held)
+        match &self.states {
+            States::One(slot) => slot.as_ref().is_some_and(State::holds_slots),
+            States::Several(slots) => slots.iter().flatten().any(State::holds_slots),
+        }
     }
 
     /// How many stamps of logs and slots are kept.
+    #[inline]
     pub(crate) fn stamps(&self) -> usize {
-        let stamps = |state: &State| match state {
-            State::SlidingWindowLog(log) => log.len(),
-            State::Concurrency(slots) => slots.len(),
-            _ => 0,
-        };
-        self.states.as_slice().iter().flatten().map(stamps).sum()
+        match &self.states {
+            States::One(slot) => slot.as_ref().map_or(0, State::stamps),
+            States::Several(slots) => slots.iter().flatten().map(State::stamps).sum(),
+        }
     }
+}
+
+/// Decides a hit on the one limit of a policy, which brings its state to the present only once.
+#[inline]
+fn hit_one(
+    bound: &Bound,
+    slot: &mut Option<State>,
+    expires_at: &mut Timestamp,
+    asked: Asked,
+    decision: &mut Decision,
+) -> bool {
+    let now = decision.now;
+    let ask = bound.ask(asked);
+    let stepped = bound.limit.step(slot, now, ask, |fit| spend(fit, asked));
+    let step = if stepped.wrote {
+        *expires_at = expires(now, stepped.need);
+        stepped.decision
+    } else {
+        capped(stepped.decision, left_to_live(*expires_at, now))
+    };
+    decision.tell(bound.seen(step, stepped.charged));
+    stepped.wrote
 }
 
 /// What a hit does that fits so.
@@ -203,12 +235,6 @@ pub(crate) const fn spend(fit: Fit, asked: Asked) -> Spend {
 
 fn expires(now: Timestamp, need: Duration) -> Timestamp {
     Timestamp::from_micros(now.as_micros().saturating_add(ttl_micros(micros(need))))
-}
-
-/// What a hit on a budget came to.
-pub(crate) struct Hitting {
-    pub(crate) decision: Decision,
-    pub(crate) wrote: bool,
 }
 
 /// How long the stored states still count; for ever where there are none, or time itself ends first.

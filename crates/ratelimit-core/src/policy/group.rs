@@ -1,6 +1,9 @@
 //! The limits of a policy that share a key, and how far each may be exceeded.
 
-use std::sync::Arc;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher as _},
+    sync::Arc,
+};
 
 use super::Policy;
 use crate::{
@@ -16,6 +19,8 @@ pub(crate) struct Group {
     pub(crate) by: Option<Arc<str>>,
     /// The name under which their states are kept.
     pub(crate) name: Arc<str>,
+    /// Reckoned once, so that no hit has to.
+    pub(crate) name_hash: u64,
     pub(crate) bounds: Box<[Bound]>,
 }
 
@@ -113,14 +118,24 @@ pub(super) fn groups(
             None => groups.push((by.clone(), vec![bound])),
         }
     }
-    let named = |(by, bounds): (Option<Arc<str>>, Vec<Bound>)| Group {
+    let named = |(by, bounds): (Option<Arc<str>>, Vec<Bound>)| {
         // A tilde stands in no policy's name, so that no other policy keeps its states there.
-        name: match &by {
+        let name = match &by {
             Some(by) => format!("{policy}~{by}").into(),
             None => Arc::clone(policy),
-        },
-        by,
-        bounds: bounds.into(),
+        };
+        Group {
+            by,
+            name_hash: hash_of(&name),
+            name,
+            bounds: bounds.into(),
+        }
     };
     Ok(groups.into_iter().map(named).collect())
+}
+
+fn hash_of(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }

@@ -128,6 +128,7 @@ impl Policy {
     }
 
     /// The policy of the tier that `key` is in.
+    #[inline]
     pub fn for_key(&self, key: &Key) -> &Policy {
         self.0.settings.tiers.of(key).unwrap_or(self)
     }

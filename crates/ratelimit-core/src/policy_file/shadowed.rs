@@ -277,8 +277,8 @@ mod tests {
                     continue;
                 }
                 prop_assert_eq!(shadowed.fit(state.as_ref(), at, ask), Fit::Now);
-                strict.step(&mut strict_state, at, ask, Spend::Charge);
-                shadowed.step(&mut state, at, ask, Spend::Charge);
+                strict.step(&mut strict_state, at, ask, |_| Spend::Charge);
+                shadowed.step(&mut state, at, ask, |_| Spend::Charge);
             }
         }
     }

@@ -128,6 +128,7 @@ enum Answer<T> {
 
 impl<T> StoreFuture<T> {
     /// An answer that is there already.
+    #[inline]
     pub const fn ready(answer: Result<T, StoreError>) -> StoreFuture<T> {
         StoreFuture(Answer::Ready(Some(answer)))
     }
@@ -140,6 +141,7 @@ impl<T> StoreFuture<T> {
     }
 
     /// The answer, if it is there already.
+    #[inline]
     pub(crate) fn into_ready(self) -> Result<Result<T, StoreError>, StoreFuture<T>> {
         match self.0 {
             Answer::Ready(answer) => Ok(answer.expect("not polled yet")),

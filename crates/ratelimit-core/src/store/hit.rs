@@ -39,6 +39,7 @@ pub struct Hit<'a> {
 
 impl<'a> Hit<'a> {
     /// A hit of cost 1.
+    #[inline]
     pub fn new(policy: &'a Policy, key: &'a Key) -> Hit<'a> {
         Hit {
             policy,
@@ -61,6 +62,7 @@ impl<'a> Hit<'a> {
 
     /// The same hit at another cost.
     #[must_use]
+    #[inline]
     pub const fn cost(mut self, cost: u64) -> Hit<'a> {
         self.cost = cost;
         self
@@ -94,6 +96,7 @@ impl<'a> Hit<'a> {
 
     /// The same hit with a slot of its own, where it needs one and has none.
     #[must_use]
+    #[inline]
     pub fn fresh_slot(mut self) -> Hit<'a> {
         if self.slot == 0 && self.policy.holds_slots() {
             self.slot = slot::unused();
@@ -123,6 +126,7 @@ impl<'a> Hit<'a> {
     }
 
     /// The key that a group of limits counts by.
+    #[inline]
     pub(crate) fn key_of(&self, group: &Group) -> &'a Key {
         let by = group.by.as_deref();
         by.and_then(|by| find(self.others, by)).unwrap_or(self.key)

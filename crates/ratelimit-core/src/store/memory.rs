@@ -1,7 +1,10 @@
 //! Budgets in this process: sharded, bounded, expiring.
 
+mod names;
 mod queue;
 mod shard;
+mod slab;
+mod slot;
 mod together;
 
 use std::{
@@ -26,8 +29,9 @@ use crate::{
 };
 
 const DEFAULT_CAPACITY: usize = 1_000_000;
-const MOST_SHARDS: usize = 128;
-const KEYS_WORTH_A_SHARD: usize = 1_024;
+const MOST_SHARDS: usize = 256;
+/// As many keys fill a table of 1,024 places.
+const KEYS_OF_A_SMALL_SHARD: usize = 896;
 const HITS_BETWEEN_SWEEPS: u64 = 64;
 
 /// A store in this process's memory, bounded by a number of keys.
@@ -93,8 +97,7 @@ impl MemoryStore {
     }
 
     fn sized(capacity: usize, clock: Clock) -> MemoryStore {
-        let wanted = capacity.div_ceil(KEYS_WORTH_A_SHARD).next_power_of_two();
-        let count = wanted.clamp(1, MOST_SHARDS);
+        let count = shard_count(capacity);
         let bound = capacity.div_ceil(count).max(1);
         let shards = (0..count).map(|_| Mutex::new(Shard::new(bound)));
         let shared = Shared {
@@ -121,20 +124,12 @@ impl MemoryStore {
     }
 
     /// Decides at once.
+    #[inline]
     pub(crate) fn decide(&self, hit: Hit<'_>) -> Decision {
-        let all = &*self.shared;
-        let now = all.clock.now();
-        let [group] = hit.policy.groups() else {
-            return all.decide_together(hit, now);
-        };
-        let whose = all.whose(group, hit.key_of(group));
-        let mut shard = lock(all.shard(whose.hash));
-        let decision = shard.hit(whose, hit.asked(), now);
-        let hits = shard.count_hit();
-        if hits.is_multiple_of(HITS_BETWEEN_SWEEPS) {
-            shard.sweep(&all.hasher, now);
-            drop(shard);
-            all.sweep_another(hits / HITS_BETWEEN_SWEEPS, now);
+        let mut decision = Decision::blank(self.shared.clock.now());
+        match hit.policy.groups() {
+            [group] => self.shared.decide_alone(hit, group, &mut decision),
+            _ => self.shared.decide_together(hit, &mut decision),
         }
         decision
     }
@@ -159,28 +154,46 @@ impl MemoryStore {
 }
 
 impl Shared {
+    #[inline]
     fn whose<'a>(&'a self, group: &'a Group, key: &'a Key) -> Whose<'a> {
         Whose {
             hasher: &self.hasher,
-            hash: shard::hash_of(&self.hasher, &group.name, key),
+            hash: shard::hash_of(&self.hasher, group.name_hash, key),
             group,
             key,
         }
     }
 
+    /// Decides a hit on one budget.
+    #[inline]
+    fn decide_alone(&self, hit: Hit<'_>, group: &Group, decision: &mut Decision) {
+        let whose = self.whose(group, hit.key_of(group));
+        let mut shard = lock(self.shard(whose.hash));
+        shard.hit(whose, hit.asked(), decision);
+        let hits = shard.count_hit();
+        if hits.is_multiple_of(HITS_BETWEEN_SWEEPS) {
+            shard.sweep(&self.hasher, decision.now);
+            drop(shard);
+            self.sweep_another(hits / HITS_BETWEEN_SWEEPS, decision.now);
+        }
+    }
+
+    #[inline]
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
         &self.shards[self.place_of(hash)]
     }
 
+    #[inline]
     fn place_of(&self, hash: u64) -> usize {
         // The table inside a shard uses the low and the highest bits; these are neither.
-        let place = (hash >> 32) & (self.shards.len() as u64 - 1);
+        let middle = (hash >> 16) & u64::from(u32::MAX);
+        let place = (middle * self.shards.len() as u64) >> 32;
         usize::try_from(place).unwrap_or(0)
     }
 
     /// Cleans some shard, in turn, so that quiet ones give their memory back as well.
     fn sweep_another(&self, turn: u64, now: Timestamp) {
-        let place = turn & (self.shards.len() as u64 - 1);
+        let place = turn % self.shards.len() as u64;
         let shard = &self.shards[usize::try_from(place).unwrap_or(0)];
         match shard.try_lock() {
             Ok(mut shard) => shard.sweep(&self.hasher, now),
@@ -190,12 +203,25 @@ impl Shared {
     }
 }
 
+/// How many shards share `capacity` keys, so that the table of a full one has no place to spare.
+///
+/// A table is twice as large as the next smaller one, and is filled to seven eighths.
+fn shard_count(capacity: usize) -> usize {
+    let mut keys_of_a_shard = KEYS_OF_A_SMALL_SHARD;
+    while capacity.div_ceil(keys_of_a_shard) > MOST_SHARDS {
+        keys_of_a_shard *= 2;
+    }
+    capacity.div_ceil(keys_of_a_shard).max(1)
+}
+
 /// The shard, also after another thread panicked: a step leaves no half-written budget behind.
+#[inline]
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store for MemoryStore {
+    #[inline]
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
         StoreFuture::ready(Ok(self.decide(hit)))
     }

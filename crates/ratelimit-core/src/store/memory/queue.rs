@@ -1,5 +1,7 @@
 //! Two queues through the slots of a shard, as links between their places.
 
+use super::slab::Slab;
+
 /// No place.
 const NONE: u32 = u32::MAX;
 
@@ -41,7 +43,7 @@ impl Queue {
         (self.front != NONE).then_some(self.front)
     }
 
-    pub(super) fn push_back<T: Linked>(&mut self, slots: &mut [T], place: u32) {
+    pub(super) fn push_back<T: Linked>(&mut self, slots: &mut Slab<T>, place: u32) {
         *slots[place as usize].links() = Links {
             prev: self.back,
             next: NONE,
@@ -53,7 +55,7 @@ impl Queue {
         self.back = place;
     }
 
-    pub(super) fn remove<T: Linked>(&mut self, slots: &mut [T], place: u32) {
+    pub(super) fn remove<T: Linked>(&mut self, slots: &mut Slab<T>, place: u32) {
         let Links { prev, next } = std::mem::replace(slots[place as usize].links(), Links::LOOSE);
         match prev {
             NONE => self.front = next,
@@ -66,7 +68,7 @@ impl Queue {
     }
 
     /// Tells its neighbours that a slot now stands at `to`.
-    pub(super) fn moved<T: Linked>(&mut self, slots: &mut [T], to: u32) {
+    pub(super) fn moved<T: Linked>(&mut self, slots: &mut Slab<T>, to: u32) {
         let Links { prev, next } = *slots[to as usize].links();
         match prev {
             NONE => self.front = to,

@@ -2,15 +2,20 @@
 
 mod room;
 
-use std::sync::Arc;
+use std::{
+    hash::{BuildHasher as _, Hasher as _},
+    sync::Arc,
+};
 
 use ahash::RandomState;
-
 use hashbrown::HashTable;
 
 use super::{
     MemoryStats,
-    queue::{Linked, Links, Queue},
+    names::Names,
+    queue::{Links, Queue},
+    slab::Slab,
+    slot::{Slot, Standing, weight},
 };
 use crate::{
     algorithm::{Fit, Spend},
@@ -29,16 +34,16 @@ pub(super) struct Whose<'a> {
     pub(super) key: &'a Key,
 }
 
-/// As many stamps of a log take the room of one key.
-const STAMPS_WORTH_A_KEY: usize = 8;
 const SLOTS_PER_INSERT: usize = 2;
 
 #[derive(Debug)]
 pub(super) struct Shard {
     /// Places in `slots`, found by hash.
     table: HashTable<u32>,
-    slots: Vec<Slot>,
-    /// Keys with something left, the longest untouched first: they make room.
+    slots: Slab<Slot>,
+    names: Names,
+    /// Keys with something left: they make room, and those that were hit meanwhile are passed over
+    /// once.
     plain: Queue,
     /// Used up keys: they do not.
     exhausted: Queue,
@@ -55,32 +60,6 @@ pub(super) struct Shard {
     overflowed: u64,
 }
 
-#[derive(Debug)]
-struct Slot {
-    key: Key,
-    policy: Arc<str>,
-    budget: Budget,
-    links: Links,
-    /// When the key has something left again; zero in the plain queue.
-    exhausted_until: Timestamp,
-}
-
-impl Linked for Slot {
-    fn links(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
-
-impl Slot {
-    fn weight(&self) -> usize {
-        weight(&self.budget)
-    }
-
-    fn is_plain(&self) -> bool {
-        self.exhausted_until == Timestamp::default()
-    }
-}
-
 /// Where a hit is spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seat {
@@ -90,23 +69,21 @@ pub(super) enum Seat {
     Shared,
 }
 
-fn is_used_up(mut limits: impl Iterator<Item = LimitDecision>) -> bool {
-    limits.any(|limit| limit.remaining == 0)
-}
-
-fn weight(budget: &Budget) -> usize {
-    1 + budget.stamps() / STAMPS_WORTH_A_KEY
-}
-
-pub(super) fn hash_of(hasher: &RandomState, policy: &str, key: &Key) -> u64 {
-    hasher.hash_one((policy, key.as_str()))
+/// The hash of a key under a name that has the hash `name`.
+#[inline]
+pub(super) fn hash_of(hasher: &RandomState, name: u64, key: &Key) -> u64 {
+    let mut hashing = hasher.build_hasher();
+    hashing.write_u64(name);
+    hashing.write(key.as_str().as_bytes());
+    hashing.finish()
 }
 
 impl Shard {
     pub(super) fn new(bound: usize) -> Shard {
         Shard {
             table: HashTable::new(),
-            slots: Vec::new(),
+            slots: Slab::new(),
+            names: Names::default(),
             plain: Queue::new(),
             exhausted: Queue::new(),
             overflow: Vec::new(),
@@ -120,44 +97,36 @@ impl Shard {
         }
     }
 
-    pub(super) fn hit(&mut self, whose: Whose<'_>, asked: Asked, now: Timestamp) -> Decision {
+    pub(super) fn hit(&mut self, whose: Whose<'_>, asked: Asked, decision: &mut Decision) {
         match self.find(whose) {
-            Some(place) => self.hit_known(whose, place, asked, now),
-            None => self.hit_newcomer(whose, asked, now),
+            Some(place) => self.hit_known(whose, place, asked, decision),
+            None => self.hit_newcomer(whose, asked, decision),
         }
     }
 
-    fn hit_known(
-        &mut self,
-        whose: Whose<'_>,
-        place: u32,
-        asked: Asked,
-        now: Timestamp,
-    ) -> Decision {
+    fn hit_known(&mut self, whose: Whose<'_>, place: u32, asked: Asked, decision: &mut Decision) {
         let slot = &mut self.slots[place as usize];
         let weight_before = slot.weight();
-        let hitting = slot.budget.hit(whose.group, now, asked);
-        if hitting.wrote {
-            let used_up = is_used_up(hitting.decision.limits());
-            self.rewritten(whose, place, weight_before, used_up, now);
+        if slot.budget.hit(whose.group, asked, decision) {
+            let used_up = decision.is_used_up();
+            self.rewritten(whose, place, weight_before, used_up, decision.now);
         }
-        hitting.decision
     }
 
-    fn hit_newcomer(&mut self, whose: Whose<'_>, asked: Asked, now: Timestamp) -> Decision {
+    fn hit_newcomer(&mut self, whose: Whose<'_>, asked: Asked, decision: &mut Decision) {
+        let now = decision.now;
         let mut budget = Budget::default();
-        let hitting = budget.hit(whose.group, now, asked);
-        if !hitting.wrote {
-            return hitting.decision;
+        if !budget.hit(whose.group, asked, decision) {
+            return;
         }
         self.drop_expired(whose.hasher, SLOTS_PER_INSERT, now);
-        if !self.make_room(whose.hasher, weight(&budget), now) {
+        if self.make_room(whose.hasher, weight(&budget), now) {
+            self.insert(whose, budget, decision.is_used_up(), now);
+        } else {
             self.overflowed += 1;
-            return self.overflow(whose).hit(whose.group, now, asked).decision;
+            *decision = Decision::blank(now);
+            self.overflow(whose).hit(whose.group, asked, decision);
         }
-        let used_up = is_used_up(hitting.decision.limits());
-        self.insert(whose, budget, used_up, now);
-        hitting.decision
     }
 
     /// Whether a hit that concerns other budgets as well fits here, and where it will be spent.
@@ -239,15 +208,15 @@ impl Shard {
         let place = u32::try_from(self.slots.len()).expect("a shard is bounded far below 2^32");
         self.slots.push(Slot {
             key: whose.key.clone(),
-            policy: Arc::clone(&whose.group.name),
-            budget,
+            name: self.names.enter(whose.group),
+            standing: Standing::PLAIN,
             links: Links::LOOSE,
-            exhausted_until: Timestamp::default(),
+            budget,
         });
-        let slots = &self.slots;
+        let (slots, names) = (&self.slots, &self.names);
         self.table.insert_unique(whose.hash, place, |&place| {
             let slot = &slots[place as usize];
-            hash_of(whose.hasher, &slot.policy, &slot.key)
+            hash_of(whose.hasher, names.hash(slot.name), &slot.key)
         });
         self.plain.push_back(&mut self.slots, place);
         self.requeue(place, whose.group, used_up, now);
@@ -277,7 +246,16 @@ impl Shard {
         used_up: bool,
         now: Timestamp,
     ) {
-        self.weight = self.weight - weight_before + self.slots[place as usize].weight();
+        let slot = &mut self.slots[place as usize];
+        let weight = slot.weight();
+        let has_something_left = !used_up && !slot.budget.holds_slots();
+        if slot.standing.is_plain() && has_something_left && weight == weight_before {
+            // To move it would be to write to its neighbours, which are seldom in the cache.
+            slot.standing = Standing::TOUCHED;
+            self.all_expired_at = self.all_expired_at.max(slot.budget.expires());
+            return;
+        }
+        self.weight = self.weight - weight_before + weight;
         self.requeue(place, whose.group, used_up, now);
         if self.weight > self.bound {
             // The key itself now stands at the back of its queue, so others go first.
@@ -291,10 +269,12 @@ impl Shard {
         }
     }
 
+    #[inline]
     fn find(&self, whose: Whose<'_>) -> Option<u32> {
+        let key = whose.key.as_str();
         let same = |&place: &u32| {
             let slot = &self.slots[place as usize];
-            slot.key == *whose.key && *slot.policy == *whose.group.name
+            slot.key.as_str() == key && self.names.is_of(slot.name, whose.group)
         };
         self.table.find(whose.hash, same).copied()
     }

@@ -13,7 +13,6 @@ use crate::{
     decision::{Decision, LimitDecision},
     policy::{MOST_LIMITS, spend},
     store::hit::Hit,
-    time::Timestamp,
 };
 
 /// The shards of all keys of a hit, each locked once, in an order that all hits keep to.
@@ -41,7 +40,9 @@ impl<'a> Locked<'a> {
 
 impl Shared {
     /// Decides a hit on several budgets: when one denies, none is charged.
-    pub(super) fn decide_together(&self, hit: Hit<'_>, now: Timestamp) -> Decision {
+    #[inline(never)]
+    pub(super) fn decide_together(&self, hit: Hit<'_>, decision: &mut Decision) {
+        let now = decision.now;
         let asked = hit.asked();
         let groups = hit.policy.groups().iter();
         let keys: SmallVec<[Whose<'_>; MOST_LIMITS]> = groups
@@ -70,7 +71,10 @@ impl Shared {
                 shard.sweep(&self.hasher, now);
             }
         }
-        let steps: SmallVec<[LimitDecision; MOST_LIMITS]> = steps.into_iter().flatten().collect();
-        Decision::of_policy(now, steps.into_iter())
+        steps
+            .into_iter()
+            .flatten()
+            .for_each(|step| decision.gather(step));
+        decision.conclude();
     }
 }

@@ -56,10 +56,6 @@ pub(super) struct Waiting {
 
 /// What became of a hit that went with others.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "moved once, and nearly always decided"
-)]
 pub(super) enum Outcome {
     Decided(Result<Decision, StoreError>),
     /// Nothing was done, and it has to be asked by itself.

@@ -2,23 +2,26 @@
 
 use ahash::RandomState;
 
-use super::{Shard, hash_of};
+use super::{Shard, Slot, Standing, hash_of};
 use crate::{policy::Group, time::Timestamp};
 
-const SLOTS_PER_SWEEP: usize = 64;
-/// How many recovered keys an insert takes out of the exhausted queue at the most.
-const MOST_RECOVERIES: usize = 16;
+const SLOTS_PER_SWEEP: usize = 16;
+/// How many keys an insert moves to the back of the plain queue at the most: recovered ones, and
+/// those that were hit since they were queued.
+const MOST_MOVES: usize = 16;
 
 impl Shard {
     /// Puts a written key at the back of the queue that its state belongs to.
     pub(super) fn requeue(&mut self, place: u32, group: &Group, used_up: bool, now: Timestamp) {
         self.unlink(place);
         let slot = &mut self.slots[place as usize];
-        self.all_expired_at = self.all_expired_at.max(slot.budget.expires());
-        slot.exhausted_until = if used_up || slot.budget.holds_slots() {
-            now + slot.budget.recovers_after(group, now)
+        let expires = slot.budget.expires();
+        self.all_expired_at = self.all_expired_at.max(expires);
+        slot.standing = if used_up || slot.budget.holds_slots() {
+            let recovers_at = now + slot.budget.recovers_after(group, now);
+            Standing::exhausted(recovers_at, expires)
         } else {
-            Timestamp::default()
+            Standing::PLAIN
         };
         self.link(place);
     }
@@ -30,20 +33,23 @@ impl Shard {
         wanted: usize,
         now: Timestamp,
     ) -> bool {
-        let mut recoveries = 0;
+        let mut moves = 0;
         while self.weight + wanted > self.bound {
             let fronts = [self.plain.front(), self.exhausted.front()];
             let mut either = fronts.into_iter().flatten();
-            if let Some(place) = either.find(|&place| self.expired(place, now)) {
+            if let Some(place) = either.find(|&place| self.slot(place).has_expired(now)) {
                 self.remove(hasher, place);
                 continue;
             }
+            let may_move = moves < MOST_MOVES;
             match fronts {
-                [_, Some(place)] if self.recovered(place, now) && recoveries < MOST_RECOVERIES => {
-                    recoveries += 1;
-                    self.unlink(place);
-                    self.slots[place as usize].exhausted_until = Timestamp::default();
-                    self.link(place);
+                [_, Some(place)] if may_move && self.slot(place).has_recovered(now) => {
+                    moves += 1;
+                    self.move_to_plain(place);
+                }
+                [Some(place), _] if may_move && self.slot(place).standing == Standing::TOUCHED => {
+                    moves += 1;
+                    self.move_to_plain(place);
                 }
                 [Some(place), _] => {
                     self.evicted += 1;
@@ -55,12 +61,15 @@ impl Shard {
         true
     }
 
-    fn expired(&self, place: u32, now: Timestamp) -> bool {
-        self.slots[place as usize].budget.expires() <= now
+    fn slot(&self, place: u32) -> &Slot {
+        &self.slots[place as usize]
     }
 
-    fn recovered(&self, place: u32, now: Timestamp) -> bool {
-        self.slots[place as usize].exhausted_until <= now
+    /// Puts a key at the back of the plain queue, as if it had just come.
+    fn move_to_plain(&mut self, place: u32) {
+        self.unlink(place);
+        self.slots[place as usize].standing = Standing::PLAIN;
+        self.link(place);
     }
 
     /// Looks at the next `count` slots in turn and drops those that expired.
@@ -70,7 +79,7 @@ impl Shard {
                 self.hand = 0;
             }
             let place = u32::try_from(self.hand).expect("a shard is bounded far below 2^32");
-            if self.expired(place, now) {
+            if self.slot(place).has_expired(now) {
                 self.remove(hasher, place);
             } else {
                 self.hand += 1;
@@ -96,13 +105,13 @@ impl Shard {
             return;
         }
         self.drop_expired(hasher, SLOTS_PER_SWEEP, now);
-        if self.slots.len() < self.slots.capacity() / 4 {
-            let slots = &self.slots;
+        if self.slots.len() < self.table.capacity() / 4 {
+            let (slots, names) = (&self.slots, &self.names);
             self.table.shrink_to(slots.len() * 2, |&place| {
                 let slot = &slots[place as usize];
-                hash_of(hasher, &slot.policy, &slot.key)
+                hash_of(hasher, names.hash(slot.name), &slot.key)
             });
-            self.slots.shrink_to(self.slots.len() * 2);
+            self.slots.shrink();
         }
     }
 
@@ -112,7 +121,8 @@ impl Shard {
         let last = u32::try_from(self.slots.len() - 1).expect("bounded far below 2^32");
         let slot = self.slots.swap_remove(place as usize);
         self.weight -= slot.weight();
-        let slot_hash = hash_of(hasher, &slot.policy, &slot.key);
+        let slot_hash = hash_of(hasher, self.names.hash(slot.name), &slot.key);
+        self.names.leave(slot.name);
         if let Ok(entry) = self.table.find_entry(slot_hash, |&found| found == place) {
             entry.remove();
         }
@@ -120,11 +130,11 @@ impl Shard {
             return;
         }
         let moved = &self.slots[place as usize];
-        let moved_hash = hash_of(hasher, &moved.policy, &moved.key);
+        let moved_hash = hash_of(hasher, self.names.hash(moved.name), &moved.key);
         if let Some(found) = self.table.find_mut(moved_hash, |&found| found == last) {
             *found = place;
         }
-        if moved.is_plain() {
+        if moved.standing.is_plain() {
             self.plain.moved(&mut self.slots, place);
         } else {
             self.exhausted.moved(&mut self.slots, place);
@@ -132,7 +142,7 @@ impl Shard {
     }
 
     pub(super) fn link(&mut self, place: u32) {
-        if self.slots[place as usize].is_plain() {
+        if self.slot(place).standing.is_plain() {
             self.plain.push_back(&mut self.slots, place);
         } else {
             self.exhausted.push_back(&mut self.slots, place);
@@ -140,7 +150,7 @@ impl Shard {
     }
 
     pub(super) fn unlink(&mut self, place: u32) {
-        if self.slots[place as usize].is_plain() {
+        if self.slot(place).standing.is_plain() {
             self.plain.remove(&mut self.slots, place);
         } else {
             self.exhausted.remove(&mut self.slots, place);

@@ -1,0 +1,107 @@
+//! What a shard keeps of one key.
+
+use super::{
+    names::NameId,
+    queue::{Linked, Links},
+};
+use crate::{key::Key, policy::Budget, time::Timestamp};
+
+/// As many stamps of a log take the room of one key.
+const STAMPS_WORTH_A_KEY: usize = 8;
+
+/// One key and what it has spent, in 72 bytes.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) key: Key,
+    pub(super) name: NameId,
+    pub(super) standing: Standing,
+    pub(super) links: Links,
+    pub(super) budget: Budget,
+}
+
+impl Slot {
+    pub(super) fn weight(&self) -> usize {
+        weight(&self.budget)
+    }
+
+    pub(super) fn has_expired(&self, now: Timestamp) -> bool {
+        self.budget.expires() <= now
+    }
+
+    /// Whether a key that was used up has something left again.
+    pub(super) fn has_recovered(&self, now: Timestamp) -> bool {
+        self.standing.recovers_at(self.budget.expires()) <= now
+    }
+}
+
+impl Linked for Slot {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+/// How much of a shard's room a budget takes.
+pub(super) fn weight(budget: &Budget) -> usize {
+    1 + budget.stamps() / STAMPS_WORTH_A_KEY
+}
+
+/// In which queue a key stands, and what is known of it there.
+///
+/// Two numbers are those of the plain queue. All others tell how long before its budget's expiry a
+/// key that is used up recovers: whole milliseconds, so that four bytes do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Standing(u32);
+
+impl Standing {
+    /// It has something left.
+    pub(super) const PLAIN: Standing = Standing(0);
+    /// The same, and it was hit since it was queued.
+    pub(super) const TOUCHED: Standing = Standing(1);
+
+    /// It is used up until `recovers_at`; less than a millisecond more is reckoned with.
+    pub(super) fn exhausted(recovers_at: Timestamp, expires: Timestamp) -> Standing {
+        let before_expiry = expires.since(recovers_at).as_millis();
+        let millis = u32::try_from(before_expiry).unwrap_or(u32::MAX);
+        Standing(millis.saturating_add(2))
+    }
+
+    #[inline]
+    pub(super) const fn is_plain(self) -> bool {
+        self.0 <= Standing::TOUCHED.0
+    }
+
+    fn recovers_at(self, expires: Timestamp) -> Timestamp {
+        let before_expiry = u64::from(self.0.saturating_sub(2)) * 1_000;
+        Timestamp::from_micros(expires.as_micros().saturating_sub(before_expiry))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_pointer_width = "64")]
+    #[test]
+    fn a_key_takes_72_bytes() {
+        assert_eq!(size_of::<Slot>(), 72);
+    }
+
+    #[test]
+    fn a_used_up_key_recovers_when_it_was_told_or_a_millisecond_later() {
+        let expires = Timestamp::from_secs(5_000_000);
+        for told in [0, 1, 999, 4_000_000_000_000, 4_999_999_999_999] {
+            let told = Timestamp::from_micros(told);
+            let standing = Standing::exhausted(told, expires);
+            let late = standing.recovers_at(expires).since(told).as_micros();
+
+            assert!(!standing.is_plain());
+            let reach = u128::from(u32::MAX - 2) * 1_000;
+            let saturated = expires.since(told).as_micros().saturating_sub(reach);
+            assert!(late < 1_000 || late <= saturated, "{late} after {told:?}");
+        }
+        assert_eq!(
+            Standing::exhausted(expires, expires).recovers_at(expires),
+            expires
+        );
+    }
+}
