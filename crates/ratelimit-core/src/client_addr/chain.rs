@@ -1,9 +1,12 @@
 //! The walk from the peer towards the client.
 
-use std::{error, fmt, net::IpAddr};
+use std::{
+    error, fmt,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use super::{
-    address::{self, is_private, parse_address},
+    address::{self, is_private, is_private_ipv4, parse_address},
     client::{Client, NoClient, Source},
     forwarded,
     headers::{self, ChainHeader, HeaderLines, ProviderHeader, carries_forwarding_headers},
@@ -148,6 +151,12 @@ impl ClientAddr {
             (None, None) => return Err(NoClient::NoAddress),
         };
         Ok(Client::new(addr, self.ipv6_prefix, source))
+    }
+
+    /// Whether `peer` is the client whatever its headers say, and no proxy that should be listed.
+    #[inline]
+    pub(crate) fn is_client(&self, peer: Ipv4Addr) -> bool {
+        self.hops.is_none() && !is_private_ipv4(peer) && !self.trusted.contains_ipv4(peer)
     }
 
     /// Whether `peer` looks like a proxy that should be listed: private, not trusted, and
