@@ -4,24 +4,48 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+use crate::key::is_plain;
+
 /// The largest integer of RFC 9651.
 const LARGEST: u64 = 999_999_999_999_999;
 const LONGEST_NUMBER: usize = 20;
 
 /// The value of a header field: visible ASCII and spaces, kept in place unless it is long.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct FieldValue(SmallVec<[u8; 64]>);
+pub struct FieldValue(Text<64>);
 
 impl FieldValue {
     /// A number in decimal.
     pub fn number(number: u64) -> FieldValue {
-        let mut value = FieldValue::default();
-        value.push_number(number);
-        value
+        let mut text = Text::default();
+        text.push_number(number);
+        FieldValue(text)
     }
 
     /// Its bytes.
     pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl From<Text<64>> for FieldValue {
+    fn from(text: Text<64>) -> FieldValue {
+        FieldValue(text)
+    }
+}
+
+impl fmt::Debug for FieldValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FieldValue({})", self.as_bytes().escape_ascii())
+    }
+}
+
+/// Text that is put together without an allocation, unless it is longer than `N`.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct Text<const N: usize>(SmallVec<[u8; N]>);
+
+impl<const N: usize> Text<N> {
+    pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
@@ -30,22 +54,7 @@ impl FieldValue {
     }
 
     pub(super) fn push_number(&mut self, number: u64) {
-        let mut digits = [0; LONGEST_NUMBER];
-        let mut start = LONGEST_NUMBER;
-        let mut rest = number;
-        // Two digits for each of the expensive divisions.
-        while rest >= 10 {
-            let pair = u8::try_from(rest % 100).unwrap_or(0);
-            rest /= 100;
-            start -= 2;
-            digits[start] = b'0' + pair / 10;
-            digits[start + 1] = b'0' + pair % 10;
-        }
-        if rest > 0 || start == LONGEST_NUMBER {
-            start -= 1;
-            digits[start] = b'0' + u8::try_from(rest).unwrap_or(0);
-        }
-        self.push(&digits[start..]);
+        self.push(Digits::of(number).as_bytes());
     }
 
     pub(super) fn push_parameter(&mut self, name: &str, number: u64) {
@@ -55,6 +64,9 @@ impl FieldValue {
 
     /// Text between quotes, as RFC 9651 and JSON both write it.
     pub(super) fn push_escaped(&mut self, text: &str) {
+        if text.bytes().all(is_plain) {
+            return self.push(text.as_bytes());
+        }
         for byte in text.bytes() {
             match byte {
                 b'"' | b'\\' => self.push(&[b'\\', byte]),
@@ -65,10 +77,71 @@ impl FieldValue {
     }
 }
 
-impl fmt::Debug for FieldValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FieldValue({})", self.0.escape_ascii())
+/// A number in decimal, where it is only read.
+pub(crate) struct Digits {
+    bytes: [u8; LONGEST_NUMBER],
+    start: usize,
+}
+
+impl Digits {
+    #[inline]
+    pub(crate) fn of(number: u64) -> Digits {
+        let mut bytes = [0; LONGEST_NUMBER];
+        let mut start = LONGEST_NUMBER;
+        let mut rest = number;
+        // Two digits for each of the expensive divisions.
+        while rest >= 10 {
+            let pair = u8::try_from(rest % 100).unwrap_or(0);
+            rest /= 100;
+            start -= 2;
+            bytes[start] = b'0' + pair / 10;
+            bytes[start + 1] = b'0' + pair % 10;
+        }
+        if rest > 0 || start == LONGEST_NUMBER {
+            start -= 1;
+            bytes[start] = b'0' + u8::try_from(rest).unwrap_or(0);
+        }
+        Digits { bytes, start }
     }
+
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+/// The digits of a number that has at most three, which are there already.
+#[inline]
+pub(crate) fn small_number(number: u64) -> Option<&'static str> {
+    let place = usize::try_from(number).ok()?;
+    let digits = SMALL.get(place)?;
+    let zeros = match number {
+        0..10 => 2,
+        10..100 => 1,
+        _ => 0,
+    };
+    str::from_utf8(&digits[zeros..]).ok()
+}
+
+/// The numbers below 1000 in three digits.
+static SMALL: [[u8; 3]; 1000] = small_numbers();
+
+const fn small_numbers() -> [[u8; 3]; 1000] {
+    let mut numbers = [*b"000"; 1000];
+    let mut place = 1;
+    while place < numbers.len() {
+        let [mut hundreds, mut tens, mut ones] = numbers[place - 1];
+        ones += 1;
+        if ones > b'9' {
+            (tens, ones) = (tens + 1, b'0');
+        }
+        if tens > b'9' {
+            (hundreds, tens) = (hundreds + 1, b'0');
+        }
+        numbers[place] = [hundreds, tens, ones];
+        place += 1;
+    }
+    numbers
 }
 
 /// Reads a number in decimal and nothing else.
