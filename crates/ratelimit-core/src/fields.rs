@@ -159,7 +159,7 @@ where
 {
     let limits = limits.into_iter();
     let names = Names::new(policy, limits.len());
-    let mut field = Text::default();
+    let mut field = Text::new();
     for (place, (quota, window)) in limits.enumerate() {
         names.start_member(&mut field, place);
         field.push_parameter(";q=", quota);
@@ -172,7 +172,7 @@ where
 pub(crate) fn list_field(policy: &str, decision: &Decision) -> FieldValue {
     let limits = decision.limits();
     let names = Names::new(policy, limits.len());
-    let mut field = Text::default();
+    let mut field = Text::new();
     for (place, limit) in limits.enumerate() {
         names.start_member(&mut field, place);
         field.push_parameter(";r=", limit.remaining);

@@ -261,6 +261,8 @@ impl Framework for Http {
     }
 
     fn share(own: &Own, decision: &Decision, answer: &mut Response<Bytes>) {
-        own.share_outwards(Some(decision.clone()), answer);
+        if own.sharing == Sharing::On {
+            own.share_outwards(Some(decision.clone()), answer);
+        }
     }
 }

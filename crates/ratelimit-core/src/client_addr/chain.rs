@@ -291,3 +291,35 @@ impl fmt::Display for InvalidPrefix {
 }
 
 impl error::Error for InvalidPrefix {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_the_client_at_once_just_where_the_walk_would_not_go_on() {
+        let listed = TrustedProxies::parse(["10.0.0.0/8", "203.0.113.7"]).unwrap();
+        let searches = [
+            ClientAddr::default(),
+            ClientAddr::behind(listed),
+            ClientAddr::behind(TrustedProxies::everyone()),
+            ClientAddr::default().hops(1),
+        ];
+        let headers = [("x-forwarded-for", "198.51.100.1")];
+
+        for search in searches {
+            for peer in [
+                [203, 0, 113, 7],
+                [203, 0, 113, 8],
+                [10, 0, 0, 1],
+                [100, 64, 0, 1],
+            ] {
+                let found = search.find(Some(peer.into()), &headers[..]).unwrap();
+                let is_walked =
+                    found.source() != Source::Peer || search.overlooks(peer.into(), &headers[..]);
+
+                assert_eq!(search.is_client(peer.into()), !is_walked, "{peer:?}");
+            }
+        }
+    }
+}

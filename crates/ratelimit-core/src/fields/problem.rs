@@ -94,7 +94,7 @@ impl Problem<'_> {
 
     /// The body.
     pub fn to_json(&self) -> Vec<u8> {
-        let mut body = Body::default();
+        let mut body = Body::new();
         body.push(br#"{"type":""#);
         body.push(match self {
             // The type that draft-ietf-httpapi-ratelimit-headers registers.
