@@ -94,7 +94,7 @@ impl<F: Framework> Settings<F> {
         }
         let mut passage = self.passage(request, verdict, asked.tier, keep);
         if let Some(charge) = asked.charge {
-            self.hold(request, &mut passage, charge);
+            passage.hold(request, charge);
         }
         Ok((delay(verdict), passage))
     }

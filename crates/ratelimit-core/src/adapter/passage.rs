@@ -46,6 +46,12 @@ impl<F: Framework> Passage<F> {
         self.decision.take()
     }
 
+    /// Holds what the request was charged as well.
+    pub(super) fn hold(&mut self, request: &F::Request, charge: Charge) {
+        let held = || Box::new(Held::new(body_of::<F>(request)));
+        self.held.get_or_insert_with(held).charge(charge);
+    }
+
     /// The slot that the request holds, under policies with a concurrency limit.
     #[inline]
     pub fn slot(&self) -> Option<Slot> {
@@ -78,12 +84,6 @@ impl<F: Framework> Settings<F> {
                 Box::new(held)
             }),
         }
-    }
-
-    /// Holds what a request was charged as well.
-    pub(super) fn hold(&self, request: &F::Request, passage: &mut Passage<F>, charge: Charge) {
-        let held = || Box::new(Held::new(body_of::<F>(request)));
-        passage.held.get_or_insert_with(held).charge(charge);
     }
 
     /// Tells in the header fields of a response what was decided.

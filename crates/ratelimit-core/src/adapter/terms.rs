@@ -3,6 +3,10 @@
 use crate::policy::{CostOf, Policy};
 
 /// What a policy says of itself, read once for all requests.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each answers a question of its own"
+)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) needs_charge: bool,
