@@ -9,10 +9,10 @@ use actix_web::{
 };
 use ratelimit_core::{
     Limiter,
-    adapter::{Held, Passage, Start},
+    adapter::{Held, Keep, Way},
 };
 
-use crate::framework::Settings;
+use crate::framework::{Passage, Settings};
 
 /// A request that passed, and what its response is to tell.
 ///
@@ -25,8 +25,12 @@ pub(crate) struct Passed {
 impl Passed {
     /// Settles by the head of a response, tells in it what is left, and leaves what is held until its
     /// body ends.
-    pub(crate) fn finish(self, status: StatusCode, headers: &mut HeaderMap) -> Option<Box<Held>> {
-        let passage = self.passage?;
+    pub(crate) fn finish(
+        mut self,
+        status: StatusCode,
+        headers: &mut HeaderMap,
+    ) -> Option<Box<Held>> {
+        let passage = self.passage.as_mut()?;
         self.settings.finish(passage, status.as_u16(), headers)
     }
 
@@ -51,18 +55,17 @@ pub(crate) async fn check(
     limiter: &Limiter,
     request: &HttpRequest,
 ) -> Result<Passed, HttpResponse> {
-    let ask = match settings.start(request) {
-        Start::Pass => {
+    let (delay, mut passage) = match settings.decide(limiter, request, Keep::Decision) {
+        Way::Pass => {
             let passage = None;
             return Ok(Passed { passage, settings });
         }
-        Start::Refuse(answer) => return Err(answer),
-        Start::Ask(ask) => ask,
+        Way::Refuse(answer) => return Err(answer),
+        Way::Go(delay, passage) => (delay, passage),
+        Way::Ask(asking) => settings.judge(request, asking.await, Keep::Decision)?,
     };
-    let asked = settings.ask(limiter, ask).await;
-    let (delay, passage) = settings.judge(request, asked)?;
-    if let Some(decision) = passage.decision() {
-        request.extensions_mut().insert(decision.clone());
+    if let Some(decision) = passage.take_decision() {
+        request.extensions_mut().insert(*decision);
     }
     if !delay.is_zero() {
         rt::time::sleep(delay).await;

@@ -21,6 +21,9 @@ pub struct Actix;
 /// What a middleware decides by, shared by all its services.
 pub(crate) type Settings = adapter::Settings<Actix>;
 
+/// A request that passed.
+pub(crate) type Passage = adapter::Passage<Actix>;
+
 /// The head of a request.
 pub(crate) struct Head<'a>(pub(crate) &'a HttpRequest);
 

@@ -45,8 +45,7 @@ where
 
     fn call(&self, request: ServiceRequest) -> Self::Future {
         let inner = Rc::clone(&self.inner);
-        let refreshed = self.settings.refreshed();
-        let settings = refreshed.unwrap_or_else(|| Arc::clone(&self.settings));
+        let settings = self.settings.current();
         Box::pin(async move {
             let limiter = settings.limiter.clone();
             let passed = match check(settings, &limiter, request.request()).await {

@@ -5,6 +5,8 @@ mod value;
 
 use std::time::Duration;
 
+use self::value::Text;
+pub(crate) use self::value::{Digits, small_number};
 pub use self::{problem::Problem, value::FieldValue};
 use crate::decision::{Decision, Outcome};
 
@@ -73,7 +75,7 @@ impl HeaderStyle {
     /// The value of the field at that place of its [`names`](Self::names).
     pub fn value(self, place: usize, policy: &str, decision: &Decision) -> FieldValue {
         match (self, place) {
-            (HeaderStyle::Ietf, _) => limits(policy, decision),
+            (HeaderStyle::Ietf, _) => list_field(policy, decision),
             (_, 0) => FieldValue::number(decision.limit),
             (_, 1) => FieldValue::number(decision.remaining),
             _ => FieldValue::number(self.reset(decision)),
@@ -89,6 +91,16 @@ impl HeaderStyle {
         decision: &Decision,
         existing: impl Fn(&'static str) -> Option<&'v [u8]>,
     ) -> bool {
+        self.stands_beside(decision.remaining, self.reset(decision), existing)
+    }
+
+    /// The same, beside the numbers that its fields would tell.
+    pub(crate) fn stands_beside<'v>(
+        self,
+        remaining: u64,
+        reset: u64,
+        existing: impl Fn(&'static str) -> Option<&'v [u8]>,
+    ) -> bool {
         let theirs = match self.names() {
             [limits] => existing(limits).and_then(value::strictest_member),
             [limit, remaining, reset] => existing(limit)
@@ -97,14 +109,14 @@ impl HeaderStyle {
                 .zip(existing(reset).and_then(value::parse)),
             _ => return true,
         };
-        let Some((remaining, reset)) = theirs else {
+        let Some((their_remaining, their_reset)) = theirs else {
             return false;
         };
-        remaining < decision.remaining
-            || (remaining == decision.remaining && reset >= self.reset(decision))
+        their_remaining < remaining || (their_remaining == remaining && their_reset >= reset)
     }
 
-    fn reset(self, decision: &Decision) -> u64 {
+    /// What the field of the reset tells.
+    pub(crate) fn reset(self, decision: &Decision) -> u64 {
         match self {
             HeaderStyle::XRateLimit => {
                 let reset = decision.now + decision.reset_after;
@@ -147,25 +159,26 @@ where
 {
     let limits = limits.into_iter();
     let names = Names::new(policy, limits.len());
-    let mut field = FieldValue::default();
+    let mut field = Text::new();
     for (place, (quota, window)) in limits.enumerate() {
         names.start_member(&mut field, place);
         field.push_parameter(";q=", quota);
         field.push_parameter(";w=", whole_seconds(window));
     }
-    field
+    field.into()
 }
 
-fn limits(policy: &str, decision: &Decision) -> FieldValue {
+/// The value of `RateLimit`: for each limit of the policy, what is left for how long.
+pub(crate) fn list_field(policy: &str, decision: &Decision) -> FieldValue {
     let limits = decision.limits();
     let names = Names::new(policy, limits.len());
-    let mut field = FieldValue::default();
+    let mut field = Text::new();
     for (place, limit) in limits.enumerate() {
         names.start_member(&mut field, place);
         field.push_parameter(";r=", limit.remaining);
         field.push_parameter(";t=", whole_seconds(limit.reset_after));
     }
-    field
+    field.into()
 }
 
 /// What the limits of a policy are called: one by the policy's name, several also by place.
@@ -182,14 +195,14 @@ impl<'a> Names<'a> {
         }
     }
 
-    fn start_member(&self, field: &mut FieldValue, place: usize) {
+    fn start_member<const N: usize>(&self, field: &mut Text<N>, place: usize) {
         if place > 0 {
             field.push(b", ");
         }
         self.quote(field, place);
     }
 
-    fn quote(&self, field: &mut FieldValue, place: usize) {
+    fn quote<const N: usize>(&self, field: &mut Text<N>, place: usize) {
         field.push(b"\"");
         field.push_escaped(self.policy);
         if self.several {

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use http::{Response, request::Parts};
 use ratelimit_core::{
     Decision, Limiter,
-    adapter::{Passage, Start},
+    adapter::{Keep, Way},
 };
 
 use crate::{
     body::ResponseBody,
-    framework::{Settings, finish, tell},
+    framework::{Passage, Settings, finish, tell},
     layer::RateLimitLayer,
 };
 
@@ -38,27 +38,24 @@ impl RateLimitLayer {
         limiter: &Limiter,
         request: &mut Parts,
     ) -> Result<Passed, Response<Bytes>> {
-        let refreshed = self.settings().refreshed();
-        let settings = refreshed.unwrap_or_else(|| Arc::clone(self.settings()));
+        let settings = self.settings().current();
         settings.own.prepare(request);
-        let ask = match settings.start(request) {
-            Start::Pass => {
+        let (delay, passage) = match settings.decide(limiter, request, Keep::Decision) {
+            Way::Pass => {
                 let passage = None;
                 return Ok(Passed { passage, settings });
             }
-            Start::Refuse(answer) => return Err(answer),
-            Start::Ask(ask) => ask,
+            Way::Refuse(answer) => return Err(answer),
+            Way::Go(delay, passage) => (delay, passage),
+            Way::Ask(asking) => settings.judge(request, asking.await, Keep::Decision)?,
         };
-        let asked = settings.ask(limiter, ask).await;
-        let (delay, passage) = settings.judge(request, asked)?;
         settings
             .own
             .share_inwards(&passage, &mut request.extensions);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        let passage = Some(passage);
-        Ok(Passed { passage, settings })
+        Ok(Passed::new(passage, settings))
     }
 }
 
@@ -73,6 +70,14 @@ pub struct Passed {
 }
 
 impl Passed {
+    #[inline]
+    pub(crate) const fn new(passage: Passage, settings: Arc<Settings>) -> Passed {
+        Passed {
+            passage: Some(passage),
+            settings,
+        }
+    }
+
     /// The decision; nothing when the request was exempt, or no store decided.
     pub fn decision(&self) -> Option<&Decision> {
         self.passage.as_ref()?.decision()
@@ -89,11 +94,14 @@ impl Passed {
 
     /// Tells in the response what is left, settles by it where the policy says so, and holds the slot
     /// until its body ends.
-    pub fn finish<B>(self, response: Response<B>) -> Response<ResponseBody<B>> {
-        match self.passage {
-            Some(passage) => finish(&self.settings, passage, response),
-            None => response.map(|body| ResponseBody::inner(body, None)),
-        }
+    pub fn finish<B>(mut self, response: Response<B>) -> Response<ResponseBody<B>> {
+        self.end(response)
+    }
+
+    /// The same where it stands; there is nothing left to finish afterwards.
+    #[inline]
+    pub(crate) fn end<B>(&mut self, response: Response<B>) -> Response<ResponseBody<B>> {
+        finish(&self.settings, self.passage.as_mut(), response)
     }
 }
 

@@ -4,14 +4,16 @@ use std::{fmt, net::IpAddr};
 
 use bytes::Bytes;
 use http::{
-    Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts,
+    Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
+    header::{self, Entry},
+    request::Parts,
 };
 use ratelimit_core::{
     Decision, HeaderLines, Key,
-    adapter::{self, Framework, HeaderFields, Passage, RequestHead, is_refusal},
+    adapter::{self, Framework, HeaderFields, Keep, RequestHead, Slot, is_refusal},
 };
 
-use crate::{body::ResponseBody, key::PeerAddr};
+use crate::{body::ResponseBody, key::PeerAddr, moment};
 
 /// Requests and responses of the `http` crate.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,9 @@ pub struct Http;
 
 /// What a layer decides by, shared by all its services.
 pub(crate) type Settings = adapter::Settings<Http>;
+
+/// A request that passed.
+pub(crate) type Passage = adapter::Passage<Http>;
 
 /// The settings that only this adapter has.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,50 +49,71 @@ impl Own {
         }
     }
 
+    /// What is needed of a decision once its request has passed.
+    #[inline]
+    pub(crate) const fn keep(&self) -> Keep {
+        match self.sharing {
+            Sharing::Off => Keep::Fields,
+            Sharing::On => Keep::Decision,
+        }
+    }
+
     /// Leaves for the handler what it may want: the slot, and the decision where that is asked for.
     #[inline]
     pub(crate) fn share_inwards(&self, passage: &Passage, extensions: &mut Extensions) {
         if let Some(slot) = passage.slot() {
-            let outer = extensions.remove();
-            extensions.insert(slot.inside(outer));
+            share_slot(slot, extensions);
         }
-        self.share(passage.decision(), extensions);
-    }
-
-    #[inline]
-    fn share(&self, decision: Option<&Decision>, extensions: &mut Extensions) {
         if self.sharing == Sharing::On
-            && let Some(decision) = decision
+            && let Some(decision) = passage.decision()
         {
             extensions.insert(decision.clone());
         }
     }
+
+    /// Leaves the decision for outer layers, where that is asked for.
+    fn share_outwards<B>(&self, decision: Option<Decision>, response: &mut Response<B>) {
+        if self.sharing == Sharing::Off {
+            return;
+        }
+        // An inner layer that refused has the last word here as well.
+        let decided = response.extensions().get::<Decision>().is_some();
+        if let Some(decision) = decision
+            && !(decided && is_refusal::<Http>(response.headers()))
+        {
+            response.extensions_mut().insert(decision);
+        }
+    }
+}
+
+fn share_slot(slot: Slot, extensions: &mut Extensions) {
+    let outer = extensions.remove();
+    extensions.insert(slot.inside(outer));
 }
 
 /// Tells in a response that the service gave what was decided.
 pub(crate) fn tell<B>(settings: &Settings, passage: &Passage, response: &mut Response<B>) {
     settings.tell(passage, response.headers_mut());
-    share_outwards(&settings.own, passage.decision(), response);
+    let decision = passage.decision().cloned();
+    settings.own.share_outwards(decision, response);
 }
 
 /// Settles and tells, and leaves the body with what is held until it ends.
+#[inline]
 pub(crate) fn finish<B>(
     settings: &Settings,
-    passage: Passage,
+    passage: Option<&mut Passage>,
     mut response: Response<B>,
 ) -> Response<ResponseBody<B>> {
-    share_outwards(&settings.own, passage.decision(), &mut response);
-    let status = response.status().as_u16();
-    let held = settings.finish(passage, status, response.headers_mut());
+    let held = passage.and_then(|passage| {
+        if let Some(decision) = passage.take_decision() {
+            let decision = Some(*decision);
+            settings.own.share_outwards(decision, &mut response);
+        }
+        let status = response.status().as_u16();
+        settings.finish(passage, status, response.headers_mut())
+    });
     response.map(|body| ResponseBody::inner(body, held))
-}
-
-fn share_outwards<B>(own: &Own, decision: Option<&Decision>, response: &mut Response<B>) {
-    // An inner layer that refused has the last word here as well.
-    let decided = response.extensions().get::<Decision>().is_some();
-    if !(decided && is_refusal::<Http>(response.headers())) {
-        own.share(decision, response.extensions_mut());
-    }
 }
 
 /// The head of a request.
@@ -157,6 +183,10 @@ impl HeaderFields for Http {
         HeaderValue::from_bytes(value).expect("fields are visible ASCII")
     }
 
+    fn moment(seconds: u64) -> HeaderValue {
+        moment::value(seconds)
+    }
+
     fn bytes(value: &HeaderValue) -> &[u8] {
         value.as_bytes()
     }
@@ -171,6 +201,20 @@ impl HeaderFields for Http {
 
     fn contains(map: &HeaderMap, name: &HeaderName) -> bool {
         map.contains_key(name)
+    }
+
+    fn insert_new(
+        map: &mut HeaderMap,
+        name: &HeaderName,
+        value: HeaderValue,
+    ) -> Result<(), HeaderValue> {
+        match map.entry(name) {
+            Entry::Vacant(place) => {
+                place.insert(value);
+                Ok(())
+            }
+            Entry::Occupied(_) => Err(value),
+        }
     }
 
     fn insert(map: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
@@ -217,6 +261,8 @@ impl Framework for Http {
     }
 
     fn share(own: &Own, decision: &Decision, answer: &mut Response<Bytes>) {
-        share_outwards(own, Some(decision), answer);
+        if own.sharing == Sharing::On {
+            own.share_outwards(Some(decision.clone()), answer);
+        }
     }
 }

@@ -12,14 +12,11 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use ratelimit_core::adapter::{Asked, Asking, Passage};
+use ratelimit_core::adapter::{Asked, Asking};
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
-use crate::{
-    body::ResponseBody,
-    framework::{Settings, finish},
-};
+use crate::{body::ResponseBody, check::Passed, framework::Settings};
 
 pin_project! {
     /// The answer of a [`RateLimit`](crate::RateLimit).
@@ -30,7 +27,6 @@ pin_project! {
     {
         #[pin]
         state: State<S, B, S::Future>,
-        settings: Arc<Settings>,
     }
 }
 
@@ -38,9 +34,9 @@ pin_project! {
     #[project = StateProj]
     enum State<S, B, F> {
         Refused { response: Option<Response<Bytes>> },
-        Checking { asking: Asking, held: Option<Parked<S, B>> },
-        Waiting { sleep: Pin<Box<Sleep>>, held: Option<Parked<S, B>>, passage: Option<Passage> },
-        Calling { #[pin] response: F, passage: Option<Passage> },
+        Checking { asking: Asking, parked: Option<Parked<S, B>>, settings: Arc<Settings> },
+        Waiting { sleep: Pin<Box<Sleep>>, parked: Option<Parked<S, B>>, passed: Option<Passed> },
+        Calling { #[pin] response: F, passed: Option<Passed> },
     }
 }
 
@@ -55,49 +51,43 @@ impl<S, B> Parked<S, B> {
 }
 
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
-    pub(crate) fn refused(response: Response<Bytes>, settings: &Arc<Settings>) -> Self {
+    pub(crate) const fn refused(response: Response<Bytes>) -> Self {
         let response = Some(response);
-        Self::of(State::Refused { response }, settings)
+        let state = State::Refused { response };
+        ResponseFuture { state }
     }
 
-    pub(crate) fn passing(response: S::Future, settings: &Arc<Settings>) -> Self {
-        let passage = None;
-        Self::of(State::Calling { response, passage }, settings)
+    #[inline]
+    pub(crate) const fn calling(response: S::Future, passed: Option<Passed>) -> Self {
+        let state = State::Calling { response, passed };
+        ResponseFuture { state }
     }
 
-    pub(crate) fn calling(response: S::Future, passage: Passage, settings: &Arc<Settings>) -> Self {
-        let passage = Some(passage);
-        Self::of(State::Calling { response, passage }, settings)
-    }
-
-    pub(crate) fn asking(asking: Asking, held: Parked<S, B>, settings: &Arc<Settings>) -> Self {
-        let held = Some(held);
-        Self::of(State::Checking { asking, held }, settings)
-    }
-
-    pub(crate) fn waiting(
-        delay: Duration,
-        held: Parked<S, B>,
-        passage: Passage,
-        settings: &Arc<Settings>,
+    pub(crate) const fn asking(
+        asking: Asking,
+        parked: Parked<S, B>,
+        settings: Arc<Settings>,
     ) -> Self {
-        Self::of(State::waiting(delay, held, passage), settings)
+        let state = State::Checking {
+            asking,
+            parked: Some(parked),
+            settings,
+        };
+        ResponseFuture { state }
     }
 
-    fn of(state: State<S, B, S::Future>, settings: &Arc<Settings>) -> Self {
-        ResponseFuture {
-            state,
-            settings: Arc::clone(settings),
-        }
+    pub(crate) fn waiting(delay: Duration, parked: Parked<S, B>, passed: Passed) -> Self {
+        let state = State::waiting(delay, parked, passed);
+        ResponseFuture { state }
     }
 }
 
 impl<S, B, F> State<S, B, F> {
-    fn waiting(delay: Duration, held: Parked<S, B>, passage: Passage) -> State<S, B, F> {
+    fn waiting(delay: Duration, parked: Parked<S, B>, passed: Passed) -> State<S, B, F> {
         State::Waiting {
             sleep: Box::pin(sleep(delay)),
-            held: Some(held),
-            passage: Some(passage),
+            parked: Some(parked),
+            passed: Some(passed),
         }
     }
 }
@@ -109,54 +99,62 @@ where
     type Output = Result<Response<ResponseBody<R>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+        let mut state = self.project().state;
         loop {
-            let next = match this.state.as_mut().project() {
+            let next = match state.as_mut().project() {
+                StateProj::Calling { response, passed } => {
+                    let response = ready!(response.poll(cx))?;
+                    return Poll::Ready(Ok(match passed {
+                        Some(passed) => passed.end(response),
+                        None => response.map(|body| ResponseBody::inner(body, None)),
+                    }));
+                }
                 StateProj::Refused { response } => {
                     let response = response.take().expect("polled after completion");
                     return Poll::Ready(Ok(response.map(ResponseBody::ours)));
                 }
-                StateProj::Checking { asking, held } => {
+                StateProj::Checking {
+                    asking,
+                    parked,
+                    settings,
+                } => {
                     let asked = ready!(Pin::new(asking).poll(cx));
-                    let held = held.take().expect("taken once, when the check is done");
-                    decided(asked, held, this.settings)
+                    let parked = parked.take().expect("taken once, when the check is done");
+                    decided(asked, parked, settings)
                 }
                 StateProj::Waiting {
                     sleep,
-                    held,
-                    passage,
+                    parked,
+                    passed,
                 } => {
                     ready!(sleep.as_mut().poll(cx));
-                    let (service, _) = &mut *held.as_mut().expect("taken once, when ready").0;
+                    let (service, _) = &mut *parked.as_mut().expect("taken once, when ready").0;
                     ready!(service.poll_ready(cx))?;
-                    let held = held.take().expect("taken once, when ready");
-                    let (mut service, request) = *held.0;
+                    let parked = parked.take().expect("taken once, when ready");
+                    let (mut service, request) = *parked.0;
                     State::Calling {
                         response: service.call(request),
-                        passage: passage.take(),
+                        passed: passed.take(),
                     }
                 }
-                StateProj::Calling { response, passage } => {
-                    let response = ready!(response.poll(cx))?;
-                    return Poll::Ready(Ok(match passage.take() {
-                        Some(passage) => finish(this.settings, passage, response),
-                        None => response.map(|body| ResponseBody::inner(body, None)),
-                    }));
-                }
             };
-            this.state.set(next);
+            state.set(next);
         }
     }
 }
 
 /// What follows from an answer of the limiter.
-fn decided<S, B>(asked: Asked, held: Parked<S, B>, settings: &Settings) -> State<S, B, S::Future>
+fn decided<S, B>(
+    asked: Asked,
+    parked: Parked<S, B>,
+    settings: &Arc<Settings>,
+) -> State<S, B, S::Future>
 where
     S: Service<Request<B>> + Clone,
 {
-    let (mut service, request) = *held.0;
+    let (mut service, request) = *parked.0;
     let (mut parts, body) = request.into_parts();
-    let (delay, passage) = match settings.judge(&parts, asked) {
+    let (delay, passage) = match settings.judge(&parts, asked, settings.own.keep()) {
         Ok(passed) => passed,
         Err(answer) => {
             let response = Some(answer);
@@ -164,15 +162,16 @@ where
         }
     };
     settings.own.share_inwards(&passage, &mut parts.extensions);
+    let passed = Passed::new(passage, Arc::clone(settings));
     let request = Request::from_parts(parts, body);
     if !delay.is_zero() {
         // The ready service goes, and with it a place that others can use meanwhile.
-        let held = Parked::new(service.clone(), request);
-        return State::waiting(delay, held, passage);
+        let parked = Parked::new(service.clone(), request);
+        return State::waiting(delay, parked, passed);
     }
     State::Calling {
         response: service.call(request),
-        passage: Some(passage),
+        passed: Some(passed),
     }
 }
 

@@ -33,6 +33,7 @@ mod framework;
 mod future;
 mod key;
 mod layer;
+mod moment;
 mod outgoing;
 mod rejection;
 mod service;

@@ -7,11 +7,12 @@ use std::{
 };
 
 use http::{Request, Response};
-use ratelimit_core::adapter::Start;
+use ratelimit_core::adapter::Way;
 use tower_service::Service;
 
 use crate::{
     body::ResponseBody,
+    check::Passed,
     framework::Settings,
     future::{Parked, ResponseFuture},
 };
@@ -46,41 +47,36 @@ where
         self.inner.poll_ready(cx)
     }
 
+    #[inline]
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
-        let refreshed = self.settings.refreshed();
-        let settings = refreshed.as_ref().unwrap_or(&self.settings);
+        let settings = self.settings.current();
         let (mut parts, body) = request.into_parts();
         settings.own.prepare(&mut parts);
-        let ask = match settings.start(&parts) {
-            Start::Pass => {
-                let response = self.inner.call(Request::from_parts(parts, body));
-                return ResponseFuture::passing(response, settings);
+        match settings.decide(&settings.limiter, &parts, settings.own.keep()) {
+            Way::Go(delay, passage) => {
+                settings.own.share_inwards(&passage, &mut parts.extensions);
+                let passed = Passed::new(passage, settings);
+                if delay.is_zero() {
+                    // The ready service is called where it stands, and no clone is made.
+                    let response = self.inner.call(Request::from_parts(parts, body));
+                    return ResponseFuture::calling(response, Some(passed));
+                }
+                let parked = Parked::new(self.inner.clone(), Request::from_parts(parts, body));
+                ResponseFuture::waiting(delay, parked, passed)
             }
-            Start::Refuse(answer) => return ResponseFuture::refused(answer, settings),
-            Start::Ask(ask) => ask,
-        };
-        let mut asking = settings.ask(&settings.limiter, ask);
-        let Some(asked) = asking.take_ready() else {
-            // The check comes before the call, so the future takes the service that
-            // `poll_ready` made ready, and leaves a clone in its place.
-            let clone = self.inner.clone();
-            let ready = mem::replace(&mut self.inner, clone);
-            let held = Parked::new(ready, Request::from_parts(parts, body));
-            return ResponseFuture::asking(asking, held, settings);
-        };
-        let (delay, passage) = match settings.judge(&parts, asked) {
-            Ok(passed) => passed,
-            Err(answer) => return ResponseFuture::refused(answer, settings),
-        };
-        let mut request = Request::from_parts(parts, body);
-        settings
-            .own
-            .share_inwards(&passage, request.extensions_mut());
-        if !delay.is_zero() {
-            let held = Parked::new(self.inner.clone(), request);
-            return ResponseFuture::waiting(delay, held, passage, settings);
+            Way::Pass => {
+                let response = self.inner.call(Request::from_parts(parts, body));
+                ResponseFuture::calling(response, None)
+            }
+            Way::Refuse(answer) => ResponseFuture::refused(answer),
+            Way::Ask(asking) => {
+                // The check comes before the call, so the future takes the service that
+                // `poll_ready` made ready, and leaves a clone in its place.
+                let clone = self.inner.clone();
+                let ready = mem::replace(&mut self.inner, clone);
+                let parked = Parked::new(ready, Request::from_parts(parts, body));
+                ResponseFuture::asking(asking, parked, settings)
+            }
         }
-        // Nothing to wait for: the ready service is called where it stands, and no clone is made.
-        ResponseFuture::calling(self.inner.call(request), passage, settings)
     }
 }

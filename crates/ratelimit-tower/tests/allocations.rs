@@ -15,7 +15,10 @@ use ratelimit_core::HeaderStyle;
 use ratelimit_tower::RateLimitLayer;
 use tower::{Layer as _, Service as _, service_fn};
 
-fn allocations(layer: &RateLimitLayer, headers_in_response: usize) -> u64 {
+/// How many allocations the third request of a client takes, which is answered with `status`.
+///
+/// The service's response has `headers_in_response` header fields of its own.
+fn allocations(layer: &RateLimitLayer, status: u16, headers_in_response: usize) -> u64 {
     let mut service = layer.layer(service_fn(|request: Request<Response<()>>| {
         std::future::ready(Ok::<_, Infallible>(request.into_body()))
     }));
@@ -36,34 +39,62 @@ fn allocations(layer: &RateLimitLayer, headers_in_response: usize) -> u64 {
         let mut response = pin!(service.call(request));
         let mut cx = Context::from_waker(Waker::noop());
         match response.as_mut().poll(&mut cx) {
-            Poll::Ready(Ok(response)) => assert_eq!(response.status(), 200),
+            Poll::Ready(Ok(response)) => response.status(),
             Poll::Pending => panic!("memory answers at once"),
         }
     };
-    // The first request of a client makes its budget.
+    // The first request of a client makes its budget, the second what many responses share.
     exchange(0);
     exchange(1);
-    measure(|| exchange(2)).count_total
+    let mut answered = None;
+    let taken = measure(|| answered = Some(exchange(2))).count_total;
+    assert_eq!(answered.map(|answered| answered.as_u16()), Some(status));
+    taken
 }
 
 #[test]
 fn a_request_that_passes_takes_no_allocation_beyond_its_header_values() {
-    let layer = layer(&start(), "100/min");
-    let allocations = |style| allocations(&layer.clone().headers(style), 2);
+    let layer = layer(&start(), "fixed_window 100/min");
+    let allocations = |style| allocations(&layer.clone().headers(style), 200, 2);
 
     assert_eq!(allocations(HeaderStyle::None), 0);
-    // The limit's own value was made with the layer.
-    assert_eq!(allocations(HeaderStyle::XRateLimit), 2);
-    assert_eq!(allocations(HeaderStyle::RateLimit), 2);
+    assert_eq!(allocations(HeaderStyle::XRateLimit), 0);
+    assert_eq!(allocations(HeaderStyle::XRateLimitDelta), 0);
+    assert_eq!(allocations(HeaderStyle::RateLimit), 0);
     assert_eq!(allocations(HeaderStyle::Ietf), 1);
+}
+
+#[test]
+fn a_header_value_of_more_than_three_digits_is_an_allocation_unless_it_comes_again() {
+    let layer = layer(&start(), "fixed_window 1000000/min");
+    let allocations = |style| allocations(&layer.clone().headers(style), 200, 2);
+
+    // The limit was made with the layer, and the reset with the response before.
+    assert_eq!(allocations(HeaderStyle::XRateLimit), 1);
+    assert_eq!(allocations(HeaderStyle::RateLimit), 1);
 }
 
 #[test]
 fn several_limits_take_no_more() {
     let layer = layer(
         &start(),
-        "100/min; fixed_window 1000/h; sliding_window_counter 1000/h",
+        "fixed_window 100/min; 1000/h; sliding_window_counter 1000/h",
     );
 
-    assert_eq!(allocations(&layer.headers(HeaderStyle::None), 0), 0);
+    assert_eq!(
+        allocations(&layer.clone().headers(HeaderStyle::None), 200, 0),
+        0
+    );
+    assert_eq!(allocations(&layer, 200, 2), 0);
+}
+
+#[test]
+fn a_denied_request_takes_the_allocations_of_its_answer() {
+    let layer = layer(&start(), "fixed_window 1/min");
+    let allocations = |style| allocations(&layer.clone().headers(style), 429, 0);
+
+    // The body, and the two halves of the header map.
+    assert_eq!(allocations(HeaderStyle::None), 3);
+    assert_eq!(allocations(HeaderStyle::XRateLimit), 3);
+    assert_eq!(allocations(HeaderStyle::Ietf), 4);
 }

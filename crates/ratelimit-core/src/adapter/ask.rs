@@ -9,65 +9,43 @@ use std::{
 
 use super::{framework::Framework, settings::Settings};
 use crate::{
-    keys::Keys,
     limiter::{Charge, Charging, Check, Limiter, Verdict},
     policy::Policy,
     store::Hit,
 };
 
-/// What the limiter is to be asked: whose budgets are spent, how much of them, in which tier.
-#[derive(Debug)]
-pub struct Ask {
-    pub(super) keys: Keys,
-    pub(super) cost: u64,
-    /// The policy of the request's tier, where that is not the settings' own.
-    pub(super) tier: Option<Policy>,
-}
-
 impl<F: Framework> Settings<F> {
     /// Asks `limiter`, and keeps the charge where something happens to it after the response.
     #[inline]
-    pub fn ask(&self, limiter: &Limiter, ask: Ask) -> Asking {
-        let policy = ask.tier.as_ref().unwrap_or(&self.policy);
-        let hit = Hit::by(policy, &ask.keys).cost(ask.cost);
-        let progress = if self.needs_charge {
+    pub(super) fn ask(&self, limiter: &Limiter, hit: Hit<'_>) -> Progress {
+        if self.terms.needs_charge {
             Progress::Charging(Box::new(limiter.charge(hit)))
         } else {
             Progress::Checking(limiter.hit(hit))
-        };
-        Asking {
-            progress,
-            tier: ask.tier,
         }
     }
 }
 
-/// A question to the limiter under way; awaiting it gives what was [`Asked`].
+/// A question to the limiter under way; awaiting it gives what the limiter said.
 #[must_use = "the limiter is asked when this is awaited"]
 pub struct Asking {
-    progress: Progress,
-    tier: Option<Policy>,
+    pub(super) progress: Progress,
+    pub(super) tier: Option<Policy>,
 }
 
-enum Progress {
+pub(super) enum Progress {
     Checking(Check),
     Charging(Box<Charging>),
 }
 
-impl Asking {
+impl Progress {
     /// Takes the answer, if it is there already and nothing was charged that has to be kept.
-    ///
-    /// A question whose answer was taken is complete, and is not to be awaited.
     #[inline]
-    pub fn take_ready(&mut self) -> Option<Asked> {
-        let Progress::Checking(check) = &mut self.progress else {
-            return None;
-        };
-        Some(Asked {
-            verdict: check.take_ready()?,
-            charge: None,
-            tier: self.tier.take(),
-        })
+    pub(super) fn take_ready(&mut self) -> Option<Verdict> {
+        match self {
+            Progress::Checking(check) => check.take_ready(),
+            Progress::Charging(_) => None,
+        }
     }
 }
 
@@ -79,11 +57,10 @@ impl Future for Asking {
             Progress::Checking(check) => (ready!(Pin::new(check).poll(cx)), None),
             Progress::Charging(charging) => ready!(Pin::new(&mut **charging).poll(cx)),
         };
-        let tier = self.tier.take();
         Poll::Ready(Asked {
             verdict,
             charge,
-            tier,
+            tier: self.tier.take(),
         })
     }
 }

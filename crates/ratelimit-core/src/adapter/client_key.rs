@@ -108,11 +108,12 @@ impl ClientKey {
             return Ok(key);
         }
         let peer = peer();
-        if let Some(peer) = peer {
-            self.warn_once_if_overlooked(peer, request);
+        if let Some(IpAddr::V4(v4)) = peer
+            && self.addr.is_client(v4)
+        {
+            return Ok(Key::ipv4(v4));
         }
-        let client = self.addr.find(peer, request)?;
-        Ok(Key::ip(client.addr()))
+        self.address(request, peer)
     }
 
     /// Where the client of a request is, whatever key it names.
@@ -134,12 +135,17 @@ impl ClientKey {
         request: &impl RequestHead,
         peer: Option<IpAddr>,
     ) -> Result<Whereabouts, NoKey> {
+        let key = self.address(request, peer)?;
+        let address = self.whole.find(peer, request)?.addr();
+        Ok(Whereabouts::new(address, key))
+    }
+
+    fn address(&self, request: &impl RequestHead, peer: Option<IpAddr>) -> Result<Key, NoKey> {
         if let Some(peer) = peer {
             self.warn_once_if_overlooked(peer, request);
         }
-        let key = Key::ip(self.addr.find(peer, request)?.addr());
-        let address = self.whole.find(peer, request)?.addr();
-        Ok(Whereabouts::new(address, key))
+        let client = self.addr.find(peer, request)?;
+        Ok(Key::ip(client.addr()))
     }
 
     #[inline]
@@ -160,7 +166,6 @@ impl ClientKey {
         Ok(None)
     }
 
-    #[inline]
     fn warn_once_if_overlooked(&self, peer: IpAddr, request: &impl RequestHead) {
         if self.warned.load(Ordering::Relaxed) || !self.addr.overlooks(peer, request) {
             return;

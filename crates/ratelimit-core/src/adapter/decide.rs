@@ -1,69 +1,80 @@
 //! The rules by which settings decide a request, in the order of its way.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{ptr, sync::atomic::Ordering, time::Duration};
 
 use super::{
-    ask::{Ask, Asked},
+    ask::{Asked, Asking},
     framework::{Framework, RequestHead},
     no_key::NoKey,
-    passage::Passage,
+    passage::{Keep, Passage},
     rejection::{Cause, Rejection},
     settings::{AnswerTo, Preflight, Settings},
 };
 use crate::{
     decision::Decision,
     key::Key,
-    limiter::Verdict,
+    limiter::{Limiter, Verdict},
     policy::Policy,
     rules::{Facts, Judged},
+    store::Hit,
 };
 
-/// What a request's head alone says of its way.
+/// The way of a request, as far as it is known at once.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for each check of a store that is not in memory"
+)]
 #[derive(Debug)]
-pub enum Start<A> {
+pub enum Way<F: Framework> {
     /// It goes on uncounted, and its response tells nothing.
     Pass,
     /// It goes no further.
-    Refuse(A),
-    /// The limiter is to be asked.
-    Ask(Ask),
+    Refuse(F::Answer),
+    /// It goes on after this long.
+    Go(Duration, Passage<F>),
+    /// The limiter has yet to answer, and [`Settings::judge`] to say what follows.
+    Ask(Asking),
 }
 
 impl<F: Framework> Settings<F> {
-    /// Whether a request passes or is refused by its head alone, and else what it spends.
+    /// Decides a request with the budgets of `limiter`.
     #[inline]
-    pub fn start(&self, request: &F::Request) -> Start<F::Answer> {
+    pub fn decide(&self, limiter: &Limiter, request: &F::Request, keep: Keep) -> Way<F> {
         if self.passes(request) {
-            return Start::Pass;
+            return Way::Pass;
         }
         let key = (self.key)(request);
-        if self.policy.has_rules()
-            && let Some(start) = self.ruled(request, key.as_ref().ok())
+        if self.terms.has_rules
+            && let Some(way) = self.ruled(request, key.as_ref().ok())
         {
-            return start;
+            return way;
         }
-        match key.and_then(|key| self.question(request, key)) {
-            Ok(ask) => Start::Ask(ask),
-            Err(why) => self.without_key(request, why),
+        let key = match key {
+            Ok(key) => key,
+            Err(why) => return self.without_key(request, why),
+        };
+        let policy = self.policy_for(request, &key);
+        let cost = self.cost_of(request, policy);
+        let keys;
+        let hit = if self.terms.has_names {
+            keys = match self.keys(request, key, policy) {
+                Ok(keys) => keys,
+                Err(why) => return self.without_key(request, why),
+            };
+            Hit::by(policy, &keys)
+        } else {
+            Hit::new(policy, &key)
+        };
+        let tier = (!ptr::eq(policy, &raw const self.policy)).then(|| policy.clone());
+        let mut progress = self.ask(limiter, hit.cost(cost));
+        let ready = progress.take_ready();
+        let Some(verdict) = &ready else {
+            return Way::Ask(Asking { progress, tier });
+        };
+        if !verdict.is_allowed() {
+            return Way::Refuse(self.deny(request, verdict, tier.as_ref()));
         }
-    }
-
-    #[inline]
-    fn question(&self, request: &F::Request, key: Key) -> Result<Ask, NoKey> {
-        let named = self.tier.as_ref().and_then(|tier| tier(request));
-        let policy = match named {
-            Some(tier) => self.policy.in_tier(&tier),
-            None => self.policy.for_key(&key),
-        };
-        let cost = match &self.cost {
-            Some(cost) => cost(request),
-            None => policy.cost_told(&F::head(request)).get(),
-        };
-        Ok(Ask {
-            keys: self.keys(request, key, policy)?,
-            cost,
-            tier: (!std::ptr::eq(policy, &raw const self.policy)).then(|| policy.clone()),
-        })
+        Way::Go(delay(verdict), self.passage(request, verdict, tier, keep))
     }
 
     /// How long a request waits before it goes on, or the answer to one that does not pass.
@@ -71,31 +82,42 @@ impl<F: Framework> Settings<F> {
     /// # Errors
     ///
     /// The answer.
-    #[inline]
     pub fn judge(
         &self,
         request: &F::Request,
         asked: Asked,
-    ) -> Result<(Duration, Passage), F::Answer> {
+        keep: Keep,
+    ) -> Result<(Duration, Passage<F>), F::Answer> {
         let verdict = &asked.verdict;
         if !verdict.is_allowed() {
             return Err(self.deny(request, verdict, asked.tier.as_ref()));
         }
-        let enforced = verdict.decision().filter(|decision| decision.is_enforced);
-        let delay = enforced.map_or(Duration::ZERO, Decision::delay);
-        Ok((delay, self.passage(request, asked)))
+        let mut passage = self.passage(request, verdict, asked.tier, keep);
+        if let Some(charge) = asked.charge {
+            passage.hold(request, charge);
+        }
+        Ok((delay(verdict), passage))
     }
 
-    /// Tells a verdict in the header fields of a response; of what only watches, no more than a mark.
+    /// The policy of the request's tier.
     #[inline]
-    pub(super) fn tell_verdict(&self, verdict: &Verdict, tier: Option<&Policy>, map: &mut F::Map) {
-        if let Some(decision) = verdict.decision() {
-            self.fields.mark(decision, map);
+    fn policy_for(&self, request: &F::Request, key: &Key) -> &Policy {
+        if !self.terms.has_tiers {
+            return &self.policy;
         }
-        if let Verdict::Checked(decision) = verdict
-            && decision.is_enforced
-        {
-            self.fields.write(&self.policy, tier, decision, map);
+        let named = self.tier.as_ref().and_then(|tier| tier(request));
+        match named {
+            Some(tier) => self.policy.in_tier(&tier),
+            None => self.policy.for_key(key),
+        }
+    }
+
+    #[inline]
+    fn cost_of(&self, request: &F::Request, policy: &Policy) -> u64 {
+        match (&self.cost, self.terms.cost) {
+            (Some(cost), _) => cost(request),
+            (None, Some(cost)) if !self.terms.has_tiers => cost,
+            _ => policy.cost_told(&F::head(request)).get(),
         }
     }
 
@@ -105,7 +127,7 @@ impl<F: Framework> Settings<F> {
     }
 
     /// What the rules of the policy say, where they decide.
-    fn ruled(&self, request: &F::Request, key: Option<&Key>) -> Option<Start<F::Answer>> {
+    fn ruled(&self, request: &F::Request, key: Option<&Key>) -> Option<Way<F>> {
         // Rules about other things than keys hold for requests without one as well.
         let nobody;
         let key = if let Some(key) = key {
@@ -121,15 +143,16 @@ impl<F: Framework> Settings<F> {
             .map(|client| client.address);
         match self.policy.judged(&facts) {
             Judged::Limited => None,
-            Judged::Exempt => Some(Start::Pass),
+            Judged::Exempt => Some(Way::Pass),
             Judged::Blocked(blocked) => {
                 let is_enforced = self.policy.enforces(key);
                 self.policy.meters().blocked(is_enforced);
-                is_enforced.then(|| Start::Refuse(self.answer(request, Cause::Blocked(blocked))))
+                is_enforced.then(|| Way::Refuse(self.answer(request, Cause::Blocked(blocked))))
             }
         }
     }
 
+    #[inline]
     fn passes(&self, request: &F::Request) -> bool {
         self.is_preflight(request) || self.exempt.as_ref().is_some_and(|exempt| exempt(request))
     }
@@ -143,14 +166,14 @@ impl<F: Framework> Settings<F> {
             && head.has_header("access-control-request-method")
     }
 
-    fn without_key(&self, request: &F::Request, why: NoKey) -> Start<F::Answer> {
+    fn without_key(&self, request: &F::Request, why: NoKey) -> Way<F> {
         if why == NoKey::NoClient {
             self.advise_once();
         }
         if self.is_shadow() {
-            return Start::Pass;
+            return Way::Pass;
         }
-        Start::Refuse(self.answer(request, Cause::NoKey(why)))
+        Way::Refuse(self.answer(request, Cause::NoKey(why)))
     }
 
     /// Logs once that a limit counts by a name that nobody gave a key.
@@ -186,7 +209,9 @@ impl<F: Framework> Settings<F> {
             return self.answer(request, Cause::Unavailable);
         };
         let mut answer = self.answer(request, Cause::Denied(decision));
-        self.tell_verdict(verdict, tier, F::fields(&mut answer));
+        if let Some(telling) = self.fields.telling(&self.policy, verdict) {
+            self.fields.tell(telling, tier, F::fields(&mut answer));
+        }
         F::share(&self.own, decision, &mut answer);
         answer
     }
@@ -210,4 +235,11 @@ impl<F: Framework> Settings<F> {
             Cause::Unavailable | Cause::NoKey(_) => self.on_failed.as_deref(),
         }
     }
+}
+
+/// How long a shaping limit that is in force asks to wait.
+#[inline]
+fn delay(verdict: &Verdict) -> Duration {
+    let enforced = verdict.decision().filter(|decision| decision.is_enforced);
+    enforced.map_or(Duration::ZERO, Decision::delay)
 }

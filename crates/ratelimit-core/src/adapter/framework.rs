@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use crate::{client_addr::HeaderLines, decision::Decision, key::Key};
+use crate::{client_addr::HeaderLines, decision::Decision, fields::Digits, key::Key};
 
 /// The head of a request, whatever crate keeps it.
 pub trait RequestHead: HeaderLines {
@@ -68,6 +68,28 @@ pub trait HeaderFields: Copy + fmt::Debug + Send + Sync + 'static {
 
     /// Whether there is a line of a field.
     fn contains(map: &Self::Map, name: &Self::Name) -> bool;
+
+    /// A moment in seconds of Unix time: one of few values that come again and again.
+    fn moment(seconds: u64) -> Self::Value {
+        Self::value(Digits::of(seconds).as_bytes())
+    }
+
+    /// Sets a field that is not there yet.
+    ///
+    /// # Errors
+    ///
+    /// The value, where the field is there.
+    fn insert_new(
+        map: &mut Self::Map,
+        name: &Self::Name,
+        value: Self::Value,
+    ) -> Result<(), Self::Value> {
+        if Self::contains(map, name) {
+            return Err(value);
+        }
+        Self::insert(map, name, value);
+        Ok(())
+    }
 
     /// Sets a field to one line.
     fn insert(map: &mut Self::Map, name: &Self::Name, value: Self::Value);

@@ -24,7 +24,7 @@ use crate::{
 #[must_use = "dropping it ends what is held"]
 pub struct Held {
     spent: Option<Arc<Spent>>,
-    _in_flight: Option<InFlight>,
+    in_flight: Option<InFlight>,
     body: Body,
     is_whole: AtomicBool,
     counting: Option<Counting>,
@@ -47,14 +47,24 @@ struct Counting {
 }
 
 impl Held {
-    pub(super) fn new(charge: Option<Charge>, in_flight: Option<InFlight>, body: Body) -> Held {
+    pub(super) const fn new(body: Body) -> Held {
         Held {
-            spent: charge.map(|charge| Arc::new(Spent::new(charge))),
-            _in_flight: in_flight,
+            spent: None,
+            in_flight: None,
             body,
             is_whole: AtomicBool::new(false),
             counting: None,
         }
+    }
+
+    /// Holds a charge, with its slot.
+    pub(super) fn charge(&mut self, charge: Charge) {
+        self.spent = Some(Arc::new(Spent::new(charge)));
+    }
+
+    /// Holds a place among the requests in flight.
+    pub(super) fn enter(&mut self, in_flight: InFlight) {
+        drop(self.in_flight.replace(in_flight));
     }
 
     /// Counts a part of the body that is sent.

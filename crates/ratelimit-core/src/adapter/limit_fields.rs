@@ -1,12 +1,15 @@
-//! Turns a decision into the header fields of a response.
+//! Turns what is to be told into the header fields of a response.
 
 use std::time::Duration;
 
-use super::framework::HeaderFields;
+use super::{
+    framework::HeaderFields,
+    telling::{Mark, Numbers, Telling},
+};
 use crate::{
-    decision::Decision,
-    fields::{FieldValue, HeaderStyle, policy_field},
+    fields::{Digits, HeaderStyle, policy_field, small_number},
     limit::Limit,
+    limiter::Verdict,
     policy::Policy,
 };
 
@@ -90,55 +93,64 @@ impl<F: HeaderFields> LimitFields<F> {
         }
     }
 
-    /// Marks a response, where that is wanted.
+    /// What a response is to tell of a verdict; of one that only watches, no more than a mark.
     #[inline]
-    pub(super) fn mark(&self, decision: &Decision, map: &mut F::Map) {
+    pub(super) fn telling(&self, policy: &Policy, verdict: &Verdict) -> Option<Telling<F>> {
+        if self.style == HeaderStyle::None && self.marks.is_none() {
+            return None;
+        }
+        let decision = verdict.decision()?;
+        let is_told = matches!(verdict, Verdict::Checked(_)) && decision.is_enforced;
+        Some(Telling {
+            mark: Mark::of(decision),
+            numbers: is_told.then(|| Numbers::of(self.style, policy, decision)),
+        })
+    }
+
+    /// Tells it in the fields of a response, unless they say something stricter already.
+    pub(super) fn tell(&self, telling: Telling<F>, tier: Option<&Policy>, map: &mut F::Map) {
+        self.mark(telling.mark, map);
+        if let Some(numbers) = telling.numbers {
+            self.write(numbers, tier, map);
+            self.expose(map);
+        }
+    }
+
+    fn mark(&self, mark: Mark, map: &mut F::Map) {
         let Some(marks) = &self.marks else {
             return;
         };
-        if decision.is_over {
+        if mark.is_over {
             F::insert(map, &marks.over.0, marks.over.1.clone());
         }
-        if !decision.is_enforced {
-            if !decision.is_allowed() {
+        if mark.is_watched {
+            if mark.is_denied {
                 F::insert(map, &marks.shadow.0, marks.shadow.1.clone());
             }
-            if let Some((name, value)) = &self.exposed {
-                expose::<F>(name, value, map);
-            }
+            self.expose(map);
         }
     }
 
-    /// Tells `decision` in the fields of a response, unless they say something stricter already.
-    #[inline]
-    pub(super) fn write(
-        &self,
-        policy: &Policy,
-        tier: Option<&Policy>,
-        decision: &Decision,
-        map: &mut F::Map,
-    ) {
-        self.write_limits(policy, tier, decision, map);
-        if let Some((name, value)) = &self.exposed {
-            expose::<F>(name, value, map);
-        }
-    }
-
-    fn write_limits(
-        &self,
-        policy: &Policy,
-        tier: Option<&Policy>,
-        decision: &Decision,
-        map: &mut F::Map,
-    ) {
-        let Some(first) = self.names.first() else {
+    fn write(&self, numbers: Numbers<F>, tier: Option<&Policy>, map: &mut F::Map) {
+        let Some((first, others)) = self.names.split_first() else {
             return;
         };
-        if F::contains(map, first) && self.stand(decision, map) {
-            return;
+        let Numbers {
+            limit,
+            remaining,
+            reset,
+            list,
+        } = numbers;
+        let value = list.unwrap_or_else(|| self.limit(limit));
+        if let Err(value) = F::insert_new(map, first, value) {
+            if self.stand(remaining, reset, map) {
+                return;
+            }
+            F::insert(map, first, value);
         }
-        for (place, name) in self.names.iter().enumerate() {
-            F::insert(map, name, self.value(place, policy, decision));
+        if let [second, third] = others {
+            F::insert(map, second, number::<F>(remaining));
+            F::insert(map, third, self.reset(reset));
         }
         if let Some((name, policy)) = &self.policy {
             let described = tier.map(describe::<F>);
@@ -146,23 +158,35 @@ impl<F: HeaderFields> LimitFields<F> {
         }
     }
 
-    fn value(&self, place: usize, policy: &Policy, decision: &Decision) -> F::Value {
-        // The limit is the same in most answers, and its value was made with the settings.
-        if place == 0 && self.style != HeaderStyle::Ietf {
-            let mut limits = self.limits.iter();
-            if let Some((_, value)) = limits.find(|(limit, _)| *limit == decision.limit) {
-                return value.clone();
-            }
+    /// The limit is the same in most answers, and its value was made with the settings.
+    fn limit(&self, limit: u64) -> F::Value {
+        let mut limits = self.limits.iter();
+        match limits.find(|(known, _)| *known == limit) {
+            Some((_, value)) => value.clone(),
+            None => number::<F>(limit),
         }
-        F::value(self.style.value(place, policy.name(), decision).as_bytes())
     }
 
-    fn stand(&self, decision: &Decision, map: &F::Map) -> bool {
+    fn reset(&self, reset: u64) -> F::Value {
+        match self.style {
+            HeaderStyle::XRateLimit => F::moment(reset),
+            _ => number::<F>(reset),
+        }
+    }
+
+    fn stand(&self, remaining: u64, reset: u64, map: &F::Map) -> bool {
         // An inner layer that refused has the last word, however much the outer one has left.
         is_refusal::<F>(map)
             || self
                 .style
-                .stands(decision, |name| single::<F>(map, &F::name(name)))
+                .stands_beside(remaining, reset, |name| single::<F>(map, &F::name(name)))
+    }
+
+    #[inline]
+    fn expose(&self, map: &mut F::Map) {
+        if let Some((name, value)) = &self.exposed {
+            expose::<F>(name, value, map);
+        }
     }
 }
 
@@ -192,8 +216,12 @@ fn parse(seconds: &[u8]) -> Option<u64> {
     str::from_utf8(seconds).ok()?.parse().ok()
 }
 
+#[inline]
 pub(super) fn number<F: HeaderFields>(number: u64) -> F::Value {
-    F::value(FieldValue::number(number).as_bytes())
+    match small_number(number) {
+        Some(digits) => F::constant(digits),
+        None => F::value(Digits::of(number).as_bytes()),
+    }
 }
 
 fn single<'a, F: HeaderFields>(map: &'a F::Map, name: &F::Name) -> Option<&'a [u8]> {

@@ -9,14 +9,13 @@
 //! HeaderFields   a header map, with its names and values
 //!      |             written by LimitFields and Rejection
 //! Framework      both, and the type of an answer
-//!                    Settings::start, Settings::ask, Settings::judge, Settings::finish
+//!                    Settings::decide, Settings::judge, Settings::finish
 //! ```
 //!
-//! A request takes four steps. [`Settings::start`] says from its head alone whether it passes, is
-//! refused, or what it spends of which budgets. [`Settings::ask`] asks the limiter. [`Settings::judge`]
-//! says what follows from its answer. [`Settings::finish`] settles by the head of the response, writes
-//! its fields, and leaves what is [`Held`] until the body ends. Between the steps an adapter waits, and
-//! calls the service.
+//! A request takes three steps. [`Settings::decide`] says from its head alone whether it passes or is
+//! refused, and else asks the limiter. [`Settings::judge`] says what follows from an answer that was not
+//! there at once. [`Settings::finish`] settles by the head of the response, writes its fields, and leaves
+//! what is [`Held`] until the body ends. Between the steps an adapter waits, and calls the service.
 
 mod ask;
 mod client_key;
@@ -33,12 +32,14 @@ mod passage;
 mod rejection;
 mod request_key;
 mod settings;
+mod telling;
+mod terms;
 
 pub use self::{
-    ask::{Ask, Asked, Asking},
+    ask::{Asked, Asking},
     client_key::ClientKey,
     combine::{Both, Either, OrShared},
-    decide::Start,
+    decide::Way,
     framework::{Framework, HeaderFields, RequestHead},
     handler_terms::HandlerTerms,
     held::{Held, Slot},
@@ -46,7 +47,7 @@ pub use self::{
     limit_fields::{LimitFields, is_refusal},
     named_key::{ApiKey, CookieKey, HeaderKey, QueryKey},
     no_key::NoKey,
-    passage::Passage,
+    passage::{Keep, Passage},
     rejection::{Cause, Rejection},
     request_key::{MethodKey, PathKey},
     settings::{Preflight, Settings},

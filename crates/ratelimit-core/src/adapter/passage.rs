@@ -1,34 +1,55 @@
 //! A request that passed, until its response ends.
 
 use super::{
-    ask::Asked,
     framework::{Framework, RequestHead},
     held::{Body, Held, Slot},
     settings::Settings,
+    telling::Telling,
 };
 use crate::{
     decision::Decision,
-    limiter::Verdict,
+    limiter::{Charge, Verdict},
     policy::{Policy, SettleBy},
-    signal::Signal,
 };
+
+/// What a [`Passage`] keeps of a decision, beside what its response is to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing.
+    Fields,
+    /// All of it, in a box.
+    Decision,
+}
 
 /// A request that passed: what its response is to tell, and what is held until that ends.
 ///
 /// Dropping it leaves the request charged, and gives its slot back.
 #[derive(Debug)]
 #[must_use = "dropping it gives the request's slot back"]
-pub struct Passage {
-    verdict: Verdict,
+pub struct Passage<F: Framework> {
+    telling: Option<Telling<F>>,
+    decision: Option<Box<Decision>>,
     tier: Option<Policy>,
     held: Option<Box<Held>>,
 }
 
-impl Passage {
-    /// The decision; nothing where no store decided.
+impl<F: Framework> Passage<F> {
+    /// The decision, where it is kept; nothing where no store decided.
     #[inline]
-    pub const fn decision(&self) -> Option<&Decision> {
-        self.verdict.decision()
+    pub fn decision(&self) -> Option<&Decision> {
+        self.decision.as_deref()
+    }
+
+    /// Takes the decision, where it is kept.
+    #[inline]
+    pub fn take_decision(&mut self) -> Option<Box<Decision>> {
+        self.decision.take()
+    }
+
+    /// Holds what the request was charged as well.
+    pub(super) fn hold(&mut self, request: &F::Request, charge: Charge) {
+        let held = || Box::new(Held::new(body_of::<F>(request)));
+        self.held.get_or_insert_with(held).charge(charge);
     }
 
     /// The slot that the request holds, under policies with a concurrency limit.
@@ -39,46 +60,59 @@ impl Passage {
 }
 
 impl<F: Framework> Settings<F> {
-    /// What is held for a request that passed.
+    /// What is told and held for a request that passed.
     #[inline]
-    pub(super) fn passage(&self, request: &F::Request, asked: Asked) -> Passage {
-        let signal = self.policy.throttle_mode().signal();
-        let held = match (asked.charge, signal) {
-            (None, None) => None,
-            (charge, signal) => {
-                let body = match F::head(request).method() {
-                    "HEAD" => Body::None,
-                    _ => Body::Sent,
-                };
-                Some(Box::new(Held::new(charge, signal.map(Signal::enter), body)))
-            }
+    pub(super) fn passage(
+        &self,
+        request: &F::Request,
+        verdict: &Verdict,
+        tier: Option<Policy>,
+        keep: Keep,
+    ) -> Passage<F> {
+        let decision = match keep {
+            Keep::Fields => None,
+            Keep::Decision => verdict.decision().cloned().map(Box::new),
         };
+        let signal = self.policy.throttle_mode().signal();
         Passage {
-            verdict: asked.verdict,
-            tier: asked.tier,
-            held,
+            telling: self.fields.telling(&self.policy, verdict),
+            decision,
+            tier,
+            held: signal.map(|signal| {
+                let mut held = Held::new(body_of::<F>(request));
+                held.enter(signal.enter());
+                Box::new(held)
+            }),
         }
     }
 
     /// Tells in the header fields of a response what was decided.
-    #[inline]
-    pub fn tell(&self, passage: &Passage, map: &mut F::Map) {
-        self.tell_verdict(&passage.verdict, passage.tier.as_ref(), map);
+    pub fn tell(&self, passage: &Passage<F>, map: &mut F::Map) {
+        if let Some(telling) = passage.telling.clone() {
+            self.fields.tell(telling, passage.tier.as_ref(), map);
+        }
     }
 
     /// Settles what the head of a response decides, tells what was decided, and leaves what is held
     /// until the body ends.
     #[inline]
-    pub fn finish(&self, mut passage: Passage, status: u16, map: &mut F::Map) -> Option<Box<Held>> {
+    pub fn finish(
+        &self,
+        passage: &mut Passage<F>,
+        status: u16,
+        map: &mut F::Map,
+    ) -> Option<Box<Held>> {
         if let Some(held) = &mut passage.held {
             self.settle(held, status, map);
         }
-        self.tell(&passage, map);
-        passage.held
+        if let Some(telling) = passage.telling.take() {
+            self.fields.tell(telling, passage.tier.as_ref(), map);
+        }
+        passage.held.take()
     }
 
     /// Settles what the status of an error decides, which has no response of its own.
-    pub fn fail(&self, mut passage: Passage, status: u16) {
+    pub fn fail(&self, mut passage: Passage<F>, status: u16) {
         if let Some(held) = &mut passage.held
             && !self.policy.charged_on().includes(status)
         {
@@ -104,6 +138,13 @@ impl<F: Framework> Settings<F> {
                 }
             }
         }
+    }
+}
+
+fn body_of<F: Framework>(request: &F::Request) -> Body {
+    match F::head(request).method() {
+        "HEAD" => Body::None,
+        _ => Body::Sent,
     }
 }
 

@@ -12,6 +12,7 @@ use super::{
     limit_fields::LimitFields,
     no_key::NoKey,
     rejection::Rejection,
+    terms::Terms,
 };
 use crate::{
     fields::HeaderStyle,
@@ -33,8 +34,7 @@ pub struct Settings<F: Framework> {
     /// What only this adapter has.
     pub own: F::Own,
     pub(super) policy: Policy,
-    /// What the policy says of itself, which every request asks.
-    pub(super) needs_charge: bool,
+    pub(super) terms: Terms,
     pub(super) key: Arc<KeyOf<F>>,
     pub(super) named_keys: Vec<NamedKey<F>>,
     pub(super) whereabouts: Arc<WhereaboutsOf<F>>,
@@ -119,7 +119,7 @@ impl<F: Framework> Settings<F> {
             preflight: Preflight::Passed,
             advice: F::ADVICE,
             own: F::Own::default(),
-            needs_charge: policy.needs_charge(),
+            terms: Terms::of(&policy),
             policy,
             key: Arc::new(key),
             named_keys: Vec::new(),
@@ -237,31 +237,36 @@ impl<F: Framework> Settings<F> {
         self.on_failed = Some(Arc::new(answer));
     }
 
-    /// The same settings with the policy as the registry has it now, where that is another.
-    pub fn refreshed(&self) -> Option<Arc<Settings<F>>> {
-        let named = self.named.as_ref()?;
+    /// These settings; under a name, with the policy as the registry has it now.
+    #[inline]
+    pub fn current(self: &Arc<Self>) -> Arc<Settings<F>> {
+        match &self.named {
+            Some(named) => self.looked_up(named),
+            None => Arc::clone(self),
+        }
+    }
+
+    fn looked_up(&self, named: &Named<F>) -> Arc<Settings<F>> {
         let version = named.registry.version();
         let latest = named.latest.read().unwrap_or_else(PoisonError::into_inner);
-        let mut last = self.policy.clone();
-        if let Some((seen, settings)) = &*latest {
-            if *seen == version {
-                return Some(Arc::clone(settings));
-            }
-            last = settings.policy.clone();
-        }
+        let last = match &*latest {
+            Some((seen, settings)) if *seen == version => return Arc::clone(settings),
+            Some((_, settings)) => settings.policy.clone(),
+            None => self.policy.clone(),
+        };
         drop(latest);
         let policy = named.registry.get(self.policy.name());
         let settings = Arc::new(self.under(policy.unwrap_or(last)));
         let mut latest = named.latest.write().unwrap_or_else(PoisonError::into_inner);
         *latest = Some((version, Arc::clone(&settings)));
-        Some(settings)
+        settings
     }
 
     fn under(&self, policy: Policy) -> Settings<F> {
         let policy = self.mode.of(policy);
         Settings {
             fields: self.fields.under(&policy),
-            needs_charge: policy.needs_charge(),
+            terms: Terms::of(&policy),
             policy,
             named: None,
             ..self.clone()

@@ -29,12 +29,15 @@ pub fn parse_address(text: &[u8]) -> Option<IpAddr> {
 /// A forwarding header from such a peer usually means a proxy that nobody listed.
 pub fn is_private(addr: IpAddr) -> bool {
     match addr.to_canonical() {
-        IpAddr::V4(v4) => {
-            let shared = v4.to_bits() >> 22 == Ipv4Addr::new(100, 64, 0, 0).to_bits() >> 22;
-            shared || v4.is_private() || v4.is_loopback() || v4.is_link_local()
-        }
+        IpAddr::V4(v4) => is_private_ipv4(v4),
         IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
     }
+}
+
+#[inline]
+pub(super) const fn is_private_ipv4(v4: Ipv4Addr) -> bool {
+    let shared = v4.to_bits() >> 22 == Ipv4Addr::new(100, 64, 0, 0).to_bits() >> 22;
+    shared || v4.is_private() || v4.is_loopback() || v4.is_link_local()
 }
 
 /// Reads an address and nothing else but a zone: no port, no brackets.

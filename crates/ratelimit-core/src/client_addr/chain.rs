@@ -1,9 +1,12 @@
 //! The walk from the peer towards the client.
 
-use std::{error, fmt, net::IpAddr};
+use std::{
+    error, fmt,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use super::{
-    address::{self, is_private, parse_address},
+    address::{self, is_private, is_private_ipv4, parse_address},
     client::{Client, NoClient, Source},
     forwarded,
     headers::{self, ChainHeader, HeaderLines, ProviderHeader, carries_forwarding_headers},
@@ -150,6 +153,12 @@ impl ClientAddr {
         Ok(Client::new(addr, self.ipv6_prefix, source))
     }
 
+    /// Whether `peer` is the client whatever its headers say, and no proxy that should be listed.
+    #[inline]
+    pub(crate) fn is_client(&self, peer: Ipv4Addr) -> bool {
+        self.hops.is_none() && !is_private_ipv4(peer) && !self.trusted.contains_ipv4(peer)
+    }
+
     /// Whether `peer` looks like a proxy that should be listed: private, not trusted, and
     /// forwarding for somebody.
     ///
@@ -282,3 +291,35 @@ impl fmt::Display for InvalidPrefix {
 }
 
 impl error::Error for InvalidPrefix {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_the_client_at_once_just_where_the_walk_would_not_go_on() {
+        let listed = TrustedProxies::parse(["10.0.0.0/8", "203.0.113.7"]).unwrap();
+        let searches = [
+            ClientAddr::default(),
+            ClientAddr::behind(listed),
+            ClientAddr::behind(TrustedProxies::everyone()),
+            ClientAddr::default().hops(1),
+        ];
+        let headers = [("x-forwarded-for", "198.51.100.1")];
+
+        for search in searches {
+            for peer in [
+                [203, 0, 113, 7],
+                [203, 0, 113, 8],
+                [10, 0, 0, 1],
+                [100, 64, 0, 1],
+            ] {
+                let found = search.find(Some(peer.into()), &headers[..]).unwrap();
+                let is_walked =
+                    found.source() != Source::Peer || search.overlooks(peer.into(), &headers[..]);
+
+                assert_eq!(search.is_client(peer.into()), !is_walked, "{peer:?}");
+            }
+        }
+    }
+}

@@ -1,6 +1,9 @@
 //! Which proxies are believed.
 
-use std::{error, fmt, net::IpAddr};
+use std::{
+    error, fmt,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use super::network::{Expected, Span, span};
 
@@ -92,9 +95,14 @@ impl TrustedProxies {
     /// Whether `addr` is trusted; an IPv4-mapped address is looked up as IPv4.
     pub fn contains(&self, addr: IpAddr) -> bool {
         match addr.to_canonical() {
-            IpAddr::V4(v4) => self.ipv4.contains(v4.to_bits()),
+            IpAddr::V4(v4) => self.contains_ipv4(v4),
             IpAddr::V6(v6) => self.ipv6.contains(v6.to_bits()),
         }
+    }
+
+    #[inline]
+    pub(super) fn contains_ipv4(&self, addr: Ipv4Addr) -> bool {
+        self.ipv4.contains(addr.to_bits())
     }
 }
 
@@ -148,6 +156,7 @@ impl<T: Copy + Ord + Into<u128>> Ranges<T> {
         Self(ranges.into_boxed_slice())
     }
 
+    #[inline]
     fn contains(&self, value: T) -> bool {
         let after = self.0.partition_point(|range| range.0 <= value);
         after.checked_sub(1).is_some_and(|at| value <= self.0[at].1)

@@ -1,7 +1,10 @@
 //! Bodies of refused requests.
 
-use super::{FieldValue, Names, retry_after_secs, violated};
+use super::{Names, Text, retry_after_secs, violated};
 use crate::decision::Decision;
+
+/// Bodies are copied once, when their length is known.
+type Body = Text<256>;
 
 /// Why a request is refused, as `application/problem+json` (RFC 9457).
 ///
@@ -91,7 +94,7 @@ impl Problem<'_> {
 
     /// The body.
     pub fn to_json(&self) -> Vec<u8> {
-        let mut body = FieldValue::default();
+        let mut body = Body::new();
         body.push(br#"{"type":""#);
         body.push(match self {
             // The type that draft-ietf-httpapi-ratelimit-headers registers.
@@ -116,7 +119,7 @@ impl Problem<'_> {
     }
 }
 
-fn push_advice(body: &mut FieldValue, decision: &Decision) {
+fn push_advice(body: &mut Body, decision: &Decision) {
     match retry_after_secs(decision) {
         None => body.push(b"The request costs more than the limit can ever hold."),
         Some(1) => body.push(b"Try again in 1 second."),
@@ -128,7 +131,7 @@ fn push_advice(body: &mut FieldValue, decision: &Decision) {
     }
 }
 
-fn push_violated(body: &mut FieldValue, policy: &str, decision: &Decision) {
+fn push_violated(body: &mut Body, policy: &str, decision: &Decision) {
     let names = Names::new(policy, decision.limits().len());
     for (count, place) in violated(decision).enumerate() {
         if count > 0 {

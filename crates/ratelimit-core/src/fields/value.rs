@@ -9,43 +9,96 @@ const LARGEST: u64 = 999_999_999_999_999;
 const LONGEST_NUMBER: usize = 20;
 
 /// The value of a header field: visible ASCII and spaces, kept in place unless it is long.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct FieldValue(SmallVec<[u8; 64]>);
+#[derive(Clone)]
+pub struct FieldValue(Text<64>);
 
 impl FieldValue {
     /// A number in decimal.
     pub fn number(number: u64) -> FieldValue {
-        let mut value = FieldValue::default();
-        value.push_number(number);
-        value
+        let mut text = Text::new();
+        text.push_number(number);
+        FieldValue(text)
     }
 
     /// Its bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        self.0.as_bytes()
+    }
+}
+
+impl From<Text<64>> for FieldValue {
+    fn from(text: Text<64>) -> FieldValue {
+        FieldValue(text)
+    }
+}
+
+impl Default for FieldValue {
+    fn default() -> FieldValue {
+        FieldValue(Text::new())
+    }
+}
+
+impl PartialEq for FieldValue {
+    fn eq(&self, other: &FieldValue) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for FieldValue {}
+
+impl fmt::Debug for FieldValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FieldValue({})", self.as_bytes().escape_ascii())
+    }
+}
+
+/// Text that is put together without an allocation, unless it is longer than `N`.
+#[derive(Clone)]
+pub(super) struct Text<const N: usize> {
+    short: [u8; N],
+    len: usize,
+    /// All of it, where it is longer.
+    long: Vec<u8>,
+}
+
+impl<const N: usize> Text<N> {
+    pub(super) const fn new() -> Text<N> {
+        Text {
+            short: [0; N],
+            len: 0,
+            long: Vec::new(),
+        }
     }
 
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        match self.long.as_slice() {
+            [] => &self.short[..self.len],
+            long => long,
+        }
+    }
+
+    #[inline]
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
+        let end = self.len + bytes.len();
+        match self.short.get_mut(self.len..end) {
+            Some(room) if self.long.is_empty() => {
+                room.copy_from_slice(bytes);
+                self.len = end;
+            }
+            _ => self.push_beyond(bytes),
+        }
+    }
+
+    #[cold]
+    fn push_beyond(&mut self, bytes: &[u8]) {
+        if self.long.is_empty() {
+            self.long.extend_from_slice(&self.short[..self.len]);
+        }
+        self.long.extend_from_slice(bytes);
     }
 
     pub(super) fn push_number(&mut self, number: u64) {
-        let mut digits = [0; LONGEST_NUMBER];
-        let mut start = LONGEST_NUMBER;
-        let mut rest = number;
-        // Two digits for each of the expensive divisions.
-        while rest >= 10 {
-            let pair = u8::try_from(rest % 100).unwrap_or(0);
-            rest /= 100;
-            start -= 2;
-            digits[start] = b'0' + pair / 10;
-            digits[start + 1] = b'0' + pair % 10;
-        }
-        if rest > 0 || start == LONGEST_NUMBER {
-            start -= 1;
-            digits[start] = b'0' + u8::try_from(rest).unwrap_or(0);
-        }
-        self.push(&digits[start..]);
+        self.push(Digits::of(number).as_bytes());
     }
 
     pub(super) fn push_parameter(&mut self, name: &str, number: u64) {
@@ -55,6 +108,10 @@ impl FieldValue {
 
     /// Text between quotes, as RFC 9651 and JSON both write it.
     pub(super) fn push_escaped(&mut self, text: &str) {
+        let is_plain = |byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+        if text.bytes().all(is_plain) {
+            return self.push(text.as_bytes());
+        }
         for byte in text.bytes() {
             match byte {
                 b'"' | b'\\' => self.push(&[b'\\', byte]),
@@ -65,10 +122,71 @@ impl FieldValue {
     }
 }
 
-impl fmt::Debug for FieldValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FieldValue({})", self.0.escape_ascii())
+/// A number in decimal, where it is only read.
+pub(crate) struct Digits {
+    bytes: [u8; LONGEST_NUMBER],
+    start: usize,
+}
+
+impl Digits {
+    #[inline]
+    pub(crate) fn of(number: u64) -> Digits {
+        let mut bytes = [0; LONGEST_NUMBER];
+        let mut start = LONGEST_NUMBER;
+        let mut rest = number;
+        // Two digits for each of the expensive divisions.
+        while rest >= 10 {
+            let pair = u8::try_from(rest % 100).unwrap_or(0);
+            rest /= 100;
+            start -= 2;
+            bytes[start] = b'0' + pair / 10;
+            bytes[start + 1] = b'0' + pair % 10;
+        }
+        if rest > 0 || start == LONGEST_NUMBER {
+            start -= 1;
+            bytes[start] = b'0' + u8::try_from(rest).unwrap_or(0);
+        }
+        Digits { bytes, start }
     }
+
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+/// The digits of a number that has at most three, which are there already.
+#[inline]
+pub(crate) fn small_number(number: u64) -> Option<&'static str> {
+    let place = usize::try_from(number).ok()?;
+    let digits = SMALL.get(place)?;
+    let zeros = match number {
+        0..10 => 2,
+        10..100 => 1,
+        _ => 0,
+    };
+    str::from_utf8(&digits[zeros..]).ok()
+}
+
+/// The numbers below 1000 in three digits.
+static SMALL: [[u8; 3]; 1000] = small_numbers();
+
+const fn small_numbers() -> [[u8; 3]; 1000] {
+    let mut numbers = [*b"000"; 1000];
+    let mut place = 1;
+    while place < numbers.len() {
+        let [mut hundreds, mut tens, mut ones] = numbers[place - 1];
+        ones += 1;
+        if ones > b'9' {
+            (tens, ones) = (tens + 1, b'0');
+        }
+        if tens > b'9' {
+            (hundreds, tens) = (hundreds + 1, b'0');
+        }
+        numbers[place] = [hundreds, tens, ones];
+        place += 1;
+    }
+    numbers
 }
 
 /// Reads a number in decimal and nothing else.
@@ -116,4 +234,49 @@ fn unquoted(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
         }
         byte == separator && !quoted
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_numbers_are_written_as_all_others() {
+        for number in 0..1000 {
+            assert_eq!(small_number(number), Some(number.to_string().as_str()));
+        }
+        assert_eq!(small_number(1000), None);
+        assert_eq!(small_number(u64::MAX), None);
+    }
+
+    #[test]
+    fn digits_are_those_of_the_standard_library() {
+        let powers = (0..20).map(|exponent| 10_u64.pow(exponent));
+        let edges = powers.flat_map(|power| [power - 1, power, power + 1]);
+
+        for number in edges.chain([u64::MAX]) {
+            assert_eq!(Digits::of(number).as_bytes(), number.to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn text_is_the_same_whether_it_fits_in_place_or_not() {
+        for parts in [
+            [3, 4, 0],
+            [4, 4, 0],
+            [4, 4, 1],
+            [9, 1, 1],
+            [0, 9, 0],
+            [8, 0, 1],
+        ] {
+            let mut text = Text::<8>::new();
+            let mut expected = Vec::new();
+            for (part, length) in (b'a'..).zip(parts) {
+                text.push(&vec![part; length]);
+                expected.extend(vec![part; length]);
+            }
+
+            assert_eq!(text.as_bytes(), expected);
+        }
+    }
 }
