@@ -70,7 +70,8 @@ fn redis_counts(server: &mut CountedServer) -> Vec<(String, f64)> {
         .expect("a runtime");
     runtime.block_on(async {
         let config = RedisConfig::new(&server.server().url()).expect("an address of Redis");
-        let store = RedisStore::new(config.time_budget(PATIENCE));
+        let config = config.time_budget(PATIENCE).connect_timeout(PATIENCE);
+        let store = RedisStore::new(config);
         assert!(store.connected(PATIENCE).await, "Redis does not answer");
         let mut counts = Vec::new();
         for (algorithm, plenty, little) in [

@@ -137,7 +137,7 @@ impl Asked {
 
 pub(super) fn config(url: &str) -> RedisConfig {
     let config = RedisConfig::new(url).expect("an address of Redis");
-    config.time_budget(PATIENCE)
+    config.time_budget(PATIENCE).connect_timeout(PATIENCE)
 }
 
 #[cfg(test)]

@@ -19,6 +19,9 @@ use crate::{
 const PLENTY: &str = "token_bucket 1000000/s burst 100000000";
 const LITTLE: &str = "token_bucket 1/h";
 
+/// How often each of many tasks asks, before all begin anew.
+const IN_A_ROW: usize = 4;
+
 pub(super) fn run(plan: &Plan, report: &mut Report) {
     let mut server = CountedServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -106,12 +109,11 @@ async fn together(
     tasks: usize,
     key_of: fn(usize) -> usize,
 ) -> f64 {
-    let each = (plan.calls() / 25).max(10);
-    let ask_all = async |times: u32| {
+    let all_ask = async || {
         let asking = (0..tasks).map(|task| {
             let store = store.clone();
             tokio::spawn(async move {
-                for _ in 0..times {
+                for _ in 0..IN_A_ROW {
                     hit(&store, PLENTY, key_of(task)).await;
                 }
             })
@@ -120,16 +122,8 @@ async fn together(
             task.await.expect("no task panics");
         }
     };
-    ask_all(2).await;
-    server.instructions();
-    ask_all(each).await;
-    let tasks = u32::try_from(tasks).expect("a few hundred");
-    per_call(server, each * tasks)
-}
-
-fn per_call(server: &mut CountedServer, calls: u32) -> f64 {
-    let spent = usize::try_from(server.instructions()).expect("few enough");
-    exact(spent) / f64::from(calls)
+    let decisions = tasks * IN_A_ROW;
+    server.of_each(plan.calls() / 50, all_ask).await / exact(decisions)
 }
 
 /// Asks the store itself, beneath what a limiter answers from its own memory.
