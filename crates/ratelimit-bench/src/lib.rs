@@ -5,10 +5,14 @@
 //! can be counted.
 //!
 //! ```text
-//!     bin/bench ---- bin/counted, bin/counted_peers   under callgrind
-//!         |    \---- bin/weigh                        with an allocator that counts
-//!         |     \--- redis-server                     as it is, or under callgrind
+//!     bin/bench ---- bin/counted_peers   under callgrind
+//!         |    \---- bin/weigh           with an allocator that counts
+//!         |     \--- redis-server        as it is, or under callgrind
 //!      bench.json, charts, the tables of docs/performance.md
+//!
+//!     bin/gate ----- bin/counted, redis-server   under callgrind
+//!         |
+//!      budget.toml
 //! ```
 //!
 //! The feature `peers` adds the other limiters. The gate does without, so that it builds fast.

@@ -33,7 +33,7 @@ const ADVICE: &str = "see what failed above";
 
 /// Builds the benchmark with its peers, and runs it.
 pub(crate) fn run_bench(args: &[String]) -> Result<(), Failure> {
-    let bins = "--bin bench --bin counted --bin counted_peers --bin weigh --features peers";
+    let bins = "--bin bench --bin counted_peers --bin weigh --features peers";
     start("bench", bins, args)
 }
 

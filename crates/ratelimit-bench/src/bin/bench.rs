@@ -9,7 +9,7 @@ use std::{
 };
 
 use ratelimit_bench::{
-    Circumstances, RedisServer, Report,
+    Circumstances, RedisServer, Report, Row,
     family::{FAMILIES, Plan},
     fill,
 };
@@ -25,7 +25,13 @@ fn main() -> ExitCode {
     };
 
     let report = options.measure();
-    println!("\n{}", report.table());
+    let goals: Vec<bool> = report.rows.iter().filter_map(Row::is_met).collect();
+    let met = goals.iter().filter(|is_met| **is_met).count();
+    println!(
+        "\n{}\n{met} of {} goals are met",
+        report.table(),
+        goals.len()
+    );
     if let Some(folder) = options.folder() {
         write(&folder, &report);
     }
