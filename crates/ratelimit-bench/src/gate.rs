@@ -11,7 +11,6 @@ use crate::{
 
 /// Longer than anything takes on a server under callgrind.
 const PATIENCE: Duration = Duration::from_secs(60);
-const CALLS: u32 = 300;
 const ALLOCATING: u32 = 1_000;
 
 /// What one run of the gate counted.
@@ -95,5 +94,5 @@ async fn redis_call(server: &mut CountedServer, store: &RedisStore, limits: &str
         let answered = store.hit(Hit::new(&policy, &key)).await;
         answered.expect("the server decides");
     };
-    server.of_each(CALLS, ask).await
+    server.of_a_script(ask).await
 }

@@ -33,16 +33,16 @@ impl Plan {
     /// How often something quick is done in one turn.
     pub const fn times(self) -> usize {
         match self {
-            Plan::Quick => 200_000,
-            Plan::Full => 1_000_000,
+            Plan::Quick => 100_000,
+            Plan::Full => 400_000,
         }
     }
 
-    /// How many calls a server under callgrind gets for each row.
-    pub const fn calls(self) -> u32 {
+    /// How often many tasks ask a server under callgrind at once.
+    pub const fn bursts(self) -> u32 {
         match self {
-            Plan::Quick => 200,
-            Plan::Full => 1_000,
+            Plan::Quick => 1,
+            Plan::Full => 4,
         }
     }
 

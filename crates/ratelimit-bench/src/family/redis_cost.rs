@@ -33,23 +33,20 @@ pub(super) fn run(plan: &Plan, report: &mut Report) {
 }
 
 async fn rows(plan: Plan, server: &mut CountedServer, report: &mut Report) {
-    let calls = plan.calls();
     let url = server.server().url();
     let mut plain = connection(&url).await;
     let (script, nothing) = (Naive::new(), Script::new("return 1"));
     let naive = server
-        .of_each(calls, async || {
-            script.ask(&mut plain.clone(), "naive").await
-        })
+        .of_a_script(async || script.ask(&mut plain.clone(), "naive").await)
         .await;
     let empty = server
-        .of_each(calls, async || {
+        .of_a_script(async || {
             let _: i64 = nothing.invoke_async(&mut plain).await.expect("it answers");
         })
         .await;
     let pool = naive::pool(&url).await;
     let pooled = server
-        .of_each(calls, async || {
+        .of_a_script(async || {
             let mut connection = pool.get().await.expect("a connection is free");
             script.ask(&mut *connection, "naive").await;
         })
@@ -58,10 +55,10 @@ async fn rows(plan: Plan, server: &mut CountedServer, report: &mut Report) {
     let store = RedisStore::new(config(&url));
     assert!(store.connected(PATIENCE).await, "Redis does not answer");
     let allowed = server
-        .of_each(calls, async || hit(&store, PLENTY, 0).await)
+        .of_a_script(async || hit(&store, PLENTY, 0).await)
         .await;
     let denied = server
-        .of_each(calls, async || hit(&store, LITTLE, 0).await)
+        .of_a_script(async || hit(&store, LITTLE, 0).await)
         .await;
 
     let row = |what: &str, count: f64| {
@@ -123,7 +120,7 @@ async fn together(
         }
     };
     let decisions = tasks * IN_A_ROW;
-    server.of_each(plan.calls() / 50, all_ask).await / exact(decisions)
+    server.of_each(plan.bursts(), all_ask).await / exact(decisions)
 }
 
 /// Asks the store itself, beneath what a limiter answers from its own memory.

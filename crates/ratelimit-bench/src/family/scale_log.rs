@@ -23,7 +23,10 @@ const SIZES: [u32; 4] = [10, 100, 1_000, 10_000];
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Few, so that a log keeps about its size while they come.
-const CALLS: u32 = 20;
+const CALLS: u32 = 1;
+
+/// What [`CountedServer::of_each`] makes of one.
+const ROOM: u32 = 10;
 
 pub(super) fn run(plan: &Plan, report: &mut Report) {
     let chart = |name, title: &str, y, series| Chart {
@@ -90,9 +93,8 @@ fn in_redis() -> Vec<(f64, f64)> {
                 let hit = Hit::new(&policy, &key).cost(u64::from(cost));
                 store.hit(hit).await.expect("the server decides");
             };
-            let room = (CALLS + CALLS / 10).min(size);
-            ask(size - room).await;
-            let count = server.of_each(CALLS.min(size), async || ask(1).await).await;
+            ask(size - ROOM).await;
+            let count = server.of_each(CALLS, async || ask(1).await).await;
             points.push((exact(size as usize), count));
         }
         points
