@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use super::{dump, exact};
 use crate::server::RedisServer;
 
-const COUNTS: u32 = 8;
+const COUNTS: u32 = 5;
 
 /// The server collects Lua's garbage after so many scripts; counts are alike when they hold as many.
 const SCRIPTS_A_COLLECTION: u32 = 50;

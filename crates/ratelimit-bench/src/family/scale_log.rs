@@ -25,7 +25,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Few, so that a log keeps about its size while they come.
 const CALLS: u32 = 1;
 
-/// What [`CountedServer::of_each`] makes of one.
+/// More than [`CountedServer::of_each`] makes of one.
 const ROOM: u32 = 10;
 
 pub(super) fn run(plan: &Plan, report: &mut Report) {
