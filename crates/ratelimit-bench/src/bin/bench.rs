@@ -98,7 +98,7 @@ impl Options {
             }
             let started = Instant::now();
             eprint!("{name} ...");
-            family(&self.plan, &mut report);
+            family(self.plan, &mut report);
             eprintln!(" {:.0} s", started.elapsed().as_secs_f64());
         }
         report

@@ -1,6 +1,11 @@
 //! The bytes that a limiter in memory takes: `weigh keys CONTENDER COUNT` for a key, `weigh log STAMPS`
 //! for a full log of ours.
 
+#![allow(
+    clippy::float_arithmetic,
+    reason = "bytes are divided among keys; no decision depends on them"
+)]
+
 use std::env;
 
 use ratelimit_bench::{peer::contender, poll_now};

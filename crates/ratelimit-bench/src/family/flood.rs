@@ -16,7 +16,7 @@ use crate::{
 
 const TASKS: usize = 64;
 
-pub(super) fn run(plan: &Plan, report: &mut Report) {
+pub(super) fn run(plan: Plan, report: &mut Report) {
     let server = RedisServer::start(&[]);
     let runtime = runtime();
     let share = runtime.block_on(async {

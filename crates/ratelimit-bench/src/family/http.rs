@@ -9,7 +9,7 @@ use crate::{
     report::{Goal, Report, Row, Spread},
 };
 
-pub(super) fn run(plan: &Plan, report: &mut Report) {
+pub(super) fn run(plan: Plan, report: &mut Report) {
     let counts: HashMap<String, f64> = count("counted_peers").into_iter().collect();
     let over = |name: &str, bare: &str| Spread::exactly(counts[name] - counts[bare]);
     let axum = |name: &str| over(name, "axum.bare");
@@ -44,7 +44,7 @@ pub(super) fn run(plan: &Plan, report: &mut Report) {
             Spread::exactly(counts["hot.limiter"]),
         ),
     ]);
-    denied(*plan, report);
+    denied(plan, report);
 }
 
 fn denied(plan: Plan, report: &mut Report) {

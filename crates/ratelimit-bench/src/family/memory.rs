@@ -11,8 +11,8 @@ const MILLION: usize = 1_000_000;
 /// All but limitador, which takes a kilobyte a key and minutes for a million.
 const LARGE: &[(&str, Maker)] = MAKERS.first_chunk::<4>().expect("there are more");
 
-pub(super) fn run(plan: &Plan, report: &mut Report) {
-    let hot = hot(*plan);
+pub(super) fn run(plan: Plan, report: &mut Report) {
+    let hot = hot(plan);
     add(
         report,
         "memory, a hot key",
@@ -20,7 +20,7 @@ pub(super) fn run(plan: &Plan, report: &mut Report) {
         &hot,
         Goal::RatioAtMost(0.7),
     );
-    let million = many(*plan, MILLION);
+    let million = many(plan, MILLION);
     add(
         report,
         "memory, a million keys",

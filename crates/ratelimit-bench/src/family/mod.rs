@@ -19,7 +19,7 @@ pub use self::plan::Plan;
 use crate::report::Report;
 
 /// Measures something, and adds it to the report.
-pub type Family = fn(&Plan, &mut Report);
+pub type Family = fn(Plan, &mut Report);
 
 /// All families, by the words that `--only` takes.
 pub const FAMILIES: [(&str, Family); 11] = [

@@ -48,16 +48,16 @@ impl Plan {
 
     /// The nanoseconds of each work, measured in turn; a work is told which time it is.
     pub fn nanoseconds(self, times: usize, works: &mut [&mut dyn FnMut(usize)]) -> Vec<Spread> {
-        let timed = works.iter_mut().map(|work| {
+        let subjects = works.iter_mut().map(|work| {
             Box::new(move || nanoseconds(times, &mut **work)) as Box<dyn FnMut() -> f64>
         });
-        in_turn(self.rounds(), &mut timed.collect::<Vec<_>>())
+        in_turn(self.rounds(), &mut subjects.collect::<Vec<_>>())
     }
 }
 
 fn nanoseconds(times: usize, work: &mut dyn FnMut(usize)) -> f64 {
     let started = Instant::now();
-    (0..times).for_each(|time| work(time));
+    (0..times).for_each(work);
     started.elapsed().as_secs_f64() * 1e9 / exact(times)
 }
 

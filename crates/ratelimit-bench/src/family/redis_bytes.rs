@@ -12,7 +12,7 @@ use crate::{
     server::RedisServer,
 };
 
-pub(super) fn run(_: &Plan, report: &mut Report) {
+pub(super) fn run(_: Plan, report: &mut Report) {
     for (limits, cost, what, most) in [
         ("token_bucket 10/s burst 100", 1, "a token bucket", 110.0),
         (

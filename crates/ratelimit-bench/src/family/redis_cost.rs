@@ -22,26 +22,29 @@ const LITTLE: &str = "token_bucket 1/h";
 /// How often each of many tasks asks, before all begin anew.
 const IN_A_ROW: usize = 4;
 
-pub(super) fn run(plan: &Plan, report: &mut Report) {
+pub(super) fn run(plan: Plan, report: &mut Report) {
     let mut server = CountedServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     runtime
         .expect("a runtime")
-        .block_on(rows(*plan, &mut server, report));
+        .block_on(rows(plan, &mut server, report));
 }
 
 async fn rows(plan: Plan, server: &mut CountedServer, report: &mut Report) {
     let url = server.server().url();
-    let mut plain = connection(&url).await;
+    let mut connected = connection(&url).await;
     let (script, nothing) = (Naive::new(), Script::new("return 1"));
     let naive = server
-        .of_a_script(async || script.ask(&mut plain.clone(), "naive").await)
+        .of_a_script(async || script.ask(&mut connected.clone(), "naive").await)
         .await;
     let empty = server
         .of_a_script(async || {
-            let _: i64 = nothing.invoke_async(&mut plain).await.expect("it answers");
+            let _: i64 = nothing
+                .invoke_async(&mut connected)
+                .await
+                .expect("it answers");
         })
         .await;
     let pool = naive::pool(&url).await;

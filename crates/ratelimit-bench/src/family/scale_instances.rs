@@ -15,9 +15,9 @@ const INSTANCES: [usize; 5] = [1, 2, 4, 8, 16];
 /// Shared by all instances, so that only their number changes.
 const TASKS: usize = 256;
 
-pub(super) fn run(plan: &Plan, report: &mut Report) {
+pub(super) fn run(plan: Plan, report: &mut Report) {
     let server = RedisServer::start(&[]);
-    let points = INSTANCES.map(|instances| (exact(instances), measure(*plan, &server, instances)));
+    let points = INSTANCES.map(|instances| (exact(instances), measure(plan, &server, instances)));
     report.charts.push(Chart {
         name: "instances",
         title: format!("Checks a second through one Redis, {TASKS} tasks in all"),

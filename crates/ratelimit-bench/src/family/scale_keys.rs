@@ -14,7 +14,7 @@ use crate::{
 /// Ours, and the peer whose numbers are goals.
 const RIVALS: [(&str, Maker); 2] = [MAKERS[0], MAKERS[1]];
 
-pub(super) fn run(plan: &Plan, report: &mut Report) {
+pub(super) fn run(plan: Plan, report: &mut Report) {
     let counts: &[usize] = match plan {
         Plan::Quick => &[1_000, 10_000, 100_000, 1_000_000],
         Plan::Full => &[1_000, 10_000, 100_000, 1_000_000, 10_000_000],
@@ -27,7 +27,7 @@ pub(super) fn run(plan: &Plan, report: &mut Report) {
             (0..keys).for_each(|key| (contender.ask)(key));
             (shown(name), contender)
         });
-        let spreads = asked_at_random(*plan, keys, contenders.collect());
+        let spreads = asked_at_random(plan, keys, contenders.collect());
         for (place, (_, spread)) in spreads.into_iter().enumerate() {
             times[place].points.push((exact(keys), spread.median));
             let weight = bytes_a_key(RIVALS[place].0, keys);

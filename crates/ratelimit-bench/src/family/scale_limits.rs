@@ -14,7 +14,7 @@ use crate::{
 
 const MOST: u32 = 8;
 
-pub(super) fn run(plan: &Plan, report: &mut Report) {
+pub(super) fn run(plan: Plan, report: &mut Report) {
     let chart = |name, title: &str, y, series: Series| Chart {
         name,
         title: title.to_owned(),
@@ -26,7 +26,7 @@ pub(super) fn run(plan: &Plan, report: &mut Report) {
     let (title, y) = ("A check in memory, by the limits of its policy", "ns");
     report
         .charts
-        .push(chart("limits_memory", title, y, in_memory(*plan)));
+        .push(chart("limits_memory", title, y, in_memory(plan)));
     let (title, y) = (
         "A decision in Redis, by the limits of its policy",
         "instructions",

@@ -28,7 +28,7 @@ const CALLS: u32 = 1;
 /// More than [`CountedServer::of_each`] makes of one.
 const ROOM: u32 = 10;
 
-pub(super) fn run(plan: &Plan, report: &mut Report) {
+pub(super) fn run(plan: Plan, report: &mut Report) {
     let chart = |name, title: &str, y, series| Chart {
         name,
         title: title.to_owned(),
@@ -37,7 +37,7 @@ pub(super) fn run(plan: &Plan, report: &mut Report) {
         scale: Scale::Powers,
         series,
     };
-    let time = in_turns(|size| in_memory(*plan, size));
+    let time = in_turns(|size| in_memory(plan, size));
     let title = "A check of a sliding window log in memory";
     report.charts.push(chart(
         "log_time",

@@ -20,11 +20,11 @@ const SLOTS: usize = 16_384;
 const TASKS: usize = 256;
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
 
-pub(super) fn run(plan: &Plan, report: &mut Report) {
+pub(super) fn run(plan: Plan, report: &mut Report) {
     let mut all = Series::new("all shards together", Vec::new());
     let mut busiest = Series::new("the busiest shard", Vec::new());
     for shards in 1..=MOST {
-        let (together, most) = measure(*plan, shards);
+        let (together, most) = measure(plan, shards);
         all.points.push((exact(shards), together));
         busiest.points.push((exact(shards), most));
     }

@@ -20,6 +20,9 @@ const SUBJECTS: [&str; 3] = [
     "bb8 with the naive script",
 ];
 
+/// One number of a turn.
+type Field = fn(&Driven) -> f64;
+
 /// What every subject came to, turn by turn, at one number of tasks.
 struct Level {
     tasks: usize,
@@ -27,19 +30,19 @@ struct Level {
 }
 
 impl Level {
-    fn spread(&self, subject: usize, of: fn(&Driven) -> f64) -> Spread {
+    fn spread(&self, subject: usize, of: Field) -> Spread {
         let values: Vec<f64> = self.turns[subject].iter().map(of).collect();
         Spread::of(&values)
     }
 
-    fn point(&self, subject: usize, of: fn(&Driven) -> f64) -> (f64, f64) {
+    fn point(&self, subject: usize, of: Field) -> (f64, f64) {
         (exact(self.tasks), self.spread(subject, of).median)
     }
 }
 
-pub(super) fn run(plan: &Plan, report: &mut Report) {
+pub(super) fn run(plan: Plan, report: &mut Report) {
     let server = RedisServer::start(&[]);
-    let levels = TASKS.map(|tasks| measure(*plan, &server.url(), tasks));
+    let levels = TASKS.map(|tasks| measure(plan, &server.url(), tasks));
     for level in &levels {
         rows_of(level, report);
     }
@@ -49,7 +52,7 @@ pub(super) fn run(plan: &Plan, report: &mut Report) {
 
 fn measure(plan: Plan, url: &str, tasks: usize) -> Level {
     let runtime = runtime();
-    let (ours, plain) =
+    let (ours, unbatched) =
         runtime.block_on(async { (Asked::connected(url).await, Asked::plain(url).await) });
     let pool = runtime.block_on(naive::pool(url));
     let script = Arc::new(Naive::new());
@@ -60,7 +63,7 @@ fn measure(plan: Plan, url: &str, tasks: usize) -> Level {
         turns[0].push(runtime.block_on(drive(tasks, plan.turn(), move |key| {
             of_ours.clone().ask(key)
         })));
-        let of_plain = plain.clone();
+        let of_plain = unbatched.clone();
         turns[1].push(runtime.block_on(drive(tasks, plan.turn(), move |key| {
             of_plain.clone().ask(key)
         })));
@@ -133,7 +136,7 @@ fn checks(levels: &[Level]) -> Chart {
 }
 
 fn waits(levels: &[Level]) -> Chart {
-    let lines: [(&str, usize, fn(&Driven) -> f64); 5] = [
+    let lines: [(&str, usize, Field); 5] = [
         ("ours p99", 0, |driven| driven.p99),
         ("bb8 naive p99", 2, |driven| driven.p99),
         ("plain p99", 1, |driven| driven.p99),
