@@ -1,17 +1,17 @@
 //! The server under load, beside the same framework with an empty handler.
 
 use std::{
-    env, fmt,
+    fmt,
     io::{BufRead as _, BufReader},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, ChildStdout, Command, Stdio},
 };
 
 use crate::{
+    bench::release_folder,
     command::{cargo, output, run},
     failure::Failure,
     tools,
-    workspace::Workspace,
 };
 
 pub(crate) const HELP: &str = "\
@@ -58,14 +58,6 @@ pub(crate) fn run_all() -> Result<(), Failure> {
     let percent = server.per_second * 100 / empty.per_second.max(1);
     println!("checks are {percent} % of the empty handler's requests");
     Ok(())
-}
-
-fn release_folder() -> Result<PathBuf, Failure> {
-    let target = match env::var_os("CARGO_TARGET_DIR") {
-        Some(folder) => PathBuf::from(folder),
-        None => Workspace::members()?.root.join("target"),
-    };
-    Ok(target.join("release"))
 }
 
 /// A server that ends when this is dropped.

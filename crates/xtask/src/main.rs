@@ -1,5 +1,6 @@
 //! The chores of this repository: `cargo xtask test` and `cargo xtask check`.
 
+mod bench;
 mod check;
 mod command;
 mod failure;
@@ -24,6 +25,8 @@ Commands:
   check    Run every check that needs no server
   mutants  Make deliberate mistakes in the engine, and see a test fail for each
   servers  Run the engine's tests on every server version that we promise
+  bench    Measure what a decision costs, beside other limiters
+  gate     Count instructions and allocations, and compare them with their budgets
   load     Drive the server, and an empty handler beside it
 
 `cargo xtask <COMMAND> --help` says more.";
@@ -44,6 +47,10 @@ fn main() -> ExitCode {
         "mutants" => mutants::run_all(&rest),
         "servers" if wants_help => return say(servers::HELP),
         "servers" => servers::run_all(),
+        "bench" if wants_help => return say(bench::HELP),
+        "bench" => bench::run_bench(&rest),
+        "gate" if wants_help => return say(bench::GATE_HELP),
+        "gate" => bench::run_gate(&rest),
         "load" if wants_help => return say(load::HELP),
         "load" => load::run_all(),
         "test" => test::run(&rest),

@@ -56,6 +56,23 @@ impl Redis {
         Err(refused)
     }
 
+    /// A server binary to start, installed when there is none.
+    pub(crate) fn ensure_binary() -> Result<String, Failure> {
+        let binary = |name: &str| setting(name).filter(|_| name == "REDIS_SERVER_BIN");
+        if let Some(Redis::Spawned(found)) = Redis::find(binary, answers)? {
+            return Ok(found);
+        }
+        install::install(&PACKAGE)?;
+        install::stop_service("redis-server");
+        match Redis::find(binary, answers)? {
+            Some(Redis::Spawned(found)) => Ok(found),
+            _ => Err(Failure::new(
+                "no redis-server came with the package",
+                "set REDIS_SERVER_BIN",
+            )),
+        }
+    }
+
     fn find(
         setting: impl Fn(&str) -> Option<String>,
         answers: impl Fn(&str) -> bool,

@@ -48,8 +48,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     let redis = Redis::ensure()?;
     tools::ensure()?;
     println!("{redis}");
-    let suites = Workspace::members()?.test_targets();
-    for line in Runner::find().lines(scope, &suites, extra) {
+    let workspace = Workspace::members()?;
+    let (suites, features) = (workspace.test_targets(), workspace.features());
+    for line in Runner::find().lines(scope, &suites, &features, extra) {
         println!("==> cargo {}", line.join(" "));
         let mut command = cargo(&line);
         if redis == Redis::Docker {
@@ -82,11 +83,18 @@ impl Runner {
     }
 
     /// The arguments of each cargo call; `suites` are the workspace's integration tests.
-    fn lines(&self, scope: Scope, suites: &[String], extra: &[String]) -> Vec<Vec<String>> {
+    fn lines(
+        &self,
+        scope: Scope,
+        suites: &[String],
+        features: &str,
+        extra: &[String],
+    ) -> Vec<Vec<String>> {
         let mut tests = words(match self {
-            Runner::Nextest => "nextest run --workspace --all-features",
-            Runner::Cargo => "test --workspace --all-features",
+            Runner::Nextest => "nextest run --workspace",
+            Runner::Cargo => "test --workspace",
         });
+        tests.extend(["--features".to_owned(), features.to_owned()]);
         let has_chaos = suites.iter().any(|suite| suite == CHAOS);
         match self {
             Runner::Nextest if scope == Scope::Fast && has_chaos => {
@@ -105,7 +113,8 @@ impl Runner {
             Runner::Nextest | Runner::Cargo => {}
         }
         if extra.is_empty() {
-            return vec![tests, words("test --workspace --all-features --doc")];
+            let doctests = format!("test --workspace --features {features} --doc");
+            return vec![tests, words(&doctests)];
         }
         tests.extend(extra.iter().cloned());
         vec![tests]
@@ -122,7 +131,7 @@ mod tests {
 
     fn lines(runner: &Runner, scope: Scope, extra: &str) -> Vec<String> {
         let extra: Vec<String> = extra.split_whitespace().map(str::to_owned).collect();
-        let lines = runner.lines(scope, &words("chaos stores"), &extra);
+        let lines = runner.lines(scope, &words("chaos stores"), "core/redis", &extra);
         lines.iter().map(|line| line.join(" ")).collect()
     }
 
@@ -137,13 +146,13 @@ mod tests {
 
     #[test]
     fn doctests_run_unless_tests_are_picked() {
-        let doctests = "test --workspace --all-features --doc";
+        let doctests = "test --workspace --features core/redis --doc";
 
         assert_eq!(lines(&Runner::Nextest, Scope::Everything, "")[1], doctests);
         assert_eq!(lines(&Runner::Cargo, Scope::Fast, "")[1], doctests);
         assert_eq!(
             lines(&Runner::Cargo, Scope::Everything, "token_bucket"),
-            ["test --workspace --all-features token_bucket"]
+            ["test --workspace --features core/redis token_bucket"]
         );
     }
 }

@@ -12,6 +12,9 @@ use crate::{
     failure::Failure,
 };
 
+/// What the benchmark compares us with, which only it needs to build.
+const PEERS: &str = "ratelimit-bench/peers";
+
 /// The workspace, its packages, and what they depend on.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Workspace {
@@ -32,6 +35,8 @@ pub(crate) struct Package {
     pub(crate) license: Option<String>,
     pub(crate) description: Option<String>,
     pub(crate) dependencies: Vec<Dependency>,
+    #[serde(default)]
+    features: BTreeMap<String, Vec<String>>,
     publish: Option<Vec<String>>,
     targets: Vec<Target>,
 }
@@ -116,6 +121,18 @@ impl Workspace {
     /// Our own packages that go to the registry.
     pub(crate) fn published(&self) -> impl Iterator<Item = &Package> {
         self.own().filter(|package| package.is_published())
+    }
+
+    /// Every feature of our packages that is tested, as cargo takes them.
+    pub(crate) fn features(&self) -> String {
+        let of = |package: &Package| {
+            let names = package.features.keys();
+            let names = names.map(|feature| format!("{}/{feature}", package.name));
+            names.collect::<Vec<_>>()
+        };
+        let mut features: Vec<String> = self.own().flat_map(of).collect();
+        features.retain(|feature| feature != PEERS);
+        features.join(",")
     }
 
     /// The names of all integration tests.

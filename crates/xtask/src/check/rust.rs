@@ -15,18 +15,20 @@ pub(super) fn format(_: &Workspace) -> Result<(), Failure> {
     )
 }
 
-pub(super) fn clippy(_: &Workspace) -> Result<(), Failure> {
-    let line = "clippy --workspace --all-targets --all-features -- -D warnings";
+pub(super) fn clippy(workspace: &Workspace) -> Result<(), Failure> {
+    let features = workspace.features();
+    let line = format!("clippy --workspace --all-targets --features {features} -- -D warnings");
     run(
         &mut cargo(&line.split(' ').collect::<Vec<_>>()),
         "mend the warnings (`rustup component add clippy` when it is missing)",
     )
 }
 
-pub(super) fn document(_: &Workspace) -> Result<(), Failure> {
+pub(super) fn document(workspace: &Workspace) -> Result<(), Failure> {
     let flags = env::var("RUSTDOCFLAGS").unwrap_or_default();
+    let features = workspace.features();
     run(
-        cargo(&["doc", "--no-deps", "--workspace", "--all-features"])
+        cargo(&["doc", "--no-deps", "--workspace", "--features", &features])
             .env("RUSTDOCFLAGS", format!("{flags} -D warnings").trim_start()),
         "mend the links and the other warnings of rustdoc",
     )

@@ -1,0 +1,10 @@
+//! Our own works, for callgrind to watch.
+
+use ratelimit_bench::{layer, memory, tell_counts};
+
+const TIMES: u32 = 10_000;
+
+fn main() {
+    tell_counts(memory::checks(), TIMES);
+    tell_counts(layer::requests(), TIMES);
+}

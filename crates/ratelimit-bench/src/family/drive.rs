@@ -1,0 +1,163 @@
+//! Many tasks that ask at once.
+
+use std::{
+    future::Future,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use ratelimit_core::{Key, Limiter, Policy, RedisConfig, RedisStore, Verdict};
+use tokio::runtime::{Builder, Runtime};
+
+use super::plan::exact;
+
+/// How many keys the tasks ask for, in turn.
+pub(super) const KEYS: usize = 10_000;
+
+/// Longer than any decision takes on a busy machine: what is measured is the store, not the failure
+/// mode.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What one turn came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Driven {
+    pub(super) per_second: f64,
+    /// Milliseconds that half, 99 and 99.9 of a hundred stay below.
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    pub(super) p999: f64,
+    pub(super) decisions: usize,
+}
+
+/// As many threads as leave one processor to the server.
+pub(super) fn runtime() -> Runtime {
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    Builder::new_multi_thread()
+        .worker_threads(cores.saturating_sub(1).max(1))
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// Lets `tasks` tasks ask, each for one key after another, for so long.
+pub(super) async fn drive<A, F>(tasks: usize, lasting: Duration, ask: A) -> Driven
+where
+    A: Fn(usize) -> F + Clone + Send + 'static,
+    F: Future<Output = ()> + Send,
+{
+    let started = Instant::now();
+    let asking = (0..tasks).map(|task| {
+        let ask = ask.clone();
+        tokio::spawn(async move {
+            let mut waits = Vec::new();
+            let mut key = task * KEYS / tasks;
+            while started.elapsed() < lasting {
+                let asked = Instant::now();
+                ask(key).await;
+                waits.push(asked.elapsed());
+                key = (key + 1) % KEYS;
+            }
+            waits
+        })
+    });
+    let asking: Vec<_> = asking.collect();
+    let mut waits = Vec::new();
+    for task in asking {
+        waits.extend(task.await.expect("no task panics"));
+    }
+    Driven::of(waits, started.elapsed())
+}
+
+impl Driven {
+    fn of(mut waits: Vec<Duration>, within: Duration) -> Driven {
+        waits.sort_unstable();
+        let decisions = waits.len();
+        let millis = |thousandth: usize| {
+            let place = decisions * thousandth / 1_000;
+            let wait = waits.get(place.min(decisions.saturating_sub(1)));
+            wait.map_or(0.0, |wait| wait.as_secs_f64() * 1e3)
+        };
+        Driven {
+            per_second: exact(decisions) / within.as_secs_f64(),
+            p50: millis(500),
+            p99: millis(990),
+            p999: millis(999),
+            decisions,
+        }
+    }
+}
+
+/// A limiter with a connection, and the keys it is asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    limiter: Limiter,
+    policy: Policy,
+    keys: Arc<[Key]>,
+}
+
+impl Asked {
+    /// Over a store of ours with the settings that it comes with, and patience.
+    pub(super) async fn connected(url: &str) -> Asked {
+        let store = RedisStore::new(config(url));
+        assert!(store.connected(PATIENCE).await, "Redis does not answer");
+        Asked::over(Limiter::new(store))
+    }
+
+    /// Over a plain multiplexed connection, with the same script and the same arguments.
+    pub(super) async fn plain(url: &str) -> Asked {
+        let client = redis::Client::open(url).expect("an address of Redis");
+        let connection = client.get_multiplexed_async_connection().await;
+        let connection = connection.expect("a server that answers");
+        Asked::over(Limiter::new(RedisStore::from_multiplexed(
+            connection,
+            config(url),
+        )))
+    }
+
+    fn over(limiter: Limiter) -> Asked {
+        let limits = "token_bucket 1000000/s burst 100000000";
+        let keys = (0..KEYS).map(|number| {
+            let key = Key::explicit(format!("user:{number:08}"));
+            key.expect("a key that is not empty")
+        });
+        Asked {
+            limiter,
+            policy: Policy::parse("bench", limits).expect("limits that are well formed"),
+            keys: keys.collect(),
+        }
+    }
+
+    /// Asks for one unit, and insists that the store decides.
+    pub(super) async fn ask(self, key: usize) {
+        let verdict = self.limiter.check(&self.policy, &self.keys[key]).await;
+        assert!(matches!(verdict, Verdict::Checked(_)), "{verdict:?}");
+    }
+}
+
+pub(super) fn config(url: &str) -> RedisConfig {
+    let config = RedisConfig::new(url).expect("an address of Redis");
+    config.time_budget(PATIENCE).connect_timeout(PATIENCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_taken_from_all_waits() {
+        let waits = (1..=1_000).rev().map(Duration::from_millis).collect();
+
+        let driven = Driven::of(waits, Duration::from_secs(2));
+
+        let percentiles = [driven.p50, driven.p99, driven.p999];
+        assert_eq!(
+            percentiles.map(|wait| wait.round().to_string()),
+            ["501", "991", "1000"]
+        );
+        assert_eq!(
+            (driven.per_second.to_string(), driven.decisions),
+            ("500".to_owned(), 1_000)
+        );
+    }
+}

@@ -1,0 +1,98 @@
+//! What the gate counts.
+
+use std::time::Duration;
+
+use ratelimit_core::{Hit, Key, Policy, RedisConfig, RedisStore, Store};
+
+use crate::{
+    callgrind::{CountedServer, count},
+    workload::{Work, layer, memory},
+};
+
+/// Longer than anything takes on a server under callgrind.
+const PATIENCE: Duration = Duration::from_secs(60);
+const ALLOCATING: u32 = 1_000;
+
+/// What one run of the gate counted.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The version of the server whose instructions were counted.
+    pub server: String,
+    /// Works and what they cost.
+    pub counts: Vec<(String, f64)>,
+}
+
+/// Counts everything; `allocations` tells how many a closure makes.
+///
+/// # Panics
+///
+/// When valgrind or redis-server is missing.
+pub fn measure_gate(allocations: fn(&mut dyn FnMut()) -> u64) -> Measured {
+    let works = memory::checks().into_iter().chain(layer::requests());
+    let allocated = works.map(|work| allocations_of(work, allocations));
+    let mut counts = over_bare(count("counted"));
+    counts.extend(over_bare(allocated.collect()));
+    let mut server = CountedServer::start();
+    let version = server.server().version();
+    counts.extend(redis_counts(&mut server));
+    Measured {
+        server: version,
+        counts,
+    }
+}
+
+/// The layer's own share: what a request costs without it is no concern of ours.
+fn over_bare(mut counts: Vec<(String, f64)>) -> Vec<(String, f64)> {
+    let is_bare = |(name, _): &(String, f64)| name.starts_with(layer::BARE);
+    let place = counts.iter().position(is_bare);
+    let (_, bare) = counts.remove(place.expect("the bare request is counted"));
+    for (name, count) in &mut counts {
+        if name.starts_with(layer::FAMILY) {
+            *count -= bare;
+        }
+    }
+    counts
+}
+
+fn allocations_of(mut work: Work, allocations: fn(&mut dyn FnMut()) -> u64) -> (String, f64) {
+    // The first hit makes the key known, and a log or a header map reaches its size.
+    (0..ALLOCATING).for_each(|_| (work.once)());
+    let made = allocations(&mut || (0..ALLOCATING).for_each(|_| (work.once)()));
+    let each = f64::from(u32::try_from(made).expect("a few for each")) / f64::from(ALLOCATING);
+    (format!("{}.allocations", work.name), each)
+}
+
+fn redis_counts(server: &mut CountedServer) -> Vec<(String, f64)> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let config = RedisConfig::new(&server.server().url()).expect("an address of Redis");
+        let config = config.time_budget(PATIENCE).connect_timeout(PATIENCE);
+        let store = RedisStore::new(config);
+        assert!(store.connected(PATIENCE).await, "Redis does not answer");
+        let mut counts = Vec::new();
+        for (algorithm, plenty, little) in [
+            ("token_bucket", "token_bucket 1000000/s", "token_bucket 1/h"),
+            ("fixed_window", "fixed_window 1000000/s", "fixed_window 1/d"),
+        ] {
+            for (fate, limits) in [("allowed", plenty), ("denied", little)] {
+                let name = format!("redis.{algorithm}.{fate}");
+                counts.push((name, redis_call(server, &store, limits).await));
+            }
+        }
+        counts
+    })
+}
+
+/// The server's instructions for one call after another.
+async fn redis_call(server: &mut CountedServer, store: &RedisStore, limits: &str) -> f64 {
+    let policy = Policy::parse("counted", limits).expect("limits that are well formed");
+    let key = Key::explicit("user:12345678").expect("a key that is not empty");
+    let ask = async || {
+        let answered = store.hit(Hit::new(&policy, &key)).await;
+        answered.expect("the server decides");
+    };
+    server.of_a_script(ask).await
+}

@@ -1,0 +1,46 @@
+//! What a decision costs, beside other limiters, and a gate that keeps it so.
+//!
+//! `cargo xtask bench` runs the measurements and writes `docs/bench`; `cargo xtask gate` compares
+//! instruction counts and allocations with `budget.toml`. Neither judges by time where instructions
+//! can be counted.
+//!
+//! ```text
+//!     bin/bench ---- bin/counted_peers   under callgrind
+//!         |    \---- bin/weigh           with an allocator that counts
+//!         |     \--- redis-server        as it is, or under callgrind
+//!      bench.json, charts, the tables of docs/performance.md
+//!
+//!     bin/gate ----- bin/counted, redis-server   under callgrind
+//!         |
+//!      budget.toml
+//! ```
+//!
+//! The feature `peers` adds the other limiters. The gate does without, so that it builds fast.
+
+#![allow(
+    clippy::float_arithmetic,
+    reason = "measurements are divided and drawn; no decision depends on them"
+)]
+
+mod budget;
+mod callgrind;
+#[cfg(feature = "peers")]
+pub mod family;
+mod gate;
+#[cfg(feature = "peers")]
+pub mod peer;
+mod report;
+mod server;
+mod workload;
+
+pub use crate::{
+    budget::{Budget, Finding, InvalidBudget},
+    callgrind::{CountedServer, count, tell_counts},
+    gate::{Measured, measure_gate},
+    report::{
+        Chart, Circumstances, Goal, MissingMarkers, Peer, Report, Row, Scale, Series, Spread, fill,
+        in_turn,
+    },
+    server::RedisServer,
+    workload::{Work, layer, memory, poll_now},
+};

@@ -1,0 +1,68 @@
+//! The benchmark, and the gate that keeps counts where they are.
+
+use std::{env, path::PathBuf};
+
+use crate::{
+    command::{cargo, run},
+    failure::Failure,
+    redis::Redis,
+    tools,
+    workspace::Workspace,
+};
+
+pub(crate) const HELP: &str = "\
+Measure what a decision costs, beside other limiters, and write the numbers, the charts and the tables of
+docs/performance.md. Takes about 10 minutes once it is built.
+
+Usage: cargo xtask bench [--quick] [--out DIR] [--only WORD]
+
+Options:
+  --quick      Fewer and shorter rounds, in less than 2 minutes; writes to target/bench
+  --out DIR    Write there, and leave docs/performance.md as it is
+  --only WORD  Only the measurements whose names hold WORD; writes nothing unless --out is given";
+
+pub(crate) const GATE_HELP: &str = "\
+Count the instructions and allocations of decisions, and compare them with crates/ratelimit-bench/budget.toml.
+
+Usage: cargo xtask gate [--write]
+
+Options:
+  --write  Write a budget 5 % above what was counted";
+
+const ADVICE: &str = "see what failed above";
+
+/// Builds the benchmark with its peers, and runs it.
+pub(crate) fn run_bench(args: &[String]) -> Result<(), Failure> {
+    let bins = "--bin bench --bin counted_peers --bin weigh --features peers";
+    start("bench", bins, args)
+}
+
+/// Builds and runs the gate.
+pub(crate) fn run_gate(args: &[String]) -> Result<(), Failure> {
+    if args.iter().any(|arg| arg != "--write") {
+        return Err(Failure::new(
+            "unknown option",
+            "see `cargo xtask gate --help`",
+        ));
+    }
+    start("gate", "--bin gate --bin counted", args)
+}
+
+fn start(program: &str, bins: &str, args: &[String]) -> Result<(), Failure> {
+    tools::ensure_one("valgrind")?;
+    let server = Redis::ensure_binary()?;
+    let build = format!("build --release -q -p ratelimit-bench {bins}");
+    let build: Vec<&str> = build.split(' ').collect();
+    run(&mut cargo(&build), "mend what does not compile")?;
+
+    let mut program = std::process::Command::new(release_folder()?.join(program));
+    program.args(args).env("REDIS_SERVER_BIN", server);
+    program.current_dir(Workspace::members()?.root);
+    run(&mut program, ADVICE)
+}
+
+/// Where cargo leaves what it builds for release.
+pub(crate) fn release_folder() -> Result<PathBuf, Failure> {
+    let target = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    Ok(Workspace::members()?.root.join(target).join("release"))
+}
