@@ -23,7 +23,8 @@ while next_limit <= #ARGV[1] do
   local budget = budgets[number + 1]
   stored, budget.next_state, raw = state_at(budget.value, budget.next_state, code)
   local fits, repaired, at, a, b, c, stamps =
-    algorithms[code][1](stored, stored and 1, #raw, div(now, grain), cost + reserve, grain, limit, period, rate, reserve)
+    algorithms[code][1](
+      stored, stored and 1, #raw, div(now, grain), cost + reserve, grain, limit, period, rate, reserve)
   local counted = counts_denied(algorithms[code][3], rate, fits)
   all_fit = all_fit and (fits or cost == 0)
   budget.kept = budget.kept or repaired or counted
