@@ -1,29 +1,14 @@
--- Decides hits of one cost on token buckets, or on leaky ones: bucket_one.lua for several keys, of each as
--- many hits as there is room for.
+-- Decides hits of one cost on several buckets: bucket_one.lua for several keys, of each as many hits as there
+-- is room for.
 --
 -- KEYS     the budgets that are spent of
--- ARGV[1]  as in bucket_one.lua
 -- ARGV[2]  one byte for each key: how many hits it gets; empty when each gets one
 --
 -- answer   0; now (microseconds); for each key how many hits fit, the debt before them, and, unless all
 --          fit and are charged, expires (microseconds); 255 alone for a key that is left to others, or
 --          cannot be read or written: nothing was done for it. 2 and now alone when the deadline had passed.
 
-local flags, deadline, price, most, shape, period, refill, grain, after =
-  struct.unpack('<BI7I7I7I7I7I7I3', ARGV[1])
-local now
-if flags < 2 then
-  now = redis.call('TIME')
-  now = now[1] * 1000000 + now[2]
-else
-  now = struct.unpack('<I7', ARGV[1], after)
-end
-if now > deadline then
-  return struct.pack('<BI7', 2, now)
-end
-
 local pack, unpack, call, counts = struct.pack, struct.unpack, redis.pcall, ARGV[2]
-local tick = (now - now % grain) / grain
 local writes = flags % 2 == 0
 local last_ttl, ttl_text = 1000, '1000'
 local answers = { pack('<BI7', 0, now) }

@@ -25,7 +25,7 @@ pub(super) struct OneBucket<'a> {
 }
 
 impl OneBucket<'_> {
-    /// The first argument of the scripts; `lua/bucket_one.lua` describes it.
+    /// The first argument of the scripts; `lua/bucket_head.lua` describes it.
     pub(super) fn argument(&self, deadline: Option<Timestamp>) -> Vec<u8> {
         let (question, limit) = (self.question, &self.bound.limit);
         let period = limit.ticks();

@@ -10,6 +10,7 @@ const ONE: &str = include_str!("../../../lua/policy_one.lua");
 const SEVERAL: &str = include_str!("../../../lua/policy_several.lua");
 const SETTLE: &str = include_str!("../../../lua/policy_settle.lua");
 const BATCH: &str = include_str!("../../../lua/policy_batch.lua");
+const BUCKET_HEAD: &str = include_str!("../../../lua/bucket_head.lua");
 const BUCKET: &str = include_str!("../../../lua/bucket_one.lua");
 const BUCKETS: &str = include_str!("../../../lua/bucket_batch.lua");
 
@@ -71,13 +72,13 @@ impl Script {
     /// The script that decides a hit on a bucket, as it is nearly always found.
     pub(super) fn of_bucket() -> &'static Script {
         static SCRIPT: OnceLock<Script> = OnceLock::new();
-        SCRIPT.get_or_init(|| Script::new(without_comments(BUCKET)))
+        SCRIPT.get_or_init(|| Script::new(without_comments(&[BUCKET_HEAD, BUCKET].concat())))
     }
 
     /// The same for several hits.
     pub(super) fn of_buckets() -> &'static Script {
         static SCRIPT: OnceLock<Script> = OnceLock::new();
-        SCRIPT.get_or_init(|| Script::new(without_comments(BUCKETS)))
+        SCRIPT.get_or_init(|| Script::new(without_comments(&[BUCKET_HEAD, BUCKETS].concat())))
     }
 
     /// The script that decides several hits on the limits of `groups`.
