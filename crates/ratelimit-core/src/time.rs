@@ -135,6 +135,15 @@ impl Clock {
         }
     }
 
+    /// Whether both show the same time, always.
+    pub(crate) fn is_same_as(&self, other: &Clock) -> bool {
+        match (&self.0, &other.0) {
+            (Source::System, Source::System) => true,
+            (Source::Manual(ours), Source::Manual(theirs)) => Arc::ptr_eq(ours, theirs),
+            _ => false,
+        }
+    }
+
     #[cfg(feature = "redis")]
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self.0, Source::Manual(_))

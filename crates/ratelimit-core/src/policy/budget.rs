@@ -46,12 +46,18 @@ impl Budget {
         match (&*group.bounds, &mut self.states) {
             ([bound], States::One(slot)) if now < self.expires => {
                 let expires = &mut self.expires;
-                hit_one(bound, slot, expires, asked, decision)
+                // A bucket's few instructions are not to make room for all those of the others.
+                if bound.limit.is_bucket() {
+                    hit_one(bound, slot, expires, asked, decision)
+                } else {
+                    hit_one_apart(bound, slot, expires, asked, decision)
+                }
             }
             _ => self.hit_drafted(group, asked, decision),
         }
     }
 
+    #[inline(never)]
     fn hit_drafted(&mut self, group: &Group, asked: Asked, decision: &mut Decision) -> bool {
         let now = decision.now;
         let Some(mut draft) = self.draft(group.bounds.len(), now) else {
@@ -222,6 +228,18 @@ fn hit_one(
     };
     decision.tell(bound.seen(step, stepped.charged));
     stepped.wrote
+}
+
+/// The same, out of the way.
+#[inline(never)]
+fn hit_one_apart(
+    bound: &Bound,
+    slot: &mut Option<State>,
+    expires_at: &mut Timestamp,
+    asked: Asked,
+    decision: &mut Decision,
+) -> bool {
+    hit_one(bound, slot, expires_at, asked, decision)
 }
 
 /// What a hit does that fits so.

@@ -73,9 +73,8 @@ pub(super) enum Seat {
 #[inline]
 pub(super) fn hash_of(hasher: &RandomState, name: u64, key: &Key) -> u64 {
     let mut hashing = hasher.build_hasher();
-    hashing.write_u64(name);
     hashing.write(key.as_str().as_bytes());
-    hashing.finish()
+    hashing.finish() ^ name
 }
 
 impl Shard {
@@ -97,6 +96,7 @@ impl Shard {
         }
     }
 
+    #[inline]
     pub(super) fn hit(&mut self, whose: Whose<'_>, asked: Asked, decision: &mut Decision) {
         match self.find(whose) {
             Some(place) => self.hit_known(whose, place, asked, decision),
@@ -104,6 +104,7 @@ impl Shard {
         }
     }
 
+    #[inline]
     fn hit_known(&mut self, whose: Whose<'_>, place: u32, asked: Asked, decision: &mut Decision) {
         let slot = &mut self.slots[place as usize];
         let weight_before = slot.weight();
@@ -113,6 +114,7 @@ impl Shard {
         }
     }
 
+    #[inline(never)]
     fn hit_newcomer(&mut self, whose: Whose<'_>, asked: Asked, decision: &mut Decision) {
         let now = decision.now;
         let mut budget = Budget::default();
@@ -237,32 +239,6 @@ impl Shard {
         self.overflow.iter().position(|(policy, _)| policy == name)
     }
 
-    /// Sees to a key whose budget was written.
-    fn rewritten(
-        &mut self,
-        whose: Whose<'_>,
-        place: u32,
-        weight_before: usize,
-        used_up: bool,
-        now: Timestamp,
-    ) {
-        let slot = &mut self.slots[place as usize];
-        let weight = slot.weight();
-        let has_something_left = !used_up && !slot.budget.holds_slots();
-        if slot.standing.is_plain() && has_something_left && weight == weight_before {
-            // To move it would be to write to its neighbours, which are seldom in the cache.
-            slot.standing = Standing::TOUCHED;
-            self.all_expired_at = self.all_expired_at.max(slot.budget.expires());
-            return;
-        }
-        self.weight = self.weight - weight_before + weight;
-        self.requeue(place, whose.group, used_up, now);
-        if self.weight > self.bound {
-            // The key itself now stands at the back of its queue, so others go first.
-            self.make_room(whose.hasher, 0, now);
-        }
-    }
-
     pub(super) fn forget(&mut self, whose: Whose<'_>) {
         if let Some(place) = self.find(whose) {
             self.remove(whose.hasher, place);
@@ -274,11 +250,12 @@ impl Shard {
         let key = whose.key.as_str();
         let same = |&place: &u32| {
             let slot = &self.slots[place as usize];
-            slot.key.as_str() == key && self.names.is_of(slot.name, whose.group)
+            self.names.is_of(slot.name, whose.group) && slot.key.as_str() == key
         };
         self.table.find(whose.hash, same).copied()
     }
 
+    #[inline]
     pub(super) fn count_hit(&mut self) -> u64 {
         self.hits = self.hits.wrapping_add(1);
         self.hits
