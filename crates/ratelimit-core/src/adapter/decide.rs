@@ -20,10 +20,6 @@ use crate::{
 };
 
 /// The way of a request, as far as it is known at once.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box would be an allocation for each check of a store that is not in memory"
-)]
 #[derive(Debug)]
 pub enum Way<F: Framework> {
     /// It goes on uncounted, and its response tells nothing.
