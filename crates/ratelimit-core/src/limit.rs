@@ -108,12 +108,6 @@ impl Limit {
         with_step!(self, step => step.has_units())
     }
 
-    /// Whether it is one of the two buckets, which most limits are.
-    #[inline]
-    pub(crate) const fn is_bucket(&self) -> bool {
-        matches!(self, Limit::TokenBucket(_) | Limit::LeakyBucket(_))
-    }
-
     /// Whether it remembers denied hits.
     pub(crate) const fn counts_denied(&self) -> bool {
         match self {

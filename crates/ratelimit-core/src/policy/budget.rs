@@ -46,12 +46,7 @@ impl Budget {
         match (&*group.bounds, &mut self.states) {
             ([bound], States::One(slot)) if now < self.expires => {
                 let expires = &mut self.expires;
-                // A bucket's few instructions are not to make room for all those of the others.
-                if bound.limit.is_bucket() {
-                    hit_one(bound, slot, expires, asked, decision)
-                } else {
-                    hit_one_apart(bound, slot, expires, asked, decision)
-                }
+                hit_one(bound, slot, expires, asked, decision)
             }
             _ => self.hit_drafted(group, asked, decision),
         }
@@ -202,7 +197,10 @@ impl Budget {
     #[inline]
     pub(crate) fn stamps(&self) -> usize {
         match &self.states {
-            States::One(slot) => slot.as_ref().map_or(0, State::stamps),
+            States::One(Some(state @ (State::SlidingWindowLog(_) | State::Concurrency(_)))) => {
+                state.stamps()
+            }
+            States::One(_) => 0,
             States::Several(slots) => slots.iter().flatten().map(State::stamps).sum(),
         }
     }
@@ -228,18 +226,6 @@ fn hit_one(
     };
     decision.tell(bound.seen(step, stepped.charged));
     stepped.wrote
-}
-
-/// The same, out of the way.
-#[inline(never)]
-fn hit_one_apart(
-    bound: &Bound,
-    slot: &mut Option<State>,
-    expires_at: &mut Timestamp,
-    asked: Asked,
-    decision: &mut Decision,
-) -> bool {
-    hit_one(bound, slot, expires_at, asked, decision)
 }
 
 /// What a hit does that fits so.

@@ -172,11 +172,13 @@ impl MemoryStore {
 impl Shared {
     #[inline]
     fn whose<'a>(&'a self, group: &'a Group, key: &'a Key) -> Whose<'a> {
+        let text = key.as_str();
         Whose {
             hasher: &self.hasher,
-            hash: shard::hash_of(&self.hasher, group.name_hash, key),
+            hash: shard::hash_of(&self.hasher, group.name_hash, text),
             group,
             key,
+            text,
         }
     }
 

@@ -32,6 +32,8 @@ pub(super) struct Whose<'a> {
     pub(super) hash: u64,
     pub(super) group: &'a Group,
     pub(super) key: &'a Key,
+    /// The key's text, read once.
+    pub(super) text: &'a str,
 }
 
 const SLOTS_PER_INSERT: usize = 2;
@@ -71,9 +73,9 @@ pub(super) enum Seat {
 
 /// The hash of a key under a name that has the hash `name`.
 #[inline]
-pub(super) fn hash_of(hasher: &RandomState, name: u64, key: &Key) -> u64 {
+pub(super) fn hash_of(hasher: &RandomState, name: u64, key: &str) -> u64 {
     let mut hashing = hasher.build_hasher();
-    hashing.write(key.as_str().as_bytes());
+    hashing.write(key.as_bytes());
     hashing.finish() ^ name
 }
 
@@ -218,7 +220,7 @@ impl Shard {
         let (slots, names) = (&self.slots, &self.names);
         self.table.insert_unique(whose.hash, place, |&place| {
             let slot = &slots[place as usize];
-            hash_of(whose.hasher, names.hash(slot.name), &slot.key)
+            hash_of(whose.hasher, names.hash(slot.name), slot.key.as_str())
         });
         self.plain.push_back(&mut self.slots, place);
         self.requeue(place, whose.group, used_up, now);
@@ -247,10 +249,9 @@ impl Shard {
 
     #[inline]
     fn find(&self, whose: Whose<'_>) -> Option<u32> {
-        let key = whose.key.as_str();
         let same = |&place: &u32| {
             let slot = &self.slots[place as usize];
-            self.names.is_of(slot.name, whose.group) && slot.key.as_str() == key
+            self.names.is_of(slot.name, whose.group) && slot.key.as_str() == whose.text
         };
         self.table.find(whose.hash, same).copied()
     }

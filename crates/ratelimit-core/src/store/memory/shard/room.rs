@@ -146,7 +146,7 @@ impl Shard {
             let (slots, names) = (&self.slots, &self.names);
             self.table.shrink_to(slots.len() * 2, |&place| {
                 let slot = &slots[place as usize];
-                hash_of(hasher, names.hash(slot.name), &slot.key)
+                hash_of(hasher, names.hash(slot.name), slot.key.as_str())
             });
             self.slots.shrink();
         }
@@ -158,7 +158,7 @@ impl Shard {
         let last = u32::try_from(self.slots.len() - 1).expect("bounded far below 2^32");
         let slot = self.slots.swap_remove(place as usize);
         self.weight -= slot.weight();
-        let slot_hash = hash_of(hasher, self.names.hash(slot.name), &slot.key);
+        let slot_hash = hash_of(hasher, self.names.hash(slot.name), slot.key.as_str());
         self.names.leave(slot.name);
         if let Ok(entry) = self.table.find_entry(slot_hash, |&found| found == place) {
             entry.remove();
@@ -167,7 +167,7 @@ impl Shard {
             return;
         }
         let moved = &self.slots[place as usize];
-        let moved_hash = hash_of(hasher, self.names.hash(moved.name), &moved.key);
+        let moved_hash = hash_of(hasher, self.names.hash(moved.name), moved.key.as_str());
         if let Some(found) = self.table.find_mut(moved_hash, |&found| found == last) {
             *found = place;
         }
