@@ -108,6 +108,7 @@ impl Key {
     }
 
     /// The encoded key: printable ASCII, at most 200 bytes, never empty.
+    #[inline]
     pub fn as_str(&self) -> &str {
         &self.0
     }

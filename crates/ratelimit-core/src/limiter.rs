@@ -11,7 +11,7 @@ mod redeem;
 mod turns;
 mod verdict;
 
-use std::{fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc};
 
 #[cfg(feature = "acquire")]
 pub use self::acquire::TooLong;
@@ -32,6 +32,7 @@ use crate::{
     offenders::Offenders,
     policy::{FailureMode, Policy},
     store::{Hit, MemoryStore, Store, StoreError},
+    time::Clock,
 };
 
 /// Decides hits against a store, and without it when it does not answer.
@@ -61,6 +62,8 @@ pub struct Limiter {
 #[derive(Clone)]
 struct Shared {
     store: Arc<dyn Store>,
+    /// The store once more, where it is one in memory: asked by name, it writes its answer in place.
+    memory: Option<MemoryStore>,
     failure_mode: FailureMode,
     local: MemoryStore,
     offenders: Offenders,
@@ -74,6 +77,7 @@ impl Limiter {
     pub fn new(store: impl Store) -> Limiter {
         let denials = Denials::new(DenyCache::default(), store.manual_clock());
         let shared = Shared {
+            memory: (&store as &dyn Any).downcast_ref().cloned(),
             store: Arc::new(store),
             failure_mode: FailureMode::default(),
             local: MemoryStore::new(),
@@ -111,6 +115,7 @@ impl Limiter {
     }
 
     /// Spends `cost` units of `key`'s budget, or none of them.
+    #[inline]
     pub fn check_cost(&self, policy: &Policy, key: &Key, cost: u64) -> Check {
         self.hit(Hit::new(policy.for_key(key), key).cost(cost))
     }
@@ -153,8 +158,9 @@ impl Limiter {
     ///
     /// Under a policy with a concurrency limit, the slot is held until its lease ends. Use
     /// [`charge`](Limiter::charge) to give it back earlier.
+    #[inline]
     pub fn hit(&self, hit: Hit<'_>) -> Check {
-        Check::new(self, hit.fresh_slot())
+        Check::new(self, &hit.fresh_slot())
     }
 
     /// Decides a hit as it stands, and tells what was charged, so that it can be changed later.
@@ -184,7 +190,6 @@ impl Limiter {
         forgotten
     }
 
-    #[inline]
     fn verdict(&self, hit: Hit<'_>, answer: Result<Decision, StoreError>) -> Verdict {
         let is_enforced = hit.policy.enforces(hit.key);
         let verdict = match answer {
@@ -201,16 +206,23 @@ impl Limiter {
     fn count(&self, hit: &Hit<'_>, verdict: &Verdict) {
         let meters = hit.policy.meters();
         match verdict.decision() {
-            Some(decision) => meters.decided(decision),
+            Some(decision) => self.count_decided(hit, decision),
             None => meters.undecided(verdict.is_allowed()),
         }
         if let Verdict::Unchecked { mode, reason, .. } = verdict {
             meters.unchecked(mode.as_str(), reason.as_str());
         }
-        let denied = |decision: &Decision| !decision.is_allowed();
-        if verdict.decision().is_some_and(denied) {
-            let offenders = &self.shared.offenders;
-            offenders.denied(hit.policy.shared_name(), hit.key);
+    }
+
+    #[inline]
+    fn count_decided(&self, hit: &Hit<'_>, decision: &Decision) {
+        hit.policy.meters().decided(decision);
+        if !decision.is_allowed() {
+            let Shared {
+                offenders, memory, ..
+            } = &*self.shared;
+            let decided_at = |clock: &Clock| memory.as_ref()?.decided_at(decision, clock);
+            offenders.denied(hit.policy.shared_name(), hit.key, decided_at);
         }
     }
 

@@ -200,8 +200,7 @@ pub(crate) fn reloaded(result: &'static str) {
 /// Now, once in sixteen times: reading the clock would cost as much as a decision from memory.
 pub(crate) fn sampled_now() -> Option<Instant> {
     thread_local!(static TURN: Cell<u8> = const { Cell::new(0) });
-    let turn = TURN.get();
-    TURN.set(turn.wrapping_add(1));
+    let turn = TURN.with(|turn| turn.replace(turn.get().wrapping_add(1)));
     turn.is_multiple_of(16).then(Instant::now)
 }
 

@@ -204,11 +204,19 @@ impl Offenders {
     }
 
     /// Counts a denied hit; takes no memory for a key that is counted already.
-    pub(crate) fn denied(&self, policy: &Arc<str>, key: &Key) {
+    ///
+    /// `decided_at` says when, where that is known by the clock that is read here.
+    pub(crate) fn denied(
+        &self,
+        policy: &Arc<str>,
+        key: &Key,
+        decided_at: impl FnOnce(&Clock) -> Option<Timestamp>,
+    ) {
         let Some(policies) = &self.policies else {
             return;
         };
-        let now = self.settings.clock.now();
+        let clock = &self.settings.clock;
+        let now = decided_at(clock).unwrap_or_else(|| clock.now());
         let count = |recent: &mut Recent| {
             recent.denied(key, now);
             self.due_line(recent, now)

@@ -72,6 +72,7 @@ pub struct Policy(Arc<Inner>);
 struct Inner {
     settings: Settings,
     groups: Box<[Group]>,
+    holds_slots: bool,
     meters: OnceLock<Meters>,
 }
 
@@ -162,7 +163,9 @@ impl Policy {
         }
         let groups = group::groups(&settings.name, limits, &settings.keys, percent)
             .map_err(InvalidPolicy::Ceiling)?;
+        let is_concurrency = |limit: &Limit| limit.algorithm() == Algorithm::Concurrency;
         Ok(Policy(Arc::new(Inner {
+            holds_slots: limits.iter().any(is_concurrency),
             settings,
             groups,
             meters: OnceLock::new(),
@@ -176,6 +179,7 @@ impl Policy {
         Policy(Arc::new(Inner {
             settings,
             groups: self.0.groups.clone(),
+            holds_slots: self.0.holds_slots,
             meters: OnceLock::new(),
         }))
     }
@@ -232,6 +236,7 @@ impl Policy {
         Policy::made_of(settings)
     }
 
+    #[inline]
     pub(crate) fn meters(&self) -> &Meters {
         self.0
             .meters
@@ -263,9 +268,9 @@ impl Policy {
     }
 
     /// Whether a hit that passes holds a slot until it is given back.
+    #[inline]
     pub fn holds_slots(&self) -> bool {
-        let is_concurrency = |limit: &Limit| limit.algorithm() == Algorithm::Concurrency;
-        self.limits().iter().any(is_concurrency)
+        self.0.holds_slots
     }
 }
 

@@ -177,12 +177,15 @@ pub(crate) trait Step {
     ) -> Stepped {
         let rolled = self.roll(self.own(slot.as_ref()), now, ask);
         let fit = self.fit(rolled, ask);
-        let charged = match spend(fit) {
-            Spend::Deny => return self.deny(slot, rolled, now, ask),
-            Spend::Nothing => 0,
+        let (rolled, fit, charged, wrote) = match spend(fit) {
+            Spend::Deny => {
+                let (rolled, fit, wrote) = self.deny(slot, rolled, fit, ask);
+                (rolled, fit, 0, wrote)
+            }
+            Spend::Nothing => (rolled, fit, 0, false),
             Spend::Charge => {
                 self.store(slot, rolled, ask.cost);
-                ask.cost
+                (rolled, fit, ask.cost, true)
             }
         };
         let decision = self.report(rolled, fit, ask, charged, now);
@@ -191,36 +194,28 @@ pub(crate) trait Step {
             decision,
             need: need.unwrap_or(decision.reset_after),
             charged,
-            wrote: charged > 0,
+            wrote,
         }
     }
 
-    /// Denies a hit; only repairs and counted denials are stored.
+    /// Denies a hit, and tells whether that is stored: only repairs and counted denials are.
+    #[inline]
     fn deny(
         &self,
         slot: &mut Option<State>,
         rolled: Self::Rolled,
-        now: Timestamp,
+        fit: Fit,
         ask: Ask,
-    ) -> Stepped {
-        let is_counted = self.counts_denied(rolled);
+    ) -> (Self::Rolled, Fit, bool) {
         let is_repaired = Self::was_repaired(rolled);
         if is_repaired {
             self.store(slot, rolled, 0);
         }
-        let rolled = if is_counted {
-            self.count_denied(slot, rolled, ask)
-        } else {
-            rolled
-        };
-        let decision = self.report(rolled, self.fit(rolled, ask), ask, 0, now);
-        let need = self.need(rolled, 0, now);
-        Stepped {
-            decision,
-            need: need.unwrap_or(decision.reset_after),
-            charged: 0,
-            wrote: is_repaired || is_counted,
+        if !self.counts_denied(rolled) {
+            return (rolled, fit, is_repaired);
         }
+        let counted = self.count_denied(slot, rolled, ask);
+        (counted, self.fit(counted, ask), true)
     }
 
     #[inline]

@@ -24,7 +24,7 @@ pub struct Charging {
 impl Charging {
     pub(super) fn new(limiter: &Limiter, hit: Hit<'_>) -> Charging {
         Charging {
-            check: Check::new(limiter, hit),
+            check: Check::new(limiter, &hit),
             asked: Asked::of(hit),
             limiter: limiter.clone(),
         }

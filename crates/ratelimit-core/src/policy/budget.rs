@@ -52,6 +52,7 @@ impl Budget {
         }
     }
 
+    #[inline(never)]
     fn hit_drafted(&mut self, group: &Group, asked: Asked, decision: &mut Decision) -> bool {
         let now = decision.now;
         let Some(mut draft) = self.draft(group.bounds.len(), now) else {
@@ -196,7 +197,10 @@ impl Budget {
     #[inline]
     pub(crate) fn stamps(&self) -> usize {
         match &self.states {
-            States::One(slot) => slot.as_ref().map_or(0, State::stamps),
+            States::One(Some(state @ (State::SlidingWindowLog(_) | State::Concurrency(_)))) => {
+                state.stamps()
+            }
+            States::One(_) => 0,
             States::Several(slots) => slots.iter().flatten().map(State::stamps).sum(),
         }
     }

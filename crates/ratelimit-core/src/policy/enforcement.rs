@@ -26,6 +26,7 @@ impl Enforcement {
     }
 
     /// Whether `key` is denied what is too much.
+    #[inline]
     pub(super) fn covers(self, policy: &str, key: &Key) -> bool {
         match self.percent {
             0 => false,
@@ -61,6 +62,7 @@ impl Policy {
     }
 
     /// Whether `key` is denied what is too much, or only watched.
+    #[inline]
     pub fn enforces(&self, key: &Key) -> bool {
         self.0.settings.enforcement.covers(self.name(), key)
     }

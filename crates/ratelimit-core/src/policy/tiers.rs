@@ -35,6 +35,7 @@ impl Tiers {
         found.map(|(_, policy)| policy)
     }
 
+    #[inline]
     pub(super) fn of(&self, key: &Key) -> Option<&Policy> {
         match &self.members {
             Members::Nobody => None,

@@ -124,14 +124,30 @@ impl MemoryStore {
     }
 
     /// Decides at once.
-    #[inline]
     pub(crate) fn decide(&self, hit: Hit<'_>) -> Decision {
-        let mut decision = Decision::blank(self.shared.clock.now());
-        match hit.policy.groups() {
-            [group] => self.shared.decide_alone(hit, group, &mut decision),
-            _ => self.shared.decide_together(hit, &mut decision),
-        }
+        let mut decision = self.blank();
+        self.decide_in_place(&hit, &mut decision);
         decision
+    }
+
+    /// A decision of this moment, still to be made.
+    #[inline]
+    pub(crate) fn blank(&self) -> Decision {
+        Decision::blank(self.shared.clock.now())
+    }
+
+    /// When a decision was made, if `clock` would have told the same.
+    pub(crate) fn decided_at(&self, decision: &Decision, clock: &Clock) -> Option<Timestamp> {
+        let is_same = self.shared.clock.is_same_as(clock);
+        is_same.then_some(decision.now)
+    }
+
+    #[inline]
+    pub(crate) fn decide_in_place(&self, hit: &Hit<'_>, decision: &mut Decision) {
+        match hit.policy.groups() {
+            [group] => self.shared.decide_alone(hit, group, decision),
+            _ => self.shared.decide_together(*hit, decision),
+        }
     }
 
     /// Changes a charge at once.
@@ -156,17 +172,19 @@ impl MemoryStore {
 impl Shared {
     #[inline]
     fn whose<'a>(&'a self, group: &'a Group, key: &'a Key) -> Whose<'a> {
+        let text = key.as_str();
         Whose {
             hasher: &self.hasher,
-            hash: shard::hash_of(&self.hasher, group.name_hash, key),
+            hash: shard::hash_of(&self.hasher, group.name_hash, text),
             group,
             key,
+            text,
         }
     }
 
     /// Decides a hit on one budget.
     #[inline]
-    fn decide_alone(&self, hit: Hit<'_>, group: &Group, decision: &mut Decision) {
+    fn decide_alone(&self, hit: &Hit<'_>, group: &Group, decision: &mut Decision) {
         let whose = self.whose(group, hit.key_of(group));
         let mut shard = lock(self.shard(whose.hash));
         shard.hit(whose, hit.asked(), decision);

@@ -32,6 +32,8 @@ pub(super) struct Whose<'a> {
     pub(super) hash: u64,
     pub(super) group: &'a Group,
     pub(super) key: &'a Key,
+    /// The key's text, read once.
+    pub(super) text: &'a str,
 }
 
 const SLOTS_PER_INSERT: usize = 2;
@@ -71,11 +73,10 @@ pub(super) enum Seat {
 
 /// The hash of a key under a name that has the hash `name`.
 #[inline]
-pub(super) fn hash_of(hasher: &RandomState, name: u64, key: &Key) -> u64 {
+pub(super) fn hash_of(hasher: &RandomState, name: u64, key: &str) -> u64 {
     let mut hashing = hasher.build_hasher();
-    hashing.write_u64(name);
-    hashing.write(key.as_str().as_bytes());
-    hashing.finish()
+    hashing.write(key.as_bytes());
+    hashing.finish() ^ name
 }
 
 impl Shard {
@@ -97,6 +98,7 @@ impl Shard {
         }
     }
 
+    #[inline]
     pub(super) fn hit(&mut self, whose: Whose<'_>, asked: Asked, decision: &mut Decision) {
         match self.find(whose) {
             Some(place) => self.hit_known(whose, place, asked, decision),
@@ -104,6 +106,7 @@ impl Shard {
         }
     }
 
+    #[inline]
     fn hit_known(&mut self, whose: Whose<'_>, place: u32, asked: Asked, decision: &mut Decision) {
         let slot = &mut self.slots[place as usize];
         let weight_before = slot.weight();
@@ -113,6 +116,7 @@ impl Shard {
         }
     }
 
+    #[inline(never)]
     fn hit_newcomer(&mut self, whose: Whose<'_>, asked: Asked, decision: &mut Decision) {
         let now = decision.now;
         let mut budget = Budget::default();
@@ -216,7 +220,7 @@ impl Shard {
         let (slots, names) = (&self.slots, &self.names);
         self.table.insert_unique(whose.hash, place, |&place| {
             let slot = &slots[place as usize];
-            hash_of(whose.hasher, names.hash(slot.name), &slot.key)
+            hash_of(whose.hasher, names.hash(slot.name), slot.key.as_str())
         });
         self.plain.push_back(&mut self.slots, place);
         self.requeue(place, whose.group, used_up, now);
@@ -237,32 +241,6 @@ impl Shard {
         self.overflow.iter().position(|(policy, _)| policy == name)
     }
 
-    /// Sees to a key whose budget was written.
-    fn rewritten(
-        &mut self,
-        whose: Whose<'_>,
-        place: u32,
-        weight_before: usize,
-        used_up: bool,
-        now: Timestamp,
-    ) {
-        let slot = &mut self.slots[place as usize];
-        let weight = slot.weight();
-        let has_something_left = !used_up && !slot.budget.holds_slots();
-        if slot.standing.is_plain() && has_something_left && weight == weight_before {
-            // To move it would be to write to its neighbours, which are seldom in the cache.
-            slot.standing = Standing::TOUCHED;
-            self.all_expired_at = self.all_expired_at.max(slot.budget.expires());
-            return;
-        }
-        self.weight = self.weight - weight_before + weight;
-        self.requeue(place, whose.group, used_up, now);
-        if self.weight > self.bound {
-            // The key itself now stands at the back of its queue, so others go first.
-            self.make_room(whose.hasher, 0, now);
-        }
-    }
-
     pub(super) fn forget(&mut self, whose: Whose<'_>) {
         if let Some(place) = self.find(whose) {
             self.remove(whose.hasher, place);
@@ -271,14 +249,14 @@ impl Shard {
 
     #[inline]
     fn find(&self, whose: Whose<'_>) -> Option<u32> {
-        let key = whose.key.as_str();
         let same = |&place: &u32| {
             let slot = &self.slots[place as usize];
-            slot.key.as_str() == key && self.names.is_of(slot.name, whose.group)
+            self.names.is_of(slot.name, whose.group) && slot.key.as_str() == whose.text
         };
         self.table.find(whose.hash, same).copied()
     }
 
+    #[inline]
     pub(super) fn count_hit(&mut self) -> u64 {
         self.hits = self.hits.wrapping_add(1);
         self.hits

@@ -20,8 +20,23 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    #[inline]
     pub(super) fn weight(&self) -> usize {
         weight(&self.budget)
+    }
+
+    /// Marks a key whose budget was written and that may stay where it is queued; tells whether it may.
+    ///
+    /// To move it would be to write to its neighbours, which are seldom in the cache.
+    #[inline]
+    pub(super) fn is_touched(&mut self, weight_before: usize, used_up: bool) -> bool {
+        let has_something_left = !used_up && !self.budget.holds_slots();
+        let stays =
+            self.standing.is_plain() && has_something_left && self.weight() == weight_before;
+        if stays {
+            self.standing = Standing::TOUCHED;
+        }
+        stays
     }
 
     pub(super) fn has_expired(&self, now: Timestamp) -> bool {
@@ -41,6 +56,7 @@ impl Linked for Slot {
 }
 
 /// How much of a shard's room a budget takes.
+#[inline]
 pub(super) fn weight(budget: &Budget) -> usize {
     1 + budget.stamps() / STAMPS_WORTH_A_KEY
 }

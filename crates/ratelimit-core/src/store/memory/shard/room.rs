@@ -2,7 +2,7 @@
 
 use ahash::RandomState;
 
-use super::{Shard, Slot, Standing, hash_of};
+use super::{Shard, Slot, Standing, Whose, hash_of};
 use crate::{policy::Group, time::Timestamp};
 
 const SLOTS_PER_SWEEP: usize = 16;
@@ -11,6 +11,43 @@ const SLOTS_PER_SWEEP: usize = 16;
 const MOST_MOVES: usize = 16;
 
 impl Shard {
+    /// Sees to a key whose budget was written.
+    #[inline]
+    pub(super) fn rewritten(
+        &mut self,
+        whose: Whose<'_>,
+        place: u32,
+        weight_before: usize,
+        used_up: bool,
+        now: Timestamp,
+    ) {
+        let slot = &mut self.slots[place as usize];
+        if slot.is_touched(weight_before, used_up) {
+            self.all_expired_at = self.all_expired_at.max(slot.budget.expires());
+        } else {
+            self.requeue_weighed(whose, place, weight_before, used_up, now);
+        }
+    }
+
+    /// Moves a key to the back of the queue that it belongs to, and weighs it anew.
+    #[inline(never)]
+    fn requeue_weighed(
+        &mut self,
+        whose: Whose<'_>,
+        place: u32,
+        weight_before: usize,
+        used_up: bool,
+        now: Timestamp,
+    ) {
+        let weight = self.slots[place as usize].weight();
+        self.weight = self.weight - weight_before + weight;
+        self.requeue(place, whose.group, used_up, now);
+        if self.weight > self.bound {
+            // The key itself now stands at the back of its queue, so others go first.
+            self.make_room(whose.hasher, 0, now);
+        }
+    }
+
     /// Puts a written key at the back of the queue that its state belongs to.
     pub(super) fn requeue(&mut self, place: u32, group: &Group, used_up: bool, now: Timestamp) {
         self.unlink(place);
@@ -109,7 +146,7 @@ impl Shard {
             let (slots, names) = (&self.slots, &self.names);
             self.table.shrink_to(slots.len() * 2, |&place| {
                 let slot = &slots[place as usize];
-                hash_of(hasher, names.hash(slot.name), &slot.key)
+                hash_of(hasher, names.hash(slot.name), slot.key.as_str())
             });
             self.slots.shrink();
         }
@@ -121,7 +158,7 @@ impl Shard {
         let last = u32::try_from(self.slots.len() - 1).expect("bounded far below 2^32");
         let slot = self.slots.swap_remove(place as usize);
         self.weight -= slot.weight();
-        let slot_hash = hash_of(hasher, self.names.hash(slot.name), &slot.key);
+        let slot_hash = hash_of(hasher, self.names.hash(slot.name), slot.key.as_str());
         self.names.leave(slot.name);
         if let Ok(entry) = self.table.find_entry(slot_hash, |&found| found == place) {
             entry.remove();
@@ -130,7 +167,7 @@ impl Shard {
             return;
         }
         let moved = &self.slots[place as usize];
-        let moved_hash = hash_of(hasher, self.names.hash(moved.name), &moved.key);
+        let moved_hash = hash_of(hasher, self.names.hash(moved.name), moved.key.as_str());
         if let Some(found) = self.table.find_mut(moved_hash, |&found| found == last) {
             *found = place;
         }

@@ -1,0 +1,171 @@
+//! The machine's clock, told by the processor's counter between two looks at it.
+
+use std::{
+    sync::{
+        Mutex, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// So long is the counter believed; a clock that was set shows after that.
+const NANOS_BETWEEN_LOOKS: u64 = 100_000_000;
+/// A look that took longer says nothing: the thread may have been put aside in the middle of it.
+const LONGEST_LOOK: u64 = 2_000;
+/// One in so many nanoseconds may the counter be wrong by; a larger error is a counter that cannot be
+/// used, or a clock that was set.
+const DRIFT: u64 = 4_096;
+
+/// Microseconds since the Unix epoch.
+#[inline]
+pub(super) fn now_micros() -> u64 {
+    static CLOCK: OnceLock<Counted> = OnceLock::new();
+    CLOCK.get_or_init(Counted::new).now() / 1_000
+}
+
+/// A clock that is looked at ten times a second, and counts in between.
+///
+/// Reading the counter takes a third of the time that reading the clock does.
+struct Counted {
+    counter: quanta::Clock,
+    start: u64,
+    /// What makes a count the time, while the count is below `trusted_until`.
+    offset: AtomicU64,
+    trusted_until: AtomicU64,
+    last: Mutex<Option<Look>>,
+}
+
+/// What the clock showed at a count, both in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    count: u64,
+    wall: u64,
+}
+
+impl Look {
+    const fn offset(self) -> u64 {
+        self.wall.wrapping_sub(self.count)
+    }
+
+    /// Whether count and clock went on alike since an earlier look.
+    const fn agrees_with(self, earlier: Look) -> bool {
+        let counted = self.count.saturating_sub(earlier.count);
+        let drifted = self.offset().wrapping_sub(earlier.offset());
+        // The count is slow by twice as much on purpose.
+        let wanted = counted / DRIFT * 2;
+        drifted.abs_diff(wanted) <= counted / DRIFT + LONGEST_LOOK
+    }
+}
+
+impl Counted {
+    fn new() -> Counted {
+        let counter = quanta::Clock::new();
+        Counted {
+            start: counter.raw(),
+            counter,
+            offset: AtomicU64::new(0),
+            trusted_until: AtomicU64::new(0),
+            last: Mutex::new(None),
+        }
+    }
+
+    /// Nanoseconds since the epoch.
+    #[inline]
+    fn now(&self) -> u64 {
+        let count = self.count();
+        if count < self.trusted_until.load(Ordering::Acquire) {
+            return count.wrapping_add(self.offset.load(Ordering::Relaxed));
+        }
+        self.look()
+    }
+
+    /// Nanoseconds since the start, somewhat fewer than there are: so the time that is told falls behind
+    /// until the next look, and that one never sets it back.
+    #[inline]
+    fn count(&self) -> u64 {
+        let nanos = self.counter.delta_as_nanos(self.start, self.counter.raw());
+        nanos - nanos / (DRIFT / 2)
+    }
+
+    /// Reads the clock, and believes the counter for a while if both went on alike since the last look.
+    #[cold]
+    fn look(&self) -> u64 {
+        let Ok(mut last) = self.last.try_lock() else {
+            return wall_nanos();
+        };
+        let before = self.count();
+        let wall = wall_nanos();
+        let count = self.count();
+        let is_due = last.is_none_or(|last| count - last.count >= NANOS_BETWEEN_LOOKS);
+        if is_due && count - before <= LONGEST_LOOK {
+            let look = Look { count, wall };
+            if last.is_some_and(|last| look.agrees_with(last)) {
+                self.offset.store(look.offset(), Ordering::Relaxed);
+                let until = count + NANOS_BETWEEN_LOOKS;
+                self.trusted_until.store(until, Ordering::Release);
+            }
+            *last = Some(look);
+        }
+        wall
+    }
+}
+
+fn wall_nanos() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    since_epoch.map_or(0, |span| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A second later by a count that errs by `ppm` besides being slow, and a clock that was set by `set`.
+    fn later(look: Look, ppm: i64, set: i64) -> Look {
+        let counted = (SECOND - SECOND / (DRIFT / 2)).saturating_add_signed(ppm * 1_000);
+        Look {
+            count: look.count + counted,
+            wall: (look.wall + SECOND).saturating_add_signed(set),
+        }
+    }
+
+    #[test]
+    fn it_is_never_a_tenth_of_a_millisecond_from_the_clock_and_never_goes_back() {
+        let clock = Counted::new();
+        let (start, mut last, mut trusted) = (wall_nanos(), 0, 0_u64);
+
+        while last < start + SECOND / 2 {
+            let before = wall_nanos();
+            let now = clock.now();
+            let after = wall_nanos();
+
+            assert!(now + 100_000 > before, "{now} is behind {before}");
+            assert!(now <= after, "{now} is ahead of {after}");
+            assert!(now >= last, "{now} came after {last}");
+            trusted += u64::from(clock.trusted_until.load(Ordering::Relaxed) > clock.count());
+            last = now;
+        }
+        assert!(trusted > 0, "the counter was never used");
+    }
+
+    #[test]
+    fn a_counter_that_errs_and_a_clock_that_was_set_are_not_believed() {
+        let first = Look {
+            count: 5 * SECOND,
+            wall: 1_700_000_000 * SECOND,
+        };
+
+        for ppm in [-200, -20, 0, 20, 200] {
+            assert!(later(first, ppm, 0).agrees_with(first), "{ppm} ppm");
+        }
+        for ppm in [-500_000, -300, 300, 500_000] {
+            assert!(!later(first, ppm, 0).agrees_with(first), "{ppm} ppm");
+        }
+        for millis in [-3_600_000, -1, 1, 3_600_000] {
+            let set = later(first, 0, millis * 1_000_000);
+            assert!(!set.agrees_with(first), "set by {millis} ms");
+            assert!(later(set, 0, 0).agrees_with(set));
+        }
+    }
+}
