@@ -1,5 +1,7 @@
 //! Slots: streams, and connections that are upgraded.
 
+use tokio::sync::Mutex;
+
 use super::{
     connection::{Open, eventually},
     site::{Site, With, policy},
@@ -69,8 +71,14 @@ async fn a_client_that_leaves_before_its_answer_frees_its_slot() {
     for framework in BOTH {
         let server = Site::of("concurrency 1 lease 1h").serve(framework).await;
 
-        let waiting = Open::send(server, "/never", &[]).await;
-        let is_held = eventually(|| async { get(server, "/").await.status == 429 });
+        let waiting = Mutex::new(None);
+        let is_held = eventually(|| async {
+            // A request that comes after the one that looks whether it has come finds no slot.
+            let mut waiting = waiting.lock().await;
+            drop(waiting.take());
+            *waiting = Some(Open::send(server, "/never", &[]).await);
+            get(server, "/").await.status == 429
+        });
         assert!(is_held.await, "{framework:?}");
         drop(waiting);
 
