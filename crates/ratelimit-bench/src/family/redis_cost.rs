@@ -19,6 +19,15 @@ use crate::{
 const PLENTY: &str = "token_bucket 1000000/s burst 100000000";
 const LITTLE: &str = "token_bucket 1/h";
 
+/// What no script can do without that decides by the server's clock, and writes: as long a key, as much
+/// to read and write, and no arithmetic.
+const FLOOR: &str = "
+redis.call('TIME')
+redis.call('GET', KEYS[1])
+redis.call('PSETEX', KEYS[1], '1000', ARGV[1])
+return 'an answer of this size'
+";
+
 /// How often each of many tasks asks, before all begin anew.
 const IN_A_ROW: usize = 4;
 
@@ -45,6 +54,15 @@ async fn rows(plan: Plan, server: &mut CountedServer, report: &mut Report) {
                 .invoke_async(&mut connected)
                 .await
                 .expect("it answers");
+        })
+        .await;
+    let floor = Script::new(FLOOR);
+    let mut bare = floor.prepare_invoke();
+    bare.key("rate_limiter:v1:bench:{key:user:00000000}")
+        .arg([7_u8; 35].as_slice());
+    let floor = server
+        .of_a_script(async || {
+            let _: String = bare.invoke_async(&mut connected).await.expect("it answers");
         })
         .await;
     let pool = naive::pool(&url).await;
@@ -83,6 +101,11 @@ async fn rows(plan: Plan, server: &mut CountedServer, report: &mut Report) {
             row("token bucket allowed", allowed),
             "a script that does nothing",
             empty,
+        ),
+        beside(
+            row("token bucket allowed", allowed),
+            "TIME, GET and PSETEX in a script",
+            floor,
         ),
     ]);
     for tasks in [64, 256] {
