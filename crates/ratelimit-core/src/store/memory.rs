@@ -98,8 +98,9 @@ impl MemoryStore {
 
     fn sized(capacity: usize, clock: Clock) -> MemoryStore {
         let count = shard_count(capacity);
-        let bound = capacity.div_ceil(count).max(1);
-        let shards = (0..count).map(|_| Mutex::new(Shard::new(bound)));
+        let (each, rest) = (capacity / count, capacity % count);
+        let bounds = (0..count).map(|place| each + usize::from(place < rest));
+        let shards = bounds.map(|bound| Mutex::new(Shard::new(bound.max(1))));
         let shared = Shared {
             shards: shards.collect(),
             hasher: RandomState::new(),
