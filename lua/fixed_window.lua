@@ -10,6 +10,8 @@ local function fixed_window_roll(value, from, _, now_tick, wanted, grain, limit,
   if from then
     local code_and_grain, stored_at
     code_and_grain, count, stored_at = struct.unpack('<I4I7I7', value, from)
+    -- `in_grain` and `catch_up` are written out: a script pays for each function that it contains, called
+    -- or not, and this one is asked much.
     local stored_grain = (code_and_grain - code_and_grain % 256) / 256
     if stored_grain ~= grain then
       stored_at = stored_at * stored_grain

@@ -9,33 +9,20 @@ local function token_bucket_roll(value, from, _, now_tick, wanted, grain, capaci
   local full = capacity * period
   local debt, at, repaired = 0, now_tick, false
   if from then
-    local code_and_grain, unit, stored_at
-    code_and_grain, debt, unit, stored_at = struct.unpack('<I4I7I7I7', value, from)
+    local stored_grain, unit, stored_at
+    _, stored_grain, debt, unit, stored_at = struct.unpack('<BI3I7I7I7', value, from)
     if unit ~= period then
       if debt * period < 9007199254740992 then
-        debt = debt * period
-        local rest = debt % unit
-        debt = (debt - rest) / unit + (rest > 0 and 1 or 0)
+        debt = div_up(debt * period, unit)
       else
-        local rest = debt % unit
-        debt = math.min((debt - rest) / unit + (rest > 0 and 1 or 0), capacity) * period
+        debt = math.min(div_up(debt, unit), capacity) * period
       end
     end
     if debt > full then
       debt = full
     end
-    local stored_grain = (code_and_grain - code_and_grain % 256) / 256
-    if stored_grain ~= grain then
-      stored_at = stored_at * stored_grain
-      stored_at = (stored_at - stored_at % grain) / grain
-    end
-    -- `catch_up` and the other helpers are written out here and in `fixed_window.lua`: a script pays for
-    -- each function that it contains, called or not, and these two are asked most.
-    if stored_at > now_tick + period then
-      repaired = true
-    elseif stored_at > now_tick then
-      at = stored_at
-    end
+    stored_at = in_grain(stored_at, stored_grain, grain)
+    at, repaired = catch_up(stored_at, now_tick, period)
     if at > stored_at then
       debt = debt - (at - stored_at) * refill
       if debt < 0 then
@@ -50,10 +37,9 @@ local function token_bucket_state(code, charged, grain, period, refill, at, debt
   debt = debt + charged * period
   local ends = 0
   if debt > 0 then
-    local rest = debt % refill
-    ends = (at + (debt - rest) / refill + (rest > 0 and 1 or 0)) * grain
+    ends = (at + div_up(debt, refill)) * grain
   end
-  return struct.pack('<I4I7I7I7', code + 256 * grain, debt, period, at), ends
+  return struct.pack('<BI3I7I7I7', code, grain, debt, period, at), ends
 end
 
 local function token_bucket_left(capacity, period, _, debt)
