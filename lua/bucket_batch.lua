@@ -4,14 +4,15 @@
 -- KEYS     the budgets that are spent of
 -- ARGV[2]  one byte for each key: how many hits it gets; empty when each gets one
 --
--- answer   0; now (microseconds); for each key how many hits fit, the debt before them, and, unless all
---          fit and are charged, expires (microseconds); 255 alone for a key that is left to others, or
---          cannot be read or written: nothing was done for it. 2 and now alone when the deadline had passed.
+-- answer   now (microseconds), alone when the deadline had passed; for each key the value that was written,
+--          when all its hits are charged; -256 when it is left to others, or cannot be read or written, and
+--          nothing was done for it; otherwise -1 less how many hits fit, the debt before them, and expires
+--          (microseconds)
 
-local pack, unpack, call, counts = struct.pack, struct.unpack, redis.pcall, ARGV[2]
+local call, counts = redis.pcall, ARGV[2]
 local writes = flags % 2 == 0
 local last_ttl, ttl_text = 1000, '1000'
-local answers = { pack('<BI7', 0, now) }
+local answers = { pack('<d', now) }
 
 for number = 1, #KEYS do
   local key = KEYS[number]
@@ -22,12 +23,12 @@ for number = 1, #KEYS do
   local value = call('GET', key)
   local expires, debt, is_plain = 0, 0, true
   if value then
-    local stored_shape, unit, at
-    if #value == 35 then
-      expires, stored_shape, debt, unit, at = unpack('<I7I7I7I7I7', value)
+    local stored_shape, stored_unit, at
+    if #value == 40 then
+      expires, stored_shape, debt, stored_unit, at = unpack('<ddddd', value)
     end
-    if stored_shape == shape and unit == period and at <= tick and debt <= most and now < expires then
-      debt = debt - (tick - at) * refill
+    if stored_shape == shape and stored_unit == unit and at <= now and debt <= most and now < expires then
+      debt = debt - (tick - (at - at % grain) / grain) * refill
       if debt < 0 then
         debt = 0
       end
@@ -61,17 +62,17 @@ for number = 1, #KEYS do
       if ttl ~= last_ttl then
         last_ttl, ttl_text = ttl, string.format('%d', ttl)
       end
-      is_plain = expires < 9007199254740992
-        and not call('PSETEX', key, ttl_text, pack('<I7I7I7I7I7', expires, shape, owed, period, tick)).err
+      value = pack('<ddddd', expires, shape, owed, unit, now)
+      is_plain = expires < 9007199254740992 and not call('PSETEX', key, ttl_text, value).err
     end
   end
 
   if not is_plain then
-    answers[number + 1] = '\255'
+    answers[number + 1] = pack('<d', -256)
   elseif writes and fitting == count then
-    answers[number + 1] = pack('<BI7', fitting, debt)
+    answers[number + 1] = value
   else
-    answers[number + 1] = pack('<BI7I7', fitting, debt, expires)
+    answers[number + 1] = pack('<ddd', -1 - fitting, debt, expires)
   end
 end
 return table.concat(answers)

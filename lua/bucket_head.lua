@@ -5,24 +5,28 @@
 -- the script for all policies.
 --
 -- They are the scripts that are called most. A server pays for each function that a script contains, for
--- each call, and for each number that is packed or unpacked, so there are no functions here, and no helpers.
+-- each call, and for each number that is packed or unpacked, so there are no functions here, and no helpers;
+-- and a hit that is charged is answered with the value that is written, which tells all.
 --
--- ARGV[1]  flags (1: write nothing, 2: the time is given); deadline (microseconds, 2^53 - 1 for none); the
---          debt that a hit adds, and the most that there may be with it; the length of the state, its
---          code and its grain, as one number; unit, the debt that a token costs; refill, the debt forgiven
---          each tick; grain (microseconds); now (microseconds), if it is given
+-- ARGV[1]  deadline (microseconds, 2^53 - 1 for none); the debt that a hit adds, and the most that there may
+--          be with it; refill, the debt forgiven each tick; grain (microseconds); shape: what lies in the
+--          value between expires and debt, eight bytes that are only compared; unit, the debt that a token
+--          costs. Then, where one is set or the time is given: flags (1: write nothing, 2: the time is
+--          given) and now (microseconds)
 
-local flags, deadline, price, most, shape, period, refill, grain, after =
-  struct.unpack('<BI7I7I7I7I7I7I3', ARGV[1])
-local now
+local pack, unpack = struct.pack, struct.unpack
+local question = ARGV[1]
+local deadline, price, most, refill, grain, shape, unit, after = unpack('<ddddddd', question)
+local flags, now = 0, 0
+if after <= #question then
+  flags, now = unpack('<dd', question, after)
+end
 if flags < 2 then
   now = redis.call('TIME')
   now = now[1] * 1000000 + now[2]
-else
-  now = struct.unpack('<I7', ARGV[1], after)
 end
 if now > deadline then
-  return struct.pack('<BI7', 2, now)
+  return pack('<d', now)
 end
 
 local tick = (now - now % grain) / grain

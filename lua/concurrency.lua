@@ -52,7 +52,7 @@ local function concurrency_insert(slots, slot, ends)
 end
 
 local function concurrency_read(value, from, to)
-  local _, _, lease, first = struct.unpack('<BI3I7', value, from)
+  local _, _, lease, first = struct.unpack('<BI3d', value, from)
   local slots = value:sub(first, to)
   if #slots % 15 ~= 0 then
     error('corrupt rate limit state')
@@ -98,7 +98,7 @@ local function concurrency_state(code, charged, grain, period, _, at, _, _, last
     slots = concurrency_insert(slots, concurrency_slot, ends)
     last_end = math.max(last_end, ends)
   end
-  return struct.pack('<BI3I7', code, grain, lease) .. slots, last_end
+  return struct.pack('<BI3d', code, grain, lease) .. slots, last_end
 end
 
 local function concurrency_release(stored)
@@ -108,7 +108,7 @@ local function concurrency_release(stored)
     return nil
   end
   local code, grain = struct.unpack('<BI3', stored)
-  return struct.pack('<BI3I7', code, grain, lease) .. concurrency_without(slots, held)
+  return struct.pack('<BI3d', code, grain, lease) .. concurrency_without(slots, held)
 end
 
 -- Holds a slot for a whole lease from now: whether it is held, and the state and the end that are new.
@@ -124,5 +124,5 @@ local function concurrency_renew(stored, at, period)
   end
   slots = concurrency_insert(concurrency_without(slots, held), concurrency_slot, ends)
   local code, grain = struct.unpack('<BI3', stored)
-  return true, struct.pack('<BI3I7', code, grain, math.max(lease, period)) .. slots, ends
+  return true, struct.pack('<BI3d', code, grain, math.max(lease, period)) .. slots, ends
 end

@@ -9,7 +9,7 @@ local function fixed_window_roll(value, from, _, now_tick, wanted, grain, limit,
   local count, at, repaired = 0, now_tick, false
   if from then
     local code_and_grain, stored_at
-    code_and_grain, count, stored_at = struct.unpack('<I4I7I7', value, from)
+    code_and_grain, count, stored_at = struct.unpack('<I4dd', value, from)
     -- `in_grain` and `catch_up` are written out: a script pays for each function that it contains, called
     -- or not, and this one is asked much.
     local stored_grain = (code_and_grain - code_and_grain % 256) / 256
@@ -38,7 +38,7 @@ local function fixed_window_state(code, charged, grain, period, _, at, count)
   if count > 0 then
     ends = (at - at % period + period) * grain
   end
-  return struct.pack('<I4I7I7', code + 256 * grain, count, at), ends
+  return struct.pack('<I4dd', code + 256 * grain, count, at), ends
 end
 
 local function fixed_window_left(limit, _, _, count)
@@ -46,11 +46,11 @@ local function fixed_window_left(limit, _, _, count)
 end
 
 local function fixed_window_refund(stored, units, _, charge_tick, _, grain, _, period)
-  local code, stored_grain, count, at = struct.unpack('<BI3I7I7', stored)
+  local code, stored_grain, count, at = struct.unpack('<BI3dd', stored)
   local stored_at = in_grain(at, stored_grain, grain)
   local credit = math.min(units, count)
   if div(stored_at, period) ~= div(charge_tick, period) or credit == 0 then
     return nil
   end
-  return struct.pack('<BI3I7I7', code, stored_grain, count - credit, at)
+  return struct.pack('<BI3dd', code, stored_grain, count - credit, at)
 end

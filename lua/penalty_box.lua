@@ -22,7 +22,7 @@ end
 local function penalty_box_roll(value, from, _, at, _, _, _, period, rate)
   local count, first, untl, level, repaired = 0, at, 0, 0, false
   if from then
-    _, _, count, first, untl, level = struct.unpack('<BI3I7I7I7B', value, from)
+    _, _, count, first, untl, level = struct.unpack('<BI3dddB', value, from)
     local latest = at + penalty_box_refusal(rate, level)
     if first > at + period then
       first, repaired = at, true
@@ -50,7 +50,7 @@ local function penalty_box_state(code, _, grain, period, _, _, count_and_level, 
   if level > 0 then
     ends = math.max(ends, (untl + period) * grain)
   end
-  return struct.pack('<BI3I7I7I7B', code, grain, count, first, untl, level), ends
+  return struct.pack('<BI3dddB', code, grain, count, first, untl, level), ends
 end
 
 -- Remembers a denied hit, and begins a refusal with the one that is too many.

@@ -18,23 +18,23 @@ while next_limit <= #ARGV[1] do
   limit_count = limit_count + 1
   local i = limit_count
   codes[i], grains[i], limits[i], periods[i], rates[i], reserves[i], next_limit =
-    struct.unpack('<xBI3I7I7I7I7', ARGV[1], next_limit)
+    struct.unpack('<xBI3dddd', ARGV[1], next_limit)
   ticks[i] = (now - now % grains[i]) / grains[i]
   rolls[i], makes[i], lefts[i], formats[i] = unpack(algorithms[codes[i]], 1, 4)
 end
 
-local first_format = '<BI7' .. formats[1]:sub(2)
+local first_format = '<Bd' .. formats[1]:sub(2)
 
 -- What a roll gives for each limit, and where its state is stored.
 local froms, tos, ats, as, bs, cs, kept_stamps, repairs = {}, {}, {}, {}, {}, {}, {}, {}
 
 -- Rolls all limits, whose states lie in `value`: whether a hit fits, and whether a denial is written.
 local function roll_all(value)
-  local all_fit, is_repaired, next_frame = true, false, 8
+  local all_fit, is_repaired, next_frame = true, false, 9
   for i = 1, limit_count do
-    local from, to = nil, next_frame + 2
+    local from, to = nil, next_frame + 3
     if next_frame <= #value then
-      local length, start = struct.unpack('<I3', value, next_frame)
+      local length, start = struct.unpack('<I4', value, next_frame)
       to = start + length - 1
       if to > #value then
         error('corrupt rate limit state')
@@ -61,11 +61,11 @@ local function written(value, charged)
     local state, ends =
       makes[i](codes[i], charged, grains[i], periods[i], rates[i], ats[i], as[i], bs[i], cs[i], kept_stamps[i])
     if charged > 0 or repairs[i] then
-      states = states .. struct.pack('<I3', #state) .. state
+      states = states .. struct.pack('<I4', #state) .. state
     elseif froms[i] <= #value then
       states = states .. value:sub(froms[i], tos[i])
     else
-      states = states .. '\0\0\0'
+      states = states .. '\0\0\0\0'
     end
     if ends > last_end then
       last_end = ends
@@ -94,7 +94,7 @@ end
 local function decide(key, count)
   local value, expires = redis.call('GET', key) or '', 0
   if value ~= '' then
-    expires = struct.unpack('<I7', value)
+    expires = struct.unpack('<d', value)
     if now >= expires then
       value, expires = '', 0
     end
@@ -117,8 +117,8 @@ local function decide(key, count)
     store(key, states, expires)
     local answer = answered(fitting, expires)
     if fitting < count then
-      roll_all('.......' .. states)
-      answer = answer .. answered(0, expires):sub(9)
+      roll_all('........' .. states)
+      answer = answer .. answered(0, expires):sub(10)
     end
     return answer
   end
@@ -127,7 +127,7 @@ local function decide(key, count)
   return answered(1, expires)
 end
 
-local answers = { struct.pack('<BI7', 0, now) }
+local answers = { struct.pack('<Bd', 0, now) }
 for number, key in ipairs(KEYS) do
   local is_answered, answer = pcall(decide, key, ARGV[2]:byte(number))
   answers[number + 1] = is_answered and answer or '\255'

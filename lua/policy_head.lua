@@ -8,7 +8,7 @@
 --          the cost)
 -- ARGV[2]  the number of the hit's slot, 8 bytes, where there is a concurrency limit
 
-local flags, now, deadline, cost, first_limit = struct.unpack('<BI7I7I7', ARGV[1])
+local flags, now, deadline, cost, first_limit = struct.unpack('<Bddd', ARGV[1])
 local writes_nothing = flags % 2 == 1
 local time_is_given = flags >= 2
 
@@ -17,7 +17,7 @@ if not time_is_given then
   now = time[1] * 1000000 + time[2]
 end
 if deadline > 0 and now > deadline then
-  return struct.pack('<BI7', 2, now)
+  return struct.pack('<Bd', 2, now)
 end
 
 -- a / b, rounded down; whole numbers below 2^53.
@@ -71,7 +71,7 @@ local function store(key, states, expires)
     ttl = 3600000
   end
   -- A text: the server would write a number with all its digits, which takes far longer.
-  redis.call('SET', key, struct.pack('<I7', expires) .. states, 'PX', string.format('%d', ttl))
+  redis.call('SET', key, struct.pack('<d', expires) .. states, 'PX', string.format('%d', ttl))
 end
 
 -- Whether a denied hit is remembered: by a log whose rate says so, and by a penalty box unless it
@@ -82,7 +82,7 @@ end
 
 -- A state as it is stored, behind its length.
 local function framed(state)
-  return struct.pack('<I3', #state) .. state
+  return struct.pack('<I4', #state) .. state
 end
 
 -- The state at `from`, if it is one of the algorithm `code`, and where the next begins.
@@ -90,7 +90,7 @@ local function state_at(value, from, code)
   if from > #value then
     return nil, from, ''
   end
-  local length, start = struct.unpack('<I3', value, from)
+  local length, start = struct.unpack('<I4', value, from)
   local state = value:sub(start, start + length - 1)
   if #state < length then
     error('corrupt rate limit state')
@@ -107,7 +107,7 @@ local function stored_value(key)
   if not value then
     return '', 0
   end
-  local expires = struct.unpack('<I7', value)
+  local expires = struct.unpack('<d', value)
   if now >= expires then
     return '', 0
   end

@@ -4,13 +4,13 @@
 --
 -- answer  whether it fits (1) or not (0); now and expires (microseconds); the numbers of the limit
 
-local grain, limit, period, rate, reserve = struct.unpack('<xxI3I7I7I7I7', ARGV[1], first_limit)
+local grain, limit, period, rate, reserve = struct.unpack('<xxI3dddd', ARGV[1], first_limit)
 local key = KEYS[1]
 local value = redis.call('GET', key)
 local expires, from, to = 0, nil, 0
 if value then
   local length, start
-  expires, length, start = struct.unpack('<I7I3', value)
+  expires, length, start = struct.unpack('<dI4', value)
   to = start + length - 1
   if to > #value then
     error('corrupt rate limit state')
@@ -33,7 +33,7 @@ if not writes_nothing and (fits or repaired or is_counted) then
   end
   local written, ends = state(code, fits and cost or 0, grain, period, rate, at, a, b, c, stamps)
   expires = expiry(ends)
-  store(key, struct.pack('<I3', #written) .. written, expires)
+  store(key, struct.pack('<I4', #written) .. written, expires)
 end
 
 return struct.pack(format, fits and 1 or 0, now, expires, at, a, b, c)

@@ -11,14 +11,14 @@
 
 local REFUND, CHARGE, RELEASE, RENEW = 1, 2, 3, 4
 
-local change, is_whole, charged_at, next_mark = struct.unpack('<BBI7', ARGV[3])
+local change, is_whole, charged_at, next_mark = struct.unpack('<BBd', ARGV[3])
 local has_changed, is_lost = false, false
 
 local budgets = {}
 for number, key in ipairs(KEYS) do
   local value, expires = stored_value(key)
   budgets[number] = {
-    key = key, value = value, expires = expires, next_state = 8, states = {}, has_changed = false,
+    key = key, value = value, expires = expires, next_state = 9, states = {}, has_changed = false,
   }
 end
 
@@ -53,8 +53,8 @@ while next_limit <= #ARGV[1] do
   local l = {}
   local number
   number, l.code, l.grain, l.limit, l.period, l.rate, l.reserve, next_limit =
-    struct.unpack('<BBI3I7I7I7I7', ARGV[1], next_limit)
-  l.mark, next_mark = struct.unpack('<I7', ARGV[3], next_mark)
+    struct.unpack('<BBI3dddd', ARGV[1], next_limit)
+  l.mark, next_mark = struct.unpack('<d', ARGV[3], next_mark)
   local budget = budgets[number + 1]
   local stored, raw
   stored, budget.next_state, raw = state_at(budget.value, budget.next_state, l.code)
@@ -76,4 +76,4 @@ for _, budget in ipairs(budgets) do
   end
 end
 
-return struct.pack('<BI7', is_lost and 2 or (has_changed and 1 or 0), now)
+return struct.pack('<Bd', is_lost and 2 or (has_changed and 1 or 0), now)

@@ -9,7 +9,7 @@ local budgets = {}
 for number, key in ipairs(KEYS) do
   local value, expires = stored_value(key)
   budgets[number] = {
-    key = key, value = value, expires = expires, next_state = 8, states = {}, last_end = 0, kept = false,
+    key = key, value = value, expires = expires, next_state = 9, states = {}, last_end = 0, kept = false,
   }
 end
 
@@ -19,7 +19,7 @@ local next_limit = first_limit
 while next_limit <= #ARGV[1] do
   local number, code, grain, limit, period, rate, reserve, stored, raw
   number, code, grain, limit, period, rate, reserve, next_limit =
-    struct.unpack('<BBI3I7I7I7I7', ARGV[1], next_limit)
+    struct.unpack('<BBI3dddd', ARGV[1], next_limit)
   local budget = budgets[number + 1]
   stored, budget.next_state, raw = state_at(budget.value, budget.next_state, code)
   local fits, repaired, at, a, b, c, stamps =
@@ -61,9 +61,9 @@ if not writes_nothing then
   end
 end
 
-local answer = { struct.pack('<BI7', all_fit and 1 or 0, now) }
+local answer = { struct.pack('<Bd', all_fit and 1 or 0, now) }
 for _, budget in ipairs(budgets) do
-  answer[#answer + 1] = struct.pack('<I7', budget.expires)
+  answer[#answer + 1] = struct.pack('<d', budget.expires)
 end
 for _, l in ipairs(limits) do
   answer[#answer + 1] = struct.pack(algorithms[l.code][4], l.at, l.a, l.b, l.c)

@@ -26,7 +26,7 @@ local function sliding_window_counter_roll(value, from, _, now_tick, wanted, gra
   if from then
     local stored_grain, stored_at, stored_period
     _, stored_grain, prev, cur, stored_at, stored_period =
-      struct.unpack('<BI3I7I7I7I7', value, from)
+      struct.unpack('<BI3dddd', value, from)
     local tick = in_grain(stored_at, stored_grain, grain)
     at, repaired = catch_up(tick, now_tick, period)
     local changed = stored_period * stored_grain ~= period * grain
@@ -58,7 +58,7 @@ local function sliding_window_counter_state(code, charged, grain, period, _, at,
   elseif prev > 0 then
     ends = (at - at % period + period) * grain
   end
-  return struct.pack('<BI3I7I7I7I7', code, grain, prev, cur, at, period), ends
+  return struct.pack('<BI3dddd', code, grain, prev, cur, at, period), ends
 end
 
 local function sliding_window_counter_left(limit, period, at, prev, cur)
@@ -66,7 +66,7 @@ local function sliding_window_counter_left(limit, period, at, prev, cur)
 end
 
 local function sliding_window_counter_refund(stored, units, _, charge_tick, _, grain, _, period)
-  local code, stored_grain, prev, cur, at, stored_period = struct.unpack('<BI3I7I7I7I7', stored)
+  local code, stored_grain, prev, cur, at, stored_period = struct.unpack('<BI3dddd', stored)
   if stored_period * stored_grain ~= period * grain then
     return nil
   end
@@ -82,5 +82,5 @@ local function sliding_window_counter_refund(stored, units, _, charge_tick, _, g
   if credit == 0 then
     return nil
   end
-  return struct.pack('<BI3I7I7I7I7', code, stored_grain, prev, cur, at, stored_period)
+  return struct.pack('<BI3dddd', code, stored_grain, prev, cur, at, stored_period)
 end

@@ -1,7 +1,7 @@
 -- Token bucket: refills steadily, lets bursts through until it is empty.
 -- The same step as crates/ratelimit-core/src/algorithm/token_bucket.rs and bucket.rs.
 --
--- state   code; grain (microseconds); debt; unit, the debt that a token costs; at (ticks)
+-- state   code; grain (microseconds); debt; unit, the debt that a token costs; at (microseconds)
 -- args    capacity; period, the debt that a token costs; refill, the debt forgiven each tick
 -- answer  at; debt at the present, before the hit
 
@@ -10,7 +10,7 @@ local function token_bucket_roll(value, from, _, now_tick, wanted, grain, capaci
   local debt, at, repaired = 0, now_tick, false
   if from then
     local stored_grain, unit, stored_at
-    _, stored_grain, debt, unit, stored_at = struct.unpack('<BI3I7I7I7', value, from)
+    _, stored_grain, debt, unit, stored_at = struct.unpack('<BI3ddd', value, from)
     if unit ~= period then
       if debt * period < 9007199254740992 then
         debt = div_up(debt * period, unit)
@@ -21,7 +21,7 @@ local function token_bucket_roll(value, from, _, now_tick, wanted, grain, capaci
     if debt > full then
       debt = full
     end
-    stored_at = in_grain(stored_at, stored_grain, grain)
+    stored_at = in_grain(div(stored_at, stored_grain), stored_grain, grain)
     at, repaired = catch_up(stored_at, now_tick, period)
     if at > stored_at then
       debt = debt - (at - stored_at) * refill
@@ -39,7 +39,7 @@ local function token_bucket_state(code, charged, grain, period, refill, at, debt
   if debt > 0 then
     ends = (at + div_up(debt, refill)) * grain
   end
-  return struct.pack('<BI3I7I7I7', code, grain, debt, period, at), ends
+  return struct.pack('<BI3ddd', code, grain, debt, period, at * grain), ends
 end
 
 local function token_bucket_left(capacity, period, _, debt)
@@ -48,9 +48,9 @@ end
 
 -- Lowers the debt by what is left of the charge: time forgives the oldest debt first.
 local function token_bucket_refund(stored, units, mark, charge_tick, now_tick, grain, _, period, refill)
-  local code, stored_grain, debt, unit, at = struct.unpack('<BI3I7I7I7', stored)
+  local code, stored_grain, debt, unit, at = struct.unpack('<BI3ddd', stored)
   -- A state ahead of the clock has forgiven up to its own time.
-  local elapsed = math.max(now_tick, at) - charge_tick
+  local elapsed = math.max(now_tick, div(at, stored_grain)) - charge_tick
   if unit ~= period or stored_grain ~= grain or elapsed < 0 then
     return nil
   end
@@ -59,5 +59,5 @@ local function token_bucket_refund(stored, units, mark, charge_tick, now_tick, g
   if credit <= 0 then
     return nil
   end
-  return struct.pack('<BI3I7I7I7', code, grain, debt - credit, unit, at)
+  return struct.pack('<BI3ddd', code, grain, debt - credit, unit, at)
 end

@@ -70,7 +70,17 @@ impl OneHit {
     }
 }
 
-/// All at once: one call is under way, and the others wait for it, and then share calls.
+/// Some hits of all kinds on a key that is not among the others.
+fn elsewhere(kinds: &[Kind]) -> Vec<OneHit> {
+    let hits = kinds.iter().flat_map(|kind| [kind; 3]);
+    hits.map(|kind| OneHit {
+        kind: kind.clone(),
+        key: key("elsewhere"),
+    })
+    .collect()
+}
+
+/// All at once: the first of each kind goes by itself, and the others share calls.
 async fn at_once(store: &RedisStore, hits: &[OneHit]) -> Vec<Decision> {
     let answers = join_all(hits.iter().map(|hit| store.hit(hit.hit()))).await;
     answers.into_iter().map(Result::unwrap).collect()
@@ -123,6 +133,8 @@ async fn hits_that_share_a_call_are_answered_as_if_they_did_not() {
             })
             .collect();
 
+        // A script that the server does not know yet is sent again, and overtaken meanwhile.
+        at_once(&crowd, &elsewhere(&kinds)).await;
         let before = script_calls(&redis);
         let together = at_once(&crowd, &hits).await;
         shared_calls += script_calls(&redis) - before;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use super::packed::{NUMBER, number};
+use super::packed::{split, whole};
 use crate::{
     algorithm::Words,
     decision::{Decision, LimitDecision},
@@ -13,8 +13,6 @@ use crate::{
 
 /// What the answer to a hit begins with that came after its deadline.
 pub(super) const TOO_LATE: u8 = 2;
-
-const HEAD: usize = 1 + NUMBER;
 
 /// What a script saw of the budgets of one hit.
 #[derive(Clone, Copy, Debug)]
@@ -33,15 +31,15 @@ pub(super) type Numbers = SmallVec<[Words; 2]>;
 
 /// The first byte of an answer, the time in it, and the rest.
 pub(super) fn answer_head(answer: &[u8]) -> Result<(u8, Timestamp, &[u8]), Nonsense> {
-    let (head, rest) = answer.split_at_checked(HEAD).ok_or(Nonsense)?;
-    let (&status, time) = head.split_first().ok_or(Nonsense)?;
-    Ok((status, Timestamp::from_micros(number(time, 0)), rest))
+    let (&status, mut rest) = answer.split_first().ok_or(Nonsense)?;
+    let now = take_time(&mut rest)?;
+    Ok((status, now, rest))
 }
 
 pub(super) fn take_number(bytes: &mut &[u8]) -> Result<u64, Nonsense> {
-    let (taken, rest) = bytes.split_at_checked(NUMBER).ok_or(Nonsense)?;
+    let (number, rest) = split(bytes).ok_or(Nonsense)?;
     *bytes = rest;
-    Ok(number(taken, 0))
+    whole(number).ok_or(Nonsense)
 }
 
 pub(super) fn take_time(bytes: &mut &[u8]) -> Result<Timestamp, Nonsense> {

@@ -1,55 +1,37 @@
 //! Several hits in one call: how they are asked, and what the answer means for each.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use ahash::RandomState;
 use redis::Cmd;
+use smallvec::{SmallVec, smallvec};
 use tokio::sync::oneshot;
 
 use super::{
-    answer::{Nonsense, TOO_LATE, Told, answer_head},
+    answer::{Nonsense, TOO_LATE, answer_head, take_time},
     call::Ask,
-    question::{Question, push_limits},
+    keys::Names,
+    question::Question,
     said::Said,
     script::Script,
     server_clock::ServerClock,
 };
-use crate::{decision::Decision, policy::Purpose, store::contract::StoreError, time::Timestamp};
+use crate::{decision::Decision, store::contract::StoreError, time::Timestamp};
 
 /// No more hits than this share a call: one that is not in it waits for all that are.
 pub(super) const MOST_HITS: usize = 64;
 
-/// What hits have in common that can share a call.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Kind {
-    limits: Box<[u8]>,
-    cost: u64,
-    purpose: Purpose,
-    now: Option<Timestamp>,
-    /// The slot of their keys, in a cluster.
-    slot: Option<u16>,
-}
-
-impl Kind {
-    pub(super) fn of(question: &Question, slot: Option<u16>) -> Kind {
-        let mut limits = Vec::new();
-        push_limits(&mut limits, question.groups(), question.asked);
-        Kind {
-            limits: limits.into(),
-            cost: question.asked.cost,
-            purpose: question.asked.purpose,
-            now: question.now,
-            slot,
-        }
-    }
+/// A hit on its way: what is asked, and of which keys.
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub(super) question: Question,
+    pub(super) names: Names,
 }
 
 /// A hit that waits for its answer.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    pub(super) question: Question,
-    /// The name of its key, the only one.
-    pub(super) names: Vec<String>,
+    pub(super) asking: Arc<Asking>,
     pub(super) deadline: Instant,
     pub(super) answer: oneshot::Sender<Outcome>,
 }
@@ -60,26 +42,20 @@ pub(super) enum Outcome {
     Decided(Result<Decision, StoreError>),
     /// Nothing was done, and it has to be asked by itself.
     Alone {
-        question: Question,
-        names: Vec<String>,
         /// Whether the script for buckets has found something odd.
         is_odd: bool,
     },
 }
 
 impl Waiting {
-    fn goes_alone(self, is_odd: bool) {
-        let alone = Outcome::Alone {
-            question: self.question,
-            names: self.names,
-            is_odd,
-        };
-        // Nobody may be there any more to be told, here and below.
-        let _ = self.answer.send(alone);
+    fn tell(self, outcome: Outcome) {
+        // Nobody may be there any more to be told.
+        let _ = self.answer.send(outcome);
     }
 
-    fn decided(self, decision: Result<Decision, StoreError>) {
-        let _ = self.answer.send(Outcome::Decided(decision));
+    /// The name of its key, the only one.
+    fn name(&self) -> &str {
+        &self.asking.names[0]
     }
 }
 
@@ -89,26 +65,32 @@ pub(super) struct Batch {
     keys: Vec<Key>,
 }
 
-/// The hits on one key, in the order in which they came.
+/// The hits on one key, in the order in which they came; nearly always one.
 #[derive(Debug)]
 struct Key {
     hash: u64,
-    hits: Vec<Waiting>,
+    hits: SmallVec<[Waiting; 1]>,
+}
+
+impl Key {
+    fn name(&self) -> &str {
+        self.hits[0].name()
+    }
 }
 
 impl Batch {
     /// The call of these hits, of which there is at least one.
-    pub(super) fn new(hits: impl IntoIterator<Item = Waiting>) -> Batch {
+    pub(super) fn new(hits: Vec<Waiting>) -> Batch {
         let hasher = RandomState::new();
-        let mut keys: Vec<Key> = Vec::new();
+        let mut keys: Vec<Key> = Vec::with_capacity(hits.len());
         for hit in hits {
-            let hash = hasher.hash_one(&hit.names);
-            let same = |key: &&mut Key| key.hash == hash && key.hits[0].names == hit.names;
+            let hash = hasher.hash_one(hit.name());
+            let same = |key: &&mut Key| key.hash == hash && key.name() == hit.name();
             match keys.iter_mut().find(same) {
                 Some(key) => key.hits.push(hit),
                 None => keys.push(Key {
                     hash,
-                    hits: vec![hit],
+                    hits: smallvec![hit],
                 }),
             }
         }
@@ -116,7 +98,7 @@ impl Batch {
     }
 
     fn any(&self) -> &Question {
-        &self.keys[0].hits[0].question
+        &self.keys[0].hits[0].asking.question
     }
 
     fn deadlines(&self) -> impl Iterator<Item = Instant> {
@@ -143,7 +125,7 @@ impl Batch {
         });
         cmd.arg(self.keys.len());
         for key in &self.keys {
-            cmd.arg(&key.hits[0].names[0]);
+            cmd.arg(key.name());
         }
         // None of the hits may be counted after its caller was answered otherwise.
         let deadline = match self.deadlines().min() {
@@ -177,56 +159,91 @@ impl Batch {
         !self.keys.is_empty()
     }
 
-    /// What the script answered of each key.
-    pub(super) fn read(&self, answer: &[u8]) -> Result<Answers, Nonsense> {
-        let (status, now, mut rest) = answer_head(answer)?;
-        let said = match status {
-            TOO_LATE => None,
-            0 => {
-                let keys = self.keys.iter();
-                let said = keys
-                    .map(|key| Said::read(&key.hits[0].question, key.hits.len(), now, &mut rest));
-                Some(said.collect::<Result<_, _>>()?)
-            }
-            _ => return Err(Nonsense),
+    /// The head of what the script answered: the time, and what follows of each key.
+    pub(super) fn read<'a>(&self, mut answer: &'a [u8]) -> Result<Answers<'a>, Nonsense> {
+        let is_late;
+        let (now, keys) = if self.any().bucket().is_some() {
+            let now = take_time(&mut answer)?;
+            is_late = answer.is_empty();
+            (now, answer)
+        } else {
+            let (status, now, rest) = answer_head(answer)?;
+            is_late = status == TOO_LATE;
+            (now, rest)
         };
-        if !rest.is_empty() {
-            return Err(Nonsense);
-        }
-        Ok(Answers { now, said })
+        Ok(if is_late {
+            Answers::TooLate { now }
+        } else {
+            Answers::Of { now, keys }
+        })
     }
 
-    /// Tells everybody what the script said.
-    pub(super) fn tell(self, now: Timestamp, said: Vec<Said>) {
-        for (key, said) in self.keys.into_iter().zip(said) {
-            for (place, hit) in key.hits.into_iter().enumerate() {
-                match said.of(place, &hit.question, now) {
-                    Some(told) => {
-                        let decision = told.map(Told::decision);
-                        hit.decided(decision.map_err(StoreError::refused));
-                    }
-                    None => hit.goes_alone(true),
+    /// Tells everybody what the script said of the keys.
+    ///
+    /// Where it makes no sense, the rest is told that.
+    pub(super) fn tell(mut self, now: Timestamp, mut answer: &[u8]) -> Result<(), Nonsense> {
+        self.keys.reverse();
+        while let Some(key) = self.keys.pop() {
+            let question = &key.hits[0].asking.question;
+            match Said::read(question, key.hits.len(), &mut answer) {
+                Ok(said) => key.tell(now, &said),
+                Err(nonsense) => {
+                    self.keys.push(key);
+                    self.failed(&StoreError::refused(nonsense));
+                    return Err(nonsense);
                 }
             }
+        }
+        if answer.is_empty() {
+            Ok(())
+        } else {
+            Err(Nonsense)
         }
     }
 
     /// Tells everybody that there is no answer.
     pub(super) fn failed(self, error: &StoreError) {
-        let hits = self.keys.into_iter().flat_map(|key| key.hits);
-        hits.for_each(|hit| hit.decided(Err(error.clone())));
+        self.tell_all(|| Outcome::Decided(Err(error.clone())));
     }
 
     /// Lets everybody ask by itself: nothing was done.
     pub(super) fn dissolve(self) {
+        self.tell_all(|| Outcome::Alone { is_odd: false });
+    }
+
+    fn tell_all(self, outcome: impl Fn() -> Outcome) {
         let hits = self.keys.into_iter().flat_map(|key| key.hits);
-        hits.for_each(|hit| hit.goes_alone(false));
+        hits.for_each(|hit| hit.tell(outcome()));
+    }
+}
+
+impl Key {
+    fn tell(self, now: Timestamp, said: &Said) {
+        for (place, hit) in self.hits.into_iter().enumerate() {
+            let outcome = match said.of(place, &hit.asking.question, now) {
+                Some(decision) => Outcome::Decided(decision.map_err(StoreError::refused)),
+                None => Outcome::Alone { is_odd: true },
+            };
+            hit.tell(outcome);
+        }
     }
 }
 
 /// What a script answered.
-pub(super) struct Answers {
-    pub(super) now: Timestamp,
-    /// Of each key; nothing when the deadline had passed, and nothing was done.
-    pub(super) said: Option<Vec<Said>>,
+pub(super) enum Answers<'a> {
+    Of {
+        now: Timestamp,
+        keys: &'a [u8],
+    },
+    /// The deadline had passed, and nothing was done.
+    TooLate {
+        now: Timestamp,
+    },
+}
+
+impl Answers<'_> {
+    pub(super) const fn now(&self) -> Timestamp {
+        let (Answers::Of { now, .. } | Answers::TooLate { now }) = self;
+        *now
+    }
 }

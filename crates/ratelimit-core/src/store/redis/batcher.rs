@@ -1,9 +1,8 @@
-//! Hits that find enough calls under way wait a moment, and then share one.
+//! Hits that find many of their kind under way wait a moment, and then share a call.
 //!
 //! There is no timer: as soon as a call comes back, whatever waits is sent.
 
 use std::{
-    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -15,148 +14,78 @@ use tokio::{runtime::Handle, sync::oneshot};
 use super::{
     access::Way,
     answer::Nonsense,
-    batch::{Answers, Batch, Kind, MOST_HITS, Outcome, Waiting},
+    batch::{Answers, Asking, Batch, Outcome, Waiting},
     call::{Ask, MOST_CALLS, failure},
-    question::Question,
+    lane::{Kind, Lane, Sharing},
     store::Shared,
     trouble::Trouble,
 };
 use crate::{meter, store::contract::StoreError};
 
-/// The calls under way at one server, and the hits that wait for one to come back.
+/// The hits under way at one server, and those that wait.
 #[derive(Debug)]
 pub(super) struct Batcher {
-    /// So many calls are under way before hits wait.
-    most_calls: usize,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    calls: usize,
-    waiting: HashMap<Kind, VecDeque<Queued>>,
-    /// The kinds that wait, in turn.
-    turns: VecDeque<Kind>,
-    /// Calls that came back and whose place is not given on yet.
-    freed: usize,
-    is_passing_on: bool,
-}
-
-#[derive(Debug)]
-struct Queued {
-    hit: Waiting,
-    /// Where the hit's caller runs.
+    /// So many of one kind are sent by themselves before others wait.
+    most_alone: usize,
+    /// Where the connection lives, without which nobody is answered.
     runtime: Handle,
+    lanes: Mutex<HashMap<Kind, Lane>>,
 }
 
-/// A place among the calls under way; who leaves it makes room for those who wait.
+/// A place among the calls of a kind; who leaves it makes room for those who wait.
 pub(super) struct Place {
     shared: Arc<Shared>,
     way: Way,
+    kind: Kind,
+    sharing: Sharing,
 }
 
 /// How a hit is sent.
 pub(super) enum Sent {
     /// By itself.
-    Alone(Place, Question, Vec<String>),
+    Alone(Option<Place>),
     /// With others.
     Together(oneshot::Receiver<Outcome>),
 }
 
 impl Batcher {
-    pub(super) fn new(most_calls: usize) -> Batcher {
+    /// For a connection that lives on the runtime which this is called on.
+    pub(super) fn new(most_alone: usize) -> Batcher {
         Batcher {
-            most_calls,
-            state: Mutex::default(),
+            most_alone,
+            runtime: Handle::current(),
+            lanes: Mutex::default(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lanes(&self) -> MutexGuard<'_, HashMap<Kind, Lane>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a place on that a call has left.
-    fn pass_on(&self, shared: &Arc<Shared>, way: &Way) {
-        {
-            let mut state = self.state();
-            state.freed += 1;
-            // A runtime that shuts down drops what it is given at once, and its place with it: what
-            // is dropped below is given on by the loop below.
-            if state.is_passing_on {
-                return;
-            }
-            state.is_passing_on = true;
-        }
-        while let Some((kind, first)) = self.next() {
-            let place = Place {
-                shared: Arc::clone(shared),
-                way: way.clone(),
-            };
-            let Queued { hit, runtime } = first;
-            runtime.spawn(place.carry(kind, hit));
-        }
+    fn come_back(&self, place: &Place) -> bool {
+        let mut lanes = self.lanes();
+        let lane = lanes.get_mut(&place.kind);
+        lane.is_some_and(|lane| lane.come_back(place.sharing))
     }
 
-    /// The first hit that a free place goes to; nothing when no place is free.
-    fn next(&self) -> Option<(Kind, Queued)> {
-        let mut state = self.state();
-        while state.freed > 0 {
-            state.freed -= 1;
-            let next = state.next();
-            if next.is_some() {
-                return next;
-            }
-            state.calls -= 1;
+    /// The first hit of a call that takes the place of one that came back.
+    fn begin_next(&self, kind: &Kind) -> Option<Waiting> {
+        let mut lanes = self.lanes();
+        let lane = lanes.get_mut(kind)?;
+        let next = lane.begin_next();
+        if lane.is_idle() {
+            lanes.remove(kind);
         }
-        state.is_passing_on = false;
-        None
+        next
     }
 
-    /// `first`, and what else waits of its kind.
-    fn batch(&self, kind: &Kind, first: Waiting) -> Batch {
-        let mut state = self.state();
-        let mut hits = vec![first];
-        while hits.len() < MOST_HITS
-            && let Some(queued) = state.next_of(kind)
-        {
-            hits.push(queued.hit);
+    /// `first`, and what else waits of its kind; and the first hit of another call, if that was too much
+    /// for one.
+    fn fill(&self, kind: &Kind, first: Waiting) -> (Vec<Waiting>, Option<Waiting>) {
+        match self.lanes().get_mut(kind) {
+            Some(lane) => (lane.fill(first), lane.begin()),
+            None => (vec![first], None),
         }
-        drop(state);
-        Batch::new(hits)
-    }
-}
-
-impl State {
-    fn wait(&mut self, kind: Kind, queued: Queued) {
-        if let Some(queue) = self.waiting.get_mut(&kind) {
-            queue.push_back(queued);
-            return;
-        }
-        self.turns.push_back(kind.clone());
-        self.waiting.insert(kind, VecDeque::from([queued]));
-    }
-
-    /// The longest waiting hit of the kind whose turn it is.
-    fn next(&mut self) -> Option<(Kind, Queued)> {
-        while let Some(kind) = self.turns.pop_front() {
-            if let Some(queued) = self.next_of(&kind) {
-                self.turns.push_back(kind.clone());
-                return Some((kind, queued));
-            }
-            self.waiting.remove(&kind);
-        }
-        None
-    }
-
-    /// The longest waiting hit of a kind whose caller is still there.
-    fn next_of(&mut self, kind: &Kind) -> Option<Queued> {
-        let queue = self.waiting.get_mut(kind)?;
-        while let Some(queued) = queue.pop_front() {
-            if !queued.hit.answer.is_closed() {
-                return Some(queued);
-            }
-        }
-        None
     }
 }
 
@@ -165,46 +94,77 @@ impl Place {
     pub(super) fn find(
         shared: &Arc<Shared>,
         way: &Way,
-        question: Question,
-        names: Vec<String>,
+        asking: &Arc<Asking>,
         deadline: Instant,
     ) -> Sent {
-        let place = || Place {
+        let Some(batcher) = way.batcher() else {
+            return Sent::Alone(None);
+        };
+        let slot = shared.access.slot_of(&asking.names[0]);
+        let kind = Kind::of(&asking.question, slot);
+        let place = |kind, sharing| Place {
             shared: Arc::clone(shared),
             way: way.clone(),
+            kind,
+            sharing,
         };
-        let Some(batcher) = way.batcher() else {
-            return Sent::Alone(place(), question, names);
-        };
-        let mut state = batcher.state();
-        if state.calls < batcher.most_calls {
-            state.calls += 1;
-            return Sent::Alone(place(), question, names);
+        let mut lanes = batcher.lanes();
+        if !lanes.contains_key(&kind) {
+            lanes.insert(kind.clone(), Lane::default());
         }
-        let kind = Kind::of(&question, shared.access.slot_of(&names[0]));
+        let lane = lanes.get_mut(&kind).expect("it is there, or was made");
+        if lane.go_alone(batcher.most_alone) {
+            drop(lanes);
+            return Sent::Alone(Some(place(kind, Sharing::Alone)));
+        }
         let (answer, told) = oneshot::channel();
         let hit = Waiting {
-            question,
-            names,
+            asking: Arc::clone(asking),
             deadline,
             answer,
         };
-        let runtime = Handle::current();
-        state.wait(kind, Queued { hit, runtime });
+        let begun = lane.wait(hit);
+        drop(lanes);
+        if let Some(first) = begun {
+            place(kind, Sharing::Filling).begin(first);
+        }
         Sent::Together(told)
     }
 
+    /// Fills a call, and sends it, in a task where the connection lives.
+    fn begin(self, first: Waiting) {
+        if let Some(batcher) = self.way.batcher() {
+            batcher.runtime.clone().spawn(self.carry(first));
+        }
+    }
+
     /// Sends `first` and what waits with it.
-    async fn carry(self, kind: Kind, first: Waiting) {
+    async fn carry(mut self, first: Waiting) {
+        // Whoever is about to ask does so first.
+        tokio::task::yield_now().await;
         let Some(batcher) = self.way.batcher() else {
             return;
         };
-        let batch = batcher.batch(&kind, first);
+        let (hits, too_many) = batcher.fill(&self.kind, first);
+        self.sharing = Sharing::Sent;
+        if let Some(first) = too_many {
+            self.like(Sharing::Filling).begin(first);
+        }
+        let batch = Batch::new(hits);
         let Some(last) = batch.last_deadline() else {
             return;
         };
         // Who has waited for so long has answered for itself.
         let _ = tokio::time::timeout_at(last.into(), self.send(batch)).await;
+    }
+
+    fn like(&self, sharing: Sharing) -> Place {
+        Place {
+            shared: Arc::clone(&self.shared),
+            way: self.way.clone(),
+            kind: self.kind.clone(),
+            sharing,
+        }
     }
 
     async fn send(&self, mut batch: Batch) {
@@ -214,14 +174,19 @@ impl Place {
             let sent = Instant::now();
             let error = match way.call(batch.command(ask, way.clock())).await {
                 Ok(answer) => match self.read(&batch, &answer, sent) {
-                    Ok(Answers {
-                        now,
-                        said: Some(said),
-                    }) => return batch.tell(now, said),
+                    Ok(Answers::Of { now, keys }) => {
+                        if batch.tell(now, keys).is_err() {
+                            way.broken();
+                        }
+                        return;
+                    }
                     // The server's clock was set forward, or some came late: nothing ran.
-                    Ok(_) if batch.forget_late(Instant::now()) => continue,
-                    Ok(_) => return,
-                    Err(nonsense) => return batch.failed(&StoreError::refused(nonsense)),
+                    Ok(Answers::TooLate { .. }) if batch.forget_late(Instant::now()) => continue,
+                    Ok(Answers::TooLate { .. }) => return,
+                    Err(nonsense) => {
+                        way.broken();
+                        return batch.failed(&StoreError::refused(nonsense));
+                    }
                 },
                 Err(error) => error,
             };
@@ -238,18 +203,22 @@ impl Place {
         batch.failed(&StoreError::TimedOut);
     }
 
-    /// Reads an answer, and learns from it how the server is and what its clock shows.
-    fn read(&self, batch: &Batch, answer: &Value, sent: Instant) -> Result<Answers, Nonsense> {
+    /// Reads an answer's head, and learns from it how the server is and what its clock shows.
+    fn read<'a>(
+        &self,
+        batch: &Batch,
+        answer: &'a Value,
+        sent: Instant,
+    ) -> Result<Answers<'a>, Nonsense> {
         let received = Instant::now();
-        let answers = match answer {
-            Value::BulkString(bytes) => batch.read(bytes),
-            _ => Err(Nonsense),
+        let Value::BulkString(bytes) = answer else {
+            return Err(Nonsense);
         };
-        let answers = answers.inspect_err(|_| self.way.broken())?;
+        let answers = batch.read(bytes)?;
         self.way.answered();
         meter::round_trip(received - sent);
         if batch.learns_time() {
-            self.way.clock().learn(answers.now, sent, received);
+            self.way.clock().learn(answers.now(), sent, received);
         }
         Ok(answers)
     }
@@ -257,8 +226,16 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(batcher) = self.way.batcher() {
-            batcher.pass_on(&self.shared, &self.way);
+        let Some(batcher) = self.way.batcher() else {
+            return;
+        };
+        // A runtime that shuts down drops what it is given at once, and its place with it: that comes
+        // back while this looks after the lane, and is seen by the loop.
+        if !batcher.come_back(self) {
+            return;
+        }
+        while let Some(first) = batcher.begin_next(&self.kind) {
+            self.like(Sharing::Filling).begin(first);
         }
     }
 }

@@ -1,21 +1,22 @@
 //! Hits on policies that are one bucket, which have scripts of their own.
 
-use smallvec::smallvec;
-
 use super::{
-    answer::{Nonsense, Numbers, take_number},
-    packed::{NUMBER, push},
+    answer::{Nonsense, take_number, take_time},
+    call::Reply,
+    packed::{NUMBER, push, split, whole},
     question::Question,
+    said::{ODD, Said},
 };
 use crate::{
+    algorithm::Words,
+    decision::Decision,
     policy::Bound,
     time::{MAX_EXACT, Timestamp},
 };
 
-/// The bytes of a bucket's state.
-const STATE: u64 = 25;
-/// More than any debt, and still seven bytes.
-const UNPAYABLE: u64 = (1 << 56) - 1;
+/// The bytes of a bucket's state, and of all that is stored of it.
+const STATE: u32 = 28;
+const VALUE: usize = 40;
 
 /// A hit on a policy of one limit, which is a bucket.
 #[derive(Clone, Copy)]
@@ -29,36 +30,112 @@ impl OneBucket<'_> {
     pub(super) fn argument(&self, deadline: Option<Timestamp>) -> Vec<u8> {
         let (question, limit) = (self.question, &self.bound.limit);
         let period = limit.ticks();
-        let ask = self.bound.ask(question.asked);
         let grain = period.grain.micros();
-        let shape = STATE | u64::from(limit.algorithm().code()) << 24 | grain << 32;
-        // A look always fits.
-        let reserve = if ask.cost == 0 { 0 } else { ask.reserve };
-        let most = limit.limit().saturating_sub(reserve) * period.ticks;
-        let mut bytes = Vec::with_capacity(4 + 7 * NUMBER);
-        bytes.push(question.write_flag() | question.time_flag());
+        let mut bytes = Vec::with_capacity(9 * NUMBER);
         push(
             &mut bytes,
             deadline.map_or(MAX_EXACT - 1, Timestamp::as_micros),
         );
-        push(
-            &mut bytes,
-            ask.cost.saturating_mul(period.ticks).min(UNPAYABLE),
-        );
-        push(&mut bytes, most);
-        push(&mut bytes, shape);
-        push(&mut bytes, period.ticks);
+        push(&mut bytes, self.price());
+        push(&mut bytes, self.most());
         push(&mut bytes, limit.per_period());
+        push(&mut bytes, grain);
+        bytes.extend_from_slice(&STATE.to_le_bytes());
+        bytes.push(limit.algorithm().code());
         bytes.extend_from_slice(&grain.to_le_bytes()[..3]);
-        if let Some(now) = question.now {
-            push(&mut bytes, now.as_micros());
+        push(&mut bytes, period.ticks);
+        let flags = question.write_flag() | question.time_flag();
+        if flags != 0 {
+            push(&mut bytes, flags.into());
+            push(&mut bytes, question.now.unwrap_or_default().as_micros());
         }
         bytes
     }
 
-    /// Reads the debt that a script found, as the numbers of the limit.
-    pub(super) fn numbers(&self, now: Timestamp, bytes: &mut &[u8]) -> Result<Numbers, Nonsense> {
-        let tick = self.bound.limit.ticks().tick(now);
-        Ok(smallvec![[tick, take_number(bytes)?, 0, 0]])
+    /// The debt that a hit adds.
+    fn price(&self) -> u64 {
+        let unit = self.bound.limit.ticks().ticks;
+        self.question.asked.cost.saturating_mul(unit)
+    }
+
+    /// The most debt that there may be with it.
+    fn most(&self) -> u64 {
+        let (limit, ask) = (&self.bound.limit, self.bound.ask(self.question.asked));
+        // A look always fits.
+        let reserve = if ask.cost == 0 { 0 } else { ask.reserve };
+        limit.limit().saturating_sub(reserve) * limit.ticks().ticks
+    }
+
+    /// Reads what `lua/bucket_one.lua` answers; no decision when it has found something odd.
+    pub(super) fn read(&self, answer: &[u8]) -> Result<Reply<Option<Decision>>, Nonsense> {
+        let mut rest = answer;
+        let first = take_time(&mut rest)?;
+        let (said, now) = match rest {
+            [] => return Ok(Reply::TooLate(first)),
+            [ODD] => return Ok(Reply::Done(None, first)),
+            _ if answer.len() == VALUE => self.charged(first, 1, &mut rest)?,
+            _ => {
+                let debt = take_number(&mut rest)?;
+                let fits = debt.saturating_add(self.price()) <= self.most();
+                let said = Said::Bucket {
+                    fitting: usize::from(fits),
+                    debt,
+                    expires: take_time(&mut rest)?,
+                };
+                (said, first)
+            }
+        };
+        if !rest.is_empty() {
+            return Err(Nonsense);
+        }
+        let decision = said.of(0, self.question, now).transpose()?;
+        Ok(Reply::Done(decision, now))
+    }
+
+    /// Reads what `lua/bucket_batch.lua` says of a key with `count` hits.
+    pub(super) fn read_shared(&self, count: usize, bytes: &mut &[u8]) -> Result<Said, Nonsense> {
+        let (first, rest) = split(bytes).ok_or(Nonsense)?;
+        *bytes = rest;
+        if let Some(expires) = whole(first) {
+            let expires = Timestamp::from_micros(expires);
+            return Ok(self.charged(expires, count, bytes)?.0);
+        }
+        let fitting = whole(-1.0 - first).ok_or(Nonsense)?;
+        if fitting == u64::from(ODD) {
+            return Ok(Said::Odd);
+        }
+        Ok(Said::Bucket {
+            fitting: usize::try_from(fitting).or(Err(Nonsense))?,
+            debt: take_number(bytes)?,
+            expires: take_time(bytes)?,
+        })
+    }
+
+    /// Reads what follows `expires` in a value that was written for `count` hits, and when that was.
+    fn charged(
+        &self,
+        expires: Timestamp,
+        count: usize,
+        bytes: &mut &[u8],
+    ) -> Result<(Said, Timestamp), Nonsense> {
+        let (_shape, rest) = split(bytes).ok_or(Nonsense)?;
+        *bytes = rest;
+        let [owed, _unit, at] = [
+            take_number(bytes)?,
+            take_number(bytes)?,
+            take_number(bytes)?,
+        ];
+        let added = self.price().saturating_mul(count as u64);
+        let said = Said::Bucket {
+            fitting: count,
+            debt: owed.checked_sub(added).ok_or(Nonsense)?,
+            expires,
+        };
+        Ok((said, Timestamp::from_micros(at)))
+    }
+
+    /// A debt, as the numbers of the limit.
+    pub(super) fn numbers(&self, now: Timestamp, debt: u64) -> Words {
+        [self.bound.limit.ticks().tick(now), debt, 0, 0]
     }
 }

@@ -6,15 +6,15 @@ use redis::{Cmd, RedisError, Value};
 
 use super::{
     access::{Access, Way},
-    answer::{Answer, Nonsense, TOO_LATE, Told, answer_head},
+    answer::{Answer, Nonsense, Told},
     bucket::OneBucket,
     question::Question,
-    said::{ODD, Said},
     script::Script,
     settlement,
     trouble::Trouble,
 };
 use crate::{
+    decision::Decision,
     meter,
     policy::Change,
     store::{
@@ -92,24 +92,14 @@ impl Asked for Question {
 
 impl Asked for OneBucket<'_> {
     /// Nothing when the script has found something odd, and done nothing.
-    type Answer = Option<Told>;
+    type Answer = Option<Decision>;
 
     fn arguments(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
         [self.argument(deadline)]
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Reply<Option<Told>>, Nonsense> {
-        let (status, now, mut rest) = answer_head(answer)?;
-        let fitting = match status {
-            0 => 0,
-            1 => 1,
-            TOO_LATE => return Ok(Reply::TooLate(now)),
-            ODD => return Ok(Reply::Done(None, now)),
-            _ => return Err(Nonsense),
-        };
-        let said = Said::of_bucket(self.question, fitting, 1, now, &mut rest)?;
-        let told = said.of(0, self.question, now).transpose()?;
-        Ok(Reply::Done(told, now))
+    fn read(&self, answer: &[u8]) -> Result<Reply<Option<Decision>>, Nonsense> {
+        OneBucket::read(self, answer)
     }
 }
 

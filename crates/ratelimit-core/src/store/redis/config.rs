@@ -65,7 +65,7 @@ impl RedisConfig {
                 connect_timeout: Duration::from_millis(250),
                 most_in_flight: 1_024,
                 connections: 1,
-                calls_at_once: 4,
+                calls_at_once: 2,
             },
             clock: Clock::system(),
         })
@@ -119,7 +119,8 @@ impl RedisConfig {
         self
     }
 
-    /// How many calls are under way at each server before further decisions share one, 4 unless set.
+    /// How many decisions of a policy are under way at each server, each in a call of its own, before
+    /// further ones share calls, 2 unless set.
     ///
     /// Nobody waits for company: as soon as a call comes back, whatever has come in the meantime is
     /// sent in one call, up to 64 decisions. Each is answered as if it had been sent by itself, which

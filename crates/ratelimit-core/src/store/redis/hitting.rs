@@ -1,13 +1,12 @@
 //! A hit on its way: by itself or with others, and for no longer than its time budget.
 
-use std::{sync::Arc, time::Instant};
+use std::{future::Future, sync::Arc, time::Instant};
 
 use super::{
     access::Way,
-    batch::Outcome,
+    batch::{Asking, Outcome},
     batcher::{Place, Sent},
     call::Call,
-    question::Question,
     store::Shared,
 };
 use crate::{
@@ -18,31 +17,48 @@ use crate::{
 };
 
 impl Shared {
+    /// Decides a hit; what is seldom or large is put aside, so that waiting with others is cheap.
     pub(super) async fn hit(
-        self: &Arc<Shared>,
+        self: Arc<Shared>,
         way: Way,
-        names: Vec<String>,
-        question: Question,
-        keys: Option<Keys>,
+        asking: Arc<Asking>,
+        apart: Option<Box<Keys>>,
     ) -> Result<Decision, StoreError> {
-        let Ok(_place) = self.places.try_acquire() else {
+        let Ok(_permit) = self.places.try_acquire() else {
             return Err(StoreError::Overloaded);
         };
         let deadline = Instant::now() + self.patience.time_budget;
-        let asked = async {
-            if let Some(keys) = keys {
-                let mut hit = Hit::by(&question.policy, &keys);
-                (hit.cost, hit.slot) = (question.asked.cost, question.asked.slot);
-                return self.hit_apart(&question, &names, hit, deadline).await;
-            }
-            let way = way.clone();
-            if question.shares_calls() {
-                self.hit_batched(way, question, names, deadline).await
-            } else {
-                self.hit_alone(way, &question, &names, deadline).await
+        if let Some(keys) = apart {
+            let asked = self.hit_apart_by(&asking, &keys, deadline);
+            return Box::pin(self.in_time(&way, deadline, asked)).await;
+        }
+        let sent = if asking.question.shares_calls() {
+            Place::find(&self, &way, &asking, deadline)
+        } else {
+            Sent::Alone(None)
+        };
+        let (_place, is_odd) = match sent {
+            Sent::Alone(place) => (place, false),
+            Sent::Together(told) => {
+                let told = async { told.await.or(Err(StoreError::TimedOut)) };
+                match self.in_time(&way, deadline, told).await? {
+                    Outcome::Decided(decision) => return decision,
+                    Outcome::Alone { is_odd } => (None, is_odd),
+                }
             }
         };
-        let answer = tokio::time::timeout_at(deadline.into(), asked).await;
+        let asked = self.hit_alone(&way, &asking, deadline, is_odd);
+        Box::pin(self.in_time(&way, deadline, asked)).await
+    }
+
+    /// Waits for an answer, and not beyond the deadline.
+    async fn in_time<T>(
+        &self,
+        way: &Way,
+        deadline: Instant,
+        answer: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let answer = tokio::time::timeout_at(deadline.into(), answer).await;
         answer.unwrap_or_else(|_| {
             if way.timed_out() {
                 self.access.map_is_stale();
@@ -52,60 +68,35 @@ impl Shared {
         })
     }
 
+    async fn hit_apart_by(
+        &self,
+        asking: &Asking,
+        keys: &Keys,
+        deadline: Instant,
+    ) -> Result<Decision, StoreError> {
+        let Asking { question, names } = asking;
+        let mut hit = Hit::by(&question.policy, keys);
+        (hit.cost, hit.slot) = (question.asked.cost, question.asked.slot);
+        self.hit_apart(question, names, hit, deadline).await
+    }
+
+    /// Asks in a call of its own, by the script for buckets unless that found something odd before.
     async fn hit_alone(
         &self,
-        way: Way,
-        question: &Question,
-        names: &[String],
+        way: &Way,
+        asking: &Asking,
         deadline: Instant,
+        is_odd: bool,
     ) -> Result<Decision, StoreError> {
-        if let Some(bucket) = question.bucket() {
+        let Asking { question, names } = asking;
+        if let Some(bucket) = question.bucket().filter(|_| !is_odd) {
             let call = Call::hit_bucket(&bucket, names);
-            if let Some(told) = call.send(&self.access, way.clone(), deadline).await? {
-                return Ok(told.decision());
+            if let Some(decision) = call.send(&self.access, way.clone(), deadline).await? {
+                return Ok(decision);
             }
         }
-        self.hit_any(way, question, names, deadline).await
-    }
-
-    /// Decides whatever is found.
-    async fn hit_any(
-        &self,
-        way: Way,
-        question: &Question,
-        names: &[String],
-        deadline: Instant,
-    ) -> Result<Decision, StoreError> {
         let call = Call::hit(question, names);
-        let told = call.send(&self.access, way, deadline).await?;
+        let told = call.send(&self.access, way.clone(), deadline).await?;
         Ok(told.decision())
-    }
-
-    /// Sends a hit by itself while few calls are under way, and else with others.
-    async fn hit_batched(
-        self: &Arc<Shared>,
-        way: Way,
-        question: Question,
-        names: Vec<String>,
-        deadline: Instant,
-    ) -> Result<Decision, StoreError> {
-        match Place::find(self, &way, question, names, deadline) {
-            Sent::Alone(_place, question, names) => {
-                self.hit_alone(way, &question, &names, deadline).await
-            }
-            Sent::Together(told) => match told.await {
-                Ok(Outcome::Decided(decision)) => decision,
-                Ok(Outcome::Alone {
-                    question,
-                    names,
-                    is_odd: true,
-                }) => self.hit_any(way, &question, &names, deadline).await,
-                Ok(Outcome::Alone {
-                    question, names, ..
-                }) => self.hit_alone(way, &question, &names, deadline).await,
-                // The runtime that carried it is gone.
-                Err(_) => Err(StoreError::TimedOut),
-            },
-        }
     }
 }

@@ -1,7 +1,12 @@
 //! How budgets are named in Redis.
 
+use smallvec::SmallVec;
+
 use super::slot::slot;
 use crate::{key::Key, policy::Group};
+
+/// The names of the budgets that a hit spends of.
+pub(super) type Names = SmallVec<[String; 1]>;
 
 /// What all keys of a store have in common.
 #[derive(Clone, Debug)]
@@ -25,16 +30,21 @@ impl KeySpace {
     /// The braces are ours alone, because a [`Key`] and a policy's name contain none: the part
     /// between them, and nothing that a client chose, says in which slot of a cluster it lives.
     pub(super) fn name(&self, group: &Group, key: &Key) -> String {
-        let KeySpace { prefix, version } = self;
-        format!("{prefix}:{version}:{}:{{{key}}}", group.name)
+        let parts = [
+            &self.prefix,
+            ":",
+            &self.version,
+            ":",
+            &group.name,
+            ":{",
+            key.as_str(),
+            "}",
+        ];
+        parts.concat()
     }
 
     /// The names of the budgets of all groups, each by its own key.
-    pub(super) fn names<'k>(
-        &self,
-        groups: &[Group],
-        key_of: impl Fn(&Group) -> &'k Key,
-    ) -> Vec<String> {
+    pub(super) fn names<'k>(&self, groups: &[Group], key_of: impl Fn(&Group) -> &'k Key) -> Names {
         let names = groups.iter().map(|group| self.name(group, key_of(group)));
         names.collect()
     }

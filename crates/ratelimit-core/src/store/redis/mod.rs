@@ -14,6 +14,7 @@ mod connect;
 mod existing;
 mod hitting;
 mod keys;
+mod lane;
 mod link;
 mod pace;
 mod packed;

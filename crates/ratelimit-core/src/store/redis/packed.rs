@@ -1,15 +1,32 @@
-//! Numbers as scripts pack them.
+//! Numbers as scripts pack them: as Lua has them, which is the cheapest.
 
-/// Bytes of a number: seven hold all that is below 2^53.
-pub(super) const NUMBER: usize = 7;
+/// Bytes of a number.
+pub(super) const NUMBER: usize = 8;
 
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "exact below 2^53, and above it only compared with what is below"
+)]
 pub(super) fn push(bytes: &mut Vec<u8>, number: u64) {
-    bytes.extend_from_slice(&number.to_le_bytes()[..NUMBER]);
+    bytes.extend_from_slice(&(number as f64).to_le_bytes());
 }
 
-/// The number at a place, of as many as the bytes hold.
-pub(super) fn number(bytes: &[u8], place: usize) -> u64 {
-    let mut whole = [0; 8];
-    whole[..NUMBER].copy_from_slice(&bytes[place * NUMBER..(place + 1) * NUMBER]);
-    u64::from_le_bytes(whole)
+/// The number that bytes begin with, and what follows.
+pub(super) fn split(bytes: &[u8]) -> Option<(f64, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    Some((f64::from_le_bytes(*number), rest))
 }
+
+/// A number that is whole, and not below zero.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked before"
+)]
+pub(super) fn whole(number: f64) -> Option<u64> {
+    let is_whole = number >= 0.0 && number < EXACT && number.fract() == 0.0;
+    is_whole.then_some(number as u64)
+}
+
+/// Numbers below this are exact.
+const EXACT: f64 = 9_007_199_254_740_992.0;

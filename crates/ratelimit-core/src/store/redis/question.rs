@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     algorithm::Words,
+    decision::{Decision, LimitDecision},
     limit::Limit,
     policy::{Asked, Bound, Group, Policy, Purpose, capped, left_to_live},
     time::{MAX_EXACT, Timestamp},
@@ -165,36 +166,68 @@ impl Question {
         self.bounds().map(of_limit).collect()
     }
 
+    const fn charged(&self, fits: bool) -> u64 {
+        match self.asked.purpose {
+            Purpose::Spend if fits => self.asked.cost,
+            _ => 0,
+        }
+    }
+
+    /// What the numbers of one limit mean.
+    fn told_by(
+        &self,
+        bound: &Bound,
+        words: Words,
+        seen: Seen<'_>,
+        expires: Timestamp,
+        charged: u64,
+    ) -> Result<LimitDecision, Nonsense> {
+        let left = if charged > 0 {
+            Duration::MAX
+        } else {
+            left_to_live(expires, seen.now)
+        };
+        let ask = bound.ask(self.asked);
+        let step = bound
+            .limit
+            .report(words, seen.before, seen.now, ask, charged);
+        let step = step.ok_or(Nonsense)?;
+        Ok(bound.seen(capped(step, left), charged))
+    }
+
+    /// The decision that the numbers of all limits mean, where one call decides them.
+    pub(super) fn decided(&self, seen: Seen<'_>) -> Result<Decision, Nonsense> {
+        let ([group], [words], [expires]) = (self.groups(), seen.numbers, seen.expires) else {
+            return Ok(self.told(seen)?.decision());
+        };
+        let [bound] = &*group.bounds else {
+            return Err(Nonsense);
+        };
+        let told = self.told_by(bound, *words, seen, *expires, self.charged(seen.fits))?;
+        if told.outcome.is_allowed() != seen.fits {
+            return Err(Nonsense);
+        }
+        Ok(Decision::new(told, seen.now))
+    }
+
     /// What the numbers of all limits mean.
     pub(super) fn told(&self, seen: Seen<'_>) -> Result<Told, Nonsense> {
         let Seen { fits, now, .. } = seen;
-        let charged = match self.asked.purpose {
-            Purpose::Spend if fits => self.asked.cost,
-            _ => 0,
-        };
+        let charged = self.charged(fits);
         let mut numbers = seen.numbers.iter();
         let mut steps = Steps::new();
         for (group, expires) in self.groups().iter().zip(seen.expires) {
-            let left = if charged > 0 {
-                Duration::MAX
-            } else {
-                left_to_live(*expires, now)
-            };
             for bound in &group.bounds {
                 let words = *numbers.next().ok_or(Nonsense)?;
-                let told = |charged| {
-                    let ask = bound.ask(self.asked);
-                    let step = bound.limit.report(words, seen.before, now, ask, charged)?;
-                    Some(bound.seen(capped(step, left), charged))
-                };
-                let after = told(charged).ok_or(Nonsense)?;
+                let told = |charged| self.told_by(bound, words, seen, *expires, charged);
+                let after = told(charged)?;
                 steps.push(Step {
                     place: bound.place,
                     told: after,
                     unspent: match self.part {
                         // Nothing that one call decides is ever given back.
                         Part::All => after,
-                        Part::Group(_) => told(0).ok_or(Nonsense)?,
+                        Part::Group(_) => told(0)?,
                     },
                 });
             }

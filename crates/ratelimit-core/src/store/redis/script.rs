@@ -110,7 +110,7 @@ impl Script {
         let count = function(algorithm, count_of(algorithm));
         let binding = format!(
             "local code, roll, state, count, format = \
-             {code}, {name}_roll, {name}_state, {count}, '<BI7I7{numbers}'\n"
+             {code}, {name}_roll, {name}_state, {count}, '<Bdd{numbers}'\n"
         );
         Script::assembled(files(algorithm).iter().copied(), &binding, ONE)
     }
@@ -159,7 +159,7 @@ pub(super) const fn number_count(algorithm: Algorithm) -> usize {
 
 /// Their format.
 fn numbers(algorithm: Algorithm) -> String {
-    "I7".repeat(number_count(algorithm))
+    "d".repeat(number_count(algorithm))
 }
 
 /// The set of all algorithms in `groups`.

@@ -1,8 +1,8 @@
 //! A change to a charge as a script reads it, and the script's answer.
 
 use super::{
-    answer::Nonsense,
-    packed::{NUMBER, number, push},
+    answer::{Nonsense, answer_head},
+    packed::push,
     question::{Part, TIME_IS_GIVEN, head, push_limits},
 };
 use crate::{
@@ -47,15 +47,16 @@ pub(super) fn arguments(
 
 /// What the script's answer means.
 pub(super) fn answer(answer: &[u8]) -> Result<(Settled, Timestamp), Nonsense> {
-    let (&settled, now) = answer.split_first().ok_or(Nonsense)?;
-    if now.len() != NUMBER {
-        return Err(Nonsense);
-    }
+    let (settled, now, rest) = answer_head(answer)?;
     let settled = match settled {
         0 => Settled::Unchanged,
         1 => Settled::Changed,
         2 => Settled::Lost,
         _ => return Err(Nonsense),
     };
-    Ok((settled, Timestamp::from_micros(number(now, 0))))
+    if rest.is_empty() {
+        Ok((settled, now))
+    } else {
+        Err(Nonsense)
+    }
 }

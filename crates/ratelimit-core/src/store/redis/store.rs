@@ -6,14 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use smallvec::smallvec;
 use tokio::sync::Semaphore;
 
 use super::{
     access::{Access, Way},
+    batch::Asking,
     call::{Call, Settlement, failure, redirected},
     config::{Patience, RedisConfig},
     existing,
-    keys::KeySpace,
+    keys::{KeySpace, Names},
     question::{Part, Question},
     trouble::Trouble,
 };
@@ -158,7 +160,10 @@ impl Shared {
         let mut settled = Settled::Unchanged;
         for (number, name) in names.into_iter().enumerate() {
             let part = Part::Group(number);
-            match self.settle_part(receipt, part, change, vec![name]).await? {
+            match self
+                .settle_part(receipt, part, change, smallvec![name])
+                .await?
+            {
                 Settled::Unchanged => {}
                 Settled::Changed if settled == Settled::Lost => {}
                 changed => settled = changed,
@@ -172,7 +177,7 @@ impl Shared {
         receipt: &Receipt,
         part: Part,
         change: Change,
-        names: Vec<String>,
+        names: Names,
     ) -> Result<Settled, StoreError> {
         let way = self.way_to(&names[0])?;
         let settlement = Settlement {
@@ -219,14 +224,15 @@ impl Store for RedisStore {
             Ok(way) => way,
             Err(error) => return StoreFuture::ready(Err(error)),
         };
+        let apart = (!shared.access.is_one_call(&names)).then(|| Box::new(hit.keys()));
         let question = Question {
             policy: hit.policy.clone(),
             part: Part::All,
             asked: hit.asked(),
             now: shared.manual_now(),
         };
-        let keys = (!shared.access.is_one_call(&names)).then(|| hit.keys());
-        StoreFuture::later(async move { shared.hit(way, names, question, keys).await })
+        let asking = Arc::new(Asking { question, names });
+        StoreFuture::later(shared.hit(way, asking, apart))
     }
 
     fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {

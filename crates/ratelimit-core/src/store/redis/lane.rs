@@ -1,0 +1,176 @@
+//! Which hits can share a call, and those of them that are under way.
+
+use std::{
+    collections::VecDeque,
+    hash::{Hash, Hasher},
+};
+
+use super::{
+    batch::{MOST_HITS, Waiting},
+    question::Question,
+};
+use crate::{
+    policy::{Group, Overdraft, Policy, Purpose},
+    time::Timestamp,
+};
+
+/// So many shared calls of one kind are under way at once; what comes meanwhile fills the next.
+const MOST_BATCHES: usize = 4;
+
+/// What hits have in common that can share a call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Kind {
+    limits: SameLimits,
+    cost: u64,
+    overdraft: Overdraft,
+    purpose: Purpose,
+    now: Option<Timestamp>,
+    /// The slot of their keys, in a cluster.
+    slot: Option<u16>,
+}
+
+impl Kind {
+    pub(super) fn of(question: &Question, slot: Option<u16>) -> Kind {
+        Kind {
+            limits: SameLimits(question.policy.clone()),
+            cost: question.asked.cost,
+            overdraft: question.asked.overdraft,
+            purpose: question.asked.purpose,
+            now: question.now,
+            slot,
+        }
+    }
+}
+
+/// A policy of one key, as far as a script knows it: by its limits, and not by its name.
+#[derive(Clone, Debug)]
+struct SameLimits(Policy);
+
+impl SameLimits {
+    fn group(&self) -> &Group {
+        &self.0.groups()[0]
+    }
+}
+
+impl PartialEq for SameLimits {
+    fn eq(&self, other: &SameLimits) -> bool {
+        let (ours, theirs) = (self.group(), other.group());
+        std::ptr::eq(ours, theirs) || ours.bounds == theirs.bounds
+    }
+}
+
+impl Eq for SameLimits {}
+
+impl Hash for SameLimits {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let bounds = &self.group().bounds;
+        (bounds.len(), bounds[0].limit.limit()).hash(state);
+    }
+}
+
+/// The hits of one kind that are under way, and those that wait to share a call.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    alone: usize,
+    /// Shared calls, with the one that is being filled.
+    batches: usize,
+    is_filling: bool,
+    waiting: VecDeque<Waiting>,
+    /// Calls that came back, and after which nobody has looked yet at who waits.
+    came_back: usize,
+    is_looked_after: bool,
+}
+
+/// What a call is to the hits of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// One hit's own.
+    Alone,
+    /// Shared, and still being filled.
+    Filling,
+    /// Shared, and sent.
+    Sent,
+}
+
+impl Lane {
+    /// Takes a place for a hit by itself: there is one as long as few are under way, and none waits.
+    pub(super) fn go_alone(&mut self, most: usize) -> bool {
+        let may_go = self.batches == 0 && self.waiting.is_empty() && self.alone < most;
+        self.alone += usize::from(may_go);
+        may_go
+    }
+
+    /// Lets a hit wait for the call that is being filled, or that takes the place of another; where
+    /// one can begin at once, that is told.
+    pub(super) fn wait(&mut self, hit: Waiting) -> Option<Waiting> {
+        self.waiting.push_back(hit);
+        self.begin()
+    }
+
+    /// The first hit of a call that is to be filled, if there is room for one.
+    pub(super) fn begin(&mut self) -> Option<Waiting> {
+        if self.is_filling || self.batches >= MOST_BATCHES {
+            return None;
+        }
+        let first = self.next()?;
+        self.is_filling = true;
+        self.batches += 1;
+        Some(first)
+    }
+
+    /// Fills a call with what waits.
+    pub(super) fn fill(&mut self, first: Waiting) -> Vec<Waiting> {
+        self.is_filling = false;
+        let mut hits = Vec::with_capacity(MOST_HITS.min(1 + self.waiting.len()));
+        hits.push(first);
+        while hits.len() < MOST_HITS
+            && let Some(hit) = self.next()
+        {
+            hits.push(hit);
+        }
+        hits
+    }
+
+    /// The longest waiting hit whose caller is still there.
+    fn next(&mut self) -> Option<Waiting> {
+        while let Some(hit) = self.waiting.pop_front() {
+            if !hit.answer.is_closed() {
+                return Some(hit);
+            }
+        }
+        None
+    }
+
+    /// Gives back the place of a call; true when it is on the caller to look after those who wait.
+    pub(super) fn come_back(&mut self, sharing: Sharing) -> bool {
+        match sharing {
+            Sharing::Alone => self.alone -= 1,
+            Sharing::Sent => self.batches -= 1,
+            Sharing::Filling => {
+                self.batches -= 1;
+                self.is_filling = false;
+            }
+        }
+        self.came_back += 1;
+        !std::mem::replace(&mut self.is_looked_after, true)
+    }
+
+    /// The first hit of a call that takes the place of one that came back; when there is none,
+    /// nobody looks after the lane any more.
+    pub(super) fn begin_next(&mut self) -> Option<Waiting> {
+        while self.came_back > 0 {
+            self.came_back -= 1;
+            let first = self.begin();
+            if first.is_some() {
+                return first;
+            }
+        }
+        self.is_looked_after = false;
+        None
+    }
+
+    /// Whether nothing is under way, and nobody waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.alone == 0 && self.batches == 0 && self.waiting.is_empty() && !self.is_looked_after
+    }
+}
