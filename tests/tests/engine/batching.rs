@@ -154,6 +154,34 @@ async fn hits_that_share_a_call_are_answered_as_if_they_did_not() {
     redis.assert_every_key_expires();
 }
 
+#[tokio::test]
+async fn whoever_is_ready_shares_a_call_and_waits_for_none_to_come_back() {
+    let redis = TestRedis::start().await;
+    let store = connected(redis.config().calls_at_once(2)).await;
+    let limits = [policy("a", "100/h"), policy("b", "200/h")];
+    let ask = async |count: usize| {
+        let hits = (0..count).flat_map(|number| {
+            let (store, key) = (&store, key(&format!("k{number}")));
+            limits
+                .iter()
+                .map(move |limit| store.hit(Hit::new(limit, &key)))
+        });
+        let before = script_calls(&redis);
+        for answer in join_all(hits).await {
+            assert!(answer.unwrap().is_allowed());
+        }
+        script_calls(&redis) - before
+    };
+    ask(3).await;
+
+    assert_eq!(ask(1).await, 2);
+    assert_eq!(
+        ask(60).await,
+        6,
+        "two alone, and the others together, of each"
+    );
+}
+
 async fn unreadable_keys_fail_alone(text: &str) {
     let redis = TestRedis::start().await;
     let config = redis.config().prefix("poison").unwrap().calls_at_once(1);

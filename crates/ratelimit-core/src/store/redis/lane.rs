@@ -174,3 +174,133 @@ impl Lane {
         self.alone == 0 && self.batches == 0 && self.waiting.is_empty() && !self.is_looked_after
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Instant};
+
+    use smallvec::smallvec;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::{
+        policy::Asked,
+        store::redis::{
+            batch::{Asking, Outcome},
+            question::Part,
+        },
+    };
+
+    fn question(limits: &str, cost: u64) -> Question {
+        Question {
+            policy: Policy::parse("p", limits).unwrap(),
+            part: Part::All,
+            asked: Asked {
+                cost,
+                slot: 0,
+                overdraft: Overdraft::Allowed,
+                purpose: Purpose::Spend,
+            },
+            now: None,
+        }
+    }
+
+    fn hit() -> (Waiting, oneshot::Receiver<Outcome>) {
+        let (answer, told) = oneshot::channel();
+        let asking = Asking {
+            question: question("5/s", 1),
+            names: smallvec!["k".to_owned()],
+        };
+        let hit = Waiting {
+            asking: Arc::new(asking),
+            deadline: Instant::now(),
+            answer,
+        };
+        (hit, told)
+    }
+
+    #[test]
+    fn the_first_go_alone_and_the_rest_fill_one_call() {
+        let mut lane = Lane::default();
+        assert!(lane.go_alone(2) && lane.go_alone(2) && !lane.go_alone(2));
+        let (hits, _told): (Vec<_>, Vec<_>) = (0..70).map(|_| hit()).unzip();
+
+        let begun: Vec<Waiting> = hits.into_iter().filter_map(|hit| lane.wait(hit)).collect();
+
+        let [first] = <[Waiting; 1]>::try_from(begun).unwrap();
+        assert_eq!(lane.fill(first).len(), MOST_HITS);
+        let second = lane.begin().expect("some are left");
+        assert_eq!(lane.fill(second).len(), 70 - MOST_HITS);
+        assert!(lane.begin().is_none());
+        assert!(!lane.go_alone(2), "calls are shared while some are");
+    }
+
+    #[test]
+    fn no_more_than_so_many_calls_are_shared_at_once() {
+        let mut lane = Lane::default();
+        let mut told = Vec::new();
+        let mut wait = |lane: &mut Lane| {
+            let (hit, receiver) = hit();
+            told.push(receiver);
+            lane.wait(hit)
+        };
+        for _ in 0..MOST_BATCHES {
+            let first = wait(&mut lane).expect("there is room for a call");
+            lane.fill(first);
+        }
+        assert!(wait(&mut lane).is_none());
+
+        assert!(lane.come_back(Sharing::Sent));
+        assert!(!lane.come_back(Sharing::Sent), "it is looked after already");
+        let next = lane.begin_next().expect("one waits");
+        assert_eq!(lane.fill(next).len(), 1);
+        assert!(lane.begin_next().is_none());
+
+        for _ in 1..MOST_BATCHES {
+            assert!(lane.come_back(Sharing::Sent));
+            assert!(!lane.is_idle() && lane.begin_next().is_none());
+        }
+        assert!(lane.is_idle());
+    }
+
+    #[test]
+    fn a_call_that_is_given_up_while_it_is_filled_makes_room() {
+        let mut lane = Lane::default();
+        let (first, _told) = hit();
+        assert!(lane.wait(first).is_some());
+        let (second, _told) = hit();
+        assert!(lane.wait(second).is_none());
+
+        assert!(lane.come_back(Sharing::Filling));
+
+        assert!(lane.begin_next().is_some());
+    }
+
+    #[test]
+    fn who_has_left_is_not_sent() {
+        let mut lane = Lane::default();
+        let (hits, told): (Vec<_>, Vec<_>) = (0..9).map(|_| hit()).unzip();
+        let begun: Vec<Waiting> = hits.into_iter().filter_map(|hit| lane.wait(hit)).collect();
+        drop(told);
+
+        let first = begun.into_iter().next().unwrap();
+
+        assert_eq!(lane.fill(first).len(), 1);
+    }
+
+    #[test]
+    fn kinds_are_alike_by_their_limits_and_costs() {
+        let kind = |limits, cost| Kind::of(&question(limits, cost), None);
+
+        assert_eq!(kind("5/s", 1), kind("5/s", 1));
+        assert_ne!(kind("5/s", 1), kind("5/s", 2));
+        assert_ne!(kind("5/s", 1), kind("5/min", 1));
+        assert_ne!(kind("5/s", 1), kind("leaky_bucket 5/s", 1));
+        assert_ne!(kind("5/s", 1), kind("5/s; 9/min", 1));
+        assert_ne!(
+            kind("5/s", 1),
+            Kind::of(&question("5/s", 1), Some(7)),
+            "slots of a cluster are apart"
+        );
+    }
+}
