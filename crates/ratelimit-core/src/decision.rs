@@ -1,9 +1,11 @@
 //! What a store answers.
 
+mod charge;
 mod several;
 
 use std::time::Duration;
 
+pub(crate) use self::charge::Charge;
 use self::several::Several;
 use crate::time::Timestamp;
 
@@ -26,6 +28,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Whether the hit passed.
+    #[inline]
     pub const fn is_allowed(&self) -> bool {
         matches!(self, Outcome::Allowed { .. })
     }

@@ -36,6 +36,11 @@
 //! The feature `redis` adds the store that all instances of a service share; `toml` and `yaml` read
 //! policies from a file, `acquire` waits for one's turn.
 
+#![allow(
+    clippy::inline_always,
+    reason = "the most common hit is decided in one piece: handing it on in memory takes longer than deciding it"
+)]
+
 pub mod adapter;
 mod algorithm;
 mod attributes;

@@ -32,7 +32,7 @@ use crate::{
     offenders::Offenders,
     policy::{FailureMode, Policy},
     store::{Hit, MemoryStore, Store, StoreError},
-    time::Clock,
+    time::{Clock, Timestamp},
 };
 
 /// Decides hits against a store, and without it when it does not answer.
@@ -115,9 +115,9 @@ impl Limiter {
     }
 
     /// Spends `cost` units of `key`'s budget, or none of them.
-    #[inline]
     pub fn check_cost(&self, policy: &Policy, key: &Key, cost: u64) -> Check {
-        self.hit(Hit::new(policy.for_key(key), key).cost(cost))
+        let hit = Hit::new(policy.for_key(key), key).cost(cost);
+        Check::new(self, &hit.fresh_slot())
     }
 
     /// Spends one unit of the budget of each key, or nothing at all.
@@ -158,7 +158,6 @@ impl Limiter {
     ///
     /// Under a policy with a concurrency limit, the slot is held until its lease ends. Use
     /// [`charge`](Limiter::charge) to give it back earlier.
-    #[inline]
     pub fn hit(&self, hit: Hit<'_>) -> Check {
         Check::new(self, &hit.fresh_slot())
     }
@@ -218,12 +217,17 @@ impl Limiter {
     fn count_decided(&self, hit: &Hit<'_>, decision: &Decision) {
         hit.policy.meters().decided(decision);
         if !decision.is_allowed() {
-            let Shared {
-                offenders, memory, ..
-            } = &*self.shared;
-            let decided_at = |clock: &Clock| memory.as_ref()?.decided_at(decision, clock);
-            offenders.denied(hit.policy.shared_name(), hit.key, decided_at);
+            self.count_offender(hit, decision.now);
         }
+    }
+
+    #[inline(never)]
+    fn count_offender(&self, hit: &Hit<'_>, now: Timestamp) {
+        let Shared {
+            offenders, memory, ..
+        } = &*self.shared;
+        let decided_at = |clock: &Clock| memory.as_ref()?.decided_at(now, clock);
+        offenders.denied(hit.policy.shared_name(), hit.key, decided_at);
     }
 
     /// The one place where a store's failure becomes an answer.
@@ -236,10 +240,10 @@ impl Limiter {
         };
         let local = &self.shared.local;
         let decision = match mode {
-            FailureMode::Local => Some(local.decide(hit)),
+            FailureMode::Local => Some(local.decide(&hit)),
             FailureMode::LocalShare { instances } => {
                 let share = policy.shared_by(instances);
-                Some(local.decide(hit.under(&share)))
+                Some(local.decide(&hit.under(&share)))
             }
             FailureMode::Open | FailureMode::Closed => None,
         };

@@ -37,11 +37,11 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
             over("actix.ours_three_headers", "actix.bare"),
         )
         .beside("the bare request", Spread::exactly(counts["actix.bare"])),
-        row("memory, a hot key", Spread::exactly(counts["hot.store"]))
+        row("memory, a hot key", Spread::exactly(counts["hot.limiter"]))
             .beside("governor", Spread::exactly(counts["hot.governor"])),
-        row("memory, a hot key", Spread::exactly(counts["hot.store"])).beside(
-            "our Limiter over it",
-            Spread::exactly(counts["hot.limiter"]),
+        row("memory, a hot key", Spread::exactly(counts["hot.limiter"])).beside(
+            "our store by its trait",
+            Spread::exactly(counts["hot.store"]),
         ),
     ]);
     denied(plan, report);

@@ -104,8 +104,8 @@ fn add(
 /// The words for a contender in a table.
 pub(super) fn shown(name: &str) -> &'static str {
     match name {
-        "store" => "ours",
-        "limiter" => "our Limiter over it",
+        "limiter" => "ours",
+        "store" => "our store by its trait",
         "governor" => "governor",
         "throttlecrab" => "throttlecrab",
         _ => "limitador",

@@ -8,7 +8,10 @@ use super::{
     state::State,
     step::{Ask, Refund, Step, Words},
 };
-use crate::time::{MAX_EXACT, Timestamp};
+use crate::{
+    decision::Charge,
+    time::{MAX_EXACT, Timestamp},
+};
 
 /// What a bucket remembers: a debt, of which a token costs as much as the period has ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +104,43 @@ impl Bucket {
             return Duration::ZERO;
         }
         self.period.until(at + debt.div_ceil(self.refill), now)
+    }
+}
+
+impl Bucket {
+    /// Charges a state as [`Step::step`] does, where that is plain: the bucket itself wrote it, time went
+    /// on since, nobody has to wait, and something is left. Otherwise nothing is done.
+    #[inline(always)]
+    pub(crate) fn charge_at_once(
+        &self,
+        state: &mut State,
+        now: Timestamp,
+        cost: u64,
+    ) -> Option<Charge> {
+        let (State::TokenBucket(stored), Algorithm::TokenBucket) = (state, self.algorithm) else {
+            return None;
+        };
+        let (tick, full) = (self.period.tick(now), self.full());
+        let elapsed = tick.checked_sub(stored.at)?;
+        if stored.period.period() != self.period || cost == 0 || cost >= self.capacity {
+            return None;
+        }
+        let forgiven = elapsed.saturating_mul(self.refill);
+        let debt = stored.owed.min(full).saturating_sub(forgiven) + cost * self.period.ticks;
+        let room = full.checked_sub(debt)?;
+        let whole_at = tick + debt.div_ceil(self.refill);
+        let whole_at = whole_at.checked_mul(self.period.grain.micros())?;
+        if room < self.period.ticks {
+            return None;
+        }
+        stored.owed = debt;
+        stored.at = tick;
+        Some(Charge {
+            limit: self.capacity,
+            remaining: room / self.period.ticks,
+            reset_micros: whole_at.saturating_sub(now.as_micros()),
+            mark: debt,
+        })
     }
 }
 

@@ -17,15 +17,16 @@ mod token_bucket;
 pub(crate) use self::period::Grain;
 #[cfg(feature = "redis")]
 pub(crate) use self::step::Words;
+pub(crate) use self::{
+    bucket::Bucket,
+    concurrency::Renewed,
+    period::Period,
+    state::State,
+    step::{Ask, Fit, Refund, Spend, Step, Stepped},
+};
 pub use self::{
     concurrency::Concurrency, fixed_window::FixedWindow, leaky_bucket::LeakyBucket,
     name::Algorithm, penalty_box::PenaltyBox, period::InvalidLimit,
     sliding_window_counter::SlidingWindowCounter, sliding_window_log::SlidingWindowLog,
     token_bucket::TokenBucket,
-};
-pub(crate) use self::{
-    concurrency::Renewed,
-    period::Period,
-    state::State,
-    step::{Ask, Fit, Refund, Spend, Step, Stepped},
 };

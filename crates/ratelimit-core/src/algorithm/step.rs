@@ -218,7 +218,7 @@ pub(crate) trait Step {
         (counted, self.fit(counted, ask), true)
     }
 
-    #[inline]
+    #[inline(always)]
     fn report(
         &self,
         rolled: Self::Rolled,

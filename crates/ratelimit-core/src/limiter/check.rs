@@ -10,11 +10,12 @@ use std::{
 
 use super::{Limiter, Verdict, denials::Sent};
 use crate::{
-    decision::Decision,
+    decision::{Charge, Decision},
     keys::Keys,
     meter,
     policy::{Overdraft, Policy, Purpose},
-    store::{Hit, MemoryStore, StoreError, StoreFuture},
+    store::{Held, Hit, MemoryStore, StoreError, StoreFuture},
+    time::Timestamp,
 };
 
 /// A check under way; awaiting it gives the [`Verdict`].
@@ -22,8 +23,25 @@ use crate::{
 pub struct Check(Progress);
 
 enum Progress {
+    Charged(Option<Charged>),
     Decided(Option<Verdict>),
     Asking(Box<Asking>),
+}
+
+/// What was decided at once; in few words, because a check is moved before it is awaited.
+#[derive(Clone, Copy)]
+struct Charged {
+    charge: Charge,
+    now: Timestamp,
+    is_enforced: bool,
+}
+
+impl Charged {
+    #[inline]
+    fn verdict(self) -> Verdict {
+        let decision = Decision::charged(self.charge, self.now);
+        Verdict::Checked(decision.enforced(self.is_enforced))
+    }
 }
 
 /// An answer that is still to come, and what is needed should it not.
@@ -69,6 +87,7 @@ impl Asked {
 
 impl Check {
     /// Asks the store of `limiter`.
+    #[inline(always)]
     pub(super) fn new(limiter: &Limiter, hit: &Hit<'_>) -> Check {
         match &limiter.shared.memory {
             Some(memory) => Check::in_memory(limiter, memory, hit),
@@ -77,11 +96,49 @@ impl Check {
     }
 
     /// Asks a store that answers at once and never fails.
-    #[inline]
+    #[inline(always)]
     fn in_memory(limiter: &Limiter, memory: &MemoryStore, hit: &Hit<'_>) -> Check {
         let started = meter::sampled_now();
-        let mut decision = memory.blank();
-        memory.decide_in_place(hit, &mut decision);
+        let now = memory.now();
+        let [group] = hit.policy.groups() else {
+            let decision = memory.decide_together(hit, now);
+            return Check::told(limiter, hit, decision, started);
+        };
+        let held = memory.hold(hit, group, now);
+        let charge = match held.charge_at_once(hit.asked()) {
+            Ok(charge) => charge,
+            Err(held) => return Check::at_length(limiter, hit, held, started),
+        };
+        let is_enforced = hit.policy.enforces(hit.key);
+        hit.policy.meters().charged(is_enforced);
+        if let Some(started) = started {
+            took(*hit, started);
+        }
+        Check(Progress::Charged(Some(Charged {
+            charge,
+            now,
+            is_enforced,
+        })))
+    }
+
+    #[inline(never)]
+    fn at_length(
+        limiter: &Limiter,
+        hit: &Hit<'_>,
+        held: Held<'_>,
+        started: Option<Instant>,
+    ) -> Check {
+        let decision = held.decide(hit.asked());
+        Check::told(limiter, hit, decision, started)
+    }
+
+    #[inline(always)]
+    fn told(
+        limiter: &Limiter,
+        hit: &Hit<'_>,
+        mut decision: Decision,
+        started: Option<Instant>,
+    ) -> Check {
         decision.is_enforced = hit.policy.enforces(hit.key);
         if !hit.is_look() {
             limiter.count_decided(hit, &decision);
@@ -136,8 +193,10 @@ impl Check {
     /// Takes the verdict, if it is there already: a memory store needs no waiting.
     ///
     /// A check whose verdict was taken is complete, and is not to be awaited.
+    #[inline]
     pub fn take_ready(&mut self) -> Option<Verdict> {
         match &mut self.0 {
+            Progress::Charged(charged) => charged.take().map(Charged::verdict),
             Progress::Decided(verdict) => verdict.take(),
             Progress::Asking(_) => None,
         }
@@ -147,27 +206,35 @@ impl Check {
 impl Future for Check {
     type Output = Verdict;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
         match &mut self.0 {
+            Progress::Charged(charged) => {
+                let charged = charged.take().expect("polled after completion");
+                Poll::Ready(charged.verdict())
+            }
             Progress::Decided(verdict) => {
                 Poll::Ready(verdict.take().expect("polled after completion"))
             }
-            Progress::Asking(asking) => {
-                let answer = ready!(Pin::new(&mut asking.answer).poll(cx));
-                let hit = asking.asked.hit();
-                took(hit, asking.started);
-                let denials = &asking.limiter.shared.denials;
-                denials.learn(hit, asking.sent, &answer);
-                Poll::Ready(asking.limiter.verdict(hit, answer))
-            }
+            Progress::Asking(asking) => asking.poll(cx),
         }
+    }
+}
+
+impl Asking {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict> {
+        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
+        let hit = self.asked.hit();
+        took(hit, self.started);
+        self.limiter.shared.denials.learn(hit, self.sent, &answer);
+        Poll::Ready(self.limiter.verdict(hit, answer))
     }
 }
 
 impl fmt::Debug for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Progress::Decided(_) => "Check::Decided",
+            Progress::Charged(_) | Progress::Decided(_) => "Check::Decided",
             Progress::Asking(_) => "Check::Asking",
         })
     }

@@ -7,7 +7,7 @@ use std::{
 
 use super::Policy;
 use crate::{
-    algorithm::{Ask, InvalidLimit},
+    algorithm::{Ask, Bucket, InvalidLimit},
     decision::LimitDecision,
     limit::Limit,
 };
@@ -76,6 +76,16 @@ impl Bound {
         })
     }
 
+    /// Its arithmetic, where it is a token bucket that is never exceeded.
+    #[inline]
+    pub(crate) const fn plain_bucket(&self) -> Option<&Bucket> {
+        match &self.limit {
+            Limit::TokenBucket(plain) if self.extra == 0 => Some(&plain.bucket),
+            _ => None,
+        }
+    }
+
+    #[inline]
     pub(crate) fn ask(&self, asked: Asked) -> Ask {
         Ask {
             cost: asked.cost,
@@ -88,6 +98,7 @@ impl Bound {
     }
 
     /// What users see: the numbers of the limit, not those of its ceiling.
+    #[inline]
     pub(crate) fn seen(&self, mut decision: LimitDecision, charged: u64) -> LimitDecision {
         decision.is_over = charged > 0 && decision.remaining < self.extra;
         decision.remaining = decision.remaining.saturating_sub(self.extra);

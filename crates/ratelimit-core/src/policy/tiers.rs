@@ -39,6 +39,14 @@ impl Tiers {
     pub(super) fn of(&self, key: &Key) -> Option<&Policy> {
         match &self.members {
             Members::Nobody => None,
+            members => self.find_of(members, key),
+        }
+    }
+
+    #[inline(never)]
+    fn find_of(&self, members: &Members, key: &Key) -> Option<&Policy> {
+        match members {
+            Members::Nobody => None,
             Members::Listed(tiers) => self.find(tiers.get(key)?),
             Members::Resolved(resolver) => self.find(&resolver(key)?),
         }

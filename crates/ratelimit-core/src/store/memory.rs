@@ -1,6 +1,8 @@
 //! Budgets in this process: sharded, bounded, expiring.
 
+mod alone;
 mod names;
+mod places;
 mod queue;
 mod shard;
 mod slab;
@@ -9,11 +11,10 @@ mod together;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use ahash::RandomState;
-
+pub(crate) use self::alone::Held;
 use self::shard::{Shard, Whose};
 use super::{
     contract::{Settled, Store, StoreFuture},
@@ -27,6 +28,7 @@ use crate::{
     policy::{Change, Group, Policy},
     time::{Clock, Timestamp},
 };
+use ahash::RandomState;
 
 const DEFAULT_CAPACITY: usize = 1_000_000;
 const MOST_SHARDS: usize = 256;
@@ -124,31 +126,28 @@ impl MemoryStore {
         total
     }
 
-    /// Decides at once.
-    pub(crate) fn decide(&self, hit: Hit<'_>) -> Decision {
-        let mut decision = self.blank();
-        self.decide_in_place(&hit, &mut decision);
-        decision
-    }
-
-    /// A decision of this moment, still to be made.
+    /// Decides a hit.
     #[inline]
-    pub(crate) fn blank(&self) -> Decision {
-        Decision::blank(self.shared.clock.now())
-    }
-
-    /// When a decision was made, if `clock` would have told the same.
-    pub(crate) fn decided_at(&self, decision: &Decision, clock: &Clock) -> Option<Timestamp> {
-        let is_same = self.shared.clock.is_same_as(clock);
-        is_same.then_some(decision.now)
-    }
-
-    #[inline]
-    pub(crate) fn decide_in_place(&self, hit: &Hit<'_>, decision: &mut Decision) {
-        match hit.policy.groups() {
-            [group] => self.shared.decide_alone(hit, group, decision),
-            _ => self.shared.decide_together(*hit, decision),
+    pub(crate) fn decide(&self, hit: &Hit<'_>) -> Decision {
+        let now = self.now();
+        let [group] = hit.policy.groups() else {
+            return self.decide_together(hit, now);
+        };
+        match self.hold(hit, group, now).charge_at_once(hit.asked()) {
+            Ok(charge) => Decision::charged(charge, now),
+            Err(held) => held.decide(hit.asked()),
         }
+    }
+
+    /// The present moment by the clock that it decides on.
+    #[inline]
+    pub(crate) fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    /// The moment of a decision, if `clock` would have told the same.
+    pub(crate) fn decided_at(&self, now: Timestamp, clock: &Clock) -> Option<Timestamp> {
+        self.shared.clock.is_same_as(clock).then_some(now)
     }
 
     /// Changes a charge at once.
@@ -183,20 +182,6 @@ impl Shared {
         }
     }
 
-    /// Decides a hit on one budget.
-    #[inline]
-    fn decide_alone(&self, hit: &Hit<'_>, group: &Group, decision: &mut Decision) {
-        let whose = self.whose(group, hit.key_of(group));
-        let mut shard = lock(self.shard(whose.hash));
-        shard.hit(whose, hit.asked(), decision);
-        let hits = shard.count_hit();
-        if hits.is_multiple_of(HITS_BETWEEN_SWEEPS) {
-            shard.sweep(&self.hasher, decision.now);
-            drop(shard);
-            self.sweep_another(hits / HITS_BETWEEN_SWEEPS, decision.now);
-        }
-    }
-
     #[inline]
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
         &self.shards[self.place_of(hash)]
@@ -204,21 +189,10 @@ impl Shared {
 
     #[inline]
     fn place_of(&self, hash: u64) -> usize {
-        // The table inside a shard uses the low and the highest bits; these are neither.
-        let middle = (hash >> 16) & u64::from(u32::MAX);
-        let place = (middle * self.shards.len() as u64) >> 32;
+        // The table inside a shard uses the upper half.
+        let lower = hash & u64::from(u32::MAX);
+        let place = (lower * self.shards.len() as u64) >> 32;
         usize::try_from(place).unwrap_or(0)
-    }
-
-    /// Cleans some shard, in turn, so that quiet ones give their memory back as well.
-    fn sweep_another(&self, turn: u64, now: Timestamp) {
-        let place = turn % self.shards.len() as u64;
-        let shard = &self.shards[usize::try_from(place).unwrap_or(0)];
-        match shard.try_lock() {
-            Ok(mut shard) => shard.sweep(&self.hasher, now),
-            Err(TryLockError::Poisoned(held)) => held.into_inner().sweep(&self.hasher, now),
-            Err(TryLockError::WouldBlock) => {}
-        }
     }
 }
 
@@ -242,7 +216,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 impl Store for MemoryStore {
     #[inline]
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
-        StoreFuture::ready(Ok(self.decide(hit)))
+        StoreFuture::ready(Ok(self.decide(&hit)))
     }
 
     fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {

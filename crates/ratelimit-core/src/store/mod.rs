@@ -8,7 +8,6 @@ mod receipt;
 mod redis;
 mod slot;
 
-pub(crate) use self::receipt::Origin;
 #[cfg(feature = "redis")]
 pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use self::{
@@ -17,3 +16,4 @@ pub use self::{
     memory::{MemoryStats, MemoryStore},
     receipt::{InvalidReceipt, Receipt},
 };
+pub(crate) use self::{memory::Held, receipt::Origin};

@@ -19,11 +19,6 @@ impl Links {
     };
 }
 
-/// Something that stands in a queue.
-pub(super) trait Linked {
-    fn links(&mut self) -> &mut Links;
-}
-
 /// The front and the back of a queue.
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -43,40 +38,40 @@ impl Queue {
         (self.front != NONE).then_some(self.front)
     }
 
-    pub(super) fn push_back<T: Linked>(&mut self, slots: &mut Slab<T>, place: u32) {
-        *slots[place as usize].links() = Links {
+    pub(super) fn push_back(&mut self, links: &mut Slab<Links>, place: u32) {
+        links[place as usize] = Links {
             prev: self.back,
             next: NONE,
         };
         match self.back {
             NONE => self.front = place,
-            back => slots[back as usize].links().next = place,
+            back => links[back as usize].next = place,
         }
         self.back = place;
     }
 
-    pub(super) fn remove<T: Linked>(&mut self, slots: &mut Slab<T>, place: u32) {
-        let Links { prev, next } = std::mem::replace(slots[place as usize].links(), Links::LOOSE);
+    pub(super) fn remove(&mut self, links: &mut Slab<Links>, place: u32) {
+        let Links { prev, next } = std::mem::replace(&mut links[place as usize], Links::LOOSE);
         match prev {
             NONE => self.front = next,
-            prev => slots[prev as usize].links().next = next,
+            prev => links[prev as usize].next = next,
         }
         match next {
             NONE => self.back = prev,
-            next => slots[next as usize].links().prev = prev,
+            next => links[next as usize].prev = prev,
         }
     }
 
     /// Tells its neighbours that a slot now stands at `to`.
-    pub(super) fn moved<T: Linked>(&mut self, slots: &mut Slab<T>, to: u32) {
-        let Links { prev, next } = *slots[to as usize].links();
+    pub(super) fn moved(&mut self, links: &mut Slab<Links>, to: u32) {
+        let Links { prev, next } = links[to as usize];
         match prev {
             NONE => self.front = to,
-            prev => slots[prev as usize].links().next = to,
+            prev => links[prev as usize].next = to,
         }
         match next {
             NONE => self.back = to,
-            next => slots[next as usize].links().prev = to,
+            next => links[next as usize].prev = to,
         }
     }
 }

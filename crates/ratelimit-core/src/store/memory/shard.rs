@@ -8,18 +8,18 @@ use std::{
 };
 
 use ahash::RandomState;
-use hashbrown::HashTable;
 
 use super::{
     MemoryStats,
     names::Names,
+    places::Places,
     queue::{Links, Queue},
     slab::Slab,
     slot::{Slot, Standing, weight},
 };
 use crate::{
     algorithm::{Fit, Spend},
-    decision::{Decision, LimitDecision},
+    decision::{Charge, Decision, LimitDecision},
     key::Key,
     policy::{Asked, Bound, Budget, Group, Settled, Settling},
     time::Timestamp,
@@ -41,8 +41,10 @@ const SLOTS_PER_INSERT: usize = 2;
 #[derive(Debug)]
 pub(super) struct Shard {
     /// Places in `slots`, found by hash.
-    table: HashTable<u32>,
+    places: Places,
     slots: Slab<Slot>,
+    /// Where each slot stands in its queue: kept apart, because a hit does not need it.
+    links: Slab<Links>,
     names: Names,
     /// Keys with something left: they make room, and those that were hit meanwhile are passed over
     /// once.
@@ -82,8 +84,9 @@ pub(super) fn hash_of(hasher: &RandomState, name: u64, key: &str) -> u64 {
 impl Shard {
     pub(super) fn new(bound: usize) -> Shard {
         Shard {
-            table: HashTable::new(),
+            places: Places::default(),
             slots: Slab::new(),
+            links: Slab::new(),
             names: Names::default(),
             plain: Queue::new(),
             exhausted: Queue::new(),
@@ -98,16 +101,29 @@ impl Shard {
         }
     }
 
-    #[inline]
-    pub(super) fn hit(&mut self, whose: Whose<'_>, asked: Asked, decision: &mut Decision) {
-        match self.find(whose) {
-            Some(place) => self.hit_known(whose, place, asked, decision),
-            None => self.hit_newcomer(whose, asked, decision),
-        }
+    /// Decides a hit of the most common kind on a known key.
+    #[inline(always)]
+    pub(super) fn charge_at_once(
+        &mut self,
+        group: &Group,
+        place: u32,
+        asked: Asked,
+        now: Timestamp,
+    ) -> Option<Charge> {
+        let slot = &mut self.slots[place as usize];
+        let charge = slot.charge_at_once(group, asked, now)?;
+        self.all_expired_at = self.all_expired_at.max(slot.budget.expires());
+        Some(charge)
     }
 
     #[inline]
-    fn hit_known(&mut self, whose: Whose<'_>, place: u32, asked: Asked, decision: &mut Decision) {
+    pub(super) fn hit_known(
+        &mut self,
+        whose: Whose<'_>,
+        place: u32,
+        asked: Asked,
+        decision: &mut Decision,
+    ) {
         let slot = &mut self.slots[place as usize];
         let weight_before = slot.weight();
         if slot.budget.hit(whose.group, asked, decision) {
@@ -117,7 +133,7 @@ impl Shard {
     }
 
     #[inline(never)]
-    fn hit_newcomer(&mut self, whose: Whose<'_>, asked: Asked, decision: &mut Decision) {
+    pub(super) fn hit_newcomer(&mut self, whose: Whose<'_>, asked: Asked, decision: &mut Decision) {
         let now = decision.now;
         let mut budget = Budget::default();
         if !budget.hit(whose.group, asked, decision) {
@@ -214,15 +230,11 @@ impl Shard {
             key: whose.key.clone(),
             name: self.names.enter(whose.group),
             standing: Standing::PLAIN,
-            links: Links::LOOSE,
             budget,
         });
-        let (slots, names) = (&self.slots, &self.names);
-        self.table.insert_unique(whose.hash, place, |&place| {
-            let slot = &slots[place as usize];
-            hash_of(whose.hasher, names.hash(slot.name), slot.key.as_str())
-        });
-        self.plain.push_back(&mut self.slots, place);
+        self.links.push(Links::LOOSE);
+        self.places.insert(whose.hash, place);
+        self.plain.push_back(&mut self.links, place);
         self.requeue(place, whose.group, used_up, now);
     }
 
@@ -248,12 +260,12 @@ impl Shard {
     }
 
     #[inline]
-    fn find(&self, whose: Whose<'_>) -> Option<u32> {
-        let same = |&place: &u32| {
+    pub(super) fn find(&self, whose: Whose<'_>) -> Option<u32> {
+        let same = |place: u32| {
             let slot = &self.slots[place as usize];
             self.names.is_of(slot.name, whose.group) && slot.key.as_str() == whose.text
         };
-        self.table.find(whose.hash, same).copied()
+        self.places.find(whose.hash, same)
     }
 
     #[inline]

@@ -1,21 +1,23 @@
 //! What a shard keeps of one key.
 
-use super::{
-    names::NameId,
-    queue::{Linked, Links},
+use super::names::NameId;
+use crate::{
+    decision::Charge,
+    key::Key,
+    policy::{Asked, Budget, Group},
+    time::Timestamp,
 };
-use crate::{key::Key, policy::Budget, time::Timestamp};
 
 /// As many stamps of a log take the room of one key.
 const STAMPS_WORTH_A_KEY: usize = 8;
 
-/// One key and what it has spent, in 72 bytes.
+/// One key and what it has spent, in one line of a cache.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Slot {
     pub(super) key: Key,
     pub(super) name: NameId,
     pub(super) standing: Standing,
-    pub(super) links: Links,
     pub(super) budget: Budget,
 }
 
@@ -23,6 +25,22 @@ impl Slot {
     #[inline]
     pub(super) fn weight(&self) -> usize {
         weight(&self.budget)
+    }
+
+    /// Decides a hit that leaves the key where it is queued, if it is one of the most common kind.
+    #[inline(always)]
+    pub(super) fn charge_at_once(
+        &mut self,
+        group: &Group,
+        asked: Asked,
+        now: Timestamp,
+    ) -> Option<Charge> {
+        if !self.standing.is_plain() {
+            return None;
+        }
+        let charge = self.budget.charge_at_once(group, asked, now)?;
+        self.standing = Standing::TOUCHED;
+        Some(charge)
     }
 
     /// Marks a key whose budget was written and that may stay where it is queued; tells whether it may.
@@ -46,12 +64,6 @@ impl Slot {
     /// Whether a key that was used up has something left again.
     pub(super) fn has_recovered(&self, now: Timestamp) -> bool {
         self.standing.recovers_at(self.budget.expires()) <= now
-    }
-}
-
-impl Linked for Slot {
-    fn links(&mut self) -> &mut Links {
-        &mut self.links
     }
 }
 
@@ -98,8 +110,8 @@ mod tests {
 
     #[cfg(target_pointer_width = "64")]
     #[test]
-    fn a_key_takes_72_bytes() {
-        assert_eq!(size_of::<Slot>(), 72);
+    fn a_key_takes_one_line_of_a_cache() {
+        assert_eq!(size_of::<Slot>(), 64);
     }
 
     #[test]

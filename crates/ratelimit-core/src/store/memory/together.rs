@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 use smallvec::SmallVec;
 
 use super::{
-    Shared, lock,
+    MemoryStore, Shared, lock,
     shard::{Seat, Shard, Whose},
 };
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     decision::{Decision, LimitDecision},
     policy::{MOST_LIMITS, spend},
     store::hit::Hit,
+    time::Timestamp,
 };
 
 /// The shards of all keys of a hit, each locked once, in an order that all hits keep to.
@@ -38,21 +39,21 @@ impl<'a> Locked<'a> {
     }
 }
 
-impl Shared {
+impl MemoryStore {
     /// Decides a hit on several budgets: when one denies, none is charged.
     #[inline(never)]
-    pub(super) fn decide_together(&self, hit: Hit<'_>, decision: &mut Decision) {
-        let now = decision.now;
+    pub(crate) fn decide_together(&self, hit: &Hit<'_>, now: Timestamp) -> Decision {
+        let all = &*self.shared;
         let asked = hit.asked();
         let groups = hit.policy.groups().iter();
         let keys: SmallVec<[Whose<'_>; MOST_LIMITS]> = groups
-            .map(|group| self.whose(group, hit.key_of(group)))
+            .map(|group| all.whose(group, hit.key_of(group)))
             .collect();
-        let mut locked = Locked::new(self, &keys);
+        let mut locked = Locked::new(all, &keys);
         let mut worst = Fit::Now;
         let mut seats: SmallVec<[Seat; MOST_LIMITS]> = SmallVec::new();
         for whose in &keys {
-            let shard = locked.shard(self.place_of(whose.hash));
+            let shard = locked.shard(all.place_of(whose.hash));
             let (fit, seat) = shard.fit(*whose, asked, now);
             worst = worst.max(fit);
             seats.push(seat);
@@ -61,20 +62,20 @@ impl Shared {
         let mut steps: SmallVec<[Option<LimitDecision>; MOST_LIMITS]> = SmallVec::new();
         steps.resize(hit.policy.limits().len(), None);
         for (whose, seat) in keys.iter().zip(seats) {
-            let shard = locked.shard(self.place_of(whose.hash));
+            let shard = locked.shard(all.place_of(whose.hash));
             shard.spend(*whose, seat, asked, spend, now, |bound, step| {
                 steps[bound.place] = Some(step);
             });
         }
         for (_, shard) in &mut locked.0 {
             if shard.count_hit().is_multiple_of(super::HITS_BETWEEN_SWEEPS) {
-                shard.sweep(&self.hasher, now);
+                shard.sweep(&all.hasher, now);
             }
         }
-        steps
-            .into_iter()
-            .flatten()
-            .for_each(|step| decision.gather(step));
+        let mut decision = Decision::blank(now);
+        let steps = steps.into_iter().flatten();
+        steps.for_each(|step| decision.gather(step));
         decision.conclude();
+        decision
     }
 }

@@ -142,13 +142,10 @@ impl Shard {
             return;
         }
         self.drop_expired(hasher, SLOTS_PER_SWEEP, now);
-        if self.slots.len() < self.table.capacity() / 4 {
-            let (slots, names) = (&self.slots, &self.names);
-            self.table.shrink_to(slots.len() * 2, |&place| {
-                let slot = &slots[place as usize];
-                hash_of(hasher, names.hash(slot.name), slot.key.as_str())
-            });
+        if self.slots.len() < self.places.capacity() / 4 {
+            self.places.shrink();
             self.slots.shrink();
+            self.links.shrink();
         }
     }
 
@@ -157,40 +154,37 @@ impl Shard {
         self.unlink(place);
         let last = u32::try_from(self.slots.len() - 1).expect("bounded far below 2^32");
         let slot = self.slots.swap_remove(place as usize);
+        self.links.swap_remove(place as usize);
         self.weight -= slot.weight();
         let slot_hash = hash_of(hasher, self.names.hash(slot.name), slot.key.as_str());
         self.names.leave(slot.name);
-        if let Ok(entry) = self.table.find_entry(slot_hash, |&found| found == place) {
-            entry.remove();
-        }
+        self.places.remove(slot_hash, place);
         if place == last {
             return;
         }
         let moved = &self.slots[place as usize];
         let moved_hash = hash_of(hasher, self.names.hash(moved.name), moved.key.as_str());
-        if let Some(found) = self.table.find_mut(moved_hash, |&found| found == last) {
-            *found = place;
-        }
+        self.places.moved(moved_hash, last, place);
         if moved.standing.is_plain() {
-            self.plain.moved(&mut self.slots, place);
+            self.plain.moved(&mut self.links, place);
         } else {
-            self.exhausted.moved(&mut self.slots, place);
+            self.exhausted.moved(&mut self.links, place);
         }
     }
 
     pub(super) fn link(&mut self, place: u32) {
         if self.slot(place).standing.is_plain() {
-            self.plain.push_back(&mut self.slots, place);
+            self.plain.push_back(&mut self.links, place);
         } else {
-            self.exhausted.push_back(&mut self.slots, place);
+            self.exhausted.push_back(&mut self.links, place);
         }
     }
 
     pub(super) fn unlink(&mut self, place: u32) {
         if self.slot(place).standing.is_plain() {
-            self.plain.remove(&mut self.slots, place);
+            self.plain.remove(&mut self.links, place);
         } else {
-            self.exhausted.remove(&mut self.slots, place);
+            self.exhausted.remove(&mut self.links, place);
         }
     }
 }

@@ -1,0 +1,38 @@
+//! A decision in few words.
+
+use std::time::Duration;
+
+use super::{Decision, Outcome, Several};
+use crate::time::Timestamp;
+
+/// What the one limit of a policy says of a hit that passed and has not to wait.
+///
+/// It is four words long, because a decision is dear to hand on just after it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Charge {
+    pub(crate) limit: u64,
+    pub(crate) remaining: u64,
+    pub(crate) reset_micros: u64,
+    pub(crate) mark: u64,
+}
+
+impl Decision {
+    /// That of a hit which was charged so.
+    #[inline]
+    pub(crate) const fn charged(charge: Charge, now: Timestamp) -> Decision {
+        Decision {
+            outcome: Outcome::Allowed {
+                delay: Duration::ZERO,
+            },
+            limit: charge.limit,
+            remaining: charge.remaining,
+            reset_after: Duration::from_micros(charge.reset_micros),
+            now,
+            speaker: 0,
+            is_over: false,
+            is_enforced: true,
+            mark: charge.mark,
+            several: Several::NONE,
+        }
+    }
+}
