@@ -9,11 +9,14 @@ use http::{
     request::Parts,
 };
 use ratelimit_core::{
-    Decision, HeaderLines, Key,
+    Decision, HeaderLines, Key, Problem,
     adapter::{self, Framework, HeaderFields, RequestHead, Slot, is_refusal},
 };
 
 use crate::{body::ResponseBody, key::PeerAddr, lent, moment};
+
+/// As many as an answer of ours has, with what servers add; they take one allocation.
+const FIELDS: usize = 8;
 
 /// Requests and responses of the `http` crate.
 #[derive(Clone, Copy, Debug)]
@@ -164,6 +167,8 @@ impl HeaderFields for Http {
     const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
     const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
     const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;
+    const PROBLEM_JSON: HeaderValue = HeaderValue::from_static(Problem::CONTENT_TYPE);
+    const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
     fn name(name: &'static str) -> HeaderName {
         HeaderName::from_static(name)
@@ -233,7 +238,8 @@ impl Framework for Http {
     }
 
     fn answer(status: u16, body: Vec<u8>) -> Response<Bytes> {
-        let mut answer = Response::new(body.into());
+        let mut answer = Response::new(Bytes::from(body));
+        answer.headers_mut().reserve(FIELDS);
         let status = StatusCode::from_u16(status);
         *answer.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         answer

@@ -68,13 +68,14 @@ impl<F: Framework> Settings<F> {
             return Way::Ask(Asking::charging(limiter.charge(hit), tier));
         }
         let mut check = limiter.hit(hit);
-        let Some(verdict) = check.take_ready() else {
+        let ready = check.take_ready();
+        let Some(verdict) = &ready else {
             return Way::Ask(Asking::checking(check, tier));
         };
         if !verdict.is_allowed() {
-            return Way::Refuse(self.deny(request, &verdict, tier.as_ref()));
+            return Way::Refuse(self.deny(request, verdict, tier.as_ref()));
         }
-        Way::Go(delay(&verdict), self.passage(request, verdict, tier))
+        Way::Go(delay(verdict), self.passage(request, ready, tier))
     }
 
     /// How long a request waits before it goes on, or the answer to one that does not pass.
@@ -92,7 +93,7 @@ impl<F: Framework> Settings<F> {
             return Err(self.deny(request, &verdict, asked.tier.as_ref()));
         }
         let delay = delay(&verdict);
-        let mut passage = self.passage(request, verdict, asked.tier);
+        let mut passage = self.passage(request, Some(verdict), asked.tier);
         if let Some(charge) = asked.charge {
             passage.hold(request, charge);
         }

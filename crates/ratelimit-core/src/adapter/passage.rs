@@ -58,12 +58,12 @@ impl<F: Framework> Settings<F> {
     pub(super) fn passage(
         &self,
         request: &F::Request,
-        verdict: Verdict,
+        verdict: Option<Verdict>,
         tier: Option<Policy>,
     ) -> Passage<F> {
         let signal = self.policy.throttle_mode().signal();
         Passage {
-            verdict: Some(verdict),
+            verdict,
             tier,
             held: signal.map(|signal| {
                 let mut held = Held::new(body_of::<F>(request));
