@@ -48,7 +48,7 @@ pub(crate) enum Sharing {
 impl Own {
     /// Leaves for the handler what it may want: the slot, and the decision where that is asked for.
     #[inline]
-    pub(crate) fn share_inwards(&self, passage: &Passage, extensions: &mut Extensions) {
+    pub(crate) fn share_inwards(self, passage: &Passage, extensions: &mut Extensions) {
         if let Some(slot) = passage.slot() {
             share_slot(slot, extensions);
         }
@@ -58,7 +58,7 @@ impl Own {
     }
 
     /// The same for a handler that no future of ours polls, to which nothing can be lent.
-    pub(crate) fn share_by_hand(&self, passage: &Passage, extensions: &mut Extensions) {
+    pub(crate) fn share_by_hand(self, passage: &Passage, extensions: &mut Extensions) {
         self.share_inwards(passage, extensions);
         if self.sharing != Sharing::Off {
             share_decision(passage, extensions);
