@@ -9,7 +9,7 @@ use actix_web::{
 };
 use ratelimit_core::{
     Limiter,
-    adapter::{Held, Keep, Way},
+    adapter::{Held, Way},
 };
 
 use crate::framework::{Passage, Settings};
@@ -55,17 +55,17 @@ pub(crate) async fn check(
     limiter: &Limiter,
     request: &HttpRequest,
 ) -> Result<Passed, HttpResponse> {
-    let (delay, mut passage) = match settings.decide(limiter, request, Keep::Decision) {
+    let (delay, passage) = match settings.decide(limiter, request) {
         Way::Pass => {
             let passage = None;
             return Ok(Passed { passage, settings });
         }
         Way::Refuse(answer) => return Err(answer),
         Way::Go(delay, passage) => (delay, passage),
-        Way::Ask(asking) => settings.judge(request, asking.await, Keep::Decision)?,
+        Way::Ask(asking) => settings.judge(request, asking.await)?,
     };
-    if let Some(decision) = passage.take_decision() {
-        request.extensions_mut().insert(*decision);
+    if let Some(decision) = passage.decision() {
+        request.extensions_mut().insert(decision.clone());
     }
     if !delay.is_zero() {
         rt::time::sleep(delay).await;

@@ -10,7 +10,7 @@ use actix_web::{
     },
 };
 use ratelimit_core::{
-    HeaderLines, Key,
+    HeaderLines, Key, Problem,
     adapter::{self, Framework, HeaderFields, RequestHead},
 };
 
@@ -67,6 +67,8 @@ impl HeaderFields for Actix {
     const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
     const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
     const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;
+    const PROBLEM_JSON: HeaderValue = HeaderValue::from_static(Problem::CONTENT_TYPE);
+    const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
     fn name(name: &'static str) -> HeaderName {
         HeaderName::from_static(name)

@@ -60,7 +60,7 @@ impl<M, A> Limited<M, A> {
 
 fn finished(passed: Passed, answer: impl IntoResponse) -> Response {
     let response = passed.finish(answer.into_response());
-    response.map(|body| body.try_into_inner().unwrap_or_else(Body::new))
+    response.map(Body::from)
 }
 
 /// Stands for each argument before the last, which brings them all.

@@ -5,10 +5,13 @@ use std::convert::Infallible;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use ratelimit_core::Decision;
+use ratelimit_tower::lent_decision;
 
 /// What the nearest limit around a handler decided about its request.
 ///
-/// Nothing where there is no limit, the request was exempt, or no store decided.
+/// Nothing where there is no limit, the request was exempt, or no store decided; nor in a service that a
+/// middleware calls from another task, as a buffer does, unless the layer is told to
+/// [`share_decision`](crate::RateLimitLayer::share_decision).
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -29,6 +32,7 @@ impl<S: Sync> FromRequestParts<S> for Decided {
     type Rejection = Infallible;
 
     async fn from_request_parts(request: &mut Parts, _: &S) -> Result<Decided, Infallible> {
-        Ok(Decided(request.extensions.get().cloned()))
+        let shared = || request.extensions.get().cloned();
+        Ok(Decided(lent_decision().or_else(shared)))
     }
 }

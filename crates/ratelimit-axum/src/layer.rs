@@ -1,18 +1,13 @@
 //! The layer of a router.
 
-use std::net::SocketAddr;
-
-use axum::{
-    body::Body,
-    extract::connect_info::{ConnectInfo, MockConnectInfo},
-};
+use axum::body::Body;
 use bytes::Bytes;
 use http::{Response, request::Parts};
 use ratelimit_core::{HeaderStyle, InvalidPolicy, Limiter, Policy, Registry, UnknownPolicy};
-use ratelimit_tower::{KeyExtractor, Passed, PeerAddr, RateLimit, Rejection};
+use ratelimit_tower::{KeyExtractor, Passed, Rejection};
 use tower_layer::Layer;
 
-use crate::route::RouteKey;
+use crate::{route::RouteKey, service::RateLimit};
 
 const ADVICE: &str = "serve the router with \
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()), \
@@ -21,7 +16,7 @@ const ADVICE: &str = "serve the router with \
 /// Limits the requests to a router, a route or a method.
 ///
 /// It is the layer of [`ratelimit_tower`] which knows axum: the peer's address comes from
-/// [`ConnectInfo`], and the [`Decision`](ratelimit_core::Decision) is there for the handler as
+/// [`ConnectInfo`](axum::extract::ConnectInfo), and the [`Decision`](ratelimit_core::Decision) is there for the handler as
 /// [`Decided`](crate::Decided). All routes under one layer, and all its clones, share its budgets.
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer(ratelimit_tower::RateLimitLayer);
@@ -152,6 +147,15 @@ impl RateLimitLayer {
         RateLimitLayer(self.0.count_preflight())
     }
 
+    /// Puts the [`Decision`](ratelimit_core::Decision) into the extensions of the request and of the
+    /// response, for other middleware and for handlers in a task of their own.
+    ///
+    /// [`Decided`](crate::Decided) needs it only there. Each of the two takes allocations.
+    #[must_use]
+    pub fn share_decision(self) -> RateLimitLayer {
+        RateLimitLayer(self.0.share_decision())
+    }
+
     /// Lets requests pass uncounted and untold where `is_exempt` says so.
     #[must_use]
     pub fn exempt_when(
@@ -188,7 +192,7 @@ impl RateLimitLayer {
 
 impl From<ratelimit_tower::RateLimitLayer> for RateLimitLayer {
     fn from(layer: ratelimit_tower::RateLimitLayer) -> RateLimitLayer {
-        let layer = layer.adapted(find_peer, ADVICE).share_decision();
+        let layer = layer.advice(ADVICE).lend_decision();
         RateLimitLayer(layer.key_named("route", RouteKey))
     }
 }
@@ -197,22 +201,6 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
-        self.0.layer(inner)
-    }
-}
-
-/// Puts the address that axum knows where keys look for it.
-fn find_peer(request: &mut Parts) {
-    let extensions = &mut request.extensions;
-    if extensions.get::<PeerAddr>().is_some() {
-        return;
-    }
-    let real = extensions.get::<ConnectInfo<SocketAddr>>();
-    let peer = real.map(|ConnectInfo(peer)| *peer).or_else(|| {
-        let mock = extensions.get::<MockConnectInfo<SocketAddr>>();
-        mock.map(|MockConnectInfo(peer)| *peer)
-    });
-    if let Some(peer) = peer {
-        extensions.insert(PeerAddr(peer));
+        RateLimit::new(self.0.layer(inner))
     }
 }

@@ -38,13 +38,19 @@ mod attribute;
 mod decided;
 mod layer;
 mod route;
+mod service;
 
 pub use ratelimit_core::*;
 #[cfg(feature = "macros")]
 pub use ratelimit_macros::rate_limit_axum as rate_limit;
 pub use ratelimit_tower::*;
 
-pub use crate::{decided::Decided, layer::RateLimitLayer, route::RouteKey};
+pub use crate::{
+    decided::Decided,
+    layer::RateLimitLayer,
+    route::RouteKey,
+    service::{RateLimit, ResponseFuture},
+};
 
 /// For the code that [`rate_limit`] expands to, and for nobody else.
 #[cfg(feature = "macros")]

@@ -91,16 +91,6 @@ impl HeaderStyle {
         decision: &Decision,
         existing: impl Fn(&'static str) -> Option<&'v [u8]>,
     ) -> bool {
-        self.stands_beside(decision.remaining, self.reset(decision), existing)
-    }
-
-    /// The same, beside the numbers that its fields would tell.
-    pub(crate) fn stands_beside<'v>(
-        self,
-        remaining: u64,
-        reset: u64,
-        existing: impl Fn(&'static str) -> Option<&'v [u8]>,
-    ) -> bool {
         let theirs = match self.names() {
             [limits] => existing(limits).and_then(value::strictest_member),
             [limit, remaining, reset] => existing(limit)
@@ -112,6 +102,7 @@ impl HeaderStyle {
         let Some((their_remaining, their_reset)) = theirs else {
             return false;
         };
+        let (remaining, reset) = (decision.remaining, self.reset(decision));
         their_remaining < remaining || (their_remaining == remaining && their_reset >= reset)
     }
 

@@ -75,6 +75,23 @@ impl<B> ResponseBody<B> {
     }
 }
 
+#[cfg(feature = "axum")]
+impl<B> From<ResponseBody<B>> for axum::body::Body
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    /// A body of axum stays as it is, and is in no second box, unless something is held beside it.
+    #[inline]
+    fn from(body: ResponseBody<B>) -> axum::body::Body {
+        match body.kind {
+            Kind::Inner { body, held: None } => axum::body::Body::new(body),
+            Kind::Ours { bytes } => bytes.into(),
+            kind @ Kind::Inner { .. } => axum::body::Body::new(ResponseBody { kind }),
+        }
+    }
+}
+
 impl<B> From<Bytes> for ResponseBody<B> {
     fn from(bytes: Bytes) -> ResponseBody<B> {
         ResponseBody::ours(bytes)

@@ -4,15 +4,13 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use http::{Response, request::Parts};
-use ratelimit_core::{
-    Decision, Limiter,
-    adapter::{Keep, Way},
-};
+use ratelimit_core::{Decision, Limiter, adapter::Way};
 
 use crate::{
     body::ResponseBody,
-    framework::{Passage, Settings, finish, tell},
+    framework::{Passage, Settings, Sharing, finish, tell},
     layer::RateLimitLayer,
+    lent::{Access, Lent},
 };
 
 impl RateLimitLayer {
@@ -39,19 +37,21 @@ impl RateLimitLayer {
         request: &mut Parts,
     ) -> Result<Passed, Response<Bytes>> {
         let settings = self.settings().current();
-        settings.own.prepare(request);
-        let (delay, passage) = match settings.decide(limiter, request, Keep::Decision) {
+        let (delay, passage) = match settings.decide(limiter, request) {
             Way::Pass => {
-                let passage = None;
-                return Ok(Passed { passage, settings });
+                return Ok(Passed {
+                    passage: None,
+                    settings,
+                    access: Access::Open,
+                });
             }
             Way::Refuse(answer) => return Err(answer),
             Way::Go(delay, passage) => (delay, passage),
-            Way::Ask(asking) => settings.judge(request, asking.await, Keep::Decision)?,
+            Way::Ask(asking) => settings.judge(request, asking.await)?,
         };
         settings
             .own
-            .share_inwards(&passage, &mut request.extensions);
+            .share_by_hand(&passage, &mut request.extensions);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
@@ -67,6 +67,7 @@ impl RateLimitLayer {
 pub struct Passed {
     passage: Option<Passage>,
     settings: Arc<Settings>,
+    access: Access,
 }
 
 impl Passed {
@@ -75,12 +76,22 @@ impl Passed {
         Passed {
             passage: Some(passage),
             settings,
+            access: Access::Open,
         }
     }
 
     /// The decision; nothing when the request was exempt, or no store decided.
     pub fn decision(&self) -> Option<&Decision> {
         self.passage.as_ref()?.decision()
+    }
+
+    /// Lends the decision, where that is asked for, until the answer is dropped.
+    #[inline]
+    pub(crate) fn lend(&mut self) -> Option<Lent<'_>> {
+        if self.settings.own.sharing == Sharing::Off {
+            return None;
+        }
+        Lent::new(self.passage.as_mut()?.verdict_mut(), &mut self.access)
     }
 
     /// Tells in the response what is left, unless it says something stricter already.

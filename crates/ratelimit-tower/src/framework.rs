@@ -9,11 +9,14 @@ use http::{
     request::Parts,
 };
 use ratelimit_core::{
-    Decision, HeaderLines, Key,
-    adapter::{self, Framework, HeaderFields, Keep, RequestHead, Slot, is_refusal},
+    Decision, HeaderLines, Key, Problem,
+    adapter::{self, Framework, HeaderFields, RequestHead, Slot, is_refusal},
 };
 
-use crate::{body::ResponseBody, key::PeerAddr, moment};
+use crate::{body::ResponseBody, key::PeerAddr, lent, moment};
+
+/// As many as an answer of ours has, with what servers add; they take one allocation.
+const FIELDS: usize = 8;
 
 /// Requests and responses of the `http` crate.
 #[derive(Clone, Copy, Debug)]
@@ -29,60 +32,55 @@ pub(crate) type Passage = adapter::Passage<Http>;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Own {
     pub(crate) sharing: Sharing,
-    pub(crate) prepare: Option<fn(&mut Parts)>,
 }
 
-/// Whether handlers and outer layers get the decision.
+/// How handlers and outer layers get the decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Sharing {
     #[default]
     Off,
-    On,
+    /// Handlers only, while they are polled.
+    Lent,
+    /// In the extensions of the request and the response.
+    Inserted,
 }
 
 impl Own {
-    /// Lets the framework's adapter look at a request's head.
-    #[inline]
-    pub(crate) fn prepare(&self, request: &mut Parts) {
-        if let Some(prepare) = self.prepare {
-            prepare(request);
-        }
-    }
-
-    /// What is needed of a decision once its request has passed.
-    #[inline]
-    pub(crate) const fn keep(&self) -> Keep {
-        match self.sharing {
-            Sharing::Off => Keep::Fields,
-            Sharing::On => Keep::Decision,
-        }
-    }
-
     /// Leaves for the handler what it may want: the slot, and the decision where that is asked for.
     #[inline]
-    pub(crate) fn share_inwards(&self, passage: &Passage, extensions: &mut Extensions) {
+    pub(crate) fn share_inwards(self, passage: &Passage, extensions: &mut Extensions) {
         if let Some(slot) = passage.slot() {
             share_slot(slot, extensions);
         }
-        if self.sharing == Sharing::On
-            && let Some(decision) = passage.decision()
-        {
-            extensions.insert(decision.clone());
+        if self.sharing == Sharing::Inserted {
+            share_decision(passage, extensions);
         }
     }
 
-    /// Leaves the decision for outer layers, where that is asked for.
-    fn share_outwards<B>(&self, decision: Option<Decision>, response: &mut Response<B>) {
-        if self.sharing == Sharing::Off {
-            return;
+    /// The same for a handler that no future of ours polls, to which nothing can be lent.
+    pub(crate) fn share_by_hand(self, passage: &Passage, extensions: &mut Extensions) {
+        self.share_inwards(passage, extensions);
+        if self.sharing != Sharing::Off {
+            share_decision(passage, extensions);
+            lent::withdraw();
         }
-        // An inner layer that refused has the last word here as well.
-        let decided = response.extensions().get::<Decision>().is_some();
-        if let Some(decision) = decision
-            && !(decided && is_refusal::<Http>(response.headers()))
-        {
-            response.extensions_mut().insert(decision);
-        }
+    }
+}
+
+/// Leaves the decision for outer layers.
+fn share_outwards<B>(decision: Option<Decision>, response: &mut Response<B>) {
+    // An inner layer that refused has the last word here as well.
+    let decided = response.extensions().get::<Decision>().is_some();
+    if let Some(decision) = decision
+        && !(decided && is_refusal::<Http>(response.headers()))
+    {
+        response.extensions_mut().insert(decision);
+    }
+}
+
+fn share_decision(passage: &Passage, extensions: &mut Extensions) {
+    if let Some(decision) = passage.decision() {
+        extensions.insert(decision.clone());
     }
 }
 
@@ -94,8 +92,9 @@ fn share_slot(slot: Slot, extensions: &mut Extensions) {
 /// Tells in a response that the service gave what was decided.
 pub(crate) fn tell<B>(settings: &Settings, passage: &Passage, response: &mut Response<B>) {
     settings.tell(passage, response.headers_mut());
-    let decision = passage.decision().cloned();
-    settings.own.share_outwards(decision, response);
+    if settings.own.sharing == Sharing::Inserted {
+        share_outwards(passage.decision().cloned(), response);
+    }
 }
 
 /// Settles and tells, and leaves the body with what is held until it ends.
@@ -106,9 +105,8 @@ pub(crate) fn finish<B>(
     mut response: Response<B>,
 ) -> Response<ResponseBody<B>> {
     let held = passage.and_then(|passage| {
-        if let Some(decision) = passage.take_decision() {
-            let decision = Some(*decision);
-            settings.own.share_outwards(decision, &mut response);
+        if settings.own.sharing == Sharing::Inserted {
+            share_outwards(passage.decision().cloned(), &mut response);
         }
         let status = response.status().as_u16();
         settings.finish(passage, status, response.headers_mut())
@@ -148,8 +146,7 @@ impl RequestHead for Head<'_> {
 
     #[inline]
     fn peer(&self) -> Option<IpAddr> {
-        let peer = self.0.extensions.get::<PeerAddr>();
-        peer.map(|peer| peer.0.ip())
+        PeerAddr::of(&self.0.extensions).map(|peer| peer.0.ip())
     }
 
     #[inline]
@@ -170,6 +167,8 @@ impl HeaderFields for Http {
     const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
     const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
     const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;
+    const PROBLEM_JSON: HeaderValue = HeaderValue::from_static(Problem::CONTENT_TYPE);
+    const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
     fn name(name: &'static str) -> HeaderName {
         HeaderName::from_static(name)
@@ -239,7 +238,8 @@ impl Framework for Http {
     }
 
     fn answer(status: u16, body: Vec<u8>) -> Response<Bytes> {
-        let mut answer = Response::new(body.into());
+        let mut answer = Response::new(Bytes::from(body));
+        answer.headers_mut().reserve(FIELDS);
         let status = StatusCode::from_u16(status);
         *answer.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         answer
@@ -261,8 +261,8 @@ impl Framework for Http {
     }
 
     fn share(own: &Own, decision: &Decision, answer: &mut Response<Bytes>) {
-        if own.sharing == Sharing::On {
-            own.share_outwards(Some(decision.clone()), answer);
+        if own.sharing == Sharing::Inserted {
+            share_outwards(Some(decision.clone()), answer);
         }
     }
 }

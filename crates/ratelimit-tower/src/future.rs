@@ -103,7 +103,10 @@ where
         loop {
             let next = match state.as_mut().project() {
                 StateProj::Calling { response, passed } => {
-                    let response = ready!(response.poll(cx))?;
+                    let lent = passed.as_mut().and_then(Passed::lend);
+                    let polled = response.poll(cx);
+                    drop(lent);
+                    let response = ready!(polled)?;
                     return Poll::Ready(Ok(match passed {
                         Some(passed) => passed.end(response),
                         None => response.map(|body| ResponseBody::inner(body, None)),
@@ -154,7 +157,7 @@ where
 {
     let (mut service, request) = *parked.0;
     let (mut parts, body) = request.into_parts();
-    let (delay, passage) = match settings.judge(&parts, asked, settings.own.keep()) {
+    let (delay, passage) = match settings.judge(&parts, asked) {
         Ok(passed) => passed,
         Err(answer) => {
             let response = Some(answer);

@@ -166,7 +166,19 @@ impl RateLimitLayer {
     /// Each of the two takes allocations, so they are not made unless asked for.
     #[must_use]
     pub fn share_decision(self) -> RateLimitLayer {
-        self.changed(|settings| settings.own.sharing = Sharing::On)
+        self.changed(|settings| settings.own.sharing = Sharing::Inserted)
+    }
+
+    /// Lends the [`Decision`](ratelimit_core::Decision) to the handler, which finds it with
+    /// [`lent_decision`](crate::lent_decision) and at no price; unless it is
+    /// [shared](Self::share_decision) anyway.
+    #[must_use]
+    pub fn lend_decision(self) -> RateLimitLayer {
+        self.changed(|settings| {
+            if settings.own.sharing == Sharing::Off {
+                settings.own.sharing = Sharing::Lent;
+            }
+        })
     }
 
     /// Lets requests pass uncounted and untold where `is_exempt` says so.
@@ -188,14 +200,10 @@ impl RateLimitLayer {
         self.changed(Settings::shadow)
     }
 
-    /// What adapters of frameworks add: a look at each request's head before its key is sought,
-    /// and the line to write where no request has a client address.
+    /// What adapters of frameworks add: the line to write where no request has a client address.
     #[must_use]
-    pub fn adapted(self, prepare: fn(&mut Parts), advice: &'static str) -> RateLimitLayer {
-        self.changed(|settings| {
-            settings.own.prepare = Some(prepare);
-            settings.advice = advice;
-        })
+    pub fn advice(self, advice: &'static str) -> RateLimitLayer {
+        self.changed(|settings| settings.advice = advice)
     }
 
     pub(crate) const fn settings(&self) -> &Arc<Settings> {

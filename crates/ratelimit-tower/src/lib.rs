@@ -23,6 +23,10 @@
 //! # }
 //! ```
 //!
+//! | feature | what it adds |
+//! |---|---|
+//! | `axum` | clients by axum's `ConnectInfo`, and bodies that become axum's own |
+//!
 #![doc = include_str!("../docs/client-key.md")]
 //!
 #![doc = include_str!("../docs/headers.md")]
@@ -33,6 +37,7 @@ mod framework;
 mod future;
 mod key;
 mod layer;
+mod lent;
 mod moment;
 mod outgoing;
 mod rejection;
@@ -52,6 +57,7 @@ pub use crate::{
         WithPeer,
     },
     layer::RateLimitLayer,
+    lent::lent_decision,
     outgoing::{OutgoingError, OutgoingFuture, OutgoingLimit, OutgoingLimitLayer},
     rejection::{Cause, Rejection},
     service::RateLimit,

@@ -51,8 +51,7 @@ where
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
         let settings = self.settings.current();
         let (mut parts, body) = request.into_parts();
-        settings.own.prepare(&mut parts);
-        match settings.decide(&settings.limiter, &parts, settings.own.keep()) {
+        match settings.decide(&settings.limiter, &parts) {
             Way::Go(delay, passage) => {
                 settings.own.share_inwards(&passage, &mut parts.extensions);
                 let passed = Passed::new(passage, settings);

@@ -24,6 +24,8 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
         )
         .beside("tower_governor", axum("axum.tower_governor_headers"))
         .goal(Goal::AtMost(4_000.0)),
+        row("layer over bare axum, IETF headers", axum("axum.ours_ietf"))
+            .beside("a layer that does nothing", axum("axum.idle_layer")),
         row(
             "a request that is denied",
             Spread::exactly(counts["axum.ours_denied"]),

@@ -11,7 +11,7 @@ use axum::{
     routing::get,
 };
 use ratelimit_axum::{HeaderStyle, RateLimitLayer};
-use tower::Service as _;
+use tower::{Service as _, layer::util::Identity};
 use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
 
 use crate::workload::{Work, poll_now};
@@ -28,10 +28,20 @@ const PEER: ([u8; 4], u16) = ([203, 0, 113, 7], 4711);
 pub fn axum_requests() -> Vec<Work> {
     vec![
         request("axum.bare", hello(), StatusCode::OK),
+        request(
+            "axum.idle_layer",
+            hello().layer(Identity::new()),
+            StatusCode::OK,
+        ),
         request("axum.ours", ours(PLENTY, HeaderStyle::None), StatusCode::OK),
         request(
             "axum.ours_three_headers",
             ours(PLENTY, HeaderStyle::XRateLimit),
+            StatusCode::OK,
+        ),
+        request(
+            "axum.ours_ietf",
+            ours(PLENTY, HeaderStyle::Ietf),
             StatusCode::OK,
         ),
         request("axum.tower_governor", their_plain(), StatusCode::OK),
@@ -127,7 +137,9 @@ fn denied(name: &str, router: Router) -> Work {
     work
 }
 
-fn request(name: &str, mut router: Router, expected: StatusCode) -> Work {
+fn request(name: &str, router: Router, expected: StatusCode) -> Work {
+    // As `axum::serve` does: routes are made once, and not again for each request.
+    let mut router = router.with_state(());
     Work::new(name, move || {
         let mut request = Request::new(Body::empty());
         request

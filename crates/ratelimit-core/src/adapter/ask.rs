@@ -7,45 +7,33 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::{framework::Framework, settings::Settings};
 use crate::{
-    limiter::{Charge, Charging, Check, Limiter, Verdict},
+    limiter::{Charge, Charging, Check, Verdict},
     policy::Policy,
-    store::Hit,
 };
-
-impl<F: Framework> Settings<F> {
-    /// Asks `limiter`, and keeps the charge where something happens to it after the response.
-    #[inline]
-    pub(super) fn ask(&self, limiter: &Limiter, hit: Hit<'_>) -> Progress {
-        if self.terms.needs_charge {
-            Progress::Charging(Box::new(limiter.charge(hit)))
-        } else {
-            Progress::Checking(limiter.hit(hit))
-        }
-    }
-}
 
 /// A question to the limiter under way; awaiting it gives what the limiter said.
 #[must_use = "the limiter is asked when this is awaited"]
 pub struct Asking {
-    pub(super) progress: Progress,
-    pub(super) tier: Option<Policy>,
+    progress: Progress,
+    tier: Option<Policy>,
 }
 
-pub(super) enum Progress {
+enum Progress {
     Checking(Check),
     Charging(Box<Charging>),
 }
 
-impl Progress {
-    /// Takes the answer, if it is there already and nothing was charged that has to be kept.
-    #[inline]
-    pub(super) fn take_ready(&mut self) -> Option<Verdict> {
-        match self {
-            Progress::Checking(check) => check.take_ready(),
-            Progress::Charging(_) => None,
-        }
+impl Asking {
+    pub(super) const fn checking(check: Check, tier: Option<Policy>) -> Asking {
+        let progress = Progress::Checking(check);
+        Asking { progress, tier }
+    }
+
+    /// Keeps the charge, to which something happens after the response.
+    pub(super) fn charging(charging: Charging, tier: Option<Policy>) -> Asking {
+        let progress = Progress::Charging(Box::new(charging));
+        Asking { progress, tier }
     }
 }
 

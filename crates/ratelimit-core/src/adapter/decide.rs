@@ -6,9 +6,10 @@ use super::{
     ask::{Asked, Asking},
     framework::{Framework, RequestHead},
     no_key::NoKey,
-    passage::{Keep, Passage},
+    passage::Passage,
     rejection::{Cause, Rejection},
     settings::{AnswerTo, Preflight, Settings},
+    telling::Telling,
 };
 use crate::{
     decision::Decision,
@@ -35,7 +36,7 @@ pub enum Way<F: Framework> {
 impl<F: Framework> Settings<F> {
     /// Decides a request with the budgets of `limiter`.
     #[inline]
-    pub fn decide(&self, limiter: &Limiter, request: &F::Request, keep: Keep) -> Way<F> {
+    pub fn decide(&self, limiter: &Limiter, request: &F::Request) -> Way<F> {
         if self.passes(request) {
             return Way::Pass;
         }
@@ -62,15 +63,19 @@ impl<F: Framework> Settings<F> {
             Hit::new(policy, &key)
         };
         let tier = (!ptr::eq(policy, &raw const self.policy)).then(|| policy.clone());
-        let mut progress = self.ask(limiter, hit.cost(cost));
-        let ready = progress.take_ready();
+        let hit = hit.cost(cost);
+        if self.terms.needs_charge {
+            return Way::Ask(Asking::charging(limiter.charge(hit), tier));
+        }
+        let mut check = limiter.hit(hit);
+        let ready = check.take_ready();
         let Some(verdict) = &ready else {
-            return Way::Ask(Asking { progress, tier });
+            return Way::Ask(Asking::checking(check, tier));
         };
         if !verdict.is_allowed() {
             return Way::Refuse(self.deny(request, verdict, tier.as_ref()));
         }
-        Way::Go(delay(verdict), self.passage(request, verdict, tier, keep))
+        Way::Go(delay(verdict), self.passage(request, ready, tier))
     }
 
     /// How long a request waits before it goes on, or the answer to one that does not pass.
@@ -82,17 +87,17 @@ impl<F: Framework> Settings<F> {
         &self,
         request: &F::Request,
         asked: Asked,
-        keep: Keep,
     ) -> Result<(Duration, Passage<F>), F::Answer> {
-        let verdict = &asked.verdict;
+        let verdict = asked.verdict;
         if !verdict.is_allowed() {
-            return Err(self.deny(request, verdict, asked.tier.as_ref()));
+            return Err(self.deny(request, &verdict, asked.tier.as_ref()));
         }
-        let mut passage = self.passage(request, verdict, asked.tier, keep);
+        let delay = delay(&verdict);
+        let mut passage = self.passage(request, Some(verdict), asked.tier);
         if let Some(charge) = asked.charge {
             passage.hold(request, charge);
         }
-        Ok((delay(verdict), passage))
+        Ok((delay, passage))
     }
 
     /// The policy of the request's tier.
@@ -201,14 +206,12 @@ impl<F: Framework> Settings<F> {
     }
 
     fn deny(&self, request: &F::Request, verdict: &Verdict, tier: Option<&Policy>) -> F::Answer {
-        let Some(decision) = verdict.decision() else {
+        let Some(telling) = Telling::of(verdict, &self.policy, tier) else {
             return self.answer(request, Cause::Unavailable);
         };
-        let mut answer = self.answer(request, Cause::Denied(decision));
-        if let Some(telling) = self.fields.telling(&self.policy, verdict) {
-            self.fields.tell(telling, tier, F::fields(&mut answer));
-        }
-        F::share(&self.own, decision, &mut answer);
+        let mut answer = self.answer(request, Cause::Denied(telling.decision));
+        self.fields.tell(&telling, F::fields(&mut answer));
+        F::share(&self.own, telling.decision, &mut answer);
         answer
     }
 

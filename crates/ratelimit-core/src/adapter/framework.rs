@@ -47,6 +47,10 @@ pub trait HeaderFields: Copy + fmt::Debug + Send + Sync + 'static {
     const CONTENT_TYPE: Self::Name;
     /// `Cache-Control`.
     const CACHE_CONTROL: Self::Name;
+    /// The content type of a [`Problem`](crate::Problem).
+    const PROBLEM_JSON: Self::Value;
+    /// `no-store`.
+    const NO_STORE: Self::Value;
 
     /// The name that is written so, in lower case.
     fn name(name: &'static str) -> Self::Name;

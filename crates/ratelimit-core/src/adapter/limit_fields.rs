@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use super::{
-    framework::HeaderFields,
-    telling::{Mark, Numbers, Telling},
-};
+use super::{framework::HeaderFields, telling::Telling};
 use crate::{
-    fields::{Digits, HeaderStyle, policy_field, small_number},
+    decision::Decision,
+    fields::{Digits, HeaderStyle, list_field, policy_field, small_number},
     limit::Limit,
-    limiter::Verdict,
     policy::Policy,
 };
 
@@ -93,68 +90,61 @@ impl<F: HeaderFields> LimitFields<F> {
         }
     }
 
-    /// What a response is to tell of a verdict; of one that only watches, no more than a mark.
+    /// Tells it in the fields of a response, unless they say something stricter already; of a decision
+    /// that only watches, no more than a mark.
     #[inline]
-    pub(super) fn telling(&self, policy: &Policy, verdict: &Verdict) -> Option<Telling<F>> {
-        if self.style == HeaderStyle::None && self.marks.is_none() {
-            return None;
+    pub(super) fn tell(&self, telling: &Telling<'_>, map: &mut F::Map) {
+        if let Some(marks) = &self.marks {
+            self.mark(marks, telling.decision, map);
         }
-        let decision = verdict.decision()?;
-        let is_told = matches!(verdict, Verdict::Checked(_)) && decision.is_enforced;
-        Some(Telling {
-            mark: Mark::of(decision),
-            numbers: is_told.then(|| Numbers::of(self.style, policy, decision)),
-        })
-    }
-
-    /// Tells it in the fields of a response, unless they say something stricter already.
-    pub(super) fn tell(&self, telling: Telling<F>, tier: Option<&Policy>, map: &mut F::Map) {
-        self.mark(telling.mark, map);
-        if let Some(numbers) = telling.numbers {
-            self.write(numbers, tier, map);
+        if self.style != HeaderStyle::None && telling.has_numbers() {
+            self.write(telling, map);
             self.expose(map);
         }
     }
 
-    fn mark(&self, mark: Mark, map: &mut F::Map) {
-        let Some(marks) = &self.marks else {
-            return;
-        };
-        if mark.is_over {
+    fn mark(&self, marks: &Marks<F>, decision: &Decision, map: &mut F::Map) {
+        if decision.is_over {
             F::insert(map, &marks.over.0, marks.over.1.clone());
         }
-        if mark.is_watched {
-            if mark.is_denied {
+        if !decision.is_enforced {
+            if !decision.is_allowed() {
                 F::insert(map, &marks.shadow.0, marks.shadow.1.clone());
             }
             self.expose(map);
         }
     }
 
-    fn write(&self, numbers: Numbers<F>, tier: Option<&Policy>, map: &mut F::Map) {
+    fn write(&self, telling: &Telling<'_>, map: &mut F::Map) {
         let Some((first, others)) = self.names.split_first() else {
             return;
         };
-        let Numbers {
-            limit,
-            remaining,
-            reset,
-            list,
-        } = numbers;
-        let value = list.unwrap_or_else(|| self.limit(limit));
+        let decision = telling.decision;
+        let value = self.first(telling);
         if let Err(value) = F::insert_new(map, first, value) {
-            if self.stand(remaining, reset, map) {
+            if self.stand(decision, map) {
                 return;
             }
             F::insert(map, first, value);
         }
         if let [second, third] = others {
-            F::insert(map, second, number::<F>(remaining));
-            F::insert(map, third, self.reset(reset));
+            F::insert(map, second, number::<F>(decision.remaining));
+            F::insert(map, third, self.reset(decision));
         }
         if let Some((name, policy)) = &self.policy {
-            let described = tier.map(describe::<F>);
+            let described = telling.tier.map(describe::<F>);
             F::insert(map, name, described.unwrap_or_else(|| policy.clone()));
+        }
+    }
+
+    /// The limit or, in a style that lists all limits, the list.
+    fn first(&self, telling: &Telling<'_>) -> F::Value {
+        match self.style {
+            HeaderStyle::Ietf => {
+                let list = list_field(telling.policy.name(), telling.decision);
+                F::value(list.as_bytes())
+            }
+            _ => self.limit(telling.decision.limit),
         }
     }
 
@@ -167,19 +157,18 @@ impl<F: HeaderFields> LimitFields<F> {
         }
     }
 
-    fn reset(&self, reset: u64) -> F::Value {
+    fn reset(&self, decision: &Decision) -> F::Value {
+        let reset = self.style.reset(decision);
         match self.style {
             HeaderStyle::XRateLimit => F::moment(reset),
             _ => number::<F>(reset),
         }
     }
 
-    fn stand(&self, remaining: u64, reset: u64, map: &F::Map) -> bool {
+    fn stand(&self, decision: &Decision, map: &F::Map) -> bool {
+        let existing = |name| single::<F>(map, &F::name(name));
         // An inner layer that refused has the last word, however much the outer one has left.
-        is_refusal::<F>(map)
-            || self
-                .style
-                .stands_beside(remaining, reset, |name| single::<F>(map, &F::name(name)))
+        is_refusal::<F>(map) || self.style.stands(decision, existing)
     }
 
     #[inline]

@@ -47,7 +47,7 @@ pub use self::{
     limit_fields::{LimitFields, is_refusal},
     named_key::{ApiKey, CookieKey, HeaderKey, QueryKey},
     no_key::NoKey,
-    passage::{Keep, Passage},
+    passage::Passage,
     rejection::{Cause, Rejection},
     request_key::{MethodKey, PathKey},
     settings::{Preflight, Settings},

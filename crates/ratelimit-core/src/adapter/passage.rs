@@ -1,5 +1,7 @@
 //! A request that passed, until its response ends.
 
+use std::marker::PhantomData;
+
 use super::{
     framework::{Framework, RequestHead},
     held::{Body, Held, Slot},
@@ -12,38 +14,29 @@ use crate::{
     policy::{Policy, SettleBy},
 };
 
-/// What a [`Passage`] keeps of a decision, beside what its response is to tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// Nothing.
-    Fields,
-    /// All of it, in a box.
-    Decision,
-}
-
 /// A request that passed: what its response is to tell, and what is held until that ends.
 ///
 /// Dropping it leaves the request charged, and gives its slot back.
 #[derive(Debug)]
 #[must_use = "dropping it gives the request's slot back"]
 pub struct Passage<F: Framework> {
-    telling: Option<Telling<F>>,
-    decision: Option<Box<Decision>>,
+    verdict: Option<Verdict>,
     tier: Option<Policy>,
     held: Option<Box<Held>>,
+    _framework: PhantomData<F>,
 }
 
 impl<F: Framework> Passage<F> {
-    /// The decision, where it is kept; nothing where no store decided.
+    /// The decision; nothing where no store decided.
     #[inline]
     pub fn decision(&self) -> Option<&Decision> {
-        self.decision.as_deref()
+        self.verdict.as_ref()?.decision()
     }
 
-    /// Takes the decision, where it is kept.
+    /// What the limiter said, to be lent: a response tells what stands here when it comes.
     #[inline]
-    pub fn take_decision(&mut self) -> Option<Box<Decision>> {
-        self.decision.take()
+    pub const fn verdict_mut(&mut self) -> &mut Option<Verdict> {
+        &mut self.verdict
     }
 
     /// Holds what the request was charged as well.
@@ -65,31 +58,29 @@ impl<F: Framework> Settings<F> {
     pub(super) fn passage(
         &self,
         request: &F::Request,
-        verdict: &Verdict,
+        verdict: Option<Verdict>,
         tier: Option<Policy>,
-        keep: Keep,
     ) -> Passage<F> {
-        let decision = match keep {
-            Keep::Fields => None,
-            Keep::Decision => verdict.decision().cloned().map(Box::new),
-        };
         let signal = self.policy.throttle_mode().signal();
         Passage {
-            telling: self.fields.telling(&self.policy, verdict),
-            decision,
+            verdict,
             tier,
             held: signal.map(|signal| {
                 let mut held = Held::new(body_of::<F>(request));
                 held.enter(signal.enter());
                 Box::new(held)
             }),
+            _framework: PhantomData,
         }
     }
 
     /// Tells in the header fields of a response what was decided.
+    #[inline]
     pub fn tell(&self, passage: &Passage<F>, map: &mut F::Map) {
-        if let Some(telling) = passage.telling.clone() {
-            self.fields.tell(telling, passage.tier.as_ref(), map);
+        let (verdict, tier) = (passage.verdict.as_ref(), passage.tier.as_ref());
+        let telling = verdict.and_then(|verdict| Telling::of(verdict, &self.policy, tier));
+        if let Some(telling) = telling {
+            self.fields.tell(&telling, map);
         }
     }
 
@@ -105,9 +96,7 @@ impl<F: Framework> Settings<F> {
         if let Some(held) = &mut passage.held {
             self.settle(held, status, map);
         }
-        if let Some(telling) = passage.telling.take() {
-            self.fields.tell(telling, passage.tier.as_ref(), map);
-        }
+        self.tell(passage, map);
         passage.held.take()
     }
 

@@ -47,7 +47,7 @@ impl<F: Framework> Rejection<'_, F> {
             Some(grpc) => grpc_answer::<F>(&problem, grpc),
             None => problem_answer::<F>(&problem),
         };
-        set::<F>(&mut answer, &F::CACHE_CONTROL, F::constant("no-store"));
+        set::<F>(&mut answer, &F::CACHE_CONTROL, F::NO_STORE);
         answer
     }
 
@@ -89,8 +89,7 @@ impl<F: Framework> Rejection<'_, F> {
 
 fn problem_answer<F: Framework>(problem: &Problem<'_>) -> F::Answer {
     let mut answer = F::answer(problem.status(), problem.to_json());
-    let content_type = F::constant(Problem::CONTENT_TYPE);
-    set::<F>(&mut answer, &F::CONTENT_TYPE, content_type);
+    set::<F>(&mut answer, &F::CONTENT_TYPE, F::PROBLEM_JSON);
     answer
 }
 

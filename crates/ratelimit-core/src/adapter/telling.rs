@@ -1,58 +1,47 @@
-//! What a response is to tell, in less room than a decision takes.
+//! What a response is to tell.
 
-use super::framework::HeaderFields;
-use crate::{
-    decision::Decision,
-    fields::{HeaderStyle, list_field},
-    policy::Policy,
-};
+use crate::{decision::Decision, limiter::Verdict, policy::Policy};
 
 /// What a response is to tell of a decision.
-///
-/// It is made when the request is judged, because a decision is dear to move about until its
-/// response comes.
-#[derive(Clone, Debug)]
-pub(super) struct Telling<F: HeaderFields> {
-    pub(super) mark: Mark,
-    pub(super) numbers: Option<Numbers<F>>,
-}
-
-/// What marks tell of a decision.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
-    pub(super) is_over: bool,
-    pub(super) is_watched: bool,
-    pub(super) is_denied: bool,
+pub(super) struct Telling<'a> {
+    pub(super) decision: &'a Decision,
+    decider: Decider,
+    pub(super) policy: &'a Policy,
+    /// The tier of the policy, where that has several.
+    pub(super) tier: Option<&'a Policy>,
 }
 
-impl Mark {
-    pub(super) const fn of(decision: &Decision) -> Mark {
-        Mark {
-            is_over: decision.is_over,
-            is_watched: !decision.is_enforced,
-            is_denied: !decision.is_allowed(),
-        }
-    }
-}
-
-/// The numbers of the limit that speaks; in a style that lists all limits, also the list.
-#[derive(Clone, Debug)]
-pub(super) struct Numbers<F: HeaderFields> {
-    pub(super) limit: u64,
-    pub(super) remaining: u64,
-    pub(super) reset: u64,
-    pub(super) list: Option<F::Value>,
-}
-
-impl<F: HeaderFields> Numbers<F> {
+impl<'a> Telling<'a> {
+    /// Nothing where no store decided.
     #[inline]
-    pub(super) fn of(style: HeaderStyle, policy: &Policy, decision: &Decision) -> Numbers<F> {
-        let list = || F::value(list_field(policy.name(), decision).as_bytes());
-        Numbers {
-            limit: decision.limit,
-            remaining: decision.remaining,
-            reset: style.reset(decision),
-            list: (style == HeaderStyle::Ietf).then(list),
-        }
+    pub(super) fn of(
+        verdict: &'a Verdict,
+        policy: &'a Policy,
+        tier: Option<&'a Policy>,
+    ) -> Option<Telling<'a>> {
+        Some(Telling {
+            decision: verdict.decision()?,
+            decider: match verdict {
+                Verdict::Checked(_) => Decider::Store,
+                Verdict::Unchecked { .. } => Decider::FailureMode,
+            },
+            policy,
+            tier,
+        })
     }
+
+    /// Whether its numbers are told: those of a policy that only watches, or of this process alone, are
+    /// not what the client has left.
+    #[inline]
+    pub(super) fn has_numbers(&self) -> bool {
+        self.decider == Decider::Store && self.decision.is_enforced
+    }
+}
+
+/// Who made a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decider {
+    Store,
+    FailureMode,
 }

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{HeaderName, Request, request::Parts};
+use http::{Extensions, HeaderName, Request, request::Parts};
 use ratelimit_core::{ClientAddr, Key, TrustedProxies, adapter};
 use tower_service::Service;
 
@@ -17,6 +17,28 @@ use crate::framework::Head;
 /// The address at the other end of the connection, in the request's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerAddr(pub SocketAddr);
+
+impl PeerAddr {
+    /// The address as [`ClientKey`] finds it: the one that was put there or, with the feature `axum`,
+    /// that of `ConnectInfo`, then of `MockConnectInfo`.
+    #[inline]
+    pub fn of(extensions: &Extensions) -> Option<PeerAddr> {
+        let put = extensions.get::<PeerAddr>().copied();
+        #[cfg(feature = "axum")]
+        let put = put.or_else(|| connected(extensions));
+        put
+    }
+}
+
+#[cfg(feature = "axum")]
+#[inline]
+fn connected(extensions: &Extensions) -> Option<PeerAddr> {
+    use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+
+    let real = extensions.get().map(|ConnectInfo(peer)| *peer);
+    let mock = || extensions.get().map(|MockConnectInfo(peer)| *peer);
+    real.or_else(mock).map(PeerAddr)
+}
 
 /// The client of a request.
 ///

@@ -1,0 +1,82 @@
+//! The limited service, whose bodies are axum's own.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use axum::{BoxError, body::Body};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body as HttpBody;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+/// A service whose requests are limited, made by [`RateLimitLayer`](crate::RateLimitLayer).
+#[derive(Clone, Debug)]
+pub struct RateLimit<S>(ratelimit_tower::RateLimit<S>);
+
+impl<S> RateLimit<S> {
+    pub(crate) const fn new(limited: ratelimit_tower::RateLimit<S>) -> RateLimit<S> {
+        RateLimit(limited)
+    }
+
+    /// The service inside.
+    pub const fn get_ref(&self) -> &S {
+        self.0.get_ref()
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for RateLimit<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    R: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, B>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    #[inline]
+    fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
+        let response = self.0.call(request);
+        ResponseFuture { response }
+    }
+}
+
+pin_project! {
+    /// The answer of a [`RateLimit`].
+    #[must_use = "a request is made when its future is polled"]
+    pub struct ResponseFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        #[pin]
+        response: ratelimit_tower::ResponseFuture<S, B>,
+    }
+}
+
+impl<S, B, R> Future for ResponseFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    R: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Output = Result<Response<Body>, S::Error>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let response = ready!(self.project().response.poll(cx))?;
+        Poll::Ready(Ok(response.map(Body::from)))
+    }
+}
+
+impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.response.fmt(f)
+    }
+}
