@@ -150,7 +150,7 @@ async fn hits_that_share_a_call_are_answered_as_if_they_did_not() {
 
     println!("{compared} hits compared, {denied} of them denied, in {shared_calls} calls");
     assert!(denied > compared / 10 && denied < compared * 9 / 10);
-    assert!(shared_calls < compared / 3, "calls are shared");
+    assert!(shared_calls < compared / 2, "calls are shared");
     redis.assert_every_key_expires();
 }
 
@@ -206,11 +206,15 @@ async fn unreadable_keys_fail_alone(text: &str) {
     // The server learns the scripts.
     ask_all(&["first", "c", "list", "text"]).await;
     let before = script_calls(&redis);
-    let answers = ask_all(&["first", "a", "list", "b", "text", "a"]).await;
+    // So many that they are not spread over several calls.
+    let others: Vec<String> = (0..40).map(|number| format!("other {number}")).collect();
+    let mut names = vec!["first", "a", "list", "b", "text", "a"];
+    names.extend(others.iter().map(String::as_str));
+    let answers = ask_all(&names).await;
     // The first by itself, one for all others, and one more for each of the two.
     assert_eq!(script_calls(&redis) - before, 4);
 
-    let remaining = answers.iter().map(|answer| match answer {
+    let remaining = answers[..6].iter().map(|answer| match answer {
         Ok(decision) => Some(decision.remaining),
         Err(StoreError::Refused { .. }) => None,
         Err(error) => panic!("{error:?}"),

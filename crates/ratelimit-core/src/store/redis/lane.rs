@@ -16,6 +16,8 @@ use crate::{
 
 /// So many shared calls of one kind are under way at once; what comes meanwhile fills the next.
 const MOST_BATCHES: usize = 4;
+/// So few hits leave a server time in which it waits.
+const FEW: usize = 32;
 
 /// What hits have in common that can share a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -118,12 +120,17 @@ impl Lane {
         Some(first)
     }
 
-    /// Fills a call with what waits.
+    /// Fills a call with what waits: when that is much, with as much as it holds, and else with the share
+    /// of one of the calls that may be under way, so that the server need not wait for us in between.
     pub(super) fn fill(&mut self, first: Waiting) -> Vec<Waiting> {
         self.is_filling = false;
-        let mut hits = Vec::with_capacity(MOST_HITS.min(1 + self.waiting.len()));
+        let all = 1 + self.waiting.len();
+        let calls = MOST_BATCHES - self.batches + 1;
+        let share = if all > FEW { all } else { all.div_ceil(calls) };
+        let share = share.min(MOST_HITS);
+        let mut hits = Vec::with_capacity(share);
         hits.push(first);
-        while hits.len() < MOST_HITS
+        while hits.len() < share
             && let Some(hit) = self.next()
         {
             hits.push(hit);
@@ -229,10 +236,26 @@ mod tests {
 
         let [first] = <[Waiting; 1]>::try_from(begun).unwrap();
         assert_eq!(lane.fill(first).len(), MOST_HITS);
-        let second = lane.begin().expect("some are left");
-        assert_eq!(lane.fill(second).len(), 70 - MOST_HITS);
-        assert!(lane.begin().is_none());
+        assert!(lane.begin().is_some(), "some are left");
         assert!(!lane.go_alone(2), "calls are shared while some are");
+    }
+
+    #[test]
+    fn a_few_are_spread_over_all_calls() {
+        let mut lane = Lane::default();
+        let (hits, _told): (Vec<_>, Vec<_>) = (0..10).map(|_| hit()).unzip();
+        let mut begun = None;
+        for hit in hits {
+            begun = begun.or(lane.wait(hit));
+        }
+
+        let mut sizes = Vec::new();
+        while let Some(first) = begun {
+            sizes.push(lane.fill(first).len());
+            begun = lane.begin();
+        }
+
+        assert_eq!(sizes, [3, 3, 2, 2]);
     }
 
     #[test]
@@ -286,6 +309,7 @@ mod tests {
         let first = begun.into_iter().next().unwrap();
 
         assert_eq!(lane.fill(first).len(), 1);
+        assert!(lane.begin().is_none());
     }
 
     #[test]
