@@ -100,7 +100,9 @@ impl OneBucket<'_> {
             let expires = Timestamp::from_micros(expires);
             return Ok(self.charged(expires, count, bytes)?.0);
         }
-        let fitting = whole(-1.0 - first).ok_or(Nonsense)?;
+        // Below zero, and one less than how many fit.
+        let fitting = whole(first.abs()).and_then(|number| number.checked_sub(1));
+        let fitting = fitting.ok_or(Nonsense)?;
         if fitting == u64::from(ODD) {
             return Ok(Said::Odd);
         }

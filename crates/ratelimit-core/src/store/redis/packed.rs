@@ -24,7 +24,7 @@ pub(super) fn split(bytes: &[u8]) -> Option<(f64, &[u8])> {
     reason = "checked before"
 )]
 pub(super) fn whole(number: f64) -> Option<u64> {
-    let is_whole = number >= 0.0 && number < EXACT && number.fract() == 0.0;
+    let is_whole = (0.0..EXACT).contains(&number) && number.fract() == 0.0;
     is_whole.then_some(number as u64)
 }
 
