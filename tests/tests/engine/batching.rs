@@ -80,6 +80,15 @@ fn elsewhere(kinds: &[Kind]) -> Vec<OneHit> {
     .collect()
 }
 
+fn on_each_key(kinds: &[Kind]) -> Vec<OneHit> {
+    let hits = kinds.iter().flat_map(|kind| KEYS.map(|name| (kind, name)));
+    hits.map(|(kind, name)| OneHit {
+        kind: kind.clone(),
+        key: key(name),
+    })
+    .collect()
+}
+
 /// All at once: the first of each kind goes by itself, and the others share calls.
 async fn at_once(store: &RedisStore, hits: &[OneHit]) -> Vec<Decision> {
     let answers = join_all(hits.iter().map(|hit| store.hit(hit.hit()))).await;
@@ -133,8 +142,12 @@ async fn hits_that_share_a_call_are_answered_as_if_they_did_not() {
             })
             .collect();
 
-        // A script that the server does not know yet is sent again, and overtaken meanwhile.
+        // A script that the server does not know yet is sent again, and what was written under other
+        // limits is asked for once more: other hits may overtake both.
         at_once(&crowd, &elsewhere(&kinds)).await;
+        let one_each = on_each_key(&kinds);
+        let converted = one_by_one(&crowd, &one_each).await;
+        assert_eq!(converted, one_by_one(&plain, &one_each).await);
         let before = script_calls(&redis);
         let together = at_once(&crowd, &hits).await;
         shared_calls += script_calls(&redis) - before;

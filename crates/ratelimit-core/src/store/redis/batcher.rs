@@ -3,10 +3,7 @@
 //! There is no timer: as soon as a call comes back, whatever waits is sent.
 
 use std::{
-    future::poll_fn,
-    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::Poll,
     time::Instant,
 };
 
@@ -143,7 +140,8 @@ impl Place {
 
     /// Sends `first` and what waits with it.
     async fn carry(mut self, first: Waiting) {
-        everybody_else().await;
+        // Whoever is about to ask does so first.
+        tokio::task::yield_now().await;
         let Some(batcher) = self.way.batcher() else {
             return;
         };
@@ -224,21 +222,6 @@ impl Place {
         }
         Ok(answers)
     }
-}
-
-/// Lets all tasks run that are ready to, since they may be about to ask.
-///
-/// It is `tokio::task::yield_now` without a look at the sockets, which would cost a call of the system.
-async fn everybody_else() {
-    let mut is_ready = false;
-    poll_fn(|cx| {
-        if mem::replace(&mut is_ready, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 impl Drop for Place {

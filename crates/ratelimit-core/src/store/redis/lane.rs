@@ -17,7 +17,7 @@ use crate::{
 /// So many shared calls of one kind are under way at once; what comes meanwhile fills the next.
 const MOST_BATCHES: usize = 4;
 /// So few hits leave a server time in which it waits.
-const FEW: usize = 32;
+const FEW: usize = 16;
 
 /// What hits have in common that can share a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
