@@ -70,8 +70,7 @@ impl<'a> Connection<'a> {
     pub(super) async fn run(mut self) -> io::Result<()> {
         let (mut request, mut reply) = (vec![0; CHUNK], vec![0; CHUNK]);
         loop {
-            let faults = self.faults.borrow_and_update().clone();
-            self.silent |= faults.silences > self.silences_at_birth;
+            let faults = self.current();
             if faults.resets > self.resets_at_birth {
                 return self.client.set_zero_linger();
             }
@@ -85,10 +84,13 @@ impl<'a> Connection<'a> {
                 },
                 read = self.client.read(&mut request), if moves => {
                     let length = read?;
+                    // What was changed before the request was sent holds for it.
+                    let faults = self.current();
                     self.request(&request[..length], &faults).await?
                 }
                 read = self.server.read(&mut reply), if moves && !self.server_is_gone => {
                     let length = read?;
+                    let faults = self.current();
                     self.reply(&reply[..length], &faults)
                 }
                 () = sleep_until(due), if moves && arrival.is_some() => {
@@ -102,6 +104,13 @@ impl<'a> Connection<'a> {
                 Fate::Closed => return Ok(()),
             }
         }
+    }
+
+    /// The faults of this moment.
+    fn current(&mut self) -> Faults {
+        let faults = self.faults.borrow_and_update().clone();
+        self.silent |= faults.silences > self.silences_at_birth;
+        faults
     }
 
     async fn request(&mut self, bytes: &[u8], faults: &Faults) -> io::Result<Fate> {
