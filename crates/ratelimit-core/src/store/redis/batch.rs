@@ -159,45 +159,39 @@ impl Batch {
         !self.keys.is_empty()
     }
 
-    /// The head of what the script answered: the time, and what follows of each key.
-    pub(super) fn read<'a>(&self, mut answer: &'a [u8]) -> Result<Answers<'a>, Nonsense> {
-        let is_late;
-        let (now, keys) = if self.any().bucket().is_some() {
+    /// What the script answered of each key, all of which makes sense.
+    pub(super) fn read(&self, mut answer: &[u8]) -> Result<Answers, Nonsense> {
+        let (now, is_late) = if self.any().bucket().is_some() {
             let now = take_time(&mut answer)?;
-            is_late = answer.is_empty();
-            (now, answer)
+            (now, answer.is_empty())
         } else {
             let (status, now, rest) = answer_head(answer)?;
-            is_late = status == TOO_LATE;
-            (now, rest)
+            answer = rest;
+            match status {
+                0 => (now, false),
+                TOO_LATE => (now, true),
+                _ => return Err(Nonsense),
+            }
         };
-        Ok(if is_late {
-            Answers::TooLate { now }
-        } else {
-            Answers::Of { now, keys }
-        })
-    }
-
-    /// Tells everybody what the script said of the keys.
-    ///
-    /// Where it makes no sense, the rest is told that.
-    pub(super) fn tell(mut self, now: Timestamp, mut answer: &[u8]) -> Result<(), Nonsense> {
-        self.keys.reverse();
-        while let Some(key) = self.keys.pop() {
-            let question = &key.hits[0].asking.question;
-            match Said::read(question, key.hits.len(), &mut answer) {
-                Ok(said) => key.tell(now, &said),
-                Err(nonsense) => {
-                    self.keys.push(key);
-                    self.failed(&StoreError::refused(nonsense));
-                    return Err(nonsense);
-                }
+        let mut said = Vec::new();
+        if !is_late {
+            said.reserve_exact(self.keys.len());
+            for key in &self.keys {
+                let question = &key.hits[0].asking.question;
+                said.push(Said::read(question, key.hits.len(), &mut answer)?);
             }
         }
-        if answer.is_empty() {
-            Ok(())
-        } else {
-            Err(Nonsense)
+        if !answer.is_empty() {
+            return Err(Nonsense);
+        }
+        let said = (!is_late).then_some(said);
+        Ok(Answers { now, said })
+    }
+
+    /// Tells everybody what the script said.
+    pub(super) fn tell(self, now: Timestamp, said: &[Said]) {
+        for (key, said) in self.keys.into_iter().zip(said) {
+            key.tell(now, said);
         }
     }
 
@@ -230,20 +224,8 @@ impl Key {
 }
 
 /// What a script answered.
-pub(super) enum Answers<'a> {
-    Of {
-        now: Timestamp,
-        keys: &'a [u8],
-    },
-    /// The deadline had passed, and nothing was done.
-    TooLate {
-        now: Timestamp,
-    },
-}
-
-impl Answers<'_> {
-    pub(super) const fn now(&self) -> Timestamp {
-        let (Answers::Of { now, .. } | Answers::TooLate { now }) = self;
-        *now
-    }
+pub(super) struct Answers {
+    pub(super) now: Timestamp,
+    /// Of each key; nothing when the deadline had passed, and nothing was done.
+    pub(super) said: Option<Vec<Said>>,
 }

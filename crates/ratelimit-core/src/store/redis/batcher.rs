@@ -1,6 +1,6 @@
-//! Hits that find many of their kind under way wait a moment, and then share a call.
+//! Hits that find some of their kind under way share a call.
 //!
-//! There is no timer: as soon as a call comes back, whatever waits is sent.
+//! There is no timer: a call takes whoever is ready, and waits only for one of four to come back.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -109,10 +109,7 @@ impl Place {
             sharing,
         };
         let mut lanes = batcher.lanes();
-        if !lanes.contains_key(&kind) {
-            lanes.insert(kind.clone(), Lane::default());
-        }
-        let lane = lanes.get_mut(&kind).expect("it is there, or was made");
+        let lane = lanes.entry(kind.clone()).or_default();
         if lane.go_alone(batcher.most_alone) {
             drop(lanes);
             return Sent::Alone(Some(place(kind, Sharing::Alone)));
@@ -174,15 +171,13 @@ impl Place {
             let sent = Instant::now();
             let error = match way.call(batch.command(ask, way.clock())).await {
                 Ok(answer) => match self.read(&batch, &answer, sent) {
-                    Ok(Answers::Of { now, keys }) => {
-                        if batch.tell(now, keys).is_err() {
-                            way.broken();
-                        }
-                        return;
-                    }
+                    Ok(Answers {
+                        now,
+                        said: Some(said),
+                    }) => return batch.tell(now, &said),
                     // The server's clock was set forward, or some came late: nothing ran.
-                    Ok(Answers::TooLate { .. }) if batch.forget_late(Instant::now()) => continue,
-                    Ok(Answers::TooLate { .. }) => return,
+                    Ok(_) if batch.forget_late(Instant::now()) => continue,
+                    Ok(_) => return,
                     Err(nonsense) => {
                         way.broken();
                         return batch.failed(&StoreError::refused(nonsense));
@@ -203,13 +198,8 @@ impl Place {
         batch.failed(&StoreError::TimedOut);
     }
 
-    /// Reads an answer's head, and learns from it how the server is and what its clock shows.
-    fn read<'a>(
-        &self,
-        batch: &Batch,
-        answer: &'a Value,
-        sent: Instant,
-    ) -> Result<Answers<'a>, Nonsense> {
+    /// Reads an answer, and learns from it how the server is and what its clock shows.
+    fn read(&self, batch: &Batch, answer: &Value, sent: Instant) -> Result<Answers, Nonsense> {
         let received = Instant::now();
         let Value::BulkString(bytes) = answer else {
             return Err(Nonsense);
@@ -218,7 +208,7 @@ impl Place {
         self.way.answered();
         meter::round_trip(received - sent);
         if batch.learns_time() {
-            self.way.clock().learn(answers.now(), sent, received);
+            self.way.clock().learn(answers.now, sent, received);
         }
         Ok(answers)
     }
