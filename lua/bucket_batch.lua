@@ -6,8 +6,8 @@
 --
 -- answer   now (microseconds), alone when the deadline had passed; for each key the value that was written,
 --          when all its hits are charged; -256 when it is left to others, or cannot be read or written, and
---          nothing was done for it; otherwise -1 less how many hits fit, the debt before them, and expires
---          (microseconds)
+--          nothing was done for it; otherwise -1 less how many hits fit, the debt before them, expires
+--          (microseconds), and the tokens refunded
 
 local call, counts = redis.pcall, ARGV[2]
 local writes = flags % 2 == 0
@@ -21,11 +21,13 @@ for number = 1, #KEYS do
     count = counts:byte(number)
   end
   local value = call('GET', key)
-  local expires, debt, is_plain = 0, 0, true
+  local expires, debt, refunded, rest, keep_until, is_plain = 0, 0, 0, '', 0, true
   if value then
     local stored_shape, stored_unit, at
     if #value == 40 then
       expires, stored_shape, debt, stored_unit, at = unpack('<ddddd', value)
+    elseif #value > 40 then
+      expires, stored_shape, debt, stored_unit, at, refunded, rest, keep_until = read_long(value)
     end
     if stored_shape == shape and stored_unit == unit and at <= now and debt <= most and now < expires then
       debt = debt - (tick - (at - at % grain) / grain) * refill
@@ -33,7 +35,7 @@ for number = 1, #KEYS do
         debt = 0
       end
     elseif stored_shape and now >= expires then
-      expires, debt = 0, 0
+      expires, debt, refunded, rest, keep_until = 0, 0, 0, '', 0
     else
       is_plain = false
     end
@@ -48,22 +50,35 @@ for number = 1, #KEYS do
         fitting = (left - left % price) / price
       end
       local owed = debt + fitting * price
-      local rest = owed % refill
-      local need = (tick + (owed - rest) / refill + (rest > 0 and 1 or 0)) * grain - now
+      local part = owed % refill
+      local need = (tick + (owed - part) / refill + (part > 0 and 1 or 0)) * grain - now
       local ttl = 1000
       if need > 999000 then
-        rest = need % 1000
-        ttl = (need - rest) / 1000 + (rest > 0 and 2 or 1)
+        part = need % 1000
+        ttl = (need - part) / 1000 + (part > 0 and 2 or 1)
+      end
+      if refunded > 0 and expires > keep_until then
+        keep_until = expires
       end
       expires = now + ttl * 1000
+      if expires < keep_until then
+        expires = keep_until
+        part = (expires - now) % 1000
+        ttl = (expires - now - part) / 1000 + (part > 0 and 1 or 0)
+      end
       if flags >= 2 then
         ttl = 3600000
       end
       if ttl ~= last_ttl then
         last_ttl, ttl_text = ttl, string.format('%d', ttl)
       end
-      value = pack('<ddddd', expires, shape, owed, unit, now)
-      is_plain = expires < 9007199254740992 and not call('PSETEX', key, ttl_text, value).err
+      if refunded > 0 then
+        value = pack('<d', expires) .. '\36\0\0\0' .. question:sub(45, 48) .. pack('<dddd', owed, unit, now, refunded)
+      else
+        value = pack('<ddddd', expires, shape, owed, unit, now)
+      end
+      is_plain = expires < 9007199254740992
+        and not call('SET', key, rest == '' and value or value .. rest, 'PX', ttl_text).err
     end
   end
 
@@ -72,7 +87,7 @@ for number = 1, #KEYS do
   elseif writes and fitting == count then
     answers[number + 1] = value
   else
-    answers[number + 1] = pack('<ddd', -1 - fitting, debt, expires)
+    answers[number + 1] = pack('<dddd', -1 - fitting, debt, expires, refunded)
   end
 end
 return table.concat(answers)

@@ -5,8 +5,8 @@
 -- the script for all policies.
 --
 -- They are the scripts that are called most. A server pays for each function that a script contains, for
--- each call, and for each number that is packed or unpacked, so there are no functions here, and no helpers;
--- and a hit that is charged is answered with the value that is written, which tells all.
+-- each call, and for each number that is packed or unpacked, so there are no helpers here but one for long
+-- values; and a hit that is charged is answered with the value that is written, which tells all.
 --
 -- ARGV[1]  deadline (microseconds, 2^53 - 1 for none); the debt that a hit adds, and the most that there may
 --          be with it; refill, the debt forgiven each tick; grain (microseconds); shape: what lies in the
@@ -30,3 +30,31 @@ if now > deadline then
 end
 
 local tick = (now - now % grain) / grain
+
+-- Reads a value that holds more than a bucket's state: the tokens refunded, or states of limits that this policy
+-- does not have and the tail behind them. Nothing when it is not such a value, or its rest counts no more.
+local function read_long(value)
+  local length = unpack('<I4', value, 9)
+  if not (length == 28 or length == 36) or value:sub(13, 16) ~= question:sub(45, 48) then
+    return nil
+  end
+  local rest, keep_until = value:sub(13 + length), 0
+  if rest ~= '' then
+    local from, start = 1, 1
+    while from + 3 <= #rest do
+      length, start = unpack('<I4', rest, from)
+      from = start + length
+    end
+    if length ~= 17 or from ~= #rest + 1 or rest:byte(start) ~= 0 then
+      return nil
+    end
+    keep_until = unpack('<d', rest, start + 1)
+    if now >= keep_until then
+      return nil
+    end
+  end
+  local expires = unpack('<d', value)
+  local debt, stored_unit, at = unpack('<ddd', value, 17)
+  local refunded = unpack('<I4', value, 9) == 36 and unpack('<d', value, 41) or 0
+  return expires, shape, debt, stored_unit, at, refunded, rest, keep_until
+end

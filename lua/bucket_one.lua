@@ -3,17 +3,19 @@
 -- KEYS[1]  the budget
 --
 -- answer   the value that was written, when the hit is charged: expires (microseconds), shape, the debt with
---          it, unit, now (microseconds). Otherwise now, the debt, and expires; or, when nothing was even
---          looked at because the deadline had passed, now alone; or, when it is left to others, now and a
---          byte.
+--          it, unit, now (microseconds), and the tokens refunded, where there are any. Otherwise now, the
+--          debt, and expires; or, when nothing was even looked at because the deadline had passed, now
+--          alone; or, when it is left to others, now and a byte.
 
 local key = KEYS[1]
 local value = redis.call('GET', key)
-local expires, debt = 0, 0
+local expires, debt, refunded, rest, keep_until = 0, 0, 0, '', 0
 if value then
   local stored_shape, stored_unit, at
   if #value == 40 then
     expires, stored_shape, debt, stored_unit, at = unpack('<ddddd', value)
+  elseif #value > 40 then
+    expires, stored_shape, debt, stored_unit, at, refunded, rest, keep_until = read_long(value)
   end
   if stored_shape == shape and stored_unit == unit and at <= now and debt <= most and now < expires then
     debt = debt - (tick - (at - at % grain) / grain) * refill
@@ -21,7 +23,7 @@ if value then
       debt = 0
     end
   elseif stored_shape and now >= expires then
-    expires, debt = 0, 0
+    expires, debt, refunded, rest, keep_until = 0, 0, 0, '', 0
   else
     return pack('<dB', now, 255)
   end
@@ -31,21 +33,34 @@ local owed = debt + price
 if owed > most or flags % 2 == 1 then
   return pack('<ddd', now, debt, expires)
 end
-local rest = owed % refill
-local need = (tick + (owed - rest) / refill + (rest > 0 and 1 or 0)) * grain - now
+local part = owed % refill
+local need = (tick + (owed - part) / refill + (part > 0 and 1 or 0)) * grain - now
 local ttl, ttl_text = 1000, '1000'
 if need > 999000 then
-  rest = need % 1000
-  ttl = (need - rest) / 1000 + (rest > 0 and 2 or 1)
+  part = need % 1000
+  ttl = (need - part) / 1000 + (part > 0 and 2 or 1)
   ttl_text = string.format('%d', ttl)
 end
+if refunded > 0 and expires > keep_until then
+  -- Refunds count against earlier receipts for as long as those can be redeemed.
+  keep_until = expires
+end
 expires = now + ttl * 1000
+if expires < keep_until then
+  expires = keep_until
+  part = (expires - now) % 1000
+  ttl_text = string.format('%d', (expires - now - part) / 1000 + (part > 0 and 1 or 0))
+end
 if expires > 9007199254740991 then
   return pack('<dB', now, 255)
 end
 if flags >= 2 then
   ttl_text = '3600000'
 end
-value = pack('<ddddd', expires, shape, owed, unit, now)
-redis.call('PSETEX', key, ttl_text, value)
+if refunded > 0 then
+  value = pack('<d', expires) .. '\36\0\0\0' .. question:sub(45, 48) .. pack('<dddd', owed, unit, now, refunded)
+else
+  value = pack('<ddddd', expires, shape, owed, unit, now)
+end
+redis.call('SET', key, rest == '' and value or value .. rest, 'PX', ttl_text)
 return value

@@ -45,7 +45,7 @@ local function fixed_window_left(limit, _, _, count)
   return limit - count
 end
 
-local function fixed_window_refund(stored, units, _, charge_tick, _, grain, _, period)
+local function fixed_window_refund(stored, units, _, _, _, charge_tick, _, grain, period)
   local code, stored_grain, count, at = struct.unpack('<BI3dd', stored)
   local stored_at = in_grain(at, stored_grain, grain)
   local credit = math.min(units, count)

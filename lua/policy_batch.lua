@@ -25,8 +25,9 @@ end
 
 local first_format = '<Bd' .. formats[1]:sub(2)
 
--- What a roll gives for each limit, and where its state is stored.
+-- What a roll gives for each limit, where its state is stored, and where the last of them ends.
 local froms, tos, ats, as, bs, cs, kept_stamps, repairs = {}, {}, {}, {}, {}, {}, {}, {}
+local last_frame_end
 
 -- Rolls all limits, whose states lie in `value`: whether a hit fits, and whether a denial is written.
 local function roll_all(value)
@@ -39,8 +40,11 @@ local function roll_all(value)
       if to > #value then
         error('corrupt rate limit state')
       end
-      if length > 0 and value:byte(start) == codes[i] then
+      local code = length > 0 and value:byte(start)
+      if code == codes[i] then
         from = start
+      elseif code == TAIL_CODE and length == TAIL_LENGTH then
+        to = next_frame - 1
       end
     end
     froms[i], tos[i], next_frame = next_frame, to, to + 1
@@ -50,15 +54,16 @@ local function roll_all(value)
     all_fit = all_fit and fits
     is_repaired = is_repaired or repairs[i]
   end
+  last_frame_end = next_frame
   return all_fit or cost == 0, is_repaired
 end
 
 -- The states of all limits with `charged` added, and when they expire. A denied hit changes only what it
 -- repairs.
-local function written(value, charged)
-  local states, last_end = '', 0
+local function written(value, expires, charged)
+  local states, expires_after = '', 0
   for i = 1, limit_count do
-    local state, ends =
+    local state, ends, keeps_expiry =
       makes[i](codes[i], charged, grains[i], periods[i], rates[i], ats[i], as[i], bs[i], cs[i], kept_stamps[i])
     if charged > 0 or repairs[i] then
       states = states .. struct.pack('<I4', #state) .. state
@@ -67,11 +72,10 @@ local function written(value, charged)
     else
       states = states .. '\0\0\0\0'
     end
-    if ends > last_end then
-      last_end = ends
-    end
+    expires_after = math.max(expires_after, expiry(ends), keeps_expiry and expires or 0)
   end
-  return states, expiry(last_end)
+  local rest, keep_until = rest_of(value, last_frame_end, expires)
+  return states .. rest, math.max(expires_after, keep_until)
 end
 
 -- How many of `count` hits fit, the first of which does.
@@ -106,14 +110,14 @@ local function decide(key, count)
   local states
   if not all_fit then
     if is_repaired then
-      states, expires = written(value, 0)
+      states, expires = written(value, expires, 0)
       store(key, states, expires)
     end
     return answered(0, expires)
   end
   if count > 1 then
     local fitting = how_many_fit(count)
-    states, expires = written(value, fitting * cost)
+    states, expires = written(value, expires, fitting * cost)
     store(key, states, expires)
     local answer = answered(fitting, expires)
     if fitting < count then
@@ -122,7 +126,7 @@ local function decide(key, count)
     end
     return answer
   end
-  states, expires = written(value, cost)
+  states, expires = written(value, expires, cost)
   store(key, states, expires)
   return answered(1, expires)
 end

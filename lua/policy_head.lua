@@ -1,8 +1,8 @@
 -- What every script begins with: the question, the time, and the arithmetic that algorithms share.
 --
 -- KEYS     the budget of each key that limits of the policy count by; nearly always one
--- ARGV[1]  flags (1: write nothing, 2: the time is given); now and deadline (microseconds, deadline 0
---          for none); cost; then for each limit the number of its key, its algorithm's code, grain
+-- ARGV[1]  flags (1: write nothing, 2: the time is given, 4: another key denied the hit, which is only
+--          remembered here); now and deadline (microseconds, deadline 0 for none); cost; then for each limit the number of its key, its algorithm's code, grain
 --          (microseconds), limit (its ceiling), period (ticks of the grain), rate (refill per tick, 1 for
 --          a log that counts denials, or what a penalty box needs) and reserve (what stays free beside
 --          the cost)
@@ -10,7 +10,8 @@
 
 local flags, now, deadline, cost, first_limit = struct.unpack('<Bddd', ARGV[1])
 local writes_nothing = flags % 2 == 1
-local time_is_given = flags >= 2
+local time_is_given = flags % 4 >= 2
+local is_denied = flags >= 4
 
 if not time_is_given then
   local time = redis.call('TIME')
@@ -85,6 +86,38 @@ local function framed(state)
   return struct.pack('<I4', #state) .. state
 end
 
+-- The last frame of a value, where there is one: until when the states of unknown limits and the last reset
+-- count, and when that reset was (microseconds, -1 for none).
+local TAIL_CODE, TAIL_LENGTH = 0, 17
+
+-- What stands behind the states of a hit's own limits, and has to stay there: the states of limits that the
+-- hit's policy does not have, because another version or tier of it has more, and the tail. Also until when
+-- it counts, and when the last reset was.
+local function rest_of(value, from, expires)
+  if from > #value then
+    return '', 0, -1
+  end
+  local at, keep_until, reset_at, has_states = from, expires, -1, false
+  while at <= #value do
+    local length, start = struct.unpack('<I4', value, at)
+    if start + length - 1 > #value then
+      error('corrupt rate limit state')
+    end
+    if length == TAIL_LENGTH and value:byte(start) == TAIL_CODE then
+      keep_until, reset_at = struct.unpack('<dd', value, start + 1)
+      break
+    end
+    has_states = has_states or length > 0
+    at = start + length
+  end
+  if now >= keep_until or not (has_states or reset_at >= 0) then
+    return '', 0, -1
+  end
+  local states = has_states and value:sub(from, at - 1) or ''
+  local tail = struct.pack('<I4Bdd', TAIL_LENGTH, TAIL_CODE, keep_until, reset_at)
+  return states .. tail, keep_until, reset_at
+end
+
 -- The state at `from`, if it is one of the algorithm `code`, and where the next begins.
 local function state_at(value, from, code)
   if from > #value then
@@ -94,6 +127,9 @@ local function state_at(value, from, code)
   local state = value:sub(start, start + length - 1)
   if #state < length then
     error('corrupt rate limit state')
+  end
+  if length == TAIL_LENGTH and state:byte(1) == TAIL_CODE then
+    return nil, from, ''
   end
   if state:byte(1) ~= code then
     return nil, start + length, state

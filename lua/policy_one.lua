@@ -8,6 +8,7 @@ local grain, limit, period, rate, reserve = struct.unpack('<xxI3dddd', ARGV[1], 
 local key = KEYS[1]
 local value = redis.call('GET', key)
 local expires, from, to = 0, nil, 0
+local rest, keep_until = '', 0
 if value then
   local length, start
   expires, length, start = struct.unpack('<dI4', value)
@@ -17,23 +18,31 @@ if value then
   end
   if now >= expires then
     expires = 0
-  elseif length > 0 and value:byte(start) == code then
-    from = start
+  else
+    local stored_code = length > 0 and value:byte(start)
+    if stored_code == code then
+      from = start
+    end
+    if stored_code == TAIL_CODE or to < #value then
+      rest, keep_until = rest_of(value, stored_code == TAIL_CODE and 9 or to + 1, expires)
+    end
   end
 end
 
 local fits, repaired, at, a, b, c, stamps =
   roll(value, from, to, (now - now % grain) / grain, cost + reserve, grain, limit, period, rate, reserve)
 fits = fits or cost == 0
-local is_counted = not fits and count and rate == 1
+local passes = fits and not is_denied
+local is_counted = not passes and counts_denied(count, rate, fits)
 
-if not writes_nothing and (fits or repaired or is_counted) then
+if not writes_nothing and (passes or repaired or is_counted) then
   if is_counted then
     a, b, c, stamps = count(stamps, at, a, b, c, cost, reserve, limit, period, rate)
   end
-  local written, ends = state(code, fits and cost or 0, grain, period, rate, at, a, b, c, stamps)
-  expires = expiry(ends)
-  store(key, struct.pack('<I4', #written) .. written, expires)
+  local written, ends, keeps_expiry =
+    state(code, passes and cost or 0, grain, period, rate, at, a, b, c, stamps)
+  expires = math.max(expiry(ends), keep_until, keeps_expiry and expires or 0)
+  store(key, struct.pack('<I4', #written) .. written .. rest, expires)
 end
 
-return struct.pack(format, fits and 1 or 0, now, expires, at, a, b, c)
+return struct.pack(format, passes and 1 or 0, now, expires, at, a, b, c)

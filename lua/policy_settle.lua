@@ -5,25 +5,28 @@
 -- ARGV[1]  as in policy_head.lua, without a deadline; cost is the number of units
 -- ARGV[2]  the number of the slot, 8 bytes
 -- ARGV[3]  what to do (1 refund, 2 charge, 3 release, 4 renew); whether all is given back (1) or not (0);
---          when the charge was made (microseconds); the mark of each limit
+--          when the charge was made (microseconds); its cost; for each limit its mark, and the tokens that its bucket
+--          had refunded by then
 --
 -- answer   0 when nothing changed, 1 when something did, 2 when the slot is not held any more; now
 
 local REFUND, CHARGE, RELEASE, RENEW = 1, 2, 3, 4
 
-local change, is_whole, charged_at, next_mark = struct.unpack('<BBd', ARGV[3])
+local change, is_whole, charged_at, charged_cost, next_mark = struct.unpack('<BBdd', ARGV[3])
 local has_changed, is_lost = false, false
 
 local budgets = {}
 for number, key in ipairs(KEYS) do
   local value, expires = stored_value(key)
+  local _, _, reset_at = rest_of(value, 9, expires)
   budgets[number] = {
-    key = key, value = value, expires = expires, next_state = 9, states = {}, has_changed = false,
+    key = key, value = value, expires = expires, expires_after = expires, reset_at = reset_at, next_state = 9,
+    states = {}, has_changed = false,
   }
 end
 
 -- The state of one limit after the change and when it ends; nothing when it stays.
-local function settled(l, stored, raw)
+local function settled(l, stored, raw, reset_at)
   local roll, state, left, refund, release, renew = unpack(algorithms[l.code], 1, 6)
   local now_tick = div(now, l.grain)
   if release and (change == RELEASE or (change == REFUND and is_whole == 1)) then
@@ -35,9 +38,10 @@ local function settled(l, stored, raw)
     end
     is_lost = is_lost or not is_held
     return renewed, ends
-  elseif refund and change == REFUND and stored and l.mark > 0 then
+  elseif refund and change == REFUND and stored and l.mark > 0 and charged_at > reset_at then
     local charge_tick = div(charged_at, l.grain)
-    return refund(stored, cost, l.mark, charge_tick, now_tick, l.grain, l.limit, l.period, l.rate)
+    return refund(
+      stored, cost, charged_cost, l.mark, l.refunded_before, charge_tick, now_tick, l.grain, l.period, l.rate)
   elseif left and change == CHARGE and (stored or raw == '') then
     local _, _, at, a, b, c, stamps =
       roll(stored, stored and 1, #raw, now_tick, 0, l.grain, l.limit, l.period, l.rate, 0)
@@ -54,15 +58,15 @@ while next_limit <= #ARGV[1] do
   local number
   number, l.code, l.grain, l.limit, l.period, l.rate, l.reserve, next_limit =
     struct.unpack('<BBI3dddd', ARGV[1], next_limit)
-  l.mark, next_mark = struct.unpack('<d', ARGV[3], next_mark)
+  l.mark, l.refunded_before, next_mark = struct.unpack('<dd', ARGV[3], next_mark)
   local budget = budgets[number + 1]
   local stored, raw
   stored, budget.next_state, raw = state_at(budget.value, budget.next_state, l.code)
-  local state, ends = settled(l, stored, raw)
+  local state, ends = settled(l, stored, raw, budget.reset_at)
   if state then
     budget.has_changed, has_changed = true, true
     if ends then
-      budget.expires = math.max(budget.expires, expiry(ends))
+      budget.expires_after = math.max(budget.expires_after, expiry(ends))
     end
   end
   budget.states[#budget.states + 1] = framed(state or raw)
@@ -70,9 +74,8 @@ end
 
 for _, budget in ipairs(budgets) do
   if budget.has_changed then
-    -- States behind these belong to limits that were added since, and stay.
-    local rest = budget.value:sub(budget.next_state)
-    store(budget.key, table.concat(budget.states) .. rest, budget.expires)
+    local rest = rest_of(budget.value, budget.next_state, budget.expires)
+    store(budget.key, table.concat(budget.states) .. rest, budget.expires_after)
   end
 end
 

@@ -9,12 +9,12 @@ local budgets = {}
 for number, key in ipairs(KEYS) do
   local value, expires = stored_value(key)
   budgets[number] = {
-    key = key, value = value, expires = expires, next_state = 9, states = {}, last_end = 0, kept = false,
+    key = key, value = value, expires = expires, next_state = 9, states = {}, expires_after = 0, is_written = false,
   }
 end
 
 local limits = {}
-local all_fit = true
+local all_fit = not is_denied
 local next_limit = first_limit
 while next_limit <= #ARGV[1] do
   local number, code, grain, limit, period, rate, reserve, stored, raw
@@ -27,7 +27,7 @@ while next_limit <= #ARGV[1] do
       stored, stored and 1, #raw, div(now, grain), cost + reserve, grain, limit, period, rate, reserve)
   local counted = counts_denied(algorithms[code][3], rate, fits)
   all_fit = all_fit and (fits or cost == 0)
-  budget.kept = budget.kept or repaired or counted
+  budget.is_written = budget.is_written or repaired or counted
   limits[#limits + 1] = {
     budget = budget, code = code, grain = grain, limit = limit, period = period, rate = rate,
     reserve = reserve, raw = raw, repaired = repaired, counted = counted, at = at, a = a, b = b, c = c,
@@ -38,25 +38,26 @@ end
 if not writes_nothing then
   for _, l in ipairs(limits) do
     local budget = l.budget
-    if all_fit or budget.kept then
+    if all_fit or budget.is_written then
       if l.counted and not all_fit then
         l.a, l.b, l.c, l.stamps =
           algorithms[l.code][3](l.stamps, l.at, l.a, l.b, l.c, cost, l.reserve, l.limit, l.period, l.rate)
       end
       local charged = all_fit and cost or 0
-      local written, ends =
+      local written, ends, keeps_expiry =
         algorithms[l.code][2](l.code, charged, l.grain, l.period, l.rate, l.at, l.a, l.b, l.c, l.stamps)
       if not (all_fit or l.repaired or l.counted) then
         written = l.raw
       end
       budget.states[#budget.states + 1] = framed(written)
-      budget.last_end = math.max(budget.last_end, ends)
+      budget.expires_after = math.max(budget.expires_after, expiry(ends), keeps_expiry and budget.expires or 0)
     end
   end
   for _, budget in ipairs(budgets) do
-    if all_fit or budget.kept then
-      budget.expires = expiry(budget.last_end)
-      store(budget.key, table.concat(budget.states), budget.expires)
+    if all_fit or budget.is_written then
+      local rest, keep_until = rest_of(budget.value, budget.next_state, budget.expires)
+      budget.expires = math.max(budget.expires_after, keep_until)
+      store(budget.key, table.concat(budget.states) .. rest, budget.expires)
     end
   end
 end

@@ -65,7 +65,7 @@ local function sliding_window_counter_left(limit, period, at, prev, cur)
   return limit - cur - div_up(prev * (period - at % period), period)
 end
 
-local function sliding_window_counter_refund(stored, units, _, charge_tick, _, grain, _, period)
+local function sliding_window_counter_refund(stored, units, _, _, _, charge_tick, _, grain, period)
   local code, stored_grain, prev, cur, at, stored_period = struct.unpack('<BI3dddd', stored)
   if stored_period * stored_grain ~= period * grain then
     return nil

@@ -90,7 +90,7 @@ local function sliding_window_log_left(limit, _, _, live)
 end
 
 -- Takes out up to `units` stamps of the charge.
-local function sliding_window_log_refund(stored, units, _, charge_tick, _, grain)
+local function sliding_window_log_refund(stored, units, _, _, _, charge_tick, _, grain)
   local stamps = sliding_window_log_read(stored, 1, #stored, grain)
   local code, stored_grain = struct.unpack('<BI3', stored)
   local kept, given = {}, 0

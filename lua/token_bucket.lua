@@ -1,16 +1,29 @@
 -- Token bucket: refills steadily, lets bursts through until it is empty.
 -- The same step as crates/ratelimit-core/src/algorithm/token_bucket.rs and bucket.rs.
 --
--- state   code; grain (microseconds); debt; unit, the debt that a token costs; at (microseconds)
+-- state   code; grain (microseconds); debt; unit, the debt that a token costs; at (microseconds); then, where
+--         there were refunds, the tokens refunded since the value was made
 -- args    capacity; period, the debt that a token costs; refill, the debt forgiven each tick
--- answer  at; debt at the present, before the hit
+-- answer  at; debt at the present, before the hit; the tokens refunded
 
-local function token_bucket_roll(value, from, _, now_tick, wanted, grain, capacity, period, refill)
+-- The tokens refunded, behind the 28 bytes of a state that begins at `from`.
+local function token_bucket_refunded(value, from, to)
+  local length = to - from + 1
+  if length == 28 then
+    return 0
+  elseif length == 36 then
+    return (struct.unpack('<d', value, from + 28))
+  end
+  error('corrupt rate limit state')
+end
+
+local function token_bucket_roll(value, from, to, now_tick, wanted, grain, capacity, period, refill)
   local full = capacity * period
-  local debt, at, repaired = 0, now_tick, false
+  local debt, at, repaired, refunded = 0, now_tick, false, 0
   if from then
-    local stored_grain, unit, stored_at
+    local _, stored_grain, unit, stored_at
     _, stored_grain, debt, unit, stored_at = struct.unpack('<BI3ddd', value, from)
+    refunded = token_bucket_refunded(value, from, to)
     if unit ~= period then
       if debt * period < 9007199254740992 then
         debt = div_up(debt * period, unit)
@@ -30,34 +43,45 @@ local function token_bucket_roll(value, from, _, now_tick, wanted, grain, capaci
       end
     end
   end
-  return debt + wanted * period <= full, repaired, at, debt
+  return debt + wanted * period <= full, repaired, at, debt, refunded
 end
 
-local function token_bucket_state(code, charged, grain, period, refill, at, debt)
+local function token_bucket_state(code, charged, grain, period, refill, at, debt, refunded)
   debt = debt + charged * period
   local ends = 0
   if debt > 0 then
     ends = (at + div_up(debt, refill)) * grain
   end
-  return struct.pack('<BI3ddd', code, grain, debt, period, at * grain), ends
+  local state = struct.pack('<BI3ddd', code, grain, debt, period, at * grain)
+  if refunded > 0 then
+    -- Earlier receipts need to know of the refunds until the value would have expired without them.
+    return state .. struct.pack('<d', refunded), ends, true
+  end
+  return state, ends
 end
 
 local function token_bucket_left(capacity, period, _, debt)
   return div(capacity * period - debt, period)
 end
 
--- Lowers the debt by what is left of the charge: time forgives the oldest debt first.
-local function token_bucket_refund(stored, units, mark, charge_tick, now_tick, grain, _, period, refill)
+-- Lowers the debt by what is left of the charge: time forgives the oldest debt first, and what was refunded
+-- since the charge may have been older debt, which time did not have to forgive. `mark` is the debt with the
+-- charge, `refunded_before` the tokens refunded by then.
+local function token_bucket_refund(
+  stored, units, charged_cost, mark, refunded_before, charge_tick, now_tick, grain, period, refill)
   local code, stored_grain, debt, unit, at = struct.unpack('<BI3ddd', stored)
+  local refunded = token_bucket_refunded(stored, 1, #stored)
   -- A state ahead of the clock has forgiven up to its own time.
   local elapsed = math.max(now_tick, div(at, stored_grain)) - charge_tick
   if unit ~= period or stored_grain ~= grain or elapsed < 0 then
     return nil
   end
-  local still_owed = mark - elapsed * refill
+  local older = mark - charged_cost * period
+  local older_refunded = math.min(math.max(refunded - refunded_before, 0) * period, older)
+  local still_owed = mark - elapsed * refill - older_refunded
   local credit = math.min(units * period, still_owed, debt)
   if credit <= 0 then
     return nil
   end
-  return struct.pack('<BI3ddd', code, grain, debt - credit, unit, at)
+  return struct.pack('<BI3dddd', code, grain, debt - credit, unit, at, refunded + div_up(credit, period))
 end

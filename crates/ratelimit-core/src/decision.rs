@@ -61,10 +61,28 @@ pub struct LimitDecision {
     pub reset_after: Duration,
     /// Whether the hit passed beyond the limit, because its policy throttles softly.
     pub is_over: bool,
-    /// What giving the charge back needs to know; 0 when there was none, or it cannot be given back.
-    pub(crate) mark: u64,
+    /// What giving the charge back needs to know.
+    pub(crate) mark: Mark,
     /// Whether it speaks for its policy only when it denies.
     pub(crate) is_silent: bool,
+}
+
+/// What a receipt keeps of the charge that one limit made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// A bucket's debt with the charge, 1 for other limits, 0 when the charge cannot be given back.
+    pub(crate) debt: u64,
+    /// The tokens that the bucket had refunded by then.
+    pub(crate) refunded: u64,
+}
+
+impl Mark {
+    pub(crate) const NONE: Mark = Mark::new(0);
+
+    /// The mark of a charge before which nothing was refunded.
+    pub(crate) const fn new(debt: u64) -> Mark {
+        Mark { debt, refunded: 0 }
+    }
 }
 
 impl LimitDecision {
@@ -85,7 +103,7 @@ impl LimitDecision {
             remaining: limit,
             reset_after: Duration::ZERO,
             is_over: false,
-            mark: 0,
+            mark: Mark::NONE,
             is_silent: false,
         }
     }
@@ -131,7 +149,7 @@ pub struct Decision {
     /// Whether a denial is meant; otherwise the policy only watches this key.
     pub is_enforced: bool,
     /// The mark of a limit that stands alone.
-    mark: u64,
+    mark: Mark,
     /// Every limit's own answer, kept only where there are several.
     several: Several,
 }
@@ -172,7 +190,7 @@ impl Decision {
             speaker: 0,
             is_over: false,
             is_enforced: true,
-            mark: 0,
+            mark: Mark::NONE,
             several: Several::NONE,
         }
     }
@@ -269,7 +287,7 @@ impl Decision {
     }
 
     /// What giving back would have to know of each limit's charge.
-    pub(crate) fn marks(&self) -> impl Iterator<Item = u64> + '_ {
+    pub(crate) fn marks(&self) -> impl Iterator<Item = Mark> + '_ {
         self.limits().map(|limit| limit.mark)
     }
 

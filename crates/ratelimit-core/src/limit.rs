@@ -240,7 +240,7 @@ impl Limit {
 /// Gives back what a state of `step`'s algorithm holds; any other keeps what it has.
 fn refund_state<S: Step>(step: &S, state: &mut Option<State>, refund: Refund) -> bool {
     let own = state.as_mut().and_then(|state| step.of_mut(state));
-    refund.mark != 0 && own.is_some_and(|own| step.refund(own, refund))
+    refund.mark.debt != 0 && own.is_some_and(|own| step.refund(own, refund))
 }
 
 fn was_repaired<S: Step>(_step: &S, rolled: S::Rolled) -> bool {

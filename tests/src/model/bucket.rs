@@ -13,6 +13,8 @@ pub(super) struct BucketState {
     unit: u128,
     at: u128,
     grain: u128,
+    /// In tokens, since the value was made.
+    refunded: u128,
 }
 
 /// A bucket at a moment.
@@ -23,6 +25,7 @@ pub(super) struct Bucket {
     capacity: u128,
     refill: u128,
     debt: u128,
+    refunded: u128,
     kind: Kind,
 }
 
@@ -56,6 +59,7 @@ impl Bucket {
             capacity,
             refill,
             debt,
+            refunded: stored.map_or(0, |state| state.refunded),
             kind: Kind::Token,
         }
     }
@@ -86,9 +90,15 @@ impl Bucket {
         }
         let forgiven_until = now.max(stored.at);
         let forgiven = forgiven_until.checked_sub(refund.tick)? * self.refill;
-        let left = refund.mark.saturating_sub(forgiven);
+        // Refunds since the charge may have been of debt that time would have forgiven before this one's.
+        let refunded_since = stored.refunded.saturating_sub(refund.refunded) * period;
+        let older = refund.mark - refund.cost * period;
+        let left = refund
+            .mark
+            .saturating_sub(forgiven + refunded_since.min(older));
         let credit = left.min(refund.units * period).min(stored.debt);
         self.debt = stored.debt - credit;
+        self.refunded += credit.div_ceil(period);
         self.time.t = stored.at;
         (credit > 0).then(|| self.store())
     }
@@ -164,6 +174,10 @@ impl Standing for Bucket {
         self.debt
     }
 
+    fn refunded(&self) -> u128 {
+        self.refunded
+    }
+
     fn store(&self) -> State {
         let Moment {
             period: unit,
@@ -175,6 +189,7 @@ impl Standing for Bucket {
             unit,
             at: self.time.t,
             grain,
+            refunded: self.refunded,
         };
         match self.kind {
             Kind::Token => State::TokenBucket(state),

@@ -46,7 +46,16 @@ pub struct ModelDecision {
     /// Whether the hit passed beyond a limit that a throttle mode stretches.
     pub over: bool,
     /// What each limit notes on a receipt, by position; empty when nothing was charged.
-    pub marks: Vec<u64>,
+    pub marks: Vec<ModelMark>,
+}
+
+/// What one limit notes on a receipt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelMark {
+    /// A bucket's debt with the charge, 1 for other limits; 0 when it cannot be given back.
+    pub debt: u64,
+    /// The tokens that a bucket had refunded by then.
+    pub refunded: u64,
 }
 
 impl ModelDecision {

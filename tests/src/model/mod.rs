@@ -33,7 +33,7 @@ mod tests;
 
 pub use self::{
     asked::Asked,
-    decision::{Answer, ModelDecision, Numbers},
+    decision::{Answer, ModelDecision, ModelMark, Numbers},
     settle::{Change, ModelReceipt, Settled},
     spec::Spec,
     value::Model,

@@ -4,6 +4,7 @@ use super::{
     asked::Asked,
     bucket::Bucket,
     concurrency::ConcurrencyState,
+    decision::ModelMark,
     moment::Moment,
     spec::Spec,
     state::{State, stand},
@@ -22,7 +23,7 @@ pub struct ModelReceipt {
     /// How much was charged.
     pub cost: u64,
     /// What each limit noted.
-    pub marks: Vec<u64>,
+    pub marks: Vec<ModelMark>,
     /// Who holds the slot.
     pub slot: u64,
 }
@@ -55,8 +56,12 @@ pub struct Settled {
 pub(super) struct Refund {
     /// How much.
     pub(super) units: u128,
+    /// What the charge cost.
+    pub(super) cost: u128,
     /// What the limit noted.
     pub(super) mark: u128,
+    /// What the limit had refunded by then.
+    pub(super) refunded: u128,
     /// When it was charged, in the limit's ticks.
     pub(super) tick: u128,
 }
@@ -68,12 +73,14 @@ impl Model {
     ///
     /// When the receipt is not of an allowed hit.
     pub fn settle(&mut self, receipt: &ModelReceipt, now_us: u64, change: Change) -> Settled {
-        let mut states = self.states(receipt.limits.len().max(self.len()), now_us);
+        let mut states = self.states(receipt.limits.len(), now_us);
+        let reset_at_us = self.reset_at_us(now_us);
         let places: Vec<Place<'_>> = (0..receipt.limits.len())
             .map(|position| Place {
                 receipt,
                 position,
                 now_us,
+                reset_at_us,
                 stored: states[position].as_ref(),
             })
             .collect();
@@ -129,6 +136,7 @@ struct Place<'a> {
     receipt: &'a ModelReceipt,
     position: usize,
     now_us: u64,
+    reset_at_us: Option<u64>,
     stored: Option<&'a State>,
 }
 
@@ -164,10 +172,18 @@ impl Place<'_> {
         let (moment, ceiling) = (self.moment(), self.ceiling());
         let refund = Refund {
             units: u128::from(self.receipt.cost - actual),
-            mark: u128::from(self.receipt.marks[self.position]),
+            cost: u128::from(self.receipt.cost),
+            mark: u128::from(self.receipt.marks[self.position].debt),
+            refunded: u128::from(self.receipt.marks[self.position].refunded),
             tick: u128::from(self.receipt.now_us) / moment.grain,
         };
-        if refund.mark == 0 {
+        if let Spec::Concurrency { .. } = self.spec() {
+            return (actual == 0).then(|| self.released()).flatten();
+        }
+        let is_forgotten = self
+            .reset_at_us
+            .is_some_and(|reset_at_us| self.receipt.now_us <= reset_at_us);
+        if refund.mark == 0 || is_forgotten {
             return None;
         }
         match (self.spec(), self.stored?) {
@@ -190,7 +206,6 @@ impl Place<'_> {
                 let counter = state.refunded(&moment, &refund);
                 counter.map(State::SlidingWindowCounter)
             }
-            (Spec::Concurrency { .. }, _) if actual == 0 => self.released(),
             _ => None,
         }
     }

@@ -68,6 +68,14 @@ pub(super) trait Standing {
     fn mark(&self) -> u128 {
         1
     }
+    /// The tokens that a bucket has refunded, which a receipt notes too.
+    fn refunded(&self) -> u128 {
+        0
+    }
+    /// Whether the value must not expire earlier than it would have before.
+    fn keeps_expiry(&self) -> bool {
+        self.refunded() > 0
+    }
     /// Remembers a denied hit, and says whether this limit does such a thing.
     fn count_denied(&mut self, _cost: u128) -> bool {
         false

@@ -2,7 +2,7 @@
 
 use super::{
     asked::Asked,
-    decision::{Answer, ModelDecision, Numbers},
+    decision::{Answer, ModelDecision, ModelMark, Numbers},
     spec::Spec,
     state::{Standing, State, stand},
 };
@@ -18,6 +18,15 @@ pub struct Model {
 struct Value {
     states: Vec<Option<State>>,
     expires_us: u128,
+    tail: Option<Tail>,
+}
+
+/// What is known of states that the last policy did not have, and of the last reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tail {
+    /// Until when they count.
+    until_us: u128,
+    reset_at_us: Option<u64>,
 }
 
 impl Model {
@@ -26,9 +35,16 @@ impl Model {
         Self { value: None }
     }
 
-    /// Forgets everything.
-    pub fn reset(&mut self) {
-        self.value = None;
+    /// Forgets what was spent; receipts up to now give nothing back any more.
+    pub fn reset(&mut self, now_us: u64) {
+        self.value = self.live(now_us).map(|value| Value {
+            states: Vec::new(),
+            expires_us: value.expires_us,
+            tail: Some(Tail {
+                until_us: value.expires_us,
+                reset_at_us: Some(now_us),
+            }),
+        });
     }
 
     /// Spends `cost` of every limit, or of none; a cost of 0 looks.
@@ -72,11 +88,12 @@ impl Model {
         if wrote {
             let needs = policy.iter().map(|limit| limit.standing.need_us());
             let need_us = needs.max().unwrap_or(0);
-            self.write(
-                policy.iter().map(Position::store).collect(),
-                need_us,
-                now_us,
-            );
+            let keeps_expiry = policy.iter().any(|limit| limit.standing.keeps_expiry());
+            let before_us = self.live(now_us).map_or(0, |value| value.expires_us);
+            let least_us = if keeps_expiry { before_us } else { 0 };
+            let expires_us = expires_us(need_us, now_us).max(least_us);
+            let states = policy.iter().map(Position::store).collect();
+            self.write(states, expires_us, now_us);
         } else if let Some(value) = self.live(now_us) {
             let life_us = saturate(value.expires_us - u128::from(now_us));
             for limit in &mut numbers {
@@ -106,11 +123,14 @@ impl Model {
         states
     }
 
-    /// Stores a state per limit for as long as one of them is needed.
-    pub(super) fn write(&mut self, states: Vec<Option<State>>, need_us: u128, now_us: u64) {
+    /// Stores a state for each limit of a policy, in front of those of limits that it does not have.
+    pub(super) fn write(&mut self, states: Vec<Option<State>>, expires_us: u128, now_us: u64) {
+        let (rest, tail) = self.rest(states.len(), now_us);
+        let until_us = tail.map_or(0, |tail| tail.until_us);
         self.value = Some(Value {
-            states,
-            expires_us: expires_us(need_us, now_us),
+            states: [states, rest].concat(),
+            expires_us: expires_us.max(until_us),
+            tail,
         });
     }
 
@@ -121,17 +141,36 @@ impl Model {
         need_us: Option<u128>,
         now_us: u64,
     ) {
-        let before = self.live(now_us).map_or(0, |value| value.expires_us);
-        let needed = need_us.map_or(0, |need_us| expires_us(need_us, now_us));
-        self.value = Some(Value {
-            states,
-            expires_us: before.max(needed),
-        });
+        let before_us = self.live(now_us).map_or(0, |value| value.expires_us);
+        let needed_us = need_us.map_or(0, |need_us| expires_us(need_us, now_us));
+        self.write(states, before_us.max(needed_us), now_us);
     }
 
-    /// For how many limits something is stored.
-    pub(super) fn len(&self) -> usize {
-        self.value.as_ref().map_or(0, |value| value.states.len())
+    /// The states behind those of `own` limits, and until when they count.
+    fn rest(&self, own: usize, now_us: u64) -> (Vec<Option<State>>, Option<Tail>) {
+        let Some(value) = self.live(now_us) else {
+            return (Vec::new(), None);
+        };
+        let tail = value.tail.unwrap_or(Tail {
+            until_us: value.expires_us,
+            reset_at_us: None,
+        });
+        let mut rest: Vec<Option<State>> = value.states.iter().skip(own).cloned().collect();
+        if u128::from(now_us) >= tail.until_us {
+            return (Vec::new(), None);
+        }
+        if rest.iter().all(Option::is_none) {
+            rest.clear();
+        }
+        let is_needed = !rest.is_empty() || tail.reset_at_us.is_some();
+        (rest, is_needed.then_some(tail))
+    }
+
+    /// When the last reset was that receipts have to know of.
+    pub(super) fn reset_at_us(&self, now_us: u64) -> Option<u64> {
+        let tail = self.live(now_us)?.tail?;
+        tail.reset_at_us
+            .filter(|_| u128::from(now_us) < tail.until_us)
     }
 }
 
@@ -210,12 +249,16 @@ impl Position {
         self.standing.remaining() < self.spec.stretch(self.asked.percent)
     }
 
-    /// What a receipt notes; 0 when the charge was made at a time ahead of the clock.
-    fn mark(&self) -> u64 {
-        if self.standing.is_ahead() {
+    /// What a receipt notes; a debt of 0 when the charge was made at a time ahead of the clock.
+    fn mark(&self) -> ModelMark {
+        let debt = if self.standing.is_ahead() {
             0
         } else {
             saturate(self.standing.mark())
+        };
+        ModelMark {
+            debt,
+            refunded: saturate(self.standing.refunded()),
         }
     }
 

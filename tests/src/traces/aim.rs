@@ -33,6 +33,8 @@ pub struct Aim {
     pub boxes: bool,
     /// Whether hits are settled, released and renewed afterwards.
     pub settles: bool,
+    /// Whether the key is reset.
+    pub resets: bool,
 }
 
 impl Aim {
@@ -46,6 +48,7 @@ impl Aim {
         throttles: false,
         boxes: false,
         settles: false,
+        resets: false,
     };
 
     /// The same with all that a policy can have beside its limits, and all that follows a hit.
@@ -54,6 +57,7 @@ impl Aim {
         throttles: true,
         boxes: true,
         settles: true,
+        resets: true,
         ..Aim::ANYTHING
     };
 

@@ -9,6 +9,11 @@ pub enum Step {
     Hit(TracedHit),
     /// What becomes of an earlier hit.
     Settle(TracedSettle),
+    /// The key is reset.
+    Reset {
+        /// When.
+        now_us: u64,
+    },
 }
 
 /// One hit of a trace.

@@ -25,6 +25,8 @@ pub struct Trace {
     /// Small limits share this period's magnitude, so that their edges fall close together.
     scale_us: u64,
     hit: TracedHit,
+    /// Limits at the policy's end that its present version or tier does not have.
+    absent: Vec<Spec>,
     /// The last decision, and when it was made.
     last: Option<(u64, ModelDecision)>,
     receipts: Receipts,
@@ -51,6 +53,7 @@ impl Trace {
                 room: true,
                 slot: 0,
             },
+            absent: Vec::new(),
             last: None,
             receipts: Receipts::default(),
         };
@@ -61,6 +64,12 @@ impl Trace {
     /// The next hit, or what becomes of an earlier one.
     pub fn next_step(&mut self) -> Step {
         self.receipts.advance();
+        if self.aim.resets && self.random.one_in(25) {
+            self.hit.now_us = self.moment();
+            return Step::Reset {
+                now_us: self.hit.now_us,
+            };
+        }
         if self.aim.settles
             && self.random.one_in(4)
             && let Some((receipt, change)) = self.receipts.settle(&mut self.random)
@@ -82,6 +91,7 @@ impl Trace {
             match self.random.range(1, 16) {
                 1 => self.change_policy(),
                 2 => self.change_numbers(),
+                3 | 4 => self.change_version(),
                 _ => {}
             }
         }
@@ -105,6 +115,7 @@ impl Trace {
     fn change_policy(&mut self) {
         let (least, most) = self.aim.limits;
         let count = self.random.range(least, most);
+        self.absent.clear();
         self.hit.limits = (0..count).map(|_| self.limit()).collect();
         if self.aim.boxes && self.random.one_in(3) {
             let places: Vec<usize> = (0..=self.hit.limits.len()).collect();
@@ -114,6 +125,22 @@ impl Trace {
         }
         if self.aim.throttles {
             self.hit.percent = self.random.one_of(&[0, 10, 34, 100]);
+        }
+        self.keep_the_ceiling_possible();
+    }
+
+    /// Leaves out limits at the end of the policy, or puts those back that were left out, as instances of two
+    /// versions do during a deploy, and keys that change their tier.
+    fn change_version(&mut self) {
+        if !self.absent.is_empty() {
+            self.hit.limits.append(&mut self.absent);
+        } else if self.hit.limits.len() > 1 {
+            let counts: Vec<usize> = (1..self.hit.limits.len()).collect();
+            let kept = self.random.one_of(&counts);
+            let is_box = |spec: &Spec| matches!(spec, Spec::PenaltyBox { .. });
+            if !self.hit.limits[..kept].iter().all(is_box) {
+                self.absent = self.hit.limits.split_off(kept);
+            }
         }
         self.keep_the_ceiling_possible();
     }

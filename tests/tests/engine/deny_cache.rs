@@ -13,7 +13,7 @@ use ratelimit_core::{
     Policy, Receipt, Settled, Store, StoreFuture, Timestamp, Verdict,
 };
 use ratelimit_tests::{
-    model::{self, Model, ModelReceipt},
+    model::{self, Model, ModelMark, ModelReceipt},
     random::Random,
     redis::TestRedis,
     traces::{ALGORITHMS, Aim, Step, Trace, TracedHit, TracedSettle, to_soft_policy},
@@ -97,7 +97,7 @@ impl Twins {
         let mut model = Model::new();
         for step in 0..STEPS_PER_TRACE {
             if random.one_in(20) {
-                model = Model::new();
+                model.reset(micros(self.clock.now().since(Timestamp::default())));
                 self.reset().await;
             }
             match trace.next_step() {
@@ -114,6 +114,11 @@ impl Twins {
                 Step::Settle(settle) => {
                     model.settle(&settle.receipt, settle.now_us, settle.change);
                     self.settle(&settle).await;
+                }
+                Step::Reset { now_us } => {
+                    model.reset(now_us);
+                    self.clock.set(Timestamp::from_micros(now_us));
+                    self.reset().await;
                 }
             }
         }
@@ -152,7 +157,7 @@ impl Twins {
         }
     }
 
-    async fn hit(&mut self, hit: &TracedHit, marks: Vec<u64>, place: &str) -> Decision {
+    async fn hit(&mut self, hit: &TracedHit, marks: Vec<ModelMark>, place: &str) -> Decision {
         self.clock.set(Timestamp::from_micros(hit.now_us));
         let policy = to_soft_policy("p", &hit.limits, hit.percent);
         let overdraft = if hit.room {

@@ -7,7 +7,7 @@ use ratelimit_tests::{
     traces::{ALGORITHMS, Aim, Step, Trace, TracedHit, to_soft_policy},
 };
 
-use crate::subject::{Subject, key, told};
+use crate::subject::{Subject, key, policy, told};
 
 const STEPS: u64 = 20_000;
 /// Short enough that the memory store never sweeps, which a clock that steps back could see: each hit
@@ -56,6 +56,14 @@ async fn run_trace(seed: u64, aim: Aim, subjects: &[Subject]) -> u64 {
                     // A renewal that lost one of two slots tells no more than that.
                     let told = (expected.held, expected.held && expected.wrote);
                     assert_eq!(words, told, "{} at {place}: {settle:?}", subject.name);
+                }
+            }
+            Step::Reset { now_us } => {
+                model.reset(now_us);
+                for subject in subjects {
+                    subject.clock.set(Timestamp::from_micros(now_us));
+                    let reset = subject.store.reset(&policy("p", "1/s"), &key("k").into());
+                    reset.await.unwrap();
                 }
             }
         }

@@ -9,7 +9,7 @@ use super::{
     step::{Ask, Refund, Step, Words},
 };
 use crate::{
-    decision::Charge,
+    decision::{Charge, Mark},
     time::{MAX_EXACT, Timestamp},
 };
 
@@ -19,6 +19,8 @@ use crate::{
 pub(crate) struct Debt {
     owed: u64,
     at: u64,
+    /// The tokens that were refunded since the budget was made; receipts from before tell them apart.
+    refunded: u64,
     period: Packed,
 }
 
@@ -27,6 +29,7 @@ pub(crate) struct Debt {
 pub(crate) struct Rolled {
     at: u64,
     debt: u64,
+    refunded: u64,
     repaired: bool,
 }
 
@@ -122,7 +125,11 @@ impl Bucket {
         };
         let (tick, full) = (self.period.tick(now), self.full());
         let elapsed = tick.checked_sub(stored.at)?;
-        if stored.period.period() != self.period || cost == 0 || cost >= self.capacity {
+        if stored.period.period() != self.period
+            || stored.refunded > 0
+            || cost == 0
+            || cost >= self.capacity
+        {
             return None;
         }
         let forgiven = elapsed.saturating_mul(self.refill);
@@ -139,7 +146,7 @@ impl Bucket {
             limit: self.capacity,
             remaining: room / self.period.ticks,
             reset_micros: whole_at.saturating_sub(now.as_micros()),
-            mark: debt,
+            debt,
         })
     }
 }
@@ -160,6 +167,7 @@ impl Step for Bucket {
             return Rolled {
                 at: now,
                 debt: 0,
+                refunded: 0,
                 repaired: false,
             };
         };
@@ -171,13 +179,18 @@ impl Step for Bucket {
         Rolled {
             at,
             debt: owed.saturating_sub(forgiven),
+            refunded: stored.refunded,
             repaired,
         }
     }
 
-    fn read(&self, [at, debt, _, _]: Words) -> Option<Rolled> {
-        let repaired = false;
-        (debt <= self.full()).then_some(Rolled { at, debt, repaired })
+    fn read(&self, [at, debt, refunded, _]: Words) -> Option<Rolled> {
+        (debt <= self.full()).then_some(Rolled {
+            at,
+            debt,
+            refunded,
+            repaired: false,
+        })
     }
 
     fn charged(&self, rolled: Rolled, units: u64) -> Rolled {
@@ -227,6 +240,7 @@ impl Step for Bucket {
         let debt = Debt {
             owed: self.after(rolled, charged),
             at: rolled.at,
+            refunded: rolled.refunded,
             period: Packed::new(self.period),
         };
         if let Some(own) = slot.as_mut().and_then(|state| self.of_mut(state)) {
@@ -240,11 +254,18 @@ impl Step for Bucket {
     }
 
     #[inline]
-    fn mark(&self, rolled: Rolled, charged: u64, now: Timestamp) -> u64 {
-        if rolled.at == self.period.tick(now) {
-            self.after(rolled, charged)
-        } else {
-            0
+    fn keeps_expiry(rolled: Rolled) -> bool {
+        rolled.refunded > 0
+    }
+
+    #[inline]
+    fn mark(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Mark {
+        if rolled.at != self.period.tick(now) {
+            return Mark::NONE;
+        }
+        Mark {
+            debt: self.after(rolled, charged),
+            refunded: rolled.refunded,
         }
     }
 
@@ -257,12 +278,19 @@ impl Step for Bucket {
         let (true, Some(elapsed)) = (is_ours, elapsed) else {
             return false;
         };
-        // Time forgives the oldest debt first, and what it forgave of this charge is not given twice.
+        // Time forgives the oldest debt first. What was refunded since the charge may have been older debt,
+        // which time did not have to forgive before it came to this charge.
+        let unit = self.period.ticks;
+        let Mark { debt, refunded } = refund.mark;
         let forgiven = elapsed.saturating_mul(self.refill);
-        let still_owed = refund.mark.saturating_sub(forgiven);
-        let asked = refund.units.saturating_mul(self.period.ticks);
+        let older = debt.saturating_sub(refund.cost.saturating_mul(unit));
+        let refunded_since = state.refunded.saturating_sub(refunded);
+        let older_refunded = refunded_since.saturating_mul(unit).min(older);
+        let still_owed = debt.saturating_sub(forgiven.saturating_add(older_refunded));
+        let asked = refund.units.saturating_mul(unit);
         let credit = asked.min(still_owed).min(state.owed);
         state.owed -= credit;
+        state.refunded = state.refunded.saturating_add(credit.div_ceil(unit));
         credit > 0
     }
 

@@ -7,7 +7,10 @@ use super::{
     state::{State, own_state},
     step::{Ask, Step, Words},
 };
-use crate::time::{Timestamp, micros};
+use crate::{
+    decision::Mark,
+    time::{Timestamp, micros},
+};
 
 /// The most slots of one key.
 const MOST_SLOTS: u64 = 10_000;
@@ -288,8 +291,8 @@ impl Step for Concurrency {
         });
     }
 
-    fn mark(&self, _rolled: Rolled, _charged: u64, _now: Timestamp) -> u64 {
-        1
+    fn mark(&self, _rolled: Rolled, _charged: u64, _now: Timestamp) -> Mark {
+        Mark::new(1)
     }
 
     /// Slots have numbers, and are given back by them.

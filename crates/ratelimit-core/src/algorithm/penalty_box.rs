@@ -7,7 +7,7 @@ use super::{
     state::{State, own_state},
     step::{Ask, Step, Words},
 };
-use crate::time::Timestamp;
+use crate::{decision::Mark, time::Timestamp};
 
 const MOST_DENIALS: u64 = 10_000;
 /// Growing stops here, far beyond the longest refusal.
@@ -284,8 +284,8 @@ impl Step for PenaltyBox {
         }
     }
 
-    fn mark(&self, _rolled: Rolled, _charged: u64, _now: Timestamp) -> u64 {
-        0
+    fn mark(&self, _rolled: Rolled, _charged: u64, _now: Timestamp) -> Mark {
+        Mark::NONE
     }
 
     /// Nobody gets denials back.

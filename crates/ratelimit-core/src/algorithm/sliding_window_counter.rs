@@ -7,7 +7,7 @@ use super::{
     state::{State, own_state},
     step::{Ask, Refund, Step, Words},
 };
-use crate::time::Timestamp;
+use crate::{decision::Mark, time::Timestamp};
 
 /// So many in any window, estimated from the counts of this window and the one before.
 ///
@@ -235,8 +235,8 @@ impl Step for SlidingWindowCounter {
     }
 
     #[inline]
-    fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> u64 {
-        u64::from(rolled.at == self.period.tick(now))
+    fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> Mark {
+        Mark::new(u64::from(rolled.at == self.period.tick(now)))
     }
 
     fn refund(&self, counts: &mut Counts, refund: Refund) -> bool {

@@ -7,7 +7,7 @@ use super::{
     state::{State, own_state},
     step::{Ask, Refund, Step, Words},
 };
-use crate::time::Timestamp;
+use crate::{decision::Mark, time::Timestamp};
 
 /// The most hits that a log remembers for one key.
 pub(super) const LONGEST_LOG: u64 = 10_000;
@@ -256,8 +256,8 @@ impl Step for SlidingWindowLog {
         self.seen(&log.stamps, 0, rolled.at, ask.wanted())
     }
 
-    fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> u64 {
-        u64::from(rolled.at == self.period.tick(now))
+    fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> Mark {
+        Mark::new(u64::from(rolled.at == self.period.tick(now)))
     }
 
     fn refund(&self, log: &mut Log, refund: Refund) -> bool {

@@ -5,7 +5,7 @@ use super::{
     sliding_window_counter::Counts, sliding_window_log::Log,
 };
 
-/// What one limit remembers of one key; the larger ones are boxed, so that a bucket takes 24 bytes.
+/// What one limit remembers of one key; the larger ones are boxed, so that a bucket takes 32 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     TokenBucket(Debt),

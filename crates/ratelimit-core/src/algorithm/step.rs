@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::state::State;
 use crate::{
-    decision::{LimitDecision, Outcome},
+    decision::{LimitDecision, Mark, Outcome},
     time::Timestamp,
 };
 
@@ -39,10 +39,12 @@ impl Ask {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refund {
     pub(crate) units: u64,
+    /// What the charge cost.
+    pub(crate) cost: u64,
     /// When the charge was made, by the store's clock.
     pub(crate) charged_at: Timestamp,
     /// What [`LimitDecision`] remembered of the charge.
-    pub(crate) mark: u64,
+    pub(crate) mark: Mark,
     pub(crate) now: Timestamp,
 }
 
@@ -73,6 +75,8 @@ pub(crate) struct Stepped {
     pub(crate) charged: u64,
     /// Whether the state is to be stored.
     pub(crate) wrote: bool,
+    /// Whether the budget must not expire earlier than it would have before.
+    pub(crate) keeps_expiry: bool,
 }
 
 /// One algorithm with its numbers, as pure arithmetic on its state.
@@ -133,8 +137,13 @@ pub(crate) trait Step {
         rolled
     }
 
-    /// What a refund of this charge will have to know; 0 when it cannot be given back.
-    fn mark(&self, rolled: Self::Rolled, charged: u64, now: Timestamp) -> u64;
+    /// Whether the state holds something that earlier receipts need for as long as it was stored for.
+    fn keeps_expiry(_rolled: Self::Rolled) -> bool {
+        false
+    }
+
+    /// What a refund of this charge will have to know; [`Mark::NONE`] when it cannot be given back.
+    fn mark(&self, rolled: Self::Rolled, charged: u64, now: Timestamp) -> Mark;
 
     /// Whether a hit spends as many units of it as it costs, which can be given back and raised.
     fn has_units(&self) -> bool {
@@ -195,6 +204,7 @@ pub(crate) trait Step {
             need: need.unwrap_or(decision.reset_after),
             charged,
             wrote,
+            keeps_expiry: Self::keeps_expiry(rolled),
         }
     }
 
@@ -240,7 +250,7 @@ pub(crate) trait Step {
             remaining: self.remaining(rolled, charged),
             reset_after: self.reset_after(rolled, charged, now),
             mark: match charged {
-                0 => 0,
+                0 => Mark::NONE,
                 _ => self.mark(rolled, charged, now),
             },
             is_silent: self.is_silent(),

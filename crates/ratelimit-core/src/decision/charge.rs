@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Decision, Outcome, Several};
+use super::{Decision, Mark, Outcome, Several};
 use crate::time::Timestamp;
 
 /// What the one limit of a policy says of a hit that passed and has not to wait.
@@ -13,7 +13,8 @@ pub(crate) struct Charge {
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
     pub(crate) reset_micros: u64,
-    pub(crate) mark: u64,
+    /// The debt with the charge.
+    pub(crate) debt: u64,
 }
 
 impl Decision {
@@ -31,7 +32,7 @@ impl Decision {
             speaker: 0,
             is_over: false,
             is_enforced: true,
-            mark: charge.mark,
+            mark: Mark::new(charge.debt),
             several: Several::NONE,
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 pub use self::settle::Change;
 pub(crate) use self::settle::{Settled, Settling};
-use self::states::States;
+use self::states::{States, Tail};
 use super::group::{Asked, Bound, Group, Purpose};
 use crate::{
     algorithm::{Ask, Fit, Spend, State},
@@ -125,19 +125,22 @@ impl Budget {
         wrote
     }
 
-    /// What counts of a budget that expired, or has not as many states as there are limits.
+    /// What counts of a budget that expired, or has fewer states than there are limits.
     ///
-    /// What is stored goes only when something else is written.
+    /// The stored budget is replaced only when something is written.
     fn draft(&self, count: usize, now: Timestamp) -> Option<Budget> {
         if now >= self.expires {
             return Some(Budget {
                 expires: Timestamp::default(),
-                states: States::default().resized(count),
+                states: match count {
+                    1 => States::default(),
+                    _ => States::new(vec![None; count], None),
+                },
             });
         }
-        (self.states.as_slice().len() != count).then(|| Budget {
+        (self.states.as_slice().len() < count).then(|| Budget {
             expires: self.expires,
-            states: self.states.resized(count),
+            states: self.states.grown(count),
         })
     }
 
@@ -159,7 +162,8 @@ impl Budget {
         spend: Spend,
         mut each: impl FnMut(&Bound, LimitDecision),
     ) -> bool {
-        let slots = self.states.slots();
+        let before = self.expires;
+        let slots = self.states.as_mut_slice();
         let writes =
             |(bound, slot): (&Bound, &Option<State>)| bound.limit.writes_denied(slot.as_ref(), now);
         let (rewritten, charged) = match spend {
@@ -173,15 +177,59 @@ impl Budget {
             left_to_live(self.expires, now)
         };
         let mut need = Duration::ZERO;
+        let mut keeps_expiry = false;
         for (bound, slot) in group.bounds.iter().zip(slots) {
             let stepped = bound.limit.step(slot, now, bound.ask(asked), |_| spend);
             need = need.max(stepped.need);
+            keeps_expiry |= stepped.keeps_expiry;
             each(bound, bound.seen(capped(stepped.decision, left), charged));
         }
         if rewritten {
             self.expires = expires(now, need);
+            if keeps_expiry {
+                self.expires = self.expires.max(before);
+            }
+            self.keep_rest(group.bounds.len(), before, now);
         }
         rewritten
+    }
+
+    /// Keeps what stands behind the states of the `own` limits of the policy that was just written: the
+    /// states of limits that another version or tier of the policy has, and the last reset.
+    ///
+    /// They count until the budget would have expired when its own policy wrote it last, which is `before`
+    /// unless a tail says otherwise.
+    fn keep_rest(&mut self, own: usize, before: Timestamp, now: Timestamp) {
+        let tail = self.states.tail();
+        if tail.is_none() && self.states.as_slice().len() == own {
+            return;
+        }
+        let tail = tail.unwrap_or(Tail {
+            until: before,
+            reset_at: None,
+        });
+        let mut states = self.states.as_slice().to_vec();
+        if now >= tail.until || states[own..].iter().all(Option::is_none) {
+            states.truncate(own);
+        }
+        let is_needed = now < tail.until && (states.len() > own || tail.reset_at.is_some());
+        self.states = States::new(states, is_needed.then_some(tail));
+        if is_needed {
+            self.expires = self.expires.max(tail.until);
+        }
+    }
+
+    /// Forgets what was spent; receipts up to now give nothing back any more.
+    pub(crate) fn reset(&mut self, now: Timestamp) {
+        if now >= self.expires {
+            *self = Budget::default();
+            return;
+        }
+        let tail = Tail {
+            until: self.expires,
+            reset_at: Some(now),
+        };
+        self.states = States::new(Vec::new(), Some(tail));
     }
 
     /// The moment from which nothing here counts.
@@ -210,7 +258,7 @@ impl Budget {
     pub(crate) fn holds_slots(&self) -> bool {
         match &self.states {
             States::One(slot) => slot.as_ref().is_some_and(State::holds_slots),
-            States::Several(slots) => slots.iter().flatten().any(State::holds_slots),
+            several => several.as_slice().iter().flatten().any(State::holds_slots),
         }
     }
 
@@ -222,7 +270,7 @@ impl Budget {
                 state.stamps()
             }
             States::One(_) => 0,
-            States::Several(slots) => slots.iter().flatten().map(State::stamps).sum(),
+            several => several.as_slice().iter().flatten().map(State::stamps).sum(),
         }
     }
 }
@@ -240,7 +288,11 @@ fn hit_one(
     let ask = bound.ask(asked);
     let stepped = bound.limit.step(slot, now, ask, |fit| spend(fit, asked));
     let step = if stepped.wrote {
+        let before = *expires_at;
         *expires_at = expires(now, stepped.need);
+        if stepped.keeps_expiry {
+            *expires_at = before.max(*expires_at);
+        }
         stepped.decision
     } else {
         capped(stepped.decision, left_to_live(*expires_at, now))

@@ -226,9 +226,10 @@ impl Store for MemoryStore {
     fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
         let shared = &*self.shared;
         let hit = Hit::by(policy, keys);
+        let now = shared.clock.now();
         for group in policy.groups() {
             let whose = shared.whose(group, hit.key_of(group));
-            lock(shared.shard(whose.hash)).forget(whose);
+            lock(shared.shard(whose.hash)).reset(whose, now);
         }
         StoreFuture::ready(Ok(()))
     }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 pub use self::bytes::InvalidReceipt;
 use super::hit::Hit;
 use crate::{
-    decision::Decision,
+    decision::{Decision, Mark},
     key::Key,
     keys::Keys,
     limit::Limit,
@@ -34,7 +34,7 @@ pub struct Receipt {
     expires: Timestamp,
     origin: Origin,
     /// What each limit remembers of the charge.
-    marks: SmallVec<[u64; 4]>,
+    marks: SmallVec<[Mark; 2]>,
 }
 
 /// The store that a charge was made in, and that every change to it goes to.
@@ -60,7 +60,7 @@ impl Receipt {
     pub(crate) fn of_marks(
         hit: Hit<'_>,
         charged_at: Timestamp,
-        marks: impl Iterator<Item = u64>,
+        marks: impl Iterator<Item = Mark>,
     ) -> Option<Receipt> {
         let is_charged = hit.cost > 0 && hit.purpose == Purpose::Spend;
         is_charged.then(|| Receipt {

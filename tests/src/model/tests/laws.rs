@@ -130,6 +130,7 @@ fn traces_of(count: u64, aim: Aim, law: Law<'_>) {
                 Step::Settle(settle) => {
                     model.settle(&settle.receipt, settle.now_us, settle.change);
                 }
+                Step::Reset { now_us } => model.reset(now_us),
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::{Budget, expires};
 use crate::{
     algorithm::{Refund, Renewed, State},
+    decision::Mark,
     limit::Limit,
     policy::group::{Bound, Group},
     time::Timestamp,
@@ -16,7 +17,7 @@ pub(crate) struct Settling<'a> {
     /// When the charge was made, by the store's clock.
     pub(crate) charged_at: Timestamp,
     /// What each limit of the policy remembers of the charge.
-    pub(crate) marks: &'a [u64],
+    pub(crate) marks: &'a [Mark],
     pub(crate) slot: u64,
     pub(crate) now: Timestamp,
 }
@@ -68,8 +69,7 @@ pub(crate) struct Settled {
 impl Budget {
     /// Changes a charge; states of limits that were added since stay as they are.
     pub(crate) fn settle(&mut self, group: &Group, settling: Settling<'_>) -> Settled {
-        let count = group.bounds.len().max(self.states.as_slice().len());
-        let Some(mut draft) = self.draft(count, settling.now) else {
+        let Some(mut draft) = self.draft(group.bounds.len(), settling.now) else {
             return self.settle_stored(group, settling);
         };
         let settled = draft.settle_stored(group, settling);
@@ -82,9 +82,18 @@ impl Budget {
     fn settle_stored(&mut self, group: &Group, settling: Settling<'_>) -> Settled {
         let mut settled = Settled::default();
         let mut need = None;
-        for (bound, slot) in group.bounds.iter().zip(self.states.slots()) {
+        let before = self.expires;
+        let tail = self.states.tail().filter(|tail| settling.now < tail.until);
+        let reset_at = tail.and_then(|tail| tail.reset_at);
+        let is_forgotten = reset_at.is_some_and(|reset_at| settling.charged_at <= reset_at);
+        for (bound, slot) in group.bounds.iter().zip(self.states.as_mut_slice()) {
             let lasting = match settling.change {
                 Change::Refund { units } => {
+                    let units = if is_forgotten && bound.limit.has_units() {
+                        0
+                    } else {
+                        units
+                    };
                     settled.wrote |= give_back(bound, slot, settling, units);
                     continue;
                 }
@@ -108,6 +117,9 @@ impl Budget {
         if let Some(need) = need {
             self.expires = self.expires.max(expires(settling.now, need));
         }
+        if settled.wrote {
+            self.keep_rest(group.bounds.len(), before, settling.now);
+        }
         settled
     }
 }
@@ -118,8 +130,9 @@ fn give_back(bound: &Bound, slot: &mut Option<State>, settling: Settling<'_>, un
     }
     let refund = Refund {
         units,
+        cost: settling.cost,
         charged_at: settling.charged_at,
-        mark: settling.marks.get(bound.place).copied().unwrap_or(0),
+        mark: settling.marks.get(bound.place).copied().unwrap_or_default(),
         now: settling.now,
     };
     bound.limit.refund(slot, refund)

@@ -253,9 +253,11 @@ impl Shard {
         self.overflow.iter().position(|(policy, _)| policy == name)
     }
 
-    pub(super) fn forget(&mut self, whose: Whose<'_>) {
+    /// Forgets what was spent.
+    pub(super) fn reset(&mut self, whose: Whose<'_>, now: Timestamp) {
         if let Some(place) = self.find(whose) {
-            self.remove(whose.hasher, place);
+            self.slots[place as usize].budget.reset(now);
+            self.requeue(place, whose.group, false, now);
         }
     }
 

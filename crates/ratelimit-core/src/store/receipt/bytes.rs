@@ -4,13 +4,15 @@ use std::{error::Error, fmt, num::NonZeroU32};
 
 use super::{LONGEST_LIFE, Origin, Receipt};
 use crate::{
+    decision::Mark,
     key::Key,
     keys::{Keys, NamedKey},
     policy::{MOST_LIMITS, Policy},
     time::Timestamp,
 };
 
-const VERSION: u8 = 1;
+/// Version 1 has no refunds in its marks.
+const VERSION: u8 = 2;
 
 impl Receipt {
     /// The receipt as bytes, for [`Receipt::from_bytes`].
@@ -32,7 +34,8 @@ impl Receipt {
         }
         put_count(&mut bytes, self.marks.len());
         for mark in &self.marks {
-            bytes.extend(mark.to_be_bytes());
+            bytes.extend(mark.debt.to_be_bytes());
+            bytes.extend(mark.refunded.to_be_bytes());
         }
         put_text(&mut bytes, self.policy.name());
         put_text(&mut bytes, self.keys.own().as_str());
@@ -104,16 +107,16 @@ struct Read<'a> {
     slot: u64,
     charged_at: Timestamp,
     expires: Timestamp,
-    marks: Vec<u64>,
+    marks: Vec<Mark>,
     policy: &'a str,
     keys: Keys,
 }
 
 impl<'a> Read<'a> {
     fn from(reader: &mut Reader<'a>) -> Option<Read<'a>> {
-        if reader.byte()? != VERSION {
-            return None;
-        }
+        let version = reader
+            .byte()
+            .filter(|version| (1..=VERSION).contains(version))?;
         let (kind, instances) = (reader.byte()?, u32::from_be_bytes(reader.take()?));
         let origin = match (kind, NonZeroU32::new(instances)) {
             (0, None) => Origin::Store,
@@ -124,7 +127,8 @@ impl<'a> Read<'a> {
         let (cost, slot) = (reader.number()?, reader.number()?);
         let (charged_at, expires) = (reader.moment()?, reader.moment()?);
         let count = usize::from(reader.byte()?);
-        let marks = (0..count).map(|_| reader.number()).collect::<Option<_>>()?;
+        let marks = (0..count).map(|_| reader.mark(version));
+        let marks = marks.collect::<Option<_>>()?;
         let policy = reader.text()?;
         let own = reader.key()?;
         let others = usize::from(reader.byte()?);
@@ -163,6 +167,12 @@ impl<'a> Reader<'a> {
 
     fn number(&mut self) -> Option<u64> {
         self.take().map(u64::from_be_bytes)
+    }
+
+    fn mark(&mut self, version: u8) -> Option<Mark> {
+        let debt = self.number()?;
+        let refunded = if version == 1 { 0 } else { self.number()? };
+        Some(Mark { debt, refunded })
     }
 
     fn moment(&mut self) -> Option<Timestamp> {
@@ -231,7 +241,11 @@ mod tests {
             .by("route", Key::explicit("unused").unwrap());
         let hit = Hit::by(&policy, &keys).cost(3).slot(7);
         let now = Timestamp::from_secs(1_000);
-        let receipt = Receipt::of_marks(hit, now, [11, 12, 13].into_iter()).unwrap();
+        let mark = |debt| Mark {
+            debt,
+            refunded: debt * 2,
+        };
+        let receipt = Receipt::of_marks(hit, now, [11, 12, 13].map(mark).into_iter()).unwrap();
         (policy, receipt)
     }
 
@@ -249,10 +263,7 @@ mod tests {
 
             let read = read.unwrap();
             assert_eq!(read.to_bytes(), bytes);
-            assert_eq!(
-                (read.origin, read.marks.as_slice()),
-                (origin, &[11, 12, 13][..])
-            );
+            assert_eq!((read.origin, &read.marks), (origin, &receipt.marks));
             assert_eq!(read.keys.own(), receipt.keys.own());
             assert_eq!(read.keys.named("ip"), receipt.keys.named("ip"));
         }
@@ -269,13 +280,32 @@ mod tests {
         }
         assert!(read(&[&bytes[..], &[0]].concat()).is_err());
         assert!(read(&[&[9], &bytes[1..]].concat()).is_err());
-        for place in 0..bytes.len() {
+        for place in 1..bytes.len() {
             let mut changed = bytes.clone();
             changed[place] ^= 0x80;
             if let Ok(other) = read(&changed) {
                 assert_eq!(other.to_bytes(), changed, "byte {place}");
             }
         }
+    }
+
+    #[test]
+    fn a_receipt_of_the_first_version_has_marks_without_refunds() {
+        let (policy, receipt) = receipt();
+        let bytes = receipt.to_bytes();
+        // Version, kind, instances, four numbers and a count stand before the marks.
+        let marks = 2 + 4 + 4 * 8 + 1;
+        let mut first = vec![1];
+        first.extend(&bytes[1..marks]);
+        for mark in &receipt.marks {
+            first.extend(mark.debt.to_be_bytes());
+        }
+        first.extend(&bytes[marks + 3 * 16..]);
+
+        let read = Receipt::from_bytes(&first, |_| Some(policy.clone())).unwrap();
+
+        let debts = [11, 12, 13].map(Mark::new);
+        assert_eq!(read.marks.as_slice(), debts);
     }
 
     #[test]
@@ -303,7 +333,7 @@ mod tests {
             let key = Key::explicit("k").unwrap();
             let hit = Hit::new(&policy, &key);
 
-            let receipt = Receipt::of_marks(hit, Timestamp::from_secs(5), [0].into_iter());
+            let receipt = Receipt::of_marks(hit, Timestamp::from_secs(5), [Mark::NONE].into_iter());
 
             assert_eq!(
                 receipt.unwrap().expires(),

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::packed::{split, whole};
 use crate::{
     algorithm::Words,
-    decision::{Decision, LimitDecision},
+    decision::{Decision, LimitDecision, Mark},
     time::Timestamp,
 };
 
@@ -87,7 +87,7 @@ impl Step {
     }
 
     /// What giving the charge back needs to know.
-    pub(super) const fn mark(&self) -> u64 {
+    pub(super) const fn mark(&self) -> Mark {
         self.told.mark
     }
 

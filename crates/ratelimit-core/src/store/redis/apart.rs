@@ -13,7 +13,7 @@ use super::{
     store::Shared,
 };
 use crate::{
-    decision::Decision,
+    decision::{Decision, Mark},
     policy::{Change, Purpose},
     store::{contract::StoreError, hit::Hit, receipt::Receipt},
 };
@@ -101,7 +101,7 @@ impl Shared {
 
 /// A receipt for what one key was charged.
 fn part_receipt(part: &Question, hit: Hit<'_>, told: &Told) -> Option<Receipt> {
-    let mut marks = vec![0; part.policy.limits().len()];
+    let mut marks = vec![Mark::NONE; part.policy.limits().len()];
     for step in &told.steps {
         marks[step.place()] = step.mark();
     }

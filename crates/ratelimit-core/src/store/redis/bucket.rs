@@ -14,9 +14,12 @@ use crate::{
     time::{MAX_EXACT, Timestamp},
 };
 
-/// The bytes of a bucket's state, and of all that is stored of it.
+/// The bytes of a bucket's state, and of one with refunds.
 const STATE: u32 = 28;
+const REFUNDED_STATE: u32 = 36;
+/// The bytes of all that is stored of either.
 const VALUE: usize = 40;
+const REFUNDED_VALUE: usize = 48;
 
 /// A hit on a policy of one limit, which is a bucket.
 #[derive(Clone, Copy)]
@@ -73,7 +76,9 @@ impl OneBucket<'_> {
         let (said, now) = match rest {
             [] => return Ok(Reply::TooLate(first)),
             [ODD] => return Ok(Reply::Done(None, first)),
-            _ if answer.len() == VALUE => self.charged(first, 1, &mut rest)?,
+            _ if matches!(answer.len(), VALUE | REFUNDED_VALUE) => {
+                self.charged(first, 1, &mut rest)?
+            }
             _ => {
                 let debt = take_number(&mut rest)?;
                 let fits = debt.saturating_add(self.price()) <= self.most();
@@ -81,6 +86,7 @@ impl OneBucket<'_> {
                     fitting: usize::from(fits),
                     debt,
                     expires: take_time(&mut rest)?,
+                    refunded: 0,
                 };
                 (said, first)
             }
@@ -110,6 +116,7 @@ impl OneBucket<'_> {
             fitting: usize::try_from(fitting).or(Err(Nonsense))?,
             debt: take_number(bytes)?,
             expires: take_time(bytes)?,
+            refunded: take_number(bytes)?,
         })
     }
 
@@ -120,24 +127,32 @@ impl OneBucket<'_> {
         count: usize,
         bytes: &mut &[u8],
     ) -> Result<(Said, Timestamp), Nonsense> {
-        let (_shape, rest) = split(bytes).ok_or(Nonsense)?;
-        *bytes = rest;
+        let (length, rest) = bytes.split_first_chunk().ok_or(Nonsense)?;
+        let length = u32::from_le_bytes(*length);
+        // Code and grain.
+        *bytes = rest.get(4..).ok_or(Nonsense)?;
         let [owed, _unit, at] = [
             take_number(bytes)?,
             take_number(bytes)?,
             take_number(bytes)?,
         ];
+        let refunded = match length {
+            STATE => 0,
+            REFUNDED_STATE => take_number(bytes)?,
+            _ => return Err(Nonsense),
+        };
         let added = self.price().saturating_mul(count as u64);
         let said = Said::Bucket {
             fitting: count,
             debt: owed.checked_sub(added).ok_or(Nonsense)?,
             expires,
+            refunded,
         };
         Ok((said, Timestamp::from_micros(at)))
     }
 
-    /// A debt, as the numbers of the limit.
-    pub(super) fn numbers(&self, now: Timestamp, debt: u64) -> Words {
-        [self.bound.limit.ticks().tick(now), debt, 0, 0]
+    /// A debt and the tokens refunded, as the numbers of the limit.
+    pub(super) fn numbers(&self, now: Timestamp, debt: u64, refunded: u64) -> Words {
+        [self.bound.limit.ticks().tick(now), debt, refunded, 0]
     }
 }

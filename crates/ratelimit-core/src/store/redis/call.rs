@@ -6,7 +6,7 @@ use redis::{Cmd, RedisError, Value};
 
 use super::{
     access::{Access, Way},
-    answer::{Answer, Nonsense, Told},
+    answer::{Answer, Nonsense, Told, answer_head},
     bucket::OneBucket,
     question::Question,
     script::Script,
@@ -136,6 +136,40 @@ impl Asked for Settlement<'_> {
     fn read(&self, answer: &[u8]) -> Result<Reply<Settled>, Nonsense> {
         let (settled, now) = settlement::answer(answer)?;
         Ok(Reply::Done(settled, now))
+    }
+}
+
+/// Forgetting what keys have spent.
+pub(super) struct Reset {
+    pub(super) now: Option<Timestamp>,
+}
+
+impl Asked for Reset {
+    type Answer = ();
+
+    /// Without a deadline: what is forgotten late is forgotten all the same.
+    fn arguments(&self, _deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
+        [settlement::reset_argument(self.now)]
+    }
+
+    fn read(&self, answer: &[u8]) -> Result<Reply<()>, Nonsense> {
+        let (_, now, rest) = answer_head(answer)?;
+        if rest.is_empty() {
+            Ok(Reply::Done((), now))
+        } else {
+            Err(Nonsense)
+        }
+    }
+}
+
+impl<'a> Call<'a, Reset> {
+    pub(super) fn reset(reset: &'a Reset, names: &'a [String]) -> Call<'a, Reset> {
+        Call {
+            script: Script::resetting(),
+            names,
+            learns_time: reset.now.is_none(),
+            asked: reset,
+        }
     }
 }
 

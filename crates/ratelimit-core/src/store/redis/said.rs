@@ -17,6 +17,7 @@ pub(super) enum Said {
         fitting: usize,
         expires: Timestamp,
         debt: u64,
+        refunded: u64,
     },
     /// That it is not its to decide, and that nothing was done.
     Odd,
@@ -77,11 +78,12 @@ impl Said {
                 fitting,
                 expires,
                 debt,
+                refunded,
             } => question.decided(Seen {
                 fits: place < *fitting,
                 now,
                 expires: &[*expires],
-                numbers: &[question.bucket()?.numbers(now, *debt)],
+                numbers: &[question.bucket()?.numbers(now, *debt, *refunded)],
                 before: cost.saturating_mul(place.min(*fitting) as u64),
             }),
             Said::Decided(found) => {

@@ -9,6 +9,7 @@ const HEAD: &str = include_str!("../../../lua/policy_head.lua");
 const ONE: &str = include_str!("../../../lua/policy_one.lua");
 const SEVERAL: &str = include_str!("../../../lua/policy_several.lua");
 const SETTLE: &str = include_str!("../../../lua/policy_settle.lua");
+const RESET: &str = include_str!("../../../lua/policy_reset.lua");
 const BATCH: &str = include_str!("../../../lua/policy_batch.lua");
 const BUCKET_HEAD: &str = include_str!("../../../lua/bucket_head.lua");
 const BUCKET: &str = include_str!("../../../lua/bucket_one.lua");
@@ -105,6 +106,12 @@ impl Script {
         })
     }
 
+    /// The script that forgets what keys have spent.
+    pub(super) fn resetting() -> &'static Script {
+        static SCRIPT: OnceLock<Script> = OnceLock::new();
+        SCRIPT.get_or_init(|| Script::assembled(std::iter::empty(), "", RESET))
+    }
+
     fn alone(algorithm: Algorithm) -> Script {
         let (name, code, numbers) = (algorithm.as_str(), algorithm.code(), numbers(algorithm));
         let count = function(algorithm, count_of(algorithm));
@@ -151,8 +158,8 @@ impl Script {
 /// How many numbers a script tells of a limit.
 pub(super) const fn number_count(algorithm: Algorithm) -> usize {
     match algorithm {
-        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::FixedWindow => 2,
-        Algorithm::SlidingWindowCounter => 3,
+        Algorithm::FixedWindow => 2,
+        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::SlidingWindowCounter => 3,
         Algorithm::SlidingWindowLog | Algorithm::Concurrency | Algorithm::PenaltyBox => 4,
     }
 }

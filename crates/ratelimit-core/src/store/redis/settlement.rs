@@ -8,7 +8,7 @@ use super::{
 use crate::{
     policy::{Asked, Change, Overdraft, Purpose},
     store::{contract::Settled, receipt::Receipt},
-    time::Timestamp,
+    time::{MAX_EXACT, Timestamp},
 };
 
 /// The three arguments of the script that changes a charge; `lua/policy_settle.lua` describes them.
@@ -38,11 +38,19 @@ pub(super) fn arguments(
     let is_whole = units >= settling.cost;
     let mut charged = vec![code, u8::from(is_whole)];
     push(&mut charged, settling.charged_at.as_micros());
+    push(&mut charged, settling.cost.min(MAX_EXACT - 1));
     for bound in groups.iter().flat_map(|group| &group.bounds) {
-        let mark = settling.marks.get(bound.place);
-        push(&mut charged, mark.copied().unwrap_or(0));
+        let mark = settling.marks.get(bound.place).copied().unwrap_or_default();
+        push(&mut charged, mark.debt);
+        push(&mut charged, mark.refunded);
     }
     [limits, settling.slot.to_le_bytes().to_vec(), charged]
+}
+
+/// The argument of the script that forgets; `lua/policy_reset.lua` describes it.
+pub(super) fn reset_argument(now: Option<Timestamp>) -> Vec<u8> {
+    let flags = if now.is_some() { TIME_IS_GIVEN } else { 0 };
+    head(flags, now, None, 0)
 }
 
 /// What the script's answer means.

@@ -12,12 +12,11 @@ use tokio::sync::Semaphore;
 use super::{
     access::{Access, Way},
     batch::Asking,
-    call::{Call, Settlement, failure, redirected},
+    call::{Call, Reset, Settlement},
     config::{Patience, RedisConfig},
     existing,
     keys::{KeySpace, Names},
     question::{Part, Question},
-    trouble::Trouble,
 };
 use crate::{
     decision::Decision,
@@ -136,7 +135,14 @@ impl RedisStore {
     pub async fn forget_probe(&self) -> Result<(), StoreError> {
         let name = self.shared.keys.probe(|_| true);
         let way = self.shared.way_to(&name)?;
-        self.shared.reset(way, name).await
+        let mut cmd = redis::cmd("DEL");
+        cmd.arg(&name);
+        let deleted = tokio::time::timeout(self.shared.patience.time_budget, way.call(cmd)).await;
+        match deleted {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(StoreError::refused(error)),
+            Err(_) => Err(StoreError::TimedOut),
+        }
     }
 }
 
@@ -193,24 +199,14 @@ impl Shared {
         settled.unwrap_or(Err(StoreError::TimedOut))
     }
 
-    async fn reset(&self, way: Way, name: String) -> Result<(), StoreError> {
-        let mut cmd = redis::cmd("DEL");
-        cmd.arg(&name);
-        let forgetting = async {
-            let Err(mut error) = way.call(cmd.clone()).await else {
-                return Ok(());
-            };
-            // Forgetting twice is forgetting once, so a redirection may simply be followed.
-            if let Trouble::Moved(address) | Trouble::Ask(address) = Trouble::of(&error) {
-                self.access.map_is_stale();
-                match redirected(&self.access, &address)?.call_asking(cmd).await {
-                    Ok(_) => return Ok(()),
-                    Err(again) => error = again,
-                }
-            }
-            Err(failure(&way, &Trouble::of(&error), error))
+    async fn reset(&self, way: Way, names: &[String]) -> Result<(), StoreError> {
+        let reset = Reset {
+            now: self.manual_now(),
         };
-        let forgotten = tokio::time::timeout(self.patience.time_budget, forgetting).await;
+        let deadline = Instant::now() + self.patience.time_budget;
+        let call = Call::reset(&reset, names);
+        let forgotten = call.send(&self.access, way, deadline);
+        let forgotten = tokio::time::timeout_at(deadline.into(), forgotten).await;
         forgotten.unwrap_or(Err(StoreError::TimedOut))
     }
 }
@@ -250,7 +246,7 @@ impl Store for RedisStore {
         StoreFuture::later(async move {
             for name in names {
                 let way = shared.way_to(&name)?;
-                shared.reset(way, name).await?;
+                shared.reset(way, &[name]).await?;
             }
             Ok(())
         })
