@@ -38,13 +38,13 @@ pub mod metric {
     pub const DENY_CACHED: &str = "rate_limiter_deny_cached_total";
     /// Whether there is a connection to Redis that decides: 1 or 0, by `server`.
     pub const STORE_UP: &str = "rate_limiter_store_up";
-    /// Whether a server that failed is left alone until it is found healed: 1 or 0, by `server`.
-    pub const BREAKER_OPEN: &str = "rate_limiter_breaker_open";
+    /// Calls to Redis that were not answered within the time budget, by `server`.
+    pub const SLOW_CALLS: &str = "rate_limiter_slow_calls_total";
     /// Attempts to connect to Redis, by `server`.
     pub const CONNECTS: &str = "rate_limiter_reconnects_total";
     /// Calls to Redis whose outcome is not known: counted once or not at all.
     pub const AMBIGUOUS: &str = "rate_limiter_ambiguous_total";
-    /// How long calls to Redis took.
+    /// How long calls to Redis took; one that was not answered in time counts as its time budget.
     pub const ROUND_TRIP_SECONDS: &str = "rate_limiter_round_trip_seconds";
     /// 1, with the `version` of the Redis server that was connected last.
     pub const SERVER_INFO: &str = "rate_limiter_redis_info";
@@ -228,10 +228,9 @@ mod of_redis {
 
     use super::{Duration, counter, histogram, metric};
 
-    /// Tells whether a server decides; one that does not is left alone until it is found healed.
+    /// Tells whether a server decides.
     pub(crate) fn store_up(server: &str, up: bool) {
         gauge!(metric::STORE_UP, "server" => server.to_owned()).set(i32::from(up));
-        gauge!(metric::BREAKER_OPEN, "server" => server.to_owned()).set(i32::from(!up));
     }
 
     pub(crate) fn connecting(server: &str) {
@@ -244,6 +243,12 @@ mod of_redis {
 
     pub(crate) fn round_trip(span: Duration) {
         histogram!(metric::ROUND_TRIP_SECONDS).record(span);
+    }
+
+    /// Counts a call that was not answered within its time budget.
+    pub(crate) fn slow_call(server: &str, timeout: Duration) {
+        counter!(metric::SLOW_CALLS, "server" => server.to_owned()).increment(1);
+        round_trip(timeout);
     }
 
     pub(crate) fn server_version(version: &str) {

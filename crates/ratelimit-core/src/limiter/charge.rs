@@ -188,7 +188,8 @@ impl Drop for Charge {
             renewal.abort();
         }
         if self.receipt.lease().is_some() && !self.is_kept {
-            in_background(self.change(Change::Release));
+            let released = self.change(Change::Release);
+            self.limiter.complete_in_background(&self.receipt, released);
         }
     }
 }
@@ -199,17 +200,4 @@ impl fmt::Debug for Charge {
             .field("receipt", &self.receipt)
             .finish_non_exhaustive()
     }
-}
-
-/// Lets a change be made that nobody waits for. Without a runtime the lease has to end instead.
-fn in_background(change: StoreFuture<Settled>) {
-    let Err(change) = change.into_ready() else {
-        return;
-    };
-    #[cfg(feature = "tokio")]
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(change);
-    }
-    #[cfg(not(feature = "tokio"))]
-    drop(change);
 }

@@ -87,6 +87,13 @@ impl Limiter {
         }
     }
 
+    /// Completes a change that nobody waits for. Without a runtime a slot's lease has to end instead.
+    pub(super) fn complete_in_background(&self, receipt: &Receipt, change: StoreFuture<Settled>) {
+        if let Err(change) = change.into_ready() {
+            self.store_of(receipt).complete_in_background(change);
+        }
+    }
+
     fn forget_denials(&self, receipt: &Receipt) {
         let charged = Hit::by(receipt.policy(), receipt.keys());
         self.shared.denials.forget(charged);

@@ -54,6 +54,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Forgets what `keys` have spent under `policy`.
     fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()>;
 
+    /// Completes a change that nobody waits for, such as the release of a slot whose holder was dropped.
+    ///
+    /// It runs on the current tokio runtime (feature `tokio`) unless a store knows better, and is dropped where
+    /// there is none.
+    fn complete_in_background(&self, change: StoreFuture<Settled>) {
+        #[cfg(feature = "tokio")]
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(change);
+        }
+        #[cfg(not(feature = "tokio"))]
+        drop(change);
+    }
+
     /// The clock that it decides on, where that is a [manual](Clock::manual) one.
     ///
     /// A limiter tells the age of answers by it. A store around another passes on what that says.
@@ -73,6 +86,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
         (**self).reset(policy, keys)
+    }
+
+    fn complete_in_background(&self, change: StoreFuture<Settled>) {
+        (**self).complete_in_background(change);
     }
 
     fn manual_clock(&self) -> Option<Clock> {

@@ -1,8 +1,13 @@
 //! The way to the server that decides a key: a link of our own, or what the application lends.
 
-use std::sync::Arc;
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use redis::{Cmd, ErrorKind, RedisResult, Value};
+use tokio::runtime::Handle;
 
 use super::{
     batcher::Batcher,
@@ -11,10 +16,16 @@ use super::{
     connect::Place,
     existing::Existing,
     link::{Connected, Link},
+    outage_log::OutageLog,
+    probe::server_time,
     server_clock::ServerClock,
     slot::slot,
     target::Target,
 };
+use crate::meter;
+
+/// The name in metrics of a server that the application is connected to.
+const EXISTING: &str = "existing";
 
 /// All the ways that a store has.
 #[derive(Debug)]
@@ -30,6 +41,7 @@ pub(super) struct Borrowed {
     existing: Box<dyn Existing>,
     is_cluster: bool,
     clock: ServerClock,
+    log: OutageLog,
 }
 
 /// The way to one server, for one call.
@@ -45,11 +57,12 @@ pub(super) enum Way {
 impl Access {
     pub(super) fn new(config: &RedisConfig) -> Access {
         let patience = config.patience;
-        let probe = || config.keys.probe(|_| true);
+        let link = |place| {
+            let probe = config.keys.probe(|_| true);
+            Arc::new(Link::new(place, patience, probe, Arc::default()))
+        };
         match config.target.clone() {
-            Target::Node(info) => {
-                Access::One(Arc::new(Link::new(Place::Node(info), patience, probe())))
-            }
+            Target::Node(info) => Access::One(link(Place::Node(info))),
             Target::Sentinel {
                 sentinels,
                 service,
@@ -60,7 +73,7 @@ impl Access {
                     service,
                     master,
                 };
-                Access::One(Arc::new(Link::new(place, patience, probe())))
+                Access::One(link(place))
             }
             Target::Cluster { seeds } => {
                 Access::Cluster(Cluster::new(seeds, patience, config.keys.clone()))
@@ -73,6 +86,7 @@ impl Access {
             is_cluster: existing.is_cluster(),
             existing: Box::new(existing),
             clock: ServerClock::new(),
+            log: OutageLog::default(),
         }))
     }
 
@@ -115,6 +129,17 @@ impl Access {
         if let Access::Cluster(cluster) = self {
             cluster.map_is_stale();
         }
+    }
+
+    /// The runtime that a connection lives on.
+    pub(super) fn runtime(&self) -> Option<Handle> {
+        let link = match self {
+            Access::One(link) => Some(Arc::clone(link)),
+            Access::Cluster(cluster) => cluster.any_link(),
+            Access::Existing(_) => None,
+        };
+        let connected = link?.current()?;
+        Some(connected.batcher.runtime().clone())
     }
 
     pub(super) async fn connected(&self) {
@@ -179,21 +204,51 @@ impl Way {
         }
     }
 
-    /// The server did not answer in time; true when that was once too often, and nobody asks it any more.
-    pub(super) fn timed_out(&self) -> bool {
-        let Way::Linked { link, connected } = self else {
-            return false;
-        };
-        let too_often = connected.breaker.timed_out();
-        if too_often {
-            link.report_broken(connected);
+    /// Counts a call that the server did not answer within `timeout`; true when that was one too many, and the
+    /// server is not asked any more.
+    pub(super) fn timed_out(&self, timeout: Duration) -> bool {
+        match self {
+            Way::Linked { link, connected } => link.timed_out(connected),
+            Way::Existing(_) => {
+                meter::slow_call(EXISTING, timeout);
+                false
+            }
         }
-        too_often
     }
 
-    pub(super) fn broken(&self) {
+    pub(super) fn broken(&self, fault: String) {
         if let Way::Linked { link, connected } = self {
-            link.report_broken(connected);
+            link.report_broken(connected, fault);
         }
+    }
+
+    pub(super) fn log(&self) -> &OutageLog {
+        match self {
+            Way::Linked { link, .. } => link.log(),
+            Way::Existing(borrowed) => &borrowed.log,
+        }
+    }
+
+    /// Makes sure that the server's clock is known, so that a call can carry a deadline.
+    ///
+    /// Connections of our own have learned it when they were tried.
+    pub(super) async fn learn_time(&self) {
+        if let Way::Existing(borrowed) = self
+            && borrowed.clock.at(Instant::now()).is_none()
+        {
+            let sent = Instant::now();
+            let reply = borrowed.existing.call(redis::cmd("TIME")).await;
+            if let Some(now) = reply.ok().as_ref().and_then(server_time) {
+                borrowed.clock.learn(now, sent, Instant::now());
+            }
+        }
+    }
+
+    /// Runs a task where the connection lives, or here where it is not ours.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        match self {
+            Way::Linked { connected, .. } => connected.batcher.runtime().spawn(task),
+            Way::Existing(_) => tokio::spawn(task),
+        };
     }
 }

@@ -30,19 +30,39 @@ pub(super) struct Seen<'a> {
 pub(super) type Numbers = SmallVec<[Words; 2]>;
 
 /// The first byte of an answer, the time in it, and the rest.
-pub(super) fn answer_head(answer: &[u8]) -> Result<(u8, Timestamp, &[u8]), Nonsense> {
-    let (&status, mut rest) = answer.split_first().ok_or(Nonsense)?;
-    let now = take_time(&mut rest)?;
+pub(super) fn answer_head(answer: &[u8]) -> Result<(u8, Timestamp, &[u8]), InvalidReply> {
+    let (&status, mut rest) = answer.split_first().ok_or(InvalidReply::Malformed)?;
+    let now = take_now(&mut rest)?;
     Ok((status, now, rest))
 }
 
-pub(super) fn take_number(bytes: &mut &[u8]) -> Result<u64, Nonsense> {
-    let (number, rest) = split(bytes).ok_or(Nonsense)?;
-    *bytes = rest;
-    whole(number).ok_or(Nonsense)
+/// The server's time, which does not depend on any key.
+pub(super) fn take_now(bytes: &mut &[u8]) -> Result<Timestamp, InvalidReply> {
+    take_time(bytes).or(Err(InvalidReply::Malformed))
 }
 
-pub(super) fn take_time(bytes: &mut &[u8]) -> Result<Timestamp, Nonsense> {
+/// Takes the next number; the bytes are taken even if they are no whole number.
+pub(super) fn take_number(bytes: &mut &[u8]) -> Result<u64, InvalidReply> {
+    let (number, rest) = split(bytes).ok_or(InvalidReply::Malformed)?;
+    *bytes = rest;
+    whole(number).ok_or(InvalidReply::CorruptState)
+}
+
+/// Takes the next `N` numbers; the bytes of all are taken even if one is no whole number.
+pub(super) fn take_numbers<const N: usize>(bytes: &mut &[u8]) -> Result<[u64; N], InvalidReply> {
+    let mut numbers = Ok([0; N]);
+    for place in 0..N {
+        match (take_number(bytes), &mut numbers) {
+            (Ok(number), Ok(numbers)) => numbers[place] = number,
+            (Err(InvalidReply::Malformed), _) => return Err(InvalidReply::Malformed),
+            (Err(error), _) => numbers = Err(error),
+            (Ok(_), Err(_)) => {}
+        }
+    }
+    numbers
+}
+
+pub(super) fn take_time(bytes: &mut &[u8]) -> Result<Timestamp, InvalidReply> {
     take_number(bytes).map(Timestamp::from_micros)
 }
 
@@ -106,14 +126,22 @@ impl Told {
     }
 }
 
-/// The server answered with something that is no decision.
+/// Why a reply of the server is no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Nonsense;
+pub(super) enum InvalidReply {
+    /// It does not have the shape of a reply of our scripts: whatever follows cannot be trusted either.
+    Malformed,
+    /// Its numbers cannot be those of the limit: the value that is stored for the key is corrupt.
+    CorruptState,
+}
 
-impl fmt::Display for Nonsense {
+impl fmt::Display for InvalidReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the server's answer is not that of a rate limit script")
+        f.write_str(match self {
+            InvalidReply::Malformed => "the server's reply is not that of a rate limit script",
+            InvalidReply::CorruptState => "the value stored for the key is corrupt",
+        })
     }
 }
 
-impl std::error::Error for Nonsense {}
+impl std::error::Error for InvalidReply {}

@@ -8,9 +8,10 @@ use smallvec::{SmallVec, smallvec};
 use tokio::sync::oneshot;
 
 use super::{
-    answer::{Nonsense, TOO_LATE, answer_head, take_time},
+    answer::{InvalidReply, TOO_LATE, answer_head, take_now},
     call::Ask,
     keys::Names,
+    outage_log::OutageLog,
     question::Question,
     said::Said,
     script::Script,
@@ -97,6 +98,17 @@ impl Batch {
         Batch { keys }
     }
 
+    /// A call of one hit that nobody waits for.
+    pub(super) fn probe(question: Question, name: &str) -> Batch {
+        let (answer, _) = oneshot::channel();
+        let names = smallvec![name.to_owned()];
+        Batch::new(vec![Waiting {
+            asking: Arc::new(Asking { question, names }),
+            deadline: Instant::now(),
+            answer,
+        }])
+    }
+
     fn any(&self) -> &Question {
         &self.keys[0].hits[0].asking.question
     }
@@ -160,9 +172,9 @@ impl Batch {
     }
 
     /// What the script answered of each key, all of which makes sense.
-    pub(super) fn read(&self, mut answer: &[u8]) -> Result<Answers, Nonsense> {
+    pub(super) fn read(&self, mut answer: &[u8]) -> Result<Answers, InvalidReply> {
         let (now, is_late) = if self.any().bucket().is_some() {
-            let now = take_time(&mut answer)?;
+            let now = take_now(&mut answer)?;
             (now, answer.is_empty())
         } else {
             let (status, now, rest) = answer_head(answer)?;
@@ -170,7 +182,7 @@ impl Batch {
             match status {
                 0 => (now, false),
                 TOO_LATE => (now, true),
-                _ => return Err(Nonsense),
+                _ => return Err(InvalidReply::Malformed),
             }
         };
         let mut said = Vec::new();
@@ -182,16 +194,16 @@ impl Batch {
             }
         }
         if !answer.is_empty() {
-            return Err(Nonsense);
+            return Err(InvalidReply::Malformed);
         }
         let said = (!is_late).then_some(said);
         Ok(Answers { now, said })
     }
 
     /// Tells everybody what the script said.
-    pub(super) fn tell(self, now: Timestamp, said: &[Said]) {
+    pub(super) fn tell(self, now: Timestamp, said: &[Said], log: &OutageLog) {
         for (key, said) in self.keys.into_iter().zip(said) {
-            key.tell(now, said);
+            key.tell(now, said, log);
         }
     }
 
@@ -212,10 +224,14 @@ impl Batch {
 }
 
 impl Key {
-    fn tell(self, now: Timestamp, said: &Said) {
+    fn tell(self, now: Timestamp, said: &Said, log: &OutageLog) {
         for (place, hit) in self.hits.into_iter().enumerate() {
             let outcome = match said.of(place, &hit.asking.question, now) {
-                Some(decision) => Outcome::Decided(decision.map_err(StoreError::refused)),
+                Some(Ok(decision)) => Outcome::Decided(Ok(decision)),
+                Some(Err(invalid)) => {
+                    log.log_refused(&invalid);
+                    Outcome::Decided(Err(StoreError::refused(invalid)))
+                }
                 None => Outcome::Alone { is_odd: true },
             };
             hit.tell(outcome);

@@ -13,7 +13,7 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     access::Way,
-    answer::Nonsense,
+    answer::InvalidReply,
     batch::{Answers, Asking, Batch, Outcome, Waiting},
     call::{Ask, MOST_CALLS, failure},
     lane::{Kind, Lane, Sharing},
@@ -56,6 +56,11 @@ impl Batcher {
             runtime: Handle::current(),
             lanes: Mutex::default(),
         }
+    }
+
+    /// The runtime that the connection lives on.
+    pub(super) const fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     fn lanes(&self) -> MutexGuard<'_, HashMap<Kind, Lane>> {
@@ -131,7 +136,7 @@ impl Place {
     /// Fills a call, and sends it, in a task where the connection lives.
     fn begin(self, first: Waiting) {
         if let Some(batcher) = self.way.batcher() {
-            batcher.runtime.clone().spawn(self.carry(first));
+            batcher.runtime().clone().spawn(self.carry(first));
         }
     }
 
@@ -151,8 +156,11 @@ impl Place {
         let Some(last) = batch.last_deadline() else {
             return;
         };
-        // Who has waited for so long has answered for itself.
-        let _ = tokio::time::timeout_at(last.into(), self.send(batch)).await;
+        // Whoever has waited for so long has answered for itself. However many hits share it, it is one call.
+        let sent = tokio::time::timeout_at(last.into(), self.send(batch)).await;
+        if sent.is_err() {
+            self.shared.call_timed_out(&self.way);
+        }
     }
 
     fn like(&self, sharing: Sharing) -> Place {
@@ -174,13 +182,13 @@ impl Place {
                     Ok(Answers {
                         now,
                         said: Some(said),
-                    }) => return batch.tell(now, &said),
+                    }) => return batch.tell(now, &said, way.log()),
                     // The server's clock was set forward, or some came late: nothing ran.
                     Ok(_) if batch.forget_late(Instant::now()) => continue,
                     Ok(_) => return,
-                    Err(nonsense) => {
-                        way.broken();
-                        return batch.failed(&StoreError::refused(nonsense));
+                    Err(invalid) => {
+                        way.broken(invalid.to_string());
+                        return batch.failed(&StoreError::refused(invalid));
                     }
                 },
                 Err(error) => error,
@@ -192,17 +200,19 @@ impl Place {
                     return batch.failed(&failure(way, &trouble, error));
                 }
                 // The server refused before anything ran.
-                Trouble::Moved(_) | Trouble::Ask(_) | Trouble::Refused => return batch.dissolve(),
+                Trouble::Moved(_) | Trouble::Ask(_) | Trouble::TryAgain | Trouble::Refused => {
+                    return batch.dissolve();
+                }
             }
         }
         batch.failed(&StoreError::TimedOut);
     }
 
     /// Reads an answer, and learns from it how the server is and what its clock shows.
-    fn read(&self, batch: &Batch, answer: &Value, sent: Instant) -> Result<Answers, Nonsense> {
+    fn read(&self, batch: &Batch, answer: &Value, sent: Instant) -> Result<Answers, InvalidReply> {
         let received = Instant::now();
         let Value::BulkString(bytes) = answer else {
-            return Err(Nonsense);
+            return Err(InvalidReply::Malformed);
         };
         let answers = batch.read(bytes)?;
         self.way.answered();

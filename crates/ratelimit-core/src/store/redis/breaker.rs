@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// So many calls in a row without an answer in time mean that the server is gone.
-const MOST_TIMEOUTS: u32 = 5;
+pub(super) const MOST_TIMEOUTS: u32 = 5;
 
 /// Counts calls without an answer; one that is answered starts the count anew.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! Hits on policies that are one bucket, which have scripts of their own.
 
 use super::{
-    answer::{Nonsense, take_number, take_time},
+    answer::{InvalidReply, take_now, take_numbers, take_time},
     call::Reply,
     packed::{NUMBER, push, split, whole},
     question::Question,
@@ -20,6 +20,10 @@ const REFUNDED_STATE: u32 = 36;
 /// The bytes of all that is stored of either.
 const VALUE: usize = 40;
 const REFUNDED_VALUE: usize = 48;
+/// The bytes of the other replies to a single hit.
+const TOO_LATE_REPLY: usize = NUMBER;
+const ODD_REPLY: usize = NUMBER + 1;
+const DENIED_REPLY: usize = 3 * NUMBER;
 
 /// A hit on a policy of one limit, which is a bucket.
 #[derive(Clone, Copy)]
@@ -70,37 +74,40 @@ impl OneBucket<'_> {
     }
 
     /// Reads what `lua/bucket_one.lua` answers; no decision when it has found something odd.
-    pub(super) fn read(&self, answer: &[u8]) -> Result<Reply<Option<Decision>>, Nonsense> {
+    pub(super) fn read(&self, answer: &[u8]) -> Result<Reply<Option<Decision>>, InvalidReply> {
         let mut rest = answer;
-        let first = take_time(&mut rest)?;
-        let (said, now) = match rest {
-            [] => return Ok(Reply::TooLate(first)),
-            [ODD] => return Ok(Reply::Done(None, first)),
-            _ if matches!(answer.len(), VALUE | REFUNDED_VALUE) => {
-                self.charged(first, 1, &mut rest)?
+        let (said, now) = match answer.len() {
+            TOO_LATE_REPLY => return Ok(Reply::TooLate(take_now(&mut rest)?)),
+            ODD_REPLY => return Ok(Reply::Done(None, take_now(&mut rest)?)),
+            VALUE | REFUNDED_VALUE => {
+                let expires = take_time(&mut rest)?;
+                self.charged(expires, 1, &mut rest)?
             }
-            _ => {
-                let debt = take_number(&mut rest)?;
+            DENIED_REPLY => {
+                let now = take_now(&mut rest)?;
+                let [debt, expires] = take_numbers(&mut rest)?;
                 let fits = debt.saturating_add(self.price()) <= self.most();
                 let said = Said::Bucket {
                     fitting: usize::from(fits),
                     debt,
-                    expires: take_time(&mut rest)?,
+                    expires: Timestamp::from_micros(expires),
                     refunded: 0,
                 };
-                (said, first)
+                (said, now)
             }
+            _ => return Err(InvalidReply::Malformed),
         };
-        if !rest.is_empty() {
-            return Err(Nonsense);
-        }
         let decision = said.of(0, self.question, now).transpose()?;
         Ok(Reply::Done(decision, now))
     }
 
     /// Reads what `lua/bucket_batch.lua` says of a key with `count` hits.
-    pub(super) fn read_shared(&self, count: usize, bytes: &mut &[u8]) -> Result<Said, Nonsense> {
-        let (first, rest) = split(bytes).ok_or(Nonsense)?;
+    pub(super) fn read_shared(
+        &self,
+        count: usize,
+        bytes: &mut &[u8],
+    ) -> Result<Said, InvalidReply> {
+        let (first, rest) = split(bytes).ok_or(InvalidReply::Malformed)?;
         *bytes = rest;
         if let Some(expires) = whole(first) {
             let expires = Timestamp::from_micros(expires);
@@ -108,16 +115,21 @@ impl OneBucket<'_> {
         }
         // Below zero, and one less than how many fit.
         let fitting = whole(first.abs()).and_then(|number| number.checked_sub(1));
-        let fitting = fitting.ok_or(Nonsense)?;
-        if fitting == u64::from(ODD) {
-            return Ok(Said::Odd);
+        let fitting = fitting.and_then(|fitting| usize::try_from(fitting).ok());
+        match fitting {
+            Some(fitting) if fitting == usize::from(ODD) => Ok(Said::Odd),
+            Some(fitting) if fitting <= count => {
+                let [debt, expires, refunded] = take_numbers(bytes)?;
+                let expires = Timestamp::from_micros(expires);
+                Ok(Said::Bucket {
+                    fitting,
+                    debt,
+                    expires,
+                    refunded,
+                })
+            }
+            _ => Err(InvalidReply::Malformed),
         }
-        Ok(Said::Bucket {
-            fitting: usize::try_from(fitting).or(Err(Nonsense))?,
-            debt: take_number(bytes)?,
-            expires: take_time(bytes)?,
-            refunded: take_number(bytes)?,
-        })
     }
 
     /// Reads what follows `expires` in a value that was written for `count` hits, and when that was.
@@ -126,25 +138,19 @@ impl OneBucket<'_> {
         expires: Timestamp,
         count: usize,
         bytes: &mut &[u8],
-    ) -> Result<(Said, Timestamp), Nonsense> {
-        let (length, rest) = bytes.split_first_chunk().ok_or(Nonsense)?;
-        let length = u32::from_le_bytes(*length);
+    ) -> Result<(Said, Timestamp), InvalidReply> {
+        let (length, rest) = bytes.split_first_chunk().ok_or(InvalidReply::Malformed)?;
         // Code and grain.
-        *bytes = rest.get(4..).ok_or(Nonsense)?;
-        let [owed, _unit, at] = [
-            take_number(bytes)?,
-            take_number(bytes)?,
-            take_number(bytes)?,
-        ];
-        let refunded = match length {
-            STATE => 0,
-            REFUNDED_STATE => take_number(bytes)?,
-            _ => return Err(Nonsense),
+        *bytes = rest.get(4..).ok_or(InvalidReply::Malformed)?;
+        let [owed, _unit, at, refunded] = match u32::from_le_bytes(*length) {
+            STATE => take_numbers(bytes).map(|[owed, unit, at]| [owed, unit, at, 0])?,
+            REFUNDED_STATE => take_numbers(bytes)?,
+            _ => return Err(InvalidReply::Malformed),
         };
         let added = self.price().saturating_mul(count as u64);
         let said = Said::Bucket {
             fitting: count,
-            debt: owed.checked_sub(added).ok_or(Nonsense)?,
+            debt: owed.checked_sub(added).ok_or(InvalidReply::CorruptState)?,
             expires,
             refunded,
         };

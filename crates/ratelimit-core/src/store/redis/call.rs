@@ -1,12 +1,12 @@
 //! One call of a script: sent, redirected where needed, and its answer read.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, RedisError, Value};
 
 use super::{
     access::{Access, Way},
-    answer::{Answer, Nonsense, Told, answer_head},
+    answer::{Answer, InvalidReply, Told, answer_head},
     bucket::OneBucket,
     question::Question,
     script::Script,
@@ -26,6 +26,9 @@ use crate::{
 
 /// A call, and twice once more where the server said that nothing ran.
 pub(super) const MOST_CALLS: usize = 3;
+/// How long a call waits before it is sent again, while the slot of its keys moves from node to node.
+const SHORTEST_RETRY: Duration = Duration::from_millis(1);
+const LONGEST_RETRY: Duration = Duration::from_millis(8);
 
 /// Whether a script is named by its hash or sent as text.
 #[derive(Clone, Copy)]
@@ -61,7 +64,7 @@ pub(super) trait Asked {
     type Answer;
 
     fn arguments(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>>;
-    fn read(&self, answer: &[u8]) -> Result<Reply<Self::Answer>, Nonsense>;
+    fn read(&self, answer: &[u8]) -> Result<Reply<Self::Answer>, InvalidReply>;
 }
 
 /// What a script replied.
@@ -79,7 +82,7 @@ impl Asked for Question {
         [self.argument(deadline)].into_iter().chain(slot)
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Reply<Told>, Nonsense> {
+    fn read(&self, answer: &[u8]) -> Result<Reply<Told>, InvalidReply> {
         Ok(match self.answer(answer)? {
             Answer::Decided(told) => {
                 let now = told.now;
@@ -98,7 +101,7 @@ impl Asked for OneBucket<'_> {
         [self.argument(deadline)]
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Reply<Option<Decision>>, Nonsense> {
+    fn read(&self, answer: &[u8]) -> Result<Reply<Option<Decision>>, InvalidReply> {
         OneBucket::read(self, answer)
     }
 }
@@ -133,7 +136,7 @@ impl Asked for Settlement<'_> {
         settlement::arguments(self.receipt, self.part, self.change, self.now)
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Reply<Settled>, Nonsense> {
+    fn read(&self, answer: &[u8]) -> Result<Reply<Settled>, InvalidReply> {
         let (settled, now) = settlement::answer(answer)?;
         Ok(Reply::Done(settled, now))
     }
@@ -152,12 +155,12 @@ impl Asked for Reset {
         [settlement::reset_argument(self.now)]
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Reply<()>, Nonsense> {
+    fn read(&self, answer: &[u8]) -> Result<Reply<()>, InvalidReply> {
         let (_, now, rest) = answer_head(answer)?;
         if rest.is_empty() {
             Ok(Reply::Done((), now))
         } else {
-            Err(Nonsense)
+            Err(InvalidReply::Malformed)
         }
     }
 }
@@ -221,7 +224,13 @@ impl<A: Asked> Call<'_, A> {
     ) -> Result<A::Answer, StoreError> {
         let mut ask = Ask::Hash;
         let mut asking = false;
-        for _ in 0..MOST_CALLS {
+        let mut retry = SHORTEST_RETRY;
+        let mut calls = 0;
+        if self.learns_time {
+            way.learn_time().await;
+        }
+        while calls < MOST_CALLS {
+            calls += 1;
             let sent = Instant::now();
             let server_deadline = if self.learns_time {
                 way.clock().at(deadline)
@@ -252,6 +261,12 @@ impl<A: Asked> Call<'_, A> {
                     way = redirected(access, &address)?;
                     (ask, asking) = (Ask::Text, true);
                 }
+                // Until the slot has moved, or the caller's time is over.
+                Trouble::TryAgain => {
+                    calls -= 1;
+                    tokio::time::sleep(retry).await;
+                    retry = (retry * 2).min(LONGEST_RETRY);
+                }
                 trouble => {
                     // An error about one key says nothing of who serves it.
                     if matches!(trouble, Trouble::Lost | Trouble::Down) {
@@ -274,11 +289,15 @@ impl<A: Asked> Call<'_, A> {
         let received = Instant::now();
         let answer = match answer {
             Value::BulkString(bytes) => self.asked.read(bytes),
-            _ => Err(Nonsense),
+            _ => Err(InvalidReply::Malformed),
         };
-        let reply = answer.map_err(|nonsense| {
-            way.broken();
-            StoreError::refused(nonsense)
+        let reply = answer.map_err(|invalid| {
+            match invalid {
+                InvalidReply::Malformed => way.broken(invalid.to_string()),
+                InvalidReply::CorruptState => way.answered(),
+            }
+            way.log().log_refused(&invalid);
+            StoreError::refused(invalid)
         })?;
         way.answered();
         meter::round_trip(received - sent);
@@ -301,14 +320,17 @@ pub(super) fn redirected(access: &Access, address: &str) -> Result<Way, StoreErr
 pub(super) fn failure(way: &Way, trouble: &Trouble, error: RedisError) -> StoreError {
     match trouble {
         Trouble::Lost => {
-            way.broken();
+            way.broken(error.to_string());
             meter::ambiguous();
             StoreError::unavailable(error)
         }
         Trouble::Down => {
-            way.broken();
+            way.broken(error.to_string());
             StoreError::unavailable(error)
         }
-        _ => StoreError::refused(error),
+        _ => {
+            way.log().log_refused(&error);
+            StoreError::refused(error)
+        }
     }
 }

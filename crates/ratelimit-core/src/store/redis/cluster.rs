@@ -13,7 +13,8 @@ use super::{
     connect::{Place, open},
     keys::KeySpace,
     link::Link,
-    pace::{OnceASecond, Pace},
+    outage_log::OutageLog,
+    pace::Pace,
     slot::{SLOTS, slot},
     target::at,
     task::Background,
@@ -37,7 +38,7 @@ struct Shared {
     keys: KeySpace,
     map: watch::Sender<Arc<Map>>,
     stale: Notify,
-    complaints: OnceASecond,
+    log: Arc<OutageLog>,
 }
 
 /// Which node serves which slot.
@@ -77,7 +78,7 @@ impl Cluster {
             keys,
             map: watch::Sender::default(),
             stale: Notify::new(),
-            complaints: OnceASecond::default(),
+            log: Arc::default(),
         };
         Cluster {
             shared: Arc::new(shared),
@@ -87,7 +88,7 @@ impl Cluster {
 
     /// The link to the node that serves a key.
     pub(super) fn link_of(&self, key: &str) -> Option<Arc<Link>> {
-        self.see_to_it();
+        self.ensure_running();
         let map = self.shared.map.borrow();
         let owner = (*map.owners.get(usize::from(slot(key)))?)?;
         let node = map.nodes.get(usize::from(owner))?;
@@ -102,13 +103,20 @@ impl Cluster {
     }
 
     /// Asks for a new map, because a node said that the old one is wrong.
+    /// Any link that is connected.
+    pub(super) fn any_link(&self) -> Option<Arc<Link>> {
+        let map = self.shared.map.borrow();
+        let mut links = map.nodes.iter().map(|node| &node.link);
+        links.find(|link| link.current().is_some()).cloned()
+    }
+
     pub(super) fn map_is_stale(&self) {
         self.shared.stale.notify_one();
     }
 
     /// Waits until every slot is served by a connected node.
     pub(super) async fn connected(&self) {
-        self.see_to_it();
+        self.ensure_running();
         let mut map = self.shared.map.subscribe();
         let complete = |map: &Arc<Map>| !map.owners.is_empty();
         let Ok(nodes) = map.wait_for(complete).await.map(|map| map.nodes.clone()) else {
@@ -119,8 +127,8 @@ impl Cluster {
         }
     }
 
-    fn see_to_it(&self) {
-        self.task.see_to(|| Arc::clone(&self.shared).run());
+    fn ensure_running(&self) {
+        self.task.ensure_running(|| Arc::clone(&self.shared).run());
     }
 }
 
@@ -133,9 +141,7 @@ impl Shared {
                 pace.succeeded();
                 self.draw(&ranges)
             } else {
-                if self.complaints.may_speak() {
-                    tracing::warn!("no node of the Redis cluster tells who serves what");
-                }
+                self.log.log_no_topology();
                 WORRIED
             };
             let _ = tokio::time::timeout(pause, self.stale.notified()).await;
@@ -223,7 +229,12 @@ impl Shared {
             None => self.keys.probe(|_| true),
         };
         let place = Place::Node(at(&self.seeds[0], &node.host, node.port));
-        Arc::new(Link::new(place, self.patience, probe))
+        Arc::new(Link::new(
+            place,
+            self.patience,
+            probe,
+            Arc::clone(&self.log),
+        ))
     }
 }
 

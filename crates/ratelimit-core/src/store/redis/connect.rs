@@ -1,19 +1,17 @@
 //! Making a connection, and making sure that it is of use before anybody gets it.
 
-use std::{fmt, time::Instant};
+use std::{fmt, time::Duration};
 
 use redis::{Client, ConnectionInfo, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 
 use super::{
-    answer::{Answer, Nonsense},
-    call::{Ask, Call},
+    answer::InvalidReply,
     config::{Patience, tcp_settings},
-    question::{Part, Question},
+    probe::{try_every_script, try_script},
     server_clock::ServerClock,
     target::at,
     trouble::Trouble,
 };
-use crate::policy::{Asked, Overdraft, Policy, Purpose};
 
 const OLDEST_SERVER: (u32, u32) = (6, 2);
 
@@ -42,17 +40,37 @@ impl fmt::Display for Place {
 #[derive(Debug)]
 pub(super) enum Useless {
     Redis(RedisError),
-    TooSlow,
-    TooOld { version: String },
-    NoMaster { service: String },
-    Nonsense,
+    /// The server answers, but later than a hit may take.
+    Slow {
+        timeout: Duration,
+    },
+    /// The server did not answer in time.
+    Silent {
+        timeout: Duration,
+    },
+    TooOld {
+        version: String,
+    },
+    NoMaster {
+        service: String,
+    },
+    Invalid(InvalidReply),
 }
 
 impl fmt::Display for Useless {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Useless::Redis(error) => error.fmt(f),
-            Useless::TooSlow => f.write_str("the server did not answer in time"),
+            Useless::Slow { timeout } => {
+                write!(f, "the server is slower than {} ms", timeout.as_millis())
+            }
+            Useless::Silent { timeout } => {
+                write!(
+                    f,
+                    "the server did not answer within {} ms",
+                    timeout.as_millis()
+                )
+            }
             Useless::TooOld { version } => write!(
                 f,
                 "the server's version {version} is too old: rate limiting needs Redis {}.{} or Valkey",
@@ -64,8 +82,14 @@ impl fmt::Display for Useless {
                     "no sentinel names a reachable master for the service {service:?}"
                 )
             }
-            Useless::Nonsense => Nonsense.fmt(f),
+            Useless::Invalid(reply) => reply.fmt(f),
         }
+    }
+}
+
+impl From<InvalidReply> for Useless {
+    fn from(reply: InvalidReply) -> Useless {
+        Useless::Invalid(reply)
     }
 }
 
@@ -93,7 +117,10 @@ pub(super) struct About {
 }
 
 impl Place {
-    /// Connects, authenticates, and runs the real script on a reserved key.
+    /// Connects, authenticates, and runs every script that writes on a reserved key.
+    ///
+    /// One more call has to be answered within the time budget of a hit: a server that is slower than that
+    /// would only make callers wait for the failure mode.
     pub(super) async fn connect(&self, patience: &Patience, probe: &str) -> Result<Tried, Useless> {
         let info = self.address(patience).await?;
         let mut connections = Vec::new();
@@ -106,12 +133,17 @@ impl Place {
             let about = About::ask(first).await?;
             about.check()?;
             self.check_role(first).await?;
-            try_script(first, probe, &clock).await?;
+            try_every_script(first, probe).await?;
             Ok::<About, Useless>(about)
         };
-        let about = tokio::time::timeout(patience.connect_timeout, trying)
+        let timeout = patience.connect_timeout;
+        let about = tokio::time::timeout(timeout, trying)
             .await
-            .map_err(|_| Useless::TooSlow)??;
+            .map_err(|_| Useless::Silent { timeout })??;
+        let timeout = patience.time_budget;
+        tokio::time::timeout(timeout, try_script(first, probe, &clock))
+            .await
+            .map_err(|_| Useless::Slow { timeout })??;
         Ok(Tried {
             connections,
             clock,
@@ -224,42 +256,6 @@ impl About {
             });
         }
         Ok(())
-    }
-}
-
-/// Decides a hit on a reserved key, which proves that scripts run and may write.
-pub(super) async fn try_script(
-    connection: &mut MultiplexedConnection,
-    probe: &str,
-    clock: &ServerClock,
-) -> Result<(), Useless> {
-    let policy = Policy::parse("probe", "1000000/s").expect("a valid policy");
-    let question = Question {
-        policy,
-        part: Part::All,
-        asked: Asked {
-            cost: 1,
-            slot: 0,
-            overdraft: Overdraft::Allowed,
-            purpose: Purpose::Spend,
-        },
-        now: None,
-    };
-    let sent = Instant::now();
-    let names = [probe.to_owned()];
-    let cmd = Call::hit(&question, &names).command(Ask::Text, None);
-    let answer: RedisResult<Vec<u8>> = cmd.query_async(connection).await;
-    match answer {
-        Ok(answer) => {
-            let Ok(Answer::Decided(told)) = question.answer(&answer) else {
-                return Err(Useless::Nonsense);
-            };
-            clock.learn(told.now, sent, Instant::now());
-            Ok(())
-        }
-        // The reserved key's slot has moved on: this node serves others, and answers.
-        Err(error) if matches!(Trouble::of(&error), Trouble::Moved(_) | Trouble::Ask(_)) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
 

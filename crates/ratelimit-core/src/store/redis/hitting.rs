@@ -9,12 +9,7 @@ use super::{
     call::Call,
     store::Shared,
 };
-use crate::{
-    decision::Decision,
-    keys::Keys,
-    meter,
-    store::{contract::StoreError, hit::Hit},
-};
+use crate::{decision::Decision, keys::Keys, meter, store::contract::StoreError};
 
 impl Shared {
     /// Decides a hit; what is seldom or large is put aside, so that waiting with others is cheap.
@@ -22,16 +17,15 @@ impl Shared {
         self: Arc<Shared>,
         way: Way,
         asking: Arc<Asking>,
-        apart: Option<Box<Keys>>,
+        keys: Option<Box<Keys>>,
     ) -> Result<Decision, StoreError> {
+        let deadline = Instant::now() + self.patience.time_budget;
+        if let Some(keys) = keys {
+            return Box::pin(self.hit_undoably(way, asking, *keys, deadline)).await;
+        }
         let Ok(_permit) = self.places.try_acquire() else {
             return Err(StoreError::Overloaded);
         };
-        let deadline = Instant::now() + self.patience.time_budget;
-        if let Some(keys) = apart {
-            let asked = self.hit_apart_by(&asking, &keys, deadline);
-            return Box::pin(self.in_time(&way, deadline, asked)).await;
-        }
         let sent = if asking.question.shares_calls() {
             Place::find(&self, &way, &asking, deadline)
         } else {
@@ -40,10 +34,11 @@ impl Shared {
         let (_place, is_odd) = match sent {
             Sent::Alone(place) => (place, false),
             Sent::Together(told) => {
-                let told = async { told.await.or(Err(StoreError::TimedOut)) };
-                match self.in_time(&way, deadline, told).await? {
-                    Outcome::Decided(decision) => return decision,
-                    Outcome::Alone { is_odd } => (None, is_odd),
+                // The call that it shares counts for the breaker, not each of its hits.
+                match tokio::time::timeout_at(deadline.into(), told).await {
+                    Ok(Ok(Outcome::Decided(decision))) => return decision,
+                    Ok(Ok(Outcome::Alone { is_odd })) => (None, is_odd),
+                    Ok(Err(_)) | Err(_) => return Err(StoreError::TimedOut),
                 }
             }
         };
@@ -51,8 +46,8 @@ impl Shared {
         Box::pin(self.in_time(&way, deadline, asked)).await
     }
 
-    /// Waits for an answer, and not beyond the deadline.
-    async fn in_time<T>(
+    /// Waits for the answer to a call, and not beyond the deadline.
+    pub(super) async fn in_time<T>(
         &self,
         way: &Way,
         deadline: Instant,
@@ -60,28 +55,21 @@ impl Shared {
     ) -> Result<T, StoreError> {
         let answer = tokio::time::timeout_at(deadline.into(), answer).await;
         answer.unwrap_or_else(|_| {
-            if way.timed_out() {
-                self.access.map_is_stale();
-            }
-            meter::ambiguous();
+            self.call_timed_out(way);
             Err(StoreError::TimedOut)
         })
     }
 
-    async fn hit_apart_by(
-        &self,
-        asking: &Asking,
-        keys: &Keys,
-        deadline: Instant,
-    ) -> Result<Decision, StoreError> {
-        let Asking { question, names } = asking;
-        let mut hit = Hit::by(&question.policy, keys);
-        (hit.cost, hit.slot) = (question.asked.cost, question.asked.slot);
-        self.hit_apart(question, names, hit, deadline).await
+    /// Counts a call that was not answered in time.
+    pub(super) fn call_timed_out(&self, way: &Way) {
+        meter::ambiguous();
+        if way.timed_out(self.patience.time_budget) {
+            self.access.map_is_stale();
+        }
     }
 
     /// Asks in a call of its own, by the script for buckets unless that found something odd before.
-    async fn hit_alone(
+    pub(super) async fn hit_alone(
         &self,
         way: &Way,
         asking: &Asking,

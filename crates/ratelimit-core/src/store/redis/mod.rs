@@ -16,8 +16,10 @@ mod hitting;
 mod keys;
 mod lane;
 mod link;
+mod outage_log;
 mod pace;
 mod packed;
+mod probe;
 mod question;
 mod said;
 mod script;
@@ -28,6 +30,7 @@ mod store;
 mod target;
 mod task;
 mod trouble;
+mod undoable;
 mod unused;
 
 pub use self::{

@@ -1,10 +1,8 @@
-//! How often something is tried again, and how often it is said.
+//! How often a server is tried again.
 
 use std::{
     collections::VecDeque,
     hash::{BuildHasher as _, RandomState},
-    sync::Mutex,
-    sync::PoisonError,
     time::{Duration, Instant},
 };
 
@@ -15,8 +13,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Before the first attempt after a loss: those who lost the same server do not come back at once.
 const SPREAD: Duration = Duration::from_millis(50);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
-/// Short enough that a healed server is found within a second, connecting included.
-const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+/// With a quarter more by chance it is one second.
+const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
 /// The moments at which a server is tried again.
 #[derive(Debug)]
@@ -66,22 +64,6 @@ impl Pace {
 fn chance() -> u32 {
     // Each `RandomState` has keys of its own, which is all the chance that is needed here.
     u32::try_from(RandomState::new().hash_one(0) % 256).unwrap_or(0)
-}
-
-/// Lets something be said once a second.
-#[derive(Debug, Default)]
-pub(super) struct OnceASecond(Mutex<Option<Instant>>);
-
-impl OnceASecond {
-    pub(super) fn may_speak(&self) -> bool {
-        let now = Instant::now();
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let silent = last.is_none_or(|last| now - last >= Duration::from_secs(1));
-        if silent {
-            *last = Some(now);
-        }
-        silent
-    }
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::{
     answer::{
-        Answer, Nonsense, Numbers, Seen, Step, Steps, TOO_LATE, Told, answer_head, take_number,
-        take_time,
+        Answer, InvalidReply, Numbers, Seen, Step, Steps, TOO_LATE, Told, answer_head,
+        take_numbers, take_time,
     },
     bucket::OneBucket,
     packed::{NUMBER, push},
@@ -23,6 +23,7 @@ use crate::{
 
 const WRITE_NOTHING: u8 = 1;
 pub(super) const TIME_IS_GIVEN: u8 = 2;
+const IS_DENIED: u8 = 4;
 
 /// Reading a log takes a time that grows with it.
 const LONGEST_SHARED_LOG: u64 = 1_000;
@@ -33,6 +34,8 @@ pub(super) struct Question {
     pub(super) policy: Policy,
     pub(super) part: Part,
     pub(super) asked: Asked,
+    /// Whether another key has denied the hit, so that it is only remembered here.
+    pub(super) is_denied: bool,
     /// The time, where it is not the server's to tell.
     pub(super) now: Option<Timestamp>,
 }
@@ -66,7 +69,7 @@ impl Question {
     /// The first argument of the script; its layout is described in `lua/policy_head.lua`.
     pub(super) fn argument(&self, deadline: Option<Timestamp>) -> Vec<u8> {
         let mut bytes = head(
-            self.write_flag() | self.time_flag(),
+            self.write_flag() | self.time_flag() | self.denied_flag(),
             self.now,
             deadline,
             self.asked.cost,
@@ -129,21 +132,28 @@ impl Question {
         }
     }
 
+    const fn denied_flag(&self) -> u8 {
+        if self.is_denied { IS_DENIED } else { 0 }
+    }
+
     /// What the script's answer means, by the arithmetic that the memory store uses.
-    pub(super) fn answer(&self, answer: &[u8]) -> Result<Answer, Nonsense> {
+    pub(super) fn answer(&self, answer: &[u8]) -> Result<Answer, InvalidReply> {
         let (status, now, mut rest) = answer_head(answer)?;
         let fits = match status {
             0 => false,
             1 => true,
             TOO_LATE => return Ok(Answer::TooLate { now }),
-            _ => return Err(Nonsense),
+            _ => return Err(InvalidReply::Malformed),
         };
-        let expires = self.groups().iter().map(|_| take_time(&mut rest));
-        let expires = expires.collect::<Result<SmallVec<[Timestamp; 1]>, Nonsense>>()?;
-        let numbers = self.numbers(&mut rest)?;
-        if !rest.is_empty() {
-            return Err(Nonsense);
+        let counts = self
+            .bounds()
+            .map(|bound| number_count(bound.limit.algorithm()));
+        if rest.len() != NUMBER * (self.groups().len() + counts.sum::<usize>()) {
+            return Err(InvalidReply::Malformed);
         }
+        let expires = self.groups().iter().map(|_| take_time(&mut rest));
+        let expires = expires.collect::<Result<SmallVec<[Timestamp; 1]>, InvalidReply>>()?;
+        let numbers = self.numbers(&mut rest)?;
         let told = self.told(Seen {
             fits,
             now,
@@ -154,16 +164,23 @@ impl Question {
         Ok(Answer::Decided(told))
     }
 
-    /// Reads the numbers of each limit.
-    pub(super) fn numbers(&self, bytes: &mut &[u8]) -> Result<Numbers, Nonsense> {
-        let of_limit = |bound: &Bound| {
-            let mut words = Words::default();
-            for word in &mut words[..number_count(bound.limit.algorithm())] {
-                *word = take_number(bytes)?;
+    /// Takes the numbers of each limit; the bytes of all are taken even if one is no whole number.
+    pub(super) fn numbers(&self, bytes: &mut &[u8]) -> Result<Numbers, InvalidReply> {
+        let mut numbers = Ok(Numbers::new());
+        for bound in self.bounds() {
+            let words = match number_count(bound.limit.algorithm()) {
+                2 => take_numbers(bytes).map(|[a, b]| [a, b, 0, 0]),
+                3 => take_numbers(bytes).map(|[a, b, c]| [a, b, c, 0]),
+                _ => take_numbers(bytes),
+            };
+            match (words, &mut numbers) {
+                (Ok(words), Ok(numbers)) => numbers.push(words),
+                (Err(InvalidReply::Malformed), _) => return Err(InvalidReply::Malformed),
+                (Err(error), _) => numbers = Err(error),
+                (Ok(_), Err(_)) => {}
             }
-            Ok(words)
-        };
-        self.bounds().map(of_limit).collect()
+        }
+        numbers
     }
 
     const fn charged(&self, fits: bool) -> u64 {
@@ -181,7 +198,7 @@ impl Question {
         seen: Seen<'_>,
         expires: Timestamp,
         charged: u64,
-    ) -> Result<LimitDecision, Nonsense> {
+    ) -> Result<LimitDecision, InvalidReply> {
         let left = if charged > 0 {
             Duration::MAX
         } else {
@@ -191,34 +208,34 @@ impl Question {
         let step = bound
             .limit
             .report(words, seen.before, seen.now, ask, charged);
-        let step = step.ok_or(Nonsense)?;
+        let step = step.ok_or(InvalidReply::CorruptState)?;
         Ok(bound.seen(capped(step, left), charged))
     }
 
     /// The decision that the numbers of all limits mean, where one call decides them.
-    pub(super) fn decided(&self, seen: Seen<'_>) -> Result<Decision, Nonsense> {
+    pub(super) fn decided(&self, seen: Seen<'_>) -> Result<Decision, InvalidReply> {
         let ([group], [words], [expires]) = (self.groups(), seen.numbers, seen.expires) else {
             return Ok(self.told(seen)?.decision());
         };
         let [bound] = &*group.bounds else {
-            return Err(Nonsense);
+            return Err(InvalidReply::Malformed);
         };
         let told = self.told_by(bound, *words, seen, *expires, self.charged(seen.fits))?;
         if told.outcome.is_allowed() != seen.fits {
-            return Err(Nonsense);
+            return Err(InvalidReply::CorruptState);
         }
         Ok(Decision::new(told, seen.now))
     }
 
     /// What the numbers of all limits mean.
-    pub(super) fn told(&self, seen: Seen<'_>) -> Result<Told, Nonsense> {
+    pub(super) fn told(&self, seen: Seen<'_>) -> Result<Told, InvalidReply> {
         let Seen { fits, now, .. } = seen;
         let charged = self.charged(fits);
         let mut numbers = seen.numbers.iter();
         let mut steps = Steps::new();
         for (group, expires) in self.groups().iter().zip(seen.expires) {
             for bound in &group.bounds {
-                let words = *numbers.next().ok_or(Nonsense)?;
+                let words = *numbers.next().ok_or(InvalidReply::Malformed)?;
                 let told = |charged| self.told_by(bound, words, seen, *expires, charged);
                 let after = told(charged)?;
                 steps.push(Step {
@@ -233,10 +250,10 @@ impl Question {
             }
         }
         let passed = steps.iter().all(|step| step.told.outcome.is_allowed());
-        if passed == fits {
+        if passed == fits || self.is_denied {
             Ok(Told { now, passed, steps })
         } else {
-            Err(Nonsense)
+            Err(InvalidReply::CorruptState)
         }
     }
 }

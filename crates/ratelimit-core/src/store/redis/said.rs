@@ -1,7 +1,7 @@
 //! What a script says of several hits on one key, and what that means for each.
 
 use super::{
-    answer::{Nonsense, Numbers, Seen, take_time},
+    answer::{InvalidReply, Numbers, Seen, take_time},
     question::Question,
 };
 use crate::{decision::Decision, time::Timestamp};
@@ -21,6 +21,8 @@ pub(super) enum Said {
     },
     /// That it is not its to decide, and that nothing was done.
     Odd,
+    /// Numbers that cannot be true: what is stored for the key is corrupt.
+    Corrupt,
 }
 
 /// What a script found of any limits.
@@ -39,24 +41,34 @@ impl Said {
         question: &Question,
         count: usize,
         bytes: &mut &[u8],
-    ) -> Result<Said, Nonsense> {
+    ) -> Result<Said, InvalidReply> {
         if let Some(bucket) = question.bucket() {
-            return bucket.read_shared(count, bytes);
+            return or_corrupt(bucket.read_shared(count, bytes));
         }
-        let (&fitting, rest) = bytes.split_first().ok_or(Nonsense)?;
+        let (&fitting, rest) = bytes.split_first().ok_or(InvalidReply::Malformed)?;
         *bytes = rest;
         if fitting == ODD {
             return Ok(Said::Odd);
         }
         let fitting = usize::from(fitting);
-        let expires = take_time(bytes)?;
-        let numbers = question.numbers(bytes)?;
+        if fitting > count {
+            return Err(InvalidReply::Malformed);
+        }
+        let expires = or_none(take_time(bytes))?;
+        let numbers = or_none(question.numbers(bytes))?;
         let only_some = (1..count).contains(&fitting);
+        let rest = match only_some {
+            true => or_none(question.numbers(bytes))?.map(Some),
+            false => Some(None),
+        };
+        let (Some(expires), Some(numbers), Some(rest)) = (expires, numbers, rest) else {
+            return Ok(Said::Corrupt);
+        };
         Ok(Said::Decided(Found {
             fitting,
             expires,
             numbers,
-            rest: only_some.then(|| question.numbers(bytes)).transpose()?,
+            rest,
         }))
     }
 
@@ -66,7 +78,7 @@ impl Said {
         place: usize,
         question: &Question,
         now: Timestamp,
-    ) -> Option<Result<Decision, Nonsense>> {
+    ) -> Option<Result<Decision, InvalidReply>> {
         let cost = if question.spends() {
             question.asked.cost
         } else {
@@ -74,6 +86,7 @@ impl Said {
         };
         let decided = match self {
             Said::Odd => return None,
+            Said::Corrupt => Err(InvalidReply::CorruptState),
             Said::Bucket {
                 fitting,
                 expires,
@@ -100,4 +113,17 @@ impl Said {
         };
         Some(decided)
     }
+}
+
+/// Nothing where numbers are not whole; a reply of another shape stays an error.
+fn or_none<T>(read: Result<T, InvalidReply>) -> Result<Option<T>, InvalidReply> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(InvalidReply::CorruptState) => Ok(None),
+        Err(InvalidReply::Malformed) => Err(InvalidReply::Malformed),
+    }
+}
+
+fn or_corrupt(said: Result<Said, InvalidReply>) -> Result<Said, InvalidReply> {
+    Ok(or_none(said)?.unwrap_or(Said::Corrupt))
 }

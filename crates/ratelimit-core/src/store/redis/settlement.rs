@@ -1,7 +1,7 @@
 //! A change to a charge as a script reads it, and the script's answer.
 
 use super::{
-    answer::{Nonsense, answer_head},
+    answer::{InvalidReply, answer_head},
     packed::push,
     question::{Part, TIME_IS_GIVEN, head, push_limits},
 };
@@ -54,17 +54,17 @@ pub(super) fn reset_argument(now: Option<Timestamp>) -> Vec<u8> {
 }
 
 /// What the script's answer means.
-pub(super) fn answer(answer: &[u8]) -> Result<(Settled, Timestamp), Nonsense> {
+pub(super) fn answer(answer: &[u8]) -> Result<(Settled, Timestamp), InvalidReply> {
     let (settled, now, rest) = answer_head(answer)?;
     let settled = match settled {
         0 => Settled::Unchanged,
         1 => Settled::Changed,
         2 => Settled::Lost,
-        _ => return Err(Nonsense),
+        _ => return Err(InvalidReply::Malformed),
     };
     if rest.is_empty() {
         Ok((settled, now))
     } else {
-        Err(Nonsense)
+        Err(InvalidReply::Malformed)
     }
 }

@@ -6,8 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use smallvec::smallvec;
-use tokio::sync::Semaphore;
+use tokio::{runtime::Handle, sync::Semaphore};
 
 use super::{
     access::{Access, Way},
@@ -15,7 +14,7 @@ use super::{
     call::{Call, Reset, Settlement},
     config::{Patience, RedisConfig},
     existing,
-    keys::{KeySpace, Names},
+    keys::KeySpace,
     question::{Part, Question},
 };
 use crate::{
@@ -56,7 +55,7 @@ pub(super) struct Shared {
     clock: Clock,
     pub(super) patience: Patience,
     /// Places for hits under way; who finds none is not queued.
-    pub(super) places: Semaphore,
+    pub(super) places: Arc<Semaphore>,
 }
 
 impl RedisStore {
@@ -107,7 +106,7 @@ impl RedisStore {
     fn over(access: Access, config: RedisConfig) -> RedisStore {
         let shared = Shared {
             access,
-            places: Semaphore::new(config.patience.most_in_flight),
+            places: Arc::new(Semaphore::new(config.patience.most_in_flight)),
             keys: config.keys,
             clock: config.clock,
             patience: config.patience,
@@ -158,33 +157,38 @@ impl Shared {
     }
 
     async fn settle(&self, receipt: &Receipt, change: Change) -> Result<Settled, StoreError> {
+        let deadline = Instant::now() + self.patience.time_budget;
         let groups = receipt.policy().groups();
         let names = self.keys.names(groups, |group| receipt.key_of(group));
         if self.access.is_one_call(&names) {
-            return self.settle_part(receipt, Part::All, change, names).await;
+            let part = Part::All;
+            return self.settle_part(receipt, part, change, deadline).await;
         }
-        let mut settled = Settled::Unchanged;
-        for (number, name) in names.into_iter().enumerate() {
+        // All keys are tried, also when one of them does not answer.
+        let mut settled = Ok(Settled::Unchanged);
+        for number in 0..names.len() {
             let part = Part::Group(number);
-            match self
-                .settle_part(receipt, part, change, smallvec![name])
-                .await?
-            {
-                Settled::Unchanged => {}
-                Settled::Changed if settled == Settled::Lost => {}
-                changed => settled = changed,
-            }
+            let changed = self.settle_part(receipt, part, change, deadline).await;
+            settled = match (settled, changed) {
+                (Err(error), _) | (_, Err(error)) => Err(error),
+                (Ok(Settled::Lost), _) | (_, Ok(Settled::Lost)) => Ok(Settled::Lost),
+                (Ok(Settled::Unchanged), Ok(changed)) => Ok(changed),
+                (Ok(settled), Ok(_)) => Ok(settled),
+            };
         }
-        Ok(settled)
+        settled
     }
 
-    async fn settle_part(
+    /// Changes what the keys of one call were charged.
+    pub(super) async fn settle_part(
         &self,
         receipt: &Receipt,
         part: Part,
         change: Change,
-        names: Names,
+        deadline: Instant,
     ) -> Result<Settled, StoreError> {
+        let groups = part.groups(receipt.policy());
+        let names = self.keys.names(groups, |group| receipt.key_of(group));
         let way = self.way_to(&names[0])?;
         let settlement = Settlement {
             receipt,
@@ -192,7 +196,6 @@ impl Shared {
             change,
             now: self.manual_now(),
         };
-        let deadline = Instant::now() + self.patience.time_budget;
         let call = Call::settle(&settlement, &names);
         let sent = call.send(&self.access, way, deadline);
         let settled = tokio::time::timeout_at(deadline.into(), sent).await;
@@ -220,15 +223,18 @@ impl Store for RedisStore {
             Ok(way) => way,
             Err(error) => return StoreFuture::ready(Err(error)),
         };
-        let apart = (!shared.access.is_one_call(&names)).then(|| Box::new(hit.keys()));
+        let is_undoable = !hit.is_look() && hit.policy.holds_slots();
+        let is_undoable = is_undoable || !shared.access.is_one_call(&names);
+        let keys = is_undoable.then(|| Box::new(hit.keys()));
         let question = Question {
             policy: hit.policy.clone(),
             part: Part::All,
             asked: hit.asked(),
+            is_denied: false,
             now: shared.manual_now(),
         };
         let asking = Arc::new(Asking { question, names });
-        StoreFuture::later(shared.hit(way, asking, apart))
+        StoreFuture::later(shared.hit(way, asking, keys))
     }
 
     fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
@@ -250,6 +256,14 @@ impl Store for RedisStore {
             }
             Ok(())
         })
+    }
+
+    /// Where a connection lives, so that it does not matter on which thread a holder is dropped.
+    fn complete_in_background(&self, change: StoreFuture<Settled>) {
+        let runtime = self.shared.access.runtime();
+        if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
+            runtime.spawn(change);
+        }
     }
 
     fn manual_clock(&self) -> Option<Clock> {

@@ -11,6 +11,8 @@ pub(super) enum Trouble {
     Moved(String),
     /// The key is on its way to this address, and nothing ran.
     Ask(String),
+    /// The keys are on two nodes while their slot moves, and nothing ran.
+    TryAgain,
     /// The connection is of no more use.
     Lost,
     /// The server says that it can serve nobody at the moment, or nobody who writes.
@@ -41,6 +43,7 @@ impl Trouble {
             ErrorKind::Server(ServerErrorKind::Moved) => {
                 redirected().map_or(Trouble::Refused, Trouble::Moved)
             }
+            ErrorKind::Server(ServerErrorKind::TryAgain) => Trouble::TryAgain,
             ErrorKind::Server(ServerErrorKind::Ask) => {
                 redirected().map_or(Trouble::Refused, Trouble::Ask)
             }
