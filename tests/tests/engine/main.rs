@@ -6,6 +6,7 @@ mod allocations;
 mod batching;
 mod bound;
 mod deny_cache;
+mod deployments;
 mod equivalence;
 mod examples;
 mod footprint;
