@@ -7,6 +7,7 @@ mod batching;
 mod bound;
 mod deny_cache;
 mod deployments;
+mod dropped;
 mod equivalence;
 mod examples;
 mod footprint;
