@@ -8,6 +8,7 @@ mod bound;
 mod deny_cache;
 mod deployments;
 mod dropped;
+mod earlier;
 mod equivalence;
 mod examples;
 mod footprint;
