@@ -23,5 +23,6 @@ mod runtime;
 mod slots;
 mod subject;
 mod throttle;
+mod traced_keys;
 mod ttl;
 mod vectors;

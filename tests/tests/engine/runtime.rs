@@ -15,7 +15,7 @@ use crate::subject::{key, policy};
 
 #[test]
 fn a_store_outlives_the_runtime_that_connected_it() {
-    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    let runtime = || Runtime::new().unwrap();
     let first = runtime();
     let redis = first.block_on(TestRedis::start());
     let store: RedisStore = first.block_on(redis.store(Clock::system()));
@@ -29,7 +29,7 @@ fn a_store_outlives_the_runtime_that_connected_it() {
     let before = checked(first.block_on(limiter.check(&limit, &key("a"))));
     drop(first);
     let second = runtime();
-    assert!(second.block_on(store.connected(std::time::Duration::from_secs(20))));
+    assert!(second.block_on(store.connected(Duration::from_secs(20))));
     let after = checked(second.block_on(async { limiter.check(&limit, &key("a")).await }));
 
     assert_eq!((before, after), (4, 3));

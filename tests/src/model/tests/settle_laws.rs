@@ -133,7 +133,11 @@ fn a_refund_leaves_no_more_than_if_the_hit_had_never_been_made() {
     for seed in 0..6_000 {
         let mut random = Random::new(seed);
         // Only buckets remember what was refunded.
-        let aim = if seed % 2 == 0 { STEADY } else { STEADY.only(0) };
+        let aim = if seed % 2 == 0 {
+            STEADY
+        } else {
+            STEADY.only(0)
+        };
         let hits = run(seed, aim, 20);
         let skipped = random.one_of(&[0, 1, 2, 5, 10]);
         let spent = &hits[skipped].0;
