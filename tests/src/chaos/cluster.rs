@@ -1,6 +1,6 @@
-//! Six nodes: three masters, each with a replica.
+//! Three masters, alone or each with a replica.
 
-use std::fmt::Display;
+use std::{fmt::Display, net::TcpListener};
 
 use tokio::task::block_in_place;
 
@@ -13,6 +13,9 @@ use crate::{ports::free_port, redis::RedisProcess};
 
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
+/// Where the bus of a node is that has no setting for it, and the last port that is used for one.
+const BUS_DISTANCE: u16 = 10_000;
+const LAST_BUS: u16 = 32_000;
 
 /// A cluster; its nodes end when this is dropped.
 #[derive(Debug)]
@@ -41,18 +44,47 @@ impl TestCluster {
         cluster
     }
 
-    /// The same with a proxy in front of each node.
+    /// Starts three masters without replicas, which is faster.
     ///
     /// # Panics
     ///
     /// When they do not start.
-    pub async fn start_behind_proxies() -> TestCluster {
+    pub async fn start_masters() -> TestCluster {
         let mut cluster = TestCluster {
             nodes: Vec::new(),
             proxies: Vec::new(),
             _alone: alone().await,
         };
-        for _ in 0..2 * MASTERS {
+        block_in_place(|| cluster.nodes = (0..MASTERS).map(|_| start_node(&[])).collect());
+        cluster.joined().await;
+        cluster
+    }
+
+    /// The same with a proxy in front of each master.
+    ///
+    /// # Panics
+    ///
+    /// When they do not start.
+    pub async fn start_masters_behind_proxies() -> TestCluster {
+        TestCluster::behind_proxies(MASTERS).await
+    }
+
+    /// Six nodes with a proxy in front of each.
+    ///
+    /// # Panics
+    ///
+    /// When they do not start.
+    pub async fn start_behind_proxies() -> TestCluster {
+        TestCluster::behind_proxies(2 * MASTERS).await
+    }
+
+    async fn behind_proxies(nodes: usize) -> TestCluster {
+        let mut cluster = TestCluster {
+            nodes: Vec::new(),
+            proxies: Vec::new(),
+            _alone: alone().await,
+        };
+        for _ in 0..nodes {
             let proxy = Proxy::start(0).await;
             let announced = ["--cluster-announce-port", &proxy.port().to_string()];
             let node = block_in_place(|| start_node(&announced));
@@ -67,7 +99,8 @@ impl TestCluster {
     async fn joined(&self) {
         self.join();
         eventually("nodes that know one another", async || {
-            self.all_say(&["CLUSTER", "INFO"], "cluster_known_nodes:6")
+            let known = format!("cluster_known_nodes:{}", self.nodes.len());
+            self.all_say(&["CLUSTER", "INFO"], &known)
         })
         .await;
         self.share_slots();
@@ -144,9 +177,15 @@ impl TestCluster {
     }
 
     fn meet(&self, node: usize) {
+        let port = self.nodes[node].port();
         let bus: Vec<String> = self.ask(node, &["CONFIG", "GET", "cluster-port"]);
-        let port = self.nodes[node].port().to_string();
-        self.ask::<()>(0, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus[1]]);
+        // Redis before 7 has no such setting.
+        let bus = bus.get(1).cloned();
+        let bus = bus.unwrap_or_else(|| (port + BUS_DISTANCE).to_string());
+        self.ask::<()>(
+            0,
+            &["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), &bus],
+        );
     }
 
     fn share_slots(&self) {
@@ -159,11 +198,11 @@ impl TestCluster {
     }
 
     async fn replicate(&self) {
-        for master in 0..MASTERS {
+        for master in 0..self.nodes.len() - MASTERS {
             let (id, replica) = (self.id(master), master + MASTERS);
             self.ask::<()>(replica, &["CLUSTER", "REPLICATE", &id]);
         }
-        for replica in MASTERS..2 * MASTERS {
+        for replica in MASTERS..self.nodes.len() {
             eventually("a replica that follows", async || {
                 self.says(replica, &["INFO"], "master_link_status:up")
             })
@@ -191,8 +230,6 @@ fn start_node(extra: &[&str]) -> RedisProcess {
     let mut arguments = vec![
         "--cluster-enabled",
         "yes",
-        "--cluster-port",
-        &bus,
         "--cluster-node-timeout",
         "1000",
         // One lost slot must not stop the others.
@@ -201,8 +238,24 @@ fn start_node(extra: &[&str]) -> RedisProcess {
         "--repl-diskless-sync-delay",
         "0",
     ];
+    if RedisProcess::is_before_7() {
+        arguments.extend(extra);
+        return RedisProcess::start_on(port_with_free_bus(), &arguments);
+    }
+    arguments.extend(["--cluster-port", &bus]);
     arguments.extend(extra);
     RedisProcess::start(&arguments)
+}
+
+/// A port whose bus, in its fixed distance, is no port that a client is given.
+fn port_with_free_bus() -> u16 {
+    loop {
+        let port = free_port();
+        let bus = port + BUS_DISTANCE;
+        if bus < LAST_BUS && TcpListener::bind(("127.0.0.1", bus)).is_ok() {
+            return port;
+        }
+    }
 }
 
 fn slots_of(master: usize) -> std::ops::Range<usize> {

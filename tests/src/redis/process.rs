@@ -40,6 +40,17 @@ impl RedisProcess {
         BINARIES.into_iter().find(on_path).map(str::to_owned)
     }
 
+    /// Whether the binary is a Redis 6, which lacks some settings.
+    ///
+    /// # Panics
+    ///
+    /// When there is no server binary.
+    pub fn is_before_7() -> bool {
+        let version = Command::new(found_binary()).arg("--version").output();
+        let text = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        text.is_ok_and(|text| text.contains("v=6."))
+    }
+
     /// Starts a server with nothing persisted and the given further arguments.
     ///
     /// # Panics
@@ -59,7 +70,8 @@ impl RedisProcess {
         let port_text = port.to_string();
         let mut arguments = vec!["--port", &port_text, "--bind", "127.0.0.1"];
         arguments.extend(["--save", "", "--appendonly", "no", "--logfile", "log"]);
-        if knows_debug_argument(&found_binary()) {
+        // Redis before 7 knows no such option, and has the command switched on.
+        if !RedisProcess::is_before_7() {
             arguments.extend(["--enable-debug-command", "local"]);
         }
         arguments.extend(extra);
@@ -233,11 +245,4 @@ fn keep(dir: &TempDir, arguments: &[String]) -> (Child, u32) {
 fn found_binary() -> String {
     RedisProcess::binary()
         .expect("no redis-server here: run `cargo xtask test`, or set REDIS_SERVER_BIN")
-}
-
-/// Redis before 7 knows no such option, and has the command switched on.
-fn knows_debug_argument(binary: &str) -> bool {
-    let version = Command::new(binary).arg("--version").output();
-    let text = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    !text.is_ok_and(|text| text.contains("v=6."))
 }

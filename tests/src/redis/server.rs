@@ -9,7 +9,8 @@ use std::{
 use ratelimit_core::{Clock, RedisConfig, RedisStore};
 use testcontainers::{ContainerAsync, GenericImage};
 
-use super::{container, process::RedisProcess};
+use super::{acl::Deployment, container, process::RedisProcess};
+use crate::chaos::TestCluster;
 
 /// Longer than any pause of a busy machine: what is tested here is answers and not their speed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -17,7 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A Redis to test with; it ends with this value, unless it was given from outside.
 #[derive(Debug)]
 pub struct TestRedis {
+    /// What stores connect to.
     url: String,
+    /// What tests connect to, to look at what stores wrote: every server that holds keys.
+    servers: Vec<String>,
     _running: Running,
 }
 
@@ -25,7 +29,8 @@ pub struct TestRedis {
 #[expect(dead_code, reason = "held until the test ends")]
 enum Running {
     Given,
-    Process(RedisProcess),
+    Processes(Vec<RedisProcess>),
+    Cluster(TestCluster),
     Container(Box<ContainerAsync<GenericImage>>),
 }
 
@@ -37,23 +42,62 @@ impl TestRedis {
     /// When there is none, and none can be started: a test that needs Redis never skips.
     pub async fn start() -> TestRedis {
         if let Ok(url) = env::var("RATELIMIT_TEST_REDIS_URL") {
-            return TestRedis {
-                url,
-                _running: Running::Given,
-            };
+            return TestRedis::at(url, Running::Given);
         }
         let by_choice = env::var("RATELIMIT_TEST_REDIS").is_ok_and(|choice| choice == "docker");
         if !by_choice && RedisProcess::binary().is_some() {
             let process = RedisProcess::start(&[]);
-            return TestRedis {
-                url: process.url(),
-                _running: Running::Process(process),
-            };
+            return TestRedis::at(process.url(), Running::Processes(vec![process]));
         }
         let (container, url) = container::start().await;
+        TestRedis::at(url, Running::Container(Box::new(container)))
+    }
+
+    fn at(url: String, running: Running) -> TestRedis {
         TestRedis {
+            servers: vec![url.clone()],
             url,
-            _running: Running::Container(Box::new(container)),
+            _running: running,
+        }
+    }
+
+    /// Starts servers that stores use as the user of the documented ACL line, and as nobody else.
+    ///
+    /// # Panics
+    ///
+    /// When they do not start, or refuse the line.
+    pub async fn deployed(deployment: Deployment) -> TestRedis {
+        let user = deployment.user();
+        if deployment == Deployment::Cluster {
+            let cluster = TestCluster::start_masters().await;
+            cluster
+                .nodes
+                .iter()
+                .for_each(|node| add_user(node, deployment));
+            return TestRedis {
+                url: cluster.url().replacen("://", &format!("://{user}"), 1),
+                servers: cluster.nodes.iter().map(RedisProcess::url).collect(),
+                _running: Running::Cluster(cluster),
+            };
+        }
+        let master = RedisProcess::start(&[]);
+        add_user(&master, deployment);
+        let servers = vec![master.url()];
+        if deployment == Deployment::Single {
+            return TestRedis {
+                url: format!("redis://{user}127.0.0.1:{}", master.port()),
+                servers,
+                _running: Running::Processes(vec![master]),
+            };
+        }
+        let sentinel = RedisProcess::sentinel(master.port(), 1);
+        TestRedis {
+            url: format!(
+                "redis+sentinel://{user}127.0.0.1:{}/mymaster",
+                sentinel.port()
+            ),
+            servers,
+            _running: Running::Processes(vec![master, sentinel]),
         }
     }
 
@@ -83,15 +127,41 @@ impl TestRedis {
         connected(self.config().clock(clock)).await
     }
 
-    /// A plain connection, to look at what stores wrote.
+    /// A plain connection to the first server, to look at what stores wrote.
     ///
     /// # Panics
     ///
     /// When Redis does not answer.
     pub fn connection(&self) -> redis::Connection {
-        redis::Client::open(self.url())
-            .and_then(|client| client.get_connection())
-            .expect("a connection to Redis")
+        connection(&self.servers[0])
+    }
+
+    /// The names of all keys, on all servers.
+    ///
+    /// # Panics
+    ///
+    /// When a server does not answer.
+    pub fn keys(&self) -> Vec<String> {
+        let keys_of = |server: &String| -> Vec<String> {
+            let keys = redis::cmd("KEYS").arg("*").query(&mut connection(server));
+            keys.expect("the names of all keys")
+        };
+        self.servers.iter().flat_map(keys_of).collect()
+    }
+
+    /// Runs a command about one key, on the server that holds the key.
+    ///
+    /// # Panics
+    ///
+    /// When no server answers it.
+    pub fn query<T: redis::FromRedisValue>(&self, command: &str, key: &str) -> T {
+        let mut answers = self.servers.iter().map(|server| {
+            let mut command = redis::cmd(command);
+            command.arg(key).query(&mut connection(server))
+        });
+        // The other nodes of a cluster answer with a redirection.
+        let answer = answers.find_map(redis::RedisResult::ok);
+        answer.unwrap_or_else(|| panic!("no server answers {command} {key}"))
     }
 
     /// Asserts that every key there is has a time to live.
@@ -100,20 +170,35 @@ impl TestRedis {
     ///
     /// When one has none.
     pub fn assert_every_key_expires(&self) {
-        let mut connection = self.connection();
-        let keys: Vec<String> = redis::cmd("KEYS")
-            .arg("*")
-            .query(&mut connection)
-            .expect("the names of all keys");
-        for key in keys {
-            let ttl: i64 = redis::cmd("PTTL")
-                .arg(&key)
+        for server in &self.servers {
+            let mut connection = connection(server);
+            let keys: Vec<String> = redis::cmd("KEYS")
+                .arg("*")
                 .query(&mut connection)
-                .expect("the time to live of a key");
-            // -2 is a key that has just expired.
-            assert_ne!(ttl, -1, "{key} never expires");
+                .expect("the names of all keys");
+            for key in keys {
+                let ttl: i64 = redis::cmd("PTTL")
+                    .arg(&key)
+                    .query(&mut connection)
+                    .expect("the time to live of a key");
+                // -2 is a key that has just expired.
+                assert_ne!(ttl, -1, "{key} never expires");
+            }
         }
     }
+}
+
+fn connection(url: &str) -> redis::Connection {
+    redis::Client::open(url)
+        .and_then(|client| client.get_connection())
+        .expect("a connection to Redis")
+}
+
+fn add_user(server: &RedisProcess, deployment: Deployment) {
+    let line = deployment.acl_line();
+    let words: Vec<&str> = line.iter().map(String::as_str).collect();
+    let added: redis::RedisResult<()> = server.command(&words);
+    added.unwrap_or_else(|error| panic!("{}: {error}", line.join(" ")));
 }
 
 /// Whether this run is without what makes Redis fast: `RATELIMIT_TEST_PLAIN=1`.
@@ -145,5 +230,6 @@ pub async fn connected(config: RedisConfig) -> RedisStore {
 fn unique_prefix() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("test-{}-{count}", std::process::id())
+    // The documented users may use no other keys.
+    format!("rate_limiter:test-{}-{count}", std::process::id())
 }

@@ -15,11 +15,15 @@ const STEPS: u64 = 20_000;
 const STEPS_PER_TRACE: u64 = 30;
 
 async fn compare(aim: Aim, name: &str) {
-    let redis = TestRedis::start().await;
+    compare_on(&TestRedis::start().await, STEPS, aim, name).await;
+}
+
+/// Compares the answers of `steps` steps on `redis` with those of memory and of the model.
+pub(crate) async fn compare_on(redis: &TestRedis, steps: u64, aim: Aim, name: &str) {
     let mut compared = 0;
     let mut denied = 0;
-    for seed in 0..STEPS / STEPS_PER_TRACE {
-        let subjects = [Subject::memory(), Subject::redis(&redis).await];
+    for seed in 0..steps / STEPS_PER_TRACE {
+        let subjects = Subject::all(redis).await;
         denied += run_trace(seed, aim, &subjects).await;
         compared += STEPS_PER_TRACE;
     }

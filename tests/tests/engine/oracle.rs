@@ -17,6 +17,12 @@ use crate::subject::{key, policy};
 const PROCESSES: u64 = 8;
 const HITS_PER_TASK: u64 = 25;
 
+const BUCKET: Spec = Spec::TokenBucket {
+    capacity: 100,
+    refill: 100,
+    period_us: 1_000_000,
+};
+
 struct Answered {
     now_us: u64,
     cost: u64,
@@ -25,7 +31,7 @@ struct Answered {
 
 /// Runs the processes, and gives every answer by key, in the order of the server's clock.
 fn run_processes(redis: &TestRedis, text: &str) -> HashMap<String, Vec<Answered>> {
-    let prefix = format!("oracle-{}", text.len());
+    let prefix = format!("rate_limiter:oracle-{}", text.len());
     let running: Vec<_> = (0..PROCESSES)
         .map(|seed| {
             Command::new(env!("CARGO_BIN_EXE_oracle"))
@@ -73,9 +79,11 @@ fn replay(limits: &[Spec], log: &[Answered]) -> (u64, u64) {
 }
 
 async fn no_over_admission(text: &str, limits: &[Spec]) {
-    let redis = TestRedis::start().await;
+    no_over_admission_on(&TestRedis::start().await, text, limits);
+}
 
-    let answers = run_processes(&redis, text);
+fn no_over_admission_on(redis: &TestRedis, text: &str, limits: &[Spec]) {
+    let answers = run_processes(redis, text);
 
     let decisions: usize = answers.values().map(Vec::len).sum();
     assert_eq!(decisions as u64, PROCESSES * 64 * HITS_PER_TASK);
@@ -91,12 +99,12 @@ async fn no_over_admission(text: &str, limits: &[Spec]) {
 
 #[tokio::test]
 async fn eight_processes_never_over_admit_a_token_bucket() {
-    let limit = Spec::TokenBucket {
-        capacity: 100,
-        refill: 100,
-        period_us: 1_000_000,
-    };
-    no_over_admission("token_bucket 100/s", &[limit]).await;
+    no_over_admission("token_bucket 100/s", &[BUCKET]).await;
+}
+
+/// Eight processes on a token bucket.
+pub(crate) fn eight_processes_on_a_bucket(redis: &TestRedis) {
+    no_over_admission_on(redis, "token_bucket 100/s", &[BUCKET]);
 }
 
 #[tokio::test]
@@ -137,7 +145,11 @@ async fn admitted_at_once(store: Arc<dyn Store>, limit: &Policy, tasks: usize) -
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_many_hits_at_once_exactly_the_limit_passes() {
-    let redis = TestRedis::start().await;
+    exactly_the_limit_passes_at_once(&TestRedis::start().await).await;
+}
+
+/// A thousand hits at once on limits of 100.
+pub(crate) async fn exactly_the_limit_passes_at_once(redis: &TestRedis) {
     for text in [
         "100/d",
         "leaky_bucket 100/d",

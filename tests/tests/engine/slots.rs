@@ -87,7 +87,11 @@ fn server_time(redis: &TestRedis) -> Timestamp {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn never_more_than_the_limit_hold_a_slot_at_once() {
-    let redis = TestRedis::start().await;
+    never_more_than_the_limit_at_once(&TestRedis::start().await).await;
+}
+
+/// Lets many tasks take and release slots.
+pub(crate) async fn never_more_than_the_limit_at_once(redis: &TestRedis) {
     let limit = policy("at-once", "concurrency 7; 100000/s");
     for store in [
         Arc::new(MemoryStore::new()) as Arc<dyn Store>,

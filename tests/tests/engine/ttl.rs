@@ -14,34 +14,25 @@ const TEXTS: [&str; 6] = [
     "1/s; fixed_window 100/d; sliding_window_log 5/min",
 ];
 
-fn keys(redis: &TestRedis) -> Vec<String> {
-    redis::cmd("KEYS")
-        .arg("*")
-        .query(&mut redis.connection())
-        .unwrap()
-}
-
-fn pttl(redis: &TestRedis, name: &str) -> i64 {
-    redis::cmd("PTTL")
-        .arg(name)
-        .query(&mut redis.connection())
-        .unwrap()
-}
-
 #[tokio::test]
 async fn a_written_key_lives_as_long_as_its_state_needs_and_at_least_a_second() {
-    let redis = TestRedis::start().await;
+    lives_as_long_as_its_state_needs(&TestRedis::start().await).await;
+}
+
+/// Writes a key under each policy, and looks at its time to live.
+pub(crate) async fn lives_as_long_as_its_state_needs(redis: &TestRedis) {
     let store = redis.store(Clock::system()).await;
     for (place, text) in TEXTS.into_iter().enumerate() {
         let policy = policy(&format!("p{place}"), text);
 
         let decision = store.hit(Hit::new(&policy, &key("a"))).await.unwrap();
 
-        let name = keys(&redis)
+        let name = redis
+            .keys()
             .into_iter()
             .find(|name| name.contains(policy.name()))
             .expect("the key was written");
-        let lives_for = pttl(&redis, &name);
+        let lives_for = redis.query::<i64>("PTTL", &name);
         let needs = decision
             .limits()
             .map(|limit| i64::try_from(limit.reset_after.as_millis()).unwrap())
@@ -58,9 +49,13 @@ async fn a_written_key_lives_as_long_as_its_state_needs_and_at_least_a_second() 
 
 #[tokio::test]
 async fn a_lost_expiry_blocks_nobody_and_is_repaired_by_the_next_allowed_hit() {
-    let redis = TestRedis::start().await;
+    a_lost_expiry_is_repaired(&TestRedis::start().await).await;
+}
+
+/// Takes the expiry away from a key of each policy.
+pub(crate) async fn a_lost_expiry_is_repaired(redis: &TestRedis) {
     for (place, text) in TEXTS.into_iter().enumerate() {
-        let subject = Subject::redis(&redis).await;
+        let subject = Subject::redis(redis).await;
         let policy = policy(&format!("lost{place}"), text);
         let least = policy
             .limits()
@@ -68,14 +63,12 @@ async fn a_lost_expiry_blocks_nobody_and_is_repaired_by_the_next_allowed_hit() {
             .map(ratelimit_core::Limit::limit)
             .min();
         subject.hit(&policy, &key("a"), 0, least.unwrap()).await;
-        let name = keys(&redis)
+        let name = redis
+            .keys()
             .into_iter()
             .find(|name| name.contains(policy.name()))
             .expect("the key was written");
-        let kept: bool = redis::cmd("PERSIST")
-            .arg(&name)
-            .query(&mut redis.connection())
-            .unwrap();
+        let kept: bool = redis.query("PERSIST", &name);
         assert!(kept, "{text}");
 
         // As if the server had forgotten to expire it for ten years.
@@ -83,21 +76,20 @@ async fn a_lost_expiry_blocks_nobody_and_is_repaired_by_the_next_allowed_hit() {
         let decision = subject.hit(&policy, &key("a"), later, least.unwrap()).await;
 
         assert!(decision.is_allowed(), "{text}");
-        assert_ne!(pttl(&redis, &name), -1, "{text}");
+        assert_ne!(redis.query::<i64>("PTTL", &name), -1, "{text}");
     }
 }
 
 #[tokio::test]
 async fn a_denied_hit_and_a_look_write_nothing() {
-    let redis = TestRedis::start().await;
-    let dump = |name: &str| -> Option<Vec<u8>> {
-        redis::cmd("GET")
-            .arg(name)
-            .query(&mut redis.connection())
-            .unwrap()
-    };
+    a_denial_writes_nothing(&TestRedis::start().await).await;
+}
+
+/// Denies hits under each policy, and looks at the value.
+pub(crate) async fn a_denial_writes_nothing(redis: &TestRedis) {
+    let dump = |name: &str| -> Option<Vec<u8>> { redis.query("GET", name) };
     for (place, text) in TEXTS.into_iter().enumerate() {
-        let subject = Subject::redis(&redis).await;
+        let subject = Subject::redis(redis).await;
         let policy = policy(&format!("still{place}"), text);
         let least = policy
             .limits()
@@ -107,10 +99,11 @@ async fn a_denied_hit_and_a_look_write_nothing() {
         let least = least.unwrap();
 
         subject.hit(&policy, &key("a"), 1, 0).await;
-        assert!(!keys(&redis).iter().any(|name| name.contains(policy.name())));
+        assert!(!redis.keys().iter().any(|name| name.contains(policy.name())));
 
         subject.hit(&policy, &key("a"), 1, least).await;
-        let name = keys(&redis)
+        let name = redis
+            .keys()
             .into_iter()
             .find(|name| name.contains(policy.name()))
             .expect("the key was written");

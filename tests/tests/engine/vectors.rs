@@ -10,12 +10,16 @@ const VECTORS: &str = include_str!("../../data/algorithms.json");
 
 #[tokio::test]
 async fn every_vector_holds_on_both_stores() {
+    every_vector_holds(&TestRedis::start().await).await;
+}
+
+/// Replays the vectors on both stores.
+pub(crate) async fn every_vector_holds(redis: &TestRedis) {
     let file: Value = serde_json::from_str(VECTORS).expect("the vectors are JSON");
     let vectors = file["vectors"].as_array().expect("a list of vectors");
-    let redis = TestRedis::start().await;
 
     for vector in vectors {
-        for subject in Subject::all(&redis).await {
+        for subject in Subject::all(redis).await {
             replay(&subject, vector).await;
         }
     }

@@ -1,0 +1,76 @@
+//! The Redis users that docs/operations.md documents.
+
+/// The page that operators copy the lines from. A test that fails here shows that the page is wrong.
+const PAGE: &str = include_str!("../../../docs/operations.md");
+/// Replaces the placeholder of the page.
+const PASSWORD: &str = "secret";
+
+/// How the servers of a test are deployed, which decides the ACL line that is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deployment {
+    /// One server.
+    Single,
+    /// A master whose address a sentinel tells.
+    Sentinel,
+    /// Three masters that share the hash slots.
+    Cluster,
+}
+
+impl Deployment {
+    /// All there are, in the order of the page.
+    pub const ALL: [Deployment; 3] = [
+        Deployment::Single,
+        Deployment::Sentinel,
+        Deployment::Cluster,
+    ];
+
+    /// The documented `ACL SETUSER` command as its words, with a password.
+    ///
+    /// # Panics
+    ///
+    /// When the page does not hold exactly one line for each deployment.
+    pub fn acl_line(self) -> Vec<String> {
+        let lines: Vec<&str> = PAGE
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.starts_with("ACL SETUSER "))
+            .collect();
+        let [single, sentinel, cluster] = *lines.as_slice() else {
+            panic!("docs/operations.md has {} ACL lines, not 3", lines.len());
+        };
+        let line = match self {
+            Deployment::Single => single,
+            Deployment::Sentinel => sentinel,
+            Deployment::Cluster => cluster,
+        };
+        assert!(line.contains(" >PASSWORD "), "no password in {line:?}");
+        line.split(' ')
+            .map(|word| word.replace("PASSWORD", PASSWORD))
+            .collect()
+    }
+
+    /// The documented user as part of an address: `name:password@`.
+    pub fn user(self) -> String {
+        format!("{}:{PASSWORD}@", self.acl_line()[2])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_deployment_has_a_line_with_the_commands_that_only_it_needs() {
+        let [single, sentinel, cluster] = Deployment::ALL.map(Deployment::acl_line);
+        let has = |line: &[String], word: &str| line.iter().any(|found| found == word);
+
+        for line in [&single, &sentinel, &cluster] {
+            assert_eq!(line[..2], ["ACL", "SETUSER"]);
+            assert!(has(line, ">secret") && has(line, "~rate_limiter:*"));
+            assert!(has(line, "+evalsha") && has(line, "+eval"));
+        }
+        assert!(has(&sentinel, "+role") && !has(&single, "+role"));
+        assert!(has(&cluster, "+asking") && !has(&single, "+asking"));
+        assert_eq!(Deployment::Single.user(), "ratelimit:secret@");
+    }
+}

@@ -1,0 +1,259 @@
+//! Values in Redis that no version of the scripts has written (H6).
+
+use ratelimit_core::{
+    Change, DenyCache, FailureMode, Hit, Key, Limiter, Policy, Reason, Store as _, StoreError,
+    Verdict,
+};
+use ratelimit_tests::chaos::{Bench, Ours, Story, eventually, ours};
+use tokio::task::block_in_place;
+
+use crate::instance::{AT_ONCE, is_checked, key, policy};
+
+/// Numbers that no state holds.
+const BAD_NUMBERS: [f64; 9] = [
+    f64::NAN,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    -1.0,
+    0.5,
+    1e300,
+    -1e300,
+    9_007_199_254_740_994.0,
+    1.8e19,
+];
+
+/// Every value that differs from a valid one in its length or in one number.
+fn corrupted(valid: &[u8]) -> Vec<Vec<u8>> {
+    let mut values = Vec::new();
+    for length in [0, 1, 7, 8, 9, 11, 12, 13, valid.len() - 1] {
+        values.push(valid[..length.min(valid.len())].to_vec());
+    }
+    values.push([valid, b"x"].concat());
+    values.push([valid, valid].concat());
+    values.push(vec![0xff; valid.len()]);
+    // The length of the first state, which stands behind the expiry.
+    for length in [0, 1, 5, u32::MAX] {
+        let mut value = valid.to_vec();
+        value[8..12].copy_from_slice(&length.to_le_bytes());
+        values.push(value);
+    }
+    // The expiry, and what stands at each place of a state, behind its code and its grain.
+    let places = [0].into_iter().chain((16..valid.len()).step_by(4));
+    for place in places.filter(|place| place + 8 <= valid.len()) {
+        for number in BAD_NUMBERS {
+            let mut value = valid.to_vec();
+            value[place..place + 8].copy_from_slice(&number.to_le_bytes());
+            values.push(value);
+        }
+    }
+    // A grain of zero, and one that no limit has.
+    for grain in [[0; 3], [0xff; 3]] {
+        let mut value = valid.to_vec();
+        if valid.len() >= 16 {
+            value[13..16].copy_from_slice(&grain);
+            values.push(value);
+        }
+    }
+    values
+}
+
+/// A limiter that answers nothing from memory.
+fn asking_always(ours: &Ours) -> Limiter {
+    let limiter = Limiter::new(ours.store.clone()).on_failure(FailureMode::Closed);
+    limiter.deny_cache(DenyCache::Off)
+}
+
+struct Poisoned<'a> {
+    bench: &'a Bench,
+    limiter: Limiter,
+    policy: Policy,
+    bad: Key,
+}
+
+impl Poisoned<'_> {
+    fn name(&self) -> String {
+        let (prefix, policy) = (self.bench.prefix(), self.policy.name());
+        format!("{prefix}:v1:{policy}:{{{}}}", self.bad.as_str())
+    }
+
+    fn read(&self) -> Vec<u8> {
+        let name = self.name();
+        block_in_place(|| self.bench.server.command(&["GET", &name])).expect("a value")
+    }
+
+    fn write(&self, value: &[u8]) {
+        let name = self.name();
+        let mut command = redis::cmd("SET");
+        command.arg(name).arg(value).arg("PX").arg(60_000);
+        let written = block_in_place(|| {
+            let client = redis::Client::open(self.bench.server.url())?;
+            command.exec(&mut client.get_connection()?)
+        });
+        written.expect("the server takes any value");
+    }
+
+    /// Asks for the bad key, and for others at the same time, so that they share calls.
+    ///
+    /// Tells what became of the bad key if it is neither decided nor refused, and how many others were
+    /// not decided by Redis.
+    async fn ask(&self) -> (Option<Verdict>, usize) {
+        let together = (0..8).map(|number| {
+            let (limiter, policy) = (self.limiter.clone(), self.policy.clone());
+            let is_bad = number == 3 || number == 5;
+            let key = if is_bad {
+                self.bad.clone()
+            } else {
+                key(&format!("good-{number}"))
+            };
+            tokio::spawn(async move { (is_bad, limiter.check(&policy, &key).await) })
+        });
+        let mut verdicts = Vec::new();
+        for asked in together.collect::<Vec<_>>() {
+            verdicts.push(asked.await.expect("a verdict"));
+        }
+        let bad = self.limiter.check(&self.policy, &self.bad).await;
+        let good = self.limiter.look(&self.policy, &key("good")).await;
+        verdicts.extend([(true, bad), (false, good)]);
+        let lost = verdicts
+            .iter()
+            .filter(|(is_bad, told)| !is_bad && !is_checked(told));
+        let lost = lost.count();
+        let is_fine = |told: &Verdict| match told {
+            Verdict::Checked(decision) => decision.remaining <= decision.limit,
+            Verdict::Unchecked { reason, .. } => *reason == Reason::Refused,
+        };
+        let mut bad = verdicts.into_iter().filter(|(is_bad, _)| *is_bad);
+        (
+            bad.find(|(_, told)| !is_fine(told)).map(|(_, told)| told),
+            lost,
+        )
+    }
+
+    async fn heals(&self) {
+        eventually("decided by the store", async || {
+            is_checked(&self.limiter.look(&self.policy, &key("good")).await)
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn row_32_a_corrupt_value_is_its_own_keys_problem() {
+    let story = Story::listen();
+    let bench = Bench::start(&[]).await;
+    let config = bench.config().time_budget(AT_ONCE);
+    let ours = ours(config, FailureMode::Closed).await;
+    let connects = story.counter("rate_limiter_reconnects_total", "");
+    let mut failures = Vec::new();
+    let mut tried = 0;
+    for (number, text) in [
+        "token_bucket 10/h",
+        "leaky_bucket 10/h queue 10",
+        "fixed_window 10/366d",
+        "sliding_window_log 10/h",
+        "sliding_window_log 10/h count-denied",
+        "sliding_window_counter 10/366d",
+        "concurrency 10 lease 1h",
+        "penalty_box 2/h for 1h; fixed_window 1/366d",
+        "10/h; fixed_window 10/366d; sliding_window_log 10/h",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let poisoned = Poisoned {
+            bench: &bench,
+            limiter: asking_always(&ours),
+            policy: policy(&format!("corrupt{number}"), text),
+            bad: key("bad"),
+        };
+        for _ in 0..2 {
+            let _ = poisoned
+                .limiter
+                .check(&poisoned.policy, &poisoned.bad)
+                .await;
+        }
+        let valid = poisoned.read();
+        for value in corrupted(&valid) {
+            poisoned.write(&value);
+            let (odd, lost) = poisoned.ask().await;
+            tried += 1;
+            if odd.is_some() || lost > 0 {
+                let value = hex(&value);
+                failures.push(format!("{text}: {lost} others lost, {odd:?} after {value}"));
+                poisoned.heals().await;
+            }
+        }
+        poisoned
+            .limiter
+            .reset(&poisoned.policy, &poisoned.bad)
+            .await
+            .unwrap();
+        let look = poisoned.limiter.look(&poisoned.policy, &poisoned.bad).await;
+        assert!(is_checked(&look), "{text}: {look:?}");
+    }
+
+    println!(
+        "row 32: {tried} corrupt values, {} broke other keys",
+        failures.len()
+    );
+    failures.truncate(8);
+    assert!(failures.is_empty(), "{failures:#?}");
+    let replaced = story.counter("rate_limiter_reconnects_total", "") - connects;
+    assert_eq!(replaced, 0, "the connection was replaced");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn row_32_a_charge_on_a_corrupt_value_is_refused_and_breaks_nothing() {
+    let story = Story::listen();
+    let bench = Bench::start(&[]).await;
+    let ours = ours(bench.config().time_budget(AT_ONCE), FailureMode::Closed).await;
+    let connects = story.counter("rate_limiter_reconnects_total", "");
+    for (number, text) in [
+        "token_bucket 10/h",
+        "fixed_window 10/366d",
+        "sliding_window_log 10/h",
+        "sliding_window_counter 10/366d",
+        "concurrency 10 lease 1h",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let poisoned = Poisoned {
+            bench: &bench,
+            limiter: asking_always(&ours),
+            policy: policy(&format!("settled{number}"), text),
+            bad: key("bad"),
+        };
+        let hit = || Hit::new(&poisoned.policy, &poisoned.bad);
+        let (_, charge) = poisoned.limiter.charge(hit()).await;
+        let valid = poisoned.read();
+        let receipt = charge.expect("a charge").into_receipt();
+        for value in corrupted(&valid) {
+            poisoned.write(&value);
+            for change in [
+                Change::Refund { units: 1 },
+                Change::Charge { units: 1 },
+                Change::Renew,
+                Change::Release,
+            ] {
+                let settled = ours.store.settle(&receipt, change).await;
+                let is_fine = matches!(settled, Ok(_) | Err(StoreError::Refused { .. }));
+                assert!(is_fine, "{text} {change:?} {}: {settled:?}", hex(&value));
+            }
+            let other = poisoned.limiter.look(&poisoned.policy, &key("good")).await;
+
+            assert!(is_checked(&other), "{text} {}: {other:?}", hex(&value));
+        }
+    }
+
+    let replaced = story.counter("rate_limiter_reconnects_total", "") - connects;
+    assert_eq!(replaced, 0, "the connection was replaced");
+}
+
+fn hex(value: &[u8]) -> String {
+    use std::fmt::Write as _;
+    value.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

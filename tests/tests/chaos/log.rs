@@ -1,0 +1,136 @@
+//! What the log says of an outage: at once, why, and not again and again (F3).
+
+use std::time::Duration;
+
+use ratelimit_core::{FailureMode, Reason, Verdict};
+use ratelimit_tests::chaos::{Bench, Ours, Story, endless, ours};
+
+use crate::instance::{AT_ONCE, calls, heals, key, policy};
+
+/// The lines that were logged about a server since there were `before` of them.
+fn lines_since(story: &Story, text: &str, before: usize) -> Vec<String> {
+    story.lines(text).split_off(before)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_outage_is_logged_at_once_and_then_ever_more_rarely_with_counts() {
+    let story = Story::listen();
+    let bench = Bench::start(&[]).await;
+    let server = bench.proxy.port().to_string();
+    let ours = ours(bench.config(), FailureMode::Local).await;
+    let before = story.lines(&server).len();
+
+    bench.proxy.turn_away();
+    bench.proxy.reset();
+    calls(&ours.limiter, &endless(), Duration::from_secs(1)).await;
+    let at_once = lines_since(story, &server, before);
+    calls(&ours.limiter, &endless(), Duration::from_secs(7)).await;
+    let lines = lines_since(story, &server, before);
+    bench.proxy.behave();
+    heals(&ours).await;
+
+    println!("an outage of 8 s: {} lines: {lines:#?}", lines.len());
+    assert!(!at_once.is_empty(), "the first line came late");
+    assert!(lines.len() <= 6, "{} lines in 8 s", lines.len());
+    let suppressed = lines[1..].iter().filter_map(|line| suppressed_in(line));
+    assert!(
+        suppressed.max() > Some(0),
+        "no line tells how many were left out"
+    );
+}
+
+/// The number behind `suppressed=`.
+fn suppressed_in(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once("suppressed=")?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_connection_that_breaks_again_and_again_does_not_flood_the_log() {
+    let story = Story::listen();
+    let bench = Bench::start(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await;
+    let server = bench.proxy.port().to_string();
+    let ours = ours(bench.config(), FailureMode::Local).await;
+    let connects = story.counter("rate_limiter_reconnects_total", &server);
+
+    for _ in 0..8 {
+        bench.proxy.reset();
+        calls(&ours.limiter, &endless(), Duration::from_millis(300)).await;
+        heals(&ours).await;
+    }
+
+    let reconnects = story.counter("rate_limiter_reconnects_total", &server) - connects;
+    let lines = story.lines(&server);
+    let evicting = lines
+        .iter()
+        .filter(|line| line.contains("maxmemory"))
+        .count();
+    println!("{reconnects} reconnects: {} lines", lines.len());
+    assert!(reconnects >= 4, "{reconnects}");
+    assert_eq!(evicting, 1, "the same warning with each reconnect");
+    assert!(lines.len() <= 10, "{lines:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_lost_connection_is_logged_with_its_reason() {
+    let story = Story::listen();
+    for fault in ["reset", "answers nonsense", "says LOADING", "is silent"] {
+        let bench = Bench::start(&[]).await;
+        let server = bench.proxy.port().to_string();
+        let ours = ours(bench.config(), FailureMode::Local).await;
+
+        match fault {
+            "reset" => bench.proxy.reset(),
+            "answers nonsense" => bench.proxy.answer(b"+OK\r\n"),
+            "says LOADING" => bench
+                .proxy
+                .answer(b"-LOADING Redis is loading the dataset\r\n"),
+            _ => bench.proxy.freeze(),
+        }
+        calls(&ours.limiter, &endless(), Duration::from_millis(900)).await;
+        bench.proxy.behave();
+
+        let lines = story.lines(&server);
+        let lost = lines
+            .iter()
+            .find(|line| line.contains("lost the connection"));
+        let lost = lost.unwrap_or_else(|| panic!("{fault}: no such line in {lines:#?}"));
+        assert!(lost.contains(" error="), "{fault}: no reason in {lost:?}");
+        if fault == "says LOADING" {
+            assert!(lost.contains("LOADING"), "{lost:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_redis_refuses_is_logged_in_its_own_words_and_not_each_time() {
+    let story = Story::listen();
+    let bench = Bench::start(&[]).await;
+    let ours: Ours = ours(bench.config().time_budget(AT_ONCE), FailureMode::Local).await;
+    for text in ["fixed_window 10/366d", "10/h", "10/h; fixed_window 9/366d"] {
+        let limit = policy(&text.replace([' ', '/', ';'], "_"), text);
+        let name = format!("{}:v1:{}:{{key:list}}", bench.prefix(), limit.name());
+        bench.command(&format!("LPUSH {name} x"));
+        for _ in 0..100 {
+            let verdict = ours.limiter.check(&limit, &key("list")).await;
+            let is_refused = matches!(
+                verdict,
+                Verdict::Unchecked {
+                    reason: Reason::Refused,
+                    ..
+                }
+            );
+            assert!(is_refused, "{text}: {verdict:?}");
+        }
+    }
+
+    let lines = story.lines("WRONGTYPE");
+    println!("300 refused hits: {} lines", lines.len());
+    assert!(
+        !lines.is_empty(),
+        "nothing is logged: {:#?}",
+        story.lines("")
+    );
+    assert!(lines.len() <= 5, "{lines:#?}");
+}

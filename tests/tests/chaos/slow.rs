@@ -1,0 +1,196 @@
+//! A Redis that answers, but later than callers wait (F2, H8, H9).
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use ratelimit_core::{FailureMode, Hit, Limiter, Policy};
+use ratelimit_tests::chaos::{Bench, Ours, PATIENCE, Story, endless, eventually, ours};
+
+use crate::instance::{AT_ONCE, heals, is_checked, key, policy};
+
+/// The time-out of a call unless it is set.
+const TIME_OUT: Duration = Duration::from_millis(25);
+/// What a slow server needs for an answer.
+const SLOW: Duration = Duration::from_millis(40);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_server_slower_than_the_time_out_is_down_and_the_log_says_why() {
+    let story = Story::listen();
+    let bench = Bench::start(&[]).await;
+    let server = bench.proxy.port().to_string();
+    let ours = ours(bench.config(), FailureMode::Local).await;
+    let slow_before = story.slow_samples("rate_limiter_round_trip_seconds");
+    let lines_before = story.lines(&server).len();
+
+    bench.proxy.delay(SLOW);
+    let slow_since = Instant::now();
+    let (mut made, mut waited, mut up, mut looks) = (0, 0, 0, 0);
+    while slow_since.elapsed() < Duration::from_secs(5) {
+        let asked = Instant::now();
+        let verdict = ours.limiter.check(&endless(), &key("slow")).await;
+        assert!(!is_checked(&verdict), "no answer can be in time");
+        // The first second is what it takes to notice.
+        if slow_since.elapsed() > Duration::from_secs(1) {
+            made += 1;
+            waited += u64::from(asked.elapsed() >= TIME_OUT);
+            looks += 1;
+            up += u64::from(story.gauge("rate_limiter_store_up", &server) != Some(0.0));
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let named = story.lines("slower than 25 ms");
+    let lines = story.lines(&server).split_off(lines_before);
+    let slow_calls = story.counter("rate_limiter_slow_calls_total", &server);
+    let in_histogram = story.slow_samples("rate_limiter_round_trip_seconds") - slow_before;
+    bench.proxy.behave();
+    let healed = heals(&ours).await;
+
+    println!(
+        "slow Redis: {waited} of {made} calls waited for the time-out, store_up was 1 in {up} of \
+         {looks} looks, {} lines, {slow_calls} slow calls counted, {in_histogram} in the histogram, \
+         healed in {healed:?}",
+        lines.len()
+    );
+    assert!(slow_calls > 0, "no metric counts slow calls");
+    assert!(in_histogram > 0, "timed-out calls are not in the histogram");
+    assert!(!named.is_empty(), "no line names the cause: {lines:#?}");
+    assert!(lines.len() <= 10, "{lines:#?}");
+    assert_eq!(up, 0, "store_up flaps");
+    assert!(waited * 10 <= made, "{waited} of {made} calls waited");
+}
+
+/// On one worker, so that a call is filled when all hits are there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn one_call_with_many_hits_that_times_out_does_not_open_the_breaker() {
+    let bench = Bench::start(&[]).await;
+    let config = bench.config().time_budget(Duration::from_millis(100));
+    let ours = ours(config.calls_at_once(1), FailureMode::Closed).await;
+    let many = policy("many", "fixed_window 100000/366d");
+    let mut tried = Vec::new();
+    // How many calls the hits are spread over depends on when they come: at most four may time out.
+    for hits in [64, 64, 48, 32, 24, 17] {
+        heals(&ours).await;
+        let _ = ours.limiter.check(&many, &key("warm")).await;
+        bench.proxy.overhear();
+        bench.proxy.delay(Duration::from_millis(400));
+        let before = Instant::now();
+        let (limiter, limit) = (ours.limiter.clone(), many.clone());
+        let checks = async move {
+            let checks = (0..hits).map(async |number| {
+                // Hits that come one after another do not time out at the same moment.
+                std::thread::sleep(Duration::from_micros(200));
+                limiter.check(&limit, &key(&format!("k{number}"))).await
+            });
+            join_all(checks).await
+        };
+        let verdicts = tokio::spawn(checks).await.expect("verdicts");
+        let calls = calls_heard(&bench);
+        bench.proxy.behave();
+        // The late answers arrive, and whoever has given the connection up has replaced it.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let next = ours.limiter.check(&many, &key("next")).await;
+        let replaced = bench.proxy.attempts_since(before);
+        tried.push((hits, calls, replaced));
+
+        assert!(verdicts.iter().all(|verdict| !is_checked(verdict)));
+        if calls < 5 {
+            println!("{hits} hits in {calls} calls timed out, {replaced} connections made since");
+            assert!(is_checked(&next), "{hits} hits in {calls} calls: {next:?}");
+            assert_eq!(replaced, 0, "{hits} hits in {calls} calls");
+            return;
+        }
+    }
+    panic!("the hits never shared calls: {tried:?}");
+}
+
+/// How many calls of scripts the proxy heard.
+fn calls_heard(bench: &Bench) -> usize {
+    let heard = bench.proxy.heard();
+    let is_call = |words: &&Vec<Vec<u8>>| {
+        let name = words.first().map(Vec::as_slice);
+        name.is_some_and(|name| name.starts_with(b"EVAL"))
+    };
+    heard.iter().filter(is_call).count()
+}
+
+/// Waits until all slots are free, or three seconds, and tells how many are.
+async fn free_slots(bench: &Bench, policy: &Policy, all: u64) -> u64 {
+    let audit = bench.config_at(&bench.server.url()).time_budget(PATIENCE);
+    let audit = ours(audit, FailureMode::Closed).await;
+    let since = Instant::now();
+    loop {
+        let look = audit.limiter.look(policy, &key("held")).await;
+        let free = look.decision().expect("a look").remaining;
+        if free == all || since.elapsed() > Duration::from_secs(3) {
+            println!("{free} of {all} slots are free after {:?}", since.elapsed());
+            return free;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Asks for slots through a slow network; nobody gets one.
+async fn ask_for_slots(limiter: &Limiter, slots: &Policy, callers: usize, leave: Duration) {
+    let held = key("held");
+    for _ in 0..callers {
+        let charging = limiter.charge(Hit::new(slots, &held));
+        match tokio::time::timeout(leave, charging).await {
+            Ok((verdict, _)) => assert!(!is_checked(&verdict), "no answer can be in time"),
+            Err(_) => {}
+        }
+    }
+}
+
+async fn slow(config_time_out: Duration, slots: &Policy) -> (Bench, Ours) {
+    let bench = Bench::start(&[]).await;
+    let config = bench.config().time_budget(config_time_out);
+    let ours = ours(config, FailureMode::Closed).await;
+    // A server that does not know the script yet would do nothing in time.
+    eventually("a slot", async || {
+        let other = key("other");
+        is_checked(&ours.limiter.charge(Hit::new(slots, &other)).await.0)
+    })
+    .await;
+    bench.proxy.delay(Duration::from_millis(150));
+    (bench, ours)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn callers_that_leave_while_they_ask_for_a_slot_hold_none() {
+    let slots = policy("left", "concurrency 5 lease 10min");
+    let (bench, ours) = slow(PATIENCE, &slots).await;
+
+    ask_for_slots(&ours.limiter, &slots, 5, Duration::from_millis(50)).await;
+    bench.proxy.behave();
+
+    assert_eq!(free_slots(&bench, &slots, 5).await, 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn requests_for_a_slot_that_time_out_hold_none() {
+    let slots = policy("late", "concurrency 4 lease 10min");
+    let (bench, ours) = slow(Duration::from_millis(50), &slots).await;
+
+    ask_for_slots(&ours.limiter, &slots, 4, PATIENCE).await;
+    bench.proxy.behave();
+
+    assert_eq!(free_slots(&bench, &slots, 4).await, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn slots_are_released_when_the_connection_was_replaced_meanwhile() {
+    let slots = policy("given-up", "concurrency 12 lease 10min");
+    let (bench, ours) = slow(Duration::from_millis(50), &slots).await;
+    let before = Instant::now();
+
+    // More than the breaker takes before it gives the connection up.
+    ask_for_slots(&ours.limiter, &slots, 12, PATIENCE).await;
+    bench.proxy.behave();
+    eventually("another connection", async || {
+        bench.proxy.attempts_since(before) > 0
+    })
+    .await;
+
+    assert_eq!(free_slots(&bench, &slots, 12).await, 12);
+    assert!(heals(&ours).await < AT_ONCE * 5);
+}

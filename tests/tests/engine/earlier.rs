@@ -1,0 +1,321 @@
+//! What was spent earlier counts: under a policy with other limits, after refunds, and not after a reset.
+
+use std::time::Duration;
+
+use ratelimit_core::{
+    Change, Clock, Hit, Key, Keys, Policy, Receipt, Settled, Store as _, Timestamp,
+};
+use ratelimit_tests::redis::TestRedis;
+
+use crate::subject::{Subject, key, policy};
+
+const START: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+async fn subjects(redis: &TestRedis) -> [Subject; 2] {
+    let subjects = Subject::all(redis).await;
+    for subject in &subjects {
+        subject.clock.set(START);
+    }
+    subjects
+}
+
+async fn passes(subject: &Subject, policy: &Policy, key: &Key) -> bool {
+    let decision = subject.store.hit(Hit::new(policy, key)).await;
+    decision.expect("the store decides").is_allowed()
+}
+
+/// What remains of each limit.
+async fn left(subject: &Subject, policy: &Policy, key: &Key) -> Vec<u64> {
+    let look = subject.store.hit(Hit::new(policy, key).cost(0)).await;
+    let look = look.expect("the store decides");
+    look.limits().map(|limit| limit.remaining).collect()
+}
+
+async fn charge(subject: &Subject, policy: &Policy, key: &Key, cost: u64) -> Receipt {
+    let hit = Hit::new(policy, key).cost(cost).slot(cost + 1);
+    let decision = subject.store.hit(hit).await.expect("the store decides");
+    Receipt::of(hit, &decision).expect("there is room")
+}
+
+/// During a rolling deploy, instances with the old limits and with the new ones decide in turn (H3).
+#[tokio::test]
+async fn a_limit_that_is_added_holds_while_old_instances_still_run() {
+    let redis = TestRedis::start().await;
+    for (old, new, most) in [
+        ("1000000/d", "1000000/d; 20/d", 20),
+        (
+            "fixed_window 1000000/d",
+            "fixed_window 1000000/d; fixed_window 20/d",
+            20,
+        ),
+        (
+            "sliding_window_log 9000/d",
+            "sliding_window_log 9000/d; sliding_window_log 20/d; 7/d",
+            7,
+        ),
+        (
+            "1000000/d; sliding_window_counter 900000/d",
+            "1000000/d; sliding_window_counter 900000/d; leaky_bucket 20/d police",
+            20,
+        ),
+    ] {
+        let (old, new) = (policy("deploy", old), policy("deploy", new));
+        for subject in subjects(&redis).await {
+            let alice = key("alice");
+            let mut passed = 0;
+            for _ in 0..100 {
+                assert!(
+                    passes(&subject, &old, &alice).await,
+                    "{}: {old}",
+                    subject.name
+                );
+                passed += u64::from(passes(&subject, &new, &alice).await);
+            }
+
+            assert_eq!(passed, most, "{}: {new}", subject.name);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tier_with_fewer_limits_forgets_nothing_of_the_other() {
+    let redis = TestRedis::start().await;
+    for (free, pro) in [
+        ("1000000/d", "1000000/d; 20/d"),
+        (
+            "fixed_window 50/d",
+            "fixed_window 50/d; sliding_window_log 20/d",
+        ),
+        (
+            "30/d; 40/d",
+            "30/d; 40/d; sliding_window_counter 20/d; fixed_window 21/d",
+        ),
+    ] {
+        let (free, pro) = (policy("tiers", free), policy("tiers", pro));
+        for subject in subjects(&redis).await {
+            let alice = key("alice");
+            for _ in 0..20 {
+                assert!(
+                    passes(&subject, &pro, &alice).await,
+                    "{}: {pro}",
+                    subject.name
+                );
+            }
+            let spent = left(&subject, &pro, &alice).await;
+
+            assert!(
+                passes(&subject, &free, &alice).await,
+                "{}: {free}",
+                subject.name
+            );
+
+            let after = left(&subject, &pro, &alice).await;
+            let own = free.limits().len();
+            assert_eq!(after[own..], spent[own..], "{}: {pro}", subject.name);
+            let counted = after[..own]
+                .iter()
+                .zip(&spent)
+                .all(|(now, then)| now + 1 == *then);
+            assert!(counted, "{}: {after:?} after {spent:?}", subject.name);
+            assert!(
+                !passes(&subject, &pro, &alice).await,
+                "{}: {pro}",
+                subject.name
+            );
+        }
+    }
+}
+
+/// The value lives as long as the longest of its states, whichever policy wrote last.
+#[tokio::test]
+async fn a_state_of_a_longer_period_outlives_hits_under_shorter_ones() {
+    let redis = TestRedis::start().await;
+    let (short, both) = (
+        policy("outlives", "5/s"),
+        policy("outlives", "5/s; fixed_window 3/366d"),
+    );
+    for subject in subjects(&redis).await {
+        let alice = key("alice");
+        for _ in 0..3 {
+            assert!(passes(&subject, &both, &alice).await);
+        }
+
+        assert!(passes(&subject, &short, &alice).await);
+        subject.clock.advance(Duration::from_secs(100));
+
+        assert!(!passes(&subject, &both, &alice).await, "{}", subject.name);
+    }
+    // On the server's own clock, Redis itself decides how long the value lives.
+    let store = redis.store(Clock::system()).await;
+    let bob = key("bob");
+    let hit = async |policy: &Policy| store.hit(Hit::new(policy, &bob)).await.unwrap();
+    for _ in 0..3 {
+        assert!(hit(&both).await.is_allowed());
+    }
+    assert!(hit(&short).await.is_allowed());
+    let name = redis.keys().into_iter().find(|name| name.contains("bob"));
+    let lives_for: i64 = redis.query("PTTL", &name.expect("the key was written"));
+    assert!(lives_for > 86_400_000, "it lives for {lives_for} ms");
+}
+
+/// A refund gives back what its own hit charged and time has not given back since, and no more (M8).
+#[tokio::test]
+async fn a_refund_after_another_refund_credits_no_other_charge() {
+    let redis = TestRedis::start().await;
+    // One unit for each tick of a microsecond, which is what the clock is moved by.
+    for text in [
+        "token_bucket 1000/1ms burst 1000",
+        "leaky_bucket 1000/1ms queue 1000 police",
+    ] {
+        let bucket = policy("refunds", text);
+        for subject in subjects(&redis).await {
+            let alice = key("alice");
+            let a = charge(&subject, &bucket, &alice, 50).await;
+            let b = charge(&subject, &bucket, &alice, 50).await;
+            let refund = async |receipt: &Receipt, units| {
+                let settled = subject
+                    .store
+                    .settle(receipt, Change::Refund { units })
+                    .await;
+                settled.expect("the store settles")
+            };
+            assert_eq!(refund(&a, 40).await, Settled::Changed);
+            assert_eq!(left(&subject, &bucket, &alice).await, [940]);
+
+            subject.clock.advance(Duration::from_micros(60));
+            assert_eq!(left(&subject, &bucket, &alice).await, [1_000]);
+            let _c = charge(&subject, &bucket, &alice, 50).await;
+            refund(&b, 50).await;
+
+            let remain = left(&subject, &bucket, &alice).await;
+            assert_eq!(
+                remain,
+                [950],
+                "{} {text}: all of C is still charged",
+                subject.name
+            );
+        }
+    }
+}
+
+const ALGORITHMS: [&str; 7] = [
+    "token_bucket 10/d",
+    "leaky_bucket 10/d queue 10 police",
+    "fixed_window 10/366d",
+    "sliding_window_log 10/d",
+    "sliding_window_counter 10/366d",
+    "token_bucket 10/d; fixed_window 10/366d",
+    "sliding_window_log 10/d; sliding_window_counter 10/366d",
+];
+
+#[tokio::test]
+async fn a_receipt_from_before_a_reset_credits_nothing_afterwards() {
+    let redis = TestRedis::start().await;
+    for text in ALGORITHMS {
+        // At the same moment, and a while later: neither may be taken for the same charge.
+        for pause in [
+            Duration::ZERO,
+            Duration::from_micros(1),
+            Duration::from_secs(1),
+        ] {
+            let limit = policy("reset", text);
+            for subject in subjects(&redis).await {
+                let alice = key("alice");
+                let place = format!("{} {text} after {pause:?}", subject.name);
+                let before = charge(&subject, &limit, &alice, 4).await;
+                let keys = Keys::new(alice.clone());
+                subject.store.reset(&limit, &keys).await.unwrap();
+                subject.clock.advance(pause);
+                charge(&subject, &limit, &alice, 4).await;
+                let charged = left(&subject, &limit, &alice).await;
+
+                let refund = Change::Refund { units: 4 };
+                let settled = subject.store.settle(&before, refund).await.unwrap();
+
+                assert_eq!(left(&subject, &limit, &alice).await, charged, "{place}");
+                assert_ne!(settled, Settled::Changed, "{place}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_slot_from_before_a_reset_is_not_renewed_afterwards() {
+    let redis = TestRedis::start().await;
+    let slots = policy("slots", "concurrency 2 lease 1h");
+    for subject in subjects(&redis).await {
+        let alice = key("alice");
+        let before = charge(&subject, &slots, &alice, 1).await;
+        let keys = Keys::new(alice.clone());
+        subject.store.reset(&slots, &keys).await.unwrap();
+        let hit = |slot| Hit::new(&slots, &alice).slot(slot);
+        for slot in [70, 71] {
+            assert!(subject.store.hit(hit(slot)).await.unwrap().is_allowed());
+        }
+
+        let renewed = subject.store.settle(&before, Change::Renew).await.unwrap();
+        let released = subject
+            .store
+            .settle(&before, Change::Release)
+            .await
+            .unwrap();
+
+        assert_eq!(renewed, Settled::Lost, "{}", subject.name);
+        assert_ne!(released, Settled::Changed, "{}", subject.name);
+        assert_eq!(
+            left(&subject, &slots, &alice).await,
+            [0],
+            "{}",
+            subject.name
+        );
+    }
+}
+
+/// A reset forgets what every limit of the key has, those of other tiers included.
+#[tokio::test]
+async fn a_reset_under_fewer_limits_forgets_all_of_them() {
+    let redis = TestRedis::start().await;
+    let (free, pro) = (
+        policy("both", "9/d"),
+        policy("both", "9/d; fixed_window 2/366d"),
+    );
+    for subject in subjects(&redis).await {
+        let alice = key("alice");
+        for _ in 0..2 {
+            assert!(passes(&subject, &pro, &alice).await);
+        }
+        let keys = Keys::new(alice.clone());
+
+        subject.store.reset(&free, &keys).await.unwrap();
+
+        assert_eq!(
+            left(&subject, &pro, &alice).await,
+            [9, 2],
+            "{}",
+            subject.name
+        );
+    }
+}
+
+/// Moving a limit to another place is another limit, and neither spends the other's budget.
+#[tokio::test]
+async fn a_limit_is_known_by_its_place_and_its_algorithm() {
+    let redis = TestRedis::start().await;
+    let (old, new) = (
+        policy("places", "5/d; fixed_window 3/366d"),
+        policy("places", "5/d; sliding_window_log 3/366d"),
+    );
+    for subject in subjects(&redis).await {
+        let alice = key("alice");
+        for _ in 0..3 {
+            assert!(passes(&subject, &old, &alice).await);
+        }
+
+        assert_eq!(
+            left(&subject, &new, &alice).await,
+            [2, 3],
+            "{}",
+            subject.name
+        );
+    }
+}
