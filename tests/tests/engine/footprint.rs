@@ -6,7 +6,11 @@ use crate::subject::{Subject, key, policy};
 
 fn usage(redis: &TestRedis) -> (usize, String) {
     let mut connection = redis.connection();
-    let name: String = redis::cmd("RANDOMKEY").query(&mut connection).unwrap();
+    let names: Vec<String> = redis::cmd("KEYS")
+        .arg("*:p:*")
+        .query(&mut connection)
+        .unwrap();
+    let [name] = <[String; 1]>::try_from(names).expect("one key of the policy");
     let bytes = redis::cmd("MEMORY")
         .arg("USAGE")
         .arg(&name)

@@ -177,7 +177,8 @@ impl Trace<'_> {
     async fn hit(&mut self) -> bool {
         let (policy, keys) = (self.policy(), self.keys());
         let cost = self.random.one_of(&[0, 1, 1, 1, 2, 3]);
-        let slot = self.random.range(1, 6);
+        // Each hit has a slot of its own, as the limiter gives it.
+        let slot = self.log.len() as u64 + 1;
         let hit = Hit::by(&policy, &keys).cost(cost).slot(slot);
         self.log.push(format!(
             "{cost} at {:?} as {slot} by {keys:?}: {policy}",

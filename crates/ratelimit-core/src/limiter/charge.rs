@@ -41,6 +41,17 @@ impl Future for Charging {
     }
 }
 
+impl Drop for Charging {
+    /// A store in memory has decided before the future is polled: a slot that nobody learns of is given back.
+    fn drop(&mut self) {
+        if self.asked.holds_slots()
+            && let Some(verdict) = self.check.take_ready()
+        {
+            drop(Charge::of(&self.limiter, self.asked.hit(), &verdict));
+        }
+    }
+}
+
 impl fmt::Debug for Charging {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.check.fmt(f)

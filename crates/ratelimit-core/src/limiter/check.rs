@@ -75,6 +75,10 @@ impl Asked {
         }
     }
 
+    pub(super) fn holds_slots(&self) -> bool {
+        self.policy.holds_slots()
+    }
+
     pub(super) fn hit(&self) -> Hit<'_> {
         let mut hit = Hit::by(&self.policy, &self.keys);
         hit.cost = self.cost;

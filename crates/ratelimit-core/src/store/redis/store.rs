@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{runtime::Handle, sync::Semaphore};
+use tokio::{
+    runtime::Handle,
+    sync::{Semaphore, oneshot},
+};
 
 use super::{
     access::{Access, Way},
@@ -156,17 +159,38 @@ impl Shared {
         self.clock.is_manual().then(|| self.clock.now())
     }
 
-    async fn settle(&self, receipt: &Receipt, change: Change) -> Result<Settled, StoreError> {
+    async fn settle(
+        self: Arc<Shared>,
+        receipt: Receipt,
+        change: Change,
+    ) -> Result<Settled, StoreError> {
         let deadline = Instant::now() + self.patience.time_budget;
         let groups = receipt.policy().groups();
         let names = self.keys.names(groups, |group| receipt.key_of(group));
         if self.access.is_one_call(&names) {
             let part = Part::All;
-            return self.settle_part(receipt, part, change, deadline).await;
+            return self.settle_part(&receipt, part, change, deadline).await;
         }
-        // All keys are tried, also when one of them does not answer.
+        // A task goes on when its caller is dropped, so that the change is made on all keys.
+        let way = self.way_to(&names[0])?;
+        let (sender, settled) = oneshot::channel();
+        way.spawn(async move {
+            let settling = self.settle_apart(&receipt, names.len(), change, deadline);
+            let _ = sender.send(settling.await);
+        });
+        settled.await.unwrap_or(Err(StoreError::TimedOut))
+    }
+
+    /// Changes what keys of different nodes were charged; all are tried, also when one does not answer.
+    async fn settle_apart(
+        &self,
+        receipt: &Receipt,
+        count: usize,
+        change: Change,
+        deadline: Instant,
+    ) -> Result<Settled, StoreError> {
         let mut settled = Ok(Settled::Unchanged);
-        for number in 0..names.len() {
+        for number in 0..count {
             let part = Part::Group(number);
             let changed = self.settle_part(receipt, part, change, deadline).await;
             settled = match (settled, changed) {
@@ -240,7 +264,7 @@ impl Store for RedisStore {
     fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
         let shared = Arc::clone(&self.shared);
         let receipt = receipt.clone();
-        StoreFuture::later(async move { shared.settle(&receipt, change).await })
+        StoreFuture::later(shared.settle(receipt, change))
     }
 
     fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
