@@ -100,6 +100,16 @@ impl Limiter {
         Limiter::new(MemoryStore::new())
     }
 
+    /// Whether its budgets live in a [`MemoryStore`] that no clone of the limiter shares.
+    ///
+    /// A framework that makes its services once for each worker can tell by it that a worker would count
+    /// alone.
+    pub fn is_unshared_memory(&self) -> bool {
+        self.shared.memory.is_some()
+            && Arc::strong_count(&self.shared) == 1
+            && Arc::strong_count(&self.shared.store) == 1
+    }
+
     /// What happens to a hit that the store did not decide; [`FailureMode::Local`] unless set.
     #[must_use]
     pub fn on_failure(self, mode: FailureMode) -> Limiter {
