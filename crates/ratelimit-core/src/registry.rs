@@ -106,12 +106,11 @@ impl Registry {
     ///
     /// As [`Policy::log_reordered_limits`], it logs a warning if limits move to other positions.
     pub fn insert(&self, policy: Policy) {
+        let (name, after) = (policy.name().into(), policy.clone());
         let mut before = None;
-        self.change(|own| {
-            before = own.by_name.insert(policy.name().into(), policy.clone());
-        });
+        self.change(|own| before = own.by_name.insert(name, policy));
         if let Some(before) = before {
-            policy.log_reordered_limits(&before);
+            after.log_reordered_limits(&before);
         }
     }
 
