@@ -1,6 +1,6 @@
 //! The types of actix-web, as the engine reads and writes them.
 
-use std::{fmt, net::IpAddr};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse,
@@ -13,6 +13,8 @@ use ratelimit_core::{
     HeaderLines, Key, Problem,
     adapter::{self, Framework, HeaderFields, RequestHead},
 };
+
+use crate::workers::SharedLimiter;
 
 /// Requests and responses of actix-web.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +112,8 @@ impl HeaderFields for Actix {
 impl Framework for Actix {
     type Request = HttpRequest;
     type Answer = HttpResponse;
-    type Own = ();
+    /// The limiter that all workers share, where the middleware made it.
+    type Own = Option<Arc<SharedLimiter>>;
 
     const ADVICE: &'static str = "listen on TCP, add TestRequest::peer_addr in a test, or \
         ClientAddr::trust_unix behind a proxy on a unix socket";

@@ -25,9 +25,10 @@ use crate::{
 
 /// Limits the requests to an app, a scope or a resource.
 ///
-/// All clones share the budgets of one [`Limiter`]. A middleware that is made inside the closure of
-/// `HttpServer::new` is made once for each worker; the workers of a server then share the limiter
-/// that the first of them made at the same line for the same policy.
+/// All clones share the budgets of one [`Limiter`]. The closure of `HttpServer::new` runs once for each
+/// worker: make a limiter that counts in memory outside of it and clone it inside, or each worker has
+/// budgets of its own. [`per_client`](Self::per_client), which makes its own limiter, has one for all
+/// workers.
 ///
 /// Without further settings each client address has its own budget, answers carry
 /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, and requests over the limit get 429.
@@ -41,20 +42,42 @@ impl RateLimit {
     ///
     /// The policy is called `client`; [`new`](Self::new) takes one with a name of its own.
     ///
+    /// Inside the closure of `HttpServer::new` all workers share one budget for each line that calls this
+    /// function and each text of `limits`. Two scopes whose limits come from one helper function
+    /// therefore share one as well; give them a [`Limiter`] each with [`new`](Self::new), or put
+    /// `#[track_caller]` on the helper.
+    ///
     /// # Errors
     ///
     /// When `limits` is not the text of limits.
     #[track_caller]
     pub fn per_client(limits: &str) -> Result<RateLimit, InvalidPolicy> {
         let policy = Policy::parse("client", limits)?;
-        Ok(RateLimit::new(Limiter::in_memory(), policy))
+        let shared = workers::shared(Location::caller(), &policy.to_string());
+        let limiter = match &shared {
+            Some(shared) => shared.limiter(),
+            None => Limiter::in_memory(),
+        };
+        let mut settings = settings(limiter, policy);
+        settings.own = shared;
+        Ok(RateLimit::of(settings))
     }
 
     /// Limits each client's requests by `policy`, counted where `limiter` counts.
-    #[track_caller]
+    ///
+    /// ```no_run
+    /// use actix_web::{App, HttpServer};
+    /// use ratelimit_actix::{Limiter, Policy, RateLimit};
+    ///
+    /// let policy = Policy::parse("api", "100/min")?;
+    /// let limiter = Limiter::in_memory();
+    /// let server = HttpServer::new(move || {
+    ///     App::new().wrap(RateLimit::new(limiter.clone(), policy.clone()))
+    /// });
+    /// # Ok::<(), ratelimit_actix::InvalidPolicy>(())
+    /// ```
     pub fn new(limiter: Limiter, policy: Policy) -> RateLimit {
-        let place = format!("{} {policy}", policy.name());
-        let limiter = workers::shared(limiter, Location::caller(), place);
+        workers::warn_once_if_unshared(&limiter);
         RateLimit::of(settings(limiter, policy))
     }
 
@@ -65,16 +88,20 @@ impl RateLimit {
     /// # Errors
     ///
     /// When there is no policy of that name.
-    #[track_caller]
     pub fn named(
         limiter: Limiter,
         registry: &Registry,
         name: &str,
     ) -> Result<RateLimit, UnknownPolicy> {
-        let limiter = workers::shared(limiter, Location::caller(), name.to_owned());
+        workers::warn_once_if_unshared(&limiter);
         let mut settings = Settings::named(limiter, registry, name, client_key())?;
         know_routes(&mut settings);
         Ok(RateLimit::of(settings))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.settings.limiter
     }
 
     fn of(settings: Settings) -> RateLimit {

@@ -233,6 +233,25 @@ impl Decision {
         }
     }
 
+    /// The same, with a denial for `wait` in place of every limit that says [`Outcome::Impossible`].
+    pub(crate) fn possible_after(mut self, wait: Duration) -> Decision {
+        // A limit that says so speaks before all others.
+        if self.outcome != Outcome::Impossible {
+            return self;
+        }
+        let denied = Outcome::Denied { retry_after: wait };
+        self.outcome = denied;
+        for limit in self.several.as_mut_slice() {
+            if limit.outcome == Outcome::Impossible {
+                limit.outcome = denied;
+            }
+        }
+        if !self.several.as_slice().is_empty() {
+            self.conclude();
+        }
+        self
+    }
+
     /// What is left to say of it so much later, if nobody came in between.
     pub(crate) fn after(mut self, elapsed: Duration) -> Decision {
         self.outcome = self.outcome.after(elapsed);

@@ -2,7 +2,7 @@
 
 use std::{
     fmt::{self, Write as _},
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 use compact_str::{CompactString, format_compact};
@@ -46,6 +46,35 @@ impl Key {
         match addr.to_canonical() {
             IpAddr::V4(v4) => Key::ipv4(v4),
             IpAddr::V6(v6) => Key(format_compact!("ip:{v6}")),
+        }
+    }
+
+    /// The key of the network of `addr` that `prefix` leading bits leave, tagged `ip`.
+    ///
+    /// A network of one host has the key of its address, as [`Key::ip`].
+    ///
+    /// ```
+    /// use ratelimit_core::Key;
+    ///
+    /// let addr = "2001:db8:1:2::9".parse()?;
+    /// assert_eq!(Key::network(addr, 64).as_str(), "ip:2001:db8:1:2::/64");
+    /// assert_eq!(Key::network(addr, 128), Key::ip(addr));
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    pub fn network(addr: IpAddr, prefix: u8) -> Key {
+        // A slash is also the seam of `and`, but every part of a key has a colon, and a length has none.
+        match addr.to_canonical() {
+            IpAddr::V4(v4) if prefix < 32 => {
+                let host = u32::MAX >> prefix;
+                let network = Ipv4Addr::from_bits(v4.to_bits() & !host);
+                Key(format_compact!("ip:{network}/{prefix}"))
+            }
+            IpAddr::V6(v6) if prefix < 128 => {
+                let host = u128::MAX >> prefix;
+                let network = Ipv6Addr::from_bits(v6.to_bits() & !host);
+                Key(format_compact!("ip:{network}/{prefix}"))
+            }
+            host => Key::ip(host),
         }
     }
 
@@ -284,6 +313,37 @@ mod tests {
             let addr = Ipv4Addr::new(octet, 255 - octet, octet / 2, octet % 100);
             assert_eq!(Key::ip(addr.into()).as_str(), format!("ip:{addr}"));
         }
+    }
+
+    #[test]
+    fn networks_of_the_same_bits_are_different_keys() {
+        let addr: IpAddr = "2001:db8::".parse().unwrap();
+        let keys = [32, 48, 64, 127, 128].map(|prefix| Key::network(addr, prefix));
+        let texts = keys.each_ref().map(Key::as_str);
+
+        assert_eq!(
+            texts,
+            [
+                "ip:2001:db8::/32",
+                "ip:2001:db8::/48",
+                "ip:2001:db8::/64",
+                "ip:2001:db8::/127",
+                "ip:2001:db8::"
+            ]
+        );
+        for key in &keys {
+            assert_eq!(Key::from_encoded(key.as_str()).as_ref(), Some(key));
+        }
+    }
+
+    #[test]
+    fn an_ipv4_network_is_written_with_its_prefix_unless_it_is_a_host() {
+        let addr: IpAddr = "::ffff:203.0.113.7".parse().unwrap();
+
+        assert_eq!(Key::network(addr, 0).as_str(), "ip:0.0.0.0/0");
+        assert_eq!(Key::network(addr, 24).as_str(), "ip:203.0.113.0/24");
+        assert_eq!(Key::network(addr, 32).as_str(), "ip:203.0.113.7");
+        assert_eq!(Key::network(addr, 64).as_str(), "ip:203.0.113.7");
     }
 
     #[test]

@@ -7,11 +7,12 @@ mod check;
 mod denials;
 mod offenders;
 mod redeem;
+mod reset;
 #[cfg(feature = "acquire")]
 mod turns;
 mod verdict;
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 #[cfg(feature = "acquire")]
 pub use self::acquire::TooLong;
@@ -34,6 +35,9 @@ use crate::{
     store::{Hit, MemoryStore, Store, StoreError},
     time::{Clock, Timestamp},
 };
+
+/// A store that went away is asked again within this time.
+const STORE_RETRY: Duration = Duration::from_secs(1);
 
 /// Decides hits against a store, and without it when it does not answer.
 ///
@@ -94,6 +98,16 @@ impl Limiter {
     /// A limiter whose budgets live in this process.
     pub fn in_memory() -> Limiter {
         Limiter::new(MemoryStore::new())
+    }
+
+    /// Whether its budgets live in a [`MemoryStore`] that no clone of the limiter shares.
+    ///
+    /// A framework that makes its services once for each worker can tell by it that a worker would count
+    /// alone.
+    pub fn is_unshared_memory(&self) -> bool {
+        self.shared.memory.is_some()
+            && Arc::strong_count(&self.shared) == 1
+            && Arc::strong_count(&self.shared.store) == 1
     }
 
     /// What happens to a hit that the store did not decide; [`FailureMode::Local`] unless set.
@@ -167,28 +181,6 @@ impl Limiter {
         Charging::new(self, hit.numbered())
     }
 
-    /// Forgets what `key` has spent under `policy`.
-    ///
-    /// # Errors
-    ///
-    /// When the store does not answer.
-    pub async fn reset(&self, policy: &Policy, key: &Key) -> Result<(), StoreError> {
-        self.reset_by(policy, &Keys::new(key.clone())).await
-    }
-
-    /// Forgets what all `keys` have spent under `policy`.
-    ///
-    /// # Errors
-    ///
-    /// When the store does not answer.
-    pub async fn reset_by(&self, policy: &Policy, keys: &Keys) -> Result<(), StoreError> {
-        let forgotten = self.shared.store.reset(policy, keys);
-        self.shared.local.reset(policy, keys).await?;
-        let forgotten = forgotten.await;
-        self.shared.denials.forget(Hit::by(policy, keys));
-        forgotten
-    }
-
     fn verdict(&self, hit: Hit<'_>, answer: Result<Decision, StoreError>) -> Verdict {
         let is_enforced = hit.policy.enforces(hit.key);
         let verdict = match answer {
@@ -243,7 +235,13 @@ impl Limiter {
             FailureMode::Local => Some(local.decide(&hit)),
             FailureMode::LocalShare { instances } => {
                 let share = policy.shared_by(instances);
-                Some(local.decide(&hit.under(&share)))
+                let decision = local.decide(&hit.under(&share));
+                // A cost above the share may pass when the store is back.
+                Some(if hit.is_possible() {
+                    decision.possible_after(STORE_RETRY)
+                } else {
+                    decision
+                })
             }
             FailureMode::Open | FailureMode::Closed => None,
         };
@@ -262,5 +260,57 @@ impl fmt::Debug for Limiter {
             .field("failure_mode", &self.shared.failure_mode)
             .field("deny_cache", &self.shared.denials)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::{decision::Outcome, store::StoreFuture};
+
+    /// A store that does not answer.
+    #[derive(Debug)]
+    struct Down;
+
+    impl Store for Down {
+        fn hit(&self, _: Hit<'_>) -> StoreFuture<Decision> {
+            StoreFuture::ready(Err(StoreError::TimedOut))
+        }
+
+        fn reset(&self, _: &Policy, _: &Keys) -> StoreFuture<()> {
+            StoreFuture::ready(Err(StoreError::TimedOut))
+        }
+    }
+
+    async fn outcome(limiter: &Limiter, limits: &str, cost: u64) -> Outcome {
+        let policy = Policy::parse("api", limits).unwrap();
+        let key = Key::explicit("alice").unwrap();
+        let verdict = limiter.check_cost(&policy, &key, cost).await;
+        verdict.decision().unwrap().outcome
+    }
+
+    #[tokio::test]
+    async fn a_cost_above_the_share_is_denied_for_a_while_and_one_above_the_limit_for_ever() {
+        let instances = NonZeroU32::new(4).unwrap();
+        let limiter = Limiter::new(Down).on_failure(FailureMode::LocalShare { instances });
+        for limits in [
+            "100/h",
+            "fixed_window 100/h",
+            "900/s; sliding_window_log 100/h",
+        ] {
+            let denied = Outcome::Denied {
+                retry_after: STORE_RETRY,
+            };
+            assert_eq!(outcome(&limiter, limits, 26).await, denied, "{limits}");
+            assert_eq!(outcome(&limiter, limits, 100).await, denied, "{limits}");
+            assert_eq!(
+                outcome(&limiter, limits, 101).await,
+                Outcome::Impossible,
+                "{limits}"
+            );
+            assert!(outcome(&limiter, limits, 25).await.is_allowed(), "{limits}");
+        }
     }
 }

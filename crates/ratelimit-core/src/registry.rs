@@ -1,12 +1,13 @@
 //! Policies by name, which operators change while a service runs.
 
+mod reordered;
 #[cfg(any(feature = "toml", feature = "yaml"))]
 mod text;
 
 use std::{
     collections::BTreeMap,
     convert::Infallible,
-    fmt,
+    fmt, mem,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -102,13 +103,21 @@ impl Registry {
     }
 
     /// Adds a policy, or changes the one of its name.
+    ///
+    /// As [`Policy::log_reordered_limits`], it logs a warning if limits move to other positions.
     pub fn insert(&self, policy: Policy) {
-        self.change(|own| {
-            own.by_name.insert(policy.name().into(), policy);
-        });
+        let (name, after) = (policy.name().into(), policy.clone());
+        let mut before = None;
+        self.change(|own| before = own.by_name.insert(name, policy));
+        if let Some(before) = before {
+            after.log_reordered_limits(&before);
+        }
     }
 
     /// Puts these policies in place of all there are.
+    ///
+    /// As [`Policy::log_reordered_limits`], it logs a warning for each policy whose limits move to other
+    /// positions.
     ///
     /// # Errors
     ///
@@ -118,13 +127,20 @@ impl Registry {
         policies: impl IntoIterator<Item = Policy>,
     ) -> Result<(), MissingPolicies> {
         let fresh = by_name(policies);
+        let mut before = ByName::new();
         self.try_change(|own| {
             if own.has_attributes {
                 refuse_without_attributes(&fresh)?;
             }
-            own.by_name = fresh;
+            before = mem::replace(&mut own.by_name, fresh.clone());
             Ok(())
-        })
+        })?;
+        for (name, policy) in &fresh {
+            if let Some(before) = before.get(name) {
+                policy.log_reordered_limits(before);
+            }
+        }
+        Ok(())
     }
 
     /// Grows with each change, so that who keeps a policy sees when to ask for it again.

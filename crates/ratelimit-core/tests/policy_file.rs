@@ -257,7 +257,7 @@ fn fields_are_compared_with_each_other() {
         "[policy.a]\nlimits = 'concurrency 5 lease 30s'\ncost = 2\nsettle = 'response-bytes'\n";
     let ignored = [(Code::IgnoredField, 3), (Code::IgnoredField, 4)];
     assert_eq!(found(slots, Format::Toml), ignored);
-    let counted = format!("{slots}tiers = {{ pro = '100/s' }}\n");
+    let counted = format!("{slots}tiers = {{ pro = 'concurrency 9 lease 30s; 100/s' }}\n");
     assert_eq!(found(&counted, Format::Toml), []);
 }
 
@@ -592,4 +592,39 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_tier_with_another_algorithm_at_a_position_is_found() {
+    let found = |limits: &str, tiers: &str| {
+        let text = format!("[policy.api]\nlimits = '{limits}'\ntiers = {{ {tiers} }}\n");
+        found(&text, Format::Toml)
+    };
+    let warning = [(Code::TierAlgorithms, 3)];
+
+    assert_eq!(found("10/min", "pro = 'fixed_window 1000/min'"), warning);
+    assert_eq!(found("10/min", "pro = '1000/min; fixed_window 9000/h'"), []);
+    assert_eq!(
+        found(
+            "10/min",
+            "a = '50/min; 90/h', b = '50/min; fixed_window 90/h'"
+        ),
+        warning,
+        "tiers are compared with each other as well"
+    );
+    assert_eq!(
+        found(
+            "10/min; fixed_window 9/h by ip",
+            "pro = 'fixed_window 90/h by ip; 100/min'"
+        ),
+        [],
+        "positions count within a key"
+    );
+    assert_eq!(
+        found(
+            "10/min; fixed_window 9/h by ip",
+            "pro = '100/min; 90/h by ip'"
+        ),
+        warning
+    );
 }

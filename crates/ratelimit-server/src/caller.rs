@@ -38,7 +38,8 @@ pub(crate) fn own_key(
     }
     let client = rules.client.find(peer, &lines);
     let client = client.map_err(|why| Refusal::bad_request(format!("{why}: name a key")))?;
-    Ok((Key::ip(client.addr()), client.to_string()))
+    let key = Key::network(client.addr(), client.prefix());
+    Ok((key, client.to_string()))
 }
 
 /// Headers as the search for the client reads them.

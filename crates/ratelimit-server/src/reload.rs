@@ -11,7 +11,7 @@ use tokio::signal::unix::Signal;
 
 use crate::{
     app::App,
-    config::{Config, Settings},
+    config::{Config, Policies, Settings},
     failure::Failure,
 };
 
@@ -42,6 +42,7 @@ pub(crate) async fn follow(
         match Config::load(&settings) {
             Ok(config) => {
                 tell_warnings(&config, &settings);
+                log_reordered(&app.rules().policies, &config.rules.policies);
                 app.adopt(config.rules);
                 count("ok", 1);
                 tracing::info!("reloaded the configuration");
@@ -62,6 +63,15 @@ pub(crate) fn tell_warnings(config: &Config, settings: &Settings) {
     let warnings = config.warnings.iter();
     for warning in warnings.filter(|warning| warning.code != Code::NoAdminToken) {
         tracing::warn!("{}", warning.in_file(path.display()));
+    }
+}
+
+/// Logs the policies whose limits are at other positions than before.
+fn log_reordered(before: &Policies, after: &Policies) {
+    for policy in after.iter() {
+        if let Some(before) = before.named(policy.name()) {
+            policy.log_reordered_limits(before);
+        }
     }
 }
 

@@ -58,7 +58,7 @@ pub use crate::{
     },
     layer::RateLimitLayer,
     lent::lent_decision,
-    outgoing::{OutgoingError, OutgoingFuture, OutgoingLimit, OutgoingLimitLayer},
+    outgoing::{OutgoingBody, OutgoingError, OutgoingFuture, OutgoingLimit, OutgoingLimitLayer},
     rejection::{Cause, Rejection},
     service::RateLimit,
 };

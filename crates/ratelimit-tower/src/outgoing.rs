@@ -1,5 +1,6 @@
 //! Limits on requests that are sent.
 
+mod body;
 mod future;
 
 use std::{
@@ -10,18 +11,23 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, request::Parts};
+use http::{Request, Response, request::Parts};
 use ratelimit_core::{Decision, Key, Limiter, Policy};
 use tower_layer::Layer;
 use tower_service::Service;
 
-pub use self::future::OutgoingFuture;
+pub use self::{body::OutgoingBody, future::OutgoingFuture};
 use crate::key::{KeyExtractor, NoKey};
 
 /// Limits the requests that a client sends, so that it stays within what the other side allows.
 ///
 /// Each host has its own budget unless [`key_by`](Self::key_by) says otherwise. A request over the
 /// limit fails with [`OutgoingError::Denied`], or waits if [`wait`](Self::wait) lets it.
+///
+/// - A policy that is not [enforced](Policy::enforces) for a key, such as one in shadow mode, counts
+///   the request and neither delays nor refuses it.
+/// - The slot of a concurrency limit is held until the [body](OutgoingBody) of the response has ended,
+///   fails or is dropped. It is released as well when the request fails or its future is dropped.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -123,11 +129,11 @@ pub struct OutgoingLimit<S> {
     settings: Arc<Settings>,
 }
 
-impl<S, B> Service<Request<B>> for OutgoingLimit<S>
+impl<S, B, R> Service<Request<B>> for OutgoingLimit<S>
 where
-    S: Service<Request<B>> + Clone,
+    S: Service<Request<B>, Response = Response<R>> + Clone,
 {
-    type Response = S::Response;
+    type Response = Response<OutgoingBody<R>>;
     type Error = OutgoingError<S::Error>;
     type Future = OutgoingFuture<S, B>;
 

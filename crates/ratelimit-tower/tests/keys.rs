@@ -235,9 +235,27 @@ fn the_peer_can_be_found_elsewhere() {
 
     assert_eq!(
         key(&client, request().extension(peer)).unwrap(),
-        "ip:2001:db8:1:200::"
+        "ip:2001:db8:1:200::/56"
     );
     assert_eq!(key(&client, from("203.0.113.7")), Err(NoKey::NoClient));
+}
+
+#[test]
+fn a_network_and_a_host_of_the_same_bits_are_different_clients() {
+    let by = |bits| {
+        let addr = ClientAddr::default().ipv6_prefix(bits).unwrap();
+        let client = ClientKey::from(addr);
+        key(
+            &client,
+            request().extension(ratelimit_tower::PeerAddr(
+                "[2001:db8:1:2::]:1".parse().unwrap(),
+            )),
+        )
+        .unwrap()
+    };
+
+    assert_eq!(by(128), "ip:2001:db8:1:2::");
+    assert_eq!(by(64), "ip:2001:db8:1:2::/64");
 }
 
 #[tokio::test]

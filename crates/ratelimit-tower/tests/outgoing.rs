@@ -2,13 +2,18 @@
 
 mod common;
 
-use std::{convert::Infallible, time::Duration};
+use std::{
+    convert::Infallible, future::pending, io, pin::pin, task::Context, task::Waker, time::Duration,
+};
 
-use common::{Down, limiter, policy, start};
+use bytes::Bytes;
+use common::{Answer, Down, limiter, policy, start};
 use http::{Request, Response};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
 use ratelimit_core::{
-    Clock, Decision, FailureMode, Hit, Keys, Limiter, MemoryStore, Policy, Store, StoreFuture,
-    Timestamp,
+    Change, Clock, Decision, FailureMode, Hit, Key, Keys, Limiter, MemoryStore, Policy, Receipt,
+    Settled, Store, StoreFuture, Timestamp,
 };
 use ratelimit_tower::{NoKey, OutgoingError, OutgoingLimitLayer};
 use tokio::time::Instant;
@@ -60,6 +65,10 @@ impl Store for OnTokiosClock {
         self.store.hit(hit)
     }
 
+    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
+        self.store.settle(receipt, change)
+    }
+
     fn reset(&self, policy: &Policy, key: &Keys) -> StoreFuture<()> {
         self.store.reset(policy, key)
     }
@@ -107,4 +116,109 @@ async fn no_key_and_no_store_are_errors_of_their_own() {
         send(&closed, "/relative").await,
         Err(OutgoingError::NoKey(NoKey::Missing))
     );
+}
+
+const ONE: &str = "concurrency 1 lease 1h";
+
+fn to_a() -> Request<()> {
+    let request = Request::builder().uri("http://a.example/");
+    request.body(()).expect("a request")
+}
+
+async fn is_free(layer: &OutgoingLimitLayer) -> bool {
+    send(layer, "http://a.example/").await.is_ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_is_not_enforced_neither_refuses_nor_delays() {
+    let begin = Instant::now();
+    for limits in [
+        "1/h",
+        "leaky_bucket 1/min queue 9",
+        ONE,
+        "1/h; leaky_bucket 1/min queue 9",
+    ] {
+        for shadow in [
+            policy(limits).shadow(),
+            policy(limits).enforced(0).expect("a share"),
+        ] {
+            let limiter = Limiter::new(OnTokiosClock::start());
+            let layer = OutgoingLimitLayer::new(limiter, shadow).wait(Duration::from_secs(3_600));
+            for _ in 0..5 {
+                assert_eq!(send(&layer, "http://a.example/").await, Ok(()), "{limits}");
+            }
+        }
+    }
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_slot_is_held_until_the_body_has_ended() {
+    let layer = OutgoingLimitLayer::new(limiter(&start()), policy(ONE));
+
+    let client = layer.layer(service_fn(common::hello));
+    let mut response = client.oneshot(to_a()).await.expect("a free slot");
+    assert_eq!(response.body().size_hint().exact(), Some(5));
+    assert!(!is_free(&layer).await);
+    let frame = response.frame().await.expect("a frame").expect("no error");
+
+    assert_eq!(frame.into_data().ok(), Some(Bytes::from("hello")));
+    assert!(
+        is_free(&layer).await,
+        "the body is at its end, and still there"
+    );
+    drop(response);
+}
+
+#[tokio::test]
+async fn a_slot_is_released_with_the_body_that_is_dropped() {
+    let layer = OutgoingLimitLayer::new(limiter(&start()), policy(ONE));
+
+    let client = layer.layer(service_fn(common::hello));
+    let response = client.oneshot(to_a()).await.expect("a free slot");
+    assert!(!is_free(&layer).await);
+    drop(response);
+
+    assert!(is_free(&layer).await);
+}
+
+#[tokio::test]
+async fn a_slot_is_released_when_the_client_fails() {
+    let layer = OutgoingLimitLayer::new(limiter(&start()), policy(ONE));
+    let failing = service_fn(async |_: Request<()>| Err::<Answer, _>(io::Error::other("broken")));
+
+    let mut call = pin!(layer.layer(failing).oneshot(to_a()));
+    let failed = call.as_mut().await;
+
+    assert!(matches!(failed, Err(OutgoingError::Inner(_))));
+    assert!(is_free(&layer).await, "the future is done, and still there");
+}
+
+#[tokio::test]
+async fn a_slot_is_released_when_the_call_is_dropped() {
+    let layer = OutgoingLimitLayer::new(limiter(&start()), policy(ONE));
+    let endless = service_fn(async |_: Request<()>| pending::<Result<Answer, Infallible>>().await);
+
+    let mut call = Box::pin(layer.layer(endless).oneshot(to_a()));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(call.as_mut().poll(&mut cx).is_pending());
+    assert!(!is_free(&layer).await);
+    drop(call);
+
+    assert!(is_free(&layer).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_not_held_by_a_request_that_would_wait_too_long() {
+    let limiter = Limiter::new(OnTokiosClock::start());
+    let both = policy("leaky_bucket 1/min queue 9; concurrency 1 lease 1h");
+    let layer = OutgoingLimitLayer::new(limiter.clone(), both.clone());
+
+    assert!(is_free(&layer).await);
+    assert!(!is_free(&layer).await, "it would wait a minute");
+
+    let key = Key::tagged("host", "a.example").expect("a key");
+    let look = limiter.look(&both, &key).await;
+    let slots = look.decision().expect("a decision").limits().nth(1);
+    assert_eq!(slots.expect("two limits").remaining, 1);
 }

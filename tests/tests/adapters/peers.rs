@@ -64,7 +64,7 @@ async fn case_22_all_connections_to_axum_share_one_budget() {
 /// The worker closure that everybody writes first: what it makes, it makes for each worker.
 macro_rules! server_of_four_workers {
     ($limit:expr) => {{
-        let server = HttpServer::new(|| {
+        let server = HttpServer::new(move || {
             let app = App::new().wrap($limit);
             app.route("/", web::get().to(async || "hello"))
         });
@@ -80,8 +80,9 @@ async fn case_22_all_workers_of_actix_share_one_budget_under_tokio() {
     tokio::spawn(running);
     assert_eq!(passed(server).await, 3);
 
+    let limiter = Limiter::in_memory();
     let (server, running) = server_of_four_workers!(RateLimit::new(
-        Limiter::in_memory(),
+        limiter.clone(),
         Policy::parse("api", "3/h").expect("a limit"),
     ));
     tokio::spawn(running);
@@ -123,6 +124,35 @@ async fn one_app_with_two_limits_has_two_budgets() {
     }
 
     assert_eq!(statuses, [200, 200, 200, 429, 200, 200, 429]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scopes_with_a_limiter_each_from_one_helper_have_a_budget_each() {
+    fn limit(limiter: &Limiter) -> RateLimit {
+        let policy = Policy::parse("api", "1/h").expect("a limit");
+        RateLimit::new(limiter.clone(), policy)
+    }
+    let limiters = [Limiter::in_memory(), Limiter::in_memory()];
+    let server = HttpServer::new(move || {
+        let scope = |path: &str, limiter: &Limiter| {
+            let scope = web::scope(path).wrap(limit(limiter));
+            scope.route("", web::get().to(async || "hello"))
+        };
+        App::new()
+            .service(scope("/a", &limiters[0]))
+            .service(scope("/b", &limiters[1]))
+    });
+    let server = server.workers(2).disable_signals();
+    let server = server.bind(("127.0.0.1", 0)).expect("a free port");
+    let address = server.addrs()[0];
+    tokio::spawn(server.run());
+
+    let mut statuses = Vec::new();
+    for path in ["/a", "/b", "/a", "/b"] {
+        statuses.push(client::get(address, path).await.status);
+    }
+
+    assert_eq!(statuses, [200, 200, 429, 429]);
 }
 
 async fn passed(server: SocketAddr) -> usize {

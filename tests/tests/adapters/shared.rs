@@ -28,8 +28,6 @@ async fn instance(framework: Framework, config: RedisConfig) -> SocketAddr {
             serve_axum(Router::new().route("/", get(async || "hello")).layer(layer)).await
         }
         Framework::Actix => {
-            // Made here, outside of all workers, it keeps its own limiter: the workers of all servers
-            // in a process share one that is made in their closure.
             let limit = ratelimit_actix::RateLimit::new(limiter, policy);
             serve_actix(move |app| {
                 let hello = web::resource("/").wrap(limit.clone());

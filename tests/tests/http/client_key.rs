@@ -132,8 +132,12 @@ fn expected(vector: &Value) -> Result<Key, String> {
     let key = expect["key"].as_str().expect("a key or an error");
     match key.split_once(':').expect("a key has a tag") {
         ("ip", address) => {
-            let network = address.split('/').next().expect("an address");
-            Ok(Key::ip(network.parse::<IpAddr>().expect("an address")))
+            let (network, prefix) = address.split_once('/').unwrap_or((address, "32"));
+            let prefix = prefix.parse().expect("a prefix length");
+            Ok(Key::network(
+                network.parse::<IpAddr>().expect("an address"),
+                prefix,
+            ))
         }
         (_, value) => Ok(Key::explicit(value).expect("it is not empty")),
     }

@@ -145,7 +145,7 @@ impl ClientKey {
             self.warn_once_if_overlooked(peer, request);
         }
         let client = self.addr.find(peer, request)?;
-        Ok(Key::ip(client.addr()))
+        Ok(Key::network(client.addr(), client.prefix()))
     }
 
     #[inline]

@@ -39,6 +39,9 @@ impl Limiter {
     /// only the first of them asks. Between processes there is no order. Each queue is bounded, by
     /// [`most_waiting`](Limiter::most_waiting).
     ///
+    /// Under a policy that is not [enforced](Policy::enforces) for `key`, such as one in shadow mode, the
+    /// hit is checked once, so that metrics count it, and the answer comes at once whatever it says.
+    ///
     /// Dropping the future gives up the place; the next in the queue moves up at once. A question
     /// that is on its way to Redis at that moment may be counted, as that of any dropped request.
     ///
@@ -73,9 +76,14 @@ impl Limiter {
         cost: u64,
         within: Duration,
     ) -> Result<Verdict, TooLong> {
+        let tier = policy.for_key(key);
+        if !tier.enforces(key) {
+            return Ok(self.check_cost(policy, key, cost).await);
+        }
         let wait = Wait {
             limiter: self,
             policy,
+            shapes: tier.limits().iter().any(shapes),
             key,
             cost,
             until: Instant::now() + within.min(LONGEST_WAIT),
@@ -105,6 +113,8 @@ impl Limiter {
 struct Wait<'a> {
     limiter: &'a Limiter,
     policy: &'a Policy,
+    /// Whether the policy of the key's tier delays hits that pass.
+    shapes: bool,
     key: &'a Key,
     cost: u64,
     until: Instant,
@@ -152,7 +162,7 @@ impl Wait<'_> {
 
     /// Asks once: the hit passed, or it is in vain to ask again before some moment.
     async fn ask(&self) -> Result<ControlFlow<Verdict, Instant>, TooLong> {
-        if self.policy.limits().iter().any(shapes) {
+        if self.shapes {
             // A hit that passes has taken its place in the line, also when that turns out too far
             // back; a look finds it out for nothing.
             let looked = self.limiter.look(self.policy, self.key).await;

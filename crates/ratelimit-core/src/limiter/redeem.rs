@@ -21,9 +21,12 @@ impl Limiter {
     /// All that share the store know that a receipt was redeemed. That is written first: when the
     /// store fails between the two, the charge stays as it was, and cannot be redeemed again.
     ///
+    /// A slot can be renewed for longer than its receipt [lives](Receipt::expires). After that only the
+    /// slot is released; the units stay as they were charged.
+    ///
     /// # Errors
     ///
-    /// When it was redeemed before, is too old, or the store does not answer.
+    /// When it was redeemed before, is too old and holds no slot, or the store does not answer.
     pub async fn redeem(&self, receipt: &Receipt, actual: u64) -> Result<Settled, NotRedeemed> {
         let redeemed = redeemed(receipt);
         let key = name(receipt);
@@ -35,7 +38,7 @@ impl Limiter {
             return Err(NotRedeemed::Already);
         }
         if first.now >= receipt.expires() {
-            return Err(NotRedeemed::TooLate);
+            return self.redeem_late(receipt).await;
         }
         let settled = match receipt.change_to(actual) {
             Some(change) => self.change(receipt, change).await?,
@@ -47,6 +50,17 @@ impl Limiter {
         match self.release(receipt).await? {
             Settled::Unchanged => Ok(settled),
             released => Ok(released),
+        }
+    }
+
+    /// Releases the slot of an expired receipt, if it is still held.
+    async fn redeem_late(&self, receipt: &Receipt) -> Result<Settled, NotRedeemed> {
+        if receipt.lease().is_none() {
+            return Err(NotRedeemed::TooLate);
+        }
+        match self.release(receipt).await? {
+            Settled::Changed => Ok(Settled::Changed),
+            Settled::Unchanged | Settled::Lost => Err(NotRedeemed::TooLate),
         }
     }
 
@@ -126,7 +140,7 @@ fn redeemed(receipt: &Receipt) -> Policy {
 pub enum NotRedeemed {
     /// It was redeemed before.
     Already,
-    /// Time has given back all that was charged.
+    /// Time has given back all that was charged, and no slot is held.
     TooLate,
     /// The store did not answer.
     Store(StoreError),
@@ -154,5 +168,71 @@ impl Error for NotRedeemed {
 impl From<StoreError> for NotRedeemed {
     fn from(why: StoreError) -> NotRedeemed {
         NotRedeemed::Store(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        store::MemoryStore,
+        time::{Clock, Timestamp},
+    };
+
+    async fn charged(clock: &Clock, limits: &str) -> (Limiter, Policy, Key, Receipt) {
+        let limiter = Limiter::new(MemoryStore::new().clock(clock.clone()));
+        let policy = Policy::parse("jobs", limits).unwrap();
+        let key = Key::explicit("alice").unwrap();
+        let (_, charge) = limiter.charge(Hit::new(&policy, &key)).await;
+        let receipt = charge.unwrap().into_receipt();
+        (limiter, policy, key, receipt)
+    }
+
+    fn start() -> Clock {
+        Clock::manual(Timestamp::from_secs(600))
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_was_renewed_past_the_receipts_life_is_released() {
+        let clock = start();
+        let (limiter, policy, key, receipt) =
+            charged(&clock, "concurrency 1 lease 10s; 10/s").await;
+        for _ in 0..8 {
+            clock.advance(Duration::from_secs(5));
+            assert_eq!(limiter.renew(&receipt).await.unwrap(), Settled::Changed);
+        }
+        let busy = limiter.charge(Hit::new(&policy, &key).cost(9)).await;
+        assert!(!busy.0.is_allowed());
+
+        let settled = limiter.redeem(&receipt, 0).await;
+
+        assert!(matches!(settled, Ok(Settled::Changed)), "{settled:?}");
+        let free = limiter.look(&policy, &key).await;
+        let remaining: Vec<u64> = free
+            .decision()
+            .unwrap()
+            .limits()
+            .map(|l| l.remaining)
+            .collect();
+        assert_eq!(
+            remaining,
+            [1, 10],
+            "the slot is free, and no unit is refunded"
+        );
+        let again = limiter.redeem(&receipt, 0).await;
+        assert!(matches!(again, Err(NotRedeemed::Already)), "{again:?}");
+    }
+
+    #[tokio::test]
+    async fn a_receipt_whose_slot_is_lost_is_too_late() {
+        for limits in ["concurrency 1 lease 10s", "1/s"] {
+            let clock = start();
+            let (limiter, _, _, receipt) = charged(&clock, limits).await;
+            clock.advance(Duration::from_secs(60));
+
+            let late = limiter.redeem(&receipt, 0).await;
+
+            assert!(matches!(late, Err(NotRedeemed::TooLate)), "{late:?}");
+        }
     }
 }

@@ -37,6 +37,10 @@ pub enum FailureMode {
     /// A memory store of this process decides with this instance's share of the limits.
     ///
     /// Closer to the limit during an outage, but it refuses what an uneven balance brings too much of.
+    ///
+    /// A hit that costs more than the share and not more than the limit is denied for a second, after
+    /// which the store may be back. It does not pass during the outage: if each instance let one such
+    /// hit pass, together they would pass up to the number of instances times the limit.
     LocalShare {
         /// How many instances share the limits.
         instances: NonZeroU32,

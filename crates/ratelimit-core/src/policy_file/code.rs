@@ -97,6 +97,8 @@ codes! {
     ShadowedLimit = Warning "shadowed-limit",
     /// A limit that its policy has twice.
     RepeatedLimit = Warning "repeated-limit",
+    /// Tiers of a policy with different algorithms at one position.
+    TierAlgorithms = Warning "tier-algorithms",
     /// A field without effect, because of another.
     IgnoredField = Warning "ignored-field",
     /// A rule without effect, because of another.

@@ -1,6 +1,6 @@
 //! The tables of a policy's tiers, and of who is in which.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter};
 
 use super::{
     code::Code,
@@ -75,7 +75,9 @@ pub(super) fn add_tiers(mut policy: Policy, tiers: &[Tier], findings: &mut Findi
     for tier in tiers {
         match policy.tier(&tier.name, &tier.limits) {
             Ok(with_tier) => {
-                find_needless(with_tier.in_tier(&tier.name), tier.line, findings);
+                let own = with_tier.in_tier(&tier.name);
+                find_needless(own, tier.line, findings);
+                find_other_algorithms(own, tier, &policy, findings);
                 policy = with_tier;
             }
             Err(why) => findings.add(code_of(&why), tier.line, why.to_string()),
@@ -113,6 +115,34 @@ pub(super) fn find_needless(policy: &Policy, line: usize, findings: &mut Finding
         let together: Vec<Limit> = group.bounds.iter().map(|bound| bound.limit).collect();
         find_shadowed(&together, line, findings);
     }
+}
+
+/// Adds a finding if a limit of the tier has another algorithm than the policy, or a tier before it, has at
+/// the same position: what a key spent there is forgotten when it changes tiers.
+fn find_other_algorithms(own: &Policy, tier: &Tier, policy: &Policy, findings: &mut Findings) {
+    let limits = iter::once(("the policy's own limits have".to_owned(), policy));
+    let tiers = policy.tiers().filter(|(name, _)| *name != tier.name);
+    let tiers = tiers.map(|(name, other)| (format!("the tier {name:?} has"), other));
+    let differing = limits.chain(tiers).find_map(|(whose, other)| {
+        let (ours, theirs) = other_algorithm(own, other)?;
+        Some(format!(
+            "{ours} stands where {whose} {theirs}: what a key spent there does not carry over when \
+             it changes tiers"
+        ))
+    });
+    if let Some(told) = differing {
+        findings.add(Code::TierAlgorithms, tier.line, told);
+    }
+}
+
+/// The first two limits with different algorithms at the same position of the same key.
+fn other_algorithm(ours: &Policy, theirs: &Policy) -> Option<(Limit, Limit)> {
+    ours.groups().iter().find_map(|group| {
+        let other = theirs.groups().iter().find(|other| other.by == group.by)?;
+        let mut pairs = group.bounds.iter().zip(&other.bounds);
+        let differing = pairs.find(|(one, two)| one.limit.algorithm() != two.limit.algorithm());
+        differing.map(|(one, two)| (ours.limits()[one.place], theirs.limits()[two.place]))
+    })
 }
 
 const fn code_of(why: &InvalidPolicy) -> Code {

@@ -5,7 +5,7 @@ use axum::{
     extract::{Request, State},
     http::{Response, StatusCode},
 };
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
 use ratelimit_core::{Charge, Hit, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,9 @@ use crate::{
 };
 
 const MOST_CHECKS: usize = 1_000;
+/// How many checks of one request are decided at a time: an eighth of the calls that a Redis store has
+/// under way, so that one request cannot take all places from the others.
+const MAX_CONCURRENT_CHECKS: usize = 128;
 
 /// The body of several checks.
 #[derive(Deserialize)]
@@ -75,7 +78,9 @@ pub(super) async fn post(
     });
     let questions: Vec<Question> = read.collect::<Result<_, _>>()?;
     let asked = questions.iter().map(|question| ask(&app, &rules, question));
-    let answers = join_all(asked).await;
+    let asked: Vec<_> = asked.collect();
+    let answers = stream::iter(asked).buffered(MAX_CONCURRENT_CHECKS);
+    let answers: Vec<Told> = answers.collect().await;
     let answered = questions.iter().zip(&answers);
     let results = Results {
         results: answered.map(|(asked, told)| told.to(asked)).collect(),
@@ -152,4 +157,83 @@ fn is_batch(bytes: &[u8]) -> Result<bool, Refusal> {
         checks: Option<serde::de::IgnoredAny>,
     }
     parse::<Object<Form>>(bytes).map(|Object(form)| form.checks.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use axum::http::header::CONTENT_TYPE;
+    use ratelimit_core::{Decision, Keys, Limiter, MemoryStore, Policy, Store, StoreFuture};
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::{
+        config::{Config, Settings},
+        metrics::recorder,
+    };
+
+    /// A store that answers some polls later, and counts the hits that it has not answered yet.
+    #[derive(Clone, Debug, Default)]
+    struct Slow {
+        store: MemoryStore,
+        in_flight: Arc<AtomicUsize>,
+        peak: Arc<AtomicUsize>,
+    }
+
+    impl Store for Slow {
+        fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+            let in_flight = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+            self.peak.fetch_max(in_flight, Ordering::SeqCst);
+            let (decided, counter) = (self.store.hit(hit), Arc::clone(&self.in_flight));
+            StoreFuture::later(async move {
+                for _ in 0..4 {
+                    tokio::task::yield_now().await;
+                }
+                counter.fetch_sub(1, Ordering::SeqCst);
+                decided.await
+            })
+        }
+
+        fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
+            self.store.reset(policy, keys)
+        }
+    }
+
+    #[tokio::test]
+    async fn one_request_has_at_most_128_hits_in_flight_and_its_answers_in_order() {
+        let store = Slow::default();
+        let config = Config::load(&Settings::default()).expect("the defaults");
+        let metrics = recorder(&config.application).handle();
+        let app = App::new(&config, Limiter::new(store.clone()), config.listen, metrics);
+        let checks: Vec<String> = (0..MOST_CHECKS)
+            .map(|number| format!(r#"{{"key":"user-{number}"}}"#))
+            .collect();
+        let request = Request::post("/api/v1/rate-limit/check")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Body::from(format!(
+                r#"{{"checks":[{}]}}"#,
+                checks.join(",")
+            )));
+
+        let response = app.router().oneshot(request.expect("a request")).await;
+
+        let response = response.expect("an answer");
+        assert_eq!(response.status(), 200);
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
+        let body: serde_json::Value = serde_json::from_slice(&body.expect("a body")).expect("JSON");
+        let keys: Vec<_> = body["results"]
+            .as_array()
+            .expect("results")
+            .iter()
+            .collect();
+        assert_eq!(keys.len(), MOST_CHECKS);
+        for (number, answer) in keys.into_iter().enumerate() {
+            assert_eq!(answer["key"], format!("user-{number}"));
+        }
+        assert_eq!(store.peak.load(Ordering::SeqCst), MAX_CONCURRENT_CHECKS);
+    }
 }

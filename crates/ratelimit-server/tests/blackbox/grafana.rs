@@ -10,7 +10,7 @@ use crate::server::{CHECK, Server};
 const DASHBOARD: &str = include_str!("../../../../docs/grafana/dashboard.json");
 const ALERTS: &str = include_str!("../../../../docs/grafana/alerts.yml");
 
-/// All that servers expose, one with its Redis and one without.
+/// All that servers expose: one with its Redis, one whose Redis is away, and one in memory.
 async fn exposed() -> String {
     let redis = TestRedis::start().await;
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -22,6 +22,9 @@ async fn exposed() -> String {
         server.get(&format!("{CHECK}?key=k")).await;
         all += &server.get("/actuator/prometheus").await.body;
     }
+    let in_memory = Server::start(&[]);
+    in_memory.get(&format!("{CHECK}?key=k")).await;
+    all += &in_memory.get("/actuator/prometheus").await.body;
     all
 }
 
@@ -100,7 +103,20 @@ fn promtool_accepts_the_alert_rules() {
 
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && told.contains("5 rules found"),
+        output.status.success() && told.contains("8 rules found"),
         "{output:?}"
     );
+}
+
+#[test]
+fn the_alert_rules_fire_when_they_should() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/grafana");
+
+    let output = Command::new("promtool")
+        .args(["test", "rules", "alerts_test.yml"])
+        .current_dir(folder)
+        .output()
+        .expect("promtool, as in `apt-get install prometheus`");
+
+    assert!(output.status.success(), "{output:?}");
 }

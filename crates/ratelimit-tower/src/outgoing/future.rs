@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-use http::Request;
+use http::{Request, Response};
 use pin_project_lite::pin_project;
-use ratelimit_core::{Check, Decision, Key, Outcome, Verdict};
+use ratelimit_core::{Charge, Charging, Check, Decision, Hit, Key, Outcome, Verdict};
 use tokio::time::{Instant, Sleep, sleep};
 use tower_service::Service;
 
-use super::{OutgoingError, Settings};
+use super::{OutgoingBody, OutgoingError, Settings};
 
 pin_project! {
     /// The answer of an [`OutgoingLimit`](super::OutgoingLimit).
@@ -34,10 +34,25 @@ pin_project! {
     #[project = StateProj]
     enum State<F, E> {
         Failed { error: Option<OutgoingError<E>> },
-        Checking { check: Check },
+        Checking { checking: Checking },
         Waiting { sleep: Pin<Box<Sleep>>, then: Then },
         Readying,
-        Calling { #[pin] response: F },
+        Calling { #[pin] response: F, slot: Option<Box<Charge>> },
+    }
+}
+
+/// A check of the budget, which keeps the charge where that holds a slot.
+enum Checking {
+    Check(Check),
+    Charging(Box<Charging>),
+}
+
+impl Checking {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Verdict, Option<Charge>)> {
+        match self {
+            Checking::Check(check) => Pin::new(check).poll(cx).map(|verdict| (verdict, None)),
+            Checking::Charging(charging) => Pin::new(&mut **charging).poll(cx),
+        }
     }
 }
 
@@ -53,6 +68,8 @@ struct Held<S, B> {
     key: Key,
     settings: Arc<Settings>,
     deadline: Option<Instant>,
+    /// The slot of a request that passed and is not sent yet.
+    slot: Option<Box<Charge>>,
 }
 
 impl<S: Service<Request<B>> + Clone, B> OutgoingFuture<S, B> {
@@ -76,10 +93,11 @@ impl<S: Service<Request<B>> + Clone, B> OutgoingFuture<S, B> {
             key,
             settings: Arc::clone(settings),
             deadline: None,
+            slot: None,
         };
         OutgoingFuture {
             state: State::Checking {
-                check: held.check(),
+                checking: held.check(),
             },
             held: Some(Box::new(held)),
         }
@@ -87,9 +105,16 @@ impl<S: Service<Request<B>> + Clone, B> OutgoingFuture<S, B> {
 }
 
 impl<S: Clone, B> Held<S, B> {
-    fn check(&self) -> Check {
-        let settings = &self.settings;
-        settings.limiter.check(&settings.policy, &self.key)
+    fn check(&self) -> Checking {
+        let Settings {
+            limiter, policy, ..
+        } = &*self.settings;
+        let tier = policy.for_key(&self.key);
+        let hit = Hit::new(tier, &self.key).cost(policy.cost().get());
+        if tier.holds_slots() {
+            return Checking::Charging(Box::new(limiter.charge(hit)));
+        }
+        Checking::Check(limiter.hit(hit))
     }
 
     /// What follows from a verdict.
@@ -103,6 +128,9 @@ impl<S: Clone, B> Held<S, B> {
                 None => return Err(OutgoingError::Unavailable),
             },
         };
+        if !decision.is_enforced {
+            return Ok(State::Readying);
+        }
         match decision.outcome {
             Outcome::Allowed { delay } if delay.is_zero() => Ok(State::Readying),
             Outcome::Allowed { delay } => self.wait(delay, Then::Call, decision),
@@ -135,11 +163,11 @@ impl<S: Clone, B> Held<S, B> {
     }
 }
 
-impl<S, B> Future for OutgoingFuture<S, B>
+impl<S, B, R> Future for OutgoingFuture<S, B>
 where
-    S: Service<Request<B>> + Clone,
+    S: Service<Request<B>, Response = Response<R>> + Clone,
 {
-    type Output = Result<S::Response, OutgoingError<S::Error>>;
+    type Output = Result<Response<OutgoingBody<R>>, OutgoingError<S::Error>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         const HELD: &str = "held until the call";
@@ -149,29 +177,42 @@ where
                 StateProj::Failed { error } => {
                     return Poll::Ready(Err(error.take().expect("polled after completion")));
                 }
-                StateProj::Checking { check } => {
-                    let verdict = ready!(Pin::new(check).poll(cx));
-                    this.held.as_mut().expect(HELD).decided(verdict)?
+                StateProj::Checking { checking } => {
+                    let (verdict, charge) = ready!(checking.poll(cx));
+                    let held = this.held.as_mut().expect(HELD);
+                    held.slot = charge.map(Box::new);
+                    match held.decided(verdict) {
+                        Ok(next) => next,
+                        Err(error) => {
+                            *this.held = None;
+                            return Poll::Ready(Err(error));
+                        }
+                    }
                 }
                 StateProj::Waiting { sleep, then } => {
                     ready!(sleep.as_mut().poll(cx));
                     match then {
                         Then::Call => State::Readying,
                         Then::CheckAgain => State::Checking {
-                            check: this.held.as_ref().expect(HELD).check(),
+                            checking: this.held.as_ref().expect(HELD).check(),
                         },
                     }
                 }
                 StateProj::Readying => {
                     let held = this.held.as_mut().expect(HELD);
-                    ready!(held.service.poll_ready(cx)).map_err(OutgoingError::Inner)?;
+                    let ready = ready!(held.service.poll_ready(cx));
                     let mut held = this.held.take().expect(HELD);
+                    ready.map_err(OutgoingError::Inner)?;
                     State::Calling {
                         response: held.service.call(held.request),
+                        slot: held.slot,
                     }
                 }
-                StateProj::Calling { response } => {
-                    return response.poll(cx).map_err(OutgoingError::Inner);
+                StateProj::Calling { response, slot } => {
+                    let response = ready!(response.poll(cx));
+                    let slot = slot.take();
+                    let response = response.map_err(OutgoingError::Inner)?;
+                    return Poll::Ready(Ok(response.map(|body| OutgoingBody::new(body, slot))));
                 }
             };
             this.state.set(next);

@@ -424,3 +424,46 @@ fn a_wait_can_move_between_threads() {
 
     assert!(limiter.shared.turns.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_is_not_enforced_neither_delays_nor_refuses() {
+    let begin = Instant::now();
+    for limits in [
+        "1/h",
+        "leaky_bucket 1/min queue 9",
+        "concurrency 1 lease 1h",
+        "5/h",
+    ] {
+        let shadow = policy(limits).shadow();
+        let limiter = limiter();
+        for (cost, within) in [(1, 3_600), (1, 0), (1, 3_600), (7, 3_600)] {
+            let key = alice();
+            let acquired = limiter.acquire_cost(&shadow, &key, cost, secs(within));
+            assert!(acquired.await.unwrap().is_allowed(), "{limits}");
+        }
+        let looked = limiter.look(&shadow, &alice()).await;
+        assert!(looked.decision().unwrap().remaining < shadow.limits()[0].limit());
+    }
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tier_that_shapes_is_looked_at_before_it_is_charged() {
+    let tiered = policy("100/s")
+        .tier("slow", "leaky_bucket 1/min queue 9")
+        .unwrap();
+    let tiered = tiered.tenants([(alice(), "slow")]);
+    let limiter = limiter();
+    assert!(limiter.acquire(&tiered, &alice(), secs(1)).await.is_ok());
+    let before = limiter.look(&tiered, &alice()).await;
+
+    let late = limiter
+        .acquire(&tiered, &alice(), secs(1))
+        .await
+        .unwrap_err();
+
+    assert_eq!(late.retry_after, Some(secs(60)));
+    let after = limiter.look(&tiered, &alice()).await;
+    let remaining = |verdict: &Verdict| verdict.decision().unwrap().remaining;
+    assert_eq!(remaining(&after), remaining(&before));
+}

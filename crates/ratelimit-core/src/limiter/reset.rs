@@ -1,0 +1,189 @@
+//! Forgetting what was spent.
+
+use std::iter;
+
+use super::Limiter;
+use crate::{
+    key::Key,
+    keys::Keys,
+    policy::Policy,
+    store::{Hit, Store as _, StoreError},
+};
+
+impl Limiter {
+    /// Forgets what `key` has spent under `policy`, in all its tiers.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer.
+    pub async fn reset(&self, policy: &Policy, key: &Key) -> Result<(), StoreError> {
+        self.reset_by(policy, &Keys::new(key.clone())).await
+    }
+
+    /// Forgets what all `keys` have spent under `policy`, in all its tiers.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer. Budgets of this process are forgotten also then.
+    pub async fn reset_by(&self, policy: &Policy, keys: &Keys) -> Result<(), StoreError> {
+        let shared = &self.shared;
+        let mut answer = Ok(());
+        for part in covering(policy) {
+            let (local, remote) = (
+                shared.local.reset(part, keys),
+                shared.store.reset(part, keys),
+            );
+            answer = answer.and(local.await).and(remote.await);
+            // After the reset, so that a denial that was on its way meanwhile is void as well.
+            shared.denials.forget(Hit::by(part, keys));
+        }
+        answer
+    }
+}
+
+/// The policy and those of its tiers that keep budgets under a name of their own: together they name
+/// every budget that a key can have under the policy.
+fn covering(policy: &Policy) -> impl Iterator<Item = &Policy> {
+    let mut names: Vec<&str> = Vec::new();
+    let tiers = policy.tiers().map(|(_, tier)| tier);
+    iter::once(policy).chain(tiers).filter(move |part| {
+        let known = names.len();
+        for group in part.groups() {
+            if !names.contains(&&*group.name) {
+                names.push(&group.name);
+            }
+        }
+        names.len() > known
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        decision::Decision,
+        policy::FailureMode,
+        store::{MemoryStore, Store, StoreFuture},
+        time::{Clock, Timestamp},
+    };
+
+    /// A memory store that answers when its future is polled, so that denials are cached; or fails.
+    #[derive(Debug)]
+    struct Distant {
+        store: MemoryStore,
+        clock: Clock,
+        is_up: bool,
+    }
+
+    impl Distant {
+        fn new(is_up: bool) -> Distant {
+            let clock = Clock::manual(Timestamp::from_secs(600));
+            let store = MemoryStore::new().clock(clock.clone());
+            Distant {
+                store,
+                clock,
+                is_up,
+            }
+        }
+    }
+
+    impl Store for Distant {
+        fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+            if !self.is_up {
+                return StoreFuture::ready(Err(StoreError::TimedOut));
+            }
+            StoreFuture::later(self.store.hit(hit))
+        }
+
+        fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
+            if !self.is_up {
+                return StoreFuture::ready(Err(StoreError::TimedOut));
+            }
+            StoreFuture::later(self.store.reset(policy, keys))
+        }
+
+        fn manual_clock(&self) -> Option<Clock> {
+            Some(self.clock.clone())
+        }
+    }
+
+    /// Base policy and tiers that keep their budgets in different groups.
+    fn tiered() -> Policy {
+        let policy = Policy::parse("api", "3/h; 9/h by route").unwrap();
+        let policy = policy.tier("pro", "5/h by ip; 7/h").unwrap();
+        policy.tier("bulk", "2/h by tenant").unwrap()
+    }
+
+    fn keys() -> Keys {
+        let key = |name: &str| Key::explicit(name).unwrap();
+        let keys = Keys::new(key("alice")).by("ip", key("home"));
+        keys.by("tenant", key("acme")).by("route", key("/"))
+    }
+
+    /// Spends all of each tier's budgets; `true` where one hit more is denied in every tier.
+    async fn spend_all(limiter: &Limiter, policy: &Policy) -> bool {
+        let keys = keys();
+        let mut all_denied = true;
+        for tier in ["", "pro", "bulk"] {
+            let tier = policy.in_tier(tier);
+            for _ in 0..10 {
+                let _ = limiter.hit(Hit::by(tier, &keys)).await;
+            }
+            all_denied &= !limiter.hit(Hit::by(tier, &keys)).await.is_allowed();
+        }
+        all_denied
+    }
+
+    /// What is left of each limit in each tier.
+    async fn remaining(limiter: &Limiter, policy: &Policy) -> Vec<Vec<u64>> {
+        let keys = keys();
+        let mut remaining = Vec::new();
+        for tier in ["", "pro", "bulk"] {
+            let look = limiter
+                .hit(Hit::by(policy.in_tier(tier), &keys).cost(0))
+                .await;
+            let limits = look.decision().unwrap().limits();
+            remaining.push(limits.map(|limit| limit.remaining).collect());
+        }
+        remaining
+    }
+
+    const WHOLE: [&[u64]; 3] = [&[3, 9], &[5, 7], &[2]];
+
+    #[tokio::test]
+    async fn a_reset_covers_the_budgets_of_all_tiers() {
+        let limiter = Limiter::new(Distant::new(true));
+        let policy = tiered();
+        assert!(spend_all(&limiter, &policy).await);
+
+        limiter.reset_by(&policy, &keys()).await.unwrap();
+
+        assert_eq!(remaining(&limiter, &policy).await, WHOLE);
+    }
+
+    #[tokio::test]
+    async fn a_reset_voids_the_cached_denials_of_all_tiers() {
+        let limiter = Limiter::new(Distant::new(true));
+        let policy = tiered();
+        assert!(spend_all(&limiter, &policy).await);
+
+        limiter.reset_by(&policy, &keys()).await.unwrap();
+
+        for tier in ["", "pro", "bulk"] {
+            let keys = keys();
+            let hit = Hit::by(policy.in_tier(tier), &keys);
+            assert!(limiter.hit(hit).await.is_allowed(), "tier {tier:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reset_covers_the_local_budgets_also_when_the_store_fails() {
+        let limiter = Limiter::new(Distant::new(false)).on_failure(FailureMode::Local);
+        let policy = tiered();
+        assert!(spend_all(&limiter, &policy).await);
+
+        assert!(limiter.reset_by(&policy, &keys()).await.is_err());
+
+        assert_eq!(remaining(&limiter, &policy).await, WHOLE);
+    }
+}
