@@ -251,6 +251,11 @@ mod of_redis {
         round_trip(timeout);
     }
 
+    /// Makes the counter known, so that its first call is an increase.
+    pub(crate) fn no_slow_call_yet(server: &str) {
+        counter!(metric::SLOW_CALLS, "server" => server.to_owned()).increment(0);
+    }
+
     pub(crate) fn server_version(version: &str) {
         gauge!(metric::SERVER_INFO, "version" => version.to_owned()).set(1);
     }

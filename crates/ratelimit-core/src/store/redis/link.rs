@@ -15,7 +15,7 @@ use super::{
     batcher::Batcher,
     breaker::{Breaker, MOST_TIMEOUTS},
     config::Patience,
-    connect::{About, Place, Tried},
+    connect::{About, Place, Tried, Useless},
     outage_log::OutageLog,
     pace::Pace,
     probe::try_script,
@@ -183,6 +183,7 @@ impl Shared {
 
     async fn run(self: Arc<Shared>) {
         let server = &self.server;
+        meter::no_slow_call_yet(server);
         let mut pace = Pace::new();
         let mut is_first = true;
         loop {
@@ -195,6 +196,9 @@ impl Shared {
                     pace.succeeded();
                 }
                 Err(useless) => {
+                    if let Useless::Slow { timeout } = useless {
+                        meter::slow_call(server, timeout);
+                    }
                     meter::store_up(server, false);
                     self.log.log_unreachable(server, &useless);
                 }
