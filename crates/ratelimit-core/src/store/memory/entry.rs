@@ -1,0 +1,86 @@
+//! A key of the memory store, and the bytes that it takes.
+
+use super::{names::NameId, shard::Whose};
+use crate::{
+    key::Key,
+    policy::{Budget, Group},
+    time::Timestamp,
+};
+
+/// Longer keys are allocated apart.
+const INLINE_KEY: usize = 24;
+/// The share of an entry in the table, in the heap of recovery times and in the unused end of each vector.
+const INDEX_BYTES: usize = 32;
+/// A state in the box that the states of several limits share.
+const STATE_BYTES: usize = 40;
+/// A log's stamp has 8 bytes, and its queue grows by doubling; a slot has 16.
+const STAMP_BYTES: usize = 16;
+
+/// One key and what it has spent under one policy.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) key: Key,
+    pub(super) name: NameId,
+    /// How many limits share the budget.
+    limits: u8,
+    /// Whether it was written since the clock hand last passed it.
+    pub(super) was_hit: bool,
+    pub(super) hash: u64,
+    /// When an exhausted entry has budget again; the epoch where it has some.
+    pub(super) recovers_at: Timestamp,
+    pub(super) budget: Budget,
+}
+
+impl Entry {
+    pub(super) fn new(whose: Whose<'_>, name: NameId, budget: Budget) -> Entry {
+        Entry {
+            key: whose.key.clone(),
+            name,
+            limits: count(whose.group),
+            was_hit: false,
+            hash: whose.hash,
+            recovers_at: Timestamp::default(),
+            budget,
+        }
+    }
+
+    /// Marks an entry whose budget was written.
+    #[inline]
+    pub(super) fn written(&mut self, group: &Group) {
+        self.was_hit = true;
+        self.limits = count(group);
+    }
+
+    /// The estimated bytes that it takes.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        let key = self.key.as_str().len();
+        let key = if key > INLINE_KEY { key } else { 0 };
+        let states = match self.limits {
+            1 => 0,
+            limits => usize::from(limits) * STATE_BYTES,
+        };
+        size_of::<Entry>() + INDEX_BYTES + key + states + self.budget.stamps() * STAMP_BYTES
+    }
+
+    pub(super) fn has_expired(&self, now: Timestamp) -> bool {
+        self.budget.expires() <= now
+    }
+}
+
+#[inline]
+fn count(group: &Group) -> u8 {
+    u8::try_from(group.bounds.len()).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_pointer_width = "64")]
+    #[test]
+    fn an_entry_leaves_room_for_its_index_within_110_bytes() {
+        // An index takes 5 bytes at a load of 7/16 to 7/8, and a vector grows by a sixteenth.
+        assert!(size_of::<Entry>() <= 88, "{}", size_of::<Entry>());
+    }
+}
