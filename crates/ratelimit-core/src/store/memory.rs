@@ -5,8 +5,6 @@ mod entry;
 mod names;
 mod report;
 mod shard;
-#[cfg(test)]
-mod tests;
 mod together;
 
 use std::{
@@ -130,7 +128,10 @@ impl MemoryStore {
     }
 
     fn sized(capacity: usize, max_bytes: usize, clock: Clock) -> MemoryStore {
-        let count = shard_count(capacity);
+        MemoryStore::sharded(shard_count(capacity), capacity, max_bytes, clock)
+    }
+
+    fn sharded(count: usize, capacity: usize, max_bytes: usize, clock: Clock) -> MemoryStore {
         let (each, rest) = (capacity / count, capacity % count);
         let bounds = (0..count).map(|place| Bounds {
             keys: (each + usize::from(place < rest)).max(1),

@@ -277,3 +277,6 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
