@@ -15,6 +15,7 @@ use std::{
 
 pub(crate) use self::alone::Held;
 use self::{
+    entry::Entry,
     report::Report,
     shard::{Bounds, Own, Shard, Whose},
 };
@@ -152,17 +153,25 @@ impl MemoryStore {
         }
     }
 
+    /// The estimated bytes of a key under `policy` whose logs and slots are full: about 120, and 16 for each
+    /// stamp of a log and each slot.
+    ///
+    /// ```
+    /// use ratelimit_core::{MemoryStore, Policy};
+    ///
+    /// let log = Policy::parse("search", "sliding_window_log 1000/h")?;
+    /// assert!(MemoryStore::max_bytes_of(&log) > 16_000);
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
+    pub fn max_bytes_of(policy: &Policy) -> usize {
+        let tiers = policy.tiers().flat_map(|(_, tier)| tier.groups());
+        let groups = policy.groups().iter().chain(tiers);
+        groups.map(Entry::max_bytes).max().unwrap_or(0)
+    }
+
     /// What it holds and has done.
     pub fn stats(&self) -> MemoryStats {
-        let mut total = MemoryStats::default();
-        for shard in &self.shared.shards {
-            let stats = lock(shard).stats();
-            total.keys += stats.keys;
-            total.bytes += stats.bytes;
-            total.evicted += stats.evicted;
-            total.evicted_exhausted += stats.evicted_exhausted;
-        }
-        total
+        self.shared.stats()
     }
 
     /// Decides a hit.
@@ -240,42 +249,47 @@ impl Shared {
         usize::try_from(place).unwrap_or(0)
     }
 
-    /// Sweeps a shard, and publishes what changed in it since.
-    #[inline(never)]
-    fn tidy(&self, shard: &mut Shard, now: Timestamp) {
-        shard.sweep(now);
-        if let Some((before, after)) = shard.unpublished() {
-            self.report.publish(before, after, now);
-        }
-    }
-
     /// Sweeps the shard whose turn it is, so that quiet ones give their memory back as well.
-    #[inline(never)]
-    fn tidy_another(&self, turn: u64, now: Timestamp) {
+    fn sweep_another(&self, turn: u64, now: Timestamp) {
         let place = turn % self.shards.len() as u64;
         let other = &self.shards[usize::try_from(place).unwrap_or(0)];
         match other.try_lock() {
-            Ok(mut other) => self.tidy(&mut other, now),
-            Err(TryLockError::Poisoned(held)) => self.tidy(&mut held.into_inner(), now),
+            Ok(mut other) => other.sweep(now),
+            Err(TryLockError::Poisoned(held)) => held.into_inner().sweep(now),
             Err(TryLockError::WouldBlock) => {}
         }
+    }
+
+    /// Tells operators once a second what it holds and has done; no shard is locked.
+    fn report(&self, now: Timestamp) {
+        if self.report.is_due(now) {
+            self.report.publish(self.stats(), now);
+        }
+    }
+
+    fn stats(&self) -> MemoryStats {
+        let mut total = MemoryStats::default();
+        for shard in &self.shards {
+            let stats = lock(shard).stats();
+            total.keys += stats.keys;
+            total.bytes += stats.bytes;
+            total.evicted += stats.evicted;
+            total.evicted_exhausted += stats.evicted_exhausted;
+        }
+        total
     }
 }
 
 impl Drop for Shared {
     /// Takes the store out of the gauges.
     fn drop(&mut self) {
-        for shard in &self.shards {
-            let published = lock(shard).published();
-            let gone = MemoryStats {
-                keys: 0,
-                bytes: 0,
-                ..published
-            };
-            if published != gone {
-                self.report.publish(published, gone, Timestamp::default());
-            }
-        }
+        let now = self.clock.now();
+        let gone = MemoryStats {
+            keys: 0,
+            bytes: 0,
+            ..self.stats()
+        };
+        self.report.publish(gone, now);
     }
 }
 

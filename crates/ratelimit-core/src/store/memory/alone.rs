@@ -65,10 +65,24 @@ impl Held<'_> {
 
     #[inline(always)]
     fn let_go(mut self) {
-        if let Some(turn) = self.shard.count_hit() {
-            self.all.tidy(&mut self.shard, self.now);
-            drop(self.shard);
-            self.all.tidy_another(turn, self.now);
+        let turn = self.shard.count_hit();
+        if turn.is_some() || self.index.is_none() {
+            self.all.tend(self.shard, turn, self.now);
         }
+    }
+}
+
+impl Shared {
+    /// Sweeps a shard whose turn it is and some other, and reports.
+    #[inline(never)]
+    fn tend(&self, mut own: MutexGuard<'_, Shard>, turn: Option<u64>, now: Timestamp) {
+        if let Some(turn) = turn {
+            own.sweep(now);
+            drop(own);
+            self.sweep_another(turn, now);
+        } else {
+            drop(own);
+        }
+        self.report(now);
     }
 }

@@ -3,14 +3,15 @@
 use super::{names::NameId, shard::Whose};
 use crate::{
     key::Key,
+    limit::Limit,
     policy::{Budget, Group},
     time::Timestamp,
 };
 
 /// Longer keys are allocated apart.
 const INLINE_KEY: usize = 24;
-/// The share of an entry in the table, in the heap of recovery times and in the unused end of each vector.
-const INDEX_BYTES: usize = 32;
+/// An entry, and its share in the table, in the heap of recovery times and in the unused end of each vector.
+const BASE_BYTES: usize = size_of::<Entry>() + 32;
 /// A state in the box that the states of several limits share.
 const STATE_BYTES: usize = 40;
 /// A log's stamp has 8 bytes, and its queue grows by doubling; a slot has 16.
@@ -56,15 +57,29 @@ impl Entry {
     pub(super) fn bytes(&self) -> usize {
         let key = self.key.as_str().len();
         let key = if key > INLINE_KEY { key } else { 0 };
-        let states = match self.limits {
-            1 => 0,
-            limits => usize::from(limits) * STATE_BYTES,
-        };
-        size_of::<Entry>() + INDEX_BYTES + key + states + self.budget.stamps() * STAMP_BYTES
+        BASE_BYTES + key + states_bytes(self.limits) + self.budget.stamps() * STAMP_BYTES
+    }
+
+    /// The estimated bytes of a key whose logs and slots are full.
+    pub(super) fn max_bytes(group: &Group) -> usize {
+        let stamps = group.bounds.iter().map(|bound| match bound.limit {
+            Limit::SlidingWindowLog(_) | Limit::Concurrency(_) => bound.limit.limit(),
+            _ => 0,
+        });
+        let stamps = usize::try_from(stamps.sum::<u64>()).unwrap_or(usize::MAX);
+        BASE_BYTES + states_bytes(count(group)) + stamps.saturating_mul(STAMP_BYTES)
     }
 
     pub(super) fn has_expired(&self, now: Timestamp) -> bool {
         self.budget.expires() <= now
+    }
+}
+
+#[inline]
+fn states_bytes(limits: u8) -> usize {
+    match limits {
+        1 => 0,
+        limits => usize::from(limits) * STATE_BYTES,
     }
 }
 

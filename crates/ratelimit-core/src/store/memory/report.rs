@@ -1,65 +1,93 @@
 //! Gauges, counters and the one warning of the memory stores.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{
+            AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    time::Duration,
+};
 
 use super::MemoryStats;
-use crate::{meter, time::Timestamp};
+use crate::{
+    meter,
+    time::{Timestamp, micros},
+};
 
-const MICROS_BETWEEN_WARNINGS: u64 = 60_000_000;
+const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
+const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
 
-/// The sums over all stores of the process: what the gauges and counters tell.
+/// Sums over all stores of the process, which the gauges and counters show.
 static KEYS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static EVICTED: AtomicU64 = AtomicU64::new(0);
 static EVICTED_EXHAUSTED: AtomicU64 = AtomicU64::new(0);
 
-/// When a store warns of evicted exhausted keys, and of how many.
+/// What a store has told operators, and when.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    untold: AtomicU64,
-    next_warning: AtomicU64,
+    /// Microseconds since the epoch.
+    reported_at: AtomicU64,
+    told: Mutex<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    stats: MemoryStats,
+    /// Exhausted keys that were evicted since the last warning.
+    unlogged: u64,
+    warned_at: Option<Timestamp>,
 }
 
 impl Report {
-    /// Adds what changed in a shard to the sums.
-    pub(super) fn publish(&self, before: MemoryStats, after: MemoryStats, now: Timestamp) {
-        let keys = add(&KEYS, after.keys.wrapping_sub(before.keys));
-        let bytes = add(&BYTES, after.bytes.wrapping_sub(before.bytes));
-        let evicted = after.evicted - before.evicted;
-        let exhausted = after.evicted_exhausted - before.evicted_exhausted;
-        meter::memory_held(keys, bytes);
-        if evicted + exhausted > 0 {
-            let evicted = EVICTED.fetch_add(evicted, Relaxed) + evicted;
-            let all_exhausted = EVICTED_EXHAUSTED.fetch_add(exhausted, Relaxed) + exhausted;
-            meter::memory_evicted(evicted, all_exhausted);
-        }
-        if exhausted > 0 {
-            self.untold.fetch_add(exhausted, Relaxed);
-        }
-        self.log_evictions(now);
+    /// Whether a second has passed since this last said so, also when the clock was set back.
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        let (last, now) = (self.reported_at.load(Relaxed), now.as_micros());
+        let is_due = last.abs_diff(now) >= micros(BETWEEN_REPORTS);
+        is_due
+            && self
+                .reported_at
+                .compare_exchange(last, now, SeqCst, Relaxed)
+                .is_ok()
     }
 
-    /// Warns at once, then at most once a minute.
-    fn log_evictions(&self, now: Timestamp) {
-        let due = self.next_warning.load(Relaxed);
-        if now.as_micros() < due || self.untold.load(Relaxed) == 0 {
-            return;
-        }
-        let next = now.as_micros() + MICROS_BETWEEN_WARNINGS;
-        let is_ours = self
-            .next_warning
-            .compare_exchange(due, next, Relaxed, Relaxed);
-        if is_ours.is_ok() {
-            let keys = self.untold.swap(0, Relaxed);
-            tracing::warn!(
-                keys,
-                "the memory store is full of exhausted keys and evicted some, which start with a whole \
-                 budget again; raise the capacity"
-            );
+    /// Adds what changed in a store to the sums, publishes them, and warns of evicted exhausted keys:
+    /// at once, then at most once a minute.
+    pub(super) fn publish(&self, stats: MemoryStats, now: Timestamp) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut told.stats, stats);
+        let evicted = stats.evicted - before.evicted;
+        let exhausted = stats.evicted_exhausted - before.evicted_exhausted;
+        meter::memory_held(
+            add(&KEYS, stats.keys.wrapping_sub(before.keys)),
+            add(&BYTES, stats.bytes.wrapping_sub(before.bytes)),
+        );
+        meter::memory_evicted(
+            EVICTED.fetch_add(evicted, Relaxed) + evicted,
+            EVICTED_EXHAUSTED.fetch_add(exhausted, Relaxed) + exhausted,
+        );
+        told.unlogged += exhausted;
+        let warned_lately = told
+            .warned_at
+            .is_some_and(|at| now.since(at) < BETWEEN_WARNINGS);
+        if told.unlogged > 0 && !warned_lately {
+            told.warned_at = Some(now);
+            log_evictions(std::mem::take(&mut told.unlogged));
         }
     }
 }
 
 fn add(sum: &AtomicUsize, change: usize) -> usize {
     sum.fetch_add(change, Relaxed).wrapping_add(change)
+}
+
+fn log_evictions(keys: u64) {
+    tracing::warn!(
+        keys,
+        "the memory store is full of exhausted keys and evicted some, which start with a whole budget \
+         again; raise the capacity"
+    );
 }

@@ -78,8 +78,6 @@ pub(super) struct Shard {
     hits: u64,
     evicted: u64,
     evicted_exhausted: u64,
-    /// What the gauges were told last.
-    published: MemoryStats,
 }
 
 impl Shard {
@@ -98,7 +96,6 @@ impl Shard {
             hits: 0,
             evicted: 0,
             evicted_exhausted: 0,
-            published: MemoryStats::default(),
         }
     }
 
@@ -255,17 +252,6 @@ impl Shard {
         self.hits = self.hits.wrapping_add(1);
         let is_due = self.hits.is_multiple_of(HITS_BETWEEN_SWEEPS);
         is_due.then_some(self.hits / HITS_BETWEEN_SWEEPS)
-    }
-
-    /// The stats as published last, and those to publish, where they differ.
-    pub(super) fn unpublished(&mut self) -> Option<(MemoryStats, MemoryStats)> {
-        let stats = self.stats();
-        let before = std::mem::replace(&mut self.published, stats);
-        (before != stats).then_some((before, stats))
-    }
-
-    pub(super) const fn published(&self) -> MemoryStats {
-        self.published
     }
 
     pub(super) fn stats(&self) -> MemoryStats {

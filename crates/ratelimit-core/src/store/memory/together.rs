@@ -79,13 +79,14 @@ impl Shared {
         let mut swept = None;
         for (_, shard) in &mut locked.0 {
             if let Some(turn) = shard.count_hit() {
-                self.tidy(shard, now);
+                shard.sweep(now);
                 swept = Some(turn);
             }
         }
         drop(locked);
         if let Some(turn) = swept {
-            self.tidy_another(turn, now);
+            self.sweep_another(turn, now);
         }
+        self.report(now);
     }
 }

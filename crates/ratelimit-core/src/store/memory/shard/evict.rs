@@ -106,7 +106,6 @@ impl Shard {
                 hits: self.hits,
                 evicted: self.evicted,
                 evicted_exhausted: self.evicted_exhausted,
-                published: self.published,
                 ..Shard::new(self.bounds)
             };
             return;

@@ -211,8 +211,8 @@ impl Rig {
         own: &[Whose<'_>],
         now: Timestamp,
     ) -> Result<(), TestCaseError> {
-        let shared = self.store.shared.clone();
-        let kept: HashSet<u64> = shared
+        let all = self.store.shared.clone();
+        let kept: HashSet<u64> = all
             .shards
             .iter()
             .flat_map(|shard| hashes(&lock(shard)))
@@ -231,7 +231,7 @@ impl Rig {
             };
             exhausted += 1;
             let others = self.exact.0.iter().filter(|(other, _)| {
-                shared.place_of(**other) == shared.place_of(hash) && !own.contains(other)
+                all.place_of(**other) == all.place_of(hash) && !own.contains(other)
             });
             for (_, other) in others {
                 let other = other.exhausted_until(now);
@@ -246,7 +246,7 @@ impl Rig {
             exhausted,
             after.evicted_exhausted - before.evicted_exhausted
         );
-        for shard in &shared.shards {
+        for shard in &all.shards {
             let shard = lock(shard);
             prop_assert!(shard.entries.len() <= shard.bounds.keys.max(MOST_KEYS));
             check_indices(&shard)?;
