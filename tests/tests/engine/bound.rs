@@ -1,4 +1,4 @@
-//! The memory store stays within its bound, and never forgets who is used up.
+//! The memory store stays within its bounds, and evicts no key that it should keep.
 
 use std::time::Duration;
 
@@ -68,6 +68,8 @@ async fn a_newcomer_to_a_full_store_takes_the_place_of_the_key_that_recovers_fir
         assert!(spend(&store, &day, &newcomer, 1).await, "{newcomer}");
         assert!(!spend(&store, &day, &newcomer, 1).await, "{newcomer}");
     }
+    let stats = store.stats();
+    assert_eq!((stats.evicted, stats.evicted_exhausted), (0, 10));
 
     for name in 0..50 {
         assert!(!spend(&store, &day, &format!("day-{name}"), 1).await);
@@ -163,6 +165,23 @@ async fn one_key_that_recovers_late_does_not_hide_those_that_have_recovered() {
         assert!(spend(&store, &limit, &format!("late-{name}"), 2).await);
     }
     assert!(!spend(&store, &year, "late", 1).await);
+    let stats = store.stats();
+    assert_eq!((stats.evicted, stats.evicted_exhausted), (99, 0));
+}
+
+#[tokio::test]
+async fn a_recovery_months_before_the_expiry_is_known() {
+    let (clock, store) = manual();
+    let limit = policy("bound", "2/200d");
+    for name in 0..100 {
+        assert!(spend(&store, &limit, &format!("used-up-{name}"), 2).await);
+    }
+
+    clock.advance(Duration::from_secs(101 * 86_400));
+
+    for name in 0..100 {
+        assert!(spend(&store, &limit, &format!("late-{name}"), 2).await);
+    }
 }
 
 #[tokio::test]
@@ -215,6 +234,49 @@ async fn recovered_keys_make_room_again() {
     for name in 0..100 {
         assert!(spend(&store, &limit, &format!("late-{name}"), 2).await);
     }
+    assert_eq!(store.stats().evicted_exhausted, 0);
+}
+
+#[tokio::test]
+async fn long_logs_count_towards_the_bytes_and_not_towards_the_keys() {
+    let clock = Clock::manual(Timestamp::from_secs(1_000_000));
+    let store = || MemoryStore::new().capacity(100).clock(clock.clone());
+    let limit = policy("bound", "sliding_window_log 1000/h");
+    let (by_keys, by_bytes) = (store(), store().max_bytes(100_000));
+
+    for name in 0..100 {
+        let name = format!("log-{name}");
+        assert!(spend(&by_keys, &limit, &name, 999).await);
+        assert!(spend(&by_bytes, &limit, &name, 999).await);
+    }
+
+    assert_eq!(by_keys.stats().keys, 100);
+    let within = by_bytes.stats();
+    assert!(
+        (2..10).contains(&within.keys) && within.bytes <= 100_000,
+        "{within:?}"
+    );
+    assert_eq!(within.evicted, 100 - within.keys as u64);
+}
+
+/// A key that alone is larger than the bound is evicted by others, and never by its own hit.
+#[tokio::test]
+async fn a_log_larger_than_the_bytes_of_the_store_holds_its_limit() {
+    let (_, store) = manual();
+    let store = store.max_bytes(1_000);
+    let (limit, log) = (
+        policy("bound", "10/h"),
+        policy("log", "sliding_window_log 500/h"),
+    );
+
+    let mut admitted = 0;
+    for _ in 0..1_000 {
+        admitted += u64::from(spend(&store, &log, "a", 1).await);
+    }
+    assert_eq!(admitted, 500);
+    assert!(spend(&store, &limit, "b", 1).await);
+    let stats = store.stats();
+    assert_eq!((stats.keys, stats.evicted_exhausted), (1, 1));
 }
 
 #[tokio::test]
