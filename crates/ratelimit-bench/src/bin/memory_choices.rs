@@ -41,6 +41,12 @@ const PLENTY: Rate = Rate {
     burst: 1_000_000,
     interval: 86_400,
 };
+/// One hit leaves budget, and counts for hours.
+const SLOW: Rate = Rate {
+    text: "10/d",
+    burst: 10,
+    interval: 8_640_000_000,
+};
 const ONE_A_DAY: Rate = Rate {
     text: "1/d",
     burst: 1,
@@ -322,7 +328,7 @@ fn works() -> Vec<Work> {
     })];
     for (name, make) in CHOICES {
         works.push(known(name, make));
-        works.push(new(&format!("new.{name}"), make, PLENTY));
+        works.push(new(&format!("new.{name}"), make, SLOW));
         works.push(new(&format!("new_among_exhausted.{name}"), make, ONE_A_DAY));
     }
     works
@@ -336,7 +342,7 @@ fn main() {
         println!("{name}: {instructions:.0} instructions");
     }
     for (name, make) in CHOICES {
-        for (kind, rate) in [("with budget", PLENTY), ("exhausted", ONE_A_DAY)] {
+        for (kind, rate) in [("with budget", SLOW), ("exhausted", ONE_A_DAY)] {
             let fill = || {
                 drop(std::hint::black_box(filled(
                     make,

@@ -84,11 +84,13 @@ impl Shard {
         if self.recoveries.len() >= exhausted * 3 / 2 + STALE_PAIRS {
             let pairs = self.entries[self.exhausted_from..].iter();
             let pairs = pairs.map(|entry| Reverse((entry.recovers_at, entry.hash)));
-            self.recoveries = pairs.collect();
+            // In place: a hit on a known key allocates nothing.
+            self.recoveries.clear();
+            self.recoveries.extend(pairs);
             return;
         }
         if self.recoveries.len() == self.recoveries.capacity() {
-            self.recoveries.reserve_exact(exhausted / 16 + 4);
+            self.recoveries.reserve_exact(exhausted / 16 + STALE_PAIRS);
         }
         self.recoveries.push(pair);
     }
@@ -134,7 +136,7 @@ impl Shard {
         if count < self.entries.capacity() / 2 {
             self.entries.shrink_to(count + count / 16);
         }
-        if self.recoveries.len() < self.recoveries.capacity() / 4 {
+        if self.recoveries.len() * 4 + 2 * STALE_PAIRS < self.recoveries.capacity() {
             self.recoveries.shrink_to(self.recoveries.len() * 2);
         }
     }
