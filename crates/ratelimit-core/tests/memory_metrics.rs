@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    fmt,
+    fmt::{self, Write as _},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -28,11 +28,17 @@ impl Numbers {
     fn number(&self, name: &Name) -> Arc<AtomicU64> {
         let labels = name.labels().map(|label| format!(" {}", label.value()));
         let name = format!("{}{}", name.name(), labels.collect::<String>());
-        Arc::clone(self.0.lock().unwrap().entry(name).or_default())
+        Arc::clone(
+            self.0
+                .lock()
+                .expect("no test panicked")
+                .entry(name)
+                .or_default(),
+        )
     }
 
     fn count(&self, name: &str) -> u64 {
-        let known = self.0.lock().unwrap();
+        let known = self.0.lock().expect("no test panicked");
         known
             .get(name)
             .map_or(0, |number| number.load(Ordering::Relaxed))
@@ -69,7 +75,7 @@ struct Text<'a>(&'a mut String);
 
 impl Visit for Text<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.push_str(&format!("{}={value:?} ", field.name()));
+        write!(self.0, "{}={value:?} ", field.name()).expect("a string takes all");
     }
 }
 
@@ -81,7 +87,7 @@ impl Subscriber for Warnings {
     fn event(&self, event: &Event<'_>) {
         let mut text = String::new();
         event.record(&mut Text(&mut text));
-        self.0.lock().unwrap().push(text);
+        self.0.lock().expect("no test panicked").push(text);
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -96,14 +102,18 @@ impl Subscriber for Warnings {
 
 async fn hit(store: &MemoryStore, policy: &Policy, names: std::ops::Range<u32>) {
     for name in names {
-        let key = Key::explicit(name.to_string()).unwrap();
-        let decision = store.hit(Hit::new(policy, &key)).await.unwrap();
+        let key = Key::explicit(name.to_string()).expect("a key");
+        let decision = store
+            .hit(Hit::new(policy, &key))
+            .await
+            .expect("memory answers");
         assert!(decision.is_allowed());
     }
 }
 
 /// One test, because the numbers are those of the whole process.
 #[tokio::test]
+#[allow(clippy::float_cmp, reason = "gauges hold whole numbers")]
 async fn operators_see_the_keys_of_all_stores_and_what_was_evicted() {
     let (numbers, warnings) = (Numbers::default(), Warnings::default());
     let _log = tracing::subscriber::set_default(warnings.clone());
