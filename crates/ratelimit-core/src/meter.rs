@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use metrics::{Counter, Histogram, SharedString, counter, histogram};
+use metrics::{Counter, Histogram, SharedString, counter, gauge, histogram};
 
 use crate::{decision::Decision, limit::Limit};
 
@@ -50,6 +50,13 @@ pub mod metric {
     pub const SERVER_INFO: &str = "rate_limiter_redis_info";
     /// Keys that a Redis server with an evicting `maxmemory-policy` evicted so far, by `server`.
     pub const EVICTED: &str = "rate_limiter_redis_evicted_keys";
+    /// Keys in the memory stores of the process, all together, as of their last sweeps.
+    pub const MEMORY_KEYS: &str = "rate_limiter_memory_keys";
+    /// Estimated bytes of those keys.
+    pub const MEMORY_BYTES: &str = "rate_limiter_memory_bytes";
+    /// Keys that full memory stores evicted, by `kind`: `with_budget`, or `exhausted` where every key
+    /// of a shard was exhausted.
+    pub const MEMORY_EVICTIONS: &str = "rate_limiter_memory_evictions_total";
     /// Files of policies that were read again, by `result`: `ok`, or `rejected` and the old ones stay.
     pub const POLICY_RELOADS: &str = "rate_limiter_policy_reloads_total";
     /// Background tasks that ended and were started again.
@@ -217,6 +224,19 @@ pub(crate) fn sampled_now() -> Option<Instant> {
     thread_local!(static TURN: Cell<u8> = const { Cell::new(0) });
     let turn = TURN.with(|turn| turn.replace(turn.get().wrapping_add(1)));
     turn.is_multiple_of(64).then(Instant::now)
+}
+
+/// Tells what the memory stores of the process hold.
+#[expect(clippy::cast_precision_loss, reason = "no machine has 2^53 bytes")]
+pub(crate) fn memory_held(keys: usize, bytes: usize) {
+    gauge!(metric::MEMORY_KEYS).set(keys as f64);
+    gauge!(metric::MEMORY_BYTES).set(bytes as f64);
+}
+
+/// Tells how many keys the memory stores of the process have evicted so far.
+pub(crate) fn memory_evicted(with_budget: u64, exhausted: u64) {
+    counter!(metric::MEMORY_EVICTIONS, "kind" => "with_budget").absolute(with_budget);
+    counter!(metric::MEMORY_EVICTIONS, "kind" => "exhausted").absolute(exhausted);
 }
 
 #[cfg(feature = "redis")]

@@ -1,8 +1,8 @@
-//! The memory store stays within its bound, and never forgets who is used up.
+//! The memory store stays within its bounds, and evicts no key that it should keep.
 
 use std::time::Duration;
 
-use ratelimit_core::{Change, Clock, Hit, MemoryStore, Receipt, Settled, Store as _, Timestamp};
+use ratelimit_core::{Clock, Hit, Keys, MemoryStore, Store as _, Timestamp};
 
 use crate::subject::{key, policy};
 
@@ -54,42 +54,154 @@ async fn a_key_that_is_hit_again_and_again_outlives_those_that_came_once() {
 }
 
 #[tokio::test]
-async fn newcomers_share_one_budget_when_everybody_is_used_up() {
+async fn a_newcomer_to_a_full_store_takes_the_place_of_the_key_that_recovers_first() {
     let (clock, store) = manual();
-    let limit = policy("bound", "3/h");
-    for name in 0..100 {
-        assert!(spend(&store, &limit, &format!("used-up-{name}"), 3).await);
+    let (day, hour) = (policy("day", "1/d"), policy("hour", "1/h"));
+    for name in 0..50 {
+        assert!(spend(&store, &day, &format!("day-{name}"), 1).await);
+        clock.advance(Duration::from_secs(1));
+        assert!(spend(&store, &hour, &format!("hour-{name}"), 1).await);
     }
 
-    let mut admitted = 0;
-    for name in 0..1_000 {
-        admitted += u64::from(spend(&store, &limit, &format!("late-{name}"), 1).await);
+    for name in 0..10 {
+        let newcomer = format!("late-{name}");
+        assert!(spend(&store, &day, &newcomer, 1).await, "{newcomer}");
+        assert!(!spend(&store, &day, &newcomer, 1).await, "{newcomer}");
     }
+    let stats = store.stats();
+    assert_eq!((stats.evicted, stats.evicted_exhausted), (0, 10));
 
-    assert_eq!(admitted, 3);
-    assert_eq!(store.stats().overflowed, 1_000);
-    clock.advance(Duration::from_secs(1_200));
-    assert!(spend(&store, &limit, "after-a-third-of-an-hour", 1).await);
+    for name in 0..50 {
+        assert!(!spend(&store, &day, &format!("day-{name}"), 1).await);
+        let look = store.hit(Hit::new(&hour, &key(&format!("hour-{name}"))).cost(0));
+        let was_evicted = look.await.unwrap().remaining == 1;
+        assert_eq!(was_evicted, name < 10, "hour-{name}");
+    }
 }
 
 #[tokio::test]
-async fn a_refund_on_a_shared_budget_credits_nobody() {
+async fn a_look_at_a_newcomer_tells_what_its_hit_gets() {
     let (_, store) = manual();
     let limit = policy("bound", "3/h");
     for name in 0..100 {
         assert!(spend(&store, &limit, &format!("used-up-{name}"), 3).await);
     }
-    let (one, other) = (key("late-1"), key("late-2"));
-    let hit = Hit::new(&limit, &one).cost(2);
-    let charged = store.hit(hit).await.unwrap();
-    assert!(spend(&store, &limit, "late-2", 1).await);
 
-    let receipt = Receipt::of(hit, &charged).unwrap();
-    let refunded = store.settle(&receipt, Change::Refund { units: 2 }).await;
+    for name in 0..10 {
+        let newcomer = key(&format!("late-{name}"));
+        let look = store
+            .hit(Hit::new(&limit, &newcomer).cost(0))
+            .await
+            .unwrap();
+        let foreseen = store
+            .hit(Hit::new(&limit, &newcomer).foresee())
+            .await
+            .unwrap();
+        let hit = store.hit(Hit::new(&limit, &newcomer)).await.unwrap();
 
-    assert_eq!(refunded.unwrap(), Settled::Unchanged);
-    let look = store.hit(Hit::new(&limit, &other)).await.unwrap();
-    assert!(!look.is_allowed());
+        assert_eq!((look.remaining, hit.remaining), (3, 2));
+        assert!(foreseen.is_allowed() && hit.is_allowed());
+    }
+}
+
+#[tokio::test]
+async fn a_reset_in_a_full_store_gives_the_whole_budget_back() {
+    let (_, store) = manual();
+    let limit = policy("bound", "3/h");
+    for name in 0..120 {
+        assert!(spend(&store, &limit, &format!("used-up-{name}"), 3).await);
+    }
+
+    store
+        .reset(&limit, &Keys::new(key("used-up-119")))
+        .await
+        .unwrap();
+
+    assert!(spend(&store, &limit, "used-up-119", 3).await);
+}
+
+#[tokio::test]
+async fn an_allowed_hit_on_two_keys_is_charged_on_both() {
+    let (clock, store) = manual();
+    let limit = policy("bound", "10/h; 10/h by ip");
+    let mut random = 1_u64;
+    let mut number = |bound: u64| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) % bound
+    };
+
+    let (mut admitted, mut charged_nowhere) = (0, 0);
+    for _ in 0..40_000 {
+        let keys = Keys::new(key(&format!("user-{}", number(60))))
+            .by("ip", key(&format!("ip-{}", number(200))));
+        let hit = Hit::by(&limit, &keys).cost(1 + number(6));
+        if store.hit(hit).await.unwrap().is_allowed() {
+            admitted += 1;
+            let look = store.hit(hit.cost(0)).await.unwrap();
+            let is_charged = look.limits().all(|limit| limit.remaining + hit.cost <= 10);
+            charged_nowhere += u64::from(!is_charged);
+        }
+        clock.advance(Duration::from_secs(number(20)));
+    }
+
+    assert_eq!(charged_nowhere, 0, "of {admitted}");
+    assert!(admitted > 10_000, "{admitted}");
+}
+
+#[tokio::test]
+async fn one_key_that_recovers_late_does_not_hide_those_that_have_recovered() {
+    let (clock, store) = manual();
+    let (year, limit) = (policy("year", "1/366d"), policy("bound", "2/h"));
+    assert!(spend(&store, &year, "late", 1).await);
+    for name in 0..99 {
+        assert!(spend(&store, &limit, &format!("used-up-{name}"), 2).await);
+    }
+
+    clock.advance(Duration::from_secs(31 * 60));
+
+    for name in 0..99 {
+        assert!(spend(&store, &limit, &format!("late-{name}"), 2).await);
+    }
+    assert!(!spend(&store, &year, "late", 1).await);
+    let stats = store.stats();
+    assert_eq!((stats.evicted, stats.evicted_exhausted), (99, 0));
+}
+
+#[tokio::test]
+async fn a_recovery_months_before_the_expiry_is_known() {
+    let (clock, store) = manual();
+    let limit = policy("bound", "2/200d");
+    for name in 0..100 {
+        assert!(spend(&store, &limit, &format!("used-up-{name}"), 2).await);
+    }
+
+    clock.advance(Duration::from_secs(101 * 86_400));
+
+    for name in 0..100 {
+        assert!(spend(&store, &limit, &format!("late-{name}"), 2).await);
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_is_longer_than_the_store_is_large_holds_its_limit() {
+    for (capacity, limits, hits, most) in [
+        (100_000, "sliding_window_log 10000/h", 40_000, 10_000),
+        (1_000, "sliding_window_log 5000/h", 25_000, 5_000),
+        (1, "sliding_window_log 100/h", 1_000, 100),
+    ] {
+        let clock = Clock::manual(Timestamp::from_secs(1_000_000));
+        let store = MemoryStore::new().capacity(capacity).clock(clock);
+        let limit = policy("bound", limits);
+
+        let mut admitted = 0;
+        for _ in 0..hits {
+            admitted += u64::from(spend(&store, &limit, "a", 1).await);
+        }
+
+        assert_eq!(admitted, most, "{limits} in a store for {capacity} keys");
+    }
 }
 
 #[tokio::test]
@@ -122,19 +234,49 @@ async fn recovered_keys_make_room_again() {
     for name in 0..100 {
         assert!(spend(&store, &limit, &format!("late-{name}"), 2).await);
     }
-    assert_eq!(store.stats().overflowed, 0);
+    assert_eq!(store.stats().evicted_exhausted, 0);
 }
 
 #[tokio::test]
-async fn long_logs_count_for_several_keys() {
-    let (_, store) = manual();
-    let limit = policy("bound", "sliding_window_log 800/h");
+async fn long_logs_count_towards_the_bytes_and_not_towards_the_keys() {
+    let clock = Clock::manual(Timestamp::from_secs(1_000_000));
+    let store = || MemoryStore::new().capacity(100).clock(clock.clone());
+    let limit = policy("bound", "sliding_window_log 1000/h");
+    let (by_keys, by_bytes) = (store(), store().max_bytes(100_000));
 
-    for name in 0..10 {
-        spend(&store, &limit, &format!("log-{name}"), 799).await;
+    for name in 0..100 {
+        let name = format!("log-{name}");
+        assert!(spend(&by_keys, &limit, &name, 999).await);
+        assert!(spend(&by_bytes, &limit, &name, 999).await);
     }
 
-    assert!(store.stats().keys <= 1);
+    assert_eq!(by_keys.stats().keys, 100);
+    let within = by_bytes.stats();
+    assert!(
+        (2..10).contains(&within.keys) && within.bytes <= 100_000,
+        "{within:?}"
+    );
+    assert_eq!(within.evicted, 100 - within.keys as u64);
+}
+
+/// A key that alone is larger than the bound is evicted by others, and never by its own hit.
+#[tokio::test]
+async fn a_log_larger_than_the_bytes_of_the_store_holds_its_limit() {
+    let (_, store) = manual();
+    let store = store.max_bytes(1_000);
+    let (limit, log) = (
+        policy("bound", "10/h"),
+        policy("log", "sliding_window_log 500/h"),
+    );
+
+    let mut admitted = 0;
+    for _ in 0..1_000 {
+        admitted += u64::from(spend(&store, &log, "a", 1).await);
+    }
+    assert_eq!(admitted, 500);
+    assert!(spend(&store, &limit, "b", 1).await);
+    let stats = store.stats();
+    assert_eq!((stats.keys, stats.evicted_exhausted), (1, 1));
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
         "memory, a key of a million",
         "bytes",
         &bytes,
-        Goal::AtMost(88.0),
+        Goal::AtMost(110.0),
     );
 }
 

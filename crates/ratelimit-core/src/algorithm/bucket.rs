@@ -19,9 +19,16 @@ use crate::{
 pub(crate) struct Debt {
     owed: u64,
     at: u64,
-    /// The tokens that were refunded since the budget was made; receipts from before tell them apart.
-    refunded: u64,
     period: Packed,
+}
+
+/// What a bucket remembers of which something was refunded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RefundedDebt {
+    algorithm: Algorithm,
+    debt: Debt,
+    /// The tokens that were refunded since the budget was made; receipts carry how many it had been.
+    refunded: u64,
 }
 
 /// A bucket's debt at the present moment.
@@ -125,11 +132,7 @@ impl Bucket {
         };
         let (tick, full) = (self.period.tick(now), self.full());
         let elapsed = tick.checked_sub(stored.at)?;
-        if stored.period.period() != self.period
-            || stored.refunded > 0
-            || cost == 0
-            || cost >= self.capacity
-        {
+        if stored.period.period() != self.period || cost == 0 || cost >= self.capacity {
             return None;
         }
         let forgiven = elapsed.saturating_mul(self.refill);
@@ -152,7 +155,7 @@ impl Bucket {
 }
 
 impl Step for Bucket {
-    type State = Debt;
+    type State = State;
     type Rolled = Rolled;
 
     #[inline]
@@ -161,9 +164,9 @@ impl Step for Bucket {
     }
 
     #[inline]
-    fn roll(&self, stored: Option<&Debt>, now: Timestamp, _ask: Ask) -> Rolled {
+    fn roll(&self, stored: Option<&State>, now: Timestamp, _ask: Ask) -> Rolled {
         let now = self.period.tick(now);
-        let Some(&stored) = stored else {
+        let Some((stored, refunded)) = stored.and_then(debt_of) else {
             return Rolled {
                 at: now,
                 debt: 0,
@@ -179,7 +182,7 @@ impl Step for Bucket {
         Rolled {
             at,
             debt: owed.saturating_sub(forgiven),
-            refunded: stored.refunded,
+            refunded,
             repaired,
         }
     }
@@ -240,17 +243,13 @@ impl Step for Bucket {
         let debt = Debt {
             owed: self.after(rolled, charged),
             at: rolled.at,
-            refunded: rolled.refunded,
             period: Packed::new(self.period),
         };
-        if let Some(own) = slot.as_mut().and_then(|state| self.of_mut(state)) {
-            *own = debt;
-            return;
+        match (self.algorithm, slot) {
+            (Algorithm::TokenBucket, Some(State::TokenBucket(own)))
+            | (Algorithm::LeakyBucket, Some(State::LeakyBucket(own))) => *own = debt,
+            (_, slot) => *slot = Some(self.state(debt, rolled.refunded)),
         }
-        *slot = Some(match self.algorithm {
-            Algorithm::LeakyBucket => State::LeakyBucket(debt),
-            _ => State::TokenBucket(debt),
-        });
     }
 
     #[inline]
@@ -269,11 +268,14 @@ impl Step for Bucket {
         }
     }
 
-    fn refund(&self, state: &mut Debt, refund: Refund) -> bool {
-        let is_ours = state.period.period() == self.period;
+    fn refund(&self, state: &mut State, refund: Refund) -> bool {
+        let Some((mut stored, refunded)) = debt_of(state) else {
+            return false;
+        };
+        let is_ours = stored.period.period() == self.period;
         let charge_tick = self.period.tick(refund.charged_at);
         // A state ahead of the clock has forgiven up to its own time.
-        let forgiven_until = self.period.tick(refund.now).max(state.at);
+        let forgiven_until = self.period.tick(refund.now).max(stored.at);
         let elapsed = forgiven_until.checked_sub(charge_tick);
         let (true, Some(elapsed)) = (is_ours, elapsed) else {
             return false;
@@ -281,33 +283,67 @@ impl Step for Bucket {
         // Time forgives the oldest debt first. What was refunded since the charge may have been older debt,
         // which time did not have to forgive before it came to this charge.
         let unit = self.period.ticks;
-        let Mark { debt, refunded } = refund.mark;
         let forgiven = elapsed.saturating_mul(self.refill);
-        let older = debt.saturating_sub(refund.cost.saturating_mul(unit));
-        let refunded_since = state.refunded.saturating_sub(refunded);
+        let older = refund
+            .mark
+            .debt
+            .saturating_sub(refund.cost.saturating_mul(unit));
+        let refunded_since = refunded.saturating_sub(refund.mark.refunded);
         let older_refunded = refunded_since.saturating_mul(unit).min(older);
-        let still_owed = debt.saturating_sub(forgiven.saturating_add(older_refunded));
+        let gone = forgiven.saturating_add(older_refunded);
+        let still_owed = refund.mark.debt.saturating_sub(gone);
         let asked = refund.units.saturating_mul(unit);
-        let credit = asked.min(still_owed).min(state.owed);
-        state.owed -= credit;
-        state.refunded = state.refunded.saturating_add(credit.div_ceil(unit));
-        credit > 0
+        let credit = asked.min(still_owed).min(stored.owed);
+        if credit == 0 {
+            return false;
+        }
+        stored.owed -= credit;
+        *state = self.state(stored, refunded.saturating_add(credit.div_ceil(unit)));
+        true
     }
 
     #[inline]
-    fn of<'a>(&self, state: &'a State) -> Option<&'a Debt> {
+    fn of<'a>(&self, state: &'a State) -> Option<&'a State> {
+        self.owns(state).then_some(state)
+    }
+
+    fn of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut State> {
+        self.owns(state).then_some(state)
+    }
+}
+
+impl Bucket {
+    /// Whether a state is of the same of the two algorithms.
+    #[inline]
+    fn owns(&self, state: &State) -> bool {
         match (self.algorithm, state) {
-            (Algorithm::TokenBucket, State::TokenBucket(own))
-            | (Algorithm::LeakyBucket, State::LeakyBucket(own)) => Some(own),
-            _ => None,
+            (Algorithm::TokenBucket, State::TokenBucket(_))
+            | (Algorithm::LeakyBucket, State::LeakyBucket(_)) => true,
+            (algorithm, State::RefundedBucket(refunded)) => refunded.algorithm == algorithm,
+            _ => false,
         }
     }
 
-    fn of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut Debt> {
-        match (self.algorithm, state) {
-            (Algorithm::TokenBucket, State::TokenBucket(own))
-            | (Algorithm::LeakyBucket, State::LeakyBucket(own)) => Some(own),
-            _ => None,
+    #[inline]
+    fn state(&self, debt: Debt, refunded: u64) -> State {
+        match self.algorithm {
+            algorithm if refunded > 0 => State::RefundedBucket(Box::new(RefundedDebt {
+                algorithm,
+                debt,
+                refunded,
+            })),
+            Algorithm::LeakyBucket => State::LeakyBucket(debt),
+            _ => State::TokenBucket(debt),
         }
+    }
+}
+
+/// The debt of a bucket, and the tokens that were refunded.
+#[inline]
+fn debt_of(state: &State) -> Option<(Debt, u64)> {
+    match state {
+        State::TokenBucket(debt) | State::LeakyBucket(debt) => Some((*debt, 0)),
+        State::RefundedBucket(refunded) => Some((refunded.debt, refunded.refunded)),
+        _ => None,
     }
 }

@@ -1,15 +1,21 @@
 //! What limits remember of a key.
 
 use super::{
-    bucket::Debt, concurrency::Slots, fixed_window::Count, penalty_box::Denials,
-    sliding_window_counter::Counts, sliding_window_log::Log,
+    bucket::{Debt, RefundedDebt},
+    concurrency::Slots,
+    fixed_window::Count,
+    penalty_box::Denials,
+    sliding_window_counter::Counts,
+    sliding_window_log::Log,
 };
 
-/// What one limit remembers of one key; the larger ones are boxed, so that a bucket takes 32 bytes.
+/// What one limit remembers of one key; the larger ones are boxed, so that a bucket takes 24 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     TokenBucket(Debt),
     LeakyBucket(Debt),
+    /// A bucket of either kind of which something was refunded.
+    RefundedBucket(Box<RefundedDebt>),
     FixedWindow(Count),
     SlidingWindowLog(Box<Log>),
     SlidingWindowCounter(Box<Counts>),

@@ -239,7 +239,8 @@ impl Budget {
 
     /// How long until every limit has something left, and no slot is held.
     ///
-    /// A slot that was forgotten would be given to somebody else while it is in use.
+    /// A slot that was forgotten would be given to somebody else while it is in use. Of limits that the policy
+    /// does not have, nobody here knows what they have left: they count as exhausted until they expire.
     pub(crate) fn recovers_after(&self, group: &Group, now: Timestamp) -> Duration {
         let one = Ask {
             cost: 1,
@@ -250,14 +251,28 @@ impl Budget {
             Some(State::Concurrency(slots)) => slots.end().since(now),
             _ => bound.limit.wait(slot.as_ref(), now, one),
         });
-        waits.max().unwrap_or_default()
+        let unknown = self.unknown_until().map(|until| until.since(now));
+        waits.chain(unknown).max().unwrap_or_default()
     }
 
-    /// Whether somebody holds a slot.
+    /// How many limits have a place in it.
     #[inline]
-    pub(crate) fn holds_slots(&self) -> bool {
+    pub(crate) fn state_count(&self) -> usize {
+        self.states.as_slice().len()
+    }
+
+    /// Until when it keeps states of limits that the policy of the last hit did not have.
+    fn unknown_until(&self) -> Option<Timestamp> {
+        let tail = self.states.tail().filter(|tail| tail.reset_at.is_none());
+        tail.map(|tail| tail.until)
+    }
+
+    /// Whether somebody holds a slot, or limits have states that the policy of the last hit does not know.
+    #[inline]
+    pub(crate) fn is_pinned(&self) -> bool {
         match &self.states {
             States::One(slot) => slot.as_ref().is_some_and(State::holds_slots),
+            States::Tailed(_) if self.unknown_until().is_some() => true,
             several => several.as_slice().iter().flatten().any(State::holds_slots),
         }
     }

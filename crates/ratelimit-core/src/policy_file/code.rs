@@ -107,6 +107,8 @@ codes! {
     OverlappingTrusted = Warning "overlapping-trusted",
     /// Whoever connects can name its own key.
     AnyPeerTrusted = Warning "any-peer-trusted",
+    /// The largest logs of as many keys as are kept in memory exceed its bound in bytes.
+    LogsExceedMemory = Warning "logs-exceed-memory",
     /// Others can connect, and there is no admin token.
     NoAdminToken = Warning "no-admin-token",
 }

@@ -1,21 +1,24 @@
 //! Budgets in this process: sharded, bounded, expiring.
 
 mod alone;
+mod entry;
 mod names;
-mod places;
-mod queue;
+mod report;
 mod shard;
-mod slab;
-mod slot;
 mod together;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    hash::{BuildHasher as _, Hasher as _},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
 pub(crate) use self::alone::Held;
-use self::shard::{Shard, Whose};
+use self::{
+    entry::Entry,
+    report::Report,
+    shard::{Bounds, Own, Shard, Whose},
+};
 use super::{
     contract::{Settled, Store, StoreFuture},
     hit::Hit,
@@ -25,22 +28,27 @@ use crate::{
     decision::Decision,
     key::Key,
     keys::Keys,
-    policy::{Change, Group, Policy},
+    policy::{Change, Group, MOST_LIMITS, Policy},
     time::{Clock, Timestamp},
 };
 use ahash::RandomState;
+use smallvec::SmallVec;
 
 const DEFAULT_CAPACITY: usize = 1_000_000;
 const MOST_SHARDS: usize = 256;
 /// As many keys fill a table of 1,024 places.
 const KEYS_OF_A_SMALL_SHARD: usize = 896;
-const HITS_BETWEEN_SWEEPS: u64 = 64;
 
-/// A store in this process's memory, bounded by a number of keys.
+/// A store in this process's memory, bounded by a number of keys and, where it is set, of bytes.
 ///
-/// Keys that have nothing spent any more are forgotten as others come. At the bound, a key that has
-/// something left makes room for a newcomer; a key that is used up is never forgotten. When all are
-/// used up, newcomers share one budget per policy until there is room again.
+/// - A key that has nothing spent any more is dropped in the background of other hits.
+/// - A full store evicts a key that has budget left, and prefers one that was not hit lately. It evicts an
+///   exhausted key only when every key is exhausted: the one that recovers first. A key that holds
+///   concurrency slots counts as exhausted until the last of them ends.
+/// - An evicted key starts with a whole budget again. A new key is never turned away.
+/// - The keys of a hit are never evicted by that hit, so a single key's limit holds at any bound.
+///
+/// The store is divided into shards of 896 keys or more, and "every key" means those of one shard.
 ///
 /// Clones share one store.
 ///
@@ -60,6 +68,8 @@ struct Shared {
     hasher: RandomState,
     clock: Clock,
     capacity: usize,
+    max_bytes: usize,
+    report: Report,
 }
 
 /// What a [`MemoryStore`] holds and has done.
@@ -74,56 +84,94 @@ struct Shared {
 pub struct MemoryStats {
     /// The keys that are kept.
     pub keys: usize,
-    /// Keys with something left that were forgotten to make room.
+    /// The estimated bytes that they take.
+    pub bytes: usize,
+    /// Keys with budget left that were evicted to make room.
     pub evicted: u64,
-    /// Hits of newcomers that were decided on a shared budget, because all keys were used up.
-    pub overflowed: u64,
+    /// Exhausted keys that were evicted to make room, because every key was exhausted.
+    pub evicted_exhausted: u64,
 }
 
 impl MemoryStore {
     /// A store for a million keys, on the system's clock.
     pub fn new() -> MemoryStore {
-        MemoryStore::sized(DEFAULT_CAPACITY, Clock::system())
+        MemoryStore::sized(DEFAULT_CAPACITY, usize::MAX, Clock::system())
     }
 
-    /// An empty store for about `capacity` keys; a long log counts for several.
+    /// An empty store for `capacity` keys; the length of their logs does not count.
     #[must_use]
     pub fn capacity(self, capacity: usize) -> MemoryStore {
-        MemoryStore::sized(capacity, self.shared.clock.clone())
+        let shared = &self.shared;
+        MemoryStore::sized(capacity, shared.max_bytes, shared.clock.clone())
+    }
+
+    /// An empty store that evicts keys beyond about `max_bytes` bytes as well; no such bound by default.
+    ///
+    /// The bytes are estimated, and divided among the shards. One key that is larger than its shard's part,
+    /// such as a long log, is kept all the same.
+    ///
+    /// ```
+    /// use ratelimit_core::MemoryStore;
+    ///
+    /// let store = MemoryStore::new().max_bytes(512 << 20);
+    /// assert_eq!(store.stats().bytes, 0);
+    /// ```
+    #[must_use]
+    pub fn max_bytes(self, max_bytes: usize) -> MemoryStore {
+        let shared = &self.shared;
+        MemoryStore::sized(shared.capacity, max_bytes, shared.clock.clone())
     }
 
     /// An empty store that reads `clock`.
     #[must_use]
     pub fn clock(self, clock: Clock) -> MemoryStore {
-        MemoryStore::sized(self.shared.capacity, clock)
+        MemoryStore::sized(self.shared.capacity, self.shared.max_bytes, clock)
     }
 
-    fn sized(capacity: usize, clock: Clock) -> MemoryStore {
-        let count = shard_count(capacity);
+    fn sized(capacity: usize, max_bytes: usize, clock: Clock) -> MemoryStore {
+        MemoryStore::sharded(shard_count(capacity), capacity, max_bytes, clock)
+    }
+
+    fn sharded(count: usize, capacity: usize, max_bytes: usize, clock: Clock) -> MemoryStore {
         let (each, rest) = (capacity / count, capacity % count);
-        let bounds = (0..count).map(|place| each + usize::from(place < rest));
-        let shards = bounds.map(|bound| Mutex::new(Shard::new(bound.max(1))));
+        let bounds = (0..count).map(|place| Bounds {
+            keys: (each + usize::from(place < rest)).max(1),
+            bytes: max_bytes / count,
+        });
         let shared = Shared {
-            shards: shards.collect(),
+            shards: bounds
+                .map(|bounds| Mutex::new(Shard::new(bounds)))
+                .collect(),
             hasher: RandomState::new(),
             clock,
             capacity,
+            max_bytes,
+            report: Report::default(),
         };
         MemoryStore {
             shared: Arc::new(shared),
         }
     }
 
+    /// The estimated bytes of a key under `policy` whose logs and slots are full: about 120, and 16 for each
+    /// stamp of a log and each slot.
+    ///
+    /// ```
+    /// use ratelimit_core::{MemoryStore, Policy};
+    ///
+    /// let log = Policy::parse("search", "sliding_window_log 1000/h")?;
+    /// assert!(MemoryStore::max_bytes_of(&log) > 16_000);
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
+    pub fn max_bytes_of(policy: &Policy) -> usize {
+        let tiers = policy.tiers().flat_map(|(_, tier)| tier.groups());
+        let groups = policy.groups().iter().chain(tiers);
+        groups.map(Entry::max_bytes).max().unwrap_or(0)
+    }
+
     /// What it holds and has done.
     pub fn stats(&self) -> MemoryStats {
-        let mut total = MemoryStats::default();
-        for shard in &self.shared.shards {
-            let stats = lock(shard).stats();
-            total.keys += stats.keys;
-            total.evicted += stats.evicted;
-            total.overflowed += stats.overflowed;
-        }
-        total
+        self.shared.stats()
     }
 
     /// Decides a hit.
@@ -153,11 +201,16 @@ impl MemoryStore {
     /// Changes a charge at once.
     pub(crate) fn change(&self, receipt: &Receipt, change: Change) -> Settled {
         let all = &*self.shared;
-        let settling = receipt.settling(change, all.clock.now());
+        let now = all.clock.now();
+        let settling = receipt.settling(change, now);
+        let groups = receipt.policy().groups().iter();
+        let keys: SmallVec<[Whose<'_>; MOST_LIMITS]> = groups
+            .map(|group| all.whose(group, receipt.key_of(group)))
+            .collect();
+        let own = Own { keys: &keys, now };
         let (mut wrote, mut lost) = (false, false);
-        for group in receipt.policy().groups() {
-            let whose = all.whose(group, receipt.key_of(group));
-            let settled = lock(all.shard(whose.hash)).settle(whose, settling);
+        for whose in &keys {
+            let settled = lock(all.shard(whose.hash)).settle(*whose, own, settling);
             wrote |= settled.wrote;
             lost |= settled.lost;
         }
@@ -173,9 +226,10 @@ impl Shared {
     #[inline]
     fn whose<'a>(&'a self, group: &'a Group, key: &'a Key) -> Whose<'a> {
         let text = key.as_str();
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(text.as_bytes());
         Whose {
-            hasher: &self.hasher,
-            hash: shard::hash_of(&self.hasher, group.name_hash, text),
+            hash: hasher.finish() ^ group.name_hash,
             group,
             key,
             text,
@@ -189,10 +243,53 @@ impl Shared {
 
     #[inline]
     fn place_of(&self, hash: u64) -> usize {
-        // The table inside a shard uses the upper half.
+        // The table inside a shard uses the lowest and the highest bits.
         let lower = hash & u64::from(u32::MAX);
         let place = (lower * self.shards.len() as u64) >> 32;
         usize::try_from(place).unwrap_or(0)
+    }
+
+    /// Sweeps the shard whose turn it is, so that quiet ones give their memory back as well.
+    fn sweep_another(&self, turn: u64, now: Timestamp) {
+        let place = turn % self.shards.len() as u64;
+        let other = &self.shards[usize::try_from(place).unwrap_or(0)];
+        match other.try_lock() {
+            Ok(mut other) => other.sweep(now),
+            Err(TryLockError::Poisoned(held)) => held.into_inner().sweep(now),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
+    /// Tells operators once a second what it holds and has done; no shard is locked.
+    fn report(&self, now: Timestamp) {
+        if self.report.is_due(now) {
+            self.report.publish(self.stats(), now);
+        }
+    }
+
+    fn stats(&self) -> MemoryStats {
+        let mut total = MemoryStats::default();
+        for shard in &self.shards {
+            let stats = lock(shard).stats();
+            total.keys += stats.keys;
+            total.bytes += stats.bytes;
+            total.evicted += stats.evicted;
+            total.evicted_exhausted += stats.evicted_exhausted;
+        }
+        total
+    }
+}
+
+impl Drop for Shared {
+    /// Takes the store out of the gauges.
+    fn drop(&mut self) {
+        let now = self.clock.now();
+        let gone = MemoryStats {
+            keys: 0,
+            bytes: 0,
+            ..self.stats()
+        };
+        self.report.publish(gone, now);
     }
 }
 
@@ -229,7 +326,11 @@ impl Store for MemoryStore {
         let now = shared.clock.now();
         for group in policy.groups() {
             let whose = shared.whose(group, hit.key_of(group));
-            lock(shared.shard(whose.hash)).reset(whose, now);
+            let own = Own {
+                keys: &[whose],
+                now,
+            };
+            lock(shared.shard(whose.hash)).reset(whose, own);
         }
         StoreFuture::ready(Ok(()))
     }

@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, path::Path};
 
 use clap::ValueEnum;
 use ratelimit_core::{
-    ClientAddr, Code, Finding, InvalidPolicyFile, RedisConfig, TrustedProxies,
+    ClientAddr, Code, Finding, InvalidPolicyFile, MemoryStore, RedisConfig, TrustedProxies,
     reading::{self, Entry, Field, Findings, Node},
 };
 use tracing_subscriber::filter::Targets;
@@ -36,6 +36,9 @@ const FIELDS: &[Field<Settings>] = &[
     }),
     Field::new("memory-keys", |to, node, found| {
         to.memory_keys = at_least_1(node, found);
+    }),
+    Field::new("memory-bytes", |to, node, found| {
+        to.memory_bytes = at_least_1(node, found);
     }),
     Field::new("policy", |to, node, found| {
         let policies = reading::read_policies(node, canonical, found);
@@ -111,6 +114,7 @@ const WHOLE_NUMBER: &str = "a whole number from 0";
 /// Settings, and the field that makes each of no effect where both stand in one file.
 const OVERRULED: &[(&str, &str)] = &[
     ("memory-keys", "redis"),
+    ("memory-bytes", "redis"),
     ("trusted", "hops"),
     ("trusted", "trust-everyone"),
     ("max-hops", "hops"),
@@ -153,6 +157,7 @@ fn settings(root: Option<&Node>, findings: &mut Findings) -> Settings {
         reading::read_table(&mut settings, entries, FIELDS, findings);
         find_overruled(entries, &settings, findings);
         find_exposed(entries, &settings, findings);
+        find_long_logs(entries, &settings, findings);
     }
     settings
 }
@@ -180,6 +185,27 @@ fn find_exposed(entries: &[Entry], settings: &Settings, findings: &mut Findings)
         let told = "listens beyond this machine without an admin token";
         findings.add(Code::NoAdminToken, line, told);
     }
+}
+
+fn find_long_logs(entries: &[Entry], settings: &Settings, findings: &mut Findings) {
+    let sizes = settings.policy.iter().map(|policy| {
+        let bytes = MemoryStore::max_bytes_of(&policy.0);
+        (bytes, policy.0.name())
+    });
+    let Some((each, name)) = sizes.max() else {
+        return;
+    };
+    let (keys, bytes) = (settings.memory_keys(), settings.memory_bytes());
+    if settings.redis.is_some() || keys.saturating_mul(each) <= bytes {
+        return;
+    }
+    let fields = ["memory-bytes", "memory-keys", "policy"];
+    let line = fields.iter().find_map(|name| line_of(entries, name));
+    let told = format!(
+        "{keys} keys with full logs of policy {name} take {} bytes, and keys are evicted beyond {bytes}",
+        keys.saturating_mul(each)
+    );
+    findings.add(Code::LogsExceedMemory, line.unwrap_or(1), told);
 }
 
 fn line_of(entries: &[Entry], name: &str) -> Option<usize> {

@@ -84,7 +84,8 @@ pub struct Bounds {
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
     redis: Option<(RedisUrl, RedisConfig)>,
-    memory_keys: Option<NonZeroUsize>,
+    memory_keys: usize,
+    memory_bytes: usize,
     on_failure: FailureMode,
     deny_cache: DenyCache,
     shared_prefix: Option<String>,
@@ -196,7 +197,8 @@ impl StoreConfig {
         });
         Ok(StoreConfig {
             redis: redis.transpose().map_err(InvalidConfig::Redis)?,
-            memory_keys: settings.memory_keys,
+            memory_keys: settings.memory_keys(),
+            memory_bytes: settings.memory_bytes(),
             shared_prefix: settings.redis.as_ref().map(|_| prefix.unwrap_or_default()),
             offenders: offenders(settings),
             on_failure: settings
@@ -229,11 +231,15 @@ impl StoreConfig {
         config.map(RedisStore::new)
     }
 
+    fn memory_store(&self) -> MemoryStore {
+        let store = MemoryStore::new().capacity(self.memory_keys);
+        store.max_bytes(self.memory_bytes)
+    }
+
     fn limiter_over(&self, redis: Option<RedisStore>) -> Limiter {
-        let limiter = match (redis, self.memory_keys) {
-            (Some(store), _) => Limiter::new(store),
-            (None, Some(keys)) => Limiter::new(MemoryStore::new().capacity(keys.get())),
-            (None, None) => Limiter::in_memory(),
+        let limiter = match redis {
+            Some(store) => Limiter::new(store),
+            None => Limiter::new(self.memory_store()),
         };
         let limiter = limiter.count_offenders(self.offenders.clone());
         limiter

@@ -50,6 +50,10 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_MEMORY_KEYS", value_name = "N")]
     pub(super) memory_keys: Option<NonZeroUsize>,
 
+    /// How many bytes the keys in memory may take, as estimated [default: 1073741824]
+    #[arg(long, env = "RATELIMIT_MEMORY_BYTES", value_name = "BYTES")]
+    pub(super) memory_bytes: Option<NonZeroUsize>,
+
     /// A named policy, as in "login=5/min; 20/h"; repeatable, and joined by commas in the environment
     #[arg(
         long,
@@ -159,12 +163,22 @@ impl Settings {
         self.config.as_deref()
     }
 
+    /// How many keys are kept in memory.
+    pub(super) fn memory_keys(&self) -> usize {
+        self.memory_keys.map_or(1_000_000, NonZeroUsize::get)
+    }
+
+    /// How many bytes they may take.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.memory_bytes.map_or(1 << 30, NonZeroUsize::get)
+    }
+
     /// These settings, and those of a file where nothing is set here.
     pub(super) fn or(mut self, file: Settings) -> Settings {
         macro_rules! fill_in {
             ($($name:ident)*) => { $( self.$name = self.$name.or(file.$name); )* };
         }
-        fill_in!(listen redis redis_prefix time_budget on_failure no_deny_cache memory_keys
+        fill_in!(listen redis redis_prefix time_budget on_failure no_deny_cache memory_keys memory_bytes
             trust_everyone chain_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file headers
             application request_timeout header_timeout shutdown_timeout max_body max_connections
             log log_format log_keys log_offenders offender_keys);

@@ -22,21 +22,6 @@ pub(crate) struct Settling<'a> {
     pub(crate) now: Timestamp,
 }
 
-impl Settling<'_> {
-    /// The same where others are charged as well, and nobody knows whose charge is whose: slots have
-    /// numbers and are given back, units have none and are not.
-    pub(crate) fn on_shared_budget(mut self) -> Self {
-        if let Change::Refund { units } = self.change {
-            self.change = if units >= self.cost {
-                Change::Release
-            } else {
-                Change::Refund { units: 0 }
-            };
-        }
-        self
-    }
-}
-
 /// What is done to a charge after it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,9 +1,9 @@
 //! Hits on the budget of one key: the most common ones are decided at once, all others at length.
 
-use std::sync::{MutexGuard, TryLockError};
+use std::sync::MutexGuard;
 
 use super::{
-    HITS_BETWEEN_SWEEPS, MemoryStore, Shared, lock,
+    MemoryStore, Shared, lock,
     shard::{Shard, Whose},
 };
 use crate::{
@@ -18,7 +18,7 @@ pub(crate) struct Held<'a> {
     all: &'a Shared,
     shard: MutexGuard<'a, Shard>,
     whose: Whose<'a>,
-    place: Option<u32>,
+    index: Option<usize>,
     now: Timestamp,
 }
 
@@ -31,7 +31,7 @@ impl MemoryStore {
         let shard = lock(all.shard(whose.hash));
         Held {
             all,
-            place: shard.find(whose),
+            index: shard.find(whose),
             shard,
             whose,
             now,
@@ -43,11 +43,11 @@ impl Held<'_> {
     /// Decides a hit of the most common kind, at a fraction of the price, and no other.
     #[inline(always)]
     pub(crate) fn charge_at_once(mut self, asked: Asked) -> Result<Charge, Self> {
-        let Some(place) = self.place else {
+        let Some(index) = self.index else {
             return Err(self);
         };
         let group = self.whose.group;
-        let Some(charge) = self.shard.charge_at_once(group, place, asked, self.now) else {
+        let Some(charge) = self.shard.charge_at_once(group, index, asked, self.now) else {
             return Err(self);
         };
         self.let_go();
@@ -58,37 +58,31 @@ impl Held<'_> {
     #[inline(always)]
     pub(crate) fn decide(mut self, asked: Asked) -> Decision {
         let mut decision = Decision::blank(self.now);
-        let (shard, whose) = (&mut *self.shard, self.whose);
-        match self.place {
-            Some(place) => shard.hit_known(whose, place, asked, &mut decision),
-            None => shard.hit_newcomer(whose, asked, &mut decision),
-        }
+        self.shard.hit(self.whose, self.index, asked, &mut decision);
         self.let_go();
         decision
     }
 
     #[inline(always)]
     fn let_go(mut self) {
-        let hits = self.shard.count_hit();
-        if hits.is_multiple_of(HITS_BETWEEN_SWEEPS) {
-            let turn = hits / HITS_BETWEEN_SWEEPS;
-            self.all.sweep(self.shard, turn, self.now);
+        let turn = self.shard.count_hit();
+        if turn.is_some() || self.index.is_none() {
+            self.all.tend(self.shard, turn, self.now);
         }
     }
 }
 
 impl Shared {
-    /// Cleans a shard and then some other, in turn, so that quiet ones give their memory back as well.
+    /// Sweeps a shard whose turn it is and some other, and reports.
     #[inline(never)]
-    fn sweep(&self, mut own: MutexGuard<'_, Shard>, turn: u64, now: Timestamp) {
-        own.sweep(&self.hasher, now);
-        drop(own);
-        let place = turn % self.shards.len() as u64;
-        let other = &self.shards[usize::try_from(place).unwrap_or(0)];
-        match other.try_lock() {
-            Ok(mut other) => other.sweep(&self.hasher, now),
-            Err(TryLockError::Poisoned(held)) => held.into_inner().sweep(&self.hasher, now),
-            Err(TryLockError::WouldBlock) => {}
+    fn tend(&self, mut own: MutexGuard<'_, Shard>, turn: Option<u64>, now: Timestamp) {
+        if let Some(turn) = turn {
+            own.sweep(now);
+            drop(own);
+            self.sweep_another(turn, now);
+        } else {
+            drop(own);
         }
+        self.report(now);
     }
 }

@@ -1,48 +1,39 @@
-//! The names under which the budgets of a shard are kept, each stored once.
+//! Interned policy names: each name of a shard is stored once.
 
 use std::sync::Arc;
 
 use crate::policy::Group;
 
-/// The names of a shard; keys refer to them by a number.
+/// The names of a shard's groups of limits; entries refer to them by index.
 #[derive(Debug, Default)]
 pub(super) struct Names(Vec<Name>);
 
-/// A name's number.
+/// The index of a name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NameId(u32);
 
 #[derive(Debug)]
 struct Name {
     text: Arc<str>,
-    hash: u64,
-    keys: u32,
-}
-
-impl Name {
-    fn is_of(&self, group: &Group) -> bool {
-        Arc::ptr_eq(&self.text, &group.name)
-            || (self.hash == group.name_hash && self.text == group.name)
-    }
+    entries: u32,
 }
 
 impl Names {
-    /// The number of a group's name, for one key more.
+    /// The index of a group's name, for one entry more.
     pub(super) fn enter(&mut self, group: &Group) -> NameId {
         let known = self.0.iter().position(|name| name.is_of(group));
-        let place = known.unwrap_or_else(|| self.add(group));
-        self.0[place].keys += 1;
-        NameId(u32::try_from(place).expect("a shard has fewer names than keys"))
+        let index = known.unwrap_or_else(|| self.add(group));
+        self.0[index].entries += 1;
+        NameId(u32::try_from(index).expect("a shard has fewer names than entries"))
     }
 
-    /// A place for a new name: that of one which no key has any more, or the next.
+    /// Adds a name at the index of one that no entry has any more, or at the end.
     fn add(&mut self, group: &Group) -> usize {
         let name = Name {
             text: Arc::clone(&group.name),
-            hash: group.name_hash,
-            keys: 0,
+            entries: 0,
         };
-        let unused = self.0.iter().position(|name| name.keys == 0);
+        let unused = self.0.iter().position(|name| name.entries == 0);
         if let Some(unused) = unused {
             self.0[unused] = name;
             return unused;
@@ -51,18 +42,21 @@ impl Names {
         self.0.len() - 1
     }
 
-    /// Says that a key which had the name is gone.
+    /// Says that an entry with the name is gone.
     pub(super) fn leave(&mut self, id: NameId) {
-        self.0[id.0 as usize].keys -= 1;
+        self.0[id.0 as usize].entries -= 1;
     }
 
     #[inline]
     pub(super) fn is_of(&self, id: NameId, group: &Group) -> bool {
         self.0[id.0 as usize].is_of(group)
     }
+}
 
-    pub(super) fn hash(&self, id: NameId) -> u64 {
-        self.0[id.0 as usize].hash
+impl Name {
+    #[inline]
+    fn is_of(&self, group: &Group) -> bool {
+        Arc::ptr_eq(&self.text, &group.name) || self.text == group.name
     }
 }
 
@@ -76,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_kept_once_and_its_place_is_used_again() {
+    fn a_name_is_kept_once_and_its_index_is_used_again() {
         let mut names = Names::default();
         let (api, same, login) = (named("api"), named("api"), named("login"));
         let [api, same, login] = [&api, &same, &login].map(|policy| &policy.groups()[0]);

@@ -1,22 +1,13 @@
-//! One part of the store: a table of keys, and two queues that say who makes room.
+//! One part of the store: a hash table of its own, behind a lock of its own.
 
-mod room;
+mod evict;
+mod parts;
 
-use std::{
-    hash::{BuildHasher as _, Hasher as _},
-    sync::Arc,
-};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
-use ahash::RandomState;
+use hashbrown::HashTable;
 
-use super::{
-    MemoryStats,
-    names::Names,
-    places::Places,
-    queue::{Links, Queue},
-    slab::Slab,
-    slot::{Slot, Standing, weight},
-};
+use super::{MemoryStats, entry::Entry, names::Names};
 use crate::{
     algorithm::{Fit, Spend},
     decision::{Charge, Decision, LimitDecision},
@@ -25,10 +16,9 @@ use crate::{
     time::Timestamp,
 };
 
-/// The budget that is meant: whose, and under which limits.
+/// The budget that is meant: of which key, and under which limits.
 #[derive(Clone, Copy)]
 pub(super) struct Whose<'a> {
-    pub(super) hasher: &'a RandomState,
     pub(super) hash: u64,
     pub(super) group: &'a Group,
     pub(super) key: &'a Key,
@@ -36,251 +26,250 @@ pub(super) struct Whose<'a> {
     pub(super) text: &'a str,
 }
 
-const SLOTS_PER_INSERT: usize = 2;
+/// The most that a shard keeps, apart from the keys of the hit that it decides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) keys: usize,
+    pub(super) bytes: usize,
+}
 
+/// The keys of the hit that is being decided, which it never evicts, and its time.
+#[derive(Clone, Copy)]
+pub(super) struct Own<'a> {
+    pub(super) keys: &'a [Whose<'a>],
+    pub(super) now: Timestamp,
+}
+
+/// Outcome of a step on a budget.
+struct Written {
+    wrote: bool,
+    /// Whether a limit may have nothing left; a step that does not know says true.
+    is_used_up: bool,
+}
+
+/// How many entries an insert looks at, to drop those that expired.
+const SWEPT_PER_INSERT: usize = 2;
+const HITS_BETWEEN_SWEEPS: u64 = 64;
+
+/// A shard's entries, in two parts: those with budget left, and behind them the exhausted ones.
+///
+/// An entry is exhausted from the hit that left nothing until the hit that finds something again, or
+/// until an eviction finds its recovery time past.
 #[derive(Debug)]
 pub(super) struct Shard {
-    /// Places in `slots`, found by hash.
-    places: Places,
-    slots: Slab<Slot>,
-    /// Where each slot stands in its queue: kept apart, because a hit does not need it.
-    links: Slab<Links>,
+    /// Indices into `entries`, found by hash.
+    table: HashTable<u32>,
+    entries: Vec<Entry>,
+    /// Where the exhausted entries begin.
+    exhausted_from: usize,
+    /// The exhausted entries by recovery time and hash, the first to recover on top. A pair that no
+    /// exhausted entry has is stale and skipped.
+    recoveries: BinaryHeap<Reverse<(Timestamp, u64)>>,
     names: Names,
-    /// Keys with something left: they make room, and those that were hit meanwhile are passed over
-    /// once.
-    plain: Queue,
-    /// Used up keys: they do not.
-    exhausted: Queue,
-    /// One budget per policy for newcomers that found no room.
-    overflow: Vec<(Arc<str>, Budget)>,
-    bound: usize,
-    weight: usize,
-    /// Where the search for expired slots goes on.
-    hand: usize,
-    /// No budget here counts after this.
+    bounds: Bounds,
+    /// The estimated bytes of all entries.
+    bytes: usize,
+    /// Where the search for a victim with budget goes on.
+    clock_hand: usize,
+    /// Where the search for expired entries goes on.
+    sweep_hand: usize,
+    /// Every entry has expired from then on.
     all_expired_at: Timestamp,
     hits: u64,
     evicted: u64,
-    overflowed: u64,
-}
-
-/// Where a hit is spent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seat {
-    /// On the budget of its key.
-    Own,
-    /// On the one of all newcomers that found no room.
-    Shared,
-}
-
-/// The hash of a key under a name that has the hash `name`.
-#[inline]
-pub(super) fn hash_of(hasher: &RandomState, name: u64, key: &str) -> u64 {
-    let mut hashing = hasher.build_hasher();
-    hashing.write(key.as_bytes());
-    hashing.finish() ^ name
+    evicted_exhausted: u64,
 }
 
 impl Shard {
-    pub(super) fn new(bound: usize) -> Shard {
+    pub(super) fn new(bounds: Bounds) -> Shard {
         Shard {
-            places: Places::default(),
-            slots: Slab::new(),
-            links: Slab::new(),
+            table: HashTable::new(),
+            entries: Vec::new(),
+            exhausted_from: 0,
+            recoveries: BinaryHeap::new(),
             names: Names::default(),
-            plain: Queue::new(),
-            exhausted: Queue::new(),
-            overflow: Vec::new(),
-            bound,
-            weight: 0,
-            hand: 0,
+            bounds,
+            bytes: 0,
+            clock_hand: 0,
+            sweep_hand: 0,
             all_expired_at: Timestamp::default(),
             hits: 0,
             evicted: 0,
-            overflowed: 0,
+            evicted_exhausted: 0,
         }
     }
 
-    /// Decides a hit of the most common kind on a known key.
+    #[inline]
+    pub(super) fn find(&self, whose: Whose<'_>) -> Option<usize> {
+        let found = self.table.find(whose.hash, |&index| {
+            let entry = &self.entries[index as usize];
+            self.names.is_of(entry.name, whose.group) && entry.key.as_str() == whose.text
+        });
+        found.map(|&index| index as usize)
+    }
+
+    /// Fast path: decides a hit of the most common kind on a known key with budget left.
     #[inline(always)]
     pub(super) fn charge_at_once(
         &mut self,
         group: &Group,
-        place: u32,
+        index: usize,
         asked: Asked,
         now: Timestamp,
     ) -> Option<Charge> {
-        let slot = &mut self.slots[place as usize];
-        let charge = slot.charge_at_once(group, asked, now)?;
-        self.all_expired_at = self.all_expired_at.max(slot.budget.expires());
+        if index >= self.exhausted_from {
+            return None;
+        }
+        let entry = &mut self.entries[index];
+        let charge = entry.budget.charge_at_once(group, asked, now)?;
+        entry.was_hit = true;
+        self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
         Some(charge)
     }
 
+    /// Decides any hit on one key.
     #[inline]
-    pub(super) fn hit_known(
+    pub(super) fn hit(
         &mut self,
         whose: Whose<'_>,
-        place: u32,
+        index: Option<usize>,
         asked: Asked,
         decision: &mut Decision,
     ) {
-        let slot = &mut self.slots[place as usize];
-        let weight_before = slot.weight();
-        if slot.budget.hit(whose.group, asked, decision) {
-            let used_up = decision.is_used_up();
-            self.rewritten(whose, place, weight_before, used_up, decision.now);
-        }
+        let own = Own {
+            keys: &[whose],
+            now: decision.now,
+        };
+        self.write(whose, index, own, |budget| Written {
+            wrote: budget.hit(whose.group, asked, decision),
+            is_used_up: decision.is_used_up(),
+        });
     }
 
-    #[inline(never)]
-    pub(super) fn hit_newcomer(&mut self, whose: Whose<'_>, asked: Asked, decision: &mut Decision) {
-        let now = decision.now;
-        let mut budget = Budget::default();
-        if !budget.hit(whose.group, asked, decision) {
-            return;
+    /// Whether a hit that concerns other budgets as well fits here.
+    pub(super) fn fit(&self, whose: Whose<'_>, asked: Asked, now: Timestamp) -> Fit {
+        match self.find(whose) {
+            Some(index) => self.entries[index].budget.fit(whose.group, now, asked),
+            None => Budget::default().fit(whose.group, now, asked),
         }
-        self.drop_expired(whose.hasher, SLOTS_PER_INSERT, now);
-        if self.make_room(whose.hasher, weight(&budget), now) {
-            self.insert(whose, budget, decision.is_used_up(), now);
-        } else {
-            self.overflowed += 1;
-            *decision = Decision::blank(now);
-            self.overflow(whose).hit(whose.group, asked, decision);
-        }
-    }
-
-    /// Whether a hit that concerns other budgets as well fits here, and where it will be spent.
-    pub(super) fn fit(&mut self, whose: Whose<'_>, asked: Asked, now: Timestamp) -> (Fit, Seat) {
-        if let Some(place) = self.find(whose) {
-            let budget = &self.slots[place as usize].budget;
-            return (budget.fit(whose.group, now, asked), Seat::Own);
-        }
-        self.drop_expired(whose.hasher, SLOTS_PER_INSERT, now);
-        if self.make_room(whose.hasher, 1, now) {
-            let fit = Budget::default().fit(whose.group, now, asked);
-            return (fit, Seat::Own);
-        }
-        self.overflowed += 1;
-        let fit = self.overflow(whose).fit(whose.group, now, asked);
-        (fit, Seat::Shared)
     }
 
     /// Does what was decided for all budgets that a hit concerns.
     pub(super) fn spend(
         &mut self,
         whose: Whose<'_>,
-        seat: Seat,
+        own: Own<'_>,
         asked: Asked,
         spend: Spend,
-        now: Timestamp,
         mut each: impl FnMut(&Bound, LimitDecision),
     ) {
-        let mut used_up = false;
-        let each = |bound: &Bound, step: LimitDecision| {
-            used_up |= step.remaining == 0;
-            each(bound, step);
-        };
-        if seat == Seat::Shared {
-            let budget = self.overflow(whose);
-            budget.spend(whose.group, now, asked, spend, each);
-            return;
-        }
-        if let Some(place) = self.find(whose) {
-            let slot = &mut self.slots[place as usize];
-            let weight_before = slot.weight();
-            if slot.budget.spend(whose.group, now, asked, spend, each) {
-                self.rewritten(whose, place, weight_before, used_up, now);
-            }
-            return;
-        }
-        let mut budget = Budget::default();
-        if budget.spend(whose.group, now, asked, spend, each) {
-            self.insert(whose, budget, used_up, now);
-        }
+        self.write(whose, self.find(whose), own, |budget| {
+            let mut is_used_up = false;
+            let wrote = budget.spend(whose.group, own.now, asked, spend, |bound, step| {
+                is_used_up |= step.remaining == 0;
+                each(bound, step);
+            });
+            Written { wrote, is_used_up }
+        });
     }
 
     /// Changes a charge that was made earlier.
-    pub(super) fn settle(&mut self, whose: Whose<'_>, settling: Settling<'_>) -> Settled {
-        let now = settling.now;
-        if let Some(place) = self.find(whose) {
-            let slot = &mut self.slots[place as usize];
-            let weight_before = slot.weight();
-            let settled = slot.budget.settle(whose.group, settling);
-            if settled.wrote {
-                self.rewritten(whose, place, weight_before, true, now);
+    pub(super) fn settle(
+        &mut self,
+        whose: Whose<'_>,
+        own: Own<'_>,
+        settling: Settling<'_>,
+    ) -> Settled {
+        let mut settled = Settled::default();
+        self.write(whose, self.find(whose), own, |budget| {
+            settled = budget.settle(whose.group, settling);
+            Written {
+                wrote: settled.wrote,
+                is_used_up: true,
             }
-            return settled;
-        }
-        if let Some(place) = self.overflow_of(whose) {
-            let shared = settling.on_shared_budget();
-            return self.overflow[place].1.settle(whose.group, shared);
-        }
-        let mut budget = Budget::default();
-        let settled = budget.settle(whose.group, settling);
-        if settled.wrote && self.make_room(whose.hasher, weight(&budget), now) {
-            self.insert(whose, budget, true, now);
-        }
+        });
         settled
     }
 
-    fn insert(&mut self, whose: Whose<'_>, budget: Budget, used_up: bool, now: Timestamp) {
-        self.weight += weight(&budget);
-        let place = u32::try_from(self.slots.len()).expect("a shard is bounded far below 2^32");
-        self.slots.push(Slot {
-            key: whose.key.clone(),
-            name: self.names.enter(whose.group),
-            standing: Standing::PLAIN,
-            budget,
-        });
-        self.links.push(Links::LOOSE);
-        self.places.insert(whose.hash, place);
-        self.plain.push_back(&mut self.links, place);
-        self.requeue(place, whose.group, used_up, now);
-    }
-
-    /// The one budget of all newcomers that found no room.
-    fn overflow(&mut self, whose: Whose<'_>) -> &mut Budget {
-        let place = self.overflow_of(whose).unwrap_or_else(|| {
-            let name = Arc::clone(&whose.group.name);
-            self.overflow.push((name, Budget::default()));
-            self.overflow.len() - 1
-        });
-        &mut self.overflow[place].1
-    }
-
-    fn overflow_of(&self, whose: Whose<'_>) -> Option<usize> {
-        let name = &whose.group.name;
-        self.overflow.iter().position(|(policy, _)| policy == name)
-    }
-
-    /// Forgets what was spent.
-    pub(super) fn reset(&mut self, whose: Whose<'_>, now: Timestamp) {
-        if let Some(place) = self.find(whose) {
-            self.slots[place as usize].budget.reset(now);
-            self.requeue(place, whose.group, false, now);
+    /// Lets `step` change the budget of a key, and keeps what it wrote.
+    #[inline(always)]
+    fn write(
+        &mut self,
+        whose: Whose<'_>,
+        index: Option<usize>,
+        own: Own<'_>,
+        step: impl FnOnce(&mut Budget) -> Written,
+    ) {
+        let Some(index) = index else {
+            let mut budget = Budget::default();
+            let written = step(&mut budget);
+            if written.wrote {
+                self.insert(whose, budget, written.is_used_up, own);
+            }
+            return;
+        };
+        let entry = &mut self.entries[index];
+        let bytes_before = entry.bytes();
+        let Written { wrote, is_used_up } = step(&mut entry.budget);
+        if wrote {
+            entry.written();
+            self.bytes = self.bytes - bytes_before + entry.bytes();
+            self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
+        }
+        let may_be_exhausted = is_used_up || entry.budget.is_pinned();
+        let was_exhausted = index >= self.exhausted_from;
+        if may_be_exhausted != was_exhausted || (was_exhausted && wrote) {
+            self.classify(index, whose.group, may_be_exhausted, own.now);
+        }
+        if self.bytes > self.bounds.bytes {
+            self.make_room(0, 0, own);
         }
     }
 
-    #[inline]
-    pub(super) fn find(&self, whose: Whose<'_>) -> Option<u32> {
-        let same = |place: u32| {
-            let slot = &self.slots[place as usize];
-            self.names.is_of(slot.name, whose.group) && slot.key.as_str() == whose.text
-        };
-        self.places.find(whose.hash, same)
+    #[inline(never)]
+    fn insert(&mut self, whose: Whose<'_>, budget: Budget, is_used_up: bool, own: Own<'_>) {
+        self.drop_expired(SWEPT_PER_INSERT, own.now);
+        let entry = Entry::new(whose, self.names.enter(whose.group), budget);
+        self.make_room(1, entry.bytes(), own);
+        self.bytes += entry.bytes();
+        self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
+        let may_be_exhausted = is_used_up || entry.budget.is_pinned();
+        let index = self.push(entry);
+        if may_be_exhausted {
+            self.classify(index, whose.group, may_be_exhausted, own.now);
+        }
     }
 
+    /// Forgets what a key has spent.
+    pub(super) fn reset(&mut self, whose: Whose<'_>, own: Own<'_>) {
+        if let Some(index) = self.find(whose) {
+            self.write(whose, Some(index), own, |budget| {
+                budget.reset(own.now);
+                Written {
+                    wrote: true,
+                    is_used_up: false,
+                }
+            });
+        }
+    }
+
+    /// Counts a hit; now and then it answers a number, and the shard is to be swept.
     #[inline]
-    pub(super) fn count_hit(&mut self) -> u64 {
+    pub(super) fn count_hit(&mut self) -> Option<u64> {
         self.hits = self.hits.wrapping_add(1);
-        self.hits
+        let is_due = self.hits.is_multiple_of(HITS_BETWEEN_SWEEPS);
+        is_due.then_some(self.hits / HITS_BETWEEN_SWEEPS)
     }
 
     pub(super) fn stats(&self) -> MemoryStats {
         MemoryStats {
-            keys: self.slots.len(),
+            keys: self.entries.len(),
+            bytes: self.bytes,
             evicted: self.evicted,
-            overflowed: self.overflowed,
+            evicted_exhausted: self.evicted_exhausted,
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

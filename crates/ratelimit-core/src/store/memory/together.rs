@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     MemoryStore, Shared, lock,
-    shard::{Seat, Shard, Whose},
+    shard::{Own, Shard, Whose},
 };
 use crate::{
     algorithm::Fit,
@@ -50,32 +50,43 @@ impl MemoryStore {
             .map(|group| all.whose(group, hit.key_of(group)))
             .collect();
         let mut locked = Locked::new(all, &keys);
-        let mut worst = Fit::Now;
-        let mut seats: SmallVec<[Seat; MOST_LIMITS]> = SmallVec::new();
-        for whose in &keys {
+        let fits = keys.iter().map(|whose| {
             let shard = locked.shard(all.place_of(whose.hash));
-            let (fit, seat) = shard.fit(*whose, asked, now);
-            worst = worst.max(fit);
-            seats.push(seat);
-        }
-        let spend = spend(worst, asked);
+            shard.fit(*whose, asked, now)
+        });
+        let spend = spend(fits.max().unwrap_or(Fit::Now), asked);
         let mut steps: SmallVec<[Option<LimitDecision>; MOST_LIMITS]> = SmallVec::new();
         steps.resize(hit.policy.limits().len(), None);
-        for (whose, seat) in keys.iter().zip(seats) {
+        let own = Own { keys: &keys, now };
+        for whose in &keys {
             let shard = locked.shard(all.place_of(whose.hash));
-            shard.spend(*whose, seat, asked, spend, now, |bound, step| {
+            shard.spend(*whose, own, asked, spend, |bound, step| {
                 steps[bound.place] = Some(step);
             });
         }
-        for (_, shard) in &mut locked.0 {
-            if shard.count_hit().is_multiple_of(super::HITS_BETWEEN_SWEEPS) {
-                shard.sweep(&all.hasher, now);
-            }
-        }
+        all.let_go(locked, now);
         let mut decision = Decision::blank(now);
         let steps = steps.into_iter().flatten();
         steps.for_each(|step| decision.gather(step));
         decision.conclude();
         decision
+    }
+}
+
+impl Shared {
+    /// Unlocks the shards; now and then it sweeps them and some other first.
+    fn let_go(&self, mut locked: Locked<'_>, now: Timestamp) {
+        let mut swept = None;
+        for (_, shard) in &mut locked.0 {
+            if let Some(turn) = shard.count_hit() {
+                shard.sweep(now);
+                swept = Some(turn);
+            }
+        }
+        drop(locked);
+        if let Some(turn) = swept {
+            self.sweep_another(turn, now);
+        }
+        self.report(now);
     }
 }

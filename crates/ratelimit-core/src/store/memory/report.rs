@@ -1,0 +1,93 @@
+//! Gauges, counters and the one warning of the memory stores.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{
+            AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    time::Duration,
+};
+
+use super::MemoryStats;
+use crate::{
+    meter,
+    time::{Timestamp, micros},
+};
+
+const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
+const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
+
+/// Sums over all stores of the process, which the gauges and counters show.
+static KEYS: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+static EVICTED: AtomicU64 = AtomicU64::new(0);
+static EVICTED_EXHAUSTED: AtomicU64 = AtomicU64::new(0);
+
+/// What a store has told operators, and when.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    /// Microseconds since the epoch.
+    reported_at: AtomicU64,
+    told: Mutex<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    stats: MemoryStats,
+    /// Exhausted keys that were evicted since the last warning.
+    unlogged: u64,
+    warned_at: Option<Timestamp>,
+}
+
+impl Report {
+    /// Whether a second has passed since this last said so, also when the clock was set back.
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        let (last, now) = (self.reported_at.load(Relaxed), now.as_micros());
+        let is_due = last.abs_diff(now) >= micros(BETWEEN_REPORTS);
+        is_due
+            && self
+                .reported_at
+                .compare_exchange(last, now, SeqCst, Relaxed)
+                .is_ok()
+    }
+
+    /// Adds what changed in a store to the sums, publishes them, and warns of evicted exhausted keys:
+    /// at once, then at most once a minute.
+    pub(super) fn publish(&self, stats: MemoryStats, now: Timestamp) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut told.stats, stats);
+        let evicted = stats.evicted - before.evicted;
+        let exhausted = stats.evicted_exhausted - before.evicted_exhausted;
+        meter::memory_held(
+            add(&KEYS, stats.keys.wrapping_sub(before.keys)),
+            add(&BYTES, stats.bytes.wrapping_sub(before.bytes)),
+        );
+        meter::memory_evicted(
+            EVICTED.fetch_add(evicted, Relaxed) + evicted,
+            EVICTED_EXHAUSTED.fetch_add(exhausted, Relaxed) + exhausted,
+        );
+        told.unlogged += exhausted;
+        let warned_lately = told
+            .warned_at
+            .is_some_and(|at| now.since(at) < BETWEEN_WARNINGS);
+        if told.unlogged > 0 && !warned_lately {
+            told.warned_at = Some(now);
+            log_evictions(std::mem::take(&mut told.unlogged));
+        }
+    }
+}
+
+fn add(sum: &AtomicUsize, change: usize) -> usize {
+    sum.fetch_add(change, Relaxed).wrapping_add(change)
+}
+
+fn log_evictions(keys: u64) {
+    tracing::warn!(
+        keys,
+        "the memory store is full of exhausted keys and evicted some, which start with a whole budget \
+         again; raise the capacity"
+    );
+}

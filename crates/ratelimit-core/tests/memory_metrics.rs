@@ -1,0 +1,160 @@
+//! What the memory stores of a process tell operators: gauges, counters and one warning.
+
+use std::{
+    collections::HashMap,
+    fmt::{self, Write as _},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use metrics::{
+    Counter, Gauge, Histogram, Key as Name, KeyName, Metadata, Recorder, SharedString, Unit,
+};
+use ratelimit_core::{Clock, Hit, Key, MemoryStore, Policy, Store as _, Timestamp, metric};
+use tracing::{
+    Event, Level, Subscriber,
+    field::{Field, Visit},
+    span,
+};
+
+/// The numbers by name and labels.
+#[derive(Clone, Debug, Default)]
+struct Numbers(Arc<Mutex<HashMap<String, Arc<AtomicU64>>>>);
+
+impl Numbers {
+    fn number(&self, name: &Name) -> Arc<AtomicU64> {
+        let labels = name.labels().map(|label| format!(" {}", label.value()));
+        let name = format!("{}{}", name.name(), labels.collect::<String>());
+        Arc::clone(
+            self.0
+                .lock()
+                .expect("no test panicked")
+                .entry(name)
+                .or_default(),
+        )
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        let known = self.0.lock().expect("no test panicked");
+        known
+            .get(name)
+            .map_or(0, |number| number.load(Ordering::Relaxed))
+    }
+
+    fn gauge(&self, name: &str) -> f64 {
+        f64::from_bits(self.count(name))
+    }
+}
+
+impl Recorder for Numbers {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, name: &Name, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.number(name))
+    }
+
+    fn register_gauge(&self, name: &Name, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.number(name))
+    }
+
+    fn register_histogram(&self, _: &Name, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// The warnings, as text.
+#[derive(Clone, Debug, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+struct Text<'a>(&'a mut String);
+
+impl Visit for Text<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).expect("a string takes all");
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, about: &tracing::Metadata<'_>) -> bool {
+        *about.level() == Level::WARN
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = String::new();
+        event.record(&mut Text(&mut text));
+        self.0.lock().expect("no test panicked").push(text);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+async fn hit(store: &MemoryStore, policy: &Policy, names: std::ops::Range<u32>) {
+    for name in names {
+        let key = Key::explicit(name.to_string()).expect("a key");
+        let decision = store
+            .hit(Hit::new(policy, &key))
+            .await
+            .expect("memory answers");
+        assert!(decision.is_allowed());
+    }
+}
+
+/// One test, because the numbers are those of the whole process.
+#[tokio::test]
+#[allow(clippy::float_cmp, reason = "gauges hold whole numbers")]
+async fn operators_see_the_keys_of_all_stores_and_what_was_evicted() {
+    let (numbers, warnings) = (Numbers::default(), Warnings::default());
+    let _log = tracing::subscriber::set_default(warnings.clone());
+    let _numbers = metrics::set_default_local_recorder(&numbers);
+    let evicted = |kind: &str| numbers.count(&format!("{} {kind}", metric::MEMORY_EVICTIONS));
+    let warned = || warnings.0.lock().unwrap().clone();
+    let clock = Clock::manual(Timestamp::from_secs(1_000_000));
+    let store = MemoryStore::new().capacity(100).clock(clock.clone());
+    let (day, plenty) = (
+        Policy::parse("day", "1/d").unwrap(),
+        Policy::parse("plenty", "1000/d").unwrap(),
+    );
+
+    hit(&store, &plenty, 0..128).await;
+    clock.advance(Duration::from_secs(1));
+    hit(&store, &plenty, 128..129).await;
+    assert_eq!(numbers.gauge(metric::MEMORY_KEYS), 100.0);
+    assert!(numbers.gauge(metric::MEMORY_BYTES) > 8_000.0);
+    assert_eq!((evicted("with_budget"), evicted("exhausted")), (29, 0));
+    assert!(warned().is_empty());
+
+    hit(&store, &day, 0..192).await;
+    clock.advance(Duration::from_secs(1));
+    hit(&store, &day, 192..193).await;
+    assert_eq!((evicted("with_budget"), evicted("exhausted")), (129, 93));
+    let told = warned();
+    assert!(
+        told.len() == 1 && told[0].contains("raise the capacity"),
+        "{told:?}"
+    );
+
+    clock.advance(Duration::from_secs(61));
+    hit(&store, &day, 193..257).await;
+    let told = warned();
+    assert!(told.len() == 2 && told[1].contains("keys="), "{told:?}");
+
+    let other = MemoryStore::new().clock(clock.clone());
+    hit(&other, &plenty, 0..63).await;
+    clock.advance(Duration::from_secs(1));
+    hit(&other, &plenty, 63..64).await;
+    assert_eq!(numbers.gauge(metric::MEMORY_KEYS), 164.0);
+    drop(store);
+    assert_eq!(numbers.gauge(metric::MEMORY_KEYS), 64.0);
+}
