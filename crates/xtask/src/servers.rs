@@ -9,7 +9,8 @@ use crate::{
 };
 
 pub(crate) const HELP: &str = "\
-Run the engine's tests on Redis 6.2, 7.0, 8.0 and Valkey 9, and print which versions passed.
+Run the engine's tests on Redis 6.2, 7.0, 8.0 and Valkey 9, and print which versions passed: on one
+server, and as the documented users on one server, behind a sentinel and on a cluster.
 
 Usage: cargo xtask servers
 

@@ -1,5 +1,7 @@
 //! The Redis users that docs/operations.md documents.
 
+use super::process::RedisProcess;
+
 /// The page that operators copy the lines from. A test that fails here shows that the page is wrong.
 const PAGE: &str = include_str!("../../../docs/operations.md");
 /// Replaces the placeholder of the page.
@@ -47,6 +49,18 @@ impl Deployment {
         line.split(' ')
             .map(|word| word.replace("PASSWORD", PASSWORD))
             .collect()
+    }
+
+    /// Adds the documented user to a server.
+    ///
+    /// # Panics
+    ///
+    /// When the server refuses the line.
+    pub fn add_user_to(self, server: &RedisProcess) {
+        let line = self.acl_line();
+        let words: Vec<&str> = line.iter().map(String::as_str).collect();
+        let added: redis::RedisResult<()> = server.command(&words);
+        added.unwrap_or_else(|error| panic!("{}: {error}", line.join(" ")));
     }
 
     /// The documented user as part of an address: `name:password@`.

@@ -1,6 +1,7 @@
 //! The Redis that a test uses, wherever it comes from.
 
 use std::{
+    collections::HashMap,
     env,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -70,10 +71,8 @@ impl TestRedis {
         let user = deployment.user();
         if deployment == Deployment::Cluster {
             let cluster = TestCluster::start_masters().await;
-            cluster
-                .nodes
-                .iter()
-                .for_each(|node| add_user(node, deployment));
+            let nodes = &cluster.nodes;
+            nodes.iter().for_each(|node| deployment.add_user_to(node));
             return TestRedis {
                 url: cluster.url().replacen("://", &format!("://{user}"), 1),
                 servers: cluster.nodes.iter().map(RedisProcess::url).collect(),
@@ -81,7 +80,7 @@ impl TestRedis {
             };
         }
         let master = RedisProcess::start(&[]);
-        add_user(&master, deployment);
+        deployment.add_user_to(&master);
         let servers = vec![master.url()];
         if deployment == Deployment::Single {
             return TestRedis {
@@ -164,6 +163,26 @@ impl TestRedis {
         answer.unwrap_or_else(|| panic!("no server answers {command} {key}"))
     }
 
+    /// The commands that were denied to somebody so far, on all servers.
+    ///
+    /// # Panics
+    ///
+    /// When a server does not answer.
+    pub fn denied_commands(&self) -> Vec<String> {
+        let denied_by = |server: &String| -> Vec<String> {
+            let log: Vec<HashMap<String, redis::Value>> = redis::cmd("ACL")
+                .arg("LOG")
+                .query(&mut connection(server))
+                .expect("the log of denied commands");
+            let command = |mut entry: HashMap<String, redis::Value>| {
+                let object = entry.remove("object")?;
+                redis::from_redis_value(object).ok()
+            };
+            log.into_iter().filter_map(command).collect()
+        };
+        self.servers.iter().flat_map(denied_by).collect()
+    }
+
     /// Asserts that every key there is has a time to live.
     ///
     /// # Panics
@@ -192,13 +211,6 @@ fn connection(url: &str) -> redis::Connection {
     redis::Client::open(url)
         .and_then(|client| client.get_connection())
         .expect("a connection to Redis")
-}
-
-fn add_user(server: &RedisProcess, deployment: Deployment) {
-    let line = deployment.acl_line();
-    let words: Vec<&str> = line.iter().map(String::as_str).collect();
-    let added: redis::RedisResult<()> = server.command(&words);
-    added.unwrap_or_else(|error| panic!("{}: {error}", line.join(" ")));
 }
 
 /// Whether this run is without what makes Redis fast: `RATELIMIT_TEST_PLAIN=1`.

@@ -5,17 +5,28 @@ use std::time::Duration;
 use ratelimit_core::{FailureMode, Keys, RedisConfig};
 use ratelimit_tests::{
     chaos::{Audit as _, Bench, Ours, PATIENCE, TestCluster, endless, eventually, ours},
-    redis::as_asked,
+    redis::{Deployment, as_asked},
 };
+use tokio::task::block_in_place;
 
-use crate::instance::{is_checked, key, policy};
+use crate::instance::{is_checked, key, policy, remaining};
 
 /// Time for a call to be made, and to be answered with a redirection.
 const A_WHILE: Duration = Duration::from_millis(200);
 
-fn config(cluster: &TestCluster, prefix: &str) -> RedisConfig {
-    let config = RedisConfig::new(&cluster.url()).expect("a valid address");
-    as_asked(config.prefix(prefix).expect("a valid prefix"))
+/// A configuration of the documented user, who may use no other prefix.
+fn config(cluster: &TestCluster, name: &str) -> RedisConfig {
+    let deployment = Deployment::Cluster;
+    let nodes = &cluster.nodes;
+    block_in_place(|| nodes.iter().for_each(|node| deployment.add_user_to(node)));
+    let user = format!("://{}", deployment.user());
+    let config = RedisConfig::new(&cluster.url().replacen("://", &user, 1));
+    let config = config.and_then(|config| config.prefix(&prefix(name)));
+    as_asked(config.expect("a valid address"))
+}
+
+fn prefix(name: &str) -> String {
+    format!("rate_limiter:{name}")
 }
 
 /// A key of the first master.
@@ -81,11 +92,11 @@ async fn a_call_on_a_slot_that_is_half_moved_is_made_again() {
     assert!(is_checked(&first), "{first:?}");
 
     let moving = Moving::begin(&cluster, &name, 1);
-    moving.migrate(&format!("half:v1:half:{{key:{name}}}"));
+    moving.migrate(&format!("{}:v1:half:{{key:{name}}}", prefix("half")));
     let (limiter, again, again_by) = (ours.limiter.clone(), both.clone(), keys.clone());
     let check = tokio::spawn(async move { limiter.check_by(&again, &again_by).await });
     tokio::time::sleep(A_WHILE).await;
-    moving.migrate(&format!("half:v1:half~ip:{{key:{name}}}"));
+    moving.migrate(&format!("{}:v1:half~ip:{{key:{name}}}", prefix("half")));
     moving.end();
     let verdict = check.await.expect("a verdict");
 
@@ -118,6 +129,26 @@ async fn a_server_that_says_try_again_is_asked_again_within_the_time_out() {
     assert_eq!(verdict.decision().map(|told| told.remaining), Some(8));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_documented_user_follows_a_slot_that_moves() {
+    let cluster = TestCluster::start_masters().await;
+    let ours = ours(
+        config(&cluster, "follows").time_budget(PATIENCE),
+        FailureMode::Closed,
+    )
+    .await;
+    let name = name_on_the_first(&cluster);
+    let limit = policy("follows", "fixed_window 10/366d");
+
+    // A key that is not there any more is asked for where its slot moves to.
+    let moving = Moving::begin(&cluster, &name, 1);
+    let on_its_way = ours.limiter.check(&limit, &key(&name)).await;
+    moving.end();
+    let moved = ours.limiter.check(&limit, &key(&name)).await;
+
+    assert_eq!((remaining(&on_its_way), remaining(&moved)), (9, 8));
+}
+
 /// Lets another instance call the scripts on the node that serves `name`, so that it knows them.
 async fn load_scripts(cluster: &TestCluster, name: &str) {
     let config = config(cluster, "other").time_budget(PATIENCE);
@@ -129,12 +160,12 @@ async fn load_scripts(cluster: &TestCluster, name: &str) {
 }
 
 /// Asks a node that hangs right after the redirection to it, and tells what is counted when it goes on.
-async fn counted_after_hang(prefix: &str, has_moved: bool) -> (u64, u64) {
+async fn counted_after_hang(name: &str, has_moved: bool) -> (u64, u64) {
     let mut cluster = TestCluster::start_masters().await;
     let newcomer = cluster.grow().await;
     let time_out = Duration::from_millis(100);
     let ours: Ours = ours(
-        config(&cluster, prefix).time_budget(time_out),
+        config(&cluster, name).time_budget(time_out),
         FailureMode::Closed,
     )
     .await;

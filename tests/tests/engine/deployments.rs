@@ -95,13 +95,19 @@ async fn connects_once(redis: TestRedis) {
     let store = redis.store(Clock::system()).await;
     let before = connection_ids(&redis);
     let limiter = Limiter::new(store);
+    let steady = policy("steady", "1000/h");
     for _ in 0..150 {
-        let verdict = limiter.check(&policy("steady", "1000/h"), &key("k")).await;
+        let verdict = limiter.check(&steady, &key("k")).await;
         assert!(matches!(verdict, Verdict::Checked(_)), "{verdict:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 
+    limiter.reset(&steady, &key("k")).await.unwrap();
     assert_eq!(connection_ids(&redis), before);
+    // The name of the client library is sent without being asked for; nothing depends on it.
+    let mut denied = redis.denied_commands();
+    denied.retain(|command| !command.starts_with("client"));
+    assert!(denied.is_empty(), "the documented user may not {denied:?}");
 }
 
 /// The connections of the documented user at the first server.
