@@ -122,6 +122,18 @@ impl Limiter {
         }
     }
 
+    /// Where the local failure modes count; a [`MemoryStore`] of its own with its defaults, unless set.
+    #[must_use]
+    pub fn local_store(self, store: MemoryStore) -> Limiter {
+        let shared = Shared {
+            local: store,
+            ..Arc::unwrap_or_clone(self.shared)
+        };
+        Limiter {
+            shared: Arc::new(shared),
+        }
+    }
+
     /// Spends what a hit of `policy` costs of `key`'s budget, one unit unless it says otherwise, or nothing.
     #[inline]
     pub fn check(&self, policy: &Policy, key: &Key) -> Check {

@@ -238,7 +238,7 @@ impl StoreConfig {
 
     fn limiter_over(&self, redis: Option<RedisStore>) -> Limiter {
         let limiter = match redis {
-            Some(store) => Limiter::new(store),
+            Some(store) => Limiter::new(store).local_store(self.memory_store()),
             None => Limiter::new(self.memory_store()),
         };
         let limiter = limiter.count_offenders(self.offenders.clone());
