@@ -71,8 +71,9 @@ impl TestRedis {
         let user = deployment.user();
         if deployment == Deployment::Cluster {
             let cluster = TestCluster::start_masters().await;
-            let nodes = &cluster.nodes;
-            nodes.iter().for_each(|node| deployment.add_user_to(node));
+            for node in &cluster.nodes {
+                deployment.add_user_to(node);
+            }
             return TestRedis {
                 url: cluster.url().replacen("://", &format!("://{user}"), 1),
                 servers: cluster.nodes.iter().map(RedisProcess::url).collect(),

@@ -17,8 +17,11 @@ const A_WHILE: Duration = Duration::from_millis(200);
 /// A configuration of the documented user, who may use no other prefix.
 fn config(cluster: &TestCluster, name: &str) -> RedisConfig {
     let deployment = Deployment::Cluster;
-    let nodes = &cluster.nodes;
-    block_in_place(|| nodes.iter().for_each(|node| deployment.add_user_to(node)));
+    block_in_place(|| {
+        for node in &cluster.nodes {
+            deployment.add_user_to(node);
+        }
+    });
     let user = format!("://{}", deployment.user());
     let config = RedisConfig::new(&cluster.url().replacen("://", &user, 1));
     let config = config.and_then(|config| config.prefix(&prefix(name)));

@@ -1,6 +1,11 @@
 //! Futures that are dropped at each of their polls: a call is charged as a whole or not at all, on all
 //! its keys alike, and a slot that nobody holds is free.
 
+#![allow(
+    clippy::async_yields_async,
+    reason = "what is prepared is a future that the test polls by hand"
+)]
+
 use std::{
     future::poll_fn,
     pin::pin,

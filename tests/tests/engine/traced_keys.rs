@@ -113,9 +113,10 @@ impl Trace<'_> {
     fn policy(&mut self) -> Policy {
         loop {
             let most = self.limits.len() as u64;
-            let count = match self.random.one_in(3) {
-                true => self.random.range(1, most),
-                false => most,
+            let count = if self.random.one_in(3) {
+                self.random.range(1, most)
+            } else {
+                most
             };
             let count = usize::try_from(count).unwrap();
             let texts: Vec<String> = self.limits[..count]
@@ -213,9 +214,10 @@ impl Trace<'_> {
             Change::Release,
             Change::Renew,
         ]);
-        let receipts = match self.random.one_in(2) {
-            true => self.receipts.swap_remove(place),
-            false => self.receipts[place].clone(),
+        let receipts = if self.random.one_in(2) {
+            self.receipts.swap_remove(place)
+        } else {
+            self.receipts[place].clone()
         };
         self.log.push(format!(
             "{change:?} at {:?} of {} charged at {:?} by {:?}",
