@@ -2,10 +2,10 @@
 --
 -- KEYS     the budget of each key that limits of the policy count by; nearly always one
 -- ARGV[1]  flags (1: write nothing, 2: the time is given, 4: another key denied the hit, which is only
---          remembered here); now and deadline (microseconds, deadline 0 for none); cost; then for each limit the number of its key, its algorithm's code, grain
---          (microseconds), limit (its ceiling), period (ticks of the grain), rate (refill per tick, 1 for
---          a log that counts denials, or what a penalty box needs) and reserve (what stays free beside
---          the cost)
+--          remembered here); now and deadline (microseconds, deadline 0 for none); cost; then for each limit
+--          the number of its key, its algorithm's code, grain (microseconds), limit (its ceiling), period
+--          (ticks of the grain), rate (refill per tick, 1 for a log that counts denials, or what a penalty
+--          box needs) and reserve (what stays free beside the cost)
 -- ARGV[2]  the number of the hit's slot, 8 bytes, where there is a concurrency limit
 
 local flags, now, deadline, cost, first_limit = struct.unpack('<Bddd', ARGV[1])

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// What the benchmark compares us with, which only it needs to build.
-const PEERS: &str = "ratelimit-bench/peers";
+const BENCHES: [&str; 2] = ["ratelimit-bench/memory-choices", "ratelimit-bench/peers"];
 
 /// The workspace, its packages, and what they depend on.
 #[derive(Debug, Deserialize)]
@@ -131,7 +131,7 @@ impl Workspace {
             names.collect::<Vec<_>>()
         };
         let mut features: Vec<String> = self.own().flat_map(of).collect();
-        features.retain(|feature| feature != PEERS);
+        features.retain(|feature| !BENCHES.contains(&feature.as_str()));
         features.join(",")
     }
 

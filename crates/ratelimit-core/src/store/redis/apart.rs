@@ -4,7 +4,7 @@
 //! what was charged before is given back, and the rest is only looked at. Limits that remember denied hits are
 //! told of it, wherever they are. A crash in between leaves charges behind, never credit.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use super::{
     answer::{Step, Steps, Told},
@@ -97,8 +97,9 @@ impl UndoableHit {
             let _ = sender.send(told);
         });
         // Somewhat earlier than the caller gives up.
-        let until = self.deadline - self.shared.patience.time_budget / 5;
-        let told = tokio::time::timeout_at(until.into(), told).await;
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let left = left.saturating_sub(self.shared.patience.time_budget / 5);
+        let told = tokio::time::timeout(left, told).await;
         let told = told.ok().and_then(Result::ok).unwrap_or_default();
         let place_of = |step: &Step| told.iter().position(|told| told.place() == step.place());
         let denied_places = self.places_of(denied_by..self.asking.names.len());

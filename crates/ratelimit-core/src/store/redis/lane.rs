@@ -208,6 +208,7 @@ mod tests {
                 overdraft: Overdraft::Allowed,
                 purpose: Purpose::Spend,
             },
+            is_denied: false,
             now: None,
         }
     }

@@ -57,9 +57,10 @@ impl Said {
         let expires = or_none(take_time(bytes))?;
         let numbers = or_none(question.numbers(bytes))?;
         let only_some = (1..count).contains(&fitting);
-        let rest = match only_some {
-            true => or_none(question.numbers(bytes))?.map(Some),
-            false => Some(None),
+        let rest = if only_some {
+            or_none(question.numbers(bytes))?.map(Some)
+        } else {
+            Some(None)
         };
         let (Some(expires), Some(numbers), Some(rest)) = (expires, numbers, rest) else {
             return Ok(Said::Corrupt);

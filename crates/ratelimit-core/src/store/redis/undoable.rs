@@ -25,8 +25,9 @@ use crate::{
     time::Timestamp,
 };
 
-/// How long giving back may take: nobody waits for it.
-const GIVE_BACK_TIME: Duration = Duration::from_secs(2);
+/// How long giving back may take, with a new connection if need be: nobody waits for it.
+const GIVE_BACK_TIME: Duration = Duration::from_secs(5);
+const GIVE_BACK_PAUSE: Duration = Duration::from_millis(50);
 
 type Answer = Result<Decision, StoreError>;
 
@@ -87,15 +88,33 @@ impl Shared {
         Instant::now() + GIVE_BACK_TIME.max(self.patience.time_budget)
     }
 
-    /// Makes a change that nobody waits for.
+    /// Makes a change that nobody waits for, over the next connection if this one is gone.
+    ///
+    /// A slot can be released twice. Units are given back at most once, so they are tried again only where
+    /// nothing was sent.
     pub(super) async fn settle_late(
         &self,
         receipt: &Receipt,
         part: Part,
         change: Change,
     ) -> Result<Settled, StoreError> {
-        self.settle_part(receipt, part, change, self.late_deadline())
-            .await
+        let deadline = self.late_deadline();
+        loop {
+            let attempt = match change {
+                Change::Release => deadline.min(Instant::now() + GIVE_BACK_TIME / 5),
+                _ => deadline,
+            };
+            let settled = self.settle_part(receipt, part, change, attempt).await;
+            let may_try_again = match &settled {
+                Ok(_) => false,
+                Err(StoreError::Unavailable { source: None }) => true,
+                Err(_) => change == Change::Release,
+            };
+            if !may_try_again || Instant::now() + GIVE_BACK_PAUSE >= deadline {
+                return settled;
+            }
+            tokio::time::sleep(GIVE_BACK_PAUSE).await;
+        }
     }
 }
 
@@ -159,11 +178,11 @@ impl UndoableHit {
             return;
         };
         let is_late = Instant::now() >= self.deadline;
-        let change = match is_late {
-            true => Change::Refund {
-                units: receipt.cost(),
-            },
-            false => Change::Release,
+        let units = receipt.cost();
+        let change = if is_late {
+            Change::Refund { units }
+        } else {
+            Change::Release
         };
         if is_late || receipt.lease().is_some() {
             self.settle_late(&receipt, change).await;
