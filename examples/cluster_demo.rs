@@ -17,11 +17,11 @@ const LIMIT: &str = "sliding_window_log 500/d";
 /// One instance of the service: a connection, a limiter and a port of its own.
 async fn instance(config: RedisConfig) -> Result<SocketAddr, Box<dyn std::error::Error>> {
     let store = RedisStore::new(config);
-    if !store.connected(Duration::from_secs(5)).await {
+    if !store.wait_connected(Duration::from_secs(5)).await {
         return Err("Redis does not answer".into());
     }
     // Nothing passes that Redis did not count, so that the sum is exact whatever happens.
-    let limiter = Limiter::new(store).on_failure(FailureMode::Closed);
+    let limiter = Limiter::new(store).failure_mode(FailureMode::Closed);
     let limit = RateLimitLayer::new(limiter, Policy::parse("demo", LIMIT)?);
     let app = Router::new().route("/", get(async || "hello")).layer(limit);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A prefix of its own, so that each run begins with a whole budget.
     let prefix = format!("cluster-demo-{}", std::process::id());
     let config = RedisConfig::new(url)?.prefix(&prefix)?;
-    let config = config.time_budget(Duration::from_secs(5));
+    let config = config.timeout(Duration::from_secs(5));
 
     let mut instances = Vec::new();
     for _ in 0..INSTANCES {

@@ -19,16 +19,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Guessing one password: by account, from wherever it comes. Trying one password on many
     // accounts: by address. Without the store nobody logs in, rather than anybody.
-    let by_account =
-        Policy::parse("login-account", "3/min; fixed_window 20/d")?.on_failure(FailureMode::Closed);
-    let by_address = Policy::parse("login-address", "10/min")?.on_failure(FailureMode::Closed);
+    let by_account = Policy::parse("login-account", "3/min; fixed_window 20/d")?
+        .with_failure_mode(FailureMode::Closed);
+    let by_address =
+        Policy::parse("login-address", "10/min")?.with_failure_mode(FailureMode::Closed);
     let login = post(async || "welcome").layer((
         RateLimitLayer::new(limiter.clone(), by_address),
         RateLimitLayer::new(limiter.clone(), by_account).key_by(account),
     ));
 
     // Sign-ups are few, and fail open: a new customer is worth more than a spammer costs.
-    let sign_up = Policy::parse("sign-up", "sliding_window_log 2/h")?.on_failure(FailureMode::Open);
+    let sign_up =
+        Policy::parse("sign-up", "sliding_window_log 2/h")?.with_failure_mode(FailureMode::Open);
     let sign_up = post(async || "signed up").layer(RateLimitLayer::new(limiter.clone(), sign_up));
 
     // Comments: by account where there is one, else by address; a burst of five, then one in ten seconds.

@@ -123,7 +123,7 @@ mod tests {
     /// Spends one unit of a key's budget of 1.
     fn passes(limit: &RateLimit) -> bool {
         let policy = Policy::parse("client", "1/h").unwrap();
-        let key = Key::explicit("alice").unwrap();
+        let key = Key::new("alice").unwrap();
         let check = pin!(limit.limiter().check(&policy, &key));
         match check.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(verdict) => verdict.is_allowed(),
@@ -181,7 +181,7 @@ mod tests {
 
         assert!(in_worker(0, || is_unshared(&Limiter::in_memory())));
         assert!(!in_worker(0, move || is_unshared(&cloned)));
-        let cloned = outside.clone().deny_cache(ratelimit_core::DenyCache::Off);
+        let cloned = outside.clone().without_deny_cache();
         assert!(!in_worker(0, move || is_unshared(&cloned)));
         assert!(!in_thread("main", || is_unshared(&Limiter::in_memory())));
         drop(outside);

@@ -69,9 +69,12 @@ fn redis_counts(server: &mut CountedServer) -> Vec<(String, f64)> {
         .expect("a runtime");
     runtime.block_on(async {
         let config = RedisConfig::new(&server.server().url()).expect("an address of Redis");
-        let config = config.time_budget(PATIENCE).connect_timeout(PATIENCE);
+        let config = config.timeout(PATIENCE).connect_timeout(PATIENCE);
         let store = RedisStore::new(config);
-        assert!(store.connected(PATIENCE).await, "Redis does not answer");
+        assert!(
+            store.wait_connected(PATIENCE).await,
+            "Redis does not answer"
+        );
         let mut counts = Vec::new();
         for (algorithm, plenty, little) in [
             ("token_bucket", "token_bucket 1000000/s", "token_bucket 1/h"),
@@ -89,7 +92,7 @@ fn redis_counts(server: &mut CountedServer) -> Vec<(String, f64)> {
 /// The server's instructions for one call after another.
 async fn redis_call(server: &mut CountedServer, store: &RedisStore, limits: &str) -> f64 {
     let policy = Policy::parse("counted", limits).expect("limits that are well formed");
-    let key = Key::explicit("user:12345678").expect("a key that is not empty");
+    let key = Key::new("user:12345678").expect("a key that is not empty");
     let ask = async || {
         let answered = store.hit(Hit::new(&policy, &key)).await;
         answered.expect("the server decides");

@@ -1,12 +1,12 @@
 //! What a store answers.
 
-mod charge;
-mod several;
+mod fast_charge;
+mod per_limit;
 
 use std::time::Duration;
 
-pub(crate) use self::charge::Charge;
-use self::several::Several;
+pub(crate) use self::fast_charge::FastCharge;
+use crate::decision::per_limit::PerLimit;
 use crate::time::Timestamp;
 
 /// What became of a hit.
@@ -34,7 +34,7 @@ impl Outcome {
     }
 
     /// The same with what is left of its wait.
-    const fn after(self, elapsed: Duration) -> Outcome {
+    const fn aged_by(self, elapsed: Duration) -> Outcome {
         match self {
             Outcome::Allowed { delay } => Outcome::Allowed {
                 delay: delay.saturating_sub(elapsed),
@@ -62,26 +62,26 @@ pub struct LimitDecision {
     /// Whether the hit passed beyond the limit, because its policy throttles softly.
     pub is_over: bool,
     /// What giving the charge back needs to know.
-    pub(crate) mark: Mark,
+    pub(crate) mark: RefundMark,
     /// Whether it speaks for its policy only when it denies.
     pub(crate) is_silent: bool,
 }
 
 /// What a receipt keeps of the charge that one limit made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct RefundMark {
     /// A bucket's debt with the charge, 1 for other limits, 0 when the charge cannot be given back.
     pub(crate) debt: u64,
     /// The tokens that the bucket had refunded by then.
     pub(crate) refunded: u64,
 }
 
-impl Mark {
-    pub(crate) const NONE: Mark = Mark::new(0);
+impl RefundMark {
+    pub(crate) const NONE: RefundMark = RefundMark::new(0);
 
     /// The mark of a charge before which nothing was refunded.
-    pub(crate) const fn new(debt: u64) -> Mark {
-        Mark { debt, refunded: 0 }
+    pub(crate) const fn new(debt: u64) -> RefundMark {
+        RefundMark { debt, refunded: 0 }
     }
 }
 
@@ -103,7 +103,7 @@ impl LimitDecision {
             remaining: limit,
             reset_after: Duration::ZERO,
             is_over: false,
-            mark: Mark::NONE,
+            mark: RefundMark::NONE,
             is_silent: false,
         }
     }
@@ -149,9 +149,9 @@ pub struct Decision {
     /// Whether a denial is meant; otherwise the policy only watches this key.
     pub is_enforced: bool,
     /// The mark of a limit that stands alone.
-    mark: Mark,
+    mark: RefundMark,
     /// Every limit's own answer, kept only where there are several.
-    several: Several,
+    several: PerLimit,
 }
 
 impl Decision {
@@ -165,22 +165,22 @@ impl Decision {
         now: Timestamp,
         mut limits: impl ExactSizeIterator<Item = LimitDecision>,
     ) -> Decision {
-        let mut decision = Decision::blank(now);
+        let mut decision = Decision::empty(now);
         if limits.len() == 1 {
             limits
                 .next()
                 .into_iter()
-                .for_each(|limit| decision.tell(limit));
+                .for_each(|limit| decision.set_from(limit));
         } else {
-            limits.for_each(|limit| decision.gather(limit));
-            decision.conclude();
+            limits.for_each(|limit| decision.push_limit(limit));
+            decision.select_binding_limit();
         }
         decision
     }
 
     /// A decision that is still to be told, in place: moving one is dearer than making it.
     #[inline]
-    pub(crate) const fn blank(now: Timestamp) -> Decision {
+    pub(crate) const fn empty(now: Timestamp) -> Decision {
         Decision {
             outcome: Outcome::Impossible,
             limit: 0,
@@ -190,14 +190,14 @@ impl Decision {
             speaker: 0,
             is_over: false,
             is_enforced: true,
-            mark: Mark::NONE,
-            several: Several::NONE,
+            mark: RefundMark::NONE,
+            several: PerLimit::NONE,
         }
     }
 
     /// Takes over what a limit said that stands alone, or speaks for all.
     #[inline]
-    pub(crate) fn tell(&mut self, limit: LimitDecision) {
+    pub(crate) fn set_from(&mut self, limit: LimitDecision) {
         self.outcome = limit.outcome;
         self.limit = limit.limit;
         self.remaining = limit.remaining;
@@ -207,15 +207,15 @@ impl Decision {
     }
 
     /// Adds what one of several limits said.
-    pub(crate) fn gather(&mut self, limit: LimitDecision) {
+    pub(crate) fn push_limit(&mut self, limit: LimitDecision) {
         self.several.push(limit);
     }
 
     /// Lets one of the limits that were gathered speak for all.
-    pub(crate) fn conclude(&mut self) {
+    pub(crate) fn select_binding_limit(&mut self) {
         let limits = self.several.as_slice();
         let louder = |best: usize, place: usize| {
-            if limits[place].speaks_before(&limits[best]) {
+            if limits[place].outranks(&limits[best]) {
                 place
             } else {
                 best
@@ -225,7 +225,7 @@ impl Decision {
         let longest_delay = limits.iter().map(LimitDecision::delay).max();
         let is_over = limits.iter().any(|limit| limit.is_over);
         let loudest = limits[speaker];
-        self.tell(loudest);
+        self.set_from(loudest);
         self.speaker = speaker;
         if let Outcome::Allowed { delay } = &mut self.outcome {
             *delay = longest_delay.unwrap_or_default();
@@ -247,18 +247,18 @@ impl Decision {
             }
         }
         if !self.several.as_slice().is_empty() {
-            self.conclude();
+            self.select_binding_limit();
         }
         self
     }
 
     /// What is left to say of it so much later, if nobody came in between.
-    pub(crate) fn after(mut self, elapsed: Duration) -> Decision {
-        self.outcome = self.outcome.after(elapsed);
+    pub(crate) fn aged_by(mut self, elapsed: Duration) -> Decision {
+        self.outcome = self.outcome.aged_by(elapsed);
         self.reset_after = self.reset_after.saturating_sub(elapsed);
         self.now = self.now + elapsed;
         for limit in self.several.as_mut_slice() {
-            limit.outcome = limit.outcome.after(elapsed);
+            limit.outcome = limit.outcome.aged_by(elapsed);
             limit.reset_after = limit.reset_after.saturating_sub(elapsed);
         }
         self
@@ -270,12 +270,12 @@ impl Decision {
     }
 
     /// Whether to go on: the hit passed, or the policy only watches.
-    pub const fn lets_pass(&self) -> bool {
+    pub const fn admits(&self) -> bool {
         self.outcome.is_allowed() || !self.is_enforced
     }
 
     #[inline]
-    pub(crate) fn enforced(mut self, is_enforced: bool) -> Decision {
+    pub(crate) fn with_enforcement(mut self, is_enforced: bool) -> Decision {
         self.is_enforced = is_enforced;
         self
     }
@@ -298,7 +298,7 @@ impl Decision {
     }
 
     /// Whether a limit has nothing left.
-    pub(crate) fn is_used_up(&self) -> bool {
+    pub(crate) fn is_exhausted(&self) -> bool {
         match self.several.as_slice() {
             [] => self.remaining == 0,
             limits => limits.iter().any(|limit| limit.remaining == 0),
@@ -306,7 +306,7 @@ impl Decision {
     }
 
     /// What giving back would have to know of each limit's charge.
-    pub(crate) fn marks(&self) -> impl Iterator<Item = Mark> + '_ {
+    pub(crate) fn refund_marks(&self) -> impl Iterator<Item = RefundMark> + '_ {
         self.limits().map(|limit| limit.mark)
     }
 
@@ -333,7 +333,7 @@ impl LimitDecision {
     }
 
     /// Whether this limit outranks `other`, which stands before it in the policy.
-    fn speaks_before(&self, other: &LimitDecision) -> bool {
+    fn outranks(&self, other: &LimitDecision) -> bool {
         use Outcome::{Allowed, Denied, Impossible};
         match (self.outcome, other.outcome) {
             (_, Impossible) | (Allowed { .. }, Denied { .. }) => false,

@@ -5,10 +5,10 @@ mod value;
 
 use std::time::Duration;
 
-use self::value::Text;
 pub(crate) use self::value::{Digits, small_number};
 pub use self::{problem::Problem, value::FieldValue};
 use crate::decision::{Decision, Outcome};
+use crate::fields::value::Text;
 
 /// In which header fields a response tells what is left of a budget.
 ///

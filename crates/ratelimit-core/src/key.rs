@@ -37,7 +37,7 @@ impl Key {
     /// # Errors
     ///
     /// When `value` is empty.
-    pub fn explicit(value: impl AsRef<[u8]>) -> Result<Key, InvalidKey> {
+    pub fn new(value: impl AsRef<[u8]>) -> Result<Key, InvalidKey> {
         Key::tagged("key", value)
     }
 
@@ -119,7 +119,7 @@ impl Key {
     /// # Errors
     ///
     /// As [`Key::tagged`].
-    pub fn secret(tag: &str, value: impl AsRef<[u8]>) -> Result<Key, InvalidKey> {
+    pub fn hashed(tag: &str, value: impl AsRef<[u8]>) -> Result<Key, InvalidKey> {
         // A tilde keeps it apart from the same value in plain sight, which `tagged` may digest.
         let mut text = Key::tagged(tag, value)?.0;
         text.push('~');
@@ -128,7 +128,7 @@ impl Key {
 
     /// The key of both: `self` and `other` together.
     #[must_use]
-    pub fn and(&self, other: &Key) -> Key {
+    pub fn join(&self, other: &Key) -> Key {
         let mut text = self.0.clone();
         // No encoded part contains a slash, so the seam cannot be forged.
         text.push('/');
@@ -285,24 +285,24 @@ mod tests {
         let one = Key::tagged("a", "x/b:y").unwrap();
         let two = Key::tagged("a", "x")
             .unwrap()
-            .and(&Key::tagged("b", "y").unwrap());
+            .join(&Key::tagged("b", "y").unwrap());
 
         assert_ne!(one, two);
     }
 
     #[test]
     fn a_long_key_becomes_a_digest_that_no_short_key_equals() {
-        let long = Key::explicit(vec![b'x'; 1 << 20]).unwrap();
-        let other = Key::explicit(vec![b'x'; (1 << 20) + 1]).unwrap();
+        let long = Key::new(vec![b'x'; 1 << 20]).unwrap();
+        let other = Key::new(vec![b'x'; (1 << 20) + 1]).unwrap();
 
         assert_eq!(long.as_str().len(), "sha256~".len() + 64);
         assert_ne!(long, other);
-        assert!(!Key::explicit(long.as_str()).unwrap().as_str().contains('~'));
+        assert!(!Key::new(long.as_str()).unwrap().as_str().contains('~'));
     }
 
     #[test]
     fn braces_stars_and_control_bytes_are_escaped() {
-        let key = Key::explicit(b"}{al*\r\n\0\xff").unwrap();
+        let key = Key::new(b"}{al*\r\n\0\xff").unwrap();
 
         assert_eq!(key.as_str(), "key:%7D%7Bal%2A%0D%0A%00%FF");
     }
@@ -348,18 +348,18 @@ mod tests {
 
     #[test]
     fn a_secret_is_not_shown_and_equals_no_other_key() {
-        let secret = Key::secret("api-key", "s3cr3t").unwrap();
+        let secret = Key::hashed("api-key", "s3cr3t").unwrap();
 
         assert!(!secret.as_str().contains("s3cr3t"));
-        assert_eq!(secret, Key::secret("api-key", "s3cr3t").unwrap());
-        assert_ne!(secret, Key::secret("cookie", "s3cr3t").unwrap());
+        assert_eq!(secret, Key::hashed("api-key", "s3cr3t").unwrap());
+        assert_ne!(secret, Key::hashed("cookie", "s3cr3t").unwrap());
         assert_ne!(secret, Key::tagged("api-key", "s3cr3t").unwrap());
-        assert_eq!(Key::secret("api-key", ""), Err(InvalidKey::Empty));
+        assert_eq!(Key::hashed("api-key", ""), Err(InvalidKey::Empty));
     }
 
     #[test]
     fn empty_values_and_odd_tags_are_refused() {
-        assert_eq!(Key::explicit(""), Err(InvalidKey::Empty));
+        assert_eq!(Key::new(""), Err(InvalidKey::Empty));
         assert_eq!(Key::tagged("Ip:", "1"), Err(InvalidKey::Tag));
         assert_eq!(Key::tagged("", "1"), Err(InvalidKey::Tag));
     }

@@ -44,34 +44,35 @@
 pub mod adapter;
 mod algorithm;
 mod attributes;
+mod budget;
 mod client_addr;
 mod decision;
 mod fields;
 mod install;
 mod key;
-mod keys;
+mod key_set;
 mod limit;
 mod limiter;
-mod meter;
+mod load_signal;
+pub mod metrics;
 mod offenders;
 mod policy;
 #[cfg(any(feature = "toml", feature = "yaml"))]
 mod policy_file;
 mod registry;
 mod rules;
-mod signal;
 mod store;
 mod time;
 
 #[cfg(feature = "acquire")]
-pub use crate::limiter::TooLong;
+pub use self::limiter::AcquireError;
 #[cfg(any(feature = "toml", feature = "yaml"))]
-pub use crate::policy_file::{Code, Finding, Format, InvalidPolicyFile, PolicyFile, Severity};
+pub use self::policy_file::{Code, Finding, Format, InvalidPolicyFile, PolicyFile, Severity};
 #[cfg(any(feature = "toml", feature = "yaml"))]
-pub use crate::registry::NotReloaded;
+pub use self::registry::NotReloaded;
 #[cfg(feature = "redis")]
-pub use crate::store::{InvalidRedisConfig, RedisConfig, RedisStore};
-pub use crate::{
+pub use self::store::{InvalidRedisConfig, RedisConfig, RedisStore};
+pub use self::{
     algorithm::{
         Algorithm, Concurrency, FixedWindow, InvalidLimit, LeakyBucket, PenaltyBox,
         SlidingWindowCounter, SlidingWindowLog, TokenBucket,
@@ -91,20 +92,19 @@ pub use crate::{
         installed_registry,
     },
     key::{InvalidKey, Key},
-    keys::Keys,
-    limit::{InvalidText, Limit},
-    limiter::{Charge, Charging, Check, DenyCache, Limiter, NotRedeemed, Reason, Verdict},
-    meter::metric,
-    offenders::{Offender, Offenders, Redaction},
+    key_set::KeySet,
+    limit::{Limit, ParseLimitError},
+    limiter::{Check, Limiter, Reservation, Reserve, SettleError, UncheckedReason, Verdict},
+    load_signal::{InFlightGuard, LoadSignal},
+    offenders::{KeyDisplay, Offender, Offenders},
     policy::{
-        Change, ChargeOn, CostOf, FailureMode, InvalidPolicy, InvalidTerm, Overdraft, Policy,
-        Purpose, SettleBy, StatusSet, Throttle,
+        Adjustment, ChargeOn, CostOf, FailureMode, HitMode, InvalidPolicy, InvalidTerm, Overdraft,
+        Policy, RedundantLimit, SettleBy, StatusSet, Throttle,
     },
     registry::{Registry, UnknownPolicy},
     rules::{Blocked, Facts, InvalidRule, Judged, Rule},
-    signal::{InFlight, Signal},
     store::{
-        Hit, InvalidReceipt, MemoryStats, MemoryStore, Receipt, Settled, Store, StoreError,
+        Hit, InvalidReceipt, MemoryStats, MemoryStore, Receipt, Settlement, Store, StoreError,
         StoreFuture,
     },
     time::{Clock, Timestamp},
@@ -119,7 +119,7 @@ pub mod private {
 /// What reads policy files, for programs whose own settings stand in the same file.
 #[cfg(any(feature = "toml", feature = "yaml"))]
 pub mod reading {
-    pub use crate::policy_file::{
+    pub use super::policy_file::{
         Entry, Field, Findings, Node, Value, parse, read, read_policies, read_table,
     };
 }

@@ -1,17 +1,17 @@
 //! One algorithm with its numbers.
 
-mod text;
+mod parse;
 
 use std::{fmt, time::Duration};
 
-pub use self::text::InvalidText;
+pub use self::parse::ParseLimitError;
 #[cfg(feature = "redis")]
-use crate::{algorithm::Words, decision::LimitDecision};
+use crate::{algorithm::WireState, decision::LimitDecision};
 use crate::{
     algorithm::{
-        Algorithm, Ask, Concurrency, Fit, FixedWindow, InvalidLimit, LeakyBucket, PenaltyBox,
-        Period, Refund, SlidingWindowCounter, SlidingWindowLog, Spend, State, Step, Stepped,
-        TokenBucket,
+        Algorithm, Concurrency, Demand, Effect, Fit, FixedWindow, InvalidLimit, LeakyBucket,
+        PenaltyBox, Period, Refund, SlidingWindowCounter, SlidingWindowLog, State, Step,
+        StepResult, TokenBucket,
     },
     time::Timestamp,
 };
@@ -85,13 +85,13 @@ impl Limit {
     }
 
     /// The most that can be spent at once: a bucket's capacity, a window's limit, the slots.
-    pub fn limit(&self) -> u64 {
+    pub fn capacity(&self) -> u64 {
         with_step!(self, step => step.limit())
     }
 
     /// The time in which a bucket gains its refill, a window's length, or a lease.
     pub const fn period(&self) -> Duration {
-        self.ticks().duration()
+        self.period_ticks().duration()
     }
 
     /// What is gained in each period: a bucket's refill, a window's limit.
@@ -99,54 +99,59 @@ impl Limit {
         match self {
             Limit::TokenBucket(bucket) => bucket.refill(),
             Limit::LeakyBucket(bucket) => bucket.outflow(),
-            _ => self.limit(),
+            _ => self.capacity(),
         }
     }
 
     /// Whether a hit spends as many units of it as it costs.
-    pub(crate) fn has_units(&self) -> bool {
-        with_step!(self, step => step.has_units())
+    pub(crate) fn counts_units(&self) -> bool {
+        with_step!(self, step => step.counts_units())
     }
 
     /// Whether it remembers denied hits.
-    pub(crate) const fn counts_denied(&self) -> bool {
+    pub(crate) const fn records_denials(&self) -> bool {
         match self {
-            Limit::SlidingWindowLog(log) => log.is_counting_denied(),
+            Limit::SlidingWindowLog(log) => log.counts_denied(),
             Limit::PenaltyBox(_) => true,
             _ => false,
         }
     }
 
     /// Whether a denied hit is written: it is remembered, or the stored time is set right.
-    pub(crate) fn writes_denied(&self, state: Option<&State>, now: Timestamp) -> bool {
+    pub(crate) fn stores_denial(&self, state: Option<&State>, now: Timestamp) -> bool {
         with_step!(self, step => {
-            let rolled = step.roll(step.own(state), now, Ask::NOTHING);
-            was_repaired(step, rolled) || step.counts_denied(rolled)
+            let snapshot = step.advance(step.state(state), now, Demand::PEEK);
+            clock_was_repaired(step, snapshot) || step.records_denials(snapshot)
         })
     }
 
-    pub(crate) const fn ticks(&self) -> Period {
+    pub(crate) const fn period_ticks(&self) -> Period {
         with_step!(self, step => step.period)
     }
 
-    pub(crate) fn fit(&self, state: Option<&State>, now: Timestamp, ask: Ask) -> Fit {
+    pub(crate) fn fit(&self, state: Option<&State>, now: Timestamp, demand: Demand) -> Fit {
         with_step!(self, step => {
-            let rolled = step.roll(step.own(state), now, ask);
-            step.fit(rolled, ask)
+            let snapshot = step.advance(step.state(state), now, demand);
+            step.fit(snapshot, demand)
         })
     }
 
     /// Whether it can ever hold what is asked.
-    pub(crate) fn is_possible(&self, ask: Ask) -> bool {
-        with_step!(self, step => step.is_possible(ask))
+    pub(crate) fn can_ever_fit(&self, demand: Demand) -> bool {
+        with_step!(self, step => step.can_ever_fit(demand))
     }
 
     /// How long until what can fit does.
-    pub(crate) fn wait(&self, state: Option<&State>, now: Timestamp, ask: Ask) -> Duration {
+    pub(crate) fn time_until_fit(
+        &self,
+        state: Option<&State>,
+        now: Timestamp,
+        demand: Demand,
+    ) -> Duration {
         with_step!(self, step => {
-            let rolled = step.roll(step.own(state), now, ask);
-            match step.fit(rolled, ask) {
-                Fit::Later => step.retry_after(rolled, ask, now),
+            let snapshot = step.advance(step.state(state), now, demand);
+            match step.fit(snapshot, demand) {
+                Fit::Later => step.retry_after(snapshot, demand, now),
                 Fit::Now | Fit::Never => Duration::ZERO,
             }
         })
@@ -159,10 +164,10 @@ impl Limit {
         &self,
         state: &mut Option<State>,
         now: Timestamp,
-        ask: Ask,
-        spend: impl FnOnce(Fit) -> Spend,
-    ) -> Stepped {
-        with_step!(self, step => step.step(state, now, ask, spend))
+        demand: Demand,
+        spend: impl FnOnce(Fit) -> Effect,
+    ) -> StepResult {
+        with_step!(self, step => step.step(state, now, demand, spend))
     }
 
     /// Gives part of an earlier charge back, and tells whether that changed anything.
@@ -185,20 +190,20 @@ impl Limit {
     #[cfg(feature = "redis")]
     pub(crate) fn report(
         &self,
-        words: Words,
+        words: WireState,
         before: u64,
         now: Timestamp,
-        ask: Ask,
+        demand: Demand,
         charged: u64,
     ) -> Option<LimitDecision> {
         with_step!(self, step => {
-            let rolled = match before {
-                0 => step.read(words)?,
-                _ => step.charged(step.read(words)?, before),
+            let snapshot = match before {
+                0 => step.from_wire(words)?,
+                _ => step.with_charge(step.from_wire(words)?, before),
             };
-            let fit = step.fit(rolled, ask);
+            let fit = step.fit(snapshot, demand);
             let possible = charged == 0 || fit == Fit::Now;
-            possible.then(|| step.report(rolled, fit, ask, charged, now))
+            possible.then(|| step.report(snapshot, fit, demand, charged, now))
         })
     }
 
@@ -208,7 +213,7 @@ impl Limit {
             return Ok(*self);
         }
         let period = self.period();
-        let ceiling = self.limit().saturating_add(extra);
+        let ceiling = self.capacity().saturating_add(extra);
         Ok(match self {
             Limit::TokenBucket(bucket) => {
                 TokenBucket::new(ceiling, bucket.refill(), period)?.into()
@@ -216,7 +221,7 @@ impl Limit {
             Limit::LeakyBucket(bucket) => {
                 let raised = LeakyBucket::new(ceiling, bucket.outflow(), period)?;
                 if bucket.is_policing() {
-                    raised.police().into()
+                    raised.without_delay().into()
                 } else {
                     raised.into()
                 }
@@ -224,8 +229,8 @@ impl Limit {
             Limit::FixedWindow(_) => FixedWindow::new(ceiling, period)?.into(),
             Limit::SlidingWindowLog(log) => {
                 let raised = SlidingWindowLog::new(ceiling, period)?;
-                if log.is_counting_denied() {
-                    raised.count_denied().into()
+                if log.counts_denied() {
+                    raised.counting_denied().into()
                 } else {
                     raised.into()
                 }
@@ -239,12 +244,12 @@ impl Limit {
 
 /// Gives back what a state of `step`'s algorithm holds; any other keeps what it has.
 fn refund_state<S: Step>(step: &S, state: &mut Option<State>, refund: Refund) -> bool {
-    let own = state.as_mut().and_then(|state| step.of_mut(state));
+    let own = state.as_mut().and_then(|state| step.state_of_mut(state));
     refund.mark.debt != 0 && own.is_some_and(|own| step.refund(own, refund))
 }
 
-fn was_repaired<S: Step>(_step: &S, rolled: S::Rolled) -> bool {
-    S::was_repaired(rolled)
+fn clock_was_repaired<S: Step>(_step: &S, snapshot: S::Snapshot) -> bool {
+    S::clock_was_repaired(snapshot)
 }
 
 macro_rules! from_algorithm {
@@ -263,27 +268,29 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Limit::Concurrency(slots) = self {
             write!(f, "concurrency {} lease ", slots.limit())?;
-            return text::write_span(f, slots.lease());
+            return parse::write_span(f, slots.lease());
         }
         write!(f, "{} {}/", self.algorithm(), self.per_period())?;
-        text::write_period(f, self.ticks().micros())?;
-        if self.limit() != self.per_period() {
+        parse::write_period(f, self.period_ticks().micros())?;
+        if self.capacity() != self.per_period() {
             let capacity = if matches!(self, Limit::LeakyBucket(_)) {
                 "queue"
             } else {
                 "burst"
             };
-            write!(f, " {capacity} {}", self.limit())?;
+            write!(f, " {capacity} {}", self.capacity())?;
         }
         match self {
             Limit::LeakyBucket(bucket) if bucket.is_policing() => f.write_str(" police"),
-            Limit::SlidingWindowLog(log) if log.is_counting_denied() => {
-                f.write_str(" count-denied")
-            }
+            Limit::SlidingWindowLog(log) if log.counts_denied() => f.write_str(" count-denied"),
             Limit::PenaltyBox(penalty) => {
                 f.write_str(" for ")?;
-                text::write_span(f, penalty.refused_for())?;
-                f.write_str(if penalty.is_growing() { " growing" } else { "" })
+                parse::write_span(f, penalty.block_duration())?;
+                f.write_str(if penalty.is_doubling() {
+                    " growing"
+                } else {
+                    ""
+                })
             }
             _ => Ok(()),
         }

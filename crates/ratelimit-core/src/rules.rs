@@ -127,7 +127,7 @@ impl FromStr for Rule {
             expected,
         };
         if let Some(key) = text.strip_prefix("key:") {
-            let key = Key::explicit(key).map_err(|_| invalid("a key such as key:user:1"))?;
+            let key = Key::new(key).map_err(|_| invalid("a key such as key:user:1"))?;
             return Ok(Rule::Key(key));
         }
         if let Some(header) = text.strip_prefix("header:") {

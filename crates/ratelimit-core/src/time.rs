@@ -1,6 +1,6 @@
 //! Moments in whole microseconds, and where they come from.
 
-mod counted;
+mod tsc_clock;
 
 use std::{
     fmt,
@@ -85,10 +85,10 @@ pub(crate) const fn micros(span: Duration) -> u64 {
 /// assert_eq!(clock.now(), Timestamp::from_secs(160));
 /// ```
 #[derive(Clone, Default)]
-pub struct Clock(Source);
+pub struct Clock(ClockSource);
 
 #[derive(Clone, Default)]
-enum Source {
+enum ClockSource {
     #[default]
     System,
     Manual(Arc<AtomicU64>),
@@ -97,20 +97,22 @@ enum Source {
 impl Clock {
     /// The machine's clock, to a tenth of a millisecond; when it is set, that shows a tenth of a second later.
     pub const fn system() -> Clock {
-        Clock(Source::System)
+        Clock(ClockSource::System)
     }
 
     /// A clock that stands at `start` until it is moved; clones show the same time.
     pub fn manual(start: Timestamp) -> Clock {
-        Clock(Source::Manual(Arc::new(AtomicU64::new(start.as_micros()))))
+        Clock(ClockSource::Manual(Arc::new(AtomicU64::new(
+            start.as_micros(),
+        ))))
     }
 
     /// The present moment.
     #[inline]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
-            Source::System => Timestamp::from_micros(counted::now_micros()),
-            Source::Manual(now) => Timestamp(now.load(Ordering::SeqCst)),
+            ClockSource::System => Timestamp::from_micros(tsc_clock::now_micros()),
+            ClockSource::Manual(now) => Timestamp(now.load(Ordering::SeqCst)),
         }
     }
 
@@ -130,31 +132,31 @@ impl Clock {
     /// On the system's clock, which is not ours to set.
     pub fn set(&self, now: Timestamp) {
         match &self.0 {
-            Source::System => panic!("only a manual clock can be set"),
-            Source::Manual(time) => time.store(now.as_micros(), Ordering::SeqCst),
+            ClockSource::System => panic!("only a manual clock can be set"),
+            ClockSource::Manual(time) => time.store(now.as_micros(), Ordering::SeqCst),
         }
     }
 
     /// Whether both show the same time, always.
     pub(crate) fn is_same_as(&self, other: &Clock) -> bool {
         match (&self.0, &other.0) {
-            (Source::System, Source::System) => true,
-            (Source::Manual(ours), Source::Manual(theirs)) => Arc::ptr_eq(ours, theirs),
+            (ClockSource::System, ClockSource::System) => true,
+            (ClockSource::Manual(ours), ClockSource::Manual(theirs)) => Arc::ptr_eq(ours, theirs),
             _ => false,
         }
     }
 
     #[cfg(feature = "redis")]
     pub(crate) fn is_manual(&self) -> bool {
-        matches!(self.0, Source::Manual(_))
+        matches!(self.0, ClockSource::Manual(_))
     }
 }
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Source::System => f.write_str("Clock::System"),
-            Source::Manual(_) => write!(f, "Clock::Manual({})", self.now().as_micros()),
+            ClockSource::System => f.write_str("Clock::System"),
+            ClockSource::Manual(_) => write!(f, "Clock::Manual({})", self.now().as_micros()),
         }
     }
 }

@@ -13,7 +13,9 @@ use std::{
 use metrics::{
     Counter, Gauge, Histogram, Key as Name, KeyName, Metadata, Recorder, SharedString, Unit,
 };
-use ratelimit_core::{Clock, Hit, Key, MemoryStore, Policy, Store as _, Timestamp, metric};
+use ratelimit_core::{
+    Clock, Hit, Key, MemoryStore, Policy, Store as _, Timestamp, metrics as names,
+};
 use tracing::{
     Event, Level, Subscriber,
     field::{Field, Visit},
@@ -102,7 +104,7 @@ impl Subscriber for Warnings {
 
 async fn hit(store: &MemoryStore, policy: &Policy, names: std::ops::Range<u32>) {
     for name in names {
-        let key = Key::explicit(name.to_string()).expect("a key");
+        let key = Key::new(name.to_string()).expect("a key");
         let decision = store
             .hit(Hit::new(policy, &key))
             .await
@@ -118,7 +120,7 @@ async fn operators_see_the_keys_of_all_stores_and_what_was_evicted() {
     let (numbers, warnings) = (Numbers::default(), Warnings::default());
     let _log = tracing::subscriber::set_default(warnings.clone());
     let _numbers = metrics::set_default_local_recorder(&numbers);
-    let evicted = |kind: &str| numbers.count(&format!("{} {kind}", metric::MEMORY_EVICTIONS));
+    let evicted = |kind: &str| numbers.count(&format!("{} {kind}", names::MEMORY_EVICTIONS));
     let warned = || warnings.0.lock().unwrap().clone();
     let clock = Clock::manual(Timestamp::from_secs(1_000_000));
     let store = MemoryStore::new().capacity(100).clock(clock.clone());
@@ -130,8 +132,8 @@ async fn operators_see_the_keys_of_all_stores_and_what_was_evicted() {
     hit(&store, &plenty, 0..128).await;
     clock.advance(Duration::from_secs(1));
     hit(&store, &plenty, 128..129).await;
-    assert_eq!(numbers.gauge(metric::MEMORY_KEYS), 100.0);
-    assert!(numbers.gauge(metric::MEMORY_BYTES) > 8_000.0);
+    assert_eq!(numbers.gauge(names::MEMORY_KEYS), 100.0);
+    assert!(numbers.gauge(names::MEMORY_BYTES) > 8_000.0);
     assert_eq!((evicted("with_budget"), evicted("exhausted")), (29, 0));
     assert!(warned().is_empty());
 
@@ -154,7 +156,7 @@ async fn operators_see_the_keys_of_all_stores_and_what_was_evicted() {
     hit(&other, &plenty, 0..63).await;
     clock.advance(Duration::from_secs(1));
     hit(&other, &plenty, 63..64).await;
-    assert_eq!(numbers.gauge(metric::MEMORY_KEYS), 164.0);
+    assert_eq!(numbers.gauge(names::MEMORY_KEYS), 164.0);
     drop(store);
-    assert_eq!(numbers.gauge(metric::MEMORY_KEYS), 64.0);
+    assert_eq!(numbers.gauge(names::MEMORY_KEYS), 64.0);
 }

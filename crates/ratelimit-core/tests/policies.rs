@@ -52,13 +52,13 @@ fn the_policies_are_what_their_sections_say() {
     assert!(login.charged_on().includes(401) && !login.charged_on().includes(200));
     let sign_up = policy("sign-up").limits();
     assert_eq!(sign_up[2].algorithm(), Algorithm::PenaltyBox);
-    assert_eq!(policy("comment").throttle_mode().to_string(), "soft 20%");
+    assert_eq!(policy("comment").throttle().to_string(), "soft 20%");
     assert_eq!(policy("api").tiers().count(), 2);
-    assert_eq!(policy("api").enforced_percent(), 100);
+    assert_eq!(policy("api").enforcement_percent(), 100);
     assert_eq!(policy("upload").cost_source(), &CostOf::Body);
     let used = SettleBy::Header("x-used-tokens".to_owned());
     assert_eq!(policy("llm").settled_by(), Some(&used));
     for name in ["upload", "llm", "sessions"] {
-        assert!(policy(name).holds_slots(), "{name}");
+        assert!(policy(name).has_concurrency_limit(), "{name}");
     }
 }

@@ -6,7 +6,7 @@ use std::{fs, time::Instant};
 use proptest::prelude::*;
 use ratelimit_core::{
     Algorithm, Blocked, ChargeOn, Code, CostOf, Facts, FailureMode, Format, Judged, Key,
-    NotReloaded, Policy, PolicyFile, Registry, SettleBy, Signal, Throttle,
+    LoadSignal, NotReloaded, Policy, PolicyFile, Registry, SettleBy, Throttle,
 };
 
 const TOML: &str = r#"# Policies of a shop.
@@ -105,12 +105,12 @@ fn every_field_becomes_what_it_says() {
     let file = PolicyFile::parse(TOML, Format::Toml);
     let (api, llm) = (policy(&file, "api"), policy(&file, "llm"));
     let rule = |text: &str| text.parse().unwrap();
-    let key = |text: &str| Key::explicit(text).unwrap();
+    let key = |text: &str| Key::new(text).unwrap();
 
     let built = Policy::parse("api", "10/min; 100/h").unwrap();
-    let built = built.tier("pro", "1000/min").unwrap();
-    let built = built.tier("free", "1/min").unwrap();
-    let built = built.throttle(Throttle::Soft { percent: 10 }).unwrap();
+    let built = built.with_tier("pro", "1000/min").unwrap();
+    let built = built.with_tier("free", "1/min").unwrap();
+    let built = built.with_throttle(Throttle::Soft { percent: 10 }).unwrap();
     let built = built
         .exempt(rule("10.0.0.0/8"))
         .exempt(rule("key:batch"))
@@ -119,13 +119,13 @@ fn every_field_becomes_what_it_says() {
         .block(rule("203.0.113.0/24"))
         .block(rule("10.6.6.6"))
         .blocked_as(Blocked::TooMany)
-        .tenants([(key("acme"), "pro"), (key("user:1"), "free")]);
-    assert_eq!(*api, built.enforced(25).unwrap());
+        .with_tier_members([(key("acme"), "pro"), (key("user:1"), "free")]);
+    assert_eq!(*api, built.with_enforcement(25).unwrap());
 
     assert_eq!(llm.cost_source(), &CostOf::Header("x-tokens".to_owned()));
     let settled = SettleBy::Header("x-tokens-used".to_owned());
     assert_eq!(llm.settled_by(), Some(&settled));
-    assert_eq!(llm.enforced_percent(), 0);
+    assert_eq!(llm.enforcement_percent(), 0);
     let ChargeOn::Statuses(statuses) = llm.charged_on() else {
         panic!("only some are charged")
     };
@@ -265,19 +265,19 @@ fn fields_are_compared_with_each_other() {
 fn an_elastic_policy_that_is_read_again_has_a_signal_that_works() {
     let text = "policy: { a: { limits: 5/s, throttle: elastic 50% in_flight 2 } }";
     let registry = Registry::from_yaml(text).unwrap();
-    let signal = || registry.get("a").unwrap().throttle_mode().signal().cloned();
-    let before: Signal = signal().unwrap();
+    let signal = || registry.get("a").unwrap().throttle().signal().cloned();
+    let before: LoadSignal = signal().unwrap();
     let of_before = [before.enter(), before.enter()];
 
     registry.reload_yaml(text).unwrap();
 
     let after = signal().unwrap();
     assert_ne!(after, before);
-    assert!(after.has_room() && !before.has_room());
+    assert!(after.has_capacity() && !before.has_capacity());
     let of_after = [after.enter(), after.enter()];
-    assert!(!after.has_room());
+    assert!(!after.has_capacity());
     drop((of_before, of_after));
-    assert!(after.has_room() && before.has_room());
+    assert!(after.has_capacity() && before.has_capacity());
 }
 
 #[test]
@@ -586,7 +586,7 @@ proptest! {
                     let cost = policy.cost().get();
                     let slots = [Algorithm::Concurrency, Algorithm::PenaltyBox];
                     let mut limits = policy.limits().iter();
-                    limits.all(|limit| slots.contains(&limit.algorithm()) || limit.limit() >= cost)
+                    limits.all(|limit| slots.contains(&limit.algorithm()) || limit.capacity() >= cost)
                 };
                 prop_assert!(pays(&policy) && policy.tiers().all(|(_, tier)| pays(tier)));
             }

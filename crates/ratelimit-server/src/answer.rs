@@ -98,7 +98,7 @@ impl<'a> Answer<'a> {
             ),
             Verdict::Unchecked { decision, .. } => {
                 let speaker = unchecked_speaker(policy, decision.as_ref());
-                (speaker, speaker.limit(), Duration::ZERO)
+                (speaker, speaker.capacity(), Duration::ZERO)
             }
         };
         Answer {
@@ -124,7 +124,7 @@ fn unchecked_speaker<'p>(policy: &'p Policy, decision: Option<&Decision>) -> &'p
         Some(decision) => &limits[decision.speaker],
         None => limits
             .iter()
-            .min_by_key(|limit| limit.limit())
+            .min_by_key(|limit| limit.capacity())
             .unwrap_or(&limits[0]),
     }
 }
@@ -172,7 +172,7 @@ pub(crate) fn respond(
         }
         if style == HeaderStyle::Ietf {
             let limits = policy.limits().iter();
-            let field = policy_field(policy.name(), limits.map(|l| (l.limit(), l.period())));
+            let field = policy_field(policy.name(), limits.map(|l| (l.capacity(), l.period())));
             let name = HeaderName::from_static("ratelimit-policy");
             headers.insert(name, header_value(&field));
         }
@@ -220,7 +220,7 @@ mod tests {
         let limiter = Limiter::in_memory();
         let question = Question {
             policy,
-            key: Key::explicit("k").unwrap(),
+            key: Key::new("k").unwrap(),
             shown: "k".to_owned(),
             permits: NonZeroU64::MIN,
             wants_receipt: false,
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn what_passes_beyond_a_soft_limit_is_over() {
         let hard = Policy::parse("p", "fixed_window 1/d").unwrap();
-        let soft = hard.throttle(Throttle::Soft { percent: 100 }).unwrap();
+        let soft = hard.with_throttle(Throttle::Soft { percent: 100 }).unwrap();
 
         let answers = answers(soft, 3);
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
-use ratelimit_core::metric;
+use ratelimit_core::metrics;
 
 const BETWEEN_UPKEEP: Duration = Duration::from_secs(5);
 
@@ -25,13 +25,13 @@ pub(crate) fn install(application: &str) -> Result<PrometheusHandle, BuildError>
 
 fn builder(application: &str) -> PrometheusBuilder {
     let labelled = PrometheusBuilder::new().add_global_label("application", application);
-    [metric::CHECK_SECONDS, metric::ROUND_TRIP_SECONDS]
+    [metrics::CHECK_SECONDS, metrics::ROUND_TRIP_SECONDS]
         .iter()
         .fold(labelled, |builder, name| {
             builder
                 .set_buckets_for_metric(
                     Matcher::Full((*name).to_owned()),
-                    &metric::CHECK_SECONDS_BUCKETS,
+                    &metrics::CHECK_SECONDS_BUCKETS,
                 )
                 .expect("there are buckets")
         })

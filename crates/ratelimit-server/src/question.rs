@@ -97,7 +97,7 @@ fn whose(
             "the key does not match the pattern of this server",
         ));
     }
-    let key = Key::explicit(named.as_str());
+    let key = Key::new(named.as_str());
     let key = key.map_err(|why| Refusal::bad_request(why.to_string()))?;
     Ok((key, named.into_string()))
 }

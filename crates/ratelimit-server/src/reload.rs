@@ -6,7 +6,7 @@ use std::{
 };
 
 use metrics::counter;
-use ratelimit_core::{Code, metric};
+use ratelimit_core::{Code, metrics::POLICY_RELOADS};
 use tokio::signal::unix::Signal;
 
 use crate::{
@@ -76,7 +76,7 @@ fn log_reordered(before: &Policies, after: &Policies) {
 }
 
 fn count(result: &'static str, times: u64) {
-    counter!(metric::POLICY_RELOADS, "result" => result).increment(times);
+    counter!(POLICY_RELOADS, "result" => result).increment(times);
 }
 
 /// What changes when a file does.

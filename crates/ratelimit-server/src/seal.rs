@@ -134,8 +134,8 @@ mod tests {
 
     fn receipt() -> Receipt {
         let policy = Policy::parse("fixed_window", "fixed_window 5/h").unwrap();
-        let key = Key::explicit("k").unwrap();
-        let charging = Limiter::in_memory().charge(Hit::new(&policy, &key).cost(3));
+        let key = Key::new("k").unwrap();
+        let charging = Limiter::in_memory().reserve(Hit::new(&policy, &key).cost(3));
         let (_, charge) = charging.now_or_never().unwrap();
         charge.unwrap().into_receipt()
     }

@@ -95,7 +95,7 @@ impl RateLimitLayer {
     /// use ratelimit_core::{Limiter, Policy};
     /// use ratelimit_tower::RateLimitLayer;
     ///
-    /// let policy = Policy::parse("api", "10/min")?.tier("pro", "1000/min")?;
+    /// let policy = Policy::parse("api", "10/min")?.with_tier("pro", "1000/min")?;
     /// let layer = RateLimitLayer::new(Limiter::in_memory(), policy).tier_by_request(|request| {
     ///     request.extensions.get::<String>().cloned()
     /// });

@@ -16,7 +16,8 @@ use http::{Request, Response};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use ratelimit_core::{
-    Change, Decision, Hit, Keys, Limiter, MemoryStore, Policy, Receipt, Settled, Store, StoreFuture,
+    Adjustment, Decision, Hit, KeySet, Limiter, MemoryStore, Policy, Receipt, Settlement, Store,
+    StoreFuture,
 };
 use ratelimit_tower::{RateLimitLayer, ResponseBody, Slot};
 use tower::{Layer as _, ServiceExt as _, service_fn};
@@ -143,26 +144,26 @@ impl Store for Distant {
         let (store, policy, keys) = (
             self.0.clone(),
             hit.policy.clone(),
-            Keys::new(hit.key.clone()),
+            KeySet::new(hit.key.clone()),
         );
         let (cost, slot) = (hit.cost, hit.slot);
-        StoreFuture::later(async move {
+        StoreFuture::pending(async move {
             tokio::task::yield_now().await;
             store
-                .hit(Hit::by(&policy, &keys).cost(cost).slot(slot))
+                .hit(Hit::for_keys(&policy, &keys).cost(cost).slot(slot))
                 .await
         })
     }
 
-    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
+    fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         let (store, receipt) = (self.0.clone(), receipt.clone());
-        StoreFuture::later(async move {
+        StoreFuture::pending(async move {
             tokio::task::yield_now().await;
             store.settle(&receipt, change).await
         })
     }
 
-    fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
+    fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
         self.0.reset(policy, keys)
     }
 }

@@ -206,7 +206,7 @@ fn an_explicit_key_comes_before_the_address() {
         .explicit_query("key", known);
     let of = |request| key(&client, request);
     let peer = || from("203.0.113.7");
-    let named = || peer().extension(Key::explicit("app").unwrap());
+    let named = || peer().extension(Key::new("app").unwrap());
 
     assert_eq!(of(named().header("x-key", "user:1")).unwrap(), "key:app");
     assert_eq!(

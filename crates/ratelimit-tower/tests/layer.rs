@@ -314,7 +314,7 @@ async fn a_closure_makes_the_answer_and_the_layer_completes_it() {
 #[tokio::test]
 async fn a_store_that_is_down_is_answered_by_the_failure_mode() {
     let with = |mode| {
-        let limiter = Limiter::new(Down).on_failure(mode);
+        let limiter = Limiter::new(Down).failure_mode(mode);
         RateLimitLayer::new(limiter, policy("1/h"))
     };
     let (local, open, closed) = (

@@ -12,8 +12,8 @@ use http::{Request, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use ratelimit_core::{
-    Change, Clock, Decision, FailureMode, Hit, Key, Keys, Limiter, MemoryStore, Policy, Receipt,
-    Settled, Store, StoreFuture, Timestamp,
+    Adjustment, Clock, Decision, FailureMode, Hit, Key, KeySet, Limiter, MemoryStore, Policy,
+    Receipt, Settlement, Store, StoreFuture, Timestamp,
 };
 use ratelimit_tower::{NoKey, OutgoingError, OutgoingLimitLayer};
 use tokio::time::Instant;
@@ -65,11 +65,11 @@ impl Store for OnTokiosClock {
         self.store.hit(hit)
     }
 
-    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
+    fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         self.store.settle(receipt, change)
     }
 
-    fn reset(&self, policy: &Policy, key: &Keys) -> StoreFuture<()> {
+    fn reset(&self, policy: &Policy, key: &KeySet) -> StoreFuture<()> {
         self.store.reset(policy, key)
     }
 }
@@ -105,7 +105,7 @@ async fn a_shaping_limit_delays_a_client() {
 
 #[tokio::test]
 async fn no_key_and_no_store_are_errors_of_their_own() {
-    let closed = Limiter::new(Down).on_failure(FailureMode::Closed);
+    let closed = Limiter::new(Down).failure_mode(FailureMode::Closed);
     let closed = OutgoingLimitLayer::new(closed, policy("1/s"));
 
     assert_eq!(
@@ -140,7 +140,7 @@ async fn a_policy_that_is_not_enforced_neither_refuses_nor_delays() {
     ] {
         for shadow in [
             policy(limits).shadow(),
-            policy(limits).enforced(0).expect("a share"),
+            policy(limits).with_enforcement(0).expect("a share"),
         ] {
             let limiter = Limiter::new(OnTokiosClock::start());
             let layer = OutgoingLimitLayer::new(limiter, shadow).wait(Duration::from_secs(3_600));
@@ -218,7 +218,7 @@ async fn a_slot_is_not_held_by_a_request_that_would_wait_too_long() {
     assert!(!is_free(&layer).await, "it would wait a minute");
 
     let key = Key::tagged("host", "a.example").expect("a key");
-    let look = limiter.look(&both, &key).await;
+    let look = limiter.peek(&both, &key).await;
     let slots = look.decision().expect("a decision").limits().nth(1);
     assert_eq!(slots.expect("two limits").remaining, 1);
 }

@@ -16,16 +16,16 @@ async fn main() {
     };
     let wanted: usize = wanted.parse().expect("a number");
     let policy = Policy::parse("held", text).expect("a policy");
-    let key = Key::explicit(key).expect("a key");
+    let key = Key::new(key).expect("a key");
     let config = RedisConfig::new(url)
         .and_then(|config| config.prefix(prefix))
         .expect("an address")
-        .time_budget(std::time::Duration::from_secs(60));
+        .timeout(std::time::Duration::from_secs(60));
     let limiter = Limiter::new(connected(config).await);
 
     let mut held = Vec::new();
     for _ in 0..wanted {
-        let (verdict, charge) = limiter.charge(Hit::new(&policy, &key)).await;
+        let (verdict, charge) = limiter.reserve(Hit::new(&policy, &key)).await;
         if verdict.is_allowed() {
             held.push(charge.expect("a charge"));
         }

@@ -22,7 +22,7 @@ async fn main() {
     let config = RedisConfig::new(url)
         .and_then(|config| config.prefix(prefix))
         .expect("an address")
-        .time_budget(std::time::Duration::from_secs(60));
+        .timeout(std::time::Duration::from_secs(60));
     let store = connected(config).await;
 
     let mut tasks = Vec::new();
@@ -34,7 +34,7 @@ async fn main() {
             for _ in 0..hits {
                 let number = random.range(1, KEYS);
                 let cost = random.range(1, 3);
-                let key = Key::explicit(format!("k{number}")).expect("a key");
+                let key = Key::new(format!("k{number}")).expect("a key");
                 let hit = Hit::new(&policy, &key).cost(cost);
                 let decision = store.hit(hit).await.expect("a decision");
                 let (now, allowed) = (decision.now.as_micros(), decision.is_allowed());

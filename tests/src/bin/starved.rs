@@ -17,10 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 async fn main() {
     let url = std::env::args().nth(1).expect("the address of Redis");
     let store = RedisStore::new(RedisConfig::new(&url).expect("a valid address"));
-    let limiter = Limiter::new(store.clone()).on_failure(FailureMode::Local);
+    let limiter = Limiter::new(store.clone()).failure_mode(FailureMode::Local);
 
     wait();
-    assert!(store.connected(PATIENCE).await);
+    assert!(store.wait_connected(PATIENCE).await);
     let mut taken = Vec::new();
     while let Ok(file) = File::open("/dev/null") {
         taken.push(file);
@@ -52,7 +52,7 @@ async fn main() {
 }
 
 async fn check(limiter: &Limiter) -> Verdict {
-    let key = Key::explicit("starved").expect("a valid key");
+    let key = Key::new("starved").expect("a valid key");
     limiter.check(&endless(), &key).await
 }
 

@@ -132,7 +132,7 @@ impl Bench {
     pub async fn audit(&self, kind: Kind) -> Box<dyn Audit> {
         let url = self.server.url();
         if kind == Kind::Ours {
-            let config = self.config_at(&url).time_budget(PATIENCE);
+            let config = self.config_at(&url).timeout(PATIENCE);
             return Box::new(ours(config, FailureMode::Closed).await);
         }
         Box::new(Counters::connect(&url).await)
@@ -174,7 +174,7 @@ impl Bench {
 /// When it does not connect.
 pub async fn ours(config: RedisConfig, mode: FailureMode) -> Ours {
     let ours = Ours::new(config, mode);
-    assert!(ours.store.connected(PATIENCE).await, "not connected");
+    assert!(ours.store.wait_connected(PATIENCE).await, "not connected");
     ours
 }
 

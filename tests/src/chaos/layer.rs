@@ -2,9 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin};
 
-use ratelimit_core::{
-    DenyCache, FailureMode, Key, Limiter, Policy, RedisConfig, RedisStore, Verdict,
-};
+use ratelimit_core::{FailureMode, Key, Limiter, Policy, RedisConfig, RedisStore, Verdict};
 
 use crate::redis::is_plain_run;
 
@@ -78,10 +76,10 @@ impl Ours {
     /// A limiter over a store of its own.
     pub fn new(config: RedisConfig, mode: FailureMode) -> Ours {
         let store = RedisStore::new(config);
-        let limiter = Limiter::new(store.clone()).on_failure(mode);
+        let limiter = Limiter::new(store.clone()).failure_mode(mode);
         Ours {
             limiter: if is_plain_run() {
-                limiter.deny_cache(DenyCache::Off)
+                limiter.without_deny_cache()
             } else {
                 limiter
             },
@@ -93,7 +91,7 @@ impl Ours {
 impl Layer for Ours {
     fn hit<'a>(&'a self, policy: &'a Policy, key: &'a str) -> Later<'a, Told> {
         Box::pin(async move {
-            let key = Key::explicit(key).expect("a valid key");
+            let key = Key::new(key).expect("a valid key");
             Told::from(&self.limiter.check(policy, &key).await)
         })
     }
@@ -102,8 +100,8 @@ impl Layer for Ours {
 impl Audit for Ours {
     fn counted<'a>(&'a self, policy: &'a Policy, key: &'a str) -> Later<'a, u64> {
         Box::pin(async move {
-            let key = Key::explicit(key).expect("a valid key");
-            match self.limiter.look(policy, &key).await {
+            let key = Key::new(key).expect("a valid key");
+            match self.limiter.peek(policy, &key).await {
                 Verdict::Checked(look) => look.limit - look.remaining,
                 unchecked @ Verdict::Unchecked { .. } => panic!("no audit: {unchecked:?}"),
             }

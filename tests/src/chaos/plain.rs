@@ -120,7 +120,7 @@ impl fmt::Debug for Counters {
 }
 
 fn limit_of(policy: &Policy) -> u64 {
-    policy.limits()[0].limit()
+    policy.limits()[0].capacity()
 }
 
 /// Plain layers let everything through when they fail.

@@ -115,7 +115,7 @@ impl TestRedis {
         let config = RedisConfig::new(&self.url)
             .and_then(|config| config.prefix(&unique_prefix()))
             .expect("a valid address");
-        as_asked(config).time_budget(PATIENCE)
+        as_asked(config).timeout(PATIENCE)
     }
 
     /// A connected store on `clock`, with a prefix that no other test has.
@@ -223,7 +223,7 @@ pub fn is_plain_run() -> bool {
 #[must_use]
 pub fn as_asked(config: RedisConfig) -> RedisConfig {
     if is_plain_run() {
-        config.calls_at_once(usize::MAX)
+        config.unbatched_calls(usize::MAX)
     } else {
         config
     }
@@ -236,7 +236,10 @@ pub fn as_asked(config: RedisConfig) -> RedisConfig {
 /// When Redis does not answer.
 pub async fn connected(config: RedisConfig) -> RedisStore {
     let store = RedisStore::new(config);
-    assert!(store.connected(PATIENCE).await, "Redis does not answer");
+    assert!(
+        store.wait_connected(PATIENCE).await,
+        "Redis does not answer"
+    );
     store
 }
 

@@ -24,7 +24,14 @@ pub fn to_limit(spec: &Spec) -> Option<Limit> {
             police,
             ..
         } => LeakyBucket::new(capacity, refill, period)
-            .map(|bucket| if police { bucket.police() } else { bucket }.into())
+            .map(|bucket| {
+                if police {
+                    bucket.without_delay()
+                } else {
+                    bucket
+                }
+                .into()
+            })
             .ok(),
         Spec::FixedWindow { limit, .. } => FixedWindow::new(limit, period).map(Limit::from).ok(),
         Spec::SlidingWindowLog {
@@ -34,7 +41,7 @@ pub fn to_limit(spec: &Spec) -> Option<Limit> {
         } => SlidingWindowLog::new(limit, period)
             .map(|log| {
                 if count_denied {
-                    log.count_denied()
+                    log.counting_denied()
                 } else {
                     log
                 }
@@ -50,8 +57,8 @@ pub fn to_limit(spec: &Spec) -> Option<Limit> {
             refusal_us,
             growing,
             ..
-        } => PenaltyBox::after(denials, period, Duration::from_micros(refusal_us))
-            .map(|penalty| if growing { penalty.growing() } else { penalty }.into())
+        } => PenaltyBox::new(denials, period, Duration::from_micros(refusal_us))
+            .map(|penalty| if growing { penalty.doubling() } else { penalty }.into())
             .ok(),
     }
 }
@@ -65,7 +72,7 @@ pub fn to_policy(name: &str, limits: &[Spec]) -> Policy {
     let built = limits
         .iter()
         .map(|spec| to_limit(spec).expect("a valid limit"));
-    Policy::of(name, built).expect("a valid policy")
+    Policy::from_limits(name, built).expect("a valid policy")
 }
 
 /// The policy of some limits, which lets so many percent more pass.
@@ -75,6 +82,6 @@ pub fn to_policy(name: &str, limits: &[Spec]) -> Policy {
 /// When a limit cannot be built, or not with so much more.
 pub fn to_soft_policy(name: &str, limits: &[Spec], percent: u64) -> Policy {
     let percent = u32::try_from(percent).expect("a valid percentage");
-    let soft = to_policy(name, limits).throttle(Throttle::Soft { percent });
+    let soft = to_policy(name, limits).with_throttle(Throttle::Soft { percent });
     soft.expect("a valid ceiling")
 }

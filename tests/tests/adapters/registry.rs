@@ -69,7 +69,7 @@ async fn a_reload_keeps_what_was_spent_in_redis() {
     let redis = TestRedis::start().await;
     for framework in BOTH {
         let limiter = Limiter::new(redis.store(clock()).await);
-        let limiter = limiter.on_failure(FailureMode::Closed);
+        let limiter = limiter.failure_mode(FailureMode::Closed);
         assert_a_reload_keeps_what_was_spent(framework, limiter).await;
     }
 }

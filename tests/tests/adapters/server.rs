@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use actix_web::{App, HttpServer, web};
 use axum::{Router, routing::get};
 use ratelimit_core::{
-    Clock, FailureMode, HeaderStyle, Hit, Keys, Limiter, MemoryStore, Policy, Store, StoreError,
+    Clock, FailureMode, HeaderStyle, Hit, KeySet, Limiter, MemoryStore, Policy, Store, StoreError,
     StoreFuture, Timestamp, TrustedProxies,
 };
 use tokio::net::TcpListener;
@@ -70,7 +70,7 @@ impl Setup {
     }
 
     pub(crate) fn down(self, mode: FailureMode) -> Setup {
-        let limiter = Limiter::new(Down).on_failure(mode);
+        let limiter = Limiter::new(Down).failure_mode(mode);
         Setup { limiter, ..self }
     }
 
@@ -95,7 +95,7 @@ impl Store for Down {
         StoreFuture::ready(Err(StoreError::Unavailable { source: None }))
     }
 
-    fn reset(&self, _: &Policy, _: &Keys) -> StoreFuture<()> {
+    fn reset(&self, _: &Policy, _: &KeySet) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))
     }
 }

@@ -20,7 +20,7 @@ const REQUESTS: usize = 80;
 
 /// An instance of a service, with connections of its own.
 async fn instance(framework: Framework, config: RedisConfig) -> SocketAddr {
-    let limiter = Limiter::new(connected(config).await).on_failure(FailureMode::Closed);
+    let limiter = Limiter::new(connected(config).await).failure_mode(FailureMode::Closed);
     let policy = Policy::parse("api", LIMITS).expect("a policy");
     match framework {
         Framework::Axum => {

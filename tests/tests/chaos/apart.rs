@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratelimit_core::{
-    Clock, Hit, Key, Keys, MemoryStore, Policy, RedisConfig, Store as _, StoreError, Timestamp,
+    Clock, Hit, Key, KeySet, MemoryStore, Policy, RedisConfig, Store as _, StoreError, Timestamp,
 };
 use ratelimit_tests::{
     chaos::{TestCluster, eventually},
@@ -17,7 +17,7 @@ const BUDGET: Duration = Duration::from_secs(5);
 
 fn config(cluster: &TestCluster) -> RedisConfig {
     let config = RedisConfig::new(&cluster.url()).expect("a valid address");
-    as_asked(config).time_budget(BUDGET)
+    as_asked(config).timeout(BUDGET)
 }
 
 /// A key whose budget lives on one of the masters.
@@ -27,8 +27,8 @@ fn key_on(cluster: &TestCluster, master: usize) -> Key {
     key(&here.next().expect("some key lives there"))
 }
 
-fn keys(cluster: &TestCluster, own: usize, ip: usize) -> Keys {
-    Keys::new(key_on(cluster, own)).by("ip", key_on(cluster, ip))
+fn keys(cluster: &TestCluster, own: usize, ip: usize) -> KeySet {
+    KeySet::new(key_on(cluster, own)).with("ip", key_on(cluster, ip))
 }
 
 fn left(decision: &ratelimit_core::Decision) -> Vec<u64> {
@@ -55,7 +55,7 @@ async fn keys_on_different_nodes_get_the_answers_of_one_store() {
         for (step, ((own, ip), cost)) in (0..40).zip(masters.zip(costs)) {
             clock.advance(Duration::from_millis(step * 173 % 9_000));
             let keys = keys(&cluster, own, ip);
-            let hit = Hit::by(&policy, &keys).cost(cost).slot(step + 1);
+            let hit = Hit::for_keys(&policy, &keys).cost(cost).slot(step + 1);
 
             let expected = together.hit(hit).await.unwrap();
             let decision = apart.hit(hit).await.unwrap();
@@ -75,19 +75,22 @@ async fn a_denial_on_one_node_gives_back_what_another_was_charged() {
     let (alice, bob) = (keys(&cluster, 0, 2), keys(&cluster, 1, 2));
     assert!(
         store
-            .hit(Hit::by(&policy, &alice))
+            .hit(Hit::for_keys(&policy, &alice))
             .await
             .unwrap()
             .is_allowed()
     );
 
     for _ in 0..5 {
-        let denied = store.hit(Hit::by(&policy, &bob)).await.unwrap();
+        let denied = store.hit(Hit::for_keys(&policy, &bob)).await.unwrap();
         assert!(!denied.is_allowed());
         assert_eq!(left(&denied), [100, 0]);
     }
 
-    let look = store.hit(Hit::by(&policy, &bob).cost(0)).await.unwrap();
+    let look = store
+        .hit(Hit::for_keys(&policy, &bob).cost(0))
+        .await
+        .unwrap();
     assert_eq!(left(&look), [100, 0], "nothing was charged");
 }
 
@@ -101,7 +104,7 @@ async fn at_once_no_more_pass_than_the_shared_key_has() {
     let hits: Vec<_> = (0..100)
         .map(|_| {
             let (store, policy, keys) = (store.clone(), policy.clone(), keys.clone());
-            tokio::spawn(async move { store.hit(Hit::by(&policy, &keys)).await })
+            tokio::spawn(async move { store.hit(Hit::for_keys(&policy, &keys)).await })
         })
         .collect();
     let mut passed = 0;
@@ -110,14 +113,17 @@ async fn at_once_no_more_pass_than_the_shared_key_has() {
     }
 
     assert_eq!(passed, 10);
-    let look = store.hit(Hit::by(&policy, &keys).cost(0)).await.unwrap();
+    let look = store
+        .hit(Hit::for_keys(&policy, &keys).cost(0))
+        .await
+        .unwrap();
     assert_eq!(left(&look), [90, 0], "what was refused was given back");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_node_that_is_gone_leaves_no_charge_on_the_others() {
     let mut cluster = TestCluster::start().await;
-    let store = connected(config(&cluster).time_budget(Duration::from_millis(500))).await;
+    let store = connected(config(&cluster).timeout(Duration::from_millis(500))).await;
     let policy = Policy::parse("gone", "fixed_window 100/d; fixed_window 100/d by ip").unwrap();
     let keys = keys(&cluster, 0, 1);
     block_in_place(|| {
@@ -125,7 +131,7 @@ async fn a_node_that_is_gone_leaves_no_charge_on_the_others() {
         cluster.nodes[1].kill();
     });
 
-    let refused = store.hit(Hit::by(&policy, &keys)).await;
+    let refused = store.hit(Hit::for_keys(&policy, &keys)).await;
 
     assert!(
         matches!(
@@ -135,7 +141,7 @@ async fn a_node_that_is_gone_leaves_no_charge_on_the_others() {
         "{refused:?}"
     );
     let own = Policy::parse("gone", "fixed_window 100/d").unwrap();
-    let alone = Hit::new(&own, keys.own()).cost(0);
+    let alone = Hit::new(&own, keys.primary()).cost(0);
     eventually(
         "nothing charged",
         async || matches!(store.hit(alone).await, Ok(look) if look.remaining == 100),

@@ -93,7 +93,7 @@ async fn row_18_a_key_that_is_not_permitted_fails_alone() {
     );
     bench.command(&format!("ACL SETUSER limiter on >right +@all {allowed}"));
     let url = format!("redis://limiter:right@127.0.0.1:{}", bench.proxy.port());
-    let config = bench.config_at(&url).time_budget(AT_ONCE);
+    let config = bench.config_at(&url).timeout(AT_ONCE);
     let ours = ours(config, FailureMode::Closed).await;
     let (mine, theirs) = (policy("mine", "10/h"), policy("theirs", "10/h"));
 
@@ -129,7 +129,7 @@ async fn a_server_with_a_certificate_is_asked_and_found_again() {
     let _alone = alone().await;
     let certificates = Certificates::new();
     let (port, mut server) = tls_server(&certificates);
-    let config = tls_config(port, &certificates).time_budget(AT_ONCE);
+    let config = tls_config(port, &certificates).timeout(AT_ONCE);
     let ours = ours(config, FailureMode::Closed).await;
     let limit = policy("tls", "10/h");
 
@@ -177,7 +177,7 @@ async fn a_socket_in_the_file_system_is_a_server_too() {
     let path = server.dir().join("redis.sock").display().to_string();
     for scheme in ["redis+unix", "unix"] {
         let config = RedisConfig::new(&format!("{scheme}://{path}")).unwrap();
-        let ours = ours(config.time_budget(AT_ONCE), FailureMode::Closed).await;
+        let ours = ours(config.timeout(AT_ONCE), FailureMode::Closed).await;
         let limit = policy(scheme.trim_start_matches("redis+"), "10/h");
 
         let first = ours.limiter.check(&limit, &key(scheme)).await;

@@ -20,7 +20,7 @@ async fn row_25_a_hundred_thousand_dropped_futures_swap_no_reply_and_leak_nothin
     const ROUNDS: u64 = 1_000;
     const DROPPED: u64 = 100;
     let bench = Bench::start(&[]).await;
-    let direct = bench.config_at(&bench.server.url()).time_budget(PATIENCE);
+    let direct = bench.config_at(&bench.server.url()).timeout(PATIENCE);
     let ours = ours(direct, FailureMode::Closed).await;
     let clients = bench.info("connected_clients");
 
@@ -63,8 +63,8 @@ async fn row_25_a_hundred_thousand_dropped_futures_swap_no_reply_and_leak_nothin
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_25_a_request_that_was_sent_still_costs() {
     let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().time_budget(PATIENCE), FailureMode::Closed).await;
-    let _ = ours.limiter.look(&endless(), &key("sent")).await;
+    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
+    let _ = ours.limiter.peek(&endless(), &key("sent")).await;
     bench.proxy.delay(Duration::from_millis(100));
 
     for _ in 0..10 {

@@ -35,7 +35,7 @@ async fn burst(ours: &Ours, limit: &Policy, key: &Key) -> u64 {
 async fn row_23_a_clock_that_jumps_gives_one_burst_and_locks_nobody_out() {
     let bench = Bench::start(&[]).await;
     let clock = Clock::manual(Timestamp::from_micros(START));
-    let config = bench.config().time_budget(PATIENCE).clock(clock.clone());
+    let config = bench.config().timeout(PATIENCE).clock(clock.clone());
     let ours = ours(config, FailureMode::Closed).await;
     let at = |micros: u64| clock.set(Timestamp::from_micros(micros));
     for algorithm in ALGORITHMS {
@@ -72,7 +72,7 @@ async fn row_23_a_node_with_another_clock_takes_over_without_a_second_burst() {
         let mut admitted = 0;
         for now in nodes {
             let clock = Clock::manual(Timestamp::from_micros(now));
-            let config = bench.config().time_budget(PATIENCE).clock(clock);
+            let config = bench.config().timeout(PATIENCE).clock(clock);
             let node = ours(config, FailureMode::Closed).await;
             admitted += burst(&node, &limit, &key(algorithm)).await;
         }
@@ -84,7 +84,7 @@ async fn row_23_a_node_with_another_clock_takes_over_without_a_second_burst() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_24_decisions_are_made_by_the_servers_clock() {
     let bench = Bench::start(&[]).await;
-    let instances = [(); 2].map(|()| bench.config().time_budget(PATIENCE));
+    let instances = [(); 2].map(|()| bench.config().timeout(PATIENCE));
     let limit = policy("servers", "4/h");
     let server_now = || -> Duration {
         let time: (u64, u64) = bench.server.command(&["TIME"]).unwrap();
@@ -96,7 +96,7 @@ async fn row_24_decisions_are_made_by_the_servers_clock() {
     for config in instances {
         let instance = ours(config, FailureMode::Closed).await;
         admitted += burst(&instance, &limit, &key("k")).await;
-        let look = instance.limiter.look(&limit, &key("k")).await;
+        let look = instance.limiter.peek(&limit, &key("k")).await;
         let now = Duration::from_micros(look.decision().unwrap().now.as_micros());
 
         assert!((before..=server_now()).contains(&now));

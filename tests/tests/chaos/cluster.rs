@@ -59,7 +59,7 @@ fn call(limiter: Limiter, name: String, stop: Arc<AtomicBool>) -> JoinHandle<Cal
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_20_a_dead_master_takes_only_its_own_slots_until_the_failover() {
     let mut cluster = TestCluster::start().await;
-    let ours = ours(config(&cluster).time_budget(BUDGET), FailureMode::Local).await;
+    let ours = ours(config(&cluster).timeout(BUDGET), FailureMode::Local).await;
     let names: Vec<String> = (0..24).map(|n| format!("k{n}")).collect();
     let shards: Vec<usize> = names.iter().map(|name| shard_of(&cluster, name)).collect();
     let stop = Arc::new(AtomicBool::new(false));
@@ -78,7 +78,7 @@ async fn row_20_a_dead_master_takes_only_its_own_slots_until_the_failover() {
     let promoted = Instant::now();
     let on_dead_shard = &names[shards.iter().position(|shard| *shard == 0).unwrap()];
     eventually("a decision by the new master", async || {
-        is_checked(&ours.limiter.look(&endless(), &key(on_dead_shard)).await)
+        is_checked(&ours.limiter.peek(&endless(), &key(on_dead_shard)).await)
     })
     .await;
     let healed = promoted.elapsed();
@@ -119,7 +119,7 @@ async fn row_20_a_slot_that_moves_to_a_new_node_loses_no_decision_and_no_count()
 
 /// Moves a slot under load to the node `to`.
 async fn moves_a_slot(cluster: &TestCluster, to: usize) {
-    let config = config(cluster).time_budget(AT_ONCE);
+    let config = config(cluster).timeout(AT_ONCE);
     let prefix = format!("moving-{}", std::process::id());
     let ours = ours(
         config.prefix(&prefix).expect("a prefix"),
@@ -166,7 +166,7 @@ async fn move_slot(cluster: &TestCluster, name: &str, to: usize) {
 async fn row_20_a_silent_shard_does_not_slow_the_others() {
     let cluster = TestCluster::start_behind_proxies().await;
     let budget = Duration::from_millis(200);
-    let ours = ours(config(&cluster).time_budget(budget), FailureMode::Local).await;
+    let ours = ours(config(&cluster).timeout(budget), FailureMode::Local).await;
     let on_shard = |shard: usize| {
         let mut names = (0..1_000).map(|n| format!("s{n}"));
         names
@@ -184,7 +184,7 @@ async fn row_20_a_silent_shard_does_not_slow_the_others() {
     cluster.proxies[0].thaw();
     let thawed = Instant::now();
     eventually("a decision by the shard", async || {
-        is_checked(&ours.limiter.look(&endless(), &key(&on_shard(0))).await)
+        is_checked(&ours.limiter.peek(&endless(), &key(&on_shard(0))).await)
     })
     .await;
     let healed = thawed.elapsed();
@@ -202,10 +202,10 @@ async fn row_20_a_silent_shard_does_not_slow_the_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_07_a_reply_lost_in_a_cluster_is_counted_once() {
     let cluster = TestCluster::start_behind_proxies().await;
-    let ours = ours(config(&cluster).time_budget(BUDGET), FailureMode::Closed).await;
+    let ours = ours(config(&cluster).timeout(BUDGET), FailureMode::Closed).await;
     for n in 0..6 {
         let name = format!("lost-{n}");
-        let decides = async || is_checked(&ours.limiter.look(&endless(), &key(&name)).await);
+        let decides = async || is_checked(&ours.limiter.peek(&endless(), &key(&name)).await);
         eventually("a decision by the shard", decides).await;
 
         let shard = &cluster.proxies[shard_of(&cluster, &name)];
@@ -222,7 +222,7 @@ async fn row_07_a_reply_lost_in_a_cluster_is_counted_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn case_15_a_key_that_begins_with_a_brace_is_limited_in_a_cluster() {
     let cluster = TestCluster::start().await;
-    let ours = ours(config(&cluster).time_budget(PATIENCE), FailureMode::Open).await;
+    let ours = ours(config(&cluster).timeout(PATIENCE), FailureMode::Open).await;
     let several = policy("braces", "2/h; fixed_window 3/366d; sliding_window_log 5/h");
 
     for name in ["}", "}x", "{}", "}{", "{", "a}b{c"] {
@@ -241,7 +241,7 @@ async fn case_15_a_key_that_begins_with_a_brace_is_limited_in_a_cluster() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_many_hits_on_many_shards_exactly_the_limits_pass() {
     let cluster = TestCluster::start().await;
-    let ours = ours(config(&cluster).time_budget(PATIENCE), FailureMode::Closed).await;
+    let ours = ours(config(&cluster).timeout(PATIENCE), FailureMode::Closed).await;
     let limit = policy("exact", "fixed_window 20/366d");
     let tasks = (0..16).map(|_| {
         let (limiter, limit) = (ours.limiter.clone(), limit.clone());
@@ -261,6 +261,6 @@ async fn of_many_hits_on_many_shards_exactly_the_limits_pass() {
     }
 
     assert_eq!(admitted, 12 * 20);
-    let look = ours.limiter.look(&limit, &key("k0")).await;
+    let look = ours.limiter.peek(&limit, &key("k0")).await;
     assert_eq!(remaining(&look), 0);
 }

@@ -1,7 +1,7 @@
 //! Values in Redis that no version of the scripts has written (H6).
 
 use ratelimit_core::{
-    Change, DenyCache, FailureMode, Hit, Key, Limiter, Policy, Reason, Store as _, StoreError,
+    Adjustment, FailureMode, Hit, Key, Limiter, Policy, Store as _, StoreError, UncheckedReason,
     Verdict,
 };
 use ratelimit_tests::chaos::{Bench, Ours, Story, eventually, ours};
@@ -73,8 +73,8 @@ fn corrupted_end(valid: &[u8]) -> Vec<Vec<u8>> {
 
 /// A limiter that answers nothing from memory.
 fn asking_always(ours: &Ours) -> Limiter {
-    let limiter = Limiter::new(ours.store.clone()).on_failure(FailureMode::Closed);
-    limiter.deny_cache(DenyCache::Off)
+    let limiter = Limiter::new(ours.store.clone()).failure_mode(FailureMode::Closed);
+    limiter.without_deny_cache()
 }
 
 struct Poisoned<'a> {
@@ -126,7 +126,7 @@ impl Poisoned<'_> {
             verdicts.push(asked.await.expect("a verdict"));
         }
         let bad = self.limiter.check(&self.policy, &self.bad).await;
-        let good = self.limiter.look(&self.policy, &key("good")).await;
+        let good = self.limiter.peek(&self.policy, &key("good")).await;
         verdicts.extend([(true, bad), (false, good)]);
         let lost = verdicts
             .iter()
@@ -134,7 +134,7 @@ impl Poisoned<'_> {
         let lost = lost.count();
         let is_fine = |told: &Verdict| match told {
             Verdict::Checked(decision) => decision.remaining <= decision.limit,
-            Verdict::Unchecked { reason, .. } => *reason == Reason::Refused,
+            Verdict::Unchecked { reason, .. } => *reason == UncheckedReason::Refused,
         };
         let mut bad = verdicts.into_iter().filter(|(is_bad, _)| *is_bad);
         (
@@ -145,7 +145,7 @@ impl Poisoned<'_> {
 
     async fn heals(&self) {
         eventually("decided by the store", async || {
-            is_checked(&self.limiter.look(&self.policy, &key("good")).await)
+            is_checked(&self.limiter.peek(&self.policy, &key("good")).await)
         })
         .await;
     }
@@ -155,7 +155,7 @@ impl Poisoned<'_> {
 async fn row_32_a_corrupt_value_is_its_own_keys_problem() {
     let story = Story::listen();
     let bench = Bench::start(&[]).await;
-    let config = bench.config().time_budget(AT_ONCE);
+    let config = bench.config().timeout(AT_ONCE);
     let ours = ours(config, FailureMode::Closed).await;
     let connects = story.counter("rate_limiter_reconnects_total", "");
     let mut failures = Vec::new();
@@ -214,7 +214,7 @@ async fn row_32_a_corrupt_value_is_its_own_keys_problem() {
             .reset(&poisoned.policy, &poisoned.bad)
             .await
             .unwrap();
-        let look = poisoned.limiter.look(&poisoned.policy, &poisoned.bad).await;
+        let look = poisoned.limiter.peek(&poisoned.policy, &poisoned.bad).await;
         assert!(is_checked(&look), "{text}: {look:?}");
     }
 
@@ -232,7 +232,7 @@ async fn row_32_a_corrupt_value_is_its_own_keys_problem() {
 async fn row_32_a_charge_on_a_corrupt_value_is_refused_and_breaks_nothing() {
     let story = Story::listen();
     let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().time_budget(AT_ONCE), FailureMode::Closed).await;
+    let ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Closed).await;
     let connects = story.counter("rate_limiter_reconnects_total", "");
     for (number, text) in [
         "token_bucket 10/h",
@@ -251,22 +251,22 @@ async fn row_32_a_charge_on_a_corrupt_value_is_refused_and_breaks_nothing() {
             bad: key("bad"),
         };
         let hit = || Hit::new(&poisoned.policy, &poisoned.bad);
-        let (_, charge) = poisoned.limiter.charge(hit()).await;
+        let (_, charge) = poisoned.limiter.reserve(hit()).await;
         let valid = poisoned.read();
         let receipt = charge.expect("a charge").into_receipt();
         for value in corrupted(&valid) {
             poisoned.write(&value);
             for change in [
-                Change::Refund { units: 1 },
-                Change::Charge { units: 1 },
-                Change::Renew,
-                Change::Release,
+                Adjustment::Refund { units: 1 },
+                Adjustment::Charge { units: 1 },
+                Adjustment::Renew,
+                Adjustment::Release,
             ] {
                 let settled = ours.store.settle(&receipt, change).await;
                 let is_fine = matches!(settled, Ok(_) | Err(StoreError::Refused { .. }));
                 assert!(is_fine, "{text} {change:?} {}: {settled:?}", hex(&value));
             }
-            let other = poisoned.limiter.look(&poisoned.policy, &key("good")).await;
+            let other = poisoned.limiter.peek(&poisoned.policy, &key("good")).await;
 
             assert!(is_checked(&other), "{text} {}: {other:?}", hex(&value));
         }

@@ -152,7 +152,7 @@ async fn refusing(
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_32_a_poisoned_key_fails_alone() {
     let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().time_budget(AT_ONCE), FailureMode::Closed).await;
+    let ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Closed).await;
     let limit = policy("poison", "fixed_window 10/366d");
     for poison in ["LPUSH {} a", "SET {} x", "SET {} 12345678901234567890"] {
         let bad = key("bad");
@@ -162,12 +162,12 @@ async fn row_32_a_poisoned_key_fails_alone() {
 
         for round in 0..100 {
             let poisoned = ours.limiter.check(&limit, &bad).await;
-            let other = ours.limiter.look(&limit, &key("good")).await;
+            let other = ours.limiter.peek(&limit, &key("good")).await;
 
             assert!(is_checked(&other), "{poison}, round {round}: {poisoned:?}");
         }
         ours.limiter.reset(&limit, &bad).await.unwrap();
-        assert_eq!(remaining(&ours.limiter.look(&limit, &bad).await), 10);
+        assert_eq!(remaining(&ours.limiter.peek(&limit, &bad).await), 10);
     }
     assert_eq!(
         remaining(&ours.limiter.check(&limit, &key("good")).await),
@@ -186,7 +186,7 @@ async fn a_limiter_that_is_closed_admits_nothing_while_redis_errs() {
     let bench = Bench::start(&[]).await;
     let closed = ours(bench.config(), FailureMode::Closed).await;
     let open = Ours {
-        limiter: closed.limiter.clone().on_failure(FailureMode::Open),
+        limiter: closed.limiter.clone().failure_mode(FailureMode::Open),
         store: closed.store.clone(),
     };
 

@@ -14,7 +14,7 @@ use crate::instance::{AT_ONCE, calls, is_checked, key, policy, remaining};
 
 /// Stores of both kinds, on connections through the bench's proxy.
 async fn stores(bench: &Bench) -> [RedisStore; 2] {
-    let config = || bench.config().time_budget(Duration::from_millis(200));
+    let config = || bench.config().timeout(Duration::from_millis(200));
     let manager = RedisConnectionManager::new(bench.proxy.url()).expect("an address");
     let pool = Pool::builder().build(manager).await.expect("a server");
     let client = redis::Client::open(bench.proxy.url()).expect("an address");
@@ -31,7 +31,7 @@ async fn a_lent_connection_decides_like_our_own() {
     let limit = policy("lent", "fixed_window 4/366d");
     let mut left = Vec::new();
     for store in stores(&bench).await {
-        let limiter = Limiter::new(store).on_failure(FailureMode::Closed);
+        let limiter = Limiter::new(store).failure_mode(FailureMode::Closed);
         for _ in 0..2 {
             left.push(remaining(&limiter.check(&limit, &key("k")).await));
         }
@@ -69,10 +69,7 @@ async fn a_lent_cluster_connection_decides_and_keeps_nobody_waiting() {
     let connection = client.get_async_connection().await.unwrap();
     let config = RedisConfig::new(&cluster.url()).unwrap();
     let budget = Duration::from_millis(200);
-    let limiter = Limiter::new(RedisStore::from_cluster(
-        connection,
-        config.time_budget(budget),
-    ));
+    let limiter = Limiter::new(RedisStore::from_cluster(connection, config.timeout(budget)));
     let limit = policy("lent", "fixed_window 3/366d");
 
     for name in ["a", "b", "c", "d"] {

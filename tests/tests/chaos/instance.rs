@@ -12,7 +12,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// A key by name.
 pub(crate) fn key(name: &str) -> Key {
-    Key::explicit(name).expect("a valid key")
+    Key::new(name).expect("a valid key")
 }
 
 /// A policy from its text.

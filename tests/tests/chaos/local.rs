@@ -18,7 +18,7 @@ async fn four_instances_admit_at_most_four_limits_in_an_outage() {
     let bench = Bench::start(&[]).await;
     let mut instances = Vec::new();
     for _ in 0..INSTANCES {
-        let config = bench.config().time_budget(AT_ONCE);
+        let config = bench.config().timeout(AT_ONCE);
         instances.push(ours(config, FailureMode::Local).await);
     }
     let limit = policy("shared", &format!("fixed_window {LIMIT}/366d"));

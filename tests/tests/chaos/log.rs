@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ratelimit_core::{FailureMode, Reason, Verdict};
+use ratelimit_core::{FailureMode, UncheckedReason, Verdict};
 use ratelimit_tests::chaos::{Bench, Ours, Story, endless, ours};
 
 use crate::instance::{AT_ONCE, calls, heals, key, policy};
@@ -110,7 +110,7 @@ async fn a_lost_connection_is_logged_with_its_reason() {
 async fn what_redis_refuses_is_logged_in_its_own_words_and_not_each_time() {
     let story = Story::listen();
     let bench = Bench::start(&[]).await;
-    let ours: Ours = ours(bench.config().time_budget(AT_ONCE), FailureMode::Local).await;
+    let ours: Ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Local).await;
     for text in ["fixed_window 10/366d", "10/h", "10/h; fixed_window 9/366d"] {
         let limit = policy(&text.replace([' ', '/', ';'], "_"), text);
         let name = format!("{}:v1:{}:{{key:list}}", bench.prefix(), limit.name());
@@ -120,7 +120,7 @@ async fn what_redis_refuses_is_logged_in_its_own_words_and_not_each_time() {
             let is_refused = matches!(
                 verdict,
                 Verdict::Unchecked {
-                    reason: Reason::Refused,
+                    reason: UncheckedReason::Refused,
                     ..
                 }
             );

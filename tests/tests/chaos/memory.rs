@@ -35,7 +35,7 @@ async fn row_11_emptied_data_gives_each_key_one_fresh_budget() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_12_a_key_that_expires_changes_no_answer() {
     let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().time_budget(PATIENCE), FailureMode::Closed).await;
+    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
     let limit = policy(
         "expiring",
         "5/s; fixed_window 9/1500ms; sliding_window_log 7/900ms; sliding_window_counter 20/700ms",
@@ -66,7 +66,7 @@ async fn row_17_a_server_that_evicts_is_warned_about_and_evictions_are_seen() {
     let story = Story::listen();
     let bounded = ["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"];
     let bench = Bench::start(&bounded).await;
-    let ours = ours(bench.config().time_budget(PATIENCE), FailureMode::Closed).await;
+    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
     let limit = policy("crowd", "fixed_window 10/366d");
 
     let warned = story.lines("volatile-lru");
@@ -98,7 +98,7 @@ async fn row_29_five_million_keys_stay_within_the_bound_and_forgive_nobody() {
     let limiter = Limiter::new(store.clone());
     let once = policy("once", "fixed_window 1/366d");
     let several = policy("several", "fixed_window 5/366d");
-    let named = |n: usize| Key::explicit(format!("exhausted-{n}")).unwrap();
+    let named = |n: usize| Key::new(format!("exhausted-{n}")).unwrap();
     for n in 0..EXHAUSTED {
         assert!(limiter.check(&once, &named(n)).await.is_allowed());
     }
@@ -106,7 +106,7 @@ async fn row_29_five_million_keys_stay_within_the_bound_and_forgive_nobody() {
     let before = resident();
     for n in 0..5_000_000_u32 {
         let _ = limiter
-            .check(&several, &Key::explicit(n.to_le_bytes()).unwrap())
+            .check(&several, &Key::new(n.to_le_bytes()).unwrap())
             .await;
     }
     let grown = resident().saturating_sub(before) / MEBIBYTE;
@@ -125,7 +125,7 @@ async fn row_29_five_million_keys_stay_within_the_bound_and_forgive_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_29_every_key_in_redis_expires() {
     let bench = Bench::start(&[]).await;
-    let direct = bench.config_at(&bench.server.url()).time_budget(PATIENCE);
+    let direct = bench.config_at(&bench.server.url()).timeout(PATIENCE);
     let ours = ours(direct, FailureMode::Closed).await;
     let texts = [
         "1/s",
@@ -221,7 +221,7 @@ async fn soak(limiter: &Limiter, tasks: u64, pace: Duration, span: Duration) -> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_reset_in_an_outage_says_that_it_did_not_happen() {
     let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().time_budget(PATIENCE), FailureMode::Local).await;
+    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Local).await;
     let limit = policy("reset", "fixed_window 2/366d");
     let _ = ours.limiter.check(&limit, &key("k")).await;
 
@@ -233,5 +233,5 @@ async fn a_reset_in_an_outage_says_that_it_did_not_happen() {
     heals(&ours).await;
 
     assert!(refused.is_err());
-    assert_eq!(remaining(&ours.limiter.look(&limit, &key("k")).await), 1);
+    assert_eq!(remaining(&ours.limiter.peek(&limit, &key("k")).await), 1);
 }

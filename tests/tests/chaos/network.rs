@@ -51,7 +51,7 @@ async fn row_19_a_server_that_is_full_is_joined_when_there_is_room() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_19_a_connection_closed_while_idle_costs_no_decision() {
     let bench = Bench::start(&["--timeout", "1"]).await;
-    let config = bench.config().time_budget(Duration::from_secs(1));
+    let config = bench.config().timeout(Duration::from_secs(1));
     let ours = ours(config, FailureMode::Open).await;
 
     tokio::time::sleep(Duration::from_secs(4)).await;
@@ -156,7 +156,7 @@ async fn row_30_twenty_instances_do_not_storm_the_server() {
     assert!(spread > Duration::from_millis(5), "{spread:?}");
     for ours in &instances {
         eventually("a decision by the store", async || {
-            is_checked(&ours.limiter.look(&endless(), &key("after")).await)
+            is_checked(&ours.limiter.peek(&endless(), &key("after")).await)
         })
         .await;
     }

@@ -64,7 +64,7 @@ async fn goodput(limiter: &Limiter, tasks: usize, span: Duration) -> Goodput {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_27_ten_times_the_load_is_shed_and_not_queued() {
     let bench = Bench::start(&[]).await;
-    let config = bench.config().most_in_flight(IN_FLIGHT);
+    let config = bench.config().max_in_flight(IN_FLIGHT);
     let ours = ours(config, FailureMode::Open).await;
     bench.proxy.delay(ROUND_TRIP);
 
@@ -91,7 +91,7 @@ async fn row_27_ten_times_the_load_is_shed_and_not_queued() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_28_one_hot_key_is_exact_under_512_tasks() {
     let bench = Bench::start(&[]).await;
-    let direct = bench.config_at(&bench.server.url()).time_budget(PATIENCE);
+    let direct = bench.config_at(&bench.server.url()).timeout(PATIENCE);
     let ours: Ours = ours(direct, FailureMode::Closed).await;
     let limit = policy("hot", "fixed_window 1000/366d");
     let asked = Instant::now();

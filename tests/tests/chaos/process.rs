@@ -91,7 +91,7 @@ async fn case_24_a_paused_redis_is_answered_for_within_the_budget() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_comes_back_with_its_data_goes_on_counting() {
     let mut bench = Bench::start(&[]).await;
-    let config = bench.config().time_budget(AT_ONCE);
+    let config = bench.config().timeout(AT_ONCE);
     let ours = ours(config, FailureMode::Closed).await;
     let limit = policy("kept", "fixed_window 10/366d");
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{FailureMode, Keys, RedisConfig};
+use ratelimit_core::{FailureMode, KeySet, RedisConfig};
 use ratelimit_tests::{
     chaos::{Audit as _, Bench, Ours, PATIENCE, TestCluster, endless, eventually, ours},
     redis::{Deployment, as_asked},
@@ -83,21 +83,21 @@ impl Moving<'_> {
 async fn a_call_on_a_slot_that_is_half_moved_is_made_again() {
     let cluster = TestCluster::start_masters().await;
     let ours = ours(
-        config(&cluster, "half").time_budget(PATIENCE),
+        config(&cluster, "half").timeout(PATIENCE),
         FailureMode::Closed,
     )
     .await;
     let name = name_on_the_first(&cluster);
     let both = policy("half", "fixed_window 10/366d; fixed_window 10/366d by ip");
     // Two budgets in one slot, so that one call reads both.
-    let keys = Keys::new(key(&name)).by("ip", key(&name));
-    let first = ours.limiter.check_by(&both, &keys).await;
+    let keys = KeySet::new(key(&name)).with("ip", key(&name));
+    let first = ours.limiter.check_keys(&both, &keys).await;
     assert!(is_checked(&first), "{first:?}");
 
     let moving = Moving::begin(&cluster, &name, 1);
     moving.migrate(&format!("{}:v1:half:{{key:{name}}}", prefix("half")));
     let (limiter, again, again_by) = (ours.limiter.clone(), both.clone(), keys.clone());
-    let check = tokio::spawn(async move { limiter.check_by(&again, &again_by).await });
+    let check = tokio::spawn(async move { limiter.check_keys(&again, &again_by).await });
     tokio::time::sleep(A_WHILE).await;
     moving.migrate(&format!("{}:v1:half~ip:{{key:{name}}}", prefix("half")));
     moving.end();
@@ -115,7 +115,7 @@ async fn a_call_on_a_slot_that_is_half_moved_is_made_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_says_try_again_is_asked_again_within_the_time_out() {
     let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().time_budget(PATIENCE), FailureMode::Closed).await;
+    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
     let limit = policy("again", "fixed_window 10/366d");
     let _ = ours.limiter.check(&limit, &key("k")).await;
 
@@ -136,7 +136,7 @@ async fn a_server_that_says_try_again_is_asked_again_within_the_time_out() {
 async fn the_documented_user_follows_a_slot_that_moves() {
     let cluster = TestCluster::start_masters().await;
     let ours = ours(
-        config(&cluster, "follows").time_budget(PATIENCE),
+        config(&cluster, "follows").timeout(PATIENCE),
         FailureMode::Closed,
     )
     .await;
@@ -154,7 +154,7 @@ async fn the_documented_user_follows_a_slot_that_moves() {
 
 /// Lets another instance call the scripts on the node that serves `name`, so that it knows them.
 async fn load_scripts(cluster: &TestCluster, name: &str) {
-    let config = config(cluster, "other").time_budget(PATIENCE);
+    let config = config(cluster, "other").timeout(PATIENCE);
     let other = ours(config, FailureMode::Closed).await;
     eventually("a decision by the new node", async || {
         is_checked(&other.limiter.check(&endless(), &key(name)).await)
@@ -168,7 +168,7 @@ async fn counted_after_hang(name: &str, has_moved: bool) -> (u64, u64) {
     let newcomer = cluster.grow().await;
     let time_out = Duration::from_millis(100);
     let ours: Ours = ours(
-        config(&cluster, name).time_budget(time_out),
+        config(&cluster, name).timeout(time_out),
         FailureMode::Closed,
     )
     .await;
@@ -190,7 +190,7 @@ async fn counted_after_hang(name: &str, has_moved: bool) -> (u64, u64) {
         moving.end();
     }
     eventually("a decision by the new node", async || {
-        is_checked(&ours.limiter.look(&endless(), &key(&name)).await)
+        is_checked(&ours.limiter.peek(&endless(), &key(&name)).await)
     })
     .await;
     (unchecked, ours.counted(&endless(), &name).await)

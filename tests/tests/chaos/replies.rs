@@ -13,7 +13,7 @@ const MEBIBYTE: u64 = 1 << 20;
 /// Loses something of single calls, and tells of each whether it was decided, and what was counted.
 async fn single_calls(loss: Loss) -> Vec<(bool, u64)> {
     let bench = Bench::start(&[]).await;
-    let config = bench.config().time_budget(Duration::from_millis(500));
+    let config = bench.config().timeout(Duration::from_millis(500));
     let ours = ours(config, FailureMode::Closed).await;
     let audit = bench.audit(Kind::Ours).await;
     let mut told = Vec::new();
@@ -97,7 +97,7 @@ async fn row_31_garbage_is_an_error_and_takes_no_memory() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_31_replies_that_arrive_byte_by_byte_are_read() {
     let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().time_budget(AT_ONCE), FailureMode::Local).await;
+    let ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Local).await;
 
     bench.proxy.trickle();
     let (checked, unchecked) = calls(&ours.limiter, &endless(), Duration::from_secs(1)).await;

@@ -18,7 +18,7 @@ async fn row_10_a_forgotten_script_costs_no_decision() {
 async fn row_33_two_versions_of_a_script_share_one_budget() {
     let bench = Bench::start(&[]).await;
     bench.proxy.overhear();
-    let ours = ours(bench.config().time_budget(PATIENCE), FailureMode::Closed).await;
+    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
     let limit = policy("deploy", "fixed_window 20/366d; 20/366d");
     let first = ours.limiter.check(&limit, &key("both")).await;
     let other = other_version(&bench);
@@ -63,7 +63,7 @@ fn other_version(bench: &Bench) -> redis::Cmd {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_34_a_changed_limit_holds_for_the_next_hit_and_forgets_nothing() {
     let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().time_budget(PATIENCE), FailureMode::Closed).await;
+    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
     for algorithm in [
         "token_bucket",
         "leaky_bucket",
@@ -73,7 +73,7 @@ async fn row_34_a_changed_limit_holds_for_the_next_hit_and_forgets_nothing() {
     ] {
         let limited = |limit: u64| policy("live", &format!("{algorithm} {limit}/366d"));
         let subject = key(algorithm);
-        let look = async |limit| remaining(&ours.limiter.look(&limited(limit), &subject).await);
+        let look = async |limit| remaining(&ours.limiter.peek(&limited(limit), &subject).await);
 
         for _ in 0..6 {
             assert!(
@@ -95,7 +95,7 @@ async fn row_34_a_changed_limit_holds_for_the_next_hit_and_forgets_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_34_limits_that_change_under_load_admit_no_more_than_the_largest() {
     let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().time_budget(PATIENCE), FailureMode::Closed).await;
+    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
     let tasks = (0..16_u64).map(|task| {
         let limiter = ours.limiter.clone();
         tokio::spawn(async move {
@@ -119,7 +119,7 @@ async fn row_34_limits_that_change_under_load_admit_no_more_than_the_largest() {
     assert_eq!(admitted, 100);
     let end = ours
         .limiter
-        .look(&policy("live", "fixed_window 100/366d"), &key("k"))
+        .peek(&policy("live", "fixed_window 100/366d"), &key("k"))
         .await;
     assert!(matches!(end, Verdict::Checked(look) if look.remaining == 0));
 }

@@ -22,7 +22,7 @@ fn config(url: &str) -> RedisConfig {
 async fn row_13_a_replica_promoted_behind_its_master_forgives_only_what_it_missed() {
     const LIMIT: usize = 50;
     let mut servers = TestSentinel::start().await;
-    let config = config(&servers.url()).time_budget(AT_ONCE);
+    let config = config(&servers.url()).timeout(AT_ONCE);
     let ours = ours(config, FailureMode::Closed).await;
     let limit = policy("behind", &format!("fixed_window {LIMIT}/366d"));
     let admit = async |most: usize| {
@@ -69,7 +69,7 @@ async fn row_21_a_failover_is_followed_to_the_new_master() {
     let ledger = load.stop().await;
 
     let audit = ours(
-        config(&servers.url()).time_budget(PATIENCE),
+        config(&servers.url()).timeout(PATIENCE),
         FailureMode::Closed,
     )
     .await;
@@ -88,7 +88,7 @@ async fn row_21_a_failover_is_followed_to_the_new_master() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_21_a_master_demoted_by_hand_is_left() {
     let servers = TestSentinel::start().await;
-    let config = config(&servers.url()).time_budget(AT_ONCE);
+    let config = config(&servers.url()).timeout(AT_ONCE);
     let ours = ours(config, FailureMode::Closed).await;
     let limit = policy("by-hand", "fixed_window 1000/366d");
 

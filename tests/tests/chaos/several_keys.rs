@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ratelimit_core::{
-    Clock, Decision, FailureMode, Hit, Key, Keys, MemoryStore, Policy, RedisConfig, Store as _,
+    Clock, Decision, FailureMode, Hit, Key, KeySet, MemoryStore, Policy, RedisConfig, Store as _,
     Timestamp,
 };
 use ratelimit_tests::{
@@ -45,12 +45,12 @@ async fn a_node_that_hangs_leaves_no_charge_on_the_others() {
     let cluster = TestCluster::start_masters().await;
     let ours = ours(config(&cluster), FailureMode::Closed).await;
     let (own, ip) = (key_on(&cluster, 0), key_on(&cluster, 1));
-    let keys = Keys::new(own.clone()).by("ip", ip.clone());
+    let keys = KeySet::new(own.clone()).with("ip", ip.clone());
     let text = format!("fixed_window {LIMIT}/366d; fixed_window {LIMIT}/366d by ip");
     let both = policy("hang", &text);
     let alone = policy("alone", &format!("fixed_window {LIMIT}/366d"));
-    let first = connected(config(&cluster).time_budget(Duration::from_secs(5))).await;
-    let warm = ours.limiter.check_by(&both, &keys).await;
+    let first = connected(config(&cluster).timeout(Duration::from_secs(5))).await;
+    let warm = ours.limiter.check_keys(&both, &keys).await;
     let charged_before = LIMIT - remaining(&warm);
 
     cluster.nodes[1].signal("STOP");
@@ -60,7 +60,7 @@ async fn a_node_that_hangs_leaves_no_charge_on_the_others() {
         let most = if round == 0 { CALLS } else { 1 };
         let hits = (0..most).map(|_| {
             let (limiter, both, keys) = (ours.limiter.clone(), both.clone(), keys.clone());
-            tokio::spawn(async move { limiter.check_by(&both, &keys).await })
+            tokio::spawn(async move { limiter.check_keys(&both, &keys).await })
         });
         for hit in hits.collect::<Vec<_>>() {
             unchecked += u64::from(!is_checked(&hit.await.expect("a verdict")));
@@ -77,12 +77,18 @@ async fn a_node_that_hangs_leaves_no_charge_on_the_others() {
     cluster.nodes[1].signal("CONT");
     let after = Instant::now();
     eventually("a decision by both nodes", async || {
-        let look = ours.limiter.hit(Hit::by(&both, &keys).cost(0)).await;
+        let look = ours
+            .limiter
+            .check_hit(Hit::for_keys(&both, &keys).cost(0))
+            .await;
         is_checked(&look)
     })
     .await;
     let healed = after.elapsed();
-    let look = ours.limiter.hit(Hit::by(&both, &keys).cost(0)).await;
+    let look = ours
+        .limiter
+        .check_hit(Hit::for_keys(&both, &keys).cost(0))
+        .await;
     let spent: Vec<u64> = left(look.decision().expect("a look"))
         .iter()
         .map(|left| LIMIT - left)
@@ -131,7 +137,7 @@ async fn a_penalty_box_by_address_counts_the_denials_of_all_its_users() {
     let cluster = TestCluster::start_masters().await;
     let clock = Clock::manual(Timestamp::from_secs(1_700_000_000));
     let budget = Duration::from_secs(20);
-    let apart = connected(config(&cluster).time_budget(budget).clock(clock.clone())).await;
+    let apart = connected(config(&cluster).timeout(budget).clock(clock.clone())).await;
     let together = MemoryStore::new().clock(clock.clone());
     let ip = key_on(&cluster, 1);
     for (name, text) in [
@@ -150,8 +156,8 @@ async fn a_penalty_box_by_address_counts_the_denials_of_all_its_users() {
         for (user, own) in users.iter().enumerate() {
             for round in 0..4 {
                 clock.advance(Duration::from_millis(37));
-                let keys = Keys::new(own.clone()).by("ip", ip.clone());
-                let hit = Hit::by(&policy, &keys);
+                let keys = KeySet::new(own.clone()).with("ip", ip.clone());
+                let hit = Hit::for_keys(&policy, &keys);
                 let expected = together.hit(hit).await.unwrap();
                 let decision = apart.hit(hit).await.unwrap();
                 refused[0] += u64::from(!expected.is_allowed());
@@ -188,7 +194,7 @@ async fn random_policies_by_keys_on_different_nodes_refuse_what_memory_refuses()
         let budget = Duration::from_secs(20);
         let prefix = format!("apart-{seed}");
         let config = config(&cluster).prefix(&prefix).expect("a prefix");
-        let apart = connected(config.time_budget(budget).clock(clock.clone())).await;
+        let apart = connected(config.timeout(budget).clock(clock.clone())).await;
         let together = MemoryStore::new().clock(clock.clone());
         let mut texts = Vec::new();
         for place in 0..random.range(2, 4) {
@@ -214,8 +220,10 @@ async fn random_policies_by_keys_on_different_nodes_refuse_what_memory_refuses()
                 random.one_of(&[0, 1, 700, 9_000, 40_000]),
             ));
             let mut pick = |master: usize| places[master][usize::from(random.one_in(2))].clone();
-            let keys = Keys::new(pick(0)).by("ip", pick(1)).by("route", pick(2));
-            let hit = Hit::by(&policy, &keys).cost(random.one_of(&[1, 1, 1, 2]));
+            let keys = KeySet::new(pick(0))
+                .with("ip", pick(1))
+                .with("route", pick(2));
+            let hit = Hit::for_keys(&policy, &keys).cost(random.one_of(&[1, 1, 1, 2]));
             let expected = together.hit(hit).await.unwrap();
             let decision = apart.hit(hit).await.unwrap();
 

@@ -63,8 +63,8 @@ async fn a_server_slower_than_the_time_out_is_down_and_the_log_says_why() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn one_call_with_many_hits_that_times_out_does_not_open_the_breaker() {
     let bench = Bench::start(&[]).await;
-    let config = bench.config().time_budget(Duration::from_millis(100));
-    let ours = ours(config.calls_at_once(1), FailureMode::Closed).await;
+    let config = bench.config().timeout(Duration::from_millis(100));
+    let ours = ours(config.unbatched_calls(1), FailureMode::Closed).await;
     let many = policy("many", "fixed_window 100000/366d");
     let mut tried = Vec::new();
     // How many calls the hits are spread over depends on when they come: at most four may time out.
@@ -115,11 +115,11 @@ fn calls_heard(bench: &Bench) -> usize {
 
 /// Waits until all slots are free, or three seconds, and tells how many are.
 async fn free_slots(bench: &Bench, policy: &Policy, all: u64) -> u64 {
-    let audit = bench.config_at(&bench.server.url()).time_budget(PATIENCE);
+    let audit = bench.config_at(&bench.server.url()).timeout(PATIENCE);
     let audit = ours(audit, FailureMode::Closed).await;
     let since = Instant::now();
     loop {
-        let look = audit.limiter.look(policy, &key("held")).await;
+        let look = audit.limiter.peek(policy, &key("held")).await;
         let free = look.decision().expect("a look").remaining;
         if free == all || since.elapsed() > Duration::from_secs(3) {
             println!("{free} of {all} slots are free after {:?}", since.elapsed());
@@ -133,7 +133,7 @@ async fn free_slots(bench: &Bench, policy: &Policy, all: u64) -> u64 {
 async fn ask_for_slots(limiter: &Limiter, slots: &Policy, callers: usize, leave: Duration) {
     let held = key("held");
     for _ in 0..callers {
-        let charging = limiter.charge(Hit::new(slots, &held));
+        let charging = limiter.reserve(Hit::new(slots, &held));
         if let Ok((verdict, _)) = tokio::time::timeout(leave, charging).await {
             assert!(!is_checked(&verdict), "no answer can be in time");
         }
@@ -142,12 +142,12 @@ async fn ask_for_slots(limiter: &Limiter, slots: &Policy, callers: usize, leave:
 
 async fn slow(config_time_out: Duration, slots: &Policy) -> (Bench, Ours) {
     let bench = Bench::start(&[]).await;
-    let config = bench.config().time_budget(config_time_out);
+    let config = bench.config().timeout(config_time_out);
     let ours = ours(config, FailureMode::Closed).await;
     // A server that does not know the script yet would do nothing in time.
     eventually("a slot", async || {
         let other = key("other");
-        is_checked(&ours.limiter.charge(Hit::new(slots, &other)).await.0)
+        is_checked(&ours.limiter.reserve(Hit::new(slots, &other)).await.0)
     })
     .await;
     bench.proxy.delay(Duration::from_millis(150));

@@ -45,7 +45,7 @@ impl Kind {
         let named = policy(&format!("p{number}"), LIMITS[place % LIMITS.len()]);
         let percent = [0, 0, 25][place % 3];
         Kind {
-            policy: named.throttle(Throttle::Soft { percent }).unwrap(),
+            policy: named.with_throttle(Throttle::Soft { percent }).unwrap(),
             overdraft: random.one_of(&[Overdraft::Allowed, Overdraft::Refused]),
             cost: random.one_of(&[1, 1, 1, 1, 2, 3, 0, 1_000_000_000]),
             is_foreseen: random.one_in(8),
@@ -66,7 +66,7 @@ impl OneHit {
         let hit = Hit::new(&kind.policy, &self.key)
             .cost(kind.cost)
             .overdraft(kind.overdraft);
-        if kind.is_foreseen { hit.foresee() } else { hit }
+        if kind.is_foreseen { hit.dry_run() } else { hit }
     }
 }
 
@@ -121,10 +121,10 @@ fn script_calls(redis: &TestRedis) -> u64 {
 async fn hits_that_share_a_call_are_answered_as_if_they_did_not() {
     let redis = TestRedis::start().await;
     let clock = Clock::manual(Timestamp::from_secs(1_000_000));
-    let config = redis.config().clock(clock.clone()).calls_at_once(1);
+    let config = redis.config().clock(clock.clone()).unbatched_calls(1);
     let crowd = connected(config).await;
     let config = redis.config().clock(clock.clone());
-    let plain = connected(config.calls_at_once(usize::MAX)).await;
+    let plain = connected(config.unbatched_calls(usize::MAX)).await;
     let mut random = Random::new(8);
     let (mut compared, mut denied, mut shared_calls) = (0, 0, 0);
 
@@ -170,7 +170,7 @@ async fn hits_that_share_a_call_are_answered_as_if_they_did_not() {
 #[tokio::test]
 async fn whoever_is_ready_shares_a_call_and_waits_for_none_to_come_back() {
     let redis = TestRedis::start().await;
-    let store = connected(redis.config().calls_at_once(2)).await;
+    let store = connected(redis.config().unbatched_calls(2)).await;
     let limits = [policy("a", "100/h"), policy("b", "200/h")];
     let ask = async |count: usize| {
         let hits = (0..count).flat_map(|number| {
@@ -197,7 +197,7 @@ async fn whoever_is_ready_shares_a_call_and_waits_for_none_to_come_back() {
 
 async fn unreadable_keys_fail_alone(text: &str) {
     let redis = TestRedis::start().await;
-    let config = redis.config().prefix("poison").unwrap().calls_at_once(1);
+    let config = redis.config().prefix("poison").unwrap().unbatched_calls(1);
     let store = connected(config).await;
     let limit = policy("p", text);
     let mut connection = redis.connection();
@@ -246,7 +246,7 @@ async fn a_key_that_cannot_be_read_fails_alone() {
 #[tokio::test]
 async fn a_caller_that_leaves_takes_nobody_along_and_spends_nothing() {
     let redis = TestRedis::start().await;
-    let store = connected(redis.config().calls_at_once(1)).await;
+    let store = connected(redis.config().unbatched_calls(1)).await;
     let limit = policy("p", "100/h");
     let shared = key("k");
     let mut calls: Vec<_> = (0..50)
@@ -279,7 +279,7 @@ async fn a_caller_that_leaves_takes_nobody_along_and_spends_nothing() {
 #[tokio::test]
 async fn hits_beyond_the_bound_are_turned_away_at_once() {
     let redis = TestRedis::start().await;
-    let config = redis.config().calls_at_once(1).most_in_flight(10);
+    let config = redis.config().unbatched_calls(1).max_in_flight(10);
     let store = connected(config).await;
     let limit = policy("p", "100/h");
     let shared = key("k");
@@ -297,7 +297,7 @@ fn callers_survive_the_runtime_that_carries_their_hits() {
     let runtime = || tokio::runtime::Runtime::new().unwrap();
     let (lasting, passing) = (runtime(), runtime());
     let redis = lasting.block_on(TestRedis::start());
-    let store = lasting.block_on(connected(redis.config().calls_at_once(1)));
+    let store = lasting.block_on(connected(redis.config().unbatched_calls(1)));
     let limit = policy("p", "1000/h");
     let shared = key("k");
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Clock, Hit, Keys, MemoryStore, Store as _, Timestamp};
+use ratelimit_core::{Clock, Hit, KeySet, MemoryStore, Store as _, Timestamp};
 
 use crate::subject::{key, policy};
 
@@ -94,7 +94,7 @@ async fn a_look_at_a_newcomer_tells_what_its_hit_gets() {
             .await
             .unwrap();
         let foreseen = store
-            .hit(Hit::new(&limit, &newcomer).foresee())
+            .hit(Hit::new(&limit, &newcomer).dry_run())
             .await
             .unwrap();
         let hit = store.hit(Hit::new(&limit, &newcomer)).await.unwrap();
@@ -113,7 +113,7 @@ async fn a_reset_in_a_full_store_gives_the_whole_budget_back() {
     }
 
     store
-        .reset(&limit, &Keys::new(key("used-up-119")))
+        .reset(&limit, &KeySet::new(key("used-up-119")))
         .await
         .unwrap();
 
@@ -134,9 +134,9 @@ async fn an_allowed_hit_on_two_keys_is_charged_on_both() {
 
     let (mut admitted, mut charged_nowhere) = (0, 0);
     for _ in 0..40_000 {
-        let keys = Keys::new(key(&format!("user-{}", number(60))))
-            .by("ip", key(&format!("ip-{}", number(200))));
-        let hit = Hit::by(&limit, &keys).cost(1 + number(6));
+        let keys = KeySet::new(key(&format!("user-{}", number(60))))
+            .with("ip", key(&format!("ip-{}", number(200))));
+        let hit = Hit::for_keys(&limit, &keys).cost(1 + number(6));
         if store.hit(hit).await.unwrap().is_allowed() {
             admitted += 1;
             let look = store.hit(hit.cost(0)).await.unwrap();

@@ -9,8 +9,8 @@ use std::{
 };
 
 use ratelimit_core::{
-    Change, Charge, Clock, Decision, DenyCache, Hit, Key, Keys, Limiter, Outcome, Overdraft,
-    Policy, Receipt, Settled, Store, StoreFuture, Timestamp, Verdict,
+    Adjustment, Clock, Decision, Hit, Key, KeySet, Limiter, Outcome, Overdraft, Policy, Receipt,
+    Reservation, Settlement, Store, StoreFuture, Timestamp, Verdict,
 };
 use ratelimit_tests::{
     model::{self, Model, ModelMark, ModelReceipt},
@@ -51,11 +51,11 @@ impl Store for Counted {
         self.store.hit(hit)
     }
 
-    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
+    fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         self.store.settle(receipt, change)
     }
 
-    fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
+    fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
         self.store.reset(policy, keys)
     }
 
@@ -70,7 +70,7 @@ struct Twins {
     keys: [Key; 2],
     counted: Counted,
     clock: Clock,
-    charges: Vec<(ModelReceipt, [Charge; 2])>,
+    charges: Vec<(ModelReceipt, [Reservation; 2])>,
     hits: u64,
     denied: u64,
 }
@@ -79,7 +79,7 @@ impl Twins {
     async fn new(redis: &TestRedis) -> Twins {
         let subject = Subject::redis(redis).await;
         let counted = Counted::new(Arc::clone(&subject.store));
-        let asking = Limiter::new(subject.store).deny_cache(DenyCache::Off);
+        let asking = Limiter::new(subject.store).without_deny_cache();
         Twins {
             limiters: [Limiter::new(counted.clone()), asking],
             keys: [key("remembered"), key("asked")],
@@ -169,14 +169,14 @@ impl Twins {
         let mut decisions = Vec::new();
         for (limiter, key) in self.limiters.iter().zip(&self.keys) {
             let asked = Hit::new(&policy, key).cost(hit.cost).overdraft(overdraft);
-            let (verdict, charge) = limiter.charge(asked).await;
+            let (verdict, charge) = limiter.reserve(asked).await;
             decisions.push(checked(verdict));
             charges.extend(charge);
         }
         assert_alike(&decisions[0], &decisions[1], place);
         self.hits += 1;
         self.denied += u64::from(matches!(decisions[1].outcome, Outcome::Denied { .. }));
-        if let Ok(charges) = <[Charge; 2]>::try_from(charges) {
+        if let Ok(charges) = <[Reservation; 2]>::try_from(charges) {
             let receipt = ModelReceipt {
                 limits: hit.limits.clone(),
                 percent: hit.percent,

@@ -61,7 +61,7 @@ async fn two_instances(redis: TestRedis) {
     let mut limiters = Vec::new();
     for _ in 0..2 {
         let store = connected(config.clone()).await;
-        limiters.push(Limiter::new(store).on_failure(FailureMode::Local));
+        limiters.push(Limiter::new(store).failure_mode(FailureMode::Local));
     }
     for text in [
         "5/h",
@@ -85,7 +85,7 @@ async fn two_instances(redis: TestRedis) {
 
         assert_eq!(passed, 5, "{text}");
         limiters[0].reset(&limit, &key("shared")).await.unwrap();
-        let again = limiters[1].look(&limit, &key("shared")).await;
+        let again = limiters[1].peek(&limit, &key("shared")).await;
         assert_eq!(again.decision().unwrap().remaining, 5, "{text}");
     }
 }

@@ -16,7 +16,7 @@ use std::{
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use http::{HeaderName, Request, Response, request::Parts};
 use ratelimit_core::{
-    DenyCache, FailureMode, Hit, Key, Keys, Limiter, MemoryStore, Policy, RedisConfig, Verdict,
+    FailureMode, Hit, Key, KeySet, Limiter, MemoryStore, Policy, RedisConfig, Verdict,
 };
 use ratelimit_tests::{
     chaos::TestCluster,
@@ -74,7 +74,7 @@ async fn dropped_after<F: Future>(future: F, polls: usize, drops: Drops) -> Opti
 
 /// What a call was made with, and whether it ended.
 struct Called {
-    keys: Keys,
+    keys: KeySet,
     has_ended: bool,
 }
 
@@ -89,14 +89,14 @@ struct Place {
 impl Place {
     async fn all() -> Vec<Place> {
         let limiter = |limiter: Limiter| {
-            let closed = limiter.on_failure(FailureMode::Closed);
-            closed.deny_cache(DenyCache::Off)
+            let closed = limiter.failure_mode(FailureMode::Closed);
+            closed.without_deny_cache()
         };
         let redis = TestRedis::start().await;
-        let one = connected(redis.config().time_budget(PATIENCE)).await;
+        let one = connected(redis.config().timeout(PATIENCE)).await;
         let cluster = TestCluster::start_masters().await;
         let config = RedisConfig::new(&cluster.url()).expect("an address");
-        let several = connected(config.time_budget(PATIENCE)).await;
+        let several = connected(config.timeout(PATIENCE)).await;
         vec![
             Place {
                 name: "memory",
@@ -120,7 +120,7 @@ impl Place {
     }
 
     /// Fresh keys, on different nodes where there are several.
-    fn keys(&self, name: &str) -> Keys {
+    fn keys(&self, name: &str) -> KeySet {
         let own = format!("own-{name}");
         let mut others = (0..).map(|number| format!("ip-{name}-{number}"));
         let ip = others.find(|ip| {
@@ -129,14 +129,14 @@ impl Place {
                 node(ip) != node(&own)
             })
         });
-        Keys::new(key(&own)).by("ip", key(&ip.expect("some key lives elsewhere")))
+        KeySet::new(key(&own)).with("ip", key(&ip.expect("some key lives elsewhere")))
     }
 
     /// Drops the futures that `prepare` makes at each of their polls, until all of them end.
     async fn dropped_at_each_poll<F: Future>(
         &self,
         what: &str,
-        prepare: impl AsyncFn(Keys) -> F,
+        prepare: impl AsyncFn(KeySet) -> F,
     ) -> Vec<Called> {
         let mut called = Vec::new();
         for drops in [Drops::AtOnce, Drops::WhenWoken] {
@@ -166,8 +166,12 @@ impl Place {
     }
 
     /// What remains of each limit.
-    async fn left(&self, policy: &Policy, keys: &Keys) -> Vec<u64> {
-        match self.limiter.hit(Hit::by(policy, keys).cost(0)).await {
+    async fn left(&self, policy: &Policy, keys: &KeySet) -> Vec<u64> {
+        match self
+            .limiter
+            .check_hit(Hit::for_keys(policy, keys).cost(0))
+            .await
+        {
             Verdict::Checked(look) => look.limits().map(|limit| limit.remaining).collect(),
             unchecked @ Verdict::Unchecked { .. } => panic!("{}: {unchecked:?}", self.name),
         }
@@ -224,8 +228,8 @@ async fn a_dropped_check_is_charged_on_all_its_keys_or_on_none() {
         let rates = policy("checked", RATES);
         let called = place
             .dropped_at_each_poll("check", async |keys| {
-                let hit = Hit::by(&rates, &keys).cost(2);
-                place.limiter.hit(hit)
+                let hit = Hit::for_keys(&rates, &keys).cost(2);
+                place.limiter.check_hit(hit)
             })
             .await;
 
@@ -244,7 +248,7 @@ async fn a_dropped_charge_leaves_no_slot_behind() {
         let both = policy("reserved", SLOTS_AND_RATES);
         let called = place
             .dropped_at_each_poll("charge", async |keys| {
-                place.limiter.charge(Hit::by(&both, &keys).cost(2))
+                place.limiter.reserve(Hit::for_keys(&both, &keys).cost(2))
             })
             .await;
 
@@ -262,8 +266,8 @@ async fn a_dropped_settlement_is_made_on_all_keys_or_on_none() {
             let both = policy(name, SLOTS_AND_RATES);
             let called = place
                 .dropped_at_each_poll(name, async |keys| {
-                    let hit = Hit::by(&both, &keys).cost(4);
-                    let (_, charge) = place.limiter.charge(hit).await;
+                    let hit = Hit::for_keys(&both, &keys).cost(4);
+                    let (_, charge) = place.limiter.reserve(hit).await;
                     charge.expect("there is room").settle(actual)
                 })
                 .await;
@@ -288,7 +292,7 @@ async fn a_dropped_wait_for_a_turn_leaves_no_slot_behind() {
         let called = place
             .dropped_at_each_poll("acquire", async |keys| {
                 let (limiter, both) = (place.limiter.clone(), both.clone());
-                async move { limiter.acquire(&both, keys.own(), PATIENCE).await }
+                async move { limiter.acquire(&both, keys.primary(), PATIENCE).await }
             })
             .await;
 
@@ -306,7 +310,7 @@ async fn a_dropped_wait_for_a_turn_leaves_no_slot_behind() {
 fn key_in(name: &'static str) -> impl Fn(&Parts) -> Result<Key, NoKey> {
     move |request| {
         let value = request.headers.get(name).ok_or(NoKey::Missing)?;
-        Ok(Key::explicit(value)?)
+        Ok(Key::new(value)?)
     }
 }
 
@@ -327,8 +331,8 @@ async fn a_dropped_request_leaves_no_slot_behind() {
             .dropped_at_each_poll("request", async |keys| {
                 let value = |key: &Key| key.as_str().trim_start_matches("key:").to_owned();
                 let request = Request::builder()
-                    .header(HeaderName::from_static("x-user"), value(keys.own()))
-                    .header(HeaderName::from_static("x-ip"), value(keys.named("ip")))
+                    .header(HeaderName::from_static("x-user"), value(keys.primary()))
+                    .header(HeaderName::from_static("x-ip"), value(keys.get("ip")))
                     .body(())
                     .expect("a request");
                 service.clone().oneshot(request)

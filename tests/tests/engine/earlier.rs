@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratelimit_core::{
-    Change, Clock, Hit, Key, Keys, Policy, Receipt, Settled, Store as _, Timestamp,
+    Adjustment, Clock, Hit, Key, KeySet, Policy, Receipt, Settlement, Store as _, Timestamp,
 };
 use ratelimit_tests::redis::TestRedis;
 
@@ -34,7 +34,7 @@ async fn left(subject: &Subject, policy: &Policy, key: &Key) -> Vec<u64> {
 async fn charge(subject: &Subject, policy: &Policy, key: &Key, cost: u64) -> Receipt {
     let hit = Hit::new(policy, key).cost(cost).slot(cost + 1);
     let decision = subject.store.hit(hit).await.expect("the store decides");
-    Receipt::of(hit, &decision).expect("there is room")
+    Receipt::new(hit, &decision).expect("there is room")
 }
 
 /// During a rolling deploy, instances with the old limits and with the new ones decide in turn (H3).
@@ -175,11 +175,11 @@ async fn a_refund_after_another_refund_credits_no_other_charge() {
             let refund = async |receipt: &Receipt, units| {
                 let settled = subject
                     .store
-                    .settle(receipt, Change::Refund { units })
+                    .settle(receipt, Adjustment::Refund { units })
                     .await;
                 settled.expect("the store settles")
             };
-            assert_eq!(refund(&a, 40).await, Settled::Changed);
+            assert_eq!(refund(&a, 40).await, Settlement::Applied);
             assert_eq!(left(&subject, &bucket, &alice).await, [940]);
 
             subject.clock.advance(Duration::from_micros(60));
@@ -223,17 +223,17 @@ async fn a_receipt_from_before_a_reset_credits_nothing_afterwards() {
                 let alice = key("alice");
                 let place = format!("{} {text} after {pause:?}", subject.name);
                 let before = charge(&subject, &limit, &alice, 4).await;
-                let keys = Keys::new(alice.clone());
+                let keys = KeySet::new(alice.clone());
                 subject.store.reset(&limit, &keys).await.unwrap();
                 subject.clock.advance(pause);
                 charge(&subject, &limit, &alice, 4).await;
                 let charged = left(&subject, &limit, &alice).await;
 
-                let refund = Change::Refund { units: 4 };
+                let refund = Adjustment::Refund { units: 4 };
                 let settled = subject.store.settle(&before, refund).await.unwrap();
 
                 assert_eq!(left(&subject, &limit, &alice).await, charged, "{place}");
-                assert_ne!(settled, Settled::Changed, "{place}");
+                assert_ne!(settled, Settlement::Applied, "{place}");
             }
         }
     }
@@ -246,22 +246,26 @@ async fn a_slot_from_before_a_reset_is_not_renewed_afterwards() {
     for subject in subjects(&redis).await {
         let alice = key("alice");
         let before = charge(&subject, &slots, &alice, 1).await;
-        let keys = Keys::new(alice.clone());
+        let keys = KeySet::new(alice.clone());
         subject.store.reset(&slots, &keys).await.unwrap();
         let hit = |slot| Hit::new(&slots, &alice).slot(slot);
         for slot in [70, 71] {
             assert!(subject.store.hit(hit(slot)).await.unwrap().is_allowed());
         }
 
-        let renewed = subject.store.settle(&before, Change::Renew).await.unwrap();
+        let renewed = subject
+            .store
+            .settle(&before, Adjustment::Renew)
+            .await
+            .unwrap();
         let released = subject
             .store
-            .settle(&before, Change::Release)
+            .settle(&before, Adjustment::Release)
             .await
             .unwrap();
 
-        assert_eq!(renewed, Settled::Lost, "{}", subject.name);
-        assert_ne!(released, Settled::Changed, "{}", subject.name);
+        assert_eq!(renewed, Settlement::LeaseLost, "{}", subject.name);
+        assert_ne!(released, Settlement::Applied, "{}", subject.name);
         assert_eq!(
             left(&subject, &slots, &alice).await,
             [0],
@@ -284,7 +288,7 @@ async fn a_reset_under_fewer_limits_forgets_all_of_them() {
         for _ in 0..2 {
             assert!(passes(&subject, &pro, &alice).await);
         }
-        let keys = Keys::new(alice.clone());
+        let keys = KeySet::new(alice.clone());
 
         subject.store.reset(&free, &keys).await.unwrap();
 

@@ -1,6 +1,6 @@
 //! Memory equals Redis equals the exact model, field by field (laws 1 to 9 hold for the model).
 
-use ratelimit_core::{Change, Hit, Overdraft, Receipt, Settled, Timestamp};
+use ratelimit_core::{Adjustment, Hit, Overdraft, Receipt, Settlement, Timestamp};
 use ratelimit_tests::{
     model::{self, Model, ModelDecision, ModelReceipt},
     redis::TestRedis,
@@ -56,7 +56,10 @@ async fn run_trace(seed: u64, aim: Aim, subjects: &[Subject]) -> u64 {
                     .settle(receipt, change, settle.now_us, subjects)
                     .await;
                 for (subject, settled) in subjects.iter().zip(settled) {
-                    let words = (settled != Settled::Lost, settled == Settled::Changed);
+                    let words = (
+                        settled != Settlement::LeaseLost,
+                        settled == Settlement::Applied,
+                    );
                     // A renewal that lost one of two slots tells no more than that.
                     let told = (expected.held, expected.held && expected.wrote);
                     assert_eq!(words, told, "{} at {place}: {settle:?}", subject.name);
@@ -107,7 +110,7 @@ impl Charges {
         let mut receipts = Vec::new();
         for subject in subjects {
             subject.clock.set(Timestamp::from_micros(hit.now_us));
-            let foreseen = subject.store.hit(asked.foresee()).await.unwrap();
+            let foreseen = subject.store.hit(asked.dry_run()).await.unwrap();
             let decision = subject.store.hit(asked).await.unwrap();
             let (speaker, overall, limits) = told(&decision);
             assert_eq!(
@@ -122,7 +125,7 @@ impl Charges {
                 decision.is_allowed(),
                 "{place}: {hit:?}"
             );
-            receipts.extend(Receipt::of(asked, &decision));
+            receipts.extend(Receipt::new(asked, &decision));
         }
         if !expected.marks.is_empty() {
             let receipt = ModelReceipt {
@@ -143,7 +146,7 @@ impl Charges {
         change: model::Change,
         now_us: u64,
         subjects: &[Subject],
-    ) -> Vec<Settled> {
+    ) -> Vec<Settlement> {
         let (_, receipts) = self
             .0
             .iter()
@@ -151,14 +154,14 @@ impl Charges {
             .expect("it was charged");
         let cost = receipt.cost;
         let change = match change {
-            model::Change::Settle { actual } if actual <= cost => Change::Refund {
+            model::Change::Settle { actual } if actual <= cost => Adjustment::Refund {
                 units: cost - actual,
             },
-            model::Change::Settle { actual } => Change::Charge {
+            model::Change::Settle { actual } => Adjustment::Charge {
                 units: actual - cost,
             },
-            model::Change::Release => Change::Release,
-            model::Change::Renew => Change::Renew,
+            model::Change::Release => Adjustment::Release,
+            model::Change::Renew => Adjustment::Renew,
         };
         let mut settled = Vec::new();
         for (subject, receipt) in subjects.iter().zip(receipts) {

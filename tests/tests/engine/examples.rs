@@ -94,7 +94,7 @@ async fn large_numbers_count_to_the_last_unit() {
     let redis = TestRedis::start().await;
     for text in ["1000000/d", "10000/30d", "1000000/366d", "1000000000/min"] {
         let policy = policy("large", text);
-        let limit = policy.limits()[0].limit();
+        let limit = policy.limits()[0].capacity();
         for subject in Subject::all(&redis).await {
             let key = key(text);
             let most = subject.hit(&policy, &key, 7 * SECOND, limit - 1).await;

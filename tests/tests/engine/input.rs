@@ -79,14 +79,14 @@ fn every_limit_survives_its_own_text() {
 proptest! {
     #[test]
     fn no_text_makes_the_parser_panic(text in "\\PC{0,40}") {
-        let _ = Limit::parse_several(&text);
+        let _ = Limit::parse_list(&text);
     }
 
     #[test]
     fn texts_close_to_the_grammar_parse_or_say_where(
         text in "(token_bucket|leaky_bucket|fixed_window|concurrency|x)? ?[0-9]{0,20}/?[0-9]{0,20}(ms|s|min|h|d|y)?( burst| queue| police| count-denied)?( [0-9]{0,3})?;?"
     ) {
-        if let Err(error) = Limit::parse_several(&text) {
+        if let Err(error) = Limit::parse_list(&text) {
             prop_assert!(error.offset() <= text.len());
             prop_assert!(error.to_string().contains("at column"));
         }

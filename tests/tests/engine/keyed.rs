@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ratelimit_core::{Hit, Key, Keys, Policy, Timestamp};
+use ratelimit_core::{Hit, Key, KeySet, Policy, Timestamp};
 use ratelimit_tests::{
     model::{Answer, Model, Numbers, Spec},
     random::Random,
@@ -51,8 +51,8 @@ fn to_policy(limits: &[(usize, Spec)]) -> Policy {
                 let text = format!("{limit} by {}", NAMES[name]);
                 Policy::parse("keyed", &text).unwrap()
             }
-            (Some(policy), 0) => policy.and(limit).unwrap(),
-            (Some(policy), name) => policy.and_by(NAMES[name], limit).unwrap(),
+            (Some(policy), 0) => policy.with_limit(limit).unwrap(),
+            (Some(policy), name) => policy.with_limit_by(NAMES[name], limit).unwrap(),
         });
     }
     policy.unwrap()
@@ -121,9 +121,9 @@ pub(crate) async fn together_or_not_at_all(redis: &TestRedis, traces: u64) {
             now_us += random.one_of(&[0, 0, 1, 200_000, 1_000_000, 61_000_000]);
             let numbers = [0; 3].map(|_| random.range(1, 2));
             let cost = random.range(0, 2);
-            let keys = Keys::new(key(&numbers[0].to_string()))
-                .by("ip", Key::tagged("ip", numbers[1].to_string()).unwrap())
-                .by(
+            let keys = KeySet::new(key(&numbers[0].to_string()))
+                .with("ip", Key::tagged("ip", numbers[1].to_string()).unwrap())
+                .with(
                     "route",
                     Key::tagged("route", numbers[2].to_string()).unwrap(),
                 );
@@ -133,7 +133,7 @@ pub(crate) async fn together_or_not_at_all(redis: &TestRedis, traces: u64) {
             denied += u64::from(!allowed);
             for subject in &subjects {
                 subject.clock.set(Timestamp::from_micros(now_us));
-                let hit = Hit::by(&policy, &keys).cost(cost);
+                let hit = Hit::for_keys(&policy, &keys).cost(cost);
                 let decision = subject.store.hit(hit).await.unwrap();
                 let place = format!("{} at step {step} of seed {seed}: {policy}", subject.name);
                 assert_eq!(decision.is_allowed(), allowed, "{place}");
@@ -151,10 +151,10 @@ async fn a_refused_key_leaves_the_others_untouched() {
     let policy = Policy::parse("api", "5/min; 1/min by ip").unwrap();
     for subject in Subject::all(&redis).await {
         let home = Key::ip([192, 0, 2, 1].into());
-        let alice = Keys::new(key("alice")).by("ip", home.clone());
-        let bob = Keys::new(key("bob")).by("ip", home);
-        let hit = async |keys: &Keys, cost| {
-            let hit = Hit::by(&policy, keys).cost(cost);
+        let alice = KeySet::new(key("alice")).with("ip", home.clone());
+        let bob = KeySet::new(key("bob")).with("ip", home);
+        let hit = async |keys: &KeySet, cost| {
+            let hit = Hit::for_keys(&policy, keys).cost(cost);
             subject.store.hit(hit).await.unwrap()
         };
 
@@ -180,9 +180,13 @@ async fn the_same_key_under_two_names_is_two_budgets() {
     let redis = TestRedis::start().await;
     let policy = Policy::parse("api", "5/min; 5/min by ip").unwrap();
     for subject in Subject::all(&redis).await {
-        let both = Keys::new(key("x")).by("ip", key("x"));
+        let both = KeySet::new(key("x")).with("ip", key("x"));
 
-        let decision = subject.store.hit(Hit::by(&policy, &both)).await.unwrap();
+        let decision = subject
+            .store
+            .hit(Hit::for_keys(&policy, &both))
+            .await
+            .unwrap();
 
         let left: Vec<u64> = decision.limits().map(|limit| limit.remaining).collect();
         assert_eq!(left, [4, 4], "{}", subject.name);

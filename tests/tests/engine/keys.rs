@@ -30,7 +30,7 @@ fn key_of(parts: &Parts) -> Key {
         .iter()
         .map(|(tag, value)| Key::tagged(tags[*tag], value).unwrap());
     let first = keys.next().unwrap();
-    keys.fold(first, |key, part| key.and(&part))
+    keys.fold(first, |key, part| key.join(&part))
 }
 
 proptest! {
@@ -54,7 +54,7 @@ proptest! {
 #[test]
 fn no_value_can_imitate_the_seam_of_two_parts() {
     let part = |tag, value: &str| Key::tagged(tag, value).unwrap();
-    let pair = part("a", "x").and(&part("b", "y"));
+    let pair = part("a", "x").join(&part("b", "y"));
 
     for seam in [":", "/", "%2F", "%", "~", "", "\0", "//"] {
         assert_ne!(part("a", &format!("x{seam}b:y")), pair, "{seam:?}");
@@ -79,7 +79,7 @@ async fn odd_keys_have_a_budget_each_in_both_stores() {
     ];
     for subject in Subject::all(&redis).await {
         for name in &names {
-            let key = Key::explicit(name).unwrap();
+            let key = Key::new(name).unwrap();
             assert!(subject.hit(&once, &key, 0, 1).await.is_allowed());
             assert!(!subject.hit(&once, &key, 0, 1).await.is_allowed());
         }
@@ -90,7 +90,7 @@ async fn odd_keys_have_a_budget_each_in_both_stores() {
 async fn policies_of_different_names_have_a_budget_each() {
     let redis = TestRedis::start().await;
     for subject in Subject::all(&redis).await {
-        let key = Key::explicit("a").unwrap();
+        let key = Key::new("a").unwrap();
         for name in ["p", "p:", "p:q", "P"] {
             assert!(
                 subject

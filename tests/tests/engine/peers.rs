@@ -211,16 +211,16 @@ async fn case_16_separators_in_parts_do_not_join_budgets() {
     let part = |tag, value| Key::tagged(tag, value).unwrap();
     let pairs = [
         (
-            part("p", "a/b").and(&part("p", "c")),
-            part("p", "a").and(&part("p", "b/c")),
+            part("p", "a/b").join(&part("p", "c")),
+            part("p", "a").join(&part("p", "b/c")),
         ),
         (
             part("foo", "q_bar_w"),
-            part("foo", "q").and(&part("bar", "w")),
+            part("foo", "q").join(&part("bar", "w")),
         ),
         (
             part("foo", "r/bar:w"),
-            part("foo", "r").and(&part("bar", "w")),
+            part("foo", "r").join(&part("bar", "w")),
         ),
     ];
     for subject in Subject::all(&redis).await {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use ratelimit_core::{Hit, Limiter, Policy, Settled, Signal, Throttle, Timestamp};
+use ratelimit_core::{Hit, Limiter, LoadSignal, Policy, Settlement, Throttle, Timestamp};
 use ratelimit_tests::redis::TestRedis;
 
 use crate::subject::{Subject, key, policy};
@@ -27,7 +27,7 @@ async fn a_soft_limit_of_100_passes_110_and_marks_the_last_ten() {
         "sliding_window_counter 100/d",
         "concurrency 100 lease 1d",
     ] {
-        let soft = policy("soft", text).throttle(Throttle::Soft { percent: 10 });
+        let soft = policy("soft", text).with_throttle(Throttle::Soft { percent: 10 });
         let (soft, alice) = (soft.unwrap(), key(text));
         for subject in Subject::all(&redis).await {
             subject.clock.set(Timestamp::from_micros(SECOND));
@@ -53,12 +53,12 @@ async fn an_elastic_limit_follows_its_signal_and_forgets_nothing() {
     let redis = TestRedis::start().await;
     let load = Arc::new(AtomicU64::new(0));
     let its = Arc::clone(&load);
-    let signal = Signal::of(move || its.load(Ordering::Relaxed), 10);
+    let signal = LoadSignal::of(move || its.load(Ordering::Relaxed), 10);
     let elastic = Throttle::Elastic {
         percent: 50,
         signal,
     };
-    let elastic = policy("elastic", "fixed_window 10/d").throttle(elastic);
+    let elastic = policy("elastic", "fixed_window 10/d").with_throttle(elastic);
     let elastic = elastic.unwrap();
     for subject in Subject::all(&redis).await {
         load.store(0, Ordering::Relaxed);
@@ -150,7 +150,7 @@ async fn a_shadow_decides_and_never_denies() {
 
 #[tokio::test]
 async fn so_many_of_a_hundred_keys_are_enforced_and_always_the_same() {
-    let half = policy("half", "1/d").enforced(50).unwrap();
+    let half = policy("half", "1/d").with_enforcement(50).unwrap();
     let mut denied = Vec::new();
     for _ in 0..2 {
         let limiter = Limiter::in_memory();
@@ -175,9 +175,9 @@ async fn a_key_that_changes_tiers_keeps_what_it_spent() {
     let paid = Arc::new(AtomicU64::new(0));
     let its = Arc::clone(&paid);
     let tiers = policy("tiers", "fixed_window 3/d")
-        .tier("pro", "fixed_window 10/d")
+        .with_tier("pro", "fixed_window 10/d")
         .unwrap()
-        .tier_by(move |_| match its.load(Ordering::Relaxed) {
+        .with_tier_resolver(move |_| match its.load(Ordering::Relaxed) {
             0 => None,
             1 => Some("pro".to_owned()),
             _ => Some("unknown".to_owned()),
@@ -212,27 +212,31 @@ async fn what_was_reserved_is_settled_in_its_own_window_only() {
             let alice = key(text);
             let at = |micros| subject.clock.set(Timestamp::from_micros(micros));
             let left = async || {
-                let look = limiter.look(&tokens, &alice).await;
+                let look = limiter.peek(&tokens, &alice).await;
                 look.decision().unwrap().remaining
             };
             let reserve = async |cost| {
                 let hit = Hit::new(&tokens, &alice).cost(cost);
-                limiter.charge(hit).await.1.unwrap()
+                limiter.reserve(hit).await.1.unwrap()
             };
             let place = format!("{} {text}", subject.name);
 
             at(0);
             let charge = reserve(60).await;
-            assert_eq!(charge.settle(15).await.unwrap(), Settled::Changed);
+            assert_eq!(charge.settle(15).await.unwrap(), Settlement::Applied);
             assert_eq!(left().await, 85, "{place}");
             let more = reserve(10).await;
-            assert_eq!(more.settle(25).await.unwrap(), Settled::Changed);
+            assert_eq!(more.settle(25).await.unwrap(), Settlement::Applied);
             assert_eq!(left().await, 60, "{place}");
 
             let late = reserve(60).await;
             at(3 * MINUTE);
             let other = reserve(40).await;
-            assert_eq!(late.refund().await.unwrap(), Settled::Unchanged, "{place}");
+            assert_eq!(
+                late.refund().await.unwrap(),
+                Settlement::Unchanged,
+                "{place}"
+            );
             assert_eq!(left().await, 60, "{place}: the other's charge stands");
             drop(other);
         }
@@ -252,7 +256,7 @@ async fn refunds_at_once_leave_exactly_what_was_kept() {
                 tokio::spawn(async move {
                     let hot = key("hot");
                     let hit = Hit::new(&limit, &hot).cost(5);
-                    let (verdict, charge) = limiter.charge(hit).await;
+                    let (verdict, charge) = limiter.reserve(hit).await;
                     assert!(verdict.is_allowed());
                     charge.unwrap().settle(number % 6).await.unwrap();
                 })
@@ -263,7 +267,7 @@ async fn refunds_at_once_leave_exactly_what_was_kept() {
             task.await.unwrap();
         }
 
-        let look = limiter.look(&limit, &key("hot")).await;
+        let look = limiter.peek(&limit, &key("hot")).await;
         let left: Vec<u64> = look
             .decision()
             .unwrap()
@@ -283,7 +287,7 @@ async fn a_foreseen_hit_spends_nothing_and_is_right() {
         subject.clock.set(Timestamp::from_micros(SECOND));
         assert!(limiter.check_cost(&limit, &key("a"), 95).await.is_allowed());
 
-        let foreseen = limiter.foresee(&limit, &key("a"), 20).await;
+        let foreseen = limiter.dry_run(&limit, &key("a"), 20).await;
         let wait = foreseen.decision().unwrap().retry_after().unwrap();
         assert_eq!(wait, Duration::from_millis(1_500));
 
@@ -302,6 +306,10 @@ fn a_policy_tells_what_it_is_made_of() {
     assert!(Policy::parse("api", "penalty_box 3/min for 1h").is_err());
     assert!(Policy::parse("api", "5/min by ").is_err());
     assert!(Policy::parse("api", "5/min by a~b").is_err());
-    assert!(policy.throttle(Throttle::Soft { percent: 10_001 }).is_err());
-    assert!(policy.enforced(101).is_err());
+    assert!(
+        policy
+            .with_throttle(Throttle::Soft { percent: 10_001 })
+            .is_err()
+    );
+    assert!(policy.with_enforcement(101).is_err());
 }

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ratelimit_core::{
-    Change, Decision, DenyCache, Hit, Key, Keys, Limiter, NotRedeemed, Policy, Receipt, Settled,
+    Adjustment, Decision, Hit, Key, KeySet, Limiter, Policy, Receipt, SettleError, Settlement,
     Store, StoreFuture,
 };
 use ratelimit_tests::{random::Random, redis::TestRedis};
@@ -35,11 +35,11 @@ impl Store for Shared {
         self.0.hit(hit)
     }
 
-    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
+    fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         self.0.settle(receipt, change)
     }
 
-    fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
+    fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
         self.0.reset(policy, keys)
     }
 }
@@ -65,8 +65,8 @@ impl Twins<'_> {
         let limiter = &self.limiters[0];
         let charge = async |key: &Key| {
             let hit = Hit::new(&self.policy, key).cost(cost);
-            let (_, charge) = limiter.charge(hit).await;
-            charge.map(ratelimit_core::Charge::into_receipt)
+            let (_, charge) = limiter.reserve(hit).await;
+            charge.map(ratelimit_core::Reservation::into_receipt)
         };
         let (redeemed, twin) = (charge(&key("bytes")).await, charge(&key("twin")).await);
         assert_eq!(redeemed.is_some(), twin.is_some());
@@ -89,7 +89,7 @@ impl Twins<'_> {
         let found = |name: &str| (name == "p").then(|| self.policy.clone());
         let receipt = Receipt::from_bytes(&charged.bytes, found).unwrap();
 
-        let settled = self.limiters[limiter].redeem(&receipt, actual).await;
+        let settled = self.limiters[limiter].settle(&receipt, actual).await;
 
         let is_first = !std::mem::replace(&mut charged.is_redeemed, true);
         let twin = charged.twin.clone();
@@ -99,14 +99,14 @@ impl Twins<'_> {
                 self.settle(&twin, actual).await;
                 self.redeemed += 1;
             }
-            Err(NotRedeemed::Already) => {
+            Err(SettleError::AlreadySettled) => {
                 assert!(!is_first);
                 self.refused += 1;
             }
-            Err(NotRedeemed::TooLate) => {
+            Err(SettleError::Expired) => {
                 if actual < twin.cost() {
                     let nothing = self.settle(&twin, actual).await;
-                    assert_eq!(nothing, Settled::Unchanged, "some of it was left");
+                    assert_eq!(nothing, Settlement::Unchanged, "some of it was left");
                 }
                 self.refused += 1;
             }
@@ -114,18 +114,18 @@ impl Twins<'_> {
         }
     }
 
-    async fn settle(&self, twin: &Receipt, actual: u64) -> Settled {
+    async fn settle(&self, twin: &Receipt, actual: u64) -> Settlement {
         let change = match actual.checked_sub(twin.cost()) {
-            None => Change::Refund {
+            None => Adjustment::Refund {
                 units: twin.cost() - actual,
             },
-            Some(units) => Change::Charge { units },
+            Some(units) => Adjustment::Charge { units },
         };
         let settled = match change {
-            Change::Charge { units: 0 } => Settled::Unchanged,
+            Adjustment::Charge { units: 0 } => Settlement::Unchanged,
             change => self.subject.store.settle(twin, change).await.unwrap(),
         };
-        let released = self.subject.store.settle(twin, Change::Release).await;
+        let released = self.subject.store.settle(twin, Adjustment::Release).await;
         released.unwrap();
         settled
     }
@@ -146,8 +146,7 @@ async fn run(seed: u64, subject: &Subject) -> (u64, u64) {
     let mut twins = Twins {
         subject,
         // Twins are settled behind the limiters' backs.
-        limiters: [store.clone(), store]
-            .map(|store| Limiter::new(store).deny_cache(DenyCache::Off)),
+        limiters: [store.clone(), store].map(|store| Limiter::new(store).without_deny_cache()),
         policy: policy("p", random.one_of(&TEXTS)),
         charges: Vec::new(),
         redeemed: 0,
@@ -195,13 +194,13 @@ async fn a_receipt_that_was_never_redeemed_ends_with_its_charge() {
     let subject = Subject::memory();
     let limiter = Limiter::new(Shared(Arc::clone(&subject.store)));
     let policy = policy("p", "fixed_window 5/min");
-    let (_, charge) = limiter.charge(Hit::new(&policy, &key("k"))).await;
+    let (_, charge) = limiter.reserve(Hit::new(&policy, &key("k"))).await;
     let receipt = charge.unwrap().into_receipt();
 
-    subject.clock.set(receipt.expires());
+    subject.clock.set(receipt.expires_at());
 
-    let late = limiter.redeem(&receipt, 0).await.unwrap_err();
-    assert!(matches!(late, NotRedeemed::TooLate), "{late}");
+    let late = limiter.settle(&receipt, 0).await.unwrap_err();
+    assert!(matches!(late, SettleError::Expired), "{late}");
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ fn a_store_outlives_the_runtime_that_connected_it() {
     let before = checked(first.block_on(limiter.check(&limit, &key("a"))));
     drop(first);
     let second = runtime();
-    assert!(second.block_on(store.connected(Duration::from_secs(20))));
+    assert!(second.block_on(store.wait_connected(Duration::from_secs(20))));
     let after = checked(second.block_on(async { limiter.check(&limit, &key("a")).await }));
 
     assert_eq!((before, after), (4, 3));
@@ -47,7 +47,7 @@ fn current_thread() -> Runtime {
 fn limiter() -> (TestRedis, Limiter, RedisStore) {
     let starting = current_thread();
     let redis = starting.block_on(TestRedis::start());
-    let store = RedisStore::new(redis.config().time_budget(Duration::from_millis(25)));
+    let store = RedisStore::new(redis.config().timeout(Duration::from_millis(25)));
     (redis, Limiter::new(store.clone()), store)
 }
 
@@ -98,7 +98,7 @@ fn a_runtime_that_is_blocked_takes_redis_from_nobody_else() {
         let limiter = limiter.clone();
         thread::spawn(move || {
             current_thread().block_on(async {
-                assert!(store.connected(Duration::from_secs(20)).await);
+                assert!(store.wait_connected(Duration::from_secs(20)).await);
                 let _ = is_checked(&limiter).await;
                 blocked.send(()).unwrap();
                 // A handler that computes, or waits for a lock.
@@ -124,7 +124,7 @@ fn a_runtime_that_is_blocked_takes_redis_from_nobody_else() {
 fn a_runtime_that_is_kept_and_not_driven_takes_redis_from_nobody_else() {
     let (_redis, limiter, store) = limiter();
     let first = current_thread();
-    assert!(first.block_on(store.connected(Duration::from_secs(20))));
+    assert!(first.block_on(store.wait_connected(Duration::from_secs(20))));
     let _ = first.block_on(async { is_checked(&limiter).await });
 
     let (healed, decided) = decided_elsewhere(&limiter);
@@ -142,7 +142,7 @@ fn a_runtime_that_is_kept_and_not_driven_takes_redis_from_nobody_else() {
 fn a_runtime_that_ends_takes_redis_from_nobody_else() {
     let (_redis, limiter, store) = limiter();
     let first = current_thread();
-    assert!(first.block_on(store.connected(Duration::from_secs(20))));
+    assert!(first.block_on(store.wait_connected(Duration::from_secs(20))));
     let _ = first.block_on(async { is_checked(&limiter).await });
     drop(first);
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use ratelimit_core::{
-    Change, Clock, Hit, Limiter, MemoryStore, Receipt, Settled, Store, Timestamp,
+    Adjustment, Clock, Hit, Limiter, MemoryStore, Receipt, Settlement, Store, Timestamp,
 };
 use ratelimit_tests::redis::{TestRedis, connected};
 
@@ -71,10 +71,10 @@ async fn slots_of_killed_instances_return_when_their_lease_ends_and_not_before()
 
     let almost = denied.reset_after.checked_sub(Duration::from_micros(1));
     clock.set(now + almost.unwrap());
-    let last = store.hit(asked(0).foresee()).await.unwrap();
+    let last = store.hit(asked(0).dry_run()).await.unwrap();
     assert_eq!(last.remaining, 9, "one lease is still to end");
     clock.set(now + denied.reset_after);
-    let free = store.hit(asked(0).foresee()).await.unwrap();
+    let free = store.hit(asked(0).dry_run()).await.unwrap();
     assert_eq!(free.remaining, 10);
 }
 
@@ -129,7 +129,7 @@ async fn come_and_go(
     for round in 0..20 {
         let hit = Hit::new(limit, &shared).slot(task * 1_000 + round);
         let decision = store.hit(hit).await.unwrap();
-        let Some(receipt) = Receipt::of(hit, &decision) else {
+        let Some(receipt) = Receipt::new(hit, &decision) else {
             tokio::task::yield_now().await;
             continue;
         };
@@ -137,8 +137,8 @@ async fn come_and_go(
         assert!(now_inside <= 7, "{now_inside} at once");
         tokio::task::yield_now().await;
         inside.fetch_sub(1, SeqCst);
-        let released = store.settle(&receipt, Change::Release).await.unwrap();
-        assert_eq!(released, Settled::Changed);
+        let released = store.settle(&receipt, Adjustment::Release).await.unwrap();
+        assert_eq!(released, Settlement::Applied);
         entered += 1;
     }
     entered
@@ -152,14 +152,14 @@ async fn a_slot_is_given_back_when_its_charge_is_dropped() {
         let limiter = Limiter::new(subject.store.clone());
         let alice = key("alice");
 
-        let (first, held) = limiter.charge(Hit::new(&limit, &alice)).await;
-        let (second, none) = limiter.charge(Hit::new(&limit, &alice)).await;
+        let (first, held) = limiter.reserve(Hit::new(&limit, &alice)).await;
+        let (second, none) = limiter.reserve(Hit::new(&limit, &alice)).await;
         assert!(first.is_allowed() && !second.is_allowed() && none.is_none());
         drop(held);
 
         let freed = async {
             loop {
-                let look = limiter.look(&limit, &alice).await;
+                let look = limiter.peek(&limit, &alice).await;
                 let slots = look.decision().unwrap().limits().next().unwrap();
                 if slots.remaining == 1 {
                     return look;
@@ -179,17 +179,17 @@ async fn a_slot_that_is_held_for_longer_than_its_lease_is_renewed() {
     let limiter = Limiter::new(MemoryStore::new().clock(clock.clone()));
     let limit = policy("long", "concurrency 1 lease 30s");
     let (alice, step) = (key("alice"), Duration::from_secs(1));
-    let (_, held) = limiter.charge(Hit::new(&limit, &alice)).await;
+    let (_, held) = limiter.reserve(Hit::new(&limit, &alice)).await;
 
     for _ in 0..120 {
         clock.advance(step);
         tokio::time::sleep(step).await;
-        let other = limiter.foresee(&limit, &alice, 1).await;
+        let other = limiter.dry_run(&limit, &alice, 1).await;
         assert!(!other.is_allowed(), "the slot is in use");
     }
     drop(held);
 
-    assert!(limiter.foresee(&limit, &alice, 1).await.is_allowed());
+    assert!(limiter.dry_run(&limit, &alice, 1).await.is_allowed());
 }
 
 #[tokio::test]
@@ -200,12 +200,12 @@ async fn a_slot_taken_from_the_local_store_is_given_back_there() {
     let limiter = Limiter::new(unreachable);
     let limit = policy("outage", "concurrency 1");
 
-    let (first, held) = limiter.charge(Hit::new(&limit, &key("a"))).await;
+    let (first, held) = limiter.reserve(Hit::new(&limit, &key("a"))).await;
     let second = limiter.check(&limit, &key("a")).await;
     assert!(first.is_allowed() && !second.is_allowed());
     drop(held);
 
-    assert!(limiter.foresee(&limit, &key("a"), 1).await.is_allowed());
+    assert!(limiter.dry_run(&limit, &key("a"), 1).await.is_allowed());
 }
 
 #[tokio::test]

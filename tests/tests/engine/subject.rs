@@ -51,7 +51,7 @@ impl Subject {
 
 /// A key by name.
 pub(crate) fn key(name: &str) -> Key {
-    Key::explicit(name).expect("a valid key")
+    Key::new(name).expect("a valid key")
 }
 
 /// A policy from its text.

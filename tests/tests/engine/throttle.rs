@@ -6,7 +6,7 @@ use ratelimit_tests::redis::TestRedis;
 use crate::subject::{Subject, key, policy};
 
 fn soft(policy: &Policy, percent: u32) -> Policy {
-    policy.throttle(Throttle::Soft { percent }).unwrap()
+    policy.with_throttle(Throttle::Soft { percent }).unwrap()
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ratelimit_core::{
-    Change, Decision, Hit, Key, Keys, Policy, Receipt, Settled, Throttle, Timestamp,
+    Adjustment, Decision, Hit, Key, KeySet, Policy, Receipt, Settlement, Throttle, Timestamp,
 };
 use ratelimit_tests::{
     random::Random,
@@ -135,19 +135,21 @@ impl Trace<'_> {
             };
             let percent = self.random.one_of(&[0, 0, 50]);
             return policy
-                .throttle(Throttle::Soft { percent })
+                .with_throttle(Throttle::Soft { percent })
                 .unwrap_or(policy);
         }
     }
 
-    fn keys(&mut self) -> Keys {
+    fn keys(&mut self) -> KeySet {
         let seed = self.seed;
         let mut key = |tag: &str| {
             let number = self.random.range(1, KEYS_PER_NAME);
             Key::tagged(tag, format!("{seed}-{number}")).unwrap()
         };
         let own = key("user");
-        Keys::new(own).by("ip", key("ip")).by("route", key("route"))
+        KeySet::new(own)
+            .with("ip", key("ip"))
+            .with("route", key("route"))
     }
 
     fn place(&self, subject: &Subject) -> String {
@@ -180,7 +182,7 @@ impl Trace<'_> {
         let cost = self.random.one_of(&[0, 1, 1, 1, 2, 3]);
         // Each hit has a slot of its own, as the limiter gives it.
         let slot = self.log.len() as u64 + 1;
-        let hit = Hit::by(&policy, &keys).cost(cost).slot(slot);
+        let hit = Hit::for_keys(&policy, &keys).cost(cost).slot(slot);
         self.log.push(format!(
             "{cost} at {:?} as {slot} by {keys:?}: {policy}",
             self.now
@@ -195,7 +197,7 @@ impl Trace<'_> {
         }
         let receipts: Vec<Receipt> = decisions
             .iter()
-            .filter_map(|decision| Receipt::of(hit, decision))
+            .filter_map(|decision| Receipt::new(hit, decision))
             .collect();
         if receipts.len() == self.subjects.len() {
             self.receipts.push(receipts);
@@ -208,11 +210,11 @@ impl Trace<'_> {
         let place = usize::try_from(self.random.range(0, last)).unwrap();
         let units = self.random.range(1, 3);
         let change = self.random.one_of(&[
-            Change::Refund { units },
-            Change::Refund { units },
-            Change::Charge { units },
-            Change::Release,
-            Change::Renew,
+            Adjustment::Refund { units },
+            Adjustment::Refund { units },
+            Adjustment::Charge { units },
+            Adjustment::Release,
+            Adjustment::Renew,
         ]);
         let receipts = if self.random.one_in(2) {
             self.receipts.swap_remove(place)
@@ -226,14 +228,16 @@ impl Trace<'_> {
             receipts[0].charged_at(),
             receipts[0].keys(),
         ));
-        let mut first: Option<Settled> = None;
+        let mut first: Option<Settlement> = None;
         for (subject, receipt) in self.subjects.iter().zip(&receipts) {
             let settled = subject.store.settle(receipt, change).await.unwrap();
             let expected = *first.get_or_insert(settled);
             // What a cluster has charged and given back at a denial keeps a value alive for longer, so
             // that it can still be changed when others have forgotten it. The look sees the rest.
             let is_alike = match subject.name {
-                "cluster" => (settled == Settled::Lost) == (expected == Settled::Lost),
+                "cluster" => {
+                    (settled == Settlement::LeaseLost) == (expected == Settlement::LeaseLost)
+                }
                 _ => settled == expected,
             };
             let place = self.place(subject);
@@ -255,10 +259,10 @@ impl Trace<'_> {
         self.look(&policy, &keys).await;
     }
 
-    async fn look(&self, policy: &Policy, keys: &Keys) {
+    async fn look(&self, policy: &Policy, keys: &KeySet) {
         let mut first: Option<String> = None;
         for subject in self.subjects {
-            let look = subject.store.hit(Hit::by(policy, keys).cost(0)).await;
+            let look = subject.store.hit(Hit::for_keys(policy, keys).cost(0)).await;
             let answer = answer(&look.unwrap());
             let expected = first.get_or_insert_with(|| answer.clone());
             assert_eq!(answer, *expected, "a look at {}", self.place(subject));

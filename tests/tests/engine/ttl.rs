@@ -60,7 +60,7 @@ pub(crate) async fn a_lost_expiry_is_repaired(redis: &TestRedis) {
         let least = policy
             .limits()
             .iter()
-            .map(ratelimit_core::Limit::limit)
+            .map(ratelimit_core::Limit::capacity)
             .min();
         subject.hit(&policy, &key("a"), 0, least.unwrap()).await;
         let name = redis
@@ -94,7 +94,7 @@ pub(crate) async fn a_denial_writes_nothing(redis: &TestRedis) {
         let least = policy
             .limits()
             .iter()
-            .map(ratelimit_core::Limit::limit)
+            .map(ratelimit_core::Limit::capacity)
             .min();
         let least = least.unwrap();
 

@@ -66,7 +66,7 @@ fn found(vector: &Value, mut request: Parts) -> Result<Key, String> {
     let mut extractor = extractor(vector)?;
     if let Some(value) = explicit["value"].as_str() {
         let key = ExplicitKey::from_value(value).map_err(|why| why.as_str().to_owned())?;
-        let key = key.map(|key| Key::explicit(key.as_str()).expect("it is not empty"));
+        let key = key.map(|key| Key::new(key.as_str()).expect("it is not empty"));
         request.extensions.extend(key.map(only).unwrap_or_default());
     }
     if let Some(name) = explicit["header"].as_str() {
@@ -139,6 +139,6 @@ fn expected(vector: &Value) -> Result<Key, String> {
                 prefix,
             ))
         }
-        (_, value) => Ok(Key::explicit(value).expect("it is not empty")),
+        (_, value) => Ok(Key::new(value).expect("it is not empty")),
     }
 }

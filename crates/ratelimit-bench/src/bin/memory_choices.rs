@@ -292,7 +292,7 @@ impl Choice for Mutex<Queued> {
 }
 
 fn key(number: u64) -> Key {
-    Key::explicit(format!("user:{number:08}")).expect("a key that is not empty")
+    Key::new(format!("user:{number:08}")).expect("a key that is not empty")
 }
 
 /// A choice that knows so many keys, and the time.

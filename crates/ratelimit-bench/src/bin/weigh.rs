@@ -41,7 +41,7 @@ fn log(stamps: u32) -> f64 {
     let limiter = Limiter::new(MemoryStore::new());
     let limits = format!("sliding_window_log {stamps}/d");
     let policy = Policy::parse("bench", &limits).expect("limits that are well formed");
-    let key = Key::explicit("user:12345678").expect("a key that is not empty");
+    let key = Key::new("user:12345678").expect("a key that is not empty");
     allocated(|| {
         let verdict = poll_now(limiter.check_cost(&policy, &key, u64::from(stamps)));
         assert!(verdict.is_allowed());

@@ -100,7 +100,10 @@ impl Asked {
     /// Over a store of ours with the settings that it comes with, and patience.
     pub(super) async fn connected(url: &str) -> Asked {
         let store = RedisStore::new(config(url));
-        assert!(store.connected(PATIENCE).await, "Redis does not answer");
+        assert!(
+            store.wait_connected(PATIENCE).await,
+            "Redis does not answer"
+        );
         Asked::over(Limiter::new(store))
     }
 
@@ -118,7 +121,7 @@ impl Asked {
     fn over(limiter: Limiter) -> Asked {
         let limits = "token_bucket 1000000/s burst 100000000";
         let keys = (0..KEYS).map(|number| {
-            let key = Key::explicit(format!("user:{number:08}"));
+            let key = Key::new(format!("user:{number:08}"));
             key.expect("a key that is not empty")
         });
         Asked {
@@ -137,7 +140,7 @@ impl Asked {
 
 pub(super) fn config(url: &str) -> RedisConfig {
     let config = RedisConfig::new(url).expect("an address of Redis");
-    config.time_budget(PATIENCE).connect_timeout(PATIENCE)
+    config.timeout(PATIENCE).connect_timeout(PATIENCE)
 }
 
 #[cfg(test)]

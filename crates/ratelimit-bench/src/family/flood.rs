@@ -21,11 +21,14 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
     let runtime = runtime();
     let share = runtime.block_on(async {
         let store = RedisStore::new(config(&server.url()));
-        assert!(store.connected(PATIENCE).await, "Redis does not answer");
+        assert!(
+            store.wait_connected(PATIENCE).await,
+            "Redis does not answer"
+        );
         let flood = Flood {
             limiter: Limiter::new(store),
             policy: Policy::parse("bench", "1/h").expect("limits that are well formed"),
-            key: Key::explicit("flood").expect("a key that is not empty"),
+            key: Key::new("flood").expect("a key that is not empty"),
         };
         let flood = Arc::new(flood);
         flood.clone().ask().await;

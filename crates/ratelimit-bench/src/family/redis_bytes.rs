@@ -38,10 +38,13 @@ pub(super) fn bytes(limits: &str, cost: u64) -> f64 {
         .build();
     runtime.expect("a runtime").block_on(async {
         let store = RedisStore::new(config(&server.url()));
-        assert!(store.connected(PATIENCE).await, "Redis does not answer");
-        store.forget_probe().await.expect("the server answers");
+        assert!(
+            store.wait_connected(PATIENCE).await,
+            "Redis does not answer"
+        );
+        store.delete_probe_key().await.expect("the server answers");
         let policy = Policy::parse("bench", limits).expect("limits that are well formed");
-        let key = Key::explicit("user:12345678").expect("a key that is not empty");
+        let key = Key::new("user:12345678").expect("a key that is not empty");
         let answer = store.hit(Hit::new(&policy, &key).cost(cost)).await;
         answer.expect("the server decides");
     });

@@ -97,7 +97,10 @@ async fn rows(plan: Plan, server: &mut CountedServer, report: &mut Report) {
         .await;
 
     let store = RedisStore::new(config(&url));
-    assert!(store.connected(PATIENCE).await, "Redis does not answer");
+    assert!(
+        store.wait_connected(PATIENCE).await,
+        "Redis does not answer"
+    );
     let allowed = server
         .of_a_script(async || hit(&store, PLENTY, 0).await)
         .await;
@@ -180,7 +183,7 @@ async fn together(
 /// Asks the store itself, beneath what a limiter answers from its own memory.
 fn hit(store: &RedisStore, limits: &str, key: usize) -> impl Future<Output = ()> + use<> {
     let policy = Policy::parse("bench", limits).expect("limits that are well formed");
-    let key = Key::explicit(format!("user:{key:08}")).expect("a key that is not empty");
+    let key = Key::new(format!("user:{key:08}")).expect("a key that is not empty");
     let store = store.clone();
     async move {
         let answer = store.hit(Hit::new(&policy, &key)).await;

@@ -53,7 +53,10 @@ fn in_redis() -> Series {
         .build();
     let points = runtime.expect("a runtime").block_on(async {
         let store = RedisStore::new(config(&server.server().url()));
-        assert!(store.connected(PATIENCE).await, "Redis does not answer");
+        assert!(
+            store.wait_connected(PATIENCE).await,
+            "Redis does not answer"
+        );
         let mut points = Vec::new();
         for limits in 1..=MOST {
             let (policy, key) = (policy(limits), key());
@@ -78,5 +81,5 @@ fn policy(limits: u32) -> Policy {
 }
 
 fn key() -> Key {
-    Key::explicit("user:12345678").expect("a key that is not empty")
+    Key::new("user:12345678").expect("a key that is not empty")
 }

@@ -85,7 +85,10 @@ fn in_redis() -> Vec<(f64, f64)> {
         .build();
     runtime.expect("a runtime").block_on(async {
         let store = RedisStore::new(config(&server.server().url()));
-        assert!(store.connected(PATIENCE).await, "Redis does not answer");
+        assert!(
+            store.wait_connected(PATIENCE).await,
+            "Redis does not answer"
+        );
         let mut points = Vec::new();
         for size in SIZES {
             let (policy, key) = (policy(size), key());
@@ -107,5 +110,5 @@ fn policy(size: u32) -> Policy {
 }
 
 fn key() -> Key {
-    Key::explicit("user:12345678").expect("a key that is not empty")
+    Key::new("user:12345678").expect("a key that is not empty")
 }

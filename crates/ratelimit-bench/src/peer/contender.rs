@@ -156,7 +156,7 @@ fn policy(rate: Rate) -> Policy {
 }
 
 fn our_keys(count: usize) -> Vec<Key> {
-    let keys = names(count).into_iter().map(Key::explicit);
+    let keys = names(count).into_iter().map(Key::new);
     keys.map(|key| key.expect("a key that is not empty"))
         .collect()
 }

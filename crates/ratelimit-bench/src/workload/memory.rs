@@ -67,7 +67,7 @@ fn slot() -> Work {
     let limiter = Limiter::in_memory();
     let (policy, key) = (policy("concurrency 5"), key());
     Work::new("memory.concurrency.held", move || {
-        drop(poll_now(limiter.charge(Hit::new(&policy, &key))));
+        drop(poll_now(limiter.reserve(Hit::new(&policy, &key))));
     })
 }
 
@@ -77,5 +77,5 @@ fn policy(limits: &str) -> Policy {
 
 /// As long as an address or a number of a user is.
 fn key() -> Key {
-    Key::explicit("user:12345678").expect("a key that is not empty")
+    Key::new("user:12345678").expect("a key that is not empty")
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    limiter::{Charge, Charging, Check, Verdict},
+    limiter::{Check, Reservation, Reserve, Verdict},
     policy::Policy,
 };
 
@@ -21,7 +21,7 @@ pub struct Asking {
 
 enum Progress {
     Checking(Check),
-    Charging(Box<Charging>),
+    Reserve(Box<Reserve>),
 }
 
 impl Asking {
@@ -31,8 +31,8 @@ impl Asking {
     }
 
     /// Keeps the charge, to which something happens after the response.
-    pub(super) fn charging(charging: Charging, tier: Option<Policy>) -> Asking {
-        let progress = Progress::Charging(Box::new(charging));
+    pub(super) fn charging(charging: Reserve, tier: Option<Policy>) -> Asking {
+        let progress = Progress::Reserve(Box::new(charging));
         Asking { progress, tier }
     }
 }
@@ -43,7 +43,7 @@ impl Future for Asking {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Asked> {
         let (verdict, charge) = match &mut self.progress {
             Progress::Checking(check) => (ready!(Pin::new(check).poll(cx)), None),
-            Progress::Charging(charging) => ready!(Pin::new(&mut **charging).poll(cx)),
+            Progress::Reserve(charging) => ready!(Pin::new(&mut **charging).poll(cx)),
         };
         Poll::Ready(Asked {
             verdict,
@@ -57,7 +57,7 @@ impl fmt::Debug for Asking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.progress {
             Progress::Checking(_) => "Asking::Checking",
-            Progress::Charging(_) => "Asking::Charging",
+            Progress::Reserve(_) => "Asking::Charging",
         })
     }
 }
@@ -67,6 +67,6 @@ impl fmt::Debug for Asking {
 #[must_use = "an answer says whether to go on"]
 pub struct Asked {
     pub(super) verdict: Verdict,
-    pub(super) charge: Option<Charge>,
+    pub(super) charge: Option<Reservation>,
     pub(super) tier: Option<Policy>,
 }

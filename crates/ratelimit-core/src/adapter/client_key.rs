@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use super::{framework::RequestHead, key_names::Whereabouts, no_key::NoKey};
+use crate::adapter::{framework::RequestHead, key_names::Whereabouts, no_key::NoKey};
 use crate::{
     client_addr::{ClientAddr, ExplicitKey, TrustedProxies},
     key::Key,
@@ -188,7 +188,7 @@ impl Named {
         if !(self.is_valid)(key.as_str()) {
             return Err(NoKey::BadKey);
         }
-        Ok(Key::explicit(key.as_str())?)
+        Ok(Key::new(key.as_str())?)
     }
 }
 

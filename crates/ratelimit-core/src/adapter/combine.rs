@@ -1,6 +1,6 @@
 //! Keys made of other keys.
 
-use super::no_key::NoKey;
+use crate::adapter::no_key::NoKey;
 use crate::key::Key;
 
 /// The key of both, made by `KeyExtractor::and`.
@@ -29,7 +29,7 @@ impl<A, B> Both<A, B> {
         second: impl FnOnce(&B) -> Result<Key, NoKey>,
     ) -> Result<Key, NoKey> {
         let first = first(&self.0)?;
-        Ok(first.and(&second(&self.1)?))
+        Ok(first.join(&second(&self.1)?))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{ptr, sync::atomic::Ordering, time::Duration};
 
-use super::{
+use crate::adapter::{
     ask::{Asked, Asking},
     framework::{Framework, RequestHead},
     no_key::NoKey,
@@ -58,16 +58,16 @@ impl<F: Framework> Settings<F> {
                 Ok(keys) => keys,
                 Err(why) => return self.without_key(request, why),
             };
-            Hit::by(policy, &keys)
+            Hit::for_keys(policy, &keys)
         } else {
             Hit::new(policy, &key)
         };
         let tier = (!ptr::eq(policy, &raw const self.policy)).then(|| policy.clone());
         let hit = hit.cost(cost);
         if self.terms.needs_charge {
-            return Way::Ask(Asking::charging(limiter.charge(hit), tier));
+            return Way::Ask(Asking::charging(limiter.reserve(hit), tier));
         }
-        let mut check = limiter.hit(hit);
+        let mut check = limiter.check_hit(hit);
         let ready = check.take_ready();
         let Some(verdict) = &ready else {
             return Way::Ask(Asking::checking(check, tier));
@@ -108,7 +108,7 @@ impl<F: Framework> Settings<F> {
         }
         let named = self.tier.as_ref().and_then(|tier| tier(request));
         match named {
-            Some(tier) => self.policy.in_tier(&tier),
+            Some(tier) => self.policy.tier(&tier),
             None => self.policy.for_key(key),
         }
     }
@@ -124,7 +124,7 @@ impl<F: Framework> Settings<F> {
 
     /// Whether nothing is denied, and nothing told.
     pub fn is_shadow(&self) -> bool {
-        self.policy.enforced_percent() == 0
+        self.policy.enforcement_percent() == 0
     }
 
     /// What the rules of the policy say, where they decide.
@@ -147,7 +147,7 @@ impl<F: Framework> Settings<F> {
             Judged::Exempt => Some(Way::Pass),
             Judged::Blocked(blocked) => {
                 let is_enforced = self.policy.enforces(key);
-                self.policy.meters().blocked(is_enforced);
+                self.policy.metrics().count_blocked(is_enforced);
                 is_enforced.then(|| Way::Refuse(self.answer(request, Cause::Blocked(blocked))))
             }
         }

@@ -10,9 +10,9 @@ use std::{
 };
 
 use crate::{
-    limiter::Charge,
-    signal::InFlight,
-    store::{Settled, StoreError},
+    limiter::Reservation,
+    load_signal::InFlightGuard,
+    store::{Settlement, StoreError},
 };
 
 /// What is held for a request until its response ends: its charge, with its slot, and its place among
@@ -24,7 +24,7 @@ use crate::{
 #[must_use = "dropping it ends what is held"]
 pub struct Held {
     spent: Option<Arc<Spent>>,
-    in_flight: Option<InFlight>,
+    in_flight: Option<InFlightGuard>,
     body: Body,
     is_whole: AtomicBool,
     counting: Option<Counting>,
@@ -58,12 +58,12 @@ impl Held {
     }
 
     /// Holds a charge, with its slot.
-    pub(super) fn charge(&mut self, charge: Charge) {
+    pub(super) fn charge(&mut self, charge: Reservation) {
         self.spent = Some(Arc::new(Spent::new(charge)));
     }
 
     /// Holds a place among the requests in flight.
-    pub(super) fn enter(&mut self, in_flight: InFlight) {
+    pub(super) fn enter(&mut self, in_flight: InFlightGuard) {
         drop(self.in_flight.replace(in_flight));
     }
 
@@ -166,7 +166,7 @@ impl Slot {
 #[derive(Debug)]
 struct Spent {
     /// Taken when this is dropped.
-    charge: Option<Charge>,
+    charge: Option<Reservation>,
     actual: AtomicU64,
 }
 
@@ -174,7 +174,7 @@ struct Spent {
 const AS_CHARGED: u64 = u64::MAX;
 
 impl Spent {
-    const fn new(charge: Charge) -> Spent {
+    const fn new(charge: Reservation) -> Spent {
         Spent {
             charge: Some(charge),
             actual: AtomicU64::new(AS_CHARGED),
@@ -204,7 +204,7 @@ impl Drop for Spent {
 }
 
 /// Settles a charge without anybody waiting: from memory at once, else in a task of its own.
-fn settle_in_background(charge: Charge, actual: u64) {
+fn settle_in_background(charge: Reservation, actual: u64) {
     let policy = charge.receipt().policy().clone();
     let mut settling = Box::pin(async move { charge.settle(actual).await });
     let mut cx = Context::from_waker(Waker::noop());
@@ -214,7 +214,7 @@ fn settle_in_background(charge: Charge, actual: u64) {
     }
 }
 
-fn report(policy: &str, settled: Result<Settled, StoreError>) {
+fn report(policy: &str, settled: Result<Settlement, StoreError>) {
     if let Err(error) = settled {
         tracing::debug!(policy, %error, "a charge could not be settled, and stays");
     }

@@ -2,13 +2,13 @@
 
 use std::{error, fmt, net::IpAddr, sync::Arc};
 
-use super::{
+use crate::adapter::{
     framework::Framework,
     named_key::HeaderKey,
     no_key::NoKey,
     settings::{KeyOf, Settings},
 };
-use crate::{client_addr::HeaderLines as _, key::Key, keys::Keys, policy::Policy};
+use crate::{client_addr::HeaderLines as _, key::Key, key_set::KeySet, policy::Policy};
 
 const IP: &str = "ip";
 const GLOBAL: &str = "global";
@@ -106,11 +106,11 @@ impl<F: Framework> Settings<F> {
         request: &F::Request,
         own: Key,
         policy: &Policy,
-    ) -> Result<Keys, NoKey> {
-        let mut keys = Keys::new(own);
+    ) -> Result<KeySet, NoKey> {
+        let mut keys = KeySet::new(own);
         for name in policy.key_names() {
             match self.key_of_name(request, name) {
-                Ok(key) => keys = keys.by(name, key),
+                Ok(key) => keys = keys.with(name, key),
                 Err(NoKey::Missing) => {}
                 Err(why) => return Err(why),
             }

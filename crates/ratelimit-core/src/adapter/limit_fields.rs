@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{framework::HeaderFields, telling::Telling};
+use crate::adapter::{framework::HeaderFields, telling::Telling};
 use crate::{
     decision::Decision,
     fields::{Digits, HeaderStyle, list_field, policy_field, small_number},
@@ -38,7 +38,7 @@ struct Marks<F: HeaderFields> {
 impl<F: HeaderFields> LimitFields<F> {
     pub(super) fn new(style: HeaderStyle, policy: &Policy) -> LimitFields<F> {
         let names = style.names().iter();
-        let limits = policy.limits().iter().map(Limit::limit);
+        let limits = policy.limits().iter().map(Limit::capacity);
         let described = || (F::name(RATELIMIT_POLICY), describe::<F>(policy));
         LimitFields {
             style,
@@ -221,13 +221,13 @@ fn single<'a, F: HeaderFields>(map: &'a F::Map, name: &F::Name) -> Option<&'a [u
 
 fn describe<F: HeaderFields>(policy: &Policy) -> F::Value {
     let limits = policy.limits().iter();
-    let limits = limits.map(|limit| (limit.limit(), window(limit)));
+    let limits = limits.map(|limit| (limit.capacity(), window(limit)));
     F::value(policy_field(policy.name(), limits).as_bytes())
 }
 
 /// The time in which all of a limit comes back: of a bucket, until it is full.
 fn window(limit: &Limit) -> Duration {
-    let nanos = limit.period().as_nanos() * u128::from(limit.limit());
+    let nanos = limit.period().as_nanos() * u128::from(limit.capacity());
     let nanos = nanos.div_ceil(u128::from(limit.per_period().max(1)));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{framework::RequestHead, no_key::NoKey};
+use crate::adapter::{framework::RequestHead, no_key::NoKey};
 use crate::{client_addr::ExplicitKey, key::Key};
 
 /// The value of one header, for headers that a gateway sets or checks.
@@ -57,7 +57,7 @@ impl ApiKey {
             Err(NoKey::Missing) => bearer(single("authorization")?)?,
             found => found?,
         };
-        Ok(Key::secret("api-key", value)?)
+        Ok(Key::hashed("api-key", value)?)
     }
 }
 
@@ -103,7 +103,7 @@ impl CookieKey {
             Some(value.trim_ascii_start().strip_prefix(b"=")?.trim_ascii())
         }))?;
         let named = [self.0.as_bytes(), b":", value].concat();
-        Ok(Key::secret("cookie", named)?)
+        Ok(Key::hashed("cookie", named)?)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{
+use crate::adapter::{
     framework::{Framework, RequestHead},
     held::{Body, Held, Slot},
     settings::Settings,
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     decision::Decision,
-    limiter::{Charge, Verdict},
+    limiter::{Reservation, Verdict},
     policy::{Policy, SettleBy},
 };
 
@@ -40,7 +40,7 @@ impl<F: Framework> Passage<F> {
     }
 
     /// Holds what the request was charged as well.
-    pub(super) fn hold(&mut self, request: &F::Request, charge: Charge) {
+    pub(super) fn hold(&mut self, request: &F::Request, charge: Reservation) {
         let held = || Box::new(Held::new(body_of::<F>(request)));
         self.held.get_or_insert_with(held).charge(charge);
     }
@@ -61,7 +61,7 @@ impl<F: Framework> Settings<F> {
         verdict: Option<Verdict>,
         tier: Option<Policy>,
     ) -> Passage<F> {
-        let signal = self.policy.throttle_mode().signal();
+        let signal = self.policy.throttle().signal();
         Passage {
             verdict,
             tier,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{
+use crate::adapter::{
     framework::{Framework, RequestHead},
     limit_fields::{GRPC_RETRY_PUSHBACK, number, retry_after},
     no_key::NoKey,

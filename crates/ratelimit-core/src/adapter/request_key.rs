@@ -1,6 +1,6 @@
 //! Keys that tell what is asked for.
 
-use super::{framework::RequestHead, no_key::NoKey};
+use crate::adapter::{framework::RequestHead, no_key::NoKey};
 use crate::key::Key;
 
 /// The request's method; all that HTTP does not define share one key.

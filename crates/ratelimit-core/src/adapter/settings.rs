@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock, atomic::AtomicBool},
 };
 
-use super::{
+use crate::adapter::{
     client_key::ClientKey,
     framework::Framework,
     key_names::{NamedKey, Whereabouts},

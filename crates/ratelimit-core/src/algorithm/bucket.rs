@@ -2,38 +2,38 @@
 
 use std::time::Duration;
 
-use super::{
-    name::Algorithm,
-    period::{InvalidLimit, Packed, Period, catch_up},
+use crate::algorithm::{
+    kind::Algorithm,
+    period::{InvalidLimit, PackedPeriod, Period, catch_up},
     state::State,
-    step::{Ask, Refund, Step, Words},
+    step::{Demand, Refund, Step, WireState},
 };
 use crate::{
-    decision::{Charge, Mark},
+    decision::{FastCharge, RefundMark},
     time::{MAX_EXACT, Timestamp},
 };
 
 /// What a bucket remembers: a debt, of which a token costs as much as the period has ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed)]
-pub(crate) struct Debt {
+pub(crate) struct BucketState {
     owed: u64,
     at: u64,
-    period: Packed,
+    period: PackedPeriod,
 }
 
 /// What a bucket remembers of which something was refunded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RefundedDebt {
+pub(crate) struct RefundedBucketState {
     algorithm: Algorithm,
-    debt: Debt,
+    debt: BucketState,
     /// The tokens that were refunded since the budget was made; receipts carry how many it had been.
     refunded: u64,
 }
 
 /// A bucket's debt at the present moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rolled {
+pub(crate) struct BucketSnapshot {
     at: u64,
     debt: u64,
     refunded: u64,
@@ -79,13 +79,13 @@ impl Bucket {
 
     /// The debt of an empty bucket.
     #[inline]
-    const fn full(&self) -> u64 {
+    const fn max_debt(&self) -> u64 {
         self.capacity * self.period.ticks
     }
 
     /// A debt of which a token cost `stored_unit`, in our unit: as many tokens, rounded up.
     #[inline]
-    const fn convert(&self, owed: u64, stored_unit: u64) -> u64 {
+    const fn convert_debt(&self, owed: u64, stored_unit: u64) -> u64 {
         let unit = self.period.ticks;
         if stored_unit == unit {
             return owed;
@@ -97,19 +97,19 @@ impl Bucket {
                 if tokens < self.capacity {
                     tokens * unit
                 } else {
-                    self.full()
+                    self.max_debt()
                 }
             }
         }
     }
 
     #[inline]
-    const fn after(&self, rolled: Rolled, charged: u64) -> u64 {
-        rolled.debt + charged * self.period.ticks
+    const fn debt_after(&self, snapshot: BucketSnapshot, charged: u64) -> u64 {
+        snapshot.debt + charged * self.period.ticks
     }
 
     #[inline]
-    fn until_forgiven(&self, at: u64, debt: u64, now: Timestamp) -> Duration {
+    fn time_to_forgive(&self, at: u64, debt: u64, now: Timestamp) -> Duration {
         if debt == 0 {
             return Duration::ZERO;
         }
@@ -121,16 +121,16 @@ impl Bucket {
     /// Charges a state as [`Step::step`] does, where that is plain: the bucket itself wrote it, time went
     /// on since, nobody has to wait, and something is left. Otherwise nothing is done.
     #[inline(always)]
-    pub(crate) fn charge_at_once(
+    pub(crate) fn try_charge_fast(
         &self,
         state: &mut State,
         now: Timestamp,
         cost: u64,
-    ) -> Option<Charge> {
+    ) -> Option<FastCharge> {
         let (State::TokenBucket(stored), Algorithm::TokenBucket) = (state, self.algorithm) else {
             return None;
         };
-        let (tick, full) = (self.period.tick(now), self.full());
+        let (tick, full) = (self.period.tick(now), self.max_debt());
         let elapsed = tick.checked_sub(stored.at)?;
         if stored.period.period() != self.period || cost == 0 || cost >= self.capacity {
             return None;
@@ -145,7 +145,7 @@ impl Bucket {
         }
         stored.owed = debt;
         stored.at = tick;
-        Some(Charge {
+        Some(FastCharge {
             limit: self.capacity,
             remaining: room / self.period.ticks,
             reset_micros: whole_at.saturating_sub(now.as_micros()),
@@ -156,7 +156,7 @@ impl Bucket {
 
 impl Step for Bucket {
     type State = State;
-    type Rolled = Rolled;
+    type Snapshot = BucketSnapshot;
 
     #[inline]
     fn limit(&self) -> u64 {
@@ -164,10 +164,10 @@ impl Step for Bucket {
     }
 
     #[inline]
-    fn roll(&self, stored: Option<&State>, now: Timestamp, _ask: Ask) -> Rolled {
+    fn advance(&self, stored: Option<&State>, now: Timestamp, _ask: Demand) -> BucketSnapshot {
         let now = self.period.tick(now);
-        let Some((stored, refunded)) = stored.and_then(debt_of) else {
-            return Rolled {
+        let Some((stored, refunded)) = stored.and_then(debt_of_state) else {
+            return BucketSnapshot {
                 at: now,
                 debt: 0,
                 refunded: 0,
@@ -175,11 +175,13 @@ impl Step for Bucket {
             };
         };
         let written = stored.period.period();
-        let owed = self.convert(stored.owed, written.ticks).min(self.full());
+        let owed = self
+            .convert_debt(stored.owed, written.ticks)
+            .min(self.max_debt());
         let stored_at = self.period.convert(stored.at, written.grain);
         let (at, repaired) = catch_up(stored_at, now, self.period.ticks);
         let forgiven = at.saturating_sub(stored_at).saturating_mul(self.refill);
-        Rolled {
+        BucketSnapshot {
             at,
             debt: owed.saturating_sub(forgiven),
             refunded,
@@ -187,8 +189,8 @@ impl Step for Bucket {
         }
     }
 
-    fn read(&self, [at, debt, refunded, _]: Words) -> Option<Rolled> {
-        (debt <= self.full()).then_some(Rolled {
+    fn from_wire(&self, [at, debt, refunded, _]: WireState) -> Option<BucketSnapshot> {
+        (debt <= self.max_debt()).then_some(BucketSnapshot {
             at,
             debt,
             refunded,
@@ -196,80 +198,80 @@ impl Step for Bucket {
         })
     }
 
-    fn charged(&self, rolled: Rolled, units: u64) -> Rolled {
-        Rolled {
-            debt: self.after(rolled, units),
-            ..rolled
+    fn with_charge(&self, snapshot: BucketSnapshot, units: u64) -> BucketSnapshot {
+        BucketSnapshot {
+            debt: self.debt_after(snapshot, units),
+            ..snapshot
         }
     }
 
     #[inline]
-    fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
-        self.after(rolled, ask.wanted()) <= self.full()
+    fn fits(&self, snapshot: BucketSnapshot, demand: Demand) -> bool {
+        self.debt_after(snapshot, demand.total()) <= self.max_debt()
     }
 
     #[inline]
-    fn retry_after(&self, rolled: Rolled, ask: Ask, now: Timestamp) -> Duration {
-        let missing = self.after(rolled, ask.wanted()) - self.full();
-        self.until_forgiven(rolled.at, missing, now)
+    fn retry_after(&self, snapshot: BucketSnapshot, demand: Demand, now: Timestamp) -> Duration {
+        let missing = self.debt_after(snapshot, demand.total()) - self.max_debt();
+        self.time_to_forgive(snapshot.at, missing, now)
     }
 
     #[inline]
-    fn remaining(&self, rolled: Rolled, charged: u64) -> u64 {
-        (self.full() - self.after(rolled, charged)) / self.period.ticks
+    fn remaining(&self, snapshot: BucketSnapshot, charged: u64) -> u64 {
+        (self.max_debt() - self.debt_after(snapshot, charged)) / self.period.ticks
     }
 
     #[inline]
-    fn reset_after(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
-        self.until_forgiven(rolled.at, self.after(rolled, charged), now)
+    fn reset_after(&self, snapshot: BucketSnapshot, charged: u64, now: Timestamp) -> Duration {
+        self.time_to_forgive(snapshot.at, self.debt_after(snapshot, charged), now)
     }
 
     #[inline]
-    fn delay(&self, rolled: Rolled, now: Timestamp) -> Duration {
+    fn delay(&self, snapshot: BucketSnapshot, now: Timestamp) -> Duration {
         if self.shapes {
-            self.until_forgiven(rolled.at, rolled.debt, now)
+            self.time_to_forgive(snapshot.at, snapshot.debt, now)
         } else {
             Duration::ZERO
         }
     }
 
     #[inline]
-    fn was_repaired(rolled: Rolled) -> bool {
-        rolled.repaired
+    fn clock_was_repaired(snapshot: BucketSnapshot) -> bool {
+        snapshot.repaired
     }
 
     #[inline]
-    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
-        let debt = Debt {
-            owed: self.after(rolled, charged),
-            at: rolled.at,
-            period: Packed::new(self.period),
+    fn write(&self, slot: &mut Option<State>, snapshot: BucketSnapshot, charged: u64) {
+        let debt = BucketState {
+            owed: self.debt_after(snapshot, charged),
+            at: snapshot.at,
+            period: PackedPeriod::new(self.period),
         };
         match (self.algorithm, slot) {
             (Algorithm::TokenBucket, Some(State::TokenBucket(own)))
             | (Algorithm::LeakyBucket, Some(State::LeakyBucket(own))) => *own = debt,
-            (_, slot) => *slot = Some(self.state(debt, rolled.refunded)),
+            (_, slot) => *slot = Some(self.stored_state(debt, snapshot.refunded)),
         }
     }
 
     #[inline]
-    fn keeps_expiry(rolled: Rolled) -> bool {
-        rolled.refunded > 0
+    fn keeps_expiry(snapshot: BucketSnapshot) -> bool {
+        snapshot.refunded > 0
     }
 
     #[inline]
-    fn mark(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Mark {
-        if rolled.at != self.period.tick(now) {
-            return Mark::NONE;
+    fn refund_mark(&self, snapshot: BucketSnapshot, charged: u64, now: Timestamp) -> RefundMark {
+        if snapshot.at != self.period.tick(now) {
+            return RefundMark::NONE;
         }
-        Mark {
-            debt: self.after(rolled, charged),
-            refunded: rolled.refunded,
+        RefundMark {
+            debt: self.debt_after(snapshot, charged),
+            refunded: snapshot.refunded,
         }
     }
 
     fn refund(&self, state: &mut State, refund: Refund) -> bool {
-        let Some((mut stored, refunded)) = debt_of(state) else {
+        let Some((mut stored, refunded)) = debt_of_state(state) else {
             return false;
         };
         let is_ours = stored.period.period() == self.period;
@@ -292,22 +294,22 @@ impl Step for Bucket {
         let older_refunded = refunded_since.saturating_mul(unit).min(older);
         let gone = forgiven.saturating_add(older_refunded);
         let still_owed = refund.mark.debt.saturating_sub(gone);
-        let asked = refund.units.saturating_mul(unit);
-        let credit = asked.min(still_owed).min(stored.owed);
+        let params = refund.units.saturating_mul(unit);
+        let credit = params.min(still_owed).min(stored.owed);
         if credit == 0 {
             return false;
         }
         stored.owed -= credit;
-        *state = self.state(stored, refunded.saturating_add(credit.div_ceil(unit)));
+        *state = self.stored_state(stored, refunded.saturating_add(credit.div_ceil(unit)));
         true
     }
 
     #[inline]
-    fn of<'a>(&self, state: &'a State) -> Option<&'a State> {
+    fn state_of<'a>(&self, state: &'a State) -> Option<&'a State> {
         self.owns(state).then_some(state)
     }
 
-    fn of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut State> {
+    fn state_of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut State> {
         self.owns(state).then_some(state)
     }
 }
@@ -325,9 +327,9 @@ impl Bucket {
     }
 
     #[inline]
-    fn state(&self, debt: Debt, refunded: u64) -> State {
+    fn stored_state(&self, debt: BucketState, refunded: u64) -> State {
         match self.algorithm {
-            algorithm if refunded > 0 => State::RefundedBucket(Box::new(RefundedDebt {
+            algorithm if refunded > 0 => State::RefundedBucket(Box::new(RefundedBucketState {
                 algorithm,
                 debt,
                 refunded,
@@ -340,7 +342,7 @@ impl Bucket {
 
 /// The debt of a bucket, and the tokens that were refunded.
 #[inline]
-fn debt_of(state: &State) -> Option<(Debt, u64)> {
+fn debt_of_state(state: &State) -> Option<(BucketState, u64)> {
     match state {
         State::TokenBucket(debt) | State::LeakyBucket(debt) => Some((*debt, 0)),
         State::RefundedBucket(refunded) => Some((refunded.debt, refunded.refunded)),

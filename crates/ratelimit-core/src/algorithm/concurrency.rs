@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::{
+use crate::algorithm::{
     period::{Grain, InvalidLimit, Period},
     state::{State, own_state},
-    step::{Ask, Step, Words},
+    step::{Demand, Step, WireState},
 };
 use crate::{
-    decision::Mark,
+    decision::RefundMark,
     time::{Timestamp, micros},
 };
 
@@ -78,41 +78,41 @@ impl Concurrency {
         self.period.duration()
     }
 
-    const fn after(rolled: Rolled, charged: u64) -> u64 {
-        if charged > 0 && !rolled.is_held {
-            rolled.live + 1
+    const fn held_after(snapshot: ConcurrencySnapshot, charged: u64) -> u64 {
+        if charged > 0 && !snapshot.is_held {
+            snapshot.live + 1
         } else {
-            rolled.live
+            snapshot.live
         }
     }
 
-    fn last_end(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
+    fn last_end(&self, snapshot: ConcurrencySnapshot, charged: u64, now: Timestamp) -> Duration {
         let leased = if charged > 0 {
-            rolled.at + self.period.ticks
+            snapshot.at + self.period.ticks
         } else {
             0
         };
-        self.period.until(rolled.last_end.max(leased), now)
+        self.period.until(snapshot.last_end.max(leased), now)
     }
 }
 
 /// What a concurrency limit remembers: who holds a slot, and until when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Slots {
+pub(crate) struct ConcurrencyState {
     /// The longest lease among them.
     lease: u64,
     /// In the order in which they end.
-    held: Vec<Held>,
+    held: Vec<Lease>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
+struct Lease {
     id: u64,
     end: u64,
 }
 
-impl Slots {
-    const NOBODY: Slots = Slots {
+impl ConcurrencyState {
+    const EMPTY: ConcurrencyState = ConcurrencyState {
         lease: 0,
         held: Vec::new(),
     };
@@ -122,40 +122,40 @@ impl Slots {
     }
 
     /// When the last of them ends.
-    pub(crate) fn end(&self) -> Timestamp {
+    pub(crate) fn last_expiry(&self) -> Timestamp {
         Timestamp::from_micros(self.held.last().map_or(0, |held| held.end))
     }
 
     /// Gives a slot back, and tells whether it was held.
     pub(crate) fn release(&mut self, id: u64) -> bool {
-        let place = self.held.iter().position(|held| held.id == id);
-        place.map(|place| self.held.remove(place)).is_some()
+        let index = self.held.iter().position(|held| held.id == id);
+        index.map(|index| self.held.remove(index)).is_some()
     }
 
     /// Holds a slot for a whole lease from now.
-    pub(crate) fn renew(&mut self, id: u64, lease: Duration, now: Timestamp) -> Renewed {
+    pub(crate) fn renew(&mut self, id: u64, lease: Duration, now: Timestamp) -> Renewal {
         let (now, lease) = (now.as_micros(), micros(lease));
         let held = self.held.iter().find(|held| held.id == id);
         let Some(held) = held.filter(|held| held.end > now) else {
-            return Renewed::Lost;
+            return Renewal::Lost;
         };
         let end = now + lease;
         if end <= held.end {
-            return Renewed::HeldLonger;
+            return Renewal::Unchanged;
         }
         self.lease = self.lease.max(lease);
         self.release(id);
-        self.insert(Held { id, end });
-        Renewed::Until(Timestamp::from_micros(end))
+        self.insert(Lease { id, end });
+        Renewal::Extended(Timestamp::from_micros(end))
     }
 
-    fn insert(&mut self, slot: Held) {
-        let place = self.held.partition_point(|held| held.end <= slot.end);
-        self.held.insert(place, slot);
+    fn insert(&mut self, slot: Lease) {
+        let index = self.held.partition_point(|held| held.end <= slot.end);
+        self.held.insert(index, slot);
     }
 
     /// Whether the clock stepped back further than a lease.
-    fn lies_ahead(&self, now: u64) -> bool {
+    fn clock_went_back(&self, now: u64) -> bool {
         self.held
             .last()
             .is_some_and(|last| last.end > now + 2 * self.lease)
@@ -164,17 +164,17 @@ impl Slots {
 
 /// What became of a slot that was to be renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Renewed {
-    Until(Timestamp),
+pub(crate) enum Renewal {
+    Extended(Timestamp),
     /// It was held for longer already.
-    HeldLonger,
+    Unchanged,
     /// It is not held any more.
     Lost,
 }
 
 /// The slots that are held at the present moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rolled {
+pub(crate) struct ConcurrencySnapshot {
     at: u64,
     live: u64,
     /// Whether the hit's own slot is among them.
@@ -187,19 +187,24 @@ pub(crate) struct Rolled {
 }
 
 impl Step for Concurrency {
-    type State = Slots;
-    type Rolled = Rolled;
+    type State = ConcurrencyState;
+    type Snapshot = ConcurrencySnapshot;
 
     fn limit(&self) -> u64 {
         self.limit
     }
 
-    fn roll(&self, stored: Option<&Slots>, now: Timestamp, ask: Ask) -> Rolled {
+    fn advance(
+        &self,
+        stored: Option<&ConcurrencyState>,
+        now: Timestamp,
+        demand: Demand,
+    ) -> ConcurrencySnapshot {
         let at = now.as_micros();
-        let nobody = Slots::NOBODY;
+        let nobody = ConcurrencyState::EMPTY;
         let stored = stored.unwrap_or(&nobody);
-        let repaired = stored.lies_ahead(at);
-        let end = |held: &Held| {
+        let repaired = stored.clock_went_back(at);
+        let end = |held: &Lease| {
             if repaired {
                 held.end.min(at + stored.lease)
             } else {
@@ -209,22 +214,25 @@ impl Step for Concurrency {
         let first = stored.held.partition_point(|held| end(held) <= at);
         let live = &stored.held[first..];
         let count = live.len() as u64;
-        let over = (count + 1 + ask.reserve).saturating_sub(self.limit);
+        let over = (count + 1 + demand.reserve).saturating_sub(self.limit);
         let pivot = usize::try_from(over.saturating_sub(1)).unwrap_or(usize::MAX);
-        Rolled {
+        ConcurrencySnapshot {
             at,
             live: count,
-            is_held: live.iter().any(|held| held.id == ask.slot),
+            is_held: live.iter().any(|held| held.id == demand.slot),
             pivot: live.get(pivot).map_or(at, end),
             last_end: live.last().map_or(at, end),
-            slot: ask.slot,
+            slot: demand.slot,
             repaired,
         }
     }
 
-    fn read(&self, [at, live_and_held, pivot, last_end]: Words) -> Option<Rolled> {
+    fn from_wire(
+        &self,
+        [at, live_and_held, pivot, last_end]: WireState,
+    ) -> Option<ConcurrencySnapshot> {
         let live = live_and_held / 2;
-        (live <= MOST_SLOTS).then_some(Rolled {
+        (live <= MOST_SLOTS).then_some(ConcurrencySnapshot {
             at,
             live,
             is_held: live_and_held % 2 == 1,
@@ -236,43 +244,45 @@ impl Step for Concurrency {
     }
 
     /// Each hit is decided by itself.
-    fn charged(&self, rolled: Rolled, _units: u64) -> Rolled {
-        rolled
+    fn with_charge(&self, snapshot: ConcurrencySnapshot, _units: u64) -> ConcurrencySnapshot {
+        snapshot
     }
 
-    fn is_possible(&self, ask: Ask) -> bool {
-        ask.reserve < self.limit
+    fn can_ever_fit(&self, demand: Demand) -> bool {
+        demand.reserve < self.limit
     }
 
-    fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
-        rolled.is_held || rolled.live + 1 + ask.reserve <= self.limit
+    fn fits(&self, snapshot: ConcurrencySnapshot, demand: Demand) -> bool {
+        snapshot.is_held || snapshot.live + 1 + demand.reserve <= self.limit
     }
 
-    fn retry_after(&self, rolled: Rolled, _ask: Ask, now: Timestamp) -> Duration {
-        self.period.until(rolled.pivot, now)
+    fn retry_after(&self, snapshot: ConcurrencySnapshot, _ask: Demand, now: Timestamp) -> Duration {
+        self.period.until(snapshot.pivot, now)
     }
 
-    fn remaining(&self, rolled: Rolled, charged: u64) -> u64 {
+    fn remaining(&self, snapshot: ConcurrencySnapshot, charged: u64) -> u64 {
         self.limit
-            .saturating_sub(Concurrency::after(rolled, charged))
+            .saturating_sub(Concurrency::held_after(snapshot, charged))
     }
 
-    fn reset_after(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
-        self.last_end(rolled, charged, now)
+    fn reset_after(&self, snapshot: ConcurrencySnapshot, charged: u64, now: Timestamp) -> Duration {
+        self.last_end(snapshot, charged, now)
     }
 
-    fn was_repaired(rolled: Rolled) -> bool {
-        rolled.repaired
+    fn clock_was_repaired(snapshot: ConcurrencySnapshot) -> bool {
+        snapshot.repaired
     }
 
-    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
-        let slots = self.own_mut(slot, || State::Concurrency(Box::new(Slots::NOBODY)));
-        if rolled.repaired {
-            let latest = rolled.at + slots.lease;
+    fn write(&self, slot: &mut Option<State>, snapshot: ConcurrencySnapshot, charged: u64) {
+        let slots = self.state_or_insert(slot, || {
+            State::Concurrency(Box::new(ConcurrencyState::EMPTY))
+        });
+        if snapshot.repaired {
+            let latest = snapshot.at + slots.lease;
             let held = slots.held.iter_mut();
             held.for_each(|held| held.end = held.end.min(latest));
         }
-        slots.held.retain(|held| held.end > rolled.at);
+        slots.held.retain(|held| held.end > snapshot.at);
         if charged == 0 {
             return;
         }
@@ -282,38 +292,43 @@ impl Step for Concurrency {
         } else {
             lease.max(slots.lease)
         };
-        let own = slots.held.iter().find(|held| held.id == rolled.slot);
-        let end = own.map_or(0, |held| held.end).max(rolled.at + lease);
-        slots.release(rolled.slot);
-        slots.insert(Held {
-            id: rolled.slot,
+        let own = slots.held.iter().find(|held| held.id == snapshot.slot);
+        let end = own.map_or(0, |held| held.end).max(snapshot.at + lease);
+        slots.release(snapshot.slot);
+        slots.insert(Lease {
+            id: snapshot.slot,
             end,
         });
     }
 
-    fn mark(&self, _rolled: Rolled, _charged: u64, _now: Timestamp) -> Mark {
-        Mark::new(1)
+    fn refund_mark(
+        &self,
+        _rolled: ConcurrencySnapshot,
+        _charged: u64,
+        _now: Timestamp,
+    ) -> RefundMark {
+        RefundMark::new(1)
     }
 
     /// Slots have numbers, and are given back by them.
-    fn has_units(&self) -> bool {
+    fn counts_units(&self) -> bool {
         false
     }
 
-    own_state!(Concurrency(Slots));
+    own_state!(Concurrency(ConcurrencyState));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Fit, Spend};
+    use crate::algorithm::{Effect, Fit};
 
     fn at(secs: u64) -> Timestamp {
         Timestamp::from_secs(secs)
     }
 
-    fn ask(slot: u64) -> Ask {
-        Ask {
+    fn demand(slot: u64) -> Demand {
+        Demand {
             cost: 1,
             reserve: 0,
             slot,
@@ -326,10 +341,10 @@ mod tests {
         let mut state = None;
         let mut take = |secs, id| {
             let spend = |fit| match fit {
-                Fit::Now => Spend::Charge,
-                _ => Spend::Deny,
+                Fit::Now => Effect::Charge,
+                _ => Effect::Deny,
             };
-            let stepped = two.step(&mut state, at(secs), ask(id), spend);
+            let stepped = two.step(&mut state, at(secs), demand(id), spend);
             (stepped.charged > 0, stepped.decision)
         };
 

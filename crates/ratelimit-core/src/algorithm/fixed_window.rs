@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{
+use crate::algorithm::{
     period::{Grain, InvalidLimit, Period, catch_up},
     state::{State, own_state},
-    step::{Ask, Refund, Step, Words},
+    step::{Demand, Refund, Step, WireState},
 };
-use crate::{decision::Mark, time::Timestamp};
+use crate::{decision::RefundMark, time::Timestamp};
 
 /// So many in each window, the windows aligned to the Unix epoch.
 ///
@@ -70,7 +70,7 @@ impl FixedWindow {
 /// What a fixed window remembers: the count, and when it was last charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed)]
-pub(crate) struct Count {
+pub(crate) struct WindowState {
     spent: u64,
     at: u64,
     grain: Grain,
@@ -78,15 +78,15 @@ pub(crate) struct Count {
 
 /// The count of the present window.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rolled {
+pub(crate) struct WindowSnapshot {
     at: u64,
     count: u64,
     repaired: bool,
 }
 
 impl Step for FixedWindow {
-    type State = Count;
-    type Rolled = Rolled;
+    type State = WindowState;
+    type Snapshot = WindowSnapshot;
 
     #[inline]
     fn limit(&self) -> u64 {
@@ -94,10 +94,15 @@ impl Step for FixedWindow {
     }
 
     #[inline]
-    fn roll(&self, stored: Option<&Count>, now: Timestamp, _ask: Ask) -> Rolled {
+    fn advance(
+        &self,
+        stored: Option<&WindowState>,
+        now: Timestamp,
+        _ask: Demand,
+    ) -> WindowSnapshot {
         let now = self.period.tick(now);
         let Some(&stored) = stored else {
-            return Rolled {
+            return WindowSnapshot {
                 at: now,
                 count: 0,
                 repaired: false,
@@ -107,7 +112,7 @@ impl Step for FixedWindow {
         let (at, repaired) = catch_up(stored_at, now, self.period.ticks);
         let same_window = stored_at / self.period.ticks == at / self.period.ticks;
         let stands = repaired || same_window;
-        Rolled {
+        WindowSnapshot {
             at,
             count: if stands {
                 { stored.spent }.min(self.limit)
@@ -118,55 +123,55 @@ impl Step for FixedWindow {
         }
     }
 
-    fn read(&self, [at, count, _, _]: Words) -> Option<Rolled> {
+    fn from_wire(&self, [at, count, _, _]: WireState) -> Option<WindowSnapshot> {
         let repaired = false;
-        (count <= self.limit).then_some(Rolled {
+        (count <= self.limit).then_some(WindowSnapshot {
             at,
             count,
             repaired,
         })
     }
 
-    fn charged(&self, rolled: Rolled, units: u64) -> Rolled {
-        Rolled {
-            count: rolled.count + units,
-            ..rolled
+    fn with_charge(&self, snapshot: WindowSnapshot, units: u64) -> WindowSnapshot {
+        WindowSnapshot {
+            count: snapshot.count + units,
+            ..snapshot
         }
     }
 
     #[inline]
-    fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
-        rolled.count + ask.wanted() <= self.limit
+    fn fits(&self, snapshot: WindowSnapshot, demand: Demand) -> bool {
+        snapshot.count + demand.total() <= self.limit
     }
 
     #[inline]
-    fn retry_after(&self, rolled: Rolled, _ask: Ask, now: Timestamp) -> Duration {
-        self.window_end(rolled.at, now)
+    fn retry_after(&self, snapshot: WindowSnapshot, _ask: Demand, now: Timestamp) -> Duration {
+        self.window_end(snapshot.at, now)
     }
 
     #[inline]
-    fn remaining(&self, rolled: Rolled, charged: u64) -> u64 {
-        self.limit - rolled.count - charged
+    fn remaining(&self, snapshot: WindowSnapshot, charged: u64) -> u64 {
+        self.limit - snapshot.count - charged
     }
 
     #[inline]
-    fn reset_after(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
-        if rolled.count + charged == 0 {
+    fn reset_after(&self, snapshot: WindowSnapshot, charged: u64, now: Timestamp) -> Duration {
+        if snapshot.count + charged == 0 {
             return Duration::ZERO;
         }
-        self.window_end(rolled.at, now)
+        self.window_end(snapshot.at, now)
     }
 
     #[inline]
-    fn was_repaired(rolled: Rolled) -> bool {
-        rolled.repaired
+    fn clock_was_repaired(snapshot: WindowSnapshot) -> bool {
+        snapshot.repaired
     }
 
     #[inline]
-    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
-        let count = Count {
-            spent: rolled.count + charged,
-            at: rolled.at,
+    fn write(&self, slot: &mut Option<State>, snapshot: WindowSnapshot, charged: u64) {
+        let count = WindowState {
+            spent: snapshot.count + charged,
+            at: snapshot.at,
             grain: self.period.grain,
         };
         match slot {
@@ -176,11 +181,11 @@ impl Step for FixedWindow {
     }
 
     #[inline]
-    fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> Mark {
-        Mark::new(u64::from(rolled.at == self.period.tick(now)))
+    fn refund_mark(&self, snapshot: WindowSnapshot, _charged: u64, now: Timestamp) -> RefundMark {
+        RefundMark::new(u64::from(snapshot.at == self.period.tick(now)))
     }
 
-    fn refund(&self, state: &mut Count, refund: Refund) -> bool {
+    fn refund(&self, state: &mut WindowState, refund: Refund) -> bool {
         let window = |tick: u64| tick / self.period.ticks;
         let stored_at = self.period.convert(state.at, state.grain);
         let credit = refund.units.min(state.spent);
@@ -191,5 +196,5 @@ impl Step for FixedWindow {
         true
     }
 
-    own_state!(FixedWindow(Count));
+    own_state!(FixedWindow(WindowState));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{bucket::Bucket, name::Algorithm, period::InvalidLimit};
+use crate::algorithm::{bucket::Bucket, kind::Algorithm, period::InvalidLimit};
 
 /// A queue that lets one out at a time, in step.
 ///
@@ -41,7 +41,7 @@ impl LeakyBucket {
 
     /// Admits the same and delays nothing.
     #[must_use]
-    pub const fn police(mut self) -> LeakyBucket {
+    pub const fn without_delay(mut self) -> LeakyBucket {
         self.bucket.shapes = false;
         self
     }

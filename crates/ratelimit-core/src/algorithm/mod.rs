@@ -3,8 +3,8 @@
 mod bucket;
 mod concurrency;
 mod fixed_window;
+mod kind;
 mod leaky_bucket;
-mod name;
 mod penalty_box;
 mod period;
 mod sliding_window_counter;
@@ -13,20 +13,19 @@ mod state;
 mod step;
 mod token_bucket;
 
-#[cfg(any(feature = "toml", feature = "yaml"))]
 pub(crate) use self::period::Grain;
 #[cfg(feature = "redis")]
-pub(crate) use self::step::Words;
+pub(crate) use self::step::WireState;
 pub(crate) use self::{
     bucket::Bucket,
-    concurrency::Renewed,
+    concurrency::Renewal,
     period::Period,
     state::State,
-    step::{Ask, Fit, Refund, Spend, Step, Stepped},
+    step::{Demand, Effect, Fit, Refund, Step, StepResult},
 };
 pub use self::{
-    concurrency::Concurrency, fixed_window::FixedWindow, leaky_bucket::LeakyBucket,
-    name::Algorithm, penalty_box::PenaltyBox, period::InvalidLimit,
+    concurrency::Concurrency, fixed_window::FixedWindow, kind::Algorithm,
+    leaky_bucket::LeakyBucket, penalty_box::PenaltyBox, period::InvalidLimit,
     sliding_window_counter::SlidingWindowCounter, sliding_window_log::SlidingWindowLog,
     token_bucket::TokenBucket,
 };

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{
+use crate::algorithm::{
     period::{Grain, InvalidLimit, Period},
     state::{State, own_state},
-    step::{Ask, Step, Words},
+    step::{Demand, Step, WireState},
 };
-use crate::{decision::Mark, time::Timestamp};
+use crate::{decision::RefundMark, time::Timestamp};
 
 const MOST_DENIALS: u64 = 10_000;
 /// Growing stops here, far beyond the longest refusal.
@@ -44,7 +44,7 @@ impl PenaltyBox {
     /// # Errors
     ///
     /// When `denials` is not 1 to 10,000, or a time is not whole milliseconds up to 366 days.
-    pub const fn after(
+    pub const fn new(
         denials: u64,
         within: Duration,
         refused_for: Duration,
@@ -72,7 +72,7 @@ impl PenaltyBox {
 
     /// Each refusal is twice as long as the one before, until a key behaves for one period.
     #[must_use]
-    pub const fn growing(self) -> PenaltyBox {
+    pub const fn doubling(self) -> PenaltyBox {
         PenaltyBox {
             grows: true,
             ..self
@@ -80,7 +80,7 @@ impl PenaltyBox {
     }
 
     /// Whether each refusal is longer than the one before.
-    pub const fn is_growing(&self) -> bool {
+    pub const fn is_doubling(&self) -> bool {
         self.grows
     }
 
@@ -95,7 +95,7 @@ impl PenaltyBox {
     }
 
     /// How long the first refusal is.
-    pub const fn refused_for(&self) -> Duration {
+    pub const fn block_duration(&self) -> Duration {
         Duration::from_millis(self.refusal)
     }
 
@@ -106,7 +106,7 @@ impl PenaltyBox {
     }
 
     /// How many ticks the refusal of that level lasts.
-    fn refusal(&self, level: u8) -> u64 {
+    fn block_millis(&self, level: u8) -> u64 {
         if !self.grows {
             return self.refusal;
         }
@@ -128,7 +128,7 @@ const fn whole_millis(span: Duration) -> Option<u64> {
 /// What a penalty box remembers; times in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed)]
-pub(crate) struct Denials {
+pub(crate) struct PenaltyState {
     first: u64,
     until: u64,
     count: u16,
@@ -137,35 +137,40 @@ pub(crate) struct Denials {
 
 /// The denials that count at the present moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rolled {
+pub(crate) struct PenaltySnapshot {
     at: u64,
-    stored: Denials,
+    stored: PenaltyState,
     repaired: bool,
 }
 
-impl Rolled {
-    const fn is_boxed(self) -> bool {
+impl PenaltySnapshot {
+    const fn is_blocking(self) -> bool {
         self.at < self.stored.until
     }
 }
 
 impl Step for PenaltyBox {
-    type State = Denials;
-    type Rolled = Rolled;
+    type State = PenaltyState;
+    type Snapshot = PenaltySnapshot;
 
     fn limit(&self) -> u64 {
         self.denials
     }
 
-    fn roll(&self, stored: Option<&Denials>, now: Timestamp, _ask: Ask) -> Rolled {
+    fn advance(
+        &self,
+        stored: Option<&PenaltyState>,
+        now: Timestamp,
+        _ask: Demand,
+    ) -> PenaltySnapshot {
         let at = self.period.tick(now);
-        let mut state = stored.copied().unwrap_or(Denials {
+        let mut state = stored.copied().unwrap_or(PenaltyState {
             count: 0,
             first: at,
             until: 0,
             level: 0,
         });
-        let latest = at + self.refusal(state.level);
+        let latest = at + self.block_millis(state.level);
         let repaired = state.first > at + self.period.ticks || state.until > latest;
         if state.first > at + self.period.ticks {
             state.first = at;
@@ -177,20 +182,20 @@ impl Step for PenaltyBox {
         if at >= state.until && state.until + self.period.ticks <= at {
             (state.level, state.until) = (0, 0);
         }
-        Rolled {
+        PenaltySnapshot {
             at,
             stored: state,
             repaired,
         }
     }
 
-    fn read(&self, [at, count_and_level, first, until]: Words) -> Option<Rolled> {
+    fn from_wire(&self, [at, count_and_level, first, until]: WireState) -> Option<PenaltySnapshot> {
         let count = u16::try_from(count_and_level / 64).ok()?;
         let level = u8::try_from(count_and_level % 64).ok()?;
         let is_possible = u64::from(count) <= MOST_DENIALS && level <= HIGHEST_LEVEL;
-        is_possible.then_some(Rolled {
+        is_possible.then_some(PenaltySnapshot {
             at,
-            stored: Denials {
+            stored: PenaltyState {
                 first,
                 until,
                 count,
@@ -201,38 +206,38 @@ impl Step for PenaltyBox {
     }
 
     /// Each hit is decided by itself.
-    fn charged(&self, rolled: Rolled, _units: u64) -> Rolled {
-        rolled
+    fn with_charge(&self, snapshot: PenaltySnapshot, _units: u64) -> PenaltySnapshot {
+        snapshot
     }
 
-    fn is_possible(&self, _ask: Ask) -> bool {
+    fn can_ever_fit(&self, _ask: Demand) -> bool {
         true
     }
 
-    fn fits(&self, rolled: Rolled, _ask: Ask) -> bool {
-        !rolled.is_boxed()
+    fn fits(&self, snapshot: PenaltySnapshot, _ask: Demand) -> bool {
+        !snapshot.is_blocking()
     }
 
-    fn retry_after(&self, rolled: Rolled, _ask: Ask, now: Timestamp) -> Duration {
-        self.period.until(rolled.stored.until, now)
+    fn retry_after(&self, snapshot: PenaltySnapshot, _ask: Demand, now: Timestamp) -> Duration {
+        self.period.until(snapshot.stored.until, now)
     }
 
-    fn remaining(&self, rolled: Rolled, _charged: u64) -> u64 {
-        if rolled.is_boxed() {
+    fn remaining(&self, snapshot: PenaltySnapshot, _charged: u64) -> u64 {
+        if snapshot.is_blocking() {
             0
         } else {
-            self.denials.saturating_sub(rolled.stored.count.into())
+            self.denials.saturating_sub(snapshot.stored.count.into())
         }
     }
 
-    fn reset_after(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> Duration {
-        let Denials {
+    fn reset_after(&self, snapshot: PenaltySnapshot, _charged: u64, now: Timestamp) -> Duration {
+        let PenaltyState {
             count,
             first,
             until,
             ..
-        } = rolled.stored;
-        if rolled.is_boxed() {
+        } = snapshot.stored;
+        if snapshot.is_blocking() {
             self.period.until(until, now)
         } else if count > 0 {
             self.period.until(first + self.period.ticks, now)
@@ -241,61 +246,66 @@ impl Step for PenaltyBox {
         }
     }
 
-    fn need(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> Option<Duration> {
-        let Denials {
+    fn ttl(&self, snapshot: PenaltySnapshot, _charged: u64, now: Timestamp) -> Option<Duration> {
+        let PenaltyState {
             count,
             first,
             until,
             level,
-        } = rolled.stored;
+        } = snapshot.stored;
         let period = self.period.ticks;
         let counted = if count > 0 { first + period } else { 0 };
         let boxed = if level > 0 { until + period } else { 0 };
         Some(self.period.until(counted.max(boxed), now))
     }
 
-    fn was_repaired(rolled: Rolled) -> bool {
-        rolled.repaired
+    fn clock_was_repaired(snapshot: PenaltySnapshot) -> bool {
+        snapshot.repaired
     }
 
-    fn store(&self, slot: &mut Option<State>, rolled: Rolled, _charged: u64) {
-        *slot = Some(State::PenaltyBox(rolled.stored));
+    fn write(&self, slot: &mut Option<State>, snapshot: PenaltySnapshot, _charged: u64) {
+        *slot = Some(State::PenaltyBox(snapshot.stored));
     }
 
-    fn counts_denied(&self, rolled: Rolled) -> bool {
-        !rolled.is_boxed()
+    fn records_denials(&self, snapshot: PenaltySnapshot) -> bool {
+        !snapshot.is_blocking()
     }
 
-    fn count_denied(&self, slot: &mut Option<State>, rolled: Rolled, _ask: Ask) -> Rolled {
-        let mut state = rolled.stored;
+    fn record_denial(
+        &self,
+        slot: &mut Option<State>,
+        snapshot: PenaltySnapshot,
+        _ask: Demand,
+    ) -> PenaltySnapshot {
+        let mut state = snapshot.stored;
         if state.count == 0 {
-            state.first = rolled.at;
+            state.first = snapshot.at;
         }
         state.count += 1;
         if u64::from(state.count) >= self.denials {
             state.level = (state.level + 1).min(HIGHEST_LEVEL);
-            state.until = rolled.at + self.refusal(state.level);
+            state.until = snapshot.at + self.block_millis(state.level);
             state.count = 0;
         }
         *slot = Some(State::PenaltyBox(state));
-        Rolled {
+        PenaltySnapshot {
             stored: state,
-            ..rolled
+            ..snapshot
         }
     }
 
-    fn mark(&self, _rolled: Rolled, _charged: u64, _now: Timestamp) -> Mark {
-        Mark::NONE
+    fn refund_mark(&self, _rolled: PenaltySnapshot, _charged: u64, _now: Timestamp) -> RefundMark {
+        RefundMark::NONE
     }
 
     /// Nobody gets denials back.
-    fn has_units(&self) -> bool {
+    fn counts_units(&self) -> bool {
         false
     }
 
-    fn is_silent(&self) -> bool {
+    fn reports_only_denials(&self) -> bool {
         true
     }
 
-    own_state!(PenaltyBox(Denials));
+    own_state!(PenaltyBox(PenaltyState));
 }

@@ -118,19 +118,19 @@ impl Period {
 /// A period in the fewest bytes, for states that are kept by the million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed)]
-pub(super) struct Packed {
+pub(super) struct PackedPeriod {
     low: u32,
     high: u16,
     grain: Grain,
 }
 
-impl Packed {
+impl PackedPeriod {
     #[allow(
         clippy::cast_possible_truncation,
         reason = "no period has 2^48 ticks, and the rest is meant to be cut off"
     )]
-    pub(super) const fn new(period: Period) -> Packed {
-        Packed {
+    pub(super) const fn new(period: Period) -> PackedPeriod {
+        PackedPeriod {
             low: period.ticks as u32,
             high: (period.ticks >> 32) as u16,
             grain: period.grain,

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{
+use crate::algorithm::{
     period::{InvalidLimit, Period, catch_up},
     state::{State, own_state},
-    step::{Ask, Refund, Step, Words},
+    step::{Demand, Refund, Step, WireState},
 };
-use crate::{decision::Mark, time::Timestamp};
+use crate::{decision::RefundMark, time::Timestamp};
 
 /// So many in any window, estimated from the counts of this window and the one before.
 ///
@@ -52,14 +52,14 @@ impl SlidingWindowCounter {
 
     /// What the last window still counts for, rounded up.
     #[inline]
-    fn carried(&self, rolled: Rolled) -> u64 {
-        (rolled.prev * (self.period.ticks - self.elapsed(rolled))).div_ceil(self.period.ticks)
+    fn carried(&self, snapshot: CounterSnapshot) -> u64 {
+        (snapshot.prev * (self.period.ticks - self.elapsed(snapshot))).div_ceil(self.period.ticks)
     }
 
     /// Counts that come to `estimate` at `at`, as much of it as possible in the last window.
     ///
     /// Less in the last window would make a hit wait longer than a period; more would refill.
-    fn laid_out(&self, estimate: u64, at: u64) -> Rolled {
+    fn laid_out(&self, estimate: u64, at: u64) -> CounterSnapshot {
         let period = self.period.ticks;
         let left = period - at % period;
         let estimate = estimate.min(self.limit);
@@ -68,7 +68,7 @@ impl SlidingWindowCounter {
             0 => 0,
             _ => (carried - 1) * period / left + 1,
         };
-        Rolled {
+        CounterSnapshot {
             at,
             prev,
             cur: estimate - carried,
@@ -77,27 +77,27 @@ impl SlidingWindowCounter {
     }
 
     #[inline]
-    const fn elapsed(&self, rolled: Rolled) -> u64 {
-        rolled.at % self.period.ticks
+    const fn elapsed(&self, snapshot: CounterSnapshot) -> u64 {
+        snapshot.at % self.period.ticks
     }
 
     #[inline]
-    fn window_end(&self, rolled: Rolled, windows: u64, now: Timestamp) -> Duration {
-        let start = rolled.at - self.elapsed(rolled);
+    fn window_end(&self, snapshot: CounterSnapshot, windows: u64, now: Timestamp) -> Duration {
+        let start = snapshot.at - self.elapsed(snapshot);
         self.period.until(start + windows * self.period.ticks, now)
     }
 }
 
 /// What a sliding window counter remembers: two counts, and when they were last charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct CounterState {
     prev: u64,
     cur: u64,
     at: u64,
     period: Period,
 }
 
-impl Counts {
+impl CounterState {
     /// All that counted at the last charge, rounded up.
     const fn estimate(&self) -> u64 {
         let left = self.period.ticks - self.at % self.period.ticks;
@@ -107,7 +107,7 @@ impl Counts {
 
 /// The counts of the present window and the one before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rolled {
+pub(crate) struct CounterSnapshot {
     at: u64,
     prev: u64,
     cur: u64,
@@ -115,8 +115,8 @@ pub(crate) struct Rolled {
 }
 
 impl Step for SlidingWindowCounter {
-    type State = Counts;
-    type Rolled = Rolled;
+    type State = CounterState;
+    type Snapshot = CounterSnapshot;
 
     #[inline]
     fn limit(&self) -> u64 {
@@ -124,11 +124,16 @@ impl Step for SlidingWindowCounter {
     }
 
     #[inline]
-    fn roll(&self, stored: Option<&Counts>, now: Timestamp, _ask: Ask) -> Rolled {
+    fn advance(
+        &self,
+        stored: Option<&CounterState>,
+        now: Timestamp,
+        _ask: Demand,
+    ) -> CounterSnapshot {
         let period = self.period.ticks;
         let now = self.period.tick(now);
         let Some(stored) = stored else {
-            return Rolled {
+            return CounterSnapshot {
                 at: now,
                 prev: 0,
                 cur: 0,
@@ -150,7 +155,7 @@ impl Step for SlidingWindowCounter {
             1 => (cur, 0),
             _ => (0, 0),
         };
-        Rolled {
+        CounterSnapshot {
             at,
             prev,
             cur,
@@ -158,9 +163,9 @@ impl Step for SlidingWindowCounter {
         }
     }
 
-    fn read(&self, [at, prev, cur, _]: Words) -> Option<Rolled> {
+    fn from_wire(&self, [at, prev, cur, _]: WireState) -> Option<CounterSnapshot> {
         let possible = prev <= self.limit && cur <= self.limit;
-        possible.then_some(Rolled {
+        possible.then_some(CounterSnapshot {
             at,
             prev,
             cur,
@@ -168,64 +173,64 @@ impl Step for SlidingWindowCounter {
         })
     }
 
-    fn charged(&self, rolled: Rolled, units: u64) -> Rolled {
-        Rolled {
-            cur: rolled.cur + units,
-            ..rolled
+    fn with_charge(&self, snapshot: CounterSnapshot, units: u64) -> CounterSnapshot {
+        CounterSnapshot {
+            cur: snapshot.cur + units,
+            ..snapshot
         }
     }
 
     #[inline]
-    fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
-        let taken = rolled.cur + ask.wanted();
-        taken <= self.limit && self.carried(rolled) <= self.limit - taken
+    fn fits(&self, snapshot: CounterSnapshot, demand: Demand) -> bool {
+        let taken = snapshot.cur + demand.total();
+        taken <= self.limit && self.carried(snapshot) <= self.limit - taken
     }
 
     #[inline]
-    fn retry_after(&self, rolled: Rolled, ask: Ask, now: Timestamp) -> Duration {
+    fn retry_after(&self, snapshot: CounterSnapshot, demand: Demand, now: Timestamp) -> Duration {
         let period = self.period.ticks;
-        let wanted = ask.wanted();
-        let start = rolled.at - self.elapsed(rolled);
-        let tick = if rolled.cur + wanted <= self.limit {
-            let room = self.limit - rolled.cur - wanted;
-            start + period - room * period / rolled.prev
+        let wanted = demand.total();
+        let start = snapshot.at - self.elapsed(snapshot);
+        let tick = if snapshot.cur + wanted <= self.limit {
+            let room = self.limit - snapshot.cur - wanted;
+            start + period - room * period / snapshot.prev
         } else {
-            start + 2 * period - (self.limit - wanted) * period / rolled.cur
+            start + 2 * period - (self.limit - wanted) * period / snapshot.cur
         };
         self.period.until(tick, now)
     }
 
     #[inline]
-    fn remaining(&self, rolled: Rolled, charged: u64) -> u64 {
+    fn remaining(&self, snapshot: CounterSnapshot, charged: u64) -> u64 {
         self.limit
-            .saturating_sub(rolled.cur + charged + self.carried(rolled))
+            .saturating_sub(snapshot.cur + charged + self.carried(snapshot))
     }
 
     #[inline]
-    fn reset_after(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
-        if rolled.prev + rolled.cur + charged == 0 {
+    fn reset_after(&self, snapshot: CounterSnapshot, charged: u64, now: Timestamp) -> Duration {
+        if snapshot.prev + snapshot.cur + charged == 0 {
             return Duration::ZERO;
         }
-        self.window_end(rolled, 1, now)
+        self.window_end(snapshot, 1, now)
     }
 
     #[inline]
-    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Option<Duration> {
-        let counts_in_the_next = rolled.cur + charged > 0;
-        counts_in_the_next.then(|| self.window_end(rolled, 2, now))
+    fn ttl(&self, snapshot: CounterSnapshot, charged: u64, now: Timestamp) -> Option<Duration> {
+        let counts_in_the_next = snapshot.cur + charged > 0;
+        counts_in_the_next.then(|| self.window_end(snapshot, 2, now))
     }
 
     #[inline]
-    fn was_repaired(rolled: Rolled) -> bool {
-        rolled.repaired
+    fn clock_was_repaired(snapshot: CounterSnapshot) -> bool {
+        snapshot.repaired
     }
 
     #[inline]
-    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
-        let counts = Counts {
-            prev: rolled.prev,
-            cur: rolled.cur + charged,
-            at: rolled.at,
+    fn write(&self, slot: &mut Option<State>, snapshot: CounterSnapshot, charged: u64) {
+        let counts = CounterState {
+            prev: snapshot.prev,
+            cur: snapshot.cur + charged,
+            at: snapshot.at,
             period: self.period,
         };
         match slot {
@@ -235,11 +240,11 @@ impl Step for SlidingWindowCounter {
     }
 
     #[inline]
-    fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> Mark {
-        Mark::new(u64::from(rolled.at == self.period.tick(now)))
+    fn refund_mark(&self, snapshot: CounterSnapshot, _charged: u64, now: Timestamp) -> RefundMark {
+        RefundMark::new(u64::from(snapshot.at == self.period.tick(now)))
     }
 
-    fn refund(&self, counts: &mut Counts, refund: Refund) -> bool {
+    fn refund(&self, counts: &mut CounterState, refund: Refund) -> bool {
         if counts.period.micros() != self.period.micros() {
             return false;
         }
@@ -256,5 +261,5 @@ impl Step for SlidingWindowCounter {
         credit > 0
     }
 
-    own_state!(SlidingWindowCounter(Counts));
+    own_state!(SlidingWindowCounter(CounterState));
 }

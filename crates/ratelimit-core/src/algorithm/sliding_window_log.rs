@@ -2,12 +2,12 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{
+use crate::algorithm::{
     period::{Grain, InvalidLimit, Period, catch_up},
     state::{State, own_state},
-    step::{Ask, Refund, Step, Words},
+    step::{Demand, Refund, Step, WireState},
 };
-use crate::{decision::Mark, time::Timestamp};
+use crate::{decision::RefundMark, time::Timestamp};
 
 /// The most hits that a log remembers for one key.
 pub(super) const LONGEST_LOG: u64 = 10_000;
@@ -51,7 +51,7 @@ impl SlidingWindowLog {
 
     /// Remembers denied hits as well: who keeps asking keeps waiting.
     #[must_use]
-    pub const fn count_denied(self) -> SlidingWindowLog {
+    pub const fn counting_denied(self) -> SlidingWindowLog {
         SlidingWindowLog {
             count_denied: true,
             ..self
@@ -59,7 +59,7 @@ impl SlidingWindowLog {
     }
 
     /// Whether denied hits are remembered.
-    pub const fn is_counting_denied(&self) -> bool {
+    pub const fn counts_denied(&self) -> bool {
         self.count_denied
     }
 
@@ -74,9 +74,9 @@ impl SlidingWindowLog {
     }
 
     /// The log in `slot`, an empty one where there was none.
-    fn log<'a>(&self, slot: &'a mut Option<State>) -> &'a mut Log {
-        self.own_mut(slot, || {
-            State::SlidingWindowLog(Box::new(Log {
+    fn log<'a>(&self, slot: &'a mut Option<State>) -> &'a mut LogState {
+        self.state_or_insert(slot, || {
+            State::SlidingWindowLog(Box::new(LogState {
                 stamps: VecDeque::new(),
                 grain: self.period.grain,
             }))
@@ -84,14 +84,14 @@ impl SlidingWindowLog {
     }
 
     /// What answers need to know of `stamps`, whose live part starts at `first`.
-    fn seen(&self, stamps: &VecDeque<u64>, first: usize, at: u64, wanted: u64) -> Rolled {
+    fn seen(&self, stamps: &VecDeque<u64>, first: usize, at: u64, wanted: u64) -> LogSnapshot {
         let live = (stamps.len() - first) as u64;
         let over = (live + wanted.min(self.limit)).saturating_sub(self.limit);
         let stamp = |number: u64| {
-            let place = first + usize::try_from(number - 1).unwrap_or(usize::MAX - first);
-            stamps.get(place).copied().unwrap_or(at)
+            let index = first + usize::try_from(number - 1).unwrap_or(usize::MAX - first);
+            stamps.get(index).copied().unwrap_or(at)
         };
-        Rolled {
+        LogSnapshot {
             at,
             live,
             oldest: stamp(1),
@@ -104,12 +104,12 @@ impl SlidingWindowLog {
 
 /// What a log remembers: the tick of each hit, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Log {
+pub(crate) struct LogState {
     stamps: VecDeque<u64>,
     grain: Grain,
 }
 
-impl Log {
+impl LogState {
     /// How many stamps there are.
     pub(crate) fn len(&self) -> usize {
         self.stamps.len()
@@ -118,7 +118,7 @@ impl Log {
 
 /// The part of a log that lies in the present window.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rolled {
+pub(crate) struct LogSnapshot {
     at: u64,
     live: u64,
     oldest: u64,
@@ -129,17 +129,17 @@ pub(crate) struct Rolled {
 }
 
 impl Step for SlidingWindowLog {
-    type State = Log;
-    type Rolled = Rolled;
+    type State = LogState;
+    type Snapshot = LogSnapshot;
 
     fn limit(&self) -> u64 {
         self.limit
     }
 
-    fn roll(&self, stored: Option<&Log>, now: Timestamp, ask: Ask) -> Rolled {
+    fn advance(&self, stored: Option<&LogState>, now: Timestamp, demand: Demand) -> LogSnapshot {
         let now = self.period.tick(now);
         let Some((log, &newest)) = stored.and_then(|log| Some((log, log.stamps.back()?))) else {
-            return Rolled {
+            return LogSnapshot {
                 at: now,
                 live: 0,
                 oldest: now,
@@ -155,9 +155,9 @@ impl Step for SlidingWindowLog {
         let first = log
             .stamps
             .partition_point(|&stamp| ours(stamp) + self.period.ticks <= window_end);
-        let seen = self.seen(&log.stamps, first, at, ask.wanted());
+        let seen = self.seen(&log.stamps, first, at, demand.total());
         let present = |stamp| if repaired { at } else { ours(stamp) };
-        Rolled {
+        LogSnapshot {
             oldest: present(seen.oldest),
             pivot: present(seen.pivot),
             newest: present(seen.newest),
@@ -166,9 +166,9 @@ impl Step for SlidingWindowLog {
         }
     }
 
-    fn read(&self, [at, live, oldest, pivot]: Words) -> Option<Rolled> {
+    fn from_wire(&self, [at, live, oldest, pivot]: WireState) -> Option<LogSnapshot> {
         // A lowered limit leaves more stamps than it would let in, so only the longest log bounds them.
-        (live <= LONGEST_LOG).then_some(Rolled {
+        (live <= LONGEST_LOG).then_some(LogSnapshot {
             at,
             live,
             oldest,
@@ -178,54 +178,54 @@ impl Step for SlidingWindowLog {
         })
     }
 
-    fn charged(&self, rolled: Rolled, units: u64) -> Rolled {
-        Rolled {
-            live: rolled.live + units,
-            oldest: if rolled.live == 0 {
-                rolled.at
+    fn with_charge(&self, snapshot: LogSnapshot, units: u64) -> LogSnapshot {
+        LogSnapshot {
+            live: snapshot.live + units,
+            oldest: if snapshot.live == 0 {
+                snapshot.at
             } else {
-                rolled.oldest
+                snapshot.oldest
             },
-            newest: rolled.at,
-            ..rolled
+            newest: snapshot.at,
+            ..snapshot
         }
     }
 
-    fn fits(&self, rolled: Rolled, ask: Ask) -> bool {
-        rolled.live + ask.wanted() <= self.limit
+    fn fits(&self, snapshot: LogSnapshot, demand: Demand) -> bool {
+        snapshot.live + demand.total() <= self.limit
     }
 
-    fn retry_after(&self, rolled: Rolled, _ask: Ask, now: Timestamp) -> Duration {
-        self.period.until(rolled.pivot + self.period.ticks, now)
+    fn retry_after(&self, snapshot: LogSnapshot, _ask: Demand, now: Timestamp) -> Duration {
+        self.period.until(snapshot.pivot + self.period.ticks, now)
     }
 
-    fn remaining(&self, rolled: Rolled, charged: u64) -> u64 {
-        self.limit.saturating_sub(rolled.live + charged)
+    fn remaining(&self, snapshot: LogSnapshot, charged: u64) -> u64 {
+        self.limit.saturating_sub(snapshot.live + charged)
     }
 
-    fn reset_after(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Duration {
-        let oldest = match (rolled.live, charged) {
+    fn reset_after(&self, snapshot: LogSnapshot, charged: u64, now: Timestamp) -> Duration {
+        let oldest = match (snapshot.live, charged) {
             (0, 0) => return Duration::ZERO,
-            (0, _) => rolled.at,
-            _ => rolled.oldest,
+            (0, _) => snapshot.at,
+            _ => snapshot.oldest,
         };
         self.period.until(oldest + self.period.ticks, now)
     }
 
-    fn need(&self, rolled: Rolled, charged: u64, now: Timestamp) -> Option<Duration> {
-        let newest = match (rolled.live, charged) {
+    fn ttl(&self, snapshot: LogSnapshot, charged: u64, now: Timestamp) -> Option<Duration> {
+        let newest = match (snapshot.live, charged) {
             (0, 0) => return None,
-            (_, 0) => rolled.newest,
-            _ => rolled.at,
+            (_, 0) => snapshot.newest,
+            _ => snapshot.at,
         };
         Some(self.period.until(newest + self.period.ticks, now))
     }
 
-    fn was_repaired(rolled: Rolled) -> bool {
-        rolled.repaired
+    fn clock_was_repaired(snapshot: LogSnapshot) -> bool {
+        snapshot.repaired
     }
 
-    fn store(&self, slot: &mut Option<State>, rolled: Rolled, charged: u64) {
+    fn write(&self, slot: &mut Option<State>, snapshot: LogSnapshot, charged: u64) {
         let log = self.log(slot);
         if log.grain != self.period.grain {
             let grain = log.grain;
@@ -234,33 +234,38 @@ impl Step for SlidingWindowLog {
             }
             log.grain = self.period.grain;
         }
-        let live = usize::try_from(rolled.live).unwrap_or(usize::MAX);
+        let live = usize::try_from(snapshot.live).unwrap_or(usize::MAX);
         log.stamps.drain(..log.stamps.len().saturating_sub(live));
-        if rolled.repaired {
-            log.stamps.iter_mut().for_each(|stamp| *stamp = rolled.at);
+        if snapshot.repaired {
+            log.stamps.iter_mut().for_each(|stamp| *stamp = snapshot.at);
         }
         for _ in 0..charged {
-            log.stamps.push_back(rolled.at);
+            log.stamps.push_back(snapshot.at);
         }
     }
 
-    fn counts_denied(&self, _rolled: Rolled) -> bool {
+    fn records_denials(&self, _rolled: LogSnapshot) -> bool {
         self.count_denied
     }
 
-    fn count_denied(&self, slot: &mut Option<State>, rolled: Rolled, ask: Ask) -> Rolled {
-        self.store(slot, rolled, ask.cost);
+    fn record_denial(
+        &self,
+        slot: &mut Option<State>,
+        snapshot: LogSnapshot,
+        demand: Demand,
+    ) -> LogSnapshot {
+        self.write(slot, snapshot, demand.cost);
         let log = self.log(slot);
         let longest = usize::try_from(self.limit).unwrap_or(usize::MAX);
         log.stamps.drain(..log.stamps.len().saturating_sub(longest));
-        self.seen(&log.stamps, 0, rolled.at, ask.wanted())
+        self.seen(&log.stamps, 0, snapshot.at, demand.total())
     }
 
-    fn mark(&self, rolled: Rolled, _charged: u64, now: Timestamp) -> Mark {
-        Mark::new(u64::from(rolled.at == self.period.tick(now)))
+    fn refund_mark(&self, snapshot: LogSnapshot, _charged: u64, now: Timestamp) -> RefundMark {
+        RefundMark::new(u64::from(snapshot.at == self.period.tick(now)))
     }
 
-    fn refund(&self, log: &mut Log, refund: Refund) -> bool {
+    fn refund(&self, log: &mut LogState, refund: Refund) -> bool {
         let charge_tick = self.period.tick(refund.charged_at);
         let grain = log.grain;
         let mut left = refund.units;
@@ -272,5 +277,5 @@ impl Step for SlidingWindowLog {
         left < refund.units
     }
 
-    own_state!(SlidingWindowLog(Log));
+    own_state!(SlidingWindowLog(LogState));
 }

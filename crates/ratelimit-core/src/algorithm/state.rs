@@ -1,32 +1,32 @@
 //! What limits remember of a key.
 
-use super::{
-    bucket::{Debt, RefundedDebt},
-    concurrency::Slots,
-    fixed_window::Count,
-    penalty_box::Denials,
-    sliding_window_counter::Counts,
-    sliding_window_log::Log,
+use crate::algorithm::{
+    bucket::{BucketState, RefundedBucketState},
+    concurrency::ConcurrencyState,
+    fixed_window::WindowState,
+    penalty_box::PenaltyState,
+    sliding_window_counter::CounterState,
+    sliding_window_log::LogState,
 };
 
 /// What one limit remembers of one key; the larger ones are boxed, so that a bucket takes 24 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    TokenBucket(Debt),
-    LeakyBucket(Debt),
+    TokenBucket(BucketState),
+    LeakyBucket(BucketState),
     /// A bucket of either kind of which something was refunded.
-    RefundedBucket(Box<RefundedDebt>),
-    FixedWindow(Count),
-    SlidingWindowLog(Box<Log>),
-    SlidingWindowCounter(Box<Counts>),
-    Concurrency(Box<Slots>),
-    PenaltyBox(Denials),
+    RefundedBucket(Box<RefundedBucketState>),
+    FixedWindow(WindowState),
+    SlidingWindowLog(Box<LogState>),
+    SlidingWindowCounter(Box<CounterState>),
+    Concurrency(Box<ConcurrencyState>),
+    PenaltyBox(PenaltyState),
 }
 
 impl State {
     /// How many stamps of a log, or slots, it keeps.
     #[inline]
-    pub(crate) fn stamps(&self) -> usize {
+    pub(crate) fn stored_entries(&self) -> usize {
         match self {
             State::SlidingWindowLog(log) => log.len(),
             State::Concurrency(slots) => slots.len(),
@@ -35,7 +35,7 @@ impl State {
     }
 
     #[inline]
-    pub(crate) fn holds_slots(&self) -> bool {
+    pub(crate) fn has_slots(&self) -> bool {
         matches!(self, State::Concurrency(slots) if slots.len() > 0)
     }
 }
@@ -44,7 +44,7 @@ impl State {
 macro_rules! own_state {
     ($variant:ident($state:ty)) => {
         #[inline]
-        fn of<'a>(&self, state: &'a State) -> Option<&'a $state> {
+        fn state_of<'a>(&self, state: &'a State) -> Option<&'a $state> {
             match state {
                 State::$variant(own) => {
                     let own: &$state = own;
@@ -54,7 +54,7 @@ macro_rules! own_state {
             }
         }
 
-        fn of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut $state> {
+        fn state_of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut $state> {
             match state {
                 State::$variant(own) => {
                     let own: &mut $state = own;

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use super::state::State;
+use crate::algorithm::state::State;
 use crate::{
-    decision::{LimitDecision, Mark, Outcome},
+    decision::{LimitDecision, Outcome, RefundMark},
     time::Timestamp,
 };
 
 /// The four numbers with which a script tells a rolled state.
-pub(crate) type Words = [u64; 4];
+pub(crate) type WireState = [u64; 4];
 
 /// What is asked of one limit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct Demand {
     pub(crate) cost: u64,
     /// What has to stay free beside the cost.
     pub(crate) reserve: u64,
@@ -21,16 +21,16 @@ pub(crate) struct Ask {
     pub(crate) slot: u64,
 }
 
-impl Ask {
+impl Demand {
     /// A look: it asks for nothing.
-    pub(crate) const NOTHING: Ask = Ask {
+    pub(crate) const PEEK: Demand = Demand {
         cost: 0,
         reserve: 0,
         slot: 0,
     };
 
     /// What must be free for the hit to pass.
-    pub(super) const fn wanted(self) -> u64 {
+    pub(super) const fn total(self) -> u64 {
         self.cost.saturating_add(self.reserve)
     }
 }
@@ -44,7 +44,7 @@ pub(crate) struct Refund {
     /// When the charge was made, by the store's clock.
     pub(crate) charged_at: Timestamp,
     /// What [`LimitDecision`] remembered of the charge.
-    pub(crate) mark: Mark,
+    pub(crate) mark: RefundMark,
     pub(crate) now: Timestamp,
 }
 
@@ -58,23 +58,23 @@ pub(crate) enum Fit {
 
 /// What a hit does to the states of its policy, once all limits were asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spend {
+pub(crate) enum Effect {
     /// It passed and costs something.
     Charge,
     /// It was denied: only repairs and counted denials are stored.
     Deny,
     /// It only looked, or can never pass.
-    Nothing,
+    None,
 }
 
 /// What a limit answered, and what that means for the store.
-pub(crate) struct Stepped {
+pub(crate) struct StepResult {
     pub(crate) decision: LimitDecision,
     /// How long the state means something.
-    pub(crate) need: Duration,
+    pub(crate) ttl: Duration,
     pub(crate) charged: u64,
     /// Whether the state is to be stored.
-    pub(crate) wrote: bool,
+    pub(crate) stored: bool,
     /// Whether the budget must not expire earlier than it would have before.
     pub(crate) keeps_expiry: bool,
 }
@@ -86,67 +86,72 @@ pub(crate) struct Stepped {
 pub(crate) trait Step {
     type State;
     /// The state at the present moment, before the hit.
-    type Rolled: Copy;
+    type Snapshot: Copy;
 
     fn limit(&self) -> u64;
-    fn roll(&self, stored: Option<&Self::State>, now: Timestamp, ask: Ask) -> Self::Rolled;
+    fn advance(
+        &self,
+        stored: Option<&Self::State>,
+        now: Timestamp,
+        demand: Demand,
+    ) -> Self::Snapshot;
     /// What a script's numbers say, if they can be a state of this limit.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for scripts only"))]
-    fn read(&self, words: Words) -> Option<Self::Rolled>;
+    fn from_wire(&self, words: WireState) -> Option<Self::Snapshot>;
 
     /// The same state after `units` more were charged.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for scripts only"))]
-    fn charged(&self, rolled: Self::Rolled, units: u64) -> Self::Rolled;
+    fn with_charge(&self, snapshot: Self::Snapshot, units: u64) -> Self::Snapshot;
 
     /// Whether the limit can ever hold what is asked.
-    fn is_possible(&self, ask: Ask) -> bool {
-        ask.wanted() <= self.limit()
+    fn can_ever_fit(&self, demand: Demand) -> bool {
+        demand.total() <= self.limit()
     }
     /// Whether what is possible fits now.
-    fn fits(&self, rolled: Self::Rolled, ask: Ask) -> bool;
+    fn fits(&self, snapshot: Self::Snapshot, demand: Demand) -> bool;
     /// When what does not fit now will.
-    fn retry_after(&self, rolled: Self::Rolled, ask: Ask, now: Timestamp) -> Duration;
-    fn remaining(&self, rolled: Self::Rolled, charged: u64) -> u64;
-    fn reset_after(&self, rolled: Self::Rolled, charged: u64, now: Timestamp) -> Duration;
+    fn retry_after(&self, snapshot: Self::Snapshot, demand: Demand, now: Timestamp) -> Duration;
+    fn remaining(&self, snapshot: Self::Snapshot, charged: u64) -> u64;
+    fn reset_after(&self, snapshot: Self::Snapshot, charged: u64, now: Timestamp) -> Duration;
     /// How long the state after the charge means something, where that is not until it is reset.
-    fn need(&self, _rolled: Self::Rolled, _charged: u64, _now: Timestamp) -> Option<Duration> {
+    fn ttl(&self, _rolled: Self::Snapshot, _charged: u64, _now: Timestamp) -> Option<Duration> {
         None
     }
 
     /// Whether the stored time lay so far ahead that it was set to the present.
-    fn was_repaired(rolled: Self::Rolled) -> bool;
+    fn clock_was_repaired(snapshot: Self::Snapshot) -> bool;
     /// Stores the rolled state, with `charged` added.
-    fn store(&self, slot: &mut Option<State>, rolled: Self::Rolled, charged: u64);
+    fn write(&self, slot: &mut Option<State>, snapshot: Self::Snapshot, charged: u64);
 
-    fn delay(&self, _rolled: Self::Rolled, _now: Timestamp) -> Duration {
+    fn delay(&self, _rolled: Self::Snapshot, _now: Timestamp) -> Duration {
         Duration::ZERO
     }
 
     /// Whether a denied hit is stored as well.
-    fn counts_denied(&self, _rolled: Self::Rolled) -> bool {
+    fn records_denials(&self, _rolled: Self::Snapshot) -> bool {
         false
     }
 
     /// Stores a denied hit, and rolls anew.
-    fn count_denied(
+    fn record_denial(
         &self,
         _slot: &mut Option<State>,
-        rolled: Self::Rolled,
-        _ask: Ask,
-    ) -> Self::Rolled {
-        rolled
+        snapshot: Self::Snapshot,
+        _ask: Demand,
+    ) -> Self::Snapshot {
+        snapshot
     }
 
     /// Whether the state holds something that earlier receipts need for as long as it was stored for.
-    fn keeps_expiry(_rolled: Self::Rolled) -> bool {
+    fn keeps_expiry(_rolled: Self::Snapshot) -> bool {
         false
     }
 
-    /// What a refund of this charge will have to know; [`Mark::NONE`] when it cannot be given back.
-    fn mark(&self, rolled: Self::Rolled, charged: u64, now: Timestamp) -> Mark;
+    /// What a refund of this charge will have to know; [`RefundMark::NONE`] when it cannot be given back.
+    fn refund_mark(&self, snapshot: Self::Snapshot, charged: u64, now: Timestamp) -> RefundMark;
 
     /// Whether a hit spends as many units of it as it costs, which can be given back and raised.
-    fn has_units(&self) -> bool {
+    fn counts_units(&self) -> bool {
         true
     }
 
@@ -156,19 +161,19 @@ pub(crate) trait Step {
     }
 
     /// Whether it speaks for its policy only when it denies.
-    fn is_silent(&self) -> bool {
+    fn reports_only_denials(&self) -> bool {
         false
     }
 
     /// The state, if it is of this algorithm.
-    fn of<'a>(&self, state: &'a State) -> Option<&'a Self::State>;
-    fn of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut Self::State>;
+    fn state_of<'a>(&self, state: &'a State) -> Option<&'a Self::State>;
+    fn state_of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut Self::State>;
 
     #[inline]
-    fn fit(&self, rolled: Self::Rolled, ask: Ask) -> Fit {
-        if !self.is_possible(ask) {
+    fn fit(&self, snapshot: Self::Snapshot, demand: Demand) -> Fit {
+        if !self.can_ever_fit(demand) {
             Fit::Never
-        } else if ask.cost == 0 || self.fits(rolled, ask) {
+        } else if demand.cost == 0 || self.fits(snapshot, demand) {
             Fit::Now
         } else {
             Fit::Later
@@ -181,30 +186,30 @@ pub(crate) trait Step {
         &self,
         slot: &mut Option<State>,
         now: Timestamp,
-        ask: Ask,
-        spend: impl FnOnce(Fit) -> Spend,
-    ) -> Stepped {
-        let rolled = self.roll(self.own(slot.as_ref()), now, ask);
-        let fit = self.fit(rolled, ask);
-        let (rolled, fit, charged, wrote) = match spend(fit) {
-            Spend::Deny => {
-                let (rolled, fit, wrote) = self.deny(slot, rolled, fit, ask);
-                (rolled, fit, 0, wrote)
+        demand: Demand,
+        spend: impl FnOnce(Fit) -> Effect,
+    ) -> StepResult {
+        let snapshot = self.advance(self.state(slot.as_ref()), now, demand);
+        let fit = self.fit(snapshot, demand);
+        let (snapshot, fit, charged, stored) = match spend(fit) {
+            Effect::Deny => {
+                let (snapshot, fit, stored) = self.deny(slot, snapshot, fit, demand);
+                (snapshot, fit, 0, stored)
             }
-            Spend::Nothing => (rolled, fit, 0, false),
-            Spend::Charge => {
-                self.store(slot, rolled, ask.cost);
-                (rolled, fit, ask.cost, true)
+            Effect::None => (snapshot, fit, 0, false),
+            Effect::Charge => {
+                self.write(slot, snapshot, demand.cost);
+                (snapshot, fit, demand.cost, true)
             }
         };
-        let decision = self.report(rolled, fit, ask, charged, now);
-        let need = self.need(rolled, charged, now);
-        Stepped {
+        let decision = self.report(snapshot, fit, demand, charged, now);
+        let ttl = self.ttl(snapshot, charged, now);
+        StepResult {
             decision,
-            need: need.unwrap_or(decision.reset_after),
+            ttl: ttl.unwrap_or(decision.reset_after),
             charged,
-            wrote,
-            keeps_expiry: Self::keeps_expiry(rolled),
+            stored,
+            keeps_expiry: Self::keeps_expiry(snapshot),
         }
     }
 
@@ -213,47 +218,47 @@ pub(crate) trait Step {
     fn deny(
         &self,
         slot: &mut Option<State>,
-        rolled: Self::Rolled,
+        snapshot: Self::Snapshot,
         fit: Fit,
-        ask: Ask,
-    ) -> (Self::Rolled, Fit, bool) {
-        let is_repaired = Self::was_repaired(rolled);
+        demand: Demand,
+    ) -> (Self::Snapshot, Fit, bool) {
+        let is_repaired = Self::clock_was_repaired(snapshot);
         if is_repaired {
-            self.store(slot, rolled, 0);
+            self.write(slot, snapshot, 0);
         }
-        if !self.counts_denied(rolled) {
-            return (rolled, fit, is_repaired);
+        if !self.records_denials(snapshot) {
+            return (snapshot, fit, is_repaired);
         }
-        let counted = self.count_denied(slot, rolled, ask);
-        (counted, self.fit(counted, ask), true)
+        let counted = self.record_denial(slot, snapshot, demand);
+        (counted, self.fit(counted, demand), true)
     }
 
     #[inline(always)]
     fn report(
         &self,
-        rolled: Self::Rolled,
+        snapshot: Self::Snapshot,
         fit: Fit,
-        ask: Ask,
+        demand: Demand,
         charged: u64,
         now: Timestamp,
     ) -> LimitDecision {
         let outcome = match fit {
             Fit::Now => Outcome::Allowed {
-                delay: self.delay(rolled, now),
+                delay: self.delay(snapshot, now),
             },
             Fit::Later => Outcome::Denied {
-                retry_after: self.retry_after(rolled, ask, now),
+                retry_after: self.retry_after(snapshot, demand, now),
             },
             Fit::Never => Outcome::Impossible,
         };
         LimitDecision {
-            remaining: self.remaining(rolled, charged),
-            reset_after: self.reset_after(rolled, charged, now),
+            remaining: self.remaining(snapshot, charged),
+            reset_after: self.reset_after(snapshot, charged, now),
             mark: match charged {
-                0 => Mark::NONE,
-                _ => self.mark(rolled, charged, now),
+                0 => RefundMark::NONE,
+                _ => self.refund_mark(snapshot, charged, now),
             },
-            is_silent: self.is_silent(),
+            is_silent: self.reports_only_denials(),
             ..LimitDecision::new(outcome, self.limit())
         }
     }
@@ -266,33 +271,33 @@ pub(crate) trait Step {
         units: u64,
         now: Timestamp,
     ) -> Option<Duration> {
-        let own = self.own(slot.as_ref());
+        let own = self.state(slot.as_ref());
         let is_of_another = slot.is_some() && own.is_none();
-        let rolled = self.roll(own, now, Ask::NOTHING);
-        let charged = units.min(self.remaining(rolled, 0));
-        if charged == 0 || is_of_another || !self.has_units() {
+        let snapshot = self.advance(own, now, Demand::PEEK);
+        let charged = units.min(self.remaining(snapshot, 0));
+        if charged == 0 || is_of_another || !self.counts_units() {
             return None;
         }
-        self.store(slot, rolled, charged);
-        let need = self.need(rolled, charged, now);
-        Some(need.unwrap_or_else(|| self.reset_after(rolled, charged, now)))
+        self.write(slot, snapshot, charged);
+        let ttl = self.ttl(snapshot, charged, now);
+        Some(ttl.unwrap_or_else(|| self.reset_after(snapshot, charged, now)))
     }
 
     /// The stored state, where it is of this algorithm.
-    fn own<'a>(&self, stored: Option<&'a State>) -> Option<&'a Self::State> {
-        stored.and_then(|state| self.of(state))
+    fn state<'a>(&self, stored: Option<&'a State>) -> Option<&'a Self::State> {
+        stored.and_then(|state| self.state_of(state))
     }
 
     /// The stored state to be changed, `fresh` where there is none of this algorithm.
-    fn own_mut<'a>(
+    fn state_or_insert<'a>(
         &self,
         slot: &'a mut Option<State>,
         fresh: impl FnOnce() -> State,
     ) -> &'a mut Self::State {
-        if self.own(slot.as_ref()).is_none() {
+        if self.state(slot.as_ref()).is_none() {
             *slot = Some(fresh());
         }
-        let own = slot.as_mut().and_then(|state| self.of_mut(state));
+        let own = slot.as_mut().and_then(|state| self.state_of_mut(state));
         own.expect("a fresh state is of its algorithm")
     }
 }

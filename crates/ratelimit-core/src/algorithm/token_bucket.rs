@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{bucket::Bucket, name::Algorithm, period::InvalidLimit};
+use crate::algorithm::{bucket::Bucket, kind::Algorithm, period::InvalidLimit};
 
 /// A bucket of tokens that refills steadily and lets bursts through until it is empty.
 ///

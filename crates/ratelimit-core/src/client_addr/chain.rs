@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use super::{
+use crate::client_addr::{
     address::{self, is_private, is_private_ipv4, parse_address},
     client::{Client, NoClient, Source},
     forwarded,

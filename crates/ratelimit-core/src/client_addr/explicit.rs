@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use super::{address, client::NoClient, headers::HeaderLines};
+use crate::client_addr::{address, client::NoClient, headers::HeaderLines};
 
 const LONGEST_KEY: usize = 256;
 

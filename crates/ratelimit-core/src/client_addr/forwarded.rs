@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, net::IpAddr};
 
-use super::address;
+use crate::client_addr::address;
 
 /// Splits a line at the commas outside quotes, the last element first.
 ///

@@ -2,7 +2,7 @@
 
 use std::{error, fmt, str::FromStr};
 
-use super::address;
+use crate::client_addr::address;
 
 pub(super) const X_FORWARDED_FOR: &str = "x-forwarded-for";
 pub(super) const X_REAL_IP: &str = "x-real-ip";

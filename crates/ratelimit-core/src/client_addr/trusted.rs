@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use super::network::{Expected, Span, span};
+use crate::client_addr::network::{Expected, Span, span};
 
 /// The addresses whose word about the client is believed.
 ///

@@ -1,7 +1,7 @@
 //! Bodies of refused requests.
 
-use super::{Names, Text, retry_after_secs, violated};
 use crate::decision::Decision;
+use crate::fields::{Names, Text, retry_after_secs, violated};
 
 /// Bodies are copied once, when their length is known.
 type Body = Text<256>;

@@ -4,7 +4,7 @@ use std::{error, fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{Limiter, Shared, Turns, Verdict};
+use crate::limiter::{Limiter, LimiterInner, Verdict, WaitQueues};
 use crate::{decision::Decision, key::Key, limit::Limit, policy::Policy};
 
 /// What tokio's timers can tell apart; asking more often would be asking in vain.
@@ -25,7 +25,7 @@ impl Limiter {
         policy: &Policy,
         key: &Key,
         within: Duration,
-    ) -> Result<Verdict, TooLong> {
+    ) -> Result<Verdict, AcquireError> {
         self.acquire_cost(policy, key, 1, within).await
     }
 
@@ -75,12 +75,12 @@ impl Limiter {
         key: &Key,
         cost: u64,
         within: Duration,
-    ) -> Result<Verdict, TooLong> {
+    ) -> Result<Verdict, AcquireError> {
         let tier = policy.for_key(key);
         if !tier.enforces(key) {
             return Ok(self.check_cost(policy, key, cost).await);
         }
-        let wait = Wait {
+        let wait = Attempt {
             limiter: self,
             policy,
             shapes: tier.limits().iter().any(shapes),
@@ -88,15 +88,15 @@ impl Limiter {
             cost,
             until: Instant::now() + within.min(LONGEST_WAIT),
         };
-        let verdict = wait.pass().await?;
-        wait.out(verdict).await
+        let verdict = wait.until_allowed().await?;
+        wait.wait_delay(verdict).await
     }
 
     /// How many may wait for one policy and key in this process; 10,000 unless set.
     #[must_use]
-    pub fn most_waiting(self, most: usize) -> Limiter {
-        let shared = Shared {
-            turns: Arc::new(Turns::at_most(most)),
+    pub fn max_waiters(self, most: usize) -> Limiter {
+        let shared = LimiterInner {
+            wait_queues: Arc::new(WaitQueues::new(most)),
             ..Arc::unwrap_or_clone(self.shared)
         };
         Limiter {
@@ -106,11 +106,11 @@ impl Limiter {
 
     /// How many wait for one policy and key in this process.
     pub fn waiting(&self, policy: &Policy, key: &Key) -> usize {
-        self.shared.turns.waiting(policy, key)
+        self.shared.wait_queues.waiting(policy, key)
     }
 }
 
-struct Wait<'a> {
+struct Attempt<'a> {
     limiter: &'a Limiter,
     policy: &'a Policy,
     /// Whether the policy of the key's tier delays hits that pass.
@@ -120,30 +120,30 @@ struct Wait<'a> {
     until: Instant,
 }
 
-impl Wait<'_> {
+impl Attempt<'_> {
     /// Waits until the hit passes.
-    async fn pass(&self) -> Result<Verdict, TooLong> {
-        let turns = &self.limiter.shared.turns;
+    async fn until_allowed(&self) -> Result<Verdict, AcquireError> {
+        let wait_queues = &self.limiter.shared.wait_queues;
         let mut not_before = Instant::now();
-        if turns.waiting(self.policy, self.key) == 0 {
-            match self.ask().await? {
+        if wait_queues.waiting(self.policy, self.key) == 0 {
+            match self.try_once().await? {
                 ControlFlow::Break(verdict) => return Ok(verdict),
                 ControlFlow::Continue(moment) => not_before = moment,
             }
         }
-        let Some(mut place) = turns.join(self.policy, self.key) else {
-            return Err(TooLong::default());
+        let Some(mut index) = wait_queues.enqueue(self.policy, self.key) else {
+            return Err(AcquireError::default());
         };
-        if place.next().is_some_and(|next| next > self.until) {
-            return Err(TooLong::until(place.next()));
+        if index.next_attempt().is_some_and(|next| next > self.until) {
+            return Err(AcquireError::until(index.next_attempt()));
         }
-        if place.turn(self.until).await.is_err() {
-            return Err(TooLong::until(place.next()));
+        if index.wait_turn(self.until).await.is_err() {
+            return Err(AcquireError::until(index.next_attempt()));
         }
         loop {
-            place.foretell(not_before);
+            index.set_next_attempt(not_before);
             sleep_until(not_before).await;
-            match self.ask().await? {
+            match self.try_once().await? {
                 ControlFlow::Break(verdict) => return Ok(verdict),
                 ControlFlow::Continue(moment) => not_before = moment,
             }
@@ -151,23 +151,23 @@ impl Wait<'_> {
     }
 
     /// Waits out the delay of a limit that shapes.
-    async fn out(&self, verdict: Verdict) -> Result<Verdict, TooLong> {
+    async fn wait_delay(&self, verdict: Verdict) -> Result<Verdict, AcquireError> {
         let delay = verdict.decision().map_or(Duration::ZERO, Decision::delay);
         if delay > Duration::ZERO {
-            self.in_time(delay, &verdict)?;
+            self.ensure_in_time(delay, &verdict)?;
             sleep_until(Instant::now() + delay).await;
         }
         Ok(verdict)
     }
 
     /// Asks once: the hit passed, or it is in vain to ask again before some moment.
-    async fn ask(&self) -> Result<ControlFlow<Verdict, Instant>, TooLong> {
+    async fn try_once(&self) -> Result<ControlFlow<Verdict, Instant>, AcquireError> {
         if self.shapes {
             // A hit that passes has taken its place in the line, also when that turns out too far
             // back; a look finds it out for nothing.
-            let looked = self.limiter.look(self.policy, self.key).await;
+            let looked = self.limiter.peek(self.policy, self.key).await;
             let delay = looked.decision().map_or(Duration::ZERO, Decision::delay);
-            self.in_time(delay, &looked)?;
+            self.ensure_in_time(delay, &looked)?;
         }
         let check = self.limiter.check_cost(self.policy, self.key, self.cost);
         let verdict = check.await;
@@ -175,18 +175,18 @@ impl Wait<'_> {
             return Ok(ControlFlow::Break(verdict));
         }
         let Some(retry_after) = verdict.decision().and_then(Decision::retry_after) else {
-            return Err(TooLong::said(None, &verdict));
+            return Err(AcquireError::with_retry_after(None, &verdict));
         };
-        self.in_time(retry_after, &verdict)?;
+        self.ensure_in_time(retry_after, &verdict)?;
         let moment = Instant::now() + retry_after.max(SHORTEST_WAIT);
         Ok(ControlFlow::Continue(moment))
     }
 
     /// Whether a wait ends in time.
-    fn in_time(&self, wait: Duration, verdict: &Verdict) -> Result<(), TooLong> {
+    fn ensure_in_time(&self, wait: Duration, verdict: &Verdict) -> Result<(), AcquireError> {
         let left = self.until.saturating_duration_since(Instant::now());
         if wait > left {
-            return Err(TooLong::said(Some(wait), verdict));
+            return Err(AcquireError::with_retry_after(Some(wait), verdict));
         }
         Ok(())
     }
@@ -200,7 +200,7 @@ fn shapes(limit: &Limit) -> bool {
 /// The turn does not come in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct TooLong {
+pub struct AcquireError {
     /// After how long the turn would come at the earliest; nothing when waiting does not help, or
     /// nobody knows.
     pub retry_after: Option<Duration>,
@@ -208,30 +208,30 @@ pub struct TooLong {
     pub verdict: Option<Box<Verdict>>,
 }
 
-impl TooLong {
-    fn said(retry_after: Option<Duration>, verdict: &Verdict) -> TooLong {
-        TooLong {
+impl AcquireError {
+    fn with_retry_after(retry_after: Option<Duration>, verdict: &Verdict) -> AcquireError {
+        AcquireError {
             retry_after,
             verdict: Some(Box::new(verdict.clone())),
         }
     }
 
-    fn until(moment: Option<Instant>) -> TooLong {
+    fn until(moment: Option<Instant>) -> AcquireError {
         let wait = |moment: Instant| moment.saturating_duration_since(Instant::now());
-        TooLong {
+        AcquireError {
             retry_after: moment.map(wait),
             verdict: None,
         }
     }
 }
 
-impl fmt::Display for TooLong {
+impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the turn does not come in time")
     }
 }
 
-impl error::Error for TooLong {}
+impl error::Error for AcquireError {}
 
 #[cfg(test)]
 mod tests;

@@ -8,83 +8,83 @@ use std::{
     time::Instant,
 };
 
-use super::{Limiter, Verdict, denials::Sent};
+use crate::limiter::{Limiter, Verdict, deny_cache::Lookup};
 use crate::{
-    decision::{Charge, Decision},
-    keys::Keys,
-    meter,
-    policy::{Overdraft, Policy, Purpose},
-    store::{Held, Hit, MemoryStore, StoreError, StoreFuture},
+    decision::{Decision, FastCharge},
+    key_set::KeySet,
+    metrics,
+    policy::{HitMode, Overdraft, Policy},
+    store::{Hit, LockedEntry, MemoryStore, StoreError, StoreFuture},
     time::Timestamp,
 };
 
 /// A check under way; awaiting it gives the [`Verdict`].
 #[must_use = "a check is made when it is awaited"]
-pub struct Check(Progress);
+pub struct Check(CheckState);
 
-enum Progress {
-    Charged(Option<Charged>),
+enum CheckState {
+    FastVerdict(Option<FastVerdict>),
     Decided(Option<Verdict>),
-    Asking(Box<Asking>),
+    PendingCheck(Box<PendingCheck>),
 }
 
 /// What was decided at once; in few words, because a check is moved before it is awaited.
 #[derive(Clone, Copy)]
-struct Charged {
-    charge: Charge,
+struct FastVerdict {
+    charge: FastCharge,
     now: Timestamp,
     is_enforced: bool,
 }
 
-impl Charged {
+impl FastVerdict {
     #[inline]
     fn verdict(self) -> Verdict {
-        let decision = Decision::charged(self.charge, self.now);
-        Verdict::Checked(decision.enforced(self.is_enforced))
+        let decision = Decision::from_fast_charge(self.charge, self.now);
+        Verdict::Checked(decision.with_enforcement(self.is_enforced))
     }
 }
 
 /// An answer that is still to come, and what is needed should it not.
-struct Asking {
+struct PendingCheck {
     answer: StoreFuture<Decision>,
     started: Instant,
-    sent: Option<Sent>,
+    sent: Option<Lookup>,
     limiter: Limiter,
-    asked: Asked,
+    params: OwnedHit,
 }
 
 /// A hit that belongs to itself.
-pub(super) struct Asked {
+pub(super) struct OwnedHit {
     policy: Policy,
-    keys: Keys,
+    keys: KeySet,
     cost: u64,
     slot: u64,
     overdraft: Overdraft,
-    purpose: Purpose,
+    mode: HitMode,
 }
 
-impl Asked {
-    pub(super) fn of(hit: Hit<'_>) -> Asked {
-        Asked {
+impl OwnedHit {
+    pub(super) fn new(hit: Hit<'_>) -> OwnedHit {
+        OwnedHit {
             policy: hit.policy.clone(),
             keys: hit.keys(),
             cost: hit.cost,
             slot: hit.slot,
             overdraft: hit.overdraft,
-            purpose: hit.purpose,
+            mode: hit.mode,
         }
     }
 
-    pub(super) fn holds_slots(&self) -> bool {
-        self.policy.holds_slots()
+    pub(super) fn has_concurrency_limit(&self) -> bool {
+        self.policy.has_concurrency_limit()
     }
 
-    pub(super) fn hit(&self) -> Hit<'_> {
-        let mut hit = Hit::by(&self.policy, &self.keys);
+    pub(super) fn as_hit(&self) -> Hit<'_> {
+        let mut hit = Hit::for_keys(&self.policy, &self.keys);
         hit.cost = self.cost;
         hit.slot = self.slot;
         hit.overdraft = self.overdraft;
-        hit.purpose = self.purpose;
+        hit.mode = self.mode;
         hit
     }
 }
@@ -94,31 +94,31 @@ impl Check {
     #[inline(always)]
     pub(super) fn new(limiter: &Limiter, hit: &Hit<'_>) -> Check {
         match &limiter.shared.memory {
-            Some(memory) => Check::in_memory(limiter, memory, hit),
-            None => Check::asked(limiter, *hit),
+            Some(memory) => Check::start_in_memory(limiter, memory, hit),
+            None => Check::start(limiter, *hit),
         }
     }
 
     /// Asks a store that answers at once and never fails.
     #[inline(always)]
-    fn in_memory(limiter: &Limiter, memory: &MemoryStore, hit: &Hit<'_>) -> Check {
-        let started = meter::sampled_now();
+    fn start_in_memory(limiter: &Limiter, memory: &MemoryStore, hit: &Hit<'_>) -> Check {
+        let started = metrics::sample_start();
         let now = memory.now();
         let [group] = hit.policy.groups() else {
-            let decision = memory.decide_together(hit, now);
-            return Check::told(limiter, hit, decision, started);
+            let decision = memory.check_keys(hit, now);
+            return Check::finish_in_memory(limiter, hit, decision, started);
         };
-        let held = memory.hold(hit, group, now);
-        let charge = match held.charge_at_once(hit.asked()) {
+        let held = memory.lock_entry(hit, group, now);
+        let charge = match held.try_charge_fast(hit.params()) {
             Ok(charge) => charge,
-            Err(held) => return Check::at_length(limiter, hit, held, started),
+            Err(held) => return Check::start_general(limiter, hit, held, started),
         };
         let is_enforced = hit.policy.enforces(hit.key);
-        hit.policy.meters().charged(is_enforced);
+        hit.policy.metrics().count_allowed(is_enforced);
         if let Some(started) = started {
-            took(*hit, started);
+            record_duration(*hit, started);
         }
-        Check(Progress::Charged(Some(Charged {
+        Check(CheckState::FastVerdict(Some(FastVerdict {
             charge,
             now,
             is_enforced,
@@ -126,62 +126,62 @@ impl Check {
     }
 
     #[inline(never)]
-    fn at_length(
+    fn start_general(
         limiter: &Limiter,
         hit: &Hit<'_>,
-        held: Held<'_>,
+        held: LockedEntry<'_>,
         started: Option<Instant>,
     ) -> Check {
-        let decision = held.decide(hit.asked());
-        Check::told(limiter, hit, decision, started)
+        let decision = held.decide(hit.params());
+        Check::finish_in_memory(limiter, hit, decision, started)
     }
 
     #[inline(always)]
-    fn told(
+    fn finish_in_memory(
         limiter: &Limiter,
         hit: &Hit<'_>,
         mut decision: Decision,
         started: Option<Instant>,
     ) -> Check {
         decision.is_enforced = hit.policy.enforces(hit.key);
-        if !hit.is_look() {
+        if !hit.is_read_only() {
             limiter.count_decided(hit, &decision);
         }
         if let Some(started) = started {
-            took(*hit, started);
+            record_duration(*hit, started);
         }
-        Check(Progress::Decided(Some(Verdict::Checked(decision))))
+        Check(CheckState::Decided(Some(Verdict::Checked(decision))))
     }
 
     /// Asks any other store, unless it denied the same a moment ago.
     #[inline(never)]
-    fn asked(limiter: &Limiter, hit: Hit<'_>) -> Check {
-        let started = meter::sampled_now();
-        let denials = &limiter.shared.denials;
-        let sent = denials.sending(hit);
-        if let Some(denied) = sent.and_then(|sent| denials.recall(hit, sent)) {
-            hit.policy.meters().recalled();
-            return Check::decided(limiter, hit, Ok(denied), started);
+    fn start(limiter: &Limiter, hit: Hit<'_>) -> Check {
+        let started = metrics::sample_start();
+        let deny_cache = &limiter.shared.deny_cache;
+        let sent = deny_cache.start_lookup(hit);
+        if let Some(denied) = sent.and_then(|sent| deny_cache.lookup(hit, sent)) {
+            hit.policy.metrics().count_deny_cache_hit();
+            return Check::finish(limiter, hit, Ok(denied), started);
         }
-        match limiter.shared.store.hit(hit).into_ready() {
+        match limiter.shared.store.hit(hit).try_ready() {
             Ok(answer) => {
-                denials.learn(hit, None, &answer);
-                Check::decided(limiter, hit, answer, started)
+                deny_cache.record(hit, None, &answer);
+                Check::finish(limiter, hit, answer, started)
             }
             Err(answer) => {
-                denials.begin();
-                Check(Progress::Asking(Box::new(Asking {
+                deny_cache.enable();
+                Check(CheckState::PendingCheck(Box::new(PendingCheck {
                     answer,
                     started: Instant::now(),
                     sent,
                     limiter: limiter.clone(),
-                    asked: Asked::of(hit),
+                    params: OwnedHit::new(hit),
                 })))
             }
         }
     }
 
-    fn decided(
+    fn finish(
         limiter: &Limiter,
         hit: Hit<'_>,
         answer: Result<Decision, StoreError>,
@@ -189,9 +189,9 @@ impl Check {
     ) -> Check {
         let verdict = limiter.verdict(hit, answer);
         if let Some(started) = started {
-            took(hit, started);
+            record_duration(hit, started);
         }
-        Check(Progress::Decided(Some(verdict)))
+        Check(CheckState::Decided(Some(verdict)))
     }
 
     /// Takes the verdict, if it is there already: a memory store needs no waiting.
@@ -200,9 +200,9 @@ impl Check {
     #[inline]
     pub fn take_ready(&mut self) -> Option<Verdict> {
         match &mut self.0 {
-            Progress::Charged(charged) => charged.take().map(Charged::verdict),
-            Progress::Decided(verdict) => verdict.take(),
-            Progress::Asking(_) => None,
+            CheckState::FastVerdict(charged) => charged.take().map(FastVerdict::verdict),
+            CheckState::Decided(verdict) => verdict.take(),
+            CheckState::PendingCheck(_) => None,
         }
     }
 }
@@ -213,24 +213,27 @@ impl Future for Check {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
         match &mut self.0 {
-            Progress::Charged(charged) => {
+            CheckState::FastVerdict(charged) => {
                 let charged = charged.take().expect("polled after completion");
                 Poll::Ready(charged.verdict())
             }
-            Progress::Decided(verdict) => {
+            CheckState::Decided(verdict) => {
                 Poll::Ready(verdict.take().expect("polled after completion"))
             }
-            Progress::Asking(asking) => asking.poll(cx),
+            CheckState::PendingCheck(asking) => asking.poll(cx),
         }
     }
 }
 
-impl Asking {
+impl PendingCheck {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict> {
         let answer = ready!(Pin::new(&mut self.answer).poll(cx));
-        let hit = self.asked.hit();
-        took(hit, self.started);
-        self.limiter.shared.denials.learn(hit, self.sent, &answer);
+        let hit = self.params.as_hit();
+        record_duration(hit, self.started);
+        self.limiter
+            .shared
+            .deny_cache
+            .record(hit, self.sent, &answer);
         Poll::Ready(self.limiter.verdict(hit, answer))
     }
 }
@@ -238,16 +241,16 @@ impl Asking {
 impl fmt::Debug for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Progress::Charged(_) | Progress::Decided(_) => "Check::Decided",
-            Progress::Asking(_) => "Check::Asking",
+            CheckState::FastVerdict(_) | CheckState::Decided(_) => "Check::Decided",
+            CheckState::PendingCheck(_) => "Check::Asking",
         })
     }
 }
 
 /// Tells operators how long a check took; a look is none.
 #[inline(never)]
-fn took(hit: Hit<'_>, started: Instant) {
-    if !hit.is_look() {
-        hit.policy.meters().took(started.elapsed());
+fn record_duration(hit: Hit<'_>, started: Instant) {
+    if !hit.is_read_only() {
+        hit.policy.metrics().record_duration(started.elapsed());
     }
 }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{Limiter, Shared};
+use crate::limiter::{Limiter, LimiterInner};
 use crate::offenders::{Offender, Offenders};
 
 impl Limiter {
     /// Counts the most denied keys in `offenders`; [`Offenders::off`] counts none.
     #[must_use]
-    pub fn count_offenders(self, offenders: Offenders) -> Limiter {
+    pub fn track_offenders(self, offenders: Offenders) -> Limiter {
         let shared = Arc::unwrap_or_clone(self.shared);
         Limiter {
-            shared: Arc::new(Shared {
+            shared: Arc::new(LimiterInner {
                 offenders,
                 ..shared
             }),
@@ -23,17 +23,17 @@ impl Limiter {
     /// Every denied hit counts for one, whatever its cost, also when it was not enforced. One that was
     /// refused because no store decided does not count: that is not the key's doing.
     pub fn offenders(&self, policy: &str, most: usize) -> Vec<Offender> {
-        self.shared.offenders.worst(policy, most)
+        self.shared.offenders.top(policy, most)
     }
 
     /// The names of the policies that denied something lately, in order.
-    pub fn offender_policies(&self) -> Vec<String> {
+    pub fn policies_with_offenders(&self) -> Vec<String> {
         self.shared.offenders.policies()
     }
 
     /// Forgets who was denied; budgets stay as they are.
-    pub fn forget_offenders(&self) {
-        self.shared.offenders.forget();
+    pub fn clear_offenders(&self) {
+        self.shared.offenders.clear();
     }
 }
 
@@ -42,7 +42,7 @@ mod tests {
     use crate::{
         decision::Decision,
         key::Key,
-        keys::Keys,
+        key_set::KeySet,
         limiter::Limiter,
         offenders::Offenders,
         policy::{FailureMode, Policy},
@@ -50,14 +50,14 @@ mod tests {
     };
 
     #[derive(Debug)]
-    struct Gone;
+    struct UnavailableStore;
 
-    impl Store for Gone {
+    impl Store for UnavailableStore {
         fn hit(&self, _: Hit<'_>) -> StoreFuture<Decision> {
             StoreFuture::ready(Err(StoreError::TimedOut))
         }
 
-        fn reset(&self, _: &Policy, _: &Keys) -> StoreFuture<()> {
+        fn reset(&self, _: &Policy, _: &KeySet) -> StoreFuture<()> {
             StoreFuture::ready(Ok(()))
         }
     }
@@ -65,7 +65,7 @@ mod tests {
     fn denied(limiter: &Limiter, costs: &[u64]) -> u64 {
         let policy = Policy::parse("login", "2/h").unwrap();
         for cost in costs {
-            let mut check = limiter.check_cost(&policy, &Key::explicit("a").unwrap(), *cost);
+            let mut check = limiter.check_cost(&policy, &Key::new("a").unwrap(), *cost);
             let _ = check.take_ready();
         }
         let worst = limiter.offenders("login", 1);
@@ -77,10 +77,10 @@ mod tests {
         let limiter = Limiter::in_memory();
 
         assert_eq!(denied(&limiter, &[2, 1, 2, 3]), 3);
-        assert_eq!(limiter.offender_policies(), ["login"]);
+        assert_eq!(limiter.policies_with_offenders(), ["login"]);
 
-        limiter.forget_offenders();
-        assert!(limiter.offender_policies().is_empty());
+        limiter.clear_offenders();
+        assert!(limiter.policies_with_offenders().is_empty());
     }
 
     #[test]
@@ -90,16 +90,16 @@ mod tests {
 
     #[test]
     fn only_what_a_store_denied_is_counted() {
-        let closed = Limiter::new(Gone).on_failure(FailureMode::Closed);
+        let closed = Limiter::new(UnavailableStore).failure_mode(FailureMode::Closed);
 
         assert_eq!(denied(&closed, &[1, 1, 1]), 0);
-        assert_eq!(denied(&Limiter::new(Gone), &[1, 1, 1]), 1);
+        assert_eq!(denied(&Limiter::new(UnavailableStore), &[1, 1, 1]), 1);
     }
 
     #[test]
     fn settings_outlive_each_other() {
-        let off = Limiter::new(Gone).count_offenders(Offenders::off());
+        let off = Limiter::new(UnavailableStore).track_offenders(Offenders::off());
 
-        assert_eq!(denied(&off.on_failure(FailureMode::Local), &[1, 1, 1]), 0);
+        assert_eq!(denied(&off.failure_mode(FailureMode::Local), &[1, 1, 1]), 0);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::iter;
 
-use super::Limiter;
+use crate::limiter::Limiter;
 use crate::{
     key::Key,
-    keys::Keys,
+    key_set::KeySet,
     policy::Policy,
     store::{Hit, Store as _, StoreError},
 };
@@ -17,7 +17,7 @@ impl Limiter {
     ///
     /// When the store does not answer.
     pub async fn reset(&self, policy: &Policy, key: &Key) -> Result<(), StoreError> {
-        self.reset_by(policy, &Keys::new(key.clone())).await
+        self.reset_keys(policy, &KeySet::new(key.clone())).await
     }
 
     /// Forgets what all `keys` have spent under `policy`, in all its tiers.
@@ -25,7 +25,7 @@ impl Limiter {
     /// # Errors
     ///
     /// When the store does not answer. Budgets of this process are forgotten also then.
-    pub async fn reset_by(&self, policy: &Policy, keys: &Keys) -> Result<(), StoreError> {
+    pub async fn reset_keys(&self, policy: &Policy, keys: &KeySet) -> Result<(), StoreError> {
         let shared = &self.shared;
         let mut answer = Ok(());
         for part in covering(policy) {
@@ -35,7 +35,7 @@ impl Limiter {
             );
             answer = answer.and(local.await).and(remote.await);
             // After the reset, so that a denial that was on its way meanwhile is void as well.
-            shared.denials.forget(Hit::by(part, keys));
+            shared.deny_cache.invalidate(Hit::for_keys(part, keys));
         }
         answer
     }
@@ -69,17 +69,17 @@ mod tests {
 
     /// A memory store that answers when its future is polled, so that denials are cached; or fails.
     #[derive(Debug)]
-    struct Distant {
+    struct CountingStore {
         store: MemoryStore,
         clock: Clock,
         is_up: bool,
     }
 
-    impl Distant {
-        fn new(is_up: bool) -> Distant {
+    impl CountingStore {
+        fn new(is_up: bool) -> CountingStore {
             let clock = Clock::manual(Timestamp::from_secs(600));
             let store = MemoryStore::new().clock(clock.clone());
-            Distant {
+            CountingStore {
                 store,
                 clock,
                 is_up,
@@ -87,19 +87,19 @@ mod tests {
         }
     }
 
-    impl Store for Distant {
+    impl Store for CountingStore {
         fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
             if !self.is_up {
                 return StoreFuture::ready(Err(StoreError::TimedOut));
             }
-            StoreFuture::later(self.store.hit(hit))
+            StoreFuture::pending(self.store.hit(hit))
         }
 
-        fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
+        fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
             if !self.is_up {
                 return StoreFuture::ready(Err(StoreError::TimedOut));
             }
-            StoreFuture::later(self.store.reset(policy, keys))
+            StoreFuture::pending(self.store.reset(policy, keys))
         }
 
         fn manual_clock(&self) -> Option<Clock> {
@@ -110,14 +110,14 @@ mod tests {
     /// Base policy and tiers that keep their budgets in different groups.
     fn tiered() -> Policy {
         let policy = Policy::parse("api", "3/h; 9/h by route").unwrap();
-        let policy = policy.tier("pro", "5/h by ip; 7/h").unwrap();
-        policy.tier("bulk", "2/h by tenant").unwrap()
+        let policy = policy.with_tier("pro", "5/h by ip; 7/h").unwrap();
+        policy.with_tier("bulk", "2/h by tenant").unwrap()
     }
 
-    fn keys() -> Keys {
-        let key = |name: &str| Key::explicit(name).unwrap();
-        let keys = Keys::new(key("alice")).by("ip", key("home"));
-        keys.by("tenant", key("acme")).by("route", key("/"))
+    fn keys() -> KeySet {
+        let key = |name: &str| Key::new(name).unwrap();
+        let keys = KeySet::new(key("alice")).with("ip", key("home"));
+        keys.with("tenant", key("acme")).with("route", key("/"))
     }
 
     /// Spends all of each tier's budgets; `true` where one hit more is denied in every tier.
@@ -125,11 +125,14 @@ mod tests {
         let keys = keys();
         let mut all_denied = true;
         for tier in ["", "pro", "bulk"] {
-            let tier = policy.in_tier(tier);
+            let tier = policy.tier(tier);
             for _ in 0..10 {
-                let _ = limiter.hit(Hit::by(tier, &keys)).await;
+                let _ = limiter.check_hit(Hit::for_keys(tier, &keys)).await;
             }
-            all_denied &= !limiter.hit(Hit::by(tier, &keys)).await.is_allowed();
+            all_denied &= !limiter
+                .check_hit(Hit::for_keys(tier, &keys))
+                .await
+                .is_allowed();
         }
         all_denied
     }
@@ -140,7 +143,7 @@ mod tests {
         let mut remaining = Vec::new();
         for tier in ["", "pro", "bulk"] {
             let look = limiter
-                .hit(Hit::by(policy.in_tier(tier), &keys).cost(0))
+                .check_hit(Hit::for_keys(policy.tier(tier), &keys).cost(0))
                 .await;
             let limits = look.decision().unwrap().limits();
             remaining.push(limits.map(|limit| limit.remaining).collect());
@@ -152,37 +155,37 @@ mod tests {
 
     #[tokio::test]
     async fn a_reset_covers_the_budgets_of_all_tiers() {
-        let limiter = Limiter::new(Distant::new(true));
+        let limiter = Limiter::new(CountingStore::new(true));
         let policy = tiered();
         assert!(spend_all(&limiter, &policy).await);
 
-        limiter.reset_by(&policy, &keys()).await.unwrap();
+        limiter.reset_keys(&policy, &keys()).await.unwrap();
 
         assert_eq!(remaining(&limiter, &policy).await, WHOLE);
     }
 
     #[tokio::test]
     async fn a_reset_voids_the_cached_denials_of_all_tiers() {
-        let limiter = Limiter::new(Distant::new(true));
+        let limiter = Limiter::new(CountingStore::new(true));
         let policy = tiered();
         assert!(spend_all(&limiter, &policy).await);
 
-        limiter.reset_by(&policy, &keys()).await.unwrap();
+        limiter.reset_keys(&policy, &keys()).await.unwrap();
 
         for tier in ["", "pro", "bulk"] {
             let keys = keys();
-            let hit = Hit::by(policy.in_tier(tier), &keys);
-            assert!(limiter.hit(hit).await.is_allowed(), "tier {tier:?}");
+            let hit = Hit::for_keys(policy.tier(tier), &keys);
+            assert!(limiter.check_hit(hit).await.is_allowed(), "tier {tier:?}");
         }
     }
 
     #[tokio::test]
     async fn a_reset_covers_the_local_budgets_also_when_the_store_fails() {
-        let limiter = Limiter::new(Distant::new(false)).on_failure(FailureMode::Local);
+        let limiter = Limiter::new(CountingStore::new(false)).failure_mode(FailureMode::Local);
         let policy = tiered();
         assert!(spend_all(&limiter, &policy).await);
 
-        assert!(limiter.reset_by(&policy, &keys()).await.is_err());
+        assert!(limiter.reset_keys(&policy, &keys()).await.is_err());
 
         assert_eq!(remaining(&limiter, &policy).await, WHOLE);
     }

@@ -32,7 +32,7 @@ pub enum Verdict {
         /// Which mode that was.
         mode: FailureMode,
         /// Why the store did not decide.
-        reason: Reason,
+        reason: UncheckedReason,
         /// What the process's own store said, in the local modes.
         decision: Option<Decision>,
     },
@@ -42,10 +42,10 @@ impl Verdict {
     /// Whether to go on.
     pub const fn is_allowed(&self) -> bool {
         match self {
-            Verdict::Checked(decision) => decision.lets_pass(),
+            Verdict::Checked(decision) => decision.admits(),
             Verdict::Unchecked { mode, decision, .. } => match (mode, decision) {
                 (FailureMode::Closed, _) => false,
-                (_, Some(decision)) => decision.lets_pass(),
+                (_, Some(decision)) => decision.admits(),
                 (_, None) => true,
             },
         }
@@ -63,7 +63,7 @@ impl Verdict {
 /// Why the store did not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum UncheckedReason {
     /// There is no connection to it.
     Unavailable,
     /// It did not answer within the time budget.
@@ -74,31 +74,31 @@ pub enum Reason {
     Refused,
 }
 
-impl Reason {
-    pub(super) const fn of(error: &StoreError) -> Reason {
+impl UncheckedReason {
+    pub(super) const fn of(error: &StoreError) -> UncheckedReason {
         match error {
-            StoreError::Unavailable { .. } => Reason::Unavailable,
-            StoreError::TimedOut => Reason::TimedOut,
-            StoreError::Overloaded => Reason::Overloaded,
-            StoreError::Refused { .. } => Reason::Refused,
+            StoreError::Unavailable { .. } => UncheckedReason::Unavailable,
+            StoreError::TimedOut => UncheckedReason::TimedOut,
+            StoreError::Overloaded => UncheckedReason::Overloaded,
+            StoreError::Refused { .. } => UncheckedReason::Refused,
         }
     }
 
     /// The name in metrics and answers.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Reason::Unavailable => "unavailable",
-            Reason::TimedOut => "timed_out",
-            Reason::Overloaded => "overloaded",
-            Reason::Refused => "refused",
+            UncheckedReason::Unavailable => "unavailable",
+            UncheckedReason::TimedOut => "timed_out",
+            UncheckedReason::Overloaded => "overloaded",
+            UncheckedReason::Refused => "refused",
         }
     }
 }
 
 /// An error with all its causes, on one line.
-pub(super) struct Causes<'a>(pub(super) &'a dyn std::error::Error);
+pub(super) struct ErrorChain<'a>(pub(super) &'a dyn std::error::Error);
 
-impl fmt::Display for Causes<'_> {
+impl fmt::Display for ErrorChain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
         let mut cause = self.0.source();

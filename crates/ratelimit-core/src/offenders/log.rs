@@ -2,23 +2,23 @@
 
 use std::{fmt, time::Duration};
 
-use super::Offender;
+use crate::offenders::Offender;
 
 /// When a line is due, and how many keys it names.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lines {
+pub(super) struct LogInterval {
     pub(super) every: Duration,
     pub(super) most: usize,
 }
 
 pub(super) fn line(policy: &str, worst: &[Offender]) {
-    tracing::info!(policy, offenders = %Listed(worst), "the most denied keys");
+    tracing::info!(policy, offenders = %OffenderList(worst), "the most denied keys");
 }
 
 /// Keys with their counts: `key:a 12, key:b 7 (at most 2 too many)`.
-struct Listed<'a>(&'a [Offender]);
+struct OffenderList<'a>(&'a [Offender]);
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for OffenderList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, offender) in self.0.iter().enumerate() {
             let joint = if place == 0 { "" } else { ", " };

@@ -6,10 +6,10 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{sketch::Sketch, *};
+use crate::offenders::{space_saving::SpaceSaving, *};
 
 fn key(number: u64) -> Key {
-    Key::explicit(number.to_string()).unwrap()
+    Key::new(number.to_string()).unwrap()
 }
 
 /// Keys of a few dozen, the small numbers far more often than the large.
@@ -30,7 +30,7 @@ fn exact(stream: &[u64]) -> HashMap<u64, u64> {
 proptest! {
     #[test]
     fn a_sketch_bounds_every_count_and_misses_no_frequent_key((capacity, stream) in streams()) {
-        let mut sketch = Sketch::new(capacity);
+        let mut sketch = SpaceSaving::new(capacity);
         for &number in &stream {
             sketch.count(&key(number));
         }
@@ -52,7 +52,7 @@ proptest! {
     fn two_windows_bound_every_count(
         (capacity, before) in streams(), (_, after) in streams(), most in 1usize..50
     ) {
-        let mut recent = Recent::new(capacity, Duration::from_secs(10), at(0));
+        let mut recent = RotatingWindow::new(capacity, Duration::from_secs(10), at(0));
         for &number in &before {
             recent.denied(&key(number), at(1));
         }
@@ -61,14 +61,14 @@ proptest! {
         }
 
         let counts = exact(&[before, after].concat());
-        let worst = recent.worst(usize::MAX, at(19));
+        let worst = recent.top(usize::MAX, at(19));
         for Offender { key: shown, denied, error } in &worst {
             let number = shown.as_str().trim_start_matches("key:").parse::<u64>().unwrap();
             let count = counts[&number];
             prop_assert!(denied - error <= count && count <= *denied);
         }
         prop_assert!(worst.is_sorted_by(|one, other| one.denied >= other.denied));
-        prop_assert_eq!(&worst[..most.min(worst.len())], recent.worst(most, at(19)));
+        prop_assert_eq!(&worst[..most.min(worst.len())], recent.top(most, at(19)));
     }
 }
 
@@ -91,7 +91,7 @@ fn counted_on(clock: &Clock) -> Offenders {
 
 #[test]
 fn a_million_keys_take_the_memory_of_a_few() {
-    let mut sketch = Sketch::new(10);
+    let mut sketch = SpaceSaving::new(10);
 
     (0..1_000_000).for_each(|number| sketch.count(&key(number)));
 
@@ -113,15 +113,15 @@ fn a_key_that_calmed_down_is_gone_after_two_windows() {
     clock.set(at(115));
     offenders.denied(&policy, &key(2), |_| None);
     assert_eq!(
-        numbers(&offenders.worst("login", 9)),
+        numbers(&offenders.top("login", 9)),
         [("key:1", 1), ("key:2", 1)]
     );
 
     clock.set(at(120));
-    assert_eq!(numbers(&offenders.worst("login", 9)), [("key:2", 1)]);
+    assert_eq!(numbers(&offenders.top("login", 9)), [("key:2", 1)]);
 
     clock.set(at(130));
-    assert!(offenders.worst("login", 9).is_empty());
+    assert!(offenders.top("login", 9).is_empty());
     assert!(offenders.policies().is_empty());
 }
 
@@ -133,7 +133,7 @@ fn a_long_silence_forgets_both_windows() {
 
     clock.set(at(1_000_000));
 
-    assert!(offenders.worst("login", 9).is_empty());
+    assert!(offenders.top("login", 9).is_empty());
 }
 
 #[test]
@@ -144,10 +144,10 @@ fn a_clock_that_steps_back_does_not_keep_a_window_for_ever() {
     offenders.denied(&policy, &key(1), |_| None);
 
     clock.set(at(100));
-    assert_eq!(offenders.worst("login", 9).len(), 1);
+    assert_eq!(offenders.top("login", 9).len(), 1);
     clock.set(at(120));
 
-    assert!(offenders.worst("login", 9).is_empty());
+    assert!(offenders.top("login", 9).is_empty());
 }
 
 #[test]
@@ -157,10 +157,10 @@ fn policies_are_counted_apart_and_forgotten_together() {
     offenders.denied(&Arc::from("a"), &key(2), |_| None);
 
     assert_eq!(offenders.policies(), ["a", "b"]);
-    assert_eq!(numbers(&offenders.worst("a", 9)), [("key:2", 1)]);
-    assert!(offenders.worst("c", 9).is_empty());
+    assert_eq!(numbers(&offenders.top("a", 9)), [("key:2", 1)]);
+    assert!(offenders.top("c", 9).is_empty());
 
-    offenders.forget();
+    offenders.clear();
     assert!(offenders.policies().is_empty());
 }
 
@@ -175,7 +175,7 @@ fn policies_beyond_the_bound_are_not_counted() {
     assert_eq!(offenders.policies().len(), MOST_POLICIES);
     assert!(
         offenders
-            .worst(&format!("policy-{MOST_POLICIES}"), 1)
+            .top(&format!("policy-{MOST_POLICIES}"), 1)
             .is_empty()
     );
 }
@@ -186,17 +186,17 @@ fn nothing_is_counted_when_it_is_off() {
 
     offenders.denied(&Arc::from("login"), &key(1), |_| None);
 
-    assert!(offenders.worst("login", 9).is_empty());
+    assert!(offenders.top("login", 9).is_empty());
     assert!(offenders.policies().is_empty());
 }
 
 #[test]
 fn a_digest_is_shown_instead_of_the_key() {
-    let offenders = Offenders::new().redaction(Redaction::Digest);
+    let offenders = Offenders::new().key_display(KeyDisplay::Fingerprint);
 
     offenders.denied(&Arc::from("login"), &key(1), |_| None);
 
-    assert_eq!(offenders.worst("login", 9)[0].key, key(1).fingerprint());
+    assert_eq!(offenders.top("login", 9)[0].key, key(1).fingerprint());
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn no_denial_is_lost_between_threads() {
         }
     });
 
-    let worst = offenders.worst("login", 99);
+    let worst = offenders.top("login", 99);
     assert_eq!(worst.len(), 50);
     assert!(
         worst
@@ -225,9 +225,9 @@ fn no_denial_is_lost_between_threads() {
 
 /// The `offenders` field of each line that was logged.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<String>>>);
+struct RecordedLines(Arc<Mutex<Vec<String>>>);
 
-impl tracing::Subscriber for Heard {
+impl tracing::Subscriber for RecordedLines {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
         true
     }
@@ -257,12 +257,12 @@ fn a_line_comes_with_a_denial_once_its_time_has_come() {
     let clock = Clock::manual(at(0));
     let offenders = Offenders::new().clock(clock.clone());
     let silent = offenders.clone();
-    let shown = Redaction::Shown;
+    let shown = KeyDisplay::Plain;
     let offenders = offenders
         .log_every(Duration::from_secs(60), 2)
-        .log_redaction(shown);
+        .log_key_display(shown);
     let policy = Arc::from("login");
-    let heard = Heard::default();
+    let heard = RecordedLines::default();
 
     tracing::subscriber::with_default(heard.clone(), || {
         for second in [0, 30, 59, 60, 61, 119, 120] {
@@ -280,7 +280,7 @@ fn a_line_comes_with_a_denial_once_its_time_has_come() {
 #[test]
 fn lines_show_digests_unless_told_otherwise() {
     let offenders = Offenders::new().log_every(Duration::ZERO, 1);
-    let heard = Heard::default();
+    let heard = RecordedLines::default();
 
     tracing::subscriber::with_default(heard.clone(), || {
         offenders.denied(&Arc::from("login"), &key(1), |_| None);

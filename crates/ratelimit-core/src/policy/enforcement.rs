@@ -1,7 +1,7 @@
 //! For which keys a policy denies, and for which it only watches.
 
-use super::{InvalidPolicy, Policy};
 use crate::key::Key;
+use crate::policy::{InvalidPolicy, Policy};
 
 /// So many keys out of a hundred are enforced, always the same ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Policy {
     /// The same policy, which decides, counts and marks, and never denies.
     #[must_use]
     pub fn shadow(&self) -> Policy {
-        self.everywhere(&|settings| settings.enforcement = Enforcement::NONE)
+        self.map_all_tiers(&|settings| settings.enforcement = Enforcement::NONE)
     }
 
     /// The same policy, which denies `percent` of all keys what is too much, always the same ones, and
@@ -49,15 +49,15 @@ impl Policy {
     /// # Errors
     ///
     /// When `percent` is more than 100.
-    pub fn enforced(&self, percent: u8) -> Result<Policy, InvalidPolicy> {
+    pub fn with_enforcement(&self, percent: u8) -> Result<Policy, InvalidPolicy> {
         let enforcement = Enforcement::percent(percent).ok_or(InvalidPolicy::Percent {
             percent: u32::from(percent),
         })?;
-        Ok(self.everywhere(&|settings| settings.enforcement = enforcement))
+        Ok(self.map_all_tiers(&|settings| settings.enforcement = enforcement))
     }
 
     /// How many of a hundred keys are denied what is too much.
-    pub fn enforced_percent(&self) -> u8 {
+    pub fn enforcement_percent(&self) -> u8 {
         self.0.settings.enforcement.as_percent()
     }
 
@@ -85,7 +85,7 @@ mod tests {
 
     fn covered(policy: &str, percent: u8, keys: u32) -> Vec<u32> {
         let part = Enforcement::percent(percent).unwrap();
-        let covers = |n: &u32| part.covers(policy, &Key::explicit(n.to_string()).unwrap());
+        let covers = |n: &u32| part.covers(policy, &Key::new(n.to_string()).unwrap());
         (0..keys).filter(covers).collect()
     }
 
@@ -115,6 +115,6 @@ mod tests {
 
     #[test]
     fn the_share_of_a_key_never_changes() {
-        assert_eq!(share_of("api", &Key::explicit("alice").unwrap()), 27);
+        assert_eq!(share_of("api", &Key::new("alice").unwrap()), 27);
     }
 }

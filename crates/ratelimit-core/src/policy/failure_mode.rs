@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Policy, Settings};
+use crate::policy::{Policy, PolicySettings};
 use crate::{
     algorithm::{
         Concurrency, FixedWindow, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, TokenBucket,
@@ -66,8 +66,8 @@ impl FailureMode {
 impl Policy {
     /// The same policy with a failure mode of its own, whatever the limiter's is.
     #[must_use]
-    pub fn on_failure(&self, mode: FailureMode) -> Policy {
-        self.everywhere(&|settings| settings.failure_mode = Some(mode))
+    pub fn with_failure_mode(&self, mode: FailureMode) -> Policy {
+        self.map_all_tiers(&|settings| settings.failure_mode = Some(mode))
     }
 
     /// The failure mode of its own, if it has one.
@@ -76,10 +76,10 @@ impl Policy {
     }
 
     /// The same policy with one instance's share of its limits.
-    pub(crate) fn shared_by(&self, instances: NonZeroU32) -> Policy {
+    pub(crate) fn share_of(&self, instances: NonZeroU32) -> Policy {
         let shares = self.limits().iter();
         let shares = shares.map(|limit| share(limit, instances));
-        let policy = Policy::made_of(Settings {
+        let policy = Policy::from_settings(PolicySettings {
             limits: shares.collect(),
             cost: NonZeroU64::MIN,
             ..self.0.settings.clone()
@@ -92,7 +92,7 @@ impl Policy {
 ///
 /// A share that cannot be counted exactly is the whole limit.
 fn share(limit: &Limit, instances: NonZeroU32) -> Limit {
-    let part = limit.limit().div_ceil(u64::from(instances.get()));
+    let part = limit.capacity().div_ceil(u64::from(instances.get()));
     let slower: Duration = limit.period() * instances.get();
     let period = limit.period();
     let shared = match limit {
@@ -102,7 +102,7 @@ fn share(limit: &Limit, instances: NonZeroU32) -> Limit {
         Limit::LeakyBucket(bucket) => {
             LeakyBucket::new(part, bucket.outflow(), slower).map(|shared| {
                 if bucket.is_policing() {
-                    shared.police()
+                    shared.without_delay()
                 } else {
                     shared
                 }
@@ -111,8 +111,8 @@ fn share(limit: &Limit, instances: NonZeroU32) -> Limit {
         }
         Limit::FixedWindow(_) => FixedWindow::new(part, period).map(Limit::from),
         Limit::SlidingWindowLog(log) => SlidingWindowLog::new(part, period).map(|shared| {
-            if log.is_counting_denied() {
-                shared.count_denied()
+            if log.counts_denied() {
+                shared.counting_denied()
             } else {
                 shared
             }

@@ -5,43 +5,43 @@ use std::{
     sync::Arc,
 };
 
-use super::Policy;
+use crate::policy::Policy;
 use crate::{
-    algorithm::{Ask, Bucket, InvalidLimit},
+    algorithm::{Bucket, Demand, InvalidLimit},
     decision::LimitDecision,
     limit::Limit,
 };
 
 /// The limits of a policy that share a key: their states are kept together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Group {
+pub(crate) struct LimitGroup {
     /// The name of the key that they count by, where it is not the hit's own.
     pub(crate) by: Option<Arc<str>>,
     /// The name under which their states are kept.
     pub(crate) name: Arc<str>,
     /// Reckoned once, so that no hit has to.
     pub(crate) name_hash: u64,
-    pub(crate) bounds: Box<[Bound]>,
+    pub(crate) limits: Box<[EffectiveLimit]>,
 }
 
 /// One limit, and how far it may be exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bound {
+pub(crate) struct EffectiveLimit {
     /// The limit with its ceiling in place of its number.
     pub(crate) limit: Limit,
     /// How far the ceiling lies above that number.
     extra: u64,
     /// The limit's place in its policy.
-    pub(crate) place: usize,
+    pub(crate) index: usize,
 }
 
 /// What is asked of a policy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct HitParams {
     pub(crate) cost: u64,
     pub(crate) slot: u64,
     pub(crate) overdraft: Overdraft,
-    pub(crate) purpose: Purpose,
+    pub(crate) mode: HitMode,
 }
 
 /// Whether a hit may go beyond a limit, as far as the policy's throttle mode has it.
@@ -55,30 +55,34 @@ pub enum Overdraft {
 
 /// Whether a hit is meant, or only tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Purpose {
+pub enum HitMode {
     /// It spends its cost when it passes.
-    Spend,
+    Charge,
     /// It spends nothing, and tells whether it would pass and when.
-    Foresee,
+    DryRun,
 }
 
-impl Bound {
-    pub(super) fn new(limit: Limit, percent: u32, place: usize) -> Result<Bound, InvalidLimit> {
+impl EffectiveLimit {
+    pub(super) fn new(
+        limit: Limit,
+        percent: u32,
+        index: usize,
+    ) -> Result<EffectiveLimit, InvalidLimit> {
         let extra = match limit {
             Limit::PenaltyBox(_) => 0,
-            _ => u128::from(limit.limit()) * u128::from(percent) / 100,
+            _ => u128::from(limit.capacity()) * u128::from(percent) / 100,
         };
         let extra = u64::try_from(extra).unwrap_or(u64::MAX);
-        Ok(Bound {
+        Ok(EffectiveLimit {
             limit: limit.raised(extra)?,
             extra,
-            place,
+            index,
         })
     }
 
     /// Its arithmetic, where it is a token bucket that is never exceeded.
     #[inline]
-    pub(crate) const fn plain_bucket(&self) -> Option<&Bucket> {
+    pub(crate) const fn as_hard_token_bucket(&self) -> Option<&Bucket> {
         match &self.limit {
             Limit::TokenBucket(plain) if self.extra == 0 => Some(&plain.bucket),
             _ => None,
@@ -86,20 +90,20 @@ impl Bound {
     }
 
     #[inline]
-    pub(crate) fn ask(&self, asked: Asked) -> Ask {
-        Ask {
-            cost: asked.cost,
-            reserve: match asked.overdraft {
+    pub(crate) fn demand(&self, params: HitParams) -> Demand {
+        Demand {
+            cost: params.cost,
+            reserve: match params.overdraft {
                 Overdraft::Allowed => 0,
                 Overdraft::Refused => self.extra,
             },
-            slot: asked.slot,
+            slot: params.slot,
         }
     }
 
     /// What users see: the numbers of the limit, not those of its ceiling.
     #[inline]
-    pub(crate) fn seen(&self, mut decision: LimitDecision, charged: u64) -> LimitDecision {
+    pub(crate) fn report(&self, mut decision: LimitDecision, charged: u64) -> LimitDecision {
         decision.is_over = charged > 0 && decision.remaining < self.extra;
         decision.remaining = decision.remaining.saturating_sub(self.extra);
         decision.limit -= self.extra;
@@ -120,26 +124,26 @@ pub(super) fn groups(
     limits: &[Limit],
     keys: &[Option<Arc<str>>],
     percent: u32,
-) -> Result<Box<[Group]>, InvalidLimit> {
-    let mut groups: Vec<(Option<Arc<str>>, Vec<Bound>)> = Vec::new();
-    for (place, (limit, by)) in limits.iter().zip(keys).enumerate() {
-        let bound = Bound::new(*limit, percent, place)?;
+) -> Result<Box<[LimitGroup]>, InvalidLimit> {
+    let mut groups: Vec<(Option<Arc<str>>, Vec<EffectiveLimit>)> = Vec::new();
+    for (index, (limit, by)) in limits.iter().zip(keys).enumerate() {
+        let effective = EffectiveLimit::new(*limit, percent, index)?;
         match groups.iter_mut().find(|(known, _)| known == by) {
-            Some((_, bounds)) => bounds.push(bound),
-            None => groups.push((by.clone(), vec![bound])),
+            Some((_, limits)) => limits.push(effective),
+            None => groups.push((by.clone(), vec![effective])),
         }
     }
-    let named = |(by, bounds): (Option<Arc<str>>, Vec<Bound>)| {
+    let named = |(by, limits): (Option<Arc<str>>, Vec<EffectiveLimit>)| {
         // A tilde stands in no policy's name, so that no other policy keeps its states there.
         let name = match &by {
             Some(by) => format!("{policy}~{by}").into(),
             None => Arc::clone(policy),
         };
-        Group {
+        LimitGroup {
             by,
             name_hash: hash_of(&name),
             name,
-            bounds: bounds.into(),
+            limits: limits.into(),
         }
     };
     Ok(groups.into_iter().map(named).collect())

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, str::FromStr};
 
-use super::costs::InvalidTerm;
+use crate::policy::costs::InvalidTerm;
 
 /// For which responses a request stays charged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

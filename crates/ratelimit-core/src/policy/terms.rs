@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use super::{ChargeOn, CostOf, InvalidPolicy, Policy, SettleBy, StatusSet, costs::largest};
+use crate::policy::{ChargeOn, CostOf, InvalidPolicy, Policy, SettleBy, StatusSet, costs::largest};
 use crate::{
     client_addr::HeaderLines,
     rules::{Blocked, Facts, Judged, Rule},
@@ -77,13 +77,13 @@ impl Policy {
     /// # Errors
     ///
     /// When a limit is smaller than that, so that no hit would ever pass.
-    pub fn costing(&self, cost: NonZeroU64) -> Result<Policy, InvalidPolicy> {
+    pub fn with_cost(&self, cost: NonZeroU64) -> Result<Policy, InvalidPolicy> {
         let mut settings = self.0.settings.clone();
         for tier in settings.tiers.policies() {
-            *tier = tier.costing(cost)?;
+            *tier = tier.with_cost(cost)?;
         }
         settings.cost = cost;
-        Policy::made_of(settings)
+        Policy::from_settings(settings)
     }
 
     /// What a hit costs where its caller names no cost.
@@ -156,8 +156,8 @@ impl Policy {
         let terms = self.terms();
         terms.charge_on != ChargeOn::Every
             || terms.settle_by.is_some()
-            || self.holds_slots()
-            || self.tiers().any(|(_, tier)| tier.holds_slots())
+            || self.has_concurrency_limit()
+            || self.tiers().any(|(_, tier)| tier.has_concurrency_limit())
     }
 
     fn terms(&self) -> &Terms {
@@ -165,7 +165,7 @@ impl Policy {
     }
 
     fn on_terms(&self, change: impl Fn(&mut Terms)) -> Policy {
-        self.everywhere(&|settings| change(&mut settings.terms))
+        self.map_all_tiers(&|settings| change(&mut settings.terms))
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
     }
 
     fn judged(policy: &Policy, key: &str, path: &str) -> Judged {
-        let (key, headers): (Key, &[(&str, &str)]) = (Key::explicit(key).unwrap(), &[]);
+        let (key, headers): (Key, &[(&str, &str)]) = (Key::new(key).unwrap(), &[]);
         policy.judged(&Facts::new(&key, path, headers))
     }
 
@@ -229,9 +229,9 @@ mod tests {
             api().settle_by(SettleBy::ResponseBytes),
             api(),
         ];
-        for (place, one) in changed.iter().enumerate() {
+        for (index, one) in changed.iter().enumerate() {
             for (other_place, other) in changed.iter().enumerate() {
-                assert_eq!(one == other, place == other_place);
+                assert_eq!(one == other, index == other_place);
             }
         }
     }
@@ -240,16 +240,20 @@ mod tests {
     fn terms_and_all_else_survive_each_other_in_any_order() {
         let rest = |policy: &Policy| {
             let cost = NonZeroU64::new(2).unwrap();
-            let policy = policy.and(TokenBucket::per_hour(1000)).unwrap();
-            let policy = policy.and_by("ip", TokenBucket::per_hour(1000)).unwrap();
-            let policy = policy.throttle(Throttle::Soft { percent: 10 }).unwrap();
-            let policy = policy.enforced(40).unwrap();
-            let policy = policy.on_failure(FailureMode::Closed);
-            policy.costing(cost).unwrap()
+            let policy = policy.with_limit(TokenBucket::per_hour(1000)).unwrap();
+            let policy = policy
+                .with_limit_by("ip", TokenBucket::per_hour(1000))
+                .unwrap();
+            let policy = policy
+                .with_throttle(Throttle::Soft { percent: 10 })
+                .unwrap();
+            let policy = policy.with_enforcement(40).unwrap();
+            let policy = policy.with_failure_mode(FailureMode::Closed);
+            policy.with_cost(cost).unwrap()
         };
         let tier = |policy: &Policy| {
             policy
-                .tier("pro", "5000/min; concurrency 5 lease 30s")
+                .with_tier("pro", "5000/min; concurrency 5 lease 30s")
                 .unwrap()
         };
 
@@ -259,19 +263,19 @@ mod tests {
 
         assert_eq!(first, last);
         assert_eq!(between, last);
-        assert_eq!(last.in_tier("pro").terms(), last.terms());
+        assert_eq!(last.tier("pro").terms(), last.terms());
     }
 
     #[test]
     fn in_shadow_all_tiers_are() {
-        let policy = api().tier("pro", "200/min").unwrap().shadow();
+        let policy = api().with_tier("pro", "200/min").unwrap().shadow();
 
-        assert_eq!(policy.in_tier("pro").enforced_percent(), 0);
+        assert_eq!(policy.tier("pro").enforcement_percent(), 0);
     }
 
     #[test]
     fn a_charge_is_kept_when_something_happens_to_it_later() {
-        let slots = api().tier("pro", "concurrency 5 lease 30s").unwrap();
+        let slots = api().with_tier("pro", "concurrency 5 lease 30s").unwrap();
 
         assert!(
             !api()
@@ -288,8 +292,8 @@ mod tests {
     fn a_cost_is_told_or_the_policys_own() {
         let own = NonZeroU64::new(7).unwrap();
         let tokens = api().cost_of(CostOf::Header("X-Tokens".to_owned()));
-        let tokens = tokens.costing(own).unwrap();
-        let body = api().cost_of(CostOf::Body).costing(own).unwrap();
+        let tokens = tokens.with_cost(own).unwrap();
+        let body = api().cost_of(CostOf::Body).with_cost(own).unwrap();
         let cost = |policy: &Policy, name: &str, value: &str| {
             policy.cost_told([(name, value)].as_slice()).get()
         };
@@ -311,7 +315,7 @@ mod tests {
             name: "X-Internal".to_owned(),
             value: None,
         };
-        let key = Key::explicit("alice").unwrap();
+        let key = Key::new("alice").unwrap();
         let headers = [("X-INTERNAL", "1")];
         let facts = Facts::new(&key, "/", headers.as_slice());
 

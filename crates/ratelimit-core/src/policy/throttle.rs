@@ -2,8 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{InvalidPolicy, InvalidTerm, Policy, group::Overdraft};
-use crate::signal::Signal;
+use crate::load_signal::LoadSignal;
+use crate::policy::{InvalidPolicy, InvalidTerm, Policy, group::Overdraft};
 
 /// The most that a throttle mode may add to a limit, in percent of it.
 pub(super) const HIGHEST_PERCENT: u32 = 10_000;
@@ -11,13 +11,13 @@ pub(super) const HIGHEST_PERCENT: u32 = 10_000;
 /// What happens beyond a limit.
 ///
 /// ```
-/// use ratelimit_core::{Policy, Signal, Throttle};
+/// use ratelimit_core::{Policy, LoadSignal, Throttle};
 ///
-/// let soft = Policy::parse("api", "100/min")?.throttle(Throttle::Soft { percent: 10 })?;
+/// let soft = Policy::parse("api", "100/min")?.with_throttle(Throttle::Soft { percent: 10 })?;
 ///
-/// let few_in_flight = Signal::in_flight(200);
+/// let few_in_flight = LoadSignal::in_flight(200);
 /// let elastic = Throttle::Elastic { percent: 50, signal: few_in_flight };
-/// let elastic = Policy::parse("search", "100/min")?.throttle(elastic)?;
+/// let elastic = Policy::parse("search", "100/min")?.with_throttle(elastic)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,7 +36,7 @@ pub enum Throttle {
         /// How many percent, rounded down to whole units.
         percent: u32,
         /// Says whether there is room.
-        signal: Signal,
+        signal: LoadSignal,
     },
 }
 
@@ -51,13 +51,13 @@ impl Throttle {
     /// Whether a hit may go beyond the limit now.
     pub(crate) fn overdraft(&self) -> Overdraft {
         match self {
-            Throttle::Elastic { signal, .. } if !signal.has_room() => Overdraft::Refused,
+            Throttle::Elastic { signal, .. } if !signal.has_capacity() => Overdraft::Refused,
             _ => Overdraft::Allowed,
         }
     }
 
     /// The load signal, where there is one.
-    pub const fn signal(&self) -> Option<&Signal> {
+    pub const fn signal(&self) -> Option<&LoadSignal> {
         match self {
             Throttle::Elastic { signal, .. } => Some(signal),
             _ => None,
@@ -71,17 +71,17 @@ impl Policy {
     /// # Errors
     ///
     /// When a limit with what the mode adds to it cannot be counted exactly.
-    pub fn throttle(&self, throttle: Throttle) -> Result<Policy, InvalidPolicy> {
+    pub fn with_throttle(&self, throttle: Throttle) -> Result<Policy, InvalidPolicy> {
         let mut settings = self.0.settings.clone();
         for tier in settings.tiers.policies() {
-            *tier = tier.throttle(throttle.clone())?;
+            *tier = tier.with_throttle(throttle.clone())?;
         }
         settings.throttle = throttle;
-        Policy::made_of(settings)
+        Policy::from_settings(settings)
     }
 
     /// What happens beyond its limits.
-    pub fn throttle_mode(&self) -> &Throttle {
+    pub fn throttle(&self) -> &Throttle {
         &self.0.settings.throttle
     }
 }
@@ -109,9 +109,9 @@ const EXPECTED: &str = "hard, soft PERCENT%, or elastic PERCENT% with in_flight 
 fn elastic(share: &str, name: &str, mark: &str) -> Option<Throttle> {
     let mark = number(mark).filter(|mark| *mark > 0)?;
     let signal = match name {
-        "in_flight" => Signal::in_flight(usize::try_from(mark).ok()?),
-        "process_cpu" if mark <= 100 => Signal::process_cpu(mark.into()),
-        "machine_cpu" if mark <= 100 => Signal::machine_cpu(mark.into()),
+        "in_flight" => LoadSignal::in_flight(usize::try_from(mark).ok()?),
+        "process_cpu" if mark <= 100 => LoadSignal::process_cpu(mark.into()),
+        "machine_cpu" if mark <= 100 => LoadSignal::machine_cpu(mark.into()),
         _ => return None,
     };
     let percent = percent(share)?;

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use super::{InvalidPolicy, Policy, Settings};
 use crate::key::Key;
+use crate::policy::{InvalidPolicy, Policy, PolicySettings};
 
 /// The tiers of a policy, and who is in which.
 #[derive(Clone, Default)]
@@ -70,7 +70,7 @@ impl Policy {
     /// use ratelimit_core::{Key, Policy};
     ///
     /// let api = Policy::parse("api", "10/min")?
-    ///     .tier("pro", "1000/min")?
+    ///     .with_tier("pro", "1000/min")?
     ///     .tier_by(|key| key.as_str().ends_with("acme").then(|| "pro".to_owned()));
     ///
     /// assert_eq!(api.for_key(&Key::explicit("acme")?).limits()[0].limit(), 1000);
@@ -81,27 +81,27 @@ impl Policy {
     /// # Errors
     ///
     /// As [`Policy::parse`].
-    pub fn tier(&self, name: &str, limits: &str) -> Result<Policy, InvalidPolicy> {
+    pub fn with_tier(&self, name: &str, limits: &str) -> Result<Policy, InvalidPolicy> {
         let parsed = Policy::parse(self.name(), limits)?;
-        let tier = Policy::made_of(Settings {
+        let tier = Policy::from_settings(PolicySettings {
             tiers: Tiers::default(),
             limits: parsed.0.settings.limits.clone(),
             keys: parsed.0.settings.keys.clone(),
             ..self.0.settings.clone()
         })?;
-        Ok(self.with(|settings| settings.tiers.add(name, tier)))
+        Ok(self.map_settings(|settings| settings.tiers.add(name, tier)))
     }
 
     /// The same policy, with `resolver` to say in which tier a key is.
     ///
     /// Nothing, or a tier that there is not, means the policy's own limits.
     #[must_use]
-    pub fn tier_by(
+    pub fn with_tier_resolver(
         &self,
         resolver: impl Fn(&Key) -> Option<String> + Send + Sync + 'static,
     ) -> Policy {
         let resolver = Arc::new(resolver);
-        self.with(|settings| settings.tiers.members = Members::Resolved(resolver))
+        self.map_settings(|settings| settings.tiers.members = Members::Resolved(resolver))
     }
 
     /// The same policy with these keys in these tiers, and no others in any.
@@ -112,18 +112,21 @@ impl Policy {
     /// use ratelimit_core::{Key, Policy};
     ///
     /// let acme = Key::explicit("acme")?;
-    /// let api = Policy::parse("api", "10/min")?.tier("pro", "1000/min")?;
+    /// let api = Policy::parse("api", "10/min")?.with_tier("pro", "1000/min")?;
     /// let api = api.tenants([(acme.clone(), "pro")]);
     ///
     /// assert_eq!(api.for_key(&acme).limits()[0].limit(), 1000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn tenants<T: AsRef<str>>(&self, tenants: impl IntoIterator<Item = (Key, T)>) -> Policy {
+    pub fn with_tier_members<T: AsRef<str>>(
+        &self,
+        tenants: impl IntoIterator<Item = (Key, T)>,
+    ) -> Policy {
         let tenants = tenants.into_iter();
         let listed = tenants.map(|(key, tier)| (key, tier.as_ref().into()));
         let listed = listed.collect();
-        self.with(|settings| settings.tiers.members = Members::Listed(listed))
+        self.map_settings(|settings| settings.tiers.members = Members::Listed(listed))
     }
 
     /// The tiers by name, each with its limits.
@@ -132,7 +135,7 @@ impl Policy {
     }
 
     /// The policy of the tier `name`; this one where there is no such tier.
-    pub fn in_tier(&self, name: &str) -> &Policy {
+    pub fn tier(&self, name: &str) -> &Policy {
         self.0.settings.tiers.find(name).unwrap_or(self)
     }
 

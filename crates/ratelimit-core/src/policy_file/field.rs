@@ -1,6 +1,6 @@
 //! Tables whose fields are known: each is named once, beside what reads it.
 
-use super::{
+use crate::policy_file::{
     code::Code,
     finding::Findings,
     node::{Entry, Node},

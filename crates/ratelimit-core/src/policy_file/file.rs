@@ -6,7 +6,8 @@ use std::{
     path::Path,
 };
 
-use super::{
+use crate::policy::Policy;
+use crate::policy_file::{
     code::Code,
     field::{Field, read_table},
     finding::{Finding, Findings, InvalidPolicyFile},
@@ -14,7 +15,6 @@ use super::{
     node::{Node, Value},
     policy_table::read_policies,
 };
-use crate::policy::Policy;
 
 /// The longest file, in bytes.
 const LONGEST: u64 = 1 << 20;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::code::{Code, Severity};
+use crate::policy_file::code::{Code, Severity};
 
 /// One thing that is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

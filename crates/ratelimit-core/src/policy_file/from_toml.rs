@@ -5,7 +5,7 @@ use toml::{
     de::{DeTable, DeValue, Error},
 };
 
-use super::{
+use crate::policy_file::{
     code::Code,
     finding::Findings,
     node::{DEEPEST, Entry, Node, Value},

@@ -2,7 +2,7 @@
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 
-use super::{
+use crate::policy_file::{
     code::Code,
     finding::Findings,
     node::{DEEPEST, Entry, Node, Value},

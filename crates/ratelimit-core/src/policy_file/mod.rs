@@ -14,7 +14,6 @@ mod overlapping;
 mod policy_draft;
 mod policy_table;
 mod policy_values;
-mod shadowed;
 mod suggestion;
 mod tier_table;
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{code::Code, finding::Findings};
+use crate::policy_file::{code::Code, finding::Findings};
 
 /// How deep lists and tables may stand in each other.
 pub(super) const DEEPEST: usize = 16;

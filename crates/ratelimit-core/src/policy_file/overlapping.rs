@@ -1,6 +1,6 @@
 //! Rules that change nothing, because another says the same or more.
 
-use super::{code::Code, finding::Findings, policy_values::Written};
+use crate::policy_file::{code::Code, finding::Findings, policy_values::Written};
 
 /// Adds a finding for each rule that could be left out.
 ///

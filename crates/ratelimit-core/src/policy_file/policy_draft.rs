@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use super::{
+use crate::policy_file::{
     code::Code,
     finding::Findings,
     overlapping::find_overlapping,
@@ -58,7 +58,7 @@ impl Draft {
         policy = add_tiers(policy, &self.tiers, findings);
         policy = add_tenants(&policy, self.tenants, findings);
         if let Some(mode) = mode {
-            policy = policy.on_failure(mode);
+            policy = policy.with_failure_mode(mode);
         }
         policy = enforced(
             policy,
@@ -138,7 +138,7 @@ fn enforced(
         Some(Spot {
             value: Some(percent),
             ..
-        }) => policy.enforced(*percent).unwrap_or(policy),
+        }) => policy.with_enforcement(*percent).unwrap_or(policy),
         _ => policy,
     }
 }
@@ -151,7 +151,7 @@ fn throttled(policy: Policy, throttle: Option<Spot<Throttle>>, findings: &mut Fi
     else {
         return policy;
     };
-    policy.throttle(throttle).unwrap_or_else(|why| {
+    policy.with_throttle(throttle).unwrap_or_else(|why| {
         findings.add(Code::BadThrottle, line, why.to_string());
         policy
     })
@@ -167,7 +167,7 @@ fn costing(policy: Policy, cost: Option<Spot<Cost>>, findings: &mut Findings) ->
     };
     match cost {
         Cost::Told(source) => policy.cost_of(source),
-        Cost::Fixed(cost) => policy.costing(cost).unwrap_or_else(|why| {
+        Cost::Fixed(cost) => policy.with_cost(cost).unwrap_or_else(|why| {
             findings.add(Code::ImpossibleCost, line, why.to_string());
             policy
         }),
@@ -204,7 +204,7 @@ fn find_without_units(
     fields: [Option<(&str, usize)>; 3],
     findings: &mut Findings,
 ) {
-    let has_units = |policy: &Policy| policy.limits().iter().any(Limit::has_units);
+    let has_units = |policy: &Policy| policy.limits().iter().any(Limit::counts_units);
     if has_units(policy) || policy.tiers().any(|(_, tier)| has_units(tier)) {
         return;
     }

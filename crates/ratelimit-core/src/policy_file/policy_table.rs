@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
-use super::{
+use crate::policy::Policy;
+use crate::policy_file::{
     code::Code,
     field::{Field, is_there_twice, read_table},
     finding::Findings,
@@ -13,7 +14,6 @@ use super::{
     },
     tier_table::{tenants, tiers},
 };
-use crate::policy::Policy;
 
 /// Every field of a policy's table. A new one is a line here, a field of [`Draft`], and what
 /// [`Draft::finish`] makes of it.

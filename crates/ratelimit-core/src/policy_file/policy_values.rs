@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use super::{
+use crate::policy_file::{
     code::Code,
     finding::Findings,
     node::{Node, Value},
@@ -49,7 +49,7 @@ pub(super) struct Written {
 pub(super) const AT_LEAST_1: &str = "a whole number of at least 1";
 
 pub(super) fn limits(node: &Node, findings: &mut Findings) -> Option<String> {
-    let known = |text: &str| Limit::parse_keyed(text).map(|_| text.to_owned());
+    let known = |text: &str| Limit::parse_list_keyed(text).map(|_| text.to_owned());
     node.checked(Code::BadLimit, known, findings)
 }
 

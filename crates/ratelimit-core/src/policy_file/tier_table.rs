@@ -2,18 +2,20 @@
 
 use std::{collections::BTreeMap, iter};
 
-use super::{
-    code::Code,
-    field::is_there_twice,
-    finding::Findings,
-    node::{Entry, Node},
-    policy_values::limits,
-    shadowed::find_shadowed,
-};
 use crate::{
     key::Key,
     limit::Limit,
     policy::{InvalidPolicy, Policy},
+};
+use crate::{
+    policy::RedundantLimit,
+    policy_file::{
+        code::Code,
+        field::is_there_twice,
+        finding::Findings,
+        node::{Entry, Node},
+        policy_values::limits,
+    },
 };
 
 /// A tier and the text of its limits.
@@ -42,7 +44,7 @@ pub(super) fn tiers(node: &Node, findings: &mut Findings) -> Vec<Tier> {
 pub(super) fn tenants(node: &Node, findings: &mut Findings) -> Vec<Tenant> {
     let tenants = distinct(node, findings).into_iter().filter_map(|entry| {
         let tier = entry.node.text(findings)?.to_owned();
-        match Key::explicit(&entry.name) {
+        match Key::new(&entry.name) {
             Ok(key) => Some(Tenant {
                 line: entry.node.line,
                 key,
@@ -73,9 +75,9 @@ fn distinct<'a>(node: &'a Node, findings: &mut Findings) -> Vec<&'a Entry> {
 /// The policy with these tiers.
 pub(super) fn add_tiers(mut policy: Policy, tiers: &[Tier], findings: &mut Findings) -> Policy {
     for tier in tiers {
-        match policy.tier(&tier.name, &tier.limits) {
+        match policy.with_tier(&tier.name, &tier.limits) {
             Ok(with_tier) => {
-                let own = with_tier.in_tier(&tier.name);
+                let own = with_tier.tier(&tier.name);
                 find_needless(own, tier.line, findings);
                 find_other_algorithms(own, tier, &policy, findings);
                 policy = with_tier;
@@ -106,14 +108,21 @@ pub(super) fn add_tenants(
     if tenants.is_empty() {
         return policy.clone();
     }
-    policy.tenants(tenants.into_iter().map(|tenant| (tenant.key, tenant.tier)))
+    policy.with_tier_members(tenants.into_iter().map(|tenant| (tenant.key, tenant.tier)))
 }
 
 /// Adds a finding for each limit that another one by the same key makes needless.
 pub(super) fn find_needless(policy: &Policy, line: usize, findings: &mut Findings) {
-    for group in policy.groups() {
-        let together: Vec<Limit> = group.bounds.iter().map(|bound| bound.limit).collect();
-        find_shadowed(&together, line, findings);
+    for RedundantLimit { limit, stricter } in policy.redundant_limits() {
+        if limit == stricter {
+            let message = format!("the limit {limit} is there twice");
+            findings.add(Code::RepeatedLimit, line, message);
+        } else {
+            let message = format!(
+                "the limit {limit} never denies anything: {stricter} is always at least as strict"
+            );
+            findings.add(Code::ShadowedLimit, line, message);
+        }
     }
 }
 
@@ -137,11 +146,10 @@ fn find_other_algorithms(own: &Policy, tier: &Tier, policy: &Policy, findings: &
 
 /// The first two limits with different algorithms at the same position of the same key.
 fn other_algorithm(ours: &Policy, theirs: &Policy) -> Option<(Limit, Limit)> {
-    ours.groups().iter().find_map(|group| {
-        let other = theirs.groups().iter().find(|other| other.by == group.by)?;
-        let mut pairs = group.bounds.iter().zip(&other.bounds);
-        let differing = pairs.find(|(one, two)| one.limit.algorithm() != two.limit.algorithm());
-        differing.map(|(one, two)| (ours.limits()[one.place], theirs.limits()[two.place]))
+    ours.limits_by_key().find_map(|(key, ours)| {
+        let (_, theirs) = theirs.limits_by_key().find(|(other, _)| *other == key)?;
+        let mut pairs = ours.into_iter().zip(theirs);
+        pairs.find(|(one, two)| one.algorithm() != two.algorithm())
     })
 }
 

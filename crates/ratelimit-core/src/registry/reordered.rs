@@ -32,18 +32,14 @@ fn moved_limit(before: &Policy, after: &Policy) -> Option<Limit> {
 }
 
 fn moved_in_tier(before: &Policy, after: &Policy) -> Option<Limit> {
-    let mut moved = before.groups().iter().filter_map(|group| {
-        let now = after.groups().iter().find(|known| known.by == group.by)?;
-        let place = |bound: &crate::policy::Bound, policy: &Policy| policy.limits()[bound.place];
-        let old: Vec<Limit> = group.bounds.iter().map(|one| place(one, before)).collect();
-        let new: Vec<Limit> = now.bounds.iter().map(|one| place(one, after)).collect();
+    before.limits_by_key().find_map(|(key, old)| {
+        let (_, new) = after.limits_by_key().find(|(known, _)| *known == key)?;
         let mut old = old.into_iter().enumerate();
         old.find_map(|(index, limit)| {
             let has_moved = new.get(index) != Some(&limit) && new.contains(&limit);
             has_moved.then_some(limit)
         })
-    });
-    moved.next()
+    })
 }
 
 #[cfg(test)]
@@ -92,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_limit_can_move_in_a_tier() {
-        let tiered = |limits| policy("5/min").tier("pro", limits).unwrap();
+        let tiered = |limits| policy("5/min").with_tier("pro", limits).unwrap();
 
         let moved = moved_limit(&tiered("50/min"), &tiered("2/s; 50/min"));
 

@@ -2,10 +2,10 @@
 
 use std::{error, fmt};
 
-use super::Registry;
+use crate::registry::Registry;
 use crate::{
     attributes::MissingPolicies,
-    meter,
+    metrics,
     policy_file::{Format, InvalidPolicyFile, PolicyFile},
 };
 
@@ -62,7 +62,7 @@ impl Registry {
     /// Puts the policies of this text in place of all there are, or none of them.
     ///
     /// Policies that keep their names keep what was spent under them. Each call counts in
-    /// [`POLICY_RELOADS`](crate::metric::POLICY_RELOADS).
+    /// [`POLICY_RELOADS`](crate::metrics::POLICY_RELOADS).
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl Registry {
 
     fn reload(&self, text: &str, format: Format) -> Result<(), NotReloaded> {
         let reloaded = self.put_in_place(text, format);
-        meter::reloaded(if reloaded.is_ok() { "ok" } else { "rejected" });
+        metrics::count_reload(if reloaded.is_ok() { "ok" } else { "rejected" });
         reloaded
     }
 

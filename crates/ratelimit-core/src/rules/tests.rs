@@ -7,7 +7,7 @@ fn rule(text: &str) -> Rule {
 }
 
 fn user() -> Key {
-    Key::explicit("user:1").unwrap()
+    Key::new("user:1").unwrap()
 }
 
 fn at_path(rule: &Rule, path: &str) -> (bool, bool) {

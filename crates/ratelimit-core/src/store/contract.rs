@@ -9,11 +9,11 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{hit::Hit, receipt::Receipt};
+use crate::store::{hit::Hit, receipt::Receipt};
 use crate::{
     decision::Decision,
-    keys::Keys,
-    policy::{Change, Policy},
+    key_set::KeySet,
+    policy::{Adjustment, Policy},
     time::Clock,
 };
 
@@ -46,19 +46,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// Giving back never credits what time has given back already, and never another charge. A store
     /// that cannot do this refuses, and what was charged stays charged.
-    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
+    fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         let _ = (receipt, change);
         StoreFuture::ready(Err(StoreError::refused(CannotSettle)))
     }
 
     /// Forgets what `keys` have spent under `policy`.
-    fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()>;
+    fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()>;
 
     /// Completes a change that nobody waits for, such as the release of a slot whose holder was dropped.
     ///
     /// It runs on the current tokio runtime (feature `tokio`) unless a store knows better, and is dropped where
     /// there is none.
-    fn complete_in_background(&self, change: StoreFuture<Settled>) {
+    fn complete_in_background(&self, change: StoreFuture<Settlement>) {
         #[cfg(feature = "tokio")]
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(change);
@@ -80,15 +80,15 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).hit(hit)
     }
 
-    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
+    fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         (**self).settle(receipt, change)
     }
 
-    fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
+    fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
         (**self).reset(policy, keys)
     }
 
-    fn complete_in_background(&self, change: StoreFuture<Settled>) {
+    fn complete_in_background(&self, change: StoreFuture<Settlement>) {
         (**self).complete_in_background(change);
     }
 
@@ -111,13 +111,13 @@ impl Error for CannotSettle {}
 /// What became of a change to a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Settled {
+pub enum Settlement {
     /// It was made, at least in part.
-    Changed,
+    Applied,
     /// There was nothing to change.
     Unchanged,
     /// The slot that was to be renewed is not held any more.
-    Lost,
+    LeaseLost,
 }
 
 /// A store's answer, now or later; it takes no allocation when it is there already.
@@ -136,9 +136,9 @@ pub enum Settled {
 /// # }
 /// ```
 #[must_use = "a store does its work when its future is polled"]
-pub struct StoreFuture<T>(Answer<T>);
+pub struct StoreFuture<T>(Repr<T>);
 
-enum Answer<T> {
+enum Repr<T> {
     Ready(Option<Result<T, StoreError>>),
     Later(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
 }
@@ -147,22 +147,22 @@ impl<T> StoreFuture<T> {
     /// An answer that is there already.
     #[inline]
     pub const fn ready(answer: Result<T, StoreError>) -> StoreFuture<T> {
-        StoreFuture(Answer::Ready(Some(answer)))
+        StoreFuture(Repr::Ready(Some(answer)))
     }
 
     /// An answer that `future` will give.
-    pub fn later(
+    pub fn pending(
         future: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> StoreFuture<T> {
-        StoreFuture(Answer::Later(Box::pin(future)))
+        StoreFuture(Repr::Later(Box::pin(future)))
     }
 
     /// The answer, if it is there already.
     #[inline]
-    pub(crate) fn into_ready(self) -> Result<Result<T, StoreError>, StoreFuture<T>> {
+    pub(crate) fn try_ready(self) -> Result<Result<T, StoreError>, StoreFuture<T>> {
         match self.0 {
-            Answer::Ready(answer) => Ok(answer.expect("not polled yet")),
-            later @ Answer::Later(_) => Err(StoreFuture(later)),
+            Repr::Ready(answer) => Ok(answer.expect("not polled yet")),
+            later @ Repr::Later(_) => Err(StoreFuture(later)),
         }
     }
 }
@@ -172,8 +172,8 @@ impl<T: Unpin> Future for StoreFuture<T> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.get_mut().0 {
-            Answer::Ready(answer) => Poll::Ready(answer.take().expect("polled after completion")),
-            Answer::Later(future) => future.as_mut().poll(cx),
+            Repr::Ready(answer) => Poll::Ready(answer.take().expect("polled after completion")),
+            Repr::Later(future) => future.as_mut().poll(cx),
         }
     }
 }
@@ -181,8 +181,8 @@ impl<T: Unpin> Future for StoreFuture<T> {
 impl<T> fmt::Debug for StoreFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Answer::Ready(_) => "StoreFuture::Ready",
-            Answer::Later(_) => "StoreFuture::Later",
+            Repr::Ready(_) => "StoreFuture::Ready",
+            Repr::Later(_) => "StoreFuture::Later",
         })
     }
 }

@@ -1,10 +1,10 @@
 //! What is asked of a store.
 
-use super::slot;
+use crate::store::slot;
 use crate::{
     key::Key,
-    keys::{Keys, NamedKey, find},
-    policy::{Asked, Group, Overdraft, Policy, Purpose},
+    key_set::{KeySet, NamedKey, find},
+    policy::{HitMode, HitParams, LimitGroup, Overdraft, Policy},
 };
 
 /// What is asked of a store.
@@ -33,7 +33,7 @@ pub struct Hit<'a> {
     /// Whether it may go beyond a limit, as far as the policy has it.
     pub overdraft: Overdraft,
     /// Whether it is meant, or only tried.
-    pub purpose: Purpose,
+    pub mode: HitMode,
     others: &'a [NamedKey],
 }
 
@@ -46,17 +46,17 @@ impl<'a> Hit<'a> {
             key,
             cost: 1,
             slot: 0,
-            overdraft: policy.throttle_mode().overdraft(),
-            purpose: Purpose::Spend,
+            overdraft: policy.throttle().overdraft(),
+            mode: HitMode::Charge,
             others: &[],
         }
     }
 
     /// A hit of cost 1 on the budgets of several keys.
-    pub fn by(policy: &'a Policy, keys: &'a Keys) -> Hit<'a> {
+    pub fn for_keys(policy: &'a Policy, keys: &'a KeySet) -> Hit<'a> {
         Hit {
-            others: keys.others(),
-            ..Hit::new(policy, keys.own())
+            others: keys.named(),
+            ..Hit::new(policy, keys.primary())
         }
     }
 
@@ -84,22 +84,22 @@ impl<'a> Hit<'a> {
 
     /// The same hit, which only tells whether it would pass, and when.
     #[must_use]
-    pub const fn foresee(mut self) -> Hit<'a> {
-        self.purpose = Purpose::Foresee;
+    pub const fn dry_run(mut self) -> Hit<'a> {
+        self.mode = HitMode::DryRun;
         self
     }
 
     /// Whether it spends nothing, whatever is answered.
-    pub(crate) const fn is_look(&self) -> bool {
-        self.cost == 0 || matches!(self.purpose, Purpose::Foresee)
+    pub(crate) const fn is_read_only(&self) -> bool {
+        self.cost == 0 || matches!(self.mode, HitMode::DryRun)
     }
 
     /// The same hit with a slot of its own, where it needs one and has none.
     #[must_use]
     #[inline]
-    pub fn fresh_slot(mut self) -> Hit<'a> {
-        if self.slot == 0 && self.policy.holds_slots() {
-            self.slot = slot::unused();
+    pub fn with_slot_id(mut self) -> Hit<'a> {
+        if self.slot == 0 && self.policy.has_concurrency_limit() {
+            self.slot = slot::new_slot_id();
         }
         self
     }
@@ -107,13 +107,13 @@ impl<'a> Hit<'a> {
     /// The same hit with a number of its own, which tells its charge from all others.
     pub(crate) fn numbered(mut self) -> Hit<'a> {
         if self.slot == 0 {
-            self.slot = slot::unused();
+            self.slot = slot::new_slot_id();
         }
         self
     }
 
     /// The same hit under other limits.
-    pub(crate) const fn under<'b>(self, policy: &'b Policy) -> Hit<'b>
+    pub(crate) const fn with_policy<'b>(self, policy: &'b Policy) -> Hit<'b>
     where
         'a: 'b,
     {
@@ -121,42 +121,42 @@ impl<'a> Hit<'a> {
     }
 
     /// All its keys.
-    pub fn keys(&self) -> Keys {
-        Keys::of(self.key, self.others)
+    pub fn keys(&self) -> KeySet {
+        KeySet::of(self.key, self.others)
     }
 
     /// The key that a group of limits counts by.
     #[inline]
-    pub(crate) fn key_of(&self, group: &Group) -> &'a Key {
+    pub(crate) fn key_for(&self, group: &LimitGroup) -> &'a Key {
         let by = group.by.as_deref();
         by.and_then(|by| find(self.others, by)).unwrap_or(self.key)
     }
 
     /// The name under which each of its budgets is kept, and the key.
-    pub(crate) fn budgets(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+    pub(crate) fn budget_names(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let groups = self.policy.groups();
-        let budget = move |group: &'a Group| (&*group.name, self.key_of(group).as_str());
+        let budget = move |group: &'a LimitGroup| (&*group.name, self.key_for(group).as_str());
         groups.iter().map(budget)
     }
 
     /// Whether it spends of the same budgets under the same limits.
-    pub(crate) fn spends_like(&self, other: &Hit<'_>) -> bool {
-        self.policy.has_limits_of(other.policy) && self.budgets().eq(other.budgets())
+    pub(crate) fn same_budgets_as(&self, other: &Hit<'_>) -> bool {
+        self.policy.has_limits_of(other.policy) && self.budget_names().eq(other.budget_names())
     }
 
     /// Whether its limits can ever hold its cost.
-    pub(crate) fn is_possible(&self) -> bool {
-        let asked = self.asked();
-        let mut bounds = self.policy.groups().iter().flat_map(|group| &group.bounds);
-        bounds.all(|bound| bound.limit.is_possible(bound.ask(asked)))
+    pub(crate) fn can_ever_fit(&self) -> bool {
+        let params = self.params();
+        let mut limits = self.policy.groups().iter().flat_map(|group| &group.limits);
+        limits.all(|effective| effective.limit.can_ever_fit(effective.demand(params)))
     }
 
-    pub(crate) const fn asked(&self) -> Asked {
-        Asked {
+    pub(crate) const fn params(&self) -> HitParams {
+        HitParams {
             cost: self.cost,
             slot: self.slot,
             overdraft: self.overdraft,
-            purpose: self.purpose,
+            mode: self.mode,
         }
     }
 }

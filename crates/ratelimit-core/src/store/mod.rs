@@ -11,9 +11,9 @@ mod slot;
 #[cfg(feature = "redis")]
 pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use self::{
-    contract::{Settled, Store, StoreError, StoreFuture},
+    contract::{Settlement, Store, StoreError, StoreFuture},
     hit::Hit,
     memory::{MemoryStats, MemoryStore},
     receipt::{InvalidReceipt, Receipt},
 };
-pub(crate) use self::{memory::Held, receipt::Origin};
+pub(crate) use self::{memory::LockedEntry, receipt::ChargedBy};

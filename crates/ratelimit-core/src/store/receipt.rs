@@ -1,19 +1,19 @@
 //! What is known of a charge, so that it can be changed later.
 
-mod bytes;
+mod codec;
 
 use std::{num::NonZeroU32, time::Duration};
 
 use smallvec::SmallVec;
 
-pub use self::bytes::InvalidReceipt;
-use super::hit::Hit;
+pub use self::codec::InvalidReceipt;
+use crate::store::hit::Hit;
 use crate::{
-    decision::{Decision, Mark},
+    decision::{Decision, RefundMark},
     key::Key,
-    keys::Keys,
+    key_set::KeySet,
     limit::Limit,
-    policy::{Change, Group, Policy, Purpose, Settling},
+    policy::{Adjustment, AdjustmentRequest, HitMode, LimitGroup, Policy},
     time::Timestamp,
 };
 
@@ -27,42 +27,42 @@ const LONGEST_LIFE: Duration = Duration::from_secs(366 * 86_400);
 #[derive(Clone, Debug)]
 pub struct Receipt {
     policy: Policy,
-    keys: Keys,
+    keys: KeySet,
     cost: u64,
     slot: u64,
     charged_at: Timestamp,
     expires: Timestamp,
-    origin: Origin,
+    origin: ChargedBy,
     /// What each limit remembers of the charge.
-    marks: SmallVec<[Mark; 2]>,
+    marks: SmallVec<[RefundMark; 2]>,
 }
 
 /// The store that a charge was made in, and that every change to it goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum ChargedBy {
     /// The limiter's.
     Store,
     /// That of the process, because the other did not answer.
     Local,
     /// The same, under this instance's share of the limits.
-    Share { instances: NonZeroU32 },
+    LocalShare { instances: NonZeroU32 },
 }
 
 impl Receipt {
     /// The receipt of a hit that passed; nothing where nothing was charged.
-    pub fn of(hit: Hit<'_>, decision: &Decision) -> Option<Receipt> {
+    pub fn new(hit: Hit<'_>, decision: &Decision) -> Option<Receipt> {
         if !decision.is_allowed() {
             return None;
         }
-        Receipt::of_marks(hit, decision.now, decision.marks())
+        Receipt::from_marks(hit, decision.now, decision.refund_marks())
     }
 
-    pub(crate) fn of_marks(
+    pub(crate) fn from_marks(
         hit: Hit<'_>,
         charged_at: Timestamp,
-        marks: impl Iterator<Item = Mark>,
+        marks: impl Iterator<Item = RefundMark>,
     ) -> Option<Receipt> {
-        let is_charged = hit.cost > 0 && hit.purpose == Purpose::Spend;
+        let is_charged = hit.cost > 0 && hit.mode == HitMode::Charge;
         is_charged.then(|| Receipt {
             policy: hit.policy.clone(),
             keys: hit.keys(),
@@ -70,24 +70,24 @@ impl Receipt {
             slot: hit.slot,
             charged_at,
             expires: charged_at + life(hit.policy),
-            origin: Origin::Store,
+            origin: ChargedBy::Store,
             marks: marks.collect(),
         })
     }
 
     /// The same receipt, of a charge in that store.
-    pub(crate) fn made_in(mut self, origin: Origin) -> Receipt {
+    pub(crate) fn charged_in(mut self, origin: ChargedBy) -> Receipt {
         self.origin = origin;
         self
     }
 
-    pub(crate) const fn origin(&self) -> Origin {
+    pub(crate) const fn charged_by(&self) -> ChargedBy {
         self.origin
     }
 
     /// Whether the process charged it by itself, because the store did not answer.
     pub const fn is_local(&self) -> bool {
-        !matches!(self.origin, Origin::Store)
+        !matches!(self.origin, ChargedBy::Store)
     }
 
     /// Under which limits it was charged.
@@ -96,7 +96,7 @@ impl Receipt {
     }
 
     /// Whose budgets were charged.
-    pub const fn keys(&self) -> &Keys {
+    pub const fn keys(&self) -> &KeySet {
         &self.keys
     }
 
@@ -125,31 +125,31 @@ impl Receipt {
     }
 
     /// When time has given back all of it, at the latest; from then on it cannot be redeemed.
-    pub const fn expires(&self) -> Timestamp {
+    pub const fn expires_at(&self) -> Timestamp {
         self.expires
     }
 
     /// The key that a group of limits counted by.
-    pub(crate) fn key_of(&self, group: &Group) -> &Key {
+    pub(crate) fn key_for(&self, group: &LimitGroup) -> &Key {
         match group.by.as_deref() {
-            Some(name) => self.keys.named(name),
-            None => self.keys.own(),
+            Some(name) => self.keys.get(name),
+            None => self.keys.primary(),
         }
     }
 
     /// What makes it as if `actual` had been charged; nothing where it was.
-    pub(crate) const fn change_to(&self, actual: u64) -> Option<Change> {
+    pub(crate) const fn adjustment_to(&self, actual: u64) -> Option<Adjustment> {
         match actual.checked_sub(self.cost) {
-            None => Some(Change::Refund {
+            None => Some(Adjustment::Refund {
                 units: self.cost - actual,
             }),
             Some(0) => None,
-            Some(units) => Some(Change::Charge { units }),
+            Some(units) => Some(Adjustment::Charge { units }),
         }
     }
 
-    pub(crate) fn settling(&self, change: Change, now: Timestamp) -> Settling<'_> {
-        Settling {
+    pub(crate) fn request(&self, change: Adjustment, now: Timestamp) -> AdjustmentRequest<'_> {
+        AdjustmentRequest {
             change,
             cost: self.cost,
             charged_at: self.charged_at,
@@ -162,11 +162,11 @@ impl Receipt {
 
 /// How long a charge can count: until a bucket is whole again, or a window and the next are over.
 fn life(policy: &Policy) -> Duration {
-    let bounds = policy.groups().iter().flat_map(|group| &group.bounds);
-    let lives = bounds.map(|bound| {
-        let periods = bound.limit.limit() / bound.limit.per_period().max(1);
+    let limits = policy.groups().iter().flat_map(|group| &group.limits);
+    let lives = limits.map(|effective| {
+        let periods = effective.limit.capacity() / effective.limit.per_period().max(1);
         let periods = u32::try_from(periods).unwrap_or(u32::MAX).saturating_add(2);
-        bound.limit.period().saturating_mul(periods)
+        effective.limit.period().saturating_mul(periods)
     });
     lives.max().unwrap_or_default().min(LONGEST_LIFE)
 }

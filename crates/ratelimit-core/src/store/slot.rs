@@ -8,7 +8,7 @@ use std::sync::{
 use ahash::RandomState;
 
 /// A number that no other hit has: a secret start, and each step spread over all 64 bits.
-pub(super) fn unused() -> u64 {
+pub(super) fn new_slot_id() -> u64 {
     static START: OnceLock<u64> = OnceLock::new();
     static STEPS: AtomicU64 = AtomicU64::new(0);
     let start = START.get_or_init(|| RandomState::new().hash_one(std::process::id()));
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn no_number_comes_twice() {
-        let numbers: HashSet<u64> = (0..100_000).map(|_| unused()).collect();
+        let numbers: HashSet<u64> = (0..100_000).map(|_| new_slot_id()).collect();
 
         assert_eq!(numbers.len(), 100_000);
         assert!(!numbers.contains(&0));

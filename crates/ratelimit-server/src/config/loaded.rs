@@ -8,8 +8,8 @@ use std::{
 };
 
 use ratelimit_core::{
-    ChainHeader, ClientAddr, DenyCache, FailureMode, Finding, HeaderStyle, Limiter, MemoryStore,
-    Offenders, Redaction, RedisConfig, RedisStore, TrustedProxies,
+    ChainHeader, ClientAddr, FailureMode, Finding, HeaderStyle, KeyDisplay, Limiter, MemoryStore,
+    Offenders, RedisConfig, RedisStore, TrustedProxies,
 };
 use tracing_subscriber::filter::Targets;
 
@@ -87,7 +87,7 @@ pub struct StoreConfig {
     memory_keys: usize,
     memory_bytes: usize,
     on_failure: FailureMode,
-    deny_cache: DenyCache,
+    without_deny_cache: bool,
     shared_prefix: Option<String>,
     offenders: Offenders,
 }
@@ -191,7 +191,7 @@ impl StoreConfig {
                 redis = redis.prefix(prefix)?;
             }
             if let Some(budget) = settings.time_budget {
-                redis = redis.time_budget(budget.0);
+                redis = redis.timeout(budget.0);
             }
             Ok((url, redis))
         });
@@ -204,10 +204,7 @@ impl StoreConfig {
             on_failure: settings
                 .on_failure
                 .map_or(FailureMode::Local, FailureMode::from),
-            deny_cache: match settings.no_deny_cache {
-                Some(true) => DenyCache::Off,
-                _ => DenyCache::On,
-            },
+            without_deny_cache: settings.no_deny_cache.unwrap_or(false),
         })
     }
 
@@ -220,7 +217,7 @@ impl StoreConfig {
     pub(crate) async fn connected_limiter(&self, within: Duration) -> (Limiter, bool) {
         let redis = self.redis_store();
         let answers = match &redis {
-            Some(store) => store.connected(within).await,
+            Some(store) => store.wait_connected(within).await,
             None => true,
         };
         (self.limiter_over(redis), answers)
@@ -241,10 +238,13 @@ impl StoreConfig {
             Some(store) => Limiter::new(store).local_store(self.memory_store()),
             None => Limiter::new(self.memory_store()),
         };
-        let limiter = limiter.count_offenders(self.offenders.clone());
-        limiter
-            .on_failure(self.on_failure)
-            .deny_cache(self.deny_cache)
+        let limiter = limiter.track_offenders(self.offenders.clone());
+        let limiter = limiter.failure_mode(self.on_failure);
+        if self.without_deny_cache {
+            limiter.without_deny_cache()
+        } else {
+            limiter
+        }
     }
 
     /// What the names of budgets begin with that other servers may share; nothing in memory.
@@ -264,18 +264,18 @@ impl StoreConfig {
 fn offenders(settings: &Settings) -> Offenders {
     let redaction = settings
         .offender_keys
-        .map_or(Redaction::Digest, Redaction::from);
-    let offenders = Offenders::new().redaction(redaction);
+        .map_or(KeyDisplay::Fingerprint, KeyDisplay::from);
+    let offenders = Offenders::new().key_display(redaction);
     let Some(every) = settings.log_offenders else {
         return offenders;
     };
     let in_log = match settings.log_keys {
-        Some(true) => Redaction::Shown,
-        _ => Redaction::Digest,
+        Some(true) => KeyDisplay::Plain,
+        _ => KeyDisplay::Fingerprint,
     };
     offenders
         .log_every(every.0, MOST_LOGGED)
-        .log_redaction(in_log)
+        .log_key_display(in_log)
 }
 
 impl fmt::Display for StoreConfig {

@@ -77,7 +77,7 @@ mod tests {
         for algorithm in Algorithm::RATES {
             let policy = policies.of_algorithm(algorithm).unwrap();
             assert_eq!(policy.limits()[0].algorithm(), algorithm);
-            assert_eq!(policy.limits()[0].limit(), 100);
+            assert_eq!(policy.limits()[0].capacity(), 100);
             assert_eq!(policies.named(algorithm.wire_name()), Some(policy));
         }
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use ratelimit_core::{FailureMode, HeaderStyle, Redaction};
+use ratelimit_core::{FailureMode, HeaderStyle, KeyDisplay};
 
 use super::{
     duration::Span,
@@ -249,11 +249,11 @@ pub(crate) enum OffenderKeys {
     Digest,
 }
 
-impl From<OffenderKeys> for Redaction {
-    fn from(keys: OffenderKeys) -> Redaction {
+impl From<OffenderKeys> for KeyDisplay {
+    fn from(keys: OffenderKeys) -> KeyDisplay {
         match keys {
-            OffenderKeys::Shown => Redaction::Shown,
-            OffenderKeys::Digest => Redaction::Digest,
+            OffenderKeys::Shown => KeyDisplay::Plain,
+            OffenderKeys::Digest => KeyDisplay::Fingerprint,
         }
     }
 }

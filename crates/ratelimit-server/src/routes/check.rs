@@ -6,7 +6,7 @@ use axum::{
     http::{Response, StatusCode},
 };
 use futures_util::{StreamExt as _, stream};
-use ratelimit_core::{Charge, Hit, Verdict};
+use ratelimit_core::{Hit, Reservation, Verdict};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -115,9 +115,9 @@ async fn ask(app: &App, rules: &Rules, question: &Question) -> Told {
         return Told { verdict, receipt };
     }
     let hit = Hit::new(&question.policy, &question.key).cost(question.permits.get());
-    let (verdict, charge) = app.limiter().charge(hit).await;
+    let (verdict, charge) = app.limiter().reserve(hit).await;
     tell_log(rules, question, &verdict);
-    let receipt = charge.map(Charge::into_receipt);
+    let receipt = charge.map(Reservation::into_receipt);
     Told {
         verdict,
         receipt: receipt.map(|receipt| app.seal().close(rules, &receipt)),
@@ -167,7 +167,7 @@ mod tests {
     };
 
     use axum::http::header::CONTENT_TYPE;
-    use ratelimit_core::{Decision, Keys, Limiter, MemoryStore, Policy, Store, StoreFuture};
+    use ratelimit_core::{Decision, KeySet, Limiter, MemoryStore, Policy, Store, StoreFuture};
     use tower::ServiceExt as _;
 
     use super::*;
@@ -189,7 +189,7 @@ mod tests {
             let in_flight = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
             self.peak.fetch_max(in_flight, Ordering::SeqCst);
             let (decided, counter) = (self.store.hit(hit), Arc::clone(&self.in_flight));
-            StoreFuture::later(async move {
+            StoreFuture::pending(async move {
                 for _ in 0..4 {
                     tokio::task::yield_now().await;
                 }
@@ -198,7 +198,7 @@ mod tests {
             })
         }
 
-        fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
+        fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
             self.store.reset(policy, keys)
         }
     }

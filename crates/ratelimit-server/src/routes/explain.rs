@@ -52,7 +52,7 @@ pub(super) async fn get(
     let question = Question::from_query(&app, &rules, &parts)?;
     let Question { policy, key, .. } = &question;
     let permits = question.permits.get();
-    let foreseen = app.limiter().foresee(policy, key, permits).await;
+    let foreseen = app.limiter().dry_run(policy, key, permits).await;
     let Verdict::Checked(decision) = foreseen else {
         return Err(Refusal::unavailable());
     };
@@ -69,11 +69,11 @@ fn explain<'a>(question: &'a Question, decision: &Decision) -> Explanation<'a> {
         key: &question.shown,
         policy: question.policy.name(),
         permits,
-        allowed: decision.lets_pass(),
+        allowed: decision.admits(),
         reason: reason(&limits, permits),
         passes_after_micros: decision.retry_after().map(micros),
         limits,
-        shadow: decision.lets_pass() && !decision.is_allowed(),
+        shadow: decision.admits() && !decision.is_allowed(),
     }
 }
 

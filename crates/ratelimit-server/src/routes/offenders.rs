@@ -45,7 +45,7 @@ pub(super) async fn get(
             let policy = policy.ok_or_else(|| Refusal::bad_request("unknown policy"))?;
             vec![policy.name().to_owned()]
         }
-        None => app.limiter().offender_policies(),
+        None => app.limiter().policies_with_offenders(),
     };
     let policies = names.into_iter().map(|name| {
         let worst = app.limiter().offenders(&name, most);

@@ -7,7 +7,7 @@ use axum::{
     extract::{Request, State},
     http::{Response, StatusCode},
 };
-use ratelimit_core::{NotRedeemed, Receipt, Settled, StoreError};
+use ratelimit_core::{Receipt, SettleError, Settlement, StoreError};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{body, json, object::Object};
@@ -105,10 +105,10 @@ async fn slot(app: &App, rules: &Rules, request: Request) -> Result<Receipt, Ref
 
 async fn redeem(app: &App, receipt: &Receipt, actual: u64) -> Result<Response<Body>, Refusal> {
     let policy = receipt.policy().name();
-    let settled = match app.limiter().redeem(receipt, actual).await {
+    let settled = match app.limiter().settle(receipt, actual).await {
         Ok(settled) => Ok(settled),
-        Err(NotRedeemed::Store(why)) => Err(why),
-        Err(NotRedeemed::Already) => {
+        Err(SettleError::Store(why)) => Err(why),
+        Err(SettleError::AlreadySettled) => {
             let status = StatusCode::CONFLICT;
             let detail = "a receipt is good for one refund or settlement";
             return Err(Refusal::new(status, "Receipt used already", detail));
@@ -119,11 +119,11 @@ async fn redeem(app: &App, receipt: &Receipt, actual: u64) -> Result<Response<Bo
     answer(settled)
 }
 
-fn answer(settled: Result<Settled, StoreError>) -> Result<Response<Body>, Refusal> {
+fn answer(settled: Result<Settlement, StoreError>) -> Result<Response<Body>, Refusal> {
     match settled.map_err(|_| Refusal::unavailable())? {
-        Settled::Lost => Err(Refusal::gone("the slot is not held any more")),
+        Settlement::LeaseLost => Err(Refusal::gone("the slot is not held any more")),
         settled => {
-            let changed = settled == Settled::Changed;
+            let changed = settled == Settlement::Applied;
             Ok(json(StatusCode::OK, &Changed { changed }))
         }
     }

@@ -23,7 +23,7 @@ pub(super) async fn get(
     let question = Question::from_query(&app, &rules, &parts)?;
     let Question { policy, key, .. } = &question;
     let permits = question.permits.get();
-    let verdict = app.limiter().foresee(policy, key, permits).await;
+    let verdict = app.limiter().dry_run(policy, key, permits).await;
     let body = to_json(&Answer::new(&question, &verdict));
     let status = StatusCode::OK;
     Ok(answer::respond(

@@ -123,7 +123,7 @@ impl Simulate {
         let policies: Vec<Policy> = policies
             .map(|(place, text)| {
                 let policy = Policy::parse(&format!("simulate-{}", place + 1), text)?;
-                policy.throttle(throttle.clone())
+                policy.with_throttle(throttle.clone())
             })
             .collect::<Result<_, _>>()?;
         let trace = self.trace(&policies[0])?;
@@ -188,14 +188,14 @@ impl Simulate {
         let chance = RandomState::new().hash_one(std::process::id());
         let config = RedisConfig::new(url)?
             .prefix(&format!("simulate-{chance:016x}"))?
-            .time_budget(PATIENCE)
+            .timeout(PATIENCE)
             .clock(clock);
         let store = RedisStore::new(config);
         let within = self.connect_timeout.map_or(CONNECT_WITHIN, |span| span.0);
-        if !store.connected(within).await {
+        if !store.wait_connected(within).await {
             return Err("the Redis server does not answer".into());
         }
-        store.forget_probe().await?;
+        store.delete_probe_key().await?;
         Ok(Box::new(store))
     }
 }

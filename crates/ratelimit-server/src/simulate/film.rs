@@ -84,7 +84,7 @@ impl Film {
         });
         let budgets = lines.map(|(name, limit)| Budget {
             name,
-            limit: limit.limit(),
+            limit: limit.capacity(),
             points: Vec::new(),
         });
         Film {

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use ratelimit_core::{Clock, Decision, Hit, Key, Keys, MemoryStore, Policy, Store, StoreFuture};
+use ratelimit_core::{Clock, Decision, Hit, Key, KeySet, MemoryStore, Policy, Store, StoreFuture};
 
 /// Room for one key, whatever it has to remember.
 const ROOM: usize = 1_000;
@@ -44,7 +44,7 @@ impl Store for Memory {
         self.store(hit.policy, hit.key).hit(hit)
     }
 
-    fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
-        self.store(policy, keys.own()).reset(policy, keys)
+    fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
+        self.store(policy, keys.primary()).reset(policy, keys)
     }
 }

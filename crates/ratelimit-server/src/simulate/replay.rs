@@ -111,8 +111,8 @@ impl Run<'_> {
 
     async fn ask(&self, key: &str, at_micros: u64, cost: u64) -> Result<Decision, Failure> {
         self.clock.set(Timestamp::from_micros(at_micros));
-        let key = Key::explicit(key)?;
-        let hit = Hit::new(&self.policy, &key).cost(cost).fresh_slot();
+        let key = Key::new(key)?;
+        let hit = Hit::new(&self.policy, &key).cost(cost).with_slot_id();
         Ok(self.store.hit(hit).await?)
     }
 
@@ -121,7 +121,7 @@ impl Run<'_> {
         let keys: BTreeSet<&str> = trace.iter().map(|asked| &*asked.key).collect();
         for key in keys {
             self.store
-                .reset(&self.policy, &Key::explicit(key)?.into())
+                .reset(&self.policy, &Key::new(key)?.into())
                 .await?;
         }
         Ok(())

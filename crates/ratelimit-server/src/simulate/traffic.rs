@@ -69,7 +69,7 @@ pub(super) struct Pace {
 impl Pace {
     pub(super) fn of(limit: &Limit) -> Pace {
         Pace {
-            capacity: limit.limit(),
+            capacity: limit.capacity(),
             per_period: limit.per_period(),
             period_micros: u64::try_from(limit.period().as_micros()).unwrap_or(u64::MAX),
         }

@@ -7,7 +7,7 @@ use std::{
 
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use ratelimit_core::Charge;
+use ratelimit_core::Reservation;
 
 pin_project! {
     /// The body of a response to an [`OutgoingLimit`](super::OutgoingLimit).
@@ -18,12 +18,12 @@ pin_project! {
     pub struct OutgoingBody<B> {
         #[pin]
         inner: B,
-        slot: Option<Box<Charge>>,
+        slot: Option<Box<Reservation>>,
     }
 }
 
 impl<B> OutgoingBody<B> {
-    pub(super) const fn new(inner: B, slot: Option<Box<Charge>>) -> OutgoingBody<B> {
+    pub(super) const fn new(inner: B, slot: Option<Box<Reservation>>) -> OutgoingBody<B> {
         OutgoingBody { inner, slot }
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use ratelimit_core::{Charge, Charging, Check, Decision, Hit, Key, Outcome, Verdict};
+use ratelimit_core::{Check, Decision, Hit, Key, Outcome, Reservation, Reserve, Verdict};
 use tokio::time::{Instant, Sleep, sleep};
 use tower_service::Service;
 
@@ -37,21 +37,21 @@ pin_project! {
         Checking { checking: Checking },
         Waiting { sleep: Pin<Box<Sleep>>, then: Then },
         Readying,
-        Calling { #[pin] response: F, slot: Option<Box<Charge>> },
+        Calling { #[pin] response: F, slot: Option<Box<Reservation>> },
     }
 }
 
 /// A check of the budget, which keeps the charge where that holds a slot.
 enum Checking {
     Check(Check),
-    Charging(Box<Charging>),
+    Reserve(Box<Reserve>),
 }
 
 impl Checking {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Verdict, Option<Charge>)> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Verdict, Option<Reservation>)> {
         match self {
             Checking::Check(check) => Pin::new(check).poll(cx).map(|verdict| (verdict, None)),
-            Checking::Charging(charging) => Pin::new(&mut **charging).poll(cx),
+            Checking::Reserve(charging) => Pin::new(&mut **charging).poll(cx),
         }
     }
 }
@@ -69,7 +69,7 @@ struct Held<S, B> {
     settings: Arc<Settings>,
     deadline: Option<Instant>,
     /// The slot of a request that passed and is not sent yet.
-    slot: Option<Box<Charge>>,
+    slot: Option<Box<Reservation>>,
 }
 
 impl<S: Service<Request<B>> + Clone, B> OutgoingFuture<S, B> {
@@ -111,10 +111,10 @@ impl<S: Clone, B> Held<S, B> {
         } = &*self.settings;
         let tier = policy.for_key(&self.key);
         let hit = Hit::new(tier, &self.key).cost(policy.cost().get());
-        if tier.holds_slots() {
-            return Checking::Charging(Box::new(limiter.charge(hit)));
+        if tier.has_concurrency_limit() {
+            return Checking::Reserve(Box::new(limiter.reserve(hit)));
         }
-        Checking::Check(limiter.hit(hit))
+        Checking::Check(limiter.check_hit(hit))
     }
 
     /// What follows from a verdict.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use ratelimit_core::{
-    Clock, Decision, Hit, Keys, Limiter, MemoryStore, Policy, Store, StoreError, StoreFuture,
+    Clock, Decision, Hit, KeySet, Limiter, MemoryStore, Policy, Store, StoreError, StoreFuture,
     Timestamp,
 };
 use ratelimit_tower::{PeerAddr, RateLimitLayer};
@@ -85,7 +85,7 @@ impl Store for Down {
         StoreFuture::ready(Err(StoreError::Unavailable { source: None }))
     }
 
-    fn reset(&self, _: &Policy, _: &Keys) -> StoreFuture<()> {
+    fn reset(&self, _: &Policy, _: &KeySet) -> StoreFuture<()> {
         StoreFuture::ready(Err(StoreError::Unavailable { source: None }))
     }
 }
@@ -102,13 +102,13 @@ impl Store for Distant {
             hit.key.clone(),
             hit.cost,
         );
-        StoreFuture::later(async move {
+        StoreFuture::pending(async move {
             tokio::task::yield_now().await;
             store.hit(Hit::new(&policy, &key).cost(cost)).await
         })
     }
 
-    fn reset(&self, policy: &Policy, key: &Keys) -> StoreFuture<()> {
+    fn reset(&self, policy: &Policy, key: &KeySet) -> StoreFuture<()> {
         self.0.reset(policy, key)
     }
 }

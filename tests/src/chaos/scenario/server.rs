@@ -20,7 +20,7 @@ use crate::{
 pub async fn flushed_scripts(kind: Kind) -> Report {
     let bench = Bench::start(&[]).await;
     let layer = if kind == Kind::Ours {
-        let config = bench.config().time_budget(Duration::from_secs(1));
+        let config = bench.config().timeout(Duration::from_secs(1));
         std::sync::Arc::new(ours(config, FailureMode::Local).await)
     } else {
         bench.layer(kind).await

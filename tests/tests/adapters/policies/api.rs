@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use ratelimit_core::{Blocked, Policy, Signal, Throttle};
+use ratelimit_core::{Blocked, LoadSignal, Policy, Throttle};
 use ratelimit_tests::chaos::Story;
 
 use super::{
@@ -24,8 +24,9 @@ fn left(answer: &Answer) -> Option<&str> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn public_api_tiers_by_key_and_by_request() {
     for framework in BOTH {
-        let policy = policy("2/min").tier("pro", "10/min").expect("limits");
-        let by_key = policy.tier_by(|key| key.as_str().ends_with("acme").then(|| "pro".to_owned()));
+        let policy = policy("2/min").with_tier("pro", "10/min").expect("limits");
+        let by_key = policy
+            .with_tier_resolver(|key| key.as_str().ends_with("acme").then(|| "pro".to_owned()));
         let server = Site::new(by_key).with(With::KeyByUser);
         let server = server.serve(framework).await;
 
@@ -81,7 +82,7 @@ async fn case_29_what_one_key_denies_charges_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn soft_limits_mark_what_goes_over() {
     for framework in BOTH {
-        let soft = policy("2/min").throttle(Throttle::Soft { percent: 50 });
+        let soft = policy("2/min").with_throttle(Throttle::Soft { percent: 50 });
         let site = Site::new(soft.expect("a ceiling")).with(With::Marks);
         let server = site.serve(framework).await;
 
@@ -182,12 +183,12 @@ async fn elastic_limits_stretch_while_a_signal_says_so() {
     for framework in BOTH {
         let load = Arc::new(AtomicU64::new(0));
         let its = Arc::clone(&load);
-        let signal = Signal::of(move || its.load(Ordering::Relaxed), 10);
+        let signal = LoadSignal::of(move || its.load(Ordering::Relaxed), 10);
         let elastic = Throttle::Elastic {
             percent: 100,
             signal,
         };
-        let policy = policy("2/min").throttle(elastic).expect("a ceiling");
+        let policy = policy("2/min").with_throttle(elastic).expect("a ceiling");
         let server = Site::new(policy).serve(framework).await;
 
         assert_eq!(get(server, "/").await.status, 200, "{framework:?}");
@@ -202,12 +203,12 @@ async fn elastic_limits_stretch_while_a_signal_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn elastic_limits_count_requests_in_flight_until_their_bodies_end() {
     for framework in BOTH {
-        let signal = Signal::in_flight(1);
+        let signal = LoadSignal::in_flight(1);
         let elastic = Throttle::Elastic {
             percent: 100,
             signal: signal.clone(),
         };
-        let policy = policy("2/h").throttle(elastic).expect("a ceiling");
+        let policy = policy("2/h").with_throttle(elastic).expect("a ceiling");
         let server = Site::new(policy).serve(framework).await;
 
         let stream = Open::ask(server, "/ticks", &[]).await;

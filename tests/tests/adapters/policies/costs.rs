@@ -65,7 +65,7 @@ async fn downloads_are_settled_by_the_bytes_of_their_bodies() {
     for framework in BOTH {
         let estimate = 100.try_into().expect("is not zero");
         let policy = policy("1000/min").settle_by(SettleBy::ResponseBytes);
-        let policy = policy.costing(estimate).expect("less than the limit");
+        let policy = policy.with_cost(estimate).expect("less than the limit");
         let server = Site::new(policy).serve(framework).await;
         // What each leaves is told to the next, which is charged its estimate of 100.
         let left = async |request: &str| {
@@ -89,7 +89,7 @@ async fn a_download_that_is_left_early_costs_at_least_its_estimate() {
     for framework in BOTH {
         let estimate = 100.try_into().expect("is not zero");
         let policy = policy("1000/min").settle_by(SettleBy::ResponseBytes);
-        let policy = policy.costing(estimate).expect("less than the limit");
+        let policy = policy.with_cost(estimate).expect("less than the limit");
         let server = Site::new(policy).serve(framework).await;
 
         drop(Open::ask(server, "/ticks", &[]).await);

@@ -13,8 +13,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    keys::Keys,
-    limiter::DenyCache,
+    key_set::KeySet,
     policy::FailureMode,
     store::{Hit, MemoryStore, Store, StoreError, StoreFuture},
     time::{Clock, Timestamp},
@@ -24,16 +23,16 @@ const EPOCH: Timestamp = Timestamp::from_secs(600);
 
 /// A memory store whose clock shows what tokio's does.
 #[derive(Debug)]
-struct InStep {
+struct SteppedStore {
     store: MemoryStore,
     clock: Clock,
     began: Instant,
 }
 
-impl InStep {
-    fn new() -> InStep {
+impl SteppedStore {
+    fn new() -> SteppedStore {
         let clock = Clock::manual(EPOCH);
-        InStep {
+        SteppedStore {
             store: MemoryStore::new().clock(clock.clone()),
             clock,
             began: Instant::now(),
@@ -41,19 +40,19 @@ impl InStep {
     }
 }
 
-impl Store for InStep {
+impl Store for SteppedStore {
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
         self.clock.set(EPOCH + self.began.elapsed());
         self.store.hit(hit)
     }
 
-    fn reset(&self, policy: &Policy, key: &Keys) -> StoreFuture<()> {
+    fn reset(&self, policy: &Policy, key: &KeySet) -> StoreFuture<()> {
         self.store.reset(policy, key)
     }
 }
 
 fn limiter() -> Limiter {
-    Limiter::new(InStep::new())
+    Limiter::new(SteppedStore::new())
 }
 
 fn policy(limits: &str) -> Policy {
@@ -61,7 +60,7 @@ fn policy(limits: &str) -> Policy {
 }
 
 fn alice() -> Key {
-    Key::explicit("alice").unwrap()
+    Key::new("alice").unwrap()
 }
 
 const fn secs(secs: u64) -> Duration {
@@ -115,7 +114,7 @@ async fn a_hundred_pass_in_the_order_in_which_they_came() {
             in_turn.collect::<Vec<_>>(),
             "{limits}"
         );
-        assert!(limiter.shared.turns.is_empty());
+        assert!(limiter.shared.wait_queues.is_empty());
     }
 }
 
@@ -149,7 +148,7 @@ async fn a_turn_that_comes_too_late_is_refused_at_once_and_spends_nothing() {
     assert_eq!(Instant::now(), began);
     assert!(limiter.acquire(&policy, &key, secs(30)).await.is_ok());
     assert_eq!(began.elapsed(), secs(30));
-    assert!(limiter.shared.turns.is_empty());
+    assert!(limiter.shared.wait_queues.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,7 +186,7 @@ async fn one_further_back_learns_it_when_the_time_is_over() {
         (Some(secs(30)), secs(90))
     );
     all(vec![head, second]).await;
-    assert!(limiter.shared.turns.is_empty());
+    assert!(limiter.shared.wait_queues.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,7 +210,7 @@ async fn what_can_never_pass_is_refused_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_at_once() {
-    let limiter = limiter().most_waiting(2);
+    let limiter = limiter().max_waiters(2);
     let (policy, passed) = (policy("1/s"), Passed::default());
     let mut tasks = Vec::new();
     for who in 0..3 {
@@ -220,15 +219,15 @@ async fn a_full_queue_refuses_at_once() {
 
     let late = limiter.acquire(&policy, &alice(), secs(3_600)).await;
 
-    assert_eq!(late.unwrap_err(), TooLong::default());
-    assert_eq!(limiter.waiting(&policy, &Key::explicit("bob").unwrap()), 0);
+    assert_eq!(late.unwrap_err(), AcquireError::default());
+    assert_eq!(limiter.waiting(&policy, &Key::new("bob").unwrap()), 0);
     all(tasks).await;
     assert!(
         limiter
-            .most_waiting(0)
+            .max_waiters(0)
             .shared
-            .turns
-            .join(&policy, &alice())
+            .wait_queues
+            .enqueue(&policy, &alice())
             .is_none()
     );
 }
@@ -238,11 +237,11 @@ async fn the_delay_of_a_shaping_limit_is_waited_out() {
     let (limiter, policy, key) = (limiter(), policy("leaky_bucket 1/s queue 10"), alice());
     let began = Instant::now();
 
-    for place in 0..3 {
+    for index in 0..3 {
         let limiter = limiter.clone();
         let acquired = limiter.acquire(&policy, &key, secs(1)).await;
         assert!(acquired.is_ok());
-        assert_eq!(began.elapsed(), secs(place));
+        assert_eq!(began.elapsed(), secs(index));
     }
 }
 
@@ -258,7 +257,7 @@ async fn a_delay_beyond_the_time_left_is_refused_and_spends_nothing() {
         (late.retry_after, began.elapsed()),
         (Some(secs(5)), secs(0))
     );
-    let looked = limiter.look(&policy, &key).await;
+    let looked = limiter.peek(&policy, &key).await;
     assert_eq!(looked.decision().unwrap().remaining, 5);
 }
 
@@ -281,7 +280,7 @@ async fn a_cancelled_head_hands_its_turn_on_at_once() {
     all(vec![next]).await;
 
     assert_eq!(*passed.lock().unwrap(), [(1, 1)]);
-    assert!(limiter.shared.turns.is_empty());
+    assert!(limiter.shared.wait_queues.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -308,27 +307,27 @@ async fn a_storm_of_cancellations_leaks_nothing_and_keeps_the_order() {
     let passed = passed.lock().unwrap();
     assert!(passed.len() > 40, "{}", passed.len());
     assert!(passed.is_sorted_by(|one, next| one.0 < next.0 && one.1 < next.1));
-    assert!(limiter.shared.turns.is_empty());
+    assert!(limiter.shared.wait_queues.is_empty());
 }
 
 /// A store that answers only when it is told to.
 #[derive(Debug)]
-struct Slow {
+struct SlowStore {
     store: MemoryStore,
     answer: Arc<Notify>,
 }
 
-impl Store for Slow {
+impl Store for SlowStore {
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
         let (store, answer) = (self.store.clone(), Arc::clone(&self.answer));
         let (policy, key, cost) = (hit.policy.clone(), hit.key.clone(), hit.cost);
-        StoreFuture::later(async move {
+        StoreFuture::pending(async move {
             answer.notified().await;
             store.hit(Hit::new(&policy, &key).cost(cost)).await
         })
     }
 
-    fn reset(&self, policy: &Policy, key: &Keys) -> StoreFuture<()> {
+    fn reset(&self, policy: &Policy, key: &KeySet) -> StoreFuture<()> {
         self.store.reset(policy, key)
     }
 }
@@ -342,11 +341,11 @@ fn is_pending(future: Pin<&mut impl Future>) -> bool {
 async fn cancelled_in_any_state_nothing_stays_behind() {
     let answer = Arc::new(Notify::new());
     let clock = Clock::manual(EPOCH);
-    let limiter = Limiter::new(Slow {
+    let limiter = Limiter::new(SlowStore {
         store: MemoryStore::new().clock(clock.clone()),
         answer: Arc::clone(&answer),
     })
-    .deny_cache(DenyCache::Off);
+    .without_deny_cache();
     let (policy, key) = (policy("1/min"), alice());
     answer.notify_one();
     assert!(limiter.acquire(&policy, &key, secs(60)).await.is_ok());
@@ -373,7 +372,7 @@ async fn cancelled_in_any_state_nothing_stays_behind() {
             assert_eq!(limiter.waiting(&policy, &key), 1);
         }
         drop(head);
-        assert!(limiter.shared.turns.is_empty(), "{state}");
+        assert!(limiter.shared.wait_queues.is_empty(), "{state}");
     }
 
     clock.advance(secs(60));
@@ -382,15 +381,15 @@ async fn cancelled_in_any_state_nothing_stays_behind() {
 }
 
 #[derive(Debug)]
-struct Gone;
+struct AbsentStore;
 
-impl Store for Gone {
+impl Store for AbsentStore {
     fn hit(&self, _: Hit<'_>) -> StoreFuture<Decision> {
         StoreFuture::ready(Err(StoreError::TimedOut))
     }
 
-    fn reset(&self, _: &Policy, _: &Keys) -> StoreFuture<()> {
-        StoreFuture::later(pending())
+    fn reset(&self, _: &Policy, _: &KeySet) -> StoreFuture<()> {
+        StoreFuture::pending(pending())
     }
 }
 
@@ -399,17 +398,17 @@ async fn without_a_store_the_failure_mode_answers() {
     let policy = policy("1/h");
     let within = secs(60);
 
-    let open = Limiter::new(Gone).on_failure(FailureMode::Open);
+    let open = Limiter::new(AbsentStore).failure_mode(FailureMode::Open);
     for _ in 0..3 {
         assert!(open.acquire(&policy, &alice(), within).await.is_ok());
     }
 
-    let closed = Limiter::new(Gone).on_failure(FailureMode::Closed);
+    let closed = Limiter::new(AbsentStore).failure_mode(FailureMode::Closed);
     let late = closed.acquire(&policy, &alice(), within).await.unwrap_err();
     assert_eq!(late.retry_after, None);
     assert!(matches!(*late.verdict.unwrap(), Verdict::Unchecked { .. }));
 
-    let local = Limiter::new(Gone);
+    let local = Limiter::new(AbsentStore);
     assert!(local.acquire(&policy, &alice(), within).await.is_ok());
     let late = local.acquire(&policy, &alice(), within).await.unwrap_err();
     assert!(late.retry_after.unwrap() > within);
@@ -422,7 +421,7 @@ fn a_wait_can_move_between_threads() {
 
     is_send(limiter.acquire(&policy, &key, secs(1)));
 
-    assert!(limiter.shared.turns.is_empty());
+    assert!(limiter.shared.wait_queues.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -441,8 +440,8 @@ async fn a_policy_that_is_not_enforced_neither_delays_nor_refuses() {
             let acquired = limiter.acquire_cost(&shadow, &key, cost, secs(within));
             assert!(acquired.await.unwrap().is_allowed(), "{limits}");
         }
-        let looked = limiter.look(&shadow, &alice()).await;
-        assert!(looked.decision().unwrap().remaining < shadow.limits()[0].limit());
+        let looked = limiter.peek(&shadow, &alice()).await;
+        assert!(looked.decision().unwrap().remaining < shadow.limits()[0].capacity());
     }
     assert_eq!(begin.elapsed(), Duration::ZERO);
 }
@@ -450,12 +449,12 @@ async fn a_policy_that_is_not_enforced_neither_delays_nor_refuses() {
 #[tokio::test(start_paused = true)]
 async fn a_tier_that_shapes_is_looked_at_before_it_is_charged() {
     let tiered = policy("100/s")
-        .tier("slow", "leaky_bucket 1/min queue 9")
+        .with_tier("slow", "leaky_bucket 1/min queue 9")
         .unwrap();
-    let tiered = tiered.tenants([(alice(), "slow")]);
+    let tiered = tiered.with_tier_members([(alice(), "slow")]);
     let limiter = limiter();
     assert!(limiter.acquire(&tiered, &alice(), secs(1)).await.is_ok());
-    let before = limiter.look(&tiered, &alice()).await;
+    let before = limiter.peek(&tiered, &alice()).await;
 
     let late = limiter
         .acquire(&tiered, &alice(), secs(1))
@@ -463,7 +462,7 @@ async fn a_tier_that_shapes_is_looked_at_before_it_is_charged() {
         .unwrap_err();
 
     assert_eq!(late.retry_after, Some(secs(60)));
-    let after = limiter.look(&tiered, &alice()).await;
+    let after = limiter.peek(&tiered, &alice()).await;
     let remaining = |verdict: &Verdict| verdict.decision().unwrap().remaining;
     assert_eq!(remaining(&after), remaining(&before));
 }

@@ -1,10 +1,10 @@
 //! A key of the memory store, and the bytes that it takes.
 
-use super::{names::NameId, shard::Whose};
+use crate::store::memory::{interner::NameId, shard::EntryId};
 use crate::{
     key::Key,
     limit::Limit,
-    policy::{Budget, Group},
+    policy::{Budget, LimitGroup},
     time::Timestamp,
 };
 
@@ -33,13 +33,13 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(whose: Whose<'_>, name: NameId, budget: Budget) -> Entry {
+    pub(super) fn new(id: EntryId<'_>, name: NameId, budget: Budget) -> Entry {
         Entry {
-            key: whose.key.clone(),
+            key: id.key.clone(),
             name,
             limits: count(budget.state_count()),
             was_hit: false,
-            hash: whose.hash,
+            hash: id.hash,
             recovers_at: Timestamp::default(),
             budget,
         }
@@ -57,17 +57,17 @@ impl Entry {
     pub(super) fn bytes(&self) -> usize {
         let key = self.key.as_str().len();
         let key = if key > INLINE_KEY { key } else { 0 };
-        BASE_BYTES + key + states_bytes(self.limits) + self.budget.stamps() * STAMP_BYTES
+        BASE_BYTES + key + states_bytes(self.limits) + self.budget.stored_entries() * STAMP_BYTES
     }
 
     /// The estimated bytes of a key whose logs and slots are full.
-    pub(super) fn max_bytes(group: &Group) -> usize {
-        let stamps = group.bounds.iter().map(|bound| match bound.limit {
-            Limit::SlidingWindowLog(_) | Limit::Concurrency(_) => bound.limit.limit(),
+    pub(super) fn max_bytes(group: &LimitGroup) -> usize {
+        let stamps = group.limits.iter().map(|effective| match effective.limit {
+            Limit::SlidingWindowLog(_) | Limit::Concurrency(_) => effective.limit.capacity(),
             _ => 0,
         });
         let stamps = usize::try_from(stamps.sum::<u64>()).unwrap_or(usize::MAX);
-        BASE_BYTES + states_bytes(count(group.bounds.len())) + stamps.saturating_mul(STAMP_BYTES)
+        BASE_BYTES + states_bytes(count(group.limits.len())) + stamps.saturating_mul(STAMP_BYTES)
     }
 
     pub(super) fn has_expired(&self, now: Timestamp) -> bool {

@@ -1,26 +1,26 @@
 //! One part of the store: a hash table of its own, behind a lock of its own.
 
-mod evict;
-mod parts;
+mod eviction;
+mod partition;
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use hashbrown::HashTable;
 
-use super::{MemoryStats, entry::Entry, names::Names};
+use crate::store::memory::{MemoryStats, entry::Entry, interner::Interner};
 use crate::{
-    algorithm::{Fit, Spend},
-    decision::{Charge, Decision, LimitDecision},
+    algorithm::{Effect, Fit},
+    decision::{Decision, FastCharge, LimitDecision},
     key::Key,
-    policy::{Asked, Bound, Budget, Group, Settled, Settling},
+    policy::{AdjustmentRequest, AdjustmentResult, Budget, EffectiveLimit, HitParams, LimitGroup},
     time::Timestamp,
 };
 
 /// The budget that is meant: of which key, and under which limits.
 #[derive(Clone, Copy)]
-pub(super) struct Whose<'a> {
+pub(super) struct EntryId<'a> {
     pub(super) hash: u64,
-    pub(super) group: &'a Group,
+    pub(super) group: &'a LimitGroup,
     pub(super) key: &'a Key,
     /// The key's text, read once.
     pub(super) text: &'a str,
@@ -35,14 +35,14 @@ pub(super) struct Bounds {
 
 /// The keys of the hit that is being decided, which it never evicts, and its time.
 #[derive(Clone, Copy)]
-pub(super) struct Own<'a> {
-    pub(super) keys: &'a [Whose<'a>],
+pub(super) struct HitKeys<'a> {
+    pub(super) keys: &'a [EntryId<'a>],
     pub(super) now: Timestamp,
 }
 
 /// Outcome of a step on a budget.
-struct Written {
-    wrote: bool,
+struct WriteResult {
+    stored: bool,
     /// Whether a limit may have nothing left; a step that does not know says true.
     is_used_up: bool,
 }
@@ -65,7 +65,7 @@ pub(super) struct Shard {
     /// The exhausted entries by recovery time and hash, the first to recover on top. A pair that no
     /// exhausted entry has is stale and skipped.
     recoveries: BinaryHeap<Reverse<(Timestamp, u64)>>,
-    names: Names,
+    names: Interner,
     bounds: Bounds,
     /// The estimated bytes of all entries.
     bytes: usize,
@@ -87,7 +87,7 @@ impl Shard {
             entries: Vec::new(),
             exhausted_from: 0,
             recoveries: BinaryHeap::new(),
-            names: Names::default(),
+            names: Interner::default(),
             bounds,
             bytes: 0,
             clock_hand: 0,
@@ -100,28 +100,28 @@ impl Shard {
     }
 
     #[inline]
-    pub(super) fn find(&self, whose: Whose<'_>) -> Option<usize> {
-        let found = self.table.find(whose.hash, |&index| {
+    pub(super) fn find(&self, id: EntryId<'_>) -> Option<usize> {
+        let found = self.table.find(id.hash, |&index| {
             let entry = &self.entries[index as usize];
-            self.names.is_of(entry.name, whose.group) && entry.key.as_str() == whose.text
+            self.names.matches(entry.name, id.group) && entry.key.as_str() == id.text
         });
         found.map(|&index| index as usize)
     }
 
     /// Fast path: decides a hit of the most common kind on a known key with budget left.
     #[inline(always)]
-    pub(super) fn charge_at_once(
+    pub(super) fn try_charge_fast(
         &mut self,
-        group: &Group,
+        group: &LimitGroup,
         index: usize,
-        asked: Asked,
+        params: HitParams,
         now: Timestamp,
-    ) -> Option<Charge> {
+    ) -> Option<FastCharge> {
         if index >= self.exhausted_from {
             return None;
         }
         let entry = &mut self.entries[index];
-        let charge = entry.budget.charge_at_once(group, asked, now)?;
+        let charge = entry.budget.try_charge_fast(group, params, now)?;
         entry.was_hit = true;
         self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
         Some(charge)
@@ -129,62 +129,62 @@ impl Shard {
 
     /// Decides any hit on one key.
     #[inline]
-    pub(super) fn hit(
+    pub(super) fn check(
         &mut self,
-        whose: Whose<'_>,
+        id: EntryId<'_>,
         index: Option<usize>,
-        asked: Asked,
+        params: HitParams,
         decision: &mut Decision,
     ) {
-        let own = Own {
-            keys: &[whose],
+        let own = HitKeys {
+            keys: &[id],
             now: decision.now,
         };
-        self.write(whose, index, own, |budget| Written {
-            wrote: budget.hit(whose.group, asked, decision),
-            is_used_up: decision.is_used_up(),
+        self.write(id, index, own, |budget| WriteResult {
+            stored: budget.check(id.group, params, decision),
+            is_used_up: decision.is_exhausted(),
         });
     }
 
     /// Whether a hit that concerns other budgets as well fits here.
-    pub(super) fn fit(&self, whose: Whose<'_>, asked: Asked, now: Timestamp) -> Fit {
-        match self.find(whose) {
-            Some(index) => self.entries[index].budget.fit(whose.group, now, asked),
-            None => Budget::default().fit(whose.group, now, asked),
+    pub(super) fn fit(&self, id: EntryId<'_>, params: HitParams, now: Timestamp) -> Fit {
+        match self.find(id) {
+            Some(index) => self.entries[index].budget.fit(id.group, now, params),
+            None => Budget::default().fit(id.group, now, params),
         }
     }
 
     /// Does what was decided for all budgets that a hit concerns.
-    pub(super) fn spend(
+    pub(super) fn apply(
         &mut self,
-        whose: Whose<'_>,
-        own: Own<'_>,
-        asked: Asked,
-        spend: Spend,
-        mut each: impl FnMut(&Bound, LimitDecision),
+        id: EntryId<'_>,
+        own: HitKeys<'_>,
+        params: HitParams,
+        spend: Effect,
+        mut each: impl FnMut(&EffectiveLimit, LimitDecision),
     ) {
-        self.write(whose, self.find(whose), own, |budget| {
+        self.write(id, self.find(id), own, |budget| {
             let mut is_used_up = false;
-            let wrote = budget.spend(whose.group, own.now, asked, spend, |bound, step| {
+            let stored = budget.apply(id.group, own.now, params, spend, |effective, step| {
                 is_used_up |= step.remaining == 0;
-                each(bound, step);
+                each(effective, step);
             });
-            Written { wrote, is_used_up }
+            WriteResult { stored, is_used_up }
         });
     }
 
     /// Changes a charge that was made earlier.
     pub(super) fn settle(
         &mut self,
-        whose: Whose<'_>,
-        own: Own<'_>,
-        settling: Settling<'_>,
-    ) -> Settled {
-        let mut settled = Settled::default();
-        self.write(whose, self.find(whose), own, |budget| {
-            settled = budget.settle(whose.group, settling);
-            Written {
-                wrote: settled.wrote,
+        id: EntryId<'_>,
+        own: HitKeys<'_>,
+        settling: AdjustmentRequest<'_>,
+    ) -> AdjustmentResult {
+        let mut settled = AdjustmentResult::default();
+        self.write(id, self.find(id), own, |budget| {
+            settled = budget.settle(id.group, settling);
+            WriteResult {
+                stored: settled.stored,
                 is_used_up: true,
             }
         });
@@ -195,31 +195,31 @@ impl Shard {
     #[inline(always)]
     fn write(
         &mut self,
-        whose: Whose<'_>,
+        id: EntryId<'_>,
         index: Option<usize>,
-        own: Own<'_>,
-        step: impl FnOnce(&mut Budget) -> Written,
+        own: HitKeys<'_>,
+        step: impl FnOnce(&mut Budget) -> WriteResult,
     ) {
         let Some(index) = index else {
             let mut budget = Budget::default();
             let written = step(&mut budget);
-            if written.wrote {
-                self.insert(whose, budget, written.is_used_up, own);
+            if written.stored {
+                self.insert(id, budget, written.is_used_up, own);
             }
             return;
         };
         let entry = &mut self.entries[index];
         let bytes_before = entry.bytes();
-        let Written { wrote, is_used_up } = step(&mut entry.budget);
-        if wrote {
+        let WriteResult { stored, is_used_up } = step(&mut entry.budget);
+        if stored {
             entry.written();
             self.bytes = self.bytes - bytes_before + entry.bytes();
             self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
         }
         let may_be_exhausted = is_used_up || entry.budget.is_pinned();
         let was_exhausted = index >= self.exhausted_from;
-        if may_be_exhausted != was_exhausted || (was_exhausted && wrote) {
-            self.classify(index, whose.group, may_be_exhausted, own.now);
+        if may_be_exhausted != was_exhausted || (was_exhausted && stored) {
+            self.classify(index, id.group, may_be_exhausted, own.now);
         }
         if self.bytes > self.bounds.bytes {
             self.make_room(0, 0, own);
@@ -227,26 +227,26 @@ impl Shard {
     }
 
     #[inline(never)]
-    fn insert(&mut self, whose: Whose<'_>, budget: Budget, is_used_up: bool, own: Own<'_>) {
+    fn insert(&mut self, id: EntryId<'_>, budget: Budget, is_used_up: bool, own: HitKeys<'_>) {
         self.drop_expired(SWEPT_PER_INSERT, own.now);
-        let entry = Entry::new(whose, self.names.enter(whose.group), budget);
+        let entry = Entry::new(id, self.names.intern(id.group), budget);
         self.make_room(1, entry.bytes(), own);
         self.bytes += entry.bytes();
         self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
         let may_be_exhausted = is_used_up || entry.budget.is_pinned();
         let index = self.push(entry);
         if may_be_exhausted {
-            self.classify(index, whose.group, may_be_exhausted, own.now);
+            self.classify(index, id.group, may_be_exhausted, own.now);
         }
     }
 
     /// Forgets what a key has spent.
-    pub(super) fn reset(&mut self, whose: Whose<'_>, own: Own<'_>) {
-        if let Some(index) = self.find(whose) {
-            self.write(whose, Some(index), own, |budget| {
+    pub(super) fn reset(&mut self, id: EntryId<'_>, own: HitKeys<'_>) {
+        if let Some(index) = self.find(id) {
+            self.write(id, Some(index), own, |budget| {
                 budget.reset(own.now);
-                Written {
-                    wrote: true,
+                WriteResult {
+                    stored: true,
                     is_used_up: false,
                 }
             });

@@ -4,45 +4,49 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, RedisError, Value};
 
-use super::{
-    access::{Access, Way},
-    answer::{Answer, InvalidReply, Told, answer_head},
-    bucket::OneBucket,
-    question::Question,
+use crate::store::redis::{
+    command::{
+        check::CheckCommand,
+        check_bucket::BucketCommand,
+        reply::{CheckAnswer, CheckReply, InvalidReply, read_header},
+        settle,
+    },
+    connection::{
+        error::CallError,
+        router::{Route, Router},
+    },
     script::Script,
-    settlement,
-    trouble::Trouble,
 };
 use crate::{
     decision::Decision,
-    meter,
-    policy::Change,
+    metrics,
+    policy::Adjustment,
     store::{
-        contract::{Settled, StoreError},
+        contract::{Settlement, StoreError},
         receipt::Receipt,
     },
     time::Timestamp,
 };
 
 /// A call, and twice once more where the server said that nothing ran.
-pub(super) const MOST_CALLS: usize = 3;
+pub(super) const MAX_ATTEMPTS: usize = 3;
 /// How long a call waits before it is sent again, while the slot of its keys moves from node to node.
-const SHORTEST_RETRY: Duration = Duration::from_millis(1);
-const LONGEST_RETRY: Duration = Duration::from_millis(8);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(8);
 
 /// Whether a script is named by its hash or sent as text.
 #[derive(Clone, Copy)]
-pub(super) enum Ask {
-    Hash,
-    Text,
+pub(super) enum Eval {
+    Sha,
+    Source,
 }
 
-impl Ask {
+impl Eval {
     /// A call of the script, without its keys and arguments.
     pub(super) fn command(self, script: &Script) -> Cmd {
         let (name, script) = match self {
-            Ask::Hash => ("EVALSHA", &script.hash),
-            Ask::Text => ("EVAL", &script.text),
+            Eval::Sha => ("EVALSHA", &script.hash),
+            Eval::Source => ("EVAL", &script.text),
         };
         let mut cmd = redis::cmd(name);
         cmd.arg(script);
@@ -54,17 +58,17 @@ impl Ask {
 pub(super) struct Call<'a, A> {
     script: &'static Script,
     names: &'a [String],
-    asked: &'a A,
+    params: &'a A,
     /// Whether the store's clock is the server's.
     learns_time: bool,
 }
 
 /// What a script is asked, and how its answer is read.
-pub(super) trait Asked {
-    type Answer;
+pub(super) trait ScriptCommand {
+    type Output;
 
-    fn arguments(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>>;
-    fn read(&self, answer: &[u8]) -> Result<Reply<Self::Answer>, InvalidReply>;
+    fn encode(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>>;
+    fn decode(&self, answer: &[u8]) -> Result<Reply<Self::Output>, InvalidReply>;
 }
 
 /// What a script replied.
@@ -74,89 +78,89 @@ pub(super) enum Reply<T> {
     TooLate(Timestamp),
 }
 
-impl Asked for Question {
-    type Answer = Told;
+impl ScriptCommand for CheckCommand {
+    type Output = CheckReply;
 
-    fn arguments(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
+    fn encode(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
         let slot = self.slot().map(Vec::from);
-        [self.argument(deadline)].into_iter().chain(slot)
+        [self.encode(deadline)].into_iter().chain(slot)
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Reply<Told>, InvalidReply> {
-        Ok(match self.answer(answer)? {
-            Answer::Decided(told) => {
-                let now = told.now;
-                Reply::Done(told, now)
+    fn decode(&self, answer: &[u8]) -> Result<Reply<CheckReply>, InvalidReply> {
+        Ok(match self.decode(answer)? {
+            CheckAnswer::Decided(reply) => {
+                let now = reply.now;
+                Reply::Done(reply, now)
             }
-            Answer::TooLate { now } => Reply::TooLate(now),
+            CheckAnswer::TooLate { now } => Reply::TooLate(now),
         })
     }
 }
 
-impl Asked for OneBucket<'_> {
+impl ScriptCommand for BucketCommand<'_> {
     /// Nothing when the script has found something odd, and done nothing.
-    type Answer = Option<Decision>;
+    type Output = Option<Decision>;
 
-    fn arguments(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
-        [self.argument(deadline)]
+    fn encode(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
+        [self.encode(deadline)]
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Reply<Option<Decision>>, InvalidReply> {
-        OneBucket::read(self, answer)
+    fn decode(&self, answer: &[u8]) -> Result<Reply<Option<Decision>>, InvalidReply> {
+        BucketCommand::decode(self, answer)
     }
 }
 
-impl<'a> Call<'a, OneBucket<'a>> {
-    pub(super) fn hit_bucket(
-        bucket: &'a OneBucket<'a>,
+impl<'a> Call<'a, BucketCommand<'a>> {
+    pub(super) fn check_bucket(
+        bucket: &'a BucketCommand<'a>,
         names: &'a [String],
-    ) -> Call<'a, OneBucket<'a>> {
+    ) -> Call<'a, BucketCommand<'a>> {
         Call {
-            script: Script::of_bucket(),
+            script: Script::check_bucket(),
             names,
-            learns_time: bucket.question.now.is_none(),
-            asked: bucket,
+            learns_time: bucket.command.now.is_none(),
+            params: bucket,
         }
     }
 }
 
 /// A change to a charge.
-pub(super) struct Settlement<'a> {
+pub(super) struct SettleCommand<'a> {
     pub(super) receipt: &'a Receipt,
-    pub(super) part: super::question::Part,
-    pub(super) change: Change,
+    pub(super) scope: crate::store::redis::command::check::Scope,
+    pub(super) change: Adjustment,
     pub(super) now: Option<Timestamp>,
 }
 
-impl Asked for Settlement<'_> {
-    type Answer = Settled;
+impl ScriptCommand for SettleCommand<'_> {
+    type Output = Settlement;
 
     /// Without a deadline: what is given back late is given back all the same.
-    fn arguments(&self, _deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
-        settlement::arguments(self.receipt, self.part, self.change, self.now)
+    fn encode(&self, _deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
+        settle::encode(self.receipt, self.scope, self.change, self.now)
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Reply<Settled>, InvalidReply> {
-        let (settled, now) = settlement::answer(answer)?;
+    fn decode(&self, answer: &[u8]) -> Result<Reply<Settlement>, InvalidReply> {
+        let (settled, now) = settle::decode(answer)?;
         Ok(Reply::Done(settled, now))
     }
 }
 
 /// Forgetting what keys have spent.
-pub(super) struct Reset {
+pub(super) struct ResetCommand {
     pub(super) now: Option<Timestamp>,
 }
 
-impl Asked for Reset {
-    type Answer = ();
+impl ScriptCommand for ResetCommand {
+    type Output = ();
 
     /// Without a deadline: what is forgotten late is forgotten all the same.
-    fn arguments(&self, _deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
-        [settlement::reset_argument(self.now)]
+    fn encode(&self, _deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
+        [settle::encode_reset(self.now)]
     }
 
-    fn read(&self, answer: &[u8]) -> Result<Reply<()>, InvalidReply> {
-        let (_, now, rest) = answer_head(answer)?;
+    fn decode(&self, answer: &[u8]) -> Result<Reply<()>, InvalidReply> {
+        let (_, now, rest) = read_header(answer)?;
         if rest.is_empty() {
             Ok(Reply::Done((), now))
         } else {
@@ -165,51 +169,51 @@ impl Asked for Reset {
     }
 }
 
-impl<'a> Call<'a, Reset> {
-    pub(super) fn reset(reset: &'a Reset, names: &'a [String]) -> Call<'a, Reset> {
+impl<'a> Call<'a, ResetCommand> {
+    pub(super) fn reset(reset: &'a ResetCommand, names: &'a [String]) -> Call<'a, ResetCommand> {
         Call {
-            script: Script::resetting(),
+            script: Script::reset(),
             names,
             learns_time: reset.now.is_none(),
-            asked: reset,
+            params: reset,
         }
     }
 }
 
-impl<'a> Call<'a, Question> {
-    pub(super) fn hit(question: &'a Question, names: &'a [String]) -> Call<'a, Question> {
+impl<'a> Call<'a, CheckCommand> {
+    pub(super) fn check(command: &'a CheckCommand, names: &'a [String]) -> Call<'a, CheckCommand> {
         Call {
-            script: Script::of(question.groups()),
+            script: Script::check(command.groups()),
             names,
-            learns_time: question.now.is_none(),
-            asked: question,
+            learns_time: command.now.is_none(),
+            params: command,
         }
     }
 }
 
-impl<'a> Call<'a, Settlement<'a>> {
+impl<'a> Call<'a, SettleCommand<'a>> {
     pub(super) fn settle(
-        settlement: &'a Settlement<'a>,
+        settlement: &'a SettleCommand<'a>,
         names: &'a [String],
-    ) -> Call<'a, Settlement<'a>> {
-        let groups = settlement.part.groups(settlement.receipt.policy());
+    ) -> Call<'a, SettleCommand<'a>> {
+        let groups = settlement.scope.groups(settlement.receipt.policy());
         Call {
-            script: Script::settling(groups),
+            script: Script::settle(groups),
             names,
             learns_time: settlement.now.is_none(),
-            asked: settlement,
+            params: settlement,
         }
     }
 }
 
-impl<A: Asked> Call<'_, A> {
-    pub(super) fn command(&self, ask: Ask, deadline: Option<Timestamp>) -> Cmd {
+impl<A: ScriptCommand> Call<'_, A> {
+    pub(super) fn command(&self, ask: Eval, deadline: Option<Timestamp>) -> Cmd {
         let mut cmd = ask.command(self.script);
         cmd.arg(self.names.len());
         self.names.iter().for_each(|name| {
             cmd.arg(name);
         });
-        for argument in self.asked.arguments(deadline) {
+        for argument in self.params.encode(deadline) {
             cmd.arg(argument);
         }
         cmd
@@ -218,61 +222,64 @@ impl<A: Asked> Call<'_, A> {
     /// Sends the call, and again where the server proved that nothing ran.
     pub(super) async fn send(
         &self,
-        access: &Access,
-        mut way: Way,
+        router: &Router,
+        mut route: Route,
         deadline: Instant,
-    ) -> Result<A::Answer, StoreError> {
-        let mut ask = Ask::Hash;
-        let mut asking = false;
-        let mut retry = SHORTEST_RETRY;
+    ) -> Result<A::Output, StoreError> {
+        let mut ask = Eval::Sha;
+        let mut pending = false;
+        let mut retry = MIN_RETRY_DELAY;
         let mut calls = 0;
         if self.learns_time {
-            way.learn_time().await;
+            route.fetch_time().await;
         }
-        while calls < MOST_CALLS {
+        while calls < MAX_ATTEMPTS {
             calls += 1;
             let sent = Instant::now();
             let server_deadline = if self.learns_time {
-                way.clock().at(deadline)
+                route.clock().server_time(deadline)
             } else {
                 None
             };
             let cmd = self.command(ask, server_deadline);
-            let answer = if asking {
-                way.call_asking(cmd).await
+            let answer = if pending {
+                route.send_asking(cmd).await
             } else {
-                way.call(cmd).await
+                route.send(cmd).await
             };
             let error = match answer {
-                Ok(answer) => match self.read(&way, &answer, sent)? {
+                Ok(answer) => match self.decode(&route, &answer, sent)? {
                     Reply::Done(answer, _) => return Ok(answer),
                     // The server's clock was set forward, or the call was late: nothing ran.
                     Reply::TooLate(_) => continue,
                 },
                 Err(error) => error,
             };
-            match Trouble::of(&error) {
-                Trouble::MissingScript => ask = Ask::Text,
-                Trouble::Moved(address) => {
-                    access.map_is_stale();
-                    way = redirected(access, &address)?;
+            match CallError::classify(&error) {
+                CallError::NoScript => ask = Eval::Source,
+                CallError::Moved(address) => {
+                    router.refresh_topology();
+                    route = redirect(router, &address)?;
                 }
-                Trouble::Ask(address) => {
-                    way = redirected(access, &address)?;
-                    (ask, asking) = (Ask::Text, true);
+                CallError::Ask(address) => {
+                    route = redirect(router, &address)?;
+                    (ask, pending) = (Eval::Source, true);
                 }
                 // Until the slot has moved, or the caller's time is over.
-                Trouble::TryAgain => {
+                CallError::TryAgain => {
                     calls -= 1;
                     tokio::time::sleep(retry).await;
-                    retry = (retry * 2).min(LONGEST_RETRY);
+                    retry = (retry * 2).min(MAX_RETRY_DELAY);
                 }
                 trouble => {
                     // An error about one key says nothing of who serves it.
-                    if matches!(trouble, Trouble::Lost | Trouble::Down) {
-                        access.map_is_stale();
+                    if matches!(
+                        trouble,
+                        CallError::ConnectionLost | CallError::ServerUnavailable
+                    ) {
+                        router.refresh_topology();
                     }
-                    return Err(failure(&way, &trouble, error));
+                    return Err(store_error(&route, &trouble, error));
                 }
             }
         }
@@ -280,56 +287,56 @@ impl<A: Asked> Call<'_, A> {
     }
 
     /// Reads an answer, and learns from it how the server is and what its clock shows.
-    fn read(
+    fn decode(
         &self,
-        way: &Way,
+        route: &Route,
         answer: &Value,
         sent: Instant,
-    ) -> Result<Reply<A::Answer>, StoreError> {
+    ) -> Result<Reply<A::Output>, StoreError> {
         let received = Instant::now();
         let answer = match answer {
-            Value::BulkString(bytes) => self.asked.read(bytes),
+            Value::BulkString(bytes) => self.params.decode(bytes),
             _ => Err(InvalidReply::Malformed),
         };
         let reply = answer.map_err(|invalid| {
             match invalid {
-                InvalidReply::Malformed => way.broken(invalid.to_string()),
-                InvalidReply::CorruptState => way.answered(),
+                InvalidReply::Malformed => route.mark_broken(invalid.to_string()),
+                InvalidReply::CorruptState => route.record_reply(),
             }
-            way.log().log_refused(&invalid);
+            route.log().log_refused(&invalid);
             StoreError::refused(invalid)
         })?;
-        way.answered();
-        meter::round_trip(received - sent);
+        route.record_reply();
+        metrics::round_trip(received - sent);
         let (Reply::Done(_, now) | Reply::TooLate(now)) = &reply;
         if self.learns_time {
-            way.clock().learn(*now, sent, received);
+            route.clock().record(*now, sent, received);
         }
         Ok(reply)
     }
 }
 
-pub(super) fn redirected(access: &Access, address: &str) -> Result<Way, StoreError> {
-    let way = access.way_at(address);
-    if way.is_none() {
-        access.map_is_stale();
+pub(super) fn redirect(router: &Router, address: &str) -> Result<Route, StoreError> {
+    let route = router.route_to_address(address);
+    if route.is_none() {
+        router.refresh_topology();
     }
-    way.ok_or(StoreError::Unavailable { source: None })
+    route.ok_or(StoreError::Unavailable { source: None })
 }
 
-pub(super) fn failure(way: &Way, trouble: &Trouble, error: RedisError) -> StoreError {
+pub(super) fn store_error(route: &Route, trouble: &CallError, error: RedisError) -> StoreError {
     match trouble {
-        Trouble::Lost => {
-            way.broken(error.to_string());
-            meter::ambiguous();
+        CallError::ConnectionLost => {
+            route.mark_broken(error.to_string());
+            metrics::ambiguous();
             StoreError::unavailable(error)
         }
-        Trouble::Down => {
-            way.broken(error.to_string());
+        CallError::ServerUnavailable => {
+            route.mark_broken(error.to_string());
             StoreError::unavailable(error)
         }
         _ => {
-            way.log().log_refused(&error);
+            route.log().log_refused(&error);
             StoreError::refused(error)
         }
     }

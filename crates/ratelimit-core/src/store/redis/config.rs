@@ -7,9 +7,9 @@ use redis::{
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 
-use super::{
-    keys::KeySpace,
-    target::{Target, with_root},
+use crate::store::redis::{
+    keyspace::KeySpace,
+    url::{Topology, with_root},
 };
 use crate::{key::is_plain, time::Clock};
 
@@ -34,15 +34,15 @@ use crate::{key::is_plain, time::Clock};
 /// ```
 #[derive(Clone, Debug)]
 pub struct RedisConfig {
-    pub(super) target: Target,
+    pub(super) target: Topology,
     pub(super) keys: KeySpace,
-    pub(super) patience: Patience,
+    pub(super) timeouts: Timeouts,
     pub(super) clock: Clock,
 }
 
 /// How long to wait for what, and how much at once.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     pub(super) time_budget: Duration,
     pub(super) connect_timeout: Duration,
     pub(super) most_in_flight: usize,
@@ -58,9 +58,9 @@ impl RedisConfig {
     /// When `url` is not the address of a Redis server.
     pub fn new(url: &str) -> Result<RedisConfig, InvalidRedisConfig> {
         Ok(RedisConfig {
-            target: Target::parse(url)?,
+            target: Topology::parse(url)?,
             keys: KeySpace::default(),
-            patience: Patience {
+            timeouts: Timeouts {
                 time_budget: Duration::from_millis(25),
                 connect_timeout: Duration::from_millis(250),
                 most_in_flight: 1_024,
@@ -93,29 +93,29 @@ impl RedisConfig {
 
     /// How long a decision may take, 25 ms unless set; then the failure mode decides.
     #[must_use]
-    pub fn time_budget(mut self, budget: Duration) -> RedisConfig {
-        self.patience.time_budget = budget;
+    pub fn timeout(mut self, budget: Duration) -> RedisConfig {
+        self.timeouts.time_budget = budget;
         self
     }
 
     /// How long connecting may take, 250 ms unless set; no decision ever waits for it.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> RedisConfig {
-        self.patience.connect_timeout = timeout;
+        self.timeouts.connect_timeout = timeout;
         self
     }
 
     /// How many decisions may be under way at once, 1024 unless set; the failure mode decides the rest.
     #[must_use]
-    pub fn most_in_flight(mut self, most: usize) -> RedisConfig {
-        self.patience.most_in_flight = most.max(1);
+    pub fn max_in_flight(mut self, most: usize) -> RedisConfig {
+        self.timeouts.most_in_flight = most.max(1);
         self
     }
 
     /// How many connections share the work at each server, one unless set.
     #[must_use]
     pub fn connections(mut self, connections: usize) -> RedisConfig {
-        self.patience.connections = connections.max(1);
+        self.timeouts.connections = connections.max(1);
         self
     }
 
@@ -126,8 +126,8 @@ impl RedisConfig {
     /// sent in one call, up to 64 decisions. Each is answered as if it had been sent by itself, which
     /// `usize::MAX` does.
     #[must_use]
-    pub fn calls_at_once(mut self, calls: usize) -> RedisConfig {
-        self.patience.calls_at_once = calls.max(1);
+    pub fn unbatched_calls(mut self, calls: usize) -> RedisConfig {
+        self.timeouts.calls_at_once = calls.max(1);
         self
     }
 
@@ -144,14 +144,14 @@ impl RedisConfig {
             Ok(())
         };
         match &mut self.target {
-            Target::Node(info) => trusting(info)?,
-            Target::Sentinel {
+            Topology::Single(info) => trusting(info)?,
+            Topology::Sentinel {
                 sentinels, master, ..
             } => {
                 sentinels.iter_mut().try_for_each(trusting)?;
                 trusting(master)?;
             }
-            Target::Cluster { seeds } => seeds.iter_mut().try_for_each(trusting)?,
+            Topology::Cluster { seeds } => seeds.iter_mut().try_for_each(trusting)?,
         }
         Ok(self)
     }
@@ -164,7 +164,7 @@ impl RedisConfig {
     }
 }
 
-impl Patience {
+impl Timeouts {
     /// A decision watches its own time, so the connection does not.
     pub(super) fn connection(&self) -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()

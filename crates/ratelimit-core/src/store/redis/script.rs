@@ -2,8 +2,8 @@
 
 use std::{fmt::Write as _, sync::OnceLock};
 
-use super::unused::without_unused_functions;
-use crate::{algorithm::Algorithm, policy::Group};
+use crate::store::redis::unused::without_unused_functions;
+use crate::{algorithm::Algorithm, policy::LimitGroup};
 
 const HEAD: &str = include_str!("../../../lua/policy_head.lua");
 const ONE: &str = include_str!("../../../lua/policy_one.lua");
@@ -52,67 +52,67 @@ static BATCHING: [OnceLock<Script>; 1 << Algorithm::ALL.len()] =
 
 impl Script {
     /// The script that decides a hit on the limits of `groups`.
-    pub(super) fn of(groups: &[Group]) -> &'static Script {
+    pub(super) fn check(groups: &[LimitGroup]) -> &'static Script {
         if let [group] = groups
-            && let [bound] = &*group.bounds
+            && let [effective] = &*group.limits
         {
-            let algorithm = bound.limit.algorithm();
-            return ALONE[place(algorithm)].get_or_init(|| Script::alone(algorithm));
+            let algorithm = effective.limit.algorithm();
+            return ALONE[index(algorithm)].get_or_init(|| Script::singles(algorithm));
         }
         let needed = needed(groups);
         TOGETHER[needed].get_or_init(|| {
-            let bound = |algorithm| {
+            let effective = |algorithm| {
                 let functions = [Some("roll"), Some("state"), count_of(algorithm)];
                 let names = functions.map(|name| function(algorithm, name));
                 [&names[..], &[format!("'<{}'", numbers(algorithm))]].concat()
             };
-            Script::together(needed, bound, SEVERAL)
+            Script::set_of(needed, effective, SEVERAL)
         })
     }
 
     /// The script that decides a hit on a bucket, as it is nearly always found.
-    pub(super) fn of_bucket() -> &'static Script {
+    pub(super) fn check_bucket() -> &'static Script {
         static SCRIPT: OnceLock<Script> = OnceLock::new();
         SCRIPT.get_or_init(|| Script::new(without_comments(&[BUCKET_HEAD, BUCKET].concat())))
     }
 
     /// The same for several hits.
-    pub(super) fn of_buckets() -> &'static Script {
+    pub(super) fn check_bucket_batch() -> &'static Script {
         static SCRIPT: OnceLock<Script> = OnceLock::new();
         SCRIPT.get_or_init(|| Script::new(without_comments(&[BUCKET_HEAD, BUCKETS].concat())))
     }
 
     /// The script that decides several hits on the limits of `groups`.
-    pub(super) fn batching(groups: &[Group]) -> &'static Script {
+    pub(super) fn check_batch(groups: &[LimitGroup]) -> &'static Script {
         let needed = needed(groups);
         BATCHING[needed].get_or_init(|| {
-            let bound = |algorithm| {
+            let effective = |algorithm| {
                 let names = ["roll", "state", "left"].map(|name| function(algorithm, Some(name)));
                 [&names[..], &[format!("'<{}'", numbers(algorithm))]].concat()
             };
-            Script::together(needed, bound, BATCH)
+            Script::set_of(needed, effective, BATCH)
         })
     }
 
     /// The script that changes a charge which the limits of `groups` made.
-    pub(super) fn settling(groups: &[Group]) -> &'static Script {
+    pub(super) fn settle(groups: &[LimitGroup]) -> &'static Script {
         let needed = needed(groups);
         SETTLING[needed].get_or_init(|| {
-            let bound = |algorithm| {
+            let effective = |algorithm| {
                 let functions = settling_functions(algorithm);
                 functions.map(|name| function(algorithm, name)).to_vec()
             };
-            Script::together(needed, bound, SETTLE)
+            Script::set_of(needed, effective, SETTLE)
         })
     }
 
     /// The script that forgets what keys have spent.
-    pub(super) fn resetting() -> &'static Script {
+    pub(super) fn reset() -> &'static Script {
         static SCRIPT: OnceLock<Script> = OnceLock::new();
         SCRIPT.get_or_init(|| Script::assembled(std::iter::empty(), "", RESET))
     }
 
-    fn alone(algorithm: Algorithm) -> Script {
+    fn singles(algorithm: Algorithm) -> Script {
         let (name, code, numbers) = (algorithm.as_str(), algorithm.code(), numbers(algorithm));
         let count = function(algorithm, count_of(algorithm));
         let binding = format!(
@@ -122,11 +122,11 @@ impl Script {
         Script::assembled(files(algorithm).iter().copied(), &binding, ONE)
     }
 
-    /// A script for a set of algorithms, each `bound` to what the tail needs of it.
-    fn together(needed: usize, bound: impl Fn(Algorithm) -> Vec<String>, tail: &str) -> Script {
+    /// A script for a set of algorithms, each `effective` to what the tail needs of it.
+    fn set_of(needed: usize, effective: impl Fn(Algorithm) -> Vec<String>, tail: &str) -> Script {
         let algorithms = Algorithm::ALL
             .into_iter()
-            .filter(|&algorithm| needed & 1 << place(algorithm) != 0);
+            .filter(|&algorithm| needed & 1 << index(algorithm) != 0);
         let mut parts = Vec::new();
         let mut binding = "local algorithms = {\n".to_owned();
         for algorithm in algorithms {
@@ -135,8 +135,8 @@ impl Script {
                     parts.push(file);
                 }
             }
-            let (code, bound) = (algorithm.code(), bound(algorithm).join(", "));
-            writeln!(binding, "  [{code}] = {{ {bound} }},")
+            let (code, effective) = (algorithm.code(), effective(algorithm).join(", "));
+            writeln!(binding, "  [{code}] = {{ {effective} }},")
                 .expect("a string takes all that is written");
         }
         binding.push_str("}\n");
@@ -156,7 +156,7 @@ impl Script {
 }
 
 /// How many numbers a script tells of a limit.
-pub(super) const fn number_count(algorithm: Algorithm) -> usize {
+pub(super) const fn wire_len(algorithm: Algorithm) -> usize {
     match algorithm {
         Algorithm::FixedWindow => 2,
         Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::SlidingWindowCounter => 3,
@@ -166,16 +166,18 @@ pub(super) const fn number_count(algorithm: Algorithm) -> usize {
 
 /// Their format.
 fn numbers(algorithm: Algorithm) -> String {
-    "d".repeat(number_count(algorithm))
+    "d".repeat(wire_len(algorithm))
 }
 
 /// The set of all algorithms in `groups`.
-fn needed(groups: &[Group]) -> usize {
-    let bounds = groups.iter().flat_map(|group| &group.bounds);
-    bounds.fold(0, |set, bound| set | 1 << place(bound.limit.algorithm()))
+fn needed(groups: &[LimitGroup]) -> usize {
+    let limits = groups.iter().flat_map(|group| &group.limits);
+    limits.fold(0, |set, effective| {
+        set | 1 << index(effective.limit.algorithm())
+    })
 }
 
-const fn place(algorithm: Algorithm) -> usize {
+const fn index(algorithm: Algorithm) -> usize {
     algorithm.code() as usize - 1
 }
 
@@ -230,10 +232,13 @@ mod tests {
         let two = Policy::parse("b", "fixed_window 5/h; 9/min; 10/d").unwrap();
         let three = Policy::parse("c", "fixed_window 5/h").unwrap();
 
-        assert_eq!(Script::of(one.groups()).hash, Script::of(two.groups()).hash);
+        assert_eq!(
+            Script::check(one.groups()).hash,
+            Script::check(two.groups()).hash
+        );
         assert_ne!(
-            Script::of(one.groups()).hash,
-            Script::of(three.groups()).hash
+            Script::check(one.groups()).hash,
+            Script::check(three.groups()).hash
         );
     }
 
@@ -241,7 +246,7 @@ mod tests {
     fn each_function_is_there_once() {
         let both = Policy::parse("a", "1/s; leaky_bucket 2/s").unwrap();
 
-        let text = &Script::of(both.groups()).text;
+        let text = &Script::check(both.groups()).text;
 
         assert_eq!(text.matches("function token_bucket_roll").count(), 1);
         assert!(!text.contains("fixed_window"));

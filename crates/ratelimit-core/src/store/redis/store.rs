@@ -11,21 +11,23 @@ use tokio::{
     sync::{Semaphore, oneshot},
 };
 
-use super::{
-    access::{Access, Way},
-    batch::Asking,
-    call::{Call, Reset, Settlement},
-    config::{Patience, RedisConfig},
-    existing,
-    keys::KeySpace,
-    question::{Part, Question},
+use crate::store::redis::{
+    batch::PendingHit,
+    call::{Call, ResetCommand, SettleCommand},
+    command::check::{CheckCommand, Scope},
+    config::{RedisConfig, Timeouts},
+    connection::{
+        external,
+        router::{Route, Router},
+    },
+    keyspace::KeySpace,
 };
 use crate::{
     decision::Decision,
-    keys::Keys,
-    policy::{Change, Policy},
+    key_set::KeySet,
+    policy::{Adjustment, Policy},
     store::{
-        contract::{Settled, Store, StoreError, StoreFuture},
+        contract::{Settlement, Store, StoreError, StoreFuture},
         hit::Hit,
         receipt::Receipt,
     },
@@ -49,23 +51,23 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    shared: Arc<RedisInner>,
 }
 
-pub(super) struct Shared {
-    pub(super) access: Access,
+pub(super) struct RedisInner {
+    pub(super) router: Router,
     keys: KeySpace,
     clock: Clock,
-    pub(super) patience: Patience,
+    pub(super) timeouts: Timeouts,
     /// Places for hits under way; who finds none is not queued.
-    pub(super) places: Arc<Semaphore>,
+    pub(super) in_flight: Arc<Semaphore>,
 }
 
 impl RedisStore {
     /// A store that connects as soon as it is used, and again whenever it has to.
     pub fn new(config: RedisConfig) -> RedisStore {
-        let access = Access::new(&config);
-        RedisStore::over(access, config)
+        let router = Router::new(&config);
+        RedisStore::with_router(router, config)
     }
 
     /// A store on a connection that the application already has; `config`'s address is not used.
@@ -77,7 +79,10 @@ impl RedisStore {
         connection: redis::aio::MultiplexedConnection,
         config: RedisConfig,
     ) -> RedisStore {
-        RedisStore::over(Access::existing(existing::Multiplexed(connection)), config)
+        RedisStore::with_router(
+            Router::external(external::ExternalMultiplexed(connection)),
+            config,
+        )
     }
 
     /// A store on a cluster connection that the application already has.
@@ -90,7 +95,10 @@ impl RedisStore {
         connection: redis::cluster_async::ClusterConnection,
         config: RedisConfig,
     ) -> RedisStore {
-        RedisStore::over(Access::existing(existing::Cluster(connection)), config)
+        RedisStore::with_router(
+            Router::external(external::ExternalCluster(connection)),
+            config,
+        )
     }
 
     /// A store on a pool of connections that the application already has.
@@ -103,16 +111,16 @@ impl RedisStore {
         pool: bb8::Pool<bb8_redis::RedisConnectionManager>,
         config: RedisConfig,
     ) -> RedisStore {
-        RedisStore::over(Access::existing(existing::Pool(pool)), config)
+        RedisStore::with_router(Router::external(external::ExternalPool(pool)), config)
     }
 
-    fn over(access: Access, config: RedisConfig) -> RedisStore {
-        let shared = Shared {
-            access,
-            places: Arc::new(Semaphore::new(config.patience.most_in_flight)),
+    fn with_router(router: Router, config: RedisConfig) -> RedisStore {
+        let shared = RedisInner {
+            router,
+            in_flight: Arc::new(Semaphore::new(config.timeouts.most_in_flight)),
             keys: config.keys,
             clock: config.clock,
-            patience: config.patience,
+            timeouts: config.timeouts,
         };
         RedisStore {
             shared: Arc::new(shared),
@@ -122,8 +130,8 @@ impl RedisStore {
     /// Connects, and tells whether that worked `within` the given time.
     ///
     /// Not needed before use: a store that is not connected yet leaves decisions to the failure mode.
-    pub async fn connected(&self, within: Duration) -> bool {
-        let connected = self.shared.access.connected();
+    pub async fn wait_connected(&self, within: Duration) -> bool {
+        let connected = self.shared.router.wait_connected();
         tokio::time::timeout(within, connected).await.is_ok()
     }
 
@@ -134,12 +142,12 @@ impl RedisStore {
     /// # Errors
     ///
     /// When the server does not answer.
-    pub async fn forget_probe(&self) -> Result<(), StoreError> {
-        let name = self.shared.keys.probe(|_| true);
-        let way = self.shared.way_to(&name)?;
+    pub async fn delete_probe_key(&self) -> Result<(), StoreError> {
+        let name = self.shared.keys.probe_key(|_| true);
+        let route = self.shared.route(&name)?;
         let mut cmd = redis::cmd("DEL");
         cmd.arg(&name);
-        let deleted = tokio::time::timeout(self.shared.patience.time_budget, way.call(cmd)).await;
+        let deleted = tokio::time::timeout(self.shared.timeouts.time_budget, route.send(cmd)).await;
         match deleted {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(StoreError::refused(error)),
@@ -148,10 +156,10 @@ impl RedisStore {
     }
 }
 
-impl Shared {
-    pub(super) fn way_to(&self, name: &str) -> Result<Way, StoreError> {
-        let way = self.access.way_to(name);
-        way.ok_or(StoreError::Unavailable { source: None })
+impl RedisInner {
+    pub(super) fn route(&self, name: &str) -> Result<Route, StoreError> {
+        let route = self.router.route(name);
+        route.ok_or(StoreError::Unavailable { source: None })
     }
 
     /// The time, where it is not the server's to tell.
@@ -160,43 +168,45 @@ impl Shared {
     }
 
     async fn settle(
-        self: Arc<Shared>,
+        self: Arc<RedisInner>,
         receipt: Receipt,
-        change: Change,
-    ) -> Result<Settled, StoreError> {
-        let deadline = Instant::now() + self.patience.time_budget;
+        change: Adjustment,
+    ) -> Result<Settlement, StoreError> {
+        let deadline = Instant::now() + self.timeouts.time_budget;
         let groups = receipt.policy().groups();
-        let names = self.keys.names(groups, |group| receipt.key_of(group));
-        if self.access.is_one_call(&names) {
-            let part = Part::All;
-            return self.settle_part(&receipt, part, change, deadline).await;
+        let names = self.keys.key_names(groups, |group| receipt.key_for(group));
+        if self.router.same_node(&names) {
+            let scope = Scope::Policy;
+            return self.settle_scope(&receipt, scope, change, deadline).await;
         }
         // A task goes on when its caller is dropped, so that the change is made on all keys.
-        let way = self.way_to(&names[0])?;
+        let route = self.route(&names[0])?;
         let (sender, settled) = oneshot::channel();
-        way.spawn(async move {
-            let settling = self.settle_apart(&receipt, names.len(), change, deadline);
+        route.spawn(async move {
+            let settling = self.settle_across_slots(&receipt, names.len(), change, deadline);
             let _ = sender.send(settling.await);
         });
         settled.await.unwrap_or(Err(StoreError::TimedOut))
     }
 
     /// Changes what keys of different nodes were charged; all are tried, also when one does not answer.
-    async fn settle_apart(
+    async fn settle_across_slots(
         &self,
         receipt: &Receipt,
         count: usize,
-        change: Change,
+        change: Adjustment,
         deadline: Instant,
-    ) -> Result<Settled, StoreError> {
-        let mut settled = Ok(Settled::Unchanged);
+    ) -> Result<Settlement, StoreError> {
+        let mut settled = Ok(Settlement::Unchanged);
         for number in 0..count {
-            let part = Part::Group(number);
-            let changed = self.settle_part(receipt, part, change, deadline).await;
+            let scope = Scope::Group(number);
+            let changed = self.settle_scope(receipt, scope, change, deadline).await;
             settled = match (settled, changed) {
                 (Err(error), _) | (_, Err(error)) => Err(error),
-                (Ok(Settled::Lost), _) | (_, Ok(Settled::Lost)) => Ok(Settled::Lost),
-                (Ok(Settled::Unchanged), Ok(changed)) => Ok(changed),
+                (Ok(Settlement::LeaseLost), _) | (_, Ok(Settlement::LeaseLost)) => {
+                    Ok(Settlement::LeaseLost)
+                }
+                (Ok(Settlement::Unchanged), Ok(changed)) => Ok(changed),
                 (Ok(settled), Ok(_)) => Ok(settled),
             };
         }
@@ -204,35 +214,35 @@ impl Shared {
     }
 
     /// Changes what the keys of one call were charged.
-    pub(super) async fn settle_part(
+    pub(super) async fn settle_scope(
         &self,
         receipt: &Receipt,
-        part: Part,
-        change: Change,
+        scope: Scope,
+        change: Adjustment,
         deadline: Instant,
-    ) -> Result<Settled, StoreError> {
-        let groups = part.groups(receipt.policy());
-        let names = self.keys.names(groups, |group| receipt.key_of(group));
-        let way = self.way_to(&names[0])?;
-        let settlement = Settlement {
+    ) -> Result<Settlement, StoreError> {
+        let groups = scope.groups(receipt.policy());
+        let names = self.keys.key_names(groups, |group| receipt.key_for(group));
+        let route = self.route(&names[0])?;
+        let settlement = SettleCommand {
             receipt,
-            part,
+            scope,
             change,
             now: self.manual_now(),
         };
         let call = Call::settle(&settlement, &names);
-        let sent = call.send(&self.access, way, deadline);
+        let sent = call.send(&self.router, route, deadline);
         let settled = tokio::time::timeout_at(deadline.into(), sent).await;
         settled.unwrap_or(Err(StoreError::TimedOut))
     }
 
-    async fn reset(&self, way: Way, names: &[String]) -> Result<(), StoreError> {
-        let reset = Reset {
+    async fn reset(&self, route: Route, names: &[String]) -> Result<(), StoreError> {
+        let reset = ResetCommand {
             now: self.manual_now(),
         };
-        let deadline = Instant::now() + self.patience.time_budget;
+        let deadline = Instant::now() + self.timeouts.time_budget;
         let call = Call::reset(&reset, names);
-        let forgotten = call.send(&self.access, way, deadline);
+        let forgotten = call.send(&self.router, route, deadline);
         let forgotten = tokio::time::timeout_at(deadline.into(), forgotten).await;
         forgotten.unwrap_or(Err(StoreError::TimedOut))
     }
@@ -242,49 +252,49 @@ impl Store for RedisStore {
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
         let shared = Arc::clone(&self.shared);
         let groups = hit.policy.groups();
-        let names = shared.keys.names(groups, |group| hit.key_of(group));
-        let way = match shared.way_to(&names[0]) {
-            Ok(way) => way,
+        let names = shared.keys.key_names(groups, |group| hit.key_for(group));
+        let route = match shared.route(&names[0]) {
+            Ok(route) => route,
             Err(error) => return StoreFuture::ready(Err(error)),
         };
-        let is_undoable = !hit.is_look() && hit.policy.holds_slots();
-        let is_undoable = is_undoable || !shared.access.is_one_call(&names);
+        let is_undoable = !hit.is_read_only() && hit.policy.has_concurrency_limit();
+        let is_undoable = is_undoable || !shared.router.same_node(&names);
         let keys = is_undoable.then(|| Box::new(hit.keys()));
-        let question = Question {
+        let command = CheckCommand {
             policy: hit.policy.clone(),
-            part: Part::All,
-            asked: hit.asked(),
+            scope: Scope::Policy,
+            params: hit.params(),
             is_denied: false,
             now: shared.manual_now(),
         };
-        let asking = Arc::new(Asking { question, names });
-        StoreFuture::later(shared.hit(way, asking, keys))
+        let pending = Arc::new(PendingHit { command, names });
+        StoreFuture::pending(shared.check(route, pending, keys))
     }
 
-    fn settle(&self, receipt: &Receipt, change: Change) -> StoreFuture<Settled> {
+    fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         let shared = Arc::clone(&self.shared);
         let receipt = receipt.clone();
-        StoreFuture::later(shared.settle(receipt, change))
+        StoreFuture::pending(shared.settle(receipt, change))
     }
 
-    fn reset(&self, policy: &Policy, keys: &Keys) -> StoreFuture<()> {
+    fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
         let shared = Arc::clone(&self.shared);
-        let hit = Hit::by(policy, keys);
+        let hit = Hit::for_keys(policy, keys);
         let names = shared
             .keys
-            .names(policy.groups(), |group| hit.key_of(group));
-        StoreFuture::later(async move {
+            .key_names(policy.groups(), |group| hit.key_for(group));
+        StoreFuture::pending(async move {
             for name in names {
-                let way = shared.way_to(&name)?;
-                shared.reset(way, &[name]).await?;
+                let route = shared.route(&name)?;
+                shared.reset(route, &[name]).await?;
             }
             Ok(())
         })
     }
 
     /// Where a connection lives, so that it does not matter on which thread a holder is dropped.
-    fn complete_in_background(&self, change: StoreFuture<Settled>) {
-        let runtime = self.shared.access.runtime();
+    fn complete_in_background(&self, change: StoreFuture<Settlement>) {
+        let runtime = self.shared.router.runtime();
         if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
             runtime.spawn(change);
         }
@@ -301,7 +311,7 @@ impl fmt::Debug for RedisStore {
         f.debug_struct("RedisStore")
             .field("keys", &self.shared.keys)
             .field("clock", &self.shared.clock)
-            .field("patience", &self.shared.patience)
+            .field("patience", &self.shared.timeouts)
             .finish_non_exhaustive()
     }
 }

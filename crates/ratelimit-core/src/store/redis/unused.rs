@@ -14,8 +14,8 @@ pub(super) fn without_unused_functions(text: &str) -> String {
         let newly = blocks.iter().zip(&used).position(|((name, _), is_used)| {
             !is_used && name.is_some_and(|name| is_called(name, &used))
         });
-        let Some(place) = newly else { break };
-        used[place] = true;
+        let Some(index) = newly else { break };
+        used[index] = true;
     }
     let kept = blocks.iter().zip(used).filter(|(_, used)| *used);
     kept.map(|((_, text), _)| text.as_str()).collect()

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    keys::Keys,
-    policy::{Change, Policy, Throttle, spend},
+    key_set::KeySet,
+    policy::{Adjustment, Policy, Throttle, apply},
     store::{
         hit::Hit,
         memory::{MemoryStore, lock},
@@ -41,17 +41,17 @@ const LIMITS: &[&str] = &[
 const MOST_KEYS: usize = 3;
 
 #[derive(Clone, Debug)]
-struct Step {
+struct TraceStep {
     pause: u64,
     policy: usize,
     keys: (u8, u8, u8),
     cost: u64,
     is_meant: bool,
     /// What happens to the charge at once, where it is made.
-    change: Option<Change>,
+    change: Option<Adjustment>,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<TraceStep>> {
     let pause = prop_oneof![
         3 => Just(0_u64),
         3 => 1..2_000_000_u64,
@@ -61,9 +61,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let cost = prop_oneof![1 => Just(0_u64), 8 => 1..4_u64, 1 => 4..60_u64];
     let change = prop_oneof![
         8 => Just(None),
-        1 => (0..4_u64).prop_map(|units| Some(Change::Refund { units })),
-        1 => (0..4_u64).prop_map(|units| Some(Change::Charge { units })),
-        1 => Just(Some(Change::Release)),
+        1 => (0..4_u64).prop_map(|units| Some(Adjustment::Refund { units })),
+        1 => (0..4_u64).prop_map(|units| Some(Adjustment::Charge { units })),
+        1 => Just(Some(Adjustment::Release)),
     ];
     let step = (
         pause,
@@ -73,7 +73,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         prop::bool::weighted(0.9),
         change,
     );
-    let step = step.prop_map(|(pause, policy, keys, cost, is_meant, change)| Step {
+    let step = step.prop_map(|(pause, policy, keys, cost, is_meant, change)| TraceStep {
         pause,
         policy,
         keys,
@@ -89,75 +89,73 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Exact(HashMap<u64, Known>);
 
 struct Known {
-    group: Group,
+    group: LimitGroup,
     budget: Budget,
 }
 
 impl Known {
     /// When it has budget again, if it is exhausted.
     fn exhausted_until(&self, now: Timestamp) -> Option<Timestamp> {
-        let after = self.budget.recovers_after(&self.group, now);
+        let after = self.budget.time_to_recover(&self.group, now);
         let recovers_at = (now + after).min(self.budget.expires());
         (recovers_at > now).then_some(recovers_at)
     }
 }
 
 impl Exact {
-    fn decide(&mut self, hit: &Hit<'_>, keys: &[Whose<'_>], now: Timestamp) -> Decision {
-        let asked = hit.asked();
-        let mut decision = Decision::blank(now);
-        if let [whose] = keys {
-            self.write(*whose, |budget| {
-                budget.hit(whose.group, asked, &mut decision)
-            });
+    fn decide(&mut self, hit: &Hit<'_>, keys: &[EntryId<'_>], now: Timestamp) -> Decision {
+        let params = hit.params();
+        let mut decision = Decision::empty(now);
+        if let [id] = keys {
+            self.write(*id, |budget| budget.check(id.group, params, &mut decision));
             return decision;
         }
-        let fits = keys.iter().map(|whose| match self.0.get(&whose.hash) {
-            Some(known) => known.budget.fit(whose.group, now, asked),
-            None => Budget::default().fit(whose.group, now, asked),
+        let fits = keys.iter().map(|id| match self.0.get(&id.hash) {
+            Some(known) => known.budget.fit(id.group, now, params),
+            None => Budget::default().fit(id.group, now, params),
         });
-        let spend = spend(fits.max().unwrap_or(Fit::Now), asked);
+        let spend = apply(fits.max().unwrap_or(Fit::Now), params);
         let mut steps = vec![None; hit.policy.limits().len()];
-        for whose in keys {
-            self.write(*whose, |budget| {
-                budget.spend(whose.group, now, asked, spend, |bound, step| {
-                    steps[bound.place] = Some(step);
+        for id in keys {
+            self.write(*id, |budget| {
+                budget.apply(id.group, now, params, spend, |effective, step| {
+                    steps[effective.index] = Some(step);
                 })
             });
         }
         let steps = steps.into_iter().flatten();
-        steps.for_each(|step| decision.gather(step));
-        decision.conclude();
+        steps.for_each(|step| decision.push_limit(step));
+        decision.select_binding_limit();
         decision
     }
 
-    fn write(&mut self, whose: Whose<'_>, step: impl FnOnce(&mut Budget) -> bool) {
-        let known = self.0.remove(&whose.hash);
+    fn write(&mut self, id: EntryId<'_>, step: impl FnOnce(&mut Budget) -> bool) {
+        let known = self.0.remove(&id.hash);
         let was_known = known.is_some();
         let mut budget = known.map(|known| known.budget).unwrap_or_default();
         if step(&mut budget) || was_known {
-            let group = whose.group.clone();
-            self.0.insert(whose.hash, Known { group, budget });
+            let group = id.group.clone();
+            self.0.insert(id.hash, Known { group, budget });
         }
     }
 }
 
-struct Rig {
+struct BoundedAndExact {
     policies: Vec<Policy>,
     store: MemoryStore,
     clock: Clock,
     exact: Exact,
 }
 
-impl Rig {
-    fn new(shards: usize, capacity: usize, max_bytes: usize) -> Rig {
+impl BoundedAndExact {
+    fn new(shards: usize, capacity: usize, max_bytes: usize) -> BoundedAndExact {
         let named = |(number, limits): (usize, &&str)| {
             let policy = Policy::parse(&format!("p{number}"), limits).unwrap();
-            let soft = policy.throttle(Throttle::Soft { percent: 50 });
+            let soft = policy.with_throttle(Throttle::Soft { percent: 50 });
             if number == 1 { soft.unwrap() } else { policy }
         };
         let clock = Clock::manual(Timestamp::from_secs(1_000_000));
-        Rig {
+        BoundedAndExact {
             policies: LIMITS.iter().enumerate().map(named).collect(),
             store: MemoryStore::sharded(shards, capacity, max_bytes, clock.clone()),
             clock,
@@ -165,41 +163,41 @@ impl Rig {
         }
     }
 
-    fn run(&mut self, number: u64, step: &Step) -> Result<(), TestCaseError> {
+    fn run(&mut self, number: u64, step: &TraceStep) -> Result<(), TestCaseError> {
         self.clock.advance(Duration::from_micros(step.pause));
         let now = self.clock.now();
         self.exact.0.retain(|_, known| known.budget.expires() > now);
         let before = self.store.stats();
         let key = |tag, value: u8| Key::tagged(tag, [b'a' + value]).unwrap();
         let (own, ip, route) = step.keys;
-        let keys = Keys::new(key("key", own))
-            .by("ip", key("ip", ip))
-            .by("route", key("route", route));
+        let keys = KeySet::new(key("key", own))
+            .with("ip", key("ip", ip))
+            .with("route", key("route", route));
         let policy = self.policies[step.policy].clone();
-        let mut hit = Hit::by(&policy, &keys).cost(step.cost).slot(number);
+        let mut hit = Hit::for_keys(&policy, &keys).cost(step.cost).slot(number);
         if !step.is_meant {
-            hit = hit.foresee();
+            hit = hit.dry_run();
         }
         let shared = self.store.shared.clone();
         let groups = policy.groups().iter();
-        let whose: Vec<Whose<'_>> = groups
-            .map(|group| shared.whose(group, hit.key_of(group)))
+        let id: Vec<EntryId<'_>> = groups
+            .map(|group| shared.entry_id(group, hit.key_for(group)))
             .collect();
 
-        let decided = self.store.decide(&hit);
-        prop_assert_eq!(&decided, &self.exact.decide(&hit, &whose, now));
-        self.check_evicted(before, &whose, now)?;
+        let decided = self.store.check(&hit);
+        prop_assert_eq!(&decided, &self.exact.decide(&hit, &id, now));
+        self.check_evicted(before, &id, now)?;
 
-        let receipt = Receipt::of(hit, &decided);
+        let receipt = Receipt::new(hit, &decided);
         if let (Some(change), Some(receipt)) = (step.change, receipt) {
             let before = self.store.stats();
-            self.store.change(&receipt, change);
-            for whose in &whose {
-                let settling = receipt.settling(change, now);
+            self.store.adjust(&receipt, change);
+            for id in &id {
+                let settling = receipt.request(change, now);
                 self.exact
-                    .write(*whose, |budget| budget.settle(whose.group, settling).wrote);
+                    .write(*id, |budget| budget.settle(id.group, settling).stored);
             }
-            self.check_evicted(before, &whose, now)?;
+            self.check_evicted(before, &id, now)?;
         }
         Ok(())
     }
@@ -208,7 +206,7 @@ impl Rig {
     fn check_evicted(
         &mut self,
         before: MemoryStats,
-        own: &[Whose<'_>],
+        own: &[EntryId<'_>],
         now: Timestamp,
     ) -> Result<(), TestCaseError> {
         let all = self.store.shared.clone();
@@ -217,7 +215,7 @@ impl Rig {
             .iter()
             .flat_map(|shard| hashes(&lock(shard)))
             .collect();
-        let own: HashSet<u64> = own.iter().map(|whose| whose.hash).collect();
+        let own: HashSet<u64> = own.iter().map(|id| id.hash).collect();
         let (evicted, known): (HashMap<_, _>, HashMap<_, _>) = std::mem::take(&mut self.exact.0)
             .into_iter()
             .partition(|(hash, _)| !kept.contains(hash));
@@ -231,7 +229,7 @@ impl Rig {
             };
             exhausted += 1;
             let others = self.exact.0.iter().filter(|(other, _)| {
-                all.place_of(**other) == all.place_of(hash) && !own.contains(other)
+                all.shard_index(**other) == all.shard_index(hash) && !own.contains(other)
             });
             for (_, other) in others {
                 let other = other.exhausted_until(now);
@@ -286,7 +284,7 @@ proptest! {
         max_bytes in prop_oneof![2 => Just(usize::MAX), 1 => 0..20_000_usize],
         steps in steps(),
     ) {
-        let mut rig = Rig::new(shards, capacity, max_bytes);
+        let mut rig = BoundedAndExact::new(shards, capacity, max_bytes);
         for (number, step) in (1_u64..).zip(&steps) {
             rig.run(number, step)?;
         }

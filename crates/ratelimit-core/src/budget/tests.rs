@@ -1,0 +1,121 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::policy::{Overdraft, Policy, Throttle};
+
+const START: u64 = 1_700_000_000_000_000;
+
+/// Small buckets and large ones, in each grain, and limits that are charged at length.
+const LIMITS: &[&str] = &[
+    "1/s",
+    "2/ms",
+    "3/s",
+    "3/s burst 7",
+    "3/s burst 30",
+    "7/min burst 3",
+    "5/h",
+    "1000000/d",
+    "1000000/366d",
+    "9007199254/s",
+    "leaky_bucket 3/s",
+    "fixed_window 3/s",
+    "3/s; 5/min",
+];
+
+fn policies() -> impl Strategy<Value = Policy> {
+    let percents = prop_oneof![4 => Just(0), 1 => Just(50)];
+    (prop::sample::select(LIMITS), percents).prop_map(|(limits, percent)| {
+        let policy = Policy::parse("api", limits).expect("limits that are well formed");
+        let soft = policy.with_throttle(Throttle::Soft { percent });
+        soft.unwrap_or(policy)
+    })
+}
+
+/// Steps of the clock of every magnitude, also back, and now and then another policy.
+fn steps() -> impl Strategy<Value = Vec<(i64, HitParams, Option<Policy>)>> {
+    let pause = prop_oneof![
+        Just(0),
+        1..2_000_i64,
+        1..2_000_000_i64,
+        1..10_000_000_i64,
+        1..100_000_000_000_i64,
+        -2_000_000..0_i64,
+        -100_000_000_000..0_i64,
+    ];
+    let mode = prop_oneof![5 => Just(HitMode::Charge), 1 => Just(HitMode::DryRun)];
+    let overdraft = prop_oneof![Just(Overdraft::Allowed), Just(Overdraft::Refused)];
+    let params = (0..9_u64, mode, overdraft).prop_map(|(cost, mode, overdraft)| HitParams {
+        cost,
+        slot: 0,
+        overdraft,
+        mode,
+    });
+    let other = prop_oneof![3 => Just(None), 1 => policies().prop_map(Some)];
+    prop::collection::vec((pause, params, other), 1..40)
+}
+
+/// A hit as stores decide it, and whether that was at once.
+fn quick(
+    budget: &mut Budget,
+    group: &LimitGroup,
+    params: HitParams,
+    now: Timestamp,
+) -> (Decision, bool) {
+    if let Some(charge) = budget.try_charge_fast(group, params, now) {
+        return (Decision::from_fast_charge(charge, now), true);
+    }
+    let mut decision = Decision::empty(now);
+    budget.check(group, params, &mut decision);
+    (decision, false)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #[test]
+    fn what_is_charged_at_once_is_what_is_charged_at_length(
+        first in policies(),
+        steps in steps(),
+    ) {
+        let (mut policy, mut now) = (first, START);
+        let (mut at_once, mut at_length) = (Budget::default(), Budget::default());
+
+        for (pause, params, other) in steps {
+            policy = other.unwrap_or(policy);
+            now = now.saturating_add_signed(pause);
+            let (group, moment) = (&policy.groups()[0], Timestamp::from_micros(now));
+            let (decided, was_quick) = quick(&mut at_once, group, params, moment);
+            let mut told = Decision::empty(moment);
+            at_length.check(group, params, &mut told);
+
+            prop_assert_eq!(&decided, &told);
+            prop_assert_eq!(format!("{at_once:?}"), format!("{at_length:?}"));
+            prop_assert!(!was_quick || !decided.is_exhausted());
+        }
+    }
+}
+
+#[test]
+fn a_plain_hit_on_a_known_key_is_charged_at_once() {
+    let policy = Policy::parse("api", "100/s").unwrap();
+    let group = &policy.groups()[0];
+    let params = |cost, mode| HitParams {
+        cost,
+        slot: 0,
+        overdraft: Overdraft::Allowed,
+        mode,
+    };
+    let mut budget = Budget::default();
+    let mut told = |cost, mode, now| {
+        let now = Timestamp::from_micros(START + now);
+        quick(&mut budget, group, params(cost, mode), now).1
+    };
+
+    assert!(!told(1, HitMode::Charge, 0), "a new key");
+    assert!(told(1, HitMode::Charge, 0));
+    assert!(told(5, HitMode::Charge, 1_000));
+    assert!(!told(0, HitMode::Charge, 1_000), "a look");
+    assert!(!told(1, HitMode::DryRun, 1_000), "only tried");
+    assert!(!told(1, HitMode::Charge, 999), "the clock went back");
+    assert!(!told(94, HitMode::Charge, 1_000), "nothing would be left");
+    assert!(!told(1, HitMode::Charge, 3_600_000_000), "it expired");
+}

@@ -1,0 +1,358 @@
+//! The text of a limit: `token_bucket 10/s burst 100`.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use crate::limit::Limit;
+use crate::{
+    algorithm::{
+        Algorithm, Concurrency, FixedWindow, InvalidLimit, LeakyBucket, PenaltyBox,
+        SlidingWindowCounter, SlidingWindowLog, TokenBucket,
+    },
+    time::micros,
+};
+
+const UNITS: [(&str, u64); 6] = [
+    ("d", 86_400_000_000),
+    ("h", 3_600_000_000),
+    ("min", 60_000_000),
+    ("s", 1_000_000),
+    ("ms", 1_000),
+    ("us", 1),
+];
+
+const EXPECTED_RATE: &str = "a rate such as 10/s or 100/15min";
+const EXPECTED_PERIOD: &str = "a period such as s, 15min or 1h (units: ms, s, min, h, d)";
+const EXPECTED_SPAN: &str = "a time such as 30s or 15min (units: ms, s, min, h, d)";
+
+impl FromStr for Limit {
+    type Err = ParseLimitError;
+
+    fn from_str(text: &str) -> Result<Limit, ParseLimitError> {
+        Parser::of(text).limit()
+    }
+}
+
+impl Limit {
+    /// The limits of a text that joins several with `;`, as in `10/s; 1000/h`.
+    ///
+    /// # Errors
+    ///
+    /// When one of them is not the text of a limit; the error shows where.
+    pub fn parse_list(text: &str) -> Result<Vec<Limit>, ParseLimitError> {
+        let mut limits = Vec::new();
+        let mut start = 0;
+        for part in text.split(';') {
+            limits.push(Parser::from(text, part, start).limit()?);
+            start += part.len() + 1;
+        }
+        Ok(limits)
+    }
+
+    /// The same, where a limit may say at its end by which key it counts: `100/min by ip`.
+    pub(crate) fn parse_list_keyed(
+        text: &str,
+    ) -> Result<Vec<(Limit, Option<&str>)>, ParseLimitError> {
+        let mut limits = Vec::new();
+        let mut start = 0;
+        for part in text.split(';') {
+            let (limit, by) = cut_key(part);
+            limits.push((Parser::from(text, limit, start).limit()?, by));
+            start += part.len() + 1;
+        }
+        Ok(limits)
+    }
+}
+
+/// Cuts `by NAME` off the end of a limit.
+fn cut_key(part: &str) -> (&str, Option<&str>) {
+    let last_word = |text: &str| text.trim_end().rfind(char::is_whitespace);
+    let Some((head, name)) = last_word(part).map(|at| part.split_at(at)) else {
+        return (part, None);
+    };
+    match last_word(head).map(|at| head.split_at(at)) {
+        Some((limit, by)) if by.trim() == "by" => (limit, Some(name.trim())),
+        _ => (part, None),
+    }
+}
+
+/// Why a text is not a limit: where, and what was expected there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseLimitError {
+    text: String,
+    at: usize,
+    problem: Reason,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reason {
+    Expected(&'static str),
+    Refused(InvalidLimit),
+}
+
+impl ParseLimitError {
+    /// The byte of the text at which the mistake stands.
+    pub const fn offset(&self) -> usize {
+        self.at
+    }
+}
+
+impl fmt::Display for ParseLimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let before = self.text.get(..self.at).unwrap_or(&self.text);
+        let column = before.chars().count() + 1;
+        match &self.problem {
+            Reason::Expected(what) => {
+                write!(f, "expected {what} at column {column} of {:?}", self.text)
+            }
+            Reason::Refused(why) => write!(f, "{why} (at column {column} of {:?})", self.text),
+        }
+    }
+}
+
+impl std::error::Error for ParseLimitError {}
+
+/// The words of a text that are still to be read.
+struct Parser<'a> {
+    text: &'a str,
+    rest: &'a str,
+    /// Where `rest` begins in `text`.
+    at: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Token<'a> {
+    word: &'a str,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn of(text: &'a str) -> Parser<'a> {
+        Parser::from(text, text, 0)
+    }
+
+    fn from(text: &'a str, rest: &'a str, at: usize) -> Parser<'a> {
+        Parser { text, rest, at }
+    }
+
+    fn limit(mut self) -> Result<Limit, ParseLimitError> {
+        let first = self.next();
+        let (algorithm, rate) = match Algorithm::from_name(first.word) {
+            Some(algorithm) => (algorithm, self.next()),
+            None => (Algorithm::TokenBucket, first),
+        };
+        if algorithm == Algorithm::Concurrency {
+            return self.concurrency(rate);
+        }
+        let looks_like_a_name = |word: &str| word.starts_with(|c: char| c.is_ascii_alphabetic());
+        if looks_like_a_name(rate.word) && rate.at == first.at {
+            return Err(self.expected(first, "an algorithm (token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter, concurrency, penalty_box) or a rate such as 10/s"));
+        }
+        let (count, period) = self.rate(rate)?;
+        if algorithm == Algorithm::PenaltyBox {
+            return self.penalty_box(rate, count, period);
+        }
+        let options = self.options(algorithm)?;
+        let capacity = options.capacity.unwrap_or(count);
+        let built = match algorithm {
+            Algorithm::TokenBucket => TokenBucket::new(capacity, count, period).map(Limit::from),
+            Algorithm::LeakyBucket => LeakyBucket::new(capacity, count, period).map(|bucket| {
+                let bucket = if options.police {
+                    bucket.without_delay()
+                } else {
+                    bucket
+                };
+                bucket.into()
+            }),
+            Algorithm::FixedWindow => FixedWindow::new(count, period).map(Limit::from),
+            Algorithm::SlidingWindowLog => SlidingWindowLog::new(count, period).map(|log| {
+                let log = if options.count_denied {
+                    log.counting_denied()
+                } else {
+                    log
+                };
+                log.into()
+            }),
+            _ => SlidingWindowCounter::new(count, period).map(Limit::from),
+        };
+        built.map_err(|why| self.error(rate.at, Reason::Refused(why)))
+    }
+
+    /// `N [lease D]`.
+    fn concurrency(mut self, slots: Token<'a>) -> Result<Limit, ParseLimitError> {
+        let limit = self.number(slots)?;
+        let option = self.next();
+        let lease = match option.word {
+            "" => Concurrency::DEFAULT_LEASE,
+            "lease" => {
+                let lease = self.next();
+                self.span(lease)?
+            }
+            _ => return Err(self.expected(option, "`lease D`, or the end of the limit")),
+        };
+        self.end()?;
+        let built = Concurrency::new(limit, lease).map(Limit::from);
+        built.map_err(|why| self.error(slots.at, Reason::Refused(why)))
+    }
+
+    /// What follows `penalty_box N/PERIOD`: `for D [growing]`.
+    fn penalty_box(
+        mut self,
+        rate: Token<'a>,
+        denials: u64,
+        within: Duration,
+    ) -> Result<Limit, ParseLimitError> {
+        let option = self.next();
+        if option.word != "for" {
+            return Err(self.expected(option, "`for D`, how long the refusal is"));
+        }
+        let refusal = self.next();
+        let built = PenaltyBox::new(denials, within, self.span(refusal)?);
+        let mut built = built.map_err(|why| self.error(rate.at, Reason::Refused(why)))?;
+        let option = self.next();
+        match option.word {
+            "" => {}
+            "growing" => built = built.doubling(),
+            _ => return Err(self.expected(option, "`growing`, or the end of the limit")),
+        }
+        self.end()?;
+        Ok(built.into())
+    }
+
+    fn end(&mut self) -> Result<(), ParseLimitError> {
+        let rest = self.next();
+        match rest.word {
+            "" => Ok(()),
+            _ => Err(self.expected(rest, "the end of the limit")),
+        }
+    }
+
+    /// A span of time such as `30s`: its number is not left out.
+    fn span(&self, span: Token<'a>) -> Result<Duration, ParseLimitError> {
+        if !span.word.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(self.expected(span, EXPECTED_SPAN));
+        }
+        let found = self.period(span);
+        found.map_err(|_| self.expected(span, EXPECTED_SPAN))
+    }
+
+    /// `N/PERIOD`.
+    fn rate(&self, rate: Token<'a>) -> Result<(u64, Duration), ParseLimitError> {
+        let Some((count, period)) = rate.word.split_once('/') else {
+            return Err(self.expected(rate, EXPECTED_RATE));
+        };
+        let count = self.number(Token {
+            word: count,
+            ..rate
+        })?;
+        let period = Token {
+            word: period,
+            at: rate.at + rate.word.len() - period.len(),
+        };
+        Ok((count, self.period(period)?))
+    }
+
+    fn period(&self, period: Token<'a>) -> Result<Duration, ParseLimitError> {
+        let digits = period.word.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = period.word.split_at(digits);
+        let Some((_, micros)) = UNITS.into_iter().find(|(name, _)| *name == unit) else {
+            return Err(self.expected(period, EXPECTED_PERIOD));
+        };
+        let many = if number.is_empty() {
+            1
+        } else {
+            self.number(Token {
+                word: number,
+                ..period
+            })?
+        };
+        Ok(Duration::from_micros(many.saturating_mul(micros)))
+    }
+
+    fn options(&mut self, algorithm: Algorithm) -> Result<Options, ParseLimitError> {
+        let (allowed, capacity_word) = match algorithm {
+            Algorithm::TokenBucket => ("`burst N`, or the end of the limit", "burst"),
+            Algorithm::LeakyBucket => ("`queue N`, `police`, or the end of the limit", "queue"),
+            Algorithm::SlidingWindowLog => ("`count-denied`, or the end of the limit", ""),
+            _ => ("the end of the limit", ""),
+        };
+        let mut options = Options::default();
+        loop {
+            let option = self.next();
+            let seen = match option.word {
+                "" => return Ok(options),
+                word if word == capacity_word => {
+                    let number = self.next();
+                    options.capacity.replace(self.number(number)?).is_some()
+                }
+                "police" if algorithm == Algorithm::LeakyBucket => {
+                    std::mem::replace(&mut options.police, true)
+                }
+                "count-denied" if algorithm == Algorithm::SlidingWindowLog => {
+                    std::mem::replace(&mut options.count_denied, true)
+                }
+                _ => true,
+            };
+            if seen {
+                return Err(self.expected(option, allowed));
+            }
+        }
+    }
+
+    fn number(&self, number: Token<'a>) -> Result<u64, ParseLimitError> {
+        let digits_only = number.word.bytes().all(|b| b.is_ascii_digit());
+        match number.word.parse() {
+            Ok(value) if digits_only => Ok(value),
+            _ => Err(self.expected(number, "a whole number below 2^64")),
+        }
+    }
+
+    /// The next word; an empty one at the end.
+    fn next(&mut self) -> Token<'a> {
+        let trimmed = self.rest.trim_start();
+        let at = self.at + self.rest.len() - trimmed.len();
+        let end = trimmed.find(char::is_whitespace).unwrap_or(trimmed.len());
+        let (word, rest) = trimmed.split_at(end);
+        (self.rest, self.at) = (rest, at + end);
+        Token { word, at }
+    }
+
+    fn expected(&self, found: Token<'_>, what: &'static str) -> ParseLimitError {
+        self.error(found.at, Reason::Expected(what))
+    }
+
+    fn error(&self, at: usize, problem: Reason) -> ParseLimitError {
+        ParseLimitError {
+            text: self.text.to_owned(),
+            at,
+            problem,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Options {
+    capacity: Option<u64>,
+    police: bool,
+    count_denied: bool,
+}
+
+/// Writes a period in the largest unit that divides it: `15min`, or `s` for one of it.
+pub(super) fn write_period(f: &mut fmt::Formatter<'_>, micros: u64) -> fmt::Result {
+    let divides = |(_, unit): &(&str, u64)| micros.is_multiple_of(*unit);
+    let (name, unit) = UNITS.into_iter().find(divides).unwrap_or(("us", 1));
+    match micros / unit {
+        1 => f.write_str(name),
+        many => write!(f, "{many}{name}"),
+    }
+}
+
+/// Writes a span of time as [`write_period`] does, with its number.
+pub(super) fn write_span(f: &mut fmt::Formatter<'_>, span: Duration) -> fmt::Result {
+    let micros = micros(span);
+    let divides = |(_, unit): &(&str, u64)| micros.is_multiple_of(*unit);
+    let (name, unit) = UNITS.into_iter().find(divides).unwrap_or(("us", 1));
+    write!(f, "{}{name}", micros / unit)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! What can become of a charge that is known by its receipt alone.
+
+use std::{error::Error, fmt, time::Duration};
+
+use crate::limiter::Limiter;
+use crate::{
+    algorithm::TokenBucket,
+    key::Key,
+    policy::{Adjustment, Policy},
+    store::{ChargedBy, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
+};
+
+/// The name under which stores keep which receipts were redeemed. No policy can have it.
+const REDEEMED: &str = "receipt~";
+
+const SHORTEST_MEMORY: Duration = Duration::from_secs(1);
+
+impl Limiter {
+    /// Makes it as if `actual` had been charged, and gives the slot back, once for each receipt.
+    ///
+    /// All that share the store know that a receipt was redeemed. That is written first: when the
+    /// store fails between the two, the charge stays as it was, and cannot be redeemed again.
+    ///
+    /// A slot can be renewed for longer than its receipt [lives](Receipt::expires). After that only the
+    /// slot is released; the units stay as they were charged.
+    ///
+    /// # Errors
+    ///
+    /// When it was redeemed before, is too old and holds no slot, or the store does not answer.
+    pub async fn settle(&self, receipt: &Receipt, actual: u64) -> Result<Settlement, SettleError> {
+        let redeemed = redeemed(receipt);
+        let key = name(receipt);
+        let first = self
+            .store_of(receipt)
+            .hit(Hit::new(&redeemed, &key))
+            .await?;
+        if !first.is_allowed() {
+            return Err(SettleError::AlreadySettled);
+        }
+        if first.now >= receipt.expires_at() {
+            return self.settle_late(receipt).await;
+        }
+        let settled = match receipt.adjustment_to(actual) {
+            Some(change) => self.adjust(receipt, change).await?,
+            None => Settlement::Unchanged,
+        };
+        if receipt.lease().is_none() {
+            return Ok(settled);
+        }
+        match self.release(receipt).await? {
+            Settlement::Unchanged => Ok(settled),
+            released => Ok(released),
+        }
+    }
+
+    /// Releases the slot of an expired receipt, if it is still held.
+    async fn settle_late(&self, receipt: &Receipt) -> Result<Settlement, SettleError> {
+        if receipt.lease().is_none() {
+            return Err(SettleError::Expired);
+        }
+        match self.release(receipt).await? {
+            Settlement::Applied => Ok(Settlement::Applied),
+            Settlement::Unchanged | Settlement::LeaseLost => Err(SettleError::Expired),
+        }
+    }
+
+    /// Gives the slot of a charge back; what was spent stays so.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer; the slot is then held until its lease ends.
+    pub async fn release(&self, receipt: &Receipt) -> Result<Settlement, StoreError> {
+        self.adjust(receipt, Adjustment::Release).await
+    }
+
+    /// Holds the slot of a charge for a whole lease from now, unless it is [lost](Settled::Lost).
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer.
+    pub async fn renew(&self, receipt: &Receipt) -> Result<Settlement, StoreError> {
+        self.adjust(receipt, Adjustment::Renew).await
+    }
+
+    /// Makes a change in the store that charged.
+    pub(super) fn adjust(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
+        let settling = self.store_of(receipt).settle(receipt, change);
+        match settling.try_ready() {
+            Ok(settled) => {
+                self.invalidate_denials(receipt);
+                StoreFuture::ready(settled)
+            }
+            Err(settling) => {
+                let (limiter, receipt) = (self.clone(), receipt.clone());
+                StoreFuture::pending(async move {
+                    let settled = settling.await;
+                    limiter.invalidate_denials(&receipt);
+                    settled
+                })
+            }
+        }
+    }
+
+    /// Completes a change that nobody waits for. Without a runtime a slot's lease has to end instead.
+    pub(super) fn complete_in_background(
+        &self,
+        receipt: &Receipt,
+        change: StoreFuture<Settlement>,
+    ) {
+        if let Err(change) = change.try_ready() {
+            self.store_of(receipt).complete_in_background(change);
+        }
+    }
+
+    fn invalidate_denials(&self, receipt: &Receipt) {
+        let charged = Hit::for_keys(receipt.policy(), receipt.keys());
+        self.shared.deny_cache.invalidate(charged);
+    }
+
+    fn store_of(&self, receipt: &Receipt) -> &dyn Store {
+        match receipt.charged_by() {
+            ChargedBy::Store => &*self.shared.store,
+            ChargedBy::Local | ChargedBy::LocalShare { .. } => &self.shared.local,
+        }
+    }
+}
+
+/// What stores know a receipt by.
+fn name(receipt: &Receipt) -> Key {
+    Key::hashed("receipt", receipt.to_bytes()).expect("the tag is one, and there are bytes")
+}
+
+/// A budget of one for as long as the charge of a receipt may count.
+fn redeemed(receipt: &Receipt) -> Policy {
+    let life = receipt.expires_at().since(receipt.charged_at());
+    let once =
+        TokenBucket::new(1, 1, life.max(SHORTEST_MEMORY)).expect("a receipt's life is a period");
+    Policy::reserved(REDEEMED, once)
+}
+
+/// Why a receipt was not redeemed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum SettleError {
+    /// It was redeemed before.
+    AlreadySettled,
+    /// Time has given back all that was charged, and no slot is held.
+    Expired,
+    /// The store did not answer.
+    Store(StoreError),
+}
+
+impl fmt::Display for SettleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SettleError::AlreadySettled => "the receipt was redeemed before",
+            SettleError::Expired => "the receipt is too old",
+            SettleError::Store(_) => "the rate limit store did not answer",
+        })
+    }
+}
+
+impl Error for SettleError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            SettleError::Store(why) => Some(why),
+            SettleError::AlreadySettled | SettleError::Expired => None,
+        }
+    }
+}
+
+impl From<StoreError> for SettleError {
+    fn from(why: StoreError) -> SettleError {
+        SettleError::Store(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        store::MemoryStore,
+        time::{Clock, Timestamp},
+    };
+
+    async fn charged(clock: &Clock, limits: &str) -> (Limiter, Policy, Key, Receipt) {
+        let limiter = Limiter::new(MemoryStore::new().clock(clock.clone()));
+        let policy = Policy::parse("jobs", limits).unwrap();
+        let key = Key::new("alice").unwrap();
+        let (_, charge) = limiter.reserve(Hit::new(&policy, &key)).await;
+        let receipt = charge.unwrap().into_receipt();
+        (limiter, policy, key, receipt)
+    }
+
+    fn start() -> Clock {
+        Clock::manual(Timestamp::from_secs(600))
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_was_renewed_past_the_receipts_life_is_released() {
+        let clock = start();
+        let (limiter, policy, key, receipt) =
+            charged(&clock, "concurrency 1 lease 10s; 10/s").await;
+        for _ in 0..8 {
+            clock.advance(Duration::from_secs(5));
+            assert_eq!(limiter.renew(&receipt).await.unwrap(), Settlement::Applied);
+        }
+        let busy = limiter.reserve(Hit::new(&policy, &key).cost(9)).await;
+        assert!(!busy.0.is_allowed());
+
+        let settled = limiter.settle(&receipt, 0).await;
+
+        assert!(matches!(settled, Ok(Settlement::Applied)), "{settled:?}");
+        let free = limiter.peek(&policy, &key).await;
+        let remaining: Vec<u64> = free
+            .decision()
+            .unwrap()
+            .limits()
+            .map(|l| l.remaining)
+            .collect();
+        assert_eq!(
+            remaining,
+            [1, 10],
+            "the slot is free, and no unit is refunded"
+        );
+        let again = limiter.settle(&receipt, 0).await;
+        assert!(
+            matches!(again, Err(SettleError::AlreadySettled)),
+            "{again:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_receipt_whose_slot_is_lost_is_too_late() {
+        for limits in ["concurrency 1 lease 10s", "1/s"] {
+            let clock = start();
+            let (limiter, _, _, receipt) = charged(&clock, limits).await;
+            clock.advance(Duration::from_secs(60));
+
+            let late = limiter.settle(&receipt, 0).await;
+
+            assert!(matches!(late, Err(SettleError::Expired)), "{late:?}");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Limits that never deny, because another limit of their policy is always at least as strict.
+//!
+//! The limits of a policy are charged together, so they see the same hits. A limit is shadowed by
+//! another when it lets every sequence of hits pass that the other lets pass, from a fresh start and
+//! on a clock that does not step back. What a limit lets pass is bounded, for windows of any length,
+//! by [`most_within`] and [`Envelope`]; what a limit needs in order never to deny is in [`shadows`].
+
+use crate::{algorithm::Grain, limit::Limit, policy::Policy};
+
+/// A limit that can never deny a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedundantLimit {
+    /// The limit that never denies.
+    pub limit: Limit,
+    /// A limit of the same key that is always at least as strict; equal to `limit` where that is there twice.
+    pub stricter: Limit,
+}
+
+impl Policy {
+    /// The limits that never deny, because another limit of the same key is always at least as strict.
+    ///
+    /// Tiers are policies of their own: ask each of [`tiers`](Policy::tiers).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use ratelimit_core::Policy;
+    ///
+    /// let policy = Policy::parse("api", "fixed_window 10/min; fixed_window 1000/min")?;
+    /// let redundant = policy.redundant_limits();
+    /// assert_eq!(redundant[0].limit.to_string(), "fixed_window 1000/min");
+    /// assert_eq!(redundant[0].stricter.to_string(), "fixed_window 10/min");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn redundant_limits(&self) -> Vec<RedundantLimit> {
+        self.limits_by_key()
+            .flat_map(|(_, limits)| redundant(&limits))
+            .collect()
+    }
+}
+
+fn redundant(limits: &[Limit]) -> Vec<RedundantLimit> {
+    let enumerated = limits.iter().enumerate();
+    let found = enumerated.filter_map(|(index, limit)| {
+        let earlier = limits[..index].iter().find(|other| *other == limit);
+        let stricter = *earlier.or_else(|| shadowing(limits, index))?;
+        Some(RedundantLimit {
+            limit: *limit,
+            stricter,
+        })
+    });
+    found.collect()
+}
+
+/// The limit that shadows the one at `place`; of two that shadow each other the first stays.
+fn shadowing(limits: &[Limit], place: usize) -> Option<&Limit> {
+    let limit = &limits[place];
+    let mut others = limits.iter().enumerate();
+    let found = others.find(|(other_place, other)| {
+        *other_place != place
+            && *other != limit
+            && shadows(other, limit)
+            && (*other_place < place || !shadows(limit, other))
+    });
+    found.map(|(_, other)| other)
+}
+
+/// Whether `limit` passes whatever passes `strict`; a no may be wrong, a yes never is.
+fn shadows(strict: &Limit, limit: &Limit) -> bool {
+    // One that counts what others deny sees more than they do; one that shapes delays what passes.
+    // One that counts no units says nothing of rates.
+    let both_count = strict.counts_units() && limit.counts_units();
+    if !both_count || limit.records_denials() || delays(limit) {
+        return false;
+    }
+    if let Some(within) = most_within_aligned(strict, limit) {
+        return within <= limit_of(limit);
+    }
+    // In a coarser grain a moment counts as its tick's begin, and the bounds below would be off by one.
+    if !is_exact(strict) || !is_exact(limit) {
+        return false;
+    }
+    match limit {
+        Limit::TokenBucket(_) | Limit::LeakyBucket(_) => {
+            let envelope = Envelope::of(strict);
+            envelope.burst <= limit_of(limit) && is_no_faster(strict, limit)
+        }
+        Limit::FixedWindow(_) | Limit::SlidingWindowLog(_) => {
+            most_within(strict, micros(limit)) <= limit_of(limit)
+        }
+        // The last window counts for more than the part of it that is still in sight, but never for
+        // more than all that passed in it.
+        Limit::SlidingWindowCounter(_) => {
+            is_same_window(strict, limit)
+                || most_within(strict, 2 * micros(limit)) <= limit_of(limit)
+        }
+        Limit::Concurrency(_) | Limit::PenaltyBox(_) => false,
+    }
+}
+
+fn delays(limit: &Limit) -> bool {
+    matches!(limit, Limit::LeakyBucket(bucket) if !bucket.is_policing())
+}
+
+fn is_exact(limit: &Limit) -> bool {
+    limit.period_ticks().grain == Grain::Microsecond
+}
+
+fn micros(limit: &Limit) -> u128 {
+    u128::from(limit.period_ticks().micros())
+}
+
+fn limit_of(limit: &Limit) -> u128 {
+    u128::from(limit.capacity())
+}
+
+/// Whether two counters keep the same two counts, so that the lower limit decides.
+fn is_same_window(strict: &Limit, limit: &Limit) -> bool {
+    matches!(strict, Limit::SlidingWindowCounter(_))
+        && micros(strict) == micros(limit)
+        && strict.capacity() <= limit.capacity()
+}
+
+/// Within any closed span of time `d` at most `burst` and the limit's rate times `d` pass.
+struct Envelope {
+    burst: u128,
+}
+
+impl Envelope {
+    fn of(limit: &Limit) -> Envelope {
+        let burst = limit_of(limit);
+        match limit {
+            // A closed span of `d` lies in `d / period + 1` spans of the log.
+            Limit::TokenBucket(_) | Limit::LeakyBucket(_) | Limit::SlidingWindowLog(_) => {
+                Envelope { burst }
+            }
+            // It touches `d / period + 2` windows of the clock.
+            _ => Envelope { burst: 2 * burst },
+        }
+    }
+}
+
+/// Whether `strict` gains no more in a time than `limit` does.
+fn is_no_faster(strict: &Limit, limit: &Limit) -> bool {
+    let strict_gain = u128::from(strict.per_period()) * micros(limit);
+    let gain = u128::from(limit.per_period()) * micros(strict);
+    strict_gain <= gain
+}
+
+/// The most that `limit` lets pass in any half-open span of `span` microseconds.
+fn most_within(limit: &Limit, span: u128) -> u128 {
+    let (most, period) = (limit_of(limit), micros(limit));
+    match limit {
+        Limit::TokenBucket(_) | Limit::LeakyBucket(_) => {
+            most + u128::from(limit.per_period()) * span / period
+        }
+        Limit::SlidingWindowLog(_) => span.div_ceil(period) * most,
+        _ => (span.div_ceil(period) + 1) * most,
+    }
+}
+
+/// The most that `strict` lets pass in a window of `limit`, where the windows of both begin together.
+///
+/// The clock's windows begin at multiples of their period, in every grain.
+fn most_within_aligned(strict: &Limit, limit: &Limit) -> Option<u128> {
+    let (Limit::FixedWindow(_) | Limit::SlidingWindowCounter(_), Limit::FixedWindow(_)) =
+        (strict, limit)
+    else {
+        return None;
+    };
+    let (outer, inner) = (micros(limit), micros(strict));
+    if inner.is_multiple_of(outer) {
+        Some(limit_of(strict))
+    } else if outer.is_multiple_of(inner) {
+        Some(outer / inner * limit_of(strict))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{prelude::*, sample::select};
+
+    use super::*;
+    use crate::{
+        algorithm::{Demand, Effect, Fit},
+        time::Timestamp,
+    };
+
+    fn limit(text: &str) -> Limit {
+        text.parse().unwrap()
+    }
+
+    /// Each limit that never denies, and the one that is stricter.
+    fn found(text: &str) -> Vec<(String, String)> {
+        let policy = Policy::parse("p", text).unwrap();
+        let redundant = policy.redundant_limits().into_iter();
+        redundant
+            .map(|found| (found.limit.to_string(), found.stricter.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn a_limit_that_another_makes_needless_is_found() {
+        for text in [
+            "10/s; 1000/s",
+            "10/min; 10/h",
+            "10/s burst 5; 20/s",
+            "fixed_window 10/min; fixed_window 600/h",
+            "fixed_window 10/h; fixed_window 10/min",
+            "10/min; fixed_window 20/min",
+            "sliding_window_log 5/min; 5/min",
+            "fixed_window 5/min; 5/min burst 10",
+            "sliding_window_log 5/min; sliding_window_log 15/150s",
+            "sliding_window_counter 5/min; sliding_window_counter 6/min",
+            "sliding_window_log 5/min; sliding_window_counter 10/min",
+            "leaky_bucket 10/s; 10/s",
+            "10/s; leaky_bucket 10/s police",
+        ] {
+            let found = found(text);
+            assert_eq!(found.len(), 1, "{text}: {found:?}");
+            assert_ne!(found[0].0, found[0].1, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_can_deny_is_left_alone() {
+        for text in [
+            "5/min; 20/h",
+            "10/s; 1000/h",
+            "10/s burst 100; 20/s burst 50",
+            "fixed_window 10/min; fixed_window 599/h",
+            "fixed_window 10/min; fixed_window 10/90s",
+            "10/min; fixed_window 19/min",
+            "fixed_window 5/min; 5/min burst 9",
+            "fixed_window 5/min; sliding_window_log 9/min",
+            "sliding_window_log 5/min; sliding_window_counter 9/min",
+            "10/s burst 5; leaky_bucket 10/s",
+            "10/s; sliding_window_log 1000/s count-denied",
+        ] {
+            assert_eq!(found(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_repeat_is_told_apart_and_one_of_two_equals_stays() {
+        let (bucket, leaky) = ("token_bucket 10/s", "leaky_bucket 10/s police");
+        let pair = |limit: &str, stricter: &str| (limit.to_owned(), stricter.to_owned());
+        assert_eq!(found("10/s; 10/s"), [pair(bucket, bucket)]);
+        assert_eq!(
+            found("10/s; leaky_bucket 10/s police; 10/s"),
+            [pair(leaky, bucket), pair(bucket, bucket)]
+        );
+    }
+
+    #[test]
+    fn in_a_coarse_grain_only_windows_are_compared() {
+        let (coarse, wide) = (limit("10000000000/s"), limit("20000000000/s"));
+        assert!(!is_exact(&coarse));
+        assert!(!shadows(&coarse, &wide));
+        assert_eq!(
+            found("fixed_window 10000000000/s; fixed_window 20000000000/s").len(),
+            1
+        );
+    }
+
+    /// Small numbers and periods that divide each other or do not, so that edges are met.
+    fn limits() -> impl Strategy<Value = Limit> {
+        let names = vec![
+            "token_bucket",
+            "leaky_bucket",
+            "fixed_window",
+            "sliding_window_log",
+            "sliding_window_counter",
+        ];
+        let periods = select(vec![4_u64, 6, 8, 12, 24]);
+        (select(names), 1..7_u64, periods, 1..13_u64).prop_map(|(name, count, period, capacity)| {
+            let options = match name {
+                "token_bucket" => format!("burst {capacity}"),
+                "leaky_bucket" => format!("queue {capacity} police"),
+                _ => String::new(),
+            };
+            limit(&format!("{name} {count}/{period}ms {options}"))
+        })
+    }
+
+    /// Waits in quarters of a millisecond, one of them long enough to forget, and costs.
+    fn hits() -> impl Strategy<Value = Vec<(u64, u64)>> {
+        let waits = prop_oneof![4 => Just(0_u64), 4 => 1..9_u64, 2 => 9..100_u64];
+        prop::collection::vec((waits, 1..5_u64), 1..120)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { max_global_rejects: 1_000_000, ..ProptestConfig::with_cases(10_000) })]
+
+        #[test]
+        fn what_passes_the_stricter_passes_the_shadowed(
+            strict in limits(), shadowed in limits(), begin in 0..200_u64, hits in hits(),
+        ) {
+            prop_assume!(shadows(&strict, &shadowed));
+            let mut now = begin * 250;
+            let (mut strict_state, mut state) = (None, None);
+            for (wait, cost) in hits {
+                now += wait * 250;
+                let at = Timestamp::from_micros(now);
+                let ask = Demand {
+                    cost,
+                    ..Demand::PEEK
+                };
+                if strict.fit(strict_state.as_ref(), at, ask) != Fit::Now {
+                    continue;
+                }
+                prop_assert_eq!(shadowed.fit(state.as_ref(), at, ask), Fit::Now);
+                strict.step(&mut strict_state, at, ask, |_| Effect::Charge);
+                shadowed.step(&mut state, at, ask, |_| Effect::Charge);
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Gauges, counters and the one warning of the memory stores.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{
+            AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    time::Duration,
+};
+
+use crate::store::memory::MemoryStats;
+use crate::{
+    metrics,
+    time::{Timestamp, micros},
+};
+
+const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
+const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
+
+/// Sums over all stores of the process, which the gauges and counters show.
+static KEYS: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+static EVICTED: AtomicU64 = AtomicU64::new(0);
+static EVICTED_EXHAUSTED: AtomicU64 = AtomicU64::new(0);
+
+/// What a store has told operators, and when.
+#[derive(Debug, Default)]
+pub(super) struct StatsReporter {
+    /// Microseconds since the epoch.
+    reported_at: AtomicU64,
+    published: Mutex<Published>,
+}
+
+#[derive(Debug, Default)]
+struct Published {
+    stats: MemoryStats,
+    /// Exhausted keys that were evicted since the last warning.
+    unlogged: u64,
+    warned_at: Option<Timestamp>,
+}
+
+impl StatsReporter {
+    /// Whether a second has passed since this last said so, also when the clock was set back.
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        let (last, now) = (self.reported_at.load(Relaxed), now.as_micros());
+        let is_due = last.abs_diff(now) >= micros(BETWEEN_REPORTS);
+        is_due
+            && self
+                .reported_at
+                .compare_exchange(last, now, SeqCst, Relaxed)
+                .is_ok()
+    }
+
+    /// Adds what changed in a store to the sums, publishes them, and warns of evicted exhausted keys:
+    /// at once, then at most once a minute.
+    pub(super) fn publish(&self, stats: MemoryStats, now: Timestamp) {
+        let mut published = self
+            .published
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut published.stats, stats);
+        let evicted = stats.evicted - before.evicted;
+        let exhausted = stats.evicted_exhausted - before.evicted_exhausted;
+        metrics::memory_held(
+            add(&KEYS, stats.keys.wrapping_sub(before.keys)),
+            add(&BYTES, stats.bytes.wrapping_sub(before.bytes)),
+        );
+        metrics::memory_evicted(
+            EVICTED.fetch_add(evicted, Relaxed) + evicted,
+            EVICTED_EXHAUSTED.fetch_add(exhausted, Relaxed) + exhausted,
+        );
+        published.unlogged += exhausted;
+        let warned_lately = published
+            .warned_at
+            .is_some_and(|at| now.since(at) < BETWEEN_WARNINGS);
+        if published.unlogged > 0 && !warned_lately {
+            published.warned_at = Some(now);
+            log_evictions(std::mem::take(&mut published.unlogged));
+        }
+    }
+}
+
+fn add(sum: &AtomicUsize, change: usize) -> usize {
+    sum.fetch_add(change, Relaxed).wrapping_add(change)
+}
+
+fn log_evictions(keys: u64) {
+    tracing::warn!(
+        keys,
+        "the memory store is full of exhausted keys and evicted some, which start with a whole budget \
+         again; raise the capacity"
+    );
+}

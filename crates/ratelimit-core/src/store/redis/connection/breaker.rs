@@ -1,0 +1,41 @@
+//! Notices that a server has stopped answering.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// So many calls in a row without an answer in time mean that the server is gone.
+pub(in crate::store::redis) const MAX_TIMEOUTS: u32 = 5;
+
+/// Counts calls without an answer; one that is answered starts the count anew.
+#[derive(Debug, Default)]
+pub(in crate::store::redis) struct TimeoutBreaker {
+    timeouts: AtomicU32,
+}
+
+impl TimeoutBreaker {
+    pub(in crate::store::redis) fn reset(&self) {
+        if self.timeouts.load(Ordering::Relaxed) > 0 {
+            self.timeouts.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a call that was not answered in time; true when that was one too many.
+    pub(in crate::store::redis) fn record_timeout(&self) -> bool {
+        self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_TIMEOUTS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_opens_after_five_timeouts_in_a_row_and_an_answer_starts_anew() {
+        let breaker = TimeoutBreaker::default();
+        assert!((0..4).all(|_| !breaker.record_timeout()));
+
+        breaker.reset();
+
+        assert!((0..4).all(|_| !breaker.record_timeout()));
+        assert!(breaker.record_timeout());
+    }
+}

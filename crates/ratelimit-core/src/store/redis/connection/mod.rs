@@ -1,0 +1,324 @@
+//! The connection to one server: there or not there, and one task that sees to it.
+
+pub(in crate::store::redis) mod backoff;
+mod breaker;
+pub(in crate::store::redis) mod clock_offset;
+pub(in crate::store::redis) mod cluster;
+pub(in crate::store::redis) mod error;
+pub(in crate::store::redis) mod external;
+pub(in crate::store::redis) mod handshake;
+pub(in crate::store::redis) mod outage_log;
+pub(in crate::store::redis) mod probe;
+pub(in crate::store::redis) mod router;
+pub(in crate::store::redis) mod task;
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use redis::aio::MultiplexedConnection;
+use tokio::sync::watch;
+
+use crate::metrics;
+use crate::store::redis::{
+    batch::batcher::Batcher,
+    config::Timeouts,
+    connection::{
+        backoff::Backoff,
+        breaker::{MAX_TIMEOUTS, TimeoutBreaker},
+        clock_offset::ClockOffset,
+        handshake::{Endpoint, Handshake, HandshakeError, ServerInfo},
+        outage_log::OutageLog,
+        probe::probe,
+        task::RespawningTask,
+    },
+};
+
+/// How often a connection that nobody uses is tried.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+/// So many heartbeats lie between two looks at what a server evicted.
+const BEATS_PER_LOOK: u64 = 4;
+/// A connection that replaced another is announced after it has worked for so many beats.
+const BEATS_UNTIL_STABLE: u64 = 10;
+
+/// A Redis connection that reconnects in the background.
+///
+/// - [`current`](Self::current) returns the connection or `None`; it never waits.
+/// - A failed call reports the connection with [`report_broken`](Self::report_broken); one background task
+///   replaces it, after pauses that grow from 250 ms to one second.
+/// - A new connection is published only after AUTH, one call of every script that writes, and one more that
+///   was answered within the time budget of a hit.
+#[derive(Debug)]
+pub(in crate::store::redis) struct ManagedConnection {
+    shared: Arc<ConnectionInner>,
+    task: RespawningTask,
+}
+
+#[derive(Debug)]
+struct ConnectionInner {
+    endpoint: Endpoint,
+    /// The place as it is named in logs and metrics.
+    server: String,
+    timeouts: Timeouts,
+    /// The reserved key that a connection is tried on.
+    probe: String,
+    slot: watch::Sender<Option<Arc<LiveConnection>>>,
+    log: Arc<OutageLog>,
+}
+
+/// A connection to a server that decides.
+#[derive(Debug)]
+pub(in crate::store::redis) struct LiveConnection {
+    connections: Vec<MultiplexedConnection>,
+    turn: AtomicUsize,
+    pub(in crate::store::redis) clock: ClockOffset,
+    breaker: TimeoutBreaker,
+    pub(in crate::store::redis) batcher: Batcher,
+    /// Counts answers, so that a heartbeat can tell whether there were any.
+    answers: AtomicUsize,
+    /// Calls that were slower than the time budget and are not in the log yet.
+    slow_calls: AtomicU64,
+    /// Why it is of no use any more.
+    fault: OnceLock<String>,
+}
+
+impl LiveConnection {
+    fn new(handshake: Handshake, most_calls: usize) -> LiveConnection {
+        LiveConnection {
+            connections: handshake.connections,
+            turn: AtomicUsize::new(0),
+            clock: handshake.clock,
+            breaker: TimeoutBreaker::default(),
+            batcher: Batcher::new(most_calls),
+            answers: AtomicUsize::new(0),
+            slow_calls: AtomicU64::new(0),
+            fault: OnceLock::new(),
+        }
+    }
+
+    /// One of the connections, in turn.
+    pub(in crate::store::redis) fn connection(&self) -> MultiplexedConnection {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        self.connections[turn % self.connections.len()].clone()
+    }
+
+    pub(in crate::store::redis) fn record_reply(&self) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        self.breaker.reset();
+    }
+}
+
+impl ManagedConnection {
+    pub(in crate::store::redis) fn new(
+        endpoint: Endpoint,
+        timeouts: Timeouts,
+        probe: String,
+        log: Arc<OutageLog>,
+    ) -> ManagedConnection {
+        let shared = ConnectionInner {
+            server: endpoint.to_string(),
+            endpoint,
+            timeouts,
+            probe,
+            slot: watch::Sender::new(None),
+            log,
+        };
+        ManagedConnection {
+            shared: Arc::new(shared),
+            task: RespawningTask::default(),
+        }
+    }
+
+    /// The connection, if there is one now.
+    pub(in crate::store::redis) fn current(&self) -> Option<Arc<LiveConnection>> {
+        self.ensure_task();
+        self.shared.slot.borrow().clone()
+    }
+
+    /// Waits until there is a connection.
+    pub(in crate::store::redis) async fn wait_connected(&self) {
+        self.ensure_task();
+        let mut slot = self.shared.slot.subscribe();
+        // The sender lives in `self`, so the wait ends only with a connection.
+        let _ = slot.wait_for(Option::is_some).await;
+    }
+
+    /// Takes a broken connection out of the slot, unless another has replaced it already.
+    pub(in crate::store::redis) fn mark_broken(
+        &self,
+        connected: &Arc<LiveConnection>,
+        fault: String,
+    ) {
+        self.shared.mark_broken(connected, fault);
+    }
+
+    /// Counts a call that was not answered in time; true when it was one too many, and the connection is
+    /// taken out of the slot.
+    pub(in crate::store::redis) fn record_timeout(&self, connected: &Arc<LiveConnection>) -> bool {
+        self.shared.record_timeout(connected)
+    }
+
+    pub(in crate::store::redis) fn log(&self) -> &OutageLog {
+        &self.shared.log
+    }
+
+    /// Starts the task that connects, unless it runs already.
+    fn ensure_task(&self) {
+        self.task.ensure_running(|| {
+            self.shared.slot.send_replace(None);
+            Arc::clone(&self.shared).reconnect_loop()
+        });
+    }
+}
+
+impl ConnectionInner {
+    fn mark_broken(&self, connected: &Arc<LiveConnection>, fault: String) {
+        let _ = connected.fault.set(fault);
+        self.slot.send_if_modified(|slot| {
+            let same = is_current(slot.as_ref(), connected);
+            if same {
+                *slot = None;
+            }
+            same
+        });
+    }
+
+    fn record_timeout(&self, connected: &Arc<LiveConnection>) -> bool {
+        metrics::slow_call(&self.server, self.timeouts.time_budget);
+        connected.slow_calls.fetch_add(1, Ordering::Relaxed);
+        let is_one_too_many = connected.breaker.record_timeout();
+        if is_one_too_many {
+            let timeout = self.timeouts.time_budget.as_millis();
+            let fault = format!("{MAX_TIMEOUTS} calls in a row were slower than {timeout} ms");
+            self.mark_broken(connected, fault);
+        }
+        is_one_too_many
+    }
+
+    async fn reconnect_loop(self: Arc<ConnectionInner>) {
+        let server = &self.server;
+        metrics::no_slow_call_yet(server);
+        let mut pace = Backoff::new();
+        let mut is_first = true;
+        loop {
+            tokio::time::sleep(pace.next_delay(Instant::now())).await;
+            metrics::connecting(server);
+            match self.endpoint.connect(&self.timeouts, &self.probe).await {
+                Ok(handshake) => {
+                    self.publish(handshake, is_first).await;
+                    is_first = false;
+                    pace.reset();
+                }
+                Err(useless) => {
+                    if let HandshakeError::Slow { timeout } = useless {
+                        metrics::slow_call(server, timeout);
+                    }
+                    metrics::store_up(server, false);
+                    self.log.log_unreachable(server, &useless);
+                }
+            }
+        }
+    }
+
+    /// Lends the connection out until it breaks.
+    async fn publish(&self, handshake: Handshake, is_first: bool) {
+        let server = &self.server;
+        let about = handshake.about.clone();
+        let version = about.version.as_deref().unwrap_or("unknown");
+        metrics::server_version(version);
+        if is_first {
+            tracing::info!(server, version, "connected to Redis");
+        }
+        if let Some(rule) = &about.eviction {
+            self.log.log_eviction(server, rule);
+        }
+        let connected = Arc::new(LiveConnection::new(handshake, self.timeouts.calls_at_once));
+        self.slot.send_replace(Some(Arc::clone(&connected)));
+        metrics::store_up(server, true);
+        let announced = (!is_first).then_some(version);
+        self.monitor(about.eviction.is_some(), announced, &connected)
+            .await;
+        self.slot.send_replace(None);
+        metrics::store_up(server, false);
+        let fault = connected.fault.get().map_or("", String::as_str);
+        self.log.log_lost(server, fault);
+    }
+
+    /// Waits for a caller to report a fault, and tries a connection that nobody got an answer from.
+    async fn monitor(
+        &self,
+        evicts: bool,
+        announced: Option<&str>,
+        connected: &Arc<LiveConnection>,
+    ) {
+        let server = &self.server;
+        let mut slot = self.slot.subscribe();
+        let mut wire = 0;
+        for beat in 0_u64.. {
+            if let Some(version) = announced.filter(|_| beat == BEATS_UNTIL_STABLE) {
+                self.log.log_reconnected(server, version);
+            }
+            if evicts && beat.is_multiple_of(BEATS_PER_LOOK) {
+                self.poll_evictions(connected).await;
+            }
+            let taken_out = slot.wait_for(|slot| !is_current(slot.as_ref(), connected));
+            if tokio::time::timeout(HEARTBEAT, taken_out).await.is_ok() {
+                return;
+            }
+            let slow_calls = connected.slow_calls.swap(0, Ordering::Relaxed);
+            if slow_calls > 0 {
+                let timeout = self.timeouts.time_budget;
+                self.log.log_slow(server, slow_calls, timeout);
+            }
+            let answers = connected.answers.load(Ordering::Relaxed);
+            if answers != wire {
+                wire = answers;
+                continue;
+            }
+            if let Err(fault) = self.probe_idle(connected).await {
+                let _ = connected.fault.set(fault);
+                return;
+            }
+        }
+    }
+
+    /// Tries a connection that nobody got an answer from since the last beat.
+    async fn probe_idle(&self, connected: &Arc<LiveConnection>) -> Result<(), String> {
+        let started = Instant::now();
+        let mut connection = connected.connection();
+        let trying = probe(&mut connection, &self.probe, &connected.clock);
+        match tokio::time::timeout(self.timeouts.connect_timeout, trying).await {
+            Ok(Ok(())) if started.elapsed() > self.timeouts.time_budget => {
+                self.record_timeout(connected);
+                Ok(())
+            }
+            Ok(Ok(())) => {
+                connected.breaker.reset();
+                Ok(())
+            }
+            Ok(Err(useless)) => Err(useless.to_string()),
+            Err(_) => {
+                let timeout = self.timeouts.connect_timeout.as_millis();
+                Err(format!(
+                    "an idle connection was not answered within {timeout} ms"
+                ))
+            }
+        }
+    }
+
+    async fn poll_evictions(&self, connected: &LiveConnection) {
+        let mut connection = connected.connection();
+        let params = ServerInfo::fetch(&mut connection);
+        if let Ok(Ok(about)) = tokio::time::timeout(self.timeouts.connect_timeout, params).await {
+            metrics::evicted(&self.server, about.evicted);
+        }
+    }
+}
+
+fn is_current(slot: Option<&Arc<LiveConnection>>, connected: &Arc<LiveConnection>) -> bool {
+    slot.is_some_and(|held| Arc::ptr_eq(held, connected))
+}

@@ -1,0 +1,158 @@
+//! Calls on a reserved key, which prove that a server runs our scripts and lets them write.
+
+use std::time::Instant;
+
+use redis::{Cmd, Value, aio::MultiplexedConnection};
+
+use crate::store::redis::{
+    batch::Batch,
+    call::{Call, Eval, ResetCommand, SettleCommand},
+    command::{
+        check::{CheckCommand, Scope},
+        reply::{CheckAnswer, InvalidReply},
+    },
+    connection::{clock_offset::ClockOffset, error::CallError, handshake::HandshakeError},
+};
+use crate::{
+    decision::RefundMark,
+    key::Key,
+    policy::{Adjustment, HitMode, HitParams, Overdraft, Policy},
+    store::{hit::Hit, receipt::Receipt},
+    time::Timestamp,
+};
+
+/// A hit of a policy that nobody has.
+fn command(limits: &str) -> CheckCommand {
+    CheckCommand {
+        policy: Policy::parse("probe", limits).expect("a valid policy"),
+        scope: Scope::Policy,
+        params: HitParams {
+            cost: 1,
+            slot: 0,
+            overdraft: Overdraft::Allowed,
+            mode: HitMode::Charge,
+        },
+        is_denied: false,
+        now: None,
+    }
+}
+
+/// Runs every script that writes once: each kind of script is its own command to a server's access rules.
+pub(in crate::store::redis) async fn run_every_script(
+    connection: &mut MultiplexedConnection,
+    probe: &str,
+) -> Result<(), HandshakeError> {
+    let commands = every_script(probe);
+    let mut pipeline = redis::pipe();
+    for command in &commands {
+        pipeline.add_command(command.clone());
+    }
+    let replies = connection.send_packed_commands(&pipeline, 0, commands.len());
+    for reply in replies.await? {
+        match reply.extract_error() {
+            Ok(Value::BulkString(_)) => {}
+            Ok(_) => return Err(InvalidReply::Malformed.into()),
+            // The reserved key's slot has moved on: this node serves others, and answers.
+            Err(error) if is_redirection(&CallError::classify(&error)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn every_script(probe: &str) -> Vec<Cmd> {
+    let names = [probe.to_owned()];
+    let bucket = command("1000000/s");
+    let window = command("fixed_window 1000000/s");
+    let several = command("1000000/s; fixed_window 1000000/s");
+    let key = Key::new("probe").expect("a valid key");
+    let hit = Hit::new(&bucket.policy, &key);
+    let mark = std::iter::once(RefundMark::new(1));
+    let receipt = Receipt::from_marks(hit, Timestamp::default(), mark);
+    let receipt = receipt.expect("a hit that costs something");
+    let settlement = SettleCommand {
+        receipt: &receipt,
+        scope: Scope::Policy,
+        change: Adjustment::Charge { units: 1 },
+        now: None,
+    };
+    let one_bucket = bucket.as_bucket().expect("the policy is one bucket");
+    vec![
+        Call::check_bucket(&one_bucket, &names).command(Eval::Source, None),
+        Batch::probe(command("1000000/s"), probe).command(Eval::Source, &ClockOffset::new()),
+        Call::check(&bucket, &names).command(Eval::Source, None),
+        Call::settle(&settlement, &names).command(Eval::Source, None),
+        Call::check(&window, &names).command(Eval::Source, None),
+        Call::check(&several, &names).command(Eval::Source, None),
+        Batch::probe(several, probe).command(Eval::Source, &ClockOffset::new()),
+        Call::reset(&ResetCommand { now: None }, &names).command(Eval::Source, None),
+    ]
+}
+
+/// Decides a hit on a reserved key, and learns from it what the server's clock shows.
+pub(in crate::store::redis) async fn probe(
+    connection: &mut MultiplexedConnection,
+    probe: &str,
+    clock: &ClockOffset,
+) -> Result<(), HandshakeError> {
+    let check = command("1000000/s");
+    let names = [probe.to_owned()];
+    let sent = Instant::now();
+    let command = Call::check(&check, &names).command(Eval::Source, None);
+    let reply = connection.send_packed_command(&command).await?;
+    match reply.extract_error() {
+        Ok(Value::BulkString(reply)) => {
+            let Ok(CheckAnswer::Decided(reply)) = check.decode(&reply) else {
+                return Err(InvalidReply::Malformed.into());
+            };
+            clock.record(reply.now, sent, Instant::now());
+            Ok(())
+        }
+        Ok(_) => Err(InvalidReply::Malformed.into()),
+        // The reserved key's slot has moved on. Calls that are redirected here carry deadlines as well.
+        Err(error) if is_redirection(&CallError::classify(&error)) => {
+            fetch_time(connection, clock).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Learns what the server's clock shows without touching a key.
+async fn fetch_time(
+    connection: &mut MultiplexedConnection,
+    clock: &ClockOffset,
+) -> Result<(), HandshakeError> {
+    let sent = Instant::now();
+    let reply = connection.send_packed_command(&redis::cmd("TIME")).await?;
+    let now = server_time(&reply.extract_error()?).ok_or(InvalidReply::Malformed)?;
+    clock.record(now, sent, Instant::now());
+    Ok(())
+}
+
+/// The moment that the reply to TIME tells: seconds and microseconds, as texts.
+pub(in crate::store::redis) fn server_time(reply: &Value) -> Option<Timestamp> {
+    let (seconds, micros): (u64, u64) = redis::from_redis_value_ref(reply).ok()?;
+    let micros = seconds.checked_mul(1_000_000)?.checked_add(micros)?;
+    Some(Timestamp::from_micros(micros))
+}
+
+const fn is_redirection(trouble: &CallError) -> bool {
+    matches!(trouble, CallError::Moved(_) | CallError::Ask(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reply_to_time_is_read_in_microseconds() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let reply = Value::Array(vec![text("1700000000"), text("42")]);
+
+        assert_eq!(
+            server_time(&reply),
+            Some(Timestamp::from_micros(1_700_000_000_000_042))
+        );
+        assert_eq!(server_time(&Value::Okay), None);
+    }
+}

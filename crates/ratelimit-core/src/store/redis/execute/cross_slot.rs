@@ -1,0 +1,203 @@
+//! Limits of one policy whose keys live on different nodes of a cluster.
+//!
+//! They cannot be decided in one call. They are asked in the order in which they are written; at the first denial
+//! what was charged before is given back, and the rest is only looked at. Limits that remember denied hits are
+//! told of it, wherever they are. A crash in between leaves charges behind, never credit.
+
+use std::{sync::Arc, time::Instant};
+
+use crate::store::redis::{
+    call::Call,
+    command::{
+        check::{CheckCommand, Scope},
+        reply::{CheckReply, LimitReplies, LimitReply},
+    },
+    execute::undoable::UndoableHit,
+};
+use crate::{
+    decision::{Decision, RefundMark},
+    policy::{Adjustment, HitMode},
+    store::{contract::StoreError, hit::Hit, receipt::Receipt},
+};
+
+/// What one key is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GroupMode {
+    /// To charge the hit, if it fits.
+    Charge,
+    /// Whether it would fit.
+    Look,
+    /// To remember that another key denied it.
+    Deny,
+}
+
+/// What some keys were charged, by their numbers.
+type ChargedGroups = Vec<(usize, Option<Receipt>)>;
+
+impl UndoableHit {
+    /// Decides the hit key by key.
+    pub(in crate::store::redis) async fn check_across_slots(
+        self: &Arc<UndoableHit>,
+    ) -> Result<Decision, StoreError> {
+        let is_meant = self.pending.command.charges() && self.hit().can_ever_fit();
+        let mut steps = LimitReplies::new();
+        let mut charged = ChargedGroups::new();
+        let mut denied_by = None;
+        let mut now = None;
+        for number in 0..self.pending.names.len() {
+            let mode = match denied_by {
+                _ if !is_meant => GroupMode::Look,
+                None => GroupMode::Charge,
+                Some(_) if self.counts_denied(number) => GroupMode::Deny,
+                Some(_) => GroupMode::Look,
+            };
+            let reply = self.check_group(number, mode).await;
+            self.release_if_unknown(&reply, Scope::Group(number));
+            let reply = match reply {
+                Ok(reply) => reply,
+                Err(error) => {
+                    self.spawn_refund(charged);
+                    return Err(error);
+                }
+            };
+            now = Some(reply.now);
+            if mode == GroupMode::Charge {
+                if reply.passed {
+                    charged.push((number, self.group_receipt(&reply)));
+                } else {
+                    denied_by = Some(number);
+                }
+            }
+            steps.extend(reply.steps);
+        }
+        let now = now.ok_or(StoreError::TimedOut)?;
+        if let Some(denied_by) = denied_by {
+            steps = self.deny(steps, charged, denied_by).await;
+        }
+        let passed = steps.iter().all(|step| step.reply.outcome.is_allowed());
+        Ok(CheckReply { now, passed, steps }.decision())
+    }
+
+    /// Gives back what earlier keys were charged, and lets those that remember denials know.
+    ///
+    /// That is done in a task of its own: the denial stands, however long giving back takes.
+    async fn deny(
+        self: &Arc<UndoableHit>,
+        steps: LimitReplies,
+        charged: ChargedGroups,
+        denied_by: usize,
+    ) -> LimitReplies {
+        let hit = Arc::clone(self);
+        let (sender, reply) = tokio::sync::oneshot::channel();
+        self.route.spawn(async move {
+            hit.refund_groups(charged).await;
+            let mut reply = LimitReplies::new();
+            for number in (0..denied_by).filter(|&number| hit.counts_denied(number)) {
+                match hit.check_group_late(number, GroupMode::Deny).await {
+                    Ok(scope) => reply.extend(scope.steps),
+                    Err(error) => hit.route.log().log_kept_charge(&error),
+                }
+            }
+            let _ = sender.send(reply);
+        });
+        // Somewhat earlier than the caller gives up.
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let left = left.saturating_sub(self.shared.timeouts.time_budget / 5);
+        let reply = tokio::time::timeout(left, reply).await;
+        let reply = reply.ok().and_then(Result::ok).unwrap_or_default();
+        let place_of =
+            |step: &LimitReply| reply.iter().position(|reply| reply.index() == step.index());
+        let denied_places = self.limit_indices(denied_by..self.pending.names.len());
+        let settled = steps.into_iter().map(|step| match place_of(&step) {
+            Some(index) => reply[index],
+            None if denied_places.contains(&step.index()) => step,
+            None => step.refunded(),
+        });
+        settled.collect()
+    }
+
+    /// The places of the limits of some keys in their policy.
+    fn limit_indices(&self, numbers: std::ops::Range<usize>) -> Vec<usize> {
+        let groups = &self.pending.command.policy.groups()[numbers];
+        let limits = groups.iter().flat_map(|group| &group.limits);
+        limits.map(|effective| effective.index).collect()
+    }
+
+    /// Whether limits of a key remember denied hits.
+    fn counts_denied(&self, number: usize) -> bool {
+        let group = &self.pending.command.policy.groups()[number];
+        group
+            .limits
+            .iter()
+            .any(|effective| effective.limit.records_denials())
+    }
+
+    fn scope(&self, number: usize, mode: GroupMode) -> CheckCommand {
+        let mut scope = self.pending.command.clone();
+        scope.scope = Scope::Group(number);
+        scope.is_denied = mode == GroupMode::Deny;
+        if mode == GroupMode::Look {
+            scope.params.mode = HitMode::DryRun;
+        }
+        scope
+    }
+
+    /// Asks one key within the hit's time.
+    async fn check_group(&self, number: usize, mode: GroupMode) -> Result<CheckReply, StoreError> {
+        let scope = self.scope(number, mode);
+        let names = &self.pending.names[number..=number];
+        let route = self.shared.route(&names[0])?;
+        let call = Call::check(&scope, names);
+        let reply = call.send(&self.shared.router, route.clone(), self.deadline);
+        self.shared
+            .with_deadline(&route, self.deadline, reply)
+            .await
+    }
+
+    /// Asks one key in its own time.
+    async fn check_group_late(
+        &self,
+        number: usize,
+        mode: GroupMode,
+    ) -> Result<CheckReply, StoreError> {
+        let scope = self.scope(number, mode);
+        let names = &self.pending.names[number..=number];
+        let route = self.shared.route(&names[0])?;
+        let deadline = self.shared.late_deadline();
+        let call = Call::check(&scope, names);
+        let reply = call.send(&self.shared.router, route, deadline);
+        let reply = tokio::time::timeout_at(deadline.into(), reply).await;
+        reply.unwrap_or(Err(StoreError::TimedOut))
+    }
+
+    /// Gives back what was charged before a key failed.
+    fn spawn_refund(self: &Arc<UndoableHit>, charged: ChargedGroups) {
+        let hit = Arc::clone(self);
+        self.route
+            .spawn(async move { hit.refund_groups(charged).await });
+    }
+
+    /// Gives back what some keys were charged; what cannot be given back stays charged.
+    async fn refund_groups(&self, charged: ChargedGroups) {
+        for (number, receipt) in charged {
+            let Some(receipt) = receipt else { continue };
+            let change = Adjustment::Refund {
+                units: receipt.cost(),
+            };
+            let settled = self
+                .shared
+                .settle_late(&receipt, Scope::Group(number), change);
+            self.log_kept(settled.await);
+        }
+    }
+
+    /// A receipt for what one key was charged.
+    fn group_receipt(&self, reply: &CheckReply) -> Option<Receipt> {
+        let hit: Hit<'_> = self.hit();
+        let mut marks = vec![RefundMark::NONE; hit.policy.limits().len()];
+        for step in &reply.steps {
+            marks[step.index()] = step.refund_mark();
+        }
+        Receipt::from_marks(hit, reply.now, marks.into_iter())
+    }
+}

@@ -1,0 +1,41 @@
+//! In which of a cluster's 16,384 slots a key lives.
+
+pub(super) const HASH_SLOTS: u16 = 16_384;
+
+/// The slot of a key: of the part between its first braces, or of all of it.
+pub(super) fn hash_slot(key: &str) -> u16 {
+    let tag = key
+        .split_once('{')
+        .and_then(|(_, rest)| rest.split_once('}'));
+    let hashed = match tag {
+        Some((tag, _)) if !tag.is_empty() => tag,
+        _ => key,
+    };
+    crc16(hashed.as_bytes()) % HASH_SLOTS
+}
+
+/// CRC-16/XMODEM, as the cluster specification asks for.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| {
+        (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| {
+            if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                crc << 1 ^ 0x1021
+            }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(hash_slot("foo"), 12_182);
+        assert_eq!(hash_slot("{user1000}.following"), hash_slot("user1000"));
+        assert_eq!(hash_slot("foo{}{bar}"), crc16(b"foo{}{bar}") % HASH_SLOTS);
+    }
+}
