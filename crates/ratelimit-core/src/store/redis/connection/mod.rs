@@ -170,6 +170,7 @@ impl ManagedConnection {
     fn ensure_task(&self) {
         self.task.ensure_running(|| {
             self.shared.slot.send_replace(None);
+            metrics::store_up(&self.shared.server, false);
             Arc::clone(&self.shared).reconnect_loop()
         });
     }
