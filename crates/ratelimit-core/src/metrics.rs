@@ -44,7 +44,7 @@ pub const SLOW_CALLS: &str = "rate_limiter_slow_calls_total";
 pub const CONNECTS: &str = "rate_limiter_reconnects_total";
 /// Calls to Redis whose outcome is not known: counted once or not at all.
 pub const AMBIGUOUS: &str = "rate_limiter_ambiguous_total";
-/// How long calls to Redis took; one that was not answered in time counts as its time budget.
+/// How long calls to Redis took; of one that was not answered in time, how long it was waited for.
 pub const ROUND_TRIP_SECONDS: &str = "rate_limiter_round_trip_seconds";
 /// 1, with the `version` of the Redis server that was connected last.
 pub const SERVER_INFO: &str = "rate_limiter_redis_info";
@@ -267,9 +267,9 @@ mod of_redis {
     }
 
     /// Counts a call that was not answered within its time budget.
-    pub(crate) fn slow_call(server: &str, timeout: Duration) {
+    pub(crate) fn slow_call(server: &str, elapsed: Duration) {
         counter!(SLOW_CALLS, "server" => server.to_owned()).increment(1);
-        round_trip(timeout);
+        round_trip(elapsed);
     }
 
     /// Makes the counter known, so that its first call is an increase.

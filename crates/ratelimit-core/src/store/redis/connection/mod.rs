@@ -158,8 +158,12 @@ impl ManagedConnection {
 
     /// Counts a call that was not answered in time; true when it was one too many, and the connection is
     /// taken out of the slot.
-    pub(in crate::store::redis) fn record_timeout(&self, connected: &Arc<LiveConnection>) -> bool {
-        self.shared.record_timeout(connected)
+    pub(in crate::store::redis) fn record_timeout(
+        &self,
+        connected: &Arc<LiveConnection>,
+        elapsed: Duration,
+    ) -> bool {
+        self.shared.record_timeout(connected, elapsed)
     }
 
     pub(in crate::store::redis) fn log(&self) -> &OutageLog {
@@ -188,8 +192,8 @@ impl ConnectionInner {
         });
     }
 
-    fn record_timeout(&self, connected: &Arc<LiveConnection>) -> bool {
-        metrics::slow_call(&self.server, self.timeouts.time_budget);
+    fn record_timeout(&self, connected: &Arc<LiveConnection>, elapsed: Duration) -> bool {
+        metrics::slow_call(&self.server, elapsed);
         connected.slow_calls.fetch_add(1, Ordering::Relaxed);
         let is_one_too_many = connected.breaker.record_timeout();
         if is_one_too_many {
@@ -215,8 +219,8 @@ impl ConnectionInner {
                     pace.reset();
                 }
                 Err(useless) => {
-                    if let HandshakeError::Slow { timeout } = useless {
-                        metrics::slow_call(server, timeout);
+                    if let HandshakeError::Slow { elapsed, .. } = useless {
+                        metrics::slow_call(server, elapsed);
                     }
                     metrics::store_up(server, false);
                     self.log.log_unreachable(server, &useless);
@@ -294,7 +298,7 @@ impl ConnectionInner {
         let trying = probe(&mut connection, &self.probe, &connected.clock);
         match tokio::time::timeout(self.timeouts.connect_timeout, trying).await {
             Ok(Ok(())) if started.elapsed() > self.timeouts.time_budget => {
-                self.record_timeout(connected);
+                self.record_timeout(connected, started.elapsed());
                 Ok(())
             }
             Ok(Ok(())) => {

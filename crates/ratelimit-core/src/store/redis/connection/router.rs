@@ -212,16 +212,16 @@ impl Route {
         }
     }
 
-    /// Counts a call that the server did not answer within `timeout`; true when that was one too many, and the
-    /// server is not asked any more.
-    pub(in crate::store::redis) fn record_timeout(&self, timeout: Duration) -> bool {
+    /// Counts a call that the server did not answer in time, for which it was waited so long; true when that was
+    /// one too many, and the server is not asked any more.
+    pub(in crate::store::redis) fn record_timeout(&self, elapsed: Duration) -> bool {
         match self {
             Route::Linked {
                 connection,
                 connected,
-            } => connection.record_timeout(connected),
+            } => connection.record_timeout(connected, elapsed),
             Route::ExternalSender(_) => {
-                metrics::slow_call(EXISTING, timeout);
+                metrics::slow_call(EXISTING, elapsed);
                 false
             }
         }
