@@ -36,7 +36,7 @@ pub const OVER: &str = "rate_limiter_over_total";
 pub const BLOCKED: &str = "rate_limiter_blocked_total";
 /// Denials that a limiter remembered, and answered without asking the store again, by `policy`.
 pub const DENY_CACHED: &str = "rate_limiter_deny_cached_total";
-/// Whether there is a connection to Redis that decides: 1 or 0, by `server`.
+/// Whether there is a connection to Redis that decides: 1 or 0, by `server`; NaN once the server is not used any more.
 pub const STORE_UP: &str = "rate_limiter_store_up";
 /// Calls to Redis that were not answered within the time budget, by `server`.
 pub const SLOW_CALLS: &str = "rate_limiter_slow_calls_total";
@@ -252,6 +252,11 @@ mod of_redis {
     /// Tells whether a server decides.
     pub(crate) fn store_up(server: &str, up: bool) {
         gauge!(STORE_UP, "server" => server.to_owned()).set(i32::from(up));
+    }
+
+    /// Tells that a server is not used any more: an alert on its last value would never end.
+    pub(crate) fn store_removed(server: &str) {
+        gauge!(STORE_UP, "server" => server.to_owned()).set(f64::NAN);
     }
 
     pub(crate) fn connecting(server: &str) {

@@ -274,6 +274,8 @@ impl ConnectionInner {
             if tokio::time::timeout(HEARTBEAT, taken_out).await.is_ok() {
                 return;
             }
+            // Another store of this process may have let go of the same server.
+            metrics::store_up(server, true);
             let slow_calls = connected.slow_calls.swap(0, Ordering::Relaxed);
             if slow_calls > 0 {
                 let timeout = self.timeouts.time_budget;
@@ -321,6 +323,13 @@ impl ConnectionInner {
         if let Ok(Ok(about)) = tokio::time::timeout(self.timeouts.connect_timeout, params).await {
             metrics::evicted(&self.server, about.evicted);
         }
+    }
+}
+
+impl Drop for ConnectionInner {
+    /// A server that is not used any more is neither up nor down.
+    fn drop(&mut self) {
+        metrics::store_removed(&self.server);
     }
 }
 
