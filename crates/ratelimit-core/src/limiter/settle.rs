@@ -121,15 +121,10 @@ impl Limiter {
         }
     }
 
-    /// Completes a change that nobody waits for. Without a runtime a slot's lease has to end instead.
-    pub(super) fn complete_in_background(
-        &self,
-        receipt: &Receipt,
-        change: StoreFuture<Settlement>,
-    ) {
-        if let Err(change) = change.try_ready() {
-            self.store_of(receipt).complete_in_background(change);
-        }
+    /// Releases a slot that nobody holds any more. Without a runtime its lease has to end instead.
+    pub(super) fn release_in_background(&self, receipt: &Receipt) {
+        self.store_of(receipt).release_in_background(receipt);
+        self.invalidate_denials(receipt);
     }
 
     fn invalidate_denials(&self, receipt: &Receipt) {

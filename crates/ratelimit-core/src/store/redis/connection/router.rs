@@ -1,7 +1,6 @@
 //! The way to the server that decides a key: a link of our own, or what the application lends.
 
 use std::{
-    future::Future,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -147,6 +146,14 @@ impl Router {
         Some(connected.batcher.runtime().clone())
     }
 
+    pub(in crate::store::redis) fn log(&self) -> &OutageLog {
+        match self {
+            Router::Single(connection) => connection.log(),
+            Router::Cluster(cluster) => cluster.log(),
+            Router::External(borrowed) => &borrowed.log,
+        }
+    }
+
     pub(in crate::store::redis) async fn wait_connected(&self) {
         match self {
             Router::Single(connection) => connection.wait_connected().await,
@@ -259,11 +266,11 @@ impl Route {
         }
     }
 
-    /// Runs a task where the connection lives, or here where it is not ours.
-    pub(in crate::store::redis) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    /// The runtime that the connection lives on, where it is ours.
+    pub(in crate::store::redis) fn runtime(&self) -> Option<&Handle> {
         match self {
-            Route::Linked { connected, .. } => connected.batcher.runtime().spawn(task),
-            Route::ExternalSender(_) => tokio::spawn(task),
-        };
+            Route::Linked { connected, .. } => Some(connected.batcher.runtime()),
+            Route::ExternalSender(_) => None,
+        }
     }
 }
