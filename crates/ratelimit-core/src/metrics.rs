@@ -36,7 +36,7 @@ pub const OVER: &str = "rate_limiter_over_total";
 pub const BLOCKED: &str = "rate_limiter_blocked_total";
 /// Denials that a limiter remembered, and answered without asking the store again, by `policy`.
 pub const DENY_CACHED: &str = "rate_limiter_deny_cached_total";
-/// Whether there is a connection to Redis that decides: 1 or 0, by `server`.
+/// Whether there is a connection to Redis that decides: 1 or 0, by `server`; NaN once the server is not used any more.
 pub const STORE_UP: &str = "rate_limiter_store_up";
 /// Calls to Redis that were not answered within the time budget, by `server`.
 pub const SLOW_CALLS: &str = "rate_limiter_slow_calls_total";
@@ -44,7 +44,7 @@ pub const SLOW_CALLS: &str = "rate_limiter_slow_calls_total";
 pub const CONNECTS: &str = "rate_limiter_reconnects_total";
 /// Calls to Redis whose outcome is not known: counted once or not at all.
 pub const AMBIGUOUS: &str = "rate_limiter_ambiguous_total";
-/// How long calls to Redis took; one that was not answered in time counts as its time budget.
+/// How long calls to Redis took; of one that was not answered in time, how long it was waited for.
 pub const ROUND_TRIP_SECONDS: &str = "rate_limiter_round_trip_seconds";
 /// 1, with the `version` of the Redis server that was connected last.
 pub const SERVER_INFO: &str = "rate_limiter_redis_info";
@@ -254,6 +254,11 @@ mod of_redis {
         gauge!(STORE_UP, "server" => server.to_owned()).set(i32::from(up));
     }
 
+    /// Tells that a server is not used any more: an alert on its last value would never end.
+    pub(crate) fn store_removed(server: &str) {
+        gauge!(STORE_UP, "server" => server.to_owned()).set(f64::NAN);
+    }
+
     pub(crate) fn connecting(server: &str) {
         counter!(CONNECTS, "server" => server.to_owned()).increment(1);
     }
@@ -267,9 +272,9 @@ mod of_redis {
     }
 
     /// Counts a call that was not answered within its time budget.
-    pub(crate) fn slow_call(server: &str, timeout: Duration) {
+    pub(crate) fn slow_call(server: &str, elapsed: Duration) {
         counter!(SLOW_CALLS, "server" => server.to_owned()).increment(1);
-        round_trip(timeout);
+        round_trip(elapsed);
     }
 
     /// Makes the counter known, so that its first call is an increase.

@@ -10,7 +10,7 @@ use std::{
 
 use ratelimit_core::{FailureMode, Limiter, RedisConfig};
 use ratelimit_tests::{
-    chaos::{Audit as _, Loss, PATIENCE, TestCluster, endless, eventually, ours},
+    chaos::{Audit as _, Loss, PATIENCE, Story, TestCluster, endless, eventually, ours},
     redis::as_asked,
 };
 use tokio::task::{JoinHandle, block_in_place};
@@ -263,4 +263,31 @@ async fn of_many_hits_on_many_shards_exactly_the_limits_pass() {
     assert_eq!(admitted, 12 * 20);
     let look = ours.limiter.peek(&limit, &key("k0")).await;
     assert_eq!(remaining(&look), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_node_that_was_removed_is_not_reported_as_down() {
+    let story = Story::listen();
+    let mut cluster = TestCluster::start_masters().await;
+    let config = RedisConfig::new(&cluster.url()).expect("a valid address");
+    let ours = ours(config, FailureMode::Local).await;
+    let newcomer = cluster.grow().await;
+    let server = cluster.nodes[newcomer].port().to_string();
+    let is_up = || story.gauge("rate_limiter_store_up", &server);
+    eventually("a connection to the newcomer", async || {
+        let _ = ours.limiter.check(&endless(), &key("k")).await;
+        is_up() == Some(1.0)
+    })
+    .await;
+    let id = cluster.id(newcomer);
+
+    block_in_place(|| cluster.nodes[newcomer].kill());
+    for node in 0..newcomer {
+        cluster.ask::<()>(node, &["CLUSTER", "FORGET", &id]);
+    }
+
+    eventually("a gauge without a value", async || {
+        is_up().is_some_and(f64::is_nan)
+    })
+    .await;
 }

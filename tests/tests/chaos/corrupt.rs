@@ -1,5 +1,7 @@
 //! Values in Redis that no version of the scripts has written (H6).
 
+use std::time::UNIX_EPOCH;
+
 use ratelimit_core::{
     Adjustment, FailureMode, Hit, Key, Limiter, Policy, Store as _, StoreError, UncheckedReason,
     Verdict,
@@ -9,16 +11,20 @@ use tokio::task::block_in_place;
 
 use crate::instance::{AT_ONCE, is_checked, key, policy};
 
-/// Numbers that no state holds.
-const BAD_NUMBERS: [f64; 7] = [
-    f64::NAN,
-    f64::INFINITY,
-    f64::NEG_INFINITY,
-    -1.0,
-    0.5,
-    1e300,
-    9_007_199_254_740_994.0,
-];
+/// Numbers that no state holds; the last is an expiry an hour from now, and half a microsecond.
+fn bad_numbers() -> [f64; 8] {
+    let since = UNIX_EPOCH.elapsed().expect("a clock after 1970");
+    [
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        -1.0,
+        0.5,
+        1e300,
+        9_007_199_254_740_994.0,
+        (since.as_secs_f64() + 3_600.0).trunc() * 1e6 + 0.5,
+    ]
+}
 
 /// Every value that differs from a valid one in its length or in one number.
 fn corrupted(valid: &[u8]) -> Vec<Vec<u8>> {
@@ -38,7 +44,7 @@ fn corrupted(valid: &[u8]) -> Vec<Vec<u8>> {
     // The expiry, and what stands at each place of a state, behind its code and its grain.
     let places = [0].into_iter().chain((16..valid.len()).step_by(8));
     for place in places.filter(|place| place + 8 <= valid.len()) {
-        for number in BAD_NUMBERS {
+        for number in bad_numbers() {
             let mut value = valid.to_vec();
             value[place..place + 8].copy_from_slice(&number.to_le_bytes());
             values.push(value);
@@ -62,7 +68,7 @@ fn corrupted_end(valid: &[u8]) -> Vec<Vec<u8>> {
         valid[..valid.len() - 9].to_vec(),
     ];
     for place in [valid.len() - 16, valid.len() - 8] {
-        for number in BAD_NUMBERS {
+        for number in bad_numbers() {
             let mut value = valid.to_vec();
             value[place..place + 8].copy_from_slice(&number.to_le_bytes());
             values.push(value);

@@ -1,14 +1,20 @@
 //! Stores on connections that an application already has.
 
-use std::time::{Duration, Instant};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::{Duration, Instant},
+};
 
 use bb8_redis::{RedisConnectionManager, bb8::Pool};
-use ratelimit_core::{FailureMode, Limiter, RedisConfig, RedisStore};
+use ratelimit_core::{FailureMode, Hit, Limiter, RedisConfig, RedisStore};
 use ratelimit_tests::{
-    chaos::{Bench, TestCluster, endless},
+    chaos::{Bench, Story, TestCluster, endless, eventually},
     redis::RedisProcess,
 };
-use tokio::task::block_in_place;
+use tokio::{
+    runtime::{Handle, Runtime},
+    task::block_in_place,
+};
 
 use crate::instance::{AT_ONCE, calls, is_checked, key, policy, remaining};
 
@@ -81,4 +87,94 @@ async fn a_lent_cluster_connection_decides_and_keeps_nobody_waiting() {
 
     assert!(!is_checked(&verdict));
     assert!(asked.elapsed() < budget + AT_ONCE);
+}
+
+#[test]
+fn a_request_over_a_lent_connection_can_be_dropped_outside_of_a_runtime() {
+    let runtime = Runtime::new().expect("a runtime");
+    let bench = runtime.block_on(Bench::start(&[]));
+    let [_, store] = runtime.block_on(stores(&bench));
+    let limiter = Limiter::new(store).failure_mode(FailureMode::Closed);
+    let slots = policy("outside", "concurrency 5 lease 10min");
+    let free = || {
+        let look = runtime.block_on(async { limiter.peek(&slots, &key("held")).await });
+        look.decision().map(|look| look.remaining)
+    };
+    assert_eq!(free(), Some(5));
+    let held = key("held");
+    let mut charging = Box::pin(limiter.reserve(Hit::new(&slots, &held)));
+    runtime.block_on(async {
+        let polled = futures_util::poll!(&mut charging);
+        assert!(polled.is_pending());
+    });
+    runtime.block_on(eventually("a slot that is taken", async || {
+        limiter
+            .peek(&slots, &held)
+            .await
+            .decision()
+            .map(|look| look.remaining)
+            == Some(4)
+    }));
+
+    let dropped = catch_unwind(AssertUnwindSafe(move || drop(charging)));
+
+    assert!(dropped.is_ok(), "a panic in Drop");
+    runtime.block_on(eventually("a slot that is free", async || {
+        limiter
+            .peek(&slots, &held)
+            .await
+            .decision()
+            .map(|look| look.remaining)
+            == Some(5)
+    }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_given_back_while_redis_hangs_takes_a_bounded_number_of_tasks() {
+    const PLACES: usize = 8;
+    const CALLERS: usize = 32;
+    let story = Story::listen();
+    let bench = Bench::start(&[]).await;
+    let client = redis::Client::open(bench.server.url()).expect("an address");
+    let multiplexed = client.get_multiplexed_async_connection().await;
+    let config = bench.config().timeout(Duration::from_millis(20));
+    let config = config.max_in_flight(PLACES);
+    let store = RedisStore::from_multiplexed(multiplexed.expect("a server"), config);
+    let limiter = Limiter::new(store).failure_mode(FailureMode::Closed);
+    let slots = policy("bounded", "concurrency 1000 lease 10min");
+    let _ = limiter.reserve(Hit::new(&slots, &key("warm"))).await;
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+
+    bench.server.signal("STOP");
+    let until = Instant::now() + Duration::from_secs(2);
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|caller| {
+            let (limiter, slots) = (limiter.clone(), slots.clone());
+            tokio::spawn(async move {
+                let held = key(&format!("k{caller}"));
+                let mut most = 0;
+                while Instant::now() < until {
+                    let _ = limiter.reserve(Hit::new(&slots, &held)).await;
+                    most = most.max(Handle::current().metrics().num_alive_tasks());
+                    tokio::task::yield_now().await;
+                }
+                most
+            })
+        })
+        .collect();
+    let mut most = 0;
+    for caller in callers {
+        most = most.max(caller.await.expect("a caller"));
+    }
+    bench.server.signal("CONT");
+
+    // The callers, their calls, and four give-backs for each place.
+    let bound = before + CALLERS + 2 * PLACES + 4 * PLACES;
+    println!("{most} tasks at once, at most {bound} expected");
+    assert!(most <= bound, "{most} tasks");
+    assert!(
+        !story.lines("could not be given back").is_empty(),
+        "a slot was kept without a log line"
+    );
 }

@@ -11,6 +11,7 @@ use ratelimit_tests::{
     random::Random,
     redis::{as_asked, connected},
 };
+use tokio::task::block_in_place;
 
 use crate::instance::{is_checked, key, policy, remaining};
 
@@ -116,6 +117,94 @@ async fn settles_at(wanted: u64, value: impl AsyncFn() -> Option<u64>) -> u64 {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_denial_stands_while_the_node_of_another_key_is_away() {
+    let mut cluster = TestCluster::start_masters().await;
+    let budget = Duration::from_millis(500);
+    let ours = ours(config(&cluster).timeout(budget), FailureMode::Local).await;
+    let limiter = ours.limiter.clone().without_deny_cache();
+    let text = "fixed_window 3/366d; fixed_window 1000/366d by ip";
+    let counting = "fixed_window 3/366d; sliding_window_log 900/h count-denied by ip";
+    let policies = [policy("denied", text), policy("counted", counting)];
+    let (own, ip) = (key_on(&cluster, 0), key_on(&cluster, 1));
+    let keys = KeySet::new(own).with("ip", ip.clone());
+    for both in &policies {
+        let mut passed = 0;
+        for _ in 0..6 {
+            passed += u64::from(limiter.check_keys(both, &keys).await.is_allowed());
+        }
+        assert_eq!(passed, 3, "{both:?}");
+    }
+    block_in_place(|| cluster.nodes[1].kill());
+    let other = policy("other", "fixed_window 9/366d");
+    eventually("a node that is away", async || {
+        !is_checked(&limiter.check(&other, &ip).await)
+    })
+    .await;
+
+    for both in &policies {
+        for _ in 0..5 {
+            let verdict = limiter.check_keys(both, &keys).await;
+
+            assert!(!verdict.is_allowed(), "{verdict:?}");
+            assert!(is_checked(&verdict), "{verdict:?}");
+            let decision = verdict.decision().expect("a decision");
+            assert_eq!((decision.speaker, decision.remaining), (0, 0));
+            assert_eq!(decision.limits().count(), 2);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_denial_stands_while_the_node_of_another_key_hangs() {
+    let cluster = TestCluster::start_masters().await;
+    let budget = Duration::from_secs(1);
+    let ours = ours(config(&cluster).timeout(budget), FailureMode::Local).await;
+    let limiter = ours.limiter.clone().without_deny_cache();
+    let text = "fixed_window 1/366d; fixed_window 1000/366d by ip";
+    let both = policy("hanging", text);
+    let keys = KeySet::new(key_on(&cluster, 0)).with("ip", key_on(&cluster, 1));
+    assert!(limiter.check_keys(&both, &keys).await.is_allowed());
+
+    cluster.nodes[1].signal("STOP");
+    let verdict = limiter.check_keys(&both, &keys).await;
+    cluster.nodes[1].signal("CONT");
+
+    assert!(!verdict.is_allowed(), "{verdict:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_refund_reaches_the_other_keys_when_the_first_node_is_down() {
+    let mut cluster = TestCluster::start_masters().await;
+    let budget = Duration::from_millis(500);
+    let ours = ours(config(&cluster).timeout(budget), FailureMode::Closed).await;
+    let limiter = ours.limiter.clone().without_deny_cache();
+    let both = policy("down", "fixed_window 100/366d; fixed_window 100/366d by ip");
+    let ip_part = policy("down", "fixed_window 100/366d by ip");
+    let (own, ip) = (key_on(&cluster, 0), key_on(&cluster, 1));
+    let keys = KeySet::new(own.clone()).with("ip", ip);
+    let hit = Hit::for_keys(&both, &keys).cost(40);
+    let (_, charge) = limiter.reserve(hit).await;
+    let charge = charge.expect("there is room");
+    block_in_place(|| cluster.nodes[0].kill());
+    let other = policy("other", "fixed_window 9/366d");
+    eventually("a node that is away", async || {
+        !is_checked(&limiter.check(&other, &own).await)
+    })
+    .await;
+
+    let settled = charge.settle(0).await;
+
+    assert!(settled.is_err(), "the first key is still charged");
+    eventually("a refund on the second node", async || {
+        let look = limiter
+            .check_hit(Hit::for_keys(&ip_part, &keys).cost(0))
+            .await;
+        look.decision().is_some_and(|look| look.remaining == 100)
+    })
+    .await;
 }
 
 /// All that a caller sees of a decision.

@@ -52,7 +52,10 @@ async fn a_server_slower_than_the_time_out_is_down_and_the_log_says_why() {
         lines.len()
     );
     assert!(slow_calls > 0, "no metric counts slow calls");
-    assert!(in_histogram > 0, "timed-out calls are not in the histogram");
+    assert!(
+        in_histogram > 0,
+        "no timed-out call is beyond its time-out in the histogram"
+    );
     assert!(!named.is_empty(), "no line names the cause: {lines:#?}");
     assert!(lines.len() <= 10, "{lines:#?}");
     assert_eq!(up, 0, "store_up flaps");
@@ -192,4 +195,51 @@ async fn slots_are_released_when_the_connection_was_replaced_meanwhile() {
 
     assert_eq!(free_slots(&bench, &slots, 12).await, 12);
     assert!(heals(&ours).await < AT_ONCE * 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn holders_that_end_while_redis_is_away_leave_no_slot_behind() {
+    let slots = policy("away", "concurrency 5 lease 10min");
+    let bench = Bench::start(&[]).await;
+    let ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Closed).await;
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        let (_, charge) = ours.limiter.reserve(Hit::new(&slots, &key("held"))).await;
+        held.push(charge.expect("a free slot"));
+    }
+    bench.proxy.turn_away();
+    bench.proxy.reset();
+    eventually("no connection", async || {
+        !is_checked(&ours.limiter.check(&endless(), &key("other")).await)
+    })
+    .await;
+
+    drop(held);
+    bench.proxy.behave();
+    heals(&ours).await;
+
+    assert_eq!(free_slots(&bench, &slots, 5).await, 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_slot_that_cannot_be_given_back_is_logged() {
+    let story = Story::listen();
+    let slots = policy("kept", "concurrency 5 lease 10min");
+    let bench = Bench::start(&[]).await;
+    let ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Closed).await;
+    let (_, held) = ours.limiter.reserve(Hit::new(&slots, &key("held"))).await;
+    assert!(held.is_some(), "a free slot");
+    bench.proxy.turn_away();
+    bench.proxy.reset();
+    eventually("no connection", async || {
+        !is_checked(&ours.limiter.check(&endless(), &key("other")).await)
+    })
+    .await;
+
+    drop(held);
+
+    eventually("a log line", async || {
+        !story.lines("could not be given back").is_empty()
+    })
+    .await;
 }

@@ -75,6 +75,7 @@ async fn dropped_after<F: Future>(future: F, polls: usize, drops: Drops) -> Opti
 /// What a call was made with, and whether it ended.
 struct Called {
     keys: KeySet,
+    polls: usize,
     has_ended: bool,
 }
 
@@ -147,7 +148,11 @@ impl Place {
                     let call = dropped_after(prepare(keys.clone()).await, polls, drops);
                     calls.push(async move {
                         let has_ended = call.await.is_some();
-                        Called { keys, has_ended }
+                        Called {
+                            keys,
+                            polls,
+                            has_ended,
+                        }
                     });
                 }
                 let calls: Vec<Called> = calls.collect().await;
@@ -277,6 +282,36 @@ async fn a_dropped_settlement_is_made_on_all_keys_or_on_none() {
                 let rates = &left[1..];
                 let is_whole = rates == after || (!call.has_ended && rates == before);
                 left[0] == SLOTS && is_whole
+            };
+            mistakes.extend(place.mistakes(name, &both, &called, is_right).await);
+        }
+    }
+    assert!(mistakes.is_empty(), "{mistakes:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_settlement_by_receipt_is_made_as_a_whole_or_not_at_all() {
+    let mut mistakes = Vec::new();
+    for place in Place::all().await {
+        for (actual, name) in [(0, "receipt-refunded"), (5, "receipt-raised")] {
+            let both = policy(name, SLOTS_AND_RATES);
+            let called = place
+                .dropped_at_each_poll(name, async |keys| {
+                    let hit = Hit::for_keys(&both, &keys).cost(4);
+                    let (_, charge) = place.limiter.reserve(hit).await;
+                    let receipt = charge.expect("there is room").into_receipt();
+                    let limiter = place.limiter.clone();
+                    async move { limiter.settle(&receipt, actual).await }
+                })
+                .await;
+
+            // From its first poll on the receipt may be marked as settled.
+            let is_right = |call: &Called, left: &[u64]| {
+                let (slots, rates) = match call.polls {
+                    0 => (SLOTS - 1, [LIMIT - 4; 2]),
+                    _ => (SLOTS, [LIMIT - actual; 2]),
+                };
+                left[0] == slots && left[1..] == rates
             };
             mistakes.extend(place.mistakes(name, &both, &called, is_right).await);
         }

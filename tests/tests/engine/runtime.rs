@@ -7,8 +7,8 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use ratelimit_core::{Clock, Limiter, RedisStore, Verdict};
-use ratelimit_tests::redis::TestRedis;
+use ratelimit_core::{Clock, FailureMode, Hit, KeySet, Limiter, RedisConfig, RedisStore, Verdict};
+use ratelimit_tests::{chaos::TestCluster, redis::TestRedis};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::subject::{key, policy};
@@ -154,4 +154,129 @@ fn a_runtime_that_ends_takes_redis_from_nobody_else() {
         "not decided by Redis after another runtime has ended"
     );
     assert_eq!(decided, 32, "hits at once were not decided");
+}
+
+/// Longer than the silence after which the connection's task is suspected to be stuck.
+const COMPUTES: Duration = Duration::from_millis(700);
+
+#[test]
+fn a_worker_that_computes_between_its_checks_keeps_redis() {
+    let starting = current_thread();
+    let redis = starting.block_on(TestRedis::start());
+    let store = RedisStore::new(redis.config().timeout(Duration::from_secs(1)));
+    let limiter = Limiter::new(store.clone());
+
+    let decided: Vec<bool> = current_thread().block_on(async {
+        assert!(store.wait_connected(Duration::from_secs(20)).await);
+        let mut decided = Vec::new();
+        for _ in 0..8 {
+            decided.push(is_checked(&limiter).await);
+            tokio::task::yield_now().await;
+            // The work itself: nothing else runs on this thread meanwhile.
+            thread::sleep(COMPUTES);
+        }
+        decided
+    });
+
+    assert_eq!(decided, [true; 8], "Redis was lost");
+}
+
+#[test]
+fn slots_asked_of_a_runtime_that_is_not_driven_take_no_places_for_good() {
+    const PLACES: usize = 16;
+    let starting = current_thread();
+    let redis = starting.block_on(TestRedis::start());
+    let config = redis.config().timeout(Duration::from_millis(25));
+    let store = RedisStore::new(config.max_in_flight(PLACES));
+    let limiter = Limiter::new(store.clone());
+    let first = current_thread();
+    assert!(first.block_on(store.wait_connected(Duration::from_secs(20))));
+    let slots = policy("places", "concurrency 1000 lease 1h");
+
+    let others = Runtime::new().unwrap();
+    let unchecked = others.block_on(async {
+        let asked = (0..PLACES).map(|number| {
+            let (limiter, slots) = (limiter.clone(), slots.clone());
+            async move {
+                let (verdict, _) = limiter
+                    .reserve(Hit::new(&slots, &key(&format!("k{number}"))))
+                    .await;
+                !matches!(verdict, Verdict::Checked(_))
+            }
+        });
+        let unchecked = join_all(asked).await;
+        unchecked.into_iter().filter(|unchecked| *unchecked).count()
+    });
+    let (healed, _) = decided_elsewhere(&limiter);
+
+    drop(first);
+    println!("{unchecked} of {PLACES} slots were not decided, others in {healed:?}");
+    assert_eq!(unchecked, PLACES, "the first runtime was driven");
+    assert!(healed.is_some(), "the places are taken for good");
+}
+
+#[test]
+fn callers_that_time_out_on_a_runtime_that_is_not_driven_open_the_breaker() {
+    let (_redis, limiter, store) = limiter();
+    let first = current_thread();
+    assert!(first.block_on(store.wait_connected(Duration::from_secs(20))));
+    let slots = policy("breaker", "concurrency 1000 lease 1h");
+
+    let reasons = Runtime::new().unwrap().block_on(async {
+        let mut reasons = Vec::new();
+        // Five time-outs of 25 ms are long over when the task is suspected to be stuck.
+        for _ in 0..6 {
+            let (verdict, _) = limiter.reserve(Hit::new(&slots, &key("k"))).await;
+            reasons.push(match verdict {
+                Verdict::Checked(_) => "checked",
+                Verdict::Unchecked { reason, .. } => reason.as_str(),
+            });
+        }
+        reasons
+    });
+
+    drop(first);
+    assert_eq!(reasons[..5], ["timed_out"; 5], "{reasons:?}");
+    assert_eq!(reasons[5], "unavailable", "{reasons:?}");
+}
+
+/// Keys that live on the first and on the second master.
+fn keys_on_two_masters(cluster: &TestCluster) -> KeySet {
+    let on = |master: usize| {
+        let mut names = (0..).map(|number| format!("k{number}"));
+        let name = names.find(|name| cluster.master_of(format!("{{key:{name}}}")) == master);
+        key(&name.expect("some key lives there"))
+    };
+    KeySet::new(on(0)).with("ip", on(1))
+}
+
+#[test]
+fn a_settlement_on_two_nodes_ends_though_their_runtime_is_not_driven() {
+    const TIMEOUT: Duration = Duration::from_millis(500);
+    let starting = Runtime::new().unwrap();
+    let cluster = starting.block_on(TestCluster::start_masters());
+    let keys = starting.block_on(async { keys_on_two_masters(&cluster) });
+    let config = RedisConfig::new(&cluster.url()).unwrap().timeout(TIMEOUT);
+    let store = RedisStore::new(config);
+    let limiter = Limiter::new(store.clone()).failure_mode(FailureMode::Closed);
+    let both = policy("settled", "fixed_window 9/366d; fixed_window 9/366d by ip");
+    let first = current_thread();
+    let charge = first.block_on(async {
+        assert!(store.wait_connected(Duration::from_secs(20)).await);
+        loop {
+            let (_, charge) = limiter.reserve(Hit::for_keys(&both, &keys)).await;
+            if let Some(charge) = charge {
+                return charge;
+            }
+        }
+    });
+
+    let started = Instant::now();
+    let settled = Runtime::new()
+        .unwrap()
+        .block_on(async { tokio::time::timeout(TIMEOUT * 10, charge.settle(0)).await });
+
+    drop(first);
+    println!("{settled:?} after {:?}", started.elapsed());
+    assert!(settled.is_ok(), "the settlement waits for ever");
 }

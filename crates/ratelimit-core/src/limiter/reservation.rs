@@ -203,8 +203,7 @@ impl Drop for Reservation {
             renewal.abort();
         }
         if self.receipt.lease().is_some() && !self.is_kept {
-            let released = self.adjust(Adjustment::Release);
-            self.limiter.complete_in_background(&self.receipt, released);
+            self.limiter.release_in_background(&self.receipt);
         }
     }
 }

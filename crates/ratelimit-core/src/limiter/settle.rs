@@ -19,7 +19,8 @@ impl Limiter {
     /// Makes it as if `actual` had been charged, and gives the slot back, once for each receipt.
     ///
     /// All that share the store know that a receipt was redeemed. That is written first: when the
-    /// store fails between the two, the charge stays as it was, and cannot be redeemed again.
+    /// store fails between the two, the charge stays as it was, and cannot be redeemed again. On a tokio runtime
+    /// (feature `tokio`) both are done in a task, also when this future is dropped after its first poll.
     ///
     /// A slot can be renewed for longer than its receipt [lives](Receipt::expires). After that only the
     /// slot is released; the units stay as they were charged.
@@ -28,6 +29,25 @@ impl Limiter {
     ///
     /// When it was redeemed before, is too old and holds no slot, or the store does not answer.
     pub async fn settle(&self, receipt: &Receipt, actual: u64) -> Result<Settlement, SettleError> {
+        // A caller that leaves between the mark and the change must not stop the change.
+        #[cfg(feature = "tokio")]
+        if self.shared.memory.is_none()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (limiter, receipt) = (self.clone(), receipt.clone());
+            let settled = runtime.spawn(async move { limiter.settle_once(&receipt, actual).await });
+            return settled.await.unwrap_or_else(|error| {
+                if error.is_panic() {
+                    std::panic::resume_unwind(error.into_panic());
+                }
+                Err(StoreError::Unavailable { source: None }.into())
+            });
+        }
+        self.settle_once(receipt, actual).await
+    }
+
+    /// Marks the receipt as settled, and makes the change.
+    async fn settle_once(&self, receipt: &Receipt, actual: u64) -> Result<Settlement, SettleError> {
         let redeemed = redeemed(receipt);
         let key = name(receipt);
         let first = self
@@ -101,15 +121,10 @@ impl Limiter {
         }
     }
 
-    /// Completes a change that nobody waits for. Without a runtime a slot's lease has to end instead.
-    pub(super) fn complete_in_background(
-        &self,
-        receipt: &Receipt,
-        change: StoreFuture<Settlement>,
-    ) {
-        if let Err(change) = change.try_ready() {
-            self.store_of(receipt).complete_in_background(change);
-        }
+    /// Releases a slot that nobody holds any more. Without a runtime its lease has to end instead.
+    pub(super) fn release_in_background(&self, receipt: &Receipt) {
+        self.store_of(receipt).release_in_background(receipt);
+        self.invalidate_denials(receipt);
     }
 
     fn invalidate_denials(&self, receipt: &Receipt) {

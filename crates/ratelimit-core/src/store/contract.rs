@@ -54,17 +54,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Forgets what `keys` have spent under `policy`.
     fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()>;
 
-    /// Completes a change that nobody waits for, such as the release of a slot whose holder was dropped.
+    /// Releases the slot of a charge whose holder was dropped; nobody waits for it.
     ///
-    /// It runs on the current tokio runtime (feature `tokio`) unless a store knows better, and is dropped where
-    /// there is none.
-    fn complete_in_background(&self, change: StoreFuture<Settlement>) {
+    /// It runs on the current tokio runtime (feature `tokio`) unless a store knows better. Where there is none, and
+    /// the store does not answer at once, the slot is held until its lease ends.
+    fn release_in_background(&self, receipt: &Receipt) {
+        let released = self.settle(receipt, Adjustment::Release).try_ready();
         #[cfg(feature = "tokio")]
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(change);
+        if let (Err(released), Ok(runtime)) = (released, tokio::runtime::Handle::try_current()) {
+            runtime.spawn(released);
         }
         #[cfg(not(feature = "tokio"))]
-        drop(change);
+        drop(released);
     }
 
     /// The clock that it decides on, where that is a [manual](Clock::manual) one.
@@ -88,8 +89,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).reset(policy, keys)
     }
 
-    fn complete_in_background(&self, change: StoreFuture<Settlement>) {
-        (**self).complete_in_background(change);
+    fn release_in_background(&self, receipt: &Receipt) {
+        (**self).release_in_background(receipt);
     }
 
     fn manual_clock(&self) -> Option<Clock> {

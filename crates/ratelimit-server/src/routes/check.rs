@@ -80,12 +80,33 @@ pub(super) async fn post(
     let asked = questions.iter().map(|question| ask(&app, &rules, question));
     let asked: Vec<_> = asked.collect();
     let answers = stream::iter(asked).buffered(MAX_CONCURRENT_CHECKS);
-    let answers: Vec<Told> = answers.collect().await;
+    let answers: Vec<Asked> = answers.collect().await;
+    let told = answers.into_iter().map(|asked| asked.tell(&app, &rules));
+    let answers: Vec<Told> = told.collect();
     let answered = questions.iter().zip(&answers);
     let results = Results {
         results: answered.map(|(asked, told)| told.to(asked)).collect(),
     };
     Ok(json(StatusCode::OK, &results))
+}
+
+/// What was decided, and the charge where a receipt was asked for.
+///
+/// A client that leaves before all its checks are decided drops the charge, and with it the slot.
+struct Asked {
+    verdict: Verdict,
+    charge: Option<Reservation>,
+}
+
+impl Asked {
+    /// Hands the charge over to the client: nothing is awaited from here to the answer.
+    fn tell(self, app: &App, rules: &Rules) -> Told {
+        let receipt = self.charge.map(Reservation::into_receipt);
+        Told {
+            verdict: self.verdict,
+            receipt: receipt.map(|receipt| app.seal().close(rules, &receipt)),
+        }
+    }
 }
 
 /// What was decided, and the receipt where one was asked for.
@@ -101,27 +122,23 @@ impl Told {
 }
 
 async fn one(app: &App, rules: &Rules, question: &Question) -> Response<Body> {
-    let told = ask(app, rules, question).await;
+    let told = ask(app, rules, question).await.tell(app, rules);
     let verdict = &told.verdict;
     let body = to_json(&told.to(question));
     let status = answer::status(verdict);
     answer::respond(app.headers(), &question.policy, verdict, status, body)
 }
 
-async fn ask(app: &App, rules: &Rules, question: &Question) -> Told {
+async fn ask(app: &App, rules: &Rules, question: &Question) -> Asked {
     if !question.wants_receipt {
         let verdict = spend(app, rules, question).await;
-        let receipt = None;
-        return Told { verdict, receipt };
+        let charge = None;
+        return Asked { verdict, charge };
     }
     let hit = Hit::new(&question.policy, &question.key).cost(question.permits.get());
     let (verdict, charge) = app.limiter().reserve(hit).await;
     tell_log(rules, question, &verdict);
-    let receipt = charge.map(Reservation::into_receipt);
-    Told {
-        verdict,
-        receipt: receipt.map(|receipt| app.seal().close(rules, &receipt)),
-    }
+    Asked { verdict, charge }
 }
 
 /// Spends; a slot is held until its lease ends.

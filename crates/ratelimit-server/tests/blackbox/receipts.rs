@@ -3,9 +3,13 @@
 use std::io::Write as _;
 
 use http::{Method, StatusCode};
-use ratelimit_tests::redis::{RedisProcess, TestRedis};
+use ratelimit_tests::{
+    chaos::TestCluster,
+    redis::{RedisProcess, TestRedis},
+};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 use crate::server::{
     Answer, CHECK, REFUND, RELEASE, REMAINING, RENEW, RESET, SETTLE, Server, until,
@@ -273,4 +277,48 @@ async fn without_redis_what_this_process_charged_is_given_back_here_alone() {
     })
     .await;
     post(&one, REFUND, &local).await.problem(409);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_leaves_while_a_batch_is_decided_holds_no_slot() {
+    let cluster = TestCluster::start_masters().await;
+    let on_master = |master: usize| {
+        let mut names = (0..).map(|number| format!("k{number}"));
+        let name = names.find(|name| cluster.master_of(format!("{{key:{name}}}")) == master);
+        name.expect("some key lives there")
+    };
+    let (decided, hanging) = (on_master(0), on_master(1));
+    let server = Server::start(&[
+        "--redis",
+        &cluster.url(),
+        "--policy",
+        "s=concurrency 5 lease 10min",
+        "--time-budget",
+        "60s",
+    ]);
+    let free_slots = async |name: &str| {
+        let path = format!("{REMAINING}?policy=s&key={name}");
+        let answer = server.get(&path).await;
+        let is_shared = !answer.body.contains("\"store\"");
+        is_shared.then(|| answer.json()["remaining"].as_u64())
+    };
+    for name in [&decided, &hanging] {
+        until(async || (free_slots(name).await == Some(Some(5))).then_some(())).await;
+    }
+    let check = |name: &str| json!({"policy": "s", "key": name, "receipt": true});
+    let body = json!({"checks": [check(&decided), check(&hanging)]}).to_string();
+    let length = body.len();
+    let request = format!(
+        "POST {CHECK} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    );
+    let mut client = TcpStream::connect(server.addr).await.unwrap();
+
+    cluster.nodes[1].signal("STOP");
+    client.write_all(request.as_bytes()).await.unwrap();
+    until(async || (free_slots(&decided).await == Some(Some(4))).then_some(())).await;
+    drop(client);
+
+    until(async || (free_slots(&decided).await == Some(Some(5))).then_some(())).await;
+    cluster.nodes[1].signal("CONT");
 }

@@ -20,7 +20,7 @@ use crate::store::redis::{
         external,
         router::{Route, Router},
     },
-    keyspace::KeySpace,
+    keyspace::{KeyNames, KeySpace},
 };
 use crate::{
     decision::Decision,
@@ -33,6 +33,9 @@ use crate::{
     },
     time::{Clock, Timestamp},
 };
+
+/// Tasks that give something back, for each hit that may be under way.
+const GIVE_BACKS_PER_HIT: usize = 4;
 
 /// A store in Redis: every instance that uses the same server and prefix spends the same budgets.
 ///
@@ -61,6 +64,8 @@ pub(super) struct RedisInner {
     pub(super) timeouts: Timeouts,
     /// Places for hits under way; who finds none is not queued.
     pub(super) in_flight: Arc<Semaphore>,
+    /// Permits for tasks that give something back, which nobody waits for.
+    pub(super) give_backs: Arc<Semaphore>,
 }
 
 impl RedisStore {
@@ -74,7 +79,7 @@ impl RedisStore {
     ///
     /// What is lost against [`RedisStore::new`]: nobody mends the connection when it breaks, nobody
     /// notices a server that answers no more (each decision then takes its whole time budget), and it
-    /// dies with the runtime that made it. The first call carries no deadline.
+    /// dies with the runtime that made it.
     pub fn from_multiplexed(
         connection: redis::aio::MultiplexedConnection,
         config: RedisConfig,
@@ -115,9 +120,12 @@ impl RedisStore {
     }
 
     fn with_router(router: Router, config: RedisConfig) -> RedisStore {
+        let in_flight = config.timeouts.most_in_flight.min(Semaphore::MAX_PERMITS);
+        let give_backs = (in_flight.saturating_mul(GIVE_BACKS_PER_HIT)).min(Semaphore::MAX_PERMITS);
         let shared = RedisInner {
             router,
-            in_flight: Arc::new(Semaphore::new(config.timeouts.most_in_flight)),
+            in_flight: Arc::new(Semaphore::new(in_flight)),
+            give_backs: Arc::new(Semaphore::new(give_backs)),
             keys: config.keys,
             clock: config.clock,
             timeouts: config.timeouts,
@@ -173,20 +181,31 @@ impl RedisInner {
         change: Adjustment,
     ) -> Result<Settlement, StoreError> {
         let deadline = Instant::now() + self.timeouts.time_budget;
-        let groups = receipt.policy().groups();
-        let names = self.keys.key_names(groups, |group| receipt.key_for(group));
+        let names = self.key_names(&receipt);
         if self.router.same_node(&names) {
             let scope = Scope::Policy;
             return self.settle_scope(&receipt, scope, change, deadline).await;
         }
         // A task goes on when its caller is dropped, so that the change is made on all keys.
-        let route = self.route(&names[0])?;
+        let route = names.iter().find_map(|name| self.router.route(name));
+        let route = route.ok_or(StoreError::Unavailable { source: None })?;
         let (sender, settled) = oneshot::channel();
-        route.spawn(async move {
+        let runtime = route.runtime().cloned().unwrap_or_else(Handle::current);
+        runtime.spawn(async move {
             let settling = self.settle_across_slots(&receipt, names.len(), change, deadline);
             let _ = sender.send(settling.await);
         });
-        settled.await.unwrap_or(Err(StoreError::TimedOut))
+        // The connection's runtime may not be driven.
+        match tokio::time::timeout_at(deadline.into(), settled).await {
+            Ok(Ok(settled)) => settled,
+            Ok(Err(_)) | Err(_) => Err(StoreError::TimedOut),
+        }
+    }
+
+    /// The names of all keys that were charged.
+    pub(super) fn key_names(&self, receipt: &Receipt) -> KeyNames {
+        let groups = receipt.policy().groups();
+        self.keys.key_names(groups, |group| receipt.key_for(group))
     }
 
     /// Changes what keys of different nodes were charged; all are tried, also when one does not answer.
@@ -292,12 +311,13 @@ impl Store for RedisStore {
         })
     }
 
-    /// Where a connection lives, so that it does not matter on which thread a holder is dropped.
-    fn complete_in_background(&self, change: StoreFuture<Settlement>) {
-        let runtime = self.shared.router.runtime();
-        if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
-            runtime.spawn(change);
-        }
+    /// Has five seconds, so that a slot is released over the next connection if this one is gone. A holder that is
+    /// dropped outside of a runtime is released where the connection lives.
+    fn release_in_background(&self, receipt: &Receipt) {
+        let (shared, receipt) = (Arc::clone(&self.shared), receipt.clone());
+        let released = async move { shared.release_late(&receipt).await };
+        let otherwise = || self.shared.router.runtime();
+        self.shared.spawn_give_back(otherwise, released);
     }
 
     fn manual_clock(&self) -> Option<Clock> {

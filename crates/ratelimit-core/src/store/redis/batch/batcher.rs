@@ -154,13 +154,15 @@ impl CallPermit {
             self.clone_for(CallKind::Filling).spawn(first);
         }
         let batch = Batch::new(hits);
-        let Some(last) = batch.last_deadline() else {
+        if batch.is_empty() {
             return;
-        };
-        // Whoever has waited for so long has answered for itself. However many hits share it, it is one call.
-        let sent = tokio::time::timeout_at(last.into(), self.send(batch)).await;
+        }
+        // The hits have waited before, and time out by themselves. The call is slow when it takes the time budget
+        // itself; however many hits share it, it is one call.
+        let deadline = Instant::now() + self.shared.timeouts.time_budget;
+        let sent = tokio::time::timeout_at(deadline.into(), self.send(batch)).await;
         if sent.is_err() {
-            self.shared.record_timeout(&self.route);
+            self.shared.record_timeout(&self.route, deadline);
         }
     }
 

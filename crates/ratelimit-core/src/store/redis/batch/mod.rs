@@ -122,9 +122,9 @@ impl Batch {
         hits.map(|hit| hit.deadline)
     }
 
-    /// When nobody waits for an answer any more.
-    pub(in crate::store::redis) fn last_deadline(&self) -> Option<Instant> {
-        self.deadlines().max()
+    /// Whether the callers of all hits have left.
+    pub(in crate::store::redis) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
     }
 
     /// Whether the clock is the server's.

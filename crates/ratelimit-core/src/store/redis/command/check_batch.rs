@@ -73,6 +73,14 @@ impl BatchEntry {
         }))
     }
 
+    /// The same entry of a bucket, with another expiry.
+    pub(in crate::store::redis) fn expiring_at(mut self, at: Timestamp) -> BatchEntry {
+        if let BatchEntry::Bucket { expires, .. } = &mut self {
+            *expires = at;
+        }
+        self
+    }
+
     /// What that means for the hit at `index` among those on the key.
     pub(in crate::store::redis) fn decision_for(
         &self,

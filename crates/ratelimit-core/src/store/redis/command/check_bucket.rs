@@ -117,9 +117,12 @@ impl BucketCommand<'_> {
     ) -> Result<BatchEntry, InvalidReply> {
         let (first, rest) = read_f64(bytes).ok_or(InvalidReply::Malformed)?;
         *bytes = rest;
-        if let Some(expires) = to_exact_u64(first) {
-            let expires = Timestamp::from_micros(expires);
-            return Ok(self.decode_written(expires, count, bytes)?.0);
+        // The sign tells the shape. A written value begins with its expiry, which is not whole where the value is
+        // corrupt: the rest is read all the same, so that the entries of other keys are found.
+        if first >= 0.0 || first.is_nan() {
+            let (entry, _) = self.decode_written(Timestamp::default(), count, bytes)?;
+            let expires = to_exact_u64(first).ok_or(InvalidReply::CorruptState)?;
+            return Ok(entry.expiring_at(Timestamp::from_micros(expires)));
         }
         // Below zero, and one less than how many fit.
         let fitting = to_exact_u64(first.abs()).and_then(|number| number.checked_sub(1));

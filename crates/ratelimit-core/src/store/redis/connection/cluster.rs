@@ -114,7 +114,6 @@ impl Cluster {
         Some(Arc::clone(&node.connection))
     }
 
-    /// Asks for a new map, because a node said that the old one is wrong.
     /// Any link that is connected.
     pub(in crate::store::redis) fn any_connection(&self) -> Option<Arc<ManagedConnection>> {
         let map = self.shared.map.borrow();
@@ -124,6 +123,11 @@ impl Cluster {
             .cloned()
     }
 
+    pub(in crate::store::redis) fn log(&self) -> &OutageLog {
+        &self.shared.log
+    }
+
+    /// Asks for a new map, because a node said that the old one is wrong.
     pub(in crate::store::redis) fn refresh_topology(&self) {
         self.shared.stale.notify_one();
     }

@@ -1,6 +1,9 @@
 //! Making a connection, and making sure that it is of use before anybody gets it.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use redis::{Client, ConnectionInfo, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 
@@ -45,6 +48,7 @@ pub(in crate::store::redis) enum HandshakeError {
     /// The server answers, but later than a hit may take.
     Slow {
         timeout: Duration,
+        elapsed: Duration,
     },
     /// The server did not answer in time.
     Silent {
@@ -63,7 +67,7 @@ impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HandshakeError::Redis(error) => error.fmt(f),
-            HandshakeError::Slow { timeout } => {
+            HandshakeError::Slow { timeout, .. } => {
                 write!(f, "the server is slower than {} ms", timeout.as_millis())
             }
             HandshakeError::Silent { timeout } => {
@@ -147,9 +151,14 @@ impl Endpoint {
             .await
             .map_err(|_| HandshakeError::Silent { timeout })??;
         let timeout = timeouts.time_budget;
+        let sent = Instant::now();
+        let slow = |_| HandshakeError::Slow {
+            timeout,
+            elapsed: sent.elapsed(),
+        };
         tokio::time::timeout(timeout, probe(first, probe_key, &clock))
             .await
-            .map_err(|_| HandshakeError::Slow { timeout })??;
+            .map_err(slow)??;
         Ok(Handshake {
             connections,
             clock,

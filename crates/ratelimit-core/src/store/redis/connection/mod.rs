@@ -158,8 +158,12 @@ impl ManagedConnection {
 
     /// Counts a call that was not answered in time; true when it was one too many, and the connection is
     /// taken out of the slot.
-    pub(in crate::store::redis) fn record_timeout(&self, connected: &Arc<LiveConnection>) -> bool {
-        self.shared.record_timeout(connected)
+    pub(in crate::store::redis) fn record_timeout(
+        &self,
+        connected: &Arc<LiveConnection>,
+        elapsed: Duration,
+    ) -> bool {
+        self.shared.record_timeout(connected, elapsed)
     }
 
     pub(in crate::store::redis) fn log(&self) -> &OutageLog {
@@ -170,6 +174,7 @@ impl ManagedConnection {
     fn ensure_task(&self) {
         self.task.ensure_running(|| {
             self.shared.slot.send_replace(None);
+            metrics::store_up(&self.shared.server, false);
             Arc::clone(&self.shared).reconnect_loop()
         });
     }
@@ -187,8 +192,8 @@ impl ConnectionInner {
         });
     }
 
-    fn record_timeout(&self, connected: &Arc<LiveConnection>) -> bool {
-        metrics::slow_call(&self.server, self.timeouts.time_budget);
+    fn record_timeout(&self, connected: &Arc<LiveConnection>, elapsed: Duration) -> bool {
+        metrics::slow_call(&self.server, elapsed);
         connected.slow_calls.fetch_add(1, Ordering::Relaxed);
         let is_one_too_many = connected.breaker.record_timeout();
         if is_one_too_many {
@@ -214,8 +219,8 @@ impl ConnectionInner {
                     pace.reset();
                 }
                 Err(useless) => {
-                    if let HandshakeError::Slow { timeout } = useless {
-                        metrics::slow_call(server, timeout);
+                    if let HandshakeError::Slow { elapsed, .. } = useless {
+                        metrics::slow_call(server, elapsed);
                     }
                     metrics::store_up(server, false);
                     self.log.log_unreachable(server, &useless);
@@ -269,6 +274,8 @@ impl ConnectionInner {
             if tokio::time::timeout(HEARTBEAT, taken_out).await.is_ok() {
                 return;
             }
+            // Another store of this process may have let go of the same server.
+            metrics::store_up(server, true);
             let slow_calls = connected.slow_calls.swap(0, Ordering::Relaxed);
             if slow_calls > 0 {
                 let timeout = self.timeouts.time_budget;
@@ -293,7 +300,7 @@ impl ConnectionInner {
         let trying = probe(&mut connection, &self.probe, &connected.clock);
         match tokio::time::timeout(self.timeouts.connect_timeout, trying).await {
             Ok(Ok(())) if started.elapsed() > self.timeouts.time_budget => {
-                self.record_timeout(connected);
+                self.record_timeout(connected, started.elapsed());
                 Ok(())
             }
             Ok(Ok(())) => {
@@ -316,6 +323,13 @@ impl ConnectionInner {
         if let Ok(Ok(about)) = tokio::time::timeout(self.timeouts.connect_timeout, params).await {
             metrics::evicted(&self.server, about.evicted);
         }
+    }
+}
+
+impl Drop for ConnectionInner {
+    /// A server that is not used any more is neither up nor down.
+    fn drop(&mut self) {
+        metrics::store_removed(&self.server);
     }
 }
 

@@ -14,7 +14,8 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Lines of an outage that are written at once; with the others below at most ten in the first minute.
-const OUTAGE_BURST: u32 = 6;
+const OUTAGE_BURST: u32 = 5;
+const KEPT_BURST: u32 = 1;
 const REFUSED_BURST: u32 = 2;
 const CONNECTED_BURST: u32 = 2;
 
@@ -25,6 +26,7 @@ const CONNECTED_BURST: u32 = 2;
 #[derive(Debug)]
 pub(in crate::store::redis) struct OutageLog {
     outage: LogThrottle,
+    kept: LogThrottle,
     refused: LogThrottle,
     connected: LogThrottle,
     /// The `maxmemory-policy` that was warned of last.
@@ -35,6 +37,7 @@ impl Default for OutageLog {
     fn default() -> OutageLog {
         OutageLog {
             outage: LogThrottle::new(OUTAGE_BURST),
+            kept: LogThrottle::new(KEPT_BURST),
             refused: LogThrottle::new(REFUSED_BURST),
             connected: LogThrottle::new(CONNECTED_BURST),
             eviction: Mutex::default(),
@@ -87,7 +90,7 @@ impl OutageLog {
 
     /// A charge could not be given back, and stays.
     pub(in crate::store::redis) fn log_kept_charge(&self, error: &dyn fmt::Display) {
-        if let Some(left_out) = self.outage.permit() {
+        if let Some(left_out) = self.kept.permit() {
             tracing::warn!(%error, left_out, "a charge could not be given back to Redis");
         }
     }
@@ -171,7 +174,7 @@ mod tests {
     #[test]
     fn all_kinds_together_are_at_most_ten_lines_at_once() {
         let log = OutageLog::default();
-        let kinds = [&log.outage, &log.refused, &log.connected];
+        let kinds = [&log.outage, &log.kept, &log.refused, &log.connected];
 
         let permits = kinds.map(|kind| (0..50).filter_map(|_| kind.permit()).count());
 

@@ -1,7 +1,6 @@
 //! The way to the server that decides a key: a link of our own, or what the application lends.
 
 use std::{
-    future::Future,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -147,6 +146,14 @@ impl Router {
         Some(connected.batcher.runtime().clone())
     }
 
+    pub(in crate::store::redis) fn log(&self) -> &OutageLog {
+        match self {
+            Router::Single(connection) => connection.log(),
+            Router::Cluster(cluster) => cluster.log(),
+            Router::External(borrowed) => &borrowed.log,
+        }
+    }
+
     pub(in crate::store::redis) async fn wait_connected(&self) {
         match self {
             Router::Single(connection) => connection.wait_connected().await,
@@ -212,16 +219,16 @@ impl Route {
         }
     }
 
-    /// Counts a call that the server did not answer within `timeout`; true when that was one too many, and the
-    /// server is not asked any more.
-    pub(in crate::store::redis) fn record_timeout(&self, timeout: Duration) -> bool {
+    /// Counts a call that the server did not answer in time, for which it was waited so long; true when that was
+    /// one too many, and the server is not asked any more.
+    pub(in crate::store::redis) fn record_timeout(&self, elapsed: Duration) -> bool {
         match self {
             Route::Linked {
                 connection,
                 connected,
-            } => connection.record_timeout(connected),
+            } => connection.record_timeout(connected, elapsed),
             Route::ExternalSender(_) => {
-                metrics::slow_call(EXISTING, timeout);
+                metrics::slow_call(EXISTING, elapsed);
                 false
             }
         }
@@ -259,11 +266,11 @@ impl Route {
         }
     }
 
-    /// Runs a task where the connection lives, or here where it is not ours.
-    pub(in crate::store::redis) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    /// The runtime that the connection lives on, where it is ours.
+    pub(in crate::store::redis) fn runtime(&self) -> Option<&Handle> {
         match self {
-            Route::Linked { connected, .. } => connected.batcher.runtime().spawn(task),
-            Route::ExternalSender(_) => tokio::spawn(task),
-        };
+            Route::Linked { connected, .. } => Some(connected.batcher.runtime()),
+            Route::ExternalSender(_) => None,
+        }
     }
 }

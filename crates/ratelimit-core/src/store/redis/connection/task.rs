@@ -35,7 +35,8 @@ pub(in crate::store::redis) struct RespawningTask(Mutex<Option<RunningTask>>);
 struct RunningTask {
     task: JoinHandle<()>,
     pulse: Arc<Pulse>,
-    suspected: Option<Instant>,
+    /// Since when it is suspected, and its last beat by then.
+    suspected: Option<(Instant, u64)>,
 }
 
 impl RespawningTask {
@@ -83,9 +84,15 @@ impl RunningTask {
             self.suspected = None;
             return true;
         }
-        // A process or a runtime that was held up as a whole shows a pulse as soon as it goes on.
-        let suspected = *self.suspected.get_or_insert_with(Instant::now);
-        suspected.elapsed() < GRACE
+        // A process or a runtime that was held up as a whole shows a pulse as soon as it goes on. A worker that
+        // computes between its checks is silent each time, but has beaten in between: each silence gets its grace.
+        let beat = self.pulse.beat.load(Ordering::Relaxed);
+        let since = match self.suspected {
+            Some((since, suspected)) if suspected == beat => since,
+            _ => Instant::now(),
+        };
+        self.suspected = Some((since, beat));
+        since.elapsed() < GRACE
     }
 }
 

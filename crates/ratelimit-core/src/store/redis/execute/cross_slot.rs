@@ -4,7 +4,10 @@
 //! what was charged before is given back, and the rest is only looked at. Limits that remember denied hits are
 //! told of it, wherever they are. A crash in between leaves charges behind, never credit.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::store::redis::{
     call::Call,
@@ -15,7 +18,7 @@ use crate::store::redis::{
     execute::undoable::UndoableHit,
 };
 use crate::{
-    decision::{Decision, RefundMark},
+    decision::{Decision, LimitDecision, Outcome, RefundMark},
     policy::{Adjustment, HitMode},
     store::{contract::StoreError, hit::Hit, receipt::Receipt},
 };
@@ -51,11 +54,21 @@ impl UndoableHit {
                 Some(_) if self.counts_denied(number) => GroupMode::Deny,
                 Some(_) => GroupMode::Look,
             };
-            let reply = self.check_group(number, mode).await;
-            self.release_if_unknown(&reply, Scope::Group(number));
+            let reply = if denied_by.is_none() {
+                self.check_group(number, mode).await
+            } else {
+                let deadline = self.early_deadline();
+                self.check_group_until(number, mode, deadline).await
+            };
             let reply = match reply {
                 Ok(reply) => reply,
+                // The denial stands, whether or not this key can be asked.
+                Err(_) if denied_by.is_some() => {
+                    steps.extend(self.unknown_replies(number));
+                    continue;
+                }
                 Err(error) => {
+                    self.release_if_unknown(&error, Scope::Group(number));
                     self.spawn_refund(charged);
                     return Err(error);
                 }
@@ -89,21 +102,20 @@ impl UndoableHit {
     ) -> LimitReplies {
         let hit = Arc::clone(self);
         let (sender, reply) = tokio::sync::oneshot::channel();
-        self.route.spawn(async move {
+        self.spawn_give_back(async move {
             hit.refund_groups(charged).await;
             let mut reply = LimitReplies::new();
             for number in (0..denied_by).filter(|&number| hit.counts_denied(number)) {
-                match hit.check_group_late(number, GroupMode::Deny).await {
+                let deadline = hit.shared.late_deadline();
+                let denied = hit.check_group_until(number, GroupMode::Deny, deadline);
+                match denied.await {
                     Ok(scope) => reply.extend(scope.steps),
-                    Err(error) => hit.route.log().log_kept_charge(&error),
+                    Err(error) => hit.shared.router.log().log_kept_charge(&error),
                 }
             }
             let _ = sender.send(reply);
         });
-        // Somewhat earlier than the caller gives up.
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let left = left.saturating_sub(self.shared.timeouts.time_budget / 5);
-        let reply = tokio::time::timeout(left, reply).await;
+        let reply = tokio::time::timeout_at(self.early_deadline().into(), reply).await;
         let reply = reply.ok().and_then(Result::ok).unwrap_or_default();
         let place_of =
             |step: &LimitReply| reply.iter().position(|reply| reply.index() == step.index());
@@ -114,6 +126,26 @@ impl UndoableHit {
             None => step.refunded(),
         });
         settled.collect()
+    }
+
+    /// Somewhat earlier than the caller gives up, so that a denial reaches it.
+    fn early_deadline(&self) -> Instant {
+        let early = self.shared.timeouts.time_budget / 5;
+        self.deadline.checked_sub(early).unwrap_or(self.deadline)
+    }
+
+    /// What stands in a denial for the limits of a key that cannot be asked: unused limits.
+    fn unknown_replies(&self, number: usize) -> impl Iterator<Item = LimitReply> {
+        let group = &self.pending.command.policy.groups()[number];
+        let delay = Duration::ZERO;
+        group.limits.iter().map(move |effective| {
+            let unused = LimitDecision::new(Outcome::Allowed { delay }, effective.limit.capacity());
+            LimitReply {
+                index: effective.index,
+                reply: unused,
+                unspent: unused,
+            }
+        })
     }
 
     /// The places of the limits of some keys in their policy.
@@ -149,21 +181,19 @@ impl UndoableHit {
         let route = self.shared.route(&names[0])?;
         let call = Call::check(&scope, names);
         let reply = call.send(&self.shared.router, route.clone(), self.deadline);
-        self.shared
-            .with_deadline(&route, self.deadline, reply)
-            .await
+        self.with_deadline(&route, reply).await
     }
 
-    /// Asks one key in its own time.
-    async fn check_group_late(
+    /// Asks one key within another time. The breaker does not count it: the time may be short.
+    async fn check_group_until(
         &self,
         number: usize,
         mode: GroupMode,
+        deadline: Instant,
     ) -> Result<CheckReply, StoreError> {
         let scope = self.scope(number, mode);
         let names = &self.pending.names[number..=number];
         let route = self.shared.route(&names[0])?;
-        let deadline = self.shared.late_deadline();
         let call = Call::check(&scope, names);
         let reply = call.send(&self.shared.router, route, deadline);
         let reply = tokio::time::timeout_at(deadline.into(), reply).await;
@@ -173,8 +203,7 @@ impl UndoableHit {
     /// Gives back what was charged before a key failed.
     fn spawn_refund(self: &Arc<UndoableHit>, charged: ChargedGroups) {
         let hit = Arc::clone(self);
-        self.route
-            .spawn(async move { hit.refund_groups(charged).await });
+        self.spawn_give_back(async move { hit.refund_groups(charged).await });
     }
 
     /// Gives back what some keys were charged; what cannot be given back stays charged.
@@ -184,10 +213,8 @@ impl UndoableHit {
             let change = Adjustment::Refund {
                 units: receipt.cost(),
             };
-            let settled = self
-                .shared
-                .settle_late(&receipt, Scope::Group(number), change);
-            self.log_kept(settled.await);
+            let scope = Scope::Group(number);
+            self.shared.give_back(&receipt, scope, change).await;
         }
     }
 

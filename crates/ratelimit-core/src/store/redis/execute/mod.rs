@@ -62,15 +62,16 @@ impl RedisInner {
     ) -> Result<T, StoreError> {
         let answer = tokio::time::timeout_at(deadline.into(), answer).await;
         answer.unwrap_or_else(|_| {
-            self.record_timeout(route);
+            self.record_timeout(route, deadline);
             Err(StoreError::TimedOut)
         })
     }
 
-    /// Counts a call that was not answered in time.
-    pub(in crate::store::redis) fn record_timeout(&self, route: &Route) {
+    /// Counts a call that was not answered until its deadline, with the time that really passed.
+    pub(in crate::store::redis) fn record_timeout(&self, route: &Route, deadline: Instant) {
         metrics::ambiguous();
-        if route.record_timeout(self.timeouts.time_budget) {
+        let elapsed = self.timeouts.time_budget + deadline.elapsed();
+        if route.record_timeout(elapsed) {
             self.router.refresh_topology();
         }
     }
