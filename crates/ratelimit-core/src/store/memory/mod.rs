@@ -153,8 +153,8 @@ impl MemoryStore {
         }
     }
 
-    /// The estimated bytes of a key under `policy` whose logs and slots are full: about 120, and 16 for each
-    /// stamp of a log and each slot.
+    /// The most estimated bytes of a key under `policy`: about 120, 40 for each limit, 16 for each stamp of a
+    /// log and 32 for each slot.
     ///
     /// ```
     /// use ratelimit_core::{MemoryStore, Policy};
