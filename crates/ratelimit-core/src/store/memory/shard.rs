@@ -211,14 +211,12 @@ impl Shard {
         let entry = &mut self.entries[index];
         let bytes_before = entry.bytes();
         let WriteResult { stored, is_used_up } = step(&mut entry.budget);
-        if stored {
-            entry.written();
-            self.bytes = self.bytes - bytes_before + entry.bytes();
-            self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
+        if !stored {
+            // A peek or a denial under another tier does not know what the key has left under its own.
+            return;
         }
         let may_be_exhausted = is_used_up || entry.budget.is_pinned();
-        let was_exhausted = index >= self.exhausted_from;
-        if may_be_exhausted != was_exhausted || (was_exhausted && stored) {
+        if may_be_exhausted || index >= self.exhausted_from {
             self.classify(index, id.group, may_be_exhausted, own.now);
         }
         if self.bytes > self.bounds.bytes {
