@@ -55,6 +55,8 @@ const LARGE_KEYS_OF_A_SHARD: usize = 4;
 ///
 /// The store is divided into shards of 896 keys or more, and "every key" means those of one shard.
 ///
+/// A [`Receipt`] does not know that its key was evicted. A refund then credits what the key was charged since.
+///
 /// Clones share one store.
 ///
 /// ```
@@ -75,10 +77,10 @@ struct MemoryInner {
     capacity: usize,
     max_bytes: usize,
     report: StatsReporter,
-}
-
     /// Receipts that were settled, apart from the budgets: each is an exhausted key for as long as it lives.
     settled: OnceLock<MemoryStore>,
+}
+
 /// What a [`MemoryStore`] holds and has done.
 ///
 /// ```
@@ -93,8 +95,11 @@ pub struct MemoryStats {
     pub keys: usize,
     /// The estimated bytes that they take.
     pub bytes: usize,
-    /// Keys with budget left that were evicted to make room.
+    /// Keys with budget left that were evicted to make room, except those below.
     pub evicted: u64,
+    /// Keys with budget left that were evicted while exhausted keys were more than three quarters of their
+    /// shard. Keys that spend slowly are then forgotten before they reach their limit.
+    pub evicted_crowded_out: u64,
     /// Exhausted keys that were evicted to make room, because every key was exhausted.
     pub evicted_exhausted: u64,
 }
@@ -158,12 +163,12 @@ impl MemoryStore {
             capacity,
             max_bytes,
             report: StatsReporter::default(),
+            settled: OnceLock::new(),
         };
         MemoryStore {
             shared: Arc::new(shared),
         }
     }
-            settled: OnceLock::new(),
 
     /// The most estimated bytes of a key under `policy`: about 120, 40 for each limit, 16 for each stamp of a
     /// log and 32 for each slot.
@@ -308,7 +313,7 @@ impl MemoryInner {
     /// Tells operators once a second what it holds and has done; no shard is locked.
     fn report(&self, now: Timestamp) {
         if self.report.is_due(now) {
-            self.report.publish(self.stats(), now);
+            self.report.publish(|| self.stats(), now);
         }
     }
 
@@ -319,6 +324,7 @@ impl MemoryInner {
             total.keys += stats.keys;
             total.bytes += stats.bytes;
             total.evicted += stats.evicted;
+            total.evicted_crowded_out += stats.evicted_crowded_out;
             total.evicted_exhausted += stats.evicted_exhausted;
         }
         total
@@ -329,7 +335,7 @@ impl Drop for MemoryInner {
     /// Takes the store out of the gauges.
     fn drop(&mut self) {
         let now = self.clock.now();
-        let gone = MemoryStats {
+        let gone = || MemoryStats {
             keys: 0,
             bytes: 0,
             ..self.stats()

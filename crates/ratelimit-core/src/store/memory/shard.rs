@@ -77,6 +77,7 @@ pub(super) struct Shard {
     all_expired_at: Timestamp,
     hits: u64,
     evicted: u64,
+    evicted_crowded_out: u64,
     evicted_exhausted: u64,
 }
 
@@ -95,6 +96,7 @@ impl Shard {
             all_expired_at: Timestamp::default(),
             hits: 0,
             evicted: 0,
+            evicted_crowded_out: 0,
             evicted_exhausted: 0,
         }
     }
@@ -215,6 +217,9 @@ impl Shard {
             // A peek or a denial under another tier does not know what the key has left under its own.
             return;
         }
+        entry.written();
+        self.bytes = self.bytes - bytes_before + entry.bytes();
+        self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
         let may_be_exhausted = is_used_up || entry.budget.is_pinned();
         if may_be_exhausted || index >= self.exhausted_from {
             self.classify(index, id.group, may_be_exhausted, own.now);
@@ -264,6 +269,7 @@ impl Shard {
             keys: self.entries.len(),
             bytes: self.bytes,
             evicted: self.evicted,
+            evicted_crowded_out: self.evicted_crowded_out,
             evicted_exhausted: self.evicted_exhausted,
         }
     }

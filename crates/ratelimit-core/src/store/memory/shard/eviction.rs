@@ -24,10 +24,21 @@ impl Shard {
             if entry.recovers_at > own.now {
                 self.evicted_exhausted += 1;
             } else if !entry.has_expired(own.now) {
-                self.evicted += 1;
+                if self.is_crowded(own.now) {
+                    self.evicted_crowded_out += 1;
+                } else {
+                    self.evicted += 1;
+                }
             }
             self.remove(index);
         }
+    }
+
+    /// Whether exhausted entries are more than three quarters, and none of them has recovered.
+    fn is_crowded(&self, now: Timestamp) -> bool {
+        let has_recovered = |top: &Reverse<(Timestamp, u64)>| top.0.0 <= now;
+        self.exhausted_from < self.entries.len() / 4
+            && !self.recoveries.peek().is_some_and(has_recovered)
     }
 
     /// The CLOCK algorithm over the entries with budget left: one that was hit since the hand last
@@ -105,6 +116,7 @@ impl Shard {
             *self = Shard {
                 hits: self.hits,
                 evicted: self.evicted,
+                evicted_crowded_out: self.evicted_crowded_out,
                 evicted_exhausted: self.evicted_exhausted,
                 ..Shard::new(self.bounds)
             };
