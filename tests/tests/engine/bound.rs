@@ -166,7 +166,8 @@ async fn one_key_that_recovers_late_does_not_hide_those_that_have_recovered() {
     }
     assert!(!spend(&store, &year, "late", 1).await);
     let stats = store.stats();
-    assert_eq!((stats.evicted, stats.evicted_exhausted), (99, 0));
+    let with_budget = stats.evicted + stats.evicted_crowded_out;
+    assert_eq!((with_budget, stats.evicted_exhausted), (99, 0));
 }
 
 #[tokio::test]
@@ -253,7 +254,7 @@ async fn long_logs_count_towards_the_bytes_and_not_towards_the_keys() {
     assert_eq!(by_keys.stats().keys, 100);
     let within = by_bytes.stats();
     assert!(
-        (2..10).contains(&within.keys) && within.bytes <= 100_000,
+        (2..=12).contains(&within.keys) && within.bytes <= 100_000,
         "{within:?}"
     );
     assert_eq!(within.evicted, 100 - within.keys as u64);
@@ -340,7 +341,7 @@ async fn a_log_in_a_store_of_few_bytes_holds_its_limit_beside_other_keys() {
     let mut admitted = 0;
     for number in 0..25_000 {
         admitted += u64::from(spend(&store, &log, "a", 1).await);
-        for name in 0..5 {
+        for name in 0..10 {
             spend(&store, &other, &format!("{number}-{name}"), 1).await;
         }
     }
