@@ -138,16 +138,22 @@ impl ConcurrencyState {
             return false;
         };
         self.held.remove(index);
-        self.shrink();
+        self.shrink_if_oversized();
         true
     }
 
     /// Gives memory back when most of it is unused.
-    fn shrink(&mut self) {
-        let len = self.held.len();
-        if is_oversized(self.held.capacity(), len) {
-            self.held.shrink_to(2 * len);
+    #[inline]
+    fn shrink_if_oversized(&mut self) {
+        if is_oversized(self.held.capacity(), self.held.len()) {
+            self.shrink();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn shrink(&mut self) {
+        self.held.shrink_to(2 * self.held.len());
     }
 
     /// Holds a slot for a whole lease from now.
@@ -301,7 +307,7 @@ impl Step for Concurrency {
             held.for_each(|held| held.end = held.end.min(latest));
         }
         slots.held.retain(|held| held.end > snapshot.at);
-        slots.shrink();
+        slots.shrink_if_oversized();
         if charged == 0 {
             return;
         }

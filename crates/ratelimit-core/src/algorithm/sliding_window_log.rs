@@ -118,15 +118,24 @@ impl LogState {
 
     /// Drops stamps until `len` are left, and gives memory back when most of it is unused.
     fn keep_newest(&mut self, len: usize) {
-        self.stamps.drain(..self.stamps.len().saturating_sub(len));
-        self.shrink();
+        let excess = self.stamps.len().saturating_sub(len);
+        if excess > 0 {
+            self.stamps.drain(..excess);
+            self.shrink_if_oversized();
+        }
     }
 
-    fn shrink(&mut self) {
-        let len = self.stamps.len();
-        if is_oversized(self.stamps.capacity(), len) {
-            self.stamps.shrink_to(2 * len);
+    #[inline]
+    fn shrink_if_oversized(&mut self) {
+        if is_oversized(self.stamps.capacity(), self.stamps.len()) {
+            self.shrink();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn shrink(&mut self) {
+        self.stamps.shrink_to(2 * self.stamps.len());
     }
 }
 
@@ -290,7 +299,7 @@ impl Step for SlidingWindowLog {
         });
         let is_changed = left < refund.units;
         if is_changed {
-            log.shrink();
+            log.shrink_if_oversized();
         }
         is_changed
     }

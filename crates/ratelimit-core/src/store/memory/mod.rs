@@ -320,12 +320,7 @@ impl MemoryInner {
     fn stats(&self) -> MemoryStats {
         let mut total = MemoryStats::default();
         for shard in &self.shards {
-            let stats = lock(shard).stats();
-            total.keys += stats.keys;
-            total.bytes += stats.bytes;
-            total.evicted += stats.evicted;
-            total.evicted_crowded_out += stats.evicted_crowded_out;
-            total.evicted_exhausted += stats.evicted_exhausted;
+            lock(shard).add_stats(&mut total);
         }
         total
     }

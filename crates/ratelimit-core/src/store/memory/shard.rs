@@ -76,9 +76,15 @@ pub(super) struct Shard {
     /// Every entry has expired from then on.
     all_expired_at: Timestamp,
     hits: u64,
-    evicted: u64,
-    evicted_crowded_out: u64,
-    evicted_exhausted: u64,
+    evictions: Evictions,
+}
+
+/// How many entries that had not expired were evicted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Evictions {
+    all: u64,
+    crowded_out: u64,
+    exhausted: u64,
 }
 
 impl Shard {
@@ -95,9 +101,7 @@ impl Shard {
             sweep_hand: 0,
             all_expired_at: Timestamp::default(),
             hits: 0,
-            evicted: 0,
-            evicted_crowded_out: 0,
-            evicted_exhausted: 0,
+            evictions: Evictions::default(),
         }
     }
 
@@ -264,13 +268,20 @@ impl Shard {
         is_due.then_some(self.hits / HITS_BETWEEN_SWEEPS)
     }
 
-    pub(super) fn stats(&self) -> MemoryStats {
-        MemoryStats {
-            keys: self.entries.len(),
-            bytes: self.bytes,
-            evicted: self.evicted,
-            evicted_crowded_out: self.evicted_crowded_out,
-            evicted_exhausted: self.evicted_exhausted,
+    #[inline]
+    pub(super) fn add_stats(&self, total: &mut MemoryStats) {
+        total.keys += self.entries.len();
+        total.bytes += self.bytes;
+        // The report of each second reads every shard, and most shards evict nothing.
+        if self.evictions.all > 0 {
+            let Evictions {
+                all,
+                crowded_out,
+                exhausted,
+            } = self.evictions;
+            total.evicted += all - crowded_out - exhausted;
+            total.evicted_crowded_out += crowded_out;
+            total.evicted_exhausted += exhausted;
         }
     }
 }

@@ -22,13 +22,11 @@ impl Shard {
             };
             let entry = &self.entries[index];
             if entry.recovers_at > own.now {
-                self.evicted_exhausted += 1;
+                self.evictions.all += 1;
+                self.evictions.exhausted += 1;
             } else if !entry.has_expired(own.now) {
-                if self.is_crowded(own.now) {
-                    self.evicted_crowded_out += 1;
-                } else {
-                    self.evicted += 1;
-                }
+                self.evictions.all += 1;
+                self.evictions.crowded_out += u64::from(self.is_crowded(own.now));
             }
             self.remove(index);
         }
@@ -115,9 +113,7 @@ impl Shard {
         if self.all_expired_at <= now {
             *self = Shard {
                 hits: self.hits,
-                evicted: self.evicted,
-                evicted_crowded_out: self.evicted_crowded_out,
-                evicted_exhausted: self.evicted_exhausted,
+                evictions: self.evictions,
                 ..Shard::new(self.bounds)
             };
             return;
