@@ -211,7 +211,9 @@ impl BoundedAndExact {
 
         if step.is_reset {
             drop(self.store.reset(&policy, &keys));
-            id.iter().for_each(|id| self.exact.reset(*id, now));
+            for id in &id {
+                self.exact.reset(*id, now);
+            }
             self.check_evicted(before, &id, now)?;
         }
         let before = self.store.stats();
