@@ -50,12 +50,12 @@ pub const ROUND_TRIP_SECONDS: &str = "rate_limiter_round_trip_seconds";
 pub const SERVER_INFO: &str = "rate_limiter_redis_info";
 /// Keys that a Redis server with an evicting `maxmemory-policy` evicted so far, by `server`.
 pub const EVICTED: &str = "rate_limiter_redis_evicted_keys";
-/// Keys in the memory stores of the process, all together, as of their last sweeps.
+/// Keys in the memory stores of the process, all together. A store that is hit updates them once a second.
 pub const MEMORY_KEYS: &str = "rate_limiter_memory_keys";
 /// Estimated bytes of those keys.
 pub const MEMORY_BYTES: &str = "rate_limiter_memory_bytes";
-/// Keys that full memory stores evicted, by `kind`: `with_budget`, or `exhausted` where every key
-/// of a shard was exhausted.
+/// Keys that full memory stores evicted, by `kind`: `with_budget`, `crowded_out` where they had budget and
+/// more than three quarters of a shard were exhausted, or `exhausted` where every key of a shard was.
 pub const MEMORY_EVICTIONS: &str = "rate_limiter_memory_evictions_total";
 /// Files of policies that were read again, by `result`: `ok`, or `rejected` and the old ones stay.
 pub const POLICY_RELOADS: &str = "rate_limiter_policy_reloads_total";
@@ -232,8 +232,9 @@ pub(crate) fn memory_held(keys: usize, bytes: usize) {
 }
 
 /// Tells how many keys the memory stores of the process have evicted so far.
-pub(crate) fn memory_evicted(with_budget: u64, exhausted: u64) {
+pub(crate) fn memory_evicted(with_budget: u64, crowded_out: u64, exhausted: u64) {
     counter!(MEMORY_EVICTIONS, "kind" => "with_budget").absolute(with_budget);
+    counter!(MEMORY_EVICTIONS, "kind" => "crowded_out").absolute(crowded_out);
     counter!(MEMORY_EVICTIONS, "kind" => "exhausted").absolute(exhausted);
 }
 

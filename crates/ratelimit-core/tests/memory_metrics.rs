@@ -140,7 +140,9 @@ async fn operators_see_the_keys_of_all_stores_and_what_was_evicted() {
     hit(&store, &day, 0..192).await;
     clock.advance(Duration::from_secs(1));
     hit(&store, &day, 192..193).await;
-    assert_eq!((evicted("with_budget"), evicted("exhausted")), (129, 93));
+    // The last 24 of 100 keys with budget leave a shard three quarters of which are exhausted.
+    let by_kind = ["with_budget", "crowded_out", "exhausted"].map(evicted);
+    assert_eq!(by_kind, [105, 24, 93]);
     let told = warned();
     assert!(
         told.len() == 1 && told[0].contains("raise the capacity"),
@@ -151,6 +153,16 @@ async fn operators_see_the_keys_of_all_stores_and_what_was_evicted() {
     hit(&store, &day, 193..257).await;
     let told = warned();
     assert!(told.len() == 2 && told[1].contains("keys="), "{told:?}");
+
+    // Exhausted keys leave room for none of the others, and none of them is evicted.
+    let crowded = MemoryStore::new().capacity(100).clock(clock.clone());
+    hit(&crowded, &day, 0..99).await;
+    hit(&crowded, &plenty, 0..64).await;
+    clock.advance(Duration::from_secs(1));
+    hit(&crowded, &plenty, 64..65).await;
+    let told = warned();
+    assert!(told.len() == 3 && told[2].contains("keys="), "{told:?}");
+    drop(crowded);
 
     let other = MemoryStore::new().clock(clock.clone());
     hit(&other, &plenty, 0..63).await;

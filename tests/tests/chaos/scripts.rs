@@ -42,19 +42,27 @@ async fn row_33_two_versions_of_a_script_share_one_budget() {
 /// The call that was overheard last, by a script of the same meaning and another hash.
 fn other_version(bench: &Bench) -> redis::Cmd {
     let heard = bench.proxy.heard();
-    let script = heard.iter().flatten().max_by_key(|word| word.len());
-    let script = [
-        script.expect("a script"),
-        b"\n-- as deployed next".as_slice(),
-    ]
-    .concat();
     let call = heard.iter().rev().find(|words| {
         let name = words.get(3);
         name.is_some_and(|name| name.ends_with(b"{key:both}"))
     });
+    let call = call.expect("a call");
+    let words = heard.iter().flatten();
+    let mut texts = words.filter_map(|word| str::from_utf8(word).ok());
+    let is_by_text = call[0].eq_ignore_ascii_case(b"EVAL");
+    let script = texts.find(|text| {
+        if is_by_text {
+            *text.as_bytes() == *call[1]
+        } else {
+            *redis::Script::new(text).get_hash().as_bytes() == *call[1]
+        }
+    });
     let mut command = redis::cmd("EVAL");
-    command.arg(script);
-    for word in &call.expect("a call")[2..] {
+    command.arg(format!(
+        "{}\n-- as deployed next",
+        script.expect("its script")
+    ));
+    for word in &call[2..] {
         command.arg(word.as_slice());
     }
     command

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::algorithm::{
     period::{Grain, InvalidLimit, Period},
-    state::{State, own_state},
+    state::{State, is_oversized, own_state},
     step::{Demand, Step, WireState},
 };
 use crate::{
@@ -121,6 +121,12 @@ impl ConcurrencyState {
         self.held.len()
     }
 
+    /// How many slots there is memory for.
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        self.held.capacity()
+    }
+
     /// When the last of them ends.
     pub(crate) fn last_expiry(&self) -> Timestamp {
         Timestamp::from_micros(self.held.last().map_or(0, |held| held.end))
@@ -128,8 +134,26 @@ impl ConcurrencyState {
 
     /// Gives a slot back, and tells whether it was held.
     pub(crate) fn release(&mut self, id: u64) -> bool {
-        let index = self.held.iter().position(|held| held.id == id);
-        index.map(|index| self.held.remove(index)).is_some()
+        let Some(index) = self.held.iter().position(|held| held.id == id) else {
+            return false;
+        };
+        self.held.remove(index);
+        self.shrink_if_oversized();
+        true
+    }
+
+    /// Gives memory back when most of it is unused.
+    #[inline]
+    fn shrink_if_oversized(&mut self) {
+        if is_oversized(self.held.capacity(), self.held.len()) {
+            self.shrink();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn shrink(&mut self) {
+        self.held.shrink_to(2 * self.held.len());
     }
 
     /// Holds a slot for a whole lease from now.
@@ -283,6 +307,7 @@ impl Step for Concurrency {
             held.for_each(|held| held.end = held.end.min(latest));
         }
         slots.held.retain(|held| held.end > snapshot.at);
+        slots.shrink_if_oversized();
         if charged == 0 {
             return;
         }
@@ -357,5 +382,35 @@ mod tests {
         assert!(take(12, 2).0, "who holds a slot may ask again");
         assert!(take(30, 3).0, "the first lease ended");
         assert!(!take(30, 4).0);
+    }
+
+    #[test]
+    fn slots_that_ended_or_were_released_give_their_memory_back() {
+        let many = Concurrency::new(10_000, Duration::from_secs(30)).unwrap();
+        let allocated = |state: &Option<State>| match state {
+            Some(State::Concurrency(slots)) => slots.held.capacity(),
+            _ => 0,
+        };
+        let mut state = None;
+        let take = |state: &mut Option<State>, secs, id| {
+            many.step(state, at(secs), demand(id), |_| Effect::Charge);
+        };
+        for id in 0..9_000 {
+            take(&mut state, 0, id);
+        }
+        assert!(allocated(&state) >= 9_000);
+        take(&mut state, 31, 9_000);
+        assert!(allocated(&state) <= 64, "{}", allocated(&state));
+
+        for id in 0..9_000 {
+            take(&mut state, 32, id);
+        }
+        let Some(State::Concurrency(slots)) = &mut state else {
+            panic!("slots are stored");
+        };
+        for id in 0..=9_000 {
+            assert!(slots.release(id));
+        }
+        assert!(allocated(&state) <= 64, "{}", allocated(&state));
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use crate::algorithm::{
     period::{Grain, InvalidLimit, Period, catch_up},
-    state::{State, own_state},
+    state::{State, is_oversized, own_state},
     step::{Demand, Refund, Step, WireState},
 };
 use crate::{decision::RefundMark, time::Timestamp};
@@ -110,9 +110,32 @@ pub(crate) struct LogState {
 }
 
 impl LogState {
-    /// How many stamps there are.
-    pub(crate) fn len(&self) -> usize {
-        self.stamps.len()
+    /// How many stamps there is memory for.
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        self.stamps.capacity()
+    }
+
+    /// Drops stamps until `len` are left, and gives memory back when most of it is unused.
+    fn keep_newest(&mut self, len: usize) {
+        let excess = self.stamps.len().saturating_sub(len);
+        if excess > 0 {
+            self.stamps.drain(..excess);
+            self.shrink_if_oversized();
+        }
+    }
+
+    #[inline]
+    fn shrink_if_oversized(&mut self) {
+        if is_oversized(self.stamps.capacity(), self.stamps.len()) {
+            self.shrink();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn shrink(&mut self) {
+        self.stamps.shrink_to(2 * self.stamps.len());
     }
 }
 
@@ -235,7 +258,7 @@ impl Step for SlidingWindowLog {
             log.grain = self.period.grain;
         }
         let live = usize::try_from(snapshot.live).unwrap_or(usize::MAX);
-        log.stamps.drain(..log.stamps.len().saturating_sub(live));
+        log.keep_newest(live);
         if snapshot.repaired {
             log.stamps.iter_mut().for_each(|stamp| *stamp = snapshot.at);
         }
@@ -257,7 +280,7 @@ impl Step for SlidingWindowLog {
         self.write(slot, snapshot, demand.cost);
         let log = self.log(slot);
         let longest = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        log.stamps.drain(..log.stamps.len().saturating_sub(longest));
+        log.keep_newest(longest);
         self.seen(&log.stamps, 0, snapshot.at, demand.total())
     }
 
@@ -274,8 +297,80 @@ impl Step for SlidingWindowLog {
             left -= u64::from(is_given_back);
             !is_given_back
         });
-        left < refund.units
+        let is_changed = left < refund.units;
+        if is_changed {
+            log.shrink_if_oversized();
+        }
+        is_changed
     }
 
     own_state!(SlidingWindowLog(LogState));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Effect;
+
+    fn charge(log: &SlidingWindowLog, state: &mut Option<State>, secs: u64, cost: u64) {
+        let demand = Demand {
+            cost,
+            ..Demand::PEEK
+        };
+        log.step(state, Timestamp::from_secs(secs), demand, |_| {
+            Effect::Charge
+        });
+    }
+
+    fn allocated(state: Option<&State>) -> usize {
+        match state {
+            Some(State::SlidingWindowLog(log)) => log.stamps.capacity(),
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn a_log_gives_the_memory_of_old_stamps_back() {
+        let log = SlidingWindowLog::new(10_000, Duration::from_secs(3_600)).unwrap();
+        let mut state = None;
+        charge(&log, &mut state, 0, 9_000);
+        charge(&log, &mut state, 1_800, 1);
+        assert!(allocated(state.as_ref()) >= 9_001);
+
+        charge(&log, &mut state, 3_601, 1);
+
+        assert!(
+            allocated(state.as_ref()) <= 64,
+            "{}",
+            allocated(state.as_ref())
+        );
+    }
+
+    #[test]
+    fn a_log_gives_the_memory_of_refunded_stamps_back() {
+        let log = SlidingWindowLog::new(10_000, Duration::from_secs(3_600)).unwrap();
+        let mut state = None;
+        charge(&log, &mut state, 0, 9_000);
+        let Some(State::SlidingWindowLog(stored)) = &mut state else {
+            panic!("a log is stored");
+        };
+
+        let is_given_back = log.refund(
+            stored,
+            Refund {
+                units: 9_000,
+                cost: 9_000,
+                charged_at: Timestamp::from_secs(0),
+                mark: RefundMark::new(1),
+                now: Timestamp::from_secs(1),
+            },
+        );
+
+        assert!(is_given_back);
+        assert!(
+            allocated(state.as_ref()) <= 64,
+            "{}",
+            allocated(state.as_ref())
+        );
+    }
 }

@@ -9,6 +9,9 @@ use crate::algorithm::{
     sliding_window_log::LogState,
 };
 
+/// A boxed state takes 40 bytes or less.
+const BOX_UNITS: usize = 5;
+
 /// What one limit remembers of one key; the larger ones are boxed, so that a bucket takes 24 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -24,12 +27,13 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// How many stamps of a log, or slots, it keeps.
+    /// The memory that it has allocated, in units of 8 bytes: a box, and the buffer of stamps or slots.
     #[inline]
     pub(crate) fn stored_entries(&self) -> usize {
         match self {
-            State::SlidingWindowLog(log) => log.len(),
-            State::Concurrency(slots) => slots.len(),
+            State::SlidingWindowLog(log) => BOX_UNITS + log.capacity(),
+            State::Concurrency(slots) => BOX_UNITS + 2 * slots.capacity(),
+            State::RefundedBucket(_) | State::SlidingWindowCounter(_) => BOX_UNITS,
             _ => 0,
         }
     }
@@ -38,6 +42,12 @@ impl State {
     pub(crate) fn has_slots(&self) -> bool {
         matches!(self, State::Concurrency(slots) if slots.len() > 0)
     }
+}
+
+/// Whether a buffer of `capacity` entries is to be shrunk to twice its length. A small one is kept.
+#[inline]
+pub(super) fn is_oversized(capacity: usize, len: usize) -> bool {
+    capacity > 4 * len.max(16)
 }
 
 /// How the states of one algorithm are found among all states, for its `impl Step`.

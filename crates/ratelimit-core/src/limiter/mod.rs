@@ -99,12 +99,14 @@ impl Limiter {
         Limiter::new(MemoryStore::new())
     }
 
-    /// Whether its budgets live in a [`MemoryStore`] that no clone of the limiter shares.
+    /// Whether its budgets live in a [`MemoryStore`] that neither a clone of the limiter nor one of the store shares.
     ///
     /// A framework that makes its services once for each worker can tell by it that a worker would count
     /// alone.
     pub fn is_unshared_memory(&self) -> bool {
-        self.shared.memory.is_some()
+        // The limiter itself has two: `store` and `memory`.
+        let memory = self.shared.memory.as_ref();
+        memory.is_some_and(|memory| memory.clone_count() == 2)
             && Arc::strong_count(&self.shared) == 1
             && Arc::strong_count(&self.shared.store) == 1
     }
@@ -323,5 +325,22 @@ mod tests {
             );
             assert!(outcome(&limiter, limits, 25).await.is_allowed(), "{limits}");
         }
+    }
+
+    #[test]
+    fn a_memory_store_is_shared_when_another_limiter_or_its_maker_has_it() {
+        let store = MemoryStore::new();
+        let (one, other) = (Limiter::new(store.clone()), Limiter::new(store.clone()));
+        assert!(!one.is_unshared_memory());
+        drop(store);
+        assert!(!one.is_unshared_memory());
+        drop(other);
+        assert!(one.is_unshared_memory());
+
+        let alone = Limiter::in_memory().failure_mode(FailureMode::Open);
+        assert!(alone.is_unshared_memory());
+        let clone = alone.clone();
+        assert!(!alone.is_unshared_memory() && !clone.is_unshared_memory());
+        assert!(!Limiter::new(Down).is_unshared_memory());
     }
 }

@@ -51,7 +51,7 @@ impl Limiter {
         let redeemed = redeemed(receipt);
         let key = name(receipt);
         let first = self
-            .store_of(receipt)
+            .settled_store_of(receipt)
             .hit(Hit::new(&redeemed, &key))
             .await?;
         if !first.is_allowed() {
@@ -136,6 +136,17 @@ impl Limiter {
         match receipt.charged_by() {
             ChargedBy::Store => &*self.shared.store,
             ChargedBy::Local | ChargedBy::LocalShare { .. } => &self.shared.local,
+        }
+    }
+
+    /// The store that knows whether a receipt was settled. A memory store keeps that apart from budgets.
+    fn settled_store_of(&self, receipt: &Receipt) -> &dyn Store {
+        match (receipt.charged_by(), &self.shared.memory) {
+            (ChargedBy::Store, Some(memory)) => memory.settled_receipts(),
+            (ChargedBy::Store, None) => &*self.shared.store,
+            (ChargedBy::Local | ChargedBy::LocalShare { .. }, _) => {
+                self.shared.local.settled_receipts()
+            }
         }
     }
 }
@@ -256,5 +267,45 @@ mod tests {
 
             assert!(matches!(late, Err(SettleError::Expired)), "{late:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn settled_receipts_evict_no_exhausted_key() {
+        let store = MemoryStore::new().capacity(800).clock(start());
+        let limiter = Limiter::new(store.clone());
+        let (jobs, login) = (
+            Policy::parse("jobs", "100000/d").unwrap(),
+            Policy::parse("login", "5/h").unwrap(),
+        );
+        let (client, victim) = (Key::new("client").unwrap(), Key::new("victim").unwrap());
+        assert!(limiter.check_cost(&login, &victim, 5).await.is_allowed());
+
+        for _ in 0..900 {
+            let (_, charge) = limiter.reserve(Hit::new(&jobs, &client)).await;
+            let receipt = charge.unwrap().into_receipt();
+            limiter.settle(&receipt, 0).await.unwrap();
+        }
+
+        assert!(!limiter.check(&login, &victim).await.is_allowed());
+        let stats = store.stats();
+        assert_eq!((stats.keys, stats.evicted_exhausted), (2, 0));
+    }
+
+    #[tokio::test]
+    async fn limiters_over_one_memory_store_settle_a_receipt_once() {
+        let store = MemoryStore::new().clock(start());
+        let (one, other) = (Limiter::new(store.clone()), Limiter::new(store));
+        let policy = Policy::parse("jobs", "fixed_window 10/d").unwrap();
+        let key = Key::new("alice").unwrap();
+        let (_, charge) = one.reserve(Hit::new(&policy, &key).cost(4)).await;
+        let receipt = charge.unwrap().into_receipt();
+
+        assert!(one.settle(&receipt, 0).await.is_ok());
+        let again = other.settle(&receipt, 0).await;
+
+        assert!(
+            matches!(again, Err(SettleError::AlreadySettled)),
+            "{again:?}"
+        );
     }
 }

@@ -27,6 +27,15 @@ pub enum InvalidConfig {
         /// The file that it was read from.
         path: PathBuf,
     },
+    /// A key of a policy can take more bytes than the memory store keeps beside other keys.
+    KeyExceedsMemory {
+        /// The policy.
+        policy: String,
+        /// The most bytes of one of its keys.
+        bytes: usize,
+        /// The most bytes of a key whose limits hold.
+        max_bytes: usize,
+    },
     /// The settings for Redis are wrong.
     Redis(InvalidRedisConfig),
     /// The IPv6 prefix is longer than an address.
@@ -50,6 +59,15 @@ impl fmt::Display for InvalidConfig {
                 f,
                 "the token in {} must be at least 16 bytes of visible ASCII",
                 path.display()
+            ),
+            InvalidConfig::KeyExceedsMemory {
+                policy,
+                bytes,
+                max_bytes,
+            } => write!(
+                f,
+                "a key of policy {policy} takes up to {bytes} bytes, and limits of keys beyond {max_bytes} bytes \
+                 do not hold in memory; raise memory-bytes or lower memory-keys"
             ),
             InvalidConfig::Redis(why) => why.fmt(f),
             InvalidConfig::Ipv6Prefix(why) => why.fmt(f),

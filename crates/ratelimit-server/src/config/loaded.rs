@@ -122,7 +122,7 @@ impl Config {
         };
         let application = settings.application.as_deref();
         let log = settings.log.as_deref().unwrap_or("info");
-        Ok(Config {
+        let config = Config {
             listen: settings
                 .listen
                 .unwrap_or((Ipv4Addr::LOCALHOST, 8080).into()),
@@ -136,7 +136,25 @@ impl Config {
             log_format: settings.log_format.unwrap_or_default(),
             rules: Rules::of(settings)?,
             warnings: Vec::new(),
-        })
+        };
+        config.check_key_bytes()?;
+        Ok(config)
+    }
+
+    /// Checks that the memory store has room for the largest key of each policy beside other keys.
+    fn check_key_bytes(&self) -> Result<(), InvalidConfig> {
+        let max_bytes = self.store.memory_store().max_key_bytes();
+        for policy in self.rules.policies.iter() {
+            let bytes = MemoryStore::max_bytes_of(policy);
+            if bytes > max_bytes {
+                return Err(InvalidConfig::KeyExceedsMemory {
+                    policy: policy.name().to_owned(),
+                    bytes,
+                    max_bytes,
+                });
+            }
+        }
+        Ok(())
     }
 }
 

@@ -128,7 +128,12 @@ impl Simulate {
             .collect::<Result<_, _>>()?;
         let trace = self.trace(&policies[0])?;
         let clock = Clock::manual(Timestamp::default());
-        let store = self.store(clock.clone()).await?;
+        let redis = self.redis_store(clock.clone()).await?;
+        let memory = Memory::new(clock.clone());
+        let store: &dyn Store = match &redis {
+            Some(redis) => redis,
+            None => &memory,
+        };
         let several = policies.len() > 1;
         let scene = Scene::of(&trace, &policies);
         let mut drawn = Vec::new();
@@ -136,11 +141,11 @@ impl Simulate {
             let run = Run {
                 policy,
                 label: several.then_some(text),
-                store: &*store,
+                store,
                 clock: clock.clone(),
             };
             let filmed = self.chart.as_ref().map(|_| scene);
-            let replayed = self.replay(&run, &trace, filmed, out).await?;
+            let replayed = replay(&run, redis.as_ref(), &trace, filmed, out).await?;
             drawn.push((&**text, replayed));
         }
         if let Some(path) = &self.chart {
@@ -148,25 +153,6 @@ impl Simulate {
             std::fs::write(path, svg).map_err(|why| format!("{}: {why}", path.display()))?;
         }
         Ok(())
-    }
-
-    /// One run, after which nothing of it is left in the store, however it ends.
-    async fn replay(
-        &self,
-        run: &Run<'_>,
-        trace: &[Asked],
-        scene: Option<Scene>,
-        out: &mut impl Write,
-    ) -> Result<Replayed, Failure> {
-        let replayed = tokio::select! {
-            replayed = run.replay(trace, scene, out) => replayed,
-            _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
-        };
-        let cleaned = match self.store {
-            StoreChoice::Memory => Ok(()),
-            StoreChoice::Redis(_) => run.clean_up(trace).await,
-        };
-        replayed.and_then(|shown| cleaned.map(|()| shown))
     }
 
     fn trace(&self, policy: &Policy) -> Result<Vec<Asked>, Failure> {
@@ -181,9 +167,10 @@ impl Simulate {
         Ok(trace::read(BufReader::new(file))?)
     }
 
-    async fn store(&self, clock: Clock) -> Result<Box<dyn Store>, Failure> {
+    /// The store in Redis, if one was chosen, under a prefix of its own.
+    async fn redis_store(&self, clock: Clock) -> Result<Option<RedisStore>, Failure> {
         let StoreChoice::Redis(url) = &self.store else {
-            return Ok(Box::new(Memory::new(clock)));
+            return Ok(None);
         };
         let chance = RandomState::new().hash_one(std::process::id());
         let config = RedisConfig::new(url)?
@@ -196,6 +183,25 @@ impl Simulate {
             return Err("the Redis server does not answer".into());
         }
         store.delete_probe_key().await?;
-        Ok(Box::new(store))
+        Ok(Some(store))
     }
+}
+
+/// One run, after which nothing of it is left in `redis`, however it ends.
+async fn replay(
+    run: &Run<'_>,
+    redis: Option<&RedisStore>,
+    trace: &[Asked],
+    scene: Option<Scene>,
+    out: &mut impl Write,
+) -> Result<Replayed, Failure> {
+    let replayed = tokio::select! {
+        replayed = run.replay(trace, scene, out) => replayed,
+        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+    };
+    let cleaned = match redis {
+        Some(redis) => run.clean_up(redis, trace).await,
+        None => Ok(()),
+    };
+    replayed.and_then(|shown| cleaned.map(|()| shown))
 }

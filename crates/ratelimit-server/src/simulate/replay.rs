@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, io::Write, time::Duration};
 
-use ratelimit_core::{Clock, Decision, Hit, Key, Outcome, Policy, Store, Timestamp};
+use ratelimit_core::{Clock, Decision, Hit, Key, Outcome, Policy, RedisStore, Store, Timestamp};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -116,13 +116,15 @@ impl Run<'_> {
         Ok(self.store.hit(hit).await?)
     }
 
-    /// Deletes what the hits of `trace` wrote, key by key.
-    pub(super) async fn clean_up(&self, trace: &[Asked]) -> Result<(), Failure> {
+    /// Deletes what the hits of `trace` wrote in `redis`, key by key. A reset would leave a value behind.
+    pub(super) async fn clean_up(
+        &self,
+        redis: &RedisStore,
+        trace: &[Asked],
+    ) -> Result<(), Failure> {
         let keys: BTreeSet<&str> = trace.iter().map(|asked| &*asked.key).collect();
         for key in keys {
-            self.store
-                .reset(&self.policy, &Key::new(key)?.into())
-                .await?;
+            redis.delete(&self.policy, &Key::new(key)?.into()).await?;
         }
         Ok(())
     }

@@ -164,6 +164,21 @@ fn a_bad_file_fails_the_check_with_its_line() {
 }
 
 #[test]
+fn a_policy_whose_keys_do_not_fit_into_the_memory_fails_the_check() {
+    let file =
+        |bytes| format!("memory-bytes = {bytes}\n[policy]\na = \"sliding_window_log 10000/h\"\n");
+    let refused = check_config(&file(500_000));
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("a key of policy a takes up to 160") && told.lines().count() == 1,
+        "{told}"
+    );
+
+    assert!(check_config(&file(16 << 20)).status.success());
+}
+
+#[test]
 fn every_flag_can_stand_in_the_file() {
     let help = binary().arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();

@@ -14,8 +14,13 @@ const INLINE_KEY: usize = 24;
 const BASE_BYTES: usize = size_of::<Entry>() + 32;
 /// A state in the box that the states of several limits share.
 const STATE_BYTES: usize = 40;
-/// A log's stamp has 8 bytes, and its queue grows by doubling; a slot has 16.
-const STAMP_BYTES: usize = 16;
+/// A state's own box and buffer are counted in units of 8 bytes.
+const UNIT_BYTES: usize = 8;
+/// A log's stamp has 8 bytes, a slot 16. Both buffers grow by doubling.
+const MAX_STAMP_BYTES: usize = 16;
+const MAX_SLOT_BYTES: usize = 32;
+/// The box of a state that is not kept in place.
+const BOX_BYTES: usize = 40;
 
 /// One key and what it has spent under one policy.
 #[derive(Debug)]
@@ -57,17 +62,22 @@ impl Entry {
     pub(super) fn bytes(&self) -> usize {
         let key = self.key.as_str().len();
         let key = if key > INLINE_KEY { key } else { 0 };
-        BASE_BYTES + key + states_bytes(self.limits) + self.budget.stored_entries() * STAMP_BYTES
+        BASE_BYTES + key + states_bytes(self.limits) + self.budget.stored_entries() * UNIT_BYTES
     }
 
     /// The estimated bytes of a key whose logs and slots are full.
     pub(super) fn max_bytes(group: &LimitGroup) -> usize {
-        let stamps = group.limits.iter().map(|effective| match effective.limit {
-            Limit::SlidingWindowLog(_) | Limit::Concurrency(_) => effective.limit.capacity(),
-            _ => 0,
+        let own = group.limits.iter().map(|effective| {
+            let entry_bytes = match effective.limit {
+                Limit::SlidingWindowLog(_) => MAX_STAMP_BYTES,
+                Limit::Concurrency(_) => MAX_SLOT_BYTES,
+                _ => 0,
+            };
+            let entries = usize::try_from(effective.limit.capacity()).unwrap_or(usize::MAX);
+            BOX_BYTES.saturating_add(entries.saturating_mul(entry_bytes))
         });
-        let stamps = usize::try_from(stamps.sum::<u64>()).unwrap_or(usize::MAX);
-        BASE_BYTES + states_bytes(count(group.limits.len())) + stamps.saturating_mul(STAMP_BYTES)
+        let own = own.fold(0, usize::saturating_add);
+        own.saturating_add(BASE_BYTES + states_bytes(count(group.limits.len())))
     }
 
     pub(super) fn has_expired(&self, now: Timestamp) -> bool {

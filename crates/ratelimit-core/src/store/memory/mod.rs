@@ -10,7 +10,7 @@ mod stats_reporter;
 use std::{
     fmt,
     hash::{BuildHasher as _, Hasher as _},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError},
 };
 
 pub(crate) use self::locked_entry::LockedEntry;
@@ -38,6 +38,10 @@ const DEFAULT_CAPACITY: usize = 1_000_000;
 const MOST_SHARDS: usize = 256;
 /// As many keys fill a table of 1,024 places.
 const KEYS_OF_A_SMALL_SHARD: usize = 896;
+/// A shard has no fewer bytes, unless the whole store has: six times those of the longest log.
+const MIN_SHARD_BYTES: usize = 1 << 20;
+/// A shard holds so many of the largest keys, or its other keys are evicted for one of them.
+const LARGE_KEYS_OF_A_SHARD: usize = 4;
 
 /// A store in this process's memory, bounded by a number of keys and, where it is set, of bytes.
 ///
@@ -47,8 +51,11 @@ const KEYS_OF_A_SMALL_SHARD: usize = 896;
 ///   concurrency slots counts as exhausted until the last of them ends.
 /// - An evicted key starts with a whole budget again. A new key is never turned away.
 /// - The keys of a hit are never evicted by that hit, so a single key's limit holds at any bound.
+/// - Receipts that were settled are kept apart, so they evict no budget.
 ///
 /// The store is divided into shards of 896 keys or more, and "every key" means those of one shard.
+///
+/// A [`Receipt`] does not know that its key was evicted. A refund then credits what the key was charged since.
 ///
 /// Clones share one store.
 ///
@@ -70,6 +77,8 @@ struct MemoryInner {
     capacity: usize,
     max_bytes: usize,
     report: StatsReporter,
+    /// Receipts that were settled, apart from the budgets: each is an exhausted key for as long as it lives.
+    settled: OnceLock<MemoryStore>,
 }
 
 /// What a [`MemoryStore`] holds and has done.
@@ -86,8 +95,11 @@ pub struct MemoryStats {
     pub keys: usize,
     /// The estimated bytes that they take.
     pub bytes: usize,
-    /// Keys with budget left that were evicted to make room.
+    /// Keys with budget left that were evicted to make room, except those below.
     pub evicted: u64,
+    /// Keys with budget left that were evicted while exhausted keys were more than three quarters of their
+    /// shard. Keys that spend slowly are then forgotten before they reach their limit.
+    pub evicted_crowded_out: u64,
     /// Exhausted keys that were evicted to make room, because every key was exhausted.
     pub evicted_exhausted: u64,
 }
@@ -107,8 +119,11 @@ impl MemoryStore {
 
     /// An empty store that evicts keys beyond about `max_bytes` bytes as well; no such bound by default.
     ///
-    /// The bytes are estimated, and divided among the shards. One key that is larger than its shard's part,
-    /// such as a long log, is kept all the same.
+    /// The bytes are estimated, and divided among the shards, which have 1 MiB or more each. One key that is
+    /// larger than its shard's part, such as a long log, is kept while it is hit. Other keys then evict it, so
+    /// compare [`MemoryStore::max_bytes_of`] each policy with [`MemoryStore::max_key_bytes`].
+    ///
+    /// Receipts that were settled are kept beside, in up to a quarter as many bytes.
     ///
     /// ```
     /// use ratelimit_core::MemoryStore;
@@ -129,7 +144,8 @@ impl MemoryStore {
     }
 
     fn sized(capacity: usize, max_bytes: usize, clock: Clock) -> MemoryStore {
-        MemoryStore::sharded(shard_count(capacity), capacity, max_bytes, clock)
+        let count = shard_count(capacity).min((max_bytes / MIN_SHARD_BYTES).max(1));
+        MemoryStore::sharded(count, capacity, max_bytes, clock)
     }
 
     fn sharded(count: usize, capacity: usize, max_bytes: usize, clock: Clock) -> MemoryStore {
@@ -147,14 +163,15 @@ impl MemoryStore {
             capacity,
             max_bytes,
             report: StatsReporter::default(),
+            settled: OnceLock::new(),
         };
         MemoryStore {
             shared: Arc::new(shared),
         }
     }
 
-    /// The estimated bytes of a key under `policy` whose logs and slots are full: about 120, and 16 for each
-    /// stamp of a log and each slot.
+    /// The most estimated bytes of a key under `policy`: about 120, 40 for each limit, 16 for each stamp of a
+    /// log and 32 for each slot.
     ///
     /// ```
     /// use ratelimit_core::{MemoryStore, Policy};
@@ -169,7 +186,37 @@ impl MemoryStore {
         groups.map(Entry::max_bytes).max().unwrap_or(0)
     }
 
-    /// What it holds and has done.
+    /// The most bytes of one key whose limits hold beside other keys: a quarter of a shard's bytes.
+    ///
+    /// ```
+    /// use ratelimit_core::{MemoryStore, Policy};
+    ///
+    /// let store = MemoryStore::new().max_bytes(16 << 20);
+    /// let log = Policy::parse("search", "sliding_window_log 10000/h")?;
+    /// assert!(MemoryStore::max_bytes_of(&log) <= store.max_key_bytes());
+    /// assert!(MemoryStore::max_bytes_of(&log) > store.max_bytes(500_000).max_key_bytes());
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
+    pub fn max_key_bytes(&self) -> usize {
+        let shared = &self.shared;
+        shared.max_bytes / shared.shards.len() / LARGE_KEYS_OF_A_SHARD
+    }
+
+    /// The store for the receipts of this store that were settled: for as many keys, in a quarter of the bytes.
+    pub(crate) fn settled_receipts(&self) -> &MemoryStore {
+        let shared = &*self.shared;
+        shared.settled.get_or_init(|| {
+            let max_bytes = shared.max_bytes / 4;
+            MemoryStore::sized(shared.capacity, max_bytes, shared.clock.clone())
+        })
+    }
+
+    /// How many clones of it there are, this one included.
+    pub(crate) fn clone_count(&self) -> usize {
+        Arc::strong_count(&self.shared)
+    }
+
+    /// What it holds and has done, apart from settled receipts, which the metrics include.
     pub fn stats(&self) -> MemoryStats {
         self.shared.stats()
     }
@@ -266,18 +313,14 @@ impl MemoryInner {
     /// Tells operators once a second what it holds and has done; no shard is locked.
     fn report(&self, now: Timestamp) {
         if self.report.is_due(now) {
-            self.report.publish(self.stats(), now);
+            self.report.publish(|| self.stats(), now);
         }
     }
 
     fn stats(&self) -> MemoryStats {
         let mut total = MemoryStats::default();
         for shard in &self.shards {
-            let stats = lock(shard).stats();
-            total.keys += stats.keys;
-            total.bytes += stats.bytes;
-            total.evicted += stats.evicted;
-            total.evicted_exhausted += stats.evicted_exhausted;
+            lock(shard).add_stats(&mut total);
         }
         total
     }
@@ -287,7 +330,7 @@ impl Drop for MemoryInner {
     /// Takes the store out of the gauges.
     fn drop(&mut self) {
         let now = self.clock.now();
-        let gone = MemoryStats {
+        let gone = || MemoryStats {
             keys: 0,
             bytes: 0,
             ..self.stats()

@@ -76,8 +76,15 @@ pub(super) struct Shard {
     /// Every entry has expired from then on.
     all_expired_at: Timestamp,
     hits: u64,
-    evicted: u64,
-    evicted_exhausted: u64,
+    evictions: Evictions,
+}
+
+/// How many entries that had not expired were evicted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Evictions {
+    all: u64,
+    crowded_out: u64,
+    exhausted: u64,
 }
 
 impl Shard {
@@ -94,8 +101,7 @@ impl Shard {
             sweep_hand: 0,
             all_expired_at: Timestamp::default(),
             hits: 0,
-            evicted: 0,
-            evicted_exhausted: 0,
+            evictions: Evictions::default(),
         }
     }
 
@@ -211,14 +217,15 @@ impl Shard {
         let entry = &mut self.entries[index];
         let bytes_before = entry.bytes();
         let WriteResult { stored, is_used_up } = step(&mut entry.budget);
-        if stored {
-            entry.written();
-            self.bytes = self.bytes - bytes_before + entry.bytes();
-            self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
+        if !stored {
+            // A peek or a denial under another tier does not know what the key has left under its own.
+            return;
         }
+        entry.written();
+        self.bytes = self.bytes - bytes_before + entry.bytes();
+        self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
         let may_be_exhausted = is_used_up || entry.budget.is_pinned();
-        let was_exhausted = index >= self.exhausted_from;
-        if may_be_exhausted != was_exhausted || (was_exhausted && stored) {
+        if may_be_exhausted || index >= self.exhausted_from {
             self.classify(index, id.group, may_be_exhausted, own.now);
         }
         if self.bytes > self.bounds.bytes {
@@ -261,12 +268,20 @@ impl Shard {
         is_due.then_some(self.hits / HITS_BETWEEN_SWEEPS)
     }
 
-    pub(super) fn stats(&self) -> MemoryStats {
-        MemoryStats {
-            keys: self.entries.len(),
-            bytes: self.bytes,
-            evicted: self.evicted,
-            evicted_exhausted: self.evicted_exhausted,
+    #[inline]
+    pub(super) fn add_stats(&self, total: &mut MemoryStats) {
+        total.keys += self.entries.len();
+        total.bytes += self.bytes;
+        // The report of each second reads every shard, and most shards evict nothing.
+        if self.evictions.all > 0 {
+            let Evictions {
+                all,
+                crowded_out,
+                exhausted,
+            } = self.evictions;
+            total.evicted += all - crowded_out - exhausted;
+            total.evicted_crowded_out += crowded_out;
+            total.evicted_exhausted += exhausted;
         }
     }
 }

@@ -24,6 +24,7 @@ const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
 static KEYS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static EVICTED: AtomicU64 = AtomicU64::new(0);
+static EVICTED_CROWDED_OUT: AtomicU64 = AtomicU64::new(0);
 static EVICTED_EXHAUSTED: AtomicU64 = AtomicU64::new(0);
 
 /// What a store has told operators, and when.
@@ -37,7 +38,7 @@ pub(super) struct StatsReporter {
 #[derive(Debug, Default)]
 struct Published {
     stats: MemoryStats,
-    /// Exhausted keys that were evicted since the last warning.
+    /// Keys that were evicted because of exhausted ones since the last warning.
     unlogged: u64,
     warned_at: Option<Timestamp>,
 }
@@ -54,15 +55,19 @@ impl StatsReporter {
                 .is_ok()
     }
 
-    /// Adds what changed in a store to the sums, publishes them, and warns of evicted exhausted keys:
-    /// at once, then at most once a minute.
-    pub(super) fn publish(&self, stats: MemoryStats, now: Timestamp) {
+    /// Adds what changed in a store to the sums, publishes them, and warns of keys that were evicted because
+    /// of exhausted ones: at once, then at most once a minute.
+    ///
+    /// `stats` is called under the lock: of two threads, the later one publishes the newer counts.
+    pub(super) fn publish(&self, stats: impl FnOnce() -> MemoryStats, now: Timestamp) {
         let mut published = self
             .published
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        let stats = stats();
         let before = std::mem::replace(&mut published.stats, stats);
         let evicted = stats.evicted - before.evicted;
+        let crowded_out = stats.evicted_crowded_out - before.evicted_crowded_out;
         let exhausted = stats.evicted_exhausted - before.evicted_exhausted;
         metrics::memory_held(
             add(&KEYS, stats.keys.wrapping_sub(before.keys)),
@@ -70,9 +75,10 @@ impl StatsReporter {
         );
         metrics::memory_evicted(
             EVICTED.fetch_add(evicted, Relaxed) + evicted,
+            EVICTED_CROWDED_OUT.fetch_add(crowded_out, Relaxed) + crowded_out,
             EVICTED_EXHAUSTED.fetch_add(exhausted, Relaxed) + exhausted,
         );
-        published.unlogged += exhausted;
+        published.unlogged += exhausted + crowded_out;
         let warned_lately = published
             .warned_at
             .is_some_and(|at| now.since(at) < BETWEEN_WARNINGS);
@@ -90,7 +96,7 @@ fn add(sum: &AtomicUsize, change: usize) -> usize {
 fn log_evictions(keys: u64) {
     tracing::warn!(
         keys,
-        "the memory store is full of exhausted keys and evicted some, which start with a whole budget \
+        "the memory store is full of exhausted keys and evicted keys, which start with a whole budget \
          again; raise the capacity"
     );
 }

@@ -11,7 +11,9 @@ use crate::{
     time::Timestamp,
 };
 
-/// Version 1 has no refunds in its marks.
+/// Marks without refunds. A receipt that needs no more is written so: instances of the release before
+/// read it, and stores know a receipt by its bytes.
+const VERSION_WITHOUT_REFUNDS: u8 = 1;
 const VERSION: u8 = 2;
 
 impl Receipt {
@@ -20,7 +22,8 @@ impl Receipt {
     /// They name its key, and whoever can change them can have other charges given back: seal them
     /// before they leave your hands.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
+        let version = version_of(&self.marks);
+        let mut bytes = vec![version];
         let (kind, instances) = match self.origin {
             ChargedBy::Store => (0, 0),
             ChargedBy::Local => (1, 0),
@@ -35,7 +38,9 @@ impl Receipt {
         encode_count(&mut bytes, self.marks.len());
         for mark in &self.marks {
             bytes.extend(mark.debt.to_be_bytes());
-            bytes.extend(mark.refunded.to_be_bytes());
+            if version == VERSION {
+                bytes.extend(mark.refunded.to_be_bytes());
+            }
         }
         encode_text(&mut bytes, self.policy.name());
         encode_text(&mut bytes, self.keys.primary().as_str());
@@ -116,7 +121,7 @@ impl<'a> Decoded<'a> {
     fn from(reader: &mut Decoder<'a>) -> Option<Decoded<'a>> {
         let version = reader
             .byte()
-            .filter(|version| (1..=VERSION).contains(version))?;
+            .filter(|version| (VERSION_WITHOUT_REFUNDS..=VERSION).contains(version))?;
         let (kind, instances) = (reader.byte()?, u32::from_be_bytes(reader.take()?));
         let origin = match (kind, NonZeroU32::new(instances)) {
             (0, None) => ChargedBy::Store,
@@ -128,13 +133,15 @@ impl<'a> Decoded<'a> {
         let (charged_at, expires) = (reader.moment()?, reader.moment()?);
         let count = usize::from(reader.byte()?);
         let marks = (0..count).map(|_| reader.mark(version));
-        let marks = marks.collect::<Option<_>>()?;
+        let marks: Vec<RefundMark> = marks.collect::<Option<_>>()?;
         let policy = reader.text()?;
         let own = reader.key()?;
         let others = usize::from(reader.byte()?);
         let named = (0..others).map(|_| Some(NamedKey::new(reader.text()?, reader.key()?)));
         let named: Vec<NamedKey> = named.collect::<Option<_>>()?;
-        let is_sound = cost > 0
+        // Each receipt has one form, or it could be settled once in each.
+        let is_sound = version == version_of(&marks)
+            && cost > 0
             && charged_at <= expires
             && expires.since(charged_at) <= LONGEST_LIFE
             && count.max(others) <= MOST_LIMITS;
@@ -171,7 +178,10 @@ impl<'a> Decoder<'a> {
 
     fn mark(&mut self, version: u8) -> Option<RefundMark> {
         let debt = self.number()?;
-        let refunded = if version == 1 { 0 } else { self.number()? };
+        let refunded = match version {
+            VERSION_WITHOUT_REFUNDS => 0,
+            _ => self.number()?,
+        };
         Some(RefundMark { debt, refunded })
     }
 
@@ -190,6 +200,14 @@ impl<'a> Decoder<'a> {
 
     fn key(&mut self) -> Option<Key> {
         self.text().and_then(Key::from_encoded)
+    }
+}
+
+fn version_of(marks: &[RefundMark]) -> u8 {
+    if marks.iter().all(|mark| mark.refunded == 0) {
+        VERSION_WITHOUT_REFUNDS
+    } else {
+        VERSION
     }
 }
 
@@ -310,6 +328,16 @@ mod tests {
 
         let debts = [11, 12, 13].map(RefundMark::new);
         assert_eq!(read.marks.as_slice(), debts);
+        assert_eq!(read.to_bytes(), first, "stores know a receipt by its bytes");
+
+        let mut second = vec![2];
+        second.extend(&bytes[1..marks]);
+        for debt in [11_u64, 12, 13] {
+            second.extend([debt.to_be_bytes(), [0; 8]].concat());
+        }
+        second.extend(&bytes[marks + 3 * 16..]);
+        let other_form = Receipt::from_bytes(&second, |_| Some(policy.clone()));
+        assert_eq!(other_form.unwrap_err(), InvalidReceipt::Malformed);
     }
 
     #[test]

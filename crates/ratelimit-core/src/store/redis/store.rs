@@ -152,15 +152,27 @@ impl RedisStore {
     /// When the server does not answer.
     pub async fn delete_probe_key(&self) -> Result<(), StoreError> {
         let name = self.shared.keys.probe_key(|_| true);
-        let route = self.shared.route(&name)?;
-        let mut cmd = redis::cmd("DEL");
-        cmd.arg(&name);
-        let deleted = tokio::time::timeout(self.shared.timeouts.time_budget, route.send(cmd)).await;
-        match deleted {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(StoreError::refused(error)),
-            Err(_) => Err(StoreError::TimedOut),
+        self.shared.delete(&name).await
+    }
+
+    /// Deletes the values of `keys` under `policy`.
+    ///
+    /// For tools that use a prefix once and leave nothing behind. Use [`Store::reset`] for keys that are in use:
+    /// after a deletion, a receipt from before credits what was charged since.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not answer.
+    pub async fn delete(&self, policy: &Policy, keys: &KeySet) -> Result<(), StoreError> {
+        let hit = Hit::for_keys(policy, keys);
+        let names = self
+            .shared
+            .keys
+            .key_names(policy.groups(), |group| hit.key_for(group));
+        for name in &names {
+            self.shared.delete(name).await?;
         }
+        Ok(())
     }
 }
 
@@ -168,6 +180,18 @@ impl RedisInner {
     pub(super) fn route(&self, name: &str) -> Result<Route, StoreError> {
         let route = self.router.route(name);
         route.ok_or(StoreError::Unavailable { source: None })
+    }
+
+    async fn delete(&self, name: &str) -> Result<(), StoreError> {
+        let route = self.route(name)?;
+        let mut cmd = redis::cmd("DEL");
+        cmd.arg(name);
+        let deleted = tokio::time::timeout(self.timeouts.time_budget, route.send(cmd)).await;
+        match deleted {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(StoreError::refused(error)),
+            Err(_) => Err(StoreError::TimedOut),
+        }
     }
 
     /// The time, where it is not the server's to tell.

@@ -22,12 +22,21 @@ impl Shard {
             };
             let entry = &self.entries[index];
             if entry.recovers_at > own.now {
-                self.evicted_exhausted += 1;
+                self.evictions.all += 1;
+                self.evictions.exhausted += 1;
             } else if !entry.has_expired(own.now) {
-                self.evicted += 1;
+                self.evictions.all += 1;
+                self.evictions.crowded_out += u64::from(self.is_crowded(own.now));
             }
             self.remove(index);
         }
+    }
+
+    /// Whether exhausted entries are more than three quarters, and none of them has recovered.
+    fn is_crowded(&self, now: Timestamp) -> bool {
+        let has_recovered = |top: &Reverse<(Timestamp, u64)>| top.0.0 <= now;
+        self.exhausted_from < self.entries.len() / 4
+            && !self.recoveries.peek().is_some_and(has_recovered)
     }
 
     /// The CLOCK algorithm over the entries with budget left: one that was hit since the hand last
@@ -104,8 +113,7 @@ impl Shard {
         if self.all_expired_at <= now {
             *self = Shard {
                 hits: self.hits,
-                evicted: self.evicted,
-                evicted_exhausted: self.evicted_exhausted,
+                evictions: self.evictions,
                 ..Shard::new(self.bounds)
             };
             return;

@@ -12,6 +12,7 @@ use crate::{
     key_set::KeySet,
     policy::{Adjustment, Policy, Throttle, apply},
     store::{
+        contract::Store as _,
         hit::Hit,
         memory::{MemoryStore, lock},
         receipt::Receipt,
@@ -35,7 +36,13 @@ const LIMITS: &[&str] = &[
     "3/min; 2/min by ip",
     "3/min; penalty_box 2/min for 5min by ip",
     "sliding_window_log 9/h by ip; 3/min; concurrency 2 lease 10s by route",
+    "9/min",
+    "9/min; 2/h",
+    "9/min; 2/h; sliding_window_log 4/d",
 ];
+
+/// So many of the last limits are tiers of one policy, and share their keys.
+const TIERS: usize = 3;
 
 /// As many keys has a hit on the last of them.
 const MOST_KEYS: usize = 3;
@@ -47,6 +54,8 @@ struct TraceStep {
     keys: (u8, u8, u8),
     cost: u64,
     is_meant: bool,
+    /// Whether the keys are reset before.
+    is_reset: bool,
     /// What happens to the charge at once, where it is made.
     change: Option<Adjustment>,
 }
@@ -67,20 +76,24 @@ fn steps() -> impl Strategy<Value = Vec<TraceStep>> {
     ];
     let step = (
         pause,
-        0..LIMITS.len(),
+        prop_oneof![3 => 0..LIMITS.len(), 1 => LIMITS.len() - TIERS..LIMITS.len()],
         (0..24_u8, 0..12_u8, 0..3_u8),
         cost,
         prop::bool::weighted(0.9),
+        prop::bool::weighted(0.05),
         change,
     );
-    let step = step.prop_map(|(pause, policy, keys, cost, is_meant, change)| TraceStep {
-        pause,
-        policy,
-        keys,
-        cost,
-        is_meant,
-        change,
-    });
+    let step = step.prop_map(
+        |(pause, policy, keys, cost, is_meant, is_reset, change)| TraceStep {
+            pause,
+            policy,
+            keys,
+            cost,
+            is_meant,
+            is_reset,
+            change,
+        },
+    );
     prop::collection::vec(step, 1..300)
 }
 
@@ -89,6 +102,7 @@ fn steps() -> impl Strategy<Value = Vec<TraceStep>> {
 struct Exact(HashMap<u64, Known>);
 
 struct Known {
+    /// That of the last write.
     group: LimitGroup,
     budget: Budget,
 }
@@ -130,12 +144,22 @@ impl Exact {
     }
 
     fn write(&mut self, id: EntryId<'_>, step: impl FnOnce(&mut Budget) -> bool) {
-        let known = self.0.remove(&id.hash);
-        let was_known = known.is_some();
-        let mut budget = known.map(|known| known.budget).unwrap_or_default();
-        if step(&mut budget) || was_known {
-            let group = id.group.clone();
+        let (group, mut budget) = match self.0.remove(&id.hash) {
+            Some(known) => (Some(known.group), known.budget),
+            None => (None, Budget::default()),
+        };
+        let written = step(&mut budget).then(|| id.group.clone());
+        if let Some(group) = written.or(group) {
             self.0.insert(id.hash, Known { group, budget });
+        }
+    }
+
+    fn reset(&mut self, id: EntryId<'_>, now: Timestamp) {
+        if self.0.contains_key(&id.hash) {
+            self.write(id, |budget| {
+                budget.reset(now);
+                true
+            });
         }
     }
 }
@@ -150,7 +174,8 @@ struct BoundedAndExact {
 impl BoundedAndExact {
     fn new(shards: usize, capacity: usize, max_bytes: usize) -> BoundedAndExact {
         let named = |(number, limits): (usize, &&str)| {
-            let policy = Policy::parse(&format!("p{number}"), limits).unwrap();
+            let name = number.min(LIMITS.len() - TIERS);
+            let policy = Policy::parse(&format!("p{name}"), limits).unwrap();
             let soft = policy.with_throttle(Throttle::Soft { percent: 50 });
             if number == 1 { soft.unwrap() } else { policy }
         };
@@ -184,6 +209,14 @@ impl BoundedAndExact {
             .map(|group| shared.entry_id(group, hit.key_for(group)))
             .collect();
 
+        if step.is_reset {
+            drop(self.store.reset(&policy, &keys));
+            for id in &id {
+                self.exact.reset(*id, now);
+            }
+            self.check_evicted(before, &id, now)?;
+        }
+        let before = self.store.stats();
         let decided = self.store.check(&hit);
         prop_assert_eq!(&decided, &self.exact.decide(&hit, &id, now));
         self.check_evicted(before, &id, now)?;
