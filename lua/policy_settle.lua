@@ -18,7 +18,8 @@ local has_changed, is_lost = false, false
 local budgets = {}
 for number, key in ipairs(KEYS) do
   local value, expires = stored_value(key)
-  local _, _, reset_at = rest_of(value, 9, expires)
+  -- As if the policy had every limit: only the reset is asked for.
+  local _, _, reset_at = rest_of(value, 9, expires, 255)
   budgets[number] = {
     key = key, value = value, expires = expires, expires_after = expires, reset_at = reset_at, next_state = 9,
     states = {}, has_changed = false,
@@ -74,7 +75,7 @@ end
 
 for _, budget in ipairs(budgets) do
   if budget.has_changed then
-    local rest = rest_of(budget.value, budget.next_state, budget.expires)
+    local rest = rest_of(budget.value, budget.next_state, budget.expires, #budget.states)
     store(budget.key, table.concat(budget.states) .. rest, budget.expires_after)
   end
 end

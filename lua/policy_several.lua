@@ -55,7 +55,7 @@ if not writes_nothing then
   end
   for _, budget in ipairs(budgets) do
     if all_fit or budget.is_written then
-      local rest, keep_until = rest_of(budget.value, budget.next_state, budget.expires)
+      local rest, keep_until = rest_of(budget.value, budget.next_state, budget.expires, #budget.states)
       budget.expires = math.max(budget.expires_after, keep_until)
       store(budget.key, table.concat(budget.states) .. rest, budget.expires)
     end

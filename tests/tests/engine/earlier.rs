@@ -1,9 +1,10 @@
 //! What was spent earlier counts: under a policy with other limits, after refunds, and not after a reset.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use ratelimit_core::{
-    Adjustment, Clock, Hit, Key, KeySet, Policy, Receipt, Settlement, Store as _, Timestamp,
+    Adjustment, Clock, Hit, Key, KeySet, MemoryStore, Policy, Receipt, Settlement, Store as _,
+    Timestamp,
 };
 use ratelimit_tests::redis::TestRedis;
 
@@ -123,6 +124,130 @@ async fn a_tier_with_fewer_limits_forgets_nothing_of_the_other() {
                 subject.name
             );
         }
+    }
+}
+
+/// How many of `count` hits at once pass.
+async fn passed_of(count: u64, subject: &Subject, policy: &Policy, key: &Key) -> u64 {
+    let mut passed = 0;
+    for _ in 0..count {
+        passed += u64::from(passes(subject, policy, key).await);
+    }
+    passed
+}
+
+/// A state in the middle is renewed by a tier that knows it, while the tail still tells of an earlier one.
+#[tokio::test]
+async fn three_tiers_forget_nothing_of_each_other() {
+    let redis = TestRedis::start().await;
+    let minute = Duration::from_secs(60);
+    for (first, middle, last) in [
+        ("1000000/d", "20/d", "100/min"),
+        (
+            "fixed_window 1000000/366d",
+            "sliding_window_log 20/d",
+            "fixed_window 100/min",
+        ),
+        (
+            "leaky_bucket 1000000/d police",
+            "sliding_window_counter 20/366d",
+            "7/s",
+        ),
+    ] {
+        let free = policy("three", first);
+        let basic = policy("three", &format!("{first}; {middle}"));
+        let pro = policy("three", &format!("{first}; {middle}; {last}"));
+        for subject in subjects(&redis).await {
+            let alice = key("alice");
+            let place = format!("{}: {pro}", subject.name);
+            assert!(passes(&subject, &pro, &alice).await, "{place}");
+            subject.clock.advance(minute);
+            assert!(passes(&subject, &free, &alice).await, "{place}");
+            subject.clock.advance(minute);
+            assert_eq!(passed_of(25, &subject, &basic, &alice).await, 19, "{place}");
+            subject.clock.advance(minute);
+            assert!(passes(&subject, &free, &alice).await, "{place}");
+
+            // Later than the hit under three limits alone would have counted.
+            subject.clock.advance(71 * minute);
+            assert!(passes(&subject, &free, &alice).await, "{place}");
+
+            // A bucket has refilled by one, which an hour and a quarter of a day do.
+            let refilled = u64::from(middle == "20/d");
+            let more = passed_of(25, &subject, &basic, &alice).await;
+            assert_eq!(more, refilled, "{place}");
+        }
+    }
+}
+
+/// The tail of a reset tells nothing of the states that were written after it.
+#[tokio::test]
+async fn a_reset_between_tiers_forgets_nothing_that_is_spent_after_it() {
+    let redis = TestRedis::start().await;
+    for (first, second) in [
+        ("1000000/d", "20/d"),
+        ("1000000/d", "fixed_window 20/366d"),
+        (
+            "sliding_window_counter 1000000/s",
+            "sliding_window_log 20/d",
+        ),
+    ] {
+        let free = policy("between", first);
+        let pro = policy("between", &format!("{first}; {second}"));
+        for subject in subjects(&redis).await {
+            let alice = key("alice");
+            let place = format!("{}: {pro}", subject.name);
+            let pause = Duration::from_millis(100);
+            assert!(passes(&subject, &free, &alice).await, "{place}");
+            subject.clock.advance(pause);
+            let keys = KeySet::new(alice.clone());
+            subject.store.reset(&free, &keys).await.unwrap();
+            subject.clock.advance(pause);
+            assert_eq!(passed_of(25, &subject, &pro, &alice).await, 20, "{place}");
+            subject.clock.advance(pause);
+            assert!(passes(&subject, &free, &alice).await, "{place}");
+
+            // Later than the value from before the reset would have counted.
+            subject.clock.advance(Duration::from_secs(4));
+            assert!(passes(&subject, &free, &alice).await, "{place}");
+
+            assert_eq!(passed_of(25, &subject, &pro, &alice).await, 0, "{place}");
+        }
+    }
+}
+
+/// Nobody knows what limits have left that the last policy does not have, so the memory store evicts other keys.
+#[tokio::test]
+async fn a_flood_of_new_keys_evicts_no_states_of_another_tier() {
+    let (free, pro) = (
+        policy("kept", "1000000/d"),
+        policy("kept", "1000000/d; 20/d"),
+    );
+    let other = policy("other", "1000/h");
+    for is_reset in [false, true] {
+        let clock = Clock::manual(START);
+        let store = MemoryStore::new().capacity(100).clock(clock.clone());
+        let subject = Subject {
+            name: "memory",
+            store: Arc::new(store),
+            clock,
+        };
+        let alice = key("alice");
+        if is_reset {
+            assert_eq!(passed_of(5, &subject, &pro, &alice).await, 5);
+            let keys = KeySet::new(alice.clone());
+            subject.store.reset(&pro, &keys).await.unwrap();
+            subject.clock.advance(Duration::from_secs(1));
+        }
+        assert_eq!(passed_of(25, &subject, &pro, &alice).await, 20);
+        assert!(passes(&subject, &free, &alice).await);
+
+        for number in 0..10_000 {
+            assert!(passes(&subject, &other, &key(&format!("new-{number}"))).await);
+        }
+
+        let remain = left(&subject, &pro, &alice).await;
+        assert_eq!(remain, [999_979, 0], "after a reset: {is_reset}");
     }
 }
 
