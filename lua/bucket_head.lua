@@ -36,7 +36,7 @@ local tick = (now - now % grain) / grain
 -- not such a value, or its rest counts no more.
 local function read_long(value)
   local length = unpack('<I4', value, 9)
-  if not (length == 28 or length == 36) or value:sub(13, 16) ~= question:sub(45, 48) then
+  if not (length == 28 or length == 36) or #value < 12 + length or value:sub(13, 16) ~= question:sub(45, 48) then
     return nil
   end
   local expires = unpack('<d', value)
