@@ -73,10 +73,19 @@ while next_limit <= #ARGV[1] do
   budget.states[#budget.states + 1] = framed(state or raw)
 end
 
+-- All that can fail comes before the first write: an error does not undo it.
 for _, budget in ipairs(budgets) do
   if budget.has_changed then
     local rest = rest_of(budget.value, budget.next_state, budget.expires, #budget.states)
-    store(budget.key, table.concat(budget.states) .. rest, budget.expires_after)
+    budget.written = table.concat(budget.states) .. rest
+    if not (budget.expires_after < 9007199254740992) then
+      error('corrupt rate limit state')
+    end
+  end
+end
+for _, budget in ipairs(budgets) do
+  if budget.written then
+    store(budget.key, budget.written, budget.expires_after)
   end
 end
 

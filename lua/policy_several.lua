@@ -13,6 +13,11 @@ for number, key in ipairs(KEYS) do
   }
 end
 
+-- Whether Rust takes a number of the answer for true: otherwise the hit fails, and no other key may pay for it.
+local function is_exact(number)
+  return number == nil or (number >= 0 and number < 9007199254740992 and number % 1 == 0)
+end
+
 local limits = {}
 local all_fit = not is_denied
 local next_limit = first_limit
@@ -25,6 +30,9 @@ while next_limit <= #ARGV[1] do
   local fits, repaired, at, a, b, c, stamps =
     algorithms[code][1](
       stored, stored and 1, #raw, div(now, grain), cost + reserve, grain, limit, period, rate, reserve)
+  if #KEYS > 1 and not (is_exact(at) and is_exact(a) and is_exact(b) and is_exact(c)) then
+    error('corrupt rate limit state')
+  end
   local counted = counts_denied(algorithms[code][3], rate, fits)
   all_fit = all_fit and (fits or cost == 0)
   budget.is_written = budget.is_written or repaired or counted
@@ -53,11 +61,20 @@ if not writes_nothing then
       budget.expires_after = math.max(budget.expires_after, expiry(ends), keeps_expiry and budget.expires or 0)
     end
   end
+  -- All that can fail comes before the first write: an error does not undo it.
   for _, budget in ipairs(budgets) do
     if all_fit or budget.is_written then
       local rest, keep_until = rest_of(budget.value, budget.next_state, budget.expires, #budget.states)
+      budget.written = table.concat(budget.states) .. rest
       budget.expires = math.max(budget.expires_after, keep_until)
-      store(budget.key, table.concat(budget.states) .. rest, budget.expires)
+      if not (budget.expires < 9007199254740992) then
+        error('corrupt rate limit state')
+      end
+    end
+  end
+  for _, budget in ipairs(budgets) do
+    if budget.written then
+      store(budget.key, budget.written, budget.expires)
     end
   end
 end
