@@ -72,11 +72,17 @@ impl Trace {
         }
         if self.aim.settles
             && self.random.one_in(4)
-            && let Some((receipt, change)) = self.receipts.settle(&mut self.random)
+            && let Some((charged, change)) = self.receipts.settle(&mut self.random)
         {
             self.hit.now_us = self.moment();
             let now_us = self.hit.now_us;
+            let mut receipt = charged.clone();
+            if self.aim.changes && self.random.one_in(4) {
+                receipt.limits.clone_from(&self.hit.limits);
+                receipt.percent = self.hit.percent;
+            }
             return Step::Settle(TracedSettle {
+                charged,
                 receipt,
                 now_us,
                 change,

@@ -323,6 +323,110 @@ async fn a_refund_after_another_refund_credits_no_other_charge() {
     }
 }
 
+/// A bucket whose unit changes does not know which charges time has forgiven since: those from before give nothing
+/// back, also when the unit is the same again.
+#[tokio::test]
+async fn a_receipt_from_before_a_change_of_the_period_credits_nothing() {
+    let redis = TestRedis::start().await;
+    for (hour, minute) in [
+        ("100/h", "100/min"),
+        (
+            "leaky_bucket 100/h queue 100 police",
+            "leaky_bucket 100/min queue 100 police",
+        ),
+        // A millisecond of microseconds and a second of milliseconds have as many ticks.
+        ("100/1ms", "9007199254740/s"),
+    ] {
+        let (hour, minute) = (policy("periods", hour), policy("periods", minute));
+        for subject in subjects(&redis).await {
+            let alice = key("alice");
+            let place = format!("{}: {hour}", subject.name);
+            let before = charge(&subject, &hour, &alice, 50).await;
+            charge(&subject, &minute, &alice, 1).await;
+            let between = charge(&subject, &minute, &alice, 1).await;
+            let after = charge(&subject, &hour, &alice, 40).await;
+            let charged = left(&subject, &hour, &alice).await;
+
+            let refund = async |receipt: &Receipt| {
+                let units = receipt.cost();
+                let settled = subject.store.settle(receipt, Adjustment::Refund { units });
+                settled.await.expect("the store settles")
+            };
+
+            assert_eq!(refund(&before).await, Settlement::Unchanged, "{place}");
+            assert_eq!(refund(&between).await, Settlement::Unchanged, "{place}");
+            assert_eq!(left(&subject, &hour, &alice).await, charged, "{place}");
+            assert_eq!(refund(&after).await, Settlement::Applied, "{place}");
+            let remain = left(&subject, &hour, &alice).await;
+            assert_eq!(remain, [charged[0] + 40], "{place}: its own charge");
+        }
+    }
+}
+
+/// The mark of a receipt that is read again is of the unit that it was charged under.
+#[tokio::test]
+async fn a_receipt_that_is_read_under_another_period_credits_nothing() {
+    let redis = TestRedis::start().await;
+    let (minute, hour) = (policy("read", "10/min"), policy("read", "10/h"));
+    for subject in subjects(&redis).await {
+        for pause in [1, 30] {
+            let alice = key(&format!("alice-{pause}"));
+            let place = format!("{} after {pause} s", subject.name);
+            let bytes = charge(&subject, &minute, &alice, 4).await.to_bytes();
+            // After 24 s nothing of it is left, and the value is another one.
+            subject.clock.advance(Duration::from_secs(pause));
+            charge(&subject, &hour, &alice, 4).await;
+            let charged = left(&subject, &hour, &alice).await;
+            let receipt = Receipt::from_bytes(&bytes, |_| Some(hour.clone())).unwrap();
+
+            let refund = Adjustment::Refund { units: 4 };
+            let settled = subject.store.settle(&receipt, refund).await.unwrap();
+
+            assert_eq!(settled, Settlement::Unchanged, "{place}");
+            assert_eq!(left(&subject, &hour, &alice).await, charged, "{place}");
+        }
+    }
+}
+
+/// An instance of the last release writes a bucket without the tokens refunded.
+#[tokio::test]
+async fn a_refund_after_an_old_instance_dropped_the_count_credits_no_other_charge() {
+    let redis = TestRedis::start().await;
+    let bucket = policy("mixed", "token_bucket 1000/1ms burst 1000");
+    let [_, subject] = subjects(&redis).await;
+    let alice = key("alice");
+    let refund = async |receipt: &Receipt, units| {
+        let refund = Adjustment::Refund { units };
+        let settled = subject.store.settle(receipt, refund).await;
+        settled.expect("the store settles")
+    };
+    let first = charge(&subject, &bucket, &alice, 100).await;
+    assert_eq!(refund(&first, 100).await, Settlement::Applied);
+    let a = charge(&subject, &bucket, &alice, 50).await;
+    let b = charge(&subject, &bucket, &alice, 50).await;
+
+    let name = redis.keys().into_iter().find(|name| name.contains("alice"));
+    let name = name.expect("the key was written");
+    let value: Vec<u8> = redis.query("GET", &name);
+    assert_eq!(value.len(), 48, "a state of 36 bytes");
+    let old = [&value[..8], &28_u32.to_le_bytes(), &value[12..40]].concat();
+    let mut set = redis::cmd("SET");
+    set.arg(&name).arg(old).arg("PX").arg(60_000);
+    set.exec(&mut redis.connection()).unwrap();
+    assert_eq!(left(&subject, &bucket, &alice).await, [900]);
+    refund(&a, 40).await;
+    subject.clock.advance(Duration::from_micros(61));
+    charge(&subject, &bucket, &alice, 50).await;
+    let charged = left(&subject, &bucket, &alice).await;
+    refund(&b, 50).await;
+
+    assert_eq!(left(&subject, &bucket, &alice).await, charged);
+    // New charges are given back again.
+    let c = charge(&subject, &bucket, &alice, 7).await;
+    assert_eq!(refund(&c, 7).await, Settlement::Applied);
+    assert_eq!(left(&subject, &bucket, &alice).await, charged);
+}
+
 const ALGORITHMS: [&str; 7] = [
     "token_bucket 10/d",
     "leaky_bucket 10/d queue 10 police",
