@@ -37,7 +37,15 @@ const LIMITS: &[&str] = &[
     "sliding_window_log 9/h by ip; 3/min; concurrency 2 lease 10s by route",
 ];
 
-/// As many keys has a hit on the last of them.
+/// Tiers of one policy, which share the budgets of their keys.
+const TIERS: &[&str] = &[
+    "9/min",
+    "9/min; 2/h",
+    "9/min; 2/h; fixed_window 4/d",
+    "9/min; 2/h; fixed_window 4/d; concurrency 2 lease 1min",
+];
+
+/// As many keys has a hit on the last of the limits.
 const MOST_KEYS: usize = 3;
 
 #[derive(Clone, Debug)]
@@ -49,6 +57,8 @@ struct TraceStep {
     is_meant: bool,
     /// What happens to the charge at once, where it is made.
     change: Option<Adjustment>,
+    /// Whether the keys are reset before.
+    is_reset: bool,
 }
 
 fn steps() -> impl Strategy<Value = Vec<TraceStep>> {
@@ -67,20 +77,24 @@ fn steps() -> impl Strategy<Value = Vec<TraceStep>> {
     ];
     let step = (
         pause,
-        0..LIMITS.len(),
+        prop_oneof![2 => 0..LIMITS.len(), 1 => LIMITS.len()..LIMITS.len() + TIERS.len()],
         (0..24_u8, 0..12_u8, 0..3_u8),
         cost,
         prop::bool::weighted(0.9),
         change,
+        prop::bool::weighted(0.05),
     );
-    let step = step.prop_map(|(pause, policy, keys, cost, is_meant, change)| TraceStep {
-        pause,
-        policy,
-        keys,
-        cost,
-        is_meant,
-        change,
-    });
+    let step = step.prop_map(
+        |(pause, policy, keys, cost, is_meant, change, is_reset)| TraceStep {
+            pause,
+            policy,
+            keys,
+            cost,
+            is_meant,
+            change,
+            is_reset,
+        },
+    );
     prop::collection::vec(step, 1..300)
 }
 
@@ -107,7 +121,8 @@ impl Exact {
         let params = hit.params();
         let mut decision = Decision::empty(now);
         if let [id] = keys {
-            self.write(*id, |budget| budget.check(id.group, params, &mut decision));
+            let step = |budget: &mut Budget| budget.check(id.group, params, &mut decision);
+            self.write(*id, now, step);
             return decision;
         }
         let fits = keys.iter().map(|id| match self.0.get(&id.hash) {
@@ -117,7 +132,7 @@ impl Exact {
         let spend = apply(fits.max().unwrap_or(Fit::Now), params);
         let mut steps = vec![None; hit.policy.limits().len()];
         for id in keys {
-            self.write(*id, |budget| {
+            self.write(*id, now, |budget| {
                 budget.apply(id.group, now, params, spend, |effective, step| {
                     steps[effective.index] = Some(step);
                 })
@@ -129,13 +144,28 @@ impl Exact {
         decision
     }
 
-    fn write(&mut self, id: EntryId<'_>, step: impl FnOnce(&mut Budget) -> bool) {
-        let known = self.0.remove(&id.hash);
-        let was_known = known.is_some();
-        let mut budget = known.map(|known| known.budget).unwrap_or_default();
-        if step(&mut budget) || was_known {
-            let group = id.group.clone();
-            self.0.insert(id.hash, Known { group, budget });
+    fn write(&mut self, id: EntryId<'_>, now: Timestamp, step: impl FnOnce(&mut Budget) -> bool) {
+        let before = self.0.remove(&id.hash);
+        let budget = before.as_ref().map(|known| known.budget.clone());
+        let group = id.group.clone();
+        let mut known = Known {
+            group,
+            budget: budget.unwrap_or_default(),
+        };
+        let stored = step(&mut known.budget);
+        match before {
+            // A step that writes nothing, under another tier that is exhausted too, changes nothing.
+            Some(before)
+                if !stored
+                    && before.exhausted_until(now).is_some()
+                    && (known.budget.is_pinned() || known.exhausted_until(now).is_some()) =>
+            {
+                self.0.insert(id.hash, before);
+            }
+            None if !stored => {}
+            _ => {
+                self.0.insert(id.hash, known);
+            }
         }
     }
 }
@@ -154,9 +184,11 @@ impl BoundedAndExact {
             let soft = policy.with_throttle(Throttle::Soft { percent: 50 });
             if number == 1 { soft.unwrap() } else { policy }
         };
+        let tiers = TIERS.iter().map(|limits| Policy::parse("tiers", limits));
+        let tiers = tiers.map(Result::unwrap);
         let clock = Clock::manual(Timestamp::from_secs(1_000_000));
         BoundedAndExact {
-            policies: LIMITS.iter().enumerate().map(named).collect(),
+            policies: LIMITS.iter().enumerate().map(named).chain(tiers).collect(),
             store: MemoryStore::sharded(shards, capacity, max_bytes, clock.clone()),
             clock,
             exact: Exact::default(),
@@ -184,6 +216,21 @@ impl BoundedAndExact {
             .map(|group| shared.entry_id(group, hit.key_for(group)))
             .collect();
 
+        if step.is_reset {
+            for id in &id {
+                let own = HitKeys { keys: &[*id], now };
+                lock(shared.shard(id.hash)).reset(*id, own);
+                if self.exact.0.contains_key(&id.hash) {
+                    self.exact.write(*id, now, |budget| {
+                        budget.reset(now);
+                        true
+                    });
+                }
+            }
+            self.check_evicted(before, &id, now)?;
+        }
+        let before = self.store.stats();
+
         let decided = self.store.check(&hit);
         prop_assert_eq!(&decided, &self.exact.decide(&hit, &id, now));
         self.check_evicted(before, &id, now)?;
@@ -195,7 +242,7 @@ impl BoundedAndExact {
             for id in &id {
                 let settling = receipt.request(change, now);
                 self.exact
-                    .write(*id, |budget| budget.settle(id.group, settling).stored);
+                    .write(*id, now, |budget| budget.settle(id.group, settling).stored);
             }
             self.check_evicted(before, &id, now)?;
         }
