@@ -13,11 +13,6 @@ for number, key in ipairs(KEYS) do
   }
 end
 
--- Whether Rust takes a number of the answer for true: otherwise the hit fails, and no other key may pay for it.
-local function is_exact(number)
-  return number == nil or (number >= 0 and number < 9007199254740992 and number % 1 == 0)
-end
-
 local limits = {}
 local all_fit = not is_denied
 local next_limit = first_limit
@@ -30,8 +25,13 @@ while next_limit <= #ARGV[1] do
   local fits, repaired, at, a, b, c, stamps =
     algorithms[code][1](
       stored, stored and 1, #raw, div(now, grain), cost + reserve, grain, limit, period, rate, reserve)
-  if #KEYS > 1 and not (is_exact(at) and is_exact(a) and is_exact(b) and is_exact(c)) then
-    error('corrupt rate limit state')
+  if #KEYS > 1 then
+    -- Rust rejects an answer with other numbers, and then no other key may have been charged.
+    for _, number in ipairs({ at, a, b or 0, c or 0 }) do
+      if not (number >= 0 and number < 9007199254740992 and number % 1 == 0) then
+        error('corrupt rate limit state')
+      end
+    end
   end
   local counted = counts_denied(algorithms[code][3], rate, fits)
   all_fit = all_fit and (fits or cost == 0)
