@@ -27,8 +27,8 @@ while next_limit <= #ARGV[1] do
       stored, stored and 1, #raw, div(now, grain), cost + reserve, grain, limit, period, rate, reserve)
   if #KEYS > 1 then
     -- Rust rejects an answer with other numbers, and then no other key may have been charged.
-    for _, number in ipairs({ at, a, b or 0, c or 0 }) do
-      if not (number >= 0 and number < 9007199254740992 and number % 1 == 0) then
+    for _, told in ipairs({ at, a, b or 0, c or 0 }) do
+      if not (told >= 0 and told < 9007199254740992 and told % 1 == 0) then
         error('corrupt rate limit state')
       end
     end
@@ -67,7 +67,8 @@ if not writes_nothing then
       local rest, keep_until = rest_of(budget.value, budget.next_state, budget.expires, #budget.states)
       budget.written = table.concat(budget.states) .. rest
       budget.expires = math.max(budget.expires_after, keep_until)
-      if not (budget.expires < 9007199254740992) then
+      local is_exact = budget.expires < 9007199254740992
+      if not is_exact then
         error('corrupt rate limit state')
       end
     end
