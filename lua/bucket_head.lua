@@ -32,12 +32,14 @@ end
 local tick = (now - now % grain) / grain
 
 -- Reads a value that holds more than a bucket's state: the tokens refunded, or states of limits that this policy
--- does not have and the tail behind them. Nothing when it is not such a value, or its rest counts no more.
+-- does not have and the tail behind them, which then says that the last policy had one limit. Nothing when it is
+-- not such a value, or its rest counts no more.
 local function read_long(value)
   local length = unpack('<I4', value, 9)
-  if not (length == 28 or length == 36) or value:sub(13, 16) ~= question:sub(45, 48) then
+  if not (length == 28 or length == 36) or #value < 12 + length or value:sub(13, 16) ~= question:sub(45, 48) then
     return nil
   end
+  local expires = unpack('<d', value)
   local rest, keep_until = value:sub(13 + length), 0
   if rest ~= '' then
     local from, start = 1, 1
@@ -45,15 +47,21 @@ local function read_long(value)
       length, start = unpack('<I4', rest, from)
       from = start + length
     end
-    if length ~= 17 or from ~= #rest + 1 or rest:byte(start) ~= 0 then
+    if length ~= 18 or from ~= #rest + 1 or rest:byte(start) ~= 0 then
       return nil
     end
+    local known = rest:byte(-1)
     keep_until = unpack('<d', rest, start + 1)
+    if known ~= 1 then
+      if known > 1 and expires > keep_until then
+        keep_until = expires
+      end
+      rest = rest:sub(1, start) .. pack('<d', keep_until) .. rest:sub(-9, -2) .. '\1'
+    end
     if now >= keep_until then
       return nil
     end
   end
-  local expires = unpack('<d', value)
   local debt, stored_unit, at = unpack('<ddd', value, 17)
   local refunded = unpack('<I4', value, 9) == 36 and unpack('<d', value, 41) or 0
   return expires, shape, debt, stored_unit, at, refunded, rest, keep_until

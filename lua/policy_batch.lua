@@ -74,7 +74,7 @@ local function written(value, expires, charged)
     end
     expires_after = math.max(expires_after, expiry(ends), keeps_expiry and expires or 0)
   end
-  local rest, keep_until = rest_of(value, last_frame_end, expires)
+  local rest, keep_until = rest_of(value, last_frame_end, expires, limit_count)
   return states .. rest, math.max(expires_after, keep_until)
 end
 

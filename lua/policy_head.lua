@@ -87,13 +87,14 @@ local function framed(state)
 end
 
 -- The last frame of a value, where there is one: until when the states of unknown limits and the last reset
--- count, and when that reset was (microseconds, -1 for none).
-local TAIL_CODE, TAIL_LENGTH = 0, 17
+-- count, when that reset was (microseconds, -1 for none), and how many limits of this key the last policy had.
+local TAIL_CODE, TAIL_LENGTH = 0, 18
 
--- What stands behind the states of a hit's own limits, and has to stay there: the states of limits that the
--- hit's policy does not have, because another version or tier of it has more, and the tail. Also until when
--- it counts, and when the last reset was.
-local function rest_of(value, from, expires)
+-- What stands behind the states of a hit's own limits, of which there are `own`, and has to stay there: the
+-- states of limits that the hit's policy does not have, because another version or tier of it has more, and the
+-- tail. Also until when it counts, and when the last reset was. States that the last policy had count until the
+-- value expires, and those behind them until the tail says.
+local function rest_of(value, from, expires, own)
   if from > #value then
     return '', 0, -1
   end
@@ -104,7 +105,11 @@ local function rest_of(value, from, expires)
       error('corrupt rate limit state')
     end
     if length == TAIL_LENGTH and value:byte(start) == TAIL_CODE then
-      keep_until, reset_at = struct.unpack('<dd', value, start + 1)
+      local known
+      keep_until, reset_at, known = struct.unpack('<ddB', value, start + 1)
+      if own < known and expires > keep_until then
+        keep_until = expires
+      end
       break
     end
     has_states = has_states or length > 0
@@ -114,7 +119,7 @@ local function rest_of(value, from, expires)
     return '', 0, -1
   end
   local states = has_states and value:sub(from, at - 1) or ''
-  local tail = struct.pack('<I4Bdd', TAIL_LENGTH, TAIL_CODE, keep_until, reset_at)
+  local tail = struct.pack('<I4BddB', TAIL_LENGTH, TAIL_CODE, keep_until, reset_at, own)
   return states .. tail, keep_until, reset_at
 end
 

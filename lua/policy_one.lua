@@ -23,8 +23,9 @@ if value then
     if stored_code == code then
       from = start
     end
-    if stored_code == TAIL_CODE or to < #value then
-      rest, keep_until = rest_of(value, stored_code == TAIL_CODE and 9 or to + 1, expires)
+    local is_tail = stored_code == TAIL_CODE and length == TAIL_LENGTH
+    if is_tail or to < #value then
+      rest, keep_until = rest_of(value, is_tail and 9 or to + 1, expires, 1)
     end
   end
 end

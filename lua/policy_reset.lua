@@ -11,7 +11,7 @@ for _, key in ipairs(KEYS) do
   local expires = type(value) == 'string' and #value >= 8 and struct.unpack('<d', value) or 0
   -- A value that cannot be read goes as a whole.
   if expires > now and expires < 9007199254740992 then
-    store(key, struct.pack('<I4Bdd', TAIL_LENGTH, TAIL_CODE, expires, now), expires)
+    store(key, struct.pack('<I4BddB', TAIL_LENGTH, TAIL_CODE, expires, now, 0), expires)
   elseif value then
     redis.call('DEL', key)
   end

@@ -18,7 +18,8 @@ local has_changed, is_lost = false, false
 local budgets = {}
 for number, key in ipairs(KEYS) do
   local value, expires = stored_value(key)
-  local _, _, reset_at = rest_of(value, 9, expires)
+  -- As if the policy had every limit: only the reset is asked for.
+  local _, _, reset_at = rest_of(value, 9, expires, 255)
   budgets[number] = {
     key = key, value = value, expires = expires, expires_after = expires, reset_at = reset_at, next_state = 9,
     states = {}, has_changed = false,
@@ -72,10 +73,20 @@ while next_limit <= #ARGV[1] do
   budget.states[#budget.states + 1] = framed(state or raw)
 end
 
+-- All that can fail comes before the first write: an error does not undo it.
 for _, budget in ipairs(budgets) do
   if budget.has_changed then
-    local rest = rest_of(budget.value, budget.next_state, budget.expires)
-    store(budget.key, table.concat(budget.states) .. rest, budget.expires_after)
+    local rest = rest_of(budget.value, budget.next_state, budget.expires, #budget.states)
+    budget.written = table.concat(budget.states) .. rest
+    local is_exact = budget.expires_after < 9007199254740992
+    if not is_exact then
+      error('corrupt rate limit state')
+    end
+  end
+end
+for _, budget in ipairs(budgets) do
+  if budget.written then
+    store(budget.key, budget.written, budget.expires_after)
   end
 end
 

@@ -25,6 +25,14 @@ while next_limit <= #ARGV[1] do
   local fits, repaired, at, a, b, c, stamps =
     algorithms[code][1](
       stored, stored and 1, #raw, div(now, grain), cost + reserve, grain, limit, period, rate, reserve)
+  if #KEYS > 1 then
+    -- Rust rejects an answer with other numbers, and then no other key may have been charged.
+    for _, told in ipairs({ at, a, b or 0, c or 0 }) do
+      if not (told >= 0 and told < 9007199254740992 and told % 1 == 0) then
+        error('corrupt rate limit state')
+      end
+    end
+  end
   local counted = counts_denied(algorithms[code][3], rate, fits)
   all_fit = all_fit and (fits or cost == 0)
   budget.is_written = budget.is_written or repaired or counted
@@ -53,11 +61,21 @@ if not writes_nothing then
       budget.expires_after = math.max(budget.expires_after, expiry(ends), keeps_expiry and budget.expires or 0)
     end
   end
+  -- All that can fail comes before the first write: an error does not undo it.
   for _, budget in ipairs(budgets) do
     if all_fit or budget.is_written then
-      local rest, keep_until = rest_of(budget.value, budget.next_state, budget.expires)
+      local rest, keep_until = rest_of(budget.value, budget.next_state, budget.expires, #budget.states)
+      budget.written = table.concat(budget.states) .. rest
       budget.expires = math.max(budget.expires_after, keep_until)
-      store(budget.key, table.concat(budget.states) .. rest, budget.expires)
+      local is_exact = budget.expires < 9007199254740992
+      if not is_exact then
+        error('corrupt rate limit state')
+      end
+    end
+  end
+  for _, budget in ipairs(budgets) do
+    if budget.written then
+      store(budget.key, budget.written, budget.expires)
     end
   end
 end

@@ -2,9 +2,14 @@
 -- The same step as crates/ratelimit-core/src/algorithm/token_bucket.rs and bucket.rs.
 --
 -- state   code; grain (microseconds); debt; unit, the debt that a token costs; at (microseconds); then, where
---         there were refunds, the tokens refunded since the value was made
+--         there were refunds or changes of the unit, the tokens refunded since the value was made, and
+--         UNIT_CHANGE for each change
 -- args    capacity; period, the debt that a token costs; refill, the debt forgiven each tick
 -- answer  at; debt at the present, before the hit; the tokens refunded
+
+-- Fewer tokens are refunded while a receipt is kept, so that a receipt from before a change of the unit is known
+-- by the difference. They are counted up to REFUND_COUNT_END, and from zero again.
+local UNIT_CHANGE, REFUND_COUNT_END = 4294967296, 4503599627370496
 
 -- The tokens refunded, behind the 28 bytes of a state that begins at `from`.
 local function token_bucket_refunded(value, from, to)
@@ -30,6 +35,9 @@ local function token_bucket_roll(value, from, to, now_tick, wanted, grain, capac
       else
         debt = math.min(div_up(debt, unit), capacity) * period
       end
+    end
+    if unit ~= period or stored_grain ~= grain then
+      refunded = (refunded + UNIT_CHANGE) % REFUND_COUNT_END
     end
     if debt > full then
       debt = full
@@ -66,7 +74,8 @@ end
 
 -- Lowers the debt by what is left of the charge: time forgives the oldest debt first, and what was refunded
 -- since the charge may have been older debt, which time did not have to forgive. `mark` is the debt with the
--- charge, `refunded_before` the tokens refunded by then.
+-- charge, `refunded_before` the tokens refunded by then. Nothing is given back when the mark is of another unit,
+-- when the unit has changed since, or when an instance of an earlier version has dropped the count of refunds.
 local function token_bucket_refund(
   stored, units, charged_cost, mark, refunded_before, charge_tick, now_tick, grain, period, refill)
   local code, stored_grain, debt, unit, at = struct.unpack('<BI3ddd', stored)
@@ -77,11 +86,17 @@ local function token_bucket_refund(
     return nil
   end
   local older = mark - charged_cost * period
-  local older_refunded = math.min(math.max(refunded - refunded_before, 0) * period, older)
+  local refunded_since = refunded - refunded_before
+  if older < 0 or refunded_since < 0 or refunded_since >= UNIT_CHANGE then
+    return nil
+  end
+  local older_refunded = math.min(refunded_since * period, older)
   local still_owed = mark - elapsed * refill - older_refunded
   local credit = math.min(units * period, still_owed, debt)
   if credit <= 0 then
     return nil
   end
-  return struct.pack('<BI3dddd', code, grain, debt - credit, unit, at, refunded + div_up(credit, period))
+  refunded = (refunded + div_up(credit, period)) % REFUND_COUNT_END
+  local state = struct.pack('<BI3ddd', code, grain, debt - credit, unit, at)
+  return refunded > 0 and state .. struct.pack('<d', refunded) or state
 end

@@ -6,6 +6,11 @@ use super::{
     state::{Standing, State},
 };
 
+/// What a change of the unit adds to the tokens refunded: more than are refunded while a receipt is kept.
+const UNIT_CHANGE: u128 = 1 << 32;
+/// The tokens refunded are counted up to here, and from zero again.
+const REFUND_COUNT_END: u128 = 1 << 52;
+
 /// What is stored: a debt, and how much of it one token is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BucketState {
@@ -53,13 +58,20 @@ impl Bucket {
         };
         let forgiven = (time.t - time.at) * refill;
         let debt = owed.saturating_sub(forgiven);
+        let refunded = stored.map_or(0, |state| {
+            if (state.unit, state.grain) == (moment.period, moment.grain) {
+                state.refunded
+            } else {
+                (state.refunded + UNIT_CHANGE) % REFUND_COUNT_END
+            }
+        });
         Self {
             moment,
             time,
             capacity,
             refill,
             debt,
-            refunded: stored.map_or(0, |state| state.refunded),
+            refunded,
             kind: Kind::Token,
         }
     }
@@ -91,14 +103,17 @@ impl Bucket {
         let forgiven_until = now.max(stored.at);
         let forgiven = forgiven_until.checked_sub(refund.tick)? * self.refill;
         // Refunds since the charge may have been of debt that time would have forgiven before this one's.
-        let refunded_since = stored.refunded.saturating_sub(refund.refunded) * period;
-        let older = refund.mark - refund.cost * period;
-        let left = refund
-            .mark
-            .saturating_sub(forgiven + refunded_since.min(older));
+        let refunded_since = stored.refunded.checked_sub(refund.refunded)?;
+        // A mark below the charge itself is of another unit.
+        let older = refund.mark.checked_sub(refund.cost * period)?;
+        if refunded_since >= UNIT_CHANGE {
+            return None;
+        }
+        let older_refunded = older.min(refunded_since * period);
+        let left = refund.mark.saturating_sub(forgiven + older_refunded);
         let credit = left.min(refund.units * period).min(stored.debt);
         self.debt = stored.debt - credit;
-        self.refunded += credit.div_ceil(period);
+        self.refunded = (self.refunded + credit.div_ceil(period)) % REFUND_COUNT_END;
         self.time.t = stored.at;
         (credit > 0).then(|| self.store())
     }

@@ -50,7 +50,7 @@ pub struct ModelDecision {
 }
 
 /// What one limit notes on a receipt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelMark {
     /// A bucket's debt with the charge, 1 for other limits; 0 when it cannot be given back.
     pub debt: u64,

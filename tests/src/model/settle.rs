@@ -170,11 +170,14 @@ impl Place<'_> {
 
     fn refunded(&self, actual: u64) -> Option<State> {
         let (moment, ceiling) = (self.moment(), self.ceiling());
+        // A policy that has gained limits since noted nothing of them.
+        let mark = self.receipt.marks.get(self.position);
+        let mark = mark.copied().unwrap_or_default();
         let refund = Refund {
             units: u128::from(self.receipt.cost - actual),
             cost: u128::from(self.receipt.cost),
-            mark: u128::from(self.receipt.marks[self.position].debt),
-            refunded: u128::from(self.receipt.marks[self.position].refunded),
+            mark: u128::from(mark.debt),
+            refunded: u128::from(mark.refunded),
             tick: u128::from(self.receipt.now_us) / moment.grain,
         };
         if let Spec::Concurrency { .. } = self.spec() {

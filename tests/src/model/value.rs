@@ -27,6 +27,8 @@ struct Tail {
     /// Until when they count.
     until_us: u128,
     reset_at_us: Option<u64>,
+    /// How many limits the last policy had.
+    known: usize,
 }
 
 impl Model {
@@ -43,6 +45,7 @@ impl Model {
             tail: Some(Tail {
                 until_us: value.expires_us,
                 reset_at_us: Some(now_us),
+                known: 0,
             }),
         });
     }
@@ -151,10 +154,23 @@ impl Model {
         let Some(value) = self.live(now_us) else {
             return (Vec::new(), None);
         };
-        let tail = value.tail.unwrap_or(Tail {
-            until_us: value.expires_us,
+        // Without a tail, the last policy had a limit for each state.
+        let before = value.tail.unwrap_or(Tail {
+            until_us: 0,
             reset_at_us: None,
+            known: value.states.len(),
         });
+        // What the last policy wrote counts until the value expires.
+        let until_us = if own < before.known {
+            before.until_us.max(value.expires_us)
+        } else {
+            before.until_us
+        };
+        let tail = Tail {
+            until_us,
+            known: own,
+            ..before
+        };
         let mut rest: Vec<Option<State>> = value.states.iter().skip(own).cloned().collect();
         if u128::from(now_us) >= tail.until_us {
             return (Vec::new(), None);

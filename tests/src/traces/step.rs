@@ -36,7 +36,10 @@ pub struct TracedHit {
 /// What becomes of an earlier hit of a trace.
 #[derive(Clone, Debug)]
 pub struct TracedSettle {
-    /// The hit's receipt.
+    /// The hit's receipt, as it was given.
+    pub charged: ModelReceipt,
+    /// The same under the limits that it is redeemed with: sometimes the present ones, as for a receipt that was
+    /// kept elsewhere.
     pub receipt: ModelReceipt,
     /// When it is settled.
     pub now_us: u64,

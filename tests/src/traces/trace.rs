@@ -72,11 +72,17 @@ impl Trace {
         }
         if self.aim.settles
             && self.random.one_in(4)
-            && let Some((receipt, change)) = self.receipts.settle(&mut self.random)
+            && let Some((charged, change)) = self.receipts.settle(&mut self.random)
         {
             self.hit.now_us = self.moment();
             let now_us = self.hit.now_us;
+            let mut receipt = charged.clone();
+            if self.aim.changes && self.random.one_in(4) {
+                receipt.limits.clone_from(&self.hit.limits);
+                receipt.percent = self.hit.percent;
+            }
             return Step::Settle(TracedSettle {
+                charged,
                 receipt,
                 now_us,
                 change,
@@ -129,18 +135,15 @@ impl Trace {
         self.keep_the_ceiling_possible();
     }
 
-    /// Leaves out limits at the end of the policy, or puts those back that were left out, as instances of two
-    /// versions do during a deploy, and keys that change their tier.
+    /// Leaves out any number of limits at the end of the policy, after those are back that were left out, as
+    /// instances of several versions do during a deploy, and keys that change their tier.
     fn change_version(&mut self) {
-        if !self.absent.is_empty() {
-            self.hit.limits.append(&mut self.absent);
-        } else if self.hit.limits.len() > 1 {
-            let counts: Vec<usize> = (1..self.hit.limits.len()).collect();
-            let kept = self.random.one_of(&counts);
-            let is_box = |spec: &Spec| matches!(spec, Spec::PenaltyBox { .. });
-            if !self.hit.limits[..kept].iter().all(is_box) {
-                self.absent = self.hit.limits.split_off(kept);
-            }
+        self.hit.limits.append(&mut self.absent);
+        let counts: Vec<usize> = (1..=self.hit.limits.len()).collect();
+        let kept = self.random.one_of(&counts);
+        let is_box = |spec: &Spec| matches!(spec, Spec::PenaltyBox { .. });
+        if !self.hit.limits[..kept].iter().all(is_box) {
+            self.absent = self.hit.limits.split_off(kept);
         }
         self.keep_the_ceiling_possible();
     }

@@ -3,13 +3,13 @@
 use std::time::UNIX_EPOCH;
 
 use ratelimit_core::{
-    Adjustment, FailureMode, Hit, Key, Limiter, Policy, Store as _, StoreError, UncheckedReason,
-    Verdict,
+    Adjustment, FailureMode, Hit, Key, KeySet, Limiter, Policy, Store as _, StoreError,
+    UncheckedReason, Verdict,
 };
 use ratelimit_tests::chaos::{Bench, Ours, Story, eventually, ours};
 use tokio::task::block_in_place;
 
-use crate::instance::{AT_ONCE, is_checked, key, policy};
+use crate::instance::{AT_ONCE, is_checked, key, policy, remaining};
 
 /// Numbers that no state holds; the last is an expiry an hour from now, and half a microsecond.
 fn bad_numbers() -> [f64; 8] {
@@ -29,7 +29,8 @@ fn bad_numbers() -> [f64; 8] {
 /// Every value that differs from a valid one in its length or in one number.
 fn corrupted(valid: &[u8]) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
-    for length in [0, 1, 7, 8, 9, 11, 12, 13, valid.len() - 1] {
+    let last = valid.len().saturating_sub(8)..valid.len();
+    for length in [0, 1, 7, 8, 9, 11, 12, 13].into_iter().chain(last) {
         values.push(valid[..length.min(valid.len())].to_vec());
     }
     values.push([valid, b"x"].concat());
@@ -101,8 +102,18 @@ impl Poisoned<'_> {
         block_in_place(|| self.bench.server.command(&["GET", &name])).expect("a value")
     }
 
-    fn write(&self, value: &[u8]) {
+    fn delete(&self) {
         let name = self.name();
+        let deleted: i64 =
+            block_in_place(|| self.bench.server.command(&["DEL", &name])).expect("an answer");
+        assert_eq!(deleted, 1);
+    }
+
+    fn write(&self, value: &[u8]) {
+        self.write_to(&self.name(), value);
+    }
+
+    fn write_to(&self, name: &str, value: &[u8]) {
         let mut command = redis::cmd("SET");
         command.arg(name).arg(value).arg("PX").arg(60_000);
         let written = block_in_place(|| {
@@ -112,18 +123,30 @@ impl Poisoned<'_> {
         written.expect("the server takes any value");
     }
 
-    /// Asks for the bad key, and for others at the same time, so that they share calls.
+    /// Stores a value of a bucket of which something was refunded, and reads it.
+    async fn read_refunded(&self, ours: &Ours) -> Vec<u8> {
+        let hit = Hit::new(&self.policy, &self.bad).cost(3);
+        let (_, charge) = self.limiter.reserve(hit).await;
+        let receipt = charge.expect("a charge").into_receipt();
+        let refund = Adjustment::Refund { units: 2 };
+        ours.store.settle(&receipt, refund).await.expect("a refund");
+        self.read()
+    }
+
+    /// Asks for the bad key, and for new ones at the same time, so that they share calls.
     ///
     /// Tells what became of the bad key if it is neither decided nor refused, and how many others were
-    /// not decided by Redis.
-    async fn ask(&self) -> (Option<Verdict>, usize) {
+    /// not decided by Redis, or not charged exactly once.
+    async fn ask(&self, round: usize) -> (Option<Verdict>, usize) {
+        let fresh = |number: usize| key(&format!("good-{round}-{number}"));
+        let is_bad = |number: usize| number == 3 || number == 5;
         let together = (0..8).map(|number| {
             let (limiter, policy) = (self.limiter.clone(), self.policy.clone());
-            let is_bad = number == 3 || number == 5;
+            let is_bad = is_bad(number);
             let key = if is_bad {
                 self.bad.clone()
             } else {
-                key(&format!("good-{number}"))
+                fresh(number)
             };
             tokio::spawn(async move { (is_bad, limiter.check(&policy, &key).await) })
         });
@@ -137,7 +160,14 @@ impl Poisoned<'_> {
         let lost = verdicts
             .iter()
             .filter(|(is_bad, told)| !is_bad && !is_checked(told));
-        let lost = lost.count();
+        let mut lost = lost.count();
+        for number in (0..8).filter(|number| !is_bad(*number)) {
+            let charged_once = match self.limiter.peek(&self.policy, &fresh(number)).await {
+                Verdict::Checked(look) => look.remaining + 1 == look.limit,
+                Verdict::Unchecked { .. } => false,
+            };
+            lost += usize::from(!charged_once);
+        }
         let is_fine = |told: &Verdict| match told {
             Verdict::Checked(decision) => decision.remaining <= decision.limit,
             Verdict::Unchecked { reason, .. } => *reason == UncheckedReason::Refused,
@@ -204,11 +234,22 @@ async fn row_32_a_corrupt_value_is_its_own_keys_problem() {
             .check(&poisoned.policy, &poisoned.bad)
             .await;
         let after_reset = poisoned.read();
-        let with_bad_end = corrupted_end(&after_reset);
-        for value in corrupted(&plain).into_iter().chain(with_bad_end) {
+        let mut values = corrupted(&plain);
+        values.extend(corrupted_end(&after_reset));
+        // So has a bucket of which something was refunded.
+        if text.contains("bucket") {
+            poisoned
+                .limiter
+                .reset(&poisoned.policy, &poisoned.bad)
+                .await
+                .unwrap();
+            poisoned.delete();
+            values.extend(corrupted(&poisoned.read_refunded(&ours).await));
+        }
+        for value in values {
             poisoned.write(&value);
-            let (odd, lost) = poisoned.ask().await;
             tried += 1;
+            let (odd, lost) = poisoned.ask(tried).await;
             if odd.is_some() || lost > 0 {
                 let value = hex(&value);
                 failures.push(format!("{text}: {lost} others lost, {odd:?} after {value}"));
@@ -232,6 +273,66 @@ async fn row_32_a_corrupt_value_is_its_own_keys_problem() {
     assert!(failures.is_empty(), "{failures:#?}");
     let replaced = story.counter("rate_limiter_reconnects_total", "") - connects;
     assert_eq!(replaced, 0, "the connection was replaced");
+}
+
+/// A hit by two keys charges neither when the value of one cannot be read, whichever comes first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn row_32_a_corrupt_value_of_one_key_leaves_no_charge_on_another() {
+    let bench = Bench::start(&[]).await;
+    let ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Closed).await;
+    let own_limit = policy("two", "10/h");
+    for (text, refund) in [
+        ("10/h; 10/h by ip", true),
+        ("10/h; fixed_window 10/366d by ip", false),
+        ("10/h; sliding_window_log 10/h count-denied by ip", false),
+    ] {
+        let poisoned = Poisoned {
+            bench: &bench,
+            limiter: asking_always(&ours),
+            policy: policy("two", text),
+            bad: key("home"),
+        };
+        let name = format!("{}:v1:two~ip:{{{}}}", bench.prefix(), poisoned.bad.as_str());
+        let alice = key(&format!("alice-{refund}-{}", text.len()));
+        let keys = KeySet::new(alice.clone()).with("ip", poisoned.bad.clone());
+        let (_, charge) = poisoned
+            .limiter
+            .reserve(Hit::for_keys(&poisoned.policy, &keys).cost(2))
+            .await;
+        let receipt = charge.expect("a charge").into_receipt();
+        let valid: Vec<u8> =
+            block_in_place(|| bench.server.command(&["GET", &name])).expect("a value");
+        let mut values = corrupted(&valid);
+        if refund {
+            let back = Adjustment::Refund { units: 1 };
+            ours.store.settle(&receipt, back).await.expect("a refund");
+            let refunded: Vec<u8> =
+                block_in_place(|| bench.server.command(&["GET", &name])).expect("a value");
+            values.extend(corrupted(&refunded));
+        }
+        let left = async || remaining(&poisoned.limiter.peek(&own_limit, &alice).await);
+        for value in values {
+            let before = left().await;
+            poisoned.write_to(&name, &value);
+
+            let verdict = poisoned.limiter.check_keys(&poisoned.policy, &keys).await;
+
+            let charged = match &verdict {
+                Verdict::Checked(decision) => u64::from(decision.is_allowed()),
+                Verdict::Unchecked { .. } => 0,
+            };
+            assert_eq!(
+                before - left().await,
+                charged,
+                "{text} {}: {verdict:?}",
+                hex(&value)
+            );
+            if before <= 2 {
+                poisoned.limiter.reset(&own_limit, &alice).await.unwrap();
+            }
+        }
+        block_in_place(|| bench.server.command::<i64>(&["DEL", &name])).expect("an answer");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

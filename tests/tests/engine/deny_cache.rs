@@ -192,7 +192,7 @@ impl Twins {
 
     async fn settle(&mut self, settle: &TracedSettle) {
         self.clock.set(Timestamp::from_micros(settle.now_us));
-        let known = |(receipt, _): &(ModelReceipt, _)| *receipt == settle.receipt;
+        let known = |(receipt, _): &(ModelReceipt, _)| *receipt == settle.charged;
         let Some(place) = self.charges.iter().rposition(known) else {
             return;
         };

@@ -1,9 +1,10 @@
 //! What was spent earlier counts: under a policy with other limits, after refunds, and not after a reset.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use ratelimit_core::{
-    Adjustment, Clock, Hit, Key, KeySet, Policy, Receipt, Settlement, Store as _, Timestamp,
+    Adjustment, Clock, Hit, Key, KeySet, MemoryStore, Policy, Receipt, Settlement, Store as _,
+    Timestamp,
 };
 use ratelimit_tests::redis::TestRedis;
 
@@ -126,6 +127,130 @@ async fn a_tier_with_fewer_limits_forgets_nothing_of_the_other() {
     }
 }
 
+/// How many of `count` hits at once pass.
+async fn passed_of(count: u64, subject: &Subject, policy: &Policy, key: &Key) -> u64 {
+    let mut passed = 0;
+    for _ in 0..count {
+        passed += u64::from(passes(subject, policy, key).await);
+    }
+    passed
+}
+
+/// A state in the middle is renewed by a tier that knows it, while the tail still tells of an earlier one.
+#[tokio::test]
+async fn three_tiers_forget_nothing_of_each_other() {
+    let redis = TestRedis::start().await;
+    let minute = Duration::from_secs(60);
+    for (first, middle, last) in [
+        ("1000000/d", "20/d", "100/min"),
+        (
+            "fixed_window 1000000/366d",
+            "sliding_window_log 20/d",
+            "fixed_window 100/min",
+        ),
+        (
+            "leaky_bucket 1000000/d police",
+            "sliding_window_counter 20/366d",
+            "7/s",
+        ),
+    ] {
+        let free = policy("three", first);
+        let basic = policy("three", &format!("{first}; {middle}"));
+        let pro = policy("three", &format!("{first}; {middle}; {last}"));
+        for subject in subjects(&redis).await {
+            let alice = key("alice");
+            let place = format!("{}: {pro}", subject.name);
+            assert!(passes(&subject, &pro, &alice).await, "{place}");
+            subject.clock.advance(minute);
+            assert!(passes(&subject, &free, &alice).await, "{place}");
+            subject.clock.advance(minute);
+            assert_eq!(passed_of(25, &subject, &basic, &alice).await, 19, "{place}");
+            subject.clock.advance(minute);
+            assert!(passes(&subject, &free, &alice).await, "{place}");
+
+            // Later than the hit under three limits alone would have counted.
+            subject.clock.advance(71 * minute);
+            assert!(passes(&subject, &free, &alice).await, "{place}");
+
+            // A bucket has refilled by one, which an hour and a quarter of a day do.
+            let refilled = u64::from(middle == "20/d");
+            let more = passed_of(25, &subject, &basic, &alice).await;
+            assert_eq!(more, refilled, "{place}");
+        }
+    }
+}
+
+/// The tail of a reset tells nothing of the states that were written after it.
+#[tokio::test]
+async fn a_reset_between_tiers_forgets_nothing_that_is_spent_after_it() {
+    let redis = TestRedis::start().await;
+    for (first, second) in [
+        ("1000000/d", "20/d"),
+        ("1000000/d", "fixed_window 20/366d"),
+        (
+            "sliding_window_counter 1000000/s",
+            "sliding_window_log 20/d",
+        ),
+    ] {
+        let free = policy("between", first);
+        let pro = policy("between", &format!("{first}; {second}"));
+        for subject in subjects(&redis).await {
+            let alice = key("alice");
+            let place = format!("{}: {pro}", subject.name);
+            let pause = Duration::from_millis(100);
+            assert!(passes(&subject, &free, &alice).await, "{place}");
+            subject.clock.advance(pause);
+            let keys = KeySet::new(alice.clone());
+            subject.store.reset(&free, &keys).await.unwrap();
+            subject.clock.advance(pause);
+            assert_eq!(passed_of(25, &subject, &pro, &alice).await, 20, "{place}");
+            subject.clock.advance(pause);
+            assert!(passes(&subject, &free, &alice).await, "{place}");
+
+            // Later than the value from before the reset would have counted.
+            subject.clock.advance(Duration::from_secs(4));
+            assert!(passes(&subject, &free, &alice).await, "{place}");
+
+            assert_eq!(passed_of(25, &subject, &pro, &alice).await, 0, "{place}");
+        }
+    }
+}
+
+/// Nobody knows what limits have left that the last policy does not have, so the memory store evicts other keys.
+#[tokio::test]
+async fn a_flood_of_new_keys_evicts_no_states_of_another_tier() {
+    let (free, pro) = (
+        policy("kept", "1000000/d"),
+        policy("kept", "1000000/d; 20/d"),
+    );
+    let other = policy("other", "1000/h");
+    for is_reset in [false, true] {
+        let clock = Clock::manual(START);
+        let store = MemoryStore::new().capacity(100).clock(clock.clone());
+        let subject = Subject {
+            name: "memory",
+            store: Arc::new(store),
+            clock,
+        };
+        let alice = key("alice");
+        if is_reset {
+            assert_eq!(passed_of(5, &subject, &pro, &alice).await, 5);
+            let keys = KeySet::new(alice.clone());
+            subject.store.reset(&pro, &keys).await.unwrap();
+            subject.clock.advance(Duration::from_secs(1));
+        }
+        assert_eq!(passed_of(25, &subject, &pro, &alice).await, 20);
+        assert!(passes(&subject, &free, &alice).await);
+
+        for number in 0..10_000 {
+            assert!(passes(&subject, &other, &key(&format!("new-{number}"))).await);
+        }
+
+        let remain = left(&subject, &pro, &alice).await;
+        assert_eq!(remain, [999_979, 0], "after a reset: {is_reset}");
+    }
+}
+
 /// The value lives as long as the longest of its states, whichever policy wrote last.
 #[tokio::test]
 async fn a_state_of_a_longer_period_outlives_hits_under_shorter_ones() {
@@ -196,6 +321,110 @@ async fn a_refund_after_another_refund_credits_no_other_charge() {
             );
         }
     }
+}
+
+/// A bucket whose unit changes does not know which charges time has forgiven since: those from before give nothing
+/// back, also when the unit is the same again.
+#[tokio::test]
+async fn a_receipt_from_before_a_change_of_the_period_credits_nothing() {
+    let redis = TestRedis::start().await;
+    for (hour, minute) in [
+        ("100/h", "100/min"),
+        (
+            "leaky_bucket 100/h queue 100 police",
+            "leaky_bucket 100/min queue 100 police",
+        ),
+        // A millisecond of microseconds and a second of milliseconds have as many ticks.
+        ("100/1ms", "9007199254740/s"),
+    ] {
+        let (hour, minute) = (policy("periods", hour), policy("periods", minute));
+        for subject in subjects(&redis).await {
+            let alice = key("alice");
+            let place = format!("{}: {hour}", subject.name);
+            let before = charge(&subject, &hour, &alice, 50).await;
+            charge(&subject, &minute, &alice, 1).await;
+            let between = charge(&subject, &minute, &alice, 1).await;
+            let after = charge(&subject, &hour, &alice, 40).await;
+            let charged = left(&subject, &hour, &alice).await;
+
+            let refund = async |receipt: &Receipt| {
+                let units = receipt.cost();
+                let settled = subject.store.settle(receipt, Adjustment::Refund { units });
+                settled.await.expect("the store settles")
+            };
+
+            assert_eq!(refund(&before).await, Settlement::Unchanged, "{place}");
+            assert_eq!(refund(&between).await, Settlement::Unchanged, "{place}");
+            assert_eq!(left(&subject, &hour, &alice).await, charged, "{place}");
+            assert_eq!(refund(&after).await, Settlement::Applied, "{place}");
+            let remain = left(&subject, &hour, &alice).await;
+            assert_eq!(remain, [charged[0] + 40], "{place}: its own charge");
+        }
+    }
+}
+
+/// The mark of a receipt that is read again is of the unit that it was charged under.
+#[tokio::test]
+async fn a_receipt_that_is_read_under_another_period_credits_nothing() {
+    let redis = TestRedis::start().await;
+    let (minute, hour) = (policy("read", "10/min"), policy("read", "10/h"));
+    for subject in subjects(&redis).await {
+        for pause in [1, 30] {
+            let alice = key(&format!("alice-{pause}"));
+            let place = format!("{} after {pause} s", subject.name);
+            let bytes = charge(&subject, &minute, &alice, 4).await.to_bytes();
+            // After 24 s nothing of it is left, and the value is another one.
+            subject.clock.advance(Duration::from_secs(pause));
+            charge(&subject, &hour, &alice, 4).await;
+            let charged = left(&subject, &hour, &alice).await;
+            let receipt = Receipt::from_bytes(&bytes, |_| Some(hour.clone())).unwrap();
+
+            let refund = Adjustment::Refund { units: 4 };
+            let settled = subject.store.settle(&receipt, refund).await.unwrap();
+
+            assert_eq!(settled, Settlement::Unchanged, "{place}");
+            assert_eq!(left(&subject, &hour, &alice).await, charged, "{place}");
+        }
+    }
+}
+
+/// An instance of the last release writes a bucket without the tokens refunded.
+#[tokio::test]
+async fn a_refund_after_an_old_instance_dropped_the_count_credits_no_other_charge() {
+    let redis = TestRedis::start().await;
+    let bucket = policy("mixed", "token_bucket 1000/1ms burst 1000");
+    let [_, subject] = subjects(&redis).await;
+    let alice = key("alice");
+    let refund = async |receipt: &Receipt, units| {
+        let refund = Adjustment::Refund { units };
+        let settled = subject.store.settle(receipt, refund).await;
+        settled.expect("the store settles")
+    };
+    let first = charge(&subject, &bucket, &alice, 100).await;
+    assert_eq!(refund(&first, 100).await, Settlement::Applied);
+    let a = charge(&subject, &bucket, &alice, 50).await;
+    let b = charge(&subject, &bucket, &alice, 50).await;
+
+    let name = redis.keys().into_iter().find(|name| name.contains("alice"));
+    let name = name.expect("the key was written");
+    let value: Vec<u8> = redis.query("GET", &name);
+    assert_eq!(value.len(), 48, "a state of 36 bytes");
+    let old = [&value[..8], &28_u32.to_le_bytes(), &value[12..40]].concat();
+    let mut set = redis::cmd("SET");
+    set.arg(&name).arg(old).arg("PX").arg(60_000);
+    set.exec(&mut redis.connection()).unwrap();
+    assert_eq!(left(&subject, &bucket, &alice).await, [900]);
+    refund(&a, 40).await;
+    subject.clock.advance(Duration::from_micros(61));
+    charge(&subject, &bucket, &alice, 50).await;
+    let charged = left(&subject, &bucket, &alice).await;
+    refund(&b, 50).await;
+
+    assert_eq!(left(&subject, &bucket, &alice).await, charged);
+    // New charges are given back again.
+    let c = charge(&subject, &bucket, &alice, 7).await;
+    assert_eq!(refund(&c, 7).await, Settlement::Applied);
+    assert_eq!(left(&subject, &bucket, &alice).await, charged);
 }
 
 const ALGORITHMS: [&str; 7] = [

@@ -4,7 +4,7 @@ use ratelimit_core::{Adjustment, Hit, Overdraft, Receipt, Settlement, Timestamp}
 use ratelimit_tests::{
     model::{self, Model, ModelDecision, ModelReceipt},
     redis::TestRedis,
-    traces::{ALGORITHMS, Aim, Step, Trace, TracedHit, to_soft_policy},
+    traces::{ALGORITHMS, Aim, Step, Trace, TracedHit, TracedSettle, to_soft_policy},
 };
 
 use crate::subject::{Subject, key, policy, told};
@@ -51,10 +51,7 @@ async fn run_trace(seed: u64, aim: Aim, subjects: &[Subject]) -> u64 {
             }
             Step::Settle(settle) => {
                 let expected = model.settle(&settle.receipt, settle.now_us, settle.change);
-                let (receipt, change) = (&settle.receipt, settle.change);
-                let settled = charges
-                    .settle(receipt, change, settle.now_us, subjects)
-                    .await;
+                let settled = charges.settle(&settle, subjects).await;
                 for (subject, settled) in subjects.iter().zip(settled) {
                     let words = (
                         settled != Settlement::LeaseLost,
@@ -140,20 +137,15 @@ impl Charges {
         }
     }
 
-    async fn settle(
-        &self,
-        receipt: &ModelReceipt,
-        change: model::Change,
-        now_us: u64,
-        subjects: &[Subject],
-    ) -> Vec<Settlement> {
+    async fn settle(&self, settle: &TracedSettle, subjects: &[Subject]) -> Vec<Settlement> {
+        let (charged, redeemed) = (&settle.charged, &settle.receipt);
         let (_, receipts) = self
             .0
             .iter()
-            .rfind(|(known, _)| known == receipt)
+            .rfind(|(known, _)| known == charged)
             .expect("it was charged");
-        let cost = receipt.cost;
-        let change = match change {
+        let cost = charged.cost;
+        let change = match settle.change {
             model::Change::Settle { actual } if actual <= cost => Adjustment::Refund {
                 units: cost - actual,
             },
@@ -165,8 +157,13 @@ impl Charges {
         };
         let mut settled = Vec::new();
         for (subject, receipt) in subjects.iter().zip(receipts) {
-            subject.clock.set(Timestamp::from_micros(now_us));
-            settled.push(subject.store.settle(receipt, change).await.unwrap());
+            subject.clock.set(Timestamp::from_micros(settle.now_us));
+            let mut receipt = receipt.clone();
+            if redeemed != charged {
+                let present = to_soft_policy("p", &redeemed.limits, redeemed.percent);
+                receipt = Receipt::from_bytes(&receipt.to_bytes(), |_| Some(present)).unwrap();
+            }
+            settled.push(subject.store.settle(&receipt, change).await.unwrap());
         }
         settled
     }

@@ -13,6 +13,12 @@ use crate::{
     time::{MAX_EXACT, Timestamp},
 };
 
+/// What a change of the unit adds to the tokens refunded. Fewer are refunded while a receipt is kept, so that a
+/// receipt from before the change is known by the difference.
+const UNIT_CHANGE: u64 = 1 << 32;
+/// The tokens refunded are counted up to here, and from zero again.
+const REFUND_COUNT_END: u64 = 1 << 52;
+
 /// What a bucket remembers: a debt, of which a token costs as much as the period has ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed)]
@@ -27,7 +33,8 @@ pub(crate) struct BucketState {
 pub(crate) struct RefundedBucketState {
     algorithm: Algorithm,
     debt: BucketState,
-    /// The tokens that were refunded since the budget was made; receipts carry how many it had been.
+    /// The tokens that were refunded since the budget was made, and [`UNIT_CHANGE`] for each change of the unit;
+    /// receipts carry how many it had been.
     refunded: u64,
 }
 
@@ -181,6 +188,11 @@ impl Step for Bucket {
         let stored_at = self.period.convert(stored.at, written.grain);
         let (at, repaired) = catch_up(stored_at, now, self.period.ticks);
         let forgiven = at.saturating_sub(stored_at).saturating_mul(self.refill);
+        let refunded = if written == self.period {
+            refunded
+        } else {
+            (refunded + UNIT_CHANGE) % REFUND_COUNT_END
+        };
         BucketSnapshot {
             at,
             debt: owed.saturating_sub(forgiven),
@@ -249,7 +261,11 @@ impl Step for Bucket {
         };
         match (self.algorithm, slot) {
             (Algorithm::TokenBucket, Some(State::TokenBucket(own)))
-            | (Algorithm::LeakyBucket, Some(State::LeakyBucket(own))) => *own = debt,
+            | (Algorithm::LeakyBucket, Some(State::LeakyBucket(own)))
+                if snapshot.refunded == 0 =>
+            {
+                *own = debt;
+            }
             (_, slot) => *slot = Some(self.stored_state(debt, snapshot.refunded)),
         }
     }
@@ -282,15 +298,19 @@ impl Step for Bucket {
         let (true, Some(elapsed)) = (is_ours, elapsed) else {
             return false;
         };
+        let unit = self.period.ticks;
+        // Debt that stood before the charge; a mark below the charge itself is of another unit.
+        let charged = refund.cost.saturating_mul(unit);
+        let older = refund.mark.debt.checked_sub(charged);
+        // An instance of an earlier version drops the count of refunds, and a changed unit makes it jump.
+        let refunded_since = refunded.checked_sub(refund.mark.refunded);
+        let refunded_since = refunded_since.filter(|since| *since < UNIT_CHANGE);
+        let (Some(older), Some(refunded_since)) = (older, refunded_since) else {
+            return false;
+        };
         // Time forgives the oldest debt first. What was refunded since the charge may have been older debt,
         // which time did not have to forgive before it came to this charge.
-        let unit = self.period.ticks;
         let forgiven = elapsed.saturating_mul(self.refill);
-        let older = refund
-            .mark
-            .debt
-            .saturating_sub(refund.cost.saturating_mul(unit));
-        let refunded_since = refunded.saturating_sub(refund.mark.refunded);
         let older_refunded = refunded_since.saturating_mul(unit).min(older);
         let gone = forgiven.saturating_add(older_refunded);
         let still_owed = refund.mark.debt.saturating_sub(gone);
@@ -300,7 +320,8 @@ impl Step for Bucket {
             return false;
         }
         stored.owed -= credit;
-        *state = self.stored_state(stored, refunded.saturating_add(credit.div_ceil(unit)));
+        let refunded = (refunded + credit.div_ceil(unit)) % REFUND_COUNT_END;
+        *state = self.stored_state(stored, refunded);
         true
     }
 

@@ -218,17 +218,23 @@ impl Budget {
     /// Keeps what stands behind the states of the `own` limits of the policy that was just written: the
     /// states of limits that another version or tier of the policy has, and the last reset.
     ///
-    /// They count until the budget would have expired when its own policy wrote it last, which is `before`
-    /// unless a tail says otherwise.
+    /// They count until the budget would have expired when a policy that has them wrote it last. That is
+    /// `before`, the expiry of the last write, when that write was by a policy with more limits. Otherwise the
+    /// tail says it.
     fn keep_rest(&mut self, own: usize, before: Timestamp, now: Timestamp) {
         let tail = self.states.tail();
         if tail.is_none() && self.states.as_slice().len() == own {
             return;
         }
-        let tail = tail.unwrap_or(Tail {
+        let mut tail = tail.unwrap_or(Tail {
             until: before,
             reset_at: None,
+            known: own,
         });
+        if own < tail.known {
+            tail.until = tail.until.max(before);
+        }
+        tail.known = own;
         let mut states = self.states.as_slice().to_vec();
         if now >= tail.until || states[own..].iter().all(Option::is_none) {
             states.truncate(own);
@@ -249,6 +255,7 @@ impl Budget {
         let tail = Tail {
             until: self.expires,
             reset_at: Some(now),
+            known: 0,
         };
         self.states = States::new(Vec::new(), Some(tail));
     }
@@ -284,7 +291,8 @@ impl Budget {
 
     /// Until when it keeps states of limits that the policy of the last hit did not have.
     fn unknown_until(&self) -> Option<Timestamp> {
-        let tail = self.states.tail().filter(|tail| tail.reset_at.is_none());
+        let tail = self.states.tail();
+        let tail = tail.filter(|tail| self.state_count() > tail.known);
         tail.map(|tail| tail.until)
     }
 

@@ -24,6 +24,9 @@ pub(super) struct Tail {
     pub(super) until: Timestamp,
     /// When the budget was reset: receipts up to this moment give nothing back.
     pub(super) reset_at: Option<Timestamp>,
+    /// How many limits the policy had that wrote last. Its states last as long as the budget, and those behind
+    /// them until `until`.
+    pub(super) known: usize,
 }
 
 impl Default for States {

@@ -24,6 +24,14 @@ const LONGEST_LIFE: Duration = Duration::from_secs(366 * 86_400);
 ///
 /// A receipt belongs to one decision. What is given back by it is never more than what that decision
 /// charged and time has not given back since.
+///
+/// When limits change between the charge and the refund:
+///
+/// - A bucket whose period has changed since gives nothing back, also when the period is the same again.
+/// - A bucket whose refill has changed, but not its period, forgives the charge at the refill of the receipt's
+///   limits. If hits under a larger refill were made in between, up to the cost of the charge may be given back
+///   although time had forgiven it.
+/// - The same holds when a limit of another algorithm had the same position in the policy in between.
 #[derive(Clone, Debug)]
 pub struct Receipt {
     policy: Policy,

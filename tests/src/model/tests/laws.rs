@@ -2,6 +2,7 @@
 
 use crate::{
     model::{Answer, Asked, Model, ModelDecision, Spec},
+    random::Random,
     traces::{Aim, Step, Trace, TracedHit},
 };
 
@@ -38,6 +39,53 @@ fn retry_after_is_exact_for_everything() {
         law_3(after, hit, decision);
         law_4(decision);
     });
+}
+
+/// While versions or tiers of a policy alternate, each limit counts what it would count alone.
+#[test]
+fn a_limit_admits_no_more_while_policies_alternate() {
+    let aim = Aim {
+        limits: (2, 4),
+        changes: false,
+        steps_back: false,
+        ..Aim::ANYTHING
+    };
+    let (mut admitted, mut denied) = (0_u64, 0_u64);
+    for seed in 0..4_000 {
+        let (mut trace, mut random) = (Trace::new(seed, aim), Random::new(seed));
+        let mut model = Model::new();
+        let mut alone = vec![Model::new(); 4];
+        for _ in 0..60 {
+            let whole = trace.next_hit();
+            if random.one_in(20) {
+                model.reset(whole.now_us);
+                for limit in &mut alone {
+                    limit.reset(whole.now_us);
+                }
+            }
+            let counts: Vec<usize> = (1..=whole.limits.len()).collect();
+            let mut hit = whole.clone();
+            hit.limits.truncate(random.one_of(&counts));
+            let decision = model.hit_with(&hit.limits, hit.now_us, hit.asked());
+            let is_allowed = decision.overall.answer.is_allowed();
+            admitted += u64::from(is_allowed);
+            denied += u64::from(!is_allowed);
+            for (position, spec) in hit.limits.iter().enumerate() {
+                let (limit, spec) = (&mut alone[position], std::slice::from_ref(spec));
+                let cost = if is_allowed { hit.cost } else { 0 };
+                let own = limit.hit(spec, hit.now_us, cost).overall;
+                assert!(own.answer.is_allowed(), "seed {seed}: {hit:?} {position}");
+                let remaining = decision.limits[position].remaining;
+                let exactly = !counts_denied(&spec[0]);
+                assert!(
+                    remaining <= own.remaining && (remaining == own.remaining || !exactly),
+                    "seed {seed}: {remaining} of {own:?} left at {position} of {hit:?}"
+                );
+            }
+            trace.learn(decision);
+        }
+    }
+    assert!(denied > 10_000, "{admitted} {denied}");
 }
 
 #[test]
