@@ -1,7 +1,7 @@
 //! `cargo run -p ratelimit-examples --bin actix_per_route`, then `curl -i localhost:3000/login`: the 3rd gets 429, `/` goes on.
 
 use actix_web::{App, HttpServer, get, web};
-use ratelimit_actix::{ClientKey, Decided, KeyExtractor, RateLimit, RouteKey, rate_limit};
+use ratelimit_actix::{ClientKey, CurrentDecision, KeyExtractor, RateLimit, RouteKey, rate_limit};
 
 /// One line for a handler, below that of its route.
 #[get("/login")]
@@ -11,7 +11,7 @@ async fn login() -> &'static str {
 }
 
 /// What the nearest limit left over.
-async fn left(Decided(decision): Decided) -> String {
+async fn left(CurrentDecision(decision): CurrentDecision) -> String {
     let left = decision.map(|decision| decision.remaining);
     format!("{} left", left.unwrap_or_default())
 }

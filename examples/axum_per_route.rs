@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use axum::{Router, routing::get};
-use ratelimit_axum::{ClientKey, Decided, KeyExtractor, RateLimitLayer, RouteKey, rate_limit};
+use ratelimit_axum::{
+    ClientKey, CurrentDecision, KeyExtractor, RateLimitLayer, RouteKey, rate_limit,
+};
 
 /// One line for a handler.
 #[rate_limit("2/min")]
@@ -12,7 +14,7 @@ async fn login() -> &'static str {
 }
 
 /// What the nearest limit left over.
-async fn left(Decided(decision): Decided) -> String {
+async fn left(CurrentDecision(decision): CurrentDecision) -> String {
     let left = decision.map(|decision| decision.remaining);
     format!("{} left", left.unwrap_or_default())
 }

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 
 use axum::{Router, http::request::Parts, routing::post};
 use ratelimit_axum::{
-    ClientKey, FailureMode, Key, KeyExtractor, Limiter, NoKey, Policy, RateLimitLayer,
+    ClientKey, FailureMode, Key, KeyError, KeyExtractor, Limiter, Policy, RateLimitLayer,
 };
 
 /// Whose account is tried. A real service takes the name from the form, and makes it lower case.
-fn account(request: &Parts) -> Result<Key, NoKey> {
-    let user = request.headers.get("x-user").ok_or(NoKey::Missing)?;
+fn account(request: &Parts) -> Result<Key, KeyError> {
+    let user = request.headers.get("x-user").ok_or(KeyError::Missing)?;
     Ok(Key::tagged("account", user)?)
 }
 

@@ -39,7 +39,7 @@ async fn by_tier(State(tiers): State<Tiers>, request: Request, next: Next) -> Re
         Err(answer) => return answer,
     };
     let mut response = next.run(Request::from_parts(head, body)).await;
-    passed.tell(&mut response);
+    passed.write_headers(&mut response);
     response
 }
 

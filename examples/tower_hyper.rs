@@ -12,7 +12,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use ratelimit_core::{Limiter, Policy};
-use ratelimit_tower::{RateLimitLayer, WithPeer};
+use ratelimit_tower::{AddPeerAddr, RateLimitLayer};
 use tower::{Layer, service_fn};
 
 async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("http://{}", listener.local_addr()?);
     loop {
         let (stream, peer) = listener.accept().await?;
-        let service = TowerToHyperService::new(WithPeer::new(limited.clone(), peer));
+        let service = TowerToHyperService::new(AddPeerAddr::new(limited.clone(), peer));
         tokio::spawn(async move {
             let server = auto::Builder::new(TokioExecutor::new());
             // A client that goes away is no failure of the server.

@@ -78,7 +78,7 @@ for _, budget in ipairs(budgets) do
   if budget.has_changed then
     local rest = rest_of(budget.value, budget.next_state, budget.expires, #budget.states)
     budget.written = table.concat(budget.states) .. rest
-    local is_exact = budget.expires_after < 9007199254740992
+    local is_exact = budget.expires_after < 9007199254740992 and budget.expires_after % 1 == 0
     if not is_exact then
       error('corrupt rate limit state')
     end

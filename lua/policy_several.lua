@@ -67,7 +67,7 @@ if not writes_nothing then
       local rest, keep_until = rest_of(budget.value, budget.next_state, budget.expires, #budget.states)
       budget.written = table.concat(budget.states) .. rest
       budget.expires = math.max(budget.expires_after, keep_until)
-      local is_exact = budget.expires < 9007199254740992
+      local is_exact = budget.expires < 9007199254740992 and budget.expires % 1 == 0
       if not is_exact then
         error('corrupt rate limit state')
       end

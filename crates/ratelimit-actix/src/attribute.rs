@@ -14,53 +14,55 @@ use actix_web::{
     http::header::HeaderName,
     web::{Data, Payload},
 };
-use ratelimit_core::{
-    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::HandlerTerms,
-    handler_policy, installed, installed_registry,
+use ratelimit_core::{Key, Limiter};
+use ratelimit_http::{
+    handler::{DeclaredPolicy, HandlerTerms, global_limiter, global_registry, policy_for_handler},
+    policy::HttpPolicy,
+    registry::{Registry, UnknownPolicy},
 };
 
 use crate::{
-    body::LimitedBody,
-    check::{Passed, check},
-    framework::Settings,
-    key::{HeaderKey, KeyExtractor as _, NoKey},
-    rate_limit::settings,
+    body::ResponseBody,
+    check::{Admission, check},
+    framework::Config,
+    key::{HeaderKey, KeyError, KeyExtractor as _},
+    rate_limit::config,
 };
 
-const ADVICE: &str = "install_registry(registry) or registry.for_attributes() \
+const ADVICE: &str = "set_global_registry(registry) or registry.check_declared() \
     at the start of main says so before a request does";
 
 /// The limit of one handler, as its attribute says.
 #[derive(Debug)]
 pub struct HandlerLimit {
-    source: Source,
-    key: KeyBy,
+    source: PolicySource,
+    key: HandlerKey,
     cost: Option<fn(&HttpRequest) -> u64>,
     exempt: Option<fn(&HttpRequest) -> bool>,
     terms: HandlerTerms,
     marks: Option<Marks>,
     shadow: Option<Shadow>,
-    built: RwLock<Option<(Policy, Arc<Settings>)>>,
+    built: RwLock<Option<(HttpPolicy, Arc<Config>)>>,
     told: AtomicBool,
 }
 
 #[derive(Debug)]
-enum Source {
+enum PolicySource {
     /// The handler's path or scope, and the text of its limits.
     Text(&'static str, &'static str),
     /// The attribute, which has the name of a policy.
-    Named(Attribute),
+    Named(DeclaredPolicy),
 }
 
 /// Whose budget is spent.
 #[derive(Clone, Copy, Debug)]
-pub enum KeyBy {
+pub enum HandlerKey {
     /// The client's.
     Client,
     /// That of a header's value.
     Header(&'static str),
     /// What a function finds.
-    Function(fn(&HttpRequest) -> Result<Key, NoKey>),
+    Function(fn(&HttpRequest) -> Result<Key, KeyError>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,18 +74,18 @@ struct Marks;
 impl HandlerLimit {
     /// The limits of a text, known by the handler's path or scope.
     pub const fn text(path: &'static str, limits: &'static str) -> HandlerLimit {
-        HandlerLimit::of(Source::Text(path, limits))
+        HandlerLimit::of(PolicySource::Text(path, limits))
     }
 
     /// The policy that the attribute names.
-    pub const fn named(policy: Attribute) -> HandlerLimit {
-        HandlerLimit::of(Source::Named(policy))
+    pub const fn named(policy: DeclaredPolicy) -> HandlerLimit {
+        HandlerLimit::of(PolicySource::Named(policy))
     }
 
-    const fn of(source: Source) -> HandlerLimit {
+    const fn of(source: PolicySource) -> HandlerLimit {
         HandlerLimit {
             source,
-            key: KeyBy::Client,
+            key: HandlerKey::Client,
             cost: None,
             exempt: None,
             terms: HandlerTerms::NONE,
@@ -96,7 +98,7 @@ impl HandlerLimit {
 
     /// Whose budget is spent.
     #[must_use]
-    pub const fn key(mut self, key: KeyBy) -> HandlerLimit {
+    pub const fn key(mut self, key: HandlerKey) -> HandlerLimit {
         self.key = key;
         self
     }
@@ -138,7 +140,7 @@ impl HandlerLimit {
 
     /// Marks responses.
     #[must_use]
-    pub const fn marks(mut self) -> HandlerLimit {
+    pub const fn mark_responses(mut self) -> HandlerLimit {
         self.marks = Some(Marks);
         self
     }
@@ -150,74 +152,76 @@ impl HandlerLimit {
         self
     }
 
-    async fn check(&self, request: &HttpRequest) -> Result<Passed, HttpResponse> {
-        let limiter = given::<Limiter>(request).unwrap_or_else(installed);
-        let settings = self.settings(&limiter, request);
-        let settings = settings.map_err(|unknown| self.tell(&unknown))?;
-        check(settings, &limiter, request).await
+    async fn check(&self, request: &HttpRequest) -> Result<Admission, HttpResponse> {
+        let limiter = given::<Limiter>(request).unwrap_or_else(global_limiter);
+        let config = self.config(&limiter, request);
+        let config = config.map_err(|unknown| self.tell(&unknown))?;
+        check(config, &limiter, request).await
     }
 
-    /// The settings under the policy of this moment, made anew only when that has changed.
-    fn settings(
+    /// The config under the policy of this moment, made anew only when that has changed.
+    fn config(
         &self,
         limiter: &Limiter,
         request: &HttpRequest,
-    ) -> Result<Arc<Settings>, UnknownPolicy> {
+    ) -> Result<Arc<Config>, UnknownPolicy> {
         // In one statement, so that the lock is free again before it is taken to write.
         let built = self
             .built
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if let (Source::Text(..), Some((_, settings))) = (&self.source, &built) {
-            return Ok(Arc::clone(settings));
+        if let (PolicySource::Text(..), Some((_, config))) = (&self.source, &built) {
+            return Ok(Arc::clone(config));
         }
         let policy = self.policy(request)?;
         match built {
-            Some((before, settings)) if before == policy => Ok(settings),
+            Some((before, config)) if before == policy => Ok(config),
             _ => {
-                let settings = Arc::new(self.build(limiter.clone(), policy.clone()));
+                let config = Arc::new(self.build(limiter.clone(), policy.clone()));
                 let built = self.built.write();
-                let latest = Some((policy, Arc::clone(&settings)));
+                let latest = Some((policy, Arc::clone(&config)));
                 *built.unwrap_or_else(PoisonError::into_inner) = latest;
-                Ok(settings)
+                Ok(config)
             }
         }
     }
 
-    fn policy(&self, request: &HttpRequest) -> Result<Policy, UnknownPolicy> {
+    fn policy(&self, request: &HttpRequest) -> Result<HttpPolicy, UnknownPolicy> {
         match self.source {
-            Source::Named(attribute) => named(attribute, request),
-            Source::Text(path, limits) => {
-                let policy = handler_policy(path, limits);
-                Ok(policy.expect("the text was parsed when it was expanded"))
+            PolicySource::Named(attribute) => named(attribute, request),
+            PolicySource::Text(path, limits) => {
+                let policy = policy_for_handler(path, limits);
+                Ok(policy
+                    .expect("the text was parsed when it was expanded")
+                    .into())
             }
         }
     }
 
-    fn build(&self, limiter: Limiter, policy: Policy) -> Settings {
-        let mut settings = settings(limiter, self.terms.of(policy));
+    fn build(&self, limiter: Limiter, policy: HttpPolicy) -> Config {
+        let mut config = config(limiter, self.terms.apply_to(policy));
         match self.key {
-            KeyBy::Client => {}
-            KeyBy::Header(name) => {
+            HandlerKey::Client => {}
+            HandlerKey::Header(name) => {
                 let header = HeaderKey::new(HeaderName::from_static(name));
-                settings.key_by(move |request| header.extract(request));
+                config.key_by(move |request| header.extract(request));
             }
-            KeyBy::Function(function) => settings.key_by(function),
+            HandlerKey::Function(function) => config.key_by(function),
         }
         if let Some(cost) = self.cost {
-            settings.cost(cost);
+            config.cost(cost);
         }
         if let Some(exempt) = self.exempt {
-            settings.exempt_when(exempt);
+            config.exempt_when(exempt);
         }
         if let Some(Marks) = self.marks {
-            settings.marks();
+            config.mark_responses();
         }
         if let Some(Shadow) = self.shadow {
-            settings.shadow();
+            config.shadow();
         }
-        settings
+        config
     }
 
     fn tell(&self, unknown: &UnknownPolicy) -> HttpResponse {
@@ -231,11 +235,11 @@ impl HandlerLimit {
     }
 }
 
-fn named(attribute: Attribute, request: &HttpRequest) -> Result<Policy, UnknownPolicy> {
-    let registry = given::<Registry>(request).or_else(installed_registry);
+fn named(attribute: DeclaredPolicy, request: &HttpRequest) -> Result<HttpPolicy, UnknownPolicy> {
+    let registry = given::<Registry>(request).or_else(global_registry);
     let registry = registry.unwrap_or_default();
     let policy = registry.get(attribute.policy);
-    policy.ok_or_else(|| UnknownPolicy::of(attribute, &registry))
+    policy.ok_or_else(|| UnknownPolicy::for_declared(attribute, &registry))
 }
 
 /// What the application put into the request's extensions, or into its own data.
@@ -271,9 +275,9 @@ where
         }
         Err(error) => HttpResponse::from_error(error),
     };
-    let held = passed.finish(response.status(), response.headers_mut());
-    match held {
-        Some(_) => response.map_body(|_, body| BoxBody::new(LimitedBody::new(body, held))),
+    let guard = passed.finish(response.status(), response.headers_mut());
+    match guard {
+        Some(_) => response.map_body(|_, body| BoxBody::new(ResponseBody::new(body, guard))),
         None => response,
     }
 }

@@ -10,7 +10,7 @@ use actix_web::{
     web::Bytes,
 };
 use pin_project_lite::pin_project;
-use ratelimit_core::adapter::Held;
+use ratelimit_http::middleware::BodyGuard;
 
 pin_project! {
     /// The body of a limited response.
@@ -18,26 +18,26 @@ pin_project! {
     /// It holds what the request was charged: a slot is given back when the body has ended, fails or is
     /// dropped, and a cost that is known only now is settled.
     #[derive(Debug)]
-    pub struct LimitedBody<B> {
+    pub struct ResponseBody<B> {
         #[pin]
         body: B,
-        held: Option<Box<Held>>,
+        guard: Option<Box<BodyGuard>>,
     }
 }
 
-impl<B: MessageBody> LimitedBody<B> {
-    pub(crate) fn new(body: B, held: Option<Box<Held>>) -> LimitedBody<B> {
+impl<B: MessageBody> ResponseBody<B> {
+    pub(crate) fn new(body: B, guard: Option<Box<BodyGuard>>) -> ResponseBody<B> {
         let is_empty = matches!(body.size(), BodySize::None | BodySize::Sized(0));
-        if let Some(held) = &held
+        if let Some(guard) = &guard
             && is_empty
         {
-            held.seen_end();
+            guard.mark_complete();
         }
-        LimitedBody { body, held }
+        ResponseBody { body, guard }
     }
 }
 
-impl<B: MessageBody> MessageBody for LimitedBody<B> {
+impl<B: MessageBody> MessageBody for ResponseBody<B> {
     type Error = B::Error;
 
     fn size(&self) -> BodySize {
@@ -50,26 +50,26 @@ impl<B: MessageBody> MessageBody for LimitedBody<B> {
     ) -> Poll<Option<Result<Bytes, B::Error>>> {
         let this = self.project();
         let part = ready!(this.body.poll_next(cx));
-        match (&part, this.held.as_mut()) {
+        match (&part, this.guard.as_mut()) {
             (_, None) => {}
-            (Some(Ok(bytes)), Some(held)) => held.sent(bytes.len()),
-            (Some(Err(_)), Some(_)) => *this.held = None,
+            (Some(Ok(bytes)), Some(guard)) => guard.count_bytes(bytes.len()),
+            (Some(Err(_)), Some(_)) => *this.guard = None,
             (None, Some(_)) => {
-                if let Some(held) = this.held.take() {
-                    held.end();
+                if let Some(guard) = this.guard.take() {
+                    guard.end();
                 }
             }
         }
         Poll::Ready(part)
     }
 
-    fn try_into_bytes(self) -> Result<Bytes, LimitedBody<B>> {
-        if self.held.is_some() {
+    fn try_into_bytes(self) -> Result<Bytes, ResponseBody<B>> {
+        if self.guard.is_some() {
             return Err(self);
         }
-        let held = None;
+        let guard = None;
         self.body
             .try_into_bytes()
-            .map_err(|body| LimitedBody { body, held })
+            .map_err(|body| ResponseBody { body, guard })
     }
 }

@@ -7,69 +7,69 @@ use actix_web::{
     http::{StatusCode, header::HeaderMap},
     rt,
 };
-use ratelimit_core::{
-    Limiter,
-    adapter::{Held, Way},
-};
+use ratelimit_core::Limiter;
+use ratelimit_http::middleware::{BodyGuard, CheckOutcome};
 
-use crate::framework::{Passage, Settings};
+use crate::framework::{Config, HttpAdmission};
 
 /// A request that passed, and what its response is to tell.
 ///
 /// Dropping it leaves the request charged, and gives its slot back.
-pub(crate) struct Passed {
-    passage: Option<Passage>,
-    settings: Arc<Settings>,
+pub(crate) struct Admission {
+    admission: Option<HttpAdmission>,
+    config: Arc<Config>,
 }
 
-impl Passed {
+impl Admission {
     /// Settles by the head of a response, tells in it what is left, and leaves what is held until its
     /// body ends.
     pub(crate) fn finish(
         mut self,
         status: StatusCode,
         headers: &mut HeaderMap,
-    ) -> Option<Box<Held>> {
-        let passage = self.passage.as_mut()?;
-        self.settings.finish(passage, status.as_u16(), headers)
+    ) -> Option<Box<BodyGuard>> {
+        let admission = self.admission.as_mut()?;
+        self.config.finish(admission, status.as_u16(), headers)
     }
 
     /// Settles by an error that has no response yet.
     pub(crate) fn fail(self, error: &Error) {
-        if let Some(passage) = self.passage {
+        if let Some(admission) = self.admission {
             let status = error.as_response_error().status_code();
-            self.settings.fail(passage, status.as_u16());
+            self.config.finish_error(admission, status.as_u16());
         }
     }
 }
 
-impl fmt::Debug for Passed {
+impl fmt::Debug for Admission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Passed").field(&self.passage).finish()
+        f.debug_tuple("Admission").field(&self.admission).finish()
     }
 }
 
 /// Decides a request, and waits where a shaping limit asks for it.
 pub(crate) async fn check(
-    settings: Arc<Settings>,
+    config: Arc<Config>,
     limiter: &Limiter,
     request: &HttpRequest,
-) -> Result<Passed, HttpResponse> {
-    let (delay, passage) = match settings.decide(limiter, request) {
-        Way::Pass => {
-            let passage = None;
-            return Ok(Passed { passage, settings });
+) -> Result<Admission, HttpResponse> {
+    let (delay, admission) = match config.check(limiter, request) {
+        CheckOutcome::Bypassed => {
+            let admission = None;
+            return Ok(Admission { admission, config });
         }
-        Way::Refuse(answer) => return Err(answer),
-        Way::Go(delay, passage) => (delay, passage),
-        Way::Ask(asking) => settings.judge(request, asking.await)?,
+        CheckOutcome::Rejected(response) => return Err(response),
+        CheckOutcome::Admitted(delay, admission) => (delay, admission),
+        CheckOutcome::Pending(pending) => config.complete(request, pending.await)?,
     };
-    if let Some(decision) = passage.decision() {
+    if !config.options.hides_decision
+        && let Some(decision) = admission.decision()
+    {
         request.extensions_mut().insert(decision.clone());
     }
     if !delay.is_zero() {
         rt::time::sleep(delay).await;
     }
-    let passage = Some(passage);
-    Ok(Passed { passage, settings })
+    let admission = Some(admission);
+    Ok(Admission { admission, config })
 }

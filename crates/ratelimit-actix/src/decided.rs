@@ -13,20 +13,20 @@ use ratelimit_core::Decision;
 /// Nothing where there is no limit, the request was exempt, or no store decided.
 ///
 /// ```
-/// use ratelimit_actix::Decided;
+/// use ratelimit_actix::CurrentDecision;
 ///
-/// async fn left(Decided(decision): Decided) -> String {
+/// async fn left(CurrentDecision(decision): CurrentDecision) -> String {
 ///     decision.map_or_else(String::new, |decision| format!("{} left", decision.remaining))
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decided(pub Option<Decision>);
+pub struct CurrentDecision(pub Option<Decision>);
 
-impl FromRequest for Decided {
+impl FromRequest for CurrentDecision {
     type Error = Infallible;
-    type Future = Ready<Result<Decided, Infallible>>;
+    type Future = Ready<Result<CurrentDecision, Infallible>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(Ok(Decided(request.extensions().get().cloned())))
+        ready(Ok(CurrentDecision(request.extensions().get().cloned())))
     }
 }

@@ -9,22 +9,31 @@ use actix_web::{
         header::{self, HeaderMap, HeaderName, HeaderValue},
     },
 };
-use ratelimit_core::{
-    HeaderLines, Key, Problem,
-    adapter::{self, Framework, HeaderFields, RequestHead},
+use ratelimit_core::Key;
+use ratelimit_http::{
+    client_ip::HeaderLines,
+    middleware::{self, Framework, HeaderFields, RequestHead},
+    response::ProblemDetails,
 };
 
 use crate::workers::SharedLimiter;
 
 /// Requests and responses of actix-web.
 #[derive(Clone, Copy, Debug)]
-pub struct Actix;
+pub struct ActixFramework;
+
+/// The settings that only this adapter has.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub(crate) shared_limiter: Option<Arc<SharedLimiter>>,
+    pub(crate) hides_decision: bool,
+}
 
 /// What a middleware decides by, shared by all its services.
-pub(crate) type Settings = adapter::Settings<Actix>;
+pub(crate) type Config = middleware::Config<ActixFramework>;
 
 /// A request that passed.
-pub(crate) type Passage = adapter::Passage<Actix>;
+pub(crate) type HttpAdmission = middleware::Admission<ActixFramework>;
 
 /// The head of a request.
 pub(crate) struct Head<'a>(pub(crate) &'a HttpRequest);
@@ -61,7 +70,7 @@ impl RequestHead for Head<'_> {
     }
 }
 
-impl HeaderFields for Actix {
+impl HeaderFields for ActixFramework {
     type Map = HeaderMap;
     type Name = HeaderName;
     type Value = HeaderValue;
@@ -69,7 +78,7 @@ impl HeaderFields for Actix {
     const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
     const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
     const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;
-    const PROBLEM_JSON: HeaderValue = HeaderValue::from_static(Problem::CONTENT_TYPE);
+    const PROBLEM_JSON: HeaderValue = HeaderValue::from_static(ProblemDetails::CONTENT_TYPE);
     const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
     fn name(name: &'static str) -> HeaderName {
@@ -109,26 +118,26 @@ impl HeaderFields for Actix {
     }
 }
 
-impl Framework for Actix {
+impl Framework for ActixFramework {
     type Request = HttpRequest;
-    type Answer = HttpResponse;
+    type Response = HttpResponse;
     /// The limiter that all workers share, where the middleware made it.
-    type Own = Option<Arc<SharedLimiter>>;
+    type Options = Options;
 
-    const ADVICE: &'static str = "listen on TCP, add TestRequest::peer_addr in a test, or \
-        ClientAddr::trust_unix behind a proxy on a unix socket";
+    const MISSING_CLIENT_HELP: &'static str = "listen on TCP, add TestRequest::peer_addr in a test, or \
+        ClientIpResolver::trust_unix_sockets behind a proxy on a unix socket";
 
     fn head(request: &HttpRequest) -> impl RequestHead {
         Head(request)
     }
 
-    fn answer(status: u16, body: Vec<u8>) -> HttpResponse {
+    fn response(status: u16, body: Vec<u8>) -> HttpResponse {
         let status = StatusCode::from_u16(status);
         let answer = HttpResponse::new(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
         answer.set_body(body).map_into_boxed_body()
     }
 
-    fn fields(answer: &mut HttpResponse) -> &mut HeaderMap {
+    fn headers_mut(answer: &mut HttpResponse) -> &mut HeaderMap {
         answer.headers_mut()
     }
 

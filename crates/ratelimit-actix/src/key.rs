@@ -4,6 +4,7 @@ use actix_web::{
     HttpRequest,
     http::header::{HeaderName, HeaderValue},
 };
+use ratelimit_core::Key;
 /// ```
 /// use actix_web::test::TestRequest;
 /// use ratelimit_actix::{ClientKey, KeyExtractor, TrustedProxies};
@@ -17,12 +18,10 @@ use actix_web::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(inline)]
-pub use ratelimit_core::adapter::ClientKey;
+pub use ratelimit_http::key::ClientKey;
+use ratelimit_http::key::{And, ClientAddress, Or, OrShared};
 #[doc(inline)]
-pub use ratelimit_core::adapter::{
-    ApiKey, Both, CookieKey, Either, MethodKey, NoKey, OrShared, PathKey, QueryKey, Whereabouts,
-};
-use ratelimit_core::{Key, adapter};
+pub use ratelimit_http::key::{ApiKey, CookieKey, KeyError, MethodKey, PathKey, QueryKey};
 
 use crate::framework::Head;
 
@@ -30,7 +29,7 @@ use crate::framework::Head;
 ///
 /// A client that writes the header itself can escape its limit. Absent or empty is missing, two
 /// lines are ambiguous.
-pub type HeaderKey = adapter::HeaderKey<HeaderName>;
+pub type HeaderKey = ratelimit_http::key::HeaderKey<HeaderName>;
 
 /// Finds the key of a request.
 ///
@@ -38,16 +37,16 @@ pub type HeaderKey = adapter::HeaderKey<HeaderName>;
 ///
 /// ```
 /// use actix_web::{HttpRequest, test::TestRequest};
-/// use ratelimit_actix::{Key, KeyExtractor, NoKey};
+/// use ratelimit_actix::{Key, KeyError, KeyExtractor};
 ///
-/// fn by_tenant(request: &HttpRequest) -> Result<Key, NoKey> {
-///     let tenant = request.headers().get("x-tenant").ok_or(NoKey::Missing)?;
+/// fn by_tenant(request: &HttpRequest) -> Result<Key, KeyError> {
+///     let tenant = request.headers().get("x-tenant").ok_or(KeyError::Missing)?;
 ///     Ok(Key::tagged("tenant", tenant)?)
 /// }
 ///
 /// let request = TestRequest::get().insert_header(("x-tenant", "acme")).to_http_request();
 /// assert_eq!(by_tenant.extract(&request)?.as_str(), "tenant:acme");
-/// # Ok::<(), NoKey>(())
+/// # Ok::<(), KeyError>(())
 /// ```
 ///
 /// A source that a request does not have follows the rule that is written behind it:
@@ -60,30 +59,30 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// # Errors
     ///
     /// When it has none; that never means that the request is unlimited.
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey>;
+    fn extract(&self, request: &HttpRequest) -> Result<Key, KeyError>;
 
     /// Where the client is, if this finds clients by their address: for limits that count by `ip`, and
     /// for rules about addresses.
-    fn whereabouts(&self, _request: &HttpRequest) -> Option<Result<Whereabouts, NoKey>> {
+    fn client_address(&self, _request: &HttpRequest) -> Option<Result<ClientAddress, KeyError>> {
         None
     }
 
     /// The key of both, "address and route" or "tenant and user".
     ///
     /// Whatever bytes the parts hold, different pairs are different keys.
-    fn and<K: KeyExtractor>(self, other: K) -> Both<Self, K>
+    fn and<K: KeyExtractor>(self, other: K) -> And<Self, K>
     where
         Self: Sized,
     {
-        Both::new(self, other)
+        And::new(self, other)
     }
 
     /// The key of `next` where this one is missing.
-    fn or<K: KeyExtractor>(self, next: K) -> Either<Self, K>
+    fn or<K: KeyExtractor>(self, next: K) -> Or<Self, K>
     where
         Self: Sized,
     {
-        Either::new(self, next)
+        Or::new(self, next)
     }
 
     /// One budget, called `name`, for all requests where this one is missing.
@@ -101,25 +100,25 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
 impl<F> KeyExtractor for F
 where
-    F: Fn(&HttpRequest) -> Result<Key, NoKey> + Send + Sync + 'static,
+    F: Fn(&HttpRequest) -> Result<Key, KeyError> + Send + Sync + 'static,
 {
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
+    fn extract(&self, request: &HttpRequest) -> Result<Key, KeyError> {
         self(request)
     }
 }
 
 impl KeyExtractor for HeaderKey {
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
+    fn extract(&self, request: &HttpRequest) -> Result<Key, KeyError> {
         let lines = request.headers().get_all(self.name());
-        self.find(lines.map(HeaderValue::as_bytes))
+        self.extract_key(lines.map(HeaderValue::as_bytes))
     }
 }
 
 macro_rules! found_in_the_head {
     ($($source:ty),*) => {$(
         impl KeyExtractor for $source {
-            fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
-                self.find(&Head(request))
+            fn extract(&self, request: &HttpRequest) -> Result<Key, KeyError> {
+                self.extract_key(&Head(request))
             }
         }
     )*};
@@ -128,44 +127,46 @@ macro_rules! found_in_the_head {
 found_in_the_head!(ApiKey, CookieKey, MethodKey, PathKey, QueryKey);
 
 impl KeyExtractor for ClientKey {
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
-        self.find(&Head(request))
+    fn extract(&self, request: &HttpRequest) -> Result<Key, KeyError> {
+        self.extract_key(&Head(request))
     }
 
-    fn whereabouts(&self, request: &HttpRequest) -> Option<Result<Whereabouts, NoKey>> {
-        Some(ClientKey::whereabouts(self, &Head(request)))
-    }
-}
-
-impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Both<A, B> {
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
-        self.find(|a| a.extract(request), |b| b.extract(request))
-    }
-
-    fn whereabouts(&self, request: &HttpRequest) -> Option<Result<Whereabouts, NoKey>> {
-        let (a, b) = self.parts();
-        a.whereabouts(request).or_else(|| b.whereabouts(request))
+    fn client_address(&self, request: &HttpRequest) -> Option<Result<ClientAddress, KeyError>> {
+        Some(ClientKey::client_address(self, &Head(request)))
     }
 }
 
-impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Either<A, B> {
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
-        self.find(|a| a.extract(request), |b| b.extract(request))
+impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for And<A, B> {
+    fn extract(&self, request: &HttpRequest) -> Result<Key, KeyError> {
+        self.combine(|a| a.extract(request), |b| b.extract(request))
     }
 
-    fn whereabouts(&self, request: &HttpRequest) -> Option<Result<Whereabouts, NoKey>> {
+    fn client_address(&self, request: &HttpRequest) -> Option<Result<ClientAddress, KeyError>> {
         let (a, b) = self.parts();
-        a.whereabouts(request).or_else(|| b.whereabouts(request))
+        a.client_address(request)
+            .or_else(|| b.client_address(request))
+    }
+}
+
+impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Or<A, B> {
+    fn extract(&self, request: &HttpRequest) -> Result<Key, KeyError> {
+        self.combine(|a| a.extract(request), |b| b.extract(request))
+    }
+
+    fn client_address(&self, request: &HttpRequest) -> Option<Result<ClientAddress, KeyError>> {
+        let (a, b) = self.parts();
+        a.client_address(request)
+            .or_else(|| b.client_address(request))
     }
 }
 
 impl<A: KeyExtractor> KeyExtractor for OrShared<A> {
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
-        self.find(|a| a.extract(request))
+    fn extract(&self, request: &HttpRequest) -> Result<Key, KeyError> {
+        self.combine(|a| a.extract(request))
     }
 
-    fn whereabouts(&self, request: &HttpRequest) -> Option<Result<Whereabouts, NoKey>> {
-        self.part().whereabouts(request)
+    fn client_address(&self, request: &HttpRequest) -> Option<Result<ClientAddress, KeyError>> {
+        self.part().client_address(request)
     }
 }
 
@@ -176,8 +177,8 @@ impl<A: KeyExtractor> KeyExtractor for OrShared<A> {
 pub struct RouteKey;
 
 impl KeyExtractor for RouteKey {
-    fn extract(&self, request: &HttpRequest) -> Result<Key, NoKey> {
-        let route = request.match_pattern().ok_or(NoKey::Missing)?;
+    fn extract(&self, request: &HttpRequest) -> Result<Key, KeyError> {
+        let route = request.match_pattern().ok_or(KeyError::Missing)?;
         Ok(Key::tagged("route", route)?)
     }
 }

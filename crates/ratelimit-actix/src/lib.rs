@@ -41,22 +41,37 @@ mod rejection;
 mod service;
 mod workers;
 
-pub use ratelimit_core::*;
+#[doc(no_inline)]
+pub use ratelimit_core as core;
+pub use ratelimit_core::{
+    Clock, Decision, FailureMode, InvalidPolicy, Key, KeySet, Limit, Limiter, LoadSignal,
+    MemoryStore, Outcome, Policy, Throttle, Timestamp, Verdict,
+};
+#[cfg(feature = "redis")]
+pub use ratelimit_core::{RedisConfig, RedisStore};
+#[doc(no_inline)]
+pub use ratelimit_http as http;
+pub use ratelimit_http::{
+    client_ip::TrustedProxies,
+    handler::{set_global_limiter, set_global_registry},
+    middleware::SlotGuard,
+    policy::{CostSource, HttpPolicy, Rule, SettleSource, StatusSet},
+    registry::Registry,
+    response::HeaderStyle,
+};
 #[cfg(feature = "macros")]
 pub use ratelimit_macros::rate_limit_actix as rate_limit;
 
-pub use ratelimit_core::adapter::UnknownKeyName;
-
 pub use crate::{
-    body::LimitedBody,
-    decided::Decided,
-    framework::Actix,
+    body::ResponseBody,
+    decided::CurrentDecision,
+    framework::ActixFramework,
     key::{
-        ApiKey, Both, ClientKey, CookieKey, Either, HeaderKey, KeyExtractor, MethodKey, NoKey,
-        OrShared, PathKey, QueryKey, RouteKey, Whereabouts,
+        ApiKey, ClientKey, CookieKey, HeaderKey, KeyError, KeyExtractor, MethodKey, PathKey,
+        QueryKey, RouteKey,
     },
     rate_limit::RateLimit,
-    rejection::{Cause, Rejection},
+    rejection::Rejection,
     service::RateLimitService,
 };
 
@@ -65,7 +80,7 @@ pub use crate::{
 #[doc(hidden)]
 pub mod private {
     pub use actix_web::{FromRequest, HttpRequest, HttpResponse, web::Payload};
-    pub use ratelimit_core::{Attribute, private::inventory};
+    pub use ratelimit_http::{handler::DeclaredPolicy, private::inventory};
 
-    pub use crate::attribute::{CostOf, HandlerLimit, KeyBy, run};
+    pub use crate::attribute::{CostOf, HandlerKey, HandlerLimit, run};
 }

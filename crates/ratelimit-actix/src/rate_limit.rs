@@ -11,13 +11,17 @@ use actix_web::{
     body::MessageBody,
     dev::{Service, ServiceRequest, ServiceResponse, Transform},
 };
-use ratelimit_core::{
-    HeaderStyle, InvalidPolicy, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::Preflight,
+use ratelimit_core::{InvalidPolicy, Key, Limiter, Policy};
+use ratelimit_http::{
+    middleware::Preflight,
+    policy::HttpPolicy,
+    registry::{Registry, UnknownPolicy},
+    response::HeaderStyle,
 };
 
 use crate::{
-    framework::Settings,
-    key::{ClientKey, KeyExtractor, NoKey, RouteKey},
+    framework::Config,
+    key::{ClientKey, KeyError, KeyExtractor, RouteKey},
     rejection::Rejection,
     service::RateLimitService,
     workers,
@@ -30,11 +34,11 @@ use crate::{
 /// budgets of its own. [`per_client`](Self::per_client), which makes its own limiter, has one for all
 /// workers.
 ///
-/// Without further settings each client address has its own budget, answers carry
+/// Without further config each client address has its own budget, answers carry
 /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, and requests over the limit get 429.
 #[derive(Clone, Debug)]
 pub struct RateLimit {
-    settings: Arc<Settings>,
+    config: Arc<Config>,
 }
 
 impl RateLimit {
@@ -58,9 +62,9 @@ impl RateLimit {
             Some(shared) => shared.limiter(),
             None => Limiter::in_memory(),
         };
-        let mut settings = settings(limiter, policy);
-        settings.own = shared;
-        Ok(RateLimit::of(settings))
+        let mut config = config(limiter, policy.into());
+        config.options.shared_limiter = shared;
+        Ok(RateLimit::from_config(config))
     }
 
     /// Limits each client's requests by `policy`, counted where `limiter` counts.
@@ -76,9 +80,9 @@ impl RateLimit {
     /// });
     /// # Ok::<(), ratelimit_actix::InvalidPolicy>(())
     /// ```
-    pub fn new(limiter: Limiter, policy: Policy) -> RateLimit {
+    pub fn new(limiter: Limiter, policy: impl Into<HttpPolicy>) -> RateLimit {
         workers::warn_once_if_unshared(&limiter);
-        RateLimit::of(settings(limiter, policy))
+        RateLimit::from_config(config(limiter, policy.into()))
     }
 
     /// Limits each client's requests by the policy of that name, as it is when a request comes.
@@ -94,19 +98,19 @@ impl RateLimit {
         name: &str,
     ) -> Result<RateLimit, UnknownPolicy> {
         workers::warn_once_if_unshared(&limiter);
-        let mut settings = Settings::named(limiter, registry, name, client_key())?;
-        know_routes(&mut settings);
-        Ok(RateLimit::of(settings))
+        let mut config = Config::by_name(limiter, registry, name, client_key())?;
+        name_route_key(&mut config);
+        Ok(RateLimit::from_config(config))
     }
 
     #[cfg(test)]
     pub(crate) fn limiter(&self) -> &Limiter {
-        &self.settings.limiter
+        &self.config.limiter
     }
 
-    fn of(settings: Settings) -> RateLimit {
+    fn from_config(config: Config) -> RateLimit {
         RateLimit {
-            settings: Arc::new(settings),
+            config: Arc::new(config),
         }
     }
 
@@ -115,9 +119,9 @@ impl RateLimit {
     pub fn key_by(self, key: impl KeyExtractor) -> RateLimit {
         let key = Arc::new(key);
         let client = Arc::clone(&key);
-        self.changed(|settings| {
-            settings.key_by(move |request| key.extract(request));
-            settings.whereabouts_by(move |request| client.whereabouts(request));
+        self.changed(|config| {
+            config.key_by(move |request| key.extract(request));
+            config.client_address_by(move |request| client.client_address(request));
         })
     }
 
@@ -132,46 +136,46 @@ impl RateLimit {
     /// use ratelimit_actix::{ApiKey, Limiter, Policy, RateLimit};
     ///
     /// let policy = Policy::parse("api", "100/min; 1000/min by app; 5000/min by route")?;
-    /// let limit = RateLimit::new(Limiter::in_memory(), policy).key_named("app", ApiKey);
+    /// let limit = RateLimit::new(Limiter::in_memory(), policy).named_key("app", ApiKey);
     /// # Ok::<(), ratelimit_actix::InvalidPolicy>(())
     /// ```
     #[must_use]
-    pub fn key_named(self, name: &str, key: impl KeyExtractor) -> RateLimit {
-        self.changed(|settings| settings.key_named(name, move |request| key.extract(request)))
+    pub fn named_key(self, name: &str, key: impl KeyExtractor) -> RateLimit {
+        self.changed(|config| config.named_key(name, move |request| key.extract(request)))
     }
 
     /// In which tier of the policy a request is; where it names none, the policy says so by the key.
     #[must_use]
-    pub fn tier_by_request(
+    pub fn tier(
         self,
         tier: impl Fn(&HttpRequest) -> Option<String> + Send + Sync + 'static,
     ) -> RateLimit {
-        self.changed(|settings| settings.tier_by_request(tier))
+        self.changed(|config| config.tier(tier))
     }
 
     /// How much a request costs, what the policy says unless set; a cost of 0 looks without spending.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&HttpRequest) -> u64 + Send + Sync + 'static) -> RateLimit {
-        self.changed(|settings| settings.cost(cost))
+        self.changed(|config| config.cost(cost))
     }
 
     /// Which headers tell what is left; [`HeaderStyle::XRateLimit`] unless set.
     #[must_use]
     pub fn headers(self, style: HeaderStyle) -> RateLimit {
-        self.changed(|settings| settings.headers(style))
+        self.changed(|config| config.headers(style))
     }
 
     /// Lets scripts of other origins read the headers, by `Access-Control-Expose-Headers`.
     #[must_use]
     pub fn expose_headers(self) -> RateLimit {
-        self.changed(Settings::expose_headers)
+        self.changed(Config::expose_headers)
     }
 
     /// Marks responses: `X-RateLimit-Over: true` where a soft limit let a request pass beyond it, and
     /// `X-RateLimit-Shadow: denied` where a policy that only watches would have denied it.
     #[must_use]
-    pub fn marks(self) -> RateLimit {
-        self.changed(Settings::marks)
+    pub fn mark_responses(self) -> RateLimit {
+        self.changed(Config::mark_responses)
     }
 
     /// Makes the answer to a request over the limit, or blocked by a rule.
@@ -182,22 +186,28 @@ impl RateLimit {
         self,
         answer: impl Fn(&Rejection<'_>) -> HttpResponse + Send + Sync + 'static,
     ) -> RateLimit {
-        self.changed(|settings| settings.on_denied(answer))
+        self.changed(|config| config.on_denied(answer))
     }
 
     /// Makes the answer to a request that could not be decided: without a key, or a store.
     #[must_use]
-    pub fn on_failed(
+    pub fn on_error(
         self,
         answer: impl Fn(&Rejection<'_>) -> HttpResponse + Send + Sync + 'static,
     ) -> RateLimit {
-        self.changed(|settings| settings.on_failed(answer))
+        self.changed(|config| config.on_error(answer))
     }
 
     /// Counts the preflight requests of CORS as well, which pass uncounted unless set.
     #[must_use]
     pub fn count_preflight(self) -> RateLimit {
-        self.changed(|settings| settings.preflight = Preflight::Counted)
+        self.changed(|config| config.preflight = Preflight::Counted)
+    }
+
+    /// Puts the decision into no extensions: [`CurrentDecision`](crate::CurrentDecision) holds `None`.
+    #[must_use]
+    pub fn without_decision(self) -> RateLimit {
+        self.changed(|config| config.options.hides_decision = true)
     }
 
     /// Lets requests pass uncounted and untold where `is_exempt` says so.
@@ -206,18 +216,18 @@ impl RateLimit {
         self,
         is_exempt: impl Fn(&HttpRequest) -> bool + Send + Sync + 'static,
     ) -> RateLimit {
-        self.changed(|settings| settings.exempt_when(is_exempt))
+        self.changed(|config| config.exempt_when(is_exempt))
     }
 
     /// Decides and counts, but lets every request pass, and tells its client nothing beside
-    /// [`marks`](Self::marks): [`Policy::shadow`], whatever policy is applied.
+    /// [`mark_responses`](Self::mark_responses): [`Policy::shadow`](ratelimit_core::Policy::shadow), whatever policy is applied.
     #[must_use]
     pub fn shadow(self) -> RateLimit {
-        self.changed(Settings::shadow)
+        self.changed(Config::shadow)
     }
 
-    fn changed(mut self, change: impl FnOnce(&mut Settings)) -> RateLimit {
-        change(Arc::make_mut(&mut self.settings));
+    fn changed(mut self, change: impl FnOnce(&mut Config)) -> RateLimit {
+        change(Arc::make_mut(&mut self.config));
         self
     }
 }
@@ -234,31 +244,28 @@ where
     type Future = Ready<Result<RateLimitService<S>, ()>>;
 
     fn new_transform(&self, service: S) -> Self::Future {
-        if let Err(unknown) = self.settings.check_key_names() {
+        if let Err(unknown) = self.config.check_key_names() {
             tracing::error!("{unknown}");
             if !tracing::dispatcher::has_been_set() {
                 eprintln!("rate limit: {unknown}");
             }
             return ready(Err(()));
         }
-        ready(Ok(RateLimitService::new(
-            service,
-            Arc::clone(&self.settings),
-        )))
+        ready(Ok(RateLimitService::new(service, Arc::clone(&self.config))))
     }
 }
 
-pub(crate) fn settings(limiter: Limiter, policy: Policy) -> Settings {
-    let mut settings = Settings::new(limiter, policy, client_key());
-    know_routes(&mut settings);
-    settings
+pub(crate) fn config(limiter: Limiter, policy: HttpPolicy) -> Config {
+    let mut config = Config::new(limiter, policy, client_key());
+    name_route_key(&mut config);
+    config
 }
 
-fn know_routes(settings: &mut Settings) {
-    settings.key_named("route", |request| RouteKey.extract(request));
+fn name_route_key(config: &mut Config) {
+    config.named_key("route", |request| RouteKey.extract(request));
 }
 
-fn client_key() -> impl Fn(&HttpRequest) -> Result<Key, NoKey> + Send + Sync + 'static {
+fn client_key() -> impl Fn(&HttpRequest) -> Result<Key, KeyError> + Send + Sync + 'static {
     let client = ClientKey::new();
     move |request| client.extract(request)
 }

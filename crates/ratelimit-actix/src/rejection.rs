@@ -1,10 +1,8 @@
 //! Answers to requests that do not reach the service.
 
-use ratelimit_core::adapter;
 #[doc(inline)]
-pub use ratelimit_core::adapter::Cause;
-
-use crate::framework::Actix;
+use crate::framework::ActixFramework;
+use ratelimit_http::middleware;
 
 /// A request that does not reach the service, and why.
 ///
@@ -17,4 +15,4 @@ use crate::framework::Actix;
 ///     rejection.response().set_body("{\"error\":\"slow_down\"}").map_into_boxed_body()
 /// }
 /// ```
-pub type Rejection<'a> = adapter::Rejection<'a, Actix>;
+pub type Rejection<'a> = middleware::Rejection<'a, ActixFramework>;

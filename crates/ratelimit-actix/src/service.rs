@@ -14,19 +14,19 @@ use actix_web::{
     dev::{Service, ServiceRequest, ServiceResponse},
 };
 
-use crate::{body::LimitedBody, check::check, framework::Settings};
+use crate::{body::ResponseBody, check::check, framework::Config};
 
 /// A service whose requests are limited, made by [`RateLimit`](crate::RateLimit).
 #[derive(Debug)]
 pub struct RateLimitService<S> {
     inner: Rc<S>,
-    settings: Arc<Settings>,
+    config: Arc<Config>,
 }
 
 impl<S> RateLimitService<S> {
-    pub(crate) fn new(inner: S, settings: Arc<Settings>) -> RateLimitService<S> {
+    pub(crate) fn new(inner: S, config: Arc<Config>) -> RateLimitService<S> {
         let inner = Rc::new(inner);
-        RateLimitService { inner, settings }
+        RateLimitService { inner, config }
     }
 }
 
@@ -35,7 +35,7 @@ where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
     B: MessageBody + 'static,
 {
-    type Response = ServiceResponse<EitherBody<LimitedBody<B>>>;
+    type Response = ServiceResponse<EitherBody<ResponseBody<B>>>;
     type Error = Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Error>>>>;
 
@@ -45,22 +45,22 @@ where
 
     fn call(&self, request: ServiceRequest) -> Self::Future {
         let inner = Rc::clone(&self.inner);
-        let settings = self.settings.current();
+        let config = self.config.current();
         Box::pin(async move {
-            let limiter = settings.limiter.clone();
-            let passed = match check(settings, &limiter, request.request()).await {
-                Ok(passed) => passed,
-                Err(answer) => return Ok(request.into_response(answer).map_into_right_body()),
+            let limiter = config.limiter.clone();
+            let admission = match check(config, &limiter, request.request()).await {
+                Ok(admission) => admission,
+                Err(response) => return Ok(request.into_response(response).map_into_right_body()),
             };
             let mut response = match inner.call(request).await {
                 Ok(response) => response,
                 Err(error) => {
-                    passed.fail(&error);
+                    admission.fail(&error);
                     return Err(error);
                 }
             };
-            let held = passed.finish(response.status(), response.headers_mut());
-            let response = response.map_body(|_, body| LimitedBody::new(body, held));
+            let guard = admission.finish(response.status(), response.headers_mut());
+            let response = response.map_body(|_, body| ResponseBody::new(body, guard));
             Ok(response.map_into_left_body())
         })
     }

@@ -19,7 +19,7 @@ static LIMITERS: LazyLock<Mutex<HashMap<CallSite, Weak<SharedLimiter>>>> =
 ///
 /// It is forgotten when the last middleware that counts with it is dropped.
 #[derive(Debug)]
-pub struct SharedLimiter {
+pub(crate) struct SharedLimiter {
     limiter: Limiter,
     site: CallSite,
 }
@@ -163,7 +163,7 @@ mod tests {
         let limits = [0, 1].map(|worker| in_worker(worker, make));
         assert_eq!(entries(), 1);
 
-        assert!(passes(&limits[0].clone().marks()));
+        assert!(passes(&limits[0].clone().mark_responses()));
         assert!(!passes(&limits[1]), "one budget");
         drop(limits);
 

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::request::Parts;
-use ratelimit_tower::Passed;
+use ratelimit_tower::Admission;
 
 use crate::attribute::Marker;
 
@@ -18,7 +18,7 @@ use crate::attribute::Marker;
 /// tells what is left as well.
 #[derive(Debug)]
 pub struct Limited<M, A> {
-    passed: Passed,
+    passed: Admission,
     arguments: A,
     _marker: PhantomData<fn() -> M>,
 }
@@ -58,7 +58,7 @@ impl<M, A> Limited<M, A> {
     }
 }
 
-fn finished(passed: Passed, answer: impl IntoResponse) -> Response {
+fn finished(passed: Admission, answer: impl IntoResponse) -> Response {
     let response = passed.finish(answer.into_response());
     response.map(Body::from)
 }
@@ -68,13 +68,13 @@ fn finished(passed: Passed, answer: impl IntoResponse) -> Response {
 /// With it a limited handler takes as many arguments as were written, which is what
 /// `#[debug_handler]` above `#[rate_limit]` looks at.
 #[derive(Clone, Copy, Debug)]
-pub struct Before;
+pub struct Placeholder;
 
-impl<S: Sync> FromRequestParts<S> for Before {
+impl<S: Sync> FromRequestParts<S> for Placeholder {
     type Rejection = Infallible;
 
-    async fn from_request_parts(_: &mut Parts, _: &S) -> Result<Before, Infallible> {
-        Ok(Before)
+    async fn from_request_parts(_: &mut Parts, _: &S) -> Result<Placeholder, Infallible> {
+        Ok(Placeholder)
     }
 }
 

@@ -10,48 +10,50 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderName, StatusCode, request::Parts};
-use ratelimit_core::{
-    Attribute, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::HandlerTerms,
-    handler_policy, installed, installed_registry,
+use ratelimit_core::{Key, Limiter};
+use ratelimit_http::{
+    handler::{DeclaredPolicy, HandlerTerms, global_limiter, global_registry, policy_for_handler},
+    policy::HttpPolicy,
+    registry::{Registry, UnknownPolicy},
 };
-use ratelimit_tower::{ClientKey, HeaderKey, NoKey, Passed};
+use ratelimit_tower::{Admission, ClientKey, HeaderKey, KeyError};
 
 use crate::layer::RateLimitLayer;
 
-const ADVICE: &str = "install_registry(registry) or registry.for_attributes() \
+const ADVICE: &str = "set_global_registry(registry) or registry.check_declared() \
     at the start of main says so before a request does";
 
 /// The limit of one handler, as its attribute says.
 #[derive(Debug)]
 pub struct HandlerLimit {
-    source: Source,
-    key: KeyBy,
+    source: PolicySource,
+    key: HandlerKey,
     cost: Option<fn(&Parts) -> u64>,
     exempt: Option<fn(&Parts) -> bool>,
     terms: HandlerTerms,
     marks: Option<Marks>,
     mode: Mode,
-    built: RwLock<Option<(Policy, RateLimitLayer)>>,
+    built: RwLock<Option<(HttpPolicy, RateLimitLayer)>>,
     told: AtomicBool,
 }
 
 #[derive(Debug)]
-enum Source {
+enum PolicySource {
     /// The handler's path or scope, and the text of its limits.
     Text(&'static str, &'static str),
     /// The attribute, which has the name of a policy.
-    Named(Attribute),
+    Named(DeclaredPolicy),
 }
 
 /// Whose budget is spent.
 #[derive(Clone, Copy, Debug)]
-pub enum KeyBy {
+pub enum HandlerKey {
     /// The client's.
     Client,
     /// That of a header's value.
     Header(&'static str),
     /// What a function finds.
-    Function(fn(&Parts) -> Result<Key, NoKey>),
+    Function(fn(&Parts) -> Result<Key, KeyError>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,18 +68,18 @@ enum Mode {
 impl HandlerLimit {
     /// The limits of a text, known by the handler's path or scope.
     pub const fn text(path: &'static str, limits: &'static str) -> HandlerLimit {
-        HandlerLimit::of(Source::Text(path, limits))
+        HandlerLimit::of(PolicySource::Text(path, limits))
     }
 
     /// The policy that the attribute names.
-    pub const fn named(policy: Attribute) -> HandlerLimit {
-        HandlerLimit::of(Source::Named(policy))
+    pub const fn named(policy: DeclaredPolicy) -> HandlerLimit {
+        HandlerLimit::of(PolicySource::Named(policy))
     }
 
-    const fn of(source: Source) -> HandlerLimit {
+    const fn of(source: PolicySource) -> HandlerLimit {
         HandlerLimit {
             source,
-            key: KeyBy::Client,
+            key: HandlerKey::Client,
             cost: None,
             exempt: None,
             terms: HandlerTerms::NONE,
@@ -90,7 +92,7 @@ impl HandlerLimit {
 
     /// Whose budget is spent.
     #[must_use]
-    pub const fn key(mut self, key: KeyBy) -> HandlerLimit {
+    pub const fn key(mut self, key: HandlerKey) -> HandlerLimit {
         self.key = key;
         self
     }
@@ -132,7 +134,7 @@ impl HandlerLimit {
 
     /// Marks responses.
     #[must_use]
-    pub const fn marks(mut self) -> HandlerLimit {
+    pub const fn mark_responses(mut self) -> HandlerLimit {
         self.marks = Some(Marks);
         self
     }
@@ -144,9 +146,9 @@ impl HandlerLimit {
         self
     }
 
-    pub(crate) async fn check(&self, request: &mut Parts) -> Result<Passed, Response> {
+    pub(crate) async fn check(&self, request: &mut Parts) -> Result<Admission, Response> {
         let limiter = request.extensions.get::<Limiter>().cloned();
-        let limiter = limiter.unwrap_or_else(installed);
+        let limiter = limiter.unwrap_or_else(global_limiter);
         let layer = self.layer(&limiter, request);
         let layer = layer.map_err(|unknown| self.tell(&unknown))?;
         let passed = layer.inner().check_by(&limiter, request).await;
@@ -161,7 +163,7 @@ impl HandlerLimit {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if let (Source::Text(..), Some((_, layer))) = (&self.source, &built) {
+        if let (PolicySource::Text(..), Some((_, layer))) = (&self.source, &built) {
             return Ok(layer.clone());
         }
         let policy = self.policy(request)?;
@@ -176,22 +178,24 @@ impl HandlerLimit {
         }
     }
 
-    fn policy(&self, request: &Parts) -> Result<Policy, UnknownPolicy> {
+    fn policy(&self, request: &Parts) -> Result<HttpPolicy, UnknownPolicy> {
         match self.source {
-            Source::Named(attribute) => named(attribute, request),
-            Source::Text(path, limits) => {
-                let policy = handler_policy(path, limits);
-                Ok(policy.expect("the text was parsed when it was expanded"))
+            PolicySource::Named(attribute) => named(attribute, request),
+            PolicySource::Text(path, limits) => {
+                let policy = policy_for_handler(path, limits);
+                Ok(policy
+                    .expect("the text was parsed when it was expanded")
+                    .into())
             }
         }
     }
 
-    fn build(&self, limiter: Limiter, policy: Policy) -> RateLimitLayer {
-        let layer = RateLimitLayer::new(limiter, self.terms.of(policy));
+    fn build(&self, limiter: Limiter, policy: HttpPolicy) -> RateLimitLayer {
+        let layer = RateLimitLayer::new(limiter, self.terms.apply_to(policy));
         let layer = match self.key {
-            KeyBy::Client => layer.key_by(ClientKey::new()),
-            KeyBy::Header(name) => layer.key_by(HeaderKey::new(HeaderName::from_static(name))),
-            KeyBy::Function(function) => layer.key_by(function),
+            HandlerKey::Client => layer.key_by(ClientKey::new()),
+            HandlerKey::Header(name) => layer.key_by(HeaderKey::new(HeaderName::from_static(name))),
+            HandlerKey::Function(function) => layer.key_by(function),
         };
         let layer = match self.cost {
             Some(cost) => layer.cost(cost),
@@ -202,7 +206,7 @@ impl HandlerLimit {
             None => layer,
         };
         let layer = match self.marks {
-            Some(Marks) => layer.marks(),
+            Some(Marks) => layer.mark_responses(),
             None => layer,
         };
         match self.mode {
@@ -222,11 +226,11 @@ impl HandlerLimit {
     }
 }
 
-fn named(attribute: Attribute, request: &Parts) -> Result<Policy, UnknownPolicy> {
+fn named(attribute: DeclaredPolicy, request: &Parts) -> Result<HttpPolicy, UnknownPolicy> {
     let registry = request.extensions.get::<Registry>().cloned();
-    let registry = registry.or_else(installed_registry).unwrap_or_default();
+    let registry = registry.or_else(global_registry).unwrap_or_default();
     let policy = registry.get(attribute.policy);
-    policy.ok_or_else(|| UnknownPolicy::of(attribute, &registry))
+    policy.ok_or_else(|| UnknownPolicy::for_declared(attribute, &registry))
 }
 
 /// The marker type of one handler.

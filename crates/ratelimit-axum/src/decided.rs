@@ -5,19 +5,18 @@ use std::convert::Infallible;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use ratelimit_core::Decision;
-use ratelimit_tower::lent_decision;
 
 /// What the nearest limit around a handler decided about its request.
 ///
-/// Nothing where there is no limit, the request was exempt, or no store decided; nor in a service that a
-/// middleware calls from another task, as a buffer does, unless the layer is told to
-/// [`share_decision`](crate::RateLimitLayer::share_decision).
+/// It holds `None` where there is no limit, the request was exempt, or no store decided. The decision is in
+/// the request's extensions, so it is there in other tasks as well, and for `Extension<Decision>`;
+/// [`without_decision`](crate::RateLimitLayer::without_decision) switches that off.
 ///
 /// ```
 /// use axum::{Router, routing::get};
-/// use ratelimit_axum::{Decided, RateLimitLayer};
+/// use ratelimit_axum::{CurrentDecision, RateLimitLayer};
 ///
-/// async fn left(Decided(decision): Decided) -> String {
+/// async fn left(CurrentDecision(decision): CurrentDecision) -> String {
 ///     decision.map_or_else(String::new, |decision| format!("{} left", decision.remaining))
 /// }
 ///
@@ -26,13 +25,12 @@ use ratelimit_tower::lent_decision;
 /// # Ok::<(), ratelimit_axum::InvalidPolicy>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decided(pub Option<Decision>);
+pub struct CurrentDecision(pub Option<Decision>);
 
-impl<S: Sync> FromRequestParts<S> for Decided {
+impl<S: Sync> FromRequestParts<S> for CurrentDecision {
     type Rejection = Infallible;
 
-    async fn from_request_parts(request: &mut Parts, _: &S) -> Result<Decided, Infallible> {
-        let shared = || request.extensions.get().cloned();
-        Ok(Decided(lent_decision().or_else(shared)))
+    async fn from_request_parts(request: &mut Parts, _: &S) -> Result<CurrentDecision, Infallible> {
+        Ok(CurrentDecision(request.extensions.get().cloned()))
     }
 }

@@ -3,13 +3,18 @@
 use axum::body::Body;
 use bytes::Bytes;
 use http::{Response, request::Parts};
-use ratelimit_core::{HeaderStyle, InvalidPolicy, Limiter, Policy, Registry, UnknownPolicy};
-use ratelimit_tower::{KeyExtractor, Passed, Rejection};
+use ratelimit_core::{InvalidPolicy, Limiter, Policy};
+use ratelimit_http::{
+    policy::HttpPolicy,
+    registry::{Registry, UnknownPolicy},
+    response::HeaderStyle,
+};
+use ratelimit_tower::{Admission, KeyExtractor, Rejection};
 use tower_layer::Layer;
 
 use crate::{route::RouteKey, service::RateLimit};
 
-const ADVICE: &str = "serve the router with \
+const MISSING_CLIENT_HELP: &str = "serve the router with \
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()), \
     or put MockConnectInfo over it in a test";
 
@@ -17,7 +22,7 @@ const ADVICE: &str = "serve the router with \
 ///
 /// It is the layer of [`ratelimit_tower`] which knows axum: the peer's address comes from
 /// [`ConnectInfo`](axum::extract::ConnectInfo), and the [`Decision`](ratelimit_core::Decision) is there for the handler as
-/// [`Decided`](crate::Decided). All routes under one layer, and all its clones, share its budgets.
+/// [`CurrentDecision`](crate::CurrentDecision). All routes under one layer, and all its clones, share its budgets.
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer(ratelimit_tower::RateLimitLayer);
 
@@ -45,7 +50,7 @@ impl RateLimitLayer {
     }
 
     /// Limits each client's requests by `policy`, counted where `limiter` counts.
-    pub fn new(limiter: Limiter, policy: Policy) -> RateLimitLayer {
+    pub fn new(limiter: Limiter, policy: impl Into<HttpPolicy>) -> RateLimitLayer {
         ratelimit_tower::RateLimitLayer::new(limiter, policy).into()
     }
 
@@ -79,21 +84,21 @@ impl RateLimitLayer {
     /// use ratelimit_axum::{ApiKey, Limiter, Policy, RateLimitLayer};
     ///
     /// let policy = Policy::parse("api", "100/min; 1000/min by app; 5000/min by route")?;
-    /// let layer = RateLimitLayer::new(Limiter::in_memory(), policy).key_named("app", ApiKey);
+    /// let layer = RateLimitLayer::new(Limiter::in_memory(), policy).named_key("app", ApiKey);
     /// # Ok::<(), ratelimit_axum::InvalidPolicy>(())
     /// ```
     #[must_use]
-    pub fn key_named(self, name: &str, key: impl KeyExtractor) -> RateLimitLayer {
-        RateLimitLayer(self.0.key_named(name, key))
+    pub fn named_key(self, name: &str, key: impl KeyExtractor) -> RateLimitLayer {
+        RateLimitLayer(self.0.named_key(name, key))
     }
 
     /// In which tier of the policy a request is; where it names none, the policy says so by the key.
     #[must_use]
-    pub fn tier_by_request(
+    pub fn tier(
         self,
         tier: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static,
     ) -> RateLimitLayer {
-        RateLimitLayer(self.0.tier_by_request(tier))
+        RateLimitLayer(self.0.tier(tier))
     }
 
     /// How much a request costs, what the policy says unless set; a cost of 0 looks without spending.
@@ -117,8 +122,8 @@ impl RateLimitLayer {
     /// Marks responses: `X-RateLimit-Over: true` where a soft limit let a request pass beyond it, and
     /// `X-RateLimit-Shadow: denied` where a policy that only watches would have denied it.
     #[must_use]
-    pub fn marks(self) -> RateLimitLayer {
-        RateLimitLayer(self.0.marks())
+    pub fn mark_responses(self) -> RateLimitLayer {
+        RateLimitLayer(self.0.mark_responses())
     }
 
     /// Makes the answer to a request over the limit, or blocked by a rule.
@@ -134,11 +139,11 @@ impl RateLimitLayer {
 
     /// Makes the answer to a request that could not be decided: without a key, or a store.
     #[must_use]
-    pub fn on_failed(
+    pub fn on_error(
         self,
         answer: impl Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> RateLimitLayer {
-        RateLimitLayer(self.0.on_failed(answer))
+        RateLimitLayer(self.0.on_error(answer))
     }
 
     /// Counts the preflight requests of CORS as well, which pass uncounted unless set.
@@ -147,13 +152,17 @@ impl RateLimitLayer {
         RateLimitLayer(self.0.count_preflight())
     }
 
-    /// Puts the [`Decision`](ratelimit_core::Decision) into the extensions of the request and of the
-    /// response, for other middleware and for handlers in a task of their own.
-    ///
-    /// [`Decided`](crate::Decided) needs it only there. Each of the two takes allocations.
+    /// Puts the [`Decision`](ratelimit_core::Decision) into the extensions of the response as well, for outer
+    /// layers; those of the request have it unless [`without_decision`](Self::without_decision) is called.
     #[must_use]
     pub fn share_decision(self) -> RateLimitLayer {
         RateLimitLayer(self.0.share_decision())
+    }
+
+    /// Puts the decision into no extensions: [`CurrentDecision`](crate::CurrentDecision) holds `None`.
+    #[must_use]
+    pub fn without_decision(self) -> RateLimitLayer {
+        RateLimitLayer(self.0.without_decision())
     }
 
     /// Lets requests pass uncounted and untold where `is_exempt` says so.
@@ -166,7 +175,7 @@ impl RateLimitLayer {
     }
 
     /// Decides and counts, but lets every request pass, and tells its client nothing beside
-    /// [`marks`](Self::marks): [`Policy::shadow`], whatever policy is applied.
+    /// [`mark_responses`](Self::mark_responses): [`Policy::shadow`], whatever policy is applied.
     #[must_use]
     pub fn shadow(self) -> RateLimitLayer {
         RateLimitLayer(self.0.shadow())
@@ -174,12 +183,12 @@ impl RateLimitLayer {
 
     /// Decides a request by hand, as in a middleware that chooses among several limits.
     ///
-    /// [`Passed::finish`] then does with the response what the layer would have done.
+    /// [`Admission::finish`] then does with the response what the layer would have done.
     ///
     /// # Errors
     ///
     /// The answer to a request that does not pass.
-    pub async fn check(&self, request: &mut Parts) -> Result<Passed, Response<Body>> {
+    pub async fn check(&self, request: &mut Parts) -> Result<Admission, Response<Body>> {
         let passed = self.0.check(request).await;
         passed.map_err(|answer| answer.map(Body::from))
     }
@@ -192,8 +201,10 @@ impl RateLimitLayer {
 
 impl From<ratelimit_tower::RateLimitLayer> for RateLimitLayer {
     fn from(layer: ratelimit_tower::RateLimitLayer) -> RateLimitLayer {
-        let layer = layer.advice(ADVICE).lend_decision();
-        RateLimitLayer(layer.key_named("route", RouteKey))
+        let layer = layer
+            .missing_client_help(MISSING_CLIENT_HELP)
+            .share_decision_with_handler();
+        RateLimitLayer(layer.named_key("route", RouteKey))
     }
 }
 

@@ -40,13 +40,33 @@ mod layer;
 mod route;
 mod service;
 
-pub use ratelimit_core::*;
+#[doc(no_inline)]
+pub use ratelimit_core as core;
+pub use ratelimit_core::{
+    Clock, Decision, FailureMode, InvalidPolicy, Key, KeySet, Limit, Limiter, LoadSignal,
+    MemoryStore, Outcome, Policy, Throttle, Timestamp, Verdict,
+};
+#[cfg(feature = "redis")]
+pub use ratelimit_core::{RedisConfig, RedisStore};
+#[doc(no_inline)]
+pub use ratelimit_http as http;
+pub use ratelimit_http::{
+    client_ip::TrustedProxies,
+    handler::{set_global_limiter, set_global_registry},
+    middleware::SlotGuard,
+    policy::{CostSource, HttpPolicy, Rule, SettleSource, StatusSet},
+    registry::Registry,
+    response::HeaderStyle,
+};
 #[cfg(feature = "macros")]
 pub use ratelimit_macros::rate_limit_axum as rate_limit;
-pub use ratelimit_tower::*;
+pub use ratelimit_tower::{
+    ApiKey, ClientKey, CookieKey, ExtensionKey, HeaderKey, KeyError, KeyExtractor, MethodKey,
+    PathKey, QueryKey, Rejection,
+};
 
 pub use crate::{
-    decided::Decided,
+    decided::CurrentDecision,
     layer::RateLimitLayer,
     route::RouteKey,
     service::{RateLimit, ResponseFuture},
@@ -58,11 +78,11 @@ pub use crate::{
 pub mod private {
     pub use axum::response::Response;
     pub use http::request::Parts;
-    pub use ratelimit_core::{Attribute, private::inventory};
+    pub use ratelimit_http::{handler::DeclaredPolicy, private::inventory};
 
     pub use crate::{
-        arguments::{Before, DebugHandlerGoesBelowRateLimit, Limited},
-        attribute::{CostOf, HandlerLimit, KeyBy, Marker},
+        arguments::{DebugHandlerGoesBelowRateLimit, Limited, Placeholder},
+        attribute::{CostOf, HandlerKey, HandlerLimit, Marker},
     };
 }
 

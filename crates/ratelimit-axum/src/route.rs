@@ -3,7 +3,7 @@
 use axum::extract::MatchedPath;
 use http::request::Parts;
 use ratelimit_core::Key;
-use ratelimit_tower::{KeyExtractor, NoKey};
+use ratelimit_tower::{KeyError, KeyExtractor};
 
 /// The route that a request matched, as the router writes it: `/users/{id}`, never the path itself.
 ///
@@ -21,9 +21,9 @@ use ratelimit_tower::{KeyExtractor, NoKey};
 pub struct RouteKey;
 
 impl KeyExtractor for RouteKey {
-    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
+    fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
         let route = request.extensions.get::<MatchedPath>();
-        let route = route.ok_or(NoKey::Missing)?;
+        let route = route.ok_or(KeyError::Missing)?;
         Ok(Key::tagged("route", route.as_str())?)
     }
 }

@@ -11,7 +11,8 @@ use axum::{
     routing::get,
 };
 use http::request::Parts;
-use ratelimit_axum::{Decided, Decision, PeerAddr, RateLimitLayer, lent_decision};
+use ratelimit_axum::{CurrentDecision, Decision, RateLimitLayer};
+use ratelimit_tower::PeerAddr;
 use tokio::task::yield_now;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 
@@ -37,7 +38,7 @@ async fn answer(app: Router) -> Response {
     response
 }
 
-async fn limit(Decided(decision): Decided) -> String {
+async fn limit(CurrentDecision(decision): CurrentDecision) -> String {
     decision.map_or_else(String::new, |decision| decision.limit.to_string())
 }
 
@@ -49,13 +50,13 @@ impl<S: Sync> FromRequestParts<S> for Late {
 
     async fn from_request_parts(request: &mut Parts, state: &S) -> Result<Late, Infallible> {
         yield_now().await;
-        let Decided(decision) = Decided::from_request_parts(request, state).await?;
+        let CurrentDecision(decision) = CurrentDecision::from_request_parts(request, state).await?;
         Ok(Late(decision))
     }
 }
 
 async fn late_limit(Late(decision): Late) -> String {
-    limit(Decided(decision)).await
+    limit(CurrentDecision(decision)).await
 }
 
 async fn by_hand(
@@ -83,13 +84,12 @@ async fn the_nearest_layer_is_the_one_that_is_told() {
 }
 
 #[tokio::test]
-async fn a_decision_is_still_there_after_a_wait_and_gone_after_the_response() {
+async fn a_decision_is_still_there_after_a_wait() {
     let app = Router::new()
         .route("/", get(late_limit))
         .layer(layer("3/h"));
 
     assert_eq!(told(app).await, ("3".to_owned(), "3".to_owned()));
-    assert_eq!(lent_decision(), None);
 }
 
 #[tokio::test]
@@ -113,21 +113,51 @@ async fn a_layer_within_a_check_by_hand_is_nearer() {
     assert_eq!(told(app).await, ("9".to_owned(), "3".to_owned()));
 }
 
-#[tokio::test]
-async fn extensions_hold_the_decision_only_where_it_is_shared() {
+/// What is in the extensions of the request, and of the response.
+async fn shared(layer: RateLimitLayer) -> (bool, bool) {
     let has_decision = async |request: Request| {
         let decision = request.extensions().get::<Decision>();
         decision.is_some().to_string()
     };
-    for (layer, is_shared) in [(layer("3/h"), false), (layer("3/h").share_decision(), true)] {
-        let app = Router::new().route("/", get(has_decision)).layer(layer);
+    let app = Router::new().route("/", get(has_decision)).layer(layer);
+    let response = answer(app).await;
+    let in_response = response.extensions().get::<Decision>().is_some();
+    let body = axum::body::to_bytes(response.into_body(), 99).await;
+    (body.expect("a short body") == "true", in_response)
+}
 
-        let response = answer(app).await;
+#[tokio::test]
+async fn the_request_has_the_decision_unless_that_is_switched_off() {
+    assert_eq!(shared(layer("3/h")).await, (true, false));
+    assert_eq!(shared(layer("3/h").share_decision()).await, (true, true));
+    assert_eq!(
+        shared(layer("3/h").without_decision()).await,
+        (false, false)
+    );
+}
 
-        assert_eq!(response.extensions().get::<Decision>().is_some(), is_shared);
-        let body = axum::body::to_bytes(response.into_body(), 99).await;
-        assert_eq!(body.expect("a short body"), is_shared.to_string());
-    }
+#[tokio::test]
+async fn a_handler_that_runs_in_another_task_finds_the_decision() {
+    let spawned = async |request: Request| {
+        let limit = tokio::spawn(async move {
+            let decision = request.extensions().get::<Decision>();
+            decision.map_or(0, |decision| decision.limit)
+        });
+        limit.await.expect("no panic").to_string()
+    };
+    let app = Router::new().route("/", get(spawned)).layer(layer("3/h"));
+
+    assert_eq!(told(app).await, ("3".to_owned(), "3".to_owned()));
+}
+
+#[tokio::test]
+async fn a_layer_without_a_decision_leaves_that_of_the_outer_layer() {
+    let exempt = layer("9/h").exempt_when(|_| true);
+    let app = Router::new().route("/", get(limit));
+
+    let app = app.layer(exempt).layer(layer("3/h"));
+
+    assert_eq!(told(app).await, ("3".to_owned(), "3".to_owned()));
 }
 
 #[test]

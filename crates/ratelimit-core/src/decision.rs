@@ -121,7 +121,7 @@ impl LimitDecision {
 ///
 /// let store = MemoryStore::new();
 /// let policy = Policy::parse("login", "5/min; fixed_window 100/d")?;
-/// let decision = store.hit(Hit::new(&policy, &Key::explicit("alice")?).cost(5)).await?;
+/// let decision = store.hit(Hit::new(&policy, &Key::new("alice")?).cost(5)).await?;
 ///
 /// assert!(matches!(decision.outcome, Outcome::Allowed { .. }));
 /// assert_eq!((decision.speaker, decision.remaining), (0, 0));
@@ -157,11 +157,12 @@ pub struct Decision {
 impl Decision {
     /// The decision of a policy with one limit, for stores that decide by means of their own.
     pub fn new(limit: LimitDecision, now: Timestamp) -> Decision {
-        Decision::of_policy(now, [limit].into_iter())
+        Decision::from_limits(now, [limit].into_iter())
     }
 
-    /// Puts together what each limit said.
-    pub(crate) fn of_policy(
+    /// The decision of a policy with several limits, in their order: the most restrictive limit gives the
+    /// numbers.
+    pub fn from_limits(
         now: Timestamp,
         mut limits: impl ExactSizeIterator<Item = LimitDecision>,
     ) -> Decision {

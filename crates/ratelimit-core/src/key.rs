@@ -21,10 +21,10 @@ const FINGERPRINT: usize = "sha256~".len() + 16;
 /// ```
 /// use ratelimit_core::Key;
 ///
-/// let user = Key::explicit("user:12345")?;
+/// let user = Key::new("user:12345")?;
 /// assert_eq!(user.as_str(), "key:user:12345");
 ///
-/// let pair = Key::tagged("tenant", "a/b")?.and(&Key::tagged("user", "c")?);
+/// let pair = Key::tagged("tenant", "a/b")?.join(&Key::tagged("user", "c")?);
 /// assert_eq!(pair.as_str(), "tenant:a%2Fb/user:c");
 /// # Ok::<(), ratelimit_core::InvalidKey>(())
 /// ```
@@ -150,7 +150,7 @@ impl Key {
     /// ```
     /// use ratelimit_core::Key;
     ///
-    /// let alice = Key::explicit("alice")?;
+    /// let alice = Key::new("alice")?;
     /// assert_eq!(alice.fingerprint().as_str(), "sha256~ce597ac46d430f16");
     /// # Ok::<(), ratelimit_core::InvalidKey>(())
     /// ```

@@ -9,12 +9,12 @@ use crate::key::Key;
 /// ```
 /// use ratelimit_core::{Key, KeySet};
 ///
-/// let alice = Key::explicit("alice")?;
+/// let alice = Key::new("alice")?;
 /// let home = Key::ip([192, 0, 2, 1].into());
-/// let keys = KeySet::new(alice.clone()).by("ip", home.clone());
+/// let keys = KeySet::new(alice.clone()).with("ip", home.clone());
 ///
-/// assert_eq!(keys.named("ip"), &home);
-/// assert_eq!(keys.named("route"), &alice);
+/// assert_eq!(keys.get("ip"), &home);
+/// assert_eq!(keys.get("route"), &alice);
 /// # Ok::<(), ratelimit_core::InvalidKey>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let limiter = Limiter::in_memory();
 //!     let login = Policy::parse("login", "2/min; fixed_window 20/d")?;
-//!     let alice = Key::explicit("alice")?;
+//!     let alice = Key::new("alice")?;
 //!
 //!     assert!(limiter.check(&login, &alice).await.is_allowed());
 //!     assert!(limiter.check(&login, &alice).await.is_allowed());
@@ -41,14 +41,9 @@
     reason = "the most common hit is decided in one piece: handing it on in memory takes longer than deciding it"
 )]
 
-pub mod adapter;
 mod algorithm;
-mod attributes;
 mod budget;
-mod client_addr;
 mod decision;
-mod fields;
-mod install;
 mod key;
 mod key_set;
 mod limit;
@@ -57,19 +52,11 @@ mod load_signal;
 pub mod metrics;
 mod offenders;
 mod policy;
-#[cfg(any(feature = "toml", feature = "yaml"))]
-mod policy_file;
-mod registry;
-mod rules;
 mod store;
 mod time;
 
 #[cfg(feature = "acquire")]
 pub use self::limiter::AcquireError;
-#[cfg(any(feature = "toml", feature = "yaml"))]
-pub use self::policy_file::{Code, Finding, Format, InvalidPolicyFile, PolicyFile, Severity};
-#[cfg(any(feature = "toml", feature = "yaml"))]
-pub use self::registry::NotReloaded;
 #[cfg(feature = "redis")]
 pub use self::store::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use self::{
@@ -77,20 +64,8 @@ pub use self::{
         Algorithm, Concurrency, FixedWindow, InvalidLimit, LeakyBucket, PenaltyBox,
         SlidingWindowCounter, SlidingWindowLog, TokenBucket,
     },
-    attributes::{Attribute, MissingPolicies},
-    client_addr::{
-        ChainHeader, Client, ClientAddr, ExplicitKey, HeaderLines, InvalidHeader, InvalidNetwork,
-        InvalidPrefix, InvalidProxies, Network, NoClient, ProviderHeader, Source, TrustedProxies,
-        carries_forwarding_headers, is_private, parse_address,
-    },
+    budget::Adjustment,
     decision::{Decision, LimitDecision, Outcome},
-    fields::{
-        FieldValue, HeaderStyle, Problem, policy_field, retry_after_millis, retry_after_secs,
-    },
-    install::{
-        AlreadyInstalled, NotInstalled, handler_policy, install, install_registry, installed,
-        installed_registry,
-    },
     key::{InvalidKey, Key},
     key_set::KeySet,
     limit::{Limit, ParseLimitError},
@@ -98,28 +73,12 @@ pub use self::{
     load_signal::{InFlightGuard, LoadSignal},
     offenders::{KeyDisplay, Offender, Offenders},
     policy::{
-        Adjustment, ChargeOn, CostOf, FailureMode, HitMode, InvalidPolicy, InvalidTerm, Overdraft,
-        Policy, RedundantLimit, SettleBy, StatusSet, Throttle,
+        FailureMode, HitMode, InvalidPolicy, InvalidThrottle, Overdraft, Policy, RedundantLimit,
+        Throttle,
     },
-    registry::{Registry, UnknownPolicy},
-    rules::{Blocked, Facts, InvalidRule, Judged, Rule},
     store::{
         Hit, InvalidReceipt, MemoryStats, MemoryStore, Receipt, Settlement, Store, StoreError,
         StoreFuture,
     },
     time::{Clock, Timestamp},
 };
-
-/// For the code that attributes expand to, and for nobody else.
-#[doc(hidden)]
-pub mod private {
-    pub use inventory;
-}
-
-/// What reads policy files, for programs whose own settings stand in the same file.
-#[cfg(any(feature = "toml", feature = "yaml"))]
-pub mod reading {
-    pub use super::policy_file::{
-        Entry, Field, Findings, Node, Value, parse, read, read_policies, read_table,
-    };
-}

@@ -104,7 +104,7 @@ impl Limit {
     }
 
     /// Whether a hit spends as many units of it as it costs.
-    pub(crate) fn counts_units(&self) -> bool {
+    pub fn counts_units(&self) -> bool {
         with_step!(self, step => step.counts_units())
     }
 
@@ -198,8 +198,8 @@ impl Limit {
     ) -> Option<LimitDecision> {
         with_step!(self, step => {
             let snapshot = match before {
-                0 => step.from_wire(words)?,
-                _ => step.with_charge(step.from_wire(words)?, before),
+                0 => step.decode_wire(words)?,
+                _ => step.with_charge(step.decode_wire(words)?, before),
             };
             let fit = step.fit(snapshot, demand);
             let possible = charged == 0 || fit == Fit::Now;

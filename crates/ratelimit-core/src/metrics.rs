@@ -31,9 +31,6 @@ pub const CHECK_SECONDS: &str = "rate_limiter_check_seconds";
 pub const UNCHECKED: &str = "rate_limiter_unchecked_total";
 /// Hits that passed beyond a limit, because their policy throttles softly, by `policy`.
 pub const OVER: &str = "rate_limiter_over_total";
-/// Requests that a rule of their policy blocks, by `policy`; those that pass all the same, because
-/// the policy only watches, have `shadow="true"` as well.
-pub const BLOCKED: &str = "rate_limiter_blocked_total";
 /// Denials that a limiter remembered, and answered without asking the store again, by `policy`.
 pub const DENY_CACHED: &str = "rate_limiter_deny_cached_total";
 /// Whether there is a connection to Redis that decides: 1 or 0, by `server`; NaN once the server is not used any more.
@@ -57,8 +54,6 @@ pub const MEMORY_BYTES: &str = "rate_limiter_memory_bytes";
 /// Keys that full memory stores evicted, by `kind`: `with_budget`, `crowded_out` where they had budget and
 /// more than three quarters of a shard were exhausted, or `exhausted` where every key of a shard was.
 pub const MEMORY_EVICTIONS: &str = "rate_limiter_memory_evictions_total";
-/// Files of policies that were read again, by `result`: `ok`, or `rejected` and the old ones stay.
-pub const POLICY_RELOADS: &str = "rate_limiter_policy_reloads_total";
 /// Background tasks that ended and were started again.
 pub const TASK_RESTARTS: &str = "rate_limiter_task_restarts_total";
 
@@ -184,17 +179,6 @@ impl PolicyMetrics {
         counters.collect()
     }
 
-    /// Counts a request that a rule blocks.
-    pub(crate) fn count_blocked(&self, is_enforced: bool) {
-        let policy = self.policy.clone();
-        let blocked = if is_enforced {
-            counter!(BLOCKED, "policy" => policy)
-        } else {
-            counter!(BLOCKED, "policy" => policy, "shadow" => "true")
-        };
-        blocked.increment(1);
-    }
-
     pub(crate) fn record_duration(&self, span: Duration) {
         self.seconds.record(span);
     }
@@ -207,14 +191,8 @@ impl PolicyMetrics {
 
 impl fmt::Debug for PolicyMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Meters({})", self.policy)
+        write!(f, "PolicyMetrics({})", self.policy)
     }
-}
-
-/// Counts a file of policies that was read again.
-#[cfg(any(feature = "toml", feature = "yaml"))]
-pub(crate) fn count_reload(result: &'static str) {
-    counter!(POLICY_RELOADS, "result" => result).increment(1);
 }
 
 /// Now, once in 64 times: reading the clock would cost as much as a decision from memory.

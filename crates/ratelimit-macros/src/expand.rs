@@ -26,13 +26,13 @@ fn limit(
     };
     let path = path(handler);
     quote! {
-        const ATTRIBUTE: #private::Attribute = #private::Attribute {
+        const DECLARED: #private::DeclaredPolicy = #private::DeclaredPolicy {
             file: ::core::file!(),
             line: ::core::line!(),
             handler: #path,
             policy: #policy,
         };
-        #private::inventory::submit! { ATTRIBUTE }
+        #private::inventory::submit! { DECLARED }
         #limit
     }
 }
@@ -49,12 +49,14 @@ fn value(
             let path = path(handler);
             quote!(#private::HandlerLimit::text(#path, #limits))
         }
-        (None, ..) => quote!(#private::HandlerLimit::named(ATTRIBUTE)),
+        (None, ..) => quote!(#private::HandlerLimit::named(DECLARED)),
     };
     match &options.key {
         None | Some(Key::Client) => {}
-        Some(Key::Header(name)) => limit.extend(quote!(.key(#private::KeyBy::Header(#name)))),
-        Some(Key::Function(path)) => limit.extend(quote!(.key(#private::KeyBy::Function(#path)))),
+        Some(Key::Header(name)) => limit.extend(quote!(.key(#private::HandlerKey::Header(#name)))),
+        Some(Key::Function(path)) => {
+            limit.extend(quote!(.key(#private::HandlerKey::Function(#path))));
+        }
     }
     match &options.cost {
         None => {}
@@ -76,7 +78,7 @@ fn value(
         limit.extend(quote!(.settle(#source)));
     }
     if options.marks.is_some() {
-        limit.extend(quote!(.marks()));
+        limit.extend(quote!(.mark_responses()));
     }
     if let Some(exempt) = &options.exempt_when {
         limit.extend(quote!(.exempt_when(#exempt)));

@@ -9,7 +9,7 @@
 //! | `policy = "login"` | in place of limits: a policy by name, from a registry; one that is not there is an error when the registry is installed |
 //! | `key = "ip"` | each client has its budget; this is so unless set |
 //! | `key = "header:x-api-key"` | each value of the header has its budget |
-//! | `key = path::to::function` | what the function finds: `fn(&Parts) -> Result<Key, NoKey>` for axum, `fn(&HttpRequest) -> ...` for actix-web |
+//! | `key = path::to::function` | what the function finds: `fn(&Parts) -> Result<Key, KeyError>` for axum, `fn(&HttpRequest) -> ...` for actix-web |
 //! | `cost = 3`, `cost = function` | what a request costs, 1 unless set |
 //! | `cost = "header:x-tokens"`, `cost = "body"` | the same, told by a header of the request or by its length |
 //! | `charge_on = [401, "5xx"]` | what is charged is given back unless the response has one of these statuses |

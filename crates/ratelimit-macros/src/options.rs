@@ -1,7 +1,8 @@
 //! What is written inside of the attribute.
 
 use proc_macro2::{Span, TokenStream};
-use ratelimit_core::{CostOf, InvalidPolicy, Policy, SettleBy, StatusSet};
+use ratelimit_core::{InvalidPolicy, Policy};
+use ratelimit_http::policy::{CostSource, SettleSource, StatusSet};
 use syn::{
     Error, Expr, ExprArray, ExprLit, Ident, Lit, LitStr, Result, Token,
     parse::{ParseStream, Parser as _},
@@ -164,7 +165,7 @@ fn check_key_names(policy: &Policy, limits: &LitStr) -> Result<()> {
         Some(unknown) => {
             let problem = format!(
                 "nobody names a key {unknown:?} here: a limit counts by ip, route, global or \
-                 header:NAME, and a layer names others with .key_named({unknown:?}, ...)"
+                 header:NAME, and a layer names others with .named_key({unknown:?}, ...)"
             );
             Err(Error::new(limits.span(), problem))
         }
@@ -177,7 +178,7 @@ impl Cost {
             return Ok(Cost::Computed(input.parse()?));
         }
         let source: LitStr = input.parse()?;
-        let parsed: std::result::Result<CostOf, _> = source.value().parse();
+        let parsed: std::result::Result<CostSource, _> = source.value().parse();
         parsed.map_err(|why| Error::new(source.span(), why))?;
         Ok(Cost::Told(source))
     }
@@ -218,7 +219,7 @@ fn statuses(input: ParseStream<'_>) -> Result<String> {
 
 fn settle(input: ParseStream<'_>) -> Result<LitStr> {
     let source = string(input, "settle")?;
-    let parsed: std::result::Result<SettleBy, _> = source.value().parse();
+    let parsed: std::result::Result<SettleSource, _> = source.value().parse();
     parsed.map_err(|why| Error::new(source.span(), why))?;
     Ok(source)
 }

@@ -6,7 +6,7 @@ use axum::{
     extract::Request,
     http::{HeaderMap, StatusCode, header::AUTHORIZATION},
 };
-use ratelimit_core::carries_forwarding_headers;
+use ratelimit_http::client_ip::has_forwarding_headers;
 use subtle::ConstantTimeEq as _;
 
 use crate::{
@@ -93,7 +93,7 @@ fn admit(
     }
     let is_local = |addr: SocketAddr| addr.ip().to_canonical().is_loopback();
     // A proxy on this machine is a loopback peer too, and speaks for anybody.
-    let is_direct = !carries_forwarding_headers(&Lines(headers))
+    let is_direct = !has_forwarding_headers(&Lines(headers))
         && !headers.contains_key(rules.chain_header.name())
         && !PROXY_HEADERS.iter().any(|name| headers.contains_key(*name));
     if is_local(listen) && peer.is_some_and(is_local) && is_direct {

@@ -9,10 +9,8 @@ use axum::{
         header::{CONTENT_TYPE, RETRY_AFTER},
     },
 };
-use ratelimit_core::{
-    Decision, FailureMode, FieldValue, HeaderStyle, Limit, Policy, Verdict, policy_field,
-    retry_after_secs,
-};
+use ratelimit_core::{Decision, FailureMode, Limit, Policy, Verdict};
+use ratelimit_http::response::{HeaderStyle, HeaderText, ratelimit_policy_value, retry_after_secs};
 use serde::Serialize;
 
 use crate::question::Question;
@@ -172,7 +170,8 @@ pub(crate) fn respond(
         }
         if style == HeaderStyle::Ietf {
             let limits = policy.limits().iter();
-            let field = policy_field(policy.name(), limits.map(|l| (l.capacity(), l.period())));
+            let field =
+                ratelimit_policy_value(policy.name(), limits.map(|l| (l.capacity(), l.period())));
             let name = HeaderName::from_static("ratelimit-policy");
             headers.insert(name, header_value(&field));
         }
@@ -191,7 +190,7 @@ pub(crate) fn respond(
     response
 }
 
-fn header_value(value: &FieldValue) -> HeaderValue {
+fn header_value(value: &HeaderText) -> HeaderValue {
     HeaderValue::from_bytes(value.as_bytes()).expect("visible ASCII and spaces")
 }
 

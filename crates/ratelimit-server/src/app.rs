@@ -11,7 +11,8 @@ use std::{
 
 use axum::Router;
 use metrics_exporter_prometheus::PrometheusHandle;
-use ratelimit_core::{HeaderStyle, Limiter};
+use ratelimit_core::Limiter;
+use ratelimit_http::response::HeaderStyle;
 
 use crate::{
     config::{Bounds, Config, Rules},

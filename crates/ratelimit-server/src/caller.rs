@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use axum::http::{Extensions, HeaderMap, HeaderValue};
-use ratelimit_core::{HeaderLines, Key};
+use ratelimit_core::Key;
+use ratelimit_http::client_ip::HeaderLines;
 
 use crate::{app::App, config::Rules, refusal::Refusal};
 
@@ -27,7 +28,7 @@ pub(crate) fn own_key(
     let lines = Lines(headers);
     let peer = peer.map(|peer| peer.ip());
     if let Some(peer) = peer
-        && rules.client.overlooks(peer, &lines)
+        && rules.client.looks_like_untrusted_proxy(peer, &lines)
         && app.warns_first_time()
     {
         tracing::warn!(
@@ -36,7 +37,7 @@ pub(crate) fn own_key(
              share one budget; if it is your proxy, add --trusted {peer}"
         );
     }
-    let client = rules.client.find(peer, &lines);
+    let client = rules.client.resolve(peer, &lines);
     let client = client.map_err(|why| Refusal::bad_request(format!("{why}: name a key")))?;
     let key = Key::network(client.addr(), client.prefix());
     Ok((key, client.to_string()))

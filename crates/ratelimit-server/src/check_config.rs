@@ -3,7 +3,7 @@
 use std::{io::Write, path::PathBuf};
 
 use clap::Args;
-use ratelimit_core::{Finding, Severity};
+use ratelimit_http::policy_file::{Diagnostic, Severity};
 
 use crate::{
     config::{Config, ConfigFile, InvalidConfig},
@@ -31,8 +31,8 @@ impl CheckConfig {
         let file = match ConfigFile::read(&self.file) {
             Ok(file) => file,
             Err(InvalidConfig::File { why, .. }) => {
-                self.tell(out, why.findings())?;
-                return Err(format!("{name}: {}", counted(why.findings())).into());
+                self.tell(out, why.diagnostics())?;
+                return Err(format!("{name}: {}", counted(why.diagnostics())).into());
             }
             Err(why) => return Err(why.into()),
         };
@@ -45,7 +45,7 @@ impl CheckConfig {
         Ok(())
     }
 
-    fn tell(&self, out: &mut impl Write, findings: &[Finding]) -> Result<(), Failure> {
+    fn tell(&self, out: &mut impl Write, findings: &[Diagnostic]) -> Result<(), Failure> {
         for finding in findings {
             writeln!(out, "{}", finding.in_file(self.file.display()))?;
         }
@@ -53,8 +53,8 @@ impl CheckConfig {
     }
 }
 
-fn counted(findings: &[Finding]) -> String {
-    let severities = findings.iter().map(Finding::severity);
+fn counted(findings: &[Diagnostic]) -> String {
+    let severities = findings.iter().map(Diagnostic::severity);
     match severities.filter(|one| *one == Severity::Error).count() {
         1 => "1 error".to_owned(),
         errors => format!("{errors} errors"),

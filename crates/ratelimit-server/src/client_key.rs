@@ -8,8 +8,11 @@ use std::{
 };
 
 use clap::Args;
-use ratelimit_core::{
-    ChainHeader, ClientAddr, ExplicitKey, NoClient, Source, TrustedProxies, parse_address,
+use ratelimit_http::{
+    client_ip::{
+        ChainHeader, ClientIpError, ClientIpResolver, ClientIpSource, TrustedProxies, parse_address,
+    },
+    key::ExplicitKey,
 };
 use serde::Serialize;
 
@@ -101,10 +104,10 @@ impl ClientKey {
         if let Some(key) = self.explicit_key().map_err(|why| why.as_str())? {
             return Ok(Found::Key {
                 key: key.to_string(),
-                source: Source::Explicit.as_str().to_owned(),
+                source: ClientIpSource::Explicit.as_str().to_owned(),
             });
         }
-        let client = search.find(self.peer, &self.header[..]);
+        let client = search.resolve(self.peer, &self.header[..]);
         let client = client.map_err(|why| why.as_str())?;
         Ok(Found::Key {
             key: client.to_string(),
@@ -112,15 +115,15 @@ impl ClientKey {
         })
     }
 
-    fn search(&self) -> Result<ClientAddr, &'static str> {
+    fn search(&self) -> Result<ClientIpResolver, &'static str> {
         let trusted = TrustedProxies::parse(&self.trusted).map_err(|why| why.as_str())?;
-        let mut search = ClientAddr::behind(trusted);
+        let mut search = ClientIpResolver::behind(trusted);
         if let Some(name) = &self.chain_header {
             let header = name.parse::<ChainHeader>();
             search = search.chain_header(header.map_err(|why| why.as_str())?);
         }
         if let Some(hops) = &self.hops {
-            search = search.hops(number(hops)?);
+            search = search.trusted_hops(number(hops)?);
         }
         if let Some(hops) = &self.max_hops {
             search = search.max_hops(number(hops)?);
@@ -130,18 +133,18 @@ impl ClientKey {
             search = search.ipv6_prefix(bits).map_err(|why| why.as_str())?;
         }
         if self.no_real_ip {
-            search = search.ignore_real_ip();
+            search = search.ignore_x_real_ip();
         }
         if self.trust_unix {
-            search = search.trust_unix();
+            search = search.trust_unix_sockets();
         }
         Ok(search)
     }
 
     /// The application's own word, then the header, then the query; an empty one is passed over.
-    fn explicit_key(&self) -> Result<Option<ExplicitKey<'_>>, NoClient> {
+    fn explicit_key(&self) -> Result<Option<ExplicitKey<'_>>, ClientIpError> {
         if let Some(value) = &self.explicit {
-            let value = value.to_str().ok_or(NoClient::BadKey)?;
+            let value = value.to_str().ok_or(ClientIpError::BadKey)?;
             if let Some(key) = ExplicitKey::from_value(value)? {
                 return Ok(Some(key));
             }

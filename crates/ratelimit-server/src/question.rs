@@ -3,7 +3,8 @@
 use std::num::NonZeroU64;
 
 use axum::http::request::Parts;
-use ratelimit_core::{Algorithm, ExplicitKey, Key, NoClient, Policy};
+use ratelimit_core::{Algorithm, Key, Policy};
+use ratelimit_http::{client_ip::ClientIpError, key::ExplicitKey};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Number;
 
@@ -102,7 +103,7 @@ fn whose(
     Ok((key, named.into_string()))
 }
 
-fn bad_key(why: NoClient) -> Refusal {
+fn bad_key(why: ClientIpError) -> Refusal {
     Refusal::bad_request(why.to_string())
 }
 

@@ -8,7 +8,7 @@ use axum::{
     },
     response::IntoResponse,
 };
-use ratelimit_core::Problem;
+use ratelimit_http::response::ProblemDetails;
 use serde::Serialize;
 
 /// Why a request is not answered, as `application/problem+json`.
@@ -93,7 +93,7 @@ impl IntoResponse for Refusal {
         let mut response = Response::new(Body::from(json));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        let content_type = HeaderValue::from_static(Problem::CONTENT_TYPE);
+        let content_type = HeaderValue::from_static(ProblemDetails::CONTENT_TYPE);
         headers.insert(CONTENT_TYPE, content_type);
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -6,7 +6,8 @@ use std::{
 };
 
 use metrics::counter;
-use ratelimit_core::{Code, metrics::POLICY_RELOADS};
+use ratelimit_http::policy_file::DiagnosticCode;
+use ratelimit_http::{metrics::POLICY_RELOADS, registry::log_reordered_limits};
 use tokio::signal::unix::Signal;
 
 use crate::{
@@ -61,7 +62,7 @@ pub(crate) fn tell_warnings(config: &Config, settings: &Settings) {
     let Some(path) = settings.file() else { return };
     // A token may come from a flag, so whether one is missing is told by who knows them all.
     let warnings = config.warnings.iter();
-    for warning in warnings.filter(|warning| warning.code != Code::NoAdminToken) {
+    for warning in warnings.filter(|warning| warning.code != DiagnosticCode::NoAdminToken) {
         tracing::warn!("{}", warning.in_file(path.display()));
     }
 }
@@ -70,7 +71,7 @@ pub(crate) fn tell_warnings(config: &Config, settings: &Settings) {
 fn log_reordered(before: &Policies, after: &Policies) {
     for policy in after.iter() {
         if let Some(before) = before.named(policy.name()) {
-            policy.log_reordered_limits(before);
+            log_reordered_limits(before, policy);
         }
     }
 }

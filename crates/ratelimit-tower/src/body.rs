@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use ratelimit_core::adapter::Held;
+use ratelimit_http::middleware::BodyGuard;
 
 pin_project! {
     /// The body of a limited response.
@@ -30,15 +30,15 @@ pin_project! {
     #[project = KindProj]
     #[derive(Debug)]
     enum Kind<B> {
-        Inner { #[pin] body: B, held: Option<Box<Held>> },
+        Inner { #[pin] body: B, guard: Option<Box<BodyGuard>> },
         Ours { bytes: Bytes },
     }
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) const fn inner(body: B, held: Option<Box<Held>>) -> ResponseBody<B> {
+    pub(crate) const fn inner(body: B, guard: Option<Box<BodyGuard>>) -> ResponseBody<B> {
         ResponseBody {
-            kind: Kind::Inner { body, held },
+            kind: Kind::Inner { body, guard },
         }
     }
 
@@ -58,7 +58,7 @@ impl<B> ResponseBody<B> {
         B: From<Bytes>,
     {
         match self.kind {
-            Kind::Inner { held: Some(_), .. } => Err(self),
+            Kind::Inner { guard: Some(_), .. } => Err(self),
             _ => Ok(self.into_inner()),
         }
     }
@@ -85,7 +85,7 @@ where
     #[inline]
     fn from(body: ResponseBody<B>) -> axum::body::Body {
         match body.kind {
-            Kind::Inner { body, held: None } => axum::body::Body::new(body),
+            Kind::Inner { body, guard: None } => axum::body::Body::new(body),
             Kind::Ours { bytes } => bytes.into(),
             kind @ Kind::Inner { .. } => axum::body::Body::new(ResponseBody { kind }),
         }
@@ -113,18 +113,18 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
-            KindProj::Inner { body, held: None } => body.poll_frame(cx),
-            KindProj::Inner { mut body, held } => {
+            KindProj::Inner { body, guard: None } => body.poll_frame(cx),
+            KindProj::Inner { mut body, guard } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
                 match &frame {
                     Some(Ok(part)) => {
-                        count(held, part);
+                        count(guard, part);
                         if body.is_end_stream() {
-                            end(held);
+                            end(guard);
                         }
                     }
-                    Some(Err(_)) => *held = None,
-                    None => end(held),
+                    Some(Err(_)) => *guard = None,
+                    None => end(guard),
                 }
                 Poll::Ready(frame)
             }
@@ -135,12 +135,12 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Inner { body, held } => {
+            Kind::Inner { body, guard } => {
                 let is_ended = body.is_end_stream();
-                if let Some(held) = held
+                if let Some(guard) = guard
                     && is_ended
                 {
-                    held.seen_end();
+                    guard.mark_complete();
                 }
                 is_ended
             }
@@ -156,14 +156,14 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     }
 }
 
-fn count(held: &mut Option<Box<Held>>, part: &Frame<Bytes>) {
-    if let Some(held) = held {
-        held.sent(part.data_ref().map_or(0, Bytes::len));
+fn count(guard: &mut Option<Box<BodyGuard>>, part: &Frame<Bytes>) {
+    if let Some(guard) = guard {
+        guard.count_bytes(part.data_ref().map_or(0, Bytes::len));
     }
 }
 
-fn end(held: &mut Option<Box<Held>>) {
-    if let Some(held) = held.take() {
-        held.end();
+fn end(guard: &mut Option<Box<BodyGuard>>) {
+    if let Some(guard) = guard.take() {
+        guard.end();
     }
 }

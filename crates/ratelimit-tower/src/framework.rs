@@ -8,110 +8,104 @@ use http::{
     header::{self, Entry},
     request::Parts,
 };
-use ratelimit_core::{
-    Decision, HeaderLines, Key, Problem,
-    adapter::{self, Framework, HeaderFields, RequestHead, Slot, is_refusal},
+use ratelimit_core::{Decision, Key};
+use ratelimit_http::{client_ip::HeaderLines, response::ProblemDetails};
+use ratelimit_http::{
+    middleware::{self, Framework, HeaderFields, RequestHead},
+    response::is_refusal,
 };
 
-use crate::{body::ResponseBody, key::PeerAddr, lent, moment};
+use crate::{body::ResponseBody, key::PeerAddr, moment};
 
 /// As many as an answer of ours has, with what servers add; they take one allocation.
 const FIELDS: usize = 8;
 
 /// Requests and responses of the `http` crate.
 #[derive(Clone, Copy, Debug)]
-pub struct Http;
+pub struct HttpFramework;
 
 /// What a layer decides by, shared by all its services.
-pub(crate) type Settings = adapter::Settings<Http>;
+pub(crate) type Config = middleware::Config<HttpFramework>;
 
 /// A request that passed.
-pub(crate) type Passage = adapter::Passage<Http>;
+pub(crate) type HttpAdmission = middleware::Admission<HttpFramework>;
 
 /// The settings that only this adapter has.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Own {
-    pub(crate) sharing: Sharing,
+pub struct Options {
+    pub(crate) sharing: DecisionSharing,
 }
 
-/// How handlers and outer layers get the decision.
+/// Into which extensions the layer puts the decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Sharing {
+pub(crate) enum DecisionSharing {
     #[default]
     Off,
-    /// Handlers only, while they are polled.
-    Lent,
-    /// In the extensions of the request and the response.
-    Inserted,
+    /// Those of the request, for the handler.
+    Request,
+    /// Those of the request, and of the response for outer layers.
+    RequestAndResponse,
 }
 
-impl Own {
-    /// Leaves for the handler what it may want: the slot, and the decision where that is asked for.
+impl Options {
+    /// Puts the slot into the request's extensions, and the decision where that is asked for.
     #[inline]
-    pub(crate) fn share_inwards(self, passage: &Passage, extensions: &mut Extensions) {
-        if let Some(slot) = passage.slot() {
-            share_slot(slot, extensions);
+    pub(crate) fn insert_into_request(
+        self,
+        admission: &HttpAdmission,
+        extensions: &mut Extensions,
+    ) {
+        if let Some(slot) = admission.slot() {
+            let outer = extensions.remove();
+            extensions.insert(slot.inside(outer));
         }
-        if self.sharing == Sharing::Inserted {
-            share_decision(passage, extensions);
-        }
-    }
-
-    /// The same for a handler that no future of ours polls, to which nothing can be lent.
-    pub(crate) fn share_by_hand(self, passage: &Passage, extensions: &mut Extensions) {
-        self.share_inwards(passage, extensions);
-        if self.sharing != Sharing::Off {
-            share_decision(passage, extensions);
-            lent::withdraw();
+        // A layer without a decision leaves that of an outer layer in place.
+        if self.sharing != DecisionSharing::Off
+            && let Some(decision) = admission.decision()
+        {
+            extensions.insert(decision.clone());
         }
     }
 }
 
 /// Leaves the decision for outer layers.
-fn share_outwards<B>(decision: Option<Decision>, response: &mut Response<B>) {
+fn insert_into_extensions<B>(decision: Option<Decision>, response: &mut Response<B>) {
     // An inner layer that refused has the last word here as well.
     let decided = response.extensions().get::<Decision>().is_some();
     if let Some(decision) = decision
-        && !(decided && is_refusal::<Http>(response.headers()))
+        && !(decided && is_refusal::<HttpFramework>(response.headers()))
     {
         response.extensions_mut().insert(decision);
     }
 }
 
-fn share_decision(passage: &Passage, extensions: &mut Extensions) {
-    if let Some(decision) = passage.decision() {
-        extensions.insert(decision.clone());
-    }
-}
-
-fn share_slot(slot: Slot, extensions: &mut Extensions) {
-    let outer = extensions.remove();
-    extensions.insert(slot.inside(outer));
-}
-
 /// Tells in a response that the service gave what was decided.
-pub(crate) fn tell<B>(settings: &Settings, passage: &Passage, response: &mut Response<B>) {
-    settings.tell(passage, response.headers_mut());
-    if settings.own.sharing == Sharing::Inserted {
-        share_outwards(passage.decision().cloned(), response);
+pub(crate) fn write_headers<B>(
+    config: &Config,
+    admission: &HttpAdmission,
+    response: &mut Response<B>,
+) {
+    config.write_headers(admission, response.headers_mut());
+    if config.options.sharing == DecisionSharing::RequestAndResponse {
+        insert_into_extensions(admission.decision().cloned(), response);
     }
 }
 
 /// Settles and tells, and leaves the body with what is held until it ends.
 #[inline]
 pub(crate) fn finish<B>(
-    settings: &Settings,
-    passage: Option<&mut Passage>,
+    config: &Config,
+    admission: Option<&mut HttpAdmission>,
     mut response: Response<B>,
 ) -> Response<ResponseBody<B>> {
-    let held = passage.and_then(|passage| {
-        if settings.own.sharing == Sharing::Inserted {
-            share_outwards(passage.decision().cloned(), &mut response);
+    let guard = admission.and_then(|admission| {
+        if config.options.sharing == DecisionSharing::RequestAndResponse {
+            insert_into_extensions(admission.decision().cloned(), &mut response);
         }
         let status = response.status().as_u16();
-        settings.finish(passage, status, response.headers_mut())
+        config.finish(admission, status, response.headers_mut())
     });
-    response.map(|body| ResponseBody::inner(body, held))
+    response.map(|body| ResponseBody::inner(body, guard))
 }
 
 /// The head of a request.
@@ -159,7 +153,7 @@ impl RequestHead for Head<'_> {
     }
 }
 
-impl HeaderFields for Http {
+impl HeaderFields for HttpFramework {
     type Map = HeaderMap;
     type Name = HeaderName;
     type Value = HeaderValue;
@@ -167,7 +161,7 @@ impl HeaderFields for Http {
     const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
     const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
     const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;
-    const PROBLEM_JSON: HeaderValue = HeaderValue::from_static(Problem::CONTENT_TYPE);
+    const PROBLEM_JSON: HeaderValue = HeaderValue::from_static(ProblemDetails::CONTENT_TYPE);
     const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
     fn name(name: &'static str) -> HeaderName {
@@ -225,19 +219,19 @@ impl HeaderFields for Http {
     }
 }
 
-impl Framework for Http {
+impl Framework for HttpFramework {
     type Request = Parts;
-    type Answer = Response<Bytes>;
-    type Own = Own;
+    type Response = Response<Bytes>;
+    type Options = Options;
 
-    const ADVICE: &'static str =
-        "serve each connection with WithPeer::new(service, peer), or set ClientKey::peer_by";
+    const MISSING_CLIENT_HELP: &'static str =
+        "serve each connection with AddPeerAddr::new(service, peer), or set ClientKey::peer_by";
 
     fn head(request: &Parts) -> impl RequestHead {
         Head(request)
     }
 
-    fn answer(status: u16, body: Vec<u8>) -> Response<Bytes> {
+    fn response(status: u16, body: Vec<u8>) -> Response<Bytes> {
         let mut answer = Response::new(Bytes::from(body));
         answer.headers_mut().reserve(FIELDS);
         let status = StatusCode::from_u16(status);
@@ -245,7 +239,7 @@ impl Framework for Http {
         answer
     }
 
-    fn fields(answer: &mut Response<Bytes>) -> &mut HeaderMap {
+    fn headers_mut(answer: &mut Response<Bytes>) -> &mut HeaderMap {
         answer.headers_mut()
     }
 
@@ -260,9 +254,9 @@ impl Framework for Http {
         Response::from_parts(head, Bytes::new())
     }
 
-    fn share(own: &Own, decision: &Decision, answer: &mut Response<Bytes>) {
-        if own.sharing == Sharing::Inserted {
-            share_outwards(Some(decision.clone()), answer);
+    fn insert_into_response(options: &Options, decision: &Decision, answer: &mut Response<Bytes>) {
+        if options.sharing == DecisionSharing::RequestAndResponse {
+            insert_into_extensions(Some(decision.clone()), answer);
         }
     }
 }

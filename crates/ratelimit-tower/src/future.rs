@@ -12,11 +12,11 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use ratelimit_core::adapter::{Asked, Asking};
+use ratelimit_http::middleware::{CompletedCheck, PendingCheck};
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
-use crate::{body::ResponseBody, check::Passed, framework::Settings};
+use crate::{body::ResponseBody, check::Admission, framework::Config};
 
 pin_project! {
     /// The answer of a [`RateLimit`](crate::RateLimit).
@@ -33,61 +33,64 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<S, B, F> {
-        Refused { response: Option<Response<Bytes>> },
-        Checking { asking: Asking, parked: Option<Parked<S, B>>, settings: Arc<Settings> },
-        Waiting { sleep: Pin<Box<Sleep>>, parked: Option<Parked<S, B>>, passed: Option<Passed> },
-        Calling { #[pin] response: F, passed: Option<Passed> },
+        Rejected { response: Option<Response<Bytes>> },
+        Checking { check: PendingCheck, call: Option<PendingCall<S, B>>, config: Arc<Config> },
+        Delaying { sleep: Pin<Box<Sleep>>, call: Option<PendingCall<S, B>>, admission: Option<Admission> },
+        Calling { #[pin] response: F, admission: Option<Admission> },
     }
 }
 
 /// A service and the request it is going to get; in a box, so that futures which need neither
 /// stay small.
-pub(crate) struct Parked<S, B>(Box<(S, Request<B>)>);
+pub(crate) struct PendingCall<S, B>(Box<(S, Request<B>)>);
 
-impl<S, B> Parked<S, B> {
-    pub(crate) fn new(service: S, request: Request<B>) -> Parked<S, B> {
-        Parked(Box::new((service, request)))
+impl<S, B> PendingCall<S, B> {
+    pub(crate) fn new(service: S, request: Request<B>) -> PendingCall<S, B> {
+        PendingCall(Box::new((service, request)))
     }
 }
 
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
-    pub(crate) const fn refused(response: Response<Bytes>) -> Self {
+    pub(crate) const fn rejected(response: Response<Bytes>) -> Self {
         let response = Some(response);
-        let state = State::Refused { response };
+        let state = State::Rejected { response };
         ResponseFuture { state }
     }
 
     #[inline]
-    pub(crate) const fn calling(response: S::Future, passed: Option<Passed>) -> Self {
-        let state = State::Calling { response, passed };
-        ResponseFuture { state }
-    }
-
-    pub(crate) const fn asking(
-        asking: Asking,
-        parked: Parked<S, B>,
-        settings: Arc<Settings>,
-    ) -> Self {
-        let state = State::Checking {
-            asking,
-            parked: Some(parked),
-            settings,
+    pub(crate) const fn calling(response: S::Future, admission: Option<Admission>) -> Self {
+        let state = State::Calling {
+            response,
+            admission,
         };
         ResponseFuture { state }
     }
 
-    pub(crate) fn waiting(delay: Duration, parked: Parked<S, B>, passed: Passed) -> Self {
-        let state = State::waiting(delay, parked, passed);
+    pub(crate) const fn checking(
+        check: PendingCheck,
+        call: PendingCall<S, B>,
+        config: Arc<Config>,
+    ) -> Self {
+        let state = State::Checking {
+            check,
+            call: Some(call),
+            config,
+        };
+        ResponseFuture { state }
+    }
+
+    pub(crate) fn delaying(delay: Duration, call: PendingCall<S, B>, admission: Admission) -> Self {
+        let state = State::delaying(delay, call, admission);
         ResponseFuture { state }
     }
 }
 
 impl<S, B, F> State<S, B, F> {
-    fn waiting(delay: Duration, parked: Parked<S, B>, passed: Passed) -> State<S, B, F> {
-        State::Waiting {
+    fn delaying(delay: Duration, call: PendingCall<S, B>, admission: Admission) -> State<S, B, F> {
+        State::Delaying {
             sleep: Box::pin(sleep(delay)),
-            parked: Some(parked),
-            passed: Some(passed),
+            call: Some(call),
+            admission: Some(admission),
         }
     }
 }
@@ -102,42 +105,42 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Calling { response, passed } => {
-                    let lent = passed.as_mut().and_then(Passed::lend);
-                    let polled = response.poll(cx);
-                    drop(lent);
-                    let response = ready!(polled)?;
-                    return Poll::Ready(Ok(match passed {
-                        Some(passed) => passed.end(response),
+                StateProj::Calling {
+                    response,
+                    admission,
+                } => {
+                    let response = ready!(response.poll(cx))?;
+                    return Poll::Ready(Ok(match admission {
+                        Some(admission) => admission.end(response),
                         None => response.map(|body| ResponseBody::inner(body, None)),
                     }));
                 }
-                StateProj::Refused { response } => {
+                StateProj::Rejected { response } => {
                     let response = response.take().expect("polled after completion");
                     return Poll::Ready(Ok(response.map(ResponseBody::ours)));
                 }
                 StateProj::Checking {
-                    asking,
-                    parked,
-                    settings,
+                    check,
+                    call,
+                    config,
                 } => {
-                    let asked = ready!(Pin::new(asking).poll(cx));
-                    let parked = parked.take().expect("taken once, when the check is done");
-                    decided(asked, parked, settings)
+                    let completed = ready!(Pin::new(check).poll(cx));
+                    let call = call.take().expect("taken once, when the check is done");
+                    after_check(completed, call, config)
                 }
-                StateProj::Waiting {
+                StateProj::Delaying {
                     sleep,
-                    parked,
-                    passed,
+                    call,
+                    admission,
                 } => {
                     ready!(sleep.as_mut().poll(cx));
-                    let (service, _) = &mut *parked.as_mut().expect("taken once, when ready").0;
+                    let (service, _) = &mut *call.as_mut().expect("taken once, when ready").0;
                     ready!(service.poll_ready(cx))?;
-                    let parked = parked.take().expect("taken once, when ready");
-                    let (mut service, request) = *parked.0;
+                    let call = call.take().expect("taken once, when ready");
+                    let (mut service, request) = *call.0;
                     State::Calling {
                         response: service.call(request),
-                        passed: passed.take(),
+                        admission: admission.take(),
                     }
                 }
             };
@@ -147,43 +150,45 @@ where
 }
 
 /// What follows from an answer of the limiter.
-fn decided<S, B>(
-    asked: Asked,
-    parked: Parked<S, B>,
-    settings: &Arc<Settings>,
+fn after_check<S, B>(
+    completed: CompletedCheck,
+    call: PendingCall<S, B>,
+    config: &Arc<Config>,
 ) -> State<S, B, S::Future>
 where
     S: Service<Request<B>> + Clone,
 {
-    let (mut service, request) = *parked.0;
+    let (mut service, request) = *call.0;
     let (mut parts, body) = request.into_parts();
-    let (delay, passage) = match settings.judge(&parts, asked) {
-        Ok(passed) => passed,
-        Err(answer) => {
-            let response = Some(answer);
-            return State::Refused { response };
+    let (delay, admission) = match config.complete(&parts, completed) {
+        Ok(admitted) => admitted,
+        Err(response) => {
+            let response = Some(response);
+            return State::Rejected { response };
         }
     };
-    settings.own.share_inwards(&passage, &mut parts.extensions);
-    let passed = Passed::new(passage, Arc::clone(settings));
+    config
+        .options
+        .insert_into_request(&admission, &mut parts.extensions);
+    let admission = Admission::new(admission, Arc::clone(config));
     let request = Request::from_parts(parts, body);
     if !delay.is_zero() {
         // The ready service goes, and with it a place that others can use meanwhile.
-        let parked = Parked::new(service.clone(), request);
-        return State::waiting(delay, parked, passed);
+        let call = PendingCall::new(service.clone(), request);
+        return State::delaying(delay, call, admission);
     }
     State::Calling {
         response: service.call(request),
-        passed: Some(passed),
+        admission: Some(admission),
     }
 }
 
 impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.state {
-            State::Refused { .. } => "ResponseFuture::Refused",
+            State::Rejected { .. } => "ResponseFuture::Rejected",
             State::Checking { .. } => "ResponseFuture::Checking",
-            State::Waiting { .. } => "ResponseFuture::Waiting",
+            State::Delaying { .. } => "ResponseFuture::Delaying",
             State::Calling { .. } => "ResponseFuture::Calling",
         })
     }

@@ -5,9 +5,8 @@ mod request;
 
 use http::{HeaderName, HeaderValue, request::Parts};
 use ratelimit_core::Key;
-use ratelimit_core::adapter;
 /// ```
-/// use ratelimit_tower::{KeyExtractor, NoKey, PathKey};
+/// use ratelimit_tower::{KeyError, KeyExtractor, PathKey};
 ///
 /// let by_team = PathKey::new("/teams/{team}/members/{member}", "team");
 /// let key_of = |path: &str| {
@@ -15,18 +14,18 @@ use ratelimit_core::adapter;
 ///     by_team.extract(&request.into_parts().0)
 /// };
 /// assert_eq!(key_of("/teams/r%65d/members/7")?.as_str(), "path:team:red");
-/// assert_eq!(key_of("/teams"), Err(NoKey::Missing));
-/// # Ok::<(), NoKey>(())
+/// assert_eq!(key_of("/teams"), Err(KeyError::Missing));
+/// # Ok::<(), KeyError>(())
 /// ```
 #[doc(inline)]
-pub use ratelimit_core::adapter::PathKey;
+pub use ratelimit_http::key::PathKey;
 #[doc(inline)]
-pub use ratelimit_core::adapter::{
-    ApiKey, Both, CookieKey, Either, MethodKey, NoKey, OrShared, QueryKey, Whereabouts,
+pub use ratelimit_http::key::{
+    And, ApiKey, ClientAddress, CookieKey, KeyError, MethodKey, Or, OrShared, QueryKey,
 };
 
 pub use self::{
-    client::{ClientKey, PeerAddr, WithPeer},
+    client::{AddPeerAddr, ClientKey, PeerAddr},
     request::{ExtensionKey, RouteKey, RouteName},
 };
 use crate::framework::Head;
@@ -43,7 +42,7 @@ use crate::framework::Head;
 /// let tenant = HeaderKey::new(HeaderName::from_static("x-tenant")).or(ClientKey::new());
 /// # let _ = tenant;
 /// ```
-pub type HeaderKey = adapter::HeaderKey<HeaderName>;
+pub type HeaderKey = ratelimit_http::key::HeaderKey<HeaderName>;
 
 /// Finds the key of a request.
 ///
@@ -52,10 +51,10 @@ pub type HeaderKey = adapter::HeaderKey<HeaderName>;
 /// ```
 /// use http::request::Parts;
 /// use ratelimit_core::Key;
-/// use ratelimit_tower::{KeyExtractor, NoKey};
+/// use ratelimit_tower::{KeyError, KeyExtractor};
 ///
-/// fn by_tenant(request: &Parts) -> Result<Key, NoKey> {
-///     let tenant = request.headers.get("x-tenant").ok_or(NoKey::Missing)?;
+/// fn by_tenant(request: &Parts) -> Result<Key, KeyError> {
+///     let tenant = request.headers.get("x-tenant").ok_or(KeyError::Missing)?;
 ///     Ok(Key::tagged("tenant", tenant)?)
 /// }
 ///
@@ -77,30 +76,30 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// # Errors
     ///
     /// When it has none; that never means that the request is unlimited.
-    fn extract(&self, request: &Parts) -> Result<Key, NoKey>;
+    fn extract(&self, request: &Parts) -> Result<Key, KeyError>;
 
     /// Where the client is, if this finds clients by their address: for limits that count by `ip`, and
     /// for rules about addresses.
-    fn whereabouts(&self, _request: &Parts) -> Option<Result<Whereabouts, NoKey>> {
+    fn client_address(&self, _request: &Parts) -> Option<Result<ClientAddress, KeyError>> {
         None
     }
 
     /// The key of both, "address and route" or "tenant and user".
     ///
     /// Whatever bytes the parts hold, different pairs are different keys.
-    fn and<K: KeyExtractor>(self, other: K) -> Both<Self, K>
+    fn and<K: KeyExtractor>(self, other: K) -> And<Self, K>
     where
         Self: Sized,
     {
-        Both::new(self, other)
+        And::new(self, other)
     }
 
     /// The key of `next` where this one is missing.
-    fn or<K: KeyExtractor>(self, next: K) -> Either<Self, K>
+    fn or<K: KeyExtractor>(self, next: K) -> Or<Self, K>
     where
         Self: Sized,
     {
-        Either::new(self, next)
+        Or::new(self, next)
     }
 
     /// One budget, called `name`, for all requests where this one is missing.
@@ -118,25 +117,25 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
 impl<F> KeyExtractor for F
 where
-    F: Fn(&Parts) -> Result<Key, NoKey> + Send + Sync + 'static,
+    F: Fn(&Parts) -> Result<Key, KeyError> + Send + Sync + 'static,
 {
-    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
+    fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
         self(request)
     }
 }
 
 impl KeyExtractor for HeaderKey {
-    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
+    fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
         let lines = request.headers.get_all(self.name()).iter();
-        self.find(lines.map(HeaderValue::as_bytes))
+        self.extract_key(lines.map(HeaderValue::as_bytes))
     }
 }
 
 macro_rules! found_in_the_head {
     ($($source:ty),*) => {$(
         impl KeyExtractor for $source {
-            fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
-                self.find(&Head(request))
+            fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
+                self.extract_key(&Head(request))
             }
         }
     )*};
@@ -144,34 +143,36 @@ macro_rules! found_in_the_head {
 
 found_in_the_head!(ApiKey, CookieKey, MethodKey, PathKey, QueryKey);
 
-impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Both<A, B> {
-    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
-        self.find(|a| a.extract(request), |b| b.extract(request))
+impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for And<A, B> {
+    fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
+        self.combine(|a| a.extract(request), |b| b.extract(request))
     }
 
-    fn whereabouts(&self, request: &Parts) -> Option<Result<Whereabouts, NoKey>> {
+    fn client_address(&self, request: &Parts) -> Option<Result<ClientAddress, KeyError>> {
         let (a, b) = self.parts();
-        a.whereabouts(request).or_else(|| b.whereabouts(request))
+        a.client_address(request)
+            .or_else(|| b.client_address(request))
     }
 }
 
-impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Either<A, B> {
-    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
-        self.find(|a| a.extract(request), |b| b.extract(request))
+impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Or<A, B> {
+    fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
+        self.combine(|a| a.extract(request), |b| b.extract(request))
     }
 
-    fn whereabouts(&self, request: &Parts) -> Option<Result<Whereabouts, NoKey>> {
+    fn client_address(&self, request: &Parts) -> Option<Result<ClientAddress, KeyError>> {
         let (a, b) = self.parts();
-        a.whereabouts(request).or_else(|| b.whereabouts(request))
+        a.client_address(request)
+            .or_else(|| b.client_address(request))
     }
 }
 
 impl<A: KeyExtractor> KeyExtractor for OrShared<A> {
-    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
-        self.find(|a| a.extract(request))
+    fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
+        self.combine(|a| a.extract(request))
     }
 
-    fn whereabouts(&self, request: &Parts) -> Option<Result<Whereabouts, NoKey>> {
-        self.part().whereabouts(request)
+    fn client_address(&self, request: &Parts) -> Option<Result<ClientAddress, KeyError>> {
+        self.part().client_address(request)
     }
 }

@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, request::Parts};
-use ratelimit_core::{
-    HeaderStyle, Key, Limiter, Policy, Registry, UnknownPolicy, adapter::Preflight,
+use ratelimit_core::{Key, Limiter};
+use ratelimit_http::middleware::Preflight;
+use ratelimit_http::{
+    policy::HttpPolicy,
+    registry::{Registry, UnknownPolicy},
+    response::HeaderStyle,
 };
 use tower_layer::Layer;
 
 use crate::{
-    framework::{Settings, Sharing},
-    key::{ClientKey, KeyExtractor, NoKey, RouteKey},
+    framework::{Config, DecisionSharing},
+    key::{ClientKey, KeyError, KeyExtractor, RouteKey},
     rejection::Rejection,
     service::RateLimit,
 };
@@ -19,17 +23,17 @@ use crate::{
 /// Limits the requests to a service.
 ///
 /// All services that one layer makes, and all its clones, share the budgets of its [`Limiter`].
-/// Without further settings each client address has its own budget, answers carry
+/// Without further config each client address has its own budget, answers carry
 /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, and requests over the limit get 429.
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
-    settings: Arc<Settings>,
+    config: Arc<Config>,
 }
 
 impl RateLimitLayer {
     /// Limits each client's requests by `policy`.
-    pub fn new(limiter: Limiter, policy: Policy) -> RateLimitLayer {
-        RateLimitLayer::of(Settings::new(limiter, policy, client_key()))
+    pub fn new(limiter: Limiter, policy: impl Into<HttpPolicy>) -> RateLimitLayer {
+        RateLimitLayer::from_config(Config::new(limiter, policy.into(), client_key()))
     }
 
     /// Limits each client's requests by the policy of that name, as it is when a request comes.
@@ -44,14 +48,14 @@ impl RateLimitLayer {
         registry: &Registry,
         name: &str,
     ) -> Result<RateLimitLayer, UnknownPolicy> {
-        let settings = Settings::named(limiter, registry, name, client_key())?;
-        Ok(RateLimitLayer::of(settings))
+        let config = Config::by_name(limiter, registry, name, client_key())?;
+        Ok(RateLimitLayer::from_config(config))
     }
 
-    fn of(mut settings: Settings) -> RateLimitLayer {
-        settings.key_named("route", |request| RouteKey.extract(request));
+    fn from_config(mut config: Config) -> RateLimitLayer {
+        config.named_key("route", |request| RouteKey.extract(request));
         RateLimitLayer {
-            settings: Arc::new(settings),
+            config: Arc::new(config),
         }
     }
 
@@ -60,9 +64,9 @@ impl RateLimitLayer {
     pub fn key_by(self, key: impl KeyExtractor) -> RateLimitLayer {
         let key = Arc::new(key);
         let client = Arc::clone(&key);
-        self.changed(|settings| {
-            settings.key_by(move |request| key.extract(request));
-            settings.whereabouts_by(move |request| client.whereabouts(request));
+        self.changed(|config| {
+            config.key_by(move |request| key.extract(request));
+            config.client_address_by(move |request| client.client_address(request));
         })
     }
 
@@ -79,14 +83,14 @@ impl RateLimitLayer {
     ///
     /// let policy = Policy::parse("api", "100/min by user; 1000/min by ip; 5000/min by route")?;
     /// let user = HeaderKey::new(HeaderName::from_static("x-user"));
-    /// let layer = RateLimitLayer::new(Limiter::in_memory(), policy).key_named("user", user);
+    /// let layer = RateLimitLayer::new(Limiter::in_memory(), policy).named_key("user", user);
     /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
     /// ```
     ///
     /// A name that is not known is a panic when the layer is put over a service.
     #[must_use]
-    pub fn key_named(self, name: &str, key: impl KeyExtractor) -> RateLimitLayer {
-        self.changed(|settings| settings.key_named(name, move |request| key.extract(request)))
+    pub fn named_key(self, name: &str, key: impl KeyExtractor) -> RateLimitLayer {
+        self.changed(|config| config.named_key(name, move |request| key.extract(request)))
     }
 
     /// In which tier of the policy a request is; where it names none, the policy says so by the key.
@@ -96,42 +100,42 @@ impl RateLimitLayer {
     /// use ratelimit_tower::RateLimitLayer;
     ///
     /// let policy = Policy::parse("api", "10/min")?.with_tier("pro", "1000/min")?;
-    /// let layer = RateLimitLayer::new(Limiter::in_memory(), policy).tier_by_request(|request| {
+    /// let layer = RateLimitLayer::new(Limiter::in_memory(), policy).tier(|request| {
     ///     request.extensions.get::<String>().cloned()
     /// });
     /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
     /// ```
     #[must_use]
-    pub fn tier_by_request(
+    pub fn tier(
         self,
         tier: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static,
     ) -> RateLimitLayer {
-        self.changed(|settings| settings.tier_by_request(tier))
+        self.changed(|config| config.tier(tier))
     }
 
     /// How much a request costs, what the policy says unless set; a cost of 0 looks without spending.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> RateLimitLayer {
-        self.changed(|settings| settings.cost(cost))
+        self.changed(|config| config.cost(cost))
     }
 
     /// Which headers tell what is left; [`HeaderStyle::XRateLimit`] unless set.
     #[must_use]
     pub fn headers(self, style: HeaderStyle) -> RateLimitLayer {
-        self.changed(|settings| settings.headers(style))
+        self.changed(|config| config.headers(style))
     }
 
     /// Lets scripts of other origins read the headers, by `Access-Control-Expose-Headers`.
     #[must_use]
     pub fn expose_headers(self) -> RateLimitLayer {
-        self.changed(Settings::expose_headers)
+        self.changed(Config::expose_headers)
     }
 
     /// Marks responses: `X-RateLimit-Over: true` where a soft limit let a request pass beyond it, and
     /// `X-RateLimit-Shadow: denied` where a policy that only watches would have denied it.
     #[must_use]
-    pub fn marks(self) -> RateLimitLayer {
-        self.changed(Settings::marks)
+    pub fn mark_responses(self) -> RateLimitLayer {
+        self.changed(Config::mark_responses)
     }
 
     /// Makes the answer to a request over the limit, or blocked by a rule.
@@ -142,22 +146,22 @@ impl RateLimitLayer {
         self,
         answer: impl Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> RateLimitLayer {
-        self.changed(|settings| settings.on_denied(answer))
+        self.changed(|config| config.on_denied(answer))
     }
 
     /// Makes the answer to a request that could not be decided: without a key, or a store.
     #[must_use]
-    pub fn on_failed(
+    pub fn on_error(
         self,
         answer: impl Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> RateLimitLayer {
-        self.changed(|settings| settings.on_failed(answer))
+        self.changed(|config| config.on_error(answer))
     }
 
     /// Counts the preflight requests of CORS as well, which pass uncounted unless set.
     #[must_use]
     pub fn count_preflight(self) -> RateLimitLayer {
-        self.changed(|settings| settings.preflight = Preflight::Counted)
+        self.changed(|config| config.preflight = Preflight::Counted)
     }
 
     /// Puts the [`Decision`](ratelimit_core::Decision) into the extensions of the request, for the
@@ -166,19 +170,19 @@ impl RateLimitLayer {
     /// Each of the two takes allocations, so they are not made unless asked for.
     #[must_use]
     pub fn share_decision(self) -> RateLimitLayer {
-        self.changed(|settings| settings.own.sharing = Sharing::Inserted)
+        self.changed(|config| config.options.sharing = DecisionSharing::RequestAndResponse)
     }
 
-    /// Lends the [`Decision`](ratelimit_core::Decision) to the handler, which finds it with
-    /// [`lent_decision`](crate::lent_decision) and at no price; unless it is
-    /// [shared](Self::share_decision) anyway.
+    /// Puts the [`Decision`](ratelimit_core::Decision) into the extensions of the request only.
     #[must_use]
-    pub fn lend_decision(self) -> RateLimitLayer {
-        self.changed(|settings| {
-            if settings.own.sharing == Sharing::Off {
-                settings.own.sharing = Sharing::Lent;
-            }
-        })
+    pub fn share_decision_with_handler(self) -> RateLimitLayer {
+        self.changed(|config| config.options.sharing = DecisionSharing::Request)
+    }
+
+    /// Puts the decision nowhere, which is the default here but not in the adapters for frameworks.
+    #[must_use]
+    pub fn without_decision(self) -> RateLimitLayer {
+        self.changed(|config| config.options.sharing = DecisionSharing::Off)
     }
 
     /// Lets requests pass uncounted and untold where `is_exempt` says so.
@@ -187,31 +191,32 @@ impl RateLimitLayer {
         self,
         is_exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static,
     ) -> RateLimitLayer {
-        self.changed(|settings| settings.exempt_when(is_exempt))
+        self.changed(|config| config.exempt_when(is_exempt))
     }
 
     /// Decides and counts, but lets every request pass, and tells its client nothing beside
-    /// [`marks`](Self::marks): [`Policy::shadow`], whatever policy is applied.
+    /// [`mark_responses`](Self::mark_responses): [`Policy::shadow`](ratelimit_core::Policy::shadow), whatever policy is applied.
     ///
     /// For trying a limit: `rate_limiter_requests_total{allowed="false",shadow="true"}` shows what it
     /// would deny.
     #[must_use]
     pub fn shadow(self) -> RateLimitLayer {
-        self.changed(Settings::shadow)
+        self.changed(Config::shadow)
     }
 
-    /// What adapters of frameworks add: the line to write where no request has a client address.
+    /// For adapters of frameworks: the line to write where no request has a client address.
+    #[doc(hidden)]
     #[must_use]
-    pub fn advice(self, advice: &'static str) -> RateLimitLayer {
-        self.changed(|settings| settings.advice = advice)
+    pub fn missing_client_help(self, help: &'static str) -> RateLimitLayer {
+        self.changed(|config| config.missing_client_help = help)
     }
 
-    pub(crate) const fn settings(&self) -> &Arc<Settings> {
-        &self.settings
+    pub(crate) const fn config(&self) -> &Arc<Config> {
+        &self.config
     }
 
-    fn changed(mut self, change: impl FnOnce(&mut Settings)) -> RateLimitLayer {
-        change(Arc::make_mut(&mut self.settings));
+    fn changed(mut self, change: impl FnOnce(&mut Config)) -> RateLimitLayer {
+        change(Arc::make_mut(&mut self.config));
         self
     }
 }
@@ -223,14 +228,14 @@ impl<S> Layer<S> for RateLimitLayer {
     ///
     /// When the policy counts by a name that the layer gives no key.
     fn layer(&self, inner: S) -> RateLimit<S> {
-        if let Err(unknown) = self.settings.check_key_names() {
+        if let Err(unknown) = self.config.check_key_names() {
             panic!("{unknown}");
         }
-        RateLimit::new(inner, Arc::clone(&self.settings))
+        RateLimit::new(inner, Arc::clone(&self.config))
     }
 }
 
-fn client_key() -> impl Fn(&Parts) -> Result<Key, NoKey> + Send + Sync + 'static {
+fn client_key() -> impl Fn(&Parts) -> Result<Key, KeyError> + Send + Sync + 'static {
     let client = ClientKey::new();
     move |request| client.extract(request)
 }

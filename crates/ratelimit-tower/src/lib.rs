@@ -37,28 +37,26 @@ mod framework;
 mod future;
 mod key;
 mod layer;
-mod lent;
 mod moment;
 mod outgoing;
 mod rejection;
 mod service;
 
 #[doc(inline)]
-pub use ratelimit_core::adapter::{Slot, UnknownKeyName};
+pub use ratelimit_http::{key::UnknownKeyName, middleware::SlotGuard};
 
 pub use crate::{
     body::ResponseBody,
-    check::Passed,
-    framework::Http,
+    check::Admission,
+    framework::HttpFramework,
     future::ResponseFuture,
     key::{
-        ApiKey, Both, ClientKey, CookieKey, Either, ExtensionKey, HeaderKey, KeyExtractor,
-        MethodKey, NoKey, OrShared, PathKey, PeerAddr, QueryKey, RouteKey, RouteName, Whereabouts,
-        WithPeer,
+        AddPeerAddr, And, ApiKey, ClientAddress, ClientKey, CookieKey, ExtensionKey, HeaderKey,
+        KeyError, KeyExtractor, MethodKey, Or, OrShared, PathKey, PeerAddr, QueryKey, RouteKey,
+        RouteName,
     },
     layer::RateLimitLayer,
-    lent::lent_decision,
     outgoing::{OutgoingBody, OutgoingError, OutgoingFuture, OutgoingLimit, OutgoingLimitLayer},
-    rejection::{Cause, Rejection},
+    rejection::{Rejection, RejectionReason},
     service::RateLimit,
 };

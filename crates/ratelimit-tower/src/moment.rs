@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 use http::HeaderValue;
-use ratelimit_core::FieldValue;
+use ratelimit_http::response::HeaderText;
 
 /// Clients of one limit are reset within a few seconds or a minute of each other.
 const REMEMBERED: usize = 64;
@@ -29,11 +29,11 @@ pub(crate) fn value(seconds: u64) -> HeaderValue {
 
 /// One allocation, also for the clones.
 fn made(seconds: u64) -> HeaderValue {
-    let digits = Bytes::from_owner(Digits(FieldValue::number(seconds)));
+    let digits = Bytes::from_owner(Digits(HeaderText::number(seconds)));
     HeaderValue::from_maybe_shared(digits).expect("digits are visible ASCII")
 }
 
-struct Digits(FieldValue);
+struct Digits(HeaderText);
 
 impl AsRef<[u8]> for Digits {
     fn as_ref(&self) -> &[u8] {

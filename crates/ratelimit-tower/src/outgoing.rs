@@ -17,7 +17,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::{body::OutgoingBody, future::OutgoingFuture};
-use crate::key::{KeyExtractor, NoKey};
+use crate::key::{KeyError, KeyExtractor};
 
 /// Limits the requests that a client sends, so that it stays within what the other side allows.
 ///
@@ -49,11 +49,11 @@ use crate::key::{KeyExtractor, NoKey};
 /// ```
 #[derive(Clone, Debug)]
 pub struct OutgoingLimitLayer {
-    settings: Arc<Settings>,
+    settings: Arc<OutgoingConfig>,
 }
 
 #[derive(Clone)]
-struct Settings {
+struct OutgoingConfig {
     limiter: Limiter,
     policy: Policy,
     key: Arc<dyn KeyExtractor>,
@@ -63,7 +63,7 @@ struct Settings {
 impl OutgoingLimitLayer {
     /// Limits the requests to each host by `policy`.
     pub fn new(limiter: Limiter, policy: Policy) -> OutgoingLimitLayer {
-        let settings = Settings {
+        let settings = OutgoingConfig {
             limiter,
             policy,
             key: Arc::new(host),
@@ -102,7 +102,7 @@ impl<S> Layer<S> for OutgoingLimitLayer {
     }
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for OutgoingConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("limiter", &self.limiter)
@@ -113,8 +113,8 @@ impl fmt::Debug for Settings {
 }
 
 /// The key of the host and port that a request goes to.
-fn host(request: &Parts) -> Result<Key, NoKey> {
-    let host = request.uri.host().ok_or(NoKey::Missing)?;
+fn host(request: &Parts) -> Result<Key, KeyError> {
+    let host = request.uri.host().ok_or(KeyError::Missing)?;
     let mut name = host.to_ascii_lowercase();
     if let Some(port) = request.uri.port_u16() {
         name = format!("{name}:{port}");
@@ -126,7 +126,7 @@ fn host(request: &Parts) -> Result<Key, NoKey> {
 #[derive(Clone, Debug)]
 pub struct OutgoingLimit<S> {
     inner: S,
-    settings: Arc<Settings>,
+    settings: Arc<OutgoingConfig>,
 }
 
 impl<S, B, R> Service<Request<B>> for OutgoingLimit<S>
@@ -167,7 +167,7 @@ pub enum OutgoingError<E> {
     /// The store did not answer, and the failure mode is closed.
     Unavailable,
     /// The request has no key.
-    NoKey(NoKey),
+    NoKey(KeyError),
     /// The client inside failed.
     Inner(E),
 }

@@ -1,10 +1,10 @@
 //! Answers to requests that do not reach the service.
 
-use ratelimit_core::adapter;
+use ratelimit_http::middleware;
 #[doc(inline)]
-pub use ratelimit_core::adapter::Cause;
+pub use ratelimit_http::middleware::RejectionReason;
 
-use crate::framework::Http;
+use crate::framework::HttpFramework;
 
 /// A request that does not reach the service, and why.
 ///
@@ -18,4 +18,4 @@ use crate::framework::Http;
 ///     rejection.response().map(|_| Bytes::from_static(b"{\"error\":\"slow_down\"}"))
 /// }
 /// ```
-pub type Rejection<'a> = adapter::Rejection<'a, Http>;
+pub type Rejection<'a> = middleware::Rejection<'a, HttpFramework>;

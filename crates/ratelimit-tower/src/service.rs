@@ -7,26 +7,26 @@ use std::{
 };
 
 use http::{Request, Response};
-use ratelimit_core::adapter::Way;
+use ratelimit_http::middleware::CheckOutcome;
 use tower_service::Service;
 
 use crate::{
     body::ResponseBody,
-    check::Passed,
-    framework::Settings,
-    future::{Parked, ResponseFuture},
+    check::Admission,
+    framework::Config,
+    future::{PendingCall, ResponseFuture},
 };
 
 /// A service whose requests are limited, made by [`RateLimitLayer`](crate::RateLimitLayer).
 #[derive(Clone, Debug)]
 pub struct RateLimit<S> {
     inner: S,
-    settings: Arc<Settings>,
+    config: Arc<Config>,
 }
 
 impl<S> RateLimit<S> {
-    pub(crate) const fn new(inner: S, settings: Arc<Settings>) -> RateLimit<S> {
-        RateLimit { inner, settings }
+    pub(crate) const fn new(inner: S, config: Arc<Config>) -> RateLimit<S> {
+        RateLimit { inner, config }
     }
 
     /// The service inside.
@@ -49,32 +49,34 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
-        let settings = self.settings.current();
+        let config = self.config.current();
         let (mut parts, body) = request.into_parts();
-        match settings.decide(&settings.limiter, &parts) {
-            Way::Go(delay, passage) => {
-                settings.own.share_inwards(&passage, &mut parts.extensions);
-                let passed = Passed::new(passage, settings);
+        match config.check(&config.limiter, &parts) {
+            CheckOutcome::Admitted(delay, admission) => {
+                config
+                    .options
+                    .insert_into_request(&admission, &mut parts.extensions);
+                let admission = Admission::new(admission, config);
                 if delay.is_zero() {
                     // The ready service is called where it stands, and no clone is made.
                     let response = self.inner.call(Request::from_parts(parts, body));
-                    return ResponseFuture::calling(response, Some(passed));
+                    return ResponseFuture::calling(response, Some(admission));
                 }
-                let parked = Parked::new(self.inner.clone(), Request::from_parts(parts, body));
-                ResponseFuture::waiting(delay, parked, passed)
+                let call = PendingCall::new(self.inner.clone(), Request::from_parts(parts, body));
+                ResponseFuture::delaying(delay, call, admission)
             }
-            Way::Pass => {
+            CheckOutcome::Bypassed => {
                 let response = self.inner.call(Request::from_parts(parts, body));
                 ResponseFuture::calling(response, None)
             }
-            Way::Refuse(answer) => ResponseFuture::refused(answer),
-            Way::Ask(asking) => {
+            CheckOutcome::Rejected(response) => ResponseFuture::rejected(response),
+            CheckOutcome::Pending(check) => {
                 // The check comes before the call, so the future takes the service that
                 // `poll_ready` made ready, and leaves a clone in its place.
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
-                let parked = Parked::new(ready, Request::from_parts(parts, body));
-                ResponseFuture::asking(asking, parked, settings)
+                let call = PendingCall::new(ready, Request::from_parts(parts, body));
+                ResponseFuture::checking(check, call, config)
             }
         }
     }

@@ -11,7 +11,7 @@ use std::{
 use allocation_counter::measure;
 use common::{get, layer, start};
 use http::{HeaderValue, Request, Response};
-use ratelimit_core::HeaderStyle;
+use ratelimit_http::response::HeaderStyle;
 use ratelimit_tower::RateLimitLayer;
 use tower::{Layer as _, Service as _, service_fn};
 

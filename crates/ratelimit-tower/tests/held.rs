@@ -19,7 +19,8 @@ use ratelimit_core::{
     Adjustment, Decision, Hit, KeySet, Limiter, MemoryStore, Policy, Receipt, Settlement, Store,
     StoreFuture,
 };
-use ratelimit_tower::{RateLimitLayer, ResponseBody, Slot};
+use ratelimit_http::policy::HttpPolicy;
+use ratelimit_tower::{RateLimitLayer, ResponseBody, SlotGuard};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 const ONE: &str = "concurrency 1 lease 1h";
@@ -96,7 +97,8 @@ fn is_pending(call: &mut Pin<Box<impl Future>>) -> bool {
 /// A client that resets its requests would else have them for nothing.
 #[tokio::test]
 async fn a_call_that_is_dropped_stays_charged() {
-    let charged = policy("1/min").charge_on("401".parse().expect("statuses"));
+    let charged =
+        HttpPolicy::from(policy("1/min")).with_charge_on("401".parse().expect("statuses"));
     let layer = RateLimitLayer::new(common::limiter(&start()), charged);
     let endless = service_fn(async |_: Request<()>| pending::<Result<Answer, Infallible>>().await);
 
@@ -116,7 +118,7 @@ async fn a_session_keeps_the_slots_of_all_layers_around_it() {
         Policy::parse("inner", ONE).expect("limits"),
     );
     let keeping = service_fn(async |request: Request<()>| {
-        let slot = request.extensions().get::<Slot>().cloned();
+        let slot = request.extensions().get::<SlotGuard>().cloned();
         let mut response = Response::new(Full::<Bytes>::default());
         response.extensions_mut().insert(slot.expect("a slot"));
         Ok::<_, Infallible>(response)
@@ -171,8 +173,8 @@ impl Store for Distant {
 #[tokio::test]
 async fn what_a_distant_store_settles_delays_no_response() {
     let store = Distant(MemoryStore::new().clock(start()));
-    let charged = policy("2/min; concurrency 1 lease 1h");
-    let charged = charged.charge_on("401".parse().expect("statuses"));
+    let charged = HttpPolicy::from(policy("2/min; concurrency 1 lease 1h"));
+    let charged = charged.with_charge_on("401".parse().expect("statuses"));
     let layer = RateLimitLayer::new(Limiter::new(store), charged);
 
     for _ in 0..4 {

@@ -9,10 +9,11 @@ use std::{
 
 use common::{from, get, header, layer, send, start};
 use http::{HeaderName, HeaderValue, Request, StatusCode, request::Parts};
-use ratelimit_core::{ClientAddr, Key, TrustedProxies};
+use ratelimit_core::Key;
+use ratelimit_http::client_ip::{ClientIpResolver, TrustedProxies};
 use ratelimit_tower::{
-    ApiKey, ClientKey, CookieKey, ExtensionKey, HeaderKey, KeyExtractor, MethodKey, NoKey, PathKey,
-    QueryKey, RouteKey, RouteName,
+    ApiKey, ClientKey, CookieKey, ExtensionKey, HeaderKey, KeyError, KeyExtractor, MethodKey,
+    PathKey, QueryKey, RouteKey, RouteName,
 };
 use tracing::{Event, Metadata, Subscriber, field, span};
 
@@ -20,7 +21,7 @@ fn parts(request: http::request::Builder) -> Parts {
     request.body(()).expect("a request").into_parts().0
 }
 
-fn key(extractor: &impl KeyExtractor, request: http::request::Builder) -> Result<String, NoKey> {
+fn key(extractor: &impl KeyExtractor, request: http::request::Builder) -> Result<String, KeyError> {
     extractor
         .extract(&parts(request))
         .map(|key| key.as_str().to_owned())
@@ -46,13 +47,13 @@ fn a_header_is_a_key_of_its_bytes() {
         key(&tenant(), request().header("x-tenant", raw)).unwrap(),
         "header:x-tenant:a%2F%FF"
     );
-    assert_eq!(key(&tenant(), request()), Err(NoKey::Missing));
+    assert_eq!(key(&tenant(), request()), Err(KeyError::Missing));
     assert_eq!(
         key(&tenant(), request().header("x-tenant", "")),
-        Err(NoKey::Missing)
+        Err(KeyError::Missing)
     );
     let twice = request().header("x-tenant", "a").header("x-tenant", "b");
-    assert_eq!(key(&tenant(), twice), Err(NoKey::AmbiguousKey));
+    assert_eq!(key(&tenant(), twice), Err(KeyError::Ambiguous));
 }
 
 #[test]
@@ -68,8 +69,8 @@ fn a_missing_source_follows_its_rule() {
         "header:x-tenant:a"
     );
     // An error is no absence: nobody chooses another budget by sending two.
-    assert_eq!(key(&fall_through, ambiguous()), Err(NoKey::AmbiguousKey));
-    assert_eq!(key(&shared, ambiguous()), Err(NoKey::AmbiguousKey));
+    assert_eq!(key(&fall_through, ambiguous()), Err(KeyError::Ambiguous));
+    assert_eq!(key(&shared, ambiguous()), Err(KeyError::Ambiguous));
 }
 
 #[test]
@@ -117,15 +118,15 @@ fn secrets_are_keys_by_their_digest() {
     assert!(!by_header.contains("s3cr3t") && !by_cookie.contains("s3cr3t"));
     assert_eq!(
         api(request().header("authorization", "Basic eDp5")),
-        Err(NoKey::Missing)
+        Err(KeyError::Missing)
     );
     assert_eq!(
         api(request().header("authorization", "Bearer ")),
-        Err(NoKey::Missing)
+        Err(KeyError::Missing)
     );
-    assert_eq!(cookie("xsid=1; sidx=2"), Err(NoKey::Missing));
-    assert_eq!(cookie("sid="), Err(NoKey::Missing));
-    assert_eq!(cookie("sid=1; sid=2"), Err(NoKey::AmbiguousKey));
+    assert_eq!(cookie("xsid=1; sidx=2"), Err(KeyError::Missing));
+    assert_eq!(cookie("sid="), Err(KeyError::Missing));
+    assert_eq!(cookie("sid=1; sid=2"), Err(KeyError::Ambiguous));
 }
 
 #[test]
@@ -134,10 +135,10 @@ fn a_query_parameter_passes_its_validator_or_is_refused() {
     let of = |uri: &str| key(&plan, request().uri(uri));
 
     assert_eq!(of("/?a=1&plan=f%72ee").unwrap(), "query:plan:free");
-    assert_eq!(of("/?plan=other"), Err(NoKey::BadKey));
-    assert_eq!(of("/?plan=free&plan=paid"), Err(NoKey::AmbiguousKey));
-    assert_eq!(of("/?plan="), Err(NoKey::Missing));
-    assert_eq!(of("/"), Err(NoKey::Missing));
+    assert_eq!(of("/?plan=other"), Err(KeyError::Invalid));
+    assert_eq!(of("/?plan=free&plan=paid"), Err(KeyError::Ambiguous));
+    assert_eq!(of("/?plan="), Err(KeyError::Missing));
+    assert_eq!(of("/"), Err(KeyError::Missing));
 }
 
 #[test]
@@ -155,7 +156,7 @@ fn a_path_parameter_is_found_by_its_template() {
         "/users/red/x",
         "/",
     ] {
-        assert_eq!(of(missing), Err(NoKey::Missing), "{missing}");
+        assert_eq!(of(missing), Err(KeyError::Missing), "{missing}");
     }
 }
 
@@ -169,7 +170,7 @@ fn a_route_is_named_by_its_pattern_and_a_method_by_a_known_name() {
     );
     assert_eq!(
         key(&RouteKey, request().uri("/users/7")),
-        Err(NoKey::Missing)
+        Err(KeyError::Missing)
     );
     assert_eq!(
         key(&MethodKey, request().method("PATCH")).unwrap(),
@@ -193,9 +194,9 @@ fn an_extension_is_a_key_by_closure() {
     );
     assert_eq!(
         key(&user, request().extension(User(""))),
-        Err(NoKey::Missing)
+        Err(KeyError::Missing)
     );
-    assert_eq!(key(&user, request()), Err(NoKey::Missing));
+    assert_eq!(key(&user, request()), Err(KeyError::Missing));
 }
 
 #[test]
@@ -218,18 +219,18 @@ fn an_explicit_key_comes_before_the_address() {
         "key:user:2"
     );
     assert_eq!(of(peer().uri("/?key=")).unwrap(), "ip:203.0.113.7");
-    assert_eq!(of(peer().header("x-key", "root")), Err(NoKey::BadKey));
-    assert_eq!(of(peer().uri("/?key=a&key=b")), Err(NoKey::AmbiguousKey));
+    assert_eq!(of(peer().header("x-key", "root")), Err(KeyError::Invalid));
+    assert_eq!(of(peer().uri("/?key=a&key=b")), Err(KeyError::Ambiguous));
     assert_eq!(
         key(&ClientKey::new(), peer().uri("/?key=user:2")).unwrap(),
         "ip:203.0.113.7"
     );
-    assert_eq!(of(request()), Err(NoKey::NoClient));
+    assert_eq!(of(request()), Err(KeyError::NoClientAddress));
 }
 
 #[test]
 fn the_peer_can_be_found_elsewhere() {
-    let client = ClientKey::from(ClientAddr::default().ipv6_prefix(56).unwrap())
+    let client = ClientKey::from(ClientIpResolver::default().ipv6_prefix(56).unwrap())
         .peer_by(|request| request.extensions.get().copied());
     let peer: std::net::IpAddr = "2001:db8:1:2ff::1".parse().unwrap();
 
@@ -237,13 +238,16 @@ fn the_peer_can_be_found_elsewhere() {
         key(&client, request().extension(peer)).unwrap(),
         "ip:2001:db8:1:200::/56"
     );
-    assert_eq!(key(&client, from("203.0.113.7")), Err(NoKey::NoClient));
+    assert_eq!(
+        key(&client, from("203.0.113.7")),
+        Err(KeyError::NoClientAddress)
+    );
 }
 
 #[test]
 fn a_network_and_a_host_of_the_same_bits_are_different_clients() {
     let by = |bits| {
-        let addr = ClientAddr::default().ipv6_prefix(bits).unwrap();
+        let addr = ClientIpResolver::default().ipv6_prefix(bits).unwrap();
         let client = ClientKey::from(addr);
         key(
             &client,
@@ -349,7 +353,7 @@ fn an_overlooked_proxy_and_an_unknown_client_are_logged_once_with_the_line_to_ad
     );
     assert!(lines[1].starts_with("ERROR"), "{lines:?}");
     assert!(
-        lines[1].contains("WithPeer::new(service, peer)"),
+        lines[1].contains("AddPeerAddr::new(service, peer)"),
         "{lines:?}"
     );
 }

@@ -19,10 +19,9 @@ use common::{
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use ratelimit_core::{
-    Decision, FailureMode, HeaderStyle, Limiter, MemoryStore, Policy, TokenBucket,
-};
-use ratelimit_tower::{Cause, RateLimitLayer, Rejection};
+use ratelimit_core::{Decision, FailureMode, Limiter, MemoryStore, Policy, TokenBucket};
+use ratelimit_http::response::HeaderStyle;
+use ratelimit_tower::{RateLimitLayer, Rejection, RejectionReason};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 #[tokio::test]
@@ -291,7 +290,7 @@ async fn what_a_handler_says_stands_when_it_is_stricter() {
 #[tokio::test]
 async fn a_closure_makes_the_answer_and_the_layer_completes_it() {
     let teapot = |rejection: &Rejection<'_>| {
-        assert!(matches!(rejection.cause, Cause::Denied(_)));
+        assert!(matches!(rejection.cause, RejectionReason::Denied(_)));
         let response = Response::builder().status(StatusCode::IM_A_TEAPOT);
         response
             .header("retry-after", "1")

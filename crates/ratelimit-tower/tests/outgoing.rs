@@ -15,7 +15,7 @@ use ratelimit_core::{
     Adjustment, Clock, Decision, FailureMode, Hit, Key, KeySet, Limiter, MemoryStore, Policy,
     Receipt, Settlement, Store, StoreFuture, Timestamp,
 };
-use ratelimit_tower::{NoKey, OutgoingError, OutgoingLimitLayer};
+use ratelimit_tower::{KeyError, OutgoingError, OutgoingLimitLayer};
 use tokio::time::Instant;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
@@ -114,7 +114,7 @@ async fn no_key_and_no_store_are_errors_of_their_own() {
     );
     assert_eq!(
         send(&closed, "/relative").await,
-        Err(OutgoingError::NoKey(NoKey::Missing))
+        Err(OutgoingError::NoKey(KeyError::Missing))
     );
 }
 

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use ratelimit_axum::{Policy, Registry, install_registry, rate_limit};
+use ratelimit_axum::{Policy, Registry, rate_limit, set_global_registry};
 
 #[rate_limit(policy = "logn")]
 async fn login() -> &'static str {
@@ -10,7 +10,7 @@ async fn login() -> &'static str {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    install_registry(Registry::of([Policy::parse("login", "5/min")?]))?;
+    set_global_registry(Registry::from_policies([Policy::parse("login", "5/min")?]))?;
     let _: axum::Router = axum::Router::new().route("/", axum::routing::get(login));
     println!("serving");
     Ok(())

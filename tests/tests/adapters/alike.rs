@@ -1,6 +1,7 @@
 //! One table of cases, answered alike.
 
-use ratelimit_core::{FailureMode, HeaderStyle};
+use ratelimit_core::FailureMode;
+use ratelimit_http::response::HeaderStyle;
 
 use crate::{
     client::{Answer, ask},

@@ -5,7 +5,8 @@ mod of_axum;
 
 use std::net::SocketAddr;
 
-use ratelimit_core::{Limiter, MemoryStore, Policy, Registry};
+use ratelimit_core::{Limiter, MemoryStore, Policy};
+use ratelimit_http::registry::Registry;
 
 use crate::{
     client::{Answer, ask, get},
@@ -24,7 +25,7 @@ impl Given {
         let login = Policy::parse("login", "3/min").expect("a policy");
         Given {
             limiter: Limiter::new(MemoryStore::new().clock(clock())),
-            registry: Registry::of([login]),
+            registry: Registry::from_policies([login]),
         }
     }
 

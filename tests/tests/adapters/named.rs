@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use axum::{Extension, Router, routing::get};
-use ratelimit_core::{Policy, Registry};
+use ratelimit_core::Policy;
+use ratelimit_http::registry::Registry;
 use ratelimit_tests::handlers;
 
 use crate::{
@@ -18,7 +19,7 @@ const OF_A_LIBRARY: &str = include_str!("../../src/handlers.rs");
 
 fn registry(names: &[&str]) -> Registry {
     let policies = names.iter().map(|name| Policy::parse(name, "5/min"));
-    Registry::of(policies.map(|policy| policy.expect("a policy")))
+    Registry::from_policies(policies.map(|policy| policy.expect("a policy")))
 }
 
 /// How an attribute is told, by the text of its file.
@@ -36,7 +37,7 @@ fn told(file: &str, source: &str, handler: &str, policy: &str) -> String {
 /// What the registry of the tests leaves out, in both frameworks, in this program and in a library.
 #[test]
 fn a_registry_for_attributes_has_all_they_name_or_says_where_each_stands() {
-    let missing = registry(&["login"]).for_attributes();
+    let missing = registry(&["login"]).check_declared();
     let told_all = missing.expect_err("some are missing").to_string();
 
     for (file, source, handler, policy) in [
@@ -75,7 +76,7 @@ fn a_registry_for_attributes_has_all_they_name_or_says_where_each_stands() {
     assert!(!told_all.contains("::login at"), "{told_all}");
     assert!(told_all.ends_with("; add it, or write one of: login"));
 
-    let all = registry(&["login", "missing", "of_a_library"]).for_attributes();
+    let all = registry(&["login", "missing", "of_a_library"]).check_declared();
     let reload = all
         .expect("all are there")
         .reload_toml("[policy]\nlogin = '3/min'");
@@ -112,7 +113,7 @@ async fn without_an_installed_registry_the_first_request_says_so_once() {
         for #[rate_limit(policy = \"of_a_library\")] on ratelimit_tests::handlers::axum at";
     assert_eq!(log.holding(told), 1);
     assert_eq!(
-        log.holding("install_registry(registry) or registry.for_attributes()"),
+        log.holding("set_global_registry(registry) or registry.check_declared()"),
         1
     );
 }
@@ -120,7 +121,7 @@ async fn without_an_installed_registry_the_first_request_says_so_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_of_a_library_is_found_in_both() {
     let registry = registry(&["login", "missing", "of_a_library"]);
-    let registry = registry.for_attributes().expect("all are there");
+    let registry = registry.check_declared().expect("all are there");
     let router = Router::new().route("/", get(handlers::axum));
     let axum = serve_axum(router.layer(Extension(registry.clone()))).await;
     let actix = serve_actix(move |app| {

@@ -49,7 +49,7 @@ async fn case_21_without_a_peer_one_line_says_what_to_add_in_actix() {
     }
 
     assert_eq!(log.holding("no request has a client address"), 1);
-    assert_eq!(log.holding("ClientAddr::trust_unix"), 1);
+    assert_eq!(log.holding("ClientIpResolver::trust_unix_sockets"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

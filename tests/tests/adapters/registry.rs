@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use actix_web::web;
 use axum::{Router, routing::get};
-use ratelimit_core::{FailureMode, Limiter, MemoryStore, Registry};
+use ratelimit_core::{FailureMode, Limiter, MemoryStore};
+use ratelimit_http::registry::Registry;
 use ratelimit_tests::redis::TestRedis;
 
 use crate::{

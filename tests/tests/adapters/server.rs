@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use actix_web::{App, HttpServer, web};
 use axum::{Router, routing::get};
 use ratelimit_core::{
-    Clock, FailureMode, HeaderStyle, Hit, KeySet, Limiter, MemoryStore, Policy, Store, StoreError,
-    StoreFuture, Timestamp, TrustedProxies,
+    Clock, FailureMode, Hit, KeySet, Limiter, MemoryStore, Policy, Store, StoreError, StoreFuture,
+    Timestamp,
 };
+use ratelimit_http::{client_ip::TrustedProxies, response::HeaderStyle};
 use tokio::net::TcpListener;
 
 pub(crate) const BOTH: [Framework; 2] = [Framework::Axum, Framework::Actix];
@@ -251,10 +252,14 @@ impl Setup {
     }
 }
 
-async fn left_axum(ratelimit_axum::Decided(decision): ratelimit_axum::Decided) -> String {
+async fn left_axum(
+    ratelimit_axum::CurrentDecision(decision): ratelimit_axum::CurrentDecision,
+) -> String {
     format!("{:?}", decision.map(|decision| decision.remaining))
 }
 
-async fn left_actix(ratelimit_actix::Decided(decision): ratelimit_actix::Decided) -> String {
+async fn left_actix(
+    ratelimit_actix::CurrentDecision(decision): ratelimit_actix::CurrentDecision,
+) -> String {
     format!("{:?}", decision.map(|decision| decision.remaining))
 }

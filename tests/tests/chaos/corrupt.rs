@@ -1,6 +1,6 @@
 //! Values in Redis that no version of the scripts has written (H6).
 
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use ratelimit_core::{
     Adjustment, FailureMode, Hit, Key, KeySet, Limiter, Policy, Store as _, StoreError,
@@ -14,6 +14,8 @@ use crate::instance::{AT_ONCE, is_checked, key, policy, remaining};
 /// Numbers that no state holds; the last is an expiry an hour from now, and half a microsecond.
 fn bad_numbers() -> [f64; 8] {
     let since = UNIX_EPOCH.elapsed().expect("a clock after 1970");
+    let in_an_hour = since + Duration::from_secs(3_600);
+    let fraction = format!("{}.5", in_an_hour.as_micros());
     [
         f64::NAN,
         f64::INFINITY,
@@ -22,7 +24,7 @@ fn bad_numbers() -> [f64; 8] {
         0.5,
         1e300,
         9_007_199_254_740_994.0,
-        (since.as_secs_f64() + 3_600.0).trunc() * 1e6 + 0.5,
+        fraction.parse().expect("a number"),
     ]
 }
 

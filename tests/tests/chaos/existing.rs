@@ -133,7 +133,7 @@ fn a_request_over_a_lent_connection_can_be_dropped_outside_of_a_runtime() {
 async fn what_is_given_back_while_redis_hangs_takes_a_bounded_number_of_tasks() {
     const PLACES: usize = 8;
     const CALLERS: usize = 32;
-    let story = Story::listen();
+    let observed = Story::listen();
     let bench = Bench::start(&[]).await;
     let client = redis::Client::open(bench.server.url()).expect("an address");
     let multiplexed = client.get_multiplexed_async_connection().await;
@@ -174,7 +174,7 @@ async fn what_is_given_back_while_redis_hangs_takes_a_bounded_number_of_tasks() 
     println!("{most} tasks at once, at most {bound} expected");
     assert!(most <= bound, "{most} tasks");
     assert!(
-        !story.lines("could not be given back").is_empty(),
+        !observed.lines("could not be given back").is_empty(),
         "a slot was kept without a log line"
     );
 }

@@ -22,7 +22,7 @@ use ratelimit_tests::{
     chaos::TestCluster,
     redis::{TestRedis, connected},
 };
-use ratelimit_tower::{NoKey, RateLimitLayer};
+use ratelimit_tower::{KeyError, RateLimitLayer};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::subject::{key, policy};
@@ -342,9 +342,9 @@ async fn a_dropped_wait_for_a_turn_leaves_no_slot_behind() {
     assert!(mistakes.is_empty(), "{mistakes:#?}");
 }
 
-fn key_in(name: &'static str) -> impl Fn(&Parts) -> Result<Key, NoKey> {
+fn key_in(name: &'static str) -> impl Fn(&Parts) -> Result<Key, KeyError> {
     move |request| {
-        let value = request.headers.get(name).ok_or(NoKey::Missing)?;
+        let value = request.headers.get(name).ok_or(KeyError::Missing)?;
         Ok(Key::new(value)?)
     }
 }
@@ -356,7 +356,7 @@ async fn a_dropped_request_leaves_no_slot_behind() {
         let both = policy("layered", SLOTS_AND_RATES);
         let layer = RateLimitLayer::new(place.limiter.clone(), both.clone())
             .key_by(key_in("x-user"))
-            .key_named("ip", key_in("x-ip"));
+            .named_key("ip", key_in("x-ip"));
         let service = layer.layer(service_fn(async |_: Request<()>| {
             tokio::task::yield_now().await;
             tokio::task::yield_now().await;

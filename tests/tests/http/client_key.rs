@@ -3,7 +3,11 @@
 use std::{net::IpAddr, path::Path};
 
 use http::{HeaderName, HeaderValue, Request, request::Parts};
-use ratelimit_core::{ChainHeader, ClientAddr, ExplicitKey, Key, TrustedProxies};
+use ratelimit_core::Key;
+use ratelimit_http::{
+    client_ip::{ChainHeader, ClientIpResolver, TrustedProxies},
+    key::ExplicitKey,
+};
 use ratelimit_tower::{ClientKey, KeyExtractor as _, PeerAddr};
 use serde_json::Value;
 
@@ -98,13 +102,13 @@ fn extractor(vector: &Value) -> Result<ClientKey, String> {
         .iter()
         .map(|entry| entry.as_str().expect("a network"));
     let trusted = TrustedProxies::parse(trusted).map_err(|why| why.as_str().to_owned())?;
-    let mut search = ClientAddr::behind(trusted);
+    let mut search = ClientIpResolver::behind(trusted);
     if let Some(name) = options["chain_header"].as_str() {
         let header: ChainHeader = name.parse().map_err(|_| "bad_config".to_owned())?;
         search = search.chain_header(header);
     }
     if let Some(hops) = count("hops") {
-        search = search.hops(hops);
+        search = search.trusted_hops(hops);
     }
     if let Some(hops) = count("max_hops") {
         search = search.max_hops(hops);
@@ -116,10 +120,10 @@ fn extractor(vector: &Value) -> Result<ClientKey, String> {
             .map_err(|why| why.as_str().to_owned())?;
     }
     if options["real_ip_fallback"] == false {
-        search = search.ignore_real_ip();
+        search = search.ignore_x_real_ip();
     }
     if options["trust_unix"] == true {
-        search = search.trust_unix();
+        search = search.trust_unix_sockets();
     }
     Ok(search.into())
 }

@@ -1,7 +1,7 @@
 //! Whose budget a connection spends.
 
 use http::{Request, StatusCode};
-use ratelimit_core::TrustedProxies;
+use ratelimit_http::client_ip::TrustedProxies;
 use ratelimit_tower::ClientKey;
 
 use crate::server::{Asker, BOTH, clock, layer, number, serve};

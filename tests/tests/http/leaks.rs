@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderName, Request, Response};
-use ratelimit_core::{HeaderStyle, TrustedProxies};
+use ratelimit_http::{client_ip::TrustedProxies, response::HeaderStyle};
 use ratelimit_tests::chaos::Story;
 use ratelimit_tower::{ApiKey, ClientKey, CookieKey, HeaderKey, KeyExtractor as _, QueryKey};
 

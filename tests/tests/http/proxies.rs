@@ -9,7 +9,7 @@ use std::{
 };
 
 use http::{Request, request::Parts};
-use ratelimit_core::TrustedProxies;
+use ratelimit_http::client_ip::TrustedProxies;
 use ratelimit_tower::{ClientKey, KeyExtractor as _};
 use tokio::net::TcpStream;
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use http::{Request, StatusCode, request::Parts};
-use ratelimit_core::{Clock, HeaderStyle};
+use ratelimit_core::Clock;
+use ratelimit_http::response::HeaderStyle;
 use ratelimit_tests::redis::TestRedis;
 use ratelimit_tower::RateLimitLayer;
 use sfv::{BareItem, Item, List, ListEntry, Parser};

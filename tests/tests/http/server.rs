@@ -16,7 +16,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use ratelimit_core::{Clock, Limiter, MemoryStore, Policy, Store, Timestamp};
-use ratelimit_tower::{RateLimitLayer, WithPeer};
+use ratelimit_tower::{AddPeerAddr, RateLimitLayer};
 use tokio::net::TcpListener;
 use tower::{Layer as _, Service};
 
@@ -64,7 +64,7 @@ where
     let address = listener.local_addr().expect("it is bound");
     tokio::spawn(async move {
         while let Ok((stream, peer)) = listener.accept().await {
-            let service = WithPeer::new(layer.layer(inner.clone()), peer);
+            let service = AddPeerAddr::new(layer.layer(inner.clone()), peer);
             let builder = auto::Builder::new(TokioExecutor::new());
             tokio::spawn(async move {
                 let service = TowerToHyperService::new(service);

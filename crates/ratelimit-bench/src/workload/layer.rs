@@ -7,7 +7,8 @@ use std::{
 };
 
 use http::{Request, Response};
-use ratelimit_core::{HeaderStyle, Limiter, Policy};
+use ratelimit_core::{Limiter, Policy};
+use ratelimit_http::response::HeaderStyle;
 use ratelimit_tower::{PeerAddr, RateLimitLayer};
 use tower::{Layer as _, Service, service_fn};
 

@@ -201,7 +201,7 @@ impl Step for Bucket {
         }
     }
 
-    fn from_wire(&self, [at, debt, refunded, _]: WireState) -> Option<BucketSnapshot> {
+    fn decode_wire(&self, [at, debt, refunded, _]: WireState) -> Option<BucketSnapshot> {
         (debt <= self.max_debt()).then_some(BucketSnapshot {
             at,
             debt,

@@ -251,7 +251,7 @@ impl Step for Concurrency {
         }
     }
 
-    fn from_wire(
+    fn decode_wire(
         &self,
         [at, live_and_held, pivot, last_end]: WireState,
     ) -> Option<ConcurrencySnapshot> {

@@ -123,7 +123,7 @@ impl Step for FixedWindow {
         }
     }
 
-    fn from_wire(&self, [at, count, _, _]: WireState) -> Option<WindowSnapshot> {
+    fn decode_wire(&self, [at, count, _, _]: WireState) -> Option<WindowSnapshot> {
         let repaired = false;
         (count <= self.limit).then_some(WindowSnapshot {
             at,

@@ -7,7 +7,7 @@ use crate::algorithm::{bucket::Bucket, kind::Algorithm, period::InvalidLimit};
 /// A queue that lets one out at a time, in step.
 ///
 /// It admits what a [`TokenBucket`](crate::TokenBucket) of the same numbers admits, and tells each
-/// admitted hit how long to wait for its turn; [`police`](LeakyBucket::police) leaves the wait out.
+/// admitted hit how long to wait for its turn; [`without_delay`](LeakyBucket::without_delay) leaves the wait out.
 ///
 /// ```
 /// use ratelimit_core::LeakyBucket;

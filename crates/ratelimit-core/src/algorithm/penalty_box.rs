@@ -25,7 +25,7 @@ const LONGEST: u64 = 366 * 86_400 * 1_000;
 ///
 /// let minute = Duration::from_secs(60);
 /// let login = Policy::parse("login", "5/min")?
-///     .and(PenaltyBox::after(10, 5 * minute, 15 * minute)?.growing())?;
+///     .with_limit(PenaltyBox::new(10, 5 * minute, 15 * minute)?.doubling())?;
 /// assert_eq!(login, Policy::parse("login", "5/min; penalty_box 10/5min for 15min growing")?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -189,7 +189,10 @@ impl Step for PenaltyBox {
         }
     }
 
-    fn from_wire(&self, [at, count_and_level, first, until]: WireState) -> Option<PenaltySnapshot> {
+    fn decode_wire(
+        &self,
+        [at, count_and_level, first, until]: WireState,
+    ) -> Option<PenaltySnapshot> {
         let count = u16::try_from(count_and_level / 64).ok()?;
         let level = u8::try_from(count_and_level % 64).ok()?;
         let is_possible = u64::from(count) <= MOST_DENIALS && level <= HIGHEST_LEVEL;

@@ -163,7 +163,7 @@ impl Step for SlidingWindowCounter {
         }
     }
 
-    fn from_wire(&self, [at, prev, cur, _]: WireState) -> Option<CounterSnapshot> {
+    fn decode_wire(&self, [at, prev, cur, _]: WireState) -> Option<CounterSnapshot> {
         let possible = prev <= self.limit && cur <= self.limit;
         possible.then_some(CounterSnapshot {
             at,

@@ -189,7 +189,7 @@ impl Step for SlidingWindowLog {
         }
     }
 
-    fn from_wire(&self, [at, live, oldest, pivot]: WireState) -> Option<LogSnapshot> {
+    fn decode_wire(&self, [at, live, oldest, pivot]: WireState) -> Option<LogSnapshot> {
         // A lowered limit leaves more stamps than it would let in, so only the longest log bounds them.
         (live <= LONGEST_LOG).then_some(LogSnapshot {
             at,

@@ -97,7 +97,7 @@ pub(crate) trait Step {
     ) -> Self::Snapshot;
     /// What a script's numbers say, if they can be a state of this limit.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for scripts only"))]
-    fn from_wire(&self, words: WireState) -> Option<Self::Snapshot>;
+    fn decode_wire(&self, words: WireState) -> Option<Self::Snapshot>;
 
     /// The same state after `units` more were charged.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for scripts only"))]

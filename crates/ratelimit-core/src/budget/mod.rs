@@ -8,7 +8,7 @@ use std::time::Duration;
 pub use self::settle::Adjustment;
 pub(crate) use self::settle::{AdjustmentRequest, AdjustmentResult};
 use crate::budget::states::{States, Tail};
-use crate::policy::group::{EffectiveLimit, HitMode, HitParams, LimitGroup};
+use crate::policy::{EffectiveLimit, HitMode, HitParams, LimitGroup};
 use crate::{
     algorithm::{Demand, Effect, Fit, State},
     decision::{Decision, FastCharge, LimitDecision, Outcome},
@@ -301,7 +301,7 @@ impl Budget {
     pub(crate) fn is_pinned(&self) -> bool {
         match &self.states {
             States::One(slot) => slot.as_ref().is_some_and(State::has_slots),
-            States::StatesWithTail(_) if self.unknown_until().is_some() => true,
+            States::WithTail(_) if self.unknown_until().is_some() => true,
             several => several.as_slice().iter().flatten().any(State::has_slots),
         }
     }

@@ -5,7 +5,7 @@ use crate::{
     algorithm::{Refund, Renewal, State},
     decision::RefundMark,
     limit::Limit,
-    policy::group::{EffectiveLimit, LimitGroup},
+    policy::{EffectiveLimit, LimitGroup},
     time::Timestamp,
 };
 

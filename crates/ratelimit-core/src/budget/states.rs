@@ -8,7 +8,7 @@ pub(super) enum States {
     One(Option<State>),
     Several(Box<[Option<State>]>),
     /// States of limits that the last hit's policy did not have, or of a budget that was reset.
-    StatesWithTail(Box<StatesWithTail>),
+    WithTail(Box<StatesWithTail>),
 }
 
 /// States and the tail behind them.
@@ -39,7 +39,7 @@ impl States {
     pub(super) fn new(states: Vec<Option<State>>, tail: Option<Tail>) -> States {
         if let Some(tail) = tail {
             let states = states.into();
-            return States::StatesWithTail(Box::new(StatesWithTail { states, tail }));
+            return States::WithTail(Box::new(StatesWithTail { states, tail }));
         }
         match <[Option<State>; 1]>::try_from(states) {
             Ok([state]) => States::One(state),
@@ -51,7 +51,7 @@ impl States {
         match self {
             States::One(state) => std::slice::from_mut(state),
             States::Several(states) => states,
-            States::StatesWithTail(tailed) => &mut tailed.states,
+            States::WithTail(tailed) => &mut tailed.states,
         }
     }
 
@@ -60,13 +60,13 @@ impl States {
         match self {
             States::One(state) => std::slice::from_ref(state),
             States::Several(states) => states,
-            States::StatesWithTail(tailed) => &tailed.states,
+            States::WithTail(tailed) => &tailed.states,
         }
     }
 
     pub(super) fn tail(&self) -> Option<Tail> {
         match self {
-            States::StatesWithTail(tailed) => Some(tailed.tail),
+            States::WithTail(tailed) => Some(tailed.tail),
             States::One(_) | States::Several(_) => None,
         }
     }

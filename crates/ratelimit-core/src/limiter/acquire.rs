@@ -37,7 +37,7 @@ impl Limiter {
     ///
     /// Those who wait in this process for one policy and key are served in the order in which they came:
     /// only the first of them asks. Between processes there is no order. Each queue is bounded, by
-    /// [`most_waiting`](Limiter::most_waiting).
+    /// [`max_waiters`](Limiter::max_waiters).
     ///
     /// Under a policy that is not [enforced](Policy::enforces) for `key`, such as one in shadow mode, the
     /// hit is checked once, so that metrics count it, and the answer comes at once whatever it says.
@@ -53,7 +53,7 @@ impl Limiter {
     ///
     /// let limiter = Limiter::in_memory();
     /// let mails = Policy::parse("mails", "50/s burst 1")?;
-    /// let alice = Key::explicit("alice")?;
+    /// let alice = Key::new("alice")?;
     ///
     /// for _ in 0..3 {
     ///     limiter.acquire(&mails, &alice, Duration::from_secs(1)).await?;

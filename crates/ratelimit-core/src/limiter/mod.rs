@@ -49,7 +49,7 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 ///
 /// let limiter = Limiter::in_memory();
 /// let policy = Policy::parse("api", "2/min")?;
-/// let alice = Key::explicit("alice")?;
+/// let alice = Key::new("alice")?;
 ///
 /// assert!(limiter.check(&policy, &alice).await.is_allowed());
 /// assert!(limiter.check(&policy, &alice).await.is_allowed());
@@ -157,11 +157,11 @@ impl Limiter {
     /// let limiter = Limiter::in_memory();
     /// let policy = Policy::parse("api", "5/min; 1/min by ip")?;
     /// let home = Key::ip([192, 0, 2, 1].into());
-    /// let alice = KeySet::new(Key::explicit("alice")?).by("ip", home.clone());
-    /// let bob = KeySet::new(Key::explicit("bob")?).by("ip", home);
+    /// let alice = KeySet::new(Key::new("alice")?).with("ip", home.clone());
+    /// let bob = KeySet::new(Key::new("bob")?).with("ip", home);
     ///
-    /// assert!(limiter.check_by(&policy, &alice).await.is_allowed());
-    /// assert!(!limiter.check_by(&policy, &bob).await.is_allowed());
+    /// assert!(limiter.check_keys(&policy, &alice).await.is_allowed());
+    /// assert!(!limiter.check_keys(&policy, &bob).await.is_allowed());
     /// # Ok(())
     /// # }
     /// ```
@@ -184,7 +184,7 @@ impl Limiter {
     /// Decides a hit as it stands: the tier, the cost and the keys are its own.
     ///
     /// Under a policy with a concurrency limit, the slot is held until its lease ends. Use
-    /// [`charge`](Limiter::charge) to give it back earlier.
+    /// [`charge`](Limiter::reserve) to give it back earlier.
     pub fn check_hit(&self, hit: Hit<'_>) -> Check {
         Check::new(self, &hit.with_slot_id())
     }

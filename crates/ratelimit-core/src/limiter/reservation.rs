@@ -9,7 +9,8 @@ use std::{
 
 use crate::limiter::{Check, Limiter, Verdict, check::OwnedHit};
 use crate::{
-    policy::{Adjustment, FailureMode, Policy},
+    budget::Adjustment,
+    policy::{FailureMode, Policy},
     store::{ChargedBy, Hit, Receipt, Settlement, StoreError, StoreFuture},
 };
 
@@ -74,13 +75,13 @@ impl fmt::Debug for Reserve {
 ///
 /// let limiter = Limiter::in_memory();
 /// let tokens = Policy::parse("llm", "1000/min")?;
-/// let alice = Key::explicit("alice")?;
+/// let alice = Key::new("alice")?;
 ///
-/// let (verdict, charge) = limiter.charge(Hit::new(&tokens, &alice).cost(400)).await;
+/// let (verdict, charge) = limiter.reserve(Hit::new(&tokens, &alice).cost(400)).await;
 /// assert!(verdict.is_allowed());
 /// charge.expect("it passed").settle(150).await?;
 ///
-/// let left = limiter.look(&tokens, &alice).await;
+/// let left = limiter.peek(&tokens, &alice).await;
 /// assert_eq!(left.decision().unwrap().remaining, 850);
 /// # Ok(())
 /// # }
@@ -134,7 +135,7 @@ impl Reservation {
 
     /// Lets go of it without releasing its slot, which is held until its lease ends.
     ///
-    /// With the receipt it can still be changed, here or elsewhere: [`Limiter::redeem`],
+    /// With the receipt it can still be changed, here or elsewhere: [`Limiter::settle`],
     /// [`Limiter::release`] and [`Limiter::renew`].
     #[must_use = "without the receipt it stays charged"]
     pub fn into_receipt(mut self) -> Receipt {

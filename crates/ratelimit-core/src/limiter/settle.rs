@@ -5,8 +5,9 @@ use std::{error::Error, fmt, time::Duration};
 use crate::limiter::Limiter;
 use crate::{
     algorithm::TokenBucket,
+    budget::Adjustment,
     key::Key,
-    policy::{Adjustment, Policy},
+    policy::Policy,
     store::{ChargedBy, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
 };
 
@@ -22,7 +23,7 @@ impl Limiter {
     /// store fails between the two, the charge stays as it was, and cannot be redeemed again. On a tokio runtime
     /// (feature `tokio`) both are done in a task, also when this future is dropped after its first poll.
     ///
-    /// A slot can be renewed for longer than its receipt [lives](Receipt::expires). After that only the
+    /// A slot can be renewed for longer than its receipt [lives](Receipt::expires_at). After that only the
     /// slot is released; the units stay as they were charged.
     ///
     /// # Errors
@@ -93,7 +94,7 @@ impl Limiter {
         self.adjust(receipt, Adjustment::Release).await
     }
 
-    /// Holds the slot of a charge for a whole lease from now, unless it is [lost](Settled::Lost).
+    /// Holds the slot of a charge for a whole lease from now, unless it is [lost](Settlement::LeaseLost).
     ///
     /// # Errors
     ///

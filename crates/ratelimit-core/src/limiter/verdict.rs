@@ -12,7 +12,7 @@ use crate::{decision::Decision, policy::FailureMode, store::StoreError};
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
 /// let policy = Policy::parse("api", "1/min")?;
-/// let verdict = Limiter::in_memory().check(&policy, &Key::explicit("alice")?).await;
+/// let verdict = Limiter::in_memory().check(&policy, &Key::new("alice")?).await;
 ///
 /// match &verdict {
 ///     Verdict::Checked(decision) => assert_eq!(decision.remaining, 0),

@@ -18,7 +18,7 @@ use crate::load_signal::cpu::Cpu;
 /// Says whether there is room, by a load of this process or machine; clones share their state.
 ///
 /// There is room until the load reaches a mark. From then on there is none until the load is below a
-/// second mark, 80 % of the first unless [`room_again_below`](Signal::room_again_below) says otherwise,
+/// second mark, 80 % of the first unless [`resume_below`](LoadSignal::resume_below) says otherwise,
 /// so that a load that swings between the two does not switch anything on and off.
 ///
 /// Two signals are equal when they are clones of one.
@@ -29,15 +29,15 @@ use crate::load_signal::cpu::Cpu;
 ///
 /// let queued = Arc::new(AtomicU64::new(0));
 /// let its = Arc::clone(&queued);
-/// let signal = LoadSignal::of(move || its.load(Ordering::Relaxed), 100).room_again_below(50);
+/// let signal = LoadSignal::of(move || its.load(Ordering::Relaxed), 100).resume_below(50);
 ///
-/// assert!(signal.has_room());
+/// assert!(signal.has_capacity());
 /// queued.store(100, Ordering::Relaxed);
-/// assert!(!signal.has_room());
+/// assert!(!signal.has_capacity());
 /// queued.store(50, Ordering::Relaxed);
-/// assert!(!signal.has_room());
+/// assert!(!signal.has_capacity());
 /// queued.store(49, Ordering::Relaxed);
-/// assert!(signal.has_room());
+/// assert!(signal.has_capacity());
 /// ```
 #[derive(Clone)]
 pub struct LoadSignal(Arc<LoadSignalInner>);
@@ -59,7 +59,7 @@ enum LoadSource {
 impl LoadSignal {
     /// There is room while fewer than `at_most` requests are in flight in this process.
     ///
-    /// A request is in flight from [`enter`](Signal::enter) until its guard is dropped; one that enters
+    /// A request is in flight from [`enter`](LoadSignal::enter) until its guard is dropped; one that enters
     /// before it asks counts itself.
     ///
     /// ```
@@ -67,9 +67,9 @@ impl LoadSignal {
     ///
     /// let signal = LoadSignal::in_flight(2);
     /// let (one, two) = (signal.enter(), signal.enter());
-    /// assert!(!signal.has_room());
+    /// assert!(!signal.has_capacity());
     /// drop((one, two));
-    /// assert!(signal.has_room());
+    /// assert!(signal.has_capacity());
     /// ```
     pub fn in_flight(at_most: usize) -> LoadSignal {
         let at_most = u64::try_from(at_most).unwrap_or(u64::MAX);
@@ -89,7 +89,7 @@ impl LoadSignal {
 
     /// There is room while less than so many percent of all cores of this machine are in use.
     ///
-    /// Measured as by [`process_cpu`](Signal::process_cpu). A core that waits for a disk is not in use;
+    /// Measured as by [`process_cpu`](LoadSignal::process_cpu). A core that waits for a disk is not in use;
     /// one that another virtual machine took is.
     pub fn machine_cpu(below_percent: u64) -> LoadSignal {
         let cpu = Cpu::measured_by(procfs::of_machine);

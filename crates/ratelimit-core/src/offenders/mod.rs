@@ -63,9 +63,9 @@ pub enum KeyDisplay {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
 /// let offenders = Offenders::new().capacity(20).window(Duration::from_secs(60));
-/// let limiter = Limiter::in_memory().count_offenders(offenders);
+/// let limiter = Limiter::in_memory().track_offenders(offenders);
 /// let login = Policy::parse("login", "2/min")?;
-/// let mallory = Key::explicit("mallory")?;
+/// let mallory = Key::new("mallory")?;
 /// for _ in 0..5 {
 ///     let _ = limiter.check(&login, &mallory).await;
 /// }
@@ -158,7 +158,7 @@ impl Offenders {
     /// Logs the `most` worst keys of a policy when it denies a hit and its last line is `every` ago.
     ///
     /// There is no timer behind it: a policy that denies nothing logs nothing. Keys are shown by their
-    /// fingerprint unless [`log_redaction`](Offenders::log_redaction) says otherwise.
+    /// fingerprint unless [`log_redaction`](Offenders::log_key_display) says otherwise.
     #[must_use]
     pub fn log_every(mut self, every: Duration, most: usize) -> Offenders {
         self.settings.lines = Some(LogInterval { every, most });

@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU64};
 
-use crate::policy::{LONGEST_KEY_NAME, LONGEST_NAME, MOST_LIMITS, throttle::HIGHEST_PERCENT};
+use crate::policy::{LONGEST_KEY_NAME, MOST_LIMITS, Policy, throttle::HIGHEST_PERCENT};
 use crate::{
     algorithm::InvalidLimit,
     limit::{Limit, ParseLimitError},
@@ -52,7 +52,8 @@ impl fmt::Display for InvalidPolicy {
         match self {
             InvalidPolicy::Name { name } => write!(
                 f,
-                "the policy name {name:?} must be 1 to {LONGEST_NAME} of A-Z a-z 0-9 . _ : @ -"
+                "the policy name {name:?} must be 1 to {} of A-Z a-z 0-9 . _ : @ -",
+                Policy::MAX_NAME
             ),
             InvalidPolicy::Count { limits } => {
                 write!(f, "a policy has 1 to {MOST_LIMITS} limits, not {limits}")

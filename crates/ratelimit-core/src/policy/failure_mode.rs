@@ -20,8 +20,8 @@ use crate::{
 /// ```
 /// use ratelimit_core::{FailureMode, Limiter, Policy};
 ///
-/// let limiter = Limiter::in_memory().on_failure(FailureMode::Open);
-/// let login = Policy::parse("login", "5/min")?.on_failure(FailureMode::Closed);
+/// let limiter = Limiter::in_memory().failure_mode(FailureMode::Open);
+/// let login = Policy::parse("login", "5/min")?.with_failure_mode(FailureMode::Closed);
 /// assert_eq!(login.failure_mode(), Some(FailureMode::Closed));
 /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
 /// ```

@@ -1,13 +1,10 @@
 //! A named set of limits, decided together.
 
-mod costs;
 mod enforcement;
 mod error;
 mod failure_mode;
-pub(crate) mod group;
+mod group;
 mod redundancy;
-mod statuses;
-mod terms;
 mod throttle;
 mod tiers;
 
@@ -17,30 +14,19 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-#[cfg(feature = "redis")]
-pub(crate) use crate::budget::{cap_waits, remaining_ttl};
-use crate::policy::{enforcement::Enforcement, terms::Terms, tiers::Tiers};
+pub(crate) use self::group::{EffectiveLimit, HitParams, LimitGroup};
+pub use self::{
+    error::InvalidPolicy,
+    failure_mode::FailureMode,
+    group::{HitMode, Overdraft},
+    redundancy::RedundantLimit,
+    throttle::{InvalidThrottle, Throttle},
+};
+use crate::policy::{enforcement::Enforcement, tiers::Tiers};
 use crate::{algorithm::Algorithm, key::is_plain, limit::Limit, metrics::PolicyMetrics};
-pub use crate::{
-    budget::Adjustment,
-    policy::{
-        costs::{CostOf, InvalidTerm, SettleBy},
-        error::InvalidPolicy,
-        failure_mode::FailureMode,
-        group::{HitMode, Overdraft},
-        redundancy::RedundantLimit,
-        statuses::{ChargeOn, StatusSet},
-        throttle::Throttle,
-    },
-};
-pub(crate) use crate::{
-    budget::{AdjustmentRequest, AdjustmentResult, Budget, apply},
-    policy::group::{EffectiveLimit, HitParams, LimitGroup},
-};
 
 /// The most limits of one policy.
 pub(crate) const MOST_LIMITS: usize = 8;
-pub(crate) const LONGEST_NAME: usize = 100;
 const LONGEST_KEY_NAME: usize = 64;
 
 /// A named set of limits, decided together: when one denies, none is charged.
@@ -53,13 +39,13 @@ const LONGEST_KEY_NAME: usize = 64;
 /// use ratelimit_core::{FixedWindow, Policy, TokenBucket};
 ///
 /// let written = Policy::parse("login", "5/min; 20/h")?;
-/// let built = Policy::new("login", TokenBucket::per_minute(5))?.and(TokenBucket::per_hour(20))?;
+/// let built = Policy::new("login", TokenBucket::per_minute(5))?.with_limit(TokenBucket::per_hour(20))?;
 /// assert_eq!(written, built);
 /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
 /// ```
 ///
 /// A limit may count by another key than the hit's own, which it names at its end. All are decided
-/// together; see [`Limiter::check_by`](crate::Limiter::check_by).
+/// together; see [`Limiter::check_keys`](crate::Limiter::check_keys).
 ///
 /// ```
 /// use ratelimit_core::Policy;
@@ -91,11 +77,18 @@ struct PolicySettings {
     failure_mode: Option<FailureMode>,
     /// What a hit costs where its caller names no cost.
     cost: NonZeroU64,
-    terms: Terms,
     tiers: Tiers,
 }
 
 impl Policy {
+    /// The longest name of a policy, in bytes.
+    pub const MAX_NAME: usize = 100;
+
+    /// Whether `name` can be that of a policy: 1 to 100 of `A-Z a-z 0-9 . _ : @ -`.
+    pub fn is_valid_name(name: &str) -> bool {
+        !name.is_empty() && name.len() <= Policy::MAX_NAME && name.bytes().all(is_plain)
+    }
+
     /// A policy of one limit.
     ///
     /// # Errors
@@ -115,8 +108,7 @@ impl Policy {
         name: &str,
         limits: impl IntoIterator<Item = Limit>,
     ) -> Result<Policy, InvalidPolicy> {
-        let plain = name.bytes().all(is_plain);
-        if name.is_empty() || name.len() > LONGEST_NAME || !plain {
+        if !Policy::is_valid_name(name) {
             return Err(InvalidPolicy::Name {
                 name: name.to_owned(),
             });
@@ -130,7 +122,6 @@ impl Policy {
             enforcement: Enforcement::FULL,
             failure_mode: None,
             cost: NonZeroU64::MIN,
-            terms: Terms::default(),
             tiers: Tiers::default(),
         })
     }
@@ -202,7 +193,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// As [`Policy::of`], and when the text is not that of limits.
+    /// As [`Policy::from_limits`], and when the text is not that of limits.
     pub fn parse(name: &str, limits: &str) -> Result<Policy, InvalidPolicy> {
         let parts = Limit::parse_list_keyed(limits).map_err(InvalidPolicy::Text)?;
         let mut settings = Policy::from_limits(name, parts.iter().map(|(limit, _)| *limit))?
@@ -213,6 +204,25 @@ impl Policy {
             *key = by.map(key_name).transpose()?;
         }
         Policy::from_settings(settings)
+    }
+
+    /// The same policy, whose hits cost that much where their caller names no cost; 1 unless set.
+    ///
+    /// # Errors
+    ///
+    /// When a limit is smaller than that, so that no hit would ever pass.
+    pub fn with_cost(&self, cost: NonZeroU64) -> Result<Policy, InvalidPolicy> {
+        let mut settings = self.0.settings.clone();
+        for tier in settings.tiers.policies() {
+            *tier = tier.with_cost(cost)?;
+        }
+        settings.cost = cost;
+        Policy::from_settings(settings)
+    }
+
+    /// What a hit costs where its caller names no cost.
+    pub fn cost(&self) -> NonZeroU64 {
+        self.0.settings.cost
     }
 
     /// The same policy with one more limit.
@@ -270,7 +280,6 @@ impl Policy {
         self.0.groups.iter().filter_map(|group| group.by.as_deref())
     }
 
-    /// The limits that share a key, for each key.
     /// The limits in the order in which they are known, for each key that they count by: `None` is the
     /// hit's own key.
     pub fn limits_by_key(&self) -> impl Iterator<Item = (Option<&str>, Vec<Limit>)> {
@@ -280,6 +289,7 @@ impl Policy {
         })
     }
 
+    /// The limits that share a key, for each key.
     pub(crate) fn groups(&self) -> &[LimitGroup] {
         &self.0.groups
     }

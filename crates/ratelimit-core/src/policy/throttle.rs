@@ -1,9 +1,9 @@
 //! What happens beyond a limit.
 
-use std::{fmt, str::FromStr};
+use std::{error, fmt, str::FromStr};
 
 use crate::load_signal::LoadSignal;
-use crate::policy::{InvalidPolicy, InvalidTerm, Policy, group::Overdraft};
+use crate::policy::{InvalidPolicy, Policy, group::Overdraft};
 
 /// The most that a throttle mode may add to a limit, in percent of it.
 pub(super) const HIGHEST_PERCENT: u32 = 10_000;
@@ -89,9 +89,9 @@ impl Policy {
 /// Reads `hard`, `soft 10%`, or `elastic 50%` with `in_flight 200`, `process_cpu 70` or `machine_cpu 70`;
 /// an elastic mode gets a signal of its own.
 impl FromStr for Throttle {
-    type Err = InvalidTerm;
+    type Err = InvalidThrottle;
 
-    fn from_str(text: &str) -> Result<Throttle, InvalidTerm> {
+    fn from_str(text: &str) -> Result<Throttle, InvalidThrottle> {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let read = match words.as_slice() {
             ["hard"] => Some(Throttle::Hard),
@@ -99,7 +99,9 @@ impl FromStr for Throttle {
             ["elastic", share, name, mark] => elastic(share, name, mark),
             _ => None,
         };
-        read.ok_or_else(|| InvalidTerm::new(text, EXPECTED))
+        read.ok_or_else(|| InvalidThrottle {
+            text: text.to_owned(),
+        })
     }
 }
 
@@ -136,6 +138,20 @@ impl fmt::Display for Throttle {
         }
     }
 }
+
+/// A text that is not a throttle mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidThrottle {
+    text: String,
+}
+
+impl fmt::Display for InvalidThrottle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {EXPECTED}, not {:?}", self.text)
+    }
+}
+
+impl error::Error for InvalidThrottle {}
 
 #[cfg(test)]
 mod tests {

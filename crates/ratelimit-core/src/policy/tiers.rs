@@ -71,10 +71,10 @@ impl Policy {
     ///
     /// let api = Policy::parse("api", "10/min")?
     ///     .with_tier("pro", "1000/min")?
-    ///     .tier_by(|key| key.as_str().ends_with("acme").then(|| "pro".to_owned()));
+    ///     .with_tier_resolver(|key| key.as_str().ends_with("acme").then(|| "pro".to_owned()));
     ///
-    /// assert_eq!(api.for_key(&Key::explicit("acme")?).limits()[0].limit(), 1000);
-    /// assert_eq!(api.for_key(&Key::explicit("else")?).limits()[0].limit(), 10);
+    /// assert_eq!(api.for_key(&Key::new("acme")?).limits()[0].capacity(), 1000);
+    /// assert_eq!(api.for_key(&Key::new("else")?).limits()[0].capacity(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -111,11 +111,11 @@ impl Policy {
     /// ```
     /// use ratelimit_core::{Key, Policy};
     ///
-    /// let acme = Key::explicit("acme")?;
+    /// let acme = Key::new("acme")?;
     /// let api = Policy::parse("api", "10/min")?.with_tier("pro", "1000/min")?;
-    /// let api = api.tenants([(acme.clone(), "pro")]);
+    /// let api = api.with_tier_members([(acme.clone(), "pro")]);
     ///
-    /// assert_eq!(api.for_key(&acme).limits()[0].limit(), 1000);
+    /// assert_eq!(api.for_key(&acme).limits()[0].capacity(), 1000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]

@@ -10,12 +10,7 @@ use std::{
 };
 
 use crate::store::{hit::Hit, receipt::Receipt};
-use crate::{
-    decision::Decision,
-    key_set::KeySet,
-    policy::{Adjustment, Policy},
-    time::Clock,
-};
+use crate::{budget::Adjustment, decision::Decision, key_set::KeySet, policy::Policy, time::Clock};
 
 /// Where budgets live.
 ///
@@ -32,7 +27,7 @@ use crate::{
 ///
 /// let store = MemoryStore::new();
 /// let policy = Policy::parse("api", "2/min")?;
-/// let key = Key::explicit("alice")?;
+/// let key = Key::new("alice")?;
 ///
 /// let decision = block_on(store.hit(Hit::new(&policy, &key)))?;
 /// assert_eq!(decision.remaining, 1);
@@ -129,7 +124,7 @@ pub enum Settlement {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
 /// let known: StoreFuture<u64> = StoreFuture::ready(Ok(7));
-/// let asked: StoreFuture<u64> = StoreFuture::later(async { Err(StoreError::TimedOut) });
+/// let asked: StoreFuture<u64> = StoreFuture::pending(async { Err(StoreError::TimedOut) });
 ///
 /// assert_eq!(known.await?, 7);
 /// assert!(asked.await.is_err());

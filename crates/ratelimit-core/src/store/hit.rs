@@ -13,7 +13,7 @@ use crate::{
 /// use ratelimit_core::{Hit, Key, Policy};
 ///
 /// let policy = Policy::parse("upload", "1000000/min")?;
-/// let key = Key::explicit("alice")?;
+/// let key = Key::new("alice")?;
 /// let hit = Hit::new(&policy, &key).cost(4096);
 /// assert_eq!(hit.cost, 4096);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -9,11 +9,12 @@ use smallvec::SmallVec;
 pub use self::codec::InvalidReceipt;
 use crate::store::hit::Hit;
 use crate::{
+    budget::{Adjustment, AdjustmentRequest},
     decision::{Decision, RefundMark},
     key::Key,
     key_set::KeySet,
     limit::Limit,
-    policy::{Adjustment, AdjustmentRequest, HitMode, LimitGroup, Policy},
+    policy::{HitMode, LimitGroup, Policy},
     time::Timestamp,
 };
 

@@ -23,7 +23,10 @@ pub(crate) fn expand(options: &Options, handler: &Handler) -> Result<TokenStream
         types,
     } = handler;
     let (visibility, name) = (&inner.vis, handler.name());
-    let before = types.iter().skip(1).map(|_| quote!(_: #private::Before));
+    let before = types
+        .iter()
+        .skip(1)
+        .map(|_| quote!(_: #private::Placeholder));
     let (all, taken) = match types.as_slice() {
         [] => (quote!(#private::DebugHandlerGoesBelowRateLimit), quote!(_)),
         types => (quote!((#(#types,)*)), quote!((#(#arguments,)*))),

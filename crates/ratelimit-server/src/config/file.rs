@@ -3,9 +3,12 @@
 use std::{num::NonZeroUsize, path::Path};
 
 use clap::ValueEnum;
-use ratelimit_core::{
-    ClientAddr, Code, Finding, InvalidPolicyFile, MemoryStore, RedisConfig, TrustedProxies,
-    reading::{self, Entry, Field, Findings, Node},
+use ratelimit_core::{MemoryStore, RedisConfig};
+use ratelimit_http::{
+    client_ip::{ClientIpResolver, TrustedProxies},
+    policy_file::{
+        self, Diagnostic, DiagnosticCode, Diagnostics, Entry, Field, InvalidPolicyFile, Node,
+    },
 };
 use tracing_subscriber::filter::Targets;
 
@@ -18,18 +21,18 @@ use super::{
 use crate::{access::AdminToken, failure::Failure};
 
 /// Every setting under its name in the file, which is that of its flag. A policy's own fields are
-/// read by [`reading::read_policies`].
+/// read by [`policy_file::read_policies`].
 const FIELDS: &[Field<Settings>] = &[
     Field::new("listen", |to, node, found| to.listen = node.parsed(found)),
     Field::new("redis", |to, node, found| to.redis = node.parsed(found)),
     Field::new("redis-prefix", |to, node, found| {
-        to.redis_prefix = node.checked(Code::BadValue, redis_prefix, found);
+        to.redis_prefix = node.parse_with(DiagnosticCode::BadValue, redis_prefix, found);
     }),
     Field::new("time-budget", |to, node, found| {
         to.time_budget = node.parsed(found);
     }),
     Field::new("on-failure", |to, node, found| {
-        to.on_failure = node.checked(Code::UnknownFailureMode, choice, found);
+        to.on_failure = node.parse_with(DiagnosticCode::UnknownFailureMode, choice, found);
     }),
     Field::new("no-deny-cache", |to, node, found| {
         to.no_deny_cache = node.boolean(found);
@@ -41,7 +44,7 @@ const FIELDS: &[Field<Settings>] = &[
         to.memory_bytes = at_least_1(node, found);
     }),
     Field::new("policy", |to, node, found| {
-        let policies = reading::read_policies(node, canonical, found);
+        let policies = policy_file::read_policies(node, canonical, found);
         to.policy = policies.into_iter().map(NamedPolicy).collect();
     }),
     Field::new("trusted", |to, node, found| {
@@ -69,10 +72,10 @@ const FIELDS: &[Field<Settings>] = &[
         to.key_pattern = node.parsed(found);
     }),
     Field::new("admin-token-file", |to, node, found| {
-        to.admin_token_file = node.checked(Code::BadValue, token_file, found);
+        to.admin_token_file = node.parse_with(DiagnosticCode::BadValue, token_file, found);
     }),
     Field::new("headers", |to, node, found| {
-        to.headers = node.checked(Code::BadValue, choice, found);
+        to.headers = node.parse_with(DiagnosticCode::BadValue, choice, found);
     }),
     Field::new("application", |to, node, found| {
         to.application = node.text(found).map(str::to_owned);
@@ -93,10 +96,10 @@ const FIELDS: &[Field<Settings>] = &[
         to.max_connections = at_least_1(node, found);
     }),
     Field::new("log", |to, node, found| {
-        to.log = node.checked(Code::BadValue, log_filter, found);
+        to.log = node.parse_with(DiagnosticCode::BadValue, log_filter, found);
     }),
     Field::new("log-format", |to, node, found| {
-        to.log_format = node.checked(Code::BadValue, choice, found);
+        to.log_format = node.parse_with(DiagnosticCode::BadValue, choice, found);
     }),
     Field::new("log-keys", |to, node, found| {
         to.log_keys = node.boolean(found);
@@ -105,7 +108,7 @@ const FIELDS: &[Field<Settings>] = &[
         to.log_offenders = node.parsed(found);
     }),
     Field::new("offender-keys", |to, node, found| {
-        to.offender_keys = node.checked(Code::BadValue, choice, found);
+        to.offender_keys = node.parse_with(DiagnosticCode::BadValue, choice, found);
     }),
 ];
 
@@ -124,13 +127,13 @@ const OVERRULED: &[(&str, &str)] = &[
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
     pub(crate) settings: Settings,
-    pub(crate) warnings: Vec<Finding>,
+    pub(crate) warnings: Vec<Diagnostic>,
 }
 
 impl ConfigFile {
     pub(crate) fn read(path: &Path) -> Result<ConfigFile, InvalidConfig> {
-        let mut findings = Findings::new();
-        let root = reading::read(path, &mut findings);
+        let mut findings = Diagnostics::new();
+        let root = policy_file::read(path, &mut findings);
         let root = root.map_err(|source| InvalidConfig::Unreadable {
             path: path.to_owned(),
             source,
@@ -151,10 +154,10 @@ impl ConfigFile {
     }
 }
 
-fn settings(root: Option<&Node>, findings: &mut Findings) -> Settings {
+fn settings(root: Option<&Node>, findings: &mut Diagnostics) -> Settings {
     let mut settings = Settings::default();
     if let Some(entries) = root.and_then(|root| root.table(findings)) {
-        reading::read_table(&mut settings, entries, FIELDS, findings);
+        policy_file::read_table(&mut settings, entries, FIELDS, findings);
         find_overruled(entries, &settings, findings);
         find_exposed(entries, &settings, findings);
         find_long_logs(entries, &settings, findings);
@@ -162,14 +165,14 @@ fn settings(root: Option<&Node>, findings: &mut Findings) -> Settings {
     settings
 }
 
-fn find_overruled(entries: &[Entry], settings: &Settings, findings: &mut Findings) {
+fn find_overruled(entries: &[Entry], settings: &Settings, findings: &mut Diagnostics) {
     for (ignored, by) in OVERRULED {
         let is_off = *by == "trust-everyone" && settings.trust_everyone != Some(true);
         if let (Some(line), Some(_), false) =
             (line_of(entries, ignored), line_of(entries, by), is_off)
         {
             findings.add(
-                Code::IgnoredField,
+                DiagnosticCode::IgnoredField,
                 line,
                 format!("{by} makes {ignored} mean nothing"),
             );
@@ -177,19 +180,19 @@ fn find_overruled(entries: &[Entry], settings: &Settings, findings: &mut Finding
     }
 }
 
-fn find_exposed(entries: &[Entry], settings: &Settings, findings: &mut Findings) {
+fn find_exposed(entries: &[Entry], settings: &Settings, findings: &mut Diagnostics) {
     let is_exposed = |ip: std::net::IpAddr| !ip.to_canonical().is_loopback();
     let is_exposed = settings.listen.is_some_and(|at| is_exposed(at.ip()));
     let has_token = line_of(entries, "admin-token-file").is_some();
     if let (Some(line), true, false) = (line_of(entries, "listen"), is_exposed, has_token) {
         let told = "listens beyond this machine without an admin token";
-        findings.add(Code::NoAdminToken, line, told);
+        findings.add(DiagnosticCode::NoAdminToken, line, told);
     }
 }
 
-fn find_long_logs(entries: &[Entry], settings: &Settings, findings: &mut Findings) {
+fn find_long_logs(entries: &[Entry], settings: &Settings, findings: &mut Diagnostics) {
     let sizes = settings.policy.iter().map(|policy| {
-        let bytes = MemoryStore::max_bytes_of(&policy.0);
+        let bytes = MemoryStore::max_bytes_of(policy.0.policy());
         (bytes, policy.0.name())
     });
     let Some((each, name)) = sizes.max() else {
@@ -205,7 +208,7 @@ fn find_long_logs(entries: &[Entry], settings: &Settings, findings: &mut Finding
         "{keys} keys with full logs of policy {name} take {} bytes, and keys are evicted beyond {bytes}",
         keys.saturating_mul(each)
     );
-    findings.add(Code::LogsExceedMemory, line.unwrap_or(1), told);
+    findings.add(DiagnosticCode::LogsExceedMemory, line.unwrap_or(1), told);
 }
 
 fn line_of(entries: &[Entry], name: &str) -> Option<usize> {
@@ -213,13 +216,13 @@ fn line_of(entries: &[Entry], name: &str) -> Option<usize> {
     entry.map(|entry| entry.line)
 }
 
-fn at_least_1(node: &Node, findings: &mut Findings) -> Option<NonZeroUsize> {
+fn at_least_1(node: &Node, findings: &mut Diagnostics) -> Option<NonZeroUsize> {
     let expected = "a whole number of at least 1";
     let number = node.integer(expected, findings)?;
     let positive = NonZeroUsize::new(number);
     if positive.is_none() {
         findings.add(
-            Code::BadValue,
+            DiagnosticCode::BadValue,
             node.line,
             format!("expected {expected}, not 0"),
         );
@@ -253,25 +256,25 @@ fn log_filter(text: &str) -> Result<String, String> {
     }
 }
 
-fn ipv6_prefix(node: &Node, findings: &mut Findings) -> Option<u8> {
+fn ipv6_prefix(node: &Node, findings: &mut Diagnostics) -> Option<u8> {
     let bits = node.integer("a whole number from 0 to 128", findings)?;
-    let checked = ClientAddr::behind(TrustedProxies::none()).ipv6_prefix(bits);
+    let checked = ClientIpResolver::behind(TrustedProxies::none()).ipv6_prefix(bits);
     if let Err(why) = &checked {
-        findings.add(Code::BadValue, node.line, why.to_string());
+        findings.add(DiagnosticCode::BadValue, node.line, why.to_string());
     }
     checked.ok().map(|_| bits)
 }
 
-fn trust_everyone(node: &Node, findings: &mut Findings) -> Option<bool> {
+fn trust_everyone(node: &Node, findings: &mut Diagnostics) -> Option<bool> {
     let everyone = node.boolean(findings)?;
     if everyone {
         let told = "whoever connects can choose the key of its budget";
-        findings.add(Code::AnyPeerTrusted, node.line, told);
+        findings.add(DiagnosticCode::AnyPeerTrusted, node.line, told);
     }
     Some(everyone)
 }
 
-fn trusted(node: &Node, findings: &mut Findings) -> Vec<Network> {
+fn trusted(node: &Node, findings: &mut Diagnostics) -> Vec<Network> {
     let mut networks: Vec<(usize, TrustedProxies, Network)> = Vec::new();
     for entry in node.list(findings).unwrap_or_default() {
         let Some(text) = entry.text(findings) else {
@@ -280,9 +283,9 @@ fn trusted(node: &Node, findings: &mut Findings) -> Vec<Network> {
         match TrustedProxies::parse([text]) {
             Ok(proxies) => networks.push((entry.line, proxies, Network(text.to_owned()))),
             Err(why) if why.is_everyone() => {
-                findings.add(Code::TrustsEveryone, entry.line, why.to_string());
+                findings.add(DiagnosticCode::TrustsEveryone, entry.line, why.to_string());
             }
-            Err(why) => findings.add(Code::BadValue, entry.line, why.to_string()),
+            Err(why) => findings.add(DiagnosticCode::BadValue, entry.line, why.to_string()),
         }
     }
     find_overlaps(&networks, findings);
@@ -293,12 +296,12 @@ fn trusted(node: &Node, findings: &mut Findings) -> Vec<Network> {
     let together = TrustedProxies::parse(networks.iter().map(|network| &network.0));
     if together.is_ok_and(|proxies| proxies.is_everyone()) {
         let told = "these networks together are the whole internet";
-        findings.add(Code::TrustsEveryone, node.line, told);
+        findings.add(DiagnosticCode::TrustsEveryone, node.line, told);
     }
     networks
 }
 
-fn find_overlaps(networks: &[(usize, TrustedProxies, Network)], findings: &mut Findings) {
+fn find_overlaps(networks: &[(usize, TrustedProxies, Network)], findings: &mut Diagnostics) {
     for (place, (line, proxies, network)) in networks.iter().enumerate() {
         let mut others = networks.iter().enumerate();
         let wider = others.find(|(other, (_, wide, _))| {
@@ -310,7 +313,7 @@ fn find_overlaps(networks: &[(usize, TrustedProxies, Network)], findings: &mut F
                 "{} lies in {}, which is trusted already",
                 network.0, wider.0
             );
-            findings.add(Code::OverlappingTrusted, *line, told);
+            findings.add(DiagnosticCode::OverlappingTrusted, *line, told);
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::{error::Error, fmt, io, path::PathBuf};
 
-use ratelimit_core::{InvalidPolicyFile, InvalidPrefix, InvalidRedisConfig};
+use ratelimit_core::InvalidRedisConfig;
+use ratelimit_http::{client_ip::InvalidPrefix, policy_file::InvalidPolicyFile};
 
 /// Why a configuration cannot stand.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl fmt::Display for InvalidConfig {
                 write!(f, "{} cannot be read", path.display())
             }
             InvalidConfig::File { path, why } => {
-                let findings = why.findings().iter();
+                let findings = why.diagnostics().iter();
                 let lines = findings.map(|finding| finding.in_file(path.display()));
                 f.write_str(&lines.collect::<Vec<_>>().join("\n"))
             }

@@ -8,8 +8,12 @@ use std::{
 };
 
 use ratelimit_core::{
-    ChainHeader, ClientAddr, FailureMode, Finding, HeaderStyle, KeyDisplay, Limiter, MemoryStore,
-    Offenders, RedisConfig, RedisStore, TrustedProxies,
+    FailureMode, KeyDisplay, Limiter, MemoryStore, Offenders, RedisConfig, RedisStore,
+};
+use ratelimit_http::{
+    client_ip::{ChainHeader, ClientIpResolver, TrustedProxies},
+    policy_file::Diagnostic,
+    response::HeaderStyle,
 };
 use tracing_subscriber::filter::Targets;
 
@@ -47,7 +51,7 @@ pub struct Config {
     /// How log lines look.
     pub log_format: LogFormat,
     /// What is odd about the file.
-    pub(crate) warnings: Vec<Finding>,
+    pub(crate) warnings: Vec<Diagnostic>,
 }
 
 /// What a new configuration may change while the server runs.
@@ -57,7 +61,7 @@ pub struct Rules {
     /// The policies by name.
     pub policies: Policies,
     /// How callers without a key are told apart.
-    pub client: ClientAddr,
+    pub client: ClientIpResolver,
     pub(crate) chain_header: ChainHeader,
     pub(crate) key_pattern: Option<KeyPattern>,
     pub(crate) admin: Option<AdminToken>,
@@ -172,19 +176,19 @@ impl Rules {
     }
 }
 
-fn client(settings: &Settings) -> Result<ClientAddr, InvalidConfig> {
+fn client(settings: &Settings) -> Result<ClientIpResolver, InvalidConfig> {
     let trusted = if settings.trust_everyone == Some(true) {
         TrustedProxies::everyone()
     } else {
         let networks = settings.trusted.iter().map(|network| &network.0);
         TrustedProxies::parse(networks).expect("each was checked when it was read")
     };
-    let mut client = ClientAddr::behind(trusted);
+    let mut client = ClientIpResolver::behind(trusted);
     if let Some(header) = &settings.chain_header {
         client = client.chain_header(header.0.clone());
     }
     if let Some(hops) = settings.hops {
-        client = client.hops(hops);
+        client = client.trusted_hops(hops);
     }
     if let Some(hops) = settings.max_hops {
         client = client.max_hops(hops);
@@ -195,7 +199,7 @@ fn client(settings: &Settings) -> Result<ClientAddr, InvalidConfig> {
             .map_err(InvalidConfig::Ipv6Prefix)?;
     }
     if settings.no_real_ip == Some(true) {
-        client = client.ignore_real_ip();
+        client = client.ignore_x_real_ip();
     }
     Ok(client)
 }

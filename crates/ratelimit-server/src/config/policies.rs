@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ratelimit_core::{Algorithm, Policy};
+use ratelimit_http::policy::HttpPolicy;
 
 use super::values::NamedPolicy;
 
@@ -21,12 +22,12 @@ const OF_ALGORITHMS: [(Algorithm, &str); 5] = [
 ///
 /// A configured policy that is named like an algorithm replaces the algorithm's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policies(BTreeMap<Box<str>, Policy>);
+pub struct Policies(BTreeMap<Box<str>, HttpPolicy>);
 
 impl Policies {
     pub(super) fn new(named: impl IntoIterator<Item = NamedPolicy>) -> Policies {
         let defaults = OF_ALGORITHMS.map(|(algorithm, limit)| {
-            Policy::parse(algorithm.as_str(), limit).expect("the limits above are valid")
+            HttpPolicy::parse(algorithm.as_str(), limit).expect("the limits above are valid")
         });
         let named = named.into_iter().map(|named| named.0);
         let entries = defaults
@@ -38,17 +39,22 @@ impl Policies {
 
     /// The policy of a check that names only an algorithm.
     pub fn of_algorithm(&self, algorithm: Algorithm) -> Option<&Policy> {
-        self.0.get(algorithm.as_str())
+        self.http(algorithm.as_str()).map(HttpPolicy::policy)
     }
 
     /// The policy of that name; an algorithm's in either of its names.
     pub fn named(&self, name: &str) -> Option<&Policy> {
+        self.http(name).map(HttpPolicy::policy)
+    }
+
+    /// The same with what it says of requests.
+    pub fn http(&self, name: &str) -> Option<&HttpPolicy> {
         self.0.get(canonical(name))
     }
 
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Policy> {
-        self.0.values()
+        self.0.values().map(HttpPolicy::policy)
     }
 }
 

@@ -7,7 +7,8 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use ratelimit_core::{FailureMode, HeaderStyle, KeyDisplay};
+use ratelimit_core::{FailureMode, KeyDisplay};
+use ratelimit_http::response::HeaderStyle;
 
 use super::{
     duration::Span,

@@ -2,18 +2,20 @@
 
 use std::{fmt, str::FromStr};
 
-use ratelimit_core::{ChainHeader, Policy, RedisConfig, TrustedProxies};
+use ratelimit_core::RedisConfig;
+use ratelimit_http::client_ip::{ChainHeader, TrustedProxies};
+use ratelimit_http::policy::HttpPolicy;
 use regex_lite::Regex;
 
 use super::policies::canonical;
 
 /// A named policy, written `login=5/min; 20/h`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NamedPolicy(pub(crate) Policy);
+pub(crate) struct NamedPolicy(pub(crate) HttpPolicy);
 
 impl NamedPolicy {
     fn new(name: &str, limits: &str) -> Result<NamedPolicy, String> {
-        let policy = Policy::parse(canonical(name), limits);
+        let policy = HttpPolicy::parse(canonical(name), limits);
         policy.map(NamedPolicy).map_err(|why| why.to_string())
     }
 }
@@ -106,7 +108,7 @@ impl FromStr for ChainName {
     fn from_str(text: &str) -> Result<ChainName, String> {
         text.parse()
             .map(ChainName)
-            .map_err(|why: ratelimit_core::InvalidHeader| why.to_string())
+            .map_err(|why: ratelimit_http::client_ip::InvalidHeader| why.to_string())
     }
 }
 

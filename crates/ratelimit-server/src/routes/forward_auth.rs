@@ -5,7 +5,7 @@ use axum::{
     extract::{Request, State},
     http::{Response, StatusCode, request::Parts},
 };
-use ratelimit_core::{Blocked, Facts, Judged};
+use ratelimit_http::policy::{BlockStatus, RuleOutcome, RuleRequest};
 
 use super::check;
 use crate::{
@@ -31,13 +31,13 @@ pub(super) async fn any(
     let denied = denied_status(denied.as_deref())?;
     let question = Question::from_query(&app, &rules, &parts)?;
     match judged(&rules, &question, &parts) {
-        Judged::Blocked(Blocked::TooMany) => return Ok(only(denied)),
-        Judged::Blocked(how) => {
+        RuleOutcome::Blocked(BlockStatus::TooManyRequests) => return Ok(only(denied)),
+        RuleOutcome::Blocked(how) => {
             let status = StatusCode::from_u16(how.status());
             return Ok(only(status.unwrap_or(StatusCode::FORBIDDEN)));
         }
-        Judged::Exempt => return Ok(only(StatusCode::OK)),
-        Judged::Limited => {}
+        RuleOutcome::Exempt => return Ok(only(StatusCode::OK)),
+        RuleOutcome::Limited => {}
     }
     let verdict = check::spend(&app, &rules, &question).await;
     let status = match answer::status(&verdict) {
@@ -54,13 +54,14 @@ pub(super) async fn any(
 }
 
 /// What the rules of the policy say of the request that the proxy asks for.
-fn judged(rules: &Rules, question: &Question, parts: &Parts) -> Judged {
+fn judged(rules: &Rules, question: &Question, parts: &Parts) -> RuleOutcome {
     let headers = Lines(&parts.headers);
     let peer = Peer::of(&parts.extensions).map(|peer| peer.ip());
-    let client = rules.client.find(peer, &headers).ok();
-    let mut facts = Facts::new(&question.key, path_of(parts), &headers);
+    let client = rules.client.resolve(peer, &headers).ok();
+    let mut facts = RuleRequest::new(&question.key, path_of(parts), &headers);
     facts.address = client.map(|client| client.addr());
-    question.policy.judged(&facts)
+    let policy = rules.policies.http(question.policy.name());
+    policy.map_or(RuleOutcome::Limited, |policy| policy.evaluate(&facts))
 }
 
 /// The path that the client asked for, as proxies tell it.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use ratelimit_core::{Code, Severity};
+use ratelimit_http::policy_file::{DiagnosticCode, Severity};
 use tempfile::TempDir;
 
 use crate::server::{CHECK, Server, binary, until};
@@ -10,11 +10,11 @@ use crate::server::{CHECK, Server, binary, until};
 const DOCS: &str = include_str!("../../../../docs/policy-file.md");
 
 /// What cannot be shown as a text in the docs, and is made here instead.
-fn without_example() -> [(Code, &'static str, Vec<u8>); 3] {
+fn without_example() -> [(DiagnosticCode, &'static str, Vec<u8>); 3] {
     [
-        (Code::UnknownFormat, "json", b"{}".to_vec()),
-        (Code::NotText, "toml", b"# \xff".to_vec()),
-        (Code::TooLarge, "yaml", vec![b'#'; (1 << 20) + 1]),
+        (DiagnosticCode::UnknownFormat, "json", b"{}".to_vec()),
+        (DiagnosticCode::NotText, "toml", b"# \xff".to_vec()),
+        (DiagnosticCode::TooLarge, "yaml", vec![b'#'; (1 << 20) + 1]),
     ]
 }
 
@@ -72,7 +72,7 @@ fn every_code_has_a_section_and_every_section_a_code() {
         .iter()
         .map(|section| (section.code.to_owned(), section.severity.to_owned()))
         .collect();
-    let known: BTreeSet<_> = Code::ALL
+    let known: BTreeSet<_> = DiagnosticCode::ALL
         .iter()
         .map(|code| (code.to_string(), code.severity().to_string()))
         .collect();

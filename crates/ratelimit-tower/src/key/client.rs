@@ -8,10 +8,11 @@ use std::{
 };
 
 use http::{Extensions, HeaderName, Request, request::Parts};
-use ratelimit_core::{ClientAddr, Key, TrustedProxies, adapter};
+use ratelimit_core::Key;
+use ratelimit_http::client_ip::{ClientIpResolver, TrustedProxies};
 use tower_service::Service;
 
-use super::{KeyExtractor, NoKey, Whereabouts};
+use super::{ClientAddress, KeyError, KeyExtractor};
 use crate::framework::Head;
 
 /// The address at the other end of the connection, in the request's extensions.
@@ -46,12 +47,12 @@ fn connected(extensions: &Extensions) -> Option<PeerAddr> {
 ///
 /// 1. The [`Key`] that the application put into the request's extensions, then a header or query
 ///    parameter that it opted into and that passes its validator.
-/// 2. The address that trusted proxies tell, by the rules of [`ClientAddr`].
+/// 2. The address that trusted proxies tell, by the rules of [`ClientIpResolver`].
 /// 3. The peer's address: [`PeerAddr`] in the request's extensions, or what
 ///    [`peer_by`](Self::peer_by) finds. There is no key without one.
 ///
 /// ```
-/// use ratelimit_core::TrustedProxies;
+/// use ratelimit_http::client_ip::TrustedProxies;
 /// use ratelimit_tower::{ClientKey, KeyExtractor, PeerAddr};
 ///
 /// let key = ClientKey::behind(TrustedProxies::parse(["10.0.0.0/8"])?);
@@ -65,7 +66,7 @@ fn connected(extensions: &Extensions) -> Option<PeerAddr> {
 /// ```
 #[derive(Clone)]
 pub struct ClientKey {
-    client: adapter::ClientKey,
+    client: ratelimit_http::key::ClientKey,
     peer: Option<Arc<PeerOf>>,
 }
 
@@ -74,12 +75,12 @@ type PeerOf = dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync;
 impl ClientKey {
     /// The peer's address, with no proxy in front.
     pub fn new() -> ClientKey {
-        ClientAddr::default().into()
+        ClientIpResolver::default().into()
     }
 
     /// The address that these proxies tell.
     pub fn behind(proxies: TrustedProxies) -> ClientKey {
-        ClientAddr::behind(proxies).into()
+        ClientIpResolver::behind(proxies).into()
     }
 
     /// Finds the peer's address in a place of one's own, where it is not in [`PeerAddr`].
@@ -118,7 +119,7 @@ impl ClientKey {
 
     fn changed(
         mut self,
-        change: impl FnOnce(adapter::ClientKey) -> adapter::ClientKey,
+        change: impl FnOnce(ratelimit_http::key::ClientKey) -> ratelimit_http::key::ClientKey,
     ) -> ClientKey {
         self.client = change(self.client);
         self
@@ -131,8 +132,8 @@ impl Default for ClientKey {
     }
 }
 
-impl From<ClientAddr> for ClientKey {
-    fn from(addr: ClientAddr) -> ClientKey {
+impl From<ClientIpResolver> for ClientKey {
+    fn from(addr: ClientIpResolver) -> ClientKey {
         ClientKey {
             client: addr.into(),
             peer: None,
@@ -141,19 +142,19 @@ impl From<ClientAddr> for ClientKey {
 }
 
 impl KeyExtractor for ClientKey {
-    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
+    fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
         let head = Head(request);
         match &self.peer {
-            Some(peer) => self.client.find_from(&head, || peer(request)),
-            None => self.client.find(&head),
+            Some(peer) => self.client.extract_key_from(&head, || peer(request)),
+            None => self.client.extract_key(&head),
         }
     }
 
-    fn whereabouts(&self, request: &Parts) -> Option<Result<Whereabouts, NoKey>> {
+    fn client_address(&self, request: &Parts) -> Option<Result<ClientAddress, KeyError>> {
         let head = Head(request);
         Some(match &self.peer {
-            Some(peer) => self.client.whereabouts_from(&head, peer(request)),
-            None => self.client.whereabouts(&head),
+            Some(peer) => self.client.client_address_from(&head, peer(request)),
+            None => self.client.client_address(&head),
         })
     }
 }
@@ -168,22 +169,22 @@ impl fmt::Debug for ClientKey {
 ///
 /// For servers that do not say themselves who the peer is, such as hyper.
 #[derive(Clone, Copy, Debug)]
-pub struct WithPeer<S> {
+pub struct AddPeerAddr<S> {
     inner: S,
     peer: PeerAddr,
 }
 
-impl<S> WithPeer<S> {
+impl<S> AddPeerAddr<S> {
     /// Serves the connection from `peer` with `inner`.
-    pub const fn new(inner: S, peer: SocketAddr) -> WithPeer<S> {
-        WithPeer {
+    pub const fn new(inner: S, peer: SocketAddr) -> AddPeerAddr<S> {
+        AddPeerAddr {
             inner,
             peer: PeerAddr(peer),
         }
     }
 }
 
-impl<S: Service<Request<B>>, B> Service<Request<B>> for WithPeer<S> {
+impl<S: Service<Request<B>>, B> Service<Request<B>> for AddPeerAddr<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;

@@ -5,7 +5,7 @@ use std::{fmt, marker::PhantomData, sync::Arc};
 use http::request::Parts;
 use ratelimit_core::{InvalidKey, Key};
 
-use super::{KeyExtractor, NoKey};
+use super::{KeyError, KeyExtractor};
 
 /// The pattern of the route that a request matched, in the request's extensions.
 ///
@@ -19,11 +19,11 @@ pub struct RouteName(pub Arc<str>);
 pub struct RouteKey;
 
 impl KeyExtractor for RouteKey {
-    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
+    fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
         let route = request
             .extensions
             .get::<RouteName>()
-            .ok_or(NoKey::Missing)?;
+            .ok_or(KeyError::Missing)?;
         Ok(Key::tagged("route", route.0.as_bytes())?)
     }
 }
@@ -66,8 +66,8 @@ where
     T: Send + Sync + 'static,
     F: Fn(&T) -> Result<Key, InvalidKey> + Send + Sync + 'static,
 {
-    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
-        let extension = request.extensions.get::<T>().ok_or(NoKey::Missing)?;
+    fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
+        let extension = request.extensions.get::<T>().ok_or(KeyError::Missing)?;
         Ok((self.key)(extension)?)
     }
 }

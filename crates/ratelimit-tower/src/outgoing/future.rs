@@ -15,7 +15,7 @@ use ratelimit_core::{Check, Decision, Hit, Key, Outcome, Reservation, Reserve, V
 use tokio::time::{Instant, Sleep, sleep};
 use tower_service::Service;
 
-use super::{OutgoingBody, OutgoingError, Settings};
+use super::{OutgoingBody, OutgoingConfig, OutgoingError};
 
 pin_project! {
     /// The answer of an [`OutgoingLimit`](super::OutgoingLimit).
@@ -26,7 +26,7 @@ pin_project! {
     {
         #[pin]
         state: State<S::Future, S::Error>,
-        held: Option<Box<Held<S, B>>>,
+        guard: Option<Box<BodyGuard<S, B>>>,
     }
 }
 
@@ -62,11 +62,11 @@ enum Then {
     Call,
 }
 
-struct Held<S, B> {
+struct BodyGuard<S, B> {
     service: S,
     request: Request<B>,
     key: Key,
-    settings: Arc<Settings>,
+    settings: Arc<OutgoingConfig>,
     deadline: Option<Instant>,
     /// The slot of a request that passed and is not sent yet.
     slot: Option<Box<Reservation>>,
@@ -77,7 +77,7 @@ impl<S: Service<Request<B>> + Clone, B> OutgoingFuture<S, B> {
         let error = Some(error);
         OutgoingFuture {
             state: State::Failed { error },
-            held: None,
+            guard: None,
         }
     }
 
@@ -85,9 +85,9 @@ impl<S: Service<Request<B>> + Clone, B> OutgoingFuture<S, B> {
         service: S,
         request: Request<B>,
         key: Key,
-        settings: &Arc<Settings>,
+        settings: &Arc<OutgoingConfig>,
     ) -> Self {
-        let held = Held {
+        let guard = BodyGuard {
             service,
             request,
             key,
@@ -97,16 +97,16 @@ impl<S: Service<Request<B>> + Clone, B> OutgoingFuture<S, B> {
         };
         OutgoingFuture {
             state: State::Checking {
-                checking: held.check(),
+                checking: guard.check(),
             },
-            held: Some(Box::new(held)),
+            guard: Some(Box::new(guard)),
         }
     }
 }
 
-impl<S: Clone, B> Held<S, B> {
+impl<S: Clone, B> BodyGuard<S, B> {
     fn check(&self) -> Checking {
-        let Settings {
+        let OutgoingConfig {
             limiter, policy, ..
         } = &*self.settings;
         let tier = policy.for_key(&self.key);
@@ -179,12 +179,12 @@ where
                 }
                 StateProj::Checking { checking } => {
                     let (verdict, charge) = ready!(checking.poll(cx));
-                    let held = this.held.as_mut().expect(HELD);
-                    held.slot = charge.map(Box::new);
-                    match held.decided(verdict) {
+                    let guard = this.guard.as_mut().expect(HELD);
+                    guard.slot = charge.map(Box::new);
+                    match guard.decided(verdict) {
                         Ok(next) => next,
                         Err(error) => {
-                            *this.held = None;
+                            *this.guard = None;
                             return Poll::Ready(Err(error));
                         }
                     }
@@ -194,18 +194,18 @@ where
                     match then {
                         Then::Call => State::Readying,
                         Then::CheckAgain => State::Checking {
-                            checking: this.held.as_ref().expect(HELD).check(),
+                            checking: this.guard.as_ref().expect(HELD).check(),
                         },
                     }
                 }
                 StateProj::Readying => {
-                    let held = this.held.as_mut().expect(HELD);
-                    let ready = ready!(held.service.poll_ready(cx));
-                    let mut held = this.held.take().expect(HELD);
+                    let guard = this.guard.as_mut().expect(HELD);
+                    let ready = ready!(guard.service.poll_ready(cx));
+                    let mut guard = this.guard.take().expect(HELD);
                     ready.map_err(OutgoingError::Inner)?;
                     State::Calling {
-                        response: held.service.call(held.request),
-                        slot: held.slot,
+                        response: guard.service.call(guard.request),
+                        slot: guard.slot,
                     }
                 }
                 StateProj::Calling { response, slot } => {

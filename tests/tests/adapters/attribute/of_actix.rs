@@ -6,7 +6,7 @@ use actix_web::{
     HttpRequest,
     web::{self, Json, get, post},
 };
-use ratelimit_actix::{Decided, Key, NoKey, Policy, RateLimit, rate_limit};
+use ratelimit_actix::{CurrentDecision, Key, KeyError, Policy, RateLimit, rate_limit};
 
 use super::Given;
 use crate::server::serve_actix;
@@ -38,8 +38,8 @@ pub(super) fn serve(given: Given) -> SocketAddr {
     })
 }
 
-fn by_tenant(request: &HttpRequest) -> Result<Key, NoKey> {
-    let tenant = request.headers().get("x-tenant").ok_or(NoKey::Missing)?;
+fn by_tenant(request: &HttpRequest) -> Result<Key, KeyError> {
+    let tenant = request.headers().get("x-tenant").ok_or(KeyError::Missing)?;
     Ok(Key::tagged("tenant", tenant)?)
 }
 
@@ -78,7 +78,7 @@ async fn header() -> &'static str {
 }
 
 #[rate_limit("1/min", key = by_tenant, exempt_when = is_friend)]
-async fn tenant(Decided(decision): Decided) -> Result<String, Infallible> {
+async fn tenant(CurrentDecision(decision): CurrentDecision) -> Result<String, Infallible> {
     Ok(format!("{:?}", decision.map(|decision| decision.remaining)))
 }
 

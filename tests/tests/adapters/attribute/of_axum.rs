@@ -7,7 +7,7 @@ use axum::{
     routing::{get, post},
 };
 use http::request::Parts;
-use ratelimit_axum::{Decided, Key, NoKey, Policy, RateLimitLayer, rate_limit};
+use ratelimit_axum::{CurrentDecision, Key, KeyError, Policy, RateLimitLayer, rate_limit};
 
 use super::Given;
 use crate::server::serve_axum;
@@ -37,8 +37,8 @@ pub(super) async fn serve(given: Given) -> SocketAddr {
     serve_axum(router).await
 }
 
-fn by_tenant(request: &Parts) -> Result<Key, NoKey> {
-    let tenant = request.headers.get("x-tenant").ok_or(NoKey::Missing)?;
+fn by_tenant(request: &Parts) -> Result<Key, KeyError> {
+    let tenant = request.headers.get("x-tenant").ok_or(KeyError::Missing)?;
     Ok(Key::tagged("tenant", tenant)?)
 }
 
@@ -77,7 +77,7 @@ async fn header() -> &'static str {
 }
 
 #[rate_limit("1/min", key = by_tenant, exempt_when = is_friend)]
-async fn tenant(Decided(decision): Decided) -> Result<String, Infallible> {
+async fn tenant(CurrentDecision(decision): CurrentDecision) -> Result<String, Infallible> {
     Ok(format!("{:?}", decision.map(|decision| decision.remaining)))
 }
 

@@ -5,7 +5,9 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use ratelimit_core::{Blocked, LoadSignal, Policy, Throttle};
+use ratelimit_core::{LoadSignal, Throttle};
+use ratelimit_http::policy::BlockStatus;
+use ratelimit_http::policy::HttpPolicy;
 use ratelimit_tests::chaos::Story;
 
 use super::{
@@ -26,6 +28,7 @@ async fn public_api_tiers_by_key_and_by_request() {
     for framework in BOTH {
         let policy = policy("2/min").with_tier("pro", "10/min").expect("limits");
         let by_key = policy
+            .clone()
             .with_tier_resolver(|key| key.as_str().ends_with("acme").then(|| "pro".to_owned()));
         let server = Site::new(by_key).with(With::KeyByUser);
         let server = server.serve(framework).await;
@@ -124,11 +127,14 @@ async fn shadow_marks_what_would_be_denied_and_tells_nothing_else() {
 async fn blocked_requests_are_refused_unspent_and_exempt_ones_pass_untold() {
     for framework in BOTH {
         let rules = policy("2/min")
-            .exempt("path:/other".parse().expect("a rule"))
-            .exempt("header:x-probe=yes".parse().expect("a rule"))
-            .block("203.0.113.0/24".parse().expect("a rule"));
-        for (refused, status) in [(Blocked::Forbidden, 403), (Blocked::TooMany, 429)] {
-            let site = Site::new(rules.blocked_as(refused)).with(With::KeyByUser);
+            .with_exempt_rule("path:/other".parse().expect("a rule"))
+            .with_exempt_rule("header:x-probe=yes".parse().expect("a rule"))
+            .with_block_rule("203.0.113.0/24".parse().expect("a rule"));
+        for (refused, status) in [
+            (BlockStatus::Forbidden, 403),
+            (BlockStatus::TooManyRequests, 429),
+        ] {
+            let site = Site::new(rules.clone().with_block_status(refused)).with(With::KeyByUser);
             let server = site.serve(framework).await;
             let fields = ["x-user: mallory", "x-forwarded-for: 203.0.113.66"];
 
@@ -162,8 +168,8 @@ async fn blocked_requests_are_refused_unspent_and_exempt_ones_pass_untold() {
 async fn blocked_requests_are_counted_by_policy() {
     let story = Story::listen();
     for (framework, name) in BOTH.into_iter().zip(["walled-a", "walled-b"]) {
-        let walled = Policy::parse(name, "1/min").expect("limits");
-        let walled = walled.block("path:/other".parse().expect("a rule"));
+        let walled = HttpPolicy::parse(name, "1/min").expect("limits");
+        let walled = walled.with_block_rule("path:/other".parse().expect("a rule"));
         let server = Site::new(walled.clone()).serve(framework).await;
         let watched = Site::new(walled).with(With::Shadow).serve(framework).await;
 
@@ -239,7 +245,7 @@ async fn a_name_that_nobody_gives_a_key_is_an_error_before_the_first_request() {
     let built = std::thread::spawn(move || drop(tower::Layer::layer(&layer, ()))).join();
     let told = built.expect_err("it is not built");
     let told = told.downcast_ref::<String>().expect("a text");
-    assert!(told.contains(".key_named(\"nobody\", ...)"), "{told}");
+    assert!(told.contains(".named_key(\"nobody\", ...)"), "{told}");
 
     let limit = site.limit();
     let server = actix_web::HttpServer::new(move || actix_web::App::new().wrap(limit.clone()));

@@ -1,6 +1,6 @@
 //! Uploads, downloads and tokens.
 
-use ratelimit_core::{CostOf, SettleBy};
+use ratelimit_http::policy::{CostSource, SettleSource};
 
 use super::{
     connection::{Open, eventually},
@@ -14,7 +14,7 @@ use crate::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn file_uploads_cost_their_bytes() {
     for framework in BOTH {
-        let policy = policy("1000/min").cost_of(CostOf::Body);
+        let policy = policy("1000/min").with_cost_source(CostSource::ContentLength);
         let server = Site::new(policy).serve(framework).await;
 
         let first = post(server, "/", &"x".repeat(600)).await;
@@ -35,8 +35,8 @@ async fn file_uploads_cost_their_bytes() {
 async fn llm_requests_are_charged_an_estimate_and_settled_at_what_they_used() {
     for framework in BOTH {
         let policy = policy("1000/min")
-            .cost_of(CostOf::Header("x-tokens".to_owned()))
-            .settle_by(SettleBy::Header("x-tokens-used".to_owned()));
+            .with_cost_source(CostSource::Header("x-tokens".to_owned()))
+            .with_settle_source(SettleSource::Header("x-tokens-used".to_owned()));
         let server = Site::new(policy).serve(framework).await;
         let prompt = async |path: &str, estimate: &str| {
             let estimate = format!("x-tokens: {estimate}");
@@ -64,7 +64,7 @@ async fn llm_requests_are_charged_an_estimate_and_settled_at_what_they_used() {
 async fn downloads_are_settled_by_the_bytes_of_their_bodies() {
     for framework in BOTH {
         let estimate = 100.try_into().expect("is not zero");
-        let policy = policy("1000/min").settle_by(SettleBy::ResponseBytes);
+        let policy = policy("1000/min").with_settle_source(SettleSource::ResponseBytes);
         let policy = policy.with_cost(estimate).expect("less than the limit");
         let server = Site::new(policy).serve(framework).await;
         // What each leaves is told to the next, which is charged its estimate of 100.
@@ -88,7 +88,7 @@ async fn downloads_are_settled_by_the_bytes_of_their_bodies() {
 async fn a_download_that_is_left_early_costs_at_least_its_estimate() {
     for framework in BOTH {
         let estimate = 100.try_into().expect("is not zero");
-        let policy = policy("1000/min").settle_by(SettleBy::ResponseBytes);
+        let policy = policy("1000/min").with_settle_source(SettleSource::ResponseBytes);
         let policy = policy.with_cost(estimate).expect("less than the limit");
         let server = Site::new(policy).serve(framework).await;
 

@@ -1,6 +1,6 @@
 //! Login, sign-up and comments.
 
-use ratelimit_core::Policy;
+use ratelimit_http::policy::HttpPolicy;
 
 use super::site::{Site, With, policy};
 use crate::{
@@ -8,8 +8,8 @@ use crate::{
     server::BOTH,
 };
 
-fn login() -> Policy {
-    policy("3/min").charge_on("401".parse().expect("statuses"))
+fn login() -> HttpPolicy {
+    policy("3/min").with_charge_on("401".parse().expect("statuses"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -45,7 +45,7 @@ async fn login_counts_errors_of_an_inner_middleware() {
 
         assert_eq!(statuses, [200, 401, 401, 200, 401, 429], "{framework:?}");
 
-        let other = policy("1/min").charge_on("5xx".parse().expect("statuses"));
+        let other = policy("1/min").with_charge_on("5xx".parse().expect("statuses"));
         let server = Site::new(other).serve(framework).await;
         for _ in 0..3 {
             assert_eq!(get(server, "/guarded").await.status, 401, "{framework:?}");

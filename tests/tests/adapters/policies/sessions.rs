@@ -115,7 +115,7 @@ async fn websocket_sessions_per_user() {
 async fn a_slot_and_a_refund_go_together() {
     for framework in BOTH {
         let policy = policy("2/min; concurrency 1 lease 1h");
-        let policy = policy.charge_on("401".parse().expect("statuses"));
+        let policy = policy.with_charge_on("401".parse().expect("statuses"));
         let server = Site::new(policy).serve(framework).await;
 
         for path in [

@@ -14,8 +14,10 @@ use bytes::Bytes;
 use futures_util::{Stream, stream};
 use http::StatusCode;
 use hyper_util::rt::TokioIo;
-use ratelimit_axum::Slot;
-use ratelimit_core::{Limiter, MemoryStore, Policy, TrustedProxies};
+use ratelimit_axum::SlotGuard;
+use ratelimit_core::{Limiter, MemoryStore};
+use ratelimit_http::client_ip::TrustedProxies;
+use ratelimit_http::policy::HttpPolicy;
 use tokio::io::AsyncReadExt as _;
 
 use crate::server::{Framework, clock, serve_axum};
@@ -24,7 +26,7 @@ use crate::server::{Framework, clock, serve_axum};
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) limiter: Limiter,
-    policy: Policy,
+    policy: HttpPolicy,
     options: Vec<With>,
 }
 
@@ -42,7 +44,8 @@ pub(crate) enum With {
 
 impl Site {
     /// A clock that stands still: no lease ends, and nothing comes back by itself.
-    pub(crate) fn new(policy: Policy) -> Site {
+    pub(crate) fn new(policy: impl Into<HttpPolicy>) -> Site {
+        let policy = policy.into();
         Site {
             limiter: Limiter::new(MemoryStore::new().clock(clock())),
             policy,
@@ -75,10 +78,10 @@ impl Site {
         for option in &self.options {
             layer = match option {
                 With::KeyByUser => layer.key_by(user().or(client())),
-                With::UserNamed => layer.key_named("user", user()),
-                With::Marks => layer.marks(),
+                With::UserNamed => layer.named_key("user", user()),
+                With::Marks => layer.mark_responses(),
                 With::Shadow => layer.shadow(),
-                With::TierByRequest => layer.tier_by_request(|request| {
+                With::TierByRequest => layer.tier(|request| {
                     let plan = request.headers.get("x-plan")?;
                     plan.to_str().ok().map(str::to_owned)
                 }),
@@ -97,10 +100,10 @@ impl Site {
         for option in &self.options {
             limit = match option {
                 With::KeyByUser => limit.key_by(user().or(client())),
-                With::UserNamed => limit.key_named("user", user()),
-                With::Marks => limit.marks(),
+                With::UserNamed => limit.named_key("user", user()),
+                With::Marks => limit.mark_responses(),
                 With::Shadow => limit.shadow(),
-                With::TierByRequest => limit.tier_by_request(|request| {
+                With::TierByRequest => limit.tier(|request| {
                     let plan = request.headers().get("x-plan")?;
                     plan.to_str().ok().map(str::to_owned)
                 }),
@@ -136,8 +139,8 @@ impl Site {
     }
 }
 
-pub(crate) fn policy(limits: &str) -> Policy {
-    Policy::parse("site", limits).expect("the limits of a test")
+pub(crate) fn policy(limits: &str) -> HttpPolicy {
+    HttpPolicy::parse("site", limits).expect("the limits of a test")
 }
 
 fn proxies() -> TrustedProxies {
@@ -242,7 +245,7 @@ fn routes_of_actix(app: &mut web::ServiceConfig) {
 }
 
 /// The connection outlives the response, so its task takes the slot with it.
-async fn upgrade_axum(Extension(slot): Extension<Slot>, request: Request) -> Response {
+async fn upgrade_axum(Extension(slot): Extension<SlotGuard>, request: Request) -> Response {
     tokio::spawn(async move {
         let _slot = slot;
         let upgraded = hyper::upgrade::on(request).await.expect("an upgrade");

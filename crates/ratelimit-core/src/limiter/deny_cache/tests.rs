@@ -2,11 +2,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::{
+    budget::Adjustment,
     key::Key,
     key_set::KeySet,
     limiter::{Check, Verdict},
     load_signal::LoadSignal,
-    policy::{Adjustment, FailureMode, Overdraft},
+    policy::{FailureMode, Overdraft},
     store::{MemoryStore, Receipt, Settlement, Store, StoreFuture},
 };
 

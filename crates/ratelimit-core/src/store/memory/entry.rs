@@ -1,12 +1,7 @@
 //! A key of the memory store, and the bytes that it takes.
 
 use crate::store::memory::{interner::NameId, shard::EntryId};
-use crate::{
-    key::Key,
-    limit::Limit,
-    policy::{Budget, LimitGroup},
-    time::Timestamp,
-};
+use crate::{budget::Budget, key::Key, limit::Limit, policy::LimitGroup, time::Timestamp};
 
 /// Longer keys are allocated apart.
 const INLINE_KEY: usize = 24;

@@ -14,6 +14,7 @@ use std::{
 };
 
 pub(crate) use self::locked_entry::LockedEntry;
+pub use self::stats_reporter::MemoryStats;
 use crate::store::memory::{
     entry::Entry,
     shard::{Bounds, EntryId, HitKeys, Shard},
@@ -25,10 +26,11 @@ use crate::store::{
     receipt::Receipt,
 };
 use crate::{
+    budget::Adjustment,
     decision::Decision,
     key::Key,
     key_set::KeySet,
-    policy::{Adjustment, LimitGroup, MOST_LIMITS, Policy},
+    policy::{LimitGroup, MOST_LIMITS, Policy},
     time::{Clock, Timestamp},
 };
 use ahash::RandomState;
@@ -79,29 +81,6 @@ struct MemoryInner {
     report: StatsReporter,
     /// Receipts that were settled, apart from the budgets: each is an exhausted key for as long as it lives.
     settled: OnceLock<MemoryStore>,
-}
-
-/// What a [`MemoryStore`] holds and has done.
-///
-/// ```
-/// use ratelimit_core::MemoryStore;
-///
-/// assert_eq!(MemoryStore::new().stats().keys, 0);
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MemoryStats {
-    /// The keys that are kept.
-    pub keys: usize,
-    /// The estimated bytes that they take.
-    pub bytes: usize,
-    /// Keys with budget left that were evicted to make room, except those below.
-    pub evicted: u64,
-    /// Keys with budget left that were evicted while exhausted keys were more than three quarters of their
-    /// shard. Keys that spend slowly are then forgotten before they reach their limit.
-    pub evicted_crowded_out: u64,
-    /// Exhausted keys that were evicted to make room, because every key was exhausted.
-    pub evicted_exhausted: u64,
 }
 
 impl MemoryStore {

@@ -10,8 +10,9 @@ use crate::store::memory::{
 };
 use crate::{
     algorithm::Fit,
+    budget::apply,
     decision::{Decision, LimitDecision},
-    policy::{MOST_LIMITS, apply},
+    policy::MOST_LIMITS,
     store::hit::Hit,
     time::Timestamp,
 };

@@ -10,9 +10,10 @@ use hashbrown::HashTable;
 use crate::store::memory::{MemoryStats, entry::Entry, interner::Interner};
 use crate::{
     algorithm::{Effect, Fit},
+    budget::{AdjustmentRequest, AdjustmentResult, Budget},
     decision::{Decision, FastCharge, LimitDecision},
     key::Key,
-    policy::{AdjustmentRequest, AdjustmentResult, Budget, EffectiveLimit, HitParams, LimitGroup},
+    policy::{EffectiveLimit, HitParams, LimitGroup},
     time::Timestamp,
 };
 

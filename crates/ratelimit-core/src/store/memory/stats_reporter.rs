@@ -11,11 +11,33 @@ use std::{
     time::Duration,
 };
 
-use crate::store::memory::MemoryStats;
 use crate::{
     metrics,
     time::{Timestamp, micros},
 };
+
+/// What a [`MemoryStore`](crate::MemoryStore) holds and has done.
+///
+/// ```
+/// use ratelimit_core::MemoryStore;
+///
+/// assert_eq!(MemoryStore::new().stats().keys, 0);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// The keys that are kept.
+    pub keys: usize,
+    /// The estimated bytes that they take.
+    pub bytes: usize,
+    /// Keys with budget left that were evicted to make room, except those below.
+    pub evicted: u64,
+    /// Keys with budget left that were evicted while exhausted keys were more than three quarters of their
+    /// shard. Keys that spend slowly are then forgotten before they reach their limit.
+    pub evicted_crowded_out: u64,
+    /// Exhausted keys that were evicted to make room, because every key was exhausted.
+    pub evicted_exhausted: u64,
+}
 
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);

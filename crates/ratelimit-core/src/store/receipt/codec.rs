@@ -64,13 +64,13 @@ impl Receipt {
     ///
     /// let limiter = Limiter::in_memory();
     /// let policy = Policy::parse("api", "10/min")?;
-    /// let alice = Key::explicit("alice")?;
-    /// let (_, charge) = limiter.charge(Hit::new(&policy, &alice).cost(4)).await;
+    /// let alice = Key::new("alice")?;
+    /// let (_, charge) = limiter.reserve(Hit::new(&policy, &alice).cost(4)).await;
     /// let bytes = charge.expect("it passed").into_receipt().to_bytes();
     ///
     /// let receipt = Receipt::from_bytes(&bytes, |name| (name == "api").then(|| policy.clone()))?;
-    /// limiter.redeem(&receipt, 0).await?;
-    /// assert!(limiter.redeem(&receipt, 0).await.is_err());
+    /// limiter.settle(&receipt, 0).await?;
+    /// assert!(limiter.settle(&receipt, 0).await.is_err());
     /// # Ok(())
     /// # }
     /// ```

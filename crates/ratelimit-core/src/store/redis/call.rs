@@ -18,9 +18,9 @@ use crate::store::redis::{
     script::Script,
 };
 use crate::{
+    budget::Adjustment,
     decision::Decision,
     metrics,
-    policy::Adjustment,
     store::{
         contract::{Settlement, StoreError},
         receipt::Receipt,

@@ -29,7 +29,7 @@ use crate::{key::is_plain, time::Clock};
 ///
 /// let config = RedisConfig::new("redis://127.0.0.1:6379")?
 ///     .prefix("shop")?
-///     .time_budget(Duration::from_millis(10));
+///     .timeout(Duration::from_millis(10));
 /// # Ok::<(), ratelimit_core::InvalidRedisConfig>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -23,9 +23,10 @@ use crate::store::redis::{
     keyspace::{KeyNames, KeySpace},
 };
 use crate::{
+    budget::Adjustment,
     decision::Decision,
     key_set::KeySet,
-    policy::{Adjustment, Policy},
+    policy::Policy,
     store::{
         contract::{Settlement, Store, StoreError, StoreFuture},
         hit::Hit,

@@ -9,8 +9,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    budget::{Adjustment, apply},
     key_set::KeySet,
-    policy::{Adjustment, Policy, Throttle, apply},
+    policy::{Policy, Throttle},
     store::{
         contract::Store as _,
         hit::Hit,
@@ -58,8 +59,6 @@ struct TraceStep {
     is_reset: bool,
     /// What happens to the charge at once, where it is made.
     change: Option<Adjustment>,
-    /// Whether the keys are reset before.
-    is_reset: bool,
 }
 
 fn steps() -> impl Strategy<Value = Vec<TraceStep>> {
@@ -84,18 +83,6 @@ fn steps() -> impl Strategy<Value = Vec<TraceStep>> {
         prop::bool::weighted(0.9),
         prop::bool::weighted(0.05),
         change,
-        prop::bool::weighted(0.05),
-    );
-    let step = step.prop_map(
-        |(pause, policy, keys, cost, is_meant, change, is_reset)| TraceStep {
-            pause,
-            policy,
-            keys,
-            cost,
-            is_meant,
-            change,
-            is_reset,
-        },
     );
     let step = step.prop_map(
         |(pause, policy, keys, cost, is_meant, is_reset, change)| TraceStep {
@@ -135,8 +122,7 @@ impl Exact {
         let params = hit.params();
         let mut decision = Decision::empty(now);
         if let [id] = keys {
-            let step = |budget: &mut Budget| budget.check(id.group, params, &mut decision);
-            self.write(*id, now, step);
+            self.write(*id, |budget| budget.check(id.group, params, &mut decision));
             return decision;
         }
         let fits = keys.iter().map(|id| match self.0.get(&id.hash) {
@@ -146,7 +132,7 @@ impl Exact {
         let spend = apply(fits.max().unwrap_or(Fit::Now), params);
         let mut steps = vec![None; hit.policy.limits().len()];
         for id in keys {
-            self.write(*id, now, |budget| {
+            self.write(*id, |budget| {
                 budget.apply(id.group, now, params, spend, |effective, step| {
                     steps[effective.index] = Some(step);
                 })
@@ -194,11 +180,9 @@ impl BoundedAndExact {
             let soft = policy.with_throttle(Throttle::Soft { percent: 50 });
             if number == 1 { soft.unwrap() } else { policy }
         };
-        let tiers = TIERS.iter().map(|limits| Policy::parse("tiers", limits));
-        let tiers = tiers.map(Result::unwrap);
         let clock = Clock::manual(Timestamp::from_secs(1_000_000));
         BoundedAndExact {
-            policies: LIMITS.iter().enumerate().map(named).chain(tiers).collect(),
+            policies: LIMITS.iter().enumerate().map(named).collect(),
             store: MemoryStore::sharded(shards, capacity, max_bytes, clock.clone()),
             clock,
             exact: Exact::default(),
@@ -245,7 +229,7 @@ impl BoundedAndExact {
             for id in &id {
                 let settling = receipt.request(change, now);
                 self.exact
-                    .write(*id, now, |budget| budget.settle(id.group, settling).stored);
+                    .write(*id, |budget| budget.settle(id.group, settling).stored);
             }
             self.check_evicted(before, &id, now)?;
         }

@@ -17,9 +17,10 @@ use crate::store::redis::{
 };
 use crate::{
     algorithm::WireState,
+    budget::{cap_waits, remaining_ttl},
     decision::{Decision, LimitDecision},
     limit::Limit,
-    policy::{EffectiveLimit, HitMode, HitParams, LimitGroup, Policy, cap_waits, remaining_ttl},
+    policy::{EffectiveLimit, HitMode, HitParams, LimitGroup, Policy},
     time::{MAX_EXACT, Timestamp},
 };
 

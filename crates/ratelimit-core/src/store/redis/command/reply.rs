@@ -128,7 +128,7 @@ impl CheckReply {
     /// The decision of a policy whose limits all have said something.
     pub(in crate::store::redis) fn decision(mut self) -> Decision {
         self.steps.sort_unstable_by_key(|step| step.index);
-        Decision::of_policy(self.now, self.steps.iter().map(|step| step.reply))
+        Decision::from_limits(self.now, self.steps.iter().map(|step| step.reply))
     }
 }
 

@@ -6,7 +6,8 @@ use crate::store::redis::command::{
     reply::{InvalidReply, read_header},
 };
 use crate::{
-    policy::{Adjustment, HitMode, HitParams, Overdraft},
+    budget::Adjustment,
+    policy::{HitMode, HitParams, Overdraft},
     store::{contract::Settlement, receipt::Receipt},
     time::{MAX_EXACT, Timestamp},
 };

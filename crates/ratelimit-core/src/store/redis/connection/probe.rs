@@ -14,9 +14,10 @@ use crate::store::redis::{
     connection::{clock_offset::ClockOffset, error::CallError, handshake::HandshakeError},
 };
 use crate::{
+    budget::Adjustment,
     decision::RefundMark,
     key::Key,
-    policy::{Adjustment, HitMode, HitParams, Overdraft, Policy},
+    policy::{HitMode, HitParams, Overdraft, Policy},
     store::{hit::Hit, receipt::Receipt},
     time::Timestamp,
 };

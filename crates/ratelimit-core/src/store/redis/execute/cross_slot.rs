@@ -18,8 +18,9 @@ use crate::store::redis::{
     execute::undoable::UndoableHit,
 };
 use crate::{
+    budget::Adjustment,
     decision::{Decision, LimitDecision, Outcome, RefundMark},
-    policy::{Adjustment, HitMode},
+    policy::HitMode,
     store::{contract::StoreError, hit::Hit, receipt::Receipt},
 };
 

@@ -16,10 +16,11 @@ use crate::store::redis::{
     batch::PendingHit, command::check::Scope, connection::router::Route, store::RedisInner,
 };
 use crate::{
+    budget::Adjustment,
     decision::Decision,
     key_set::KeySet,
     limit::Limit,
-    policy::{Adjustment, Policy},
+    policy::Policy,
     store::{
         contract::{Settlement, StoreError},
         hit::Hit,

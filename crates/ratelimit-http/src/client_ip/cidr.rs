@@ -1,0 +1,219 @@
+//! A part of the internet.
+
+use std::{
+    error, fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
+
+/// An address (`10.0.0.1`) or a network of them (`10.0.0.0/8`, `fd00::/8`), never all there are.
+///
+/// Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`. An IPv4-mapped network is the IPv4
+/// network it maps.
+///
+/// ```
+/// use ratelimit_http::client_ip::Cidr;
+///
+/// let office: Cidr = "192.0.2.0/24".parse()?;
+/// assert!(office.contains("192.0.2.7".parse()?));
+/// assert!(office.contains("::ffff:192.0.2.7".parse()?));
+/// assert!(!office.contains("192.0.3.7".parse()?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cidr(Span);
+
+/// The first and the last address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Span {
+    V4(u32, u32),
+    V6(u128, u128),
+}
+
+impl Cidr {
+    /// Whether `addr` lies here; an IPv4-mapped address is looked up as IPv4.
+    pub fn contains(&self, addr: IpAddr) -> bool {
+        match (self.0, addr.to_canonical()) {
+            (Span::V4(first, last), IpAddr::V4(v4)) => (first..=last).contains(&v4.to_bits()),
+            (Span::V6(first, last), IpAddr::V6(v6)) => (first..=last).contains(&v6.to_bits()),
+            _ => false,
+        }
+    }
+
+    /// Whether every address of `other` lies here.
+    pub fn covers(&self, other: &Cidr) -> bool {
+        match (self.0, other.0) {
+            (Span::V4(first, last), Span::V4(from, to)) => first <= from && to <= last,
+            (Span::V6(first, last), Span::V6(from, to)) => first <= from && to <= last,
+            _ => false,
+        }
+    }
+}
+
+impl From<IpAddr> for Cidr {
+    fn from(addr: IpAddr) -> Cidr {
+        Cidr(match addr.to_canonical() {
+            IpAddr::V4(v4) => Span::V4(v4.to_bits(), v4.to_bits()),
+            IpAddr::V6(v6) => Span::V6(v6.to_bits(), v6.to_bits()),
+        })
+    }
+}
+
+impl FromStr for Cidr {
+    type Err = InvalidNetwork;
+
+    fn from_str(text: &str) -> Result<Cidr, InvalidNetwork> {
+        span(text).map(Cidr).map_err(|expected| InvalidNetwork {
+            text: text.to_owned(),
+            expected,
+        })
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, prefix, widest) = match self.0 {
+            Span::V4(first, last) => {
+                let addr = IpAddr::V4(Ipv4Addr::from_bits(first));
+                (addr, (first ^ last).leading_zeros(), u32::BITS)
+            }
+            Span::V6(first, last) => {
+                let addr = IpAddr::V6(Ipv6Addr::from_bits(first));
+                (addr, (first ^ last).leading_zeros(), u128::BITS)
+            }
+        };
+        if prefix == widest {
+            return first.fmt(f);
+        }
+        write!(f, "{first}/{prefix}")
+    }
+}
+
+/// A text that is no [`Cidr`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidNetwork {
+    text: String,
+    expected: Expected,
+}
+
+impl InvalidNetwork {
+    /// What should stand there.
+    pub fn expected(&self) -> &'static str {
+        self.expected.as_str()
+    }
+}
+
+impl fmt::Display for InvalidNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (text, expected) = (&self.text, self.expected());
+        write!(f, "invalid network {text:?}: expected {expected}")
+    }
+}
+
+impl error::Error for InvalidNetwork {}
+
+/// What should stand in the place of a text that is no network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    Address,
+    Prefix4,
+    Prefix6,
+    Narrower,
+}
+
+impl Expected {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Expected::Address => "an address such as 10.0.0.1 or a network such as 10.0.0.0/8",
+            Expected::Prefix4 => "a prefix from 1 to 32",
+            Expected::Prefix6 => "a prefix from 1 to 128",
+            Expected::Narrower => "a network smaller than the whole internet",
+        }
+    }
+}
+
+pub(crate) fn span(text: &str) -> Result<Span, Expected> {
+    let (addr, prefix) = match text.split_once('/') {
+        Some((addr, prefix)) => (addr, Some(prefix)),
+        None => (text, None),
+    };
+    let addr: IpAddr = addr.parse().map_err(|_| Expected::Address)?;
+    let (widest, expected) = if addr.is_ipv4() {
+        (32, Expected::Prefix4)
+    } else {
+        (128, Expected::Prefix6)
+    };
+    let prefix = prefix
+        .map_or(Some(widest), number)
+        .filter(|prefix| *prefix <= widest)
+        .ok_or(expected)?;
+
+    match (addr, addr.to_canonical()) {
+        // Shorter than 96, a mapped network would hold all of IPv4 and more.
+        (IpAddr::V6(_), IpAddr::V4(_)) if prefix <= 96 => Err(Expected::Narrower),
+        (_, _) if prefix == 0 => Err(Expected::Narrower),
+        (written, IpAddr::V4(v4)) => {
+            let prefix = if written.is_ipv6() {
+                prefix - 96
+            } else {
+                prefix
+            };
+            let rest = u32::MAX.checked_shr(prefix).unwrap_or(0);
+            Ok(Span::V4(v4.to_bits() & !rest, v4.to_bits() | rest))
+        }
+        (_, IpAddr::V6(v6)) => {
+            let rest = u128::MAX.checked_shr(prefix).unwrap_or(0);
+            Ok(Span::V6(v6.to_bits() & !rest, v6.to_bits() | rest))
+        }
+    }
+}
+
+// `u32::from_str` also takes `+8` and `08`, which a list of networks never means.
+fn number(text: &str) -> Option<u32> {
+    let plain =
+        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if plain { text.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Cidr {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn a_network_is_written_as_it_is_read() {
+        for text in [
+            "10.0.0.0/8",
+            "192.0.2.7",
+            "fd00::/8",
+            "2001:db8::1",
+            "0.0.0.0/1",
+        ] {
+            assert_eq!(network(text).to_string(), text);
+        }
+        assert_eq!(network("::ffff:10.1.2.3/104").to_string(), "10.0.0.0/8");
+    }
+
+    #[test]
+    fn a_network_covers_what_lies_inside_and_itself() {
+        let wide = network("10.0.0.0/8");
+
+        assert!(wide.covers(&wide));
+        assert!(wide.covers(&network("10.255.0.0/16")));
+        assert!(!network("10.255.0.0/16").covers(&wide));
+        assert!(!wide.covers(&network("11.0.0.0")));
+        assert!(!wide.covers(&network("fd00::/8")));
+        assert!(!network("0.0.0.0/1").contains("fd00::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn the_whole_internet_is_no_network() {
+        for text in ["0.0.0.0/0", "::/0", "::ffff:0.0.0.0/96"] {
+            let told = text.parse::<Cidr>().unwrap_err().to_string();
+            assert!(told.ends_with("smaller than the whole internet"), "{told}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Which header is read, and how.
+
+use std::{error, fmt, str::FromStr};
+
+use crate::client_ip::parse;
+
+pub(crate) const X_FORWARDED_FOR: &str = "x-forwarded-for";
+pub(crate) const X_REAL_IP: &str = "x-real-ip";
+pub(crate) const FORWARDED: &str = "forwarded";
+
+/// The header fields of one request, whatever crate keeps them.
+///
+/// For `http::HeaderMap`, of either version, and for actix-web's, this is one line in a type
+/// that borrows the map: `self.0.get_all(name).iter().map(HeaderValue::as_bytes)`. A slice of
+/// pairs is ready to use:
+///
+/// ```
+/// use ratelimit_http::client_ip::HeaderLines;
+///
+/// let headers = [("X-Forwarded-For", "1.1.1.1"), ("x-forwarded-for", "203.0.113.7")];
+/// assert_eq!(headers.lines("x-forwarded-for").next_back(), Some(&b"203.0.113.7"[..]));
+/// ```
+pub trait HeaderLines {
+    /// The values of all lines of the field `name`, in the order received.
+    ///
+    /// `name` is in lower case; the case of a received name does not matter.
+    fn lines<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]>;
+}
+
+impl<N: AsRef<str>, V: AsRef<[u8]>> HeaderLines for [(N, V)] {
+    fn lines<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+        let named = move |line: &&'a (N, V)| line.0.as_ref().eq_ignore_ascii_case(name);
+        self.iter().filter(named).map(|line| line.1.as_ref())
+    }
+}
+
+/// The one header that tells the way a request came.
+///
+/// Only one is ever read: a proxy that maintains one of them passes the others through as the
+/// client wrote them. Chosen by its name, in any case:
+///
+/// ```
+/// use ratelimit_http::client_ip::ChainHeader;
+///
+/// assert_eq!("Forwarded".parse(), Ok(ChainHeader::Forwarded));
+/// assert_eq!("CF-Connecting-IP".parse::<ChainHeader>()?.name(), "cf-connecting-ip");
+/// # Ok::<(), ratelimit_http::client_ip::InvalidHeader>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChainHeader {
+    /// `X-Forwarded-For`, to which each proxy appends the address it saw.
+    #[default]
+    XForwardedFor,
+    /// `Forwarded` of RFC 7239, to which each proxy appends an element with a `for`.
+    Forwarded,
+    /// A header in which a provider writes the one address of the client.
+    Provider(ProviderHeader),
+}
+
+impl ChainHeader {
+    /// The name of the header, in lower case.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::XForwardedFor => X_FORWARDED_FOR,
+            Self::Forwarded => FORWARDED,
+            Self::Provider(header) => header.name(),
+        }
+    }
+}
+
+impl FromStr for ChainHeader {
+    type Err = InvalidHeader;
+
+    fn from_str(name: &str) -> Result<Self, InvalidHeader> {
+        if name.is_empty() || !name.bytes().all(parse::is_token) {
+            return Err(InvalidHeader {
+                name: name.to_owned(),
+            });
+        }
+        Ok(match name.to_ascii_lowercase() {
+            name if name == X_FORWARDED_FOR => Self::XForwardedFor,
+            name if name == FORWARDED => Self::Forwarded,
+            name => Self::Provider(ProviderHeader(name.into_boxed_str())),
+        })
+    }
+}
+
+/// The name of a provider's header, made by parsing a [`ChainHeader`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderHeader(Box<str>);
+
+impl ProviderHeader {
+    /// The name of the header, in lower case.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the value is `address:port` without brackets, even for IPv6.
+    pub(crate) fn always_ends_in_port(&self) -> bool {
+        &*self.0 == "cloudfront-viewer-address"
+    }
+}
+
+/// A chain header whose name is none that HTTP allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidHeader {
+    name: String,
+}
+
+impl InvalidHeader {
+    /// The word for this error in logs and test vectors.
+    pub fn as_str(&self) -> &'static str {
+        "bad_config"
+    }
+}
+
+impl fmt::Display for InvalidHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "invalid chain header {:?}: expected one header name such as x-forwarded-for",
+            self.name
+        )
+    }
+}
+
+impl error::Error for InvalidHeader {}
+
+/// Whether a proxy seems to have written something into `headers`.
+pub fn has_forwarding_headers(headers: &(impl HeaderLines + ?Sized)) -> bool {
+    [X_FORWARDED_FOR, FORWARDED, X_REAL_IP]
+        .iter()
+        .any(|name| headers.lines(name).next().is_some())
+}

@@ -1,0 +1,181 @@
+//! The spellings of one address.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const LONGEST_ZONE: usize = 16;
+
+/// Reads an address as proxies write it: with or without a port, brackets or a zone.
+///
+/// Accepted are `a.b.c.d`, `a.b.c.d:port`, an IPv6 address, and `[IPv6]` with or without
+/// `:port`; an IPv6 address may carry a `%zone`. The port and the zone are dropped, and an
+/// IPv4-mapped address is its IPv4 address. Everything else is `None`: octal, hexadecimal
+/// and short forms of IPv4 mean different hosts to different readers.
+///
+/// ```
+/// use ratelimit_http::client_ip::parse_address;
+///
+/// assert_eq!(parse_address(b"[::ffff:203.0.113.7]:443"), parse_address(b"203.0.113.7"));
+/// assert_eq!(parse_address(b"203.0.113.010"), None);
+/// ```
+pub fn parse_address(text: &[u8]) -> Option<IpAddr> {
+    match bare(text) {
+        Some(addr) => Some(addr),
+        None => with_port(text, is_port),
+    }
+}
+
+/// Whether `addr` belongs to a network of its own: loopback, link-local, private or shared.
+///
+/// A forwarding header from such a peer usually means a proxy that nobody listed.
+pub fn is_private(addr: IpAddr) -> bool {
+    match addr.to_canonical() {
+        IpAddr::V4(v4) => is_private_ipv4(v4),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
+}
+
+#[inline]
+pub(crate) const fn is_private_ipv4(v4: Ipv4Addr) -> bool {
+    let shared = v4.to_bits() >> 22 == Ipv4Addr::new(100, 64, 0, 0).to_bits() >> 22;
+    shared || v4.is_private() || v4.is_loopback() || v4.is_link_local()
+}
+
+/// Reads an address and nothing else but a zone: no port, no brackets.
+pub(crate) fn bare(text: &[u8]) -> Option<IpAddr> {
+    if let Some(v4) = parse::<Ipv4Addr>(text) {
+        return Some(IpAddr::V4(v4));
+    }
+    ipv6(text)
+}
+
+/// Reads `a.b.c.d[:port]` or `[IPv6][:port]`, the two forms in which a port has one meaning.
+pub(crate) fn with_port(text: &[u8], is_port: impl Fn(&[u8]) -> bool) -> Option<IpAddr> {
+    let position = |wanted| text.iter().position(|byte| *byte == wanted);
+    let (addr, rest) = if text.starts_with(b"[") {
+        let end = position(b']')?;
+        (ipv6(&text[1..end])?, &text[end + 1..])
+    } else {
+        let end = position(b':').unwrap_or(text.len());
+        (IpAddr::V4(parse(&text[..end])?), &text[end..])
+    };
+    match rest {
+        [] => Some(addr),
+        [b':', port @ ..] if is_port(port) => Some(addr),
+        _ => None,
+    }
+}
+
+pub(crate) fn is_port(text: &[u8]) -> bool {
+    text.len() <= 5 && text.iter().all(u8::is_ascii_digit) && parse::<u16>(text).is_some()
+}
+
+/// Strips spaces and tabs, the only bytes that HTTP calls whitespace.
+pub(crate) fn trim(text: &[u8]) -> &[u8] {
+    let Some(start) = text.iter().position(|byte| !is_space(*byte)) else {
+        return &[];
+    };
+    let end = text
+        .iter()
+        .rposition(|byte| !is_space(*byte))
+        .map_or(start, |last| last + 1);
+    &text[start..end]
+}
+
+pub(crate) fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// Whether `byte` may be part of a token, such as a header's name.
+pub(crate) fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// The name of a header field in lower case, if it is one.
+pub(crate) fn field_name(text: &str) -> Option<String> {
+    let is_name = !text.is_empty() && text.bytes().all(is_token);
+    is_name.then(|| text.to_ascii_lowercase())
+}
+
+fn ipv6(text: &[u8]) -> Option<IpAddr> {
+    let addr = match text.iter().position(|byte| *byte == b'%') {
+        Some(at) if is_zone(&text[at + 1..]) => &text[..at],
+        Some(_) => return None,
+        None => text,
+    };
+    Some(IpAddr::V6(parse::<Ipv6Addr>(addr)?).to_canonical())
+}
+
+fn is_zone(text: &[u8]) -> bool {
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._~-".contains(byte);
+    (1..=LONGEST_ZONE).contains(&text.len()) && text.iter().all(allowed)
+}
+
+fn parse<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(text: &str) -> Option<String> {
+        parse_address(text.as_bytes()).map(|addr| addr.to_string())
+    }
+
+    #[test]
+    fn a_port_has_one_to_five_digits_and_fits_sixteen_bits() {
+        for good in ["0", "80", "00080", "65535"] {
+            assert!(addr(&format!("1.2.3.4:{good}")).is_some(), "{good}");
+        }
+        for bad in [
+            "", "65536", "000080", "+80", "-1", " 80", "80 ", "http", "80:80",
+        ] {
+            assert!(addr(&format!("1.2.3.4:{bad}")).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_zone_belongs_to_an_ipv6_address_and_is_dropped() {
+        assert_eq!(addr("fe80::1%eth0.1_"), addr("fe80::1"));
+        assert_eq!(addr("fe80::1%a~b-c.d"), addr("fe80::1"));
+        assert_eq!(addr("fe80::1%0123456789abcdef"), addr("fe80::1"));
+        for bad in [
+            "%0123456789abcdef0",
+            "%",
+            "%%",
+            "%a%b",
+            "%a b",
+            "%a/64",
+            "%a]",
+        ] {
+            assert_eq!(addr(&format!("fe80::1{bad}")), None, "{bad}");
+        }
+        assert_eq!(addr("1.2.3.4%eth0"), None);
+        assert_eq!(addr("[fe80::1]%eth0"), None);
+    }
+
+    #[test]
+    fn only_what_is_reachable_from_nowhere_else_is_private() {
+        for private in [
+            "10.1.2.3",
+            "100.127.0.1",
+            "127.0.0.1",
+            "169.254.1.1",
+            "::1",
+            "fd00::1",
+            "fe80::1",
+            "::ffff:192.168.0.1",
+        ] {
+            assert!(is_private(private.parse().expect(private)), "{private}");
+        }
+        for public in [
+            "100.128.0.1",
+            "172.32.0.1",
+            "203.0.113.7",
+            "2001:db8::1",
+            "::ffff:8.8.8.8",
+        ] {
+            assert!(!is_private(public.parse().expect(public)), "{public}");
+        }
+    }
+}

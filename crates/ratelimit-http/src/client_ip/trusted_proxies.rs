@@ -1,0 +1,190 @@
+//! Which proxies are believed.
+
+use std::{
+    error, fmt,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use crate::client_ip::cidr::{Expected, Span, span};
+
+/// The addresses whose word about the client is believed.
+///
+/// ```
+/// use ratelimit_http::client_ip::TrustedProxies;
+///
+/// let proxies = TrustedProxies::parse(["10.0.0.0/8", "2001:db8::1"])?;
+/// assert!(proxies.contains("10.1.2.3".parse()?));
+/// assert!(!proxies.contains("2001:db8::2".parse()?));
+///
+/// assert!(TrustedProxies::parse(["0.0.0.0/0"]).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedProxies {
+    ipv4: Ranges<u32>,
+    ipv6: Ranges<u128>,
+}
+
+impl TrustedProxies {
+    /// Trusts nobody: the peer is the client.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Trusts every address there is, so that whoever connects can choose its own key.
+    ///
+    /// Right only where nothing but proxies can connect. `0.0.0.0/0` and `::/0` in a list are
+    /// refused, so that this is said in words and not by a typing error.
+    pub fn everyone() -> Self {
+        Self {
+            ipv4: Ranges::new(vec![(0, u32::MAX)]),
+            ipv6: Ranges::new(vec![(0, u128::MAX)]),
+        }
+    }
+
+    /// Reads a list of addresses (`10.0.0.1`) and networks (`10.0.0.0/8`, `fd00::/8`).
+    ///
+    /// Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`. An IPv4-mapped
+    /// network is the IPv4 network it maps.
+    ///
+    /// # Errors
+    ///
+    /// When an entry is neither, or when it trusts everyone; see [`everyone`](Self::everyone).
+    pub fn parse<I>(entries: I) -> Result<Self, InvalidProxies>
+    where
+        I: IntoIterator<Item: AsRef<str>>,
+    {
+        let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
+        for entry in entries {
+            let entry = entry.as_ref();
+            let invalid = |expected| InvalidProxies {
+                entry: entry.to_owned(),
+                expected,
+            };
+            match span(entry).map_err(invalid)? {
+                Span::V4(first, last) => ipv4.push((first, last)),
+                Span::V6(first, last) => ipv6.push((first, last)),
+            }
+        }
+        Ok(Self {
+            ipv4: Ranges::new(ipv4),
+            ipv6: Ranges::new(ipv6),
+        })
+    }
+
+    /// Whether all of IPv4 or all of IPv6 is trusted, be it in one network or in several.
+    pub fn is_everyone(&self) -> bool {
+        let everyone = Self::everyone();
+        self.ipv4.covers(&everyone.ipv4) || self.ipv6.covers(&everyone.ipv6)
+    }
+
+    /// Whether every address that `other` trusts is trusted here.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::TrustedProxies;
+    ///
+    /// let wide = TrustedProxies::parse(["10.0.0.0/9", "10.128.0.0/9"])?;
+    /// assert!(wide.covers(&TrustedProxies::parse(["10.0.0.0/8"])?));
+    /// assert!(!wide.covers(&TrustedProxies::parse(["11.0.0.1"])?));
+    /// # Ok::<(), ratelimit_http::client_ip::InvalidProxies>(())
+    /// ```
+    pub fn covers(&self, other: &Self) -> bool {
+        self.ipv4.covers(&other.ipv4) && self.ipv6.covers(&other.ipv6)
+    }
+
+    /// Whether `addr` is trusted; an IPv4-mapped address is looked up as IPv4.
+    pub fn contains(&self, addr: IpAddr) -> bool {
+        match addr.to_canonical() {
+            IpAddr::V4(v4) => self.contains_ipv4(v4),
+            IpAddr::V6(v6) => self.ipv6.contains(v6.to_bits()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn contains_ipv4(&self, addr: Ipv4Addr) -> bool {
+        self.ipv4.contains(addr.to_bits())
+    }
+}
+
+/// An entry of a list of trusted proxies that cannot stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidProxies {
+    entry: String,
+    expected: Expected,
+}
+
+impl InvalidProxies {
+    /// The entry as it was written.
+    pub fn entry(&self) -> &str {
+        &self.entry
+    }
+
+    /// Whether the entry is a network of all addresses.
+    pub fn is_everyone(&self) -> bool {
+        self.expected == Expected::Narrower
+    }
+
+    /// The word for this error in logs and test vectors.
+    pub fn as_str(&self) -> &'static str {
+        "bad_config"
+    }
+}
+
+impl fmt::Display for InvalidProxies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (entry, expected) = (&self.entry, self.expected.as_str());
+        write!(f, "invalid trusted proxy {entry:?}: expected {expected}")?;
+        match self.expected {
+            Expected::Narrower => f.write_str(", or TrustedProxies::everyone"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl error::Error for InvalidProxies {}
+
+/// Sorted, disjoint ranges, first and last included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Ranges<T>(Box<[(T, T)]>);
+
+impl<T: Copy + Ord + Into<u128>> Ranges<T> {
+    fn new(mut ranges: Vec<(T, T)>) -> Self {
+        // Networks nest or are disjoint, so the wider of two that start together comes first
+        // and swallows what lies inside it.
+        ranges.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+        ranges.dedup_by(|next, kept| next.1 <= kept.1);
+        Self(ranges.into_boxed_slice())
+    }
+
+    #[inline]
+    fn contains(&self, value: T) -> bool {
+        let after = self.0.partition_point(|range| range.0 <= value);
+        after.checked_sub(1).is_some_and(|at| value <= self.0[at].1)
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        let mut others = other.0.iter();
+        others.all(|(first, last)| self.covers_range((*first).into(), (*last).into()))
+    }
+
+    /// Whether all from `first` to `last` lies in ranges that follow each other without a gap.
+    fn covers_range(&self, mut first: u128, last: u128) -> bool {
+        for (from, to) in &self.0 {
+            let (from, to): (u128, u128) = ((*from).into(), (*to).into());
+            if from > first {
+                return false;
+            }
+            if to >= last {
+                return true;
+            }
+            first = first.max(to + 1);
+        }
+        false
+    }
+}
+
+impl<T> Default for Ranges<T> {
+    fn default() -> Self {
+        Self(Box::default())
+    }
+}

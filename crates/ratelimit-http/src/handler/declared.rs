@@ -1,0 +1,124 @@
+//! The attributes of a program that name a policy.
+
+use std::{collections::BTreeSet, error, fmt};
+
+inventory::collect!(DeclaredPolicy);
+
+/// One `#[rate_limit(policy = "...")]`, and where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeclaredPolicy {
+    /// The source file, as the compiler knows it.
+    pub file: &'static str,
+    /// The line in the file.
+    pub line: u32,
+    /// The handler's module and name.
+    pub handler: &'static str,
+    /// The name of the policy.
+    pub policy: &'static str,
+}
+
+impl fmt::Display for DeclaredPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DeclaredPolicy {
+            file,
+            line,
+            handler,
+            policy,
+        } = self;
+        write!(
+            f,
+            "#[rate_limit(policy = {policy:?})] on {handler} at {file}:{line}"
+        )
+    }
+}
+
+/// Policies that attributes of this program name, and a registry does not have.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MissingPolicies {
+    attributes: BTreeSet<DeclaredPolicy>,
+    known: Vec<Box<str>>,
+}
+
+impl MissingPolicies {
+    /// What is missing among the policies of these names.
+    pub(crate) fn among<'a>(known: impl IntoIterator<Item = &'a str>) -> Option<MissingPolicies> {
+        let known: BTreeSet<&str> = known.into_iter().collect();
+        let all = inventory::iter::<DeclaredPolicy>();
+        let lost = all.filter(|attribute| !known.contains(attribute.policy));
+        // A set: a macro that repeats a handler in order to check it repeats the attribute too.
+        let attributes: BTreeSet<DeclaredPolicy> = lost.copied().collect();
+        let known = known.into_iter().map(Box::from).collect();
+        let missing = MissingPolicies { attributes, known };
+        (!missing.attributes.is_empty()).then_some(missing)
+    }
+
+    /// Each attribute whose policy is missing, once, in the order of files and lines.
+    pub fn attributes(&self) -> impl Iterator<Item = &DeclaredPolicy> {
+        self.attributes.iter()
+    }
+}
+
+impl fmt::Display for MissingPolicies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the registry has no policy for ")?;
+        for (place, attribute) in self.attributes.iter().enumerate() {
+            let comma = if place == 0 { "" } else { ", " };
+            write!(f, "{comma}{attribute}")?;
+        }
+        if self.known.is_empty() {
+            return f.write_str("; add it, the registry is empty");
+        }
+        let known = self.known.join(", ");
+        write!(f, "; add it, or write one of: {known}")
+    }
+}
+
+/// The same as it displays: it is how an error of `main` is printed.
+impl fmt::Debug for MissingPolicies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl error::Error for MissingPolicies {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    inventory::submit! {
+        DeclaredPolicy { file: "src/b.rs", line: 7, handler: "shop::buy", policy: "buy" }
+    }
+    inventory::submit! {
+        DeclaredPolicy { file: "src/a.rs", line: 3, handler: "shop::login", policy: "login" }
+    }
+    inventory::submit! {
+        DeclaredPolicy { file: "src/a.rs", line: 3, handler: "shop::login", policy: "login" }
+    }
+
+    #[test]
+    fn every_attribute_without_its_policy_is_told_once() {
+        let told = |known: &[&str]| {
+            let missing = MissingPolicies::among(known.iter().copied());
+            missing.map(|missing| missing.to_string())
+        };
+
+        let nothing = told(&[]).unwrap();
+        let login = told(&["buy", "api"]).unwrap();
+
+        assert_eq!(
+            nothing,
+            "the registry has no policy for \
+             #[rate_limit(policy = \"login\")] on shop::login at src/a.rs:3, \
+             #[rate_limit(policy = \"buy\")] on shop::buy at src/b.rs:7; \
+             add it, the registry is empty"
+        );
+        assert_eq!(
+            login,
+            "the registry has no policy for \
+             #[rate_limit(policy = \"login\")] on shop::login at src/a.rs:3; \
+             add it, or write one of: api, buy"
+        );
+        assert_eq!(told(&["buy", "login"]), None);
+    }
+}

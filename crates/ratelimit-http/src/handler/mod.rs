@@ -1,0 +1,14 @@
+//! What `#[rate_limit]` expands to, and what it looks up.
+
+mod declared;
+mod global;
+mod terms;
+
+pub use self::{
+    declared::{DeclaredPolicy, MissingPolicies},
+    global::{
+        AlreadySet, SetRegistryError, global_limiter, global_registry, policy_for_handler,
+        set_global_limiter, set_global_registry,
+    },
+    terms::HandlerTerms,
+};

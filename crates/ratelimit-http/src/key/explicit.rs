@@ -1,0 +1,147 @@
+//! Keys that a request names itself.
+
+use std::{borrow::Cow, fmt};
+
+use crate::client_ip::{ClientIpError, HeaderLines, trim};
+
+const LONGEST_KEY: usize = 256;
+
+/// A key that the application or, where it opted in, the request chose.
+///
+/// At most 256 bytes of UTF-8 without control bytes, and never empty. Prints with its tag, as
+/// `key:user-42`, so that no key can pass for an address.
+///
+/// ```
+/// use ratelimit_http::{client_ip::ClientIpError, key::ExplicitKey};
+///
+/// let key = ExplicitKey::from_query(b"a=1&api_key=k%201", "api_key")?;
+/// assert_eq!(key.expect("was sent").to_string(), "key:k 1");
+///
+/// let twice = ExplicitKey::from_query(b"api_key=k1&api_key=k2", "api_key");
+/// assert_eq!(twice, Err(ClientIpError::AmbiguousKey));
+/// # Ok::<(), ClientIpError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ExplicitKey<'a>(Cow<'a, str>);
+
+impl<'a> ExplicitKey<'a> {
+    /// Takes the application's own word, as it stands; an empty one is no key.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientIpError::BadKey`] when `value` is too long or holds control bytes.
+    pub fn from_value(value: impl Into<Cow<'a, str>>) -> Result<Option<Self>, ClientIpError> {
+        let value = value.into();
+        if value.len() > LONGEST_KEY || value.bytes().any(|byte| byte.is_ascii_control()) {
+            return Err(ClientIpError::BadKey);
+        }
+        Ok(if value.is_empty() {
+            None
+        } else {
+            Some(Self(value))
+        })
+    }
+
+    /// Reads the header `name`, percent-decoded; absent or empty is no key.
+    ///
+    /// A client that can name its own key can escape its limit: check the key before use.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientIpError::AmbiguousKey`] when the header was sent more than once,
+    /// [`ClientIpError::BadKey`] when its value cannot be a key.
+    pub fn from_header(
+        headers: &'a (impl HeaderLines + ?Sized),
+        name: &'a str,
+    ) -> Result<Option<Self>, ClientIpError> {
+        Self::from_values(headers.lines(name).map(trim))
+    }
+
+    /// Reads the parameter `name` of a raw query string, percent-decoded; absent or empty is no
+    /// key.
+    ///
+    /// A `+` is a plus. The name is decoded too, else `api%5Fkey` would be a second value that
+    /// only the application sees. The warning of [`from_header`](Self::from_header) holds here.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientIpError::AmbiguousKey`] when the parameter was sent more than once,
+    /// [`ClientIpError::BadKey`] when its value cannot be a key.
+    pub fn from_query(query: &'a [u8], name: &str) -> Result<Option<Self>, ClientIpError> {
+        let parameters = query.split(|byte| *byte == b'&').map(|parameter| {
+            let equals = parameter
+                .iter()
+                .position(|byte| *byte == b'=')
+                .unwrap_or(parameter.len());
+            (
+                &parameter[..equals],
+                parameter.get(equals + 1..).unwrap_or(&[]),
+            )
+        });
+        let named = |parameter: &(&[u8], &[u8])| Decoded(parameter.0).eq(name.bytes().map(Some));
+        Self::from_values(parameters.filter(named).map(|parameter| parameter.1))
+    }
+
+    /// The key without its tag.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The key without its tag, owned.
+    pub fn into_string(self) -> String {
+        self.0.into_owned()
+    }
+
+    fn from_values(
+        mut values: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Option<Self>, ClientIpError> {
+        let Some(value) = values.next() else {
+            return Ok(None);
+        };
+        if values.next().is_some() {
+            return Err(ClientIpError::AmbiguousKey);
+        }
+        Self::from_value(decode(value).ok_or(ClientIpError::BadKey)?)
+    }
+}
+
+impl fmt::Display for ExplicitKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "key:{}", self.0)
+    }
+}
+
+fn decode(value: &[u8]) -> Option<Cow<'_, str>> {
+    if !value.contains(&b'%') {
+        return std::str::from_utf8(value).ok().map(Cow::Borrowed);
+    }
+    // One byte more than fits shows that the key is too long; the rest need not be decoded.
+    let bytes: Option<Vec<u8>> = Decoded(value).take(LONGEST_KEY + 1).collect();
+    String::from_utf8(bytes?).ok().map(Cow::Owned)
+}
+
+/// The bytes of percent-encoded text, `None` for a broken escape.
+struct Decoded<'a>(&'a [u8]);
+
+impl Iterator for Decoded<'_> {
+    type Item = Option<u8>;
+
+    fn next(&mut self) -> Option<Option<u8>> {
+        let (byte, rest) = match self.0 {
+            [] => return None,
+            [b'%', high, low, rest @ ..] => (
+                hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low),
+                rest,
+            ),
+            [b'%', ..] => (None, &[][..]),
+            [byte, rest @ ..] => (Some(*byte), rest),
+        };
+        self.0 = rest;
+        Some(byte)
+    }
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    let value = char::from(digit).to_digit(16)?;
+    u8::try_from(value).ok()
+}

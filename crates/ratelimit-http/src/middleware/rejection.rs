@@ -1,0 +1,160 @@
+//! Answers to requests that do not reach the service.
+
+use std::fmt;
+
+use crate::{
+    key::KeyError,
+    middleware::framework::{Framework, RequestHead},
+    response::{GRPC_RETRY_PUSHBACK, number, retry_after},
+};
+use crate::{
+    policy::BlockStatus,
+    response::{ProblemDetails, retry_after_millis},
+};
+use ratelimit_core::{Decision, Policy};
+
+/// A request that does not reach the service, and why.
+#[non_exhaustive]
+pub struct Rejection<'a, F: Framework> {
+    /// The request.
+    pub request: &'a F::Request,
+    /// The policy that is applied.
+    pub policy: &'a Policy,
+    /// Why.
+    pub cause: RejectionReason<'a>,
+}
+
+/// Why a request does not reach the service.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum RejectionReason<'a> {
+    /// The budget is spent: 429.
+    Denied(&'a Decision),
+    /// A rule of the policy blocks it: 403, or 429 without a time to wait.
+    Blocked(BlockStatus),
+    /// The store did not answer, and the failure mode is closed: 503.
+    Unavailable,
+    /// The request has no key: 400, or 500 where the service does not know its clients.
+    NoKey(KeyError),
+}
+
+impl<F: Framework> Rejection<'_, F> {
+    /// The usual answer: `application/problem+json`, or gRPC's own terms for a gRPC request.
+    pub fn response(&self) -> F::Response {
+        let problem = self.problem();
+        let mut response = match grpc_type(&F::head(self.request)) {
+            Some(grpc) => grpc_answer::<F>(&problem, grpc),
+            None => problem_answer::<F>(&problem),
+        };
+        set::<F>(&mut response, &F::CACHE_CONTROL, F::NO_STORE);
+        response
+    }
+
+    /// Whether the request is one of gRPC, whose clients read nothing but its own status.
+    pub fn is_grpc(&self) -> bool {
+        grpc_type(&F::head(self.request)).is_some()
+    }
+
+    /// What is the matter, in the words that all adapters share.
+    pub fn problem(&self) -> ProblemDetails<'_> {
+        match self.cause {
+            RejectionReason::Denied(decision) => ProblemDetails::Denied {
+                policy: self.policy.name(),
+                decision,
+            },
+            RejectionReason::Blocked(BlockStatus::TooManyRequests) => ProblemDetails::Blocked,
+            RejectionReason::Blocked(_) => ProblemDetails::Forbidden,
+            RejectionReason::Unavailable => ProblemDetails::Unavailable,
+            RejectionReason::NoKey(KeyError::UnknownName) => ProblemDetails::Misconfigured,
+            RejectionReason::NoKey(KeyError::Ambiguous) => ProblemDetails::AmbiguousKey,
+            RejectionReason::NoKey(KeyError::NoClientAddress) => ProblemDetails::UnknownClient,
+            RejectionReason::NoKey(KeyError::Missing | KeyError::Invalid) => {
+                ProblemDetails::InvalidKey
+            }
+        }
+    }
+
+    /// Adds to an answer, ours or a user's, what every answer carries.
+    pub(crate) fn complete(&self, mut response: F::Response) -> F::Response {
+        if let Some(seconds) = self.problem().retry_after_secs()
+            && !self.is_grpc()
+        {
+            retry_after::<F>(seconds, F::headers_mut(&mut response));
+        }
+        if F::head(self.request).method() == "HEAD" {
+            return F::without_body(response);
+        }
+        response
+    }
+}
+
+fn problem_answer<F: Framework>(problem: &ProblemDetails<'_>) -> F::Response {
+    let mut response = F::response(problem.status(), problem.to_json());
+    set::<F>(&mut response, &F::CONTENT_TYPE, F::PROBLEM_JSON);
+    response
+}
+
+/// An answer of header fields only, which gRPC calls "trailers-only".
+fn grpc_answer<F: Framework>(
+    problem: &ProblemDetails<'_>,
+    content_type: &'static str,
+) -> F::Response {
+    let mut response = F::response(200, Vec::new());
+    set::<F>(&mut response, &F::CONTENT_TYPE, F::constant(content_type));
+    let status = number::<F>(problem.grpc_status().into());
+    set::<F>(&mut response, &F::name("grpc-status"), status);
+    let message = F::constant(problem.title());
+    set::<F>(&mut response, &F::name("grpc-message"), message);
+    let wait = match problem {
+        ProblemDetails::Denied { decision, .. } => retry_after_millis(decision),
+        ProblemDetails::Blocked => None,
+        _ => return response,
+    };
+    // A negative wait tells the client not to try again.
+    let pushback = wait.map_or_else(|| F::constant("-1"), number::<F>);
+    set::<F>(&mut response, &F::name(GRPC_RETRY_PUSHBACK), pushback);
+    response
+}
+
+fn set<F: Framework>(response: &mut F::Response, name: &F::Name, value: F::Value) {
+    F::insert(F::headers_mut(response), name, value);
+}
+
+/// The content type of an answer to a request of gRPC.
+fn grpc_type(request: &impl RequestHead) -> Option<&'static str> {
+    let content_type = request.lines("content-type").next()?;
+    let known = [
+        "application/grpc-web-text",
+        "application/grpc-web",
+        "application/grpc",
+    ];
+    known.into_iter().find(|known| {
+        let Some((start, rest)) = content_type.split_at_checked(known.len()) else {
+            return false;
+        };
+        start.eq_ignore_ascii_case(known.as_bytes())
+            && matches!(rest, [] | [b'+' | b';' | b' ', ..])
+    })
+}
+
+#[allow(
+    clippy::expl_impl_clone_on_copy,
+    reason = "a derive would ask for requests that are `Copy`"
+)]
+impl<F: Framework> Clone for Rejection<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Framework> Copy for Rejection<'_, F> {}
+
+impl<F: Framework> fmt::Debug for Rejection<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rejection")
+            .field("request", self.request)
+            .field("policy", self.policy)
+            .field("cause", &self.cause)
+            .finish()
+    }
+}

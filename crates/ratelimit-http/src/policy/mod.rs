@@ -1,0 +1,501 @@
+//! A policy with what it says of requests.
+
+mod cost;
+mod path;
+mod rule;
+mod status;
+
+use std::{fmt, num::NonZeroU64, sync::Arc};
+
+use ratelimit_core::{FailureMode, InvalidPolicy, Key, Limit, Policy, Throttle};
+
+use self::cost::largest;
+pub use self::{
+    cost::{CostSource, InvalidTerm, SettleSource},
+    rule::{BlockStatus, InvalidRule, Rule, RuleOutcome, RuleRequest},
+    status::StatusSet,
+};
+use crate::client_ip::HeaderLines;
+
+/// A [`Policy`] with what it says of requests: which are exempt or blocked, where their cost comes from,
+/// and what is charged after the response.
+///
+/// A [`Policy`] converts into one that says nothing of requests. The setters of a policy are here as well,
+/// so that a chain need not change its type. All of it applies to every tier.
+///
+/// ```
+/// use ratelimit_http::policy::HttpPolicy;
+///
+/// let login = HttpPolicy::parse("login", "10/h; 5/min by ip")?
+///     .with_charge_on("401".parse()?)
+///     .with_tier("staff", "100/h")?;
+/// assert_eq!(login.name(), "login");
+/// assert!(login.needs_reservation());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpPolicy {
+    policy: Policy,
+    terms: Arc<RequestTerms>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct RequestTerms {
+    exempt: Vec<Rule>,
+    blocked: Vec<Rule>,
+    block_status: BlockStatus,
+    cost_source: CostSource,
+    charge_on: Option<StatusSet>,
+    settle_source: Option<SettleSource>,
+}
+
+impl From<Policy> for HttpPolicy {
+    fn from(policy: Policy) -> HttpPolicy {
+        HttpPolicy {
+            policy,
+            terms: Arc::default(),
+        }
+    }
+}
+
+impl fmt::Display for HttpPolicy {
+    /// The text of its limits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.policy.fmt(f)
+    }
+}
+
+impl HttpPolicy {
+    /// A policy from the text of its limits, joined by `;`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::parse`].
+    pub fn parse(name: &str, limits: &str) -> Result<HttpPolicy, InvalidPolicy> {
+        Policy::parse(name, limits).map(HttpPolicy::from)
+    }
+
+    /// The policy that the engine decides by.
+    #[inline]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.policy.name()
+    }
+
+    /// Exempts the requests that match `rule`: they pass and are not counted.
+    ///
+    /// ```
+    /// use ratelimit_core::Key;
+    /// use ratelimit_http::policy::{RuleRequest, HttpPolicy, RuleOutcome};
+    ///
+    /// let api = HttpPolicy::parse("api", "10/min")?
+    ///     .with_exempt_rule("path:/health".parse()?)
+    ///     .with_block_rule("203.0.113.0/24".parse()?);
+    ///
+    /// let (alice, no_headers): (_, &[(&str, &str)]) = (Key::new("alice")?, &[]);
+    /// let request = RuleRequest::new(&alice, "/health", no_headers);
+    /// assert_eq!(api.evaluate(&request), RuleOutcome::Exempt);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "allowlist")]
+    #[doc(alias = "skip")]
+    #[must_use]
+    pub fn with_exempt_rule(self, rule: Rule) -> HttpPolicy {
+        self.map_terms(|terms| terms.exempt.push(rule.in_lower_case()))
+    }
+
+    /// Blocks the requests that match `rule`: they are rejected, also when they are exempt, and spend
+    /// nothing.
+    #[doc(alias = "denylist")]
+    #[must_use]
+    pub fn with_block_rule(self, rule: Rule) -> HttpPolicy {
+        self.map_terms(|terms| terms.blocked.push(rule.in_lower_case()))
+    }
+
+    /// The status of blocked requests; [`BlockStatus::Forbidden`] unless set.
+    #[must_use]
+    pub fn with_block_status(self, status: BlockStatus) -> HttpPolicy {
+        self.map_terms(|terms| terms.block_status = status)
+    }
+
+    /// The outcome of its rules for a request.
+    pub fn evaluate<H: HeaderLines + ?Sized>(&self, request: &RuleRequest<'_, H>) -> RuleOutcome {
+        let terms = &self.terms;
+        if terms.blocked.iter().any(|rule| rule.could_match(request)) {
+            return RuleOutcome::Blocked(terms.block_status);
+        }
+        if terms
+            .exempt
+            .iter()
+            .any(|rule| rule.matches_exactly(request))
+        {
+            return RuleOutcome::Exempt;
+        }
+        RuleOutcome::Limited
+    }
+
+    /// Whether it has rules, so that a request has to be [evaluated](HttpPolicy::evaluate).
+    pub fn has_rules(&self) -> bool {
+        !self.terms.blocked.is_empty() || !self.terms.exempt.is_empty()
+    }
+
+    /// Takes the cost of a request from `source`; [`CostSource::Fixed`] unless set.
+    #[must_use]
+    pub fn with_cost_source(self, source: CostSource) -> HttpPolicy {
+        self.map_terms(|terms| terms.cost_source = source.in_lower_case())
+    }
+
+    /// Where the cost of a request comes from.
+    pub fn cost_source(&self) -> &CostSource {
+        &self.terms.cost_source
+    }
+
+    /// The cost of a request with these header fields.
+    ///
+    /// ```
+    /// use ratelimit_http::policy::{CostSource, HttpPolicy};
+    ///
+    /// let source = CostSource::Header("x-tokens".to_owned());
+    /// let llm = HttpPolicy::parse("llm", "1000/min")?.with_cost_source(source);
+    ///
+    /// assert_eq!(llm.cost_of_request([("X-Tokens", "400")].as_slice()).get(), 400);
+    /// assert_eq!(llm.cost_of_request([("X-Tokens", "some")].as_slice()).get(), 1);
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
+    pub fn cost_of_request<H: HeaderLines + ?Sized>(&self, headers: &H) -> NonZeroU64 {
+        let source = self.cost_source();
+        let named = source.field().and_then(|name| largest(headers.lines(name)));
+        let named = match source {
+            CostSource::ContentLength => named.map(|length| length.max(1)),
+            CostSource::Fixed | CostSource::Header(_) => named,
+        };
+        let cost = named.and_then(NonZeroU64::new);
+        cost.unwrap_or(self.policy.cost())
+    }
+
+    /// Keeps a request charged only when its response has one of these statuses, and refunds it otherwise.
+    ///
+    /// A login that is charged on 401 alone limits wrong passwords, and nobody who knows the right one.
+    #[must_use]
+    pub fn with_charge_on(self, statuses: StatusSet) -> HttpPolicy {
+        self.map_terms(|terms| terms.charge_on = Some(statuses))
+    }
+
+    /// The statuses for which a request stays charged; `None` for all.
+    pub fn charge_on(&self) -> Option<&StatusSet> {
+        self.terms.charge_on.as_ref()
+    }
+
+    /// Settles a request at the cost that its response names.
+    #[must_use]
+    pub fn with_settle_source(self, source: SettleSource) -> HttpPolicy {
+        self.map_terms(|terms| terms.settle_source = Some(source.in_lower_case()))
+    }
+
+    /// Where the actual cost of a request comes from, if its cost is settled.
+    pub fn settle_source(&self) -> Option<&SettleSource> {
+        self.terms.settle_source.as_ref()
+    }
+
+    /// Whether a request's charge may change after its response, so that it has to be reserved:
+    /// see [`Limiter::reserve`](ratelimit_core::Limiter::reserve).
+    pub fn needs_reservation(&self) -> bool {
+        let tiers = self.policy.tiers().map(|(_, tier)| tier);
+        self.terms.charge_on.is_some()
+            || self.terms.settle_source.is_some()
+            || std::iter::once(&self.policy)
+                .chain(tiers)
+                .any(Policy::has_concurrency_limit)
+    }
+
+    /// [`Policy::with_limit`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::with_limit`].
+    pub fn with_limit(self, limit: impl Into<Limit>) -> Result<HttpPolicy, InvalidPolicy> {
+        self.try_map_policy(|policy| policy.with_limit(limit))
+    }
+
+    /// [`Policy::with_limit_by`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::with_limit_by`].
+    pub fn with_limit_by(
+        self,
+        key: &str,
+        limit: impl Into<Limit>,
+    ) -> Result<HttpPolicy, InvalidPolicy> {
+        self.try_map_policy(|policy| policy.with_limit_by(key, limit))
+    }
+
+    /// [`Policy::with_cost`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::with_cost`].
+    pub fn with_cost(self, cost: NonZeroU64) -> Result<HttpPolicy, InvalidPolicy> {
+        self.try_map_policy(|policy| policy.with_cost(cost))
+    }
+
+    /// [`Policy::with_throttle`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::with_throttle`].
+    pub fn with_throttle(self, throttle: Throttle) -> Result<HttpPolicy, InvalidPolicy> {
+        self.try_map_policy(|policy| policy.with_throttle(throttle))
+    }
+
+    /// [`Policy::with_tier`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::with_tier`].
+    pub fn with_tier(self, name: &str, limits: &str) -> Result<HttpPolicy, InvalidPolicy> {
+        self.try_map_policy(|policy| policy.with_tier(name, limits))
+    }
+
+    /// [`Policy::with_tier_members`].
+    #[must_use]
+    pub fn with_tier_members<T: AsRef<str>>(
+        self,
+        members: impl IntoIterator<Item = (Key, T)>,
+    ) -> HttpPolicy {
+        self.map_policy(|policy| policy.with_tier_members(members))
+    }
+
+    /// [`Policy::with_tier_resolver`].
+    #[must_use]
+    pub fn with_tier_resolver(
+        self,
+        resolver: impl Fn(&Key) -> Option<String> + Send + Sync + 'static,
+    ) -> HttpPolicy {
+        self.map_policy(|policy| policy.with_tier_resolver(resolver))
+    }
+
+    /// [`Policy::with_failure_mode`].
+    #[doc(alias = "fail open")]
+    #[must_use]
+    pub fn with_failure_mode(self, mode: FailureMode) -> HttpPolicy {
+        self.map_policy(|policy| policy.with_failure_mode(mode))
+    }
+
+    /// [`Policy::with_enforcement`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Policy::with_enforcement`].
+    pub fn with_enforcement(self, percent: u8) -> Result<HttpPolicy, InvalidPolicy> {
+        self.try_map_policy(|policy| policy.with_enforcement(percent))
+    }
+
+    /// [`Policy::shadow`].
+    #[doc(alias = "dry run")]
+    #[must_use]
+    pub fn shadow(self) -> HttpPolicy {
+        self.map_policy(Policy::shadow)
+    }
+
+    fn map_policy(self, change: impl FnOnce(&Policy) -> Policy) -> HttpPolicy {
+        HttpPolicy {
+            policy: change(&self.policy),
+            terms: self.terms,
+        }
+    }
+
+    fn try_map_policy(
+        self,
+        change: impl FnOnce(&Policy) -> Result<Policy, InvalidPolicy>,
+    ) -> Result<HttpPolicy, InvalidPolicy> {
+        Ok(HttpPolicy {
+            policy: change(&self.policy)?,
+            terms: self.terms,
+        })
+    }
+
+    fn map_terms(self, change: impl FnOnce(&mut RequestTerms)) -> HttpPolicy {
+        let mut terms = Arc::unwrap_or_clone(self.terms);
+        change(&mut terms);
+        HttpPolicy {
+            policy: self.policy,
+            terms: Arc::new(terms),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_core::TokenBucket;
+
+    use super::*;
+
+    fn rule(text: &str) -> Rule {
+        text.parse().unwrap()
+    }
+
+    fn api() -> HttpPolicy {
+        HttpPolicy::parse("api", "100/min").unwrap()
+    }
+
+    /// A policy with every term.
+    fn all_terms(policy: &HttpPolicy) -> HttpPolicy {
+        policy
+            .clone()
+            .with_exempt_rule(rule("path:/health"))
+            .with_block_rule(rule("key:mallory"))
+            .with_block_status(BlockStatus::TooManyRequests)
+            .with_cost_source(CostSource::ContentLength)
+            .with_charge_on("401".parse().unwrap())
+            .with_settle_source(SettleSource::ResponseBytes)
+    }
+
+    fn judged(policy: &HttpPolicy, key: &str, path: &str) -> RuleOutcome {
+        let (key, headers): (Key, &[(&str, &str)]) = (Key::new(key).unwrap(), &[]);
+        policy.evaluate(&RuleRequest::new(&key, path, headers))
+    }
+
+    #[test]
+    fn a_blocked_request_is_refused_though_it_is_exempt() {
+        let policy = all_terms(&api());
+
+        assert_eq!(judged(&policy, "alice", "/"), RuleOutcome::Limited);
+        assert_eq!(judged(&policy, "alice", "/health"), RuleOutcome::Exempt);
+        for path in ["/", "/health"] {
+            let refused = RuleOutcome::Blocked(BlockStatus::TooManyRequests);
+            assert_eq!(judged(&policy, "mallory", path), refused);
+        }
+        let by_default = api().with_block_rule(rule("key:mallory"));
+        let refused = RuleOutcome::Blocked(BlockStatus::Forbidden);
+        assert_eq!(judged(&by_default, "mallory", "/"), refused);
+        assert_eq!((api().has_rules(), by_default.has_rules()), (false, true));
+    }
+
+    #[test]
+    fn every_term_is_part_of_what_a_policy_is() {
+        let changed = [
+            api().with_exempt_rule(rule("key:a")),
+            api().with_block_rule(rule("key:a")),
+            api().with_block_status(BlockStatus::TooManyRequests),
+            api().with_cost_source(CostSource::ContentLength),
+            api().with_charge_on("401".parse().unwrap()),
+            api().with_settle_source(SettleSource::ResponseBytes),
+            api(),
+        ];
+        for (index, one) in changed.iter().enumerate() {
+            for (other_place, other) in changed.iter().enumerate() {
+                assert_eq!(one == other, index == other_place);
+            }
+        }
+    }
+
+    #[test]
+    fn terms_and_all_else_survive_each_other_in_any_order() {
+        let rest = |policy: &HttpPolicy| {
+            let cost = NonZeroU64::new(2).unwrap();
+            let policy = policy
+                .clone()
+                .with_limit(TokenBucket::per_hour(1000))
+                .unwrap();
+            let policy = policy
+                .with_limit_by("ip", TokenBucket::per_hour(1000))
+                .unwrap();
+            let policy = policy
+                .with_throttle(Throttle::Soft { percent: 10 })
+                .unwrap();
+            let policy = policy.with_enforcement(40).unwrap();
+            let policy = policy.with_failure_mode(FailureMode::Closed);
+            policy.with_cost(cost).unwrap()
+        };
+        let tier = |policy: &HttpPolicy| {
+            policy
+                .clone()
+                .with_tier("pro", "5000/min; concurrency 5 lease 30s")
+                .unwrap()
+        };
+
+        let last = all_terms(&rest(&tier(&api())));
+        let first = tier(&rest(&all_terms(&api())));
+        let between = rest(&tier(&all_terms(&api())));
+
+        assert_eq!(first, last);
+        assert_eq!(between, last);
+    }
+
+    #[test]
+    fn in_shadow_all_tiers_are() {
+        let policy = api().with_tier("pro", "200/min").unwrap().shadow();
+
+        assert_eq!(policy.policy().tier("pro").enforcement_percent(), 0);
+    }
+
+    #[test]
+    fn a_charge_is_kept_when_something_happens_to_it_later() {
+        let slots = api().with_tier("pro", "concurrency 5 lease 30s").unwrap();
+
+        assert!(
+            !api()
+                .with_cost_source(CostSource::ContentLength)
+                .with_block_rule(rule("key:a"))
+                .needs_reservation()
+        );
+        assert!(
+            api()
+                .with_charge_on("401".parse().unwrap())
+                .needs_reservation()
+        );
+        assert!(
+            api()
+                .with_settle_source(SettleSource::ResponseBytes)
+                .needs_reservation()
+        );
+        assert!(slots.needs_reservation());
+    }
+
+    #[test]
+    fn a_cost_is_told_or_the_policys_own() {
+        let own = NonZeroU64::new(7).unwrap();
+        let tokens = api().with_cost_source(CostSource::Header("X-Tokens".to_owned()));
+        let tokens = tokens.with_cost(own).unwrap();
+        let body = api()
+            .with_cost_source(CostSource::ContentLength)
+            .with_cost(own)
+            .unwrap();
+        let cost = |policy: &HttpPolicy, name: &str, value: &str| {
+            policy.cost_of_request([(name, value)].as_slice()).get()
+        };
+
+        assert_eq!(cost(&tokens, "x-tokens", "40"), 40);
+        assert_eq!(cost(&tokens, "x-tokens", "1"), 1);
+        assert_eq!(cost(&tokens, "x-tokens", "0"), 7);
+        assert_eq!(cost(&tokens, "x-tokens", "many"), 7);
+        assert_eq!(cost(&tokens, "x-other", "40"), 7);
+        assert_eq!(cost(&body, "Content-Length", "512"), 512);
+        assert_eq!(cost(&body, "Content-Length", "0"), 1);
+        assert_eq!(cost(&body, "Transfer-Encoding", "chunked"), 7);
+        assert_eq!(cost(&api(), "x-tokens", "40"), 1);
+    }
+
+    #[test]
+    fn a_header_is_found_however_it_was_named() {
+        let header = Rule::Header {
+            name: "X-Internal".to_owned(),
+            value: None,
+        };
+        let key = Key::new("alice").unwrap();
+        let headers = [("X-INTERNAL", "1")];
+        let facts = RuleRequest::new(&key, "/", headers.as_slice());
+
+        assert_eq!(
+            api().with_exempt_rule(header).evaluate(&facts),
+            RuleOutcome::Exempt
+        );
+        let settled = api().with_settle_source(SettleSource::Header("X-Used".to_owned()));
+        assert_eq!(settled.settle_source().unwrap().field(), Some("x-used"));
+    }
+}

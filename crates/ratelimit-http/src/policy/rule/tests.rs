@@ -1,0 +1,146 @@
+use super::*;
+
+type HeaderList<'a> = [(&'a str, &'a str)];
+
+fn rule(text: &str) -> Rule {
+    text.parse().expect(text)
+}
+
+fn user() -> Key {
+    Key::new("user:1").unwrap()
+}
+
+fn at_path(rule: &Rule, path: &str) -> (bool, bool) {
+    let (key, headers): (Key, &HeaderList<'_>) = (user(), &[]);
+    let facts = RuleRequest::new(&key, path, headers);
+    (rule.matches_exactly(&facts), rule.could_match(&facts))
+}
+
+#[test]
+fn an_address_is_the_clients() {
+    let (key, headers): (Key, &HeaderList<'_>) = (user(), &[]);
+    let unknown = RuleRequest::new(&key, "/", headers);
+    let inside = RuleRequest::new(&key, "/", headers).address("10.1.2.3".parse().unwrap());
+    let outside = RuleRequest::new(&key, "/", headers).address("192.0.2.1".parse().unwrap());
+
+    for text in ["10.0.0.0/8", "ip:10.0.0.0/8", "10.1.2.3"] {
+        assert!(rule(text).matches_exactly(&inside), "{text}");
+        assert!(!rule(text).matches_exactly(&outside), "{text}");
+        assert!(!rule(text).matches_exactly(&unknown), "{text}");
+    }
+    assert_eq!(rule("::1"), rule("ip:::1"));
+    assert_eq!(rule("fd00::/8"), rule("ip:fd00::/8"));
+}
+
+#[test]
+fn a_key_is_the_explicit_one() {
+    let (key, headers): (Key, &HeaderList<'_>) = (user(), &[]);
+    let facts = RuleRequest::new(&key, "/", headers);
+
+    assert!(rule("key:user:1").matches_exactly(&facts));
+    assert!(!rule("key:user:10").matches_exactly(&facts));
+}
+
+#[test]
+fn a_header_is_there_or_one_of_its_lines_says_so() {
+    let key = user();
+    let headers: &HeaderList<'_> = &[
+        ("X-Internal", "no"),
+        ("x-internal", " yes "),
+        ("x-none", ""),
+    ];
+    let facts = RuleRequest::new(&key, "/", headers);
+
+    assert!(rule("header:X-Internal").matches_exactly(&facts));
+    assert!(rule("header:x-internal=yes").matches_exactly(&facts));
+    assert!(rule("header:x-none").matches_exactly(&facts));
+    assert!(!rule("header:x-internal=YES").matches_exactly(&facts));
+    assert!(!rule("header:x-other").matches_exactly(&facts));
+}
+
+#[test]
+fn a_path_is_the_whole_one_or_its_beginning() {
+    let (health, inner) = (rule("path:/health"), rule("path:/internal/*"));
+
+    assert_eq!(at_path(&health, "/health"), (true, true));
+    assert_eq!(at_path(&health, "/health/"), (false, false));
+    assert_eq!(at_path(&health, "/healthy"), (false, false));
+    assert_eq!(at_path(&inner, "/internal/a/b"), (true, true));
+    assert_eq!(at_path(&inner, "/internal"), (false, false));
+}
+
+#[test]
+fn a_path_that_can_be_read_in_two_ways_is_never_exempt_and_may_be_blocked() {
+    let inner = rule("path:/internal/*");
+
+    for both in [
+        "/internal/../login",
+        "/internal/%2e%2E/login",
+        "/internal/..%2flogin",
+    ] {
+        assert_eq!(at_path(&inner, both), (false, true), "{both}");
+        assert_eq!(at_path(&rule("path:/login"), both), (false, true), "{both}");
+    }
+    for hidden in [
+        "/x/../internal/a",
+        "//internal/a",
+        "/./internal/a",
+        "/%69nternal/a",
+        "/internal%2Fa",
+        "\\internal\\a",
+    ] {
+        assert_eq!(at_path(&inner, hidden), (false, true), "{hidden}");
+    }
+    for other in ["/internal%2", "/%", "/%zz/internal/", "", "/..", "/%ff"] {
+        assert_eq!(at_path(&inner, other), (false, false), "{other}");
+    }
+}
+
+#[test]
+fn what_is_no_rule_is_told_what_was_expected() {
+    for (text, expected) in [
+        ("", "key:, header: or path:"),
+        ("office", "key:, header: or path:"),
+        ("ip:office", "an address such as 10.0.0.1"),
+        ("10.0.0.0/33", "a prefix from 1 to 32"),
+        ("0.0.0.0/0", "smaller than the whole internet"),
+        ("key:", "a key such as key:user:1"),
+        ("header:", "header:x-internal"),
+        ("header:a b", "header:x-internal"),
+        ("header:x=", "header:x-internal"),
+        ("header:x= yes", "header:x-internal"),
+        ("path:health", "path:/health"),
+        ("path:/a*", "path:/health"),
+        ("path:/a/*/b", "path:/health"),
+        ("path:/a?b=1", "path:/health"),
+        ("path:/a/../b", "path:/health"),
+    ] {
+        let told = text.parse::<Rule>().expect_err(text).to_string();
+        assert!(told.contains(expected), "{text}: {told}");
+    }
+}
+
+#[test]
+fn a_rule_covers_what_it_means_and_more() {
+    for (wide, narrow) in [
+        ("10.0.0.0/8", "ip:10.1.0.0/16"),
+        ("key:a", "key:a"),
+        ("header:x", "header:X=yes"),
+        ("path:/a/*", "path:/a/b"),
+        ("path:/a/*", "path:/a/b/*"),
+    ] {
+        assert!(rule(wide).covers(&rule(narrow)), "{wide} {narrow}");
+        assert!(rule(wide).covers(&rule(wide)), "{wide}");
+    }
+    for (one, other) in [
+        ("10.1.0.0/16", "10.0.0.0/8"),
+        ("key:a", "key:b"),
+        ("header:x=yes", "header:x"),
+        ("header:x", "header:y"),
+        ("path:/a/b", "path:/a/*"),
+        ("path:/a/*", "path:/ab"),
+        ("key:a", "path:/a"),
+    ] {
+        assert!(!rule(one).covers(&rule(other)), "{one} {other}");
+    }
+}

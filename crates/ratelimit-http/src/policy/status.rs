@@ -1,0 +1,124 @@
+//! For which responses requests are charged.
+
+use std::{collections::BTreeSet, str::FromStr};
+
+use crate::policy::cost::InvalidTerm;
+
+/// Statuses of responses: `401, 403, 5xx`.
+///
+/// ```
+/// use ratelimit_http::policy::StatusSet;
+///
+/// let failed: StatusSet = "401, 5xx".parse()?;
+/// assert!(failed.contains(401) && failed.contains(503));
+/// assert!(!failed.contains(200));
+/// # Ok::<(), ratelimit_http::policy::InvalidTerm>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusSet {
+    /// The first digits of whole classes.
+    classes: BTreeSet<u16>,
+    /// Those beside the classes.
+    statuses: BTreeSet<u16>,
+}
+
+impl StatusSet {
+    /// Whether `status` is one of them.
+    pub fn contains(&self, status: u16) -> bool {
+        self.classes.contains(&(status / 100)) || self.statuses.contains(&status)
+    }
+
+    /// These statuses and those.
+    #[must_use]
+    pub fn and(mut self, other: &StatusSet) -> StatusSet {
+        self.classes.extend(&other.classes);
+        self.statuses.extend(&other.statuses);
+        let classes = &self.classes;
+        self.statuses
+            .retain(|status| !classes.contains(&(status / 100)));
+        self
+    }
+
+    fn class(digit: u16) -> StatusSet {
+        StatusSet {
+            classes: BTreeSet::from([digit]),
+            ..StatusSet::default()
+        }
+    }
+
+    fn status(status: u16) -> StatusSet {
+        StatusSet {
+            statuses: BTreeSet::from([status]),
+            ..StatusSet::default()
+        }
+    }
+}
+
+impl FromStr for StatusSet {
+    type Err = InvalidTerm;
+
+    fn from_str(text: &str) -> Result<StatusSet, InvalidTerm> {
+        let mut all = StatusSet::default();
+        for part in text.split(',') {
+            let part = part.trim();
+            let one = one(part).ok_or_else(|| InvalidTerm::new(part, EXPECTED))?;
+            all = all.and(&one);
+        }
+        Ok(all)
+    }
+}
+
+const EXPECTED: &str = "a status from 100 to 599, or a class such as 4xx";
+
+fn one(text: &str) -> Option<StatusSet> {
+    let digits = text.strip_suffix("xx").unwrap_or(text);
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    match (digits.parse().ok()?, digits.len(), text.len()) {
+        (digit @ 1..=5, 1, 3) => Some(StatusSet::class(digit)),
+        (status @ 100..=599, 3, 3) => Some(StatusSet::status(status)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> StatusSet {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn a_status_is_named_or_in_a_named_class() {
+        let some = set("401, 5xx");
+
+        for (status, is_in) in [
+            (400, false),
+            (401, true),
+            (499, false),
+            (500, true),
+            (599, true),
+        ] {
+            assert_eq!(some.contains(status), is_in, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_status_in_a_class_is_there_once() {
+        assert_eq!(set("401,4xx"), set("4xx"));
+        assert_eq!(set("4xx, 404"), set("4xx"));
+        assert_eq!(set("403, 401"), set("401, 403"));
+    }
+
+    #[test]
+    fn what_is_no_status_is_refused() {
+        for text in [
+            "", "4", "6xx", "0xx", "xx", "44xx", "99", "600", "0401", "+01", "401;403", "4XX",
+        ] {
+            let told = text.parse::<StatusSet>().expect_err(text).to_string();
+            assert!(told.starts_with(&format!("expected {EXPECTED}")), "{told}");
+        }
+    }
+}

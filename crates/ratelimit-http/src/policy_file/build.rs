@@ -1,0 +1,228 @@
+//! What the fields of a policy's table mean together.
+
+use std::num::NonZeroU32;
+
+use crate::policy::{BlockStatus, HttpPolicy, SettleSource, StatusSet};
+use crate::policy_file::{
+    code::DiagnosticCode,
+    diagnostic::Diagnostics,
+    overlap::find_overlapping,
+    tiers::{Tenant, Tier, add_tenants, add_tiers, find_needless},
+    values::{FailureModeName, Located, LocatedRule, WrittenCost},
+};
+use ratelimit_core::{FailureMode, InvalidPolicy, Limit, Policy, Throttle};
+
+/// A policy's table as far as it was read.
+#[derive(Default)]
+pub(crate) struct PolicyBuilder {
+    pub(crate) limits: Option<Located<String>>,
+    pub(crate) on_failure: Option<Located<FailureModeName>>,
+    pub(crate) instances: Option<Located<NonZeroU32>>,
+    pub(crate) cost: Option<Located<WrittenCost>>,
+    pub(crate) throttle: Option<Located<Throttle>>,
+    pub(crate) shadow: Option<Located<bool>>,
+    pub(crate) enforced: Option<Located<u8>>,
+    pub(crate) tiers: Vec<Tier>,
+    pub(crate) tenants: Vec<Tenant>,
+    pub(crate) exempt: Vec<LocatedRule>,
+    pub(crate) blocked: Vec<LocatedRule>,
+    pub(crate) blocked_status: Option<Located<BlockStatus>>,
+    pub(crate) charge_on: Option<Located<StatusSet>>,
+    pub(crate) settle: Option<Located<SettleSource>>,
+}
+
+impl PolicyBuilder {
+    /// What the fields mean together.
+    pub(crate) fn build(
+        self,
+        name: &str,
+        line: usize,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<HttpPolicy> {
+        let mode = self.failure_mode(line, diagnostics);
+        let Some(limits) = self.limits else {
+            let message = format!("the policy {name:?} has no limits");
+            diagnostics.add(DiagnosticCode::MissingField, line, message);
+            return None;
+        };
+        let mut policy = match Policy::parse(name, &limits.value?) {
+            Ok(policy) => policy,
+            Err(why) => {
+                let (code, line) = match why {
+                    InvalidPolicy::Name { .. } => (DiagnosticCode::BadName, line),
+                    _ => (DiagnosticCode::BadLimit, limits.line),
+                };
+                diagnostics.add(code, line, why.to_string());
+                return None;
+            }
+        };
+        find_needless(&policy, limits.line, diagnostics);
+        policy = add_tiers(policy, &self.tiers, diagnostics);
+        policy = add_tenants(&policy, self.tenants, diagnostics);
+        if let Some(mode) = mode {
+            policy = policy.with_failure_mode(mode);
+        }
+        policy = enforced(
+            policy,
+            self.shadow.as_ref(),
+            self.enforced.as_ref(),
+            diagnostics,
+        );
+        policy = throttled(policy, self.throttle, diagnostics);
+        let spends = [
+            self.cost.as_ref().map(|cost| ("cost", cost.line)),
+            self.charge_on
+                .as_ref()
+                .map(|statuses| ("charge_on", statuses.line)),
+            self.settle.as_ref().map(|settle| ("settle", settle.line)),
+        ];
+        find_without_units(&policy, spends, diagnostics);
+        let policy = costing(policy, self.cost, diagnostics);
+        let mut policy = ruled(
+            policy,
+            self.exempt,
+            self.blocked,
+            self.blocked_status.as_ref(),
+            diagnostics,
+        );
+        if let Some(statuses) = self.charge_on.and_then(|located| located.value) {
+            policy = policy.with_charge_on(statuses);
+        }
+        if let Some(settle) = self.settle.and_then(|located| located.value) {
+            policy = policy.with_settle_source(settle);
+        }
+        Some(policy)
+    }
+
+    fn failure_mode(&self, line: usize, diagnostics: &mut Diagnostics) -> Option<FailureMode> {
+        let mode = self.on_failure.as_ref();
+        let is_shared = mode.is_some_and(|mode| mode.value == Some(FailureModeName::LocalShare));
+        match &self.instances {
+            Some(instances) if !is_shared => {
+                let message = "instances means something only with on_failure = \"local_share\"";
+                diagnostics.add(DiagnosticCode::IgnoredField, instances.line, message);
+            }
+            None if is_shared => {
+                let message =
+                    "on_failure = \"local_share\" needs instances, how many share the limits";
+                diagnostics.add(
+                    DiagnosticCode::MissingField,
+                    mode.map_or(line, |mode| mode.line),
+                    message,
+                );
+            }
+            _ => {}
+        }
+        match mode?.value? {
+            FailureModeName::Plain(mode) => Some(mode),
+            FailureModeName::LocalShare => {
+                let instances = self.instances.as_ref()?.value?;
+                Some(FailureMode::LocalShare { instances })
+            }
+        }
+    }
+}
+
+fn enforced(
+    policy: Policy,
+    shadow: Option<&Located<bool>>,
+    percent: Option<&Located<u8>>,
+    diagnostics: &mut Diagnostics,
+) -> Policy {
+    let is_shadow = shadow.and_then(|shadow| shadow.value) == Some(true);
+    match percent {
+        Some(percent) if is_shadow => {
+            let message = "shadow = true enforces nothing: leave out one of shadow and enforced";
+            diagnostics.add(DiagnosticCode::ConflictingFields, percent.line, message);
+            policy
+        }
+        None if is_shadow => policy.shadow(),
+        Some(Located {
+            value: Some(percent),
+            ..
+        }) => policy.with_enforcement(*percent).unwrap_or(policy),
+        _ => policy,
+    }
+}
+
+fn throttled(
+    policy: Policy,
+    throttle: Option<Located<Throttle>>,
+    diagnostics: &mut Diagnostics,
+) -> Policy {
+    let Some(Located {
+        line,
+        value: Some(throttle),
+    }) = throttle
+    else {
+        return policy;
+    };
+    policy.with_throttle(throttle).unwrap_or_else(|why| {
+        diagnostics.add(DiagnosticCode::BadThrottle, line, why.to_string());
+        policy
+    })
+}
+
+fn costing(
+    policy: Policy,
+    cost: Option<Located<WrittenCost>>,
+    diagnostics: &mut Diagnostics,
+) -> HttpPolicy {
+    let Some(Located {
+        line,
+        value: Some(cost),
+    }) = cost
+    else {
+        return policy.into();
+    };
+    match cost {
+        WrittenCost::Told(source) => HttpPolicy::from(policy).with_cost_source(source),
+        WrittenCost::Fixed(cost) => {
+            let policy = policy.with_cost(cost).unwrap_or_else(|why| {
+                diagnostics.add(DiagnosticCode::ImpossibleCost, line, why.to_string());
+                policy
+            });
+            policy.into()
+        }
+    }
+}
+
+fn ruled(
+    mut policy: HttpPolicy,
+    exempt: Vec<LocatedRule>,
+    blocked: Vec<LocatedRule>,
+    status: Option<&Located<BlockStatus>>,
+    diagnostics: &mut Diagnostics,
+) -> HttpPolicy {
+    find_overlapping(&exempt, &blocked, diagnostics);
+    if let Some(status) = status {
+        if blocked.is_empty() {
+            let message = "blocked_status means something only with rules in blocked";
+            diagnostics.add(DiagnosticCode::IgnoredField, status.line, message);
+        }
+        policy = policy.with_block_status(status.value.unwrap_or_default());
+    }
+    for located_rule in exempt {
+        policy = policy.with_exempt_rule(located_rule.rule);
+    }
+    for located_rule in blocked {
+        policy = policy.with_block_rule(located_rule.rule);
+    }
+    policy
+}
+
+/// Adds a finding for each field that says what is spent where no limit counts that.
+fn find_without_units(
+    policy: &Policy,
+    fields: [Option<(&str, usize)>; 3],
+    diagnostics: &mut Diagnostics,
+) {
+    let has_units = |policy: &Policy| policy.limits().iter().any(Limit::counts_units);
+    if has_units(policy) || policy.tiers().any(|(_, tier)| has_units(tier)) {
+        return;
+    }
+    for (name, line) in fields.into_iter().flatten() {
+        let message = format!("{name} means nothing here: a hit holds one slot, whatever it costs");
+        diagnostics.add(DiagnosticCode::IgnoredField, line, message);
+    }
+}

@@ -1,0 +1,127 @@
+//! What the table of a policy may hold.
+
+use std::{collections::BTreeMap, num::NonZeroU32};
+
+use crate::policy::HttpPolicy;
+use crate::policy_file::{
+    build::PolicyBuilder,
+    code::DiagnosticCode,
+    diagnostic::Diagnostics,
+    field::{Field, read_table, report_duplicate},
+    tiers::{tenants, tiers},
+    tree::{Entry, Node, Value},
+    values::{
+        AT_LEAST_1, Located, at_least_1, blocked_status, cost, limits, mode, percent, rules,
+        statuses,
+    },
+};
+
+/// Every field of a policy's table. A new one is a line here, a field of [`PolicyBuilder`], and what
+/// [`PolicyBuilder::finish`] makes of it.
+const FIELDS: &[Field<PolicyBuilder>] = &[
+    Field::new("limits", |builder, node, diagnostics| {
+        builder.limits = Some(Located::of(node, limits(node, diagnostics)));
+    }),
+    Field::new("on_failure", |builder, node, diagnostics| {
+        builder.on_failure = Some(Located::of(node, mode(node, diagnostics)));
+    }),
+    Field::new("instances", |builder, node, diagnostics| {
+        let count: Option<u32> = node.integer(AT_LEAST_1, diagnostics);
+        let count = count.and_then(|count| at_least_1(NonZeroU32::new(count), node, diagnostics));
+        builder.instances = Some(Located::of(node, count));
+    }),
+    Field::new("cost", |builder, node, diagnostics| {
+        builder.cost = Some(Located::of(node, cost(node, diagnostics)));
+    }),
+    Field::new("throttle", |builder, node, diagnostics| {
+        let throttle = node.parse_with(DiagnosticCode::BadThrottle, str::parse, diagnostics);
+        builder.throttle = Some(Located::of(node, throttle));
+    }),
+    Field::new("shadow", |builder, node, diagnostics| {
+        builder.shadow = Some(Located::of(node, node.boolean(diagnostics)));
+    }),
+    Field::new("enforced", |builder, node, diagnostics| {
+        builder.enforced = Some(Located::of(node, percent(node, diagnostics)));
+    }),
+    Field::new("tiers", |builder, node, diagnostics| {
+        builder.tiers = tiers(node, diagnostics);
+    }),
+    Field::new("tenants", |builder, node, diagnostics| {
+        builder.tenants = tenants(node, diagnostics);
+    }),
+    Field::new("exempt", |builder, node, diagnostics| {
+        builder.exempt = rules(node, diagnostics);
+    }),
+    Field::new("blocked", |builder, node, diagnostics| {
+        builder.blocked = rules(node, diagnostics);
+    }),
+    Field::new("blocked_status", |builder, node, diagnostics| {
+        builder.blocked_status = Some(Located::of(node, blocked_status(node, diagnostics)));
+    }),
+    Field::new("charge_on", |builder, node, diagnostics| {
+        builder.charge_on = Some(Located::of(node, statuses(node, diagnostics)));
+    }),
+    Field::new("settle", |builder, node, diagnostics| {
+        builder.settle = Some(Located::of(node, node.parsed(diagnostics)));
+    }),
+];
+
+/// Reads policies: a table from names to limits or to tables, or a list of `name=limits`.
+///
+/// `known_as` gives each name the one under which the policy is kept.
+pub fn read_policies(
+    node: &Node,
+    known_as: fn(&str) -> &str,
+    diagnostics: &mut Diagnostics,
+) -> Vec<HttpPolicy> {
+    let mut lines = BTreeMap::new();
+    let mut policies = Vec::new();
+    let entries = match &node.value {
+        Value::Table(entries) => entries,
+        Value::List(nodes) => {
+            let named = nodes
+                .iter()
+                .filter_map(|node| named_limits(node, diagnostics));
+            &named.collect::<Vec<_>>()
+        }
+        _ => {
+            let _: Option<()> =
+                node.wrong_type("a table such as login = \"5/min; 20/h\"", diagnostics);
+            return policies;
+        }
+    };
+    for entry in entries {
+        let name = known_as(&entry.name);
+        if let Some(before) = lines.insert(name, entry.line) {
+            report_duplicate(&entry.name, entry.line, before, diagnostics);
+        }
+        policies.extend(policy(name, entry, diagnostics));
+    }
+    policies
+}
+
+fn named_limits(node: &Node, diagnostics: &mut Diagnostics) -> Option<Entry> {
+    let line = node.line;
+    let Some((name, limits)) = node.text(diagnostics)?.split_once('=') else {
+        let message = "expected a name and limits such as login=5/min; 20/h";
+        diagnostics.add(DiagnosticCode::BadValue, line, message);
+        return None;
+    };
+    let value = Value::Text(limits.trim().to_owned());
+    Some(Entry {
+        line,
+        name: name.trim().to_owned(),
+        node: Node { line, value },
+    })
+}
+
+fn policy(name: &str, entry: &Entry, diagnostics: &mut Diagnostics) -> Option<HttpPolicy> {
+    let node = &entry.node;
+    let mut builder = PolicyBuilder::default();
+    match &node.value {
+        Value::Text(_) => builder.limits = Some(Located::of(node, limits(node, diagnostics))),
+        Value::Table(entries) => read_table(&mut builder, entries, FIELDS, diagnostics),
+        _ => return node.wrong_type("a text of limits, or a table with limits", diagnostics),
+    }
+    builder.build(name, entry.line, diagnostics)
+}

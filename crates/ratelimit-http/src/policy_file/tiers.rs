@@ -1,0 +1,165 @@
+//! The tables of a policy's tiers, and of who is in which.
+
+use std::{collections::BTreeMap, iter};
+
+use crate::policy_file::{
+    code::DiagnosticCode,
+    diagnostic::Diagnostics,
+    field::report_duplicate,
+    tree::{Entry, Node},
+    values::limits,
+};
+use ratelimit_core::RedundantLimit;
+use ratelimit_core::{InvalidPolicy, Key, Limit, Policy};
+
+/// A tier and the text of its limits.
+pub(crate) struct Tier {
+    line: usize,
+    name: String,
+    limits: String,
+}
+
+/// A key and the name of its tier.
+pub(crate) struct Tenant {
+    line: usize,
+    key: Key,
+    tier: String,
+}
+
+pub(crate) fn tiers(node: &Node, diagnostics: &mut Diagnostics) -> Vec<Tier> {
+    let tiers = distinct(node, diagnostics).into_iter().filter_map(|entry| {
+        let limits = limits(&entry.node, diagnostics)?;
+        let (line, name) = (entry.node.line, entry.name.clone());
+        Some(Tier { line, name, limits })
+    });
+    tiers.collect()
+}
+
+pub(crate) fn tenants(node: &Node, diagnostics: &mut Diagnostics) -> Vec<Tenant> {
+    let tenants = distinct(node, diagnostics).into_iter().filter_map(|entry| {
+        let tier = entry.node.text(diagnostics)?.to_owned();
+        match Key::new(&entry.name) {
+            Ok(key) => Some(Tenant {
+                line: entry.node.line,
+                key,
+                tier,
+            }),
+            Err(why) => {
+                diagnostics.add(DiagnosticCode::BadValue, entry.line, why.to_string());
+                None
+            }
+        }
+    });
+    tenants.collect()
+}
+
+/// The entries of a table, each name once.
+fn distinct<'a>(node: &'a Node, diagnostics: &mut Diagnostics) -> Vec<&'a Entry> {
+    let mut kept: Vec<&Entry> = Vec::new();
+    let mut lines = BTreeMap::new();
+    for entry in node.table(diagnostics).unwrap_or_default() {
+        match lines.insert(&entry.name, entry.line) {
+            Some(before) => report_duplicate(&entry.name, entry.line, before, diagnostics),
+            None => kept.push(entry),
+        }
+    }
+    kept
+}
+
+/// The policy with these tiers.
+pub(crate) fn add_tiers(
+    mut policy: Policy,
+    tiers: &[Tier],
+    diagnostics: &mut Diagnostics,
+) -> Policy {
+    for tier in tiers {
+        match policy.with_tier(&tier.name, &tier.limits) {
+            Ok(with_tier) => {
+                let own = with_tier.tier(&tier.name);
+                find_needless(own, tier.line, diagnostics);
+                find_other_algorithms(own, tier, &policy, diagnostics);
+                policy = with_tier;
+            }
+            Err(why) => diagnostics.add(code_of(&why), tier.line, why.to_string()),
+        }
+    }
+    policy
+}
+
+/// The policy with these tenants, each in a tier that there is.
+pub(crate) fn add_tenants(
+    policy: &Policy,
+    tenants: Vec<Tenant>,
+    diagnostics: &mut Diagnostics,
+) -> Policy {
+    for Tenant { line, tier, .. } in &tenants {
+        if !policy.tiers().any(|(name, _)| name == tier) {
+            let names: Vec<_> = policy.tiers().map(|(name, _)| name).collect();
+            let hint = match names.join(", ").as_str() {
+                "" => "the policy has no tiers".to_owned(),
+                names => format!("expected one of {names}"),
+            };
+            let message = format!("there is no tier {tier:?}: {hint}");
+            diagnostics.add(DiagnosticCode::UnknownTier, *line, message);
+        }
+    }
+    if tenants.is_empty() {
+        return policy.clone();
+    }
+    policy.with_tier_members(tenants.into_iter().map(|tenant| (tenant.key, tenant.tier)))
+}
+
+/// Adds a finding for each limit that another one by the same key makes needless.
+pub(crate) fn find_needless(policy: &Policy, line: usize, diagnostics: &mut Diagnostics) {
+    for RedundantLimit { limit, stricter } in policy.redundant_limits() {
+        if limit == stricter {
+            let message = format!("the limit {limit} is there twice");
+            diagnostics.add(DiagnosticCode::RepeatedLimit, line, message);
+        } else {
+            let message = format!(
+                "the limit {limit} never denies anything: {stricter} is always at least as strict"
+            );
+            diagnostics.add(DiagnosticCode::ShadowedLimit, line, message);
+        }
+    }
+}
+
+/// Adds a finding if a limit of the tier has another algorithm than the policy, or a tier before it, has at
+/// the same position: what a key spent there is forgotten when it changes tiers.
+fn find_other_algorithms(
+    own: &Policy,
+    tier: &Tier,
+    policy: &Policy,
+    diagnostics: &mut Diagnostics,
+) {
+    let limits = iter::once(("the policy's own limits have".to_owned(), policy));
+    let tiers = policy.tiers().filter(|(name, _)| *name != tier.name);
+    let tiers = tiers.map(|(name, other)| (format!("the tier {name:?} has"), other));
+    let differing = limits.chain(tiers).find_map(|(whose, other)| {
+        let (ours, theirs) = other_algorithm(own, other)?;
+        Some(format!(
+            "{ours} stands where {whose} {theirs}: what a key spent there does not carry over when \
+             it changes tiers"
+        ))
+    });
+    if let Some(message) = differing {
+        diagnostics.add(DiagnosticCode::TierAlgorithms, tier.line, message);
+    }
+}
+
+/// The first two limits with different algorithms at the same position of the same key.
+fn other_algorithm(ours: &Policy, theirs: &Policy) -> Option<(Limit, Limit)> {
+    ours.limits_by_key().find_map(|(key, ours)| {
+        let (_, theirs) = theirs.limits_by_key().find(|(other, _)| *other == key)?;
+        let mut pairs = ours.into_iter().zip(theirs);
+        pairs.find(|(one, two)| one.algorithm() != two.algorithm())
+    })
+}
+
+const fn code_of(why: &InvalidPolicy) -> DiagnosticCode {
+    match why {
+        InvalidPolicy::Ceiling(_) | InvalidPolicy::Percent { .. } => DiagnosticCode::BadThrottle,
+        InvalidPolicy::Cost { .. } => DiagnosticCode::ImpossibleCost,
+        _ => DiagnosticCode::BadLimit,
+    }
+}

@@ -1,0 +1,132 @@
+//! TOML as a tree.
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue, Error},
+};
+
+use crate::policy_file::{
+    code::DiagnosticCode,
+    diagnostic::Diagnostics,
+    tree::{DEEPEST, Entry, Node, Value},
+};
+
+/// How the parser tells of a name that stands twice in one table.
+const DUPLICATE: &str = "duplicate key";
+
+/// How the parser tells of lists, tables and names with dots that go too deep for it.
+const RECURSION: &str = "recursion";
+
+/// The tree of a TOML text; nothing when it is none.
+pub(crate) fn tree(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
+    let lines = Lines::of(text);
+    let (root, errors) = DeTable::parse_recoverable(text);
+    let root = match lines.table(root.get_ref(), 1) {
+        Ok(entries) => entries,
+        Err(TooDeep { line }) => {
+            diagnostics.add(DiagnosticCode::TooDeep, line, TooDeep::MESSAGE);
+            return None;
+        }
+    };
+    let mut is_toml = true;
+    let mut last = None;
+    for error in &errors {
+        let line = match error.span() {
+            Some(span) => lines.at(span.start),
+            None => line_of_dots(text),
+        };
+        let (code, message) = meaning(error, text);
+        is_toml &= code == DiagnosticCode::DuplicateName;
+        // One mistake leads the parser to others on its line.
+        if last.replace((code, line)) != Some((code, line)) {
+            diagnostics.add(code, line, message);
+        }
+        if code == DiagnosticCode::TooDeep {
+            break;
+        }
+    }
+    let value = Value::Table(root);
+    is_toml.then_some(Node { line: 1, value })
+}
+
+/// The line of a name with more dots than the parser follows, whose place it does not tell.
+fn line_of_dots(text: &str) -> usize {
+    let is_deep = |line: &str| line.matches('.').count() > DEEPEST;
+    text.lines().position(is_deep).map_or(1, |place| place + 1)
+}
+
+fn meaning(error: &Error, text: &str) -> (DiagnosticCode, String) {
+    let located_rule = error.span().and_then(|span| text.get(span));
+    match error.message() {
+        DUPLICATE => {
+            let name = located_rule.unwrap_or_default();
+            (
+                DiagnosticCode::DuplicateName,
+                format!("{name:?} is there twice"),
+            )
+        }
+        deep if deep.contains(RECURSION) => (DiagnosticCode::TooDeep, TooDeep::MESSAGE.to_owned()),
+        other => (DiagnosticCode::Syntax, other.replace('\n', ", ")),
+    }
+}
+
+struct TooDeep {
+    line: usize,
+}
+
+impl TooDeep {
+    const MESSAGE: &str = "lists and tables stand in each other too deep";
+}
+
+/// Where the lines of a text begin.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Lines {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        Lines(ends.map(|(place, _)| place + 1).collect())
+    }
+
+    /// The line of that byte, from 1.
+    fn at(&self, place: usize) -> usize {
+        self.0.partition_point(|start| *start <= place) + 1
+    }
+
+    fn table(&self, table: &DeTable<'_>, depth: usize) -> Result<Vec<Entry>, TooDeep> {
+        let mut entries: Vec<_> = table.iter().collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        let entries = entries.into_iter().map(|(name, value)| {
+            Ok(Entry {
+                line: self.at(name.span().start),
+                name: name.get_ref().clone().into_owned(),
+                node: self.node(value, depth)?,
+            })
+        });
+        entries.collect()
+    }
+
+    fn node(&self, value: &Spanned<DeValue<'_>>, depth: usize) -> Result<Node, TooDeep> {
+        let line = self.at(value.span().start);
+        if depth > DEEPEST {
+            return Err(TooDeep { line });
+        }
+        let value = match value.get_ref() {
+            DeValue::String(text) => Value::Text(text.clone().into_owned()),
+            DeValue::Integer(number) => {
+                match i64::from_str_radix(number.as_str(), number.radix()) {
+                    Ok(number) => Value::Integer(number),
+                    Err(_) => Value::Other("a number of 2^63 or more"),
+                }
+            }
+            DeValue::Boolean(is_true) => Value::Bool(*is_true),
+            DeValue::Float(_) => Value::Other("a number with a fraction"),
+            DeValue::Datetime(_) => Value::Other("a date or time"),
+            DeValue::Array(list) => {
+                let nodes = list.iter().map(|value| self.node(value, depth + 1));
+                Value::List(nodes.collect::<Result<_, _>>()?)
+            }
+            DeValue::Table(table) => Value::Table(self.table(table, depth + 1)?),
+        };
+        Ok(Node { line, value })
+    }
+}

@@ -1,0 +1,159 @@
+//! What the fields of a policy's table mean, each by itself.
+
+use std::num::NonZeroU64;
+
+use crate::policy::{BlockStatus, CostSource, Rule, StatusSet};
+use crate::policy_file::{
+    code::DiagnosticCode,
+    diagnostic::Diagnostics,
+    tree::{Node, Value},
+};
+use ratelimit_core::{FailureMode, InvalidPolicy, Policy};
+
+/// A value that was read, and its line; the value is missing when it was refused.
+pub(crate) struct Located<T> {
+    pub(crate) line: usize,
+    pub(crate) value: Option<T>,
+}
+
+impl<T> Located<T> {
+    pub(crate) const fn of(node: &Node, value: Option<T>) -> Located<T> {
+        let line = node.line;
+        Located { line, value }
+    }
+}
+
+/// A failure mode by its name alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FailureModeName {
+    Plain(FailureMode),
+    LocalShare,
+}
+
+/// What a hit costs, or where that is told.
+pub(crate) enum WrittenCost {
+    Fixed(NonZeroU64),
+    Told(CostSource),
+}
+
+/// A rule and how it is written.
+pub(crate) struct LocatedRule {
+    pub(crate) line: usize,
+    pub(crate) text: String,
+    pub(crate) rule: Rule,
+}
+
+pub(crate) const AT_LEAST_1: &str = "a whole number of at least 1";
+
+pub(crate) fn limits(node: &Node, diagnostics: &mut Diagnostics) -> Option<String> {
+    let known = |text: &str| match Policy::parse("limits", text) {
+        Err(InvalidPolicy::Text(error)) => Err(error),
+        // What is wrong with the limits together is told where the policy is made.
+        Ok(_) | Err(_) => Ok(text.to_owned()),
+    };
+    node.parse_with(DiagnosticCode::BadLimit, known, diagnostics)
+}
+
+pub(crate) fn mode(node: &Node, diagnostics: &mut Diagnostics) -> Option<FailureModeName> {
+    let known = |text: &str| match text {
+        "local" => Ok(FailureModeName::Plain(FailureMode::Local)),
+        "local_share" => Ok(FailureModeName::LocalShare),
+        "open" => Ok(FailureModeName::Plain(FailureMode::Open)),
+        "closed" => Ok(FailureModeName::Plain(FailureMode::Closed)),
+        other => Err(format!(
+            "expected local, local_share, open or closed, not {other:?}"
+        )),
+    };
+    node.parse_with(DiagnosticCode::UnknownFailureMode, known, diagnostics)
+}
+
+pub(crate) fn at_least_1<T>(
+    number: Option<T>,
+    node: &Node,
+    diagnostics: &mut Diagnostics,
+) -> Option<T> {
+    if number.is_none() {
+        let message = format!("expected {AT_LEAST_1}, not 0");
+        diagnostics.add(DiagnosticCode::BadValue, node.line, message);
+    }
+    number
+}
+
+pub(crate) fn cost(node: &Node, diagnostics: &mut Diagnostics) -> Option<WrittenCost> {
+    match node.value {
+        Value::Text(_) => node.parsed(diagnostics).map(WrittenCost::Told),
+        Value::Integer(_) => {
+            let cost: u64 = node.integer(AT_LEAST_1, diagnostics)?;
+            at_least_1(NonZeroU64::new(cost), node, diagnostics).map(WrittenCost::Fixed)
+        }
+        _ => node.wrong_type(
+            "a whole number of at least 1, header:NAME or body",
+            diagnostics,
+        ),
+    }
+}
+
+pub(crate) fn percent(node: &Node, diagnostics: &mut Diagnostics) -> Option<u8> {
+    const EXPECTED: &str = "a whole number from 0 to 100";
+    let percent: u8 = node.integer(EXPECTED, diagnostics)?;
+    if percent > 100 {
+        let message = format!("expected {EXPECTED}, not {percent}");
+        diagnostics.add(DiagnosticCode::BadValue, node.line, message);
+        return None;
+    }
+    Some(percent)
+}
+
+pub(crate) fn rules(node: &Node, diagnostics: &mut Diagnostics) -> Vec<LocatedRule> {
+    let nodes = node.list(diagnostics).unwrap_or_default().iter();
+    let rules = nodes.filter_map(|node| {
+        let rule = node.parse_with(DiagnosticCode::BadRule, str::parse, diagnostics)?;
+        let text = node.text(diagnostics)?.to_owned();
+        let line = node.line;
+        Some(LocatedRule { line, text, rule })
+    });
+    rules.collect()
+}
+
+pub(crate) fn blocked_status(node: &Node, diagnostics: &mut Diagnostics) -> Option<BlockStatus> {
+    const EXPECTED: &str = "403 or 429";
+    let status: i64 = node.integer(EXPECTED, diagnostics)?;
+    let kinds = [BlockStatus::Forbidden, BlockStatus::TooManyRequests];
+    let known = kinds
+        .into_iter()
+        .find(|kind| i64::from(kind.status()) == status);
+    if known.is_none() {
+        let message = format!("expected {EXPECTED}, not {status}");
+        diagnostics.add(DiagnosticCode::BadValue, node.line, message);
+    }
+    known
+}
+
+/// A list of statuses and classes, which is not empty: what is never charged needs no policy.
+pub(crate) fn statuses(node: &Node, diagnostics: &mut Diagnostics) -> Option<StatusSet> {
+    let nodes = node.list(diagnostics)?;
+    if nodes.is_empty() {
+        let message = "expected at least one status: else nothing would ever be charged";
+        diagnostics.add(DiagnosticCode::BadValue, node.line, message);
+        return None;
+    }
+    let mut all = StatusSet::default();
+    for node in nodes {
+        let one: Result<StatusSet, _> = match &node.value {
+            Value::Text(text) => text.parse(),
+            Value::Integer(status) => status.to_string().parse(),
+            _ => {
+                return node
+                    .wrong_type("a status such as 401, or a class such as 4xx", diagnostics);
+            }
+        };
+        match one {
+            Ok(one) => all = all.and(&one),
+            Err(why) => {
+                diagnostics.add(DiagnosticCode::BadValue, node.line, why.to_string());
+                return None;
+            }
+        }
+    }
+    Some(all)
+}

@@ -1,0 +1,156 @@
+//! Limits that move to another position when a policy changes.
+
+use ratelimit_core::{Limit, Policy};
+
+/// Logs one warning, with the code `limits-reordered`, if a limit of `before` is at another position
+/// in `after` or one of its tiers.
+///
+/// A limit is known by its position among the limits of its key. A limit that moves takes over the
+/// state that another left there: converted where the algorithm is the same, else it starts fresh.
+pub fn log_reordered_limits(before: &Policy, after: &Policy) {
+    let Some(moved) = moved_limit(before, after) else {
+        return;
+    };
+    tracing::warn!(
+        policy = after.name(),
+        limit = %moved,
+        "limits-reordered: the limit has moved to another position of its policy; what was spent \
+         under limits that moved starts fresh or is converted from another limit; add limits at \
+         the end"
+    );
+}
+
+/// A limit of the old policy that is at another position in the new one, in the same tier.
+fn moved_limit(before: &Policy, after: &Policy) -> Option<Limit> {
+    let tiers = before.tiers().filter_map(|(name, tier)| {
+        let after = after.tiers().find(|(known, _)| *known == name)?;
+        moved_in_tier(tier, after.1)
+    });
+    moved_in_tier(before, after).or_else(|| tiers.into_iter().next())
+}
+
+fn moved_in_tier(before: &Policy, after: &Policy) -> Option<Limit> {
+    before.limits_by_key().find_map(|(key, old)| {
+        let (_, new) = after.limits_by_key().find(|(known, _)| *known == key)?;
+        let mut old = old.into_iter().enumerate();
+        old.find_map(|(index, limit)| {
+            let has_moved = new.get(index) != Some(&limit) && new.contains(&limit);
+            has_moved.then_some(limit)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fmt::{Debug, Write as _},
+        sync::{Arc, Mutex},
+    };
+
+    use tracing::{Event, Metadata, Subscriber, field, span};
+
+    use super::*;
+    use crate::registry::Registry;
+
+    fn policy(limits: &str) -> Policy {
+        Policy::parse("api", limits).unwrap()
+    }
+
+    #[test]
+    fn a_limit_that_is_at_another_position_of_its_key_has_moved() {
+        for (before, after, moved) in [
+            (
+                "5/min; 20/h",
+                "1/s; 5/min; 20/h",
+                Some("token_bucket 5/min"),
+            ),
+            ("5/min; 20/h", "20/h; 5/min", Some("token_bucket 5/min")),
+            ("5/min; 20/h", "20/h", Some("token_bucket 20/h")),
+            ("5/min; 20/h", "9/min; 1/s; 20/h", Some("token_bucket 20/h")),
+            ("5/min; 20/h", "5/min; 20/h; 90/d", None),
+            ("5/min; 20/h", "5/min", None),
+            ("5/min; 20/h", "6/min; 30/h", None),
+            ("5/min; 20/h", "5/min; 9/s by ip; 20/h", None),
+            (
+                "5/min; 9/s by ip",
+                "5/min; 1/s by ip; 9/s by ip",
+                Some("token_bucket 9/s"),
+            ),
+            ("5/min; 5/min", "5/min; 5/min; 20/h", None),
+        ] {
+            let found = moved_limit(&policy(before), &policy(after));
+            let found = found.map(|limit| limit.to_string());
+            assert_eq!(found.as_deref(), moved, "{before} to {after}");
+        }
+    }
+
+    #[test]
+    fn a_limit_can_move_in_a_tier() {
+        let tiered = |limits| policy("5/min").with_tier("pro", limits).unwrap();
+
+        let moved = moved_limit(&tiered("50/min"), &tiered("2/s; 50/min"));
+
+        assert_eq!(moved.unwrap().to_string(), "token_bucket 50/min");
+        assert_eq!(
+            moved_limit(&tiered("50/min"), &tiered("50/min; 90/h")),
+            None
+        );
+    }
+
+    /// Keeps what is logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Log {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            let mut line = event.metadata().level().to_string();
+            event.record(&mut |field: &field::Field, value: &dyn Debug| {
+                write!(line, " {field}={value:?}").unwrap();
+            });
+            self.0.lock().unwrap().push(line);
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn a_registry_logs_one_line_for_each_policy_whose_limits_moved() {
+        let log = Log::default();
+        let login = || Policy::parse("login", "5/min").unwrap();
+
+        tracing::subscriber::with_default(log.clone(), || {
+            let registry = Registry::from_policies([policy("5/min; 20/h"), login()]);
+            registry.insert(policy("5/min; 20/h; 90/d"));
+            registry.replace([policy("5/min; 20/h"), login()]).unwrap();
+            assert_eq!(log.0.lock().unwrap().len(), 0);
+            registry.insert(policy("1/s; 5/min; 20/h"));
+            registry
+                .replace([policy("20/h; 5/min; 1/s"), login()])
+                .unwrap();
+        });
+
+        let lines = log.0.lock().unwrap();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        for line in &*lines {
+            assert!(
+                line.starts_with("WARN") && line.contains("limits-reordered"),
+                "{line}"
+            );
+            assert!(line.contains("policy=\"api\""), "{line}");
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The bytes of a field's value.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+/// The largest integer of RFC 9651.
+const LARGEST: u64 = 999_999_999_999_999;
+const LONGEST_NUMBER: usize = 20;
+
+/// The value of a header field: visible ASCII and spaces, kept in place unless it is long.
+#[derive(Clone)]
+pub struct HeaderText(TextBuffer<64>);
+
+impl HeaderText {
+    /// A number in decimal.
+    pub fn number(number: u64) -> HeaderText {
+        let mut text = TextBuffer::new();
+        text.push_number(number);
+        HeaderText(text)
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl From<TextBuffer<64>> for HeaderText {
+    fn from(text: TextBuffer<64>) -> HeaderText {
+        HeaderText(text)
+    }
+}
+
+impl Default for HeaderText {
+    fn default() -> HeaderText {
+        HeaderText(TextBuffer::new())
+    }
+}
+
+impl PartialEq for HeaderText {
+    fn eq(&self, other: &HeaderText) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for HeaderText {}
+
+impl fmt::Debug for HeaderText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FieldValue({})", self.as_bytes().escape_ascii())
+    }
+}
+
+/// Text that is put together without an allocation, unless it is longer than `N`.
+#[derive(Clone)]
+pub(crate) struct TextBuffer<const N: usize> {
+    short: [u8; N],
+    len: usize,
+    /// All of it, where it is longer.
+    long: Vec<u8>,
+}
+
+impl<const N: usize> TextBuffer<N> {
+    pub(crate) const fn new() -> TextBuffer<N> {
+        TextBuffer {
+            short: [0; N],
+            len: 0,
+            long: Vec::new(),
+        }
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match self.long.as_slice() {
+            [] => &self.short[..self.len],
+            long => long,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let end = self.len + bytes.len();
+        match self.short.get_mut(self.len..end) {
+            Some(room) if self.long.is_empty() => {
+                room.copy_from_slice(bytes);
+                self.len = end;
+            }
+            _ => self.push_beyond(bytes),
+        }
+    }
+
+    #[cold]
+    fn push_beyond(&mut self, bytes: &[u8]) {
+        if self.long.is_empty() {
+            self.long.extend_from_slice(&self.short[..self.len]);
+        }
+        self.long.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn push_number(&mut self, number: u64) {
+        self.push(Digits::of(number).as_bytes());
+    }
+
+    pub(crate) fn push_parameter(&mut self, name: &str, number: u64) {
+        self.push(name.as_bytes());
+        self.push_number(number.min(LARGEST));
+    }
+
+    /// Text between quotes, as RFC 9651 and JSON both write it.
+    pub(crate) fn push_escaped(&mut self, text: &str) {
+        let is_plain = |byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+        if text.bytes().all(is_plain) {
+            return self.push(text.as_bytes());
+        }
+        for byte in text.bytes() {
+            match byte {
+                b'"' | b'\\' => self.push(&[b'\\', byte]),
+                b' '..=b'~' => self.push(&[byte]),
+                _ => self.push(b"?"),
+            }
+        }
+    }
+}
+
+/// A number in decimal, where it is only read.
+pub(crate) struct Digits {
+    bytes: [u8; LONGEST_NUMBER],
+    start: usize,
+}
+
+impl Digits {
+    #[inline]
+    pub(crate) fn of(number: u64) -> Digits {
+        let mut bytes = [0; LONGEST_NUMBER];
+        let mut start = LONGEST_NUMBER;
+        let mut rest = number;
+        // Two digits for each of the expensive divisions.
+        while rest >= 10 {
+            let pair = u8::try_from(rest % 100).unwrap_or(0);
+            rest /= 100;
+            start -= 2;
+            bytes[start] = b'0' + pair / 10;
+            bytes[start + 1] = b'0' + pair % 10;
+        }
+        if rest > 0 || start == LONGEST_NUMBER {
+            start -= 1;
+            bytes[start] = b'0' + u8::try_from(rest).unwrap_or(0);
+        }
+        Digits { bytes, start }
+    }
+
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+/// The digits of a number that has at most three, which are there already.
+#[inline]
+pub(crate) fn small_number(number: u64) -> Option<&'static str> {
+    let place = usize::try_from(number).ok()?;
+    let digits = SMALL.get(place)?;
+    let zeros = match number {
+        0..10 => 2,
+        10..100 => 1,
+        _ => 0,
+    };
+    str::from_utf8(&digits[zeros..]).ok()
+}
+
+/// The numbers below 1000 in three digits.
+static SMALL: [[u8; 3]; 1000] = small_numbers();
+
+const fn small_numbers() -> [[u8; 3]; 1000] {
+    let mut numbers = [*b"000"; 1000];
+    let mut place = 1;
+    while place < numbers.len() {
+        let [mut hundreds, mut tens, mut ones] = numbers[place - 1];
+        ones += 1;
+        if ones > b'9' {
+            (tens, ones) = (tens + 1, b'0');
+        }
+        if tens > b'9' {
+            (hundreds, tens) = (hundreds + 1, b'0');
+        }
+        numbers[place] = [hundreds, tens, ones];
+        place += 1;
+    }
+    numbers
+}
+
+/// Reads a number in decimal and nothing else.
+pub(crate) fn parse(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0_u64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| byte - b'0')?;
+        number.checked_mul(10)?.checked_add(digit.into())
+    })
+}
+
+/// The least `r` of the members of a `RateLimit` field, and the longest `t` beside it.
+pub(crate) fn strictest_member(value: &[u8]) -> Option<(u64, u64)> {
+    let members = unquoted(value, b',').map(|member| {
+        let parameter = |name: &[u8]| {
+            let mut parameters = unquoted(member, b';').skip(1).map(<[u8]>::trim_ascii);
+            parameters.find_map(|parameter| parse(parameter.strip_prefix(name)?))
+        };
+        Some((parameter(b"r=")?, parameter(b"t=").unwrap_or(0)))
+    });
+    let stricter = |one: (u64, u64), other: (u64, u64)| {
+        if (other.0, u64::MAX - other.1) < (one.0, u64::MAX - one.1) {
+            other
+        } else {
+            one
+        }
+    };
+    let members: Option<SmallVec<[_; 8]>> = members.collect();
+    members?.into_iter().reduce(stricter)
+}
+
+/// Splits at `separator` where it stands outside of quotes.
+fn unquoted(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut quoted = false;
+    let mut escaped = false;
+    value.split(move |&byte| {
+        let was_escaped = std::mem::replace(&mut escaped, false);
+        match byte {
+            _ if was_escaped => {}
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ => {}
+        }
+        byte == separator && !quoted
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_numbers_are_written_as_all_others() {
+        for number in 0..1000 {
+            assert_eq!(small_number(number), Some(number.to_string().as_str()));
+        }
+        assert_eq!(small_number(1000), None);
+        assert_eq!(small_number(u64::MAX), None);
+    }
+
+    #[test]
+    fn digits_are_those_of_the_standard_library() {
+        let powers = (0..20).map(|exponent| 10_u64.pow(exponent));
+        let edges = powers.flat_map(|power| [power - 1, power, power + 1]);
+
+        for number in edges.chain([u64::MAX]) {
+            assert_eq!(Digits::of(number).as_bytes(), number.to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn text_is_the_same_whether_it_fits_in_place_or_not() {
+        for parts in [
+            [3, 4, 0],
+            [4, 4, 0],
+            [4, 4, 1],
+            [9, 1, 1],
+            [0, 9, 0],
+            [8, 0, 1],
+        ] {
+            let mut text = TextBuffer::<8>::new();
+            let mut expected = Vec::new();
+            for (part, length) in (b'a'..).zip(parts) {
+                text.push(&vec![part; length]);
+                expected.extend(vec![part; length]);
+            }
+
+            assert_eq!(text.as_bytes(), expected);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The policies of docs/policies.md: each is read without a finding, and says what its text does.
+#![cfg(all(feature = "toml", feature = "yaml"))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use ratelimit_core::{Algorithm, FailureMode};
+use ratelimit_http::policy::HttpPolicy;
+use ratelimit_http::{
+    policy::{CostSource, SettleSource},
+    policy_file::{Format, PolicyFile},
+};
+
+const DOCS: &str = include_str!("../../../docs/policies.md");
+
+/// The policies of each section.
+fn sections() -> Vec<(&'static str, Vec<HttpPolicy>)> {
+    let sections = DOCS.split("\n## ").skip(1);
+    let sections = sections.map(|section| {
+        let (title, text) = section.split_once('\n').unwrap();
+        let blocks = text.split("```").skip(1).step_by(2);
+        (title, blocks.flat_map(read).collect())
+    });
+    sections.collect()
+}
+
+fn read(block: &str) -> Vec<HttpPolicy> {
+    let (format, text) = block.split_once('\n').unwrap();
+    let format = match format {
+        "toml" => Format::Toml,
+        "yaml" => Format::Yaml,
+        other => panic!("{other} is no format of policy files"),
+    };
+    let file = PolicyFile::parse(text, format);
+    assert_eq!(file.diagnostics, [], "{text}");
+    file.accepted().unwrap()
+}
+
+#[test]
+fn every_section_has_a_policy_that_is_read_without_a_finding() {
+    let sections = sections();
+    assert_eq!(sections.len(), 7);
+    for (title, policies) in sections {
+        assert_eq!(policies.len(), 1, "{title}");
+    }
+}
+
+#[test]
+fn the_policies_are_what_their_sections_say() {
+    let policies: Vec<HttpPolicy> = sections().into_iter().flat_map(|(_, some)| some).collect();
+    let policy = |name: &str| policies.iter().find(|one| one.name() == name).unwrap();
+
+    let login = policy("login");
+    assert_eq!(
+        login.policy().to_string(),
+        "token_bucket 10/h; token_bucket 5/min by ip"
+    );
+    assert_eq!(login.policy().failure_mode(), Some(FailureMode::Closed));
+    let statuses = login.charge_on().unwrap();
+    assert!(statuses.contains(401) && !statuses.contains(200));
+    let sign_up = policy("sign-up").policy().limits();
+    assert_eq!(sign_up[2].algorithm(), Algorithm::PenaltyBox);
+    assert_eq!(
+        policy("comment").policy().throttle().to_string(),
+        "soft 20%"
+    );
+    assert_eq!(policy("api").policy().tiers().count(), 2);
+    assert_eq!(policy("api").policy().enforcement_percent(), 100);
+    assert_eq!(policy("upload").cost_source(), &CostSource::ContentLength);
+    let used = SettleSource::Header("x-used-tokens".to_owned());
+    assert_eq!(policy("llm").settle_source(), Some(&used));
+    for name in ["upload", "llm", "sessions"] {
+        assert!(policy(name).policy().has_concurrency_limit(), "{name}");
+    }
+}
