@@ -36,7 +36,7 @@ impl RedisInner {
         } else {
             Dispatch::Single(None)
         };
-        let (_place, is_odd) = match sent {
+        let (_call_permit, is_odd) = match sent {
             Dispatch::Single(permit) => (permit, false),
             Dispatch::Batched(reply) => {
                 // The call that it shares counts for the breaker, not each of its hits.
@@ -49,8 +49,8 @@ impl RedisInner {
                 }
             }
         };
-        let params = self.check_single(&route, &pending, deadline, is_odd);
-        Box::pin(self.with_deadline(&route, deadline, params)).await
+        let reply = self.check_single(&route, &pending, deadline, is_odd);
+        Box::pin(self.with_deadline(&route, deadline, reply)).await
     }
 
     /// Waits for the answer to a call, and not beyond the deadline.
