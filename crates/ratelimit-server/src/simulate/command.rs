@@ -11,12 +11,11 @@ use std::{
 
 use clap::Args;
 use ratelimit_core::{
-    Clock, InvalidPolicy, Policy, RedisConfig, RedisStore, Store, Throttle, Timestamp,
+    Clock, InvalidPolicy, MemoryStore, Policy, RedisConfig, RedisStore, Store, Throttle, Timestamp,
 };
 
 use super::{
     film::Scene,
-    memory::Memory,
     replay::{Replayed, Run},
     trace::{self, Asked},
     traffic::Traffic,
@@ -31,9 +30,10 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Replays a trace on a virtual clock, and prints what every hit would be answered.
 ///
 /// A trace has a JSON object on each line: {"t":0.5,"key":"a","cost":1}, with t in seconds, exact to
-/// the microsecond. Without a key it is "default", without a cost 1; a cost of 0 looks. For each hit
-/// one line is printed, with "over" where it passed beyond a soft limit; with several --limit, the
-/// whole trace is replayed for each in turn, and "policy" says for which.
+/// the microsecond. Without a key it is "default", without a cost 1; a cost of 0 looks. Hits are
+/// replayed in the order of their time. For each hit one line is printed, with "over" where it passed
+/// beyond a soft limit; with several --limit, the whole trace is replayed for each in turn, and
+/// "policy" says for which.
 #[derive(Args, Clone, Debug)]
 pub struct Simulate {
     /// The limits of a policy, joined by ";", as in `token_bucket 10/s burst 100`; repeatable
@@ -129,15 +129,16 @@ impl Simulate {
         let trace = self.trace(&policies[0])?;
         let clock = Clock::manual(Timestamp::default());
         let redis = self.redis_store(clock.clone()).await?;
-        let memory = Memory::new(clock.clone());
-        let store: &dyn Store = match &redis {
-            Some(redis) => redis,
-            None => &memory,
-        };
         let several = policies.len() > 1;
         let scene = Scene::of(&trace, &policies);
         let mut drawn = Vec::new();
         for (policy, text) in policies.into_iter().zip(&self.limit) {
+            let memory = MemoryStore::new().capacity(trace.len());
+            let memory = memory.clock(clock.clone());
+            let store: &dyn Store = match &redis {
+                Some(redis) => redis,
+                None => &memory,
+            };
             let run = Run {
                 policy,
                 label: several.then_some(text),

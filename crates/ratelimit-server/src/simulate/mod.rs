@@ -3,7 +3,6 @@
 mod command;
 mod decimal;
 mod film;
-mod memory;
 mod replay;
 mod trace;
 mod traffic;

@@ -67,8 +67,7 @@ pub(super) struct Run<'a> {
 impl Run<'_> {
     /// Prints what every hit is answered, and films the budgets where there is a scene.
     ///
-    /// Looks change no answer: they write nothing, and none is later than a hit that is still to come,
-    /// for which a store in memory might forget what has expired.
+    /// Looks change no answer: they write nothing, and none is later than the next hit.
     pub(super) async fn replay(
         &self,
         trace: &[Asked],
@@ -77,8 +76,8 @@ impl Run<'_> {
     ) -> Result<Replayed, Failure> {
         let mut film = scene.map(|scene| Film::new(scene, &self.policy, trace));
         let mut hits = Vec::with_capacity(trace.len());
-        for (asked, earliest) in trace.iter().zip(earliest_to_come(trace)) {
-            self.look_until(film.as_mut(), earliest).await?;
+        for asked in trace {
+            self.look_until(film.as_mut(), asked.at_micros).await?;
             let decision = self.ask(&asked.key, asked.at_micros, asked.cost).await?;
             serde_json::to_writer(&mut *out, &self.line(asked, &decision)?)?;
             out.write_all(b"\n")?;
@@ -149,15 +148,6 @@ impl Run<'_> {
             policy: self.label,
         })
     }
-}
-
-/// For each hit, the earliest moment of it and all that follow: the clock of a trace may step back.
-fn earliest_to_come(trace: &[Asked]) -> Vec<u64> {
-    let mut earliest: Vec<u64> = trace.iter().map(|asked| asked.at_micros).collect();
-    for place in (1..earliest.len()).rev() {
-        earliest[place - 1] = earliest[place - 1].min(earliest[place]);
-    }
-    earliest
 }
 
 fn fate(decision: &Decision) -> Fate {

@@ -42,7 +42,9 @@ struct Line<'a> {
     cost: Option<u64>,
 }
 
-/// Reads all lines of a trace; empty ones are passed over.
+/// Reads all lines of a trace, in the order of their time; empty ones are skipped.
+///
+/// Access logs are written when requests end, so their lines are seldom in the order in which requests began.
 pub(super) fn read(mut lines: impl BufRead) -> Result<Vec<Asked>, InvalidTrace> {
     let mut trace = Vec::new();
     let mut line = Vec::new();
@@ -60,6 +62,7 @@ pub(super) fn read(mut lines: impl BufRead) -> Result<Vec<Asked>, InvalidTrace> 
             trace.push(asked(&line).map_err(wrong)?);
         }
     }
+    trace.sort_by_key(|asked| asked.at_micros);
     Ok(trace)
 }
 
