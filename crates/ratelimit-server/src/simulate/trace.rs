@@ -123,11 +123,11 @@ mod tests {
         let trace =
             read(&b"{\"t\":0.5}\n\n{\"cost\":3,\"key\":\"a\\u0041\",\"t\":1e-6}"[..]).unwrap();
 
-        assert_eq!(trace[0], Asked::at(500_000));
         assert_eq!(
-            (trace[1].at_micros, &*trace[1].key, trace[1].cost),
+            (trace[0].at_micros, &*trace[0].key, trace[0].cost),
             (1, "aA", 3)
         );
+        assert_eq!(trace[1], Asked::at(500_000));
     }
 
     #[test]
