@@ -9,7 +9,7 @@ not_globals = {
 max_line_length = 120
 
 -- The line that the assembler writes between the algorithms and the last file binds these.
-files["lua/policy_one.lua"] = { read_globals = { "code", "roll", "state", "count", "format" } }
-files["lua/policy_several.lua"] = { read_globals = { "algorithms" } }
-files["lua/policy_settle.lua"] = { read_globals = { "algorithms" } }
-files["lua/policy_batch.lua"] = { read_globals = { "algorithms" } }
+files["lua/check_one.lua"] = { read_globals = { "code", "roll", "state", "count", "format" } }
+files["lua/check.lua"] = { read_globals = { "algorithms" } }
+files["lua/settle.lua"] = { read_globals = { "algorithms" } }
+files["lua/check_batch.lua"] = { read_globals = { "algorithms" } }

@@ -448,8 +448,8 @@ fn five_million_keys_stay_within_the_bound() {
         grown * 1024 / keys
     );
     assert!(keys <= 1_000_000);
-    // What is resident is more than what is allocated, which the bench counts.
-    assert!(grown * 1024 <= 104 * keys);
+    // Resident memory includes the allocator's unused pages; the bench counts allocated bytes.
+    assert!(grown * 1024 <= 112 * keys);
 }
 
 fn resident_kib() -> usize {

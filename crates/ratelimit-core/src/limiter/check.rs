@@ -11,10 +11,8 @@ use std::{
 use crate::limiter::{Limiter, Verdict, deny_cache::Lookup};
 use crate::{
     decision::{Decision, FastCharge},
-    key_set::KeySet,
     metrics,
-    policy::{HitMode, Overdraft, Policy},
-    store::{Hit, LockedEntry, MemoryStore, StoreError, StoreFuture},
+    store::{Hit, LockedEntry, MemoryStore, OwnedHit, StoreError, StoreFuture},
     time::Timestamp,
 };
 
@@ -50,43 +48,7 @@ struct PendingCheck {
     started: Instant,
     sent: Option<Lookup>,
     limiter: Limiter,
-    params: OwnedHit,
-}
-
-/// A hit that belongs to itself.
-pub(super) struct OwnedHit {
-    policy: Policy,
-    keys: KeySet,
-    cost: u64,
-    slot: u64,
-    overdraft: Overdraft,
-    mode: HitMode,
-}
-
-impl OwnedHit {
-    pub(super) fn new(hit: Hit<'_>) -> OwnedHit {
-        OwnedHit {
-            policy: hit.policy.clone(),
-            keys: hit.keys(),
-            cost: hit.cost,
-            slot: hit.slot,
-            overdraft: hit.overdraft,
-            mode: hit.mode,
-        }
-    }
-
-    pub(super) fn has_concurrency_limit(&self) -> bool {
-        self.policy.has_concurrency_limit()
-    }
-
-    pub(super) fn as_hit(&self) -> Hit<'_> {
-        let mut hit = Hit::for_keys(&self.policy, &self.keys);
-        hit.cost = self.cost;
-        hit.slot = self.slot;
-        hit.overdraft = self.overdraft;
-        hit.mode = self.mode;
-        hit
-    }
+    hit: OwnedHit,
 }
 
 impl Check {
@@ -175,7 +137,7 @@ impl Check {
                     started: Instant::now(),
                     sent,
                     limiter: limiter.clone(),
-                    params: OwnedHit::new(hit),
+                    hit: OwnedHit::new(hit),
                 })))
             }
         }
@@ -228,7 +190,7 @@ impl Future for Check {
 impl PendingCheck {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict> {
         let answer = ready!(Pin::new(&mut self.answer).poll(cx));
-        let hit = self.params.as_hit();
+        let hit = self.hit.as_hit();
         record_duration(hit, self.started);
         self.limiter
             .shared

@@ -7,18 +7,18 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use crate::limiter::{Check, Limiter, Verdict, check::OwnedHit};
+use crate::limiter::{Check, Limiter, Verdict};
 use crate::{
     budget::Adjustment,
     policy::{FailureMode, Policy},
-    store::{ChargedBy, Hit, Receipt, Settlement, StoreError, StoreFuture},
+    store::{ChargedBy, Hit, OwnedHit, Receipt, Settlement, StoreError, StoreFuture},
 };
 
 /// A check under way; awaiting it gives the [`Verdict`], and the [`Reservation`] if there was one.
 #[must_use = "a check is made when it is awaited"]
 pub struct Reserve {
     check: Check,
-    params: OwnedHit,
+    hit: OwnedHit,
     limiter: Limiter,
 }
 
@@ -26,7 +26,7 @@ impl Reserve {
     pub(super) fn new(limiter: &Limiter, hit: Hit<'_>) -> Reserve {
         Reserve {
             check: Check::new(limiter, &hit),
-            params: OwnedHit::new(hit),
+            hit: OwnedHit::new(hit),
             limiter: limiter.clone(),
         }
     }
@@ -37,7 +37,7 @@ impl Future for Reserve {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let verdict = ready!(Pin::new(&mut self.check).poll(cx));
-        let charge = Reservation::from_verdict(&self.limiter, self.params.as_hit(), &verdict);
+        let charge = Reservation::from_verdict(&self.limiter, self.hit.as_hit(), &verdict);
         Poll::Ready((verdict, charge))
     }
 }
@@ -45,12 +45,12 @@ impl Future for Reserve {
 impl Drop for Reserve {
     /// A store in memory has decided before the future is polled: a slot that nobody learns of is given back.
     fn drop(&mut self) {
-        if self.params.has_concurrency_limit()
+        if self.hit.as_hit().policy.has_concurrency_limit()
             && let Some(verdict) = self.check.take_ready()
         {
             drop(Reservation::from_verdict(
                 &self.limiter,
-                self.params.as_hit(),
+                self.hit.as_hit(),
                 &verdict,
             ));
         }

@@ -160,3 +160,37 @@ impl<'a> Hit<'a> {
         }
     }
 }
+
+/// An owned copy of a [`Hit`], kept while the store's answer is pending.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedHit {
+    policy: Policy,
+    keys: KeySet,
+    params: HitParams,
+}
+
+impl OwnedHit {
+    pub(crate) fn new(hit: Hit<'_>) -> OwnedHit {
+        OwnedHit {
+            policy: hit.policy.clone(),
+            keys: hit.keys(),
+            params: hit.params(),
+        }
+    }
+
+    pub(crate) fn as_hit(&self) -> Hit<'_> {
+        let HitParams {
+            cost,
+            slot,
+            overdraft,
+            mode,
+        } = self.params;
+        Hit {
+            cost,
+            slot,
+            overdraft,
+            mode,
+            ..Hit::for_keys(&self.policy, &self.keys)
+        }
+    }
+}

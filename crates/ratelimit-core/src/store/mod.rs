@@ -16,4 +16,4 @@ pub use self::{
     memory::{MemoryStats, MemoryStore},
     receipt::{InvalidReceipt, Receipt},
 };
-pub(crate) use self::{memory::LockedEntry, receipt::ChargedBy};
+pub(crate) use self::{hit::OwnedHit, memory::LockedEntry, receipt::ChargedBy};

@@ -11,7 +11,11 @@ use std::{
 
 use ahash::RandomState;
 
-use crate::{decision::Decision, limiter::check::OwnedHit, store::Hit, time::Timestamp};
+use crate::{
+    decision::Decision,
+    store::{Hit, OwnedHit},
+    time::Timestamp,
+};
 
 const SETS: usize = 1 << 10;
 /// How many denials a set holds; of more, those that end first are forgotten.
@@ -57,7 +61,7 @@ impl Version {
 pub(super) struct CachedDenial {
     sent: Lookup,
     until: Timestamp,
-    params: OwnedHit,
+    hit: OwnedHit,
     decision: Decision,
 }
 
@@ -71,14 +75,14 @@ impl CachedDenial {
         CachedDenial {
             sent,
             until: sent.at + life,
-            params: OwnedHit::new(hit),
+            hit: OwnedHit::new(hit),
             decision: decision.clone(),
         }
     }
 
     /// Whether the store would deny another hit as well, which is about to be sent.
     fn applies_to(&self, hit: Hit<'_>, sent: Lookup) -> bool {
-        let known = self.params.as_hit();
+        let known = self.hit.as_hit();
         self.sent.budgets.hash == sent.budgets.hash
             && self.sent.budgets.changes == sent.budgets.changes
             && (self.sent.at..self.until).contains(&sent.at)

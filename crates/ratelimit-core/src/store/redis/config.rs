@@ -1,6 +1,6 @@
 //! Where Redis is, and how patient to be with it.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use redis::{
     AsyncConnectionConfig, ConnectionInfo,
@@ -8,6 +8,7 @@ use redis::{
 };
 
 use crate::store::redis::{
+    error::InvalidRedisConfig,
     keyspace::KeySpace,
     url::{Topology, with_root},
 };
@@ -43,11 +44,11 @@ pub struct RedisConfig {
 /// How long to wait for what, and how much at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
-    pub(super) time_budget: Duration,
+    pub(super) timeout: Duration,
     pub(super) connect_timeout: Duration,
-    pub(super) most_in_flight: usize,
+    pub(super) max_in_flight: usize,
     pub(super) connections: usize,
-    pub(super) calls_at_once: usize,
+    pub(super) unbatched_calls: usize,
 }
 
 impl RedisConfig {
@@ -61,11 +62,11 @@ impl RedisConfig {
             target: Topology::parse(url)?,
             keys: KeySpace::default(),
             timeouts: Timeouts {
-                time_budget: Duration::from_millis(25),
+                timeout: Duration::from_millis(25),
                 connect_timeout: Duration::from_millis(250),
-                most_in_flight: 1_024,
+                max_in_flight: 1_024,
                 connections: 1,
-                calls_at_once: 2,
+                unbatched_calls: 2,
             },
             clock: Clock::system(),
         })
@@ -94,7 +95,7 @@ impl RedisConfig {
     /// How long a decision may take, 25 ms unless set; then the failure mode decides.
     #[must_use]
     pub fn timeout(mut self, budget: Duration) -> RedisConfig {
-        self.timeouts.time_budget = budget;
+        self.timeouts.timeout = budget;
         self
     }
 
@@ -108,7 +109,7 @@ impl RedisConfig {
     /// How many decisions may be under way at once, 1024 unless set; the failure mode decides the rest.
     #[must_use]
     pub fn max_in_flight(mut self, most: usize) -> RedisConfig {
-        self.timeouts.most_in_flight = most.max(1);
+        self.timeouts.max_in_flight = most.max(1);
         self
     }
 
@@ -127,7 +128,7 @@ impl RedisConfig {
     /// `usize::MAX` does.
     #[must_use]
     pub fn unbatched_calls(mut self, calls: usize) -> RedisConfig {
-        self.timeouts.calls_at_once = calls.max(1);
+        self.timeouts.unbatched_calls = calls.max(1);
         self
     }
 
@@ -170,7 +171,7 @@ impl Timeouts {
         AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(self.most_in_flight.max(1_024))
+            .set_pipeline_buffer_size(self.max_in_flight.max(1_024))
     }
 }
 
@@ -198,43 +199,3 @@ fn name(what: &'static str, value: &str) -> Result<String, InvalidRedisConfig> {
         })
     }
 }
-
-/// Why a configuration cannot lead to a Redis server.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum InvalidRedisConfig {
-    /// The URL is not that of a Redis server.
-    Url {
-        /// What is wrong with it.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// A URL of sentinels does not say which service to ask them for.
-    NoService,
-    /// A prefix or version is not 1 to 64 of `A-Z a-z 0-9 . _ : @ -`.
-    Name {
-        /// Which of the two.
-        what: &'static str,
-        /// The refused value.
-        value: String,
-    },
-}
-
-impl fmt::Display for InvalidRedisConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            InvalidRedisConfig::Url { source } => write!(
-                f,
-                "not the address of a Redis server ({source}): expected redis://, rediss://, \
-                 redis+unix://, redis+sentinel:// or redis+cluster://"
-            ),
-            InvalidRedisConfig::NoService => f.write_str(
-                "a redis+sentinel:// address names the service: redis+sentinel://host:26379/mymaster",
-            ),
-            InvalidRedisConfig::Name { what, value } => {
-                write!(f, "the {what} {value:?} must be 1 to 64 of A-Z a-z 0-9 . _ : @ -")
-            }
-        }
-    }
-}
-
-impl std::error::Error for InvalidRedisConfig {}

@@ -1,21 +1,29 @@
-//! The script that decides a policy, assembled from the files in `lua/`.
+//! The scripts, assembled from the files in `lua/`.
 
-use std::{fmt::Write as _, sync::OnceLock};
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    sync::{PoisonError, RwLock},
+};
 
-use crate::store::redis::unused::without_unused_functions;
+use crate::store::redis::wire::CODES;
 use crate::{algorithm::Algorithm, policy::LimitGroup};
 
-const HEAD: &str = include_str!("../../../lua/policy_head.lua");
-const ONE: &str = include_str!("../../../lua/policy_one.lua");
-const SEVERAL: &str = include_str!("../../../lua/policy_several.lua");
-const SETTLE: &str = include_str!("../../../lua/policy_settle.lua");
-const RESET: &str = include_str!("../../../lua/policy_reset.lua");
-const BATCH: &str = include_str!("../../../lua/policy_batch.lua");
-const BUCKET_HEAD: &str = include_str!("../../../lua/bucket_head.lua");
-const BUCKET: &str = include_str!("../../../lua/bucket_one.lua");
-const BUCKETS: &str = include_str!("../../../lua/bucket_batch.lua");
+const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
+const CHECK_ONE: &str = include_str!("../../../lua/check_one.lua");
+const CHECK: &str = include_str!("../../../lua/check.lua");
+const CHECK_BATCH: &str = include_str!("../../../lua/check_batch.lua");
+const SETTLE: &str = include_str!("../../../lua/settle.lua");
+const RESET: &str = include_str!("../../../lua/reset.lua");
+const BUCKET_PRELUDE: &str = include_str!("../../../lua/bucket_prelude.lua");
+const BUCKET_STEP: &str = include_str!("../../../lua/bucket_step.lua");
+const CHECK_BUCKET: &str = include_str!("../../../lua/check_bucket.lua");
+const CHECK_BUCKET_BATCH: &str = include_str!("../../../lua/check_bucket_batch.lua");
 
-/// The files that an algorithm's functions live in, in order.
+/// The line that [`BUCKET_STEP`] replaces.
+const INCLUDE_BUCKET_STEP: &str = "-- @include bucket_step";
+
+/// The files with the functions of an algorithm, in order.
 const fn files(algorithm: Algorithm) -> &'static [&'static str] {
     match algorithm {
         Algorithm::TokenBucket => &[include_str!("../../../lua/token_bucket.lua")],
@@ -33,22 +41,37 @@ const fn files(algorithm: Algorithm) -> &'static [&'static str] {
     }
 }
 
-/// A script and its hash.
+/// A script and its SHA-1.
+///
+/// - Policies with the same set of algorithms share one script, whatever their numbers.
+/// - A script is assembled when it is first used, and kept for the life of the process.
+/// - Comments, empty lines and functions that nothing calls are left out, because the server creates every
+///   function of a script again in each call.
 #[derive(Debug)]
 pub(super) struct Script {
     pub(super) text: String,
+    /// The name of the script in EVALSHA: 40 hexadecimal digits.
     pub(super) hash: String,
 }
 
-/// One script for each algorithm alone, and three for each set of them, made when first needed.
-static ALONE: [OnceLock<Script>; Algorithm::ALL.len()] =
-    [const { OnceLock::new() }; Algorithm::ALL.len()];
-static TOGETHER: [OnceLock<Script>; 1 << Algorithm::ALL.len()] =
-    [const { OnceLock::new() }; 1 << Algorithm::ALL.len()];
-static SETTLING: [OnceLock<Script>; 1 << Algorithm::ALL.len()] =
-    [const { OnceLock::new() }; 1 << Algorithm::ALL.len()];
-static BATCHING: [OnceLock<Script>; 1 << Algorithm::ALL.len()] =
-    [const { OnceLock::new() }; 1 << Algorithm::ALL.len()];
+/// The identity of a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum ScriptId {
+    CheckOne(Algorithm),
+    Check(AlgorithmSet),
+    CheckBatch(AlgorithmSet),
+    Settle(AlgorithmSet),
+    Reset,
+    CheckBucket,
+    CheckBucketBatch,
+}
+
+/// A set of algorithms, one bit for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct AlgorithmSet(u8);
+
+/// The scripts that were used so far. There are at most 3 * 2^7 + 10, each of a few kilobytes.
+static SCRIPTS: RwLock<Option<HashMap<ScriptId, &'static Script>>> = RwLock::new(None);
 
 impl Script {
     /// The script that decides a hit on the limits of `groups`.
@@ -56,106 +79,130 @@ impl Script {
         if let [group] = groups
             && let [effective] = &*group.limits
         {
-            let algorithm = effective.limit.algorithm();
-            return ALONE[index(algorithm)].get_or_init(|| Script::singles(algorithm));
+            return ScriptId::CheckOne(effective.limit.algorithm()).script();
         }
-        let needed = needed(groups);
-        TOGETHER[needed].get_or_init(|| {
-            let effective = |algorithm| {
-                let functions = [Some("roll"), Some("state"), count_of(algorithm)];
-                let names = functions.map(|name| function(algorithm, name));
-                [&names[..], &[format!("'<{}'", numbers(algorithm))]].concat()
-            };
-            Script::set_of(needed, effective, SEVERAL)
-        })
-    }
-
-    /// The script that decides a hit on a bucket, as it is nearly always found.
-    pub(super) fn check_bucket() -> &'static Script {
-        static SCRIPT: OnceLock<Script> = OnceLock::new();
-        SCRIPT.get_or_init(|| Script::new(without_comments(&[BUCKET_HEAD, BUCKET].concat())))
-    }
-
-    /// The same for several hits.
-    pub(super) fn check_bucket_batch() -> &'static Script {
-        static SCRIPT: OnceLock<Script> = OnceLock::new();
-        SCRIPT.get_or_init(|| Script::new(without_comments(&[BUCKET_HEAD, BUCKETS].concat())))
+        ScriptId::Check(AlgorithmSet::of(groups)).script()
     }
 
     /// The script that decides several hits on the limits of `groups`.
     pub(super) fn check_batch(groups: &[LimitGroup]) -> &'static Script {
-        let needed = needed(groups);
-        BATCHING[needed].get_or_init(|| {
-            let effective = |algorithm| {
-                let names = ["roll", "state", "left"].map(|name| function(algorithm, Some(name)));
-                [&names[..], &[format!("'<{}'", numbers(algorithm))]].concat()
-            };
-            Script::set_of(needed, effective, BATCH)
-        })
+        ScriptId::CheckBatch(AlgorithmSet::of(groups)).script()
     }
 
-    /// The script that changes a charge which the limits of `groups` made.
+    /// The fast script that decides a hit on one bucket.
+    pub(super) fn check_bucket() -> &'static Script {
+        ScriptId::CheckBucket.script()
+    }
+
+    /// The fast script that decides several hits on one bucket each.
+    pub(super) fn check_bucket_batch() -> &'static Script {
+        ScriptId::CheckBucketBatch.script()
+    }
+
+    /// The script that changes a charge under the limits of `groups`.
     pub(super) fn settle(groups: &[LimitGroup]) -> &'static Script {
-        let needed = needed(groups);
-        SETTLING[needed].get_or_init(|| {
-            let effective = |algorithm| {
-                let functions = settling_functions(algorithm);
-                functions.map(|name| function(algorithm, name)).to_vec()
-            };
-            Script::set_of(needed, effective, SETTLE)
-        })
+        ScriptId::Settle(AlgorithmSet::of(groups)).script()
     }
 
     /// The script that forgets what keys have spent.
     pub(super) fn reset() -> &'static Script {
-        static SCRIPT: OnceLock<Script> = OnceLock::new();
-        SCRIPT.get_or_init(|| Script::assembled(std::iter::empty(), "", RESET))
+        ScriptId::Reset.script()
     }
+}
 
-    fn singles(algorithm: Algorithm) -> Script {
-        let (name, code, numbers) = (algorithm.as_str(), algorithm.code(), numbers(algorithm));
-        let count = function(algorithm, count_of(algorithm));
-        let binding = format!(
-            "local code, roll, state, count, format = \
-             {code}, {name}_roll, {name}_state, {count}, '<Bdd{numbers}'\n"
-        );
-        Script::assembled(files(algorithm).iter().copied(), &binding, ONE)
-    }
-
-    /// A script for a set of algorithms, each `effective` to what the tail needs of it.
-    fn set_of(needed: usize, effective: impl Fn(Algorithm) -> Vec<String>, tail: &str) -> Script {
-        let algorithms = Algorithm::ALL
-            .into_iter()
-            .filter(|&algorithm| needed & 1 << index(algorithm) != 0);
-        let mut parts = Vec::new();
-        let mut binding = "local algorithms = {\n".to_owned();
-        for algorithm in algorithms {
-            for file in files(algorithm) {
-                if !parts.contains(file) {
-                    parts.push(file);
-                }
-            }
-            let (code, effective) = (algorithm.code(), effective(algorithm).join(", "));
-            writeln!(binding, "  [{code}] = {{ {effective} }},")
-                .expect("a string takes all that is written");
+impl ScriptId {
+    fn script(self) -> &'static Script {
+        let known = SCRIPTS.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(script) = known.as_ref().and_then(|known| known.get(&self)) {
+            return script;
         }
-        binding.push_str("}\n");
-        Script::assembled(parts.into_iter(), &binding, tail)
+        drop(known);
+        let mut known = SCRIPTS.write().unwrap_or_else(PoisonError::into_inner);
+        let known = known.get_or_insert_default();
+        known
+            .entry(self)
+            .or_insert_with(|| Box::leak(Box::new(self.assemble())))
     }
 
-    fn assembled<'a>(parts: impl Iterator<Item = &'a str>, binding: &str, tail: &str) -> Script {
-        let parts: String = parts.collect();
-        let text = without_comments(&[HEAD, &parts, binding, tail].concat());
-        Script::new(without_unused_functions(&text))
-    }
-
-    fn new(text: String) -> Script {
+    fn assemble(self) -> Script {
+        let text = match self {
+            ScriptId::CheckOne(algorithm) => check_one(algorithm),
+            ScriptId::Check(set) => with_table(set, CHECK, |algorithm| {
+                let names = [Some("roll"), Some("state"), count_of(algorithm)];
+                let mut row = names.map(|name| function(algorithm, name)).to_vec();
+                row.push(format!("'<{}'", numbers(algorithm)));
+                row
+            }),
+            ScriptId::CheckBatch(set) => with_table(set, CHECK_BATCH, |algorithm| {
+                let names = ["roll", "state", "left"];
+                let mut row = names.map(|name| function(algorithm, Some(name))).to_vec();
+                row.push(format!("'<{}'", numbers(algorithm)));
+                row
+            }),
+            ScriptId::Settle(set) => with_table(set, SETTLE, |algorithm| {
+                let names = settle_functions(algorithm);
+                names.map(|name| function(algorithm, name)).to_vec()
+            }),
+            ScriptId::Reset => [PRELUDE, RESET].concat(),
+            ScriptId::CheckBucket => [BUCKET_PRELUDE, CHECK_BUCKET].concat(),
+            ScriptId::CheckBucketBatch => [BUCKET_PRELUDE, CHECK_BUCKET_BATCH].concat(),
+        };
+        let text = text.replace(INCLUDE_BUCKET_STEP, BUCKET_STEP);
+        let text = with_codes(&without_comments(&text));
+        let text = without_unused_functions(&text);
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Script { text, hash }
     }
 }
 
-/// How many numbers a script tells of a limit.
+impl AlgorithmSet {
+    fn of(groups: &[LimitGroup]) -> AlgorithmSet {
+        let limits = groups.iter().flat_map(|group| &group.limits);
+        let bits = limits.map(|effective| AlgorithmSet::bit(effective.limit.algorithm()));
+        AlgorithmSet(bits.fold(0, |set, bit| set | bit))
+    }
+
+    const fn bit(algorithm: Algorithm) -> u8 {
+        1 << (algorithm.code() - 1)
+    }
+
+    fn algorithms(self) -> impl Iterator<Item = Algorithm> {
+        Algorithm::ALL
+            .into_iter()
+            .filter(move |&algorithm| self.0 & AlgorithmSet::bit(algorithm) != 0)
+    }
+}
+
+/// The source for a policy of one limit, whose functions the tail calls by fixed names.
+fn check_one(algorithm: Algorithm) -> String {
+    let (name, code, numbers) = (algorithm.as_str(), algorithm.code(), numbers(algorithm));
+    let count = function(algorithm, count_of(algorithm));
+    let binding = format!(
+        "local code, roll, state, count, format = \
+         {code}, {name}_roll, {name}_state, {count}, '<Bdd{numbers}'\n"
+    );
+    let files = files(algorithm).concat();
+    [PRELUDE, &files, &binding, CHECK_ONE].concat()
+}
+
+/// The source for a set of algorithms, with a table that has the `row` of each by its code.
+fn with_table(set: AlgorithmSet, tail: &str, row: impl Fn(Algorithm) -> Vec<String>) -> String {
+    let mut sources = Vec::new();
+    let mut table = "local algorithms = {\n".to_owned();
+    for algorithm in set.algorithms() {
+        for file in files(algorithm) {
+            if !sources.contains(file) {
+                sources.push(file);
+            }
+        }
+        let (code, row) = (algorithm.code(), row(algorithm).join(", "));
+        writeln!(table, "  [{code}] = {{ {row} }},").expect("a string takes all that is written");
+    }
+    table.push_str("}\n");
+    [PRELUDE, &sources.concat(), &table, tail].concat()
+}
+
+/// How many numbers a reply has for a limit.
 pub(super) const fn wire_len(algorithm: Algorithm) -> usize {
     match algorithm {
         Algorithm::FixedWindow => 2,
@@ -164,24 +211,12 @@ pub(super) const fn wire_len(algorithm: Algorithm) -> usize {
     }
 }
 
-/// Their format.
+/// The format of these numbers for `struct.pack`.
 fn numbers(algorithm: Algorithm) -> String {
     "d".repeat(wire_len(algorithm))
 }
 
-/// The set of all algorithms in `groups`.
-fn needed(groups: &[LimitGroup]) -> usize {
-    let limits = groups.iter().flat_map(|group| &group.limits);
-    limits.fold(0, |set, effective| {
-        set | 1 << index(effective.limit.algorithm())
-    })
-}
-
-const fn index(algorithm: Algorithm) -> usize {
-    algorithm.code() as usize - 1
-}
-
-/// The function that remembers denied hits, where there is one.
+/// The function that records denied hits, where the algorithm has one.
 const fn count_of(algorithm: Algorithm) -> Option<&'static str> {
     match algorithm {
         Algorithm::SlidingWindowLog | Algorithm::PenaltyBox => Some("count"),
@@ -189,8 +224,8 @@ const fn count_of(algorithm: Algorithm) -> Option<&'static str> {
     }
 }
 
-/// The functions with which a charge is changed; a penalty box has none.
-const fn settling_functions(algorithm: Algorithm) -> [Option<&'static str>; 6] {
+/// The functions that change a charge. A penalty box has none.
+const fn settle_functions(algorithm: Algorithm) -> [Option<&'static str>; 6] {
     match algorithm {
         Algorithm::Concurrency => [None, None, None, None, Some("release"), Some("renew")],
         Algorithm::PenaltyBox => [None; 6],
@@ -205,7 +240,7 @@ const fn settling_functions(algorithm: Algorithm) -> [Option<&'static str>; 6] {
     }
 }
 
-/// The full name of an algorithm's function.
+/// The name of an algorithm's function in Lua, or `nil`.
 fn function(algorithm: Algorithm, name: Option<&str>) -> String {
     match name {
         Some(name) => format!("{}_{name}", algorithm.as_str()),
@@ -213,12 +248,89 @@ fn function(algorithm: Algorithm, name: Option<&str>) -> String {
     }
 }
 
-/// The same script without the lines that only people read.
+/// The script without comments and empty lines.
 fn without_comments(text: &str) -> String {
-    let read_by_lua = |line: &&str| !line.is_empty() && !line.trim_start().starts_with("--");
+    let is_code = |line: &&str| !line.is_empty() && !line.trim_start().starts_with("--");
     text.lines()
-        .filter(read_by_lua)
+        .filter(is_code)
         .fold(String::new(), |script, line| script + line + "\n")
+}
+
+/// The script with the value of each code in place of its name.
+fn with_codes(text: &str) -> String {
+    let mut script = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_uppercase()) {
+        let (before, from_word) = rest.split_at(start);
+        let is_inside_word = before.ends_with(is_word_char);
+        let end = from_word.find(|c| !is_word_char(c));
+        let (word, after) = from_word.split_at(end.unwrap_or(from_word.len()));
+        let code = CODES.iter().find(|(name, _)| *name == word);
+        script.push_str(before);
+        match code {
+            Some((_, code)) if !is_inside_word => script.push_str(&code.to_string()),
+            _ => script.push_str(word),
+        }
+        rest = after;
+    }
+    script.push_str(rest);
+    script
+}
+
+fn is_word_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// The script without the functions that nothing in it calls.
+///
+/// A function begins with `local function` at the start of a line and ends with a line `end`.
+fn without_unused_functions(text: &str) -> String {
+    let blocks = blocks(text);
+    let mut used: Vec<bool> = blocks.iter().map(|(name, _)| name.is_none()).collect();
+    let is_called = |name: &str, used: &[bool]| {
+        let callers = blocks.iter().zip(used).filter(|(_, used)| **used);
+        callers
+            .into_iter()
+            .any(|((_, text), _)| words(text).any(|word| word == name))
+    };
+    loop {
+        let newly = blocks.iter().zip(&used).position(|((name, _), is_used)| {
+            !is_used && name.is_some_and(|name| is_called(name, &used))
+        });
+        let Some(index) = newly else { break };
+        used[index] = true;
+    }
+    let kept = blocks.iter().zip(used).filter(|(_, used)| *used);
+    kept.map(|((_, text), _)| text.as_str()).collect()
+}
+
+/// The functions of a script, each with its name, and the lines between them.
+fn blocks(text: &str) -> Vec<(Option<&str>, String)> {
+    let mut blocks: Vec<(Option<&str>, String)> = Vec::new();
+    let mut is_inside = false;
+    for line in text.lines() {
+        let name = line
+            .strip_prefix("local function ")
+            .and_then(|rest| words(rest).next());
+        if name.is_some() {
+            is_inside = true;
+            blocks.push((name, String::new()));
+        } else if !is_inside {
+            blocks.push((None, String::new()));
+        }
+        if let Some((_, block)) = blocks.last_mut() {
+            block.push_str(line);
+            block.push('\n');
+        }
+        is_inside = is_inside && line != "end";
+    }
+    blocks
+}
+
+/// The identifiers and keywords of a text.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !is_word_char(c))
+        .filter(|word| !word.is_empty())
 }
 
 #[cfg(test)]
@@ -250,5 +362,49 @@ mod tests {
 
         assert_eq!(text.matches("function token_bucket_roll").count(), 1);
         assert!(!text.contains("fixed_window"));
+    }
+
+    #[test]
+    fn codes_stand_in_a_script_as_numbers() {
+        let text =
+            with_codes("return REPLY_FALLBACK, REPLY_FALLBACK_X, A_REPLY_DENIED, 'REPLY_ALLOWED'");
+
+        assert_eq!(text, "return 255, REPLY_FALLBACK_X, A_REPLY_DENIED, '1'");
+    }
+
+    #[test]
+    fn no_script_has_an_include_or_the_name_of_a_code_left() {
+        let policy = "1/s; leaky_bucket 2/s; fixed_window 3/s; sliding_window_log 4/s; \
+                      sliding_window_counter 5/s; concurrency 6 lease 1s; penalty_box 2/s for 1s";
+        let policy = Policy::parse("all", policy).unwrap();
+        let groups = policy.groups();
+        let mut scripts = vec![
+            Script::check(groups),
+            Script::check_batch(groups),
+            Script::settle(groups),
+            Script::reset(),
+            Script::check_bucket(),
+            Script::check_bucket_batch(),
+        ];
+        scripts.extend(Algorithm::ALL.map(|algorithm| ScriptId::CheckOne(algorithm).script()));
+
+        for script in scripts {
+            let names =
+                words(&script.text).filter(|word| CODES.iter().any(|(name, _)| name == word));
+            assert_eq!(names.count(), 0, "{}", script.text);
+            assert!(!script.text.contains("@include"));
+        }
+    }
+
+    #[test]
+    fn only_functions_that_are_used_stay() {
+        let text = "local a = 1\nlocal function g(x)\n  return x\nend\nlocal function f(x)\n  return g(x)\nend\n\
+                    local function h()\n  return f\nend\nreturn f(a)\n";
+
+        let kept = without_unused_functions(text);
+
+        assert!(kept.contains("function g") && kept.contains("function f"));
+        assert!(!kept.contains("function h"));
+        assert!(kept.starts_with("local a = 1\n") && kept.ends_with("return f(a)\n"));
     }
 }

@@ -2,7 +2,7 @@
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisResult};
 
-use crate::store::redis::config::InvalidRedisConfig;
+use crate::store::redis::error::InvalidRedisConfig;
 
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;

@@ -1,6 +1,4 @@
-//! Hits that find some of their key under way share a call.
-//!
-//! There is no timer: a call takes whoever is ready, and waits only for one of four to come back.
+//! Sends concurrent hits in batches.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -8,34 +6,44 @@ use std::{
 };
 
 use ahash::HashMap;
-use redis::Value;
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::sync::oneshot;
 
+use crate::store::contract::StoreError;
 use crate::store::redis::{
     batch::{
-        Batch, BatchOutcome, BatchReply, PendingHit, QueuedHit,
+        Batch, BatchOutcome, PendingHit, QueuedHit,
         queue::{BatchKey, BatchQueue, CallKind},
     },
-    call::{Eval, MAX_ATTEMPTS, store_error},
-    command::reply::InvalidReply,
-    connection::{error::CallError, router::Route},
-    store::RedisInner,
+    call::{MAX_ATTEMPTS, read_reply, server_deadline, store_error},
+    command::{Eval, Reply, ScriptCommand as _},
+    config::Timeouts,
+    connection::{
+        error::CallError,
+        router::{Route, Router},
+    },
 };
-use crate::{metrics, store::contract::StoreError};
 
-/// The hits under way at one server, and those that wait.
+/// Groups concurrent hits into batches, sends them and distributes the replies.
+///
+/// - Hits that can be decided by one call share a queue: same connection, limits, cost and mode, and in a cluster
+///   the same hash slot. See [`BatchKey`].
+/// - The first hits of a queue are sent by themselves, up to `unbatched_calls` at a time. Hits that arrive meanwhile
+///   are batched.
+/// - No timer delays a batch. A batch contains the hits that are queued when it starts, and a queue has up to four
+///   batches in flight.
+/// - A batch runs in a task on the runtime of its connection, so dropping one caller does not affect the others. A
+///   hit whose caller is dropped before its batch is sent spends nothing.
+/// - A call without a reply counts once for the circuit breaker, however many hits it has.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Batcher {
-    /// So many of one key are sent by themselves before others wait.
-    most_alone: usize,
-    /// Where the connection lives, without which nobody is answered.
-    runtime: Handle,
+    router: Arc<Router>,
+    timeouts: Timeouts,
     queues: Mutex<HashMap<BatchKey, BatchQueue>>,
 }
 
-/// A place among the calls of a key; who leaves it makes room for those who wait.
+/// The right to have one call of a queue in flight. Dropping it starts the next batch of the queue.
 pub(in crate::store::redis) struct CallPermit {
-    shared: Arc<RedisInner>,
+    batcher: Arc<Batcher>,
     route: Route,
     key: BatchKey,
     kind: CallKind,
@@ -43,38 +51,71 @@ pub(in crate::store::redis) struct CallPermit {
 
 /// How a hit is sent.
 pub(in crate::store::redis) enum Dispatch {
-    /// By itself.
+    /// In a call of its own. There is no permit on connections that do not batch.
     Single(Option<CallPermit>),
-    /// With others.
+    /// In a batch that delivers the outcome.
     Batched(oneshot::Receiver<BatchOutcome>),
 }
 
 impl Batcher {
-    /// For a connection that lives on the runtime which this is called on.
-    pub(in crate::store::redis) fn new(most_alone: usize) -> Batcher {
-        Batcher {
-            most_alone,
-            runtime: Handle::current(),
+    pub(in crate::store::redis) fn new(router: Arc<Router>, timeouts: Timeouts) -> Arc<Batcher> {
+        Arc::new(Batcher {
+            router,
+            timeouts,
             queues: Mutex::default(),
-        }
+        })
     }
 
-    /// The runtime that the connection lives on.
-    pub(in crate::store::redis) const fn runtime(&self) -> &Handle {
-        &self.runtime
+    /// Permits a single call for a hit, or queues it for a batch.
+    pub(in crate::store::redis) fn enqueue(
+        self: &Arc<Batcher>,
+        route: &Route,
+        pending: &Arc<PendingHit>,
+        deadline: Instant,
+    ) -> Dispatch {
+        let Some(connection) = route.connection_id() else {
+            return Dispatch::Single(None);
+        };
+        let slot = self.router.slot_for_batching(&pending.names[0]);
+        let key = BatchKey::new(connection, &pending.command, slot);
+        let permit = |key, kind| CallPermit {
+            batcher: Arc::clone(self),
+            route: route.clone(),
+            key,
+            kind,
+        };
+        let mut queues = self.queues();
+        let queue = queues.entry(key.clone()).or_default();
+        if queue.try_single(self.timeouts.unbatched_calls) {
+            drop(queues);
+            return Dispatch::Single(Some(permit(key, CallKind::Single)));
+        }
+        let (outcome, receiver) = oneshot::channel();
+        let hit = QueuedHit {
+            pending: Arc::clone(pending),
+            deadline,
+            outcome,
+        };
+        let first = queue.push(hit);
+        drop(queues);
+        if let Some(first) = first {
+            permit(key, CallKind::Filling).spawn(first);
+        }
+        Dispatch::Batched(receiver)
     }
 
     fn queues(&self) -> MutexGuard<'_, HashMap<BatchKey, BatchQueue>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends a call. Returns whether the caller has to start the next batches.
     fn release(&self, permit: &CallPermit) -> bool {
         let mut queues = self.queues();
         let queue = queues.get_mut(&permit.key);
         queue.is_some_and(|queue| queue.release(permit.kind))
     }
 
-    /// The first hit of a call that takes the place of one that came back.
+    /// The first hit of the next batch, if one may start. An idle queue is removed.
     fn start_next(&self, key: &BatchKey) -> Option<QueuedHit> {
         let mut queues = self.queues();
         let queue = queues.get_mut(key)?;
@@ -85,8 +126,7 @@ impl Batcher {
         next
     }
 
-    /// `first`, and what else waits of its key; and the first hit of another call, if that was too much
-    /// for one.
+    /// The hits of a batch, and the first hit of a further batch if more are queued than this one takes.
     fn fill(&self, key: &BatchKey, first: QueuedHit) -> (Vec<QueuedHit>, Option<QueuedHit>) {
         match self.queues().get_mut(key) {
             Some(queue) => (queue.fill(first), queue.start()),
@@ -96,156 +136,94 @@ impl Batcher {
 }
 
 impl CallPermit {
-    /// A place for a hit by itself, or one among those who wait.
-    pub(in crate::store::redis) fn enqueue(
-        shared: &Arc<RedisInner>,
-        route: &Route,
-        pending: &Arc<PendingHit>,
-        deadline: Instant,
-    ) -> Dispatch {
-        let Some(batcher) = route.batcher() else {
-            return Dispatch::Single(None);
-        };
-        let slot = shared.router.slot_for_batching(&pending.names[0]);
-        let key = BatchKey::of(&pending.command, slot);
-        let permit = |key, kind| CallPermit {
-            shared: Arc::clone(shared),
-            route: route.clone(),
-            key,
-            kind,
-        };
-        let mut queues = batcher.queues();
-        let queue = queues.entry(key.clone()).or_default();
-        if queue.try_single(batcher.most_alone) {
-            drop(queues);
-            return Dispatch::Single(Some(permit(key, CallKind::Single)));
-        }
-        let (answer, reply) = oneshot::channel();
-        let hit = QueuedHit {
-            pending: Arc::clone(pending),
-            deadline,
-            answer,
-        };
-        let begun = queue.push(hit);
-        drop(queues);
-        if let Some(first) = begun {
-            permit(key, CallKind::Filling).spawn(first);
-        }
-        Dispatch::Batched(reply)
-    }
-
-    /// Fills a call, and sends it, in a task where the connection lives.
+    /// Spawns a task that fills a batch and sends it.
     fn spawn(self, first: QueuedHit) {
-        if let Some(batcher) = self.route.batcher() {
-            batcher.runtime().clone().spawn(self.run(first));
+        if let Some(runtime) = self.route.runtime().cloned() {
+            runtime.spawn(self.run(first));
         }
     }
 
-    /// Sends `first` and what waits with it.
+    /// Fills a batch, sends it and delivers the reply.
     async fn run(mut self, first: QueuedHit) {
-        // Whoever is about to ask does so first.
+        // Yield once: tasks that are ready to run can still join this batch.
         tokio::task::yield_now().await;
-        let Some(batcher) = self.route.batcher() else {
-            return;
-        };
-        let (hits, too_many) = batcher.fill(&self.key, first);
+        let (hits, next) = self.batcher.fill(&self.key, first);
         self.kind = CallKind::Sent;
-        if let Some(first) = too_many {
+        if let Some(first) = next {
             self.clone_for(CallKind::Filling).spawn(first);
         }
         let batch = Batch::new(hits);
         if batch.is_empty() {
             return;
         }
-        // The hits have waited before, and time out by themselves. The call is slow when it takes the time budget
-        // itself; however many hits share it, it is one call.
-        let deadline = Instant::now() + self.shared.timeouts.time_budget;
+        // The call has the whole time budget, though its hits have waited before and time out by themselves: only a
+        // call that takes longer than the budget is slow.
+        let timeout = self.batcher.timeouts.timeout;
+        let deadline = Instant::now() + timeout;
         let sent = tokio::time::timeout_at(deadline.into(), self.send(batch)).await;
         if sent.is_err() {
-            self.shared.record_timeout(&self.route, deadline);
+            let elapsed = timeout + deadline.elapsed();
+            self.batcher.router.record_timeout(&self.route, elapsed);
         }
     }
 
     fn clone_for(&self, kind: CallKind) -> CallPermit {
         CallPermit {
-            shared: Arc::clone(&self.shared),
+            batcher: Arc::clone(&self.batcher),
             route: self.route.clone(),
             key: self.key.clone(),
             kind,
         }
     }
 
+    /// Sends a batch, and again where Redis replied that nothing was executed.
     async fn send(&self, mut batch: Batch) {
-        let route = &self.route;
-        let mut ask = Eval::Sha;
+        let (router, route) = (&*self.batcher.router, &self.route);
+        let mut eval = Eval::Sha;
         for _ in 0..MAX_ATTEMPTS {
             let sent = Instant::now();
-            let error = match route.send(batch.command(ask, route.clock())).await {
-                Ok(answer) => match self.decode(&batch, &answer, sent) {
-                    Ok(BatchReply {
-                        now,
-                        entries: Some(entries),
-                    }) => return batch.deliver(now, &entries, route.log()),
-                    // The server's clock was set forward, or some came late: nothing ran.
-                    Ok(_) if batch.drop_expired(Instant::now()) => continue,
-                    Ok(_) => return,
-                    Err(invalid) => {
-                        route.mark_broken(invalid.to_string());
-                        return batch.fail_all(&StoreError::refused(invalid));
+            let command = batch.command();
+            let deadline = batch.deadline();
+            let deadline = deadline.and_then(|first| server_deadline(&command, route, first));
+            let error = match route
+                .send(command.to_cmd(eval, batch.names(), deadline))
+                .await
+            {
+                Ok(reply) => match read_reply(&command, route, &reply, sent) {
+                    Ok(Reply::Done(entries, now)) => {
+                        return batch.deliver(now, &entries, route.log());
                     }
+                    // The server's clock was set forward, or some hits were late.
+                    Ok(Reply::TooLate(_)) if batch.drop_expired(Instant::now()) => continue,
+                    Ok(Reply::TooLate(_)) => return,
+                    Err(error) => return batch.fail_all(&error),
                 },
                 Err(error) => error,
             };
             match CallError::classify(&error) {
-                CallError::NoScript => ask = Eval::Source,
-                trouble @ (CallError::ConnectionLost | CallError::ServerUnavailable) => {
-                    self.shared.router.refresh_topology();
-                    return batch.fail_all(&store_error(route, &trouble, error));
+                CallError::NoScript => eval = Eval::Source,
+                call_error @ (CallError::ConnectionLost | CallError::ServerUnavailable) => {
+                    return batch.fail_all(&store_error(router, route, &call_error, error));
                 }
-                // The server refused before anything ran.
+                // The server refused before anything was executed.
                 CallError::Moved(_)
                 | CallError::Ask(_)
                 | CallError::TryAgain
-                | CallError::Rejected => {
-                    return batch.split_up();
-                }
+                | CallError::Rejected => return batch.split_up(),
             }
         }
         batch.fail_all(&StoreError::TimedOut);
-    }
-
-    /// Reads an answer, and learns from it how the server is and what its clock shows.
-    fn decode(
-        &self,
-        batch: &Batch,
-        answer: &Value,
-        sent: Instant,
-    ) -> Result<BatchReply, InvalidReply> {
-        let received = Instant::now();
-        let Value::BulkString(bytes) = answer else {
-            return Err(InvalidReply::Malformed);
-        };
-        let answers = batch.decode(bytes)?;
-        self.route.record_reply();
-        metrics::round_trip(received - sent);
-        if batch.learns_time() {
-            self.route.clock().record(answers.now, sent, received);
-        }
-        Ok(answers)
     }
 }
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        let Some(batcher) = self.route.batcher() else {
-            return;
-        };
-        // A runtime that shuts down drops what it is given at once, and its place with it: that comes
-        // back while this looks after the lane, and is seen by the loop.
-        if !batcher.release(self) {
+        // A runtime that shuts down drops a task as soon as it is spawned, and the permit with it. That permit
+        // only counts as completed, and this loop starts the batch after it: no recursion.
+        if !self.batcher.release(self) {
             return;
         }
-        while let Some(first) = batcher.start_next(&self.key) {
+        while let Some(first) = self.batcher.start_next(&self.key) {
             self.clone_for(CallKind::Filling).spawn(first);
         }
     }

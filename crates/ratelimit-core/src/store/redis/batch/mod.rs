@@ -1,4 +1,4 @@
-//! Several hits in one call: how they are asked, and what the answer means for each.
+//! Batches: hits of one cost and equal limits that are sent in one call.
 
 pub(in crate::store::redis) mod batcher;
 pub(in crate::store::redis) mod queue;
@@ -6,71 +6,68 @@ pub(in crate::store::redis) mod queue;
 use std::{sync::Arc, time::Instant};
 
 use ahash::RandomState;
-use redis::Cmd;
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::oneshot;
 
 use crate::store::redis::{
-    call::Eval,
     command::{
         check::CheckCommand,
-        check_batch::BatchEntry,
-        reply::{InvalidReply, REPLY_TOO_LATE, read_header, read_server_time},
+        check_batch::{BatchCommand, BatchEntry},
     },
-    connection::{clock_offset::ClockOffset, outage_log::OutageLog},
+    connection::outage_log::OutageLog,
     keyspace::KeyNames,
-    script::Script,
 };
 use crate::{decision::Decision, store::contract::StoreError, time::Timestamp};
 
-/// No more hits than this share a call: one that is not in it waits for all that are.
+/// A batch has at most this many hits: the hits of the next batch wait until all of them are decided.
 pub(in crate::store::redis) const MAX_HITS: usize = 64;
 
-/// A hit on its way: what is asked, and of which keys.
+/// A hit whose decision is pending: the command, and the Redis keys that it charges.
 #[derive(Debug)]
 pub(in crate::store::redis) struct PendingHit {
     pub(in crate::store::redis) command: CheckCommand,
     pub(in crate::store::redis) names: KeyNames,
 }
 
-/// A hit that waits for its answer.
+/// A hit that waits to be sent in a batch, or for the reply to one.
 #[derive(Debug)]
 pub(in crate::store::redis) struct QueuedHit {
     pub(in crate::store::redis) pending: Arc<PendingHit>,
     pub(in crate::store::redis) deadline: Instant,
-    pub(in crate::store::redis) answer: oneshot::Sender<BatchOutcome>,
+    /// Closed when the caller is dropped.
+    pub(in crate::store::redis) outcome: oneshot::Sender<BatchOutcome>,
 }
 
-/// What became of a hit that went with others.
+/// Outcome of a hit that was sent in a batch.
 #[derive(Debug)]
 pub(in crate::store::redis) enum BatchOutcome {
     Decided(Result<Decision, StoreError>),
-    /// Nothing was done, and it has to be asked by itself.
+    /// Nothing was executed. The hit has to be sent in a call of its own.
     SendSingle {
-        /// Whether the script for buckets has found something odd.
+        /// Whether the bucket script left the hit to the general script.
         skip_fast_script: bool,
     },
 }
 
 impl QueuedHit {
     fn deliver(self, outcome: BatchOutcome) {
-        // Nobody may be there any more to be told.
-        let _ = self.answer.send(outcome);
+        // The caller may have been dropped.
+        let _ = self.outcome.send(outcome);
     }
 
-    /// The name of its key, the only one.
+    /// The Redis key. A batched hit has one.
     fn name(&self) -> &str {
         &self.pending.names[0]
     }
 }
 
-/// Hits of one kind that share a call.
+/// The hits of one call, grouped by key.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Batch {
     keys: Vec<KeyHits>,
 }
 
-/// The hits on one key, in the order in which they came; nearly always one.
+/// The hits on one key, in the order of their arrival; nearly always one.
 #[derive(Debug)]
 struct KeyHits {
     hash: u64,
@@ -84,7 +81,7 @@ impl KeyHits {
 }
 
 impl Batch {
-    /// The call of these hits, of which there is at least one.
+    /// Groups hits, of which there is at least one.
     pub(in crate::store::redis) fn new(hits: Vec<QueuedHit>) -> Batch {
         let hasher = RandomState::new();
         let mut keys: Vec<KeyHits> = Vec::with_capacity(hits.len());
@@ -102,71 +99,30 @@ impl Batch {
         Batch { keys }
     }
 
-    /// A call of one hit that nobody waits for.
-    pub(in crate::store::redis) fn probe(command: CheckCommand, name: &str) -> Batch {
-        let (answer, _) = oneshot::channel();
-        let names = smallvec![name.to_owned()];
-        Batch::new(vec![QueuedHit {
-            pending: Arc::new(PendingHit { command, names }),
-            deadline: Instant::now(),
-            answer,
-        }])
-    }
-
-    fn first(&self) -> &CheckCommand {
-        &self.keys[0].hits[0].pending.command
-    }
-
-    fn deadlines(&self) -> impl Iterator<Item = Instant> {
-        let hits = self.keys.iter().flat_map(|key| &key.hits);
-        hits.map(|hit| hit.deadline)
-    }
-
-    /// Whether the callers of all hits have left.
+    /// Whether the batch has no hits.
     pub(in crate::store::redis) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Whether the clock is the server's.
-    pub(in crate::store::redis) fn learns_time(&self) -> bool {
-        self.first().now.is_none()
+    /// The message that decides the batch.
+    pub(in crate::store::redis) fn command(&self) -> BatchCommand<'_> {
+        let count = |key: &KeyHits| u8::try_from(key.hits.len()).expect("at most `MAX_HITS`");
+        let counts = self.keys.iter().map(count).collect();
+        BatchCommand::new(&self.keys[0].hits[0].pending.command, counts)
     }
 
-    pub(in crate::store::redis) fn command(&self, ask: Eval, clock: &ClockOffset) -> Cmd {
-        let command = self.first();
-        let bucket = command.as_bucket();
-        let mut cmd = ask.command(match bucket {
-            Some(_) => Script::check_bucket_batch(),
-            None => Script::check_batch(command.groups()),
-        });
-        cmd.arg(self.keys.len());
-        for key in &self.keys {
-            cmd.arg(key.name());
-        }
-        // None of the hits may be counted after its caller was answered otherwise.
-        let deadline = match self.deadlines().min() {
-            Some(first) if self.learns_time() => clock.server_time(first),
-            _ => None,
-        };
-        cmd.arg(match bucket {
-            Some(bucket) => bucket.encode(deadline),
-            None => command.encode(deadline),
-        });
-        cmd.arg(self.counts());
-        cmd
+    /// The Redis keys of the call.
+    pub(in crate::store::redis) fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.keys.iter().map(KeyHits::name)
     }
 
-    /// How many hits each key gets; a script for buckets need not be told that each gets one.
-    fn counts(&self) -> Vec<u8> {
-        let is_one = |key: &KeyHits| key.hits.len() == 1;
-        if self.first().as_bucket().is_some() && self.keys.iter().all(is_one) {
-            return Vec::new();
-        }
-        let count = |key: &KeyHits| u8::try_from(key.hits.len()).expect("no more than `MOST_HITS`");
-        self.keys.iter().map(count).collect()
+    /// The earliest deadline: no hit may be charged after its caller got another answer.
+    pub(in crate::store::redis) fn deadline(&self) -> Option<Instant> {
+        let hits = self.keys.iter().flat_map(|key| &key.hits);
+        hits.map(|hit| hit.deadline).min()
     }
 
-    /// Lets go of those who have waited for too long; false when nobody is left.
+    /// Drops the hits whose deadline has passed. Returns whether any are left.
     pub(in crate::store::redis) fn drop_expired(&mut self, now: Instant) -> bool {
         for key in &mut self.keys {
             key.hits.retain(|hit| hit.deadline > now);
@@ -175,56 +131,24 @@ impl Batch {
         !self.keys.is_empty()
     }
 
-    /// What the script answered of each key, all of which makes sense.
-    pub(in crate::store::redis) fn decode(
-        &self,
-        mut answer: &[u8],
-    ) -> Result<BatchReply, InvalidReply> {
-        let (now, is_late) = if self.first().as_bucket().is_some() {
-            let now = read_server_time(&mut answer)?;
-            (now, answer.is_empty())
-        } else {
-            let (status, now, rest) = read_header(answer)?;
-            answer = rest;
-            match status {
-                0 => (now, false),
-                REPLY_TOO_LATE => (now, true),
-                _ => return Err(InvalidReply::Malformed),
-            }
-        };
-        let mut entries = Vec::new();
-        if !is_late {
-            entries.reserve_exact(self.keys.len());
-            for key in &self.keys {
-                let command = &key.hits[0].pending.command;
-                entries.push(BatchEntry::decode(command, key.hits.len(), &mut answer)?);
-            }
-        }
-        if !answer.is_empty() {
-            return Err(InvalidReply::Malformed);
-        }
-        let entries = (!is_late).then_some(entries);
-        Ok(BatchReply { now, entries })
-    }
-
-    /// Tells everybody what the script said.
+    /// Delivers the decisions of a reply, which has one entry for each key.
     pub(in crate::store::redis) fn deliver(
         self,
         now: Timestamp,
         entries: &[BatchEntry],
         log: &OutageLog,
     ) {
-        for (key, entries) in self.keys.into_iter().zip(entries) {
-            key.deliver(now, entries, log);
+        for (key, entry) in self.keys.into_iter().zip(entries) {
+            key.deliver(now, entry, log);
         }
     }
 
-    /// Tells everybody that there is no answer.
+    /// Delivers an error to all hits.
     pub(in crate::store::redis) fn fail_all(self, error: &StoreError) {
         self.deliver_all(|| BatchOutcome::Decided(Err(error.clone())));
     }
 
-    /// Lets everybody ask by itself: nothing was done.
+    /// Has every hit sent by itself, because nothing was executed.
     pub(in crate::store::redis) fn split_up(self) {
         self.deliver_all(|| BatchOutcome::SendSingle {
             skip_fast_script: false,
@@ -238,26 +162,19 @@ impl Batch {
 }
 
 impl KeyHits {
-    fn deliver(self, now: Timestamp, entries: &BatchEntry, log: &OutageLog) {
+    fn deliver(self, now: Timestamp, entry: &BatchEntry, log: &OutageLog) {
         for (index, hit) in self.hits.into_iter().enumerate() {
-            let outcome = match entries.decision_for(index, &hit.pending.command, now) {
-                Some(Ok(decision)) => BatchOutcome::Decided(Ok(decision)),
-                Some(Err(invalid)) => {
+            let outcome = match entry.decision_for(index, &hit.pending.command, now) {
+                Ok(Some(decision)) => BatchOutcome::Decided(Ok(decision)),
+                Ok(None) => BatchOutcome::SendSingle {
+                    skip_fast_script: true,
+                },
+                Err(invalid) => {
                     log.log_refused(&invalid);
                     BatchOutcome::Decided(Err(StoreError::refused(invalid)))
                 }
-                None => BatchOutcome::SendSingle {
-                    skip_fast_script: true,
-                },
             };
             hit.deliver(outcome);
         }
     }
-}
-
-/// What a script answered.
-pub(in crate::store::redis) struct BatchReply {
-    pub(in crate::store::redis) now: Timestamp,
-    /// Of each key; nothing when the deadline had passed, and nothing was done.
-    pub(in crate::store::redis) entries: Option<Vec<BatchEntry>>,
 }

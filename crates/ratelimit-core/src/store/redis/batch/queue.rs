@@ -1,4 +1,4 @@
-//! Which hits can share a call, and those of them that are under way.
+//! The queue of hits that can share a batch, as a state machine without I/O.
 
 use std::{
     collections::VecDeque,
@@ -14,26 +14,33 @@ use crate::{
     time::Timestamp,
 };
 
-/// So many shared calls of one kind are under way at once; what comes meanwhile fills the next.
+/// A queue has at most this many batches in flight. Hits that arrive meanwhile fill the next batch.
 const MAX_BATCHES: usize = 4;
-/// So few hits leave a server time in which it waits.
+/// Below this many queued hits, they are spread over all batches so that Redis is never idle.
 const SPREAD_BELOW: usize = 16;
 
-/// What hits have in common that can share a call.
+/// What hits have in common that one call can decide.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::store::redis) struct BatchKey {
+    /// The connection: a call that hangs on a broken connection does not delay those on the next.
+    connection: u64,
     limits: SameLimits,
     cost: u64,
     overdraft: Overdraft,
     mode: HitMode,
     now: Option<Timestamp>,
-    /// The slot of their keys, in a cluster.
+    /// The hash slot of the keys, in a cluster.
     slot: Option<u16>,
 }
 
 impl BatchKey {
-    pub(in crate::store::redis) fn of(command: &CheckCommand, slot: Option<u16>) -> BatchKey {
+    pub(in crate::store::redis) fn new(
+        connection: u64,
+        command: &CheckCommand,
+        slot: Option<u16>,
+    ) -> BatchKey {
         BatchKey {
+            connection,
             limits: SameLimits(command.policy.clone()),
             cost: command.params.cost,
             overdraft: command.params.overdraft,
@@ -44,7 +51,7 @@ impl BatchKey {
     }
 }
 
-/// A policy of one key, as far as a script knows it: by its limits, and not by its name.
+/// A policy of one key, compared by its limits. Scripts do not use the name of a policy.
 #[derive(Clone, Debug)]
 struct SameLimits(Policy);
 
@@ -145,7 +152,7 @@ impl BatchQueue {
     /// The longest waiting hit whose caller is still there.
     fn pop(&mut self) -> Option<QueuedHit> {
         while let Some(hit) = self.waiting.pop_front() {
-            if !hit.answer.is_closed() {
+            if !hit.outcome.is_closed() {
                 return Some(hit);
             }
         }
@@ -218,7 +225,7 @@ mod tests {
     }
 
     fn hit() -> (QueuedHit, oneshot::Receiver<BatchOutcome>) {
-        let (answer, reply) = oneshot::channel();
+        let (outcome, receiver) = oneshot::channel();
         let pending = PendingHit {
             command: command("5/s", 1),
             names: smallvec!["k".to_owned()],
@@ -226,9 +233,9 @@ mod tests {
         let hit = QueuedHit {
             pending: Arc::new(pending),
             deadline: Instant::now(),
-            answer,
+            outcome,
         };
-        (hit, reply)
+        (hit, receiver)
     }
 
     #[test]
@@ -319,7 +326,7 @@ mod tests {
 
     #[test]
     fn kinds_are_alike_by_their_limits_and_costs() {
-        let kind = |limits, cost| BatchKey::of(&command(limits, cost), None);
+        let kind = |limits, cost| BatchKey::new(1, &command(limits, cost), None);
 
         assert_eq!(kind("5/s", 1), kind("5/s", 1));
         assert_ne!(kind("5/s", 1), kind("5/s", 2));
@@ -328,8 +335,13 @@ mod tests {
         assert_ne!(kind("5/s", 1), kind("5/s; 9/min", 1));
         assert_ne!(
             kind("5/s", 1),
-            BatchKey::of(&command("5/s", 1), Some(7)),
-            "slots of a cluster are apart"
+            BatchKey::new(1, &command("5/s", 1), Some(7)),
+            "one call has one hash slot"
+        );
+        assert_ne!(
+            kind("5/s", 1),
+            BatchKey::new(2, &command("5/s", 1), None),
+            "a new connection has queues of its own"
         );
     }
 }

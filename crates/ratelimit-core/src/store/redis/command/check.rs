@@ -1,4 +1,4 @@
-//! A hit as a script reads it, and the script's answer as a decision.
+//! A hit on any limits: `lua/check.lua`, and `lua/check_one.lua` for a single limit.
 
 use std::{slice, time::Duration};
 
@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 
 use crate::store::redis::{
     command::{
-        check_bucket::BucketCommand,
-        number::{NUMBER_BYTES, write_number},
+        Reply, ScriptCommand,
         reply::{
-            CheckAnswer, CheckReply, InvalidReply, LimitReplies, LimitReply, REPLY_TOO_LATE,
-            WireReply, WireStates, read_header, read_numbers, read_time,
+            CheckReply, InvalidReply, LimitReplies, LimitReply, WireReply, WireStates, read_header,
+            read_numbers, read_time,
         },
     },
-    script::wire_len,
+    script::{Script, wire_len},
+    wire::{NUMBER_BYTES, REPLY_ALLOWED, REPLY_DENIED, REPLY_TOO_LATE, write_number},
 };
 use crate::{
     algorithm::WireState,
@@ -24,30 +24,36 @@ use crate::{
     time::{MAX_EXACT, Timestamp},
 };
 
+/// The script writes nothing.
 const FLAG_READ_ONLY: u8 = 1;
+/// The message carries the time, and the script does not read the server's clock.
 pub(in crate::store::redis) const FLAG_TIME_GIVEN: u8 = 2;
+/// Another key denied the hit. Limits that count denied hits record it, and no limit is charged.
 const FLAG_DENIED: u8 = 4;
 
-/// Reading a log takes a time that grows with it.
+/// Hits on longer logs are not batched: reading a log takes time that grows with its length, and the other hits
+/// of the batch would wait for it.
 const MAX_BATCHED_LOG: u64 = 1_000;
 
-/// What a script is asked.
+/// Decides a hit, and charges it if all limits of the scope allow it.
 #[derive(Clone, Debug)]
 pub(in crate::store::redis) struct CheckCommand {
     pub(in crate::store::redis) policy: Policy,
+    /// The limits of the policy that this call decides.
     pub(in crate::store::redis) scope: Scope,
     pub(in crate::store::redis) params: HitParams,
-    /// Whether another key has denied the hit, so that it is only remembered here.
+    /// Whether another key has denied the hit, so that this call only records the denial.
     pub(in crate::store::redis) is_denied: bool,
-    /// The time, where it is not the server's to tell.
+    /// The time, where a test gives it.
     pub(in crate::store::redis) now: Option<Timestamp>,
 }
 
-/// Which limits of a policy one call decides.
+/// The limits of a policy that one call decides.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store::redis) enum Scope {
+    /// All of them, in one call.
     Policy,
-    /// Those that count by one key, the keys being spread over a cluster.
+    /// The limits of one key, where the keys of a policy are in different hash slots of a cluster.
     Group(usize),
 }
 
@@ -69,28 +75,18 @@ impl CheckCommand {
         self.groups().iter().flat_map(|group| &group.limits)
     }
 
-    /// The first argument of the script; its layout is described in `lua/policy_head.lua`.
-    pub(in crate::store::redis) fn encode(&self, deadline: Option<Timestamp>) -> Vec<u8> {
-        let mut bytes = encode_header(
-            self.write_nothing_flag() | self.time_flag() | self.denied_flag(),
-            self.now,
-            deadline,
-            self.params.cost,
-        );
+    /// The header and the limits. `lua/prelude.lua` describes the layout.
+    pub(in crate::store::redis) fn encode_check(&self, deadline: Option<Timestamp>) -> Vec<u8> {
+        let flags = self.read_only_flag() | self.time_flag() | self.denied_flag();
+        let mut bytes = encode_header(flags, self.now, deadline, self.params.cost);
         encode_limits(&mut bytes, self.groups(), self.params);
         bytes
     }
 
-    /// The second argument, where there is a concurrency limit.
-    pub(in crate::store::redis) fn slot(&self) -> Option<[u8; 8]> {
-        let is_concurrency =
-            |effective: &EffectiveLimit| matches!(effective.limit, Limit::Concurrency(_));
-        let held = self.limits().any(is_concurrency);
-        held.then(|| self.params.slot.to_le_bytes())
-    }
-
-    /// Whether it can go into one call with others: one key, no slot, no denial that changes what the
-    /// next hit finds, and no log so long that others would have to wait for it.
+    /// Whether the hit can be sent in one call with others.
+    ///
+    /// It can if the policy has one key, no concurrency slot, no limit that records denials (the next hit of the
+    /// batch would have to see them), and no log longer than [`MAX_BATCHED_LOG`].
     pub(in crate::store::redis) fn is_batchable(&self) -> bool {
         let is_shared = |effective: &EffectiveLimit| match effective.limit {
             Limit::Concurrency(_) | Limit::PenaltyBox(_) => false,
@@ -102,29 +98,14 @@ impl CheckCommand {
             && self.limits().all(is_shared)
     }
 
-    /// The limit, if it is the only one, and a bucket.
-    pub(in crate::store::redis) fn as_bucket(&self) -> Option<BucketCommand<'_>> {
-        let [group] = self.groups() else { return None };
-        let [effective] = &*group.limits else {
-            return None;
-        };
-        let is_bucket = matches!(
-            effective.limit,
-            Limit::TokenBucket(_) | Limit::LeakyBucket(_)
-        );
-        is_bucket.then_some(BucketCommand {
-            command: self,
-            effective,
-        })
-    }
-
-    /// Whether it is charged when it passes.
+    /// Whether the hit is charged when it is allowed.
     pub(in crate::store::redis) fn charges(&self) -> bool {
         let params = self.params;
         params.cost > 0 && params.mode == HitMode::Charge
     }
 
-    pub(in crate::store::redis) fn write_nothing_flag(&self) -> u8 {
+    /// [`FLAG_READ_ONLY`] for hits that charge nothing: peeks, dry runs, and costs above a limit's capacity.
+    pub(in crate::store::redis) fn read_only_flag(&self) -> u8 {
         let params = self.params;
         let impossible =
             |effective: &EffectiveLimit| !effective.limit.can_ever_fit(effective.demand(params));
@@ -135,6 +116,7 @@ impl CheckCommand {
         }
     }
 
+    /// [`FLAG_TIME_GIVEN`] where a test gives the time.
     pub(in crate::store::redis) const fn time_flag(&self) -> u8 {
         match self.now {
             Some(_) => FLAG_TIME_GIVEN,
@@ -146,59 +128,29 @@ impl CheckCommand {
         if self.is_denied { FLAG_DENIED } else { 0 }
     }
 
-    /// What the script's answer means, by the arithmetic that the memory store uses.
-    pub(in crate::store::redis) fn decode(
-        &self,
-        answer: &[u8],
-    ) -> Result<CheckAnswer, InvalidReply> {
-        let (status, now, mut rest) = read_header(answer)?;
-        let fits = match status {
-            0 => false,
-            1 => true,
-            REPLY_TOO_LATE => return Ok(CheckAnswer::TooLate { now }),
-            _ => return Err(InvalidReply::Malformed),
-        };
-        let counts = self
-            .limits()
-            .map(|effective| wire_len(effective.limit.algorithm()));
-        if rest.len() != NUMBER_BYTES * (self.groups().len() + counts.sum::<usize>()) {
-            return Err(InvalidReply::Malformed);
-        }
-        let expires = self.groups().iter().map(|_| read_time(&mut rest));
-        let expires = expires.collect::<Result<SmallVec<[Timestamp; 1]>, InvalidReply>>()?;
-        let numbers = self.read_states(&mut rest)?;
-        let reply = self.reply(WireReply {
-            fits,
-            now,
-            expires: &expires,
-            numbers: &numbers,
-            before: 0,
-        })?;
-        Ok(CheckAnswer::Decided(reply))
-    }
-
-    /// Takes the numbers of each limit; the bytes of all are taken even if one is no whole number.
+    /// Reads the state of each limit. The bytes of all are consumed even if a number is not whole.
     pub(in crate::store::redis) fn read_states(
         &self,
         bytes: &mut &[u8],
     ) -> Result<WireStates, InvalidReply> {
-        let mut numbers = Ok(WireStates::new());
+        let mut states = Ok(WireStates::new());
         for effective in self.limits() {
-            let words = match wire_len(effective.limit.algorithm()) {
+            let state = match wire_len(effective.limit.algorithm()) {
                 2 => read_numbers(bytes).map(|[a, b]| [a, b, 0, 0]),
                 3 => read_numbers(bytes).map(|[a, b, c]| [a, b, c, 0]),
                 _ => read_numbers(bytes),
             };
-            match (words, &mut numbers) {
-                (Ok(words), Ok(numbers)) => numbers.push(words),
+            match (state, &mut states) {
+                (Ok(state), Ok(states)) => states.push(state),
                 (Err(InvalidReply::Malformed), _) => return Err(InvalidReply::Malformed),
-                (Err(error), _) => numbers = Err(error),
+                (Err(error), _) => states = Err(error),
                 (Ok(_), Err(_)) => {}
             }
         }
-        numbers
+        states
     }
 
+    /// The units that the hit is charged.
     const fn charged(&self, fits: bool) -> u64 {
         match self.params.mode {
             HitMode::Charge if fits => self.params.cost,
@@ -206,11 +158,11 @@ impl CheckCommand {
         }
     }
 
-    /// What the numbers of one limit mean.
+    /// The decision of one limit, by the arithmetic that the memory store uses.
     fn decode_limit(
         &self,
         effective: &EffectiveLimit,
-        words: WireState,
+        state: WireState,
         wire: WireReply<'_>,
         expires: Timestamp,
         charged: u64,
@@ -220,68 +172,123 @@ impl CheckCommand {
         } else {
             remaining_ttl(expires, wire.now)
         };
-        let ask = effective.demand(self.params);
-        let step = effective
+        let demand = effective.demand(self.params);
+        let decision = effective
             .limit
-            .report(words, wire.before, wire.now, ask, charged);
-        let step = step.ok_or(InvalidReply::CorruptState)?;
-        Ok(effective.report(cap_waits(step, left), charged))
+            .report(state, wire.before, wire.now, demand, charged);
+        let decision = decision.ok_or(InvalidReply::CorruptState)?;
+        Ok(effective.report(cap_waits(decision, left), charged))
     }
 
-    /// The decision that the numbers of all limits mean, where one call decides them.
-    pub(in crate::store::redis) fn decode_single(
+    /// The decision of a policy that one call decides.
+    ///
+    /// Fast path for a single limit: its decision is not collected into a list first.
+    pub(in crate::store::redis) fn decode_decision(
         &self,
         wire: WireReply<'_>,
     ) -> Result<Decision, InvalidReply> {
-        let ([group], [words], [expires]) = (self.groups(), wire.numbers, wire.expires) else {
-            return Ok(self.reply(wire)?.decision());
+        let ([group], [state], [expires]) = (self.groups(), wire.states, wire.expires) else {
+            return Ok(self.decode_limits(wire)?.decision());
         };
         let [effective] = &*group.limits else {
             return Err(InvalidReply::Malformed);
         };
-        let reply =
-            self.decode_limit(effective, *words, wire, *expires, self.charged(wire.fits))?;
-        if reply.outcome.is_allowed() != wire.fits {
+        let decision =
+            self.decode_limit(effective, *state, wire, *expires, self.charged(wire.fits))?;
+        if decision.outcome.is_allowed() != wire.fits {
             return Err(InvalidReply::CorruptState);
         }
-        Ok(Decision::new(reply, wire.now))
+        Ok(Decision::new(decision, wire.now))
     }
 
-    /// What the numbers of all limits mean.
-    pub(in crate::store::redis) fn reply(
-        &self,
-        wire: WireReply<'_>,
-    ) -> Result<CheckReply, InvalidReply> {
+    /// The decisions of all limits of the scope.
+    ///
+    /// The script's own decision must agree with them, or the stored value is corrupt.
+    fn decode_limits(&self, wire: WireReply<'_>) -> Result<CheckReply, InvalidReply> {
         let WireReply { fits, now, .. } = wire;
         let charged = self.charged(fits);
-        let mut numbers = wire.numbers.iter();
-        let mut steps = LimitReplies::new();
+        let mut states = wire.states.iter();
+        let mut limits = LimitReplies::new();
         for (group, expires) in self.groups().iter().zip(wire.expires) {
             for effective in &group.limits {
-                let words = *numbers.next().ok_or(InvalidReply::Malformed)?;
-                let reply = |charged| self.decode_limit(effective, words, wire, *expires, charged);
-                let after = reply(charged)?;
-                steps.push(LimitReply {
+                let state = *states.next().ok_or(InvalidReply::Malformed)?;
+                let decode = |charged| self.decode_limit(effective, state, wire, *expires, charged);
+                let decision = decode(charged)?;
+                limits.push(LimitReply {
                     index: effective.index,
-                    reply: after,
-                    unspent: match self.scope {
-                        // Nothing that one call decides is ever given back.
-                        Scope::Policy => after,
-                        Scope::Group(_) => reply(0)?,
+                    decision,
+                    uncharged: match self.scope {
+                        // A policy that one call decides is all or nothing, so it needs no refund.
+                        Scope::Policy => decision,
+                        Scope::Group(_) => decode(0)?,
                     },
                 });
             }
         }
-        let passed = steps.iter().all(|step| step.reply.outcome.is_allowed());
-        if passed == fits || self.is_denied {
-            Ok(CheckReply { now, passed, steps })
+        let is_allowed = limits
+            .iter()
+            .all(|limit| limit.decision.outcome.is_allowed());
+        if is_allowed == fits || self.is_denied {
+            Ok(CheckReply {
+                now,
+                is_allowed,
+                limits,
+            })
         } else {
             Err(InvalidReply::CorruptState)
         }
     }
 }
 
-/// Flags, times and a number, with which every first argument begins.
+impl ScriptCommand for CheckCommand {
+    type Output = CheckReply;
+
+    fn script(&self) -> &'static Script {
+        Script::check(self.groups())
+    }
+
+    fn uses_server_clock(&self) -> bool {
+        self.now.is_none()
+    }
+
+    /// The hit and its limits; and the slot, where there is a concurrency limit.
+    fn encode(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
+        let is_concurrency =
+            |effective: &EffectiveLimit| matches!(effective.limit, Limit::Concurrency(_));
+        let has_slot = self.limits().any(is_concurrency);
+        let slot = has_slot.then(|| self.params.slot.to_le_bytes().to_vec());
+        [self.encode_check(deadline)].into_iter().chain(slot)
+    }
+
+    fn decode(&self, reply: &[u8]) -> Result<Reply<CheckReply>, InvalidReply> {
+        let (status, now, mut rest) = read_header(reply)?;
+        let fits = match status {
+            REPLY_DENIED => false,
+            REPLY_ALLOWED => true,
+            REPLY_TOO_LATE => return Ok(Reply::TooLate(now)),
+            _ => return Err(InvalidReply::Malformed),
+        };
+        let state_lengths = self
+            .limits()
+            .map(|effective| wire_len(effective.limit.algorithm()));
+        if rest.len() != NUMBER_BYTES * (self.groups().len() + state_lengths.sum::<usize>()) {
+            return Err(InvalidReply::Malformed);
+        }
+        let expires = self.groups().iter().map(|_| read_time(&mut rest));
+        let expires = expires.collect::<Result<SmallVec<[Timestamp; 1]>, InvalidReply>>()?;
+        let limit_states = self.read_states(&mut rest)?;
+        let reply = self.decode_limits(WireReply {
+            fits,
+            now,
+            expires: &expires,
+            states: &limit_states,
+            before: 0,
+        })?;
+        Ok(Reply::Done(reply, now))
+    }
+}
+
+/// The header of every first argument: flags, the time and the deadline in microseconds, and a number of units.
 pub(in crate::store::redis) fn encode_header(
     flags: u8,
     now: Option<Timestamp>,
@@ -296,7 +303,7 @@ pub(in crate::store::redis) fn encode_header(
     bytes
 }
 
-/// The numbers of all limits.
+/// Appends the parameters of all limits, group by group.
 pub(in crate::store::redis) fn encode_limits(
     bytes: &mut Vec<u8>,
     groups: &[LimitGroup],
@@ -316,7 +323,7 @@ pub(in crate::store::redis) fn encode_limits(
     }
 }
 
-/// What the script knows as the limit's rate.
+/// The number that the script takes as the limit's rate; its meaning depends on the algorithm.
 fn wire_rate(limit: &Limit) -> u64 {
     match limit {
         Limit::TokenBucket(_) | Limit::LeakyBucket(_) => limit.per_period(),

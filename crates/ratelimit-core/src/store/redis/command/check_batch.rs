@@ -1,49 +1,135 @@
-//! What a script says of several hits on one key, and what that means for each.
+//! Several hits in one call: `lua/check_batch.lua`, and `lua/check_bucket_batch.lua` for policies of one bucket.
 
-use crate::store::redis::command::{
-    check::CheckCommand,
-    reply::{InvalidReply, WireReply, WireStates, read_time},
+use crate::store::redis::{
+    command::{
+        Reply, ScriptCommand,
+        check::CheckCommand,
+        check_bucket::{BucketCommand, BucketReply},
+        reply::{InvalidReply, WireReply, WireStates, read_header, read_server_time, read_time},
+    },
+    script::Script,
+    wire::{REPLY_DONE, REPLY_FALLBACK, REPLY_TOO_LATE},
 };
 use crate::{decision::Decision, time::Timestamp};
 
-/// What a script says of a key that is not its to decide.
-pub(in crate::store::redis) const REPLY_FALLBACK: u8 = 255;
+/// Decides equal hits on several keys.
+///
+/// - The hits have one cost and the same limits; their keys and policy names may differ.
+/// - The hits on one key are decided as if they had come one after another.
+/// - An error of one key is an entry of the reply and affects no other key.
+pub(in crate::store::redis) struct BatchCommand<'a> {
+    /// Any of the hits.
+    command: &'a CheckCommand,
+    /// How many hits each key gets, in the order of the keys.
+    counts: Vec<u8>,
+}
 
-/// What a script said of equal hits on one key.
+/// The result of the equal hits on one key.
 pub(in crate::store::redis) enum BatchEntry {
-    Limits(LimitsEntry),
-    /// Of a bucket: its debt before the first hit.
-    Bucket {
-        fitting: usize,
-        expires: Timestamp,
-        debt: u64,
-        refunded: u64,
-    },
-    /// That it is not its to decide, and that nothing was done.
+    /// Of any limits.
+    Limits(LimitsReply),
+    /// Of one bucket.
+    Bucket(BucketReply),
+    /// The script did nothing for this key. Its hits are sent again, each by itself.
     Fallback,
-    /// Numbers that cannot be true: what is stored for the key is corrupt.
+    /// The numbers cannot be those of the limits: the value that is stored for the key is corrupt.
     Corrupt,
 }
 
-/// What a script found of any limits.
-pub(in crate::store::redis) struct LimitsEntry {
+/// The states that the general batch script found for one key.
+pub(in crate::store::redis) struct LimitsReply {
+    /// How many of the hits fit.
     fitting: usize,
+    /// The expiry of the stored value.
     expires: Timestamp,
-    /// Before the first hit.
-    numbers: WireStates,
-    /// As those see them that do not fit, where others do.
-    rest: Option<WireStates>,
+    /// The state of each limit before the first hit.
+    states: WireStates,
+    /// The states after the hits that fit, where only some do. The denied hits report these.
+    states_after: Option<WireStates>,
+}
+
+impl<'a> BatchCommand<'a> {
+    /// The message for hits like `command`, of which each key gets as many as `counts` has for it.
+    pub(in crate::store::redis) const fn new(
+        command: &'a CheckCommand,
+        counts: Vec<u8>,
+    ) -> BatchCommand<'a> {
+        BatchCommand { command, counts }
+    }
+
+    /// Reads the status and the time of a reply. `None` instead of the entries if the deadline had passed.
+    fn decode_header<'r>(
+        &self,
+        mut reply: &'r [u8],
+    ) -> Result<(Timestamp, Option<&'r [u8]>), InvalidReply> {
+        if BucketCommand::new(self.command).is_some() {
+            let now = read_server_time(&mut reply)?;
+            return Ok((now, (!reply.is_empty()).then_some(reply)));
+        }
+        let (status, now, entries) = read_header(reply)?;
+        match status {
+            REPLY_DONE => Ok((now, Some(entries))),
+            REPLY_TOO_LATE if entries.is_empty() => Ok((now, None)),
+            _ => Err(InvalidReply::Malformed),
+        }
+    }
+}
+
+impl ScriptCommand for BatchCommand<'_> {
+    /// One entry for each key.
+    type Output = Vec<BatchEntry>;
+
+    fn script(&self) -> &'static Script {
+        match BucketCommand::new(self.command) {
+            Some(_) => Script::check_bucket_batch(),
+            None => Script::check_batch(self.command.groups()),
+        }
+    }
+
+    fn uses_server_clock(&self) -> bool {
+        self.command.uses_server_clock()
+    }
+
+    fn encode(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
+        let is_one_each = self.counts.iter().all(|&count| count == 1);
+        match BucketCommand::new(self.command) {
+            // The bucket script takes no counts for one hit each.
+            Some(bucket) if is_one_each => [bucket.encode_bucket(deadline), Vec::new()],
+            Some(bucket) => [bucket.encode_bucket(deadline), self.counts.clone()],
+            None => [self.command.encode_check(deadline), self.counts.clone()],
+        }
+    }
+
+    fn decode(&self, reply: &[u8]) -> Result<Reply<Vec<BatchEntry>>, InvalidReply> {
+        let (now, bytes) = self.decode_header(reply)?;
+        let Some(mut bytes) = bytes else {
+            return Ok(Reply::TooLate(now));
+        };
+        let mut entries = Vec::with_capacity(self.counts.len());
+        for &count in &self.counts {
+            entries.push(BatchEntry::decode(self.command, count.into(), &mut bytes)?);
+        }
+        if bytes.is_empty() {
+            Ok(Reply::Done(entries, now))
+        } else {
+            Err(InvalidReply::Malformed)
+        }
+    }
 }
 
 impl BatchEntry {
-    /// Reads what `lua/bucket_batch.lua` or `lua/policy_batch.lua` says of a key with `count` hits.
-    pub(in crate::store::redis) fn decode(
+    /// Reads the entry of a key with `count` hits.
+    fn decode(
         command: &CheckCommand,
         count: usize,
         bytes: &mut &[u8],
     ) -> Result<BatchEntry, InvalidReply> {
-        if let Some(bucket) = command.as_bucket() {
-            return or_corrupt(bucket.decode_batch_entry(count, bytes));
+        if let Some(bucket) = BucketCommand::new(command) {
+            return Ok(match or_none(bucket.decode_batch_entry(count, bytes))? {
+                Some(Some(reply)) => BatchEntry::Bucket(reply),
+                Some(None) => BatchEntry::Fallback,
+                None => BatchEntry::Corrupt,
+            });
         }
         let (&fitting, rest) = bytes.split_first().ok_or(InvalidReply::Malformed)?;
         *bytes = rest;
@@ -55,84 +141,77 @@ impl BatchEntry {
             return Err(InvalidReply::Malformed);
         }
         let expires = or_none(read_time(bytes))?;
-        let numbers = or_none(command.read_states(bytes))?;
-        let only_some = (1..count).contains(&fitting);
-        let rest = if only_some {
+        let states = or_none(command.read_states(bytes))?;
+        let only_some_fit = (1..count).contains(&fitting);
+        let states_after = if only_some_fit {
             or_none(command.read_states(bytes))?.map(Some)
         } else {
             Some(None)
         };
-        let (Some(expires), Some(numbers), Some(rest)) = (expires, numbers, rest) else {
+        let (Some(expires), Some(states), Some(states_after)) = (expires, states, states_after)
+        else {
             return Ok(BatchEntry::Corrupt);
         };
-        Ok(BatchEntry::Limits(LimitsEntry {
+        Ok(BatchEntry::Limits(LimitsReply {
             fitting,
             expires,
-            numbers,
-            rest,
+            states,
+            states_after,
         }))
     }
 
-    /// The same entry of a bucket, with another expiry.
-    pub(in crate::store::redis) fn expiring_at(mut self, at: Timestamp) -> BatchEntry {
-        if let BatchEntry::Bucket { expires, .. } = &mut self {
-            *expires = at;
-        }
-        self
-    }
-
-    /// What that means for the hit at `index` among those on the key.
+    /// The decision for the hit `command` at `index` among those on the key. `None` for a fallback.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidReply::CorruptState`] if the stored value of the key is corrupt.
     pub(in crate::store::redis) fn decision_for(
         &self,
         index: usize,
         command: &CheckCommand,
         now: Timestamp,
-    ) -> Option<Result<Decision, InvalidReply>> {
-        let cost = if command.charges() {
-            command.params.cost
-        } else {
-            0
-        };
-        let decided = match self {
-            BatchEntry::Fallback => return None,
+    ) -> Result<Option<Decision>, InvalidReply> {
+        match self {
+            BatchEntry::Fallback => Ok(None),
             BatchEntry::Corrupt => Err(InvalidReply::CorruptState),
-            BatchEntry::Bucket {
-                fitting,
-                expires,
-                debt,
-                refunded,
-            } => command.decode_single(WireReply {
-                fits: index < *fitting,
-                now,
-                expires: &[*expires],
-                numbers: &[command.as_bucket()?.wire_state(now, *debt, *refunded)],
-                before: cost.saturating_mul(index.min(*fitting) as u64),
-            }),
-            BatchEntry::Limits(found) => {
-                let fits = index < found.fitting;
-                let rest = found.rest.as_ref().filter(|_| !fits);
-                command.decode_single(WireReply {
-                    fits,
-                    now,
-                    expires: &[found.expires],
-                    numbers: rest.unwrap_or(&found.numbers),
-                    before: if fits { cost * index as u64 } else { 0 },
-                })
+            BatchEntry::Bucket(reply) => {
+                let bucket = BucketCommand::new(command).ok_or(InvalidReply::Malformed)?;
+                bucket.decision(*reply, index, now).map(Some)
             }
-        };
-        Some(decided)
+            BatchEntry::Limits(reply) => reply.decision(index, command, now).map(Some),
+        }
     }
 }
 
-/// Nothing where numbers are not whole; a reply of another shape stays an error.
+impl LimitsReply {
+    fn decision(
+        &self,
+        index: usize,
+        command: &CheckCommand,
+        now: Timestamp,
+    ) -> Result<Decision, InvalidReply> {
+        let fits = index < self.fitting;
+        let states_after = self.states_after.as_ref().filter(|_| !fits);
+        let before = if fits && command.charges() {
+            command.params.cost * index as u64
+        } else {
+            0
+        };
+        command.decode_decision(WireReply {
+            fits,
+            now,
+            expires: &[self.expires],
+            states: states_after.unwrap_or(&self.states),
+            before,
+        })
+    }
+}
+
+/// `None` where numbers are not whole. A reply of another shape stays an error.
 fn or_none<T>(read: Result<T, InvalidReply>) -> Result<Option<T>, InvalidReply> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(InvalidReply::CorruptState) => Ok(None),
         Err(InvalidReply::Malformed) => Err(InvalidReply::Malformed),
     }
-}
-
-fn or_corrupt(entries: Result<BatchEntry, InvalidReply>) -> Result<BatchEntry, InvalidReply> {
-    Ok(or_none(entries)?.unwrap_or(BatchEntry::Corrupt))
 }

@@ -1,58 +1,58 @@
-//! What scripts answer, as numbers and as decisions.
+//! Replies of the scripts: reading their numbers, and the decisions that they mean.
 
 use std::fmt;
 
 use smallvec::SmallVec;
 
-use crate::store::redis::command::number::{read_f64, to_exact_u64};
+use crate::store::redis::wire::{read_f64, to_exact_u64};
 use crate::{
     algorithm::WireState,
     decision::{Decision, LimitDecision, RefundMark},
     time::Timestamp,
 };
 
-/// What the answer to a hit begins with that came after its deadline.
-pub(in crate::store::redis) const REPLY_TOO_LATE: u8 = 2;
-
-/// What a script saw of the budgets of one hit.
+/// The numbers of a reply that concern one hit, before they are turned into a decision.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store::redis) struct WireReply<'a> {
+    /// Whether the script found that the hit fits.
     pub(in crate::store::redis) fits: bool,
+    /// The server's time when the script ran.
     pub(in crate::store::redis) now: Timestamp,
-    /// When what each key has stored expires.
+    /// The expiry of the stored value of each key.
     pub(in crate::store::redis) expires: &'a [Timestamp],
-    pub(in crate::store::redis) numbers: &'a [WireState],
-    /// What equal hits have spent since.
+    /// The state of each limit, before the hits of this call.
+    pub(in crate::store::redis) states: &'a [WireState],
+    /// Units that earlier hits of the same batch have spent of the key since.
     pub(in crate::store::redis) before: u64,
 }
 
-/// The numbers of each limit.
+/// The state of each limit, as a reply carries it.
 pub(in crate::store::redis) type WireStates = SmallVec<[WireState; 2]>;
 
-/// The first byte of an answer, the time in it, and the rest.
+/// Reads the header of a reply: the status code and the server's time. Returns the bytes behind it as well.
 pub(in crate::store::redis) fn read_header(
-    answer: &[u8],
+    reply: &[u8],
 ) -> Result<(u8, Timestamp, &[u8]), InvalidReply> {
-    let (&status, mut rest) = answer.split_first().ok_or(InvalidReply::Malformed)?;
+    let (&status, mut rest) = reply.split_first().ok_or(InvalidReply::Malformed)?;
     let now = read_server_time(&mut rest)?;
     Ok((status, now, rest))
 }
 
-/// The server's time, which does not depend on any key.
+/// Reads the server's time. It depends on no key, so a time that is not whole makes the whole reply malformed.
 pub(in crate::store::redis) fn read_server_time(
     bytes: &mut &[u8],
 ) -> Result<Timestamp, InvalidReply> {
     read_time(bytes).or(Err(InvalidReply::Malformed))
 }
 
-/// Takes the next number; the bytes are taken even if they are no whole number.
+/// Reads the next number. Its bytes are consumed even if it is not whole, so that the rest can be read.
 pub(in crate::store::redis) fn read_number(bytes: &mut &[u8]) -> Result<u64, InvalidReply> {
     let (number, rest) = read_f64(bytes).ok_or(InvalidReply::Malformed)?;
     *bytes = rest;
     to_exact_u64(number).ok_or(InvalidReply::CorruptState)
 }
 
-/// Takes the next `N` numbers; the bytes of all are taken even if one is no whole number.
+/// Reads the next `N` numbers. The bytes of all are consumed even if one of them is not whole.
 pub(in crate::store::redis) fn read_numbers<const N: usize>(
     bytes: &mut &[u8],
 ) -> Result<[u64; N], InvalidReply> {
@@ -68,76 +68,63 @@ pub(in crate::store::redis) fn read_numbers<const N: usize>(
     numbers
 }
 
+/// Reads a time in microseconds.
 pub(in crate::store::redis) fn read_time(bytes: &mut &[u8]) -> Result<Timestamp, InvalidReply> {
     read_number(bytes).map(Timestamp::from_micros)
 }
 
-/// What a script answers.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "moved once, and nearly always a decision"
-)]
-pub(in crate::store::redis) enum CheckAnswer {
-    Decided(CheckReply),
-    /// The deadline had passed, and nothing was done.
-    TooLate {
-        now: Timestamp,
-    },
-}
-
-/// What the limits that were asked say.
+/// The decisions of the limits that one call covers.
 #[derive(Debug)]
 pub(in crate::store::redis) struct CheckReply {
+    /// The server's time when the script ran.
     pub(in crate::store::redis) now: Timestamp,
-    pub(in crate::store::redis) passed: bool,
-    pub(in crate::store::redis) steps: LimitReplies,
+    /// Whether every limit of the call allows the hit.
+    pub(in crate::store::redis) is_allowed: bool,
+    pub(in crate::store::redis) limits: LimitReplies,
 }
 
 pub(in crate::store::redis) type LimitReplies = SmallVec<[LimitReply; 2]>;
 
-/// What one limit says.
+/// The decision of one limit, with and without the charge of the hit.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store::redis) struct LimitReply {
+    /// The position of the limit in its policy.
     pub(in crate::store::redis) index: usize,
-    /// After the hit.
-    pub(in crate::store::redis) reply: LimitDecision,
-    /// As if the hit had spent nothing.
-    pub(in crate::store::redis) unspent: LimitDecision,
+    /// The decision after the hit.
+    pub(in crate::store::redis) decision: LimitDecision,
+    /// The decision as if the hit had been charged nothing, for hits that are refunded.
+    pub(in crate::store::redis) uncharged: LimitDecision,
 }
 
 impl LimitReply {
-    /// The place of the limit in its policy.
-    pub(in crate::store::redis) const fn index(&self) -> usize {
-        self.index
-    }
-
-    /// What giving the charge back needs to know.
+    /// The mark that a refund of the charge needs.
     pub(in crate::store::redis) const fn refund_mark(&self) -> RefundMark {
-        self.reply.mark
+        self.decision.mark
     }
 
-    /// What it says when the hit was given back.
+    /// The reply after the charge was refunded.
     pub(in crate::store::redis) const fn refunded(mut self) -> LimitReply {
-        self.reply = self.unspent;
+        self.decision = self.uncharged;
         self
     }
 }
 
 impl CheckReply {
-    /// The decision of a policy whose limits all have said something.
+    /// The decision of a policy, whose limits are all in the reply.
     pub(in crate::store::redis) fn decision(mut self) -> Decision {
-        self.steps.sort_unstable_by_key(|step| step.index);
-        Decision::from_limits(self.now, self.steps.iter().map(|step| step.reply))
+        self.limits.sort_unstable_by_key(|limit| limit.index);
+        Decision::from_limits(self.now, self.limits.iter().map(|limit| limit.decision))
     }
 }
 
-/// Why a reply of the server is no decision.
+/// Why a reply cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum InvalidReply {
-    /// It does not have the shape of a reply of our scripts: whatever follows cannot be trusted either.
+    /// The bytes do not have the shape of a reply of our scripts. The connection is not used any more, because
+    /// later replies may belong to other calls.
     Malformed,
-    /// Its numbers cannot be those of the limit: the value that is stored for the key is corrupt.
+    /// The numbers cannot be those of the limits: the value that is stored for the key is corrupt. Other keys
+    /// are not affected.
     CorruptState,
 }
 

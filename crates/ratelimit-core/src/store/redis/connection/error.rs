@@ -1,6 +1,13 @@
-//! What an error of the server means for the call, and for the connection.
+//! The meaning of Redis errors for a call, and the errors of a handshake.
+
+use std::{fmt, time::Duration};
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::store::redis::command::reply::InvalidReply;
+
+/// The oldest version of Redis that is supported.
+pub(in crate::store::redis) const MIN_VERSION: (u32, u32) = (6, 2);
 
 /// What went wrong with a call.
 #[derive(Debug)]
@@ -67,4 +74,68 @@ fn is_unavailable(error: &RedisError) -> bool {
     UNAVAILABLE_CODES
         .iter()
         .any(|word| entries(word) || wrapped(word))
+}
+
+/// Why a new connection is not put to use.
+#[derive(Debug)]
+pub(in crate::store::redis) enum HandshakeError {
+    Redis(RedisError),
+    /// The server answers, but later than a hit may take.
+    Slow {
+        timeout: Duration,
+        elapsed: Duration,
+    },
+    /// The server did not answer in time.
+    Silent {
+        timeout: Duration,
+    },
+    TooOld {
+        version: String,
+    },
+    NoMaster {
+        service: String,
+    },
+    Invalid(InvalidReply),
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HandshakeError::Redis(error) => error.fmt(f),
+            HandshakeError::Slow { timeout, .. } => {
+                write!(f, "the server is slower than {} ms", timeout.as_millis())
+            }
+            HandshakeError::Silent { timeout } => {
+                write!(
+                    f,
+                    "the server did not answer within {} ms",
+                    timeout.as_millis()
+                )
+            }
+            HandshakeError::TooOld { version } => write!(
+                f,
+                "the server's version {version} is too old: rate limiting needs Redis {}.{} or Valkey",
+                MIN_VERSION.0, MIN_VERSION.1
+            ),
+            HandshakeError::NoMaster { service } => {
+                write!(
+                    f,
+                    "no sentinel names a reachable master for the service {service:?}"
+                )
+            }
+            HandshakeError::Invalid(reply) => reply.fmt(f),
+        }
+    }
+}
+
+impl From<InvalidReply> for HandshakeError {
+    fn from(reply: InvalidReply) -> HandshakeError {
+        HandshakeError::Invalid(reply)
+    }
+}
+
+impl From<RedisError> for HandshakeError {
+    fn from(error: RedisError) -> HandshakeError {
+        HandshakeError::Redis(error)
+    }
 }

@@ -1,24 +1,18 @@
 //! Making a connection, and making sure that it is of use before anybody gets it.
 
-use std::{
-    fmt,
-    time::{Duration, Instant},
-};
+use std::{fmt, time::Instant};
 
-use redis::{Client, ConnectionInfo, RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{Client, ConnectionInfo, RedisResult, Value, aio::MultiplexedConnection};
 
 use crate::store::redis::{
-    command::reply::InvalidReply,
     config::{Timeouts, tcp_settings},
     connection::{
         clock_offset::ClockOffset,
-        error::CallError,
+        error::{CallError, HandshakeError, MIN_VERSION},
         probe::{probe, run_every_script},
     },
     url::with_address,
 };
-
-const OLDEST_SERVER: (u32, u32) = (6, 2);
 
 /// Where a link leads.
 #[derive(Clone, Debug)]
@@ -38,70 +32,6 @@ impl fmt::Display for Endpoint {
             Endpoint::Node(info) => info.addr().fmt(f),
             Endpoint::Master { service, .. } => f.write_str(service),
         }
-    }
-}
-
-/// Why a connection is of no use.
-#[derive(Debug)]
-pub(in crate::store::redis) enum HandshakeError {
-    Redis(RedisError),
-    /// The server answers, but later than a hit may take.
-    Slow {
-        timeout: Duration,
-        elapsed: Duration,
-    },
-    /// The server did not answer in time.
-    Silent {
-        timeout: Duration,
-    },
-    TooOld {
-        version: String,
-    },
-    NoMaster {
-        service: String,
-    },
-    Invalid(InvalidReply),
-}
-
-impl fmt::Display for HandshakeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HandshakeError::Redis(error) => error.fmt(f),
-            HandshakeError::Slow { timeout, .. } => {
-                write!(f, "the server is slower than {} ms", timeout.as_millis())
-            }
-            HandshakeError::Silent { timeout } => {
-                write!(
-                    f,
-                    "the server did not answer within {} ms",
-                    timeout.as_millis()
-                )
-            }
-            HandshakeError::TooOld { version } => write!(
-                f,
-                "the server's version {version} is too old: rate limiting needs Redis {}.{} or Valkey",
-                OLDEST_SERVER.0, OLDEST_SERVER.1
-            ),
-            HandshakeError::NoMaster { service } => {
-                write!(
-                    f,
-                    "no sentinel names a reachable master for the service {service:?}"
-                )
-            }
-            HandshakeError::Invalid(reply) => reply.fmt(f),
-        }
-    }
-}
-
-impl From<InvalidReply> for HandshakeError {
-    fn from(reply: InvalidReply) -> HandshakeError {
-        HandshakeError::Invalid(reply)
-    }
-}
-
-impl From<RedisError> for HandshakeError {
-    fn from(error: RedisError) -> HandshakeError {
-        HandshakeError::Redis(error)
     }
 }
 
@@ -150,7 +80,7 @@ impl Endpoint {
         let about = tokio::time::timeout(timeout, trying)
             .await
             .map_err(|_| HandshakeError::Silent { timeout })??;
-        let timeout = timeouts.time_budget;
+        let timeout = timeouts.timeout;
         let sent = Instant::now();
         let slow = |_| HandshakeError::Slow {
             timeout,
@@ -272,7 +202,7 @@ impl ServerInfo {
         };
         let mut numbers = version.split('.').map(|scope| scope.parse().unwrap_or(0));
         let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        if found < OLDEST_SERVER {
+        if found < MIN_VERSION {
             return Err(HandshakeError::TooOld {
                 version: version.clone(),
             });

@@ -21,17 +21,17 @@ use std::{
 };
 
 use redis::aio::MultiplexedConnection;
-use tokio::sync::watch;
+use tokio::{runtime::Handle, sync::watch};
 
 use crate::metrics;
 use crate::store::redis::{
-    batch::batcher::Batcher,
     config::Timeouts,
     connection::{
         backoff::Backoff,
         breaker::{MAX_TIMEOUTS, TimeoutBreaker},
         clock_offset::ClockOffset,
-        handshake::{Endpoint, Handshake, HandshakeError, ServerInfo},
+        error::HandshakeError,
+        handshake::{Endpoint, Handshake, ServerInfo},
         outage_log::OutageLog,
         probe::probe,
         task::RespawningTask,
@@ -48,7 +48,7 @@ const BEATS_UNTIL_STABLE: u64 = 10;
 /// A Redis connection that reconnects in the background.
 ///
 /// - [`current`](Self::current) returns the connection or `None`; it never waits.
-/// - A failed call reports the connection with [`report_broken`](Self::report_broken); one background task
+/// - A failed call reports the connection with [`mark_broken`](Self::mark_broken); one background task
 ///   replaces it, after pauses that grow from 250 ms to one second.
 /// - A new connection is published only after AUTH, one call of every script that writes, and one more that
 ///   was answered within the time budget of a hit.
@@ -70,44 +70,52 @@ struct ConnectionInner {
     log: Arc<OutageLog>,
 }
 
-/// A connection to a server that decides.
+/// An established connection whose handshake succeeded.
 #[derive(Debug)]
 pub(in crate::store::redis) struct LiveConnection {
+    /// Unique in the process.
+    pub(in crate::store::redis) id: u64,
     connections: Vec<MultiplexedConnection>,
+    /// Index of the connection for the next call, before the modulo.
     turn: AtomicUsize,
     pub(in crate::store::redis) clock: ClockOffset,
     breaker: TimeoutBreaker,
-    pub(in crate::store::redis) batcher: Batcher,
-    /// Counts answers, so that a heartbeat can tell whether there were any.
-    answers: AtomicUsize,
-    /// Calls that were slower than the time budget and are not in the log yet.
+    /// The runtime that drives the sockets. Replies arrive only while it is driven.
+    pub(in crate::store::redis) runtime: Handle,
+    /// Number of replies, so that a heartbeat sees whether there were any since the last.
+    replies: AtomicUsize,
+    /// Calls that were slower than the timeout and are not in the log yet.
     slow_calls: AtomicU64,
-    /// Why it is of no use any more.
+    /// Why the connection was taken out of use.
     fault: OnceLock<String>,
 }
 
 impl LiveConnection {
-    fn new(handshake: Handshake, most_calls: usize) -> LiveConnection {
+    /// For sockets that live on the current runtime.
+    fn new(handshake: Handshake) -> LiveConnection {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         LiveConnection {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             connections: handshake.connections,
             turn: AtomicUsize::new(0),
             clock: handshake.clock,
             breaker: TimeoutBreaker::default(),
-            batcher: Batcher::new(most_calls),
-            answers: AtomicUsize::new(0),
+            runtime: Handle::current(),
+            replies: AtomicUsize::new(0),
             slow_calls: AtomicU64::new(0),
             fault: OnceLock::new(),
         }
     }
 
-    /// One of the connections, in turn.
+    /// One of the sockets, in turn.
     pub(in crate::store::redis) fn connection(&self) -> MultiplexedConnection {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         self.connections[turn % self.connections.len()].clone()
     }
 
+    /// Records a reply in time, which resets the breaker.
     pub(in crate::store::redis) fn record_reply(&self) {
-        self.answers.fetch_add(1, Ordering::Relaxed);
+        self.replies.fetch_add(1, Ordering::Relaxed);
         self.breaker.reset();
     }
 }
@@ -197,7 +205,7 @@ impl ConnectionInner {
         connected.slow_calls.fetch_add(1, Ordering::Relaxed);
         let is_one_too_many = connected.breaker.record_timeout();
         if is_one_too_many {
-            let timeout = self.timeouts.time_budget.as_millis();
+            let timeout = self.timeouts.timeout.as_millis();
             let fault = format!("{MAX_TIMEOUTS} calls in a row were slower than {timeout} ms");
             self.mark_broken(connected, fault);
         }
@@ -241,7 +249,7 @@ impl ConnectionInner {
         if let Some(rule) = &about.eviction {
             self.log.log_eviction(server, rule);
         }
-        let connected = Arc::new(LiveConnection::new(handshake, self.timeouts.calls_at_once));
+        let connected = Arc::new(LiveConnection::new(handshake));
         self.slot.send_replace(Some(Arc::clone(&connected)));
         metrics::store_up(server, true);
         let announced = (!is_first).then_some(version);
@@ -262,7 +270,7 @@ impl ConnectionInner {
     ) {
         let server = &self.server;
         let mut slot = self.slot.subscribe();
-        let mut wire = 0;
+        let mut replies_before = 0;
         for beat in 0_u64.. {
             if let Some(version) = announced.filter(|_| beat == BEATS_UNTIL_STABLE) {
                 self.log.log_reconnected(server, version);
@@ -278,12 +286,12 @@ impl ConnectionInner {
             metrics::store_up(server, true);
             let slow_calls = connected.slow_calls.swap(0, Ordering::Relaxed);
             if slow_calls > 0 {
-                let timeout = self.timeouts.time_budget;
+                let timeout = self.timeouts.timeout;
                 self.log.log_slow(server, slow_calls, timeout);
             }
-            let answers = connected.answers.load(Ordering::Relaxed);
-            if answers != wire {
-                wire = answers;
+            let replies = connected.replies.load(Ordering::Relaxed);
+            if replies != replies_before {
+                replies_before = replies;
                 continue;
             }
             if let Err(fault) = self.probe_idle(connected).await {
@@ -299,7 +307,7 @@ impl ConnectionInner {
         let mut connection = connected.connection();
         let trying = probe(&mut connection, &self.probe, &connected.clock);
         match tokio::time::timeout(self.timeouts.connect_timeout, trying).await {
-            Ok(Ok(())) if started.elapsed() > self.timeouts.time_budget => {
+            Ok(Ok(())) if started.elapsed() > self.timeouts.timeout => {
                 self.record_timeout(connected, started.elapsed());
                 Ok(())
             }

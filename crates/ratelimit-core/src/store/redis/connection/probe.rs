@@ -5,13 +5,19 @@ use std::time::Instant;
 use redis::{Cmd, Value, aio::MultiplexedConnection};
 
 use crate::store::redis::{
-    batch::Batch,
-    call::{Call, Eval, ResetCommand, SettleCommand},
     command::{
+        Eval, Reply, ScriptCommand,
         check::{CheckCommand, Scope},
-        reply::{CheckAnswer, InvalidReply},
+        check_batch::BatchCommand,
+        check_bucket::BucketCommand,
+        reply::InvalidReply,
+        reset::ResetCommand,
+        settle::SettleCommand,
     },
-    connection::{clock_offset::ClockOffset, error::CallError, handshake::HandshakeError},
+    connection::{
+        clock_offset::ClockOffset,
+        error::{CallError, HandshakeError},
+    },
 };
 use crate::{
     budget::Adjustment,
@@ -62,7 +68,6 @@ pub(in crate::store::redis) async fn run_every_script(
 }
 
 fn every_script(probe: &str) -> Vec<Cmd> {
-    let names = [probe.to_owned()];
     let bucket = command("1000000/s");
     let window = command("fixed_window 1000000/s");
     let several = command("1000000/s; fixed_window 1000000/s");
@@ -77,17 +82,22 @@ fn every_script(probe: &str) -> Vec<Cmd> {
         change: Adjustment::Charge { units: 1 },
         now: None,
     };
-    let one_bucket = bucket.as_bucket().expect("the policy is one bucket");
+    let one_bucket = BucketCommand::new(&bucket).expect("the policy is one bucket");
     vec![
-        Call::check_bucket(&one_bucket, &names).command(Eval::Source, None),
-        Batch::probe(command("1000000/s"), probe).command(Eval::Source, &ClockOffset::new()),
-        Call::check(&bucket, &names).command(Eval::Source, None),
-        Call::settle(&settlement, &names).command(Eval::Source, None),
-        Call::check(&window, &names).command(Eval::Source, None),
-        Call::check(&several, &names).command(Eval::Source, None),
-        Batch::probe(several, probe).command(Eval::Source, &ClockOffset::new()),
-        Call::reset(&ResetCommand { now: None }, &names).command(Eval::Source, None),
+        call(&one_bucket, probe),
+        call(&BatchCommand::new(&bucket, vec![1]), probe),
+        call(&bucket, probe),
+        call(&settlement, probe),
+        call(&window, probe),
+        call(&several, probe),
+        call(&BatchCommand::new(&several, vec![1]), probe),
+        call(&ResetCommand { now: None }, probe),
     ]
+}
+
+/// A call on the reserved key, with the source of its script and without a deadline.
+fn call(command: &impl ScriptCommand, probe: &str) -> Cmd {
+    command.to_cmd(Eval::Source, std::iter::once(probe), None)
 }
 
 /// Decides a hit on a reserved key, and learns from it what the server's clock shows.
@@ -97,16 +107,14 @@ pub(in crate::store::redis) async fn probe(
     clock: &ClockOffset,
 ) -> Result<(), HandshakeError> {
     let check = command("1000000/s");
-    let names = [probe.to_owned()];
     let sent = Instant::now();
-    let command = Call::check(&check, &names).command(Eval::Source, None);
-    let reply = connection.send_packed_command(&command).await?;
+    let reply = connection.send_packed_command(&call(&check, probe)).await?;
     match reply.extract_error() {
         Ok(Value::BulkString(reply)) => {
-            let Ok(CheckAnswer::Decided(reply)) = check.decode(&reply) else {
+            let Ok(Reply::Done(_, now)) = check.decode(&reply) else {
                 return Err(InvalidReply::Malformed.into());
             };
-            clock.record(reply.now, sent, Instant::now());
+            clock.record(now, sent, Instant::now());
             Ok(())
         }
         Ok(_) => Err(InvalidReply::Malformed.into()),

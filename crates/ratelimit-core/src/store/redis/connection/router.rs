@@ -10,7 +10,6 @@ use tokio::runtime::Handle;
 
 use crate::metrics;
 use crate::store::redis::{
-    batch::batcher::Batcher,
     config::RedisConfig,
     connection::{
         LiveConnection, ManagedConnection, clock_offset::ClockOffset, cluster::Cluster,
@@ -135,6 +134,16 @@ impl Router {
         }
     }
 
+    /// Counts a call that was not answered in time, for which the caller waited `elapsed`.
+    ///
+    /// Redis may have executed it or not, which the metric for ambiguous calls counts.
+    pub(in crate::store::redis) fn record_timeout(&self, route: &Route, elapsed: Duration) {
+        metrics::ambiguous();
+        if route.record_timeout(elapsed) {
+            self.refresh_topology();
+        }
+    }
+
     /// The runtime that a connection lives on.
     pub(in crate::store::redis) fn runtime(&self) -> Option<Handle> {
         let connection = match self {
@@ -143,7 +152,7 @@ impl Router {
             Router::External(_) => None,
         };
         let connected = connection?.current()?;
-        Some(connected.batcher.runtime().clone())
+        Some(connected.runtime.clone())
     }
 
     pub(in crate::store::redis) fn log(&self) -> &OutageLog {
@@ -198,10 +207,10 @@ impl Route {
         Ok(answer)
     }
 
-    /// What lets hits share calls, on links of our own.
-    pub(in crate::store::redis) fn batcher(&self) -> Option<&Batcher> {
+    /// The id of a connection of our own. Hits on other connections are not batched.
+    pub(in crate::store::redis) fn connection_id(&self) -> Option<u64> {
         match self {
-            Route::Linked { connected, .. } => Some(&connected.batcher),
+            Route::Linked { connected, .. } => Some(connected.id),
             Route::ExternalSender(_) => None,
         }
     }
@@ -221,7 +230,7 @@ impl Route {
 
     /// Counts a call that the server did not answer in time, for which it was waited so long; true when that was
     /// one too many, and the server is not asked any more.
-    pub(in crate::store::redis) fn record_timeout(&self, elapsed: Duration) -> bool {
+    fn record_timeout(&self, elapsed: Duration) -> bool {
         match self {
             Route::Linked {
                 connection,
@@ -269,7 +278,7 @@ impl Route {
     /// The runtime that the connection lives on, where it is ours.
     pub(in crate::store::redis) fn runtime(&self) -> Option<&Handle> {
         match self {
-            Route::Linked { connected, .. } => Some(connected.batcher.runtime()),
+            Route::Linked { connected, .. } => Some(&connected.runtime),
             Route::ExternalSender(_) => None,
         }
     }

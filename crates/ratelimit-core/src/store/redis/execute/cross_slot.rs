@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::store::redis::{
-    call::Call,
+    call,
     command::{
         check::{CheckCommand, Scope},
         reply::{CheckReply, LimitReplies, LimitReply},
@@ -30,7 +30,7 @@ enum GroupMode {
     /// To charge the hit, if it fits.
     Charge,
     /// Whether it would fit.
-    Look,
+    Peek,
     /// To remember that another key denied it.
     Deny,
 }
@@ -50,10 +50,10 @@ impl UndoableHit {
         let mut now = None;
         for number in 0..self.pending.names.len() {
             let mode = match denied_by {
-                _ if !is_meant => GroupMode::Look,
+                _ if !is_meant => GroupMode::Peek,
                 None => GroupMode::Charge,
                 Some(_) if self.counts_denied(number) => GroupMode::Deny,
-                Some(_) => GroupMode::Look,
+                Some(_) => GroupMode::Peek,
             };
             let reply = if denied_by.is_none() {
                 self.check_group(number, mode).await
@@ -76,20 +76,25 @@ impl UndoableHit {
             };
             now = Some(reply.now);
             if mode == GroupMode::Charge {
-                if reply.passed {
+                if reply.is_allowed {
                     charged.push((number, self.group_receipt(&reply)));
                 } else {
                     denied_by = Some(number);
                 }
             }
-            steps.extend(reply.steps);
+            steps.extend(reply.limits);
         }
         let now = now.ok_or(StoreError::TimedOut)?;
         if let Some(denied_by) = denied_by {
             steps = self.deny(steps, charged, denied_by).await;
         }
-        let passed = steps.iter().all(|step| step.reply.outcome.is_allowed());
-        Ok(CheckReply { now, passed, steps }.decision())
+        let is_allowed = steps.iter().all(|step| step.decision.outcome.is_allowed());
+        let reply = CheckReply {
+            now,
+            is_allowed,
+            limits: steps,
+        };
+        Ok(reply.decision())
     }
 
     /// Gives back what earlier keys were charged, and lets those that remember denials know.
@@ -107,23 +112,22 @@ impl UndoableHit {
             hit.refund_groups(charged).await;
             let mut reply = LimitReplies::new();
             for number in (0..denied_by).filter(|&number| hit.counts_denied(number)) {
-                let deadline = hit.shared.late_deadline();
+                let deadline = hit.executor.late_deadline();
                 let denied = hit.check_group_until(number, GroupMode::Deny, deadline);
                 match denied.await {
-                    Ok(scope) => reply.extend(scope.steps),
-                    Err(error) => hit.shared.router.log().log_kept_charge(&error),
+                    Ok(scope) => reply.extend(scope.limits),
+                    Err(error) => hit.executor.router.log().log_kept_charge(&error),
                 }
             }
             let _ = sender.send(reply);
         });
         let reply = tokio::time::timeout_at(self.early_deadline().into(), reply).await;
         let reply = reply.ok().and_then(Result::ok).unwrap_or_default();
-        let place_of =
-            |step: &LimitReply| reply.iter().position(|reply| reply.index() == step.index());
+        let place_of = |step: &LimitReply| reply.iter().position(|reply| reply.index == step.index);
         let denied_places = self.limit_indices(denied_by..self.pending.names.len());
         let settled = steps.into_iter().map(|step| match place_of(&step) {
             Some(index) => reply[index],
-            None if denied_places.contains(&step.index()) => step,
+            None if denied_places.contains(&step.index) => step,
             None => step.refunded(),
         });
         settled.collect()
@@ -131,7 +135,7 @@ impl UndoableHit {
 
     /// Somewhat earlier than the caller gives up, so that a denial reaches it.
     fn early_deadline(&self) -> Instant {
-        let early = self.shared.timeouts.time_budget / 5;
+        let early = self.executor.timeouts.timeout / 5;
         self.deadline.checked_sub(early).unwrap_or(self.deadline)
     }
 
@@ -143,8 +147,8 @@ impl UndoableHit {
             let unused = LimitDecision::new(Outcome::Allowed { delay }, effective.limit.capacity());
             LimitReply {
                 index: effective.index,
-                reply: unused,
-                unspent: unused,
+                decision: unused,
+                uncharged: unused,
             }
         })
     }
@@ -165,23 +169,29 @@ impl UndoableHit {
             .any(|effective| effective.limit.records_denials())
     }
 
-    fn scope(&self, number: usize, mode: GroupMode) -> CheckCommand {
-        let mut scope = self.pending.command.clone();
-        scope.scope = Scope::Group(number);
-        scope.is_denied = mode == GroupMode::Deny;
-        if mode == GroupMode::Look {
-            scope.params.mode = HitMode::DryRun;
+    /// The command for the limits of one key.
+    fn group_command(&self, number: usize, mode: GroupMode) -> CheckCommand {
+        let mut command = self.pending.command.clone();
+        command.scope = Scope::Group(number);
+        command.is_denied = mode == GroupMode::Deny;
+        if mode == GroupMode::Peek {
+            command.params.mode = HitMode::DryRun;
         }
-        scope
+        command
     }
 
     /// Asks one key within the hit's time.
     async fn check_group(&self, number: usize, mode: GroupMode) -> Result<CheckReply, StoreError> {
-        let scope = self.scope(number, mode);
+        let command = self.group_command(number, mode);
         let names = &self.pending.names[number..=number];
-        let route = self.shared.route(&names[0])?;
-        let call = Call::check(&scope, names);
-        let reply = call.send(&self.shared.router, route.clone(), self.deadline);
+        let route = self.executor.route(&names[0])?;
+        let reply = call::send(
+            &command,
+            names,
+            &self.executor.router,
+            route.clone(),
+            self.deadline,
+        );
         self.with_deadline(&route, reply).await
     }
 
@@ -192,11 +202,10 @@ impl UndoableHit {
         mode: GroupMode,
         deadline: Instant,
     ) -> Result<CheckReply, StoreError> {
-        let scope = self.scope(number, mode);
+        let command = self.group_command(number, mode);
         let names = &self.pending.names[number..=number];
-        let route = self.shared.route(&names[0])?;
-        let call = Call::check(&scope, names);
-        let reply = call.send(&self.shared.router, route, deadline);
+        let route = self.executor.route(&names[0])?;
+        let reply = call::send(&command, names, &self.executor.router, route, deadline);
         let reply = tokio::time::timeout_at(deadline.into(), reply).await;
         reply.unwrap_or(Err(StoreError::TimedOut))
     }
@@ -215,7 +224,7 @@ impl UndoableHit {
                 units: receipt.cost(),
             };
             let scope = Scope::Group(number);
-            self.shared.give_back(&receipt, scope, change).await;
+            self.executor.give_back(&receipt, scope, change).await;
         }
     }
 
@@ -223,8 +232,8 @@ impl UndoableHit {
     fn group_receipt(&self, reply: &CheckReply) -> Option<Receipt> {
         let hit: Hit<'_> = self.hit();
         let mut marks = vec![RefundMark::NONE; hit.policy.limits().len()];
-        for step in &reply.steps {
-            marks[step.index()] = step.refund_mark();
+        for step in &reply.limits {
+            marks[step.index] = step.refund_mark();
         }
         Receipt::from_marks(hit, reply.now, marks.into_iter())
     }

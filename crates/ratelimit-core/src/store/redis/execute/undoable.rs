@@ -13,17 +13,16 @@ use smallvec::SmallVec;
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::store::redis::{
-    batch::PendingHit, command::check::Scope, connection::router::Route, store::RedisInner,
+    batch::PendingHit, command::check::Scope, connection::router::Route, execute::Executor,
 };
 use crate::{
     budget::Adjustment,
     decision::Decision,
-    key_set::KeySet,
     limit::Limit,
     policy::Policy,
     store::{
         contract::{Settlement, StoreError},
-        hit::Hit,
+        hit::{Hit, OwnedHit},
         receipt::Receipt,
     },
     time::Timestamp,
@@ -37,10 +36,10 @@ type CheckResult = Result<Decision, StoreError>;
 
 /// A hit that may have to be undone.
 pub(in crate::store::redis) struct UndoableHit {
-    pub(in crate::store::redis) shared: Arc<RedisInner>,
+    pub(in crate::store::redis) executor: Arc<Executor>,
     pub(in crate::store::redis) route: Route,
     pub(in crate::store::redis) pending: Arc<PendingHit>,
-    pub(in crate::store::redis) keys: KeySet,
+    hit: OwnedHit,
     pub(in crate::store::redis) deadline: Instant,
     /// The runtime of the caller.
     runtime: Handle,
@@ -55,13 +54,13 @@ struct UndoOnDrop {
     answer: oneshot::Receiver<CheckResult>,
 }
 
-impl RedisInner {
+impl Executor {
     /// Decides a hit in a task of its own.
     pub(in crate::store::redis) async fn check_undoable(
-        self: Arc<RedisInner>,
+        self: Arc<Executor>,
         route: Route,
         pending: Arc<PendingHit>,
-        keys: KeySet,
+        hit: OwnedHit,
         deadline: Instant,
     ) -> Result<Decision, StoreError> {
         // The caller holds the permit, not the task: a runtime that is not driven would keep it.
@@ -70,11 +69,11 @@ impl RedisInner {
             return Err(StoreError::Overloaded);
         };
         let hit = Arc::new(UndoableHit {
-            shared: self,
+            executor: self,
             awaited: Mutex::new(Some(route.clone())),
             route,
             pending,
-            keys,
+            hit,
             deadline,
             runtime: Handle::current(),
         });
@@ -146,7 +145,7 @@ impl RedisInner {
 
     /// Releases the slot of a charge, on all nodes that hold one.
     pub(in crate::store::redis) async fn release_late(&self, receipt: &Receipt) {
-        let names = self.key_names(receipt);
+        let names = self.receipt_names(receipt);
         for scope in self.scopes(&names) {
             if has_slots(receipt.policy(), scope) {
                 self.give_back(receipt, scope, Adjustment::Release).await;
@@ -164,7 +163,7 @@ impl RedisInner {
 
     /// When a call has to be answered that nobody waits for.
     pub(in crate::store::redis) fn late_deadline(&self) -> Instant {
-        Instant::now() + GIVE_BACK_TIME.max(self.timeouts.time_budget)
+        Instant::now() + GIVE_BACK_TIME.max(self.timeouts.timeout)
     }
 
     /// Makes a change that nobody waits for, over the next connection if this one is gone.
@@ -209,21 +208,15 @@ impl Drop for UndoOnDrop {
 
 impl UndoableHit {
     pub(in crate::store::redis) fn hit(&self) -> Hit<'_> {
-        let command = &self.pending.command;
-        let mut hit = Hit::for_keys(&command.policy, &self.keys);
-        hit.cost = command.params.cost;
-        hit.slot = command.params.slot;
-        hit.overdraft = command.params.overdraft;
-        hit.mode = command.params.mode;
-        hit
+        self.hit.as_hit()
     }
 
     async fn check(self: &Arc<UndoableHit>) -> CheckResult {
-        if !self.shared.router.same_node(&self.pending.names) {
+        if !self.executor.router.same_node(&self.pending.names) {
             return self.check_across_slots().await;
         }
         let params = self
-            .shared
+            .executor
             .check_single(&self.route, &self.pending, self.deadline, false);
         let answer = self.with_deadline(&self.route, params).await;
         if let Err(error) = &answer {
@@ -259,7 +252,8 @@ impl UndoableHit {
 
     fn record_timeout(&self) {
         if let Some(route) = self.await_route(None) {
-            self.shared.record_timeout(&route, self.deadline);
+            let elapsed = self.executor.elapsed(self.deadline);
+            self.executor.router.record_timeout(&route, elapsed);
         }
     }
 
@@ -274,7 +268,7 @@ impl UndoableHit {
         task: impl Future<Output = ()> + Send + 'static,
     ) {
         let otherwise = || Some(self.connection_runtime().clone());
-        self.shared.spawn_give_back(otherwise, task);
+        self.executor.spawn_give_back(otherwise, task);
     }
 
     /// Gives back a slot that a call without an answer may have taken.
@@ -290,7 +284,7 @@ impl UndoableHit {
             let hit = Arc::clone(self);
             self.spawn_give_back(async move {
                 let release = Adjustment::Release;
-                hit.shared.give_back(&receipt, scope, release).await;
+                hit.executor.give_back(&receipt, scope, release).await;
             });
         }
     }
@@ -299,7 +293,7 @@ impl UndoableHit {
     fn spawn_release_all(self: &Arc<UndoableHit>) {
         if let Some(receipt) = self.slot_receipt().filter(|slot| slot.lease().is_some()) {
             let hit = Arc::clone(self);
-            self.spawn_give_back(async move { hit.shared.release_late(&receipt).await });
+            self.spawn_give_back(async move { hit.executor.release_late(&receipt).await });
         }
     }
 
@@ -325,8 +319,8 @@ impl UndoableHit {
         if is_late || receipt.lease().is_some() {
             let hit = Arc::clone(self);
             self.spawn_give_back(async move {
-                for scope in hit.shared.scopes(&hit.pending.names) {
-                    hit.shared.give_back(&receipt, scope, change).await;
+                for scope in hit.executor.scopes(&hit.pending.names) {
+                    hit.executor.give_back(&receipt, scope, change).await;
                 }
             });
         }

@@ -9,24 +9,10 @@
 
 local key = KEYS[1]
 local value = redis.call('GET', key)
-local expires, debt, refunded, rest, keep_until = 0, 0, 0, '', 0
-if value then
-  local stored_shape, stored_unit, at
-  if #value == 40 then
-    expires, stored_shape, debt, stored_unit, at = unpack('<ddddd', value)
-  elseif #value > 40 then
-    expires, stored_shape, debt, stored_unit, at, refunded, rest, keep_until = read_long(value)
-  end
-  if stored_shape == shape and stored_unit == unit and at <= now and debt <= most and now < expires then
-    debt = debt - (tick - (at - at % grain) / grain) * refill
-    if debt < 0 then
-      debt = 0
-    end
-  elseif stored_shape and now >= expires then
-    expires, debt, refunded, rest, keep_until = 0, 0, 0, '', 0
-  else
-    return pack('<dB', now, 255)
-  end
+local expires, debt, refunded, rest, keep_until, is_plain = 0, 0, 0, '', 0, true
+-- @include bucket_step
+if not is_plain then
+  return pack('<dB', now, REPLY_FALLBACK)
 end
 
 local owed = debt + price
@@ -52,7 +38,7 @@ if expires < keep_until then
   ttl_text = string.format('%d', (expires - now - part) / 1000 + (part > 0 and 1 or 0))
 end
 if expires > 9007199254740991 then
-  return pack('<dB', now, 255)
+  return pack('<dB', now, REPLY_FALLBACK)
 end
 if flags >= 2 then
   ttl_text = '3600000'

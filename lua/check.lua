@@ -80,7 +80,7 @@ if not writes_nothing then
   end
 end
 
-local answer = { struct.pack('<Bd', all_fit and 1 or 0, now) }
+local answer = { struct.pack('<Bd', all_fit and REPLY_ALLOWED or REPLY_DENIED, now) }
 for _, budget in ipairs(budgets) do
   answer[#answer + 1] = struct.pack('<d', budget.expires)
 end

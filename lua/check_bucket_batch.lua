@@ -1,4 +1,4 @@
--- Decides hits of one cost on several buckets: bucket_one.lua for several keys, of each as many hits as there
+-- Decides hits of one cost on several buckets: check_bucket.lua for several keys, of each as many hits as there
 -- is room for.
 --
 -- KEYS     the budgets that are spent of
@@ -22,24 +22,7 @@ for number = 1, #KEYS do
   end
   local value = call('GET', key)
   local expires, debt, refunded, rest, keep_until, is_plain = 0, 0, 0, '', 0, true
-  if value then
-    local stored_shape, stored_unit, at
-    if #value == 40 then
-      expires, stored_shape, debt, stored_unit, at = unpack('<ddddd', value)
-    elseif #value > 40 then
-      expires, stored_shape, debt, stored_unit, at, refunded, rest, keep_until = read_long(value)
-    end
-    if stored_shape == shape and stored_unit == unit and at <= now and debt <= most and now < expires then
-      debt = debt - (tick - (at - at % grain) / grain) * refill
-      if debt < 0 then
-        debt = 0
-      end
-    elseif stored_shape and now >= expires then
-      expires, debt, refunded, rest, keep_until = 0, 0, 0, '', 0
-    else
-      is_plain = false
-    end
-  end
+  -- @include bucket_step
 
   local fitting = 0
   if is_plain and debt + price <= most then
@@ -83,7 +66,7 @@ for number = 1, #KEYS do
   end
 
   if not is_plain then
-    answers[number + 1] = pack('<d', -256)
+    answers[number + 1] = pack('<d', -1 - REPLY_FALLBACK)
   elseif writes and fitting == count then
     answers[number + 1] = value
   else

@@ -2,15 +2,13 @@
 -- `algorithms`: for each code the functions roll, state, left and refund, then release and renew, those
 -- that it has.
 --
--- ARGV[1]  as in policy_head.lua, without a deadline; cost is the number of units
+-- ARGV[1]  as in prelude.lua, without a deadline; cost is the number of units
 -- ARGV[2]  the number of the slot, 8 bytes
 -- ARGV[3]  what to do (1 refund, 2 charge, 3 release, 4 renew); whether all is given back (1) or not (0);
 --          when the charge was made (microseconds); its cost; for each limit its mark, and the tokens that its bucket
 --          had refunded by then
 --
 -- answer   0 when nothing changed, 1 when something did, 2 when the slot is not held any more; now
-
-local REFUND, CHARGE, RELEASE, RENEW = 1, 2, 3, 4
 
 local change, is_whole, charged_at, charged_cost, next_mark = struct.unpack('<BBdd', ARGV[3])
 local has_changed, is_lost = false, false
@@ -30,20 +28,20 @@ end
 local function settled(l, stored, raw, reset_at)
   local roll, state, left, refund, release, renew = unpack(algorithms[l.code], 1, 6)
   local now_tick = div(now, l.grain)
-  if release and (change == RELEASE or (change == REFUND and is_whole == 1)) then
+  if release and (change == SETTLE_RELEASE or (change == SETTLE_REFUND and is_whole == 1)) then
     return stored and release(stored)
-  elseif renew and change == RENEW then
+  elseif renew and change == SETTLE_RENEW then
     local is_held, renewed, ends = false, nil, nil
     if stored then
       is_held, renewed, ends = renew(stored, now_tick, l.period)
     end
     is_lost = is_lost or not is_held
     return renewed, ends
-  elseif refund and change == REFUND and stored and l.mark > 0 and charged_at > reset_at then
+  elseif refund and change == SETTLE_REFUND and stored and l.mark > 0 and charged_at > reset_at then
     local charge_tick = div(charged_at, l.grain)
     return refund(
       stored, cost, charged_cost, l.mark, l.refunded_before, charge_tick, now_tick, l.grain, l.period, l.rate)
-  elseif left and change == CHARGE and (stored or raw == '') then
+  elseif left and change == SETTLE_CHARGE and (stored or raw == '') then
     local _, _, at, a, b, c, stamps =
       roll(stored, stored and 1, #raw, now_tick, 0, l.grain, l.limit, l.period, l.rate, 0)
     local units = math.min(cost, left(l.limit, l.period, at, a, b, c))
@@ -90,4 +88,4 @@ for _, budget in ipairs(budgets) do
   end
 end
 
-return struct.pack('<Bd', is_lost and 2 or (has_changed and 1 or 0), now)
+return struct.pack('<Bd', is_lost and SETTLED_LEASE_LOST or (has_changed and SETTLED_APPLIED or SETTLED_UNCHANGED), now)

@@ -46,4 +46,4 @@ if not writes_nothing and (passes or repaired or is_counted) then
   store(key, struct.pack('<I4', #written) .. written .. rest, expires)
 end
 
-return struct.pack(format, passes and 1 or 0, now, expires, at, a, b, c)
+return struct.pack(format, passes and REPLY_ALLOWED or REPLY_DENIED, now, expires, at, a, b, c)

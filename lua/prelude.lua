@@ -18,7 +18,7 @@ if not time_is_given then
   now = time[1] * 1000000 + time[2]
 end
 if deadline > 0 and now > deadline then
-  return struct.pack('<Bd', 2, now)
+  return struct.pack('<Bd', REPLY_TOO_LATE, now)
 end
 
 -- a / b, rounded down; whole numbers below 2^53.

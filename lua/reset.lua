@@ -2,7 +2,7 @@
 -- receipts from before the reset give nothing back.
 --
 -- KEYS     the budgets
--- ARGV[1]  as in policy_head.lua, without a deadline and without limits
+-- ARGV[1]  as in prelude.lua, without a deadline and without limits
 --
 -- answer   0 and now (microseconds)
 
@@ -17,4 +17,4 @@ for _, key in ipairs(KEYS) do
   end
 end
 
-return struct.pack('<Bd', 0, now)
+return struct.pack('<Bd', REPLY_DONE, now)

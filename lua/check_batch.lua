@@ -3,10 +3,10 @@
 -- the functions roll, state and left, and the format of its numbers. None remembers denied hits.
 --
 -- KEYS     the budgets that are spent of
--- ARGV[1]  as in policy_head.lua
+-- ARGV[1]  as in prelude.lua
 -- ARGV[2]  one byte for each key: how many hits it gets
 --
--- answer   0 in place of what policy_one.lua answers there; now (microseconds); for each key how many
+-- answer   0 in place of what check_one.lua answers there; now (microseconds); for each key how many
 --          hits fit, expires (microseconds) and the numbers of each limit, and these numbers once more as
 --          they are for the rest when only some fit. 255 alone for a key that cannot be read or written:
 --          nothing was done for it
@@ -131,9 +131,9 @@ local function decide(key, count)
   return answered(1, expires)
 end
 
-local answers = { struct.pack('<Bd', 0, now) }
+local answers = { struct.pack('<Bd', REPLY_DONE, now) }
 for number, key in ipairs(KEYS) do
   local is_answered, answer = pcall(decide, key, ARGV[2]:byte(number))
-  answers[number + 1] = is_answered and answer or '\255'
+  answers[number + 1] = is_answered and answer or string.char(REPLY_FALLBACK)
 end
 return table.concat(answers)

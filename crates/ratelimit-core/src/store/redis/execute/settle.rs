@@ -1,0 +1,157 @@
+//! Settlements, resets and deletions.
+
+use std::{sync::Arc, time::Instant};
+
+use tokio::{runtime::Handle, sync::oneshot};
+
+use crate::store::redis::{
+    call,
+    command::{check::Scope, reset::ResetCommand, settle::SettleCommand},
+    execute::Executor,
+    keyspace::KeyNames,
+};
+use crate::{
+    budget::Adjustment,
+    key_set::KeySet,
+    policy::Policy,
+    store::{
+        contract::{Settlement, StoreError},
+        hit::Hit,
+        receipt::Receipt,
+    },
+};
+
+impl Executor {
+    /// Changes a charge on all its keys.
+    ///
+    /// - Keys in one hash slot are changed in one call.
+    /// - Keys in several are changed one after another, in a task that goes on when the caller is dropped.
+    pub(in crate::store::redis) async fn settle(
+        self: Arc<Executor>,
+        receipt: Receipt,
+        change: Adjustment,
+    ) -> Result<Settlement, StoreError> {
+        let deadline = Instant::now() + self.timeouts.timeout;
+        let names = self.receipt_names(&receipt);
+        if self.router.same_node(&names) {
+            let scope = Scope::Policy;
+            return self.settle_scope(&receipt, scope, change, deadline).await;
+        }
+        let route = names.iter().find_map(|name| self.router.route(name));
+        let route = route.ok_or(StoreError::Unavailable { source: None })?;
+        let (sender, settlement) = oneshot::channel();
+        let runtime = route.runtime().cloned().unwrap_or_else(Handle::current);
+        runtime.spawn(async move {
+            let settling = self.settle_across_slots(&receipt, names.len(), change, deadline);
+            let _ = sender.send(settling.await);
+        });
+        // The timeout is needed although the task has one: the connection's runtime may not be driven.
+        match tokio::time::timeout_at(deadline.into(), settlement).await {
+            Ok(Ok(settlement)) => settlement,
+            Ok(Err(_)) | Err(_) => Err(StoreError::TimedOut),
+        }
+    }
+
+    /// Changes a charge on keys in several hash slots. A key that fails does not stop the others.
+    async fn settle_across_slots(
+        &self,
+        receipt: &Receipt,
+        count: usize,
+        change: Adjustment,
+        deadline: Instant,
+    ) -> Result<Settlement, StoreError> {
+        let mut total = Ok(Settlement::Unchanged);
+        for number in 0..count {
+            let scope = Scope::Group(number);
+            let settlement = self.settle_scope(receipt, scope, change, deadline).await;
+            total = match (total, settlement) {
+                (Err(error), _) | (_, Err(error)) => Err(error),
+                (Ok(Settlement::LeaseLost), _) | (_, Ok(Settlement::LeaseLost)) => {
+                    Ok(Settlement::LeaseLost)
+                }
+                (Ok(Settlement::Unchanged), Ok(settlement)) => Ok(settlement),
+                (Ok(total), Ok(_)) => Ok(total),
+            };
+        }
+        total
+    }
+
+    /// Changes a charge on the keys of one call.
+    pub(in crate::store::redis) async fn settle_scope(
+        &self,
+        receipt: &Receipt,
+        scope: Scope,
+        change: Adjustment,
+        deadline: Instant,
+    ) -> Result<Settlement, StoreError> {
+        let groups = scope.groups(receipt.policy());
+        let names = self.keys.key_names(groups, |group| receipt.key_for(group));
+        let route = self.route(&names[0])?;
+        let command = SettleCommand {
+            receipt,
+            scope,
+            change,
+            now: self.manual_now(),
+        };
+        let settlement = call::send(&command, &names, &self.router, route, deadline);
+        let settlement = tokio::time::timeout_at(deadline.into(), settlement).await;
+        settlement.unwrap_or(Err(StoreError::TimedOut))
+    }
+
+    /// Forgets what the keys have spent, one call for each.
+    pub(in crate::store::redis) async fn reset(&self, names: &[String]) -> Result<(), StoreError> {
+        for name in names {
+            let route = self.route(name)?;
+            let command = ResetCommand {
+                now: self.manual_now(),
+            };
+            let deadline = Instant::now() + self.timeouts.timeout;
+            let names = std::slice::from_ref(name);
+            let reset = call::send(&command, names, &self.router, route, deadline);
+            let reset = tokio::time::timeout_at(deadline.into(), reset).await;
+            reset.unwrap_or(Err(StoreError::TimedOut))?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the values of `keys` under `policy`.
+    pub(in crate::store::redis) async fn delete(
+        &self,
+        policy: &Policy,
+        keys: &KeySet,
+    ) -> Result<(), StoreError> {
+        for name in &self.key_names(policy, keys) {
+            self.delete_key(name).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the reserved key of the handshake.
+    pub(in crate::store::redis) async fn delete_probe_key(&self) -> Result<(), StoreError> {
+        self.delete_key(&self.keys.probe_key(|_| true)).await
+    }
+
+    async fn delete_key(&self, name: &str) -> Result<(), StoreError> {
+        let route = self.route(name)?;
+        let mut cmd = redis::cmd("DEL");
+        cmd.arg(name);
+        match tokio::time::timeout(self.timeouts.timeout, route.send(cmd)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(StoreError::refused(error)),
+            Err(_) => Err(StoreError::TimedOut),
+        }
+    }
+
+    /// The Redis keys of `keys` under `policy`.
+    pub(in crate::store::redis) fn key_names(&self, policy: &Policy, keys: &KeySet) -> KeyNames {
+        let hit = Hit::for_keys(policy, keys);
+        self.keys
+            .key_names(policy.groups(), |group| hit.key_for(group))
+    }
+
+    /// The Redis keys that were charged.
+    pub(in crate::store::redis) fn receipt_names(&self, receipt: &Receipt) -> KeyNames {
+        let groups = receipt.policy().groups();
+        self.keys.key_names(groups, |group| receipt.key_for(group))
+    }
+}

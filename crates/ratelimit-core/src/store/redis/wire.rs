@@ -1,0 +1,80 @@
+//! The wire format of the scripts: numbers, and the codes that Rust and Lua share.
+//!
+//! `lua/README.md` has the codes in one table. The scripts use them by the names of [`CODES`], which
+//! [`Script`](crate::store::redis::script::Script) replaces by their values when it assembles a script, so a
+//! name costs the server nothing and cannot have two values.
+
+/// The hit does not fit.
+pub(super) const REPLY_DENIED: u8 = 0;
+/// The hit fits.
+pub(super) const REPLY_ALLOWED: u8 = 1;
+/// The deadline had passed. The script did nothing.
+pub(super) const REPLY_TOO_LATE: u8 = 2;
+/// The header of a reply that is neither of one hit nor too late.
+pub(super) const REPLY_DONE: u8 = 0;
+/// The script did nothing for this key, which needs the general script and a call of its own.
+pub(super) const REPLY_FALLBACK: u8 = 255;
+
+/// Give units back.
+pub(super) const SETTLE_REFUND: u8 = 1;
+/// Charge units more.
+pub(super) const SETTLE_CHARGE: u8 = 2;
+/// Release the slot of a concurrency limit.
+pub(super) const SETTLE_RELEASE: u8 = 3;
+/// Extend the lease of a slot.
+pub(super) const SETTLE_RENEW: u8 = 4;
+
+/// The settlement changed nothing.
+pub(super) const SETTLED_UNCHANGED: u8 = 0;
+/// The settlement changed at least one limit.
+pub(super) const SETTLED_APPLIED: u8 = 1;
+/// The slot to be renewed is not held any more.
+pub(super) const SETTLED_LEASE_LOST: u8 = 2;
+
+/// Every code by its name in the scripts.
+pub(super) const CODES: [(&str, u8); 12] = [
+    ("REPLY_DENIED", REPLY_DENIED),
+    ("REPLY_ALLOWED", REPLY_ALLOWED),
+    ("REPLY_TOO_LATE", REPLY_TOO_LATE),
+    ("REPLY_DONE", REPLY_DONE),
+    ("REPLY_FALLBACK", REPLY_FALLBACK),
+    ("SETTLE_REFUND", SETTLE_REFUND),
+    ("SETTLE_CHARGE", SETTLE_CHARGE),
+    ("SETTLE_RELEASE", SETTLE_RELEASE),
+    ("SETTLE_RENEW", SETTLE_RENEW),
+    ("SETTLED_UNCHANGED", SETTLED_UNCHANGED),
+    ("SETTLED_APPLIED", SETTLED_APPLIED),
+    ("SETTLED_LEASE_LOST", SETTLED_LEASE_LOST),
+];
+
+/// Bytes of a number.
+pub(super) const NUMBER_BYTES: usize = 8;
+
+/// Doubles below this hold whole numbers exactly: 2^53.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Appends a number as a little-endian double, which is the type of a Lua number and the cheapest to unpack.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "exact below 2^53, and above it only compared with what is below"
+)]
+pub(super) fn write_number(bytes: &mut Vec<u8>, number: u64) {
+    bytes.extend_from_slice(&(number as f64).to_le_bytes());
+}
+
+/// The double at the start of `bytes`, and the bytes behind it.
+pub(super) fn read_f64(bytes: &[u8]) -> Option<(f64, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    Some((f64::from_le_bytes(*number), rest))
+}
+
+/// The number as an integer, if it is whole, not negative and below 2^53.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked before"
+)]
+pub(super) fn to_exact_u64(number: f64) -> Option<u64> {
+    let is_whole = (0.0..EXACT).contains(&number) && number.fract() == 0.0;
+    is_whole.then_some(number as u64)
+}
