@@ -1,17 +1,16 @@
--- What the scripts for policies of one bucket begin with: the question and the time. They are for token
--- buckets and leaky ones whose policy has no other limit, which is what most policies are, and take the same
--- step as token_bucket.lua, for what is nearly always found: no budget, or one that was written under the
--- same limit, is not ahead of the clock, and does not owe more than fits. Whatever else is found is left to
--- the script for all policies.
+-- The first part of the bucket scripts: arguments and time. They are fast paths for policies whose only limit is a
+-- token bucket or a leaky bucket, which most policies are. They take the same step as token_bucket.lua for the usual
+-- states: no value, or one that was written under the same limit, is not ahead of the clock, and whose debt does not
+-- exceed the maximum. Any other state is left to check_one.lua.
 --
--- They are the scripts that are called most. A server pays for each function that a script contains, for
--- each call, and for each number that is packed or unpacked, so there are no helpers here but one for long
--- values; and a hit that is charged is answered with the value that is written, which tells all.
+-- Redis pays in each call for every function that a script contains, for every function call, and for every number
+-- that is packed or unpacked. So there are no helpers here but one for long values, and the reply to a charged hit is
+-- the value that was written.
 --
--- ARGV[1]  deadline (microseconds, 2^53 - 1 for none); the debt that a hit adds, and the most that there may
---          be with it; refill, the debt forgiven each tick; grain (microseconds); shape: what lies in the
---          value between expires and debt, eight bytes that are only compared; unit, the debt that a token
---          costs. Then, where one is set or the time is given: flags (1: write nothing, 2: the time is
+-- ARGV[1]  deadline (microseconds, 2^53 - 1 for none); the debt that a hit adds, and the maximum debt
+--          with it; refill, the debt forgiven each tick; grain (microseconds); shape: the eight
+--          bytes of the value between expires and debt, which are only compared; unit, the debt that a token
+--          costs. Then, where one is set or the time is given: flags (1: read only, 2: the time is
 --          given) and now (microseconds)
 
 local pack, unpack = struct.pack, struct.unpack
@@ -32,8 +31,8 @@ end
 local tick = (now - now % grain) / grain
 
 -- Reads a value that holds more than a bucket's state: the tokens refunded, or states of limits that this policy
--- does not have and the tail behind them, which then says that the last policy had one limit. Nothing when it is
--- not such a value, or its rest counts no more.
+-- does not have and the tail behind them, which is rewritten for a policy of one limit. Returns nil when it is not
+-- such a value, or its rest does not count any more.
 local function read_long(value)
   local length = unpack('<I4', value, 9)
   if not (length == 28 or length == 36) or #value < 12 + length or value:sub(13, 16) ~= question:sub(45, 48) then

@@ -1,9 +1,8 @@
--- Decides a policy of several limits, all or nothing. The line before this file binds `algorithms`: for
--- each code the functions roll and state, the one that remembers denied hits, if it has one, and the format of
--- its numbers.
+-- Decides one hit on a policy of several limits, all or nothing. The line before this file defines `algorithms`: for
+-- each code the functions roll, state and count (which records denied hits, or nil), and the format of its numbers.
 --
--- answer  whether all fit (1) or not (0); now (microseconds); expires of each key (microseconds); the
---         numbers of each limit
+-- reply   REPLY_ALLOWED or REPLY_DENIED; now (microseconds); expires of each key (microseconds); the numbers of
+--         each limit
 
 local budgets = {}
 for number, key in ipairs(KEYS) do
@@ -26,9 +25,9 @@ while next_limit <= #ARGV[1] do
     algorithms[code][1](
       stored, stored and 1, #raw, div(now, grain), cost + reserve, grain, limit, period, rate, reserve)
   if #KEYS > 1 then
-    -- Rust rejects an answer with other numbers, and then no other key may have been charged.
-    for _, told in ipairs({ at, a, b or 0, c or 0 }) do
-      if not (told >= 0 and told < 9007199254740992 and told % 1 == 0) then
+    -- Rust rejects a reply with other numbers, and then no other key may have been charged.
+    for _, number_of_reply in ipairs({ at, a, b or 0, c or 0 }) do
+      if not (number_of_reply >= 0 and number_of_reply < 9007199254740992 and number_of_reply % 1 == 0) then
         error('corrupt rate limit state')
       end
     end

@@ -1,15 +1,14 @@
--- Decides hits of one cost under the same limits, each by one key: of each key as many as there is room
--- for, as if they had come one after another. The line before this file binds `algorithms`: for each code
--- the functions roll, state and left, and the format of its numbers. None remembers denied hits.
+-- Decides several hits of one cost under the same limits, each on one key, as if they had come one after another.
+-- The line before this file defines `algorithms`: for each code the functions roll, state and left, and the format
+-- of its numbers. None of them records denied hits.
 --
--- KEYS     the budgets that are spent of
+-- KEYS     the values, each key once
 -- ARGV[1]  as in prelude.lua
--- ARGV[2]  one byte for each key: how many hits it gets
+-- ARGV[2]  one byte for each key: its number of hits
 --
--- answer   0 in place of what check_one.lua answers there; now (microseconds); for each key how many
---          hits fit, expires (microseconds) and the numbers of each limit, and these numbers once more as
---          they are for the rest when only some fit. 255 alone for a key that cannot be read or written:
---          nothing was done for it
+-- reply    REPLY_DONE; now (microseconds); for each key how many hits fit, expires (microseconds) and the numbers of
+--          each limit, and these numbers again after the hits that fit when only some do. REPLY_FALLBACK alone for
+--          a key that cannot be read or written: nothing was done for it
 
 local limit_count, next_limit = 0, first_limit
 local codes, grains, limits, periods, rates, reserves, ticks = {}, {}, {}, {}, {}, {}, {}
@@ -25,7 +24,7 @@ end
 
 local first_format = '<Bd' .. formats[1]:sub(2)
 
--- What a roll gives for each limit, where its state is stored, and where the last of them ends.
+-- For each limit the result of roll and the position of its state; and the end of the last state.
 local froms, tos, ats, as, bs, cs, kept_stamps, repairs = {}, {}, {}, {}, {}, {}, {}, {}
 local last_frame_end
 
@@ -58,7 +57,7 @@ local function roll_all(value)
   return all_fit or cost == 0, is_repaired
 end
 
--- The states of all limits with `charged` added, and when they expire. A denied hit changes only what it
+-- The states of all limits with `charged` added, and their expiry. A denied hit changes only states that it
 -- repairs.
 local function written(value, expires, charged)
   local states, expires_after = '', 0

@@ -1,11 +1,10 @@
 -- Decides one hit on one bucket.
 --
--- KEYS[1]  the budget
+-- KEYS[1]  the value
 --
--- answer   the value that was written, when the hit is charged: expires (microseconds), shape, the debt with
---          it, unit, now (microseconds), and the tokens refunded, where there are any. Otherwise now, the
---          debt, and expires; or, when nothing was even looked at because the deadline had passed, now
---          alone; or, when it is left to others, now and a byte.
+-- reply    told apart by their length. Charged: the value that was written, which is expires (microseconds), shape, the
+--          debt with the hit, unit, now (microseconds), and the tokens refunded, where there are any. Not charged:
+--          now, debt, expires. After the deadline: now. Left to check_one.lua: now and REPLY_FALLBACK.
 
 local key = KEYS[1]
 local value = redis.call('GET', key)
@@ -28,7 +27,7 @@ if need > 999000 then
   ttl_text = string.format('%d', ttl)
 end
 if refunded > 0 and expires > keep_until then
-  -- Refunds count against earlier receipts for as long as those can be redeemed.
+  -- The value keeps its refunds for as long as earlier receipts can be settled.
   keep_until = expires
 end
 expires = now + ttl * 1000

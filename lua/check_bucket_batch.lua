@@ -1,12 +1,11 @@
--- Decides hits of one cost on several buckets: check_bucket.lua for several keys, of each as many hits as there
--- is room for.
+-- Decides several hits of one cost, each on one bucket, as if they had come one after another.
 --
--- KEYS     the budgets that are spent of
--- ARGV[2]  one byte for each key: how many hits it gets; empty when each gets one
+-- KEYS     the values, each key once
+-- ARGV[2]  one byte for each key: its number of hits; empty when each has one
 --
--- answer   now (microseconds), alone when the deadline had passed; for each key the value that was written,
---          when all its hits are charged; -256 when it is left to others, or cannot be read or written, and
---          nothing was done for it; otherwise -1 less how many hits fit, the debt before them, expires
+-- reply    now (microseconds), alone when the deadline had passed. Then for each key: the value that was written, when
+--          all its hits are charged; -1 - REPLY_FALLBACK, when it is left to check_one.lua or cannot be read or
+--          written, and nothing was done for it; otherwise -1 - n, where n hits fit, the debt before them, expires
 --          (microseconds), and the tokens refunded
 
 local call, counts = redis.pcall, ARGV[2]

@@ -1,8 +1,7 @@
--- Decides a policy of one limit. The line before this file binds `code` to that of its algorithm, `roll`
--- and `state` to its functions, `count` to the one that remembers denied hits, if it has one, and `format`
--- to that of the answer.
+-- Decides one hit on a policy of one limit. The line before this file defines `code` of its algorithm, its functions
+-- `roll`, `state` and `count` (which records denied hits, or nil), and `format` of the reply.
 --
--- answer  whether it fits (1) or not (0); now and expires (microseconds); the numbers of the limit
+-- reply   REPLY_ALLOWED or REPLY_DENIED; now and expires (microseconds); the numbers of the limit
 
 local grain, limit, period, rate, reserve = struct.unpack('<xxI3dddd', ARGV[1], first_limit)
 local key = KEYS[1]

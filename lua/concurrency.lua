@@ -1,11 +1,11 @@
--- Concurrency: so many at once, each on a lease.
+-- Concurrency: at most `limit` slots at once, each held on a lease.
 -- The same step as crates/ratelimit-core/src/algorithm/concurrency.rs.
 --
--- state   code; grain (1); lease (microseconds), the longest; for each slot its number (8 bytes) and its
+-- state   code; grain (1); lease (microseconds), the longest; for each slot its id (8 bytes) and its
 --         end (microseconds), in the order in which they end
 -- args    limit; period, the lease (microseconds)
--- answer  at; twice the slots that are held, and one more if the hit's own is among them; the end that
---         has to come before the hit fits; the last end
+-- reply   at; twice the number of held slots, plus one if the hit's own is among them; the end that
+--         must pass before the hit fits; the last end
 
 local concurrency_slot = ARGV[2]
 
@@ -27,7 +27,7 @@ local function concurrency_ended(slots, moment)
   return first - 1
 end
 
--- The place of the slot with that number, if it is held.
+-- The position of the slot with that id, if it is held.
 local function concurrency_find(slots, slot)
   local from = 1
   while true do
@@ -111,7 +111,7 @@ local function concurrency_release(stored)
   return struct.pack('<BI3d', code, grain, lease) .. concurrency_without(slots, held)
 end
 
--- Holds a slot for a whole lease from now: whether it is held, and the state and the end that are new.
+-- Extends a slot to a whole lease from now. Returns whether it is held, the new state and its end.
 local function concurrency_renew(stored, at, period)
   local lease, slots = concurrency_read(stored, 1, #stored)
   local held = concurrency_find(slots, concurrency_slot)

@@ -1,17 +1,17 @@
--- Fixed window: so many in each window of the clock.
+-- Fixed window: at most `limit` units in each window of the clock.
 -- The same step as crates/ratelimit-core/src/algorithm/fixed_window.rs.
 --
 -- state   code; grain (microseconds); count; at, the tick of the last charge
 -- args    limit; period (ticks)
--- answer  at; count of the present window, before the hit
+-- reply   at; count of the present window, before the hit
 
 local function fixed_window_roll(value, from, _, now_tick, wanted, grain, limit, period)
   local count, at, repaired = 0, now_tick, false
   if from then
     local code_and_grain, stored_at
     code_and_grain, count, stored_at = struct.unpack('<I4dd', value, from)
-    -- `in_grain` and `catch_up` are written out: a script pays for each function that it contains, called
-    -- or not, and this one is asked much.
+    -- `in_grain` and `catch_up` are inlined: Redis pays for every function of a script in each call, and this
+    -- script is called often.
     local stored_grain = (code_and_grain - code_and_grain % 256) / 256
     if stored_grain ~= grain then
       stored_at = stored_at * stored_grain

@@ -1,8 +1,8 @@
--- Leaky bucket: a queue that lets one out at a time.
+-- Leaky bucket: a queue that is emptied at a constant rate.
 -- The same step as crates/ratelimit-core/src/algorithm/leaky_bucket.rs and bucket.rs.
 --
--- It admits what a token bucket admits, so the step is token_bucket.lua's; the wait for one's turn is
--- derived in Rust from the debt before the hit. Its states carry a code of their own.
+-- It admits the same hits as a token bucket, so it uses the step of token_bucket.lua. Rust derives the delay of a hit
+-- from the debt before it. Its states have their own code.
 
 local function leaky_bucket_roll(...)
   return token_bucket_roll(...)

@@ -1,11 +1,11 @@
--- Penalty box: who is denied too often is refused for a while.
+-- Penalty box: blocks a client for a while that is denied too often.
 -- The same step as crates/ratelimit-core/src/algorithm/penalty_box.rs.
 --
 -- state   code; grain (microseconds); count; first, the tick of the first counted denial; until (tick);
---         level, how many refusals there were
--- args    limit, how many denials are one too many; period (ticks); rate, twice the ticks of the first
---         refusal, and one more if refusals grow
--- answer  at; 64 times the count, and the level; first; until
+--         level, the number of blocks so far
+-- args    limit, the denials that start a block; period (ticks); rate, twice the ticks of the first block, plus
+--         one if blocks double
+-- reply   at; 64 * count + level; first; until
 
 local penalty_box_longest = 366 * 86400 * 1000
 local penalty_box_highest = 40
@@ -53,7 +53,7 @@ local function penalty_box_state(code, _, grain, period, _, _, count_and_level, 
   return struct.pack('<BI3dddB', code, grain, count, first, untl, level), ends
 end
 
--- Remembers a denied hit, and begins a refusal with the one that is too many.
+-- Records a denied hit, and starts a block with the one that reaches the limit.
 local function penalty_box_count(_, at, count_and_level, first, untl, _, _, limit, _, rate)
   local level = count_and_level % 64
   local count = (count_and_level - level) / 64

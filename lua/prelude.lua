@@ -1,11 +1,12 @@
--- What every script begins with: the question, the time, and the arithmetic that algorithms share.
+-- The first part of every general script: arguments, time, arithmetic that the algorithms share, reading and
+-- writing values.
 --
--- KEYS     the budget of each key that limits of the policy count by; nearly always one
--- ARGV[1]  flags (1: write nothing, 2: the time is given, 4: another key denied the hit, which is only
---          remembered here); now and deadline (microseconds, deadline 0 for none); cost; then for each limit
+-- KEYS     the value of each key that limits of the policy count by; nearly always one
+-- ARGV[1]  flags (1: read only, 2: the time is given, 4: another key denied the hit, which is only
+--          recorded here); now and deadline (microseconds, deadline 0 for none); cost; then for each limit
 --          the number of its key, its algorithm's code, grain (microseconds), limit (its ceiling), period
---          (ticks of the grain), rate (refill per tick, 1 for a log that counts denials, or what a penalty
---          box needs) and reserve (what stays free beside the cost)
+--          (ticks of the grain), rate (refill per tick, 1 for a log that counts denials, or the parameter of a
+--          penalty box) and reserve (units that must stay free beside the cost)
 -- ARGV[2]  the number of the hit's slot, 8 bytes, where there is a concurrency limit
 
 local flags, now, deadline, cost, first_limit = struct.unpack('<Bddd', ARGV[1])
@@ -54,8 +55,8 @@ local function catch_up(stored, present, period)
   return present, false
 end
 
--- When states expire that mean something until `ends` (microseconds). One millisecond more than needed,
--- because a key's life is counted from the millisecond before the write.
+-- The expiry of a value whose states count until `ends` (microseconds). One millisecond more than needed,
+-- because Redis counts the TTL from the millisecond before the write.
 local function expiry(ends)
   local need = ends > now and ends - now or 0
   local ttl = div_up(need, 1000) + 1
@@ -65,18 +66,17 @@ local function expiry(ends)
   return math.min(now + ttl * 1000, 9007199254740991)
 end
 
--- Stores the states of all limits that count by a key, until they expire.
+-- Stores the states of all limits that count by a key, with their expiry.
 local function store(key, states, expires)
   local ttl = math.max(div_up(expires - now, 1000), 1)
   if time_is_given then
     ttl = 3600000
   end
-  -- A text: the server would write a number with all its digits, which takes far longer.
+  -- The TTL is a string: Redis converts a Lua number with 17 digits, which takes far longer.
   redis.call('SET', key, struct.pack('<d', expires) .. states, 'PX', string.format('%d', ttl))
 end
 
--- Whether a denied hit is remembered: by a log whose rate says so, and by a penalty box unless it
--- refuses already.
+-- Whether a denied hit is recorded: by a log with rate 1, and by a penalty box unless it blocks already.
 local function counts_denied(count, rate, fits)
   return count ~= nil and (rate == 1 or (rate > 1 and fits))
 end
@@ -90,10 +90,10 @@ end
 -- count, when that reset was (microseconds, -1 for none), and how many limits of this key the last policy had.
 local TAIL_CODE, TAIL_LENGTH = 0, 18
 
--- What stands behind the states of a hit's own limits, of which there are `own`, and has to stay there: the
+-- The part of a value behind the states of the hit's own limits, of which there are `own`. It must be kept: the
 -- states of limits that the hit's policy does not have, because another version or tier of it has more, and the
--- tail. Also until when it counts, and when the last reset was. States that the last policy had count until the
--- value expires, and those behind them until the tail says.
+-- tail. Also returns until when it counts, and the time of the last reset. States that the last policy had count
+-- until the value expires, and those behind them until the time in the tail.
 local function rest_of(value, from, expires, own)
   if from > #value then
     return '', 0, -1
@@ -142,7 +142,7 @@ local function state_at(value, from, code)
   return state, start + length, state
 end
 
--- What is stored, and when it expires: nothing and 0 where there is nothing, or nothing that counts.
+-- The stored value and its expiry; an empty string and 0 where there is none, or it has expired.
 local function stored_value(key)
   local value = redis.call('GET', key)
   if not value then

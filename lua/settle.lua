@@ -1,14 +1,13 @@
--- Changes a charge that was made earlier, for all limits of a policy. The line before this file binds
--- `algorithms`: for each code the functions roll, state, left and refund, then release and renew, those
--- that it has.
+-- Changes a charge that was made earlier, for all limits of a policy. The line before this file defines
+-- `algorithms`: for each code the functions roll, state, left, refund, release and renew, or nil.
 --
 -- ARGV[1]  as in prelude.lua, without a deadline; cost is the number of units
--- ARGV[2]  the number of the slot, 8 bytes
--- ARGV[3]  what to do (1 refund, 2 charge, 3 release, 4 renew); whether all is given back (1) or not (0);
---          when the charge was made (microseconds); its cost; for each limit its mark, and the tokens that its bucket
---          had refunded by then
+-- ARGV[2]  the id of the slot, 8 bytes
+-- ARGV[3]  SETTLE_REFUND, SETTLE_CHARGE, SETTLE_RELEASE or SETTLE_RENEW; whether the whole cost is refunded (1) or
+--          not (0); the time of the charge (microseconds); its cost; for each limit its mark, and the tokens that
+--          its bucket had refunded by then
 --
--- answer   0 when nothing changed, 1 when something did, 2 when the slot is not held any more; now
+-- reply    SETTLED_UNCHANGED, SETTLED_APPLIED or SETTLED_LEASE_LOST; now (microseconds)
 
 local change, is_whole, charged_at, charged_cost, next_mark = struct.unpack('<BBdd', ARGV[3])
 local has_changed, is_lost = false, false
@@ -16,7 +15,7 @@ local has_changed, is_lost = false, false
 local budgets = {}
 for number, key in ipairs(KEYS) do
   local value, expires = stored_value(key)
-  -- As if the policy had every limit: only the reset is asked for.
+  -- 255 limits: only the time of the reset is needed here.
   local _, _, reset_at = rest_of(value, 9, expires, 255)
   budgets[number] = {
     key = key, value = value, expires = expires, expires_after = expires, reset_at = reset_at, next_state = 9,
@@ -24,7 +23,7 @@ for number, key in ipairs(KEYS) do
   }
 end
 
--- The state of one limit after the change and when it ends; nothing when it stays.
+-- The state of one limit after the change, and its end; nil when it stays.
 local function settled(l, stored, raw, reset_at)
   local roll, state, left, refund, release, renew = unpack(algorithms[l.code], 1, 6)
   local now_tick = div(now, l.grain)
@@ -88,4 +87,5 @@ for _, budget in ipairs(budgets) do
   end
 end
 
-return struct.pack('<Bd', is_lost and SETTLED_LEASE_LOST or (has_changed and SETTLED_APPLIED or SETTLED_UNCHANGED), now)
+local status = has_changed and SETTLED_APPLIED or SETTLED_UNCHANGED
+return struct.pack('<Bd', is_lost and SETTLED_LEASE_LOST or status, now)

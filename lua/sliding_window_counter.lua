@@ -1,16 +1,16 @@
--- Sliding window counter: so many in any window, estimated from two counts.
+-- Sliding window counter: at most `limit` units in any window, estimated from two counts.
 -- The same step as crates/ratelimit-core/src/algorithm/sliding_window_counter.rs.
 --
 -- state   code; grain (microseconds); prev; cur; at, the tick of the last charge; period (ticks)
 -- args    limit; period (ticks)
--- answer  at; prev and cur, the counts of the last window and the present one, before the hit
+-- reply   at; prev and cur, the counts of the last window and the present one, before the hit
 
--- All that counted at the last charge, rounded up.
+-- The estimate at the last charge, rounded up.
 local function sliding_window_counter_estimate(prev, cur, at, period)
   return cur + div_up(prev * (period - at % period), period)
 end
 
--- Counts that come to `estimate` at `at`, as much of it as possible in the last window.
+-- Counts whose estimate at `at` is `estimate`, with as much of it as possible in the previous window.
 local function sliding_window_counter_laid_out(estimate, at, limit, period)
   local left = period - at % period
   local carried = math.min(estimate, div_up(limit * left, period))

@@ -1,15 +1,15 @@
--- Sliding window log: so many in any window, remembered one by one.
+-- Sliding window log: at most `limit` units in any window, with a timestamp for each unit.
 -- The same step as crates/ratelimit-core/src/algorithm/sliding_window_log.rs.
 --
 -- state   code; grain (microseconds); the tick of each unit spent, oldest first
 -- args    limit; period (ticks)
--- answer  at; how many stamps are live; the oldest of them; the one that has to leave before the hit fits
+-- reply   at; how many stamps are live; the oldest of them; the one that must expire before the hit fits
 
 local function sliding_window_log_stamp(stamps, number)
   return (struct.unpack('<I7', stamps, 7 * number - 6))
 end
 
--- How many stamps there are, the oldest, and the one that has to leave before the hit fits.
+-- How many stamps there are, the oldest, and the one that must expire before the hit fits.
 local function sliding_window_log_seen(stamps, at, spent, limit)
   local live = #stamps / 7
   local over = live + spent - limit
@@ -23,7 +23,7 @@ local function sliding_window_log_seen(stamps, at, spent, limit)
   return live, oldest, pivot
 end
 
--- All stamps in our grain.
+-- All stamps, converted to the grain of the limit.
 local function sliding_window_log_read(value, from, to, grain)
   local _, stored_grain, first = struct.unpack('<BI3', value, from)
   local stamps = value:sub(first, to)
@@ -78,7 +78,7 @@ local function sliding_window_log_state(code, charged, grain, period, _, at, _, 
   return struct.pack('<BI3', code, grain) .. stamps, ends
 end
 
--- Remembers a denied hit: the newest `limit` stamps stay.
+-- Records a denied hit: the newest `limit` stamps stay.
 local function sliding_window_log_count(stamps, at, _, _, _, spent, reserve, limit)
   stamps = (stamps .. struct.pack('<I7', at):rep(spent)):sub(-7 * limit)
   local live, oldest, pivot = sliding_window_log_seen(stamps, at, spent + reserve, limit)
@@ -89,7 +89,7 @@ local function sliding_window_log_left(limit, _, _, live)
   return limit - live
 end
 
--- Takes out up to `units` stamps of the charge.
+-- Removes up to `units` stamps of the charge.
 local function sliding_window_log_refund(stored, units, _, _, _, charge_tick, _, grain)
   local stamps = sliding_window_log_read(stored, 1, #stored, grain)
   local code, stored_grain = struct.unpack('<BI3', stored)

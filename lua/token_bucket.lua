@@ -5,10 +5,10 @@
 --         there were refunds or changes of the unit, the tokens refunded since the value was made, and
 --         UNIT_CHANGE for each change
 -- args    capacity; period, the debt that a token costs; refill, the debt forgiven each tick
--- answer  at; debt at the present, before the hit; the tokens refunded
+-- reply   at; debt at the present, before the hit; the tokens refunded
 
--- Fewer tokens are refunded while a receipt is kept, so that a receipt from before a change of the unit is known
--- by the difference. They are counted up to REFUND_COUNT_END, and from zero again.
+-- UNIT_CHANGE is larger than the tokens that can be refunded while a receipt is kept, so a receipt from before a
+-- change of the unit is recognised by the difference. The count wraps around at REFUND_COUNT_END.
 local UNIT_CHANGE, REFUND_COUNT_END = 4294967296, 4503599627370496
 
 -- The tokens refunded, behind the 28 bytes of a state that begins at `from`.
@@ -62,7 +62,7 @@ local function token_bucket_state(code, charged, grain, period, refill, at, debt
   end
   local state = struct.pack('<BI3ddd', code, grain, debt, period, at * grain)
   if refunded > 0 then
-    -- Earlier receipts need to know of the refunds until the value would have expired without them.
+    -- Earlier receipts need the count of refunds until the value would have expired without them.
     return state .. struct.pack('<d', refunded), ends, true
   end
   return state, ends
@@ -72,9 +72,9 @@ local function token_bucket_left(capacity, period, _, debt)
   return div(capacity * period - debt, period)
 end
 
--- Lowers the debt by what is left of the charge: time forgives the oldest debt first, and what was refunded
--- since the charge may have been older debt, which time did not have to forgive. `mark` is the debt with the
--- charge, `refunded_before` the tokens refunded by then. Nothing is given back when the mark is of another unit,
+-- Lowers the debt by the part of the charge that is still owed. Time forgives the oldest debt first, and a refund since
+-- the charge may have removed older debt, which time did not have to forgive. `mark` is the debt with the
+-- charge, `refunded_before` the tokens refunded by then. Nothing is refunded when the mark is of another unit,
 -- when the unit has changed since, or when an instance of an earlier version has dropped the count of refunds.
 local function token_bucket_refund(
   stored, units, charged_cost, mark, refunded_before, charge_tick, now_tick, grain, period, refill)

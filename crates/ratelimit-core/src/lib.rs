@@ -53,6 +53,7 @@ pub mod metrics;
 mod offenders;
 mod policy;
 mod store;
+mod sync;
 mod time;
 
 #[cfg(feature = "acquire")]

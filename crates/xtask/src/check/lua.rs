@@ -1,6 +1,10 @@
 //! The scripts, by luacheck.
 
-use std::{collections::BTreeSet, process::Command};
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    process::Command,
+};
 
 use crate::{
     check::tree,
@@ -39,21 +43,35 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
         }
     }
 
-    let mut scripts = Vec::new();
+    let mut sources = Vec::new();
     for path in &paths {
         let name = path
             .strip_prefix(root)
             .unwrap_or(path)
             .to_string_lossy()
             .into_owned();
-        scripts.push(Script::new(name, &tree::read(path)?));
+        sources.push((name, tree::read(path)?));
     }
+    let scripts: Vec<Script> = expanded(&sources)
+        .into_iter()
+        .map(|(name, text)| Script::new(name, text))
+        .collect();
     let mut problems = Vec::new();
     for script in &scripts {
+        let expanded = root.join("target/luacheck.lua");
+        let written = fs::write(&expanded, &script.text).and_then(|()| File::open(&expanded));
+        let text = written.map_err(|why| {
+            Failure::new(format!("{}: {why}", expanded.display()), "make room for it")
+        })?;
         let mut luacheck = Command::new("luacheck");
-        luacheck
-            .current_dir(root)
-            .args(["--quiet", "--codes", "--no-color", &script.name]);
+        luacheck.current_dir(root).stdin(text).args([
+            "-",
+            "--filename",
+            &script.name,
+            "--quiet",
+            "--codes",
+            "--no-color",
+        ]);
         luacheck.args(script.settings(&scripts));
         if run(&mut luacheck, "").is_err() {
             problems.push(format!("luacheck is not content with {}", script.name));
@@ -65,19 +83,46 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     )
 }
 
-/// A file of lua/. Scripts are assembled by putting files one after another,
-/// so that a local of one file is seen by those that come after it.
+/// The files with each line `-- @include NAME` replaced by the file `lua/NAME.lua`, and without those files: a
+/// fragment is checked where it is included.
+fn expanded(sources: &[(String, String)]) -> Vec<(String, String)> {
+    let include = |line: &str| line.trim().strip_prefix("-- @include ").map(fragment_name);
+    let lines = sources.iter().flat_map(|(_, text)| text.lines());
+    let fragments: BTreeSet<String> = lines.filter_map(include).collect();
+    let whole = sources.iter().filter(|(name, _)| !fragments.contains(name));
+    let expand = |line: &str| match include(line) {
+        Some(name) => sources
+            .iter()
+            .find(|(other, _)| *other == name)
+            .map_or_else(|| line.to_owned(), |(_, text)| text.clone()),
+        None => line.to_owned(),
+    };
+    whole
+        .map(|(name, text)| {
+            let lines: Vec<String> = text.lines().map(expand).collect();
+            (name.clone(), lines.join("\n") + "\n")
+        })
+        .collect()
+}
+
+fn fragment_name(name: &str) -> String {
+    format!("lua/{name}.lua")
+}
+
+/// A file of lua/. Scripts are assembled by concatenating files, so a file sees the locals of those before it.
 struct Script {
     name: String,
+    text: String,
     functions: BTreeSet<String>,
     values: BTreeSet<String>,
     words: BTreeSet<String>,
 }
 
 impl Script {
-    fn new(name: String, text: &str) -> Script {
+    fn new(name: String, text: String) -> Script {
         let mut script = Script {
             name,
+            text: String::new(),
             functions: BTreeSet::new(),
             values: BTreeSet::new(),
             words: BTreeSet::new(),
@@ -92,6 +137,7 @@ impl Script {
                 script.values.extend(words(names));
             }
         }
+        script.text = text;
         script
     }
 
@@ -125,9 +171,10 @@ mod tests {
     fn files_see_what_the_others_offer_and_no_more() {
         let head = Script::new(
             "lua/head.lua".to_owned(),
-            "local now, unused = 1, 2 -- tail\nlocal function step() local inner = now end",
+            "local now, unused = 1, 2 -- tail\nlocal function step() local inner = now end"
+                .to_owned(),
         );
-        let tail = Script::new("lua/tail.lua".to_owned(), "return step(now)\n");
+        let tail = Script::new("lua/tail.lua".to_owned(), "return step(now)\n".to_owned());
         let all = [head, tail];
 
         assert_eq!(
@@ -137,6 +184,22 @@ mod tests {
         assert_eq!(
             all[1].settings(&all),
             ["--read-globals", "step", "--read-globals", "now"]
+        );
+    }
+
+    #[test]
+    fn a_fragment_is_checked_where_it_is_included() {
+        let source = |name: &str, text: &str| (format!("lua/{name}.lua"), text.to_owned());
+        let sources = [
+            source("check", "local a = 1\n  -- @include step\nreturn a\n"),
+            source("step", "a = a + 1\n"),
+        ];
+
+        let expanded = expanded(&sources);
+
+        assert_eq!(
+            expanded,
+            [source("check", "local a = 1\na = a + 1\n\nreturn a\n")]
         );
     }
 }

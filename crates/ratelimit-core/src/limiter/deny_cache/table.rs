@@ -3,7 +3,7 @@
 use std::{
     array,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -14,6 +14,7 @@ use ahash::RandomState;
 use crate::{
     decision::Decision,
     store::{Hit, OwnedHit},
+    sync::lock,
     time::Timestamp,
 };
 
@@ -171,7 +172,7 @@ impl Table {
     )]
     fn set(&self, hash: u64) -> MutexGuard<'_, Set> {
         let set = &self.sets[hash as usize % SETS];
-        set.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(set)
     }
 }
 

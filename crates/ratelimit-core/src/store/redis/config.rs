@@ -1,4 +1,4 @@
-//! Where Redis is, and how patient to be with it.
+//! Configuration of a Redis store.
 
 use std::time::Duration;
 
@@ -14,9 +14,18 @@ use crate::store::redis::{
 };
 use crate::{key::is_plain, time::Clock};
 
-/// Where Redis is, how keys are named there, and how patient to be.
+/// Configuration of a [`RedisStore`](crate::RedisStore): address, names of keys, timeouts.
 ///
-/// | URL | what it is |
+/// | setting | default |
+/// |---|---|
+/// | [`prefix`](Self::prefix), [`version`](Self::version) | `rate_limiter`, `v1` |
+/// | [`timeout`](Self::timeout) | 25 ms |
+/// | [`connect_timeout`](Self::connect_timeout) | 250 ms |
+/// | [`max_in_flight`](Self::max_in_flight) | 1024 |
+/// | [`connections`](Self::connections) | 1 |
+/// | [`unbatched_calls`](Self::unbatched_calls) | 2 |
+///
+/// | URL | meaning |
 /// |---|---|
 /// | `redis://[user:password@]host[:port][/db]` | one server |
 /// | `rediss://...` | the same over TLS (feature `redis-tls`) |
@@ -41,22 +50,29 @@ pub struct RedisConfig {
     pub(super) clock: Clock,
 }
 
-/// How long to wait for what, and how much at once.
+/// Timeouts and bounds, which connections and batches copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
+    /// For one decision.
     pub(super) timeout: Duration,
+    /// For connecting and the handshake.
     pub(super) connect_timeout: Duration,
+    /// Decisions in flight in one store.
     pub(super) max_in_flight: usize,
+    /// Connections to each server.
     pub(super) connections: usize,
+    /// Single calls of a policy in flight at each server before further hits are batched.
     pub(super) unbatched_calls: usize,
 }
 
 impl RedisConfig {
-    /// What `url` points at.
+    /// A configuration with defaults for the server, sentinels or cluster at `url`.
     ///
     /// # Errors
     ///
-    /// When `url` is not the address of a Redis server.
+    /// - [`InvalidRedisConfig::Url`] if `url` is not the address of a Redis server, or needs a feature that is not
+    ///   compiled in.
+    /// - [`InvalidRedisConfig::NoService`] if a `redis+sentinel://` address names no service.
     pub fn new(url: &str) -> Result<RedisConfig, InvalidRedisConfig> {
         Ok(RedisConfig {
             target: Topology::parse(url)?,
@@ -72,92 +88,98 @@ impl RedisConfig {
         })
     }
 
-    /// What every key begins with; `rate_limiter` unless set.
+    /// Sets the prefix of every Redis key. The default is `rate_limiter`.
     ///
     /// # Errors
     ///
-    /// When `prefix` is not 1 to 64 of `A-Z a-z 0-9 . _ : @ -`.
+    /// [`InvalidRedisConfig::Name`] if `prefix` is not 1 to 64 of `A-Z a-z 0-9 . _ : @ -`.
     pub fn prefix(mut self, prefix: &str) -> Result<RedisConfig, InvalidRedisConfig> {
         self.keys.prefix = name("prefix", prefix)?;
         Ok(self)
     }
 
-    /// What follows the prefix, `v1` unless set; another version drops all budgets.
+    /// Sets the part of every Redis key behind the prefix. The default is `v1`.
+    ///
+    /// A new version starts with fresh budgets.
     ///
     /// # Errors
     ///
-    /// When `version` is not 1 to 64 of `A-Z a-z 0-9 . _ : @ -`.
+    /// [`InvalidRedisConfig::Name`] if `version` is not 1 to 64 of `A-Z a-z 0-9 . _ : @ -`.
     pub fn version(mut self, version: &str) -> Result<RedisConfig, InvalidRedisConfig> {
         self.keys.version = name("version", version)?;
         Ok(self)
     }
 
-    /// How long a decision may take, 25 ms unless set; then the failure mode decides.
+    /// Sets the timeout of a decision. The default is 25 ms. After it the failure mode decides.
+    ///
+    /// The timeout travels with the call: a script that Redis executes later does nothing.
     #[must_use]
     pub fn timeout(mut self, budget: Duration) -> RedisConfig {
         self.timeouts.timeout = budget;
         self
     }
 
-    /// How long connecting may take, 250 ms unless set; no decision ever waits for it.
+    /// Sets the timeout of connecting and of the handshake. The default is 250 ms. No decision waits for it.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> RedisConfig {
         self.timeouts.connect_timeout = timeout;
         self
     }
 
-    /// How many decisions may be under way at once, 1024 unless set; the failure mode decides the rest.
+    /// Sets how many decisions may be in flight. The default is 1024. The failure mode decides the rest.
+    #[doc(alias = "bulkhead")]
     #[must_use]
-    pub fn max_in_flight(mut self, most: usize) -> RedisConfig {
-        self.timeouts.max_in_flight = most.max(1);
+    pub fn max_in_flight(mut self, max: usize) -> RedisConfig {
+        self.timeouts.max_in_flight = max.max(1);
         self
     }
 
-    /// How many connections share the work at each server, one unless set.
+    /// Sets the number of connections to each server, which calls use in turn. The default is one.
     #[must_use]
     pub fn connections(mut self, connections: usize) -> RedisConfig {
         self.timeouts.connections = connections.max(1);
         self
     }
 
-    /// How many decisions of a policy are under way at each server, each in a call of its own, before
-    /// further ones share calls, 2 unless set.
+    /// Sets how many decisions of a policy are in flight at each server, each in a call of its own, before further ones
+    /// are batched. The default is 2.
     ///
-    /// Nobody waits for company: as soon as a call comes back, whatever has come in the meantime is
-    /// sent in one call, up to 64 decisions. Each is answered as if it had been sent by itself, which
-    /// `usize::MAX` does.
+    /// - No timer delays a batch. When a call completes, the decisions that are queued by then are sent in one call, up
+    ///   to 64 of them.
+    /// - Each decision of a batch is the same as if it had been sent by itself.
+    /// - `usize::MAX` turns batching off.
     #[must_use]
     pub fn unbatched_calls(mut self, calls: usize) -> RedisConfig {
         self.timeouts.unbatched_calls = calls.max(1);
         self
     }
 
-    /// Trusts servers that this root certificate (PEM) vouches for, and no others.
+    /// Trusts only servers with a certificate that this root certificate (PEM) has signed.
     ///
     /// # Errors
     ///
-    /// When `pem` is no certificate, or an address is not one of TLS.
+    /// [`InvalidRedisConfig::Url`] if `pem` is not a certificate, or the address is not one of TLS (`rediss://`).
     pub fn tls_root_certificate(mut self, pem: &[u8]) -> Result<RedisConfig, InvalidRedisConfig> {
-        let trusting = |info: &mut ConnectionInfo| {
+        let trust = |info: &mut ConnectionInfo| {
             *info = with_root(info.clone(), pem).map_err(|source| InvalidRedisConfig::Url {
                 source: Box::new(source),
             })?;
             Ok(())
         };
         match &mut self.target {
-            Topology::Single(info) => trusting(info)?,
+            Topology::Single(info) => trust(info)?,
             Topology::Sentinel {
                 sentinels, master, ..
             } => {
-                sentinels.iter_mut().try_for_each(trusting)?;
-                trusting(master)?;
+                sentinels.iter_mut().try_for_each(trust)?;
+                trust(master)?;
             }
-            Topology::Cluster { seeds } => seeds.iter_mut().try_for_each(trusting)?,
+            Topology::Cluster { seeds } => seeds.iter_mut().try_for_each(trust)?,
         }
         Ok(self)
     }
 
-    /// Decides by `clock` and not by the server's, for tests; the system's clock means the server's.
+    /// Sets the clock of decisions, for tests. With [`Clock::system`], the default, the server's clock decides.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> RedisConfig {
         self.clock = clock;
@@ -166,7 +188,7 @@ impl RedisConfig {
 }
 
 impl Timeouts {
-    /// A decision watches its own time, so the connection does not.
+    /// The settings of a connection. It has no response timeout, because every call has a deadline of its own.
     pub(super) fn connection(&self) -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
@@ -175,7 +197,7 @@ impl Timeouts {
     }
 }
 
-/// A peer that vanished without a word is noticed in seconds and not in hours.
+/// TCP settings with which a vanished peer is noticed after seconds instead of hours.
 pub(super) fn tcp_settings() -> TcpSettings {
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(5))
@@ -188,6 +210,7 @@ pub(super) fn tcp_settings() -> TcpSettings {
     settings
 }
 
+/// Checks a part of Redis keys.
 fn name(what: &'static str, value: &str) -> Result<String, InvalidRedisConfig> {
     let valid = (1..=64).contains(&value.len()) && value.bytes().all(is_plain);
     if valid {

@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-/// Why a configuration cannot lead to a Redis server.
+/// Why a [`RedisConfig`](crate::RedisConfig) cannot be made.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InvalidRedisConfig {
     /// The URL is not that of a Redis server.
     Url {
-        /// What is wrong with it.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A URL of sentinels does not say which service to ask them for.
+    /// A `redis+sentinel://` URL does not name the service.
     NoService,
     /// A prefix or version is not 1 to 64 of `A-Z a-z 0-9 . _ : @ -`.
     Name {
-        /// Which of the two.
+        /// `"prefix"` or `"version"`.
         what: &'static str,
         /// The refused value.
         value: String,

@@ -1,8 +1,9 @@
-//! In which of a cluster's 16,384 slots a key lives.
+//! Hash slots of Redis Cluster.
 
+/// The number of hash slots of a cluster.
 pub(super) const HASH_SLOTS: u16 = 16_384;
 
-/// The slot of a key: of the part between its first braces, or of all of it.
+/// The hash slot of a Redis key: that of its hash tag, the part between the first braces, or of the whole key.
 pub(super) fn hash_slot(key: &str) -> u16 {
     let tag = key
         .split_once('{')
@@ -14,7 +15,7 @@ pub(super) fn hash_slot(key: &str) -> u16 {
     crc16(hashed.as_bytes()) % HASH_SLOTS
 }
 
-/// CRC-16/XMODEM, as the cluster specification asks for.
+/// CRC-16/XMODEM, which the cluster specification prescribes.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| {
         (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| {

@@ -1,14 +1,14 @@
-//! How budgets are named in Redis.
+//! The names of Redis keys.
 
 use smallvec::SmallVec;
 
 use crate::store::redis::hash_slot::hash_slot;
 use crate::{key::Key, policy::LimitGroup};
 
-/// The names of the budgets that a hit spends of.
+/// The Redis keys of a hit, one for each key that limits of its policy count by; nearly always one.
 pub(super) type KeyNames = SmallVec<[String; 1]>;
 
-/// What all keys of a store have in common.
+/// The common parts of all Redis keys of a store.
 #[derive(Clone, Debug)]
 pub(super) struct KeySpace {
     pub(super) prefix: String,
@@ -25,10 +25,10 @@ impl Default for KeySpace {
 }
 
 impl KeySpace {
-    /// The name of a key's budget: `rate_limiter:v1:login:{key:user:12345}`.
+    /// The Redis key of a group of limits: `rate_limiter:v1:login:{key:user:12345}`.
     ///
-    /// The braces are ours alone, because a [`Key`] and a policy's name contain none: the part
-    /// between them, and nothing that a client chose, says in which slot of a cluster it lives.
+    /// Neither a [`Key`] nor the name of a policy contains braces, so the hash tag is always the whole key and a client
+    /// cannot choose its hash slot.
     pub(super) fn key_name(&self, group: &LimitGroup, key: &Key) -> String {
         let parts = [
             &self.prefix,
@@ -43,7 +43,7 @@ impl KeySpace {
         parts.concat()
     }
 
-    /// The names of the budgets of all groups, each by its own key.
+    /// The Redis keys of all groups, each with the key that it counts by.
     pub(super) fn key_names<'k>(
         &self,
         groups: &[LimitGroup],
@@ -55,9 +55,9 @@ impl KeySpace {
         names.collect()
     }
 
-    /// The name of a budget that nobody has, for trying a connection out, in a slot that is `served`.
+    /// The reserved Redis key of probes, in a hash slot for which `served` is true.
     ///
-    /// No policy's name has a tilde, and no key's name is empty.
+    /// It collides with no other: a tilde in the name of a policy is always followed by the name of a key.
     pub(super) fn probe_key(&self, served: impl Fn(u16) -> bool) -> String {
         let KeySpace { prefix, version } = self;
         let name = |number: u32| format!("{prefix}:{version}:probe~:{{{number}}}");

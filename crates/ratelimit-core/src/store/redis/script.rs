@@ -1,13 +1,9 @@
 //! The scripts, assembled from the files in `lua/`.
 
-use std::{
-    collections::HashMap,
-    fmt::Write as _,
-    sync::{PoisonError, RwLock},
-};
+use std::{collections::HashMap, fmt::Write as _, sync::RwLock};
 
 use crate::store::redis::wire::CODES;
-use crate::{algorithm::Algorithm, policy::LimitGroup};
+use crate::{algorithm::Algorithm, policy::LimitGroup, sync};
 
 const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
 const CHECK_ONE: &str = include_str!("../../../lua/check_one.lua");
@@ -112,12 +108,12 @@ impl Script {
 
 impl ScriptId {
     fn script(self) -> &'static Script {
-        let known = SCRIPTS.read().unwrap_or_else(PoisonError::into_inner);
+        let known = sync::read(&SCRIPTS);
         if let Some(script) = known.as_ref().and_then(|known| known.get(&self)) {
             return script;
         }
         drop(known);
-        let mut known = SCRIPTS.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = sync::write(&SCRIPTS);
         let known = known.get_or_insert_default();
         known
             .entry(self)

@@ -1,4 +1,4 @@
-//! What a URL points at: one server, the master that sentinels name, or a cluster.
+//! Redis URLs: one server, sentinels, or a cluster.
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisResult};
 
@@ -7,14 +7,14 @@ use crate::store::redis::error::InvalidRedisConfig;
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// What a URL points at.
+/// The servers that a URL names.
 #[derive(Clone, Debug)]
 pub(super) enum Topology {
     Single(ConnectionInfo),
     Sentinel {
         sentinels: Vec<ConnectionInfo>,
         service: String,
-        /// The master's credentials, database and kind of address; its host is what sentinels say.
+        /// Credentials, database and TLS settings of the master. Sentinels name its host and port.
         master: Box<ConnectionInfo>,
     },
     Cluster {
@@ -23,6 +23,11 @@ pub(super) enum Topology {
 }
 
 impl Topology {
+    /// Parses a URL.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRedisConfig`] if it is not the URL of a Redis server.
     pub(super) fn parse(url: &str) -> Result<Topology, InvalidRedisConfig> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return node(url).map(Topology::Single);
@@ -68,7 +73,7 @@ impl Topology {
     }
 }
 
-/// `rediss` for `rediss+cluster`.
+/// The scheme of one node: `rediss` for `rediss+cluster`.
 fn plain(scheme: &str) -> &str {
     scheme.split_once('+').map_or(scheme, |(plain, _)| plain)
 }
@@ -78,12 +83,12 @@ fn node(url: &str) -> Result<ConnectionInfo, InvalidRedisConfig> {
         source: Box::new(source),
     };
     let info = url.into_connection_info().map_err(refused)?;
-    // What needs a feature that is not compiled in is refused here and not at the first connection.
+    // An address that needs a feature which is not compiled in is refused here, not at the first connection.
     Client::open(info.clone()).map_err(refused)?;
     Ok(info)
 }
 
-/// The part up to and with the last `@`, and the rest.
+/// Splits behind the last `@`: a password may contain one.
 fn split_userinfo(rest: &str) -> (&str, &str) {
     let end = rest.rfind('@').map_or(0, |at| at + 1);
     rest.split_at(end)
@@ -103,7 +108,7 @@ fn each_host(hosts: &str, default_port: u16) -> impl Iterator<Item = String> + '
     })
 }
 
-/// The same way in, at another host and port.
+/// The same settings for another host and port.
 pub(super) fn with_address(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     let host = host.to_owned();
     let addr = match info.addr() {
@@ -122,7 +127,7 @@ pub(super) fn with_address(info: &ConnectionInfo, host: &str, port: u16) -> Conn
     info.clone().set_addr(addr)
 }
 
-/// The same way in, trusting only the given root certificate.
+/// The same settings with another trusted root certificate.
 #[cfg(feature = "redis-tls")]
 pub(super) fn with_root(info: ConnectionInfo, pem: &[u8]) -> RedisResult<ConnectionInfo> {
     let certificates = redis::TlsCertificates {

@@ -78,3 +78,17 @@ pub(super) fn to_exact_u64(number: f64) -> Option<u64> {
     let is_whole = (0.0..EXACT).contains(&number) && number.fract() == 0.0;
     is_whole.then_some(number as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_the_scripts_page_has_every_code() {
+        let page = include_str!("../../../lua/README.md");
+
+        for (name, code) in CODES {
+            assert!(page.contains(&format!("| `{name}` | {code} |")), "{name}");
+        }
+    }
+}

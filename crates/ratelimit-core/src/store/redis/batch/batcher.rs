@@ -1,14 +1,13 @@
 //! Sends concurrent hits in batches.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Instant,
 };
 
 use ahash::HashMap;
 use tokio::sync::oneshot;
 
-use crate::store::contract::StoreError;
 use crate::store::redis::{
     batch::{
         Batch, BatchOutcome, PendingHit, QueuedHit,
@@ -22,6 +21,7 @@ use crate::store::redis::{
         router::{Route, Router},
     },
 };
+use crate::{store::contract::StoreError, sync::lock};
 
 /// Groups concurrent hits into batches, sends them and distributes the replies.
 ///
@@ -105,7 +105,7 @@ impl Batcher {
     }
 
     fn queues(&self) -> MutexGuard<'_, HashMap<BatchKey, BatchQueue>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queues)
     }
 
     /// Ends a call. Returns whether the caller has to start the next batches.

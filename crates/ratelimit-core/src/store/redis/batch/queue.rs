@@ -77,46 +77,54 @@ impl Hash for SameLimits {
     }
 }
 
-/// The hits of one kind that are under way, and those that wait to share a call.
+/// The calls in flight of one [`BatchKey`], and the hits that wait for a batch.
+///
+/// - A hit is sent by itself while no batch is in flight, none waits, and few single calls are in flight.
+/// - Otherwise it waits for the batch that is being filled, or for the next.
+/// - When a call completes, [`start_next`](Self::start_next) starts the next batch. Only one task at a time does so,
+///   which keeps a permit that is dropped inside of it from recursion.
 #[derive(Debug, Default)]
 pub(in crate::store::redis) struct BatchQueue {
+    /// Single calls in flight.
     singles: usize,
-    /// Shared calls, with the one that is being filled.
+    /// Batches in flight, with the one that is being filled.
     batches: usize,
+    /// Whether a batch was started whose hits are not taken from the queue yet.
     is_filling: bool,
     waiting: VecDeque<QueuedHit>,
-    /// Calls that came back, and after which nobody has looked yet at who waits.
+    /// Completed calls whose freed capacity has not been offered to the queue yet.
     completed: usize,
+    /// Whether a task is starting the next batches.
     is_draining: bool,
 }
 
-/// What a call is to the hits of its kind.
+/// The kind of a call in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum CallKind {
-    /// One hit's own.
+    /// Of one hit.
     Single,
-    /// Shared, and still being filled.
+    /// A batch whose hits are still in the queue.
     Filling,
-    /// Shared, and sent.
+    /// A batch that was taken from the queue.
     Sent,
 }
 
 impl BatchQueue {
-    /// Takes a place for a hit by itself: there is one as long as few are under way, and none waits.
-    pub(in crate::store::redis) fn try_single(&mut self, most: usize) -> bool {
-        let may_go = self.batches == 0 && self.waiting.is_empty() && self.singles < most;
-        self.singles += usize::from(may_go);
-        may_go
+    /// Counts a single call, if fewer than `max_singles` are in flight and neither a batch nor a hit is before it.
+    pub(in crate::store::redis) fn try_single(&mut self, max_singles: usize) -> bool {
+        let is_permitted =
+            self.batches == 0 && self.waiting.is_empty() && self.singles < max_singles;
+        self.singles += usize::from(is_permitted);
+        is_permitted
     }
 
-    /// Lets a hit wait for the call that is being filled, or that takes the place of another; where
-    /// one can begin at once, that is told.
+    /// Queues a hit. Returns the first hit of a batch, if one may start now.
     pub(in crate::store::redis) fn push(&mut self, hit: QueuedHit) -> Option<QueuedHit> {
         self.waiting.push_back(hit);
         self.start()
     }
 
-    /// The first hit of a call that is to be filled, if there is room for one.
+    /// Starts a batch, if one may start. Returns its first hit.
     pub(in crate::store::redis) fn start(&mut self) -> Option<QueuedHit> {
         if self.is_filling || self.batches >= MAX_BATCHES {
             return None;
@@ -127,8 +135,10 @@ impl BatchQueue {
         Some(first)
     }
 
-    /// Fills a call with what waits: when that is much, with as much as it holds, and else with the share
-    /// of one of the calls that may be under way, so that the server need not wait for us in between.
+    /// Takes the hits of a batch from the queue.
+    ///
+    /// A long queue fills the batch. A short one is divided among the batches that may be in flight, so that Redis has
+    /// work while replies travel.
     pub(in crate::store::redis) fn fill(&mut self, first: QueuedHit) -> Vec<QueuedHit> {
         self.is_filling = false;
         let all = 1 + self.waiting.len();
@@ -149,7 +159,7 @@ impl BatchQueue {
         hits
     }
 
-    /// The longest waiting hit whose caller is still there.
+    /// The hit that waits longest. Hits whose callers were dropped are skipped.
     fn pop(&mut self) -> Option<QueuedHit> {
         while let Some(hit) = self.waiting.pop_front() {
             if !hit.outcome.is_closed() {
@@ -159,9 +169,9 @@ impl BatchQueue {
         None
     }
 
-    /// Gives back the place of a call; true when it is on the caller to look after those who wait.
-    pub(in crate::store::redis) fn release(&mut self, sharing: CallKind) -> bool {
-        match sharing {
+    /// Ends a call. Returns whether the caller has to start the next batches with [`start_next`](Self::start_next).
+    pub(in crate::store::redis) fn release(&mut self, kind: CallKind) -> bool {
+        match kind {
             CallKind::Single => self.singles -= 1,
             CallKind::Sent => self.batches -= 1,
             CallKind::Filling => {
@@ -173,8 +183,7 @@ impl BatchQueue {
         !std::mem::replace(&mut self.is_draining, true)
     }
 
-    /// The first hit of a call that takes the place of one that came back; when there is none,
-    /// nobody looks after the lane any more.
+    /// Starts a batch in place of a completed call. Returns its first hit, or `None` when no more may start.
     pub(in crate::store::redis) fn start_next(&mut self) -> Option<QueuedHit> {
         while self.completed > 0 {
             self.completed -= 1;
@@ -187,7 +196,7 @@ impl BatchQueue {
         None
     }
 
-    /// Whether nothing is under way, and nobody waits.
+    /// Whether no call is in flight and no hit waits.
     pub(in crate::store::redis) fn is_idle(&self) -> bool {
         self.singles == 0 && self.batches == 0 && self.waiting.is_empty() && !self.is_draining
     }
@@ -239,10 +248,10 @@ mod tests {
     }
 
     #[test]
-    fn the_first_go_alone_and_the_rest_fill_one_call() {
+    fn the_first_hits_are_sent_singly_and_the_rest_fill_one_batch() {
         let mut queue = BatchQueue::default();
         assert!(queue.try_single(2) && queue.try_single(2) && !queue.try_single(2));
-        let (hits, _told): (Vec<_>, Vec<_>) = (0..70).map(|_| hit()).unzip();
+        let (hits, _receivers): (Vec<_>, Vec<_>) = (0..70).map(|_| hit()).unzip();
 
         let begun: Vec<QueuedHit> = hits.into_iter().filter_map(|hit| queue.push(hit)).collect();
 
@@ -253,9 +262,9 @@ mod tests {
     }
 
     #[test]
-    fn a_few_are_spread_over_all_calls() {
+    fn few_hits_are_spread_over_all_batches() {
         let mut queue = BatchQueue::default();
-        let (hits, _told): (Vec<_>, Vec<_>) = (0..10).map(|_| hit()).unzip();
+        let (hits, _receivers): (Vec<_>, Vec<_>) = (0..10).map(|_| hit()).unzip();
         let mut begun = None;
         for hit in hits {
             begun = begun.or(queue.push(hit));
@@ -271,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_calls_are_shared_at_once() {
+    fn at_most_four_batches_are_in_flight() {
         let mut queue = BatchQueue::default();
         let mut reply = Vec::new();
         let mut wait = |queue: &mut BatchQueue| {
@@ -299,11 +308,11 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_given_up_while_it_is_filled_makes_room() {
+    fn a_batch_that_is_dropped_while_it_is_filled_frees_its_place() {
         let mut queue = BatchQueue::default();
-        let (first, _told) = hit();
+        let (first, _receivers) = hit();
         assert!(queue.push(first).is_some());
-        let (second, _told) = hit();
+        let (second, _receivers) = hit();
         assert!(queue.push(second).is_none());
 
         assert!(queue.release(CallKind::Filling));
@@ -312,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_left_is_not_sent() {
+    fn a_dropped_hit_is_not_sent() {
         let mut queue = BatchQueue::default();
         let (hits, reply): (Vec<_>, Vec<_>) = (0..9).map(|_| hit()).unzip();
         let begun: Vec<QueuedHit> = hits.into_iter().filter_map(|hit| queue.push(hit)).collect();
@@ -325,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_alike_by_their_limits_and_costs() {
+    fn keys_are_equal_by_limits_and_costs() {
         let kind = |limits, cost| BatchKey::new(1, &command(limits, cost), None);
 
         assert_eq!(kind("5/s", 1), kind("5/s", 1));

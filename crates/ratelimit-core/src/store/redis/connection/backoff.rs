@@ -1,4 +1,4 @@
-//! How often a server is tried again.
+//! Exponential backoff with jitter for reconnects.
 
 use std::{
     collections::VecDeque,
@@ -6,63 +6,69 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// No more attempts than this in any second.
-const MOST_A_SECOND: usize = 4;
+/// Attempts in any second, whatever the delays.
+const MAX_PER_SECOND: usize = 4;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Before the first attempt after a loss: those who lost the same server do not come back at once.
-const SPREAD: Duration = Duration::from_millis(50);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
-/// With a quarter more by chance it is one second.
-const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+/// The first attempt after a lost connection is delayed by up to this much at random, so that the instances of a
+/// service do not reconnect at the same moment.
+const FIRST_JITTER: Duration = Duration::from_millis(50);
+/// The delay after the first failed attempt.
+const MIN_DELAY: Duration = Duration::from_millis(250);
+/// The longest delay before jitter, which adds up to a quarter: one second in all.
+const MAX_DELAY: Duration = Duration::from_millis(800);
 
-/// The moments at which a server is tried again.
+/// The delays between attempts to connect.
+///
+/// - The delay grows by half with each failed attempt, from 250 ms to 800 ms, and jitter adds up to a quarter.
+/// - There are at most four attempts in any second, also when connections succeed and break at once.
+/// - After a success the next delay is at most 50 ms.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Backoff {
-    /// The last attempts, the oldest first.
-    made: VecDeque<Instant>,
-    /// What the next attempt waits for after the last; nothing yet before the first.
-    pause: Option<Duration>,
+    /// The last attempts, oldest first.
+    attempts: VecDeque<Instant>,
+    /// The delay before the next attempt, without jitter. `None` before the first attempt.
+    delay: Option<Duration>,
 }
 
 impl Backoff {
     pub(in crate::store::redis) const fn new() -> Backoff {
         Backoff {
-            made: VecDeque::new(),
-            pause: None,
+            attempts: VecDeque::new(),
+            delay: None,
         }
     }
 
-    /// How long to wait before the next attempt, which then counts as made.
+    /// The delay before the next attempt, which is counted at its end.
     pub(in crate::store::redis) fn next_delay(&mut self, now: Instant) -> Duration {
-        let pause = self
-            .pause
-            .map_or(Duration::ZERO, |pause| pause + jitter() * pause / 1024);
-        self.pause = Some(match self.pause {
-            Some(pause) if pause >= SHORTEST_PAUSE => (pause * 3 / 2).min(LONGEST_PAUSE),
-            _ => SHORTEST_PAUSE,
+        let delay = self
+            .delay
+            .map_or(Duration::ZERO, |delay| delay + jitter() * delay / 1024);
+        self.delay = Some(match self.delay {
+            Some(delay) if delay >= MIN_DELAY => (delay * 3 / 2).min(MAX_DELAY),
+            _ => MIN_DELAY,
         });
-        let room = match self.made.front() {
-            Some(&oldest) if self.made.len() == MOST_A_SECOND => {
-                self.made.pop_front();
+        let until_free = match self.attempts.front() {
+            Some(&oldest) if self.attempts.len() == MAX_PER_SECOND => {
+                self.attempts.pop_front();
                 (oldest + SECOND).saturating_duration_since(now)
             }
             _ => Duration::ZERO,
         };
-        let wait = pause.max(room);
-        self.made.push_back(now + wait);
+        let wait = delay.max(until_free);
+        self.attempts.push_back(now + wait);
         wait
     }
 
-    /// The last attempt succeeded: when the server is lost again, it is tried soon.
+    /// Records a success: the first attempt after the connection is lost comes soon.
     pub(in crate::store::redis) fn reset(&mut self) {
-        self.pause = Some(jitter() * SPREAD / 256);
+        self.delay = Some(jitter() * FIRST_JITTER / 256);
     }
 }
 
-/// A number from 0 to 255.
+/// A random number from 0 to 255.
 fn jitter() -> u32 {
-    // Each `RandomState` has keys of its own, which is all the chance that is needed here.
+    // `RandomState` has random keys, which is random enough for jitter and needs no further crate.
     u32::try_from(RandomState::new().hash_one(0) % 256).unwrap_or(0)
 }
 
@@ -72,15 +78,15 @@ mod tests {
 
     #[test]
     fn there_are_at_most_four_attempts_in_any_second() {
-        let mut pace = Backoff::new();
+        let mut backoff = Backoff::new();
         let start = Instant::now();
         let mut now = start;
         let mut attempts = Vec::new();
         for attempt in 0..200 {
-            now += pace.next_delay(now);
+            now += backoff.next_delay(now);
             attempts.push(now);
             if attempt % 7 == 0 {
-                pace.reset();
+                backoff.reset();
             }
         }
         for window in attempts.windows(5) {
@@ -90,23 +96,23 @@ mod tests {
 
     #[test]
     fn a_healed_server_is_tried_within_a_second() {
-        let mut pace = Backoff::new();
+        let mut backoff = Backoff::new();
         let mut now = Instant::now();
         for _ in 0..50 {
-            let wait = pace.next_delay(now);
-            assert!(wait <= LONGEST_PAUSE * 5 / 4);
+            let wait = backoff.next_delay(now);
+            assert!(wait <= MAX_DELAY * 5 / 4);
             now += wait + Duration::from_millis(100);
         }
     }
 
     #[test]
     fn a_server_that_was_lost_once_is_tried_at_once() {
-        let mut pace = Backoff::new();
+        let mut backoff = Backoff::new();
         let start = Instant::now();
-        pace.next_delay(start);
-        pace.reset();
+        backoff.next_delay(start);
+        backoff.reset();
 
-        assert!(pace.next_delay(start + SECOND) <= SPREAD * 5 / 4);
-        assert!(pace.next_delay(start + SECOND * 2) >= SHORTEST_PAUSE);
+        assert!(backoff.next_delay(start + SECOND) <= FIRST_JITTER * 5 / 4);
+        assert!(backoff.next_delay(start + SECOND * 2) >= MIN_DELAY);
     }
 }

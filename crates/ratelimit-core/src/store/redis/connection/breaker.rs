@@ -1,11 +1,14 @@
-//! Notices that a server has stopped answering.
+//! The circuit breaker of a connection.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// So many calls in a row without an answer in time mean that the server is gone.
+/// The breaker opens after this many calls in a row without a reply in time.
 pub(in crate::store::redis) const MAX_TIMEOUTS: u32 = 5;
 
-/// Counts calls without an answer; one that is answered starts the count anew.
+/// Counts calls in a row without a reply in time.
+///
+/// An open breaker has no half-open state of its own: the connection is taken out of use, and the handshake of the next
+/// one is the probe.
 #[derive(Debug, Default)]
 pub(in crate::store::redis) struct TimeoutBreaker {
     timeouts: AtomicU32,
@@ -18,7 +21,7 @@ impl TimeoutBreaker {
         }
     }
 
-    /// Counts a call that was not answered in time; true when that was one too many.
+    /// Counts a call without a reply in time. Returns whether the breaker opens.
     pub(in crate::store::redis) fn record_timeout(&self) -> bool {
         self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_TIMEOUTS
     }

@@ -1,20 +1,27 @@
-//! What the server's clock shows, told from ours, so that a call can carry a deadline.
+//! The offset of the server's clock, so that a call can carry a deadline in the server's time.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
-use crate::time::{Timestamp, micros};
+use crate::{
+    sync::lock,
+    time::{Timestamp, micros},
+};
 
-/// How long a sample counts at the least; at the most it is twice that.
-const HALF_MEMORY: Duration = Duration::from_secs(5);
+/// A sample counts for at least this long, and at most twice as long.
+const SAMPLE_WINDOW: Duration = Duration::from_secs(5);
 
-/// The distance between the server's clock and ours, as a lower bound.
+/// A lower bound of the server's time minus the local time.
 ///
-/// A script ran before its answer was received, so the server's time in it, less our time of receipt,
-/// is never more than the true distance. The largest of such samples is close to it, and a deadline
-/// that is told with it is never later than the caller meant.
+/// - A script ran before its reply was received. So the server's time in the reply, minus the local time of receipt, is
+///   never more than the true offset. The largest of these samples is close to it.
+/// - A deadline that is converted with a lower bound is never later than the caller's, so a hit is never charged after
+///   its caller gave up.
+/// - Samples are kept in two windows of five seconds, so a clock that drifts is followed.
+/// - A server clock that is set back is noticed with the first reply: its time is then below the lower bound, even by
+///   the local time of sending.
 #[derive(Debug)]
 pub(in crate::store::redis) struct ClockOffset {
     start: Instant,
@@ -23,9 +30,12 @@ pub(in crate::store::redis) struct ClockOffset {
 
 #[derive(Debug)]
 struct OffsetSamples {
+    /// The largest sample of the current window, in microseconds.
     recent: Option<i64>,
+    /// The largest sample of the window before.
     older: Option<i64>,
-    turned: Instant,
+    /// The start of the current window.
+    window_start: Instant,
 }
 
 impl ClockOffset {
@@ -36,55 +46,54 @@ impl ClockOffset {
             samples: Mutex::new(OffsetSamples {
                 recent: None,
                 older: None,
-                turned: start,
+                window_start: start,
             }),
         }
     }
 
-    /// Takes in that a call sent and received at these moments found the server's clock at `now`.
+    /// Records that a call, sent and received at these local times, read `now` from the server's clock.
     pub(in crate::store::redis) fn record(&self, now: Timestamp, sent: Instant, received: Instant) {
         let at_least = offset(now, self.local_micros(received));
         let at_most = offset(now, self.local_micros(sent));
         let mut samples = self.samples();
-        if samples
-            .effective()
-            .is_some_and(|effective| effective > at_most)
-        {
-            // The server's clock was set back: nothing learned before holds.
+        if samples.lower_bound().is_some_and(|bound| bound > at_most) {
+            // The server's clock was set back, so no earlier sample holds.
             (samples.recent, samples.older) = (None, None);
         }
-        if received.saturating_duration_since(samples.turned) > HALF_MEMORY {
+        if received.saturating_duration_since(samples.window_start) > SAMPLE_WINDOW {
             samples.older = samples.recent.take();
-            samples.turned = received;
+            samples.window_start = received;
         }
         samples.recent = samples.recent.max(Some(at_least));
     }
 
-    /// What the server's clock shows at `moment`, or a little less; nothing before the first answer.
+    /// The server's time at `moment`, or a little less. `None` before the first reply.
     pub(in crate::store::redis) fn server_time(&self, moment: Instant) -> Option<Timestamp> {
-        let effective = self.samples().effective()?;
-        let there = self.local_micros(moment).checked_add_signed(effective)?;
-        Some(Timestamp::from_micros(there))
+        let offset = self.samples().lower_bound()?;
+        let server = self.local_micros(moment).checked_add_signed(offset)?;
+        Some(Timestamp::from_micros(server))
     }
 
+    /// A local time in microseconds since this value was made.
     fn local_micros(&self, moment: Instant) -> u64 {
         micros(moment.saturating_duration_since(self.start))
     }
 
-    fn samples(&self) -> std::sync::MutexGuard<'_, OffsetSamples> {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    fn samples(&self) -> MutexGuard<'_, OffsetSamples> {
+        lock(&self.samples)
     }
 }
 
 impl OffsetSamples {
-    fn effective(&self) -> Option<i64> {
+    fn lower_bound(&self) -> Option<i64> {
         self.recent.max(self.older)
     }
 }
 
-fn offset(there: Timestamp, ours: u64) -> i64 {
+/// Server time minus local time, in microseconds.
+fn offset(server: Timestamp, local: u64) -> i64 {
     let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
-    signed(there.as_micros()) - signed(ours)
+    signed(server.as_micros()) - signed(local)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A cluster: which node serves which slot, and a link to each.
+//! A Redis Cluster: the slot map, and a connection to each node.
 
 use std::{
     sync::Arc,
@@ -22,11 +22,18 @@ use crate::store::redis::{
     url::with_address,
 };
 
-/// How often the map is asked for while all is well, and while a node is missing.
+/// Interval between fetches of the slot map while every hash slot has a connected node.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval while a node or a hash slot is missing.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The links to all nodes that serve slots.
+/// The connections to all masters of a cluster.
+///
+/// - A background task fetches the slot map from any node that answers, every five seconds, and at once after
+///   [`refresh_topology`](Self::refresh_topology).
+/// - Connections to nodes that stay in the map are kept. A new node is connected as soon as the map names it, also a
+///   master without slots, because hash slots may be moving to it.
+/// - While no node answers, the last map stays in use.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Cluster {
     shared: Arc<ClusterInner>,
@@ -35,31 +42,36 @@ pub(in crate::store::redis) struct Cluster {
 
 #[derive(Debug)]
 struct ClusterInner {
+    /// The nodes of the URL. Their credentials are used for all nodes.
     seeds: Vec<ConnectionInfo>,
     timeouts: Timeouts,
     keys: KeySpace,
     map: watch::Sender<Arc<SlotMap>>,
+    /// Wakes the background task before its interval ends.
     stale: Notify,
+    /// Shared by the connections to all nodes.
     log: Arc<OutageLog>,
 }
 
-/// Which node serves which slot.
+/// The node of each hash slot.
 #[derive(Debug, Default)]
 struct SlotMap {
     nodes: Vec<ClusterNode>,
-    /// The place in `nodes` of each slot's owner.
+    /// The index in `nodes` of each hash slot's master. Empty before the first fetch.
     owners: Vec<Option<u16>>,
 }
 
 #[derive(Clone, Debug)]
 struct ClusterNode {
+    /// `host:port`, as redirections name it.
     address: String,
     connection: Arc<ManagedConnection>,
 }
 
-/// Some slots, and who serves them; none for a master that is still to get some.
+/// A range of hash slots and its master, or a master without slots.
 #[derive(Debug, PartialEq, Eq)]
 struct SlotRange {
+    /// First and last hash slot.
     slots: Option<(u16, u16)>,
     host: String,
     port: u16,
@@ -92,7 +104,7 @@ impl Cluster {
         }
     }
 
-    /// The link to the node that serves a key.
+    /// The connection to the node that serves a Redis key.
     pub(in crate::store::redis) fn connection_for(
         &self,
         key: &str,
@@ -104,7 +116,7 @@ impl Cluster {
         Some(Arc::clone(&node.connection))
     }
 
-    /// The link to the node at an address, as a redirection names it.
+    /// The connection to the node at `host:port`, as a redirection names it.
     pub(in crate::store::redis) fn connection_at(
         &self,
         address: &str,
@@ -114,11 +126,11 @@ impl Cluster {
         Some(Arc::clone(&node.connection))
     }
 
-    /// Any link that is connected.
+    /// Any connection that is established.
     pub(in crate::store::redis) fn any_connection(&self) -> Option<Arc<ManagedConnection>> {
         let map = self.shared.map.borrow();
-        let mut links = map.nodes.iter().map(|node| &node.connection);
-        links
+        let mut connections = map.nodes.iter().map(|node| &node.connection);
+        connections
             .find(|connection| connection.current().is_some())
             .cloned()
     }
@@ -127,12 +139,12 @@ impl Cluster {
         &self.shared.log
     }
 
-    /// Asks for a new map, because a node said that the old one is wrong.
+    /// Has the slot map fetched at once.
     pub(in crate::store::redis) fn refresh_topology(&self) {
         self.shared.stale.notify_one();
     }
 
-    /// Waits until every slot is served by a connected node.
+    /// Waits for the first slot map, and until all its nodes are connected.
     pub(in crate::store::redis) async fn wait_connected(&self) {
         self.ensure_running();
         let mut map = self.shared.map.subscribe();
@@ -153,11 +165,11 @@ impl Cluster {
 
 impl ClusterInner {
     async fn refresh_loop(self: Arc<ClusterInner>) {
-        let mut pace = Backoff::new();
+        let mut backoff = Backoff::new();
         loop {
-            tokio::time::sleep(pace.next_delay(Instant::now())).await;
+            tokio::time::sleep(backoff.next_delay(Instant::now())).await;
             let pause = if let Some(ranges) = self.fetch_topology().await {
-                pace.reset();
+                backoff.reset();
                 self.apply_topology(&ranges)
             } else {
                 self.log.log_no_topology();
@@ -167,23 +179,22 @@ impl ClusterInner {
         }
     }
 
-    /// What the first node that answers says.
+    /// The slot map of the first node that answers: known nodes first, then the seeds.
     async fn fetch_topology(&self) -> Option<Vec<SlotRange>> {
         let known: Vec<ClusterNode> = self.map.borrow().nodes.clone();
         for node in &known {
             if let Some(connected) = node.connection.current() {
-                let params = request_topology(connected.connection());
-                let ranges = self.with_timeout(params).await;
+                let fetch = request_topology(connected.connection());
+                let ranges = self.with_timeout(fetch).await;
                 if ranges.is_some() {
                     return ranges;
                 }
             }
         }
         for seed in &self.seeds {
-            let params =
-                async { request_topology(open(seed.clone(), &self.timeouts).await?).await };
-            if let Some(mut ranges) = self.with_timeout(params).await {
-                // A node that does not know its own address leaves it out.
+            let fetch = async { request_topology(open(seed.clone(), &self.timeouts).await?).await };
+            if let Some(mut ranges) = self.with_timeout(fetch).await {
+                // A node that does not know its own address replies with an empty host.
                 let nameless = ranges.iter_mut().filter(|range| range.host.is_empty());
                 nameless.for_each(|range| range.host = host_of(seed));
                 return Some(ranges);
@@ -194,13 +205,13 @@ impl ClusterInner {
 
     async fn with_timeout(
         &self,
-        params: impl Future<Output = RedisResult<Vec<SlotRange>>>,
+        fetch: impl Future<Output = RedisResult<Vec<SlotRange>>>,
     ) -> Option<Vec<SlotRange>> {
-        let answer = tokio::time::timeout(self.timeouts.connect_timeout, params).await;
-        answer.ok()?.ok().filter(|ranges| !ranges.is_empty())
+        let ranges = tokio::time::timeout(self.timeouts.connect_timeout, fetch).await;
+        ranges.ok()?.ok().filter(|ranges| !ranges.is_empty())
     }
 
-    /// Publishes a new map, keeping the links that are still needed, and tells when to ask again.
+    /// Publishes a new slot map, and returns the pause before the next fetch.
     fn apply_topology(&self, ranges: &[SlotRange]) -> Duration {
         let old = Arc::clone(&self.map.borrow());
         let mut map = SlotMap {
@@ -247,13 +258,15 @@ impl ClusterInner {
         }
     }
 
+    /// A connection to a node of the map, which is established in the background.
     fn connect_node(&self, node: &SlotRange, ranges: &[SlotRange]) -> Arc<ManagedConnection> {
         let served = |slot: u16| {
             let here = |range: &&SlotRange| range.host == node.host && range.port == node.port;
             let mut here = ranges.iter().filter(here);
             here.any(|range| range.contains(slot))
         };
-        // A master without slots answers the probe with a redirection, which proves as much.
+        // The probe key must be in a hash slot of the node. A master without slots replies with a redirection, which
+        // proves that it answers.
         let probe = match node.slots {
             Some(_) => self.keys.probe_key(served),
             None => self.keys.probe_key(|_| true),
@@ -275,18 +288,19 @@ fn host_of(info: &ConnectionInfo) -> String {
     }
 }
 
+/// Asks one node for the slot map.
 async fn request_topology(
     mut connection: redis::aio::MultiplexedConnection,
 ) -> RedisResult<Vec<SlotRange>> {
-    let mut questions = redis::pipe();
-    questions
+    let mut pipeline = redis::pipe();
+    pipeline
         .cmd("CLUSTER")
         .arg("SLOTS")
         .cmd("CLUSTER")
         .arg("NODES");
-    let (slots, nodes): (Vec<Value>, String) = questions.query_async(&mut connection).await?;
+    let (slots, nodes): (Vec<Value>, String) = pipeline.query_async(&mut connection).await?;
     let mut ranges: Vec<SlotRange> = slots.iter().filter_map(SlotRange::decode).collect();
-    // A node that slots are moving to is asked before it serves any.
+    // Hash slots may be moving to a master without slots, and ASK redirects to it before it serves any.
     ranges.extend(nodes.lines().filter_map(master_without_slots));
     Ok(ranges)
 }
@@ -311,6 +325,7 @@ fn master_without_slots(line: &str) -> Option<SlotRange> {
 }
 
 impl SlotRange {
+    /// Reads one range of a reply to CLUSTER SLOTS.
     fn decode(row: &Value) -> Option<SlotRange> {
         let Value::Array(row) = row else { return None };
         let [

@@ -9,26 +9,26 @@ use crate::store::redis::command::reply::InvalidReply;
 /// The oldest version of Redis that is supported.
 pub(in crate::store::redis) const MIN_VERSION: (u32, u32) = (6, 2);
 
-/// What went wrong with a call.
+/// The meaning of an error reply, or of a broken connection, for a call.
 #[derive(Debug)]
 pub(in crate::store::redis) enum CallError {
-    /// The server does not know the script, and ran nothing.
+    /// NOSCRIPT: the server does not have the script. Nothing was executed.
     NoScript,
-    /// The key lives at this address now, and nothing ran.
+    /// MOVED: the node at this address serves the key. Nothing was executed.
     Moved(String),
-    /// The key is on its way to this address, and nothing ran.
+    /// ASK: the key is being moved to the node at this address. Nothing was executed.
     Ask(String),
-    /// The keys are on two nodes while their slot moves, and nothing ran.
+    /// TRYAGAIN: the keys of the call are on two nodes while their hash slot moves. Nothing was executed.
     TryAgain,
-    /// The connection is of no more use.
+    /// The connection broke. The call may or may not have been executed.
     ConnectionLost,
-    /// The server says that it can serve nobody at the moment, or nobody who writes.
+    /// The server refuses all calls at the moment, or all calls that write. Nothing was executed.
     ServerUnavailable,
-    /// This one call cannot be answered.
+    /// The server refuses this call. Others may succeed.
     Rejected,
 }
 
-/// What a server says that cannot decide for anybody.
+/// Error codes of a server that can decide no hit.
 const UNAVAILABLE_CODES: [&str; 10] = [
     "LOADING",
     "MASTERDOWN",
@@ -43,6 +43,7 @@ const UNAVAILABLE_CODES: [&str; 10] = [
 ];
 
 impl CallError {
+    /// Finds out what an error means.
     pub(in crate::store::redis) fn classify(error: &RedisError) -> CallError {
         let redirected = || error.redirect_node().map(|(address, _)| address.to_owned());
         match error.kind() {
@@ -65,36 +66,34 @@ impl CallError {
 }
 
 fn is_unavailable(error: &RedisError) -> bool {
-    let entries = |word: &&str| error.code() == Some(*word);
-    // Redis 6 wraps what a command inside a script said: `... @user_script:5: -OOM command not ...`.
+    let is_code = |word: &&str| error.code() == Some(*word);
+    // Redis 6 wraps the error of a command inside a script: `... @user_script:5: -OOM command not ...`.
     let wrapped = |word: &&str| {
         let detail = error.detail().unwrap_or_default();
         detail.contains("@user_script") && detail.contains(&format!(": -{word} "))
     };
     UNAVAILABLE_CODES
         .iter()
-        .any(|word| entries(word) || wrapped(word))
+        .any(|word| is_code(word) || wrapped(word))
 }
 
 /// Why a new connection is not put to use.
 #[derive(Debug)]
 pub(in crate::store::redis) enum HandshakeError {
+    /// The server refused, or the connection broke.
     Redis(RedisError),
-    /// The server answers, but later than a hit may take.
+    /// The server answers, but slower than the timeout of a hit.
     Slow {
         timeout: Duration,
         elapsed: Duration,
     },
-    /// The server did not answer in time.
-    Silent {
-        timeout: Duration,
-    },
-    TooOld {
-        version: String,
-    },
-    NoMaster {
-        service: String,
-    },
+    /// The server did not answer within the connect timeout.
+    Silent { timeout: Duration },
+    /// The version is below [`MIN_VERSION`].
+    TooOld { version: String },
+    /// No sentinel names a reachable master.
+    NoMaster { service: String },
+    /// A script replied with something else.
     Invalid(InvalidReply),
 }
 

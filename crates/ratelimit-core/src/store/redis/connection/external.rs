@@ -1,4 +1,4 @@
-//! Connections that the application already has.
+//! Connections of the application: multiplexed, cluster, and pool.
 
 use std::{fmt, future::Future, pin::Pin};
 
@@ -7,10 +7,11 @@ use redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection};
 pub(in crate::store::redis) type SendFuture =
     Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 
-/// Something that sends a command and gives the answer.
+/// Sends a command over a connection of the application.
 pub(in crate::store::redis) trait ExternalSender:
     fmt::Debug + Send + Sync + 'static
 {
+    /// Sends a command and returns the reply.
     fn send(&self, cmd: Cmd) -> SendFuture;
 
     /// Whether keys are spread over several nodes.
@@ -19,7 +20,7 @@ pub(in crate::store::redis) trait ExternalSender:
     }
 }
 
-/// A multiplexed connection, as it is.
+/// A multiplexed connection. Clones share one socket.
 pub(in crate::store::redis) struct ExternalMultiplexed(
     pub(in crate::store::redis) MultiplexedConnection,
 );
@@ -37,7 +38,7 @@ impl fmt::Debug for ExternalMultiplexed {
     }
 }
 
-/// A cluster connection, as it is.
+/// A cluster connection, which routes and follows redirections itself.
 #[cfg(feature = "redis-cluster")]
 pub(in crate::store::redis) struct ExternalCluster(
     pub(in crate::store::redis) redis::cluster_async::ClusterConnection,
@@ -62,7 +63,7 @@ impl fmt::Debug for ExternalCluster {
     }
 }
 
-/// A pool of connections, as it is.
+/// A pool of connections. A call waits for a free one.
 #[cfg(feature = "bb8")]
 #[derive(Debug)]
 pub(in crate::store::redis) struct ExternalPool(

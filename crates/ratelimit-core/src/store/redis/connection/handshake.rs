@@ -1,4 +1,4 @@
-//! Making a connection, and making sure that it is of use before anybody gets it.
+//! Connecting: sockets, AUTH, version, role, and every script that writes.
 
 use std::{fmt, time::Instant};
 
@@ -14,10 +14,12 @@ use crate::store::redis::{
     url::with_address,
 };
 
-/// Where a link leads.
+/// The server that a connection leads to.
 #[derive(Clone, Debug)]
 pub(in crate::store::redis) enum Endpoint {
+    /// A server with a known address.
     Node(ConnectionInfo),
+    /// The current master of a service, which sentinels name.
     Master {
         sentinels: Vec<ConnectionInfo>,
         service: String,
@@ -25,7 +27,7 @@ pub(in crate::store::redis) enum Endpoint {
     },
 }
 
-/// The name in logs and metrics: no user and no password.
+/// The name in logs and metrics, without user and password.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -35,28 +37,32 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A connection that has just decided a hit, and what was learned of its server.
+/// The result of a handshake: connections that have decided a hit, and facts about their server.
 pub(in crate::store::redis) struct Handshake {
     pub(in crate::store::redis) connections: Vec<MultiplexedConnection>,
     pub(in crate::store::redis) clock: ClockOffset,
     pub(in crate::store::redis) about: ServerInfo,
 }
 
-/// What a server says of itself; nothing where its access list keeps that secret.
+/// Facts from INFO. Empty where the access rules of the server forbid INFO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store::redis) struct ServerInfo {
     pub(in crate::store::redis) version: Option<String>,
-    /// The rule by which keys are evicted before they expire, where there is one.
+    /// The `maxmemory-policy`, if the server may evict keys before they expire.
     pub(in crate::store::redis) eviction: Option<String>,
-    /// How many keys were evicted so far.
+    /// Keys that were evicted since the server started.
     pub(in crate::store::redis) evicted: u64,
 }
 
 impl Endpoint {
     /// Connects, authenticates, and runs every script that writes on a reserved key.
     ///
-    /// One more call has to be answered within the time budget of a hit: a server that is slower than that
-    /// would only make callers wait for the failure mode.
+    /// One more call must be answered within the timeout of a hit. A slower server would only make callers wait before
+    /// the failure mode decides.
+    ///
+    /// # Errors
+    ///
+    /// [`HandshakeError`], and the connection is not put to use.
     pub(in crate::store::redis) async fn connect(
         &self,
         timeouts: &Timeouts,
@@ -69,7 +75,7 @@ impl Endpoint {
         }
         let first = &mut connections[0];
         let clock = ClockOffset::new();
-        let trying = async {
+        let handshake = async {
             let about = ServerInfo::fetch(first).await?;
             about.check()?;
             self.check_role(first).await?;
@@ -77,7 +83,7 @@ impl Endpoint {
             Ok::<ServerInfo, HandshakeError>(about)
         };
         let timeout = timeouts.connect_timeout;
-        let about = tokio::time::timeout(timeout, trying)
+        let about = tokio::time::timeout(timeout, handshake)
             .await
             .map_err(|_| HandshakeError::Silent { timeout })??;
         let timeout = timeouts.timeout;
@@ -96,6 +102,7 @@ impl Endpoint {
         })
     }
 
+    /// The address of the server. Asks the sentinels one after another.
     async fn address(&self, timeouts: &Timeouts) -> Result<ConnectionInfo, HandshakeError> {
         let (sentinels, service, master) = match self {
             Endpoint::Node(info) => return Ok(info.clone()),
@@ -106,15 +113,15 @@ impl Endpoint {
             } => (sentinels, service, master),
         };
         for sentinel in sentinels {
-            let params = async {
+            let lookup = async {
                 let mut connection = open(sentinel.clone(), timeouts).await?;
                 let mut command = redis::cmd("SENTINEL");
                 command.arg("get-master-addr-by-name").arg(service);
                 command.query_async(&mut connection).await
             };
-            let answer: Result<RedisResult<Option<(String, u16)>>, _> =
-                tokio::time::timeout(timeouts.connect_timeout, params).await;
-            if let Ok(Ok(Some((host, port)))) = answer {
+            let master_address: Result<RedisResult<Option<(String, u16)>>, _> =
+                tokio::time::timeout(timeouts.connect_timeout, lookup).await;
+            if let Ok(Ok(Some((host, port)))) = master_address {
                 return Ok(with_address(master, &host, port));
             }
         }
@@ -123,7 +130,7 @@ impl Endpoint {
         })
     }
 
-    /// A sentinel may still name a master that has been demoted.
+    /// Checks that the server is a master: a sentinel may still name one that was demoted.
     async fn check_role(
         &self,
         connection: &mut MultiplexedConnection,
@@ -146,7 +153,7 @@ impl Endpoint {
     }
 }
 
-/// A connection that is not tried yet.
+/// Opens a connection, without the handshake.
 pub(in crate::store::redis) async fn open(
     info: ConnectionInfo,
     timeouts: &Timeouts,
@@ -159,7 +166,7 @@ pub(in crate::store::redis) async fn open(
         .await
 }
 
-/// TLS needs a provider of its primitives, and takes the process's own if there is one.
+/// Installs the default crypto provider of rustls, unless the process has installed one.
 fn install_crypto_provider() {
     #[cfg(feature = "redis-tls")]
     if rustls::crypto::CryptoProvider::get_default().is_none() {
@@ -171,8 +178,8 @@ impl ServerInfo {
     pub(in crate::store::redis) async fn fetch(
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<ServerInfo> {
-        let answer: RedisResult<String> = redis::cmd("INFO").query_async(connection).await;
-        match answer {
+        let info: RedisResult<String> = redis::cmd("INFO").query_async(connection).await;
+        match info {
             Ok(info) => Ok(ServerInfo::read(&info)),
             Err(error) if matches!(CallError::classify(&error), CallError::Rejected) => {
                 Ok(ServerInfo::default())
@@ -181,6 +188,7 @@ impl ServerInfo {
         }
     }
 
+    /// Reads the reply to INFO.
     fn read(info: &str) -> ServerInfo {
         let field = |name: &str| {
             let found = info.lines().find_map(|line| line.strip_prefix(name));
@@ -196,6 +204,7 @@ impl ServerInfo {
         }
     }
 
+    /// Checks that the version is supported.
     fn check(&self) -> Result<(), HandshakeError> {
         let Some(version) = &self.version else {
             return Ok(());

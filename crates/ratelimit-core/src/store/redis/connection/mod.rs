@@ -1,4 +1,4 @@
-//! The connection to one server: there or not there, and one task that sees to it.
+//! Connections to Redis. This module holds the connection to one server, which reconnects in the background.
 
 pub(in crate::store::redis) mod backoff;
 mod breaker;
@@ -38,11 +38,12 @@ use crate::store::redis::{
     },
 };
 
-/// How often a connection that nobody uses is tried.
+/// Interval between probes of an idle connection.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// So many heartbeats lie between two looks at what a server evicted.
-const BEATS_PER_LOOK: u64 = 4;
-/// A connection that replaced another is announced after it has worked for so many beats.
+/// Heartbeats between two reads of the number of evicted keys.
+const BEATS_PER_EVICTION_POLL: u64 = 4;
+/// Heartbeats until a connection that replaced another is logged as connected, so that a flapping server does not fill
+/// the log.
 const BEATS_UNTIL_STABLE: u64 = 10;
 
 /// A Redis connection that reconnects in the background.
@@ -51,7 +52,9 @@ const BEATS_UNTIL_STABLE: u64 = 10;
 /// - A failed call reports the connection with [`mark_broken`](Self::mark_broken); one background task
 ///   replaces it, after pauses that grow from 250 ms to one second.
 /// - A new connection is published only after AUTH, one call of every script that writes, and one more that
-///   was answered within the time budget of a hit.
+///   was answered within the timeout of a hit.
+/// - An idle connection is probed every 500 ms.
+/// - Five calls in a row without a reply in time take the connection out of use.
 #[derive(Debug)]
 pub(in crate::store::redis) struct ManagedConnection {
     shared: Arc<ConnectionInner>,
@@ -61,11 +64,12 @@ pub(in crate::store::redis) struct ManagedConnection {
 #[derive(Debug)]
 struct ConnectionInner {
     endpoint: Endpoint,
-    /// The place as it is named in logs and metrics.
+    /// The name of the server in logs and metrics.
     server: String,
     timeouts: Timeouts,
-    /// The reserved key that a connection is tried on.
+    /// The reserved key of probes.
     probe: String,
+    /// The connection in use.
     slot: watch::Sender<Option<Arc<LiveConnection>>>,
     log: Arc<OutageLog>,
 }
@@ -141,7 +145,7 @@ impl ManagedConnection {
         }
     }
 
-    /// The connection, if there is one now.
+    /// The connection, if there is one now. Starts the background task with the first call.
     pub(in crate::store::redis) fn current(&self) -> Option<Arc<LiveConnection>> {
         self.ensure_task();
         self.shared.slot.borrow().clone()
@@ -155,7 +159,7 @@ impl ManagedConnection {
         let _ = slot.wait_for(Option::is_some).await;
     }
 
-    /// Takes a broken connection out of the slot, unless another has replaced it already.
+    /// Takes a broken connection out of use, unless another has replaced it already.
     pub(in crate::store::redis) fn mark_broken(
         &self,
         connected: &Arc<LiveConnection>,
@@ -164,8 +168,7 @@ impl ManagedConnection {
         self.shared.mark_broken(connected, fault);
     }
 
-    /// Counts a call that was not answered in time; true when it was one too many, and the connection is
-    /// taken out of the slot.
+    /// Counts a call without a reply in time. Returns whether the breaker opened and took the connection out of use.
     pub(in crate::store::redis) fn record_timeout(
         &self,
         connected: &Arc<LiveConnection>,
@@ -174,11 +177,12 @@ impl ManagedConnection {
         self.shared.record_timeout(connected, elapsed)
     }
 
+    /// The log lines of the store.
     pub(in crate::store::redis) fn log(&self) -> &OutageLog {
         &self.shared.log
     }
 
-    /// Starts the task that connects, unless it runs already.
+    /// Starts the background task, unless it runs already.
     fn ensure_task(&self) {
         self.task.ensure_running(|| {
             self.shared.slot.send_replace(None);
@@ -212,32 +216,33 @@ impl ConnectionInner {
         is_one_too_many
     }
 
+    /// Connects, serves the connection until it breaks, and starts over.
     async fn reconnect_loop(self: Arc<ConnectionInner>) {
         let server = &self.server;
         metrics::no_slow_call_yet(server);
-        let mut pace = Backoff::new();
+        let mut backoff = Backoff::new();
         let mut is_first = true;
         loop {
-            tokio::time::sleep(pace.next_delay(Instant::now())).await;
+            tokio::time::sleep(backoff.next_delay(Instant::now())).await;
             metrics::connecting(server);
             match self.endpoint.connect(&self.timeouts, &self.probe).await {
                 Ok(handshake) => {
                     self.publish(handshake, is_first).await;
                     is_first = false;
-                    pace.reset();
+                    backoff.reset();
                 }
-                Err(useless) => {
-                    if let HandshakeError::Slow { elapsed, .. } = useless {
+                Err(error) => {
+                    if let HandshakeError::Slow { elapsed, .. } = error {
                         metrics::slow_call(server, elapsed);
                     }
                     metrics::store_up(server, false);
-                    self.log.log_unreachable(server, &useless);
+                    self.log.log_unreachable(server, &error);
                 }
             }
         }
     }
 
-    /// Lends the connection out until it breaks.
+    /// Puts a connection to use until it breaks.
     async fn publish(&self, handshake: Handshake, is_first: bool) {
         let server = &self.server;
         let about = handshake.about.clone();
@@ -261,7 +266,7 @@ impl ConnectionInner {
         self.log.log_lost(server, fault);
     }
 
-    /// Waits for a caller to report a fault, and tries a connection that nobody got an answer from.
+    /// Returns when a call has marked the connection as broken, or a probe of the idle connection failed.
     async fn monitor(
         &self,
         evicts: bool,
@@ -275,14 +280,14 @@ impl ConnectionInner {
             if let Some(version) = announced.filter(|_| beat == BEATS_UNTIL_STABLE) {
                 self.log.log_reconnected(server, version);
             }
-            if evicts && beat.is_multiple_of(BEATS_PER_LOOK) {
+            if evicts && beat.is_multiple_of(BEATS_PER_EVICTION_POLL) {
                 self.poll_evictions(connected).await;
             }
             let taken_out = slot.wait_for(|slot| !is_current(slot.as_ref(), connected));
             if tokio::time::timeout(HEARTBEAT, taken_out).await.is_ok() {
                 return;
             }
-            // Another store of this process may have let go of the same server.
+            // Set again and again: another store of this process may have removed the gauge of the same server.
             metrics::store_up(server, true);
             let slow_calls = connected.slow_calls.swap(0, Ordering::Relaxed);
             if slow_calls > 0 {
@@ -301,12 +306,12 @@ impl ConnectionInner {
         }
     }
 
-    /// Tries a connection that nobody got an answer from since the last beat.
+    /// Probes a connection that had no reply since the last heartbeat.
     async fn probe_idle(&self, connected: &Arc<LiveConnection>) -> Result<(), String> {
         let started = Instant::now();
         let mut connection = connected.connection();
-        let trying = probe(&mut connection, &self.probe, &connected.clock);
-        match tokio::time::timeout(self.timeouts.connect_timeout, trying).await {
+        let reply = probe(&mut connection, &self.probe, &connected.clock);
+        match tokio::time::timeout(self.timeouts.connect_timeout, reply).await {
             Ok(Ok(())) if started.elapsed() > self.timeouts.timeout => {
                 self.record_timeout(connected, started.elapsed());
                 Ok(())
@@ -315,7 +320,7 @@ impl ConnectionInner {
                 connected.breaker.reset();
                 Ok(())
             }
-            Ok(Err(useless)) => Err(useless.to_string()),
+            Ok(Err(error)) => Err(error.to_string()),
             Err(_) => {
                 let timeout = self.timeouts.connect_timeout.as_millis();
                 Err(format!(
@@ -325,17 +330,18 @@ impl ConnectionInner {
         }
     }
 
+    /// Reads the number of evicted keys into the metrics.
     async fn poll_evictions(&self, connected: &LiveConnection) {
         let mut connection = connected.connection();
-        let params = ServerInfo::fetch(&mut connection);
-        if let Ok(Ok(about)) = tokio::time::timeout(self.timeouts.connect_timeout, params).await {
+        let info = ServerInfo::fetch(&mut connection);
+        if let Ok(Ok(about)) = tokio::time::timeout(self.timeouts.connect_timeout, info).await {
             metrics::evicted(&self.server, about.evicted);
         }
     }
 }
 
 impl Drop for ConnectionInner {
-    /// A server that is not used any more is neither up nor down.
+    /// Removes the gauge of a server that is not used any more: it is neither up nor down.
     fn drop(&mut self) {
         metrics::store_removed(&self.server);
     }

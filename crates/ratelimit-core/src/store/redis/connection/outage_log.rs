@@ -1,10 +1,10 @@
-//! What a store logs about its servers, throttled.
+//! Throttled log lines about the servers of a store.
 
 use std::{
     fmt,
     num::NonZeroU32,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,8 +12,10 @@ use std::{
 
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
+use crate::sync::lock;
+
 const MINUTE: Duration = Duration::from_secs(60);
-/// Lines of an outage that are written at once; with the others below at most ten in the first minute.
+/// Lines of each kind that are written at once. Together they are at most ten in the first minute of an outage.
 const OUTAGE_BURST: u32 = 5;
 const KEPT_BURST: u32 = 1;
 const REFUSED_BURST: u32 = 2;
@@ -21,15 +23,16 @@ const CONNECTED_BURST: u32 = 2;
 
 /// The log lines of one store, all its connections together.
 ///
-/// Each kind is written at once until its burst is used up, then once a minute. A line says how many of its
-/// kind were left out before it.
+/// - Each kind is written at once until its burst is used up, then once a minute.
+/// - The field `left_out` of a line is the number of lines of its kind that were suppressed before it.
+/// - `governor` throttles, not this crate, so that a limiter never depends on itself.
 #[derive(Debug)]
 pub(in crate::store::redis) struct OutageLog {
     outage: LogThrottle,
     kept: LogThrottle,
     refused: LogThrottle,
     connected: LogThrottle,
-    /// The `maxmemory-policy` that was warned of last.
+    /// The `maxmemory-policy` of the last warning.
     eviction: Mutex<Option<String>>,
 }
 
@@ -53,7 +56,7 @@ impl OutageLog {
         }
     }
 
-    /// A connection that worked is of no use any more.
+    /// An established connection was taken out of use.
     pub(in crate::store::redis) fn log_lost(&self, server: &str, cause: &str) {
         if let Some(left_out) = self.outage.permit() {
             tracing::warn!(
@@ -65,7 +68,7 @@ impl OutageLog {
         }
     }
 
-    /// Some calls took too long.
+    /// Calls were slower than the timeout.
     pub(in crate::store::redis) fn log_slow(&self, server: &str, calls: u64, timeout: Duration) {
         if let Some(left_out) = self.outage.permit() {
             let timeout = timeout.as_millis();
@@ -78,7 +81,7 @@ impl OutageLog {
         }
     }
 
-    /// No node of a cluster tells which node serves which slot.
+    /// No node of a cluster replied with the slot map.
     pub(in crate::store::redis) fn log_no_topology(&self) {
         if let Some(left_out) = self.outage.permit() {
             tracing::warn!(
@@ -88,30 +91,30 @@ impl OutageLog {
         }
     }
 
-    /// A charge could not be given back, and stays.
+    /// A refund or release failed, and the charge stays until it expires.
     pub(in crate::store::redis) fn log_kept_charge(&self, error: &dyn fmt::Display) {
         if let Some(left_out) = self.kept.permit() {
             tracing::warn!(%error, left_out, "a charge could not be given back to Redis");
         }
     }
 
-    /// Redis answered a call with an error, or with numbers that cannot be true.
+    /// Redis replied with an error, or a reply could not be read.
     pub(in crate::store::redis) fn log_refused(&self, error: &dyn fmt::Display) {
         if let Some(left_out) = self.refused.permit() {
             tracing::warn!(%error, left_out, "Redis refused a call, the failure mode decided it");
         }
     }
 
-    /// There is a connection again.
+    /// A connection was established again and is stable.
     pub(in crate::store::redis) fn log_reconnected(&self, server: &str, version: &str) {
         if let Some(left_out) = self.connected.permit() {
             tracing::info!(server, version, left_out, "connected to Redis again");
         }
     }
 
-    /// The server may evict limits; once for each rule, not with each connection.
+    /// The server may evict keys before they expire. Logged once for each eviction policy, not for each connection.
     pub(in crate::store::redis) fn log_eviction(&self, server: &str, rule: &str) {
-        let mut known = self.eviction.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.eviction);
         if known.as_deref() == Some(rule) {
             return;
         }
@@ -124,7 +127,7 @@ impl OutageLog {
     }
 }
 
-/// A burst of lines, then one a minute.
+/// Permits a burst of lines, then one a minute.
 struct LogThrottle {
     quota: DefaultDirectRateLimiter,
     left_out: AtomicU64,
@@ -140,7 +143,7 @@ impl LogThrottle {
         }
     }
 
-    /// How many lines were left out since the last one, if another may be written.
+    /// Permits one more line, with the number of suppressed ones since the last.
     fn permit(&self) -> Option<u64> {
         if self.quota.check().is_err() {
             self.left_out.fetch_add(1, Ordering::Relaxed);

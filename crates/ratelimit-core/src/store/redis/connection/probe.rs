@@ -1,4 +1,4 @@
-//! Calls on a reserved key, which prove that a server runs our scripts and lets them write.
+//! Probes: script calls on a reserved key, which prove that the server executes our scripts and lets them write.
 
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// A hit of a policy that nobody has.
+/// A hit under a policy that only probes use.
 fn command(limits: &str) -> CheckCommand {
     CheckCommand {
         policy: Policy::parse("probe", limits).expect("a valid policy"),
@@ -44,7 +44,10 @@ fn command(limits: &str) -> CheckCommand {
     }
 }
 
-/// Runs every script that writes once: each kind of script is its own command to a server's access rules.
+/// Runs every script that writes once.
+///
+/// The access rules (ACL) of a server apply to the commands inside a script, so a script that works does not prove that
+/// another one does.
 pub(in crate::store::redis) async fn run_every_script(
     connection: &mut MultiplexedConnection,
     probe: &str,
@@ -59,7 +62,7 @@ pub(in crate::store::redis) async fn run_every_script(
         match reply.extract_error() {
             Ok(Value::BulkString(_)) => {}
             Ok(_) => return Err(InvalidReply::Malformed.into()),
-            // The reserved key's slot has moved on: this node serves others, and answers.
+            // The hash slot of the probe key was moved to another node. This node answers, and serves other slots.
             Err(error) if is_redirection(&CallError::classify(&error)) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
@@ -100,7 +103,7 @@ fn call(command: &impl ScriptCommand, probe: &str) -> Cmd {
     command.to_cmd(Eval::Source, std::iter::once(probe), None)
 }
 
-/// Decides a hit on a reserved key, and learns from it what the server's clock shows.
+/// Decides a hit on the probe key, and records the time of the server's clock.
 pub(in crate::store::redis) async fn probe(
     connection: &mut MultiplexedConnection,
     probe: &str,
@@ -118,7 +121,7 @@ pub(in crate::store::redis) async fn probe(
             Ok(())
         }
         Ok(_) => Err(InvalidReply::Malformed.into()),
-        // The reserved key's slot has moved on. Calls that are redirected here carry deadlines as well.
+        // The hash slot of the probe key was moved. Calls that are redirected here need the clock offset as well.
         Err(error) if is_redirection(&CallError::classify(&error)) => {
             fetch_time(connection, clock).await
         }
@@ -126,7 +129,7 @@ pub(in crate::store::redis) async fn probe(
     }
 }
 
-/// Learns what the server's clock shows without touching a key.
+/// Records the time of the server's clock without using a key.
 async fn fetch_time(
     connection: &mut MultiplexedConnection,
     clock: &ClockOffset,
@@ -138,7 +141,7 @@ async fn fetch_time(
     Ok(())
 }
 
-/// The moment that the reply to TIME tells: seconds and microseconds, as texts.
+/// Reads a reply to TIME: seconds and microseconds, as strings.
 pub(in crate::store::redis) fn server_time(reply: &Value) -> Option<Timestamp> {
     let (seconds, micros): (u64, u64) = redis::from_redis_value_ref(reply).ok()?;
     let micros = seconds.checked_mul(1_000_000)?.checked_add(micros)?;

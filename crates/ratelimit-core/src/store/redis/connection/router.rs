@@ -1,4 +1,4 @@
-//! The way to the server that decides a key: a link of our own, or what the application lends.
+//! Routing: the connection for a Redis key, in one server, a cluster, or a connection of the application.
 
 use std::{
     sync::Arc,
@@ -19,27 +19,33 @@ use crate::store::redis::{
     url::Topology,
 };
 
-/// The name in metrics of a server that the application is connected to.
-const EXISTING: &str = "existing";
+/// The `server` label in metrics of a connection that belongs to the application.
+const EXTERNAL_SERVER: &str = "existing";
 
-/// All the ways that a store has.
+/// The connections of a store.
+///
+/// - [`route`](Self::route) returns the connection for a Redis key or `None`; it never waits.
+/// - In a cluster the hash slot of the key decides which node serves it. A stale slot map is fetched again after a
+///   redirection, a lost connection or a slow node.
 #[derive(Debug)]
 pub(in crate::store::redis) enum Router {
+    /// One server, or the master that sentinels name.
     Single(Arc<ManagedConnection>),
     Cluster(Cluster),
+    /// A connection of the application.
     External(Arc<ExternalConnection>),
 }
 
-/// A connection that is not ours to mend.
+/// A connection of the application. The store uses it as it is and does not reconnect.
 #[derive(Debug)]
 pub(in crate::store::redis) struct ExternalConnection {
-    existing: Box<dyn ExternalSender>,
+    sender: Box<dyn ExternalSender>,
     is_cluster: bool,
     clock: ClockOffset,
     log: OutageLog,
 }
 
-/// The way to one server, for one call.
+/// The connection for one call. A clone refers to the same connection, also after it was replaced.
 #[derive(Clone, Debug)]
 pub(in crate::store::redis) enum Route {
     Linked {
@@ -81,30 +87,30 @@ impl Router {
         }
     }
 
-    pub(in crate::store::redis) fn external(existing: impl ExternalSender) -> Router {
+    pub(in crate::store::redis) fn external(sender: impl ExternalSender) -> Router {
         Router::External(Arc::new(ExternalConnection {
-            is_cluster: existing.is_cluster(),
-            existing: Box::new(existing),
+            is_cluster: sender.is_cluster(),
+            sender: Box::new(sender),
             clock: ClockOffset::new(),
             log: OutageLog::default(),
         }))
     }
 
-    /// The way to a key, if there is one now.
+    /// The connection for a Redis key, if there is one now.
     pub(in crate::store::redis) fn route(&self, key: &str) -> Option<Route> {
         match self {
             Router::Single(connection) => route_over(Arc::clone(connection)),
             Router::Cluster(cluster) => route_over(cluster.connection_for(key)?),
-            Router::External(borrowed) => Some(Route::ExternalSender(Arc::clone(borrowed))),
+            Router::External(external) => Some(Route::ExternalSender(Arc::clone(external))),
         }
     }
 
-    /// Whether one call can read all these keys.
+    /// Whether one call can use all these Redis keys: in a cluster they must have one hash slot.
     pub(in crate::store::redis) fn same_node(&self, names: &[String]) -> bool {
         let spreads = match self {
             Router::Single(_) => false,
             Router::Cluster(_) => true,
-            Router::External(borrowed) => borrowed.is_cluster,
+            Router::External(external) => external.is_cluster,
         };
         let [first, others @ ..] = names else {
             return true;
@@ -115,12 +121,12 @@ impl Router {
                 .all(|name| hash_slot(name) == hash_slot(first))
     }
 
-    /// The slot of a key, where keys of different slots cannot share a call.
+    /// The hash slot of a Redis key, where hits of different hash slots cannot share a batch.
     pub(in crate::store::redis) fn slot_for_batching(&self, name: &str) -> Option<u16> {
         matches!(self, Router::Cluster(_)).then(|| hash_slot(name))
     }
 
-    /// The way to where a node of a cluster sent us.
+    /// The connection to the node that a redirection (MOVED, ASK) names.
     pub(in crate::store::redis) fn route_to_address(&self, address: &str) -> Option<Route> {
         match self {
             Router::Cluster(cluster) => route_over(cluster.connection_at(address)?),
@@ -128,6 +134,7 @@ impl Router {
         }
     }
 
+    /// Has the slot map of a cluster fetched again soon.
     pub(in crate::store::redis) fn refresh_topology(&self) {
         if let Router::Cluster(cluster) = self {
             cluster.refresh_topology();
@@ -144,7 +151,7 @@ impl Router {
         }
     }
 
-    /// The runtime that a connection lives on.
+    /// The runtime of any live connection.
     pub(in crate::store::redis) fn runtime(&self) -> Option<Handle> {
         let connection = match self {
             Router::Single(connection) => Some(Arc::clone(connection)),
@@ -155,14 +162,16 @@ impl Router {
         Some(connected.runtime.clone())
     }
 
+    /// The log lines of the store.
     pub(in crate::store::redis) fn log(&self) -> &OutageLog {
         match self {
             Router::Single(connection) => connection.log(),
             Router::Cluster(cluster) => cluster.log(),
-            Router::External(borrowed) => &borrowed.log,
+            Router::External(external) => &external.log,
         }
     }
 
+    /// Waits until all servers are connected.
     pub(in crate::store::redis) async fn wait_connected(&self) {
         match self {
             Router::Single(connection) => connection.wait_connected().await,
@@ -181,22 +190,23 @@ fn route_over(connection: Arc<ManagedConnection>) -> Option<Route> {
 }
 
 impl Route {
+    /// Sends a command and returns the reply. Error replies are errors.
     pub(in crate::store::redis) async fn send(&self, cmd: Cmd) -> RedisResult<Value> {
         match self {
             Route::Linked { connected, .. } => {
                 let mut connection = connected.connection();
                 connection.send_packed_command(&cmd).await?.extract_error()
             }
-            Route::ExternalSender(borrowed) => borrowed.existing.send(cmd).await?.extract_error(),
+            Route::ExternalSender(external) => external.sender.send(cmd).await?.extract_error(),
         }
     }
 
-    /// The same for a key that is on its way here.
+    /// Sends a command behind ASKING, for a key whose hash slot is being moved to this node.
     pub(in crate::store::redis) async fn send_asking(&self, cmd: Cmd) -> RedisResult<Value> {
         let Route::Linked { connected, .. } = self else {
             return Err((
                 ErrorKind::Client,
-                "a lent connection follows redirections itself",
+                "a connection of the application follows redirections itself",
             )
                 .into());
         };
@@ -215,21 +225,23 @@ impl Route {
         }
     }
 
+    /// The offset of the server's clock.
     pub(in crate::store::redis) fn clock(&self) -> &ClockOffset {
         match self {
             Route::Linked { connected, .. } => &connected.clock,
-            Route::ExternalSender(borrowed) => &borrowed.clock,
+            Route::ExternalSender(external) => &external.clock,
         }
     }
 
+    /// Records a reply in time, which resets the circuit breaker.
     pub(in crate::store::redis) fn record_reply(&self) {
         if let Route::Linked { connected, .. } = self {
             connected.record_reply();
         }
     }
 
-    /// Counts a call that the server did not answer in time, for which it was waited so long; true when that was
-    /// one too many, and the server is not asked any more.
+    /// Counts a call without a reply in time, after `elapsed`. Returns whether the circuit breaker opened, which takes
+    /// the connection out of use.
     fn record_timeout(&self, elapsed: Duration) -> bool {
         match self {
             Route::Linked {
@@ -237,12 +249,13 @@ impl Route {
                 connected,
             } => connection.record_timeout(connected, elapsed),
             Route::ExternalSender(_) => {
-                metrics::slow_call(EXISTING, elapsed);
+                metrics::slow_call(EXTERNAL_SERVER, elapsed);
                 false
             }
         }
     }
 
+    /// Takes the connection out of use. A connection of the application stays in use.
     pub(in crate::store::redis) fn mark_broken(&self, fault: String) {
         if let Route::Linked {
             connection,
@@ -253,29 +266,30 @@ impl Route {
         }
     }
 
+    /// The log lines of the store.
     pub(in crate::store::redis) fn log(&self) -> &OutageLog {
         match self {
             Route::Linked { connection, .. } => connection.log(),
-            Route::ExternalSender(borrowed) => &borrowed.log,
+            Route::ExternalSender(external) => &external.log,
         }
     }
 
-    /// Makes sure that the server's clock is known, so that a call can carry a deadline.
+    /// Measures the offset of the server's clock, if it is not known yet, so that calls can carry a deadline.
     ///
-    /// Connections of our own have learned it when they were tried.
+    /// For connections of the application. The handshake measures it for all others.
     pub(in crate::store::redis) async fn fetch_time(&self) {
-        if let Route::ExternalSender(borrowed) = self
-            && borrowed.clock.server_time(Instant::now()).is_none()
+        if let Route::ExternalSender(external) = self
+            && external.clock.server_time(Instant::now()).is_none()
         {
             let sent = Instant::now();
-            let reply = borrowed.existing.send(redis::cmd("TIME")).await;
+            let reply = external.sender.send(redis::cmd("TIME")).await;
             if let Some(now) = reply.ok().as_ref().and_then(server_time) {
-                borrowed.clock.record(now, sent, Instant::now());
+                external.clock.record(now, sent, Instant::now());
             }
         }
     }
 
-    /// The runtime that the connection lives on, where it is ours.
+    /// The runtime that drives the connection. Unknown for connections of the application.
     pub(in crate::store::redis) fn runtime(&self) -> Option<&Handle> {
         match self {
             Route::Linked { connected, .. } => Some(&connected.runtime),

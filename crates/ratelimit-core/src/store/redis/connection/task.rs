@@ -1,4 +1,4 @@
-//! A background task that runs while its owner lives, on whichever runtime runs it.
+//! A background task that is restarted, on another runtime if need be, while its owner lives.
 
 use std::{
     future::{Future, poll_fn},
@@ -13,18 +13,18 @@ use std::{
 
 use tokio::{runtime::Handle, task::JoinHandle};
 
-use crate::{metrics, time::micros};
+use crate::{metrics, sync::lock, time::micros};
 
-/// How often a task shows that its runtime runs it.
+/// The task is polled at least this often while its runtime is driven.
 const PULSE: Duration = Duration::from_millis(100);
-/// A task that was not polled for so long is suspected to be stuck.
+/// A task that was not polled for this long is suspected to be stuck.
 const SILENCE: Duration = Duration::from_millis(500);
-/// A suspected task gets so long to show that its runtime was only busy.
+/// A suspected task is restarted if it is not polled for this much longer.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// A task that is started by the first caller that needs it, and lives on that caller's runtime.
 ///
-/// - It is started anew when it has ended, because it panicked or its runtime was dropped.
+/// - It is restarted when it has ended, because it panicked or its runtime was dropped.
 /// - It moves to the runtime of the next caller when its own has not polled it for half a second: a blocked
 ///   worker, or a runtime that is kept but not driven. A thread of its own would never stop, but costs 20 to
 ///   30 % of the checks a second (`docs/decisions/0013-tasks-move.md`).
@@ -35,17 +35,17 @@ pub(in crate::store::redis) struct RespawningTask(Mutex<Option<RunningTask>>);
 struct RunningTask {
     task: JoinHandle<()>,
     pulse: Arc<Pulse>,
-    /// Since when it is suspected, and its last beat by then.
+    /// When the suspicion began, and the last poll by then.
     suspected: Option<(Instant, u64)>,
 }
 
 impl RespawningTask {
-    /// Makes sure that the task runs. Does nothing outside of a runtime.
+    /// Starts the task unless it runs. Does nothing outside of a runtime.
     pub(in crate::store::redis) fn ensure_running<F>(&self, start: impl FnOnce() -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = lock(&self.0);
         if running.as_mut().is_some_and(RunningTask::is_alive) {
             return;
         }
@@ -84,8 +84,9 @@ impl RunningTask {
             self.suspected = None;
             return true;
         }
-        // A process or a runtime that was held up as a whole shows a pulse as soon as it goes on. A worker that
-        // computes between its checks is silent each time, but has beaten in between: each silence gets its grace.
+        // After a pause of the whole process or runtime, the task is polled as soon as it goes on, within the grace
+        // period. A worker that computes between its checks is silent each time, but is polled in between, so each
+        // silence has a grace period of its own.
         let beat = self.pulse.beat.load(Ordering::Relaxed);
         let since = match self.suspected {
             Some((since, suspected)) if suspected == beat => since,
@@ -96,10 +97,11 @@ impl RunningTask {
     }
 }
 
-/// When a task was polled last.
+/// The time of the last poll of a task.
 #[derive(Debug)]
 struct Pulse {
     start: Instant,
+    /// Microseconds since `start`.
     beat: AtomicU64,
 }
 
@@ -122,7 +124,7 @@ impl Pulse {
     }
 }
 
-/// Runs `work`, and notes each time that it is polled, which is at least once for each [`PULSE`].
+/// Runs `work` and records each poll. A timer polls it at least every [`PULSE`].
 async fn with_pulse(pulse: Arc<Pulse>, work: impl Future<Output = ()>) {
     let mut work = pin!(work);
     let mut tick = pin!(tokio::time::sleep(PULSE));

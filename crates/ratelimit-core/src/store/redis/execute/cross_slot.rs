@@ -1,8 +1,9 @@
-//! Limits of one policy whose keys live on different nodes of a cluster.
+//! Policies whose keys are in several hash slots of a cluster, which one call cannot decide.
 //!
-//! They cannot be decided in one call. They are asked in the order in which they are written; at the first denial
-//! what was charged before is given back, and the rest is only looked at. Limits that remember denied hits are
-//! told of it, wherever they are. A crash in between leaves charges behind, never credit.
+//! - The keys are charged one after another, in the order of the limits.
+//! - At the first denial the charges before it are refunded, and the remaining keys are only read.
+//! - Limits that count denied hits record the denial, on whichever node they are.
+//! - A crash in between leaves charges behind, never credit.
 
 use std::{
     sync::Arc,
@@ -24,22 +25,26 @@ use crate::{
     store::{contract::StoreError, hit::Hit, receipt::Receipt},
 };
 
-/// What one key is asked.
+/// What a call does to the limits of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GroupMode {
-    /// To charge the hit, if it fits.
+    /// Charges the hit if it fits.
     Charge,
-    /// Whether it would fit.
+    /// Reads whether the hit would fit.
     Peek,
-    /// To remember that another key denied it.
+    /// Records that another key denied the hit.
     Deny,
 }
 
-/// What some keys were charged, by their numbers.
+/// The charged keys by their number in the policy, each with a receipt.
 type ChargedGroups = Vec<(usize, Option<Receipt>)>;
 
 impl UndoableHit {
     /// Decides the hit key by key.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first key that cannot be decided. The charges before it are refunded in the background.
     pub(in crate::store::redis) async fn check_across_slots(
         self: &Arc<UndoableHit>,
     ) -> Result<Decision, StoreError> {
@@ -63,7 +68,7 @@ impl UndoableHit {
             };
             let reply = match reply {
                 Ok(reply) => reply,
-                // The denial stands, whether or not this key can be asked.
+                // The hit stays denied, also if this key cannot be read.
                 Err(_) if denied_by.is_some() => {
                     steps.extend(self.unknown_replies(number));
                     continue;
@@ -97,9 +102,9 @@ impl UndoableHit {
         Ok(reply.decision())
     }
 
-    /// Gives back what earlier keys were charged, and lets those that remember denials know.
+    /// Refunds the charges of earlier keys, and has limits that count denied hits record the denial.
     ///
-    /// That is done in a task of its own: the denial stands, however long giving back takes.
+    /// This runs in a task of its own: the caller gets the denial, however long the refunds take.
     async fn deny(
         self: &Arc<UndoableHit>,
         steps: LimitReplies,
@@ -133,13 +138,13 @@ impl UndoableHit {
         settled.collect()
     }
 
-    /// Somewhat earlier than the caller gives up, so that a denial reaches it.
+    /// A deadline before that of the caller, so that the denial reaches it.
     fn early_deadline(&self) -> Instant {
         let early = self.executor.timeouts.timeout / 5;
         self.deadline.checked_sub(early).unwrap_or(self.deadline)
     }
 
-    /// What stands in a denial for the limits of a key that cannot be asked: unused limits.
+    /// The replies for the limits of a key that cannot be read. They are reported as unused.
     fn unknown_replies(&self, number: usize) -> impl Iterator<Item = LimitReply> {
         let group = &self.pending.command.policy.groups()[number];
         let delay = Duration::ZERO;
@@ -153,14 +158,14 @@ impl UndoableHit {
         })
     }
 
-    /// The places of the limits of some keys in their policy.
+    /// The indices of the limits of some keys in their policy.
     fn limit_indices(&self, numbers: std::ops::Range<usize>) -> Vec<usize> {
         let groups = &self.pending.command.policy.groups()[numbers];
         let limits = groups.iter().flat_map(|group| &group.limits);
         limits.map(|effective| effective.index).collect()
     }
 
-    /// Whether limits of a key remember denied hits.
+    /// Whether limits of a key count denied hits.
     fn counts_denied(&self, number: usize) -> bool {
         let group = &self.pending.command.policy.groups()[number];
         group
@@ -180,7 +185,7 @@ impl UndoableHit {
         command
     }
 
-    /// Asks one key within the hit's time.
+    /// Decides the limits of one key within the deadline of the hit.
     async fn check_group(&self, number: usize, mode: GroupMode) -> Result<CheckReply, StoreError> {
         let command = self.group_command(number, mode);
         let names = &self.pending.names[number..=number];
@@ -195,7 +200,8 @@ impl UndoableHit {
         self.with_deadline(&route, reply).await
     }
 
-    /// Asks one key within another time. The breaker does not count it: the time may be short.
+    /// Decides the limits of one key within another deadline. A timeout does not count for the circuit breaker, because
+    /// the deadline may be short.
     async fn check_group_until(
         &self,
         number: usize,
@@ -210,13 +216,13 @@ impl UndoableHit {
         reply.unwrap_or(Err(StoreError::TimedOut))
     }
 
-    /// Gives back what was charged before a key failed.
+    /// Refunds in the background what was charged before a key failed.
     fn spawn_refund(self: &Arc<UndoableHit>, charged: ChargedGroups) {
         let hit = Arc::clone(self);
         self.spawn_give_back(async move { hit.refund_groups(charged).await });
     }
 
-    /// Gives back what some keys were charged; what cannot be given back stays charged.
+    /// Refunds the charges of some keys. A charge that cannot be refunded stays until it expires.
     async fn refund_groups(&self, charged: ChargedGroups) {
         for (number, receipt) in charged {
             let Some(receipt) = receipt else { continue };
@@ -228,7 +234,7 @@ impl UndoableHit {
         }
     }
 
-    /// A receipt for what one key was charged.
+    /// A receipt for the charge of one key.
     fn group_receipt(&self, reply: &CheckReply) -> Option<Receipt> {
         let hit: Hit<'_> = self.hit();
         let mut marks = vec![RefundMark::NONE; hit.policy.limits().len()];

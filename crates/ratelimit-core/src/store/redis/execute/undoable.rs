@@ -1,11 +1,8 @@
-//! Hits that may have to be undone: on keys of different nodes, and for slots of a concurrency limit.
-//!
-//! Such a hit is decided in a task of its own, which goes on when its caller is dropped or answered by the failure
-//! mode. Whatever nobody waits for any more is given back, in its own time.
+//! Hits that may have to be undone: on keys in several hash slots, and hits that take a concurrency slot.
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -25,16 +22,25 @@ use crate::{
         hit::{Hit, OwnedHit},
         receipt::Receipt,
     },
+    sync::lock,
     time::Timestamp,
 };
 
-/// How long giving back may take, with a new connection if need be: nobody waits for it.
+/// The time for a refund or release in the background, over a new connection if need be.
 const GIVE_BACK_TIME: Duration = Duration::from_secs(5);
+/// The pause between two attempts.
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(50);
 
 type CheckResult = Result<Decision, StoreError>;
 
 /// A hit that may have to be undone.
+///
+/// - It is decided in a task of its own, which goes on when the caller is dropped or times out.
+/// - A caller that timed out was answered by the failure mode, so its charge is refunded and its slot released.
+/// - A caller that was dropped keeps its charge, as a request that was sent does, but its slot is released.
+/// - A slot is also released after a call without a reply, because the script may have taken it.
+/// - A background task that gives something back runs for up to five seconds. A charge that cannot be given back stays
+///   until it expires, and is logged.
 pub(in crate::store::redis) struct UndoableHit {
     pub(in crate::store::redis) executor: Arc<Executor>,
     pub(in crate::store::redis) route: Route,
@@ -43,15 +49,15 @@ pub(in crate::store::redis) struct UndoableHit {
     pub(in crate::store::redis) deadline: Instant,
     /// The runtime of the caller.
     runtime: Handle,
-    /// The route of the call under way. After the deadline the task or the caller takes it, and counts the
-    /// time-out: the task is not polled where the connection's runtime is not driven.
+    /// The route of the call in flight. After the deadline the task or the caller takes it and counts the timeout,
+    /// whichever comes first: the task is not polled while the connection's runtime is not driven.
     awaited: Mutex<Option<Route>>,
 }
 
-/// The answer to such a hit, which is undone when it was not taken.
+/// The pending decision of an [`UndoableHit`]. A decision that the caller does not take is undone.
 struct UndoOnDrop {
     hit: Arc<UndoableHit>,
-    answer: oneshot::Receiver<CheckResult>,
+    decision: oneshot::Receiver<CheckResult>,
 }
 
 impl Executor {
@@ -77,18 +83,18 @@ impl Executor {
             deadline,
             runtime: Handle::current(),
         });
-        let (sender, answer) = oneshot::channel();
+        let (sender, decision) = oneshot::channel();
         let task = Arc::clone(&hit);
         hit.connection_runtime().spawn(async move {
-            let answer = task.check().await;
-            if let Err(answer) = sender.send(answer) {
-                task.spawn_undo(answer);
+            let decision = task.check().await;
+            if let Err(decision) = sender.send(decision) {
+                task.spawn_undo(decision);
             }
         });
-        let mut guard = UndoOnDrop { hit, answer };
-        match tokio::time::timeout_at(deadline.into(), &mut guard.answer).await {
-            Ok(Ok(answer)) => answer,
-            // The runtime that the connection lives on has ended, maybe after the call was sent.
+        let mut guard = UndoOnDrop { hit, decision };
+        match tokio::time::timeout_at(deadline.into(), &mut guard.decision).await {
+            Ok(Ok(decision)) => decision,
+            // The runtime of the connection was shut down, maybe after the call was sent.
             Ok(Err(_)) => {
                 guard.hit.spawn_release_all();
                 Err(StoreError::Unavailable { source: None })
@@ -100,18 +106,20 @@ impl Executor {
         }
     }
 
-    /// Runs a task that gives something back. It runs on the current runtime, which is driven, or on `otherwise`
-    /// where there is none. When too many are under way, the charge stays and is logged.
+    /// Spawns a task that gives something back.
+    ///
+    /// It runs on the current runtime, which is driven, or on `fallback_runtime` if there is none. If too many such
+    /// tasks are running, the charge stays and is logged.
     pub(in crate::store::redis) fn spawn_give_back(
         &self,
-        otherwise: impl FnOnce() -> Option<Handle>,
+        fallback_runtime: impl FnOnce() -> Option<Handle>,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
         let Ok(permit) = Arc::clone(&self.give_backs).try_acquire_owned() else {
             self.router.log().log_kept_charge(&StoreError::Overloaded);
             return;
         };
-        let Some(runtime) = Handle::try_current().ok().or_else(otherwise) else {
+        let Some(runtime) = Handle::try_current().ok().or_else(fallback_runtime) else {
             let error = StoreError::Unavailable { source: None };
             self.router.log().log_kept_charge(&error);
             return;
@@ -122,9 +130,9 @@ impl Executor {
         });
     }
 
-    /// Makes a change that nobody waits for; what cannot be given back stays charged, and is logged.
+    /// Refunds or releases a charge in the background. A failure is logged.
     ///
-    /// A refund whose outcome is unknown is not sent again, but its slot is released.
+    /// A refund whose outcome is unknown is not sent again, because it could count twice. Its slot is released.
     pub(in crate::store::redis) async fn give_back(
         &self,
         receipt: &Receipt,
@@ -153,7 +161,7 @@ impl Executor {
         }
     }
 
-    /// The calls that it takes to change a charge on these keys.
+    /// The scopes of the calls that change a charge on these keys.
     fn scopes(&self, names: &[String]) -> SmallVec<[Scope; 2]> {
         if self.router.same_node(names) {
             return SmallVec::from_iter([Scope::Policy]);
@@ -161,15 +169,16 @@ impl Executor {
         (0..names.len()).map(Scope::Group).collect()
     }
 
-    /// When a call has to be answered that nobody waits for.
+    /// The deadline of a call in the background.
     pub(in crate::store::redis) fn late_deadline(&self) -> Instant {
         Instant::now() + GIVE_BACK_TIME.max(self.timeouts.timeout)
     }
 
-    /// Makes a change that nobody waits for, over the next connection if this one is gone.
+    /// Settles a charge in the background, over the next connection if this one is gone.
     ///
-    /// A slot can be released twice. Units are given back at most once, so they are tried again only where
-    /// nothing was sent. What Redis refuses is not tried again.
+    /// - A release is idempotent and is sent again until the deadline.
+    /// - A refund is sent again only if nothing was sent before.
+    /// - A change that Redis refuses is not sent again.
     async fn settle_late(
         &self,
         receipt: &Receipt,
@@ -198,10 +207,10 @@ impl Executor {
 
 impl Drop for UndoOnDrop {
     fn drop(&mut self) {
-        self.answer.close();
-        // It was sent, but the caller left before it looked.
-        if let Ok(answer) = self.answer.try_recv() {
-            self.hit.spawn_undo(answer);
+        self.decision.close();
+        // The decision arrived, but the caller was dropped before it took it.
+        if let Ok(decision) = self.decision.try_recv() {
+            self.hit.spawn_undo(decision);
         }
     }
 }
@@ -215,38 +224,39 @@ impl UndoableHit {
         if !self.executor.router.same_node(&self.pending.names) {
             return self.check_across_slots().await;
         }
-        let params = self
+        let decision = self
             .executor
             .check_single(&self.route, &self.pending, self.deadline, false);
-        let answer = self.with_deadline(&self.route, params).await;
-        if let Err(error) = &answer {
+        let decision = self.with_deadline(&self.route, decision).await;
+        if let Err(error) = &decision {
             self.release_if_unknown(error, Scope::Policy);
         }
-        answer
+        decision
     }
 
-    /// Waits for the answer to a call until the deadline. A time-out is counted once, here or by the caller.
+    /// Awaits a call until the deadline. A timeout is counted once, here or by the caller.
     pub(in crate::store::redis) async fn with_deadline<T>(
         &self,
         route: &Route,
-        answer: impl Future<Output = Result<T, StoreError>>,
+        call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        // The caller has left, and nothing was sent.
+        // The caller has timed out before anything was sent.
         if Instant::now() >= self.deadline {
             return Err(StoreError::TimedOut);
         }
         self.await_route(Some(route.clone()));
-        let answer = tokio::time::timeout_at(self.deadline.into(), answer).await;
-        let Ok(answer) = answer else {
+        let result = tokio::time::timeout_at(self.deadline.into(), call).await;
+        let Ok(result) = result else {
             self.record_timeout();
             return Err(StoreError::TimedOut);
         };
         self.await_route(None);
-        answer
+        result
     }
 
+    /// Sets the route of the call in flight, and returns the one before.
     fn await_route(&self, route: Option<Route>) -> Option<Route> {
-        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut awaited = lock(&self.awaited);
         std::mem::replace(&mut awaited, route)
     }
 
@@ -257,21 +267,21 @@ impl UndoableHit {
         }
     }
 
-    /// Where the connection lives; the caller's runtime where that is not ours.
+    /// The runtime of the connection, or that of the caller for a connection of the application.
     fn connection_runtime(&self) -> &Handle {
         self.route.runtime().unwrap_or(&self.runtime)
     }
 
-    /// Runs a task that nobody waits for.
+    /// Spawns a task that gives something back.
     pub(in crate::store::redis) fn spawn_give_back(
         &self,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
-        let otherwise = || Some(self.connection_runtime().clone());
-        self.executor.spawn_give_back(otherwise, task);
+        let fallback_runtime = || Some(self.connection_runtime().clone());
+        self.executor.spawn_give_back(fallback_runtime, task);
     }
 
-    /// Gives back a slot that a call without an answer may have taken.
+    /// Releases a slot that a call without a reply may have taken.
     pub(in crate::store::redis) fn release_if_unknown(
         self: &Arc<UndoableHit>,
         error: &StoreError,
@@ -289,7 +299,7 @@ impl UndoableHit {
         }
     }
 
-    /// Gives back all slots that calls without an answer may have taken.
+    /// Releases all slots that calls without a reply may have taken.
     fn spawn_release_all(self: &Arc<UndoableHit>) {
         if let Some(receipt) = self.slot_receipt().filter(|slot| slot.lease().is_some()) {
             let hit = Arc::clone(self);
@@ -297,15 +307,14 @@ impl UndoableHit {
         }
     }
 
-    /// A receipt that is good for releasing the slot only.
+    /// A receipt that can only release the slot.
     fn slot_receipt(&self) -> Option<Receipt> {
         Receipt::from_marks(self.hit(), Timestamp::default(), std::iter::empty())
     }
 
-    /// Undoes a hit whose caller is gone: a caller that was answered by the failure mode has spent nothing
-    /// here, one that left has spent its units, but holds no slot.
-    fn spawn_undo(self: &Arc<UndoableHit>, answer: CheckResult) {
-        let Ok(decision) = answer else { return };
+    /// Undoes a hit whose caller is gone: refunds it after a timeout, and otherwise only releases its slot.
+    fn spawn_undo(self: &Arc<UndoableHit>, decision: CheckResult) {
+        let Ok(decision) = decision else { return };
         let Some(receipt) = Receipt::new(self.hit(), &decision) else {
             return;
         };
@@ -332,7 +341,7 @@ fn has_slots(policy: &Policy, scope: Scope) -> bool {
     limits.any(|effective| matches!(effective.limit, Limit::Concurrency(_)))
 }
 
-/// Whether a call without an answer may have been run all the same.
+/// Whether a call that failed may have been executed.
 const fn may_have_run(error: &StoreError) -> bool {
     matches!(
         error,
