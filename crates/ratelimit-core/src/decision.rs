@@ -215,18 +215,18 @@ impl Decision {
     /// Lets one of the limits that were gathered speak for all.
     pub(crate) fn select_binding_limit(&mut self) {
         let limits = self.several.as_slice();
-        let louder = |best: usize, place: usize| {
-            if limits[place].outranks(&limits[best]) {
-                place
+        let binding = |best: usize, index: usize| {
+            if limits[index].outranks(&limits[best]) {
+                index
             } else {
                 best
             }
         };
-        let speaker = (1..limits.len()).fold(0, louder);
+        let speaker = (1..limits.len()).fold(0, binding);
         let longest_delay = limits.iter().map(LimitDecision::delay).max();
         let is_over = limits.iter().any(|limit| limit.is_over);
-        let loudest = limits[speaker];
-        self.set_from(loudest);
+        let reported = limits[speaker];
+        self.set_from(reported);
         self.speaker = speaker;
         if let Outcome::Allowed { delay } = &mut self.outcome {
             *delay = longest_delay.unwrap_or_default();
@@ -313,7 +313,7 @@ impl Decision {
 
     /// The answer of each limit, in the policy's order.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = LimitDecision> + '_ {
-        let alone = LimitDecision {
+        let single = LimitDecision {
             remaining: self.remaining,
             reset_after: self.reset_after,
             is_over: self.is_over,
@@ -321,7 +321,7 @@ impl Decision {
             ..LimitDecision::new(self.outcome, self.limit)
         };
         let several = self.several.as_slice();
-        (0..several.len().max(1)).map(move |place| several.get(place).copied().unwrap_or(alone))
+        (0..several.len().max(1)).map(move |index| several.get(index).copied().unwrap_or(single))
     }
 }
 

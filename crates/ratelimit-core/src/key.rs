@@ -197,14 +197,14 @@ const fn octets() -> [([u8; 4], usize); 256] {
     let mut octet = 0_u8;
     loop {
         let (hundreds, tens, ones) = (octet / 100, octet / 10 % 10, octet % 10);
-        let place = &mut octets[octet as usize];
+        let entry = &mut octets[octet as usize];
         if octet >= 100 {
-            push_digit(place, hundreds);
+            push_digit(entry, hundreds);
         }
         if octet >= 10 {
-            push_digit(place, tens);
+            push_digit(entry, tens);
         }
-        push_digit(place, ones);
+        push_digit(entry, ones);
         if octet == u8::MAX {
             return octets;
         }

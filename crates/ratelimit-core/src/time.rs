@@ -67,8 +67,8 @@ impl std::ops::Add<Duration> for Timestamp {
 /// Whole microseconds of `span`, at most `u64::MAX`.
 #[inline]
 pub(crate) const fn micros(span: Duration) -> u64 {
-    let whole = span.as_secs().saturating_mul(1_000_000);
-    whole.saturating_add(span.subsec_micros() as u64)
+    let seconds = span.as_secs().saturating_mul(1_000_000);
+    seconds.saturating_add(span.subsec_micros() as u64)
 }
 
 /// Where a store reads the time.

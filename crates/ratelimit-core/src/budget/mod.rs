@@ -15,16 +15,16 @@ use crate::{
     time::{Timestamp, micros},
 };
 
-const SHORTEST_TTL: u64 = 1_000_000;
+const MIN_TTL_MICROS: u64 = 1_000_000;
 
 /// How long a written state is kept: what it needs, in whole milliseconds and one more, at least 1 s.
 ///
 /// The one more is because a server counts a key's life from the millisecond before the write.
 const fn ttl_micros(need_micros: u64) -> u64 {
-    let whole = need_micros.div_ceil(1_000).saturating_mul(1_000);
-    let kept = whole.saturating_add(1_000);
-    if kept < SHORTEST_TTL {
-        SHORTEST_TTL
+    let rounded = need_micros.div_ceil(1_000).saturating_mul(1_000);
+    let kept = rounded.saturating_add(1_000);
+    if kept < MIN_TTL_MICROS {
+        MIN_TTL_MICROS
     } else {
         kept
     }
@@ -106,9 +106,9 @@ impl Budget {
         if let ([effective], States::One(slot)) = (&*group.limits, &mut self.states) {
             return check_single(effective, slot, &mut self.expires, params, decision);
         }
-        let spend = apply(self.fits_stored(group, now, params), params);
+        let effect = apply(self.fits_stored(group, now, params), params);
         let gather = |_: &EffectiveLimit, step| decision.push_limit(step);
-        let stored = self.apply_stored(group, now, params, spend, gather);
+        let stored = self.apply_stored(group, now, params, effect, gather);
         decision.select_binding_limit();
         stored
     }
@@ -127,13 +127,13 @@ impl Budget {
         group: &LimitGroup,
         now: Timestamp,
         params: HitParams,
-        spend: Effect,
+        effect: Effect,
         each: impl FnMut(&EffectiveLimit, LimitDecision),
     ) -> bool {
         let Some(mut draft) = self.reshaped(group.limits.len(), now) else {
-            return self.apply_stored(group, now, params, spend, each);
+            return self.apply_stored(group, now, params, effect, each);
         };
-        let stored = draft.apply_stored(group, now, params, spend, each);
+        let stored = draft.apply_stored(group, now, params, effect, each);
         if stored {
             *self = draft;
         }
@@ -174,7 +174,7 @@ impl Budget {
         group: &LimitGroup,
         now: Timestamp,
         params: HitParams,
-        spend: Effect,
+        effect: Effect,
         mut each: impl FnMut(&EffectiveLimit, LimitDecision),
     ) -> bool {
         let before = self.expires;
@@ -182,7 +182,7 @@ impl Budget {
         let writes = |(effective, slot): (&EffectiveLimit, &Option<State>)| {
             effective.limit.stores_denial(slot.as_ref(), now)
         };
-        let (rewritten, charged) = match spend {
+        let (rewritten, charged) = match effect {
             Effect::Charge => (true, params.cost),
             Effect::Deny => (group.limits.iter().zip(&*slots).any(writes), 0),
             Effect::None => (false, 0),
@@ -197,7 +197,7 @@ impl Budget {
         for (effective, slot) in group.limits.iter().zip(slots) {
             let stepped = effective
                 .limit
-                .step(slot, now, effective.demand(params), |_| spend);
+                .step(slot, now, effective.demand(params), |_| effect);
             ttl = ttl.max(stepped.ttl);
             keeps_expiry |= stepped.keeps_expiry;
             each(

@@ -90,8 +90,8 @@ fn share(before: Ticks, now: Ticks) -> Option<u64> {
 }
 
 fn log_unknown_once() {
-    static TOLD: Once = Once::new();
-    TOLD.call_once(|| {
+    static LOGGED: Once = Once::new();
+    LOGGED.call_once(|| {
         tracing::warn!(
             "the use of processors cannot be read from /proc: its signals say that there is no room"
         );

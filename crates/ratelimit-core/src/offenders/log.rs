@@ -20,8 +20,8 @@ struct OffenderList<'a>(&'a [Offender]);
 
 impl fmt::Display for OffenderList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, offender) in self.0.iter().enumerate() {
-            let joint = if place == 0 { "" } else { ", " };
+        for (index, offender) in self.0.iter().enumerate() {
+            let joint = if index == 0 { "" } else { ", " };
             write!(f, "{joint}{} {}", offender.key, offender.denied)?;
             if offender.error > 0 {
                 write!(f, " (at most {} too many)", offender.error)?;

@@ -21,7 +21,7 @@ use crate::{
 
 const DEFAULT_CAPACITY: usize = 100;
 const DEFAULT_WINDOW: Duration = Duration::from_secs(600);
-const MOST_POLICIES: usize = 1_024;
+const MAX_POLICIES: usize = 1_024;
 
 /// A key that was denied often.
 ///
@@ -253,9 +253,9 @@ impl TrackedPolicies {
     fn admit(&self, policy: &Arc<str>, settings: &OffenderSettings, now: Timestamp) -> bool {
         let by_name = self.by_name.write();
         let mut by_name = by_name.unwrap_or_else(PoisonError::into_inner);
-        if by_name.len() >= MOST_POLICIES && !by_name.contains_key(policy) {
+        if by_name.len() >= MAX_POLICIES && !by_name.contains_key(policy) {
             self.too_many.get_or_init(|| {
-                tracing::warn!("offenders are counted for {MOST_POLICIES} policies and no more");
+                tracing::warn!("offenders are counted for {MAX_POLICIES} policies and no more");
             });
             return false;
         }

@@ -54,22 +54,22 @@ impl SpaceSaving {
         }
     }
 
-    /// Counts `key` once; a newcomer takes the place and the count of the least counted.
+    /// Counts `key` once; a newcomer takes the index and the count of the least counted.
     pub(super) fn count(&mut self, key: &Key) {
         let hash = self.hasher.hash_one(key);
-        let place = match self.place_of(hash, key) {
-            Some(place) => place,
+        let index = match self.place_of(hash, key) {
+            Some(index) => index,
             None if self.slots.len() < self.capacity => self.append(hash, key),
             None => self.replace_last(hash, key),
         };
-        self.increment(place);
+        self.increment(index);
     }
 
     /// What is known of `key`: of one that is not kept, no more than that it is not above the least.
     pub(super) fn get(&self, key: &Key) -> CountEstimate {
         let hash = self.hasher.hash_one(key);
         match self.place_of(hash, key) {
-            Some(place) => self.count_at(place),
+            Some(index) => self.count_at(index),
             None => CountEstimate {
                 count: self.least(),
                 error: self.least(),
@@ -80,7 +80,7 @@ impl SpaceSaving {
     /// All that are kept, the most counted first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, CountEstimate)> {
         let slots = self.slots.iter().enumerate();
-        slots.map(|(place, slot)| (&slot.key, self.count_at(place)))
+        slots.map(|(index, slot)| (&slot.key, self.count_at(index)))
     }
 
     pub(super) fn contains(&self, key: &Key) -> bool {
@@ -118,8 +118,8 @@ impl SpaceSaving {
         self.count_at(self.slots.len() - 1).count
     }
 
-    fn count_at(&self, place: usize) -> CountEstimate {
-        let slot = &self.slots[place];
+    fn count_at(&self, index: usize) -> CountEstimate {
+        let slot = &self.slots[index];
         CountEstimate {
             count: self.blocks[slot.block].count,
             error: slot.error,
@@ -128,16 +128,16 @@ impl SpaceSaving {
 
     fn place_of(&self, hash: u64, key: &Key) -> Option<usize> {
         let slots = &self.slots;
-        let same = |place: &usize| slots[*place].key == *key;
+        let same = |index: &usize| slots[*index].key == *key;
         self.places.find(hash, same).copied()
     }
 
     /// Adds a slot with a count of zero, in a block of its own.
     fn append(&mut self, hash: u64, key: &Key) -> usize {
-        let place = self.slots.len();
+        let index = self.slots.len();
         let block = self.new_block(CountBucket {
             count: 0,
-            first: place,
+            first: index,
         });
         self.slots.push(Counter {
             key: key.clone(),
@@ -145,14 +145,14 @@ impl SpaceSaving {
             error: 0,
             block,
         });
-        self.index(place);
-        place
+        self.index(index);
+        index
     }
 
     fn replace_last(&mut self, hash: u64, key: &Key) -> usize {
         let last = self.slots.len() - 1;
         let old = self.slots[last].hash;
-        if let Ok(found) = self.places.find_entry(old, |&place| place == last) {
+        if let Ok(found) = self.places.find_entry(old, |&index| index == last) {
             found.remove();
         }
         let error = self.count_at(last).count;
@@ -164,17 +164,17 @@ impl SpaceSaving {
         last
     }
 
-    fn index(&mut self, place: usize) {
+    fn index(&mut self, index: usize) {
         let slots = &self.slots;
-        let hash_of = |place: &usize| slots[*place].hash;
-        self.places.insert_unique(slots[place].hash, place, hash_of);
+        let hash_of = |index: &usize| slots[*index].hash;
+        self.places.insert_unique(slots[index].hash, index, hash_of);
     }
 
-    /// Adds one to the count of the slot at `place`.
-    fn increment(&mut self, place: usize) {
-        let block = self.slots[place].block;
+    /// Adds one to the count of the slot at `index`.
+    fn increment(&mut self, index: usize) {
+        let block = self.slots[index].block;
         let CountBucket { count, first } = self.blocks[block];
-        self.swap(place, first);
+        self.swap(index, first);
 
         let left = first.checked_sub(1).map(|left| self.slots[left].block);
         let joins = left.filter(|left| self.blocks[*left].count == count + 1);
@@ -213,7 +213,7 @@ impl SpaceSaving {
         // Both are found before either is changed: afterwards their places are ambiguous.
         let places = self
             .places
-            .get_disjoint_mut([hash, its], |at, place| *place == [one, other][at]);
+            .get_disjoint_mut([hash, its], |at, index| *index == [one, other][at]);
         if let [Some(first), Some(second)] = places {
             (*first, *second) = (other, one);
         }

@@ -168,14 +168,14 @@ fn policies_are_counted_apart_and_forgotten_together() {
 fn policies_beyond_the_bound_are_not_counted() {
     let offenders = Offenders::new();
 
-    for number in 0..=MOST_POLICIES {
+    for number in 0..=MAX_POLICIES {
         offenders.denied(&Arc::from(format!("policy-{number}")), &key(1), |_| None);
     }
 
-    assert_eq!(offenders.policies().len(), MOST_POLICIES);
+    assert_eq!(offenders.policies().len(), MAX_POLICIES);
     assert!(
         offenders
-            .top(&format!("policy-{MOST_POLICIES}"), 1)
+            .top(&format!("policy-{MAX_POLICIES}"), 1)
             .is_empty()
     );
 }

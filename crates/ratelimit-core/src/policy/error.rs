@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU64};
 
-use crate::policy::{LONGEST_KEY_NAME, MOST_LIMITS, Policy, throttle::HIGHEST_PERCENT};
+use crate::policy::{MAX_KEY_NAME, MOST_LIMITS, Policy, throttle::MAX_PERCENT};
 use crate::{
     algorithm::InvalidLimit,
     limit::{Limit, ParseLimitError},
@@ -68,14 +68,14 @@ impl fmt::Display for InvalidPolicy {
             InvalidPolicy::Text(why) => why.fmt(f),
             InvalidPolicy::KeyName { name } => write!(
                 f,
-                "the key name {name:?} must be 1 to {LONGEST_KEY_NAME} of A-Z a-z 0-9 . _ : @ -"
+                "the key name {name:?} must be 1 to {MAX_KEY_NAME} of A-Z a-z 0-9 . _ : @ -"
             ),
             InvalidPolicy::OnlyPenalties => f.write_str(
                 "a penalty box counts what other limits deny: add a limit such as 10/min",
             ),
             InvalidPolicy::Percent { percent } => write!(
                 f,
-                "{percent} percent is too much: a throttle mode adds at most {HIGHEST_PERCENT}, and \
+                "{percent} percent is too much: a throttle mode adds at most {MAX_PERCENT}, and \
                  at most 100 are enforced"
             ),
             InvalidPolicy::Ceiling(why) => {

@@ -27,7 +27,7 @@ use crate::{algorithm::Algorithm, key::is_plain, limit::Limit, metrics::PolicyMe
 
 /// The most limits of one policy.
 pub(crate) const MOST_LIMITS: usize = 8;
-const LONGEST_KEY_NAME: usize = 64;
+const MAX_KEY_NAME: usize = 64;
 
 /// A named set of limits, decided together: when one denies, none is charged.
 ///
@@ -153,7 +153,7 @@ impl Policy {
             return Err(InvalidPolicy::Cost { cost, limit });
         }
         let percent = settings.throttle.percent();
-        if percent > throttle::HIGHEST_PERCENT {
+        if percent > throttle::MAX_PERCENT {
             return Err(InvalidPolicy::Percent { percent });
         }
         let groups = group::groups(&settings.name, limits, &settings.keys, percent)
@@ -302,7 +302,7 @@ impl Policy {
 }
 
 fn key_name(name: &str) -> Result<Arc<str>, InvalidPolicy> {
-    if name.is_empty() || name.len() > LONGEST_KEY_NAME || !name.bytes().all(is_plain) {
+    if name.is_empty() || name.len() > MAX_KEY_NAME || !name.bytes().all(is_plain) {
         return Err(InvalidPolicy::KeyName {
             name: name.to_owned(),
         });

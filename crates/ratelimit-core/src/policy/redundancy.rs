@@ -52,15 +52,15 @@ fn redundant(limits: &[Limit]) -> Vec<RedundantLimit> {
     found.collect()
 }
 
-/// The limit that shadows the one at `place`; of two that shadow each other the first stays.
-fn shadowing(limits: &[Limit], place: usize) -> Option<&Limit> {
-    let limit = &limits[place];
+/// The limit that shadows the one at `index`; of two that shadow each other the first stays.
+fn shadowing(limits: &[Limit], index: usize) -> Option<&Limit> {
+    let limit = &limits[index];
     let mut others = limits.iter().enumerate();
-    let found = others.find(|(other_place, other)| {
-        *other_place != place
+    let found = others.find(|(other_index, other)| {
+        *other_index != index
             && *other != limit
             && shadows(other, limit)
-            && (*other_place < place || !shadows(limit, other))
+            && (*other_index < index || !shadows(limit, other))
     });
     found.map(|(_, other)| other)
 }

@@ -6,7 +6,7 @@ use crate::load_signal::LoadSignal;
 use crate::policy::{InvalidPolicy, Policy, group::Overdraft};
 
 /// The most that a throttle mode may add to a limit, in percent of it.
-pub(super) const HIGHEST_PERCENT: u32 = 10_000;
+pub(super) const MAX_PERCENT: u32 = 10_000;
 
 /// What happens beyond a limit.
 ///
@@ -187,8 +187,11 @@ mod tests {
             "elastic 50% load 5",
             "elastic 50 in_flight 200",
         ] {
-            let told = text.parse::<Throttle>().expect_err(text).to_string();
-            assert!(told.starts_with("expected hard, soft PERCENT%"), "{told}");
+            let message = text.parse::<Throttle>().expect_err(text).to_string();
+            assert!(
+                message.starts_with("expected hard, soft PERCENT%"),
+                "{message}"
+            );
         }
     }
 }

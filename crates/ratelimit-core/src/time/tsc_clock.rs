@@ -106,12 +106,12 @@ impl TscClock {
         let count = self.count();
         let is_due = last.is_none_or(|last| count.abs_diff(last.count) >= CALIBRATION_INTERVAL);
         if is_due && count.abs_diff(before) <= MAX_CALIBRATION {
-            let look = Calibration { count, wall };
-            if last.is_some_and(|last| look.agrees_with(last)) {
-                self.offset.store(look.offset(), Ordering::Relaxed);
+            let latest = Calibration { count, wall };
+            if last.is_some_and(|last| latest.agrees_with(last)) {
+                self.offset.store(latest.offset(), Ordering::Relaxed);
                 self.trusted_from.store(count, Ordering::Release);
             }
-            *last = Some(look);
+            *last = Some(latest);
         }
         wall
     }
