@@ -163,7 +163,6 @@ pub struct Decision {
     pub is_over: bool,
     /// Whether a denial applies; unset if the policy is in shadow mode for this key.
     #[doc(alias = "shadow")]
-    #[doc(alias = "shadow")]
     pub is_enforced: bool,
     /// The refund mark of a single limit.
     mark: RefundMark,
@@ -355,6 +354,7 @@ impl Decision {
             ..LimitDecision::new(self.outcome, self.limit)
         };
         let several = self.several.as_slice();
+        // A single limit has no buffer; its decision is that of the policy.
         (0..several.len().max(1)).map(move |index| several.get(index).copied().unwrap_or(single))
     }
 }
@@ -375,6 +375,7 @@ impl LimitDecision {
             (_, Impossible) | (Allowed { .. }, Denied { .. }) => false,
             (Impossible, _) | (Denied { .. }, Allowed { .. }) => true,
             (Denied { retry_after }, Denied { retry_after: its }) => retry_after > its,
+            // A penalty box that allows never replaces a real limit, and is replaced by one.
             (Allowed { .. }, Allowed { .. }) if self.is_silent != other.is_silent => {
                 other.is_silent
             }

@@ -77,8 +77,6 @@ impl Key {
     /// ```
     #[doc(alias = "CIDR")]
     #[doc(alias = "subnet")]
-    #[doc(alias = "CIDR")]
-    #[doc(alias = "subnet")]
     pub fn network(addr: IpAddr, prefix: u8) -> Key {
         // `join` uses a slash as well. Every part of a key has a colon and a prefix length has
         // none, so that the two are distinct.
@@ -148,7 +146,6 @@ impl Key {
     /// # Errors
     ///
     /// Those of [`Key::tagged`].
-    #[doc(alias = "secret")]
     #[doc(alias = "secret")]
     pub fn hashed(tag: &str, value: impl AsRef<[u8]>) -> Result<Key, InvalidKey> {
         // The tilde makes the digest differ from that of a long plain key with the same text.

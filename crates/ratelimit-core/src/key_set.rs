@@ -53,6 +53,7 @@ impl KeySet {
     /// Adds a key for the limits that count by `name`, or replaces the one of that name.
     #[must_use]
     pub fn with(mut self, name: &str, key: Key) -> KeySet {
+        // A name occurs once: `find` returns the first match.
         self.named.retain(|known| known.name != name);
         self.named.push(NamedKey::new(name, key));
         self

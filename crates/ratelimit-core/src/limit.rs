@@ -33,6 +33,7 @@ use crate::{
 /// - `PERIOD` is a unit (`ms`, `s`, `min`, `h`, `d`) with an optional number before it: `s`,
 ///   `15min`. `SPAN` is the same with the number required: `30s`.
 /// - A limit without a name is a token bucket. Without `burst` or `queue` the capacity is `N`.
+/// - An unknown name or option is an error and never a default.
 /// - `Display` writes a text that parses to an equal limit.
 ///
 /// ```
@@ -134,6 +135,14 @@ impl Limit {
 
     /// Whether a hit spends its cost in units of this limit. A concurrency limit takes one slot
     /// whatever the cost, and a penalty box counts denials.
+    ///
+    /// ```
+    /// use ratelimit_core::Limit;
+    ///
+    /// assert!("10/s".parse::<Limit>()?.counts_units());
+    /// assert!(!"concurrency 5".parse::<Limit>()?.counts_units());
+    /// # Ok::<(), ratelimit_core::ParseLimitError>(())
+    /// ```
     pub fn counts_units(&self) -> bool {
         with_step!(self, step => step.counts_units())
     }
@@ -153,6 +162,7 @@ impl Limit {
     pub(crate) fn stores_denial(&self, state: Option<&State>, now: Timestamp) -> bool {
         with_step!(self, step => {
             let snapshot = step.advance(step.state(state), now, Demand::PEEK);
+            // `Step::step` would write such a state although the hit was denied.
             clock_was_repaired(step, snapshot) || step.records_denials(snapshot)
         })
     }
@@ -241,6 +251,7 @@ impl Limit {
                 _ => step.with_charge(step.decode_wire(words)?, before),
             };
             let fit = step.fit(snapshot, demand);
+            // A reply that reports a charge which does not fit contradicts itself.
             let possible = charged == 0 || fit == Fit::Now;
             possible.then(|| step.report(snapshot, fit, demand, charged, now))
         })
@@ -284,6 +295,7 @@ impl Limit {
             }
             Limit::SlidingWindowCounter(_) => SlidingWindowCounter::new(ceiling, period)?.into(),
             Limit::Concurrency(slots) => Concurrency::new(ceiling, slots.lease())?.into(),
+            // Denials have no headroom.
             Limit::PenaltyBox(_) => *self,
         })
     }
@@ -291,6 +303,7 @@ impl Limit {
 
 /// Refunds a state of this algorithm; a state of another one, or a mark of zero, refunds nothing.
 fn refund_state<S: Step>(step: &S, state: &mut Option<State>, refund: Refund) -> bool {
+    // A mark of zero belongs to a charge that cannot be refunded.
     let own = state.as_mut().and_then(|state| step.state_of_mut(state));
     refund.mark.debt != 0 && own.is_some_and(|own| step.refund(own, refund))
 }
@@ -322,6 +335,7 @@ impl fmt::Display for Limit {
         }
         write!(f, "{} {}/", self.algorithm(), self.per_period())?;
         parse::write_period(f, self.period_ticks().micros())?;
+        // A capacity equal to the rate is the default and is left out.
         if self.capacity() != self.per_period() {
             let capacity = if matches!(self, Limit::LeakyBucket(_)) {
                 "queue"

@@ -105,6 +105,8 @@ impl Bucket {
             return owed;
         }
         match owed.checked_mul(unit) {
+            // Lua computes the same product, and is exact only below 2^53. A larger debt is rounded up to whole
+            // tokens first.
             Some(exact) if exact < MAX_EXACT => exact.div_ceil(stored_unit),
             _ => {
                 let tokens = owed.div_ceil(stored_unit);
@@ -150,6 +152,7 @@ impl Bucket {
         };
         let (tick, full) = (self.period.tick(now), self.max_debt());
         let elapsed = tick.checked_sub(stored.at)?;
+        // Another period needs a conversion, and a cost of the whole capacity leaves no token.
         if stored.period.period() != self.period || cost == 0 || cost >= self.capacity {
             return None;
         }

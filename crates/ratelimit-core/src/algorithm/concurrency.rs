@@ -32,12 +32,21 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 ///   earlier.
 ///
 /// ```
-/// use ratelimit_core::Concurrency;
+/// use ratelimit_core::{Concurrency, Hit, Key, Limiter, Policy};
 /// use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
-/// let uploads = Concurrency::new(5, Duration::from_secs(30))?;
-/// assert_eq!((uploads.limit(), uploads.lease()), (5, Duration::from_secs(30)));
-/// # Ok::<(), ratelimit_core::InvalidLimit>(())
+/// let uploads = Policy::new("upload", Concurrency::new(1, Duration::from_secs(30))?)?;
+/// let (limiter, alice) = (Limiter::in_memory(), Key::new("alice")?);
+/// let hit = Hit::new(&uploads, &alice);
+///
+/// let (_, first) = limiter.reserve(hit.with_slot_id()).await;
+/// assert!(limiter.reserve(hit.with_slot_id()).await.1.is_none());
+/// drop(first);
+/// assert!(limiter.reserve(hit.with_slot_id()).await.1.is_some());
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// The page is `docs/algorithms/concurrency.md`, the Lua twin `lua/concurrency.lua`.
@@ -263,6 +272,8 @@ impl Step for Concurrency {
         let first = stored.held.partition_point(|held| end(held) <= at);
         let live = &stored.held[first..];
         let count = live.len() as u64;
+        // The pivot is the end of the `over`-th slot from the front: the slots are in the order of
+        // their ends.
         let over = (count + 1 + demand.reserve).saturating_sub(self.limit);
         let pivot = usize::try_from(over.saturating_sub(1)).unwrap_or(usize::MAX);
         ConcurrencySnapshot {
@@ -344,6 +355,7 @@ impl Step for Concurrency {
             return;
         }
         let lease = self.period.ticks;
+        // Only live slots need the stored lease. The first slot of an empty state replaces it.
         slots.lease = if slots.held.is_empty() {
             lease
         } else {
@@ -351,6 +363,7 @@ impl Step for Concurrency {
         };
         let own = slots.held.iter().find(|held| held.id == snapshot.slot);
         let end = own.map_or(0, |held| held.end).max(snapshot.at + lease);
+        // A slot that is held already is moved to its new place in the order.
         slots.release(snapshot.slot);
         slots.insert(Lease {
             id: snapshot.slot,

@@ -154,6 +154,8 @@ impl Step for FixedWindow {
         WindowSnapshot {
             at,
             count: if stands {
+                // The braces copy the field: Rust allows no reference to a field of a packed
+                // struct.
                 { stored.spent }.min(self.limit)
             } else {
                 0
@@ -215,6 +217,8 @@ impl Step for FixedWindow {
             at: snapshot.at,
             grain: self.period.grain,
         };
+        // A state of this algorithm is overwritten in place, which spares the drop of the old
+        // variant.
         match slot {
             Some(State::FixedWindow(own)) => *own = count,
             _ => *slot = Some(State::FixedWindow(count)),

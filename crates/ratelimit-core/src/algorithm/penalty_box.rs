@@ -28,6 +28,16 @@ const MAX_MILLIS: u64 = 366 * 86_400 * 1_000;
 ///   without a block the next one has the first length again.
 /// - Its numbers appear in a decision only while it blocks.
 ///
+/// `fixed_window 1/min; penalty_box 2/min for 10min`:
+///
+/// | at | decision | reported limit |
+/// |---|---|---|
+/// | 0:00 | allowed | fixed window |
+/// | 0:01 | denied, retry after 59 s | fixed window |
+/// | 0:02 | denied, retry after 10 min | penalty box |
+/// | 1:00 | denied, retry after 9 min 2 s | penalty box |
+/// | 10:02 | allowed | fixed window |
+///
 /// ```
 /// use ratelimit_core::{PenaltyBox, Policy};
 /// use std::time::Duration;
@@ -130,6 +140,7 @@ impl PenaltyBox {
         if !self.grows {
             return self.refusal;
         }
+        // A block is below 2^35 ms, and 39 doublings bring it to 2^74, which 128 bits hold.
         let doublings = level.clamp(1, MAX_LEVEL) - 1;
         let grown = u128::from(self.refusal) << doublings;
         u64::try_from(grown).unwrap_or(MAX_MILLIS).min(MAX_MILLIS)
@@ -204,6 +215,8 @@ impl Step for PenaltyBox {
             until: 0,
             level: 0,
         });
+        // An end can only be one block ahead of the write, so a later one shows that the clock
+        // stepped back.
         let latest = at + self.block_millis(state.level);
         let repaired = state.first > at + self.period.ticks || state.until > latest;
         if state.first > at + self.period.ticks {
@@ -213,6 +226,8 @@ impl Step for PenaltyBox {
         if state.first + self.period.ticks <= at {
             (state.count, state.first) = (0, at);
         }
+        // The level outlives its block by one period: a key that offends again in it gets a longer
+        // block.
         if at >= state.until && state.until + self.period.ticks <= at {
             (state.level, state.until) = (0, 0);
         }
@@ -321,6 +336,7 @@ impl Step for PenaltyBox {
         _demand: Demand,
     ) -> PenaltySnapshot {
         let mut state = snapshot.stored;
+        // The period begins with the first denial that counts, not at a time of the clock.
         if state.count == 0 {
             state.first = snapshot.at;
         }

@@ -119,6 +119,8 @@ impl Period {
         if grain as u8 == self.grain as u8 {
             return tick;
         }
+        // A tick of the coarsest grain fits into 64 bits as microseconds; saturation only guards
+        // corrupt values.
         tick.saturating_mul(grain.micros()) / self.grain.micros()
     }
 
@@ -191,6 +193,14 @@ impl PackedPeriod {
 ///   catches up, and the wait is part of `retry_after`.
 /// - Further ahead: the present, repaired. The state keeps what was spent, so a clock that steps
 ///   back refills nothing, and no hit waits more than one period longer than without the step.
+///
+/// With a period of 60 ticks and the clock at 100:
+///
+/// | stored | tick | repaired |
+/// |---|---|---|
+/// | 90 | 100 | no |
+/// | 160 | 160 | no |
+/// | 161 | 100 | yes |
 ///
 /// `catch_up` in `lua/policy_head.lua` is its twin.
 #[inline]

@@ -244,6 +244,7 @@ impl Step for SlidingWindowCounter {
     #[inline]
     fn fits(&self, snapshot: CounterSnapshot, demand: Demand) -> bool {
         let taken = snapshot.cur + demand.total();
+        // The first comparison keeps the subtraction in the second from underflow.
         taken <= self.limit && self.carried(snapshot) <= self.limit - taken
     }
 
@@ -257,6 +258,7 @@ impl Step for SlidingWindowCounter {
         let period = self.period.ticks;
         let wanted = demand.total();
         let start = snapshot.at - self.elapsed(snapshot);
+        // The divisions round down, so the result is the first tick at which the hit passes.
         let tick = if snapshot.cur + wanted <= self.limit {
             let room = self.limit - snapshot.cur - wanted;
             start + period - room * period / snapshot.prev
@@ -300,6 +302,7 @@ impl Step for SlidingWindowCounter {
             at: snapshot.at,
             period: self.period,
         };
+        // The box of an existing state is reused, so a charge of a known key does not allocate.
         match slot {
             Some(State::SlidingWindowCounter(own)) => **own = counts,
             _ => *slot = Some(State::SlidingWindowCounter(Box::new(counts))),

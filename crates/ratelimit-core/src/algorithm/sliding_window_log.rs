@@ -114,6 +114,8 @@ impl SlidingWindowLog {
     fn seen(&self, stamps: &VecDeque<u64>, first: usize, at: u64, wanted: u64) -> LogSnapshot {
         let live = (stamps.len() - first) as u64;
         let over = (live + wanted.min(self.limit)).saturating_sub(self.limit);
+        // Stamps are numbered from 1, the oldest live one. An empty log has none, and `at` takes
+        // its place.
         let stamp = |number: u64| {
             let index = first + usize::try_from(number - 1).unwrap_or(usize::MAX - first);
             stamps.get(index).copied().unwrap_or(at)
@@ -299,6 +301,7 @@ impl Step for SlidingWindowLog {
         let log = self.log(slot);
         if log.grain != self.period.grain {
             let grain = log.grain;
+            // The limit changed its grain since the last write.
             for stamp in &mut log.stamps {
                 *stamp = self.period.convert(*stamp, grain);
             }

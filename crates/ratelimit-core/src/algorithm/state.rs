@@ -20,6 +20,16 @@ const BOX_UNITS: usize = 5;
 /// - A limit that finds a state of another algorithm treats it as absent.
 /// - Small states are stored inline and larger ones are boxed. A bucket takes 24 bytes with its
 ///   tag, and the memory store keeps millions of them.
+///
+/// | state | inline | on the heap |
+/// |---|---|---|
+/// | bucket | 23 bytes | none |
+/// | bucket with refunds | a pointer | 40 bytes or less |
+/// | fixed window | 17 bytes | none |
+/// | log | a pointer | a box, and 8 bytes for each stamp |
+/// | counter | a pointer | 40 bytes |
+/// | concurrency | a pointer | a box, and 16 bytes for each slot |
+/// | penalty box | 19 bytes | none |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// The debt of a token bucket that has had no refund.

@@ -260,6 +260,8 @@ pub(crate) trait Step {
     ) -> StepResult {
         let snapshot = self.advance(self.state(slot.as_ref()), now, demand);
         let fit = self.fit(snapshot, demand);
+        // The snapshot stays that of the moment before the charge; `charged` is added by each
+        // report function.
         let (snapshot, fit, charged, stored) = match spend(fit) {
             Effect::Deny => {
                 let (snapshot, fit, stored) = self.deny(slot, snapshot, fit, demand);
@@ -354,6 +356,7 @@ pub(crate) trait Step {
         now: Timestamp,
     ) -> Option<Duration> {
         let own = self.state(slot.as_ref());
+        // Another version of the policy wrote this state and may read it again.
         let is_of_another = slot.is_some() && own.is_none();
         let snapshot = self.advance(own, now, Demand::PEEK);
         let charged = units.min(self.remaining(snapshot, 0));

@@ -31,8 +31,16 @@ pub(crate) struct AdjustmentRequest<'a> {
 
 /// A change to a charge that was made earlier, as a [`Store`](crate::Store) receives it.
 ///
-/// Applications use [`Limiter::settle`](crate::Limiter::settle), which compares the actual cost
-/// with the charged one and chooses between a refund and a later charge:
+/// | adjustment | units | slot | expiry of the budget |
+/// |---|---|---|---|
+/// | `Refund` | given back | released with the whole cost | unchanged |
+/// | `Charge` | charged, as far as there is room | unchanged | may move to a later time |
+/// | `Release` | unchanged | released | unchanged |
+/// | `Renew` | unchanged | held for a whole lease from now | may move to a later time |
+///
+/// Applications use [`Limiter::settle`](crate::Limiter::settle) or
+/// [`Reservation::settle`](crate::Reservation::settle), which compare the actual cost with the
+/// charged one and choose between a refund and a later charge:
 ///
 /// ```
 /// use ratelimit_core::{Hit, Key, Limiter, Policy};
@@ -40,12 +48,11 @@ pub(crate) struct AdjustmentRequest<'a> {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
 /// let limiter = Limiter::in_memory();
-/// let tokens = Policy::parse("tokens", "fixed_window 1000/d")?;
+/// let tokens = Policy::parse("tokens", "sliding_window_log 1000/d")?;
 /// let alice = Key::new("alice")?;
 ///
-/// let reserved = limiter.reserve(Hit::new(&tokens, &alice).cost(500)).await;
-/// let reservation = reserved.1.expect("the hit passed");
-/// reservation.settle(120).await?;
+/// let (_, reservation) = limiter.reserve(Hit::new(&tokens, &alice).cost(500)).await;
+/// reservation.expect("the hit passed").settle(120).await?;
 /// assert_eq!(limiter.peek(&tokens, &alice).await.decision().unwrap().remaining, 880);
 /// # Ok(())
 /// # }

@@ -3,6 +3,13 @@
 //! A policy changes while keys are stored: two versions share the keys during a rolling deploy, and
 //! so do the tiers of one policy. A limit is known by its position only. A hit under fewer limits
 //! than were written keeps the states behind its own, and a [`Tail`] bounds how long they count.
+//!
+//! ```text
+//! written by  "10/s; 1000/h; 5/min"    [ s0 | s1 | s2 ]
+//! then by     "10/s"                   [ s0 | s1 | s2 | tail: known 1, until = expiry of the first write ]
+//! after until "10/s"                   [ s0 ]
+//! ```
+//!
 //! `docs/decisions/0003-changed-limits.md` gives the law: a limit counts the same while policies of
 //! one name alternate as it counts alone. `lua/README.md` describes the same layout in Redis.
 
@@ -59,6 +66,7 @@ impl States {
             let states = states.into();
             return States::WithTail(Box::new(StatesWithTail { states, tail }));
         }
+        // A single state moves into the inline layout.
         match <[Option<State>; 1]>::try_from(states) {
             Ok([state]) => States::One(state),
             Err(states) => States::Several(states.into()),
@@ -96,6 +104,7 @@ impl States {
     /// needs it.
     pub(super) fn grown(&self, count: usize) -> States {
         let mut states = self.as_slice().to_vec();
+        // States of unknown limits stay: the budget may have more states than `count`.
         states.resize(count.max(states.len()), None);
         States::new(states, self.tail())
     }

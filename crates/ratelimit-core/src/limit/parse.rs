@@ -56,6 +56,7 @@ impl Limit {
         let mut start = 0;
         for part in text.split(';') {
             limits.push(Parser::from(text, part, start).limit()?);
+            // The separator is one byte long.
             start += part.len() + 1;
         }
         Ok(limits)
@@ -317,6 +318,7 @@ impl<'a> Parser<'a> {
                 "count-denied" if algorithm == Algorithm::SlidingWindowLog => {
                     std::mem::replace(&mut options.count_denied, true)
                 }
+                // An unknown option is reported as a repeated one is.
                 _ => true,
             };
             if seen {

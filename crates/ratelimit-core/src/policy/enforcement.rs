@@ -74,6 +74,15 @@ impl Policy {
     /// The choice depends on the name of the policy and on the key alone. It is the same on every
     /// instance, and a larger share contains the keys of a smaller one.
     ///
+    /// ```
+    /// use ratelimit_core::{Key, Policy};
+    ///
+    /// let api = Policy::parse("api", "10/s")?.with_enforcement(50)?;
+    /// assert!(api.enforces(&Key::new("alice")?));
+    /// assert!(api.with_enforcement(101).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`InvalidPolicy::Percent`] when `percent` is above 100.

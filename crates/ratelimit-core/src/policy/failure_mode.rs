@@ -103,6 +103,7 @@ impl Policy {
 /// A share that cannot be counted exactly is the whole limit. A penalty box is not divided.
 fn share(limit: &Limit, instances: NonZeroU32) -> Limit {
     let part = limit.capacity().div_ceil(u64::from(instances.get()));
+    // The refill stays a whole number: the share gains as many tokens, in a period that is longer.
     let slower: Duration = limit.period() * instances.get();
     let period = limit.period();
     let shared = match limit {

@@ -14,6 +14,13 @@ use crate::{
 
 /// The limits of a policy that count by one key. Their states form one budget: one entry in memory,
 /// one value in Redis.
+///
+/// `5/min; 100/min by ip; 20/h` of the policy `api` has two groups:
+///
+/// | `by` | `name` | limits |
+/// |---|---|---|
+/// | `None` | `api` | `5/min`, `20/h` |
+/// | `ip` | `api~ip` | `100/min` |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LimitGroup {
     /// The name in `by NAME`; `None` is the hit's own key.
@@ -29,6 +36,17 @@ pub(crate) struct LimitGroup {
 
 /// A limit with the headroom of the throttle: stores count up to the ceiling, users see the plain
 /// limit.
+///
+/// `100/min` with `soft 10%` has a headroom of 10 and a ceiling of 110:
+///
+/// | spent | remaining to the ceiling | reported `remaining` | `is_over` |
+/// |---|---|---|---|
+/// | 99 | 11 | 1 | no |
+/// | 100 | 10 | 0 | no |
+/// | 101 | 9 | 0 | yes |
+/// | 110 | 0 | 0 | yes |
+///
+/// A hit without overdraft requires the headroom of 10 to stay free, so it is denied from 100 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EffectiveLimit {
     /// The limit with its capacity raised to the ceiling.
@@ -65,6 +83,20 @@ pub enum Overdraft {
 }
 
 /// Whether a hit spends its cost.
+///
+/// ```
+/// use ratelimit_core::{Key, Limiter, Policy};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let (limiter, alice) = (Limiter::in_memory(), Key::new("alice")?);
+/// let export = Policy::parse("export", "10/h")?;
+/// assert!(limiter.dry_run(&export, &alice, 10).await.is_allowed());
+/// assert!(limiter.check_cost(&export, &alice, 10).await.is_allowed());
+/// assert!(!limiter.dry_run(&export, &alice, 1).await.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HitMode {
     /// The hit spends its cost if it passes.

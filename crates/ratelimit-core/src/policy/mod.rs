@@ -170,6 +170,7 @@ impl Policy {
         if percent > throttle::MAX_PERCENT {
             return Err(InvalidPolicy::Percent { percent });
         }
+        // The groups are derived last: they depend on limits, keys and throttle.
         let groups = group::groups(&settings.name, limits, &settings.keys, percent)
             .map_err(InvalidPolicy::Ceiling)?;
         let is_concurrency = |limit: &Limit| limit.algorithm() == Algorithm::Concurrency;
@@ -181,7 +182,8 @@ impl Policy {
         })))
     }
 
-    /// A copy after a change that cannot make it invalid. It has metric handles of its own.
+    /// A copy after a change that cannot make it invalid. It has metric handles of its own. Limits, keys and
+    /// throttle must not change here, because the groups are taken over.
     fn map_settings(&self, change: impl FnOnce(&mut PolicySettings)) -> Policy {
         let mut settings = self.0.settings.clone();
         change(&mut settings);
@@ -213,6 +215,7 @@ impl Policy {
     /// - [`InvalidPolicy::KeyName`] when the name of a key is not 1 to 64 bytes of `A-Z a-z 0-9 . _ : @ -`
     /// - those of [`Policy::from_limits`]
     pub fn parse(name: &str, limits: &str) -> Result<Policy, InvalidPolicy> {
+        // The name and the limits are checked first, then the names of keys.
         let parts = Limit::parse_list_keyed(limits).map_err(InvalidPolicy::Text)?;
         let mut settings = Policy::from_limits(name, parts.iter().map(|(limit, _)| *limit))?
             .0
@@ -256,6 +259,14 @@ impl Policy {
     }
 
     /// Adds a limit that counts by the key named `key`.
+    ///
+    /// ```
+    /// use ratelimit_core::{Policy, TokenBucket};
+    ///
+    /// let api = Policy::parse("api", "5/min")?.with_limit_by("ip", TokenBucket::per_minute(100))?;
+    /// assert_eq!(api.to_string(), "token_bucket 5/min; token_bucket 100/min by ip");
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
     ///
     /// # Errors
     ///

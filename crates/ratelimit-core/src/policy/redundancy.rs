@@ -5,6 +5,10 @@
 //! clock that does not step back. [`most_within`] and [`Envelope`] bound the hits that a limit
 //! admits in any span; [`shadows`] compares the bound with what the other limit needs in order
 //! never to deny.
+//!
+//! - `10/s; 1000/s`: the second bucket has a larger capacity and a faster refill.
+//! - `10/min; fixed_window 20/min`: a bucket of 10 that gains 10 admits at most 20 in any minute.
+//! - `10/s; 1000/h`: neither. The first admits 36,000 in an hour, the second 1,000 in a moment.
 
 use crate::{algorithm::Grain, limit::Limit, policy::Policy};
 

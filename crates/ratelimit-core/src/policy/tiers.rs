@@ -47,6 +47,7 @@ impl Tiers {
     #[inline]
     pub(super) fn of(&self, key: &Key) -> Option<&Policy> {
         match &self.members {
+            // Fast path of policies without tiers: no lookup, and no call of a resolver.
             Members::Nobody => None,
             members => self.find_of(members, key),
         }
@@ -101,6 +102,7 @@ impl Policy {
     /// the limits do not fit the cost or the throttle of this policy.
     #[doc(alias = "plan")]
     pub fn with_tier(&self, name: &str, limits: &str) -> Result<Policy, InvalidPolicy> {
+        // The tier has the name of the policy, and so its stored budgets.
         let parsed = Policy::parse(self.name(), limits)?;
         let tier = Policy::from_settings(PolicySettings {
             tiers: Tiers::default(),
