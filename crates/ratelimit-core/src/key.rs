@@ -64,8 +64,10 @@ impl Key {
 
     /// The key of the network of `addr` with a prefix of `prefix` bits, tagged `ip`.
     ///
-    /// A network of one host has the key of its address, as [`Key::ip`]. Use `/64` for IPv6
-    /// clients: a client usually has a whole `/64` to choose addresses from.
+    /// - A network of one host has the key of its address, as [`Key::ip`].
+    /// - `prefix` counts the bits of the canonical address. For an IPv4 address, mapped into IPv6
+    ///   or not, 32 and above is one host.
+    /// - Use `/64` for IPv6 clients: a client usually has a whole `/64` to choose addresses from.
     ///
     /// ```
     /// use ratelimit_core::Key;

@@ -123,8 +123,8 @@ impl Concurrency {
 /// The stored slots of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConcurrencyState {
-    /// The longest lease among the held slots, in microseconds. It tells a long lease from a clock
-    /// that stepped back.
+    /// The longest lease among the held slots, in microseconds. An end further ahead than twice
+    /// this shows that the clock stepped back.
     lease: u64,
     /// The held slots in the order of their ends, which makes expiry a binary search.
     held: Vec<Lease>,
@@ -233,12 +233,15 @@ pub(crate) enum Renewal {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConcurrencySnapshot {
     at: u64,
+    /// The slots whose lease has not ended.
     live: u64,
     /// Whether the slot of this hit is among them.
     is_held: bool,
     /// The end that must pass before the hit fits.
     pivot: u64,
+    /// The end of the last lease; `at` without slots.
     last_end: u64,
+    /// The id of the slot of this hit; 0 in a snapshot from Redis, which is never written.
     slot: u64,
     repaired: bool,
 }
@@ -309,10 +312,12 @@ impl Step for Concurrency {
         snapshot
     }
 
+    /// A hit takes one slot whatever it costs, so only the reserve can exceed the limit.
     fn can_ever_fit(&self, demand: Demand) -> bool {
         demand.reserve < self.limit
     }
 
+    /// A hit whose slot is held already always fits: a repeated request does not lose its slot.
     fn fits(&self, snapshot: ConcurrencySnapshot, demand: Demand) -> bool {
         snapshot.is_held || snapshot.live + 1 + demand.reserve <= self.limit
     }

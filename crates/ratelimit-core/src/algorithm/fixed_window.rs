@@ -192,11 +192,14 @@ impl Step for FixedWindow {
         self.window_end(snapshot.at, now)
     }
 
+    /// The count is at most the limit, also after the limit was lowered, so this does not
+    /// underflow.
     #[inline]
     fn remaining(&self, snapshot: WindowSnapshot, charged: u64) -> u64 {
         self.limit - snapshot.count - charged
     }
 
+    /// Zero for an unused window: nothing is spent that could reset (law 4).
     #[inline]
     fn reset_after(&self, snapshot: WindowSnapshot, charged: u64, now: Timestamp) -> Duration {
         if snapshot.count + charged == 0 {

@@ -194,6 +194,8 @@ impl Step for PenaltyBox {
     type State = PenaltyState;
     type Snapshot = PenaltySnapshot;
 
+    /// The number of denials that starts a block. It is the `limit` of a decision in which the box
+    /// is reported.
     fn limit(&self) -> u64 {
         self.denials
     }
@@ -268,6 +270,7 @@ impl Step for PenaltyBox {
         true
     }
 
+    /// A box denies every hit during a block, and none otherwise.
     fn fits(&self, snapshot: PenaltySnapshot, _demand: Demand) -> bool {
         !snapshot.is_blocking()
     }
@@ -276,6 +279,7 @@ impl Step for PenaltyBox {
         self.period.until(snapshot.stored.until, now)
     }
 
+    /// The denials until the next block; 0 during a block.
     fn remaining(&self, snapshot: PenaltySnapshot, _charged: u64) -> u64 {
         if snapshot.is_blocking() {
             0
@@ -353,6 +357,7 @@ impl Step for PenaltyBox {
         }
     }
 
+    /// A hit that passed has not changed the box, so there is nothing to refund.
     fn refund_mark(
         &self,
         _snapshot: PenaltySnapshot,

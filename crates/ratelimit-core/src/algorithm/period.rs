@@ -289,6 +289,7 @@ pub enum InvalidLimit {
 }
 
 impl fmt::Display for InvalidLimit {
+    /// Writes the rejected number with its bound.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InvalidLimit::Zero => f.write_str("a limit must be at least 1, not 0"),

@@ -241,6 +241,7 @@ impl Step for SlidingWindowCounter {
         }
     }
 
+    /// Compares the weight of the previous window with the room that the present one leaves.
     #[inline]
     fn fits(&self, snapshot: CounterSnapshot, demand: Demand) -> bool {
         let taken = snapshot.cur + demand.total();
@@ -268,12 +269,14 @@ impl Step for SlidingWindowCounter {
         self.period.until(tick, now)
     }
 
+    /// Zero, not negative, while a lowered limit leaves more weight than it admits.
     #[inline]
     fn remaining(&self, snapshot: CounterSnapshot, charged: u64) -> u64 {
         self.limit
             .saturating_sub(snapshot.cur + charged + self.carried(snapshot))
     }
 
+    /// The end of the present window: the previous count has no weight from then on.
     #[inline]
     fn reset_after(&self, snapshot: CounterSnapshot, charged: u64, now: Timestamp) -> Duration {
         if snapshot.prev + snapshot.cur + charged == 0 {

@@ -53,8 +53,9 @@ impl SlidingWindowLog {
     ///
     /// - [`InvalidLimit::Zero`] when `limit` is 0
     /// - [`InvalidLimit::LogTooLong`] when `limit` is above 10,000
-    /// - [`InvalidLimit::Period`] or [`InvalidLimit::Uneven`] when `period` lies outside 1 ms to
-    ///   366 days or is not a whole number of microseconds
+    /// - [`InvalidLimit::Period`] when `period` lies outside 1 ms to 366 days
+    /// - [`InvalidLimit::Uneven`] when `period` is not a whole number of microseconds, or of
+    ///   milliseconds if `limit` x `period` in microseconds reaches 2^53
     pub const fn new(limit: u64, period: Duration) -> Result<SlidingWindowLog, InvalidLimit> {
         if limit > MAX_LOG {
             return Err(InvalidLimit::LogTooLong { limit });
@@ -261,10 +262,12 @@ impl Step for SlidingWindowLog {
         snapshot.live + demand.total() <= self.limit
     }
 
+    /// The hit fits when the pivot is one period old.
     fn retry_after(&self, snapshot: LogSnapshot, _demand: Demand, now: Timestamp) -> Duration {
         self.period.until(snapshot.pivot + self.period.ticks, now)
     }
 
+    /// Zero while a lowered limit has more stamps than it admits.
     fn remaining(&self, snapshot: LogSnapshot, charged: u64) -> u64 {
         self.limit.saturating_sub(snapshot.live + charged)
     }

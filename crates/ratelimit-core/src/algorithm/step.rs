@@ -44,7 +44,8 @@ impl Demand {
 /// (`docs/decisions/0008-settling.md`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refund {
-    /// The units to give back, at most `cost`.
+    /// The units to give back. A [`Limiter`](crate::Limiter) passes at most `cost`; a larger number
+    /// is not rejected here.
     pub(crate) units: u64,
     /// The units that the hit was charged.
     pub(crate) cost: u64,

@@ -16,8 +16,10 @@ thread_local! {
 
 /// The decisions of several limits; empty for a single limit.
 ///
-/// They are boxed, because a decision is moved often and they are large. A dropped decision returns
-/// its box to the thread, so a thread that decides and drops in turn does not allocate.
+/// - They are boxed, because a decision is moved often and they are large.
+/// - A dropped decision returns its box to the thread, so a thread that decides and drops in turn
+///   does not allocate.
+/// - A thread keeps one spare box, whatever the number of decisions alive.
 #[derive(Default)]
 pub(super) struct PerLimit(Option<Box<LimitDecisions>>);
 
@@ -76,6 +78,7 @@ impl Clone for PerLimit {
 }
 
 impl PartialEq for PerLimit {
+    /// Compares the decisions; an absent buffer equals an empty one.
     fn eq(&self, other: &PerLimit) -> bool {
         self.as_slice() == other.as_slice()
     }

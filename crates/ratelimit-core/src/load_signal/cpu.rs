@@ -98,6 +98,9 @@ impl Cpu {
 }
 
 /// The percentage of ticks in use between two samples; `None` if no tick has passed.
+///
+/// `iowait` of `/proc/stat` can decrease, so the used ticks are subtracted with saturation and cut
+/// to all ticks.
 fn share(before: Ticks, now: Ticks) -> Option<u64> {
     let all = now.all.checked_sub(before.all)?;
     let used = now.used.saturating_sub(before.used).min(all);

@@ -6,7 +6,9 @@ use crate::load_signal::{LoadSignal, LoadSource};
 
 /// A request in flight until this guard is dropped, as [`LoadSignal::enter`] returns it.
 ///
-/// It keeps the signal alive, and can be moved into the response body to cover the whole response.
+/// - It keeps the signal alive.
+/// - Move it into the response body to count the request until its last byte.
+/// - A panic drops it as well, so the count cannot leak.
 #[derive(Debug)]
 #[must_use = "the request leaves when its guard is dropped"]
 pub struct InFlightGuard {

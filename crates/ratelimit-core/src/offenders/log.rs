@@ -5,6 +5,9 @@ use std::{fmt, time::Duration};
 use crate::offenders::Offender;
 
 /// When a line is due, and how many keys it has.
+///
+/// The interval counts for each policy by itself: a busy policy does not suppress the line of
+/// another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogInterval {
     /// The least time between two lines of one policy.

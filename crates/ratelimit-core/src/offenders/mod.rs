@@ -211,6 +211,17 @@ impl Offenders {
     }
 
     /// The `most` most denied keys of a policy, the worst first; empty for a policy without denials.
+    ///
+    /// [`Limiter::offenders`](crate::Limiter::offenders) calls it. Use it directly on a clone that the
+    /// application kept:
+    ///
+    /// ```
+    /// use ratelimit_core::{Limiter, Offenders};
+    ///
+    /// let offenders = Offenders::new();
+    /// let limiter = Limiter::in_memory().track_offenders(offenders.clone());
+    /// assert!(offenders.top("login", 10).is_empty());
+    /// ```
     pub fn top(&self, policy: &str, most: usize) -> Vec<Offender> {
         let now = self.settings.clock.now();
         let worst = self.with(policy, |recent| recent.top(most, now));
@@ -218,6 +229,8 @@ impl Offenders {
     }
 
     /// The names of the policies with denials in the present or the previous window, sorted.
+    ///
+    /// A policy whose windows are empty keeps its memory, and is left out here.
     pub fn policies(&self) -> Vec<String> {
         let Some(policies) = &self.policies else {
             return Vec::new();
@@ -244,7 +257,8 @@ impl Offenders {
     /// Counts a denied hit. It does not allocate for a key that is counted already.
     ///
     /// `decided_at` returns the time of the decision if the store shares the clock of this counter; the
-    /// clock is then not read again.
+    /// clock is then not read again. The log line, if one is due, is written after the counts are unlocked,
+    /// so that a slow subscriber does not block other denials.
     pub(crate) fn denied(
         &self,
         policy: &Arc<str>,

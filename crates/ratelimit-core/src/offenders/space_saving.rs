@@ -164,6 +164,8 @@ impl SpaceSaving {
 
     /// Adds a slot with a count of 0 at the end, in a block of its own. `increment` follows and
     /// merges it.
+    ///
+    /// A count of 0 is below all others, so the order stays intact.
     fn append(&mut self, hash: u64, key: &Key) -> usize {
         let index = self.slots.len();
         let block = self.new_block(CountBucket {
@@ -182,6 +184,9 @@ impl SpaceSaving {
 
     /// Replaces the key of the last slot, which has the least count. The slot keeps its block and
     /// so its count.
+    ///
+    /// The inherited count is the error of the new key: it may have been counted up to that often
+    /// before, in a slot that was replaced since.
     fn replace_last(&mut self, hash: u64, key: &Key) -> usize {
         let last = self.slots.len() - 1;
         let old = self.slots[last].hash;

@@ -12,7 +12,7 @@ fn key(number: u64) -> Key {
     Key::new(number.to_string()).unwrap()
 }
 
-/// Keys of a few dozen, the small numbers far more often than the large.
+/// A stream of a few dozen keys in which small numbers are far more frequent than large ones.
 fn streams() -> impl Strategy<Value = (usize, Vec<u64>)> {
     let skewed = (0u64..40, 0u64..40).prop_map(|(one, other)| one * other / 20);
     let keys = prop_oneof![skewed, 0u64..80, Just(7)];

@@ -86,6 +86,9 @@ impl RotatingWindow {
 
     /// Rotates the windows: the present one becomes the previous, or both are cleared after two
     /// windows.
+    ///
+    /// Nothing rotates by a timer. Every operation rotates first, so a report never shows an
+    /// outdated window.
     fn roll(&mut self, now: Timestamp) {
         // A clock that stepped back must not prolong the window until it has caught up.
         self.began = self.began.min(now);
@@ -100,6 +103,8 @@ impl RotatingWindow {
         if is_long_ago {
             self.previous.clear();
         }
+        // A window begins where the last one ended, not at the time of this call, so that windows
+        // do not drift.
         self.began = if is_long_ago {
             now
         } else {

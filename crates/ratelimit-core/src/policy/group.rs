@@ -58,6 +58,9 @@ pub(crate) struct EffectiveLimit {
 }
 
 /// The parameters of a hit, the same for all limits of its policy.
+///
+/// [`EffectiveLimit::demand`] turns them into the demand of one limit. They hold neither key nor
+/// time: the store has found the budget and read its clock before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HitParams {
     /// The units to spend; 0 for a peek.

@@ -246,7 +246,7 @@ impl Policy {
         self.0.settings.cost
     }
 
-    /// Adds a limit that counts by the hit's own key.
+    /// Adds a limit that counts by the hit's own key. Tiers keep the limits that they have.
     ///
     /// # Errors
     ///
@@ -318,6 +318,15 @@ impl Policy {
     }
 
     /// The limits of each key in the order of their positions; `None` is the hit's own key.
+    ///
+    /// ```
+    /// use ratelimit_core::Policy;
+    ///
+    /// let api = Policy::parse("api", "5/min; 100/min by ip; 20/h")?;
+    /// let counts = api.limits_by_key().map(|(by, limits)| (by, limits.len()));
+    /// assert_eq!(counts.collect::<Vec<_>>(), [(None, 2), (Some("ip"), 1)]);
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
     pub fn limits_by_key(&self) -> impl Iterator<Item = (Option<&str>, Vec<Limit>)> {
         self.groups().iter().map(|group| {
             let limits = group.limits.iter().map(|known| self.limits()[known.index]);

@@ -210,7 +210,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Each limit that never denies, and the one that is stricter.
+    /// The text of each redundant limit and of the stricter one.
     fn found(text: &str) -> Vec<(String, String)> {
         let policy = Policy::parse("p", text).unwrap();
         let redundant = policy.redundant_limits().into_iter();
@@ -283,7 +283,7 @@ mod tests {
         );
     }
 
-    /// Small numbers and periods that divide each other or do not, so that edges are met.
+    /// Limits of small numbers, with periods that divide each other and others that do not.
     fn limits() -> impl Strategy<Value = Limit> {
         let names = vec![
             "token_bucket",
@@ -303,7 +303,7 @@ mod tests {
         })
     }
 
-    /// Waits in quarters of a millisecond, one of them long enough to forget, and costs.
+    /// Pairs of a wait, in quarters of a millisecond, and a cost. Long waits let states expire.
     fn hits() -> impl Strategy<Value = Vec<(u64, u64)>> {
         let waits = prop_oneof![4 => Just(0_u64), 4 => 1..9_u64, 2 => 9..100_u64];
         prop::collection::vec((waits, 1..5_u64), 1..120)

@@ -190,6 +190,8 @@ impl PartialEq for Members {
 }
 
 impl fmt::Debug for Tiers {
+    /// Shows the tiers without the assignment: a resolver has no printable form, and a list may be
+    /// long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }

@@ -150,7 +150,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A second later by a count that errs by `ppm` besides being slow, and a clock that was set by `set`.
+    /// A calibration one second later: the counter errs by `ppm`, and the system time was set by `set`.
     fn later(look: Calibration, ppm: i64, set: i64) -> Calibration {
         let counted = (SECOND - SECOND / (MAX_DRIFT / 2)).saturating_add_signed(ppm * 1_000);
         Calibration {
@@ -175,7 +175,7 @@ mod tests {
             trusted += u64::from(clock.is_calibrated(clock.count()));
             last = now;
         }
-        // Not all machines have a counter that can be believed.
+        // Some machines have no usable counter, so the number is not asserted.
         println!("the counter told the time {trusted} times");
     }
 
