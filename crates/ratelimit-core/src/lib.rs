@@ -58,11 +58,11 @@
 //! | `redis-tls` | TLS connections to Redis |
 //! | `bb8` | Redis connections from a bb8 pool |
 //! | `acquire` | `Limiter::acquire`, which waits until a hit passes |
-//! | `tokio` | renewal of slots in the background |
+//! | `tokio` | background tasks that renew and release slots |
 
 #![allow(
     clippy::inline_always,
-    reason = "the most common hit is decided in one piece: handing it on in memory takes longer than deciding it"
+    reason = "the fast path is one inlined piece: passing its result on in memory takes longer than computing it"
 )]
 
 mod algorithm;

@@ -128,6 +128,7 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
+            // Saturates at the year 2255; a system clock beyond it is an error of the machine.
             ClockSource::System => Timestamp::from_micros(tsc_clock::now_micros()),
             ClockSource::Manual(now) => Timestamp(now.load(Ordering::SeqCst)),
         }
@@ -149,6 +150,7 @@ impl Clock {
     /// On a system clock.
     pub fn set(&self, now: Timestamp) {
         match &self.0 {
+            // A test that moves the wrong clock must fail, and not pass by accident.
             ClockSource::System => panic!("only a manual clock can be set"),
             ClockSource::Manual(time) => time.store(now.as_micros(), Ordering::SeqCst),
         }

@@ -217,8 +217,8 @@ impl Step for PenaltyBox {
             until: 0,
             level: 0,
         });
-        // An end can only be one block ahead of the write, so a later one shows that the clock
-        // stepped back.
+        // An end is at most one block ahead of the write. A later one shows that the clock stepped
+        // back, or that the block was shortened.
         let latest = at + self.block_millis(state.level);
         let repaired = state.first > at + self.period.ticks || state.until > latest;
         if state.first > at + self.period.ticks {

@@ -97,9 +97,11 @@ pub struct ParseLimitError {
     text: String,
     /// The byte offset of the mistake.
     at: usize,
+    /// The kind of mistake.
     problem: Reason,
 }
 
+/// The kind of a mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reason {
     /// The grammar expected something else.
@@ -116,6 +118,7 @@ impl ParseLimitError {
 }
 
 impl fmt::Display for ParseLimitError {
+    /// The column counts characters from 1, for a reader; [`offset`](ParseLimitError::offset) counts bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let before = self.text.get(..self.at).unwrap_or(&self.text);
         let column = before.chars().count() + 1;
@@ -148,10 +151,12 @@ struct Token<'a> {
 }
 
 impl<'a> Parser<'a> {
+    /// A cursor at the beginning of a text that is one limit.
     fn of(text: &'a str) -> Parser<'a> {
         Parser::from(text, text, 0)
     }
 
+    /// A cursor over `rest`, which begins at the byte `at` of `text`.
     fn from(text: &'a str, rest: &'a str, at: usize) -> Parser<'a> {
         Parser { text, rest, at }
     }
@@ -199,6 +204,7 @@ impl<'a> Parser<'a> {
             }),
             _ => SlidingWindowCounter::new(count, period).map(Limit::from),
         };
+        // Errors of numbers point at the rate, where most of them are.
         built.map_err(|why| self.error(rate.at, Reason::Refused(why)))
     }
 
