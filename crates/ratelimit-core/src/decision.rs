@@ -1,4 +1,4 @@
-//! What a store answers.
+//! The decision of a store: the outcome of a hit and the numbers of its limits.
 
 mod fast_charge;
 mod per_limit;
@@ -9,20 +9,22 @@ pub(crate) use self::fast_charge::FastCharge;
 use crate::decision::per_limit::PerLimit;
 use crate::time::Timestamp;
 
-/// What became of a hit.
+/// The outcome of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The hit passed.
+    /// The hit passed, and its cost was charged.
     Allowed {
-        /// How long a shaping limit asks to wait before going on; zero for all others.
+        /// The delay that a shaping leaky bucket requires before the request goes on; zero for all other
+        /// limits.
         delay: Duration,
     },
     /// The hit did not pass, and nothing was spent.
     Denied {
-        /// After exactly this long the same hit would pass, if nobody else came first.
+        /// The same hit passes after exactly this time, if no other hit spends first. Under a concurrency
+        /// limit it is an upper bound.
         retry_after: Duration,
     },
-    /// The cost is more than the limit can ever hold: waiting cannot help.
+    /// The cost is above the limit, so no wait helps.
     Impossible,
 }
 
@@ -33,7 +35,7 @@ impl Outcome {
         matches!(self, Outcome::Allowed { .. })
     }
 
-    /// The same with what is left of its wait.
+    /// The same outcome as it stands `elapsed` later: waits shrink, and end at zero.
     const fn aged_by(self, elapsed: Duration) -> Outcome {
         match self {
             Outcome::Allowed { delay } => Outcome::Allowed {
@@ -47,36 +49,41 @@ impl Outcome {
     }
 }
 
-/// What one limit of a policy says of a hit.
+/// The decision of one limit of a policy.
+///
+/// With several limits each has an outcome of its own. A limit with an outcome of `Allowed` was not charged
+/// if another limit of the policy denied the hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitDecision {
-    /// What this limit alone decided.
+    /// The outcome of this limit alone.
     pub outcome: Outcome,
-    /// The most that can be spent at once: a bucket's capacity, a window's limit.
+    /// The most units that can be spent at once: the capacity of a bucket, the limit of a window.
     pub limit: u64,
-    /// What is left after the hit.
+    /// The units left after the hit.
     pub remaining: u64,
-    /// When nothing spent counts any more (buckets), or the window or its oldest entry ends.
+    /// The time until a bucket is full again, a window ends, the oldest stamp of a log leaves, or the last
+    /// lease ends.
     pub reset_after: Duration,
-    /// Whether the hit passed beyond the limit, because its policy throttles softly.
+    /// Whether the hit used the headroom of a soft or elastic throttle.
     pub is_over: bool,
-    /// What giving the charge back needs to know.
+    /// The mark that a refund of this charge needs.
     pub(crate) mark: RefundMark,
-    /// Whether it speaks for its policy only when it denies.
+    /// Whether this limit gives the numbers of the decision only when it denies (penalty box).
     pub(crate) is_silent: bool,
 }
 
-/// What a receipt keeps of the charge that one limit made.
+/// The mark of a charge that a receipt keeps for each limit (`docs/decisions/0008-settling.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RefundMark {
-    /// A bucket's debt with the charge, 1 for other limits, 0 when the charge cannot be given back.
+    /// The debt of a bucket right after the charge; 1 for other limits; 0 if the charge cannot be refunded.
     pub(crate) debt: u64,
-    /// The tokens that the bucket had refunded by then.
+    /// The count of refunded tokens of the bucket at the charge.
     pub(crate) refunded: u64,
 }
 
 impl RefundMark {
+    /// The mark of a charge that cannot be refunded, or of no charge.
     pub(crate) const NONE: RefundMark = RefundMark::new(0);
 
     /// The mark of a charge before which nothing was refunded.
@@ -86,7 +93,8 @@ impl RefundMark {
 }
 
 impl LimitDecision {
-    /// What a limit of `limit` says that has everything left.
+    /// A decision with everything left. A [`Store`](crate::Store) of an application starts with it and sets
+    /// the fields.
     ///
     /// ```
     /// use ratelimit_core::{LimitDecision, Outcome};
@@ -109,10 +117,17 @@ impl LimitDecision {
     }
 }
 
-/// What a store answers to a hit: the whole policy's outcome, and the numbers of the limit that speaks.
+/// The decision of a store about one hit: the outcome of the policy, and the numbers of its most
+/// restrictive limit.
 ///
-/// Among several limits, the denying one with the longest wait speaks; when all allow, the one with
-/// the least remaining.
+/// The reported limit is, in this order:
+///
+/// 1. a limit for which the hit is impossible,
+/// 2. the denying limit with the longest wait,
+/// 3. if all allow, the limit with the least remaining; of equal ones that with the later reset.
+///
+/// Of limits that are equal in all of this, the first is reported. A penalty box is reported only while it
+/// blocks. [`limits`](Decision::limits) has the numbers of every limit.
 ///
 /// ```
 /// use ratelimit_core::{Hit, Key, MemoryStore, Outcome, Policy, Store};
@@ -132,36 +147,46 @@ impl LimitDecision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Decision {
-    /// What became of the hit.
+    /// The outcome of the policy: allowed only if every limit allows.
     pub outcome: Outcome,
-    /// The speaker's limit.
+    /// The reported limit's capacity.
     pub limit: u64,
-    /// What the speaker has left after the hit.
+    /// The units that the reported limit has left after the hit.
     pub remaining: u64,
-    /// The speaker's time to reset.
+    /// The time until the reported limit resets.
     pub reset_after: Duration,
-    /// The store's clock when it decided.
+    /// The time of the decision, by the clock of the store.
     pub now: Timestamp,
-    /// Which limit of the policy speaks, by its place.
+    /// The index of the reported limit in the policy.
     pub speaker: usize,
-    /// Whether the hit passed beyond a limit, because its policy throttles softly.
+    /// Whether the hit used the headroom of a limit.
     pub is_over: bool,
-    /// Whether a denial is meant; otherwise the policy only watches this key.
+    /// Whether a denial applies; unset if the policy is in shadow mode for this key.
+    #[doc(alias = "shadow")]
     pub is_enforced: bool,
-    /// The mark of a limit that stands alone.
+    /// The refund mark of a single limit.
     mark: RefundMark,
-    /// Every limit's own answer, kept only where there are several.
+    /// The decision of every limit, if there are several.
     several: PerLimit,
 }
 
 impl Decision {
-    /// The decision of a policy with one limit, for stores that decide by means of their own.
+    /// The decision of a policy with one limit, for a [`Store`](crate::Store) of an application.
     pub fn new(limit: LimitDecision, now: Timestamp) -> Decision {
         Decision::from_limits(now, [limit].into_iter())
     }
 
-    /// The decision of a policy with several limits, in their order: the most restrictive limit gives the
-    /// numbers.
+    /// The decision of a policy from those of its limits, in the order of the policy.
+    ///
+    /// ```
+    /// use ratelimit_core::{Decision, LimitDecision, Outcome, Timestamp};
+    /// use std::time::Duration;
+    ///
+    /// let allowed = LimitDecision::new(Outcome::Allowed { delay: Duration::ZERO }, 10);
+    /// let denied = LimitDecision::new(Outcome::Denied { retry_after: Duration::from_secs(5) }, 100);
+    /// let decision = Decision::from_limits(Timestamp::from_secs(0), [allowed, denied].into_iter());
+    /// assert_eq!((decision.speaker, decision.limit), (1, 100));
+    /// ```
     pub fn from_limits(
         now: Timestamp,
         mut limits: impl ExactSizeIterator<Item = LimitDecision>,
@@ -179,7 +204,8 @@ impl Decision {
         decision
     }
 
-    /// A decision that is still to be told, in place: moving one is dearer than making it.
+    /// An empty decision to be filled in place. It is about 100 bytes: copying it right after it was
+    /// written stalls on store forwarding.
     #[inline]
     pub(crate) const fn empty(now: Timestamp) -> Decision {
         Decision {
@@ -196,7 +222,7 @@ impl Decision {
         }
     }
 
-    /// Takes over what a limit said that stands alone, or speaks for all.
+    /// Takes over the numbers of the reported limit.
     #[inline]
     pub(crate) fn set_from(&mut self, limit: LimitDecision) {
         self.outcome = limit.outcome;
@@ -207,26 +233,28 @@ impl Decision {
         self.mark = limit.mark;
     }
 
-    /// Adds what one of several limits said.
+    /// Adds the decision of one of several limits.
     pub(crate) fn push_limit(&mut self, limit: LimitDecision) {
         self.several.push(limit);
     }
 
-    /// Lets one of the limits that were gathered speak for all.
+    /// Selects the reported limit. An allowed decision has the longest delay of all limits.
     pub(crate) fn select_binding_limit(&mut self) {
         let limits = self.several.as_slice();
-        let louder = |best: usize, place: usize| {
-            if limits[place].outranks(&limits[best]) {
-                place
+        // `fold` keeps the earlier limit unless the later one outranks it, so the first of equals is
+        // reported.
+        let binding = |best: usize, index: usize| {
+            if limits[index].outranks(&limits[best]) {
+                index
             } else {
                 best
             }
         };
-        let speaker = (1..limits.len()).fold(0, louder);
+        let speaker = (1..limits.len()).fold(0, binding);
         let longest_delay = limits.iter().map(LimitDecision::delay).max();
         let is_over = limits.iter().any(|limit| limit.is_over);
-        let loudest = limits[speaker];
-        self.set_from(loudest);
+        let reported = limits[speaker];
+        self.set_from(reported);
         self.speaker = speaker;
         if let Outcome::Allowed { delay } = &mut self.outcome {
             *delay = longest_delay.unwrap_or_default();
@@ -234,9 +262,12 @@ impl Decision {
         }
     }
 
-    /// The same, with a denial for `wait` in place of every limit that says [`Outcome::Impossible`].
+    /// Replaces [`Outcome::Impossible`] by a denial for `wait`.
+    ///
+    /// [`FailureMode::LocalShare`](crate::FailureMode::LocalShare) needs it: a cost above the share can
+    /// pass again when the store is back.
     pub(crate) fn possible_after(mut self, wait: Duration) -> Decision {
-        // A limit that says so speaks before all others.
+        // An impossible limit outranks all others, so the outcome of the policy shows whether there is one.
         if self.outcome != Outcome::Impossible {
             return self;
         }
@@ -253,7 +284,8 @@ impl Decision {
         self
     }
 
-    /// What is left to say of it so much later, if nobody came in between.
+    /// The decision as it stands `elapsed` later, if no other hit came in between. The deny cache answers
+    /// with it.
     pub(crate) fn aged_by(mut self, elapsed: Duration) -> Decision {
         self.outcome = self.outcome.aged_by(elapsed);
         self.reset_after = self.reset_after.saturating_sub(elapsed);
@@ -265,23 +297,24 @@ impl Decision {
         self
     }
 
-    /// Whether the hit passed.
+    /// Whether the hit passed all limits, enforced or not.
     pub const fn is_allowed(&self) -> bool {
         self.outcome.is_allowed()
     }
 
-    /// Whether to go on: the hit passed, or the policy only watches.
+    /// Whether the request may go on: the hit passed, or the policy is in shadow mode for this key.
     pub const fn admits(&self) -> bool {
         self.outcome.is_allowed() || !self.is_enforced
     }
 
+    /// Sets whether a denial applies.
     #[inline]
     pub(crate) fn with_enforcement(mut self, is_enforced: bool) -> Decision {
         self.is_enforced = is_enforced;
         self
     }
 
-    /// How long until the same hit would pass: zero when it did, nothing when it never will.
+    /// The time until the same hit passes: zero if it passed, `None` if it never will.
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.outcome {
             Outcome::Allowed { .. } => Some(Duration::ZERO),
@@ -290,7 +323,7 @@ impl Decision {
         }
     }
 
-    /// How long a shaping limit asks to wait before going on.
+    /// The delay before the request goes on; zero unless a leaky bucket shapes it.
     pub const fn delay(&self) -> Duration {
         match self.outcome {
             Outcome::Allowed { delay } => delay,
@@ -298,7 +331,7 @@ impl Decision {
         }
     }
 
-    /// Whether a limit has nothing left.
+    /// Whether a limit has no unit left.
     pub(crate) fn is_exhausted(&self) -> bool {
         match self.several.as_slice() {
             [] => self.remaining == 0,
@@ -306,14 +339,14 @@ impl Decision {
         }
     }
 
-    /// What giving back would have to know of each limit's charge.
+    /// The refund mark of each limit, in the order of the policy.
     pub(crate) fn refund_marks(&self) -> impl Iterator<Item = RefundMark> + '_ {
         self.limits().map(|limit| limit.mark)
     }
 
-    /// The answer of each limit, in the policy's order.
+    /// The decision of each limit, in the order of the policy.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = LimitDecision> + '_ {
-        let alone = LimitDecision {
+        let single = LimitDecision {
             remaining: self.remaining,
             reset_after: self.reset_after,
             is_over: self.is_over,
@@ -321,11 +354,13 @@ impl Decision {
             ..LimitDecision::new(self.outcome, self.limit)
         };
         let several = self.several.as_slice();
-        (0..several.len().max(1)).map(move |place| several.get(place).copied().unwrap_or(alone))
+        // A single limit has no buffer; its decision is that of the policy.
+        (0..several.len().max(1)).map(move |index| several.get(index).copied().unwrap_or(single))
     }
 }
 
 impl LimitDecision {
+    /// The delay of this limit; zero unless it allows and shapes.
     const fn delay(&self) -> Duration {
         match self.outcome {
             Outcome::Allowed { delay } => delay,
@@ -333,13 +368,14 @@ impl LimitDecision {
         }
     }
 
-    /// Whether this limit outranks `other`, which stands before it in the policy.
+    /// Whether this limit is reported in place of `other`, which precedes it in the policy.
     fn outranks(&self, other: &LimitDecision) -> bool {
         use Outcome::{Allowed, Denied, Impossible};
         match (self.outcome, other.outcome) {
             (_, Impossible) | (Allowed { .. }, Denied { .. }) => false,
             (Impossible, _) | (Denied { .. }, Allowed { .. }) => true,
             (Denied { retry_after }, Denied { retry_after: its }) => retry_after > its,
+            // A penalty box that allows never replaces a real limit, and is replaced by one.
             (Allowed { .. }, Allowed { .. }) if self.is_silent != other.is_silent => {
                 other.is_silent
             }

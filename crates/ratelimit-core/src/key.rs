@@ -1,4 +1,4 @@
-//! Whose budget is spent.
+//! The key of a budget, encoded so that different keys never collide.
 
 use std::{
     fmt::{self, Write as _},
@@ -8,15 +8,19 @@ use std::{
 use compact_str::{CompactString, format_compact};
 use sha2::{Digest, Sha256};
 
-/// The longest encoded key that stores see; a longer one is replaced by its digest.
+/// The longest encoded key, in bytes; a longer one is replaced by its digest.
 const MAX_ENCODED: usize = 200;
+/// The length of a fingerprint: the tag of digests and 16 hexadecimal digits.
 const FINGERPRINT: usize = "sha256~".len() + 16;
 
-/// Whose budget is spent: one or several parts, each tagged with its kind.
+/// The key whose budget a hit spends: a client, a user, an address, or several of these joined.
 ///
-/// Different parts never make the same key, whatever bytes they contain, and every key is short and
-/// safe to print, log and store: other bytes than `A-Z a-z 0-9 . _ : @ -` are escaped, and a key that
-/// comes out longer than 200 bytes is replaced by its SHA-256 digest.
+/// - A key has one or several parts, each tagged with its kind. Different parts never make equal
+///   keys, whatever bytes they contain (law 11).
+/// - A key is printable ASCII, at most 200 bytes long and safe in logs and stores. Bytes other than
+///   `A-Z a-z 0-9 . _ : @ -` are escaped as `%XX`, so a client cannot choose a Redis Cluster hash
+///   slot with braces.
+/// - A key that would be longer than 200 bytes is replaced by its SHA-256 digest.
 ///
 /// ```
 /// use ratelimit_core::Key;
@@ -32,16 +36,25 @@ const FINGERPRINT: usize = "sha256~".len() + 16;
 pub struct Key(CompactString);
 
 impl Key {
-    /// A key that the application or its client named, tagged `key`.
+    /// A key that the application or its client names, tagged `key`.
     ///
     /// # Errors
     ///
-    /// When `value` is empty.
+    /// [`InvalidKey::Empty`] when `value` is empty.
     pub fn new(value: impl AsRef<[u8]>) -> Result<Key, InvalidKey> {
         Key::tagged("key", value)
     }
 
-    /// The key of one address, tagged `ip`; `::ffff:a.b.c.d` is `a.b.c.d`.
+    /// The key of one address, tagged `ip`. An IPv4-mapped address `::ffff:a.b.c.d` has the key of
+    /// `a.b.c.d`.
+    ///
+    /// ```
+    /// use ratelimit_core::Key;
+    ///
+    /// assert_eq!(Key::ip("192.0.2.1".parse()?).as_str(), "ip:192.0.2.1");
+    /// assert_eq!(Key::ip("::ffff:192.0.2.1".parse()?).as_str(), "ip:192.0.2.1");
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
     pub fn ip(addr: IpAddr) -> Key {
         match addr.to_canonical() {
             IpAddr::V4(v4) => Key::ipv4(v4),
@@ -49,9 +62,12 @@ impl Key {
         }
     }
 
-    /// The key of the network of `addr` that `prefix` leading bits leave, tagged `ip`.
+    /// The key of the network of `addr` with a prefix of `prefix` bits, tagged `ip`.
     ///
-    /// A network of one host has the key of its address, as [`Key::ip`].
+    /// - A network of one host has the key of its address, as [`Key::ip`].
+    /// - `prefix` counts the bits of the canonical address. For an IPv4 address, mapped into IPv6
+    ///   or not, 32 and above is one host.
+    /// - Use `/64` for IPv6 clients: a client usually has a whole `/64` to choose addresses from.
     ///
     /// ```
     /// use ratelimit_core::Key;
@@ -61,8 +77,11 @@ impl Key {
     /// assert_eq!(Key::network(addr, 128), Key::ip(addr));
     /// # Ok::<(), std::net::AddrParseError>(())
     /// ```
+    #[doc(alias = "CIDR")]
+    #[doc(alias = "subnet")]
     pub fn network(addr: IpAddr, prefix: u8) -> Key {
-        // A slash is also the seam of `and`, but every part of a key has a colon, and a length has none.
+        // `join` uses a slash as well. Every part of a key has a colon and a prefix length has
+        // none, so that the two are distinct.
         match addr.to_canonical() {
             IpAddr::V4(v4) if prefix < 32 => {
                 let host = u32::MAX >> prefix;
@@ -78,7 +97,8 @@ impl Key {
         }
     }
 
-    /// The key of one address, written as `Display` does in a twentieth of its instructions.
+    /// The key of an IPv4 address, in a twentieth of the instructions that `Display` takes. Each
+    /// octet is copied from a table of digits.
     pub(crate) fn ipv4(addr: Ipv4Addr) -> Key {
         let mut text = Aligned(*b"ip:.............................");
         let mut end = "ip:".len();
@@ -95,7 +115,8 @@ impl Key {
     ///
     /// # Errors
     ///
-    /// When `value` is empty, or `tag` is not 1 to 32 of `a-z 0-9 _ -`.
+    /// - [`InvalidKey::Tag`] when `tag` is not 1 to 32 bytes of `a-z 0-9 _ -`
+    /// - [`InvalidKey::Empty`] when `value` is empty
     pub fn tagged(tag: &str, value: impl AsRef<[u8]>) -> Result<Key, InvalidKey> {
         let value = value.as_ref();
         if !is_tag(tag) {
@@ -111,41 +132,50 @@ impl Key {
         Ok(Key::bounded(text))
     }
 
-    /// A key of the kind `tag` that does not show its value: only a digest is kept.
+    /// A key of the kind `tag` that contains only a SHA-256 digest of its value.
     ///
-    /// For values that let somebody in, such as API keys and session cookies: keys are stored, and
-    /// can be printed.
+    /// Use it for secrets, such as API keys and session cookies: keys are stored, and can be
+    /// printed.
+    ///
+    /// ```
+    /// use ratelimit_core::Key;
+    ///
+    /// let key = Key::hashed("api-key", "s3cr3t")?;
+    /// assert!(key.as_str().starts_with("sha256~"));
+    /// # Ok::<(), ratelimit_core::InvalidKey>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// As [`Key::tagged`].
+    /// Those of [`Key::tagged`].
+    #[doc(alias = "secret")]
     pub fn hashed(tag: &str, value: impl AsRef<[u8]>) -> Result<Key, InvalidKey> {
-        // A tilde keeps it apart from the same value in plain sight, which `tagged` may digest.
+        // The tilde makes the digest differ from that of a long plain key with the same text.
         let mut text = Key::tagged(tag, value)?.0;
         text.push('~');
         Ok(Key::digest(&text))
     }
 
-    /// The key of both: `self` and `other` together.
+    /// The key of both parts: `self`, a slash, `other`. The order matters.
     #[must_use]
     pub fn join(&self, other: &Key) -> Key {
         let mut text = self.0.clone();
-        // No encoded part contains a slash, so the seam cannot be forged.
+        // No encoded part contains a slash, so the boundary cannot be forged.
         text.push('/');
         text.push_str(&other.0);
         Key::bounded(text)
     }
 
-    /// The encoded key: printable ASCII, at most 200 bytes, never empty.
+    /// The encoded key: printable ASCII, 1 to 200 bytes.
     #[inline]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// A short name of the key that does not show it: the first 16 digits of its SHA-256 digest.
+    /// A short name that does not show the key: the first 16 digits of its SHA-256 digest.
     ///
-    /// For logs and pages, where somebody who knows a key can find it and nobody can read one. It hides
-    /// no key that can be guessed, as an address can.
+    /// It is for logs and pages. A reader who has the key can compute its fingerprint. It does not
+    /// hide a key that can be guessed, such as an IP address: all addresses can be hashed.
     ///
     /// ```
     /// use ratelimit_core::Key;
@@ -161,13 +191,14 @@ impl Key {
         Key(short)
     }
 
-    /// The key that was encoded as `text`, if one could be.
+    /// The key whose encoded form is `text`, as a receipt carries it; `None` if no key encodes so.
     pub(crate) fn from_encoded(text: &str) -> Option<Key> {
         let is_encoded = |byte: u8| is_plain(byte) || matches!(byte, b'%' | b'/' | b'~');
         let fits = (1..=MAX_ENCODED).contains(&text.len()) && text.bytes().all(is_encoded);
         fits.then(|| Key(text.into()))
     }
 
+    /// The key with this text, or its digest if the text is too long.
     fn bounded(text: CompactString) -> Key {
         if text.len() <= MAX_ENCODED {
             return Key(text);
@@ -175,8 +206,9 @@ impl Key {
         Key::digest(&text)
     }
 
+    /// The key `sha256~` followed by 64 digits.
     fn digest(text: &str) -> Key {
-        // A tilde stands in no other key, so a digest equals nothing but itself.
+        // No other key contains a tilde, so a digest equals only a digest.
         let mut short = CompactString::const_new("sha256~");
         for byte in Sha256::digest(text.as_bytes()) {
             write!(short, "{byte:02x}").expect("a string takes all that is written");
@@ -185,26 +217,27 @@ impl Key {
     }
 }
 
-/// More than the longest text, because whole and aligned words are checked faster than bytes.
+/// A buffer longer than any address. Its aligned length lets the UTF-8 check work on whole words.
 #[repr(align(8))]
 struct Aligned([u8; 32]);
 
-/// The decimal digits of each octet with a dot behind them, and how many digits there are.
+/// For each octet its decimal digits with a dot behind them, and the number of digits.
 static OCTETS: [([u8; 4], usize); 256] = octets();
 
+/// Builds the table at compile time.
 const fn octets() -> [([u8; 4], usize); 256] {
     let mut octets = [([b'.'; 4], 0); 256];
     let mut octet = 0_u8;
     loop {
         let (hundreds, tens, ones) = (octet / 100, octet / 10 % 10, octet % 10);
-        let place = &mut octets[octet as usize];
+        let entry = &mut octets[octet as usize];
         if octet >= 100 {
-            push_digit(place, hundreds);
+            push_digit(entry, hundreds);
         }
         if octet >= 10 {
-            push_digit(place, tens);
+            push_digit(entry, tens);
         }
-        push_digit(place, ones);
+        push_digit(entry, ones);
         if octet == u8::MAX {
             return octets;
         }
@@ -212,21 +245,24 @@ const fn octets() -> [([u8; 4], usize); 256] {
     }
 }
 
+/// Appends one digit to an entry of the table.
 const fn push_digit((digits, count): &mut ([u8; 4], usize), digit: u8) {
     digits[*count] = b'0' + digit;
     *count += 1;
 }
 
+/// Whether `tag` is 1 to 32 bytes of `a-z 0-9 _ -`.
 fn is_tag(tag: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
     (1..=32).contains(&tag.len()) && tag.bytes().all(allowed)
 }
 
-/// Whether `byte` may stand in a stored name as it is.
+/// Whether `byte` stands for itself in an encoded key and in names of policies.
 pub(crate) const fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'@' | b'-')
 }
 
+/// Appends `value` with every byte that is not plain written as `%XX`.
 fn escape_into(text: &mut CompactString, value: &[u8]) {
     for &byte in value {
         if is_plain(byte) {
@@ -255,13 +291,13 @@ impl From<IpAddr> for Key {
     }
 }
 
-/// Why bytes cannot be a [`Key`].
+/// The reason why bytes cannot be a [`Key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidKey {
-    /// There are no bytes: an empty key would be a budget shared by accident.
+    /// The value is empty. An empty key would make unrelated clients share one budget by accident.
     Empty,
-    /// The tag is not 1 to 32 of `a-z 0-9 _ -`.
+    /// The tag is not 1 to 32 bytes of `a-z 0-9 _ -`.
     Tag,
 }
 

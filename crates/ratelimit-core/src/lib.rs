@@ -1,8 +1,10 @@
-//! Rate limiting with exact, equal answers from memory and from Redis.
+//! Rate limiting with exact, equal decisions from memory and from Redis.
 //!
-//! A [`Policy`] is one limit or several, decided together. A [`Key`] says whose budget is spent. A
-//! [`Limiter`] asks its [`Store`] whether a hit passes, and answers with a [`Verdict`]. Being denied is an
-//! answer and no error, it spends nothing, and it says exactly when the same hit would pass.
+//! - A [`Policy`] is a name and one to eight [`Limit`]s that are decided together, all or nothing.
+//! - A [`Key`] names the budget that a hit spends: a client, a user, an address.
+//! - A [`Limiter`] decides hits with a [`Store`] and returns a [`Verdict`].
+//! - A denial is a result and not an error. It spends nothing, and reports exactly when the same
+//!   hit would pass.
 //!
 //! ```
 //! use ratelimit_core::{Key, Limiter, Policy};
@@ -21,24 +23,46 @@
 //! }
 //! ```
 //!
+//! # The path of a hit
+//!
 //! ```text
 //!     Policy, Key, cost
 //!            |
-//!     Limiter::check      check_cost, look
+//!     Limiter::check      check_cost, check_keys, peek, dry_run, reserve
 //!            |
 //!        Store::hit       MemoryStore: one shard; RedisStore: one script call
 //!            |
-//!        Decision         or a StoreError, which the FailureMode answers
+//!        Decision         or a StoreError, which the FailureMode decides
 //!            |
 //!         Verdict
 //! ```
 //!
-//! The feature `redis` adds the store that all instances of a service share; `toml` and `yaml` read
-//! policies from a file, `acquire` waits for one's turn.
+//! # Choosing a limit
+//!
+//! | requirement | limit |
+//! |---|---|
+//! | a steady rate with bursts | [`TokenBucket`], the default of `10/s` |
+//! | a steady rate without bursts, by delaying hits | [`LeakyBucket`] |
+//! | a quota that resets at a time of the clock | [`FixedWindow`] |
+//! | never more than the limit in any span | [`SlidingWindowLog`] |
+//! | nearly that, for large limits | [`SlidingWindowCounter`] |
+//! | a bound on requests in progress | [`Concurrency`] |
+//! | a block for clients that ignore denials | [`PenaltyBox`], beside another limit |
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `redis` | the store that all instances of a service share |
+//! | `redis-cluster` | Redis Cluster |
+//! | `redis-tls` | TLS connections to Redis |
+//! | `bb8` | Redis connections from a bb8 pool |
+//! | `acquire` | `Limiter::acquire`, which waits until a hit passes |
+//! | `tokio` | background tasks that renew and release slots |
 
 #![allow(
     clippy::inline_always,
-    reason = "the most common hit is decided in one piece: handing it on in memory takes longer than deciding it"
+    reason = "the fast path is one inlined piece: passing its result on in memory takes longer than computing it"
 )]
 
 mod algorithm;

@@ -1,4 +1,4 @@
-//! One algorithm with its numbers.
+//! One algorithm with its numbers, and the text form of both.
 
 mod parse;
 
@@ -16,18 +16,33 @@ use crate::{
     time::Timestamp,
 };
 
-/// One algorithm with its numbers, made from one of the algorithms or from its text.
+/// One algorithm with its numbers. A [`Policy`](crate::Policy) holds one to eight of them.
 ///
-/// The text is `[algorithm] N/PERIOD [burst N | queue N] [police] [count-denied]`, a period being
-/// `ms`, `s`, `min`, `h` or `d` with an optional number before it. Without a name it is a token bucket.
-/// A concurrency limit is `concurrency N [lease D]`, a penalty box `penalty_box N/PERIOD for D [growing]`.
+/// A limit is made from an algorithm's type, such as [`TokenBucket`], or parsed from its text:
+///
+/// ```text
+/// [token_bucket] N/PERIOD [burst N]
+/// leaky_bucket N/PERIOD [queue N] [police]
+/// fixed_window N/PERIOD
+/// sliding_window_log N/PERIOD [count-denied]
+/// sliding_window_counter N/PERIOD
+/// concurrency N [lease SPAN]
+/// penalty_box N/PERIOD for SPAN [growing]
+/// ```
+///
+/// - `PERIOD` is a unit (`ms`, `s`, `min`, `h`, `d`) with an optional number before it: `s`,
+///   `15min`. `SPAN` is the same with the number required: `30s`.
+/// - A limit without a name is a token bucket. Without `burst` or `queue` the capacity is `N`.
+/// - An unknown name or option is an error and never a default.
+/// - `Display` writes a text that parses to an equal limit.
 ///
 /// ```
 /// use ratelimit_core::{Limit, TokenBucket};
 /// use std::time::Duration;
 ///
-/// let limit: Limit = "token_bucket 10/s burst 100".parse()?;
+/// let limit: Limit = "10/s burst 100".parse()?;
 /// assert_eq!(limit, TokenBucket::new(100, 10, Duration::from_secs(1))?.into());
+/// assert_eq!(limit.to_string(), "token_bucket 10/s burst 100");
 ///
 /// let mistake = "10/fortnight".parse::<Limit>().unwrap_err();
 /// assert_eq!(
@@ -36,26 +51,29 @@ use crate::{
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "quota")]
+#[doc(alias = "rate")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
-    /// Refills steadily, lets bursts through until it is empty.
+    /// Steady refill, bursts up to the capacity.
     TokenBucket(TokenBucket),
-    /// A queue that lets one out at a time.
+    /// A queue that drains steadily and delays the hits in it.
     LeakyBucket(LeakyBucket),
-    /// So many in each window of the clock.
+    /// One count for each window of the clock.
     FixedWindow(FixedWindow),
-    /// So many in any window, remembered one by one.
+    /// Exact over any span of one period: one timestamp for each unit.
     SlidingWindowLog(SlidingWindowLog),
-    /// So many in any window, estimated from two counts.
+    /// An estimate over a sliding window, from two counts.
     SlidingWindowCounter(SlidingWindowCounter),
-    /// So many at once, each on a lease.
+    /// Slots for requests in progress, each on a lease.
     Concurrency(Concurrency),
-    /// Who is denied too often is refused for a while.
+    /// A block after too many denials by the other limits.
     PenaltyBox(PenaltyBox),
 }
 
-/// Runs `$body` with `$step` bound to the limit's arithmetic.
+/// Runs `$body` with `$step` bound to the [`Step`] of the limit. `$body` is compiled once for each
+/// algorithm: static dispatch, so that the arithmetic of a hot limit is inlined.
 macro_rules! with_step {
     ($limit:expr, $step:ident => $body:expr) => {
         match $limit {
@@ -71,7 +89,7 @@ macro_rules! with_step {
 }
 
 impl Limit {
-    /// How it counts.
+    /// The algorithm of this limit.
     pub const fn algorithm(&self) -> Algorithm {
         match self {
             Limit::TokenBucket(_) => Algorithm::TokenBucket,
@@ -84,17 +102,29 @@ impl Limit {
         }
     }
 
-    /// The most that can be spent at once: a bucket's capacity, a window's limit, the slots.
+    /// The most units that can be spent at once: the capacity of a bucket, the limit of a window,
+    /// the slots of a concurrency limit, the denials of a penalty box.
+    #[doc(alias = "burst")]
     pub fn capacity(&self) -> u64 {
         with_step!(self, step => step.limit())
     }
 
-    /// The time in which a bucket gains its refill, a window's length, or a lease.
+    /// The time in which a bucket gains its refill, the length of a window, the lease of a slot, or
+    /// the span in which a penalty box counts denials.
     pub const fn period(&self) -> Duration {
         self.period_ticks().duration()
     }
 
-    /// What is gained in each period: a bucket's refill, a window's limit.
+    /// The units gained in each period: the refill of a bucket, otherwise the
+    /// [capacity](Limit::capacity).
+    ///
+    /// ```
+    /// use ratelimit_core::Limit;
+    ///
+    /// let limit: Limit = "10/s burst 100".parse()?;
+    /// assert_eq!((limit.per_period(), limit.capacity()), (10, 100));
+    /// # Ok::<(), ratelimit_core::ParseLimitError>(())
+    /// ```
     pub fn per_period(&self) -> u64 {
         match self {
             Limit::TokenBucket(bucket) => bucket.refill(),
@@ -103,12 +133,22 @@ impl Limit {
         }
     }
 
-    /// Whether a hit spends as many units of it as it costs.
+    /// Whether a hit spends its cost in units of this limit. A concurrency limit takes one slot
+    /// whatever the cost, and a penalty box counts denials.
+    ///
+    /// ```
+    /// use ratelimit_core::Limit;
+    ///
+    /// assert!("10/s".parse::<Limit>()?.counts_units());
+    /// assert!(!"concurrency 5".parse::<Limit>()?.counts_units());
+    /// # Ok::<(), ratelimit_core::ParseLimitError>(())
+    /// ```
     pub fn counts_units(&self) -> bool {
         with_step!(self, step => step.counts_units())
     }
 
-    /// Whether it remembers denied hits.
+    /// Whether this limit counts denied hits. Hits under such a limit are neither batched nor
+    /// coalesced.
     pub(crate) const fn records_denials(&self) -> bool {
         match self {
             Limit::SlidingWindowLog(log) => log.counts_denied(),
@@ -117,18 +157,22 @@ impl Limit {
         }
     }
 
-    /// Whether a denied hit is written: it is remembered, or the stored time is set right.
+    /// Whether a denied hit would be written to this state: the denial counts, or a stored time
+    /// needs repair.
     pub(crate) fn stores_denial(&self, state: Option<&State>, now: Timestamp) -> bool {
         with_step!(self, step => {
             let snapshot = step.advance(step.state(state), now, Demand::PEEK);
+            // `Step::step` would write such a state although the hit was denied.
             clock_was_repaired(step, snapshot) || step.records_denials(snapshot)
         })
     }
 
+    /// The period in ticks of the grain of this limit.
     pub(crate) const fn period_ticks(&self) -> Period {
         with_step!(self, step => step.period)
     }
 
+    /// Whether the demand fits into this state at `now`.
     pub(crate) fn fit(&self, state: Option<&State>, now: Timestamp, demand: Demand) -> Fit {
         with_step!(self, step => {
             let snapshot = step.advance(step.state(state), now, demand);
@@ -136,12 +180,12 @@ impl Limit {
         })
     }
 
-    /// Whether it can ever hold what is asked.
+    /// Whether the demand can ever fit; the state does not matter.
     pub(crate) fn can_ever_fit(&self, demand: Demand) -> bool {
         with_step!(self, step => step.can_ever_fit(demand))
     }
 
-    /// How long until what can fit does.
+    /// The time until the demand fits; zero if it fits now or never.
     pub(crate) fn time_until_fit(
         &self,
         state: Option<&State>,
@@ -157,8 +201,7 @@ impl Limit {
         })
     }
 
-    /// Applies a hit to the state, once `spend` has said what it does that fits so, and reports what
-    /// is left.
+    /// Applies one hit to the state: `spend` maps its fit to the effect. See [`Step::step`].
     #[inline]
     pub(crate) fn step(
         &self,
@@ -170,12 +213,13 @@ impl Limit {
         with_step!(self, step => step.step(state, now, demand, spend))
     }
 
-    /// Gives part of an earlier charge back, and tells whether that changed anything.
+    /// Gives back part of an earlier charge. Returns whether the state changed.
     pub(crate) fn refund(&self, state: &mut Option<State>, refund: Refund) -> bool {
         with_step!(self, step => refund_state(step, state, refund))
     }
 
-    /// Charges as many of `units` as there is room for, and tells how long that means something.
+    /// Charges up to `units` more, as far as there is room. Returns how long the state is needed,
+    /// `None` if nothing was charged.
     pub(crate) fn charge_more(
         &self,
         state: &mut Option<State>,
@@ -185,8 +229,13 @@ impl Limit {
         with_step!(self, step => step.charge_more(state, units, now))
     }
 
-    /// What a script's numbers mean, `charged` having been spent, and `before` by hits that came
-    /// between; nothing if they cannot be true.
+    /// Builds the decision from the numbers of a script's reply; `None` if the numbers cannot be
+    /// true.
+    ///
+    /// - `words` are the numbers of this limit before the hit.
+    /// - `before` are the units that earlier hits of the same batch were charged.
+    /// - `charged` are the units that this hit was charged. A charge that does not fit contradicts
+    ///   the reply.
     #[cfg(feature = "redis")]
     pub(crate) fn report(
         &self,
@@ -202,12 +251,21 @@ impl Limit {
                 _ => step.with_charge(step.decode_wire(words)?, before),
             };
             let fit = step.fit(snapshot, demand);
+            // A reply that reports a charge which does not fit contradicts itself.
             let possible = charged == 0 || fit == Fit::Now;
             possible.then(|| step.report(snapshot, fit, demand, charged, now))
         })
     }
 
-    /// The same limit with room for `extra` more.
+    /// The same limit with a capacity that is higher by `extra`: the ceiling of a soft or elastic
+    /// throttle.
+    ///
+    /// A penalty box is not raised: it counts denials, and headroom for denials has no meaning.
+    ///
+    /// # Errors
+    ///
+    /// The raised limit can be too large to be counted exactly, or exceed the bound of a log or of
+    /// slots.
     pub(crate) fn raised(&self, extra: u64) -> Result<Limit, InvalidLimit> {
         if extra == 0 {
             return Ok(*self);
@@ -237,21 +295,25 @@ impl Limit {
             }
             Limit::SlidingWindowCounter(_) => SlidingWindowCounter::new(ceiling, period)?.into(),
             Limit::Concurrency(slots) => Concurrency::new(ceiling, slots.lease())?.into(),
+            // Denials have no headroom.
             Limit::PenaltyBox(_) => *self,
         })
     }
 }
 
-/// Gives back what a state of `step`'s algorithm holds; any other keeps what it has.
+/// Refunds a state of this algorithm; a state of another one, or a mark of zero, refunds nothing.
 fn refund_state<S: Step>(step: &S, state: &mut Option<State>, refund: Refund) -> bool {
+    // A mark of zero belongs to a charge that cannot be refunded.
     let own = state.as_mut().and_then(|state| step.state_of_mut(state));
     refund.mark.debt != 0 && own.is_some_and(|own| step.refund(own, refund))
 }
 
+/// Calls the associated function of a `Step` whose type the macro does not name.
 fn clock_was_repaired<S: Step>(_step: &S, snapshot: S::Snapshot) -> bool {
     S::clock_was_repaired(snapshot)
 }
 
+/// Implements `From` of each algorithm's type for [`Limit`].
 macro_rules! from_algorithm {
     ($($name:ident)*) => { $(
         impl From<$name> for Limit {
@@ -265,6 +327,7 @@ from_algorithm!(TokenBucket LeakyBucket FixedWindow SlidingWindowLog SlidingWind
 from_algorithm!(Concurrency PenaltyBox);
 
 impl fmt::Display for Limit {
+    /// Writes the canonical text, which parses to an equal limit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Limit::Concurrency(slots) = self {
             write!(f, "concurrency {} lease ", slots.limit())?;
@@ -272,6 +335,7 @@ impl fmt::Display for Limit {
         }
         write!(f, "{} {}/", self.algorithm(), self.per_period())?;
         parse::write_period(f, self.period_ticks().micros())?;
+        // A capacity equal to the rate is the default and is left out.
         if self.capacity() != self.per_period() {
             let capacity = if matches!(self, Limit::LeakyBucket(_)) {
                 "queue"

@@ -1,4 +1,4 @@
-//! Moments in whole microseconds, and where they come from.
+//! Moments in whole microseconds, and the clock of a store.
 
 mod tsc_clock;
 
@@ -11,10 +11,12 @@ use std::{
     time::Duration,
 };
 
-/// All arithmetic stays below this bound, so that a Lua number holds every value exactly.
+/// The bound of all arithmetic: a Lua number holds every whole number below 2^53 exactly (law 6).
 pub(crate) const MAX_EXACT: u64 = 1 << 53;
 
 /// A moment: whole microseconds since the Unix epoch, below 2^53 (the year 2255).
+///
+/// Arithmetic saturates at [`Timestamp::MAX`] and at the epoch.
 ///
 /// ```
 /// use ratelimit_core::Timestamp;
@@ -22,15 +24,16 @@ pub(crate) const MAX_EXACT: u64 = 1 << 53;
 ///
 /// let start = Timestamp::from_secs(60);
 /// assert_eq!((start + Duration::from_millis(1)).as_micros(), 60_001_000);
+/// assert_eq!(start.since(Timestamp::from_secs(90)), Duration::ZERO);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The latest moment that can be told.
+    /// The latest moment: 2^53 - 1 microseconds.
     pub const MAX: Timestamp = Timestamp(MAX_EXACT - 1);
 
-    /// The moment `micros` microseconds after the epoch, or [`Timestamp::MAX`] if that is earlier.
+    /// The moment `micros` microseconds after the epoch, at most [`Timestamp::MAX`].
     pub const fn from_micros(micros: u64) -> Timestamp {
         if micros < MAX_EXACT {
             Timestamp(micros)
@@ -39,7 +42,7 @@ impl Timestamp {
         }
     }
 
-    /// The moment `secs` seconds after the epoch, or [`Timestamp::MAX`] if that is earlier.
+    /// The moment `secs` seconds after the epoch, at most [`Timestamp::MAX`].
     pub const fn from_secs(secs: u64) -> Timestamp {
         Timestamp::from_micros(secs.saturating_mul(1_000_000))
     }
@@ -49,7 +52,7 @@ impl Timestamp {
         self.0
     }
 
-    /// The time from `earlier` to here; zero when `earlier` is later.
+    /// The time from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
@@ -59,48 +62,62 @@ impl Timestamp {
 impl std::ops::Add<Duration> for Timestamp {
     type Output = Timestamp;
 
+    /// Adds whole microseconds; a fraction of a microsecond is dropped.
     fn add(self, span: Duration) -> Timestamp {
         Timestamp::from_micros(self.0.saturating_add(micros(span)))
     }
 }
 
-/// Whole microseconds of `span`, at most `u64::MAX`.
+/// The whole microseconds of `span`, at most `u64::MAX`.
 #[inline]
 pub(crate) const fn micros(span: Duration) -> u64 {
-    let whole = span.as_secs().saturating_mul(1_000_000);
-    whole.saturating_add(span.subsec_micros() as u64)
+    let seconds = span.as_secs().saturating_mul(1_000_000);
+    seconds.saturating_add(span.subsec_micros() as u64)
 }
 
-/// Where a store reads the time.
+/// The clock that a store reads: the system clock, or a manual one for tests.
 ///
-/// A [`Clock::manual`] stands still until it is moved, which makes tests of a service's own
-/// limits exact and instant:
+/// A [`manual`](Clock::manual) clock stands still until it is moved. Tests of limits are then exact
+/// and need no sleep:
 ///
 /// ```
-/// use ratelimit_core::{Clock, Timestamp};
+/// use ratelimit_core::{Clock, Key, Limiter, MemoryStore, Policy, Timestamp};
 /// use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
 /// let clock = Clock::manual(Timestamp::from_secs(100));
+/// let limiter = Limiter::new(MemoryStore::new().clock(clock.clone()));
+/// let (policy, key) = (Policy::parse("api", "1/min")?, Key::new("alice")?);
+///
+/// assert!(limiter.check(&policy, &key).await.is_allowed());
+/// assert!(!limiter.check(&policy, &key).await.is_allowed());
 /// clock.advance(Duration::from_secs(60));
-/// assert_eq!(clock.now(), Timestamp::from_secs(160));
+/// assert!(limiter.check(&policy, &key).await.is_allowed());
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Default)]
 pub struct Clock(ClockSource);
 
+/// The source of the time.
 #[derive(Clone, Default)]
 enum ClockSource {
+    /// The clock of this machine, read through the TSC.
     #[default]
     System,
+    /// Microseconds since the epoch, shared by all clones.
     Manual(Arc<AtomicU64>),
 }
 
 impl Clock {
-    /// The machine's clock, to a tenth of a millisecond; when it is set, that shows a tenth of a second later.
+    /// The clock of this machine, exact to a tenth of a millisecond. A change of the system time
+    /// takes effect within a tenth of a second.
     pub const fn system() -> Clock {
         Clock(ClockSource::System)
     }
 
-    /// A clock that stands at `start` until it is moved; clones show the same time.
+    /// A clock that stands at `start` until it is moved. Clones share the time.
     pub fn manual(start: Timestamp) -> Clock {
         Clock(ClockSource::Manual(Arc::new(AtomicU64::new(
             start.as_micros(),
@@ -111,6 +128,7 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
+            // Saturates at the year 2255; a system clock beyond it is an error of the machine.
             ClockSource::System => Timestamp::from_micros(tsc_clock::now_micros()),
             ClockSource::Manual(now) => Timestamp(now.load(Ordering::SeqCst)),
         }
@@ -120,24 +138,26 @@ impl Clock {
     ///
     /// # Panics
     ///
-    /// On the system's clock, which is not ours to move.
+    /// On a system clock.
     pub fn advance(&self, span: Duration) {
         self.set(self.now() + span);
     }
 
-    /// Sets a manual clock, forwards or back.
+    /// Sets a manual clock, to a later or an earlier moment.
     ///
     /// # Panics
     ///
-    /// On the system's clock, which is not ours to set.
+    /// On a system clock.
     pub fn set(&self, now: Timestamp) {
         match &self.0 {
+            // A test that moves the wrong clock must fail, and not pass by accident.
             ClockSource::System => panic!("only a manual clock can be set"),
             ClockSource::Manual(time) => time.store(now.as_micros(), Ordering::SeqCst),
         }
     }
 
-    /// Whether both show the same time, always.
+    /// Whether both always show the same time: both are the system clock, or clones of one manual
+    /// clock.
     pub(crate) fn is_same_as(&self, other: &Clock) -> bool {
         match (&self.0, &other.0) {
             (ClockSource::System, ClockSource::System) => true,
@@ -146,6 +166,8 @@ impl Clock {
         }
     }
 
+    /// Whether the time is set by a test. Scripts then get it as an argument instead of reading
+    /// TIME.
     #[cfg(feature = "redis")]
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self.0, ClockSource::Manual(_))

@@ -1,4 +1,5 @@
-//! The arithmetic that the token bucket and the leaky bucket share: a debt that time forgives.
+//! The arithmetic that the token bucket and the leaky bucket share: a debt that time forgives. Lua twin:
+//! `lua/token_bucket.lua`.
 
 use std::time::Duration;
 
@@ -13,32 +14,35 @@ use crate::{
     time::{MAX_EXACT, Timestamp},
 };
 
-/// What a change of the unit adds to the tokens refunded. Fewer are refunded while a receipt is kept, so that a
-/// receipt from before the change is known by the difference.
+/// Added to the count of refunded tokens by each change of the unit. While a receipt is kept fewer than 2^32 tokens
+/// are refunded, so a larger difference means that the unit has changed since the charge.
 const UNIT_CHANGE: u64 = 1 << 32;
-/// The tokens refunded are counted up to here, and from zero again.
+/// The count of refunded tokens wraps here, below 2^53.
 const REFUND_COUNT_END: u64 = 1 << 52;
 
-/// What a bucket remembers: a debt, of which a token costs as much as the period has ticks.
+/// The debt of a bucket at its last charge. A token costs `period.ticks` of debt, so 0 is a full bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed)]
 pub(crate) struct BucketState {
+    /// The debt at `at`. It may exceed `max_debt` of a bucket whose capacity was lowered since.
     owed: u64,
+    /// The tick of the last charge, in the grain of `period`.
     at: u64,
+    /// The period that wrote the state: the unit of `owed` and the grain of `at`.
     period: PackedPeriod,
 }
 
-/// What a bucket remembers of which something was refunded.
+/// A bucket state with the count that receipts need after a refund or a changed unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RefundedBucketState {
     algorithm: Algorithm,
     debt: BucketState,
-    /// The tokens that were refunded since the budget was made, and [`UNIT_CHANGE`] for each change of the unit;
-    /// receipts carry how many it had been.
+    /// The tokens refunded since the budget was made, plus [`UNIT_CHANGE`] for each change of the unit. A receipt
+    /// carries the count at its charge; the difference is what was refunded since.
     refunded: u64,
 }
 
-/// A bucket's debt at the present moment.
+/// The debt at the tick `at`, at most `max_debt`; `at` is later than now only while the clock is behind the state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BucketSnapshot {
     at: u64,
@@ -47,19 +51,21 @@ pub(crate) struct BucketSnapshot {
     repaired: bool,
 }
 
-/// A token costs `period.ticks` of debt, and each tick of time forgives `refill` of it.
+/// The parameters of a bucket. A token costs `period.ticks` of debt and each tick forgives `refill` of it, so nothing
+/// is divided before it is reported. GCRA's theoretical arrival time is `at + debt / refill`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
     pub(super) capacity: u64,
     pub(super) refill: u64,
     pub(crate) period: Period,
-    /// Which of the two it is: their states are not each other's.
+    /// The kind of bucket: a token bucket does not read the state of a leaky bucket, nor the reverse.
     pub(super) algorithm: Algorithm,
-    /// Whether an admitted hit waits for its turn.
+    /// Whether an admitted hit gets a delay (leaky bucket without `police`).
     pub(super) shapes: bool,
 }
 
 impl Bucket {
+    /// `Zero`, `Refill`, or an error of [`Period::fitting`]. `capacity` x `period` bounds the debt below 2^53.
     pub(super) const fn new(
         capacity: u64,
         refill: u64,
@@ -84,13 +90,14 @@ impl Bucket {
         }
     }
 
-    /// The debt of an empty bucket.
+    /// The debt of an empty bucket, below 2^53.
     #[inline]
     const fn max_debt(&self) -> u64 {
         self.capacity * self.period.ticks
     }
 
-    /// A debt of which a token cost `stored_unit`, in our unit: as many tokens, rounded up.
+    /// Converts a debt written under another unit: the same number of tokens, rounded up, so that a change never
+    /// refills.
     #[inline]
     const fn convert_debt(&self, owed: u64, stored_unit: u64) -> u64 {
         let unit = self.period.ticks;
@@ -98,6 +105,8 @@ impl Bucket {
             return owed;
         }
         match owed.checked_mul(unit) {
+            // Lua computes the same product, and is exact only below 2^53. A larger debt is rounded up to whole
+            // tokens first.
             Some(exact) if exact < MAX_EXACT => exact.div_ceil(stored_unit),
             _ => {
                 let tokens = owed.div_ceil(stored_unit);
@@ -110,11 +119,14 @@ impl Bucket {
         }
     }
 
+    /// The debt after `charged` tokens. Demands above the capacity never come here, so the product cannot overflow.
     #[inline]
     const fn debt_after(&self, snapshot: BucketSnapshot, charged: u64) -> u64 {
         snapshot.debt + charged * self.period.ticks
     }
 
+    /// The time until `debt` is forgiven, counted from `at`, which is where forgiving stands still while the clock is
+    /// behind.
     #[inline]
     fn time_to_forgive(&self, at: u64, debt: u64, now: Timestamp) -> Duration {
         if debt == 0 {
@@ -125,8 +137,9 @@ impl Bucket {
 }
 
 impl Bucket {
-    /// Charges a state as [`Step::step`] does, where that is plain: the bucket itself wrote it, time went
-    /// on since, nobody has to wait, and something is left. Otherwise nothing is done.
+    /// Fast path: charges as [`Step::step`] does, for a token bucket of the same period, a state not ahead of the
+    /// clock, and at least one token left afterwards. Returns `None` and changes nothing otherwise. Its result is
+    /// four words, because a whole decision stalls on store forwarding when it is copied right after it was written.
     #[inline(always)]
     pub(crate) fn try_charge_fast(
         &self,
@@ -139,14 +152,16 @@ impl Bucket {
         };
         let (tick, full) = (self.period.tick(now), self.max_debt());
         let elapsed = tick.checked_sub(stored.at)?;
+        // Another period needs a conversion, and a cost of the whole capacity leaves no token.
         if stored.period.period() != self.period || cost == 0 || cost >= self.capacity {
             return None;
         }
         let forgiven = elapsed.saturating_mul(self.refill);
         let debt = stored.owed.min(full).saturating_sub(forgiven) + cost * self.period.ticks;
         let room = full.checked_sub(debt)?;
-        let whole_at = tick + debt.div_ceil(self.refill);
-        let whole_at = whole_at.checked_mul(self.period.grain.micros())?;
+        let reset_tick = tick + debt.div_ceil(self.refill);
+        let reset_at = reset_tick.checked_mul(self.period.grain.micros())?;
+        // An exhausted key takes the general path, which moves the entry to the exhausted part of the memory store.
         if room < self.period.ticks {
             return None;
         }
@@ -155,7 +170,7 @@ impl Bucket {
         Some(FastCharge {
             limit: self.capacity,
             remaining: room / self.period.ticks,
-            reset_micros: whole_at.saturating_sub(now.as_micros()),
+            reset_micros: reset_at.saturating_sub(now.as_micros()),
             debt,
         })
     }
@@ -170,8 +185,13 @@ impl Step for Bucket {
         self.capacity
     }
 
+    /// Converts the stored debt into this unit, cuts it to the capacity, then forgives it at this rate from the last
+    /// charge on.
+    ///
+    /// The order is that of `docs/decisions/0003-changed-limits.md`. A store does not know when a rate changed, so
+    /// the new rate applies to the whole time since the last charge.
     #[inline]
-    fn advance(&self, stored: Option<&State>, now: Timestamp, _ask: Demand) -> BucketSnapshot {
+    fn advance(&self, stored: Option<&State>, now: Timestamp, _demand: Demand) -> BucketSnapshot {
         let now = self.period.tick(now);
         let Some((stored, refunded)) = stored.and_then(debt_of_state) else {
             return BucketSnapshot {
@@ -201,6 +221,8 @@ impl Step for Bucket {
         }
     }
 
+    /// Reads `at`, the debt and the count of refunded tokens. A debt above `max_debt` cannot be a state of this
+    /// bucket.
     fn decode_wire(&self, [at, debt, refunded, _]: WireState) -> Option<BucketSnapshot> {
         (debt <= self.max_debt()).then_some(BucketSnapshot {
             at,
@@ -238,6 +260,7 @@ impl Step for Bucket {
         self.time_to_forgive(snapshot.at, self.debt_after(snapshot, charged), now)
     }
 
+    /// The delay is the time until the debt before the hit is forgiven: the queue that stands before it.
     #[inline]
     fn delay(&self, snapshot: BucketSnapshot, now: Timestamp) -> Duration {
         if self.shapes {
@@ -275,6 +298,7 @@ impl Step for Bucket {
         snapshot.refunded > 0
     }
 
+    /// A state ahead of the clock gives no mark: the age of its charge would be unknown.
     #[inline]
     fn refund_mark(&self, snapshot: BucketSnapshot, charged: u64, now: Timestamp) -> RefundMark {
         if snapshot.at != self.period.tick(now) {
@@ -286,36 +310,38 @@ impl Step for Bucket {
         }
     }
 
+    /// Lowers the debt by what is left of the charge (`docs/decisions/0008-settling.md`). A refund errs towards
+    /// strict.
     fn refund(&self, state: &mut State, refund: Refund) -> bool {
         let Some((mut stored, refunded)) = debt_of_state(state) else {
             return false;
         };
         let is_ours = stored.period.period() == self.period;
         let charge_tick = self.period.tick(refund.charged_at);
-        // A state ahead of the clock has forgiven up to its own time.
+        // A state ahead of the clock has forgiven debt up to its own time.
         let forgiven_until = self.period.tick(refund.now).max(stored.at);
         let elapsed = forgiven_until.checked_sub(charge_tick);
         let (true, Some(elapsed)) = (is_ours, elapsed) else {
             return false;
         };
         let unit = self.period.ticks;
-        // Debt that stood before the charge; a mark below the charge itself is of another unit.
+        // `older` is the debt that stood before the charge. A mark below the charge itself is of another unit.
         let charged = refund.cost.saturating_mul(unit);
         let older = refund.mark.debt.checked_sub(charged);
-        // An instance of an earlier version drops the count of refunds, and a changed unit makes it jump.
+        // An instance of an earlier release drops the count of refunds, and a changed unit makes it jump by 2^32.
         let refunded_since = refunded.checked_sub(refund.mark.refunded);
         let refunded_since = refunded_since.filter(|since| *since < UNIT_CHANGE);
         let (Some(older), Some(refunded_since)) = (older, refunded_since) else {
             return false;
         };
-        // Time forgives the oldest debt first. What was refunded since the charge may have been older debt,
-        // which time did not have to forgive before it came to this charge.
+        // Time forgives the oldest debt first. A refund since the charge may have removed older debt, which time then
+        // did not have to forgive before it reached this charge.
         let forgiven = elapsed.saturating_mul(self.refill);
         let older_refunded = refunded_since.saturating_mul(unit).min(older);
         let gone = forgiven.saturating_add(older_refunded);
         let still_owed = refund.mark.debt.saturating_sub(gone);
-        let params = refund.units.saturating_mul(unit);
-        let credit = params.min(still_owed).min(stored.owed);
+        let requested = refund.units.saturating_mul(unit);
+        let credit = requested.min(still_owed).min(stored.owed);
         if credit == 0 {
             return false;
         }
@@ -336,7 +362,7 @@ impl Step for Bucket {
 }
 
 impl Bucket {
-    /// Whether a state is of the same of the two algorithms.
+    /// Whether a state is of this kind of bucket.
     #[inline]
     fn owns(&self, state: &State) -> bool {
         match (self.algorithm, state) {
@@ -347,6 +373,7 @@ impl Bucket {
         }
     }
 
+    /// The smallest state that holds the debt: boxed with the count of refunds only if there are any.
     #[inline]
     fn stored_state(&self, debt: BucketState, refunded: u64) -> State {
         match self.algorithm {
@@ -361,7 +388,7 @@ impl Bucket {
     }
 }
 
-/// The debt of a bucket, and the tokens that were refunded.
+/// The debt of a bucket of either kind, and its count of refunded tokens.
 #[inline]
 fn debt_of_state(state: &State) -> Option<(BucketState, u64)> {
     match state {

@@ -1,4 +1,4 @@
-//! Concurrency: so many at once, each on a lease.
+//! Concurrency: slots for requests in progress, each held on a lease.
 
 use std::time::Duration;
 
@@ -12,26 +12,46 @@ use crate::{
     time::{Timestamp, micros},
 };
 
-/// The most slots of one key.
-const MOST_SLOTS: u64 = 10_000;
-const SHORTEST_LEASE: u64 = 1_000;
-const LONGEST_LEASE: u64 = 86_400 * 1_000_000;
+/// The largest limit. Each slot of a key is stored.
+const MAX_SLOTS: u64 = 10_000;
+/// The shortest lease: 1 ms.
+const MIN_LEASE_MICROS: u64 = 1_000;
+/// The longest lease: one day.
+const MAX_LEASE_MICROS: u64 = 86_400 * 1_000_000;
+/// See [`Concurrency::DEFAULT_LEASE`].
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// At most so many at once for each key, wherever they run.
+/// A number of slots for each key; a hit that passes holds one slot until it is released.
 ///
-/// A hit that passes takes one slot, whatever it costs, and holds it until it is given back. A slot
-/// that is not given back, because its holder crashed, is free again when its lease ends; whoever
-/// holds one for longer renews it.
+/// - A hit takes one slot, whatever it costs.
+/// - Each slot is held on a lease. A slot whose holder crashed is free when its lease ends.
+/// - A [`Reservation`](crate::Reservation) releases its slot when it is dropped. With the feature
+///   `tokio` it renews the lease while it lives.
+/// - A slot has an id that its hit chose. A second hit with the same id takes no second slot.
+/// - `retry_after` is the earliest end of a lease, an upper bound: a slot is usually released
+///   earlier.
 ///
 /// ```
-/// use ratelimit_core::Concurrency;
+/// use ratelimit_core::{Concurrency, Hit, Key, Limiter, Policy};
 /// use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
-/// let uploads = Concurrency::new(5, Duration::from_secs(30))?;
-/// assert_eq!((uploads.limit(), uploads.lease()), (5, Duration::from_secs(30)));
-/// # Ok::<(), ratelimit_core::InvalidLimit>(())
+/// let uploads = Policy::new("upload", Concurrency::new(1, Duration::from_secs(30))?)?;
+/// let (limiter, alice) = (Limiter::in_memory(), Key::new("alice")?);
+/// let hit = Hit::new(&uploads, &alice);
+///
+/// let (_, first) = limiter.reserve(hit.with_slot_id()).await;
+/// assert!(limiter.reserve(hit.with_slot_id()).await.1.is_none());
+/// drop(first);
+/// assert!(limiter.reserve(hit.with_slot_id()).await.1.is_some());
+/// # Ok(())
+/// # }
 /// ```
+///
+/// The page is `docs/algorithms/concurrency.md`, the Lua twin `lua/concurrency.lua`.
+#[doc(alias = "semaphore")]
+#[doc(alias = "in flight")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     limit: u64,
@@ -40,26 +60,28 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    /// The lease where none is named.
+    /// The lease of `concurrency N` without `lease D`: 30 s.
     pub const DEFAULT_LEASE: Duration = DEFAULT_LEASE;
 
-    /// At most `limit` at once; a slot that nobody gives back is free again after `lease`.
+    /// Allows `limit` slots at once; a slot that is never released is free after `lease`.
     ///
     /// # Errors
     ///
-    /// When `limit` is not 1 to 10,000, or `lease` not 1 ms to one day.
+    /// - [`InvalidLimit::Zero`] when `limit` is 0
+    /// - [`InvalidLimit::TooManySlots`] when `limit` is above 10,000
+    /// - [`InvalidLimit::Lease`] when `lease` lies outside 1 ms to one day
     pub const fn new(limit: u64, lease: Duration) -> Result<Concurrency, InvalidLimit> {
         if limit == 0 {
             return Err(InvalidLimit::Zero);
         }
-        if limit > MOST_SLOTS {
+        if limit > MAX_SLOTS {
             return Err(InvalidLimit::TooManySlots { limit });
         }
         let ticks = lease.as_micros();
-        if ticks < SHORTEST_LEASE as u128 || ticks > LONGEST_LEASE as u128 {
+        if ticks < MIN_LEASE_MICROS as u128 || ticks > MAX_LEASE_MICROS as u128 {
             return Err(InvalidLimit::Lease { lease });
         }
-        #[allow(clippy::cast_possible_truncation, reason = "at most LONGEST_LEASE")]
+        #[allow(clippy::cast_possible_truncation, reason = "at most MAX_LEASE_MICROS")]
         let ticks = ticks as u64;
         let grain = Grain::Microsecond;
         Ok(Concurrency {
@@ -68,16 +90,17 @@ impl Concurrency {
         })
     }
 
-    /// How many hold a slot at once.
+    /// The number of slots of one key.
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// How long a slot is held that nobody gives back.
+    /// How long a slot is held unless it is renewed or released.
     pub const fn lease(&self) -> Duration {
         self.period.duration()
     }
 
+    /// The slots in use after the charge. A hit whose slot is held already takes no second one.
     const fn held_after(snapshot: ConcurrencySnapshot, charged: u64) -> u64 {
         if charged > 0 && !snapshot.is_held {
             snapshot.live + 1
@@ -86,6 +109,7 @@ impl Concurrency {
         }
     }
 
+    /// The time until the last lease ends, that of this hit included.
     fn last_end(&self, snapshot: ConcurrencySnapshot, charged: u64, now: Timestamp) -> Duration {
         let leased = if charged > 0 {
             snapshot.at + self.period.ticks
@@ -96,15 +120,17 @@ impl Concurrency {
     }
 }
 
-/// What a concurrency limit remembers: who holds a slot, and until when.
+/// The stored slots of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConcurrencyState {
-    /// The longest lease among them.
+    /// The longest lease among the held slots, in microseconds. An end further ahead than twice
+    /// this shows that the clock stepped back.
     lease: u64,
-    /// In the order in which they end.
+    /// The held slots in the order of their ends, which makes expiry a binary search.
     held: Vec<Lease>,
 }
 
+/// One held slot: its id, and the time in microseconds at which it is free again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lease {
     id: u64,
@@ -112,27 +138,29 @@ struct Lease {
 }
 
 impl ConcurrencyState {
+    /// The state of a key without slots.
     const EMPTY: ConcurrencyState = ConcurrencyState {
         lease: 0,
         held: Vec::new(),
     };
 
+    /// The stored slots, expired ones included.
     pub(crate) fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// How many slots there is memory for.
+    /// The slots that fit into the allocated buffer.
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.held.capacity()
     }
 
-    /// When the last of them ends.
+    /// The end of the last lease; the epoch if there is none.
     pub(crate) fn last_expiry(&self) -> Timestamp {
         Timestamp::from_micros(self.held.last().map_or(0, |held| held.end))
     }
 
-    /// Gives a slot back, and tells whether it was held.
+    /// Releases a slot. Returns whether it was stored.
     pub(crate) fn release(&mut self, id: u64) -> bool {
         let Some(index) = self.held.iter().position(|held| held.id == id) else {
             return false;
@@ -142,7 +170,7 @@ impl ConcurrencyState {
         true
     }
 
-    /// Gives memory back when most of it is unused.
+    /// Shrinks the buffer once it is larger than four times its content.
     #[inline]
     fn shrink_if_oversized(&mut self) {
         if is_oversized(self.held.capacity(), self.held.len()) {
@@ -150,13 +178,15 @@ impl ConcurrencyState {
         }
     }
 
+    /// Kept out of line, because it runs rarely.
     #[cold]
     #[inline(never)]
     fn shrink(&mut self) {
         self.held.shrink_to(2 * self.held.len());
     }
 
-    /// Holds a slot for a whole lease from now.
+    /// Extends the lease of a held slot to a whole `lease` from now; an expired slot is not
+    /// revived.
     pub(crate) fn renew(&mut self, id: u64, lease: Duration, now: Timestamp) -> Renewal {
         let (now, lease) = (now.as_micros(), micros(lease));
         let held = self.held.iter().find(|held| held.id == id);
@@ -173,12 +203,14 @@ impl ConcurrencyState {
         Renewal::Extended(Timestamp::from_micros(end))
     }
 
+    /// Inserts a slot in the order of the ends.
     fn insert(&mut self, slot: Lease) {
         let index = self.held.partition_point(|held| held.end <= slot.end);
         self.held.insert(index, slot);
     }
 
-    /// Whether the clock stepped back further than a lease.
+    /// Whether the clock stepped back by more than a lease. An end is at most one lease after its
+    /// write, so an end more than two leases ahead was written at a later time than now.
     fn clock_went_back(&self, now: u64) -> bool {
         self.held
             .last()
@@ -186,26 +218,30 @@ impl ConcurrencyState {
     }
 }
 
-/// What became of a slot that was to be renewed.
+/// The outcome of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
+    /// The lease now ends at this time.
     Extended(Timestamp),
-    /// It was held for longer already.
+    /// The stored lease ends later already.
     Unchanged,
-    /// It is not held any more.
+    /// The slot is not held any more.
     Lost,
 }
 
-/// The slots that are held at the present moment.
+/// The slots in use at the present moment, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConcurrencySnapshot {
     at: u64,
+    /// The slots whose lease has not ended.
     live: u64,
-    /// Whether the hit's own slot is among them.
+    /// Whether the slot of this hit is among them.
     is_held: bool,
-    /// The end that has to come before the hit fits, where it does not.
+    /// The end that must pass before the hit fits.
     pivot: u64,
+    /// The end of the last lease; `at` without slots.
     last_end: u64,
+    /// The id of the slot of this hit; 0 in a snapshot from Redis, which is never written.
     slot: u64,
     repaired: bool,
 }
@@ -218,6 +254,7 @@ impl Step for Concurrency {
         self.limit
     }
 
+    /// Finds the live slots by binary search. A repair cuts every end to one lease from now.
     fn advance(
         &self,
         stored: Option<&ConcurrencyState>,
@@ -225,8 +262,8 @@ impl Step for Concurrency {
         demand: Demand,
     ) -> ConcurrencySnapshot {
         let at = now.as_micros();
-        let nobody = ConcurrencyState::EMPTY;
-        let stored = stored.unwrap_or(&nobody);
+        let empty = ConcurrencyState::EMPTY;
+        let stored = stored.unwrap_or(&empty);
         let repaired = stored.clock_went_back(at);
         let end = |held: &Lease| {
             if repaired {
@@ -238,6 +275,8 @@ impl Step for Concurrency {
         let first = stored.held.partition_point(|held| end(held) <= at);
         let live = &stored.held[first..];
         let count = live.len() as u64;
+        // The pivot is the end of the `over`-th slot from the front: the slots are in the order of
+        // their ends.
         let over = (count + 1 + demand.reserve).saturating_sub(self.limit);
         let pivot = usize::try_from(over.saturating_sub(1)).unwrap_or(usize::MAX);
         ConcurrencySnapshot {
@@ -251,12 +290,13 @@ impl Step for Concurrency {
         }
     }
 
+    /// Reads `at`, `2 x live + held`, the pivot and the last end.
     fn decode_wire(
         &self,
         [at, live_and_held, pivot, last_end]: WireState,
     ) -> Option<ConcurrencySnapshot> {
         let live = live_and_held / 2;
-        (live <= MOST_SLOTS).then_some(ConcurrencySnapshot {
+        (live <= MAX_SLOTS).then_some(ConcurrencySnapshot {
             at,
             live,
             is_held: live_and_held % 2 == 1,
@@ -267,20 +307,27 @@ impl Step for Concurrency {
         })
     }
 
-    /// Each hit is decided by itself.
+    /// A policy with slots is never batched, so no hit precedes this one in its reply.
     fn with_charge(&self, snapshot: ConcurrencySnapshot, _units: u64) -> ConcurrencySnapshot {
         snapshot
     }
 
+    /// A hit takes one slot whatever it costs, so only the reserve can exceed the limit.
     fn can_ever_fit(&self, demand: Demand) -> bool {
         demand.reserve < self.limit
     }
 
+    /// A hit whose slot is held already always fits: a repeated request does not lose its slot.
     fn fits(&self, snapshot: ConcurrencySnapshot, demand: Demand) -> bool {
         snapshot.is_held || snapshot.live + 1 + demand.reserve <= self.limit
     }
 
-    fn retry_after(&self, snapshot: ConcurrencySnapshot, _ask: Demand, now: Timestamp) -> Duration {
+    fn retry_after(
+        &self,
+        snapshot: ConcurrencySnapshot,
+        _demand: Demand,
+        now: Timestamp,
+    ) -> Duration {
         self.period.until(snapshot.pivot, now)
     }
 
@@ -297,6 +344,7 @@ impl Step for Concurrency {
         snapshot.repaired
     }
 
+    /// Drops expired slots, then stores the slot of the hit; an end never moves to an earlier time.
     fn write(&self, slot: &mut Option<State>, snapshot: ConcurrencySnapshot, charged: u64) {
         let slots = self.state_or_insert(slot, || {
             State::Concurrency(Box::new(ConcurrencyState::EMPTY))
@@ -312,6 +360,7 @@ impl Step for Concurrency {
             return;
         }
         let lease = self.period.ticks;
+        // Only live slots need the stored lease. The first slot of an empty state replaces it.
         slots.lease = if slots.held.is_empty() {
             lease
         } else {
@@ -319,6 +368,7 @@ impl Step for Concurrency {
         };
         let own = slots.held.iter().find(|held| held.id == snapshot.slot);
         let end = own.map_or(0, |held| held.end).max(snapshot.at + lease);
+        // A slot that is held already is moved to its new place in the order.
         slots.release(snapshot.slot);
         slots.insert(Lease {
             id: snapshot.slot,
@@ -326,16 +376,17 @@ impl Step for Concurrency {
         });
     }
 
+    /// A slot is released by its id, at any time.
     fn refund_mark(
         &self,
-        _rolled: ConcurrencySnapshot,
+        _snapshot: ConcurrencySnapshot,
         _charged: u64,
         _now: Timestamp,
     ) -> RefundMark {
         RefundMark::new(1)
     }
 
-    /// Slots have numbers, and are given back by them.
+    /// A slot is not a unit: it is released by its id, and a cost does not change it.
     fn counts_units(&self) -> bool {
         false
     }

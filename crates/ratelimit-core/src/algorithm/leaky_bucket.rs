@@ -1,33 +1,59 @@
-//! Leaky bucket: a queue that lets one out at a time.
+//! Leaky bucket: a queue that drains at a steady rate.
 
 use std::time::Duration;
 
 use crate::algorithm::{bucket::Bucket, kind::Algorithm, period::InvalidLimit};
 
-/// A queue that lets one out at a time, in step.
+/// A queue that drains at a steady rate; a hit that finds a place passes with a delay.
 ///
-/// It admits what a [`TokenBucket`](crate::TokenBucket) of the same numbers admits, and tells each
-/// admitted hit how long to wait for its turn; [`without_delay`](LeakyBucket::without_delay) leaves the wait out.
+/// - It admits the hits that a [`TokenBucket`](crate::TokenBucket) of the same numbers admits.
+/// - An admitted hit gets `ceil(debt / outflow)` ticks of delay, where the debt is the queue before
+///   it. The first hit of an idle queue has no delay. The longest delay is `(queue - 1) / outflow`
+///   periods.
+/// - The engine does not wait. The caller, or the middleware, waits for
+///   [`Decision::delay`](crate::Decision::delay).
+/// - A hit that finds the queue full is denied.
+/// - [`without_delay`](LeakyBucket::without_delay) (`police` in a limit's text) admits the same
+///   hits and delays none: policing instead of shaping.
 ///
 /// ```
-/// use ratelimit_core::LeakyBucket;
+/// use ratelimit_core::{Key, Limiter, LeakyBucket, Policy};
 /// use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
-/// let shaped = LeakyBucket::new(20, 10, Duration::from_secs(1))?;
-/// assert_eq!(shaped.queue(), 20);
-/// # Ok::<(), ratelimit_core::InvalidLimit>(())
+/// let limiter = Limiter::in_memory();
+/// let printer = Policy::new("print", LeakyBucket::new(2, 1, Duration::from_secs(60))?)?;
+/// let alice = Key::new("alice")?;
+///
+/// let first = limiter.check(&printer, &alice).await;
+/// assert_eq!(first.decision().unwrap().delay(), Duration::ZERO);
+/// let second = limiter.check(&printer, &alice).await;
+/// assert!(second.decision().unwrap().delay() > Duration::from_secs(50));
+/// assert!(!limiter.check(&printer, &alice).await.is_allowed());
+/// # Ok(())
+/// # }
 /// ```
+///
+/// The page is `docs/algorithms/leaky_bucket.md`, the Lua twin `lua/leaky_bucket.lua`.
+#[doc(alias = "queue")]
+#[doc(alias = "shaping")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeakyBucket {
+    /// The shared arithmetic, with `algorithm` set to `LeakyBucket`.
     pub(crate) bucket: Bucket,
 }
 
 impl LeakyBucket {
-    /// A queue of `queue` places that lets `outflow` out each `period`.
+    /// A queue of `queue` places that lets `outflow` hits leave each `period`.
     ///
     /// # Errors
     ///
-    /// When a number is zero, or too large to be counted exactly.
+    /// - [`InvalidLimit::Zero`] when `queue` or `outflow` is 0
+    /// - [`InvalidLimit::Refill`] when `outflow` is 2^53 or more
+    /// - [`InvalidLimit::Period`] when `period` lies outside 1 ms to 366 days
+    /// - [`InvalidLimit::TooLarge`] or [`InvalidLimit::Uneven`] when `queue` x `period` cannot be
+    ///   counted exactly
     pub const fn new(
         queue: u64,
         outflow: u64,
@@ -39,14 +65,17 @@ impl LeakyBucket {
         }
     }
 
-    /// Admits the same and delays nothing.
+    /// Admits the same hits and delays none of them.
+    ///
+    /// Stored states stay valid when a policy adds or removes this.
+    #[doc(alias = "police")]
     #[must_use]
     pub const fn without_delay(mut self) -> LeakyBucket {
         self.bucket.shapes = false;
         self
     }
 
-    /// Whether it delays nothing.
+    /// Whether admitted hits are not delayed.
     pub const fn is_policing(&self) -> bool {
         !self.bucket.shapes
     }
@@ -56,12 +85,12 @@ impl LeakyBucket {
         self.bucket.capacity
     }
 
-    /// How many leave the queue each period.
+    /// The hits that leave the queue in each period.
     pub const fn outflow(&self) -> u64 {
         self.bucket.refill
     }
 
-    /// The time in which the outflow leaves.
+    /// The time in which `outflow` hits leave.
     pub const fn period(&self) -> Duration {
         self.bucket.period.duration()
     }

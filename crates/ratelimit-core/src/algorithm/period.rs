@@ -1,22 +1,34 @@
-//! A limit's period, cut into ticks so that every product stays exact.
+//! Periods in ticks of a grain, the clock rule, and the errors of limits.
 
 use std::{fmt, time::Duration};
 
 use crate::time::{MAX_EXACT, Timestamp};
 
-const SHORTEST: u64 = 1_000;
-const LONGEST: u64 = 366 * 86_400 * 1_000_000;
+/// The shortest period: 1 ms, in microseconds.
+const MIN_PERIOD_MICROS: u64 = 1_000;
+/// The longest period: 366 days, in microseconds.
+const MAX_PERIOD_MICROS: u64 = 366 * 86_400 * 1_000_000;
 
-/// The finest unit of time in which a limit's arithmetic stays below 2^53.
+/// The unit of time in which a limit counts: the finest in which its arithmetic stays below 2^53.
+///
+/// | limit | grain |
+/// |---|---|
+/// | `100/min` | 1 us |
+/// | `1000000/d` | 1 ms |
+/// | `1000000/366d` | 1 s |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Grain {
+    /// 1 us; nearly every limit.
     Microsecond,
+    /// 1 ms; large limits over long periods, and every penalty box.
     Millisecond,
+    /// 1 s; the largest.
     Second,
 }
 
 impl Grain {
+    /// The length of one tick in microseconds.
     pub(crate) const fn micros(self) -> u64 {
         match self {
             Grain::Microsecond => 1,
@@ -26,23 +38,32 @@ impl Grain {
     }
 }
 
-/// How long a limit's period is, in ticks of its grain.
+/// The period of a limit as a whole number of ticks; for a concurrency limit its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Period {
+    /// The length in ticks. For a bucket it is also the debt that one token costs.
     pub(crate) ticks: u64,
+    /// The length of a tick.
     pub(crate) grain: Grain,
 }
 
 impl Period {
-    /// The period of a limit that counts to `limit`, in the finest grain that fits.
+    /// Chooses the finest grain in which `limit` x `period` stays below 2^53.
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidLimit::Period`] outside 1 ms to 366 days
+    /// - [`InvalidLimit::Zero`] for a limit of 0
+    /// - [`InvalidLimit::Uneven`] if the period is not a whole number of ticks of that grain
+    /// - [`InvalidLimit::TooLarge`] if no grain fits
     pub(crate) const fn fitting(limit: u64, period: Duration) -> Result<Period, InvalidLimit> {
         let micros = period.as_micros();
-        if micros < SHORTEST as u128 || micros > LONGEST as u128 {
+        if micros < MIN_PERIOD_MICROS as u128 || micros > MAX_PERIOD_MICROS as u128 {
             return Err(InvalidLimit::Period { period });
         }
         #[allow(
             clippy::cast_possible_truncation,
-            reason = "at most LONGEST, checked above"
+            reason = "at most MAX_PERIOD_MICROS, checked above"
         )]
         let micros = micros as u64;
         if limit == 0 {
@@ -54,9 +75,11 @@ impl Period {
             let grain = grains[finest];
             let ticks = micros / grain.micros();
             if (limit as u128) * (ticks as u128) < MAX_EXACT as u128 {
-                let whole = micros.is_multiple_of(grain.micros())
+                // A coarser grain would divide the period no better, so the first grain that fits
+                // decides.
+                let is_even = micros.is_multiple_of(grain.micros())
                     && period.subsec_nanos().is_multiple_of(1_000);
-                return if whole {
+                return if is_even {
                     Ok(Period { ticks, grain })
                 } else {
                     Err(InvalidLimit::Uneven { limit, period })
@@ -67,18 +90,21 @@ impl Period {
         Err(InvalidLimit::TooLarge { limit, period })
     }
 
+    /// The period in microseconds.
     pub(crate) const fn micros(self) -> u64 {
         self.ticks * self.grain.micros()
     }
 
+    /// The period as a [`Duration`].
     pub(crate) const fn duration(self) -> Duration {
         Duration::from_micros(self.micros())
     }
 
-    /// The tick that `moment` lies in.
+    /// The tick that `moment` lies in, rounded down.
     #[inline]
     pub(crate) const fn tick(self, moment: Timestamp) -> u64 {
-        // By a number that the compiler knows, because a division takes as long as all the rest.
+        // Each arm divides by a constant, which compiles to a multiplication. A 64-bit division by
+        // a variable would take as long as the rest of the step.
         match self.grain {
             Grain::Microsecond => moment.as_micros(),
             Grain::Millisecond => moment.as_micros() / Grain::Millisecond.micros(),
@@ -86,16 +112,22 @@ impl Period {
         }
     }
 
-    /// A tick counted in another limit's grain, in ours.
+    /// Converts a tick of another grain into this one, rounded down. A state written under other
+    /// numbers is read so.
     #[inline]
     pub(crate) const fn convert(self, tick: u64, grain: Grain) -> u64 {
         if grain as u8 == self.grain as u8 {
             return tick;
         }
+        // A tick of the coarsest grain fits into 64 bits as microseconds; saturation only guards
+        // corrupt values.
         tick.saturating_mul(grain.micros()) / self.grain.micros()
     }
 
-    /// The time from `now` until `tick` begins.
+    /// The time from `now` to the beginning of `tick`, in microseconds; zero for a tick that has
+    /// begun.
+    ///
+    /// Waits end at the edge of a tick, which makes `retry_after` exact in every grain.
     #[inline]
     pub(crate) fn until(self, tick: u64, now: Timestamp) -> Duration {
         if let Some(micros) = tick.checked_mul(self.grain.micros()) {
@@ -104,7 +136,8 @@ impl Period {
         self.until_far(tick, now)
     }
 
-    /// The same centuries ahead, where only slow buckets of many tokens reach.
+    /// The same for a tick beyond 2^64 us. Only a slow bucket of many tokens in a coarse grain
+    /// reaches it.
     #[cold]
     fn until_far(self, tick: u64, now: Timestamp) -> Duration {
         let micros = u128::from(tick) * u128::from(self.grain.micros());
@@ -115,16 +148,22 @@ impl Period {
     }
 }
 
-/// A period in the fewest bytes, for states that are kept by the million.
+/// A [`Period`] in 7 bytes instead of 16, for bucket states, of which the memory store keeps
+/// millions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed)]
 pub(super) struct PackedPeriod {
+    /// The low 32 bits of the ticks.
     low: u32,
+    /// The high 16 bits of the ticks. A period has fewer than 2^48 ticks: 366 days are 3.2 x 10^13
+    /// us, below 2^45.
     high: u16,
+    /// The length of a tick.
     grain: Grain,
 }
 
 impl PackedPeriod {
+    /// Packs a period without loss.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "no period has 2^48 ticks, and the rest is meant to be cut off"
@@ -137,6 +176,7 @@ impl PackedPeriod {
         }
     }
 
+    /// Unpacks the period.
     pub(super) const fn period(self) -> Period {
         Period {
             ticks: self.low as u64 | (self.high as u64) << 32,
@@ -145,10 +185,24 @@ impl PackedPeriod {
     }
 }
 
-/// Brings a stored tick to the present (law 8 of the design).
+/// Brings a stored tick to the present (law 8). Returns the tick to use, and whether the state was
+/// repaired.
 ///
-/// A tick at most one period ahead stands still until the clock catches up; one further ahead
-/// becomes the present, and what was spent is kept.
+/// - A stored tick in the past: the present, not repaired.
+/// - At most one period ahead: the stored tick. Time stands still for this key until the clock
+///   catches up, and the wait is part of `retry_after`.
+/// - Further ahead: the present, repaired. The state keeps what was spent, so a clock that steps
+///   back refills nothing, and no hit waits more than one period longer than without the step.
+///
+/// With a period of 60 ticks and the clock at 100:
+///
+/// | stored | tick | repaired |
+/// |---|---|---|
+/// | 90 | 100 | no |
+/// | 160 | 160 | no |
+/// | 161 | 100 | yes |
+///
+/// `catch_up` in `lua/policy_head.lua` is its twin.
 #[inline]
 pub(crate) const fn catch_up(stored: u64, now: u64, period: u64) -> (u64, bool) {
     if stored > now + period {
@@ -160,66 +214,82 @@ pub(crate) const fn catch_up(stored: u64, now: u64, period: u64) -> (u64, bool) 
     }
 }
 
-/// Why numbers cannot be a limit.
+/// The reason why numbers cannot be a limit.
+///
+/// A limit is checked when it is made. Arithmetic on a valid limit is exact.
+///
+/// ```
+/// use ratelimit_core::{FixedWindow, InvalidLimit};
+/// use std::time::Duration;
+///
+/// let day = Duration::from_secs(86_400);
+/// assert_eq!(FixedWindow::new(0, day), Err(InvalidLimit::Zero));
+///
+/// let nothing = FixedWindow::new(10, Duration::ZERO).unwrap_err();
+/// assert_eq!(nothing.to_string(), "the period 0ns must be from 1 ms to 366 days");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidLimit {
-    /// A limit, capacity or refill of zero would let nothing pass, ever.
+    /// A limit, capacity, refill or number of denials is 0, so that nothing could ever pass.
     Zero,
     /// The period lies outside 1 ms to 366 days.
     Period {
-        /// The refused period.
+        /// The rejected period.
         period: Duration,
     },
-    /// No grain of time keeps limit x period below 2^53.
+    /// No grain keeps limit x period below 2^53.
     TooLarge {
-        /// The refused limit.
+        /// The rejected limit, or the capacity of a bucket.
         limit: u64,
         /// Its period.
         period: Duration,
     },
-    /// The only grain that keeps limit x period below 2^53 does not divide the period.
+    /// The finest grain that keeps limit x period below 2^53 does not divide the period. `Display`
+    /// names the grain.
     Uneven {
-        /// The refused limit.
+        /// The rejected limit, or the capacity of a bucket.
         limit: u64,
         /// Its period.
         period: Duration,
     },
     /// The refill of a bucket is 2^53 or more.
     Refill {
-        /// The refused refill.
+        /// The rejected refill.
         refill: u64,
     },
-    /// A log remembers every hit, so it holds at most 10,000.
+    /// The limit of a sliding window log is above 10,000; the log stores one timestamp for each
+    /// unit.
     LogTooLong {
-        /// The refused limit.
+        /// The rejected limit.
         limit: u64,
     },
-    /// Every slot of a concurrency limit is remembered, so it has at most 10,000.
+    /// A concurrency limit has more than 10,000 slots, each of which is stored.
     TooManySlots {
-        /// The refused limit.
+        /// The rejected limit.
         limit: u64,
     },
     /// The lease of a concurrency limit lies outside 1 ms to one day.
     Lease {
-        /// The refused lease.
+        /// The rejected lease.
         lease: Duration,
     },
-    /// A penalty box counts to 10,000 at the most.
+    /// The number of denials of a penalty box is above 10,000.
     TooManyDenials {
-        /// The refused number.
+        /// The rejected number.
         denials: u64,
     },
-    /// The times of a penalty box are whole milliseconds up to 366 days.
+    /// A time of a penalty box is not a whole number of milliseconds from 1 ms to 366 days.
     Penalty {
-        /// Within which denials would count.
+        /// The span in which denials would count.
         within: Duration,
-        /// How long the refusal would be.
+        /// The length of the first block.
         refused_for: Duration,
     },
 }
 
 impl fmt::Display for InvalidLimit {
+    /// Writes the rejected number with its bound.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InvalidLimit::Zero => f.write_str("a limit must be at least 1, not 0"),
@@ -255,7 +325,7 @@ impl fmt::Display for InvalidLimit {
                 f,
                 "a sliding window log of {limit} is too long: it remembers every hit, so at most \
                  {} (a sliding_window_counter has no such bound)",
-                super::sliding_window_log::LONGEST_LOG
+                super::sliding_window_log::MAX_LOG
             ),
             InvalidLimit::TooManySlots { limit } => write!(
                 f,

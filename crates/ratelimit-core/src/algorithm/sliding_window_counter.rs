@@ -1,4 +1,5 @@
-//! Sliding window counter: so many in any window, estimated from two counts.
+//! Sliding window counter: an estimate over a sliding window, from the counts of two windows of the
+//! clock.
 
 use std::time::Duration;
 
@@ -9,30 +10,64 @@ use crate::algorithm::{
 };
 use crate::{decision::RefundMark, time::Timestamp};
 
-/// So many in any window, estimated from the counts of this window and the one before.
+/// An estimate over a sliding window: the present window's count, plus the previous one weighted by
+/// overlap.
 ///
-/// The last window counts for the part of it that the sliding window still covers.
+/// - The previous window counts for the part of it that a window of one period up to now still
+///   covers.
+/// - The estimate takes its hits as evenly spread. If they all came at its end, up to `2 x limit -
+///   1` pass in a span of one period; if hits come evenly, the limit.
+/// - The state is two counts, whatever the limit. A [`SlidingWindowLog`](crate::SlidingWindowLog)
+///   is exact, up to 10,000 units.
+///
+/// With `e` ticks of the present window elapsed, `P` the period in ticks and `room = limit - cur -
+/// cost`:
+///
+/// ```text
+/// passes when   prev x (P - e) <= room x P
+/// remaining   = limit - cur - ceil(prev x (P - e) / P)
+/// retry_after = P - floor(room x P / prev) - e               if room >= 0
+///               2 P - floor((limit - cost) x P / cur) - e    else, in the next window
+/// ```
 ///
 /// ```
-/// use ratelimit_core::SlidingWindowCounter;
+/// use ratelimit_core::{Clock, Key, Limiter, MemoryStore, Policy, SlidingWindowCounter, Timestamp};
 /// use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
-/// let hourly = SlidingWindowCounter::new(1_000, Duration::from_secs(3_600))?;
-/// assert_eq!(hourly.limit(), 1_000);
-/// # Ok::<(), ratelimit_core::InvalidLimit>(())
+/// let clock = Clock::manual(Timestamp::from_secs(30));
+/// let limiter = Limiter::new(MemoryStore::new().clock(clock.clone()));
+/// let limit = SlidingWindowCounter::new(100, Duration::from_secs(60))?;
+/// let (api, alice) = (Policy::new("api", limit)?, Key::new("alice")?);
+/// limiter.check_cost(&api, &alice, 80).await;
+///
+/// // 15 s into the next minute, 45 s of the last one still count: 80 x 45 / 60 = 60.
+/// clock.set(Timestamp::from_secs(75));
+/// let decision = limiter.check_cost(&api, &alice, 20).await;
+/// assert_eq!(decision.decision().unwrap().remaining, 20);
+/// # Ok(())
+/// # }
 /// ```
+///
+/// The page is `docs/algorithms/sliding_window_counter.md`, the Lua twin
+/// `lua/sliding_window_counter.lua`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindowCounter {
     limit: u64,
+    /// The length of a window, in ticks.
     pub(crate) period: Period,
 }
 
 impl SlidingWindowCounter {
-    /// `limit` in any `period`.
+    /// Allows about `limit` units in any span of `period`.
     ///
     /// # Errors
     ///
-    /// When a number is zero, or too large to be counted exactly.
+    /// - [`InvalidLimit::Zero`] when `limit` is 0
+    /// - [`InvalidLimit::Period`] when `period` lies outside 1 ms to 366 days
+    /// - [`InvalidLimit::TooLarge`] or [`InvalidLimit::Uneven`] when `limit` x `period` cannot be
+    ///   counted exactly
     pub const fn new(limit: u64, period: Duration) -> Result<SlidingWindowCounter, InvalidLimit> {
         match Period::fitting(limit, period) {
             Ok(period) => Ok(SlidingWindowCounter { limit, period }),
@@ -40,7 +75,7 @@ impl SlidingWindowCounter {
         }
     }
 
-    /// What passes in a window.
+    /// The units that pass in a window.
     pub const fn limit(&self) -> u64 {
         self.limit
     }
@@ -50,20 +85,26 @@ impl SlidingWindowCounter {
         self.period.duration()
     }
 
-    /// What the last window still counts for, rounded up.
+    /// The weight of the previous window in units, rounded up. The product is below 2^53: `prev` is
+    /// at most the limit.
     #[inline]
     fn carried(&self, snapshot: CounterSnapshot) -> u64 {
         (snapshot.prev * (self.period.ticks - self.elapsed(snapshot))).div_ceil(self.period.ticks)
     }
 
-    /// Counts that come to `estimate` at `at`, as much of it as possible in the last window.
+    /// Two counts whose estimate at the tick `at` is `estimate`, with as much as possible in the
+    /// previous window.
     ///
-    /// Less in the last window would make a hit wait longer than a period; more would refill.
+    /// It repairs a state that lay too far ahead (law 8). More in the present window would make a
+    /// hit wait longer than one period; a smaller total would refill.
+    /// `docs/decisions/0003-changed-limits.md` derives it, and `sliding_window_counter_laid_out` is
+    /// its twin.
     fn laid_out(&self, estimate: u64, at: u64) -> CounterSnapshot {
         let period = self.period.ticks;
         let left = period - at % period;
         let estimate = estimate.min(self.limit);
         let carried = estimate.min((self.limit * left).div_ceil(period));
+        // The least count whose weight, rounded up, is `carried`.
         let prev = match carried {
             0 => 0,
             _ => (carried - 1) * period / left + 1,
@@ -76,11 +117,13 @@ impl SlidingWindowCounter {
         }
     }
 
+    /// The ticks of the present window that have passed.
     #[inline]
     const fn elapsed(&self, snapshot: CounterSnapshot) -> u64 {
         snapshot.at % self.period.ticks
     }
 
+    /// The time until `windows` windows have ended: 1 is the present one, 2 the next.
     #[inline]
     fn window_end(&self, snapshot: CounterSnapshot, windows: u64, now: Timestamp) -> Duration {
         let start = snapshot.at - self.elapsed(snapshot);
@@ -88,17 +131,26 @@ impl SlidingWindowCounter {
     }
 }
 
-/// What a sliding window counter remembers: two counts, and when they were last charged.
+/// The stored counts of two windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CounterState {
+    /// The units spent in the window before that of `at`.
     prev: u64,
+    /// The units spent in the window of `at`.
     cur: u64,
+    /// The tick of the last charge.
     at: u64,
+    /// The period that wrote the state. Counts of another period cannot be split into windows
+    /// again.
     period: Period,
 }
 
 impl CounterState {
-    /// All that counted at the last charge, rounded up.
+    /// The estimate at the last charge, rounded up.
+    ///
+    /// A changed period turns it into the count of one window. It is taken at the last charge and
+    /// not at the moment of reading: a denied hit writes nothing, so a later reading would give
+    /// another estimate and `retry_after` would not be exact.
     const fn estimate(&self) -> u64 {
         let left = self.period.ticks - self.at % self.period.ticks;
         self.cur + (self.prev * left).div_ceil(self.period.ticks)
@@ -108,9 +160,13 @@ impl CounterState {
 /// The counts of the present window and the one before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CounterSnapshot {
+    /// The present tick, or the later stored one while the clock is behind.
     at: u64,
+    /// The units of the previous window, at most the limit.
     prev: u64,
+    /// The units of the present window, at most the limit.
     cur: u64,
+    /// Whether the stored tick lay more than one period ahead.
     repaired: bool,
 }
 
@@ -123,12 +179,16 @@ impl Step for SlidingWindowCounter {
         self.limit
     }
 
+    /// Moves the counts by the number of windows that have begun since the last charge.
+    ///
+    /// The conversion comes first: with a changed period the estimate becomes the count of the
+    /// window of the last charge, and then moves like any other count.
     #[inline]
     fn advance(
         &self,
         stored: Option<&CounterState>,
         now: Timestamp,
-        _ask: Demand,
+        _demand: Demand,
     ) -> CounterSnapshot {
         let period = self.period.ticks;
         let now = self.period.tick(now);
@@ -163,6 +223,7 @@ impl Step for SlidingWindowCounter {
         }
     }
 
+    /// Reads `at`, `prev` and `cur`; a count above the limit is not a state of this limit.
     fn decode_wire(&self, [at, prev, cur, _]: WireState) -> Option<CounterSnapshot> {
         let possible = prev <= self.limit && cur <= self.limit;
         possible.then_some(CounterSnapshot {
@@ -180,17 +241,25 @@ impl Step for SlidingWindowCounter {
         }
     }
 
+    /// Compares the weight of the previous window with the room that the present one leaves.
     #[inline]
     fn fits(&self, snapshot: CounterSnapshot, demand: Demand) -> bool {
         let taken = snapshot.cur + demand.total();
+        // The first comparison keeps the subtraction in the second from underflow.
         taken <= self.limit && self.carried(snapshot) <= self.limit - taken
     }
 
+    /// Solves the pass condition for the moment: in the present window as `prev` fades, or in the
+    /// next one as `cur` fades.
+    ///
+    /// `prev` is above 0 in the first case and `cur` in the second, because otherwise the hit would
+    /// fit.
     #[inline]
     fn retry_after(&self, snapshot: CounterSnapshot, demand: Demand, now: Timestamp) -> Duration {
         let period = self.period.ticks;
         let wanted = demand.total();
         let start = snapshot.at - self.elapsed(snapshot);
+        // The divisions round down, so the result is the first tick at which the hit passes.
         let tick = if snapshot.cur + wanted <= self.limit {
             let room = self.limit - snapshot.cur - wanted;
             start + period - room * period / snapshot.prev
@@ -200,12 +269,14 @@ impl Step for SlidingWindowCounter {
         self.period.until(tick, now)
     }
 
+    /// Zero, not negative, while a lowered limit leaves more weight than it admits.
     #[inline]
     fn remaining(&self, snapshot: CounterSnapshot, charged: u64) -> u64 {
         self.limit
             .saturating_sub(snapshot.cur + charged + self.carried(snapshot))
     }
 
+    /// The end of the present window: the previous count has no weight from then on.
     #[inline]
     fn reset_after(&self, snapshot: CounterSnapshot, charged: u64, now: Timestamp) -> Duration {
         if snapshot.prev + snapshot.cur + charged == 0 {
@@ -214,6 +285,7 @@ impl Step for SlidingWindowCounter {
         self.window_end(snapshot, 1, now)
     }
 
+    /// A count of the present window has a weight until the end of the next one.
     #[inline]
     fn ttl(&self, snapshot: CounterSnapshot, charged: u64, now: Timestamp) -> Option<Duration> {
         let counts_in_the_next = snapshot.cur + charged > 0;
@@ -233,17 +305,21 @@ impl Step for SlidingWindowCounter {
             at: snapshot.at,
             period: self.period,
         };
+        // The box of an existing state is reused, so a charge of a known key does not allocate.
         match slot {
             Some(State::SlidingWindowCounter(own)) => **own = counts,
             _ => *slot = Some(State::SlidingWindowCounter(Box::new(counts))),
         }
     }
 
+    /// A mark of 1 means that the window of the charge is known by its time.
     #[inline]
     fn refund_mark(&self, snapshot: CounterSnapshot, _charged: u64, now: Timestamp) -> RefundMark {
         RefundMark::new(u64::from(snapshot.at == self.period.tick(now)))
     }
 
+    /// Gives units back to the count of the window that was charged, the present or the previous
+    /// one.
     fn refund(&self, counts: &mut CounterState, refund: Refund) -> bool {
         if counts.period.micros() != self.period.micros() {
             return false;
@@ -251,6 +327,7 @@ impl Step for SlidingWindowCounter {
         let window = |tick: u64| tick / self.period.ticks;
         let stored_in = window(self.period.convert(counts.at, counts.period.grain));
         let charged_in = window(self.period.tick(refund.charged_at));
+        // A charge from an earlier window has no weight any more.
         let count = match stored_in.checked_sub(charged_in) {
             Some(0) => &mut counts.cur,
             Some(1) => &mut counts.prev,

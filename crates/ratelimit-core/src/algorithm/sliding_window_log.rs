@@ -1,4 +1,4 @@
-//! Sliding window log: so many in any window, remembered one by one.
+//! Sliding window log: a timestamp for each unit spent, exact over any span of one period.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -9,19 +9,36 @@ use crate::algorithm::{
 };
 use crate::{decision::RefundMark, time::Timestamp};
 
-/// The most hits that a log remembers for one key.
-pub(super) const LONGEST_LOG: u64 = 10_000;
+/// The largest limit of a log, and with it the most stamps that one key stores.
+pub(super) const MAX_LOG: u64 = 10_000;
 
-/// So many in any window: every hit is remembered until it is one period old.
+/// A log of one timestamp per unit; no more than the limit passes in any span of one period.
+///
+/// - The window is `(now - period, now]`: a stamp leaves when it is exactly one period old.
+/// - A hit of cost `n` writes `n` stamps, so the limit is at most 10,000. Larger limits use a
+///   [`SlidingWindowCounter`](crate::SlidingWindowCounter).
+/// - [`counting_denied`](SlidingWindowLog::counting_denied) logs denied hits as well.
 ///
 /// ```
-/// use ratelimit_core::SlidingWindowLog;
+/// use ratelimit_core::{Clock, Key, Limiter, MemoryStore, Policy, SlidingWindowLog, Timestamp};
 /// use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
-/// let exact = SlidingWindowLog::new(100, Duration::from_secs(60))?;
-/// assert_eq!(exact.limit(), 100);
-/// # Ok::<(), ratelimit_core::InvalidLimit>(())
+/// let clock = Clock::manual(Timestamp::from_secs(1));
+/// let limiter = Limiter::new(MemoryStore::new().clock(clock.clone()));
+/// let limit = SlidingWindowLog::new(1, Duration::from_secs(60))?;
+/// let (send, alice) = (Policy::new("send", limit)?, Key::new("alice")?);
+///
+/// assert!(limiter.check(&send, &alice).await.is_allowed());
+/// clock.advance(Duration::from_secs(40));
+/// let denied = limiter.check(&send, &alice).await;
+/// assert_eq!(denied.decision().unwrap().retry_after(), Some(Duration::from_secs(20)));
+/// # Ok(())
+/// # }
 /// ```
+///
+/// The page is `docs/algorithms/sliding_window_log.md`, the Lua twin `lua/sliding_window_log.lua`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindowLog {
     limit: u64,
@@ -30,13 +47,17 @@ pub struct SlidingWindowLog {
 }
 
 impl SlidingWindowLog {
-    /// `limit` in any `period`; at most 10,000, because each hit is remembered.
+    /// Allows `limit` units in any span of `period`.
     ///
     /// # Errors
     ///
-    /// When a number is zero, or too large.
+    /// - [`InvalidLimit::Zero`] when `limit` is 0
+    /// - [`InvalidLimit::LogTooLong`] when `limit` is above 10,000
+    /// - [`InvalidLimit::Period`] when `period` lies outside 1 ms to 366 days
+    /// - [`InvalidLimit::Uneven`] when `period` is not a whole number of microseconds, or of
+    ///   milliseconds if `limit` x `period` in microseconds reaches 2^53
     pub const fn new(limit: u64, period: Duration) -> Result<SlidingWindowLog, InvalidLimit> {
-        if limit > LONGEST_LOG {
+        if limit > MAX_LOG {
             return Err(InvalidLimit::LogTooLong { limit });
         }
         match Period::fitting(limit, period) {
@@ -49,7 +70,10 @@ impl SlidingWindowLog {
         }
     }
 
-    /// Remembers denied hits as well: who keeps asking keeps waiting.
+    /// Logs denied hits as well, so that a client which keeps sending stays blocked.
+    ///
+    /// The newest `limit` stamps are kept. `retry_after` is that of the log after the denied hit.
+    #[doc(alias = "count-denied")]
     #[must_use]
     pub const fn counting_denied(self) -> SlidingWindowLog {
         SlidingWindowLog {
@@ -58,12 +82,12 @@ impl SlidingWindowLog {
         }
     }
 
-    /// Whether denied hits are remembered.
+    /// Whether denied hits are logged.
     pub const fn counts_denied(&self) -> bool {
         self.count_denied
     }
 
-    /// What passes in any window.
+    /// The units that pass in any span of one period.
     pub const fn limit(&self) -> u64 {
         self.limit
     }
@@ -73,7 +97,7 @@ impl SlidingWindowLog {
         self.period.duration()
     }
 
-    /// The log in `slot`, an empty one where there was none.
+    /// The log in `slot`; an empty one replaces an absent state or one of another algorithm.
     fn log<'a>(&self, slot: &'a mut Option<State>) -> &'a mut LogState {
         self.state_or_insert(slot, || {
             State::SlidingWindowLog(Box::new(LogState {
@@ -83,10 +107,16 @@ impl SlidingWindowLog {
         })
     }
 
-    /// What answers need to know of `stamps`, whose live part starts at `first`.
+    /// The snapshot of the live stamps, those from the index `first` on, for a demand of `wanted`
+    /// units.
+    ///
+    /// `pivot` is the stamp whose departure makes room: with `over` units too many, the stamp
+    /// number `over`.
     fn seen(&self, stamps: &VecDeque<u64>, first: usize, at: u64, wanted: u64) -> LogSnapshot {
         let live = (stamps.len() - first) as u64;
         let over = (live + wanted.min(self.limit)).saturating_sub(self.limit);
+        // Stamps are numbered from 1, the oldest live one. An empty log has none, and `at` takes
+        // its place.
         let stamp = |number: u64| {
             let index = first + usize::try_from(number - 1).unwrap_or(usize::MAX - first);
             stamps.get(index).copied().unwrap_or(at)
@@ -102,21 +132,23 @@ impl SlidingWindowLog {
     }
 }
 
-/// What a log remembers: the tick of each hit, oldest first.
+/// The stored log: the tick of each unit spent, in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogState {
+    /// Ticks of `grain`, oldest first. Expired stamps stay until the next write.
     stamps: VecDeque<u64>,
+    /// The grain of all stamps.
     grain: Grain,
 }
 
 impl LogState {
-    /// How many stamps there is memory for.
+    /// The stamps that fit into the allocated buffer.
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.stamps.capacity()
     }
 
-    /// Drops stamps until `len` are left, and gives memory back when most of it is unused.
+    /// Drops the oldest stamps until `len` are left, and shrinks a buffer that is mostly unused.
     fn keep_newest(&mut self, len: usize) {
         let excess = self.stamps.len().saturating_sub(len);
         if excess > 0 {
@@ -125,6 +157,7 @@ impl LogState {
         }
     }
 
+    /// Shrinks the buffer once it is larger than four times its content.
     #[inline]
     fn shrink_if_oversized(&mut self) {
         if is_oversized(self.stamps.capacity(), self.stamps.len()) {
@@ -132,6 +165,7 @@ impl LogState {
         }
     }
 
+    /// Kept out of line: a log shrinks rarely, and its check is on the path of every write.
     #[cold]
     #[inline(never)]
     fn shrink(&mut self) {
@@ -142,12 +176,17 @@ impl LogState {
 /// The part of a log that lies in the present window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogSnapshot {
+    /// The present tick, or the newest stamp while the clock is behind it.
     at: u64,
+    /// The number of stamps in the window. It exceeds the limit after the limit was lowered.
     live: u64,
+    /// The oldest live stamp; `at` when there is none.
     oldest: u64,
-    /// The stamp that has to leave before the hit fits, where it does not.
+    /// The stamp that must leave before the hit fits.
     pivot: u64,
+    /// The newest live stamp; it bounds the life of the state.
     newest: u64,
+    /// Whether the newest stamp lay more than one period ahead.
     repaired: bool,
 }
 
@@ -159,6 +198,8 @@ impl Step for SlidingWindowLog {
         self.limit
     }
 
+    /// Finds the live stamps by binary search; the newest stamp decides about the clock rule (law
+    /// 8).
     fn advance(&self, stored: Option<&LogState>, now: Timestamp, demand: Demand) -> LogSnapshot {
         let now = self.period.tick(now);
         let Some((log, &newest)) = stored.and_then(|log| Some((log, log.stamps.back()?))) else {
@@ -174,6 +215,8 @@ impl Step for SlidingWindowLog {
         let ours = |stamp: u64| self.period.convert(stamp, log.grain);
         let newest = ours(newest);
         let (at, repaired) = catch_up(newest, now, self.period.ticks);
+        // A repaired log keeps the stamps that were live when the newest was written. They all
+        // become `at`.
         let window_end = if repaired { newest } else { at };
         let first = log
             .stamps
@@ -190,8 +233,8 @@ impl Step for SlidingWindowLog {
     }
 
     fn decode_wire(&self, [at, live, oldest, pivot]: WireState) -> Option<LogSnapshot> {
-        // A lowered limit leaves more stamps than it would let in, so only the longest log bounds them.
-        (live <= LONGEST_LOG).then_some(LogSnapshot {
+        // A lowered limit leaves more stamps than it admits, so only the longest log bounds them.
+        (live <= MAX_LOG).then_some(LogSnapshot {
             at,
             live,
             oldest,
@@ -201,6 +244,7 @@ impl Step for SlidingWindowLog {
         })
     }
 
+    /// Charged units get the stamp `at`. The first of them is the oldest if the log was empty.
     fn with_charge(&self, snapshot: LogSnapshot, units: u64) -> LogSnapshot {
         LogSnapshot {
             live: snapshot.live + units,
@@ -218,10 +262,12 @@ impl Step for SlidingWindowLog {
         snapshot.live + demand.total() <= self.limit
     }
 
-    fn retry_after(&self, snapshot: LogSnapshot, _ask: Demand, now: Timestamp) -> Duration {
+    /// The hit fits when the pivot is one period old.
+    fn retry_after(&self, snapshot: LogSnapshot, _demand: Demand, now: Timestamp) -> Duration {
         self.period.until(snapshot.pivot + self.period.ticks, now)
     }
 
+    /// Zero while a lowered limit has more stamps than it admits.
     fn remaining(&self, snapshot: LogSnapshot, charged: u64) -> u64 {
         self.limit.saturating_sub(snapshot.live + charged)
     }
@@ -235,6 +281,8 @@ impl Step for SlidingWindowLog {
         self.period.until(oldest + self.period.ticks, now)
     }
 
+    /// The state is needed until its newest stamp leaves, while `reset_after` is the time of the
+    /// oldest.
     fn ttl(&self, snapshot: LogSnapshot, charged: u64, now: Timestamp) -> Option<Duration> {
         let newest = match (snapshot.live, charged) {
             (0, 0) => return None,
@@ -248,10 +296,15 @@ impl Step for SlidingWindowLog {
         snapshot.repaired
     }
 
+    /// Converts the grain, drops expired stamps, applies the repair, then appends one stamp per
+    /// charged unit.
+    ///
+    /// The conversion comes first: the live stamps are the newest ones in either grain.
     fn write(&self, slot: &mut Option<State>, snapshot: LogSnapshot, charged: u64) {
         let log = self.log(slot);
         if log.grain != self.period.grain {
             let grain = log.grain;
+            // The limit changed its grain since the last write.
             for stamp in &mut log.stamps {
                 *stamp = self.period.convert(*stamp, grain);
             }
@@ -267,10 +320,11 @@ impl Step for SlidingWindowLog {
         }
     }
 
-    fn records_denials(&self, _rolled: LogSnapshot) -> bool {
+    fn records_denials(&self, _snapshot: LogSnapshot) -> bool {
         self.count_denied
     }
 
+    /// Appends the denied hit and keeps the newest `limit` stamps.
     fn record_denial(
         &self,
         slot: &mut Option<State>,
@@ -279,15 +333,20 @@ impl Step for SlidingWindowLog {
     ) -> LogSnapshot {
         self.write(slot, snapshot, demand.cost);
         let log = self.log(slot);
-        let longest = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        log.keep_newest(longest);
+        let max_len = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        log.keep_newest(max_len);
         self.seen(&log.stamps, 0, snapshot.at, demand.total())
     }
 
+    /// A mark of 1 means that the stamps of the charge carry the tick of its time.
     fn refund_mark(&self, snapshot: LogSnapshot, _charged: u64, now: Timestamp) -> RefundMark {
         RefundMark::new(u64::from(snapshot.at == self.period.tick(now)))
     }
 
+    /// Removes up to `units` stamps with the tick of the charge.
+    ///
+    /// Stamps of other hits in the same tick are equal, and removing one of them has the same
+    /// effect.
     fn refund(&self, log: &mut LogState, refund: Refund) -> bool {
         let charge_tick = self.period.tick(refund.charged_at);
         let grain = log.grain;

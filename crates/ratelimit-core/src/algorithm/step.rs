@@ -1,4 +1,4 @@
-//! What every algorithm can do with a state: bring it to the present, ask, charge, report.
+//! The interface of the algorithms: bring a state to the present, compare, charge and report.
 
 use std::time::Duration;
 
@@ -8,167 +8,232 @@ use crate::{
     time::Timestamp,
 };
 
-/// The four numbers with which a script tells a rolled state.
+/// The four numbers that a script returns for one limit: the tick `at`, then up to three numbers of
+/// the algorithm.
+///
+/// `lua/README.md` lists them for each algorithm. Numbers that an algorithm does not have are 0.
 pub(crate) type WireState = [u64; 4];
 
-/// What is asked of one limit.
+/// The units that one hit requires of one limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
+    /// The units that the hit spends if it passes; 0 only reads.
     pub(crate) cost: u64,
-    /// What has to stay free beside the cost.
+    /// Units that must stay free beside the cost. An elastic throttle without capacity sets it to
+    /// its headroom, so that the hit is compared with the plain limit and not with the raised one.
     pub(crate) reserve: u64,
-    /// Under which number a concurrency limit knows the hit.
+    /// The id of the concurrency slot of this hit; 0 where no limit has slots.
     pub(crate) slot: u64,
 }
 
 impl Demand {
-    /// A look: it asks for nothing.
+    /// The demand of a peek: it requires nothing and fits into every state.
     pub(crate) const PEEK: Demand = Demand {
         cost: 0,
         reserve: 0,
         slot: 0,
     };
 
-    /// What must be free for the hit to pass.
+    /// The units that must be free for the hit to pass; saturates at `u64::MAX`.
     pub(super) const fn total(self) -> u64 {
         self.cost.saturating_add(self.reserve)
     }
 }
 
-/// What is given back of a charge that was made earlier.
+/// A refund of all or part of an earlier charge, as one limit sees it
+/// (`docs/decisions/0008-settling.md`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refund {
+    /// The units to give back. A [`Limiter`](crate::Limiter) passes at most `cost`; a larger number
+    /// is not rejected here.
     pub(crate) units: u64,
-    /// What the charge cost.
+    /// The units that the hit was charged.
     pub(crate) cost: u64,
-    /// When the charge was made, by the store's clock.
+    /// The time of the charge by the clock of the store; it selects the window, the stamp or the
+    /// age of the debt.
     pub(crate) charged_at: Timestamp,
-    /// What [`LimitDecision`] remembered of the charge.
+    /// The mark that the decision returned for this limit.
     pub(crate) mark: RefundMark,
+    /// The present time of the store.
     pub(crate) now: Timestamp,
 }
 
-/// Whether a hit fits into a limit.
+/// Whether a hit fits into a limit. The order matters: the fit of a policy is the maximum over its
+/// limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fit {
+    /// It fits at the present moment.
     Now,
+    /// It does not fit now, and will after a wait.
     Later,
+    /// The demand is above the limit, so no wait helps.
     Never,
 }
 
-/// What a hit does to the states of its policy, once all limits were asked.
+/// The effect of a hit on the states of its policy, decided once all limits have been compared (law
+/// 2: all or nothing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// It passed and costs something.
+    /// The hit passes and has a cost: every state is charged and written.
     Charge,
-    /// It was denied: only repairs and counted denials are stored.
+    /// The hit is denied: states are written only to repair their time or to count the denial.
     Deny,
-    /// It only looked, or can never pass.
+    /// The hit is a peek, a dry run, or can never pass: nothing is written.
     None,
 }
 
-/// What a limit answered, and what that means for the store.
+/// The result of one step: the decision of the limit, and what the store does with the new state.
 pub(crate) struct StepResult {
+    /// The decision of this limit alone, with the state after the hit.
     pub(crate) decision: LimitDecision,
-    /// How long the state means something.
+    /// How long the state can still influence an answer; the expiry of the budget is the longest of
+    /// its limits.
     pub(crate) ttl: Duration,
+    /// The units that were charged; 0 when nothing was.
     pub(crate) charged: u64,
-    /// Whether the state is to be stored.
+    /// Whether the state changed and must be stored.
     pub(crate) stored: bool,
-    /// Whether the budget must not expire earlier than it would have before.
+    /// Whether the budget must not expire earlier than before this hit, because earlier receipts
+    /// depend on the state.
     pub(crate) keeps_expiry: bool,
 }
 
 /// One algorithm with its numbers, as pure arithmetic on its state.
 ///
-/// `roll` brings a stored state to the present. Everything else is derived from what it gives, so
-/// that a script needs to send back no more than that.
+/// [`advance`](Step::advance) computes a snapshot of a stored state at the present moment. Every
+/// other method derives its result from that snapshot, the demand and the time. A script therefore
+/// has to return no more than the snapshot, and Rust reports for both stores with the same code.
+///
+/// The order of one step is fixed:
+///
+/// 1. `advance` converts the grain, applies the clock rule (law 8) and forgives what has expired.
+/// 2. `fit` compares the snapshot with the demand.
+/// 3. The caller turns the fits of all limits into one [`Effect`].
+/// 4. `write` stores the charge, or `deny` stores a repair or a counted denial.
+/// 5. `report` builds the decision from the snapshot and the charged units, without reading the
+///    state again.
 pub(crate) trait Step {
+    /// The stored state of this algorithm, as `state_of` finds it in a [`State`](enum@State).
     type State;
-    /// The state at the present moment, before the hit.
+    /// The state at the present moment, before the hit is charged. It is `Copy` and holds no
+    /// reference into the store.
     type Snapshot: Copy;
 
+    /// The most units that can be spent at once: the capacity, the limit, the slots or the denials.
     fn limit(&self) -> u64;
+
+    /// Brings a stored state to the present; `None` is a key that has spent nothing.
+    ///
+    /// The result includes the repair of a clock that stepped back. `demand` is read only by
+    /// algorithms that look up one particular stamp or slot for `retry_after`.
     fn advance(
         &self,
         stored: Option<&Self::State>,
         now: Timestamp,
         demand: Demand,
     ) -> Self::Snapshot;
-    /// What a script's numbers say, if they can be a state of this limit.
+
+    /// The snapshot that the numbers of a script mean, or `None` if they cannot be a state of this
+    /// limit. A reply with such numbers is an error of that call.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for scripts only"))]
     fn decode_wire(&self, words: WireState) -> Option<Self::Snapshot>;
 
-    /// The same state after `units` more were charged.
+    /// The snapshot after `units` more were charged.
+    ///
+    /// Hits of one batch on the same key share one reply. Each is reported as if it came alone,
+    /// after those before it.
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for scripts only"))]
     fn with_charge(&self, snapshot: Self::Snapshot, units: u64) -> Self::Snapshot;
 
-    /// Whether the limit can ever hold what is asked.
+    /// Whether the limit can ever hold the demand; a hit for which it cannot is `Impossible`.
     fn can_ever_fit(&self, demand: Demand) -> bool {
         demand.total() <= self.limit()
     }
-    /// Whether what is possible fits now.
+
+    /// Whether the demand fits now. The caller has checked [`can_ever_fit`](Step::can_ever_fit).
     fn fits(&self, snapshot: Self::Snapshot, demand: Demand) -> bool;
-    /// When what does not fit now will.
+
+    /// The time until a demand that does not fit now will fit, exact to the microsecond (law 3).
+    ///
+    /// It is called only after `fits` returned false for the same snapshot, so its subtractions and
+    /// divisions are safe.
     fn retry_after(&self, snapshot: Self::Snapshot, demand: Demand, now: Timestamp) -> Duration;
+
+    /// The units that are left after `charged` were spent (law 4).
     fn remaining(&self, snapshot: Self::Snapshot, charged: u64) -> u64;
+
+    /// The time until the numbers reset after `charged` were spent; zero when nothing is spent (law
+    /// 4).
     fn reset_after(&self, snapshot: Self::Snapshot, charged: u64, now: Timestamp) -> Duration;
-    /// How long the state after the charge means something, where that is not until it is reset.
-    fn ttl(&self, _rolled: Self::Snapshot, _charged: u64, _now: Timestamp) -> Option<Duration> {
+
+    /// How long the state after the charge can influence an answer, where that differs from
+    /// `reset_after`.
+    fn ttl(&self, _snapshot: Self::Snapshot, _charged: u64, _now: Timestamp) -> Option<Duration> {
         None
     }
 
-    /// Whether the stored time lay so far ahead that it was set to the present.
+    /// Whether `advance` moved a stored time that was too far ahead back to the present. A denied
+    /// hit stores this repair.
     fn clock_was_repaired(snapshot: Self::Snapshot) -> bool;
-    /// Stores the rolled state, with `charged` added.
+
+    /// Stores the snapshot with `charged` units added, in place of whatever `slot` held.
     fn write(&self, slot: &mut Option<State>, snapshot: Self::Snapshot, charged: u64);
 
-    fn delay(&self, _rolled: Self::Snapshot, _now: Timestamp) -> Duration {
+    /// The delay of a hit that fits now; zero for every algorithm but a shaping leaky bucket.
+    fn delay(&self, _snapshot: Self::Snapshot, _now: Timestamp) -> Duration {
         Duration::ZERO
     }
 
-    /// Whether a denied hit is stored as well.
-    fn records_denials(&self, _rolled: Self::Snapshot) -> bool {
+    /// Whether a hit that is denied at this snapshot is counted in the state.
+    fn records_denials(&self, _snapshot: Self::Snapshot) -> bool {
         false
     }
 
-    /// Stores a denied hit, and rolls anew.
+    /// Stores a denied hit and returns the snapshot after it, so that `retry_after` stays exact.
     fn record_denial(
         &self,
         _slot: &mut Option<State>,
         snapshot: Self::Snapshot,
-        _ask: Demand,
+        _demand: Demand,
     ) -> Self::Snapshot {
         snapshot
     }
 
-    /// Whether the state holds something that earlier receipts need for as long as it was stored for.
-    fn keeps_expiry(_rolled: Self::Snapshot) -> bool {
+    /// Whether earlier receipts need this state until the moment for which it was stored before.
+    fn keeps_expiry(_snapshot: Self::Snapshot) -> bool {
         false
     }
 
-    /// What a refund of this charge will have to know; [`RefundMark::NONE`] when it cannot be given back.
+    /// The mark that a later refund of this charge needs; [`RefundMark::NONE`] when it cannot be
+    /// refunded.
     fn refund_mark(&self, snapshot: Self::Snapshot, charged: u64, now: Timestamp) -> RefundMark;
 
-    /// Whether a hit spends as many units of it as it costs, which can be given back and raised.
+    /// Whether a hit spends its cost in units. Only such limits take part in refunds and later
+    /// charges.
     fn counts_units(&self) -> bool {
         true
     }
 
-    /// Gives part of an earlier charge back, and tells whether that changed anything.
+    /// Gives back part of an earlier charge. Returns whether the state changed.
+    ///
+    /// It never credits more than is left of that charge, and never prolongs the life of the state.
     fn refund(&self, _state: &mut Self::State, _refund: Refund) -> bool {
         false
     }
 
-    /// Whether it speaks for its policy only when it denies.
+    /// Whether this limit gives the numbers of a decision only when it denies.
     fn reports_only_denials(&self) -> bool {
         false
     }
 
-    /// The state, if it is of this algorithm.
+    /// The state, if this algorithm wrote it.
     fn state_of<'a>(&self, state: &'a State) -> Option<&'a Self::State>;
+
+    /// The state for a change in place, if this algorithm wrote it.
     fn state_of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut Self::State>;
 
+    /// Compares the snapshot with the demand. A cost of 0 fits wherever it can ever fit, also into
+    /// an exhausted limit.
     #[inline]
     fn fit(&self, snapshot: Self::Snapshot, demand: Demand) -> Fit {
         if !self.can_ever_fit(demand) {
@@ -180,7 +245,12 @@ pub(crate) trait Step {
         }
     }
 
-    /// Applies a hit to the state, once `spend` has said what it does that fits so.
+    /// Applies one hit to the state in `slot`: advance, compare, then write what `spend` returns
+    /// for this fit.
+    ///
+    /// `spend` decides between the comparison and the write. With several limits the caller has
+    /// compared them all before, and its closure ignores this fit; with one limit it maps the fit
+    /// directly and the state is advanced only once.
     #[inline]
     fn step(
         &self,
@@ -191,6 +261,8 @@ pub(crate) trait Step {
     ) -> StepResult {
         let snapshot = self.advance(self.state(slot.as_ref()), now, demand);
         let fit = self.fit(snapshot, demand);
+        // The snapshot stays that of the moment before the charge; `charged` is added by each
+        // report function.
         let (snapshot, fit, charged, stored) = match spend(fit) {
             Effect::Deny => {
                 let (snapshot, fit, stored) = self.deny(slot, snapshot, fit, demand);
@@ -213,7 +285,11 @@ pub(crate) trait Step {
         }
     }
 
-    /// Denies a hit, and tells whether that is stored: only repairs and counted denials are.
+    /// Applies a denial. Returns the snapshot to report, its fit, and whether the state was
+    /// written.
+    ///
+    /// The repair is written first: a counted denial is added to the repaired state. The fit is
+    /// taken again afterwards, because the denial that fills a penalty box starts its block.
     #[inline]
     fn deny(
         &self,
@@ -233,6 +309,11 @@ pub(crate) trait Step {
         (counted, self.fit(counted, demand), true)
     }
 
+    /// Builds the decision of this limit from the snapshot before the hit and the units charged to
+    /// it.
+    ///
+    /// It is inlined into each caller: passing the decision on in memory takes longer than
+    /// computing it.
     #[inline(always)]
     fn report(
         &self,
@@ -263,8 +344,12 @@ pub(crate) trait Step {
         }
     }
 
-    /// Charges as many of `units` as there is room for, and tells how long the state then means
-    /// something; nothing when there was none.
+    /// Charges up to `units` later than the hit, as far as there is room (`settle` with more than
+    /// was reserved).
+    ///
+    /// Returns how long the state is needed, or `None` if nothing was charged. The rest is
+    /// forgiven: the response has been sent, and a debt beyond the limit would break "remaining is
+    /// at least 0". A state of another algorithm is left alone.
     fn charge_more(
         &self,
         slot: &mut Option<State>,
@@ -272,6 +357,7 @@ pub(crate) trait Step {
         now: Timestamp,
     ) -> Option<Duration> {
         let own = self.state(slot.as_ref());
+        // Another version of the policy wrote this state and may read it again.
         let is_of_another = slot.is_some() && own.is_none();
         let snapshot = self.advance(own, now, Demand::PEEK);
         let charged = units.min(self.remaining(snapshot, 0));
@@ -283,12 +369,13 @@ pub(crate) trait Step {
         Some(ttl.unwrap_or_else(|| self.reset_after(snapshot, charged, now)))
     }
 
-    /// The stored state, where it is of this algorithm.
+    /// The stored state, if this algorithm wrote it.
     fn state<'a>(&self, stored: Option<&'a State>) -> Option<&'a Self::State> {
         stored.and_then(|state| self.state_of(state))
     }
 
-    /// The stored state to be changed, `fresh` where there is none of this algorithm.
+    /// The stored state for a change in place; `fresh` replaces an absent state or one of another
+    /// algorithm.
     fn state_or_insert<'a>(
         &self,
         slot: &'a mut Option<State>,

@@ -1,4 +1,4 @@
-//! What one key has spent under one group of limits, and the step that decides a hit on it.
+//! The budget of one key under one group of limits, and the step that decides a hit on it; states.rs has its layout.
 
 mod settle;
 mod states;
@@ -15,22 +15,23 @@ use crate::{
     time::{Timestamp, micros},
 };
 
-const SHORTEST_TTL: u64 = 1_000_000;
+/// The shortest life of a written budget: 1 s.
+const MIN_TTL_MICROS: u64 = 1_000_000;
 
-/// How long a written state is kept: what it needs, in whole milliseconds and one more, at least 1 s.
-///
-/// The one more is because a server counts a key's life from the millisecond before the write.
+/// The life of a written budget in microseconds: its need, rounded up to milliseconds, plus one more; at least 1 s
+/// (law 7). Redis counts a TTL from the millisecond that it cached before the write, so the extra one keeps the state
+/// long enough.
 const fn ttl_micros(need_micros: u64) -> u64 {
-    let whole = need_micros.div_ceil(1_000).saturating_mul(1_000);
-    let kept = whole.saturating_add(1_000);
-    if kept < SHORTEST_TTL {
-        SHORTEST_TTL
+    let rounded = need_micros.div_ceil(1_000).saturating_mul(1_000);
+    let kept = rounded.saturating_add(1_000);
+    if kept < MIN_TTL_MICROS {
+        MIN_TTL_MICROS
     } else {
         kept
     }
 }
 
-/// What one key has spent: a state for each limit, and the moment from which they mean nothing.
+/// A state for each limit of a group. From `expires` on they count for nothing; a default budget has expired.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget {
     expires: Timestamp,
@@ -38,8 +39,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Decides the most common hit at a fraction of the price of [`Budget::hit`], and no other: one on
-    /// one token bucket, which has something left after it.
+    /// Fast path of [`check`](Budget::check): one hard token bucket that still has tokens after the hit; `None`
+    /// otherwise.
     #[inline(always)]
     pub(crate) fn try_charge_fast(
         &mut self,
@@ -59,8 +60,8 @@ impl Budget {
         Some(charge)
     }
 
-    /// Decides a hit on a policy whose limits all share this key, and spends it, or nothing; tells
-    /// whether that was written.
+    /// Decides a hit whose limits all share this key, all or nothing, and fills `decision`. Returns whether the
+    /// budget changed.
     #[inline]
     pub(crate) fn check(
         &mut self,
@@ -78,6 +79,8 @@ impl Budget {
         }
     }
 
+    /// The general path, out of line to keep the path of one limit small. The draft replaces the budget only if it
+    /// was written.
     #[inline(never)]
     fn check_reshaped(
         &mut self,
@@ -106,14 +109,14 @@ impl Budget {
         if let ([effective], States::One(slot)) = (&*group.limits, &mut self.states) {
             return check_single(effective, slot, &mut self.expires, params, decision);
         }
-        let spend = apply(self.fits_stored(group, now, params), params);
+        let effect = apply(self.fits_stored(group, now, params), params);
         let gather = |_: &EffectiveLimit, step| decision.push_limit(step);
-        let stored = self.apply_stored(group, now, params, spend, gather);
+        let stored = self.apply_stored(group, now, params, effect, gather);
         decision.select_binding_limit();
         stored
     }
 
-    /// Whether a hit fits into all limits of the group.
+    /// Whether a hit fits into all limits of the group: the worst fit of its limits.
     pub(crate) fn fit(&self, group: &LimitGroup, now: Timestamp, params: HitParams) -> Fit {
         match self.reshaped(group.limits.len(), now) {
             None => self.fits_stored(group, now, params),
@@ -121,28 +124,27 @@ impl Budget {
         }
     }
 
-    /// Does what was decided for all groups of a policy, and tells whether that was written.
+    /// Applies the effect that was decided for all groups of a policy. Returns whether the budget changed.
     pub(crate) fn apply(
         &mut self,
         group: &LimitGroup,
         now: Timestamp,
         params: HitParams,
-        spend: Effect,
+        effect: Effect,
         each: impl FnMut(&EffectiveLimit, LimitDecision),
     ) -> bool {
         let Some(mut draft) = self.reshaped(group.limits.len(), now) else {
-            return self.apply_stored(group, now, params, spend, each);
+            return self.apply_stored(group, now, params, effect, each);
         };
-        let stored = draft.apply_stored(group, now, params, spend, each);
+        let stored = draft.apply_stored(group, now, params, effect, each);
         if stored {
             *self = draft;
         }
         stored
     }
 
-    /// What counts of a budget that expired, or has fewer states than there are limits.
-    ///
-    /// The stored budget is replaced only when something is written.
+    /// A draft with `count` states where the budget has expired or is too short; `None` if the stored states fit as
+    /// they are.
     fn reshaped(&self, count: usize, now: Timestamp) -> Option<Budget> {
         if now >= self.expires {
             return Some(Budget {
@@ -169,12 +171,14 @@ impl Budget {
         fits.max().unwrap_or(Fit::Now)
     }
 
+    /// Steps every limit with the same effect, reports each decision to `each`, and sets the expiry to the longest
+    /// need.
     fn apply_stored(
         &mut self,
         group: &LimitGroup,
         now: Timestamp,
         params: HitParams,
-        spend: Effect,
+        effect: Effect,
         mut each: impl FnMut(&EffectiveLimit, LimitDecision),
     ) -> bool {
         let before = self.expires;
@@ -182,11 +186,12 @@ impl Budget {
         let writes = |(effective, slot): (&EffectiveLimit, &Option<State>)| {
             effective.limit.stores_denial(slot.as_ref(), now)
         };
-        let (rewritten, charged) = match spend {
+        let (rewritten, charged) = match effect {
             Effect::Charge => (true, params.cost),
             Effect::Deny => (group.limits.iter().zip(&*slots).any(writes), 0),
             Effect::None => (false, 0),
         };
+        // A hit that writes nothing leaves the old expiry, which then bounds its waits.
         let left = if rewritten {
             Duration::MAX
         } else {
@@ -197,7 +202,7 @@ impl Budget {
         for (effective, slot) in group.limits.iter().zip(slots) {
             let stepped = effective
                 .limit
-                .step(slot, now, effective.demand(params), |_| spend);
+                .step(slot, now, effective.demand(params), |_| effect);
             ttl = ttl.max(stepped.ttl);
             keeps_expiry |= stepped.keeps_expiry;
             each(
@@ -215,12 +220,12 @@ impl Budget {
         rewritten
     }
 
-    /// Keeps what stands behind the states of the `own` limits of the policy that was just written: the
-    /// states of limits that another version or tier of the policy has, and the last reset.
+    /// Keeps what stands behind the `own` states just written: states of another version or tier of the policy, and
+    /// the reset.
     ///
-    /// They count until the budget would have expired when a policy that has them wrote it last. That is
-    /// `before`, the expiry of the last write, when that write was by a policy with more limits. Otherwise the
-    /// tail says it.
+    /// They count until the budget would have expired after the last write by a policy that has them. That is
+    /// `before` if the last write was by a policy with more limits, and `until` of the tail otherwise (0003, "A limit
+    /// is known by its position").
     fn keep_rest(&mut self, own: usize, before: Timestamp, now: Timestamp) {
         let tail = self.states.tail();
         if tail.is_none() && self.states.as_slice().len() == own {
@@ -246,7 +251,7 @@ impl Budget {
         }
     }
 
-    /// Forgets what was spent; receipts up to now give nothing back any more.
+    /// Forgets what was spent. The tail keeps the time of the reset: receipts up to it give nothing back.
     pub(crate) fn reset(&mut self, now: Timestamp) {
         if now >= self.expires {
             *self = Budget::default();
@@ -265,10 +270,11 @@ impl Budget {
         self.expires
     }
 
-    /// How long until every limit has something left, and no slot is held.
+    /// The time until every limit has a unit left and no slot is held: the memory store evicts the key last until
+    /// then.
     ///
-    /// A slot that was forgotten would be given to somebody else while it is in use. Of limits that the policy
-    /// does not have, nobody here knows what they have left: they count as exhausted until they expire.
+    /// A forgotten slot would be handed out again while it is in use. Limits that the policy does not have count as
+    /// exhausted until their states expire, because their numbers are unknown here.
     pub(crate) fn time_to_recover(&self, group: &LimitGroup, now: Timestamp) -> Duration {
         let one = Demand {
             cost: 1,
@@ -283,20 +289,21 @@ impl Budget {
         waits.chain(unknown).max().unwrap_or_default()
     }
 
-    /// How many limits have a place in it.
+    /// The number of stored states, those of unknown limits included.
     #[inline]
     pub(crate) fn state_count(&self) -> usize {
         self.states.as_slice().len()
     }
 
-    /// Until when it keeps states of limits that the policy of the last hit did not have.
+    /// The moment until which states of limits count that the policy of the last hit did not have.
     fn unknown_until(&self) -> Option<Timestamp> {
         let tail = self.states.tail();
         let tail = tail.filter(|tail| self.state_count() > tail.known);
         tail.map(|tail| tail.until)
     }
 
-    /// Whether somebody holds a slot, or limits have states that the policy of the last hit does not know.
+    /// Whether a slot is held or states of unknown limits count: the key then counts as exhausted whatever its limits
+    /// have left.
     #[inline]
     pub(crate) fn is_pinned(&self) -> bool {
         match &self.states {
@@ -306,7 +313,7 @@ impl Budget {
         }
     }
 
-    /// How many stamps of logs and slots are kept.
+    /// The heap memory of logs and slots in units of 8 bytes, for the bound on memory.
     #[inline]
     pub(crate) fn stored_entries(&self) -> usize {
         match &self.states {
@@ -324,7 +331,7 @@ impl Budget {
     }
 }
 
-/// Decides a hit on the one limit of a policy, which brings its state to the present only once.
+/// Decides a hit on one limit. The state is advanced once; with several limits `fit` and `step` both advance it.
 #[inline]
 fn check_single(
     effective: &EffectiveLimit,
@@ -352,7 +359,7 @@ fn check_single(
     stepped.stored
 }
 
-/// What a hit does that fits so.
+/// The effect of a hit with this fit: a dry run, a cost of 0 and an impossible hit have none.
 pub(crate) const fn apply(fit: Fit, params: HitParams) -> Effect {
     match (params.mode, fit) {
         (HitMode::Charge, Fit::Now) if params.cost > 0 => Effect::Charge,
@@ -371,7 +378,7 @@ const fn after(now: Timestamp, micros: u64) -> Timestamp {
     Timestamp::from_micros(now.as_micros().saturating_add(micros))
 }
 
-/// How long the stored states still count; for ever where there are none, or time itself ends first.
+/// How long the stored states still count; `Duration::MAX` if there are none or they never expire.
 pub(crate) fn remaining_ttl(expires: Timestamp, now: Timestamp) -> Duration {
     if expires > now && expires < Timestamp::MAX {
         expires.since(now)
@@ -380,7 +387,8 @@ pub(crate) fn remaining_ttl(expires: Timestamp, now: Timestamp) -> Duration {
     }
 }
 
-/// No wait is longer than the stored states last: a changed limit may reckon with more.
+/// Cuts waits to the remaining life of the states: a changed limit may compute a longer wait, but the hit passes
+/// then.
 pub(crate) fn cap_waits(mut decision: LimitDecision, left: Duration) -> LimitDecision {
     decision.reset_after = decision.reset_after.min(left);
     if let Outcome::Denied { retry_after } = &mut decision.outcome {

@@ -1,4 +1,7 @@
-//! What happens to a charge after it was made: given back, raised, its slot released or renewed.
+//! Changes to a charge after the hit: refund, later charge, release and renewal of a slot.
+//!
+//! `docs/decisions/0008-settling.md` has the rules. A refund credits nothing but the charge of its
+//! own receipt, and never prolongs the life of a budget. `lua/policy_settle.lua` is the twin.
 
 use crate::budget::{Budget, expires};
 use crate::{
@@ -9,50 +12,86 @@ use crate::{
     time::Timestamp,
 };
 
-/// A change to a charge, as one group of limits sees it.
+/// An adjustment of one charge, as one group of limits sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdjustmentRequest<'a> {
+    /// The adjustment.
     pub(crate) change: Adjustment,
+    /// The units that the hit was charged.
     pub(crate) cost: u64,
-    /// When the charge was made, by the store's clock.
+    /// The time of the charge by the clock of the store.
     pub(crate) charged_at: Timestamp,
-    /// What each limit of the policy remembers of the charge.
+    /// The refund mark of each limit of the policy, by the index of the limit in the policy.
     pub(crate) marks: &'a [RefundMark],
+    /// The id of the slot that the hit holds; 0 without one.
     pub(crate) slot: u64,
+    /// The present time of the store.
     pub(crate) now: Timestamp,
 }
 
-/// What is done to a charge after it was made.
+/// A change to a charge that was made earlier, as a [`Store`](crate::Store) receives it.
+///
+/// | adjustment | units | slot | expiry of the budget |
+/// |---|---|---|---|
+/// | `Refund` | given back | released with the whole cost | unchanged |
+/// | `Charge` | charged, as far as there is room | unchanged | may move to a later time |
+/// | `Release` | unchanged | released | unchanged |
+/// | `Renew` | unchanged | held for a whole lease from now | may move to a later time |
+///
+/// Applications use [`Limiter::settle`](crate::Limiter::settle) or
+/// [`Reservation::settle`](crate::Reservation::settle), which compare the actual cost with the
+/// charged one and choose between a refund and a later charge:
+///
+/// ```
+/// use ratelimit_core::{Hit, Key, Limiter, Policy};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let limiter = Limiter::in_memory();
+/// let tokens = Policy::parse("tokens", "sliding_window_log 1000/d")?;
+/// let alice = Key::new("alice")?;
+///
+/// let (_, reservation) = limiter.reserve(Hit::new(&tokens, &alice).cost(500)).await;
+/// reservation.expect("the hit passed").settle(120).await?;
+/// assert_eq!(limiter.peek(&tokens, &alice).await.decision().unwrap().remaining, 880);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "settle")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Adjustment {
-    /// So many units are given back; with all of them the slot, too.
+    /// Gives units back. The refund of the whole cost also releases the slot.
+    #[doc(alias = "rollback")]
     Refund {
-        /// How many.
+        /// The units to give back, at most the charged cost.
         units: u64,
     },
-    /// So many units more are charged, as far as there is room.
+    /// Charges more units, as far as there is room; the rest is forgiven.
     Charge {
-        /// How many.
+        /// The additional units.
         units: u64,
     },
-    /// The slot is given back; what was spent stays so.
+    /// Releases the slot. The units stay spent.
     Release,
-    /// The slot is held for a whole lease from now.
+    /// Extends the lease of the slot to a whole lease from now.
     Renew,
 }
 
-/// What settling came to.
+/// The result of an adjustment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AdjustmentResult {
-    /// Whether anything was written.
+    /// Whether the budget changed.
     pub(crate) stored: bool,
     /// Whether a slot that was to be renewed is not held any more.
     pub(crate) lost: bool,
 }
 
 impl Budget {
-    /// Changes a charge; states of limits that were added since stay as they are.
+    /// Adjusts a charge. States of limits that were added since the charge stay as they are.
+    ///
+    /// An expired or too short budget is adjusted as a draft, which replaces it only if something
+    /// was written. A refund of an expired budget therefore stores nothing.
     pub(crate) fn settle(
         &mut self,
         group: &LimitGroup,
@@ -68,6 +107,7 @@ impl Budget {
         settled
     }
 
+    /// Adjusts the state of each limit and keeps the expiry at the latest need.
     fn settle_stored(
         &mut self,
         group: &LimitGroup,
@@ -78,6 +118,8 @@ impl Budget {
         let before = self.expires;
         let tail = self.states.tail().filter(|tail| settling.now < tail.until);
         let reset_at = tail.and_then(|tail| tail.reset_at);
+        // A receipt from before the last reset, or from the same microsecond, refunds no units:
+        // they have been forgotten already. Its slot can still be released.
         let is_forgotten = reset_at.is_some_and(|reset_at| settling.charged_at <= reset_at);
         for (effective, slot) in group.limits.iter().zip(self.states.as_mut_slice()) {
             let lasting = match settling.change {
@@ -87,6 +129,8 @@ impl Budget {
                     } else {
                         units
                     };
+                    // A refund and a release do not move the expiry: they never make a state live
+                    // longer.
                     settled.stored |= give_back(effective, slot, settling, units);
                     continue;
                 }
@@ -110,6 +154,8 @@ impl Budget {
             ttl = ttl.max(lasting);
         }
         if let Some(ttl) = ttl {
+            // The expiry only grows. Other limits of the group may need the budget for longer than
+            // this charge.
             self.expires = self.expires.max(expires(settling.now, ttl));
         }
         if settled.stored {
@@ -119,6 +165,8 @@ impl Budget {
     }
 }
 
+/// Refunds units of one limit; a concurrency limit releases its slot once the whole cost is
+/// refunded.
 fn give_back(
     effective: &EffectiveLimit,
     slot: &mut Option<State>,
@@ -132,6 +180,8 @@ fn give_back(
         units,
         cost: settling.cost,
         charged_at: settling.charged_at,
+        // A limit that was added after the charge has no mark, and the default mark refunds
+        // nothing.
         mark: settling
             .marks
             .get(effective.index)
@@ -142,6 +192,7 @@ fn give_back(
     effective.limit.refund(slot, refund)
 }
 
+/// Releases the slot, if this limit has slots. Returns whether it was held.
 fn release(effective: &EffectiveLimit, slot: &mut Option<State>, id: u64) -> bool {
     match (effective.limit, slot) {
         (Limit::Concurrency(_), Some(State::Concurrency(slots))) => slots.release(id),
@@ -149,7 +200,8 @@ fn release(effective: &EffectiveLimit, slot: &mut Option<State>, id: u64) -> boo
     }
 }
 
-/// Renews a slot, if the limit has slots.
+/// Renews the slot; `None` for a limit without slots. A budget without a state of slots has lost
+/// it.
 fn renew(
     effective: &EffectiveLimit,
     slot: &mut Option<State>,

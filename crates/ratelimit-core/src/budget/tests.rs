@@ -5,7 +5,7 @@ use crate::policy::{Overdraft, Policy, Throttle};
 
 const START: u64 = 1_700_000_000_000_000;
 
-/// Small buckets and large ones, in each grain, and limits that are charged at length.
+/// Small and large buckets in each grain, and limits that only the general path charges.
 const LIMITS: &[&str] = &[
     "1/s",
     "2/ms",
@@ -31,7 +31,7 @@ fn policies() -> impl Strategy<Value = Policy> {
     })
 }
 
-/// Steps of the clock of every magnitude, also back, and now and then another policy.
+/// Clock steps of every magnitude, forward and back, and sometimes a change of the policy.
 fn steps() -> impl Strategy<Value = Vec<(i64, HitParams, Option<Policy>)>> {
     let pause = prop_oneof![
         Just(0),
@@ -54,7 +54,7 @@ fn steps() -> impl Strategy<Value = Vec<(i64, HitParams, Option<Policy>)>> {
     prop::collection::vec((pause, params, other), 1..40)
 }
 
-/// A hit as stores decide it, and whether that was at once.
+/// Decides a hit as stores do. Returns the decision, and whether the fast path made it.
 fn quick(
     budget: &mut Budget,
     group: &LimitGroup,

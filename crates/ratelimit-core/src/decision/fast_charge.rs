@@ -1,24 +1,29 @@
-//! A decision in few words.
+//! The result of the fast path, and the decision that it stands for.
 
 use std::time::Duration;
 
 use crate::decision::{Decision, Outcome, PerLimit, RefundMark};
 use crate::time::Timestamp;
 
-/// What the one limit of a policy says of a hit that passed and has not to wait.
+/// The result of the fast path: one token bucket allowed a hit without delay and has tokens left.
 ///
-/// It is four words long, because a decision is dear to hand on just after it was written.
+/// It is four words long. A [`Decision`] is about 100 bytes, and copying it right after it was
+/// written stalls on store forwarding; it is built from this only when a caller reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FastCharge {
+    /// The capacity of the bucket.
     pub(crate) limit: u64,
+    /// The tokens left after the hit, at least 1.
     pub(crate) remaining: u64,
+    /// The time until the bucket is full again, in microseconds.
     pub(crate) reset_micros: u64,
-    /// The debt with the charge.
+    /// The debt after the charge, for the refund mark.
     pub(crate) debt: u64,
 }
 
 impl Decision {
-    /// That of a hit which was charged so.
+    /// The decision of a hit that the fast path charged at `now`. The fast path never charges a
+    /// bucket with refunds, so the mark has none.
     #[inline]
     pub(crate) const fn from_fast_charge(charge: FastCharge, now: Timestamp) -> Decision {
         Decision {

@@ -1,4 +1,4 @@
-//! The answers of several limits, in memory that is used again.
+//! The decisions of several limits, in a buffer that each thread reuses.
 
 use std::{cell::Cell, fmt};
 
@@ -6,45 +6,54 @@ use smallvec::SmallVec;
 
 use crate::decision::LimitDecision;
 
-/// As many as a policy has at the most; more would still fit, on the heap.
+/// Inline room for the most limits of a policy, 8.
 type LimitDecisions = SmallVec<[LimitDecision; 8]>;
 
 thread_local! {
-    /// What the last decision of this thread left behind, for the next one.
+    /// The buffer that the last decision of this thread left behind.
     static SPARE: Cell<Option<Box<LimitDecisions>>> = const { Cell::new(None) };
 }
 
-/// The answers of several limits; none where a limit stands alone.
+/// The decisions of several limits; empty for a single limit.
 ///
-/// They are kept aside, because a decision is moved often and they are large. A thread that decides
-/// and drops in turn allocates nothing for them.
+/// - They are boxed, because a decision is moved often and they are large.
+/// - A dropped decision returns its box to the thread, so a thread that decides and drops in turn
+///   does not allocate.
+/// - A thread keeps one spare box, whatever the number of decisions alive.
 #[derive(Default)]
 pub(super) struct PerLimit(Option<Box<LimitDecisions>>);
 
 impl PerLimit {
+    /// No decisions, and no buffer.
     pub(super) const NONE: PerLimit = PerLimit(None);
 
+    /// Appends a decision; the first one takes the buffer of this thread, or allocates one.
     pub(super) fn push(&mut self, limit: LimitDecision) {
         self.0.get_or_insert_with(take_buffer).push(limit);
     }
 
+    /// The decisions in the order of the policy; empty for a single limit.
     #[inline]
     pub(super) fn as_slice(&self) -> &[LimitDecision] {
         self.0.as_ref().map_or(&[], |answers| answers)
     }
 
+    /// The same for a change in place.
     pub(super) fn as_mut_slice(&mut self) -> &mut [LimitDecision] {
         self.0.as_mut().map_or(&mut [], |answers| answers)
     }
 }
 
+/// The spare buffer of this thread, or a new one.
 fn take_buffer() -> Box<LimitDecisions> {
-    // A thread that is ending has no spare any more.
+    // `try_with` fails on a thread that is ending, whose spare is gone.
     let spare = SPARE.try_with(Cell::take).ok().flatten();
     spare.unwrap_or_default()
 }
 
 impl Drop for PerLimit {
+    /// Returns the buffer to the thread that drops the decision, which may be another than the one
+    /// that made it.
     #[inline]
     fn drop(&mut self) {
         if let Some(answers) = self.0.take() {
@@ -53,12 +62,14 @@ impl Drop for PerLimit {
     }
 }
 
+/// Keeps one empty buffer for the next decision; a second one is freed.
 fn return_buffer(mut answers: Box<LimitDecisions>) {
     answers.clear();
     let _ = SPARE.try_with(|spare| spare.set(Some(answers)));
 }
 
 impl Clone for PerLimit {
+    /// A clone has a buffer of its own.
     fn clone(&self) -> PerLimit {
         let mut copy = PerLimit::NONE;
         self.as_slice().iter().for_each(|limit| copy.push(*limit));
@@ -67,6 +78,7 @@ impl Clone for PerLimit {
 }
 
 impl PartialEq for PerLimit {
+    /// Compares the decisions; an absent buffer equals an empty one.
     fn eq(&self, other: &PerLimit) -> bool {
         self.as_slice() == other.as_slice()
     }

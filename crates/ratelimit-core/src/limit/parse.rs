@@ -1,4 +1,5 @@
-//! The text of a limit: `token_bucket 10/s burst 100`.
+//! The text of a limit, `token_bucket 10/s burst 100`: a parser that reports where it failed, and the writer of
+//! spans.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -11,6 +12,8 @@ use crate::{
     time::micros,
 };
 
+/// Units of time in microseconds, the largest first. `us` is accepted and written, and left out of error
+/// messages.
 const UNITS: [(&str, u64); 6] = [
     ("d", 86_400_000_000),
     ("h", 3_600_000_000),
@@ -20,6 +23,7 @@ const UNITS: [(&str, u64); 6] = [
     ("us", 1),
 ];
 
+/// The phrase of an error message, after "expected".
 const EXPECTED_RATE: &str = "a rate such as 10/s or 100/15min";
 const EXPECTED_PERIOD: &str = "a period such as s, 15min or 1h (units: ms, s, min, h, d)";
 const EXPECTED_SPAN: &str = "a time such as 30s or 15min (units: ms, s, min, h, d)";
@@ -27,28 +31,39 @@ const EXPECTED_SPAN: &str = "a time such as 30s or 15min (units: ms, s, min, h, 
 impl FromStr for Limit {
     type Err = ParseLimitError;
 
+    /// Parses one limit; see [`Limit`] for the grammar.
     fn from_str(text: &str) -> Result<Limit, ParseLimitError> {
         Parser::of(text).limit()
     }
 }
 
 impl Limit {
-    /// The limits of a text that joins several with `;`, as in `10/s; 1000/h`.
+    /// Parses limits that are joined with `;`, in order.
+    ///
+    /// ```
+    /// use ratelimit_core::Limit;
+    ///
+    /// let limits = Limit::parse_list("10/s; fixed_window 1000/h")?;
+    /// assert_eq!(limits.len(), 2);
+    /// # Ok::<(), ratelimit_core::ParseLimitError>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// When one of them is not the text of a limit; the error shows where.
+    /// [`ParseLimitError`] for the first part that is not a limit, with the offset in the whole text.
     pub fn parse_list(text: &str) -> Result<Vec<Limit>, ParseLimitError> {
         let mut limits = Vec::new();
         let mut start = 0;
         for part in text.split(';') {
             limits.push(Parser::from(text, part, start).limit()?);
+            // The separator is one byte long.
             start += part.len() + 1;
         }
         Ok(limits)
     }
 
-    /// The same, where a limit may say at its end by which key it counts: `100/min by ip`.
+    /// The same for a policy, where a limit may name its key: `100/min by ip`. Returns each limit with that
+    /// name.
     pub(crate) fn parse_list_keyed(
         text: &str,
     ) -> Result<Vec<(Limit, Option<&str>)>, ParseLimitError> {
@@ -63,7 +78,7 @@ impl Limit {
     }
 }
 
-/// Cuts `by NAME` off the end of a limit.
+/// Splits `by NAME` off the end of a limit. The name is checked by the policy.
 fn cut_key(part: &str) -> (&str, Option<&str>) {
     let last_word = |text: &str| text.trim_end().rfind(char::is_whitespace);
     let Some((head, name)) = last_word(part).map(|at| part.split_at(at)) else {
@@ -75,28 +90,35 @@ fn cut_key(part: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Why a text is not a limit: where, and what was expected there.
+/// A text is not a limit. The message has the column and what was expected there, or the [`InvalidLimit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseLimitError {
+    /// The whole text, also where one limit of a list failed.
     text: String,
+    /// The byte offset of the mistake.
     at: usize,
+    /// The kind of mistake.
     problem: Reason,
 }
 
+/// The kind of a mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reason {
+    /// The grammar expected something else.
     Expected(&'static str),
+    /// The text is well-formed, and its numbers cannot be a limit.
     Refused(InvalidLimit),
 }
 
 impl ParseLimitError {
-    /// The byte of the text at which the mistake stands.
+    /// The byte offset in the text at which the mistake begins.
     pub const fn offset(&self) -> usize {
         self.at
     }
 }
 
 impl fmt::Display for ParseLimitError {
+    /// The column counts characters from 1, for a reader; [`offset`](ParseLimitError::offset) counts bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let before = self.text.get(..self.at).unwrap_or(&self.text);
         let column = before.chars().count() + 1;
@@ -111,14 +133,17 @@ impl fmt::Display for ParseLimitError {
 
 impl std::error::Error for ParseLimitError {}
 
-/// The words of a text that are still to be read.
+/// A cursor over the words of one limit.
 struct Parser<'a> {
+    /// The whole text, for error messages.
     text: &'a str,
+    /// The part of this limit that is not read yet.
     rest: &'a str,
-    /// Where `rest` begins in `text`.
+    /// The byte offset of `rest` in `text`.
     at: usize,
 }
 
+/// A word and its byte offset in the whole text; an empty word is the end of the limit.
 #[derive(Clone, Copy)]
 struct Token<'a> {
     word: &'a str,
@@ -126,14 +151,17 @@ struct Token<'a> {
 }
 
 impl<'a> Parser<'a> {
+    /// A cursor at the beginning of a text that is one limit.
     fn of(text: &'a str) -> Parser<'a> {
         Parser::from(text, text, 0)
     }
 
+    /// A cursor over `rest`, which begins at the byte `at` of `text`.
     fn from(text: &'a str, rest: &'a str, at: usize) -> Parser<'a> {
         Parser { text, rest, at }
     }
 
+    /// Parses the whole limit; the words that the algorithm does not have are errors.
     fn limit(mut self) -> Result<Limit, ParseLimitError> {
         let first = self.next();
         let (algorithm, rate) = match Algorithm::from_name(first.word) {
@@ -143,6 +171,8 @@ impl<'a> Parser<'a> {
         if algorithm == Algorithm::Concurrency {
             return self.concurrency(rate);
         }
+        // A first word of letters is a misspelt name. Without this check the message would complain about a
+        // rate.
         let looks_like_a_name = |word: &str| word.starts_with(|c: char| c.is_ascii_alphabetic());
         if looks_like_a_name(rate.word) && rate.at == first.at {
             return Err(self.expected(first, "an algorithm (token_bucket, leaky_bucket, fixed_window, sliding_window_log, sliding_window_counter, concurrency, penalty_box) or a rate such as 10/s"));
@@ -174,10 +204,11 @@ impl<'a> Parser<'a> {
             }),
             _ => SlidingWindowCounter::new(count, period).map(Limit::from),
         };
+        // Errors of numbers point at the rate, where most of them are.
         built.map_err(|why| self.error(rate.at, Reason::Refused(why)))
     }
 
-    /// `N [lease D]`.
+    /// `N [lease SPAN]`.
     fn concurrency(mut self, slots: Token<'a>) -> Result<Limit, ParseLimitError> {
         let limit = self.number(slots)?;
         let option = self.next();
@@ -194,7 +225,7 @@ impl<'a> Parser<'a> {
         built.map_err(|why| self.error(slots.at, Reason::Refused(why)))
     }
 
-    /// What follows `penalty_box N/PERIOD`: `for D [growing]`.
+    /// `for SPAN [growing]`, after `penalty_box N/PERIOD`.
     fn penalty_box(
         mut self,
         rate: Token<'a>,
@@ -218,6 +249,7 @@ impl<'a> Parser<'a> {
         Ok(built.into())
     }
 
+    /// Rejects words after the end of the limit.
     fn end(&mut self) -> Result<(), ParseLimitError> {
         let rest = self.next();
         match rest.word {
@@ -226,7 +258,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A span of time such as `30s`: its number is not left out.
+    /// A span of time such as `30s`; unlike a period it needs its number.
     fn span(&self, span: Token<'a>) -> Result<Duration, ParseLimitError> {
         if !span.word.starts_with(|c: char| c.is_ascii_digit()) {
             return Err(self.expected(span, EXPECTED_SPAN));
@@ -251,6 +283,7 @@ impl<'a> Parser<'a> {
         Ok((count, self.period(period)?))
     }
 
+    /// A unit with an optional number before it. A number that overflows saturates and is rejected as too long.
     fn period(&self, period: Token<'a>) -> Result<Duration, ParseLimitError> {
         let digits = period.word.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = period.word.split_at(digits);
@@ -268,6 +301,7 @@ impl<'a> Parser<'a> {
         Ok(Duration::from_micros(many.saturating_mul(micros)))
     }
 
+    /// The options of a rate, in any order and each at most once.
     fn options(&mut self, algorithm: Algorithm) -> Result<Options, ParseLimitError> {
         let (allowed, capacity_word) = match algorithm {
             Algorithm::TokenBucket => ("`burst N`, or the end of the limit", "burst"),
@@ -290,6 +324,7 @@ impl<'a> Parser<'a> {
                 "count-denied" if algorithm == Algorithm::SlidingWindowLog => {
                     std::mem::replace(&mut options.count_denied, true)
                 }
+                // An unknown option is reported as a repeated one is.
                 _ => true,
             };
             if seen {
@@ -298,6 +333,7 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Digits only: `parse` alone would accept a plus sign.
     fn number(&self, number: Token<'a>) -> Result<u64, ParseLimitError> {
         let digits_only = number.word.bytes().all(|b| b.is_ascii_digit());
         match number.word.parse() {
@@ -329,6 +365,7 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// The options of a rate.
 #[derive(Default)]
 struct Options {
     capacity: Option<u64>,
@@ -336,7 +373,7 @@ struct Options {
     count_denied: bool,
 }
 
-/// Writes a period in the largest unit that divides it: `15min`, or `s` for one of it.
+/// Writes a period in the largest unit that divides it: `15min`, or `s` without its number for one unit.
 pub(super) fn write_period(f: &mut fmt::Formatter<'_>, micros: u64) -> fmt::Result {
     let divides = |(_, unit): &(&str, u64)| micros.is_multiple_of(*unit);
     let (name, unit) = UNITS.into_iter().find(divides).unwrap_or(("us", 1));
@@ -346,7 +383,7 @@ pub(super) fn write_period(f: &mut fmt::Formatter<'_>, micros: u64) -> fmt::Resu
     }
 }
 
-/// Writes a span of time as [`write_period`] does, with its number.
+/// Writes a span of time in the largest unit that divides it, with its number: `30s`.
 pub(super) fn write_span(f: &mut fmt::Formatter<'_>, span: Duration) -> fmt::Result {
     let micros = micros(span);
     let divides = |(_, unit): &(&str, u64)| micros.is_multiple_of(*unit);

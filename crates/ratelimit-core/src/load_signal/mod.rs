@@ -1,4 +1,4 @@
-//! Whether there is room for more than a limit grants.
+//! Load signals for elastic throttles.
 
 mod cpu;
 mod in_flight;
@@ -15,13 +15,17 @@ use std::{
 pub use self::in_flight::InFlightGuard;
 use crate::load_signal::cpu::Cpu;
 
-/// Says whether there is room, by a load of this process or machine; clones share their state.
+/// A load of this process or machine, and whether it leaves capacity. Clones share their state.
 ///
-/// There is room until the load reaches a mark. From then on there is none until the load is below a
-/// second mark, 80 % of the first unless [`resume_below`](LoadSignal::resume_below) says otherwise,
-/// so that a load that swings between the two does not switch anything on and off.
+/// - There is capacity until the load reaches a mark. It then returns only when the load falls
+///   below a second mark, 80 % of the first unless [`resume_below`](LoadSignal::resume_below)
+///   changes it. This hysteresis keeps a load that swings around one mark from switching on and
+///   off.
+/// - An unknown load means no capacity.
+/// - Two signals are equal when they are clones of one.
 ///
-/// Two signals are equal when they are clones of one.
+/// A [`Throttle::Elastic`](crate::Throttle::Elastic) admits its headroom while its signal has
+/// capacity.
 ///
 /// ```
 /// use ratelimit_core::LoadSignal;
@@ -39,28 +43,39 @@ use crate::load_signal::cpu::Cpu;
 /// queued.store(49, Ordering::Relaxed);
 /// assert!(signal.has_capacity());
 /// ```
+#[doc(alias = "hysteresis")]
 #[derive(Clone)]
 pub struct LoadSignal(Arc<LoadSignalInner>);
 
+/// The shared state of all clones.
 struct LoadSignalInner {
+    /// The measured load.
     source: LoadSource,
+    /// There is no capacity from this load on.
     full_from: u64,
+    /// Capacity returns below this load; at most `full_from`.
     room_below: AtomicU64,
+    /// The last answer, which selects the mark of the next one.
     is_full: AtomicBool,
 }
 
+/// The measured load.
 enum LoadSource {
+    /// The requests between `enter` and the drop of their guards.
     InFlightGuard(AtomicU64),
+    /// Percent of all cores used by this process.
     ProcessCpu(Cpu),
+    /// Percent of all cores in use.
     MachineCpu(Cpu),
+    /// The closure of an application.
     Load(Box<dyn Fn() -> u64 + Send + Sync>),
 }
 
 impl LoadSignal {
-    /// There is room while fewer than `at_most` requests are in flight in this process.
+    /// Has capacity while fewer than `at_most` requests are in flight in this process.
     ///
-    /// A request is in flight from [`enter`](LoadSignal::enter) until its guard is dropped; one that enters
-    /// before it asks counts itself.
+    /// A request is in flight from [`enter`](LoadSignal::enter) until its guard is dropped. A
+    /// request that enters before its check counts itself.
     ///
     /// ```
     /// use ratelimit_core::LoadSignal;
@@ -76,33 +91,36 @@ impl LoadSignal {
         LoadSignal::from_source(LoadSource::InFlightGuard(AtomicU64::new(0)), at_most)
     }
 
-    /// There is room while this process uses less than so many percent of all cores.
+    /// Has capacity while this process uses less than `below_percent` of all cores.
     ///
-    /// Whoever asks measures, at most four times a second, over the time since the last measurement;
-    /// there is no thread behind it. Cores are those of `/proc/stat`: in a container that may use a
-    /// part of the machine's cores, so many percent of the machine. There is no room before the first
-    /// quarter of a second is over, and on systems without a readable `/proc`, which is logged once.
+    /// - A caller measures, at most four times a second, over the time since the last measurement.
+    ///   There is no background thread.
+    /// - The cores are those of `/proc/stat`. In a container with a CPU quota the percentage is
+    ///   still that of the whole machine.
+    /// - There is no capacity in the first quarter of a second, and on systems without a readable
+    ///   `/proc`, which is logged once.
     pub fn process_cpu(below_percent: u64) -> LoadSignal {
         let cpu = Cpu::measured_by(procfs::of_process);
         LoadSignal::from_source(LoadSource::ProcessCpu(cpu), below_percent)
     }
 
-    /// There is room while less than so many percent of all cores of this machine are in use.
+    /// Has capacity while less than `below_percent` of all cores of this machine are in use.
     ///
-    /// Measured as by [`process_cpu`](LoadSignal::process_cpu). A core that waits for a disk is not in use;
-    /// one that another virtual machine took is.
+    /// It is measured as [`process_cpu`](LoadSignal::process_cpu) is. Time spent waiting for disks
+    /// is idle; time stolen by other virtual machines is in use.
     pub fn machine_cpu(below_percent: u64) -> LoadSignal {
         let cpu = Cpu::measured_by(procfs::of_machine);
         LoadSignal::from_source(LoadSource::MachineCpu(cpu), below_percent)
     }
 
-    /// There is room while what `load` returns is below `below`.
+    /// Has capacity while the number that `load` returns is below `below`.
     ///
-    /// The closure is called by every request that asks, and should answer at once.
+    /// Every check of an elastic policy calls the closure, so it must be fast and must not block.
     pub fn of(load: impl Fn() -> u64 + Send + Sync + 'static, below: u64) -> LoadSignal {
         LoadSignal::from_source(LoadSource::Load(Box::new(load)), below)
     }
 
+    /// A signal whose second mark is 80 % of the first, rounded down.
     fn from_source(source: LoadSource, full_from: u64) -> LoadSignal {
         let signal = LoadSignal(Arc::new(LoadSignalInner {
             source,
@@ -113,9 +131,9 @@ impl LoadSignal {
         signal.resume_below(full_from - full_from.div_ceil(5))
     }
 
-    /// Once there is no room, there is room again when the load is below this mark.
+    /// Sets the load below which capacity returns, for all clones.
     ///
-    /// It is at least 1, and at most the mark from which there is no room. It holds for all clones.
+    /// It is at least 1, and at most the mark from which there is no capacity.
     #[must_use]
     pub fn resume_below(self, load: u64) -> LoadSignal {
         let mark = load.min(self.0.full_from).max(1);
@@ -123,7 +141,8 @@ impl LoadSignal {
         self
     }
 
-    /// Whether there is room.
+    /// Whether there is capacity now. The answer also selects the mark for the next call
+    /// (hysteresis).
     pub fn has_capacity(&self) -> bool {
         let Some(load) = self.load() else {
             return false;
@@ -135,6 +154,8 @@ impl LoadSignal {
             self.0.full_from
         };
         let is_full = load >= mark;
+        // Two threads may both see the change and log it. Neither waits for the other, and the
+        // state is the same.
         if is_full != was_full {
             self.0.is_full.store(is_full, Ordering::Relaxed);
             tracing::debug!(
@@ -147,8 +168,7 @@ impl LoadSignal {
         !is_full
     }
 
-    /// The load as it is now: requests, percent, or what the closure counts; nothing where it is not
-    /// known.
+    /// The present load: requests, percent, or the number of the closure; `None` if it is unknown.
     pub fn load(&self) -> Option<u64> {
         match &self.0.source {
             LoadSource::InFlightGuard(count) => Some(count.load(Ordering::Relaxed)),
@@ -157,12 +177,13 @@ impl LoadSignal {
         }
     }
 
-    /// Counts a request in flight until the guard is dropped; does nothing for other signals.
+    /// Counts a request in flight until the guard is dropped. The guard of any other signal does
+    /// nothing.
     pub fn enter(&self) -> InFlightGuard {
         InFlightGuard::entered(self)
     }
 
-    /// Its name in metrics and logs: `in_flight`, `process_cpu`, `machine_cpu` or `load`.
+    /// The name in metrics and logs: `in_flight`, `process_cpu`, `machine_cpu` or `load`.
     pub fn name(&self) -> &'static str {
         match &self.0.source {
             LoadSource::InFlightGuard(_) => "in_flight",

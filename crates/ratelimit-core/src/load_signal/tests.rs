@@ -11,7 +11,7 @@ use crate::load_signal::{
     *,
 };
 
-/// A signal below 100, and the load that drives it.
+/// A signal with a mark of 100, and the load that it reads.
 fn driven() -> (LoadSignal, Arc<AtomicU64>) {
     let load = Arc::new(AtomicU64::new(0));
     let its = Arc::clone(&load);
@@ -123,7 +123,7 @@ fn clones_are_equal_and_others_are_not() {
     assert_eq!(LoadSignal::machine_cpu(80).to_string(), "machine_cpu");
 }
 
-/// A meter that is given these samples, one after the other.
+/// A meter that reads these samples in order.
 fn meter(samples: impl IntoIterator<Item = Option<(u64, u64)>>) -> Cpu {
     let samples = samples.into_iter().collect::<Vec<_>>();
     let left = Mutex::new(samples.into_iter());
@@ -230,7 +230,7 @@ fn a_busy_process_is_seen_in_its_ticks() {
     let before = procfs::of_process().unwrap();
     let mut now = before;
 
-    // Ends by itself: this very loop is what makes the ticks grow.
+    // The loop terminates: it uses the CPU time that it waits for.
     while now.used < before.used + 3 {
         now = procfs::of_process().unwrap();
     }

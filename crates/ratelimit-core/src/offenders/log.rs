@@ -1,27 +1,33 @@
-//! The line that names the most denied keys.
+//! The log line that names the most denied keys.
 
 use std::{fmt, time::Duration};
 
 use crate::offenders::Offender;
 
-/// When a line is due, and how many keys it names.
+/// When a line is due, and how many keys it has.
+///
+/// The interval counts for each policy by itself: a busy policy does not suppress the line of
+/// another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogInterval {
+    /// The least time between two lines of one policy.
     pub(super) every: Duration,
+    /// The most keys in one line.
     pub(super) most: usize,
 }
 
+/// Logs the offenders of a policy in one line at the level `info`.
 pub(super) fn line(policy: &str, worst: &[Offender]) {
     tracing::info!(policy, offenders = %OffenderList(worst), "the most denied keys");
 }
 
-/// Keys with their counts: `key:a 12, key:b 7 (at most 2 too many)`.
+/// The field `offenders` of the line: `key:a 12, key:b 7 (at most 2 too many)`.
 struct OffenderList<'a>(&'a [Offender]);
 
 impl fmt::Display for OffenderList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, offender) in self.0.iter().enumerate() {
-            let joint = if place == 0 { "" } else { ", " };
+        for (index, offender) in self.0.iter().enumerate() {
+            let joint = if index == 0 { "" } else { ", " };
             write!(f, "{joint}{} {}", offender.key, offender.denied)?;
             if offender.error > 0 {
                 write!(f, " (at most {} too many)", offender.error)?;

@@ -19,42 +19,45 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
+/// Counted keys of one policy in one window, unless set.
 const DEFAULT_CAPACITY: usize = 100;
+/// The length of a window, unless set.
 const DEFAULT_WINDOW: Duration = Duration::from_secs(600);
-const MOST_POLICIES: usize = 1_024;
+/// The most policies that are counted. A service may make policies at run time, and memory must stay
+/// bounded.
+const MAX_POLICIES: usize = 1_024;
 
-/// A key that was denied often.
-///
-/// The true count lies between `denied - error` and `denied`.
+/// A key that was denied often. The true number of denials lies between `denied - error` and `denied`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offender {
-    /// Whose hits were denied, or its [fingerprint](Key::fingerprint).
+    /// The denied key, or its [fingerprint](Key::fingerprint).
     pub key: Key,
-    /// How many, at most.
+    /// The estimated number of denials, an upper bound.
     pub denied: u64,
-    /// By how much that may be too high.
+    /// The most by which `denied` may be too high; 0 for an exact count.
     pub error: u64,
 }
 
-/// How keys are shown to people.
+/// The form in which keys are shown to people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeyDisplay {
-    /// As they are.
+    /// The encoded key.
     #[default]
     Plain,
-    /// By their [fingerprint](Key::fingerprint).
+    /// The [fingerprint](Key::fingerprint), for keys that identify people.
     Fingerprint,
 }
 
-/// Counts the most denied keys of each policy, in bounded memory; clones share their counts.
+/// A counter of the most denied keys of each policy, in bounded memory. Clones share their counts.
 ///
-/// A [`Limiter`](crate::Limiter) has one, which remembers 100 keys for each policy. Keys are counted with
-/// the space-saving sketch: each count comes with the most by which it may be too high, and a key
-/// with more than one in 100 of a window's denials is never missed.
-///
-/// What is shown covers the current window and the one before, so between ten minutes and twenty:
-/// counts are whole and exact within their bounds, and a key that calmed down is gone after two windows.
+/// - A [`Limiter`](crate::Limiter) has one, which counts 100 keys per policy.
+/// - Counts are those of the space-saving sketch (Metwally et al., heavy hitters). Each comes with the most
+///   by which it may be too high. A key with more than one in `capacity` of the denials of a window is
+///   never missed.
+/// - A report covers the present and the previous window: with the default of ten minutes, the last ten to
+///   twenty minutes. A key without denials disappears after two windows.
+/// - At most 1,024 policies are counted; the first one beyond is logged.
 ///
 /// ```
 /// use ratelimit_core::{Key, Limiter, Offenders, Policy};
@@ -75,31 +78,45 @@ pub enum KeyDisplay {
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "heavy hitters")]
+#[doc(alias = "top talkers")]
 #[derive(Clone)]
 pub struct Offenders {
+    /// The settings; a clone may show keys in another form.
     settings: OffenderSettings,
-    /// Absent when nothing is counted.
+    /// The counts; `None` when counting is off.
     policies: Option<Arc<TrackedPolicies>>,
 }
 
+/// The settings of a counter.
 #[derive(Clone, Debug)]
 struct OffenderSettings {
+    /// Keys that each sketch counts, at least 1.
     capacity: usize,
+    /// The length of a window.
     window: Duration,
+    /// The clock of the windows.
     clock: Clock,
+    /// The form of keys in reports.
     redaction: KeyDisplay,
+    /// When to log, and how many keys; `None` logs nothing.
     lines: Option<LogInterval>,
+    /// The form of keys in the log.
     line_redaction: KeyDisplay,
 }
 
+/// The counts of all policies.
 #[derive(Default)]
 struct TrackedPolicies {
+    /// One lock for each policy below a shared lock: denials of different policies do not wait for each
+    /// other.
     by_name: RwLock<HashMap<Arc<str>, Mutex<RotatingWindow>, RandomState>>,
+    /// Set once the warning about too many policies was logged.
     too_many: OnceLock<()>,
 }
 
 impl Offenders {
-    /// Counts 100 keys for each policy, in windows of ten minutes.
+    /// A counter of 100 keys per policy, in windows of ten minutes. It logs nothing.
     pub fn new() -> Offenders {
         let settings = OffenderSettings {
             capacity: DEFAULT_CAPACITY,
@@ -112,7 +129,14 @@ impl Offenders {
         Offenders::from_settings(settings)
     }
 
-    /// Counts nothing.
+    /// A counter that counts nothing.
+    ///
+    /// ```
+    /// use ratelimit_core::{Limiter, Offenders};
+    ///
+    /// let limiter = Limiter::in_memory().track_offenders(Offenders::off());
+    /// assert!(limiter.policies_with_offenders().is_empty());
+    /// ```
     pub fn off() -> Offenders {
         Offenders {
             policies: None,
@@ -120,6 +144,7 @@ impl Offenders {
         }
     }
 
+    /// A counter with these settings and no counts yet.
     fn from_settings(settings: OffenderSettings) -> Offenders {
         Offenders {
             settings,
@@ -127,59 +152,85 @@ impl Offenders {
         }
     }
 
-    /// Fresh counts of `capacity` keys for each policy, at least one.
+    /// Sets the keys counted per policy, at least 1, and starts with fresh counts.
     #[must_use]
     pub fn capacity(mut self, capacity: usize) -> Offenders {
         self.settings.capacity = capacity.max(1);
         Offenders::from_settings(self.settings)
     }
 
-    /// Fresh counts in windows of this length.
+    /// Sets the length of a window, and starts with fresh counts.
     #[must_use]
     pub fn window(mut self, window: Duration) -> Offenders {
         self.settings.window = window;
         Offenders::from_settings(self.settings)
     }
 
-    /// Fresh counts whose windows follow `clock`.
+    /// Sets the clock of the windows, and starts with fresh counts.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Offenders {
         self.settings.clock = clock;
         Offenders::from_settings(self.settings)
     }
 
-    /// How keys are shown to callers; as they are unless set.
+    /// Sets the form of keys in reports; [`KeyDisplay::Plain`] unless set. The counts stay.
+    ///
+    /// ```
+    /// use ratelimit_core::{KeyDisplay, Offenders};
+    ///
+    /// let private = Offenders::new().key_display(KeyDisplay::Fingerprint);
+    /// ```
     #[must_use]
     pub fn key_display(mut self, redaction: KeyDisplay) -> Offenders {
         self.settings.redaction = redaction;
         self
     }
 
-    /// Logs the `most` worst keys of a policy when it denies a hit and its last line is `every` ago.
+    /// Logs the `most` worst keys of a policy, at most once in `every`.
     ///
-    /// There is no timer behind it: a policy that denies nothing logs nothing. Keys are shown by their
-    /// fingerprint unless [`log_redaction`](Offenders::log_key_display) says otherwise.
+    /// A line is written by a denial, not by a timer: a policy that denies nothing logs nothing. Keys are
+    /// shown by their fingerprint unless [`log_key_display`](Offenders::log_key_display) changes it.
+    ///
+    /// ```
+    /// use ratelimit_core::Offenders;
+    /// use std::time::Duration;
+    ///
+    /// let offenders = Offenders::new().log_every(Duration::from_secs(60), 5);
+    /// ```
     #[must_use]
     pub fn log_every(mut self, every: Duration, most: usize) -> Offenders {
         self.settings.lines = Some(LogInterval { every, most });
         self
     }
 
-    /// How keys are shown in the log; by their fingerprint unless set.
+    /// Sets the form of keys in the log; [`KeyDisplay::Fingerprint`] unless set.
     #[must_use]
     pub fn log_key_display(mut self, redaction: KeyDisplay) -> Offenders {
         self.settings.line_redaction = redaction;
         self
     }
 
-    /// The most denied keys of a policy, at most `most` of them, the worst first.
+    /// The `most` most denied keys of a policy, the worst first; empty for a policy without denials.
+    ///
+    /// [`Limiter::offenders`](crate::Limiter::offenders) calls it. Use it directly on a clone that the
+    /// application kept:
+    ///
+    /// ```
+    /// use ratelimit_core::{Limiter, Offenders};
+    ///
+    /// let offenders = Offenders::new();
+    /// let limiter = Limiter::in_memory().track_offenders(offenders.clone());
+    /// assert!(offenders.top("login", 10).is_empty());
+    /// ```
     pub fn top(&self, policy: &str, most: usize) -> Vec<Offender> {
         let now = self.settings.clock.now();
         let worst = self.with(policy, |recent| recent.top(most, now));
         redacted(worst.unwrap_or_default(), self.settings.redaction)
     }
 
-    /// The names of the policies that denied something lately, in order.
+    /// The names of the policies with denials in the present or the previous window, sorted.
+    ///
+    /// A policy whose windows are empty keeps its memory, and is left out here.
     pub fn policies(&self) -> Vec<String> {
         let Some(policies) = &self.policies else {
             return Vec::new();
@@ -195,7 +246,7 @@ impl Offenders {
         names
     }
 
-    /// Forgets all counts.
+    /// Forgets all counts, for all clones.
     pub fn clear(&self) {
         if let Some(policies) = &self.policies {
             let by_name = policies.by_name.write();
@@ -203,9 +254,11 @@ impl Offenders {
         }
     }
 
-    /// Counts a denied hit; takes no memory for a key that is counted already.
+    /// Counts a denied hit. It does not allocate for a key that is counted already.
     ///
-    /// `decided_at` says when, where that is known by the clock that is read here.
+    /// `decided_at` returns the time of the decision if the store shares the clock of this counter; the
+    /// clock is then not read again. The log line, if one is due, is written after the counts are unlocked,
+    /// so that a slow subscriber does not block other denials.
     pub(crate) fn denied(
         &self,
         policy: &Arc<str>,
@@ -216,11 +269,14 @@ impl Offenders {
             return;
         };
         let clock = &self.settings.clock;
+        // Reading the clock once per denial is enough: the memory store has just read the same one.
         let now = decided_at(clock).unwrap_or_else(|| clock.now());
         let count = |recent: &mut RotatingWindow| {
             recent.denied(key, now);
             self.due_line(recent, now)
         };
+        // The shared lock suffices for every policy but a new one, which `admit` adds under the exclusive
+        // lock.
         let line = match self.with(policy, count) {
             Some(line) => line,
             None if policies.admit(policy, &self.settings, now) => {
@@ -233,14 +289,15 @@ impl Offenders {
         }
     }
 
-    /// What is to be logged now, gathered while the counts are locked and written afterwards.
+    /// The keys to log now. They are gathered while the counts are locked; the line is written after the
+    /// unlock.
     fn due_line(&self, recent: &mut RotatingWindow, now: Timestamp) -> Option<Vec<Offender>> {
         let lines = self.settings.lines?;
         let is_due = recent.is_line_due(lines.every, now);
         is_due.then(|| recent.top(lines.most, now))
     }
 
-    /// Runs `act` on the counts of a policy, if it has some.
+    /// Runs `act` on the counts of a policy, if there are any.
     fn with<T>(&self, policy: &str, act: impl FnOnce(&mut RotatingWindow) -> T) -> Option<T> {
         let by_name = self.policies.as_ref()?.by_name.read();
         let by_name = by_name.unwrap_or_else(PoisonError::into_inner);
@@ -249,13 +306,14 @@ impl Offenders {
 }
 
 impl TrackedPolicies {
-    /// Makes room for a policy's counts, unless there are too many policies.
+    /// Adds counts for a policy, unless there are too many policies.
     fn admit(&self, policy: &Arc<str>, settings: &OffenderSettings, now: Timestamp) -> bool {
         let by_name = self.by_name.write();
         let mut by_name = by_name.unwrap_or_else(PoisonError::into_inner);
-        if by_name.len() >= MOST_POLICIES && !by_name.contains_key(policy) {
+        // Another thread may have added this policy between the two locks.
+        if by_name.len() >= MAX_POLICIES && !by_name.contains_key(policy) {
             self.too_many.get_or_init(|| {
-                tracing::warn!("offenders are counted for {MOST_POLICIES} policies and no more");
+                tracing::warn!("offenders are counted for {MAX_POLICIES} policies and no more");
             });
             return false;
         }
@@ -265,11 +323,13 @@ impl TrackedPolicies {
     }
 }
 
-/// The counts, also after another thread panicked: nothing between lock and unlock can.
+/// Locks the counts, also after a panic of another thread: no code between lock and unlock can leave them
+/// inconsistent.
 fn lock(recent: &Mutex<RotatingWindow>) -> MutexGuard<'_, RotatingWindow> {
     recent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The same offenders with their keys in the given form.
 fn redacted(mut worst: Vec<Offender>, redaction: KeyDisplay) -> Vec<Offender> {
     if redaction == KeyDisplay::Fingerprint {
         for offender in &mut worst {

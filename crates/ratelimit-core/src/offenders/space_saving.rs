@@ -5,44 +5,68 @@ use hashbrown::HashTable;
 
 use crate::key::Key;
 
-/// The keys that were counted most, at most `capacity` of them.
+/// The space-saving sketch: the most frequent keys of a stream, with at most `capacity` counters.
 ///
-/// A key's true count lies between `count - error` and `count`, and a key that makes up more than one
-/// in `capacity` of all that was counted is always among them. Slots stand in order of their counts, and
-/// those of one count are a block, so that counting moves one slot to the edge of its block and no other.
+/// - The true count of a key lies between `count - error` and `count`.
+/// - A key with more than one in `capacity` of all counted hits always has a counter.
+/// - Counting takes constant time: it moves one counter to the edge of its block.
+///
+/// Invariants: `slots` is in descending order of the counts; the slots of one count are adjacent
+/// and form one block, and all of them refer to it. Counting `d`:
+///
+/// ```text
+/// slots    a  b  c  d  e          slots    a  d  c  b  e
+/// counts   7  4  4  4  1    ->    counts   7  5  4  4  1
+/// block    0  1  1  1  2          block    0  3  1  1  2
+/// ```
 #[derive(Debug)]
 pub(super) struct SpaceSaving {
+    /// The most counters, at least 1.
     capacity: usize,
+    /// The counters, the largest count first.
     slots: Vec<Counter>,
+    /// The blocks of equal counts, in no order; a slot refers to its block by index.
     blocks: Vec<CountBucket>,
+    /// Indices of `blocks` that are free for reuse.
     unused: Vec<usize>,
+    /// The index in `slots` of each key, by hash.
     places: HashTable<usize>,
+    /// Seeded at random: clients choose keys, and must not be able to choose collisions.
     hasher: RandomState,
 }
 
+/// A counted key. Its count is that of its block.
 #[derive(Debug)]
 struct Counter {
     key: Key,
+    /// The hash of the key, kept so that a move in the table does not hash it again.
     hash: u64,
+    /// The count of the key that this one replaced: the most by which its count may be too high.
     error: u64,
+    /// The index of its block in `blocks`.
     block: usize,
 }
 
-/// Neighbours of one count; `first` is the leftmost.
+/// A block: adjacent slots with the same count.
 #[derive(Clone, Copy, Debug)]
 struct CountBucket {
+    /// The count of all its slots.
     count: u64,
+    /// The index of its leftmost slot.
     first: usize,
 }
 
-/// A count that is at most `error` too high.
+/// An estimated count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CountEstimate {
+    /// The upper bound of the true count.
     pub(super) count: u64,
+    /// The most by which `count` may be too high.
     pub(super) error: u64,
 }
 
 impl SpaceSaving {
+    /// An empty sketch; memory is allocated as keys arrive.
     pub(super) fn new(capacity: usize) -> SpaceSaving {
         SpaceSaving {
             capacity: capacity.max(1),
@@ -54,22 +78,24 @@ impl SpaceSaving {
         }
     }
 
-    /// Counts `key` once; a newcomer takes the place and the count of the least counted.
+    /// Counts `key` once. A new key in a full sketch replaces the key with the least count, and
+    /// inherits that count as its error.
     pub(super) fn count(&mut self, key: &Key) {
         let hash = self.hasher.hash_one(key);
-        let place = match self.place_of(hash, key) {
-            Some(place) => place,
+        let index = match self.place_of(hash, key) {
+            Some(index) => index,
             None if self.slots.len() < self.capacity => self.append(hash, key),
             None => self.replace_last(hash, key),
         };
-        self.increment(place);
+        self.increment(index);
     }
 
-    /// What is known of `key`: of one that is not kept, no more than that it is not above the least.
+    /// The estimate of `key`. A key without a counter was counted at most as often as the least
+    /// counter.
     pub(super) fn get(&self, key: &Key) -> CountEstimate {
         let hash = self.hasher.hash_one(key);
         match self.place_of(hash, key) {
-            Some(place) => self.count_at(place),
+            Some(index) => self.count_at(index),
             None => CountEstimate {
                 count: self.least(),
                 error: self.least(),
@@ -77,21 +103,23 @@ impl SpaceSaving {
         }
     }
 
-    /// All that are kept, the most counted first.
+    /// The counted keys, the largest count first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, CountEstimate)> {
         let slots = self.slots.iter().enumerate();
-        slots.map(|(place, slot)| (&slot.key, self.count_at(place)))
+        slots.map(|(index, slot)| (&slot.key, self.count_at(index)))
     }
 
+    /// Whether `key` has a counter.
     pub(super) fn contains(&self, key: &Key) -> bool {
         self.place_of(self.hasher.hash_one(key), key).is_some()
     }
 
+    /// Whether no key was counted.
     pub(super) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Forgets all, and keeps the memory.
+    /// Removes all counters and keeps the memory for the next window.
     pub(super) fn clear(&mut self) {
         self.slots.clear();
         self.blocks.clear();
@@ -99,7 +127,7 @@ impl SpaceSaving {
         self.places.clear();
     }
 
-    /// How much room each part takes.
+    /// The allocated capacity of each part.
     #[cfg(test)]
     pub(super) fn sizes(&self) -> [usize; 4] {
         [
@@ -110,7 +138,7 @@ impl SpaceSaving {
         ]
     }
 
-    /// The most that a key which is not kept can have been counted.
+    /// The most that a key without a counter can have been counted: 0 until the sketch is full.
     fn least(&self) -> u64 {
         if self.slots.len() < self.capacity {
             return 0;
@@ -118,26 +146,31 @@ impl SpaceSaving {
         self.count_at(self.slots.len() - 1).count
     }
 
-    fn count_at(&self, place: usize) -> CountEstimate {
-        let slot = &self.slots[place];
+    /// The estimate of the slot at `index`.
+    fn count_at(&self, index: usize) -> CountEstimate {
+        let slot = &self.slots[index];
         CountEstimate {
             count: self.blocks[slot.block].count,
             error: slot.error,
         }
     }
 
+    /// The index of the slot of `key`.
     fn place_of(&self, hash: u64, key: &Key) -> Option<usize> {
         let slots = &self.slots;
-        let same = |place: &usize| slots[*place].key == *key;
+        let same = |index: &usize| slots[*index].key == *key;
         self.places.find(hash, same).copied()
     }
 
-    /// Adds a slot with a count of zero, in a block of its own.
+    /// Adds a slot with a count of 0 at the end, in a block of its own. `increment` follows and
+    /// merges it.
+    ///
+    /// A count of 0 is below all others, so the order stays intact.
     fn append(&mut self, hash: u64, key: &Key) -> usize {
-        let place = self.slots.len();
+        let index = self.slots.len();
         let block = self.new_block(CountBucket {
             count: 0,
-            first: place,
+            first: index,
         });
         self.slots.push(Counter {
             key: key.clone(),
@@ -145,14 +178,19 @@ impl SpaceSaving {
             error: 0,
             block,
         });
-        self.index(place);
-        place
+        self.index(index);
+        index
     }
 
+    /// Replaces the key of the last slot, which has the least count. The slot keeps its block and
+    /// so its count.
+    ///
+    /// The inherited count is the error of the new key: it may have been counted up to that often
+    /// before, in a slot that was replaced since.
     fn replace_last(&mut self, hash: u64, key: &Key) -> usize {
         let last = self.slots.len() - 1;
         let old = self.slots[last].hash;
-        if let Ok(found) = self.places.find_entry(old, |&place| place == last) {
+        if let Ok(found) = self.places.find_entry(old, |&index| index == last) {
             found.remove();
         }
         let error = self.count_at(last).count;
@@ -164,23 +202,34 @@ impl SpaceSaving {
         last
     }
 
-    fn index(&mut self, place: usize) {
+    /// Adds the slot at `index` to the hash table.
+    fn index(&mut self, index: usize) {
         let slots = &self.slots;
-        let hash_of = |place: &usize| slots[*place].hash;
-        self.places.insert_unique(slots[place].hash, place, hash_of);
+        let hash_of = |index: &usize| slots[*index].hash;
+        self.places.insert_unique(slots[index].hash, index, hash_of);
     }
 
-    /// Adds one to the count of the slot at `place`.
-    fn increment(&mut self, place: usize) {
-        let block = self.slots[place].block;
+    /// Adds 1 to the count of the slot at `index`.
+    ///
+    /// The slot moves to the left edge of its block, where its neighbour has a larger count. Then
+    /// it either joins the neighbour's block, gets a new block, or, alone in its block, takes the
+    /// block along.
+    fn increment(&mut self, index: usize) {
+        let block = self.slots[index].block;
         let CountBucket { count, first } = self.blocks[block];
-        self.swap(place, first);
+        // Slots of one block are interchangeable, so the slot can move to the edge without breaking
+        // the order.
+        self.swap(index, first);
 
+        // The order stays intact: every slot further left has at least the new count.
         let left = first.checked_sub(1).map(|left| self.slots[left].block);
+        // At the edge the neighbour has a larger count. The slot joins its block if that is the new
+        // count.
         let joins = left.filter(|left| self.blocks[*left].count == count + 1);
         let right = self.slots.get(first + 1);
         let is_alone = right.is_none_or(|right| right.block != block);
         match joins {
+            // A block of one slot takes the new count itself; no slot refers to it but this one.
             None if is_alone => self.blocks[block].count += 1,
             Some(left) if is_alone => {
                 self.slots[first].block = left;
@@ -195,6 +244,7 @@ impl SpaceSaving {
         }
     }
 
+    /// Stores a block in a free place and returns its index.
     fn new_block(&mut self, block: CountBucket) -> usize {
         if let Some(free) = self.unused.pop() {
             self.blocks[free] = block;
@@ -204,16 +254,17 @@ impl SpaceSaving {
         self.blocks.len() - 1
     }
 
-    /// Exchanges two slots of one block.
+    /// Exchanges two slots of one block, and their indices in the hash table.
     fn swap(&mut self, one: usize, other: usize) {
         if one == other {
             return;
         }
         let (hash, its) = (self.slots[one].hash, self.slots[other].hash);
-        // Both are found before either is changed: afterwards their places are ambiguous.
+        // Both table entries are found before either is changed: afterwards each index would match
+        // twice.
         let places = self
             .places
-            .get_disjoint_mut([hash, its], |at, place| *place == [one, other][at]);
+            .get_disjoint_mut([hash, its], |at, index| *index == [one, other][at]);
         if let [Some(first), Some(second)] = places {
             (*first, *second) = (other, one);
         }

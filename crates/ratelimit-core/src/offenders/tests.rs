@@ -12,7 +12,7 @@ fn key(number: u64) -> Key {
     Key::new(number.to_string()).unwrap()
 }
 
-/// Keys of a few dozen, the small numbers far more often than the large.
+/// A stream of a few dozen keys in which small numbers are far more frequent than large ones.
 fn streams() -> impl Strategy<Value = (usize, Vec<u64>)> {
     let skewed = (0u64..40, 0u64..40).prop_map(|(one, other)| one * other / 20);
     let keys = prop_oneof![skewed, 0u64..80, Just(7)];
@@ -168,14 +168,14 @@ fn policies_are_counted_apart_and_forgotten_together() {
 fn policies_beyond_the_bound_are_not_counted() {
     let offenders = Offenders::new();
 
-    for number in 0..=MOST_POLICIES {
+    for number in 0..=MAX_POLICIES {
         offenders.denied(&Arc::from(format!("policy-{number}")), &key(1), |_| None);
     }
 
-    assert_eq!(offenders.policies().len(), MOST_POLICIES);
+    assert_eq!(offenders.policies().len(), MAX_POLICIES);
     assert!(
         offenders
-            .top(&format!("policy-{MOST_POLICIES}"), 1)
+            .top(&format!("policy-{MAX_POLICIES}"), 1)
             .is_empty()
     );
 }

@@ -1,19 +1,21 @@
-//! For which keys a policy denies, and for which it only watches.
+//! Enforcement: the share of keys that a policy denies; the others are in shadow mode.
 
 use crate::key::Key;
 use crate::policy::{InvalidPolicy, Policy};
 
-/// So many keys out of a hundred are enforced, always the same ones.
+/// The share of keys, in percent, that a policy denies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Enforcement {
     percent: u8,
 }
 
 impl Enforcement {
+    /// Every key is enforced.
     pub(super) const FULL: Enforcement = Enforcement { percent: 100 };
+    /// Shadow mode for every key.
     pub(super) const NONE: Enforcement = Enforcement { percent: 0 };
 
-    /// Nothing above 100.
+    /// `None` above 100.
     pub(super) const fn percent(percent: u8) -> Option<Enforcement> {
         if percent > 100 {
             return None;
@@ -21,11 +23,13 @@ impl Enforcement {
         Some(Enforcement { percent })
     }
 
+    /// The share in percent.
     pub(super) const fn as_percent(self) -> u8 {
         self.percent
     }
 
-    /// Whether `key` is denied what is too much.
+    /// Whether `key` is enforced under this policy. The hash is computed only for a share between 0
+    /// and 100.
     #[inline]
     pub(super) fn covers(self, policy: &str, key: &Key) -> bool {
         match self.percent {
@@ -37,18 +41,52 @@ impl Enforcement {
 }
 
 impl Policy {
-    /// The same policy, which decides, counts and marks, and never denies.
+    /// Puts the policy and its tiers into shadow mode: it decides and counts, and lets every
+    /// request pass.
+    ///
+    /// Budgets are charged and metrics are recorded as usual. A decision that would deny has
+    /// [`is_enforced`](crate::Decision::is_enforced) unset.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Limiter, Policy};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let (limiter, alice) = (Limiter::in_memory(), Key::new("alice")?);
+    /// let watched = Policy::parse("api", "1/min")?.shadow();
+    /// limiter.check(&watched, &alice).await;
+    ///
+    /// let second = limiter.check(&watched, &alice).await;
+    /// assert!(second.is_allowed());
+    /// assert!(!second.decision().unwrap().is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "dry run")]
+    #[doc(alias = "report only")]
     #[must_use]
     pub fn shadow(&self) -> Policy {
         self.map_all_tiers(&|settings| settings.enforcement = Enforcement::NONE)
     }
 
-    /// The same policy, which denies `percent` of all keys what is too much, always the same ones, and
-    /// only watches the others.
+    /// Enforces the policy and its tiers for `percent` of all keys; the others are in shadow mode.
+    ///
+    /// The choice depends on the name of the policy and on the key alone. It is the same on every
+    /// instance, and a larger share contains the keys of a smaller one.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Policy};
+    ///
+    /// let api = Policy::parse("api", "10/s")?.with_enforcement(50)?;
+    /// assert!(api.enforces(&Key::new("alice")?));
+    /// assert!(api.with_enforcement(101).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// When `percent` is more than 100.
+    /// [`InvalidPolicy::Percent`] when `percent` is above 100.
+    #[doc(alias = "rollout")]
     pub fn with_enforcement(&self, percent: u8) -> Result<Policy, InvalidPolicy> {
         let enforcement = Enforcement::percent(percent).ok_or(InvalidPolicy::Percent {
             percent: u32::from(percent),
@@ -56,26 +94,28 @@ impl Policy {
         Ok(self.map_all_tiers(&|settings| settings.enforcement = enforcement))
     }
 
-    /// How many of a hundred keys are denied what is too much.
+    /// The share of keys that are enforced, in percent; 100 unless set.
     pub fn enforcement_percent(&self) -> u8 {
         self.0.settings.enforcement.as_percent()
     }
 
-    /// Whether `key` is denied what is too much, or only watched.
+    /// Whether `key` is enforced, or in shadow mode.
     #[inline]
     pub fn enforces(&self, key: &Key) -> bool {
         self.0.settings.enforcement.covers(self.name(), key)
     }
 }
 
-/// A number from 0 to 99 that is the same for a key on every instance and in every version.
+/// A number from 0 to 99 that is the same for a key on every instance and in every release.
 fn share_of(policy: &str, key: &Key) -> u64 {
-    // FNV-1a, with the seam that no policy's name and no key contains.
+    // FNV-1a over policy and key. Neither contains the `{` between them, so two pairs never join to
+    // equal bytes.
     let bytes = policy.bytes().chain([b'{']).chain(key.as_str().bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    // The low bits of this hash are poor in short texts; the high ones are not.
+    // The low bits of FNV-1a are poor in short texts; the multiplication mixes the high bits into
+    // the result.
     ((hash ^ (hash >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 100
 }
 

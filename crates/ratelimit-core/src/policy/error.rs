@@ -1,53 +1,64 @@
-//! Why a name and limits cannot be a policy.
+//! The errors of policies.
 
 use std::{fmt, num::NonZeroU64};
 
-use crate::policy::{LONGEST_KEY_NAME, MOST_LIMITS, Policy, throttle::HIGHEST_PERCENT};
+use crate::policy::{MAX_KEY_NAME, MOST_LIMITS, Policy, throttle::MAX_PERCENT};
 use crate::{
     algorithm::InvalidLimit,
     limit::{Limit, ParseLimitError},
 };
 
-/// Why a name and limits cannot be a policy.
+/// The reason why a name, limits and settings cannot be a policy.
+///
+/// ```
+/// use ratelimit_core::{InvalidPolicy, Policy};
+///
+/// let nameless = Policy::parse("", "10/s").unwrap_err();
+/// assert!(matches!(nameless, InvalidPolicy::Name { .. }));
+///
+/// let mistake = Policy::parse("api", "10/s; 5/x").unwrap_err();
+/// assert!(mistake.to_string().ends_with("at column 9 of \"10/s; 5/x\""));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidPolicy {
-    /// The name is not 1 to 100 of `A-Z a-z 0-9 . _ : @ -`.
+    /// The name is not 1 to 100 bytes of `A-Z a-z 0-9 . _ : @ -`.
     Name {
-        /// The refused name.
+        /// The rejected name.
         name: String,
     },
-    /// A policy has 1 to 8 limits.
+    /// There are no limits, or more than 8.
     Count {
-        /// How many were given.
+        /// The number of limits.
         limits: usize,
     },
-    /// A limit can never pay what a hit costs.
+    /// The capacity of a limit is below the default cost of a hit, so that no hit could ever pass.
     Cost {
-        /// What a hit costs.
+        /// The default cost.
         cost: NonZeroU64,
-        /// The limit that is smaller.
+        /// The limit that is too small.
         limit: Limit,
     },
     /// The text of the limits has a mistake.
     Text(ParseLimitError),
-    /// A key's name is not 1 to 64 of `A-Z a-z 0-9 . _ : @ -`.
+    /// The name of a key is not 1 to 64 bytes of `A-Z a-z 0-9 . _ : @ -`.
     KeyName {
-        /// The refused name.
+        /// The rejected name.
         name: String,
     },
-    /// A penalty box counts what other limits deny, and there are none.
+    /// Every limit is a penalty box. A box counts the denials of other limits, and there are none.
     OnlyPenalties,
-    /// A percentage is too large.
+    /// The headroom of a throttle is above 10,000 percent, or an enforcement above 100.
     Percent {
-        /// The refused percentage.
+        /// The rejected percentage.
         percent: u32,
     },
-    /// A limit with what its throttle mode adds cannot be counted exactly.
+    /// A limit with the headroom of the throttle cannot be counted exactly.
     Ceiling(InvalidLimit),
 }
 
 impl fmt::Display for InvalidPolicy {
+    /// Writes a lower-case phrase with the rejected value and the bound.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InvalidPolicy::Name { name } => write!(
@@ -68,14 +79,14 @@ impl fmt::Display for InvalidPolicy {
             InvalidPolicy::Text(why) => why.fmt(f),
             InvalidPolicy::KeyName { name } => write!(
                 f,
-                "the key name {name:?} must be 1 to {LONGEST_KEY_NAME} of A-Z a-z 0-9 . _ : @ -"
+                "the key name {name:?} must be 1 to {MAX_KEY_NAME} of A-Z a-z 0-9 . _ : @ -"
             ),
             InvalidPolicy::OnlyPenalties => f.write_str(
                 "a penalty box counts what other limits deny: add a limit such as 10/min",
             ),
             InvalidPolicy::Percent { percent } => write!(
                 f,
-                "{percent} percent is too much: a throttle mode adds at most {HIGHEST_PERCENT}, and \
+                "{percent} percent is too much: a throttle mode adds at most {MAX_PERCENT}, and \
                  at most 100 are enforced"
             ),
             InvalidPolicy::Ceiling(why) => {

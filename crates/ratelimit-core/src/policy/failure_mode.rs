@@ -1,4 +1,4 @@
-//! What happens to a hit that the store did not decide.
+//! Failure modes: the decision about a hit that the store did not decide.
 
 use std::{
     num::{NonZeroU32, NonZeroU64},
@@ -13,9 +13,10 @@ use crate::{
     limit::Limit,
 };
 
-/// What happens to a hit that the store did not decide.
+/// The decision about a hit that the store did not decide, because it failed or did not answer in
+/// time.
 ///
-/// Chosen for a limiter, and for a policy where that asks for something else:
+/// A limiter has a failure mode, and a policy can override it:
 ///
 /// ```
 /// use ratelimit_core::{FailureMode, Limiter, Policy};
@@ -25,34 +26,40 @@ use crate::{
 /// assert_eq!(login.failure_mode(), Some(FailureMode::Closed));
 /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
 /// ```
+///
+/// The verdict is [`Verdict::Unchecked`](crate::Verdict::Unchecked) in each mode. A policy that is
+/// not enforced for a key passes in the mode `Closed` as well. `docs/failure.md` compares the
+/// modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureMode {
-    /// A memory store of this process decides with the same limits.
+    /// A memory store of this process decides, with the same limits.
     ///
-    /// At any moment it has let pass at least as much as a healthy store would have, and it bounds an
-    /// outage: at most the number of instances times the limit passes.
+    /// It bounds an outage: at most the number of instances times the limit passes. It admits at
+    /// least as much as a healthy store would have.
     #[default]
     Local,
-    /// A memory store of this process decides with this instance's share of the limits.
+    /// A memory store of this process decides, with the share of this instance of the limits.
     ///
-    /// Closer to the limit during an outage, but it refuses what an uneven balance brings too much of.
-    ///
-    /// A hit that costs more than the share and not more than the limit is denied for a second, after
-    /// which the store may be back. It does not pass during the outage: if each instance let one such
-    /// hit pass, together they would pass up to the number of instances times the limit.
+    /// - It stays closer to the limit during an outage, and denies hits where load is balanced
+    ///   unevenly.
+    /// - A hit that costs more than the share and not more than the limit is denied with a
+    ///   `retry_after` of 1 s. If each instance admitted one such hit, together they would admit up
+    ///   to the number of instances times the limit.
     LocalShare {
-        /// How many instances share the limits.
+        /// The number of instances that share the limits.
         instances: NonZeroU32,
     },
-    /// Everything passes.
+    /// Every hit passes.
+    #[doc(alias = "fail open")]
     Open,
-    /// Nothing passes.
+    /// Every hit is denied.
+    #[doc(alias = "fail closed")]
     Closed,
 }
 
 impl FailureMode {
-    /// The name in configuration and metrics.
+    /// The name in configuration, metrics and log lines.
     pub const fn as_str(self) -> &'static str {
         match self {
             FailureMode::Local => "local",
@@ -64,23 +71,25 @@ impl FailureMode {
 }
 
 impl Policy {
-    /// The same policy with a failure mode of its own, whatever the limiter's is.
+    /// Sets a failure mode for this policy and its tiers, in place of that of the limiter.
     #[must_use]
     pub fn with_failure_mode(&self, mode: FailureMode) -> Policy {
         self.map_all_tiers(&|settings| settings.failure_mode = Some(mode))
     }
 
-    /// The failure mode of its own, if it has one.
+    /// The failure mode of this policy; `None` means that of the limiter.
     pub fn failure_mode(&self) -> Option<FailureMode> {
         self.0.settings.failure_mode
     }
 
-    /// The same policy with one instance's share of its limits.
+    /// The policy with the share of one instance of its limits, for [`FailureMode::LocalShare`].
     pub(crate) fn share_of(&self, instances: NonZeroU32) -> Policy {
         let shares = self.limits().iter();
         let shares = shares.map(|limit| share(limit, instances));
         let policy = Policy::from_settings(PolicySettings {
             limits: shares.collect(),
+            // A share may be below the default cost, which would make the policy invalid. Hits name
+            // their cost here.
             cost: NonZeroU64::MIN,
             ..self.0.settings.clone()
         });
@@ -88,11 +97,13 @@ impl Policy {
     }
 }
 
-/// One instance's share of a limit: at least 1, rounded up; a bucket refills as much more slowly.
+/// The share of one instance: the capacity divided by `instances`, rounded up, and a bucket refills
+/// as much more slowly.
 ///
-/// A share that cannot be counted exactly is the whole limit.
+/// A share that cannot be counted exactly is the whole limit. A penalty box is not divided.
 fn share(limit: &Limit, instances: NonZeroU32) -> Limit {
     let part = limit.capacity().div_ceil(u64::from(instances.get()));
+    // The refill stays a whole number: the share gains as many tokens, in a period that is longer.
     let slower: Duration = limit.period() * instances.get();
     let period = limit.period();
     let shared = match limit {

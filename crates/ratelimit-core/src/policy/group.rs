@@ -1,4 +1,4 @@
-//! The limits of a policy that share a key, and how far each may be exceeded.
+//! The limits of a policy by key, each with the headroom of the throttle.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher as _},
@@ -12,57 +12,105 @@ use crate::{
     limit::Limit,
 };
 
-/// The limits of a policy that share a key: their states are kept together.
+/// The limits of a policy that count by one key. Their states form one budget: one entry in memory,
+/// one value in Redis.
+///
+/// `5/min; 100/min by ip; 20/h` of the policy `api` has two groups:
+///
+/// | `by` | `name` | limits |
+/// |---|---|---|
+/// | `None` | `api` | `5/min`, `20/h` |
+/// | `ip` | `api~ip` | `100/min` |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LimitGroup {
-    /// The name of the key that they count by, where it is not the hit's own.
+    /// The name in `by NAME`; `None` is the hit's own key.
     pub(crate) by: Option<Arc<str>>,
-    /// The name under which their states are kept.
+    /// The name under which the budget is stored: `policy`, or `policy~by` for a named key.
     pub(crate) name: Arc<str>,
-    /// Reckoned once, so that no hit has to.
+    /// The hash of `name`, computed once so that the memory store does not hash the name on each
+    /// hit.
     pub(crate) name_hash: u64,
+    /// The limits in the order of the policy.
     pub(crate) limits: Box<[EffectiveLimit]>,
 }
 
-/// One limit, and how far it may be exceeded.
+/// A limit with the headroom of the throttle: stores count up to the ceiling, users see the plain
+/// limit.
+///
+/// `100/min` with `soft 10%` has a headroom of 10 and a ceiling of 110:
+///
+/// | spent | remaining to the ceiling | reported `remaining` | `is_over` |
+/// |---|---|---|---|
+/// | 99 | 11 | 1 | no |
+/// | 100 | 10 | 0 | no |
+/// | 101 | 9 | 0 | yes |
+/// | 110 | 0 | 0 | yes |
+///
+/// A hit without overdraft requires the headroom of 10 to stay free, so it is denied from 100 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EffectiveLimit {
-    /// The limit with its ceiling in place of its number.
+    /// The limit with its capacity raised to the ceiling.
     pub(crate) limit: Limit,
-    /// How far the ceiling lies above that number.
+    /// The headroom in units: the ceiling minus the plain capacity; 0 for a hard throttle.
     extra: u64,
-    /// The limit's place in its policy.
+    /// The position of the limit in its policy.
     pub(crate) index: usize,
 }
 
-/// What is asked of a policy.
+/// The parameters of a hit, the same for all limits of its policy.
+///
+/// [`EffectiveLimit::demand`] turns them into the demand of one limit. They hold neither key nor
+/// time: the store has found the budget and read its clock before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HitParams {
+    /// The units to spend; 0 for a peek.
     pub(crate) cost: u64,
+    /// The id of the concurrency slot; 0 without one.
     pub(crate) slot: u64,
+    /// Whether the headroom may be used.
     pub(crate) overdraft: Overdraft,
+    /// Whether to charge or only to decide.
     pub(crate) mode: HitMode,
 }
 
-/// Whether a hit may go beyond a limit, as far as the policy's throttle mode has it.
+/// Whether a hit may use the headroom that a [`Throttle`](crate::Throttle) adds to its limits.
+///
+/// [`Hit::new`](crate::Hit::new) sets it: a soft throttle always allows the headroom, an elastic one
+/// while its load signal has capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overdraft {
-    /// Up to the ceiling.
+    /// Up to the ceiling: the limit plus its headroom.
     Allowed,
-    /// Up to the limit.
+    /// Up to the plain limit.
     Refused,
 }
 
-/// Whether a hit is meant, or only tried.
+/// Whether a hit spends its cost.
+///
+/// ```
+/// use ratelimit_core::{Key, Limiter, Policy};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let (limiter, alice) = (Limiter::in_memory(), Key::new("alice")?);
+/// let export = Policy::parse("export", "10/h")?;
+/// assert!(limiter.dry_run(&export, &alice, 10).await.is_allowed());
+/// assert!(limiter.check_cost(&export, &alice, 10).await.is_allowed());
+/// assert!(!limiter.dry_run(&export, &alice, 1).await.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HitMode {
-    /// It spends its cost when it passes.
+    /// The hit spends its cost if it passes.
     Charge,
-    /// It spends nothing, and tells whether it would pass and when.
+    /// The hit is decided as if it were charged, and nothing is written.
+    #[doc(alias = "dry run")]
     DryRun,
 }
 
 impl EffectiveLimit {
+    /// Adds `percent` of the capacity, rounded down to whole units. A penalty box gets no headroom.
     pub(super) fn new(
         limit: Limit,
         percent: u32,
@@ -72,6 +120,7 @@ impl EffectiveLimit {
             Limit::PenaltyBox(_) => 0,
             _ => u128::from(limit.capacity()) * u128::from(percent) / 100,
         };
+        // The product needs 128 bits. A headroom beyond 64 bits fails in `raised`.
         let extra = u64::try_from(extra).unwrap_or(u64::MAX);
         Ok(EffectiveLimit {
             limit: limit.raised(extra)?,
@@ -80,7 +129,7 @@ impl EffectiveLimit {
         })
     }
 
-    /// Its arithmetic, where it is a token bucket that is never exceeded.
+    /// The bucket, if this is a token bucket without headroom: the condition of the fast path.
     #[inline]
     pub(crate) const fn as_hard_token_bucket(&self) -> Option<&Bucket> {
         match &self.limit {
@@ -89,6 +138,8 @@ impl EffectiveLimit {
         }
     }
 
+    /// The demand of a hit. Without overdraft the headroom is reserved, so that the hit is compared
+    /// with the plain limit although the state is counted against the ceiling.
     #[inline]
     pub(crate) fn demand(&self, params: HitParams) -> Demand {
         Demand {
@@ -101,9 +152,12 @@ impl EffectiveLimit {
         }
     }
 
-    /// What users see: the numbers of the limit, not those of its ceiling.
+    /// Turns the numbers of the ceiling into those of the plain limit, and marks a hit that used
+    /// the headroom.
     #[inline]
     pub(crate) fn report(&self, mut decision: LimitDecision, charged: u64) -> LimitDecision {
+        // `remaining` counts up to the ceiling here: below the headroom means beyond the plain
+        // limit.
         decision.is_over = charged > 0 && decision.remaining < self.extra;
         decision.remaining = decision.remaining.saturating_sub(self.extra);
         decision.limit -= self.extra;
@@ -112,13 +166,14 @@ impl EffectiveLimit {
 }
 
 impl Policy {
-    /// Whether every limit, with its ceiling and its key, is the same at its place.
+    /// Whether both have equal limits, headroom and keys at each position, so that their hits can
+    /// share a batch.
     pub(crate) fn has_limits_of(&self, other: &Policy) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0.groups == other.0.groups
     }
 }
 
-/// Puts the limits of a policy into groups, one for each key that is named.
+/// Groups the limits by key, in the order in which the keys first appear.
 pub(super) fn groups(
     policy: &Arc<str>,
     limits: &[Limit],
@@ -134,7 +189,8 @@ pub(super) fn groups(
         }
     }
     let named = |(by, limits): (Option<Arc<str>>, Vec<EffectiveLimit>)| {
-        // A tilde stands in no policy's name, so that no other policy keeps its states there.
+        // A policy name cannot contain a tilde, so no other policy stores its budgets under this
+        // name.
         let name = match &by {
             Some(by) => format!("{policy}~{by}").into(),
             None => Arc::clone(policy),
@@ -149,6 +205,7 @@ pub(super) fn groups(
     Ok(groups.into_iter().map(named).collect())
 }
 
+/// A hash that is the same in the whole process.
 fn hash_of(name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);

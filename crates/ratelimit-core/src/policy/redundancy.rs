@@ -1,36 +1,43 @@
-//! Limits that never deny, because another limit of their policy is always at least as strict.
+//! Limits that can never deny, because another limit of their policy is always at least as strict.
 //!
 //! The limits of a policy are charged together, so they see the same hits. A limit is shadowed by
-//! another when it lets every sequence of hits pass that the other lets pass, from a fresh start and
-//! on a clock that does not step back. What a limit lets pass is bounded, for windows of any length,
-//! by [`most_within`] and [`Envelope`]; what a limit needs in order never to deny is in [`shadows`].
+//! another when it admits every sequence of hits that the other admits, from a fresh start and on a
+//! clock that does not step back. [`most_within`] and [`Envelope`] bound the hits that a limit
+//! admits in any span; [`shadows`] compares the bound with what the other limit needs in order
+//! never to deny.
+//!
+//! - `10/s; 1000/s`: the second bucket has a larger capacity and a faster refill.
+//! - `10/min; fixed_window 20/min`: a bucket of 10 that gains 10 admits at most 20 in any minute.
+//! - `10/s; 1000/h`: neither. The first admits 36,000 in an hour, the second 1,000 in a moment.
 
 use crate::{algorithm::Grain, limit::Limit, policy::Policy};
 
-/// A limit that can never deny a hit.
+/// A limit that can never deny a hit, and the limit that makes it redundant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedundantLimit {
     /// The limit that never denies.
     pub limit: Limit,
-    /// A limit of the same key that is always at least as strict; equal to `limit` where that is there twice.
+    /// A limit of the same key that is always at least as strict; equal to `limit` for a repeated
+    /// limit.
     pub stricter: Limit,
 }
 
 impl Policy {
-    /// The limits that never deny, because another limit of the same key is always at least as strict.
+    /// Finds the limits that never deny, because another limit of the same key is always at least
+    /// as strict.
     ///
-    /// Tiers are policies of their own: ask each of [`tiers`](Policy::tiers).
+    /// Such a limit is usually a mistake in a configuration. The search is conservative: a limit
+    /// that it returns never denies, and it may miss some. Tiers are policies of their own; call it
+    /// on each of [`tiers`](Policy::tiers).
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use ratelimit_core::Policy;
     ///
     /// let policy = Policy::parse("api", "fixed_window 10/min; fixed_window 1000/min")?;
     /// let redundant = policy.redundant_limits();
     /// assert_eq!(redundant[0].limit.to_string(), "fixed_window 1000/min");
     /// assert_eq!(redundant[0].stricter.to_string(), "fixed_window 10/min");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
     /// ```
     pub fn redundant_limits(&self) -> Vec<RedundantLimit> {
         self.limits_by_key()
@@ -39,6 +46,7 @@ impl Policy {
     }
 }
 
+/// The redundant limits of one key. A repeated limit is redundant wherever it is not the first.
 fn redundant(limits: &[Limit]) -> Vec<RedundantLimit> {
     let enumerated = limits.iter().enumerate();
     let found = enumerated.filter_map(|(index, limit)| {
@@ -52,23 +60,24 @@ fn redundant(limits: &[Limit]) -> Vec<RedundantLimit> {
     found.collect()
 }
 
-/// The limit that shadows the one at `place`; of two that shadow each other the first stays.
-fn shadowing(limits: &[Limit], place: usize) -> Option<&Limit> {
-    let limit = &limits[place];
+/// The limit that shadows the one at `index`. Of two that shadow each other only the second is
+/// redundant.
+fn shadowing(limits: &[Limit], index: usize) -> Option<&Limit> {
+    let limit = &limits[index];
     let mut others = limits.iter().enumerate();
-    let found = others.find(|(other_place, other)| {
-        *other_place != place
+    let found = others.find(|(other_index, other)| {
+        *other_index != index
             && *other != limit
             && shadows(other, limit)
-            && (*other_place < place || !shadows(limit, other))
+            && (*other_index < index || !shadows(limit, other))
     });
     found.map(|(_, other)| other)
 }
 
-/// Whether `limit` passes whatever passes `strict`; a no may be wrong, a yes never is.
+/// Whether `limit` admits every hit that `strict` admits. `false` may be wrong, `true` never is.
 fn shadows(strict: &Limit, limit: &Limit) -> bool {
-    // One that counts what others deny sees more than they do; one that shapes delays what passes.
-    // One that counts no units says nothing of rates.
+    // A limit that counts denials sees more hits than the others admit, and a shaping limit delays
+    // hits that pass. A limit without units bounds no rate.
     let both_count = strict.counts_units() && limit.counts_units();
     if !both_count || limit.records_denials() || delays(limit) {
         return false;
@@ -76,7 +85,8 @@ fn shadows(strict: &Limit, limit: &Limit) -> bool {
     if let Some(within) = most_within_aligned(strict, limit) {
         return within <= limit_of(limit);
     }
-    // In a coarser grain a moment counts as its tick's begin, and the bounds below would be off by one.
+    // In a coarser grain a moment counts as the beginning of its tick, and the bounds below would
+    // be off by one.
     if !is_exact(strict) || !is_exact(limit) {
         return false;
     }
@@ -88,8 +98,8 @@ fn shadows(strict: &Limit, limit: &Limit) -> bool {
         Limit::FixedWindow(_) | Limit::SlidingWindowLog(_) => {
             most_within(strict, micros(limit)) <= limit_of(limit)
         }
-        // The last window counts for more than the part of it that is still in sight, but never for
-        // more than all that passed in it.
+        // A counter weighs the previous window as if its hits were spread evenly, which can be more
+        // than the part in sight, but never more than all hits of both windows.
         Limit::SlidingWindowCounter(_) => {
             is_same_window(strict, limit)
                 || most_within(strict, 2 * micros(limit)) <= limit_of(limit)
@@ -98,35 +108,41 @@ fn shadows(strict: &Limit, limit: &Limit) -> bool {
     }
 }
 
+/// Whether an admitted hit can get a delay.
 fn delays(limit: &Limit) -> bool {
     matches!(limit, Limit::LeakyBucket(bucket) if !bucket.is_policing())
 }
 
+/// Whether the limit counts in microseconds.
 fn is_exact(limit: &Limit) -> bool {
     limit.period_ticks().grain == Grain::Microsecond
 }
 
+/// The period in microseconds, wide enough for products.
 fn micros(limit: &Limit) -> u128 {
     u128::from(limit.period_ticks().micros())
 }
 
+/// The capacity, wide enough for products.
 fn limit_of(limit: &Limit) -> u128 {
     u128::from(limit.capacity())
 }
 
-/// Whether two counters keep the same two counts, so that the lower limit decides.
+/// Whether both are counters of one period: they keep the same two counts, so the lower limit
+/// decides.
 fn is_same_window(strict: &Limit, limit: &Limit) -> bool {
     matches!(strict, Limit::SlidingWindowCounter(_))
         && micros(strict) == micros(limit)
         && strict.capacity() <= limit.capacity()
 }
 
-/// Within any closed span of time `d` at most `burst` and the limit's rate times `d` pass.
+/// A linear bound: within any closed span of time `d` at most `burst` + rate x `d` units pass.
 struct Envelope {
     burst: u128,
 }
 
 impl Envelope {
+    /// The bound of a limit; its rate is `per_period` in each period.
     fn of(limit: &Limit) -> Envelope {
         let burst = limit_of(limit);
         match limit {
@@ -134,20 +150,20 @@ impl Envelope {
             Limit::TokenBucket(_) | Limit::LeakyBucket(_) | Limit::SlidingWindowLog(_) => {
                 Envelope { burst }
             }
-            // It touches `d / period + 2` windows of the clock.
+            // A closed span of `d` touches up to `d / period + 2` windows of the clock.
             _ => Envelope { burst: 2 * burst },
         }
     }
 }
 
-/// Whether `strict` gains no more in a time than `limit` does.
+/// Whether the rate of `strict` is at most that of `limit`, compared without a division.
 fn is_no_faster(strict: &Limit, limit: &Limit) -> bool {
     let strict_gain = u128::from(strict.per_period()) * micros(limit);
     let gain = u128::from(limit.per_period()) * micros(strict);
     strict_gain <= gain
 }
 
-/// The most that `limit` lets pass in any half-open span of `span` microseconds.
+/// The most units that `limit` admits in any half-open span of `span` microseconds.
 fn most_within(limit: &Limit, span: u128) -> u128 {
     let (most, period) = (limit_of(limit), micros(limit));
     match limit {
@@ -159,9 +175,11 @@ fn most_within(limit: &Limit, span: u128) -> u128 {
     }
 }
 
-/// The most that `strict` lets pass in a window of `limit`, where the windows of both begin together.
+/// The most units that `strict` admits in one window of `limit`, where the windows of both begin
+/// together.
 ///
-/// The clock's windows begin at multiples of their period, in every grain.
+/// Windows of the clock begin at multiples of their period, in every grain. `None` if the periods
+/// do not divide each other or the limits have no such windows.
 fn most_within_aligned(strict: &Limit, limit: &Limit) -> Option<u128> {
     let (Limit::FixedWindow(_) | Limit::SlidingWindowCounter(_), Limit::FixedWindow(_)) =
         (strict, limit)
@@ -192,7 +210,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Each limit that never denies, and the one that is stricter.
+    /// The text of each redundant limit and of the stricter one.
     fn found(text: &str) -> Vec<(String, String)> {
         let policy = Policy::parse("p", text).unwrap();
         let redundant = policy.redundant_limits().into_iter();
@@ -265,7 +283,7 @@ mod tests {
         );
     }
 
-    /// Small numbers and periods that divide each other or do not, so that edges are met.
+    /// Limits of small numbers, with periods that divide each other and others that do not.
     fn limits() -> impl Strategy<Value = Limit> {
         let names = vec![
             "token_bucket",
@@ -285,7 +303,7 @@ mod tests {
         })
     }
 
-    /// Waits in quarters of a millisecond, one of them long enough to forget, and costs.
+    /// Pairs of a wait, in quarters of a millisecond, and a cost. Long waits let states expire.
     fn hits() -> impl Strategy<Value = Vec<(u64, u64)>> {
         let waits = prop_oneof![4 => Just(0_u64), 4 => 1..9_u64, 2 => 9..100_u64];
         prop::collection::vec((waits, 1..5_u64), 1..120)

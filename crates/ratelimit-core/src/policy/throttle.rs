@@ -1,46 +1,63 @@
-//! What happens beyond a limit.
+//! Throttle modes: hard, soft and elastic.
 
 use std::{error, fmt, str::FromStr};
 
 use crate::load_signal::LoadSignal;
 use crate::policy::{InvalidPolicy, Policy, group::Overdraft};
 
-/// The most that a throttle mode may add to a limit, in percent of it.
-pub(super) const HIGHEST_PERCENT: u32 = 10_000;
+/// The largest headroom, in percent of the limit.
+pub(super) const MAX_PERCENT: u32 = 10_000;
 
-/// What happens beyond a limit.
+/// The behaviour beyond a limit: deny, or admit a bounded overdraft.
+///
+/// - The headroom applies to every limit of the policy but penalty boxes, and is rounded down to
+///   whole units.
+/// - `limit` and `remaining` of a decision are those of the plain limit. A hit that used the
+///   headroom has [`Decision::is_over`](crate::Decision::is_over) set.
+/// - A change of the mode keeps what was spent.
 ///
 /// ```
-/// use ratelimit_core::{Policy, LoadSignal, Throttle};
+/// use ratelimit_core::{Key, Limiter, LoadSignal, Policy, Throttle};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
-/// let soft = Policy::parse("api", "100/min")?.with_throttle(Throttle::Soft { percent: 10 })?;
+/// let soft = Policy::parse("api", "10/min")?.with_throttle(Throttle::Soft { percent: 10 })?;
+/// let (limiter, alice) = (Limiter::in_memory(), Key::new("alice")?);
+/// assert!(limiter.check_cost(&soft, &alice, 10).await.is_allowed());
+/// let eleventh = limiter.check(&soft, &alice).await;
+/// assert!(eleventh.decision().unwrap().is_over);
+/// assert!(!limiter.check(&soft, &alice).await.is_allowed());
 ///
-/// let few_in_flight = LoadSignal::in_flight(200);
-/// let elastic = Throttle::Elastic { percent: 50, signal: few_in_flight };
+/// let signal = LoadSignal::in_flight(200);
+/// let elastic = Throttle::Elastic { percent: 50, signal };
 /// let elastic = Policy::parse("search", "100/min")?.with_throttle(elastic)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// assert_eq!(elastic.throttle().to_string(), "elastic 50% in_flight");
+/// # Ok(())
+/// # }
 /// ```
+#[doc(alias = "overdraft")]
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Throttle {
-    /// Nothing passes.
+    /// Denies every hit beyond the limit.
     #[default]
     Hard,
-    /// So many percent of the limit more pass, and are marked as over.
+    /// Admits `percent` of the limit more, and marks these hits as over.
     Soft {
-        /// How many percent, rounded down to whole units.
+        /// The headroom in percent of the limit, at most 10,000.
         percent: u32,
     },
-    /// So many percent more pass while a signal says that there is room.
+    /// Admits `percent` of the limit more while the load signal has capacity.
     Elastic {
-        /// How many percent, rounded down to whole units.
+        /// The headroom in percent of the limit, at most 10,000.
         percent: u32,
-        /// Says whether there is room.
+        /// The load that decides whether the headroom may be used.
         signal: LoadSignal,
     },
 }
 
 impl Throttle {
+    /// The headroom in percent; 0 for a hard throttle.
     pub(super) const fn percent(&self) -> u32 {
         match self {
             Throttle::Hard => 0,
@@ -48,7 +65,7 @@ impl Throttle {
         }
     }
 
-    /// Whether a hit may go beyond the limit now.
+    /// Whether a hit may use the headroom now. It reads the load signal of an elastic throttle.
     pub(crate) fn overdraft(&self) -> Overdraft {
         match self {
             Throttle::Elastic { signal, .. } if !signal.has_capacity() => Overdraft::Refused,
@@ -56,7 +73,7 @@ impl Throttle {
         }
     }
 
-    /// The load signal, where there is one.
+    /// The load signal of an elastic throttle.
     pub const fn signal(&self) -> Option<&LoadSignal> {
         match self {
             Throttle::Elastic { signal, .. } => Some(signal),
@@ -66,11 +83,12 @@ impl Throttle {
 }
 
 impl Policy {
-    /// The same policy with another throttle mode.
+    /// Sets the throttle of this policy and of its tiers.
     ///
     /// # Errors
     ///
-    /// When a limit with what the mode adds to it cannot be counted exactly.
+    /// - [`InvalidPolicy::Percent`] when the headroom is above 10,000 percent
+    /// - [`InvalidPolicy::Ceiling`] when a limit with its headroom cannot be counted exactly
     pub fn with_throttle(&self, throttle: Throttle) -> Result<Policy, InvalidPolicy> {
         let mut settings = self.0.settings.clone();
         for tier in settings.tiers.policies() {
@@ -80,14 +98,16 @@ impl Policy {
         Policy::from_settings(settings)
     }
 
-    /// What happens beyond its limits.
+    /// The throttle; [`Throttle::Hard`] unless set.
     pub fn throttle(&self) -> &Throttle {
         &self.0.settings.throttle
     }
 }
 
-/// Reads `hard`, `soft 10%`, or `elastic 50%` with `in_flight 200`, `process_cpu 70` or `machine_cpu 70`;
-/// an elastic mode gets a signal of its own.
+/// Parses `hard`, `soft 10%`, or `elastic 50%` followed by `in_flight 200`, `process_cpu 70` or
+/// `machine_cpu 70`.
+///
+/// Each parsed elastic throttle has a load signal of its own.
 impl FromStr for Throttle {
     type Err = InvalidThrottle;
 
@@ -105,9 +125,12 @@ impl FromStr for Throttle {
     }
 }
 
+/// The grammar, as error messages show it.
 const EXPECTED: &str = "hard, soft PERCENT%, or elastic PERCENT% with in_flight COUNT, process_cpu \
                         PERCENT or machine_cpu PERCENT";
 
+/// `elastic SHARE NAME MARK`. A mark of 0 would never have capacity, and a CPU mark above 100
+/// always.
 fn elastic(share: &str, name: &str, mark: &str) -> Option<Throttle> {
     let mark = number(mark).filter(|mark| *mark > 0)?;
     let signal = match name {
@@ -120,10 +143,12 @@ fn elastic(share: &str, name: &str, mark: &str) -> Option<Throttle> {
     Some(Throttle::Elastic { percent, signal })
 }
 
+/// A whole number with `%` behind it.
 fn percent(text: &str) -> Option<u32> {
     number(text.strip_suffix('%')?)
 }
 
+/// Digits only: `parse` alone would accept a plus sign.
 fn number(digits: &str) -> Option<u32> {
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     is_plain.then(|| digits.parse().ok()).flatten()
@@ -139,7 +164,7 @@ impl fmt::Display for Throttle {
     }
 }
 
-/// A text that is not a throttle mode.
+/// A text is not a throttle mode. The message shows the text and the grammar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidThrottle {
     text: String,
@@ -187,8 +212,11 @@ mod tests {
             "elastic 50% load 5",
             "elastic 50 in_flight 200",
         ] {
-            let told = text.parse::<Throttle>().expect_err(text).to_string();
-            assert!(told.starts_with("expected hard, soft PERCENT%"), "{told}");
+            let message = text.parse::<Throttle>().expect_err(text).to_string();
+            assert!(
+                message.starts_with("expected hard, soft PERCENT%"),
+                "{message}"
+            );
         }
     }
 }

@@ -1,48 +1,59 @@
-//! Limits that differ from key to key: tiers, and who is in which.
+//! Tiers: other limits for some keys of a policy.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::key::Key;
 use crate::policy::{InvalidPolicy, Policy, PolicySettings};
 
-/// The tiers of a policy, and who is in which.
+/// The tiers of a policy and the assignment of keys to them.
 #[derive(Clone, Default)]
 pub(super) struct Tiers {
+    /// Each tier is a whole policy with the name and the settings of its parent and limits of its
+    /// own.
     tiers: Vec<(Arc<str>, Policy)>,
+    /// Which key is in which tier.
     members: Members,
 }
 
-/// Who is in which tier; all others have the policy's own limits.
+/// The assignment of keys to tiers. A key without a tier has the limits of the policy itself.
 #[derive(Clone, Default)]
 enum Members {
+    /// No key is in a tier.
     #[default]
     Nobody,
+    /// A fixed list.
     Listed(BTreeMap<Key, Arc<str>>),
+    /// A function of the application.
     Resolved(Arc<Resolver>),
 }
 
-/// Says in which tier a key is.
+/// Returns the name of the tier of a key.
 type Resolver = dyn Fn(&Key) -> Option<String> + Send + Sync;
 
 impl Tiers {
+    /// Adds a tier, or replaces the one of that name.
     pub(super) fn add(&mut self, name: &str, policy: Policy) {
         self.tiers.retain(|(known, _)| **known != *name);
         self.tiers.push((name.into(), policy));
     }
 
+    /// The tier of that name.
     pub(super) fn find(&self, name: &str) -> Option<&Policy> {
         let found = self.tiers.iter().find(|(known, _)| **known == *name);
         found.map(|(_, policy)| policy)
     }
 
+    /// The tier of a key. Inlined for policies without members, which is nearly all of them.
     #[inline]
     pub(super) fn of(&self, key: &Key) -> Option<&Policy> {
         match &self.members {
+            // Fast path of policies without tiers: no lookup, and no call of a resolver.
             Members::Nobody => None,
             members => self.find_of(members, key),
         }
     }
 
+    /// Looks the key up, out of line.
     #[inline(never)]
     fn find_of(&self, members: &Members, key: &Key) -> Option<&Policy> {
         match members {
@@ -52,19 +63,26 @@ impl Tiers {
         }
     }
 
+    /// The tiers in the order in which they were added.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Policy)> {
         self.tiers.iter().map(|(name, policy)| (&**name, policy))
     }
 
+    /// The tiers for a change in place.
     pub(super) fn policies(&mut self) -> impl Iterator<Item = &mut Policy> {
         self.tiers.iter_mut().map(|(_, policy)| policy)
     }
 }
 
 impl Policy {
-    /// The same policy with other limits for the keys in the tier `name`; all else is the policy's.
+    /// Adds a tier: other limits for some keys, with all other settings of this policy.
     ///
-    /// What a key has spent stays when it changes tiers, as it does when limits change.
+    /// - Assign keys with [`with_tier_members`](Policy::with_tier_members) or
+    ///   [`with_tier_resolver`](Policy::with_tier_resolver).
+    /// - A tier shares the stored budgets of its policy. A key that changes tiers keeps what it has
+    ///   spent, as with changed limits; a limit at the same position should have the same algorithm
+    ///   in every tier.
+    /// - Settings that are changed later change in the tiers as well.
     ///
     /// ```
     /// use ratelimit_core::{Key, Policy};
@@ -80,8 +98,11 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// As [`Policy::parse`].
+    /// Those of [`Policy::parse`], and [`InvalidPolicy::Cost`] or [`InvalidPolicy::Ceiling`] when
+    /// the limits do not fit the cost or the throttle of this policy.
+    #[doc(alias = "plan")]
     pub fn with_tier(&self, name: &str, limits: &str) -> Result<Policy, InvalidPolicy> {
+        // The tier has the name of the policy, and so its stored budgets.
         let parsed = Policy::parse(self.name(), limits)?;
         let tier = Policy::from_settings(PolicySettings {
             tiers: Tiers::default(),
@@ -92,9 +113,10 @@ impl Policy {
         Ok(self.map_settings(|settings| settings.tiers.add(name, tier)))
     }
 
-    /// The same policy, with `resolver` to say in which tier a key is.
+    /// Assigns keys to tiers with a function, in place of any earlier assignment.
     ///
-    /// Nothing, or a tier that there is not, means the policy's own limits.
+    /// - `None`, or the name of a tier that does not exist, means the limits of this policy.
+    /// - The function runs on every check, so it must be fast and must not block.
     #[must_use]
     pub fn with_tier_resolver(
         &self,
@@ -104,9 +126,9 @@ impl Policy {
         self.map_settings(|settings| settings.tiers.members = Members::Resolved(resolver))
     }
 
-    /// The same policy with these keys in these tiers, and no others in any.
+    /// Assigns these keys to tiers, in place of any earlier assignment.
     ///
-    /// A tier that there is not means the policy's own limits.
+    /// The name of a tier that does not exist means the limits of this policy.
     ///
     /// ```
     /// use ratelimit_core::{Key, Policy};
@@ -129,17 +151,20 @@ impl Policy {
         self.map_settings(|settings| settings.tiers.members = Members::Listed(listed))
     }
 
-    /// The tiers by name, each with its limits.
+    /// The tiers with their names, in the order in which they were added.
     pub fn tiers(&self) -> impl Iterator<Item = (&str, &Policy)> {
         self.0.settings.tiers.iter()
     }
 
-    /// The policy of the tier `name`; this one where there is no such tier.
+    /// The tier of that name; this policy if there is none.
     pub fn tier(&self, name: &str) -> &Policy {
         self.0.settings.tiers.find(name).unwrap_or(self)
     }
 
-    /// The policy of the tier that `key` is in.
+    /// The tier that `key` is in; this policy if it is in none.
+    ///
+    /// [`Limiter::check`](crate::Limiter::check) calls it. Code that builds a [`Hit`](crate::Hit)
+    /// itself calls it first.
     #[inline]
     pub fn for_key(&self, key: &Key) -> &Policy {
         self.0.settings.tiers.of(key).unwrap_or(self)
@@ -147,6 +172,7 @@ impl Policy {
 }
 
 impl PartialEq for Tiers {
+    /// Resolvers are equal when they are clones of one.
     fn eq(&self, other: &Tiers) -> bool {
         self.members == other.members && self.tiers == other.tiers
     }
@@ -164,6 +190,8 @@ impl PartialEq for Members {
 }
 
 impl fmt::Debug for Tiers {
+    /// Shows the tiers without the assignment: a resolver has no printable form, and a list may be
+    /// long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }

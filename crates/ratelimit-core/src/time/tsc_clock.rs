@@ -1,4 +1,8 @@
-//! The machine's clock, told by the processor's counter between two looks at it.
+//! The system clock, interpolated with the timestamp counter of the processor (TSC).
+//!
+//! A read of the TSC takes a third of the time of a read of the system clock, and every hit reads
+//! the time. The counter is calibrated against the system clock ten times a second and used only
+//! while both agree.
 
 use std::{
     sync::{
@@ -8,12 +12,14 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// So long is the counter believed; a clock that was set shows after that.
+/// Nanoseconds for which a calibration is valid. A change of the system time takes effect after at
+/// most this.
 const CALIBRATION_INTERVAL: u64 = 100_000_000;
-/// A look that took longer says nothing: the thread may have been put aside in the middle of it.
+/// Nanoseconds that a calibration may take. A longer one is discarded: the thread may have been
+/// descheduled between its reads, so that count and time do not belong together.
 const MAX_CALIBRATION: u64 = 2_000;
-/// One in so many nanoseconds may the counter be wrong by; a larger error is a counter that cannot be
-/// used, or a clock that was set.
+/// The counter may drift from the system clock by one nanosecond in this many (244 ppm). A larger
+/// difference is an unusable counter, or a system time that was set.
 const MAX_DRIFT: u64 = 4_096;
 
 /// Microseconds since the Unix epoch.
@@ -23,19 +29,27 @@ pub(super) fn now_micros() -> u64 {
     CLOCK.get_or_init(TscClock::new).now() / 1_000
 }
 
-/// A clock that is looked at ten times a second, and counts in between.
+/// A clock that reads the counter, and the system clock once in each [`CALIBRATION_INTERVAL`].
 ///
-/// Reading the counter takes a third of the time that reading the clock does.
+/// - The two atomics are published together: `offset` is stored before `trusted_from`, which is
+///   stored with `Release` and loaded with `Acquire`.
+/// - Time never goes back at a calibration, because [`count`](TscClock::count) runs slow on
+///   purpose; it does when the system time is set back.
+/// - One thread calibrates; all others read the system clock meanwhile instead of waiting.
 struct TscClock {
+    /// The counter, with its frequency.
     counter: quanta::Clock,
+    /// The raw count at the start.
     start: u64,
-    /// What makes a count the time, for a while from `trusted_from` on.
+    /// System time minus count, in nanoseconds, as of the last good calibration.
     offset: AtomicU64,
+    /// The count of the last good calibration; `u64::MAX` before the first.
     trusted_from: AtomicU64,
+    /// The last calibration, good or not, with which the next one is compared.
     last: Mutex<Option<Calibration>>,
 }
 
-/// What the clock showed at a count, both in nanoseconds.
+/// A count and the system time that was read with it, both in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Calibration {
     count: u64,
@@ -43,21 +57,25 @@ struct Calibration {
 }
 
 impl Calibration {
+    /// The number that turns a count into the time. It wraps, because the count may exceed the
+    /// time.
     const fn offset(self) -> u64 {
         self.wall.wrapping_sub(self.count)
     }
 
-    /// Whether count and clock went on alike since an earlier look.
+    /// Whether count and system time advanced alike since `earlier`, within the drift and the
+    /// length of a calibration.
     const fn agrees_with(self, earlier: Calibration) -> bool {
         let counted = self.count.saturating_sub(earlier.count);
         let drifted = self.offset().wrapping_sub(earlier.offset());
-        // The count is slow by twice as much on purpose.
+        // `count` runs slow by twice the drift, so that much difference is expected.
         let wanted = counted / MAX_DRIFT * 2;
         drifted.abs_diff(wanted) <= counted / MAX_DRIFT + MAX_CALIBRATION
     }
 }
 
 impl TscClock {
+    /// An uncalibrated clock; its first reads are of the system clock.
     fn new() -> TscClock {
         let counter = quanta::Clock::new();
         TscClock {
@@ -69,7 +87,7 @@ impl TscClock {
         }
     }
 
-    /// Nanoseconds since the epoch.
+    /// Nanoseconds since the epoch. Fast path: one counter read and two loads.
     #[inline]
     fn now(&self) -> u64 {
         let count = self.count();
@@ -79,44 +97,48 @@ impl TscClock {
         self.calibrate()
     }
 
-    /// Whether a count lies in the time for which the counter is believed, and not before it: a machine
-    /// that was asleep may begin to count anew.
+    /// Whether the last good calibration is valid at this count. A count before it is not: after a
+    /// suspend the counter may begin at zero.
     #[inline]
     fn is_calibrated(&self, count: u64) -> bool {
         let from = self.trusted_from.load(Ordering::Acquire);
         count >= from && count - from < CALIBRATION_INTERVAL
     }
 
-    /// Nanoseconds since the start, somewhat fewer than there are: so the time that is told falls behind
-    /// until the next look, and that one never sets it back.
+    /// Nanoseconds since the start, slow by 1 in 2,048. The time falls behind by about 50 us until
+    /// the next calibration, which then moves it forward and never back.
     #[inline]
     fn count(&self) -> u64 {
         let nanos = self.counter.delta_as_nanos(self.start, self.counter.raw());
         nanos - nanos / (MAX_DRIFT / 2)
     }
 
-    /// Reads the clock, and believes the counter for a while if both went on alike since the last look.
+    /// Reads the system clock, and trusts the counter for an interval if both agree since the last
+    /// calibration.
     #[cold]
     fn calibrate(&self) -> u64 {
         let Ok(mut last) = self.last.try_lock() else {
             return wall_nanos();
         };
+        // The counter is read on both sides of the system clock: the distance bounds the error of
+        // the pair.
         let before = self.count();
         let wall = wall_nanos();
         let count = self.count();
         let is_due = last.is_none_or(|last| count.abs_diff(last.count) >= CALIBRATION_INTERVAL);
         if is_due && count.abs_diff(before) <= MAX_CALIBRATION {
-            let look = Calibration { count, wall };
-            if last.is_some_and(|last| look.agrees_with(last)) {
-                self.offset.store(look.offset(), Ordering::Relaxed);
+            let latest = Calibration { count, wall };
+            if last.is_some_and(|last| latest.agrees_with(last)) {
+                self.offset.store(latest.offset(), Ordering::Relaxed);
                 self.trusted_from.store(count, Ordering::Release);
             }
-            *last = Some(look);
+            *last = Some(latest);
         }
         wall
     }
 }
 
+/// The system time in nanoseconds since the epoch; 0 before it.
 fn wall_nanos() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     since_epoch.map_or(0, |span| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
@@ -128,7 +150,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A second later by a count that errs by `ppm` besides being slow, and a clock that was set by `set`.
+    /// A calibration one second later: the counter errs by `ppm`, and the system time was set by `set`.
     fn later(look: Calibration, ppm: i64, set: i64) -> Calibration {
         let counted = (SECOND - SECOND / (MAX_DRIFT / 2)).saturating_add_signed(ppm * 1_000);
         Calibration {
@@ -153,7 +175,7 @@ mod tests {
             trusted += u64::from(clock.is_calibrated(clock.count()));
             last = now;
         }
-        // Not all machines have a counter that can be believed.
+        // Some machines have no usable counter, so the number is not asserted.
         println!("the counter told the time {trusted} times");
     }
 

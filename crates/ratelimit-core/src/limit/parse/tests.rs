@@ -1,4 +1,4 @@
-//! Texts that are limits, and what is said of those that are not.
+//! Texts that parse, and the error messages of those that do not.
 
 use super::*;
 
