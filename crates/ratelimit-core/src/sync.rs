@@ -3,9 +3,7 @@
 //! A panic while a lock is held would otherwise make every later check panic. The states behind our locks are valid
 //! between any two statements that can panic, so the next holder may use them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-#[cfg(feature = "redis")]
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Locks a mutex, also after a panic of another holder.
 #[inline]
@@ -14,13 +12,11 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Locks for reading, also after a panic of another holder.
-#[cfg(feature = "redis")]
 pub(crate) fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Locks for writing, also after a panic of another holder.
-#[cfg(feature = "redis")]
 pub(crate) fn write<T: ?Sized>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }

@@ -363,6 +363,31 @@ async fn a_receipt_from_before_a_change_of_the_period_credits_nothing() {
     }
 }
 
+#[tokio::test]
+async fn a_refund_of_more_than_the_cost_credits_no_other_charge() {
+    let redis = TestRedis::start().await;
+    for text in [
+        "token_bucket 100/h burst 100",
+        "leaky_bucket 100/h queue 100",
+        "fixed_window 100/h",
+        "sliding_window_log 100/h",
+        "sliding_window_counter 100/h",
+    ] {
+        let policy = policy("excess", text);
+        for subject in subjects(&redis).await {
+            let alice = key("alice");
+            let place = format!("{}: {text}", subject.name);
+            charge(&subject, &policy, &alice, 50).await;
+            let own = charge(&subject, &policy, &alice, 10).await;
+
+            let refund = Adjustment::Refund { units: 60 };
+            subject.store.settle(&own, refund).await.unwrap();
+
+            assert_eq!(left(&subject, &policy, &alice).await, [50], "{place}");
+        }
+    }
+}
+
 /// The mark of a receipt that is read again is of the unit that it was charged under.
 #[tokio::test]
 async fn a_receipt_that_is_read_under_another_period_credits_nothing() {

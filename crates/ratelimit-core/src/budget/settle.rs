@@ -64,7 +64,7 @@ pub enum Adjustment {
     /// Gives units back. The refund of the whole cost also releases the slot.
     #[doc(alias = "rollback")]
     Refund {
-        /// The units to give back, at most the charged cost.
+        /// The units to give back. More than the charged cost counts as the cost.
         units: u64,
     },
     /// Charges more units, as far as there is room; the rest is forgiven.

@@ -211,7 +211,7 @@ impl fmt::Display for LoadSignal {
 impl fmt::Debug for LoadSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let room_below = self.0.room_below.load(Ordering::Relaxed);
-        f.debug_struct("Signal")
+        f.debug_struct("LoadSignal")
             .field("name", &self.name())
             .field("full_from", &self.0.full_from)
             .field("room_again_below", &room_below)

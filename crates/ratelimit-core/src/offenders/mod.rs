@@ -7,7 +7,7 @@ mod window;
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
+    sync::{Arc, Mutex, OnceLock, RwLock},
     time::Duration,
 };
 
@@ -16,6 +16,7 @@ use ahash::RandomState;
 use crate::offenders::{log::LogInterval, window::RotatingWindow};
 use crate::{
     key::Key,
+    sync::{lock, read, write},
     time::{Clock, Timestamp},
 };
 
@@ -126,7 +127,10 @@ impl Offenders {
             lines: None,
             line_redaction: KeyDisplay::Fingerprint,
         };
-        Offenders::from_settings(settings)
+        Offenders {
+            settings,
+            policies: Some(Arc::default()),
+        }
     }
 
     /// A counter that counts nothing.
@@ -144,11 +148,11 @@ impl Offenders {
         }
     }
 
-    /// A counter with these settings and no counts yet.
-    fn from_settings(settings: OffenderSettings) -> Offenders {
+    /// The same counter without counts. One that is off stays off.
+    fn without_counts(self) -> Offenders {
         Offenders {
-            settings,
-            policies: Some(Arc::default()),
+            settings: self.settings,
+            policies: self.policies.map(|_| Arc::default()),
         }
     }
 
@@ -156,21 +160,21 @@ impl Offenders {
     #[must_use]
     pub fn capacity(mut self, capacity: usize) -> Offenders {
         self.settings.capacity = capacity.max(1);
-        Offenders::from_settings(self.settings)
+        self.without_counts()
     }
 
     /// Sets the length of a window, and starts with fresh counts.
     #[must_use]
     pub fn window(mut self, window: Duration) -> Offenders {
         self.settings.window = window;
-        Offenders::from_settings(self.settings)
+        self.without_counts()
     }
 
     /// Sets the clock of the windows, and starts with fresh counts.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Offenders {
         self.settings.clock = clock;
-        Offenders::from_settings(self.settings)
+        self.without_counts()
     }
 
     /// Sets the form of keys in reports; [`KeyDisplay::Plain`] unless set. The counts stay.
@@ -236,8 +240,7 @@ impl Offenders {
             return Vec::new();
         };
         let now = self.settings.clock.now();
-        let by_name = policies.by_name.read();
-        let by_name = by_name.unwrap_or_else(PoisonError::into_inner);
+        let by_name = read(&policies.by_name);
         let denied = by_name
             .iter()
             .filter(|(_, recent)| !lock(recent).is_empty(now));
@@ -249,8 +252,7 @@ impl Offenders {
     /// Forgets all counts, for all clones.
     pub fn clear(&self) {
         if let Some(policies) = &self.policies {
-            let by_name = policies.by_name.write();
-            by_name.unwrap_or_else(PoisonError::into_inner).clear();
+            write(&policies.by_name).clear();
         }
     }
 
@@ -299,8 +301,7 @@ impl Offenders {
 
     /// Runs `act` on the counts of a policy, if there are any.
     fn with<T>(&self, policy: &str, act: impl FnOnce(&mut RotatingWindow) -> T) -> Option<T> {
-        let by_name = self.policies.as_ref()?.by_name.read();
-        let by_name = by_name.unwrap_or_else(PoisonError::into_inner);
+        let by_name = read(&self.policies.as_ref()?.by_name);
         by_name.get(policy).map(|recent| act(&mut lock(recent)))
     }
 }
@@ -308,8 +309,7 @@ impl Offenders {
 impl TrackedPolicies {
     /// Adds counts for a policy, unless there are too many policies.
     fn admit(&self, policy: &Arc<str>, settings: &OffenderSettings, now: Timestamp) -> bool {
-        let by_name = self.by_name.write();
-        let mut by_name = by_name.unwrap_or_else(PoisonError::into_inner);
+        let mut by_name = write(&self.by_name);
         // Another thread may have added this policy between the two locks.
         if by_name.len() >= MAX_POLICIES && !by_name.contains_key(policy) {
             self.too_many.get_or_init(|| {
@@ -321,12 +321,6 @@ impl TrackedPolicies {
         by_name.entry(Arc::clone(policy)).or_insert_with(fresh);
         true
     }
-}
-
-/// Locks the counts, also after a panic of another thread: no code between lock and unlock can leave them
-/// inconsistent.
-fn lock(recent: &Mutex<RotatingWindow>) -> MutexGuard<'_, RotatingWindow> {
-    recent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The same offenders with their keys in the given form.

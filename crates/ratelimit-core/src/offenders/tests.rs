@@ -289,3 +289,16 @@ fn lines_show_digests_unless_told_otherwise() {
     let digest = key(1).fingerprint();
     assert_eq!(*heard.0.lock().unwrap(), [format!("{digest} 1")]);
 }
+
+#[test]
+fn a_counter_that_is_off_stays_off_with_any_setting() {
+    let clock = Clock::manual(at(0));
+    let off = Offenders::off()
+        .capacity(5)
+        .window(Duration::from_secs(1))
+        .clock(clock);
+
+    off.denied(&"p".into(), &key(1), |_| None);
+
+    assert!(off.policies().is_empty());
+}

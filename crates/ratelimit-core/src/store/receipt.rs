@@ -158,6 +158,13 @@ impl Receipt {
     }
 
     pub(crate) fn request(&self, change: Adjustment, now: Timestamp) -> AdjustmentRequest<'_> {
+        let change = match change {
+            // More than the cost would refund the charges of other hits.
+            Adjustment::Refund { units } => Adjustment::Refund {
+                units: units.min(self.cost),
+            },
+            other => other,
+        };
         AdjustmentRequest {
             change,
             cost: self.cost,

@@ -51,7 +51,7 @@ impl ScriptCommand for SettleCommand<'_> {
         } else {
             0
         };
-        let (code, units) = match self.change {
+        let (code, units) = match request.change {
             Adjustment::Refund { units } => (SETTLE_REFUND, units),
             Adjustment::Charge { units } => (SETTLE_CHARGE, units),
             Adjustment::Release => (SETTLE_RELEASE, 0),
