@@ -9,7 +9,7 @@ use ahash::RandomState;
 
 /// Returns a new number for the slot of a hit; never 0, which means that a hit has none.
 ///
-/// It is SplitMix64 with a random start for each process:
+/// It is `SplitMix64` with a random start for each process:
 ///
 /// - Within a process no number repeats for 2^64 calls, because every step is a bijection.
 /// - Between processes two numbers are equal with the probability of random 64-bit numbers: below 1 in 10^11
@@ -26,7 +26,7 @@ pub(super) fn new_slot_id() -> u64 {
     number.max(1)
 }
 
-/// The finaliser of SplitMix64: a bijection of 64 bits that makes consecutive inputs look random.
+/// The finaliser of `SplitMix64`: a bijection of 64 bits that makes consecutive inputs look random.
 const fn spread(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

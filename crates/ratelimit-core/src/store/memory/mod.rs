@@ -1,22 +1,7 @@
 //! The memory store: budgets of this process, sharded, bounded and expiring.
 //!
-//! ```text
-//! MemoryStore -> MemoryInner -> Mutex<Shard> x n -> entries: one Budget for each key and limit group
-//! ```
-//!
-//! | file | contents |
-//! |---|---|
-//! | `mod.rs` | [`MemoryStore`], its bounds, the hash of a key and the choice of a shard |
-//! | `locked_entry.rs` | hits on one key: the fast path and the general path |
-//! | `multi_key.rs` | hits on several keys: all shards are locked in order, all or nothing |
-//! | `shard.rs` | one hash table with its entries; `shard/eviction.rs` and `shard/partition.rs` |
-//! | `entry.rs` | one entry and its estimated bytes |
-//! | `interner.rs` | policy names, stored once for each shard |
-//! | `stats_reporter.rs` | gauges, counters and the warning about evictions |
-//!
-//! Lock order: a hit locks its shards in ascending order of their index and holds no other lock. A sweep of
-//! another shard uses `try_lock`. The stats reporter takes its own lock first and then one shard after another,
-//! so it is called only after the hit has unlocked its shards.
+//! A store is a list of shards, each a hash table with one entry for each key and limit group. `multi_key.rs` has the
+//! lock order.
 
 mod entry;
 mod interner;
@@ -62,8 +47,7 @@ const MAX_SHARDS: usize = 256;
 const MIN_SHARD_KEYS: usize = 896;
 /// Minimum bytes of a shard, unless the whole store has fewer: about six times the longest log of 10,000 stamps.
 const MIN_SHARD_BYTES: usize = 1 << 20;
-/// A key of [`MemoryStore::max_key_bytes`] fits into its shard this many times. With larger keys, one key can
-/// evict most of the others.
+/// A key of [`MemoryStore::max_key_bytes`] fits into its shard this many times.
 const LARGE_KEYS_PER_SHARD: usize = 4;
 
 /// A store in the memory of this process, bounded by a number of keys and optionally by bytes.
@@ -75,37 +59,23 @@ const LARGE_KEYS_PER_SHARD: usize = 4;
 /// - **Eviction**: a full store evicts a key that still has budget, and prefers one that was not hit recently.
 ///   An exhausted key is evicted only when every key is exhausted, and then the one that recovers first. A key
 ///   that holds concurrency slots counts as exhausted until its last slot ends.
-/// - **After an eviction** the key starts with a full budget. A new key is never rejected.
-///   [`stats`](MemoryStore::stats), metrics and a warning report evictions that weaken limits.
+/// - **After an eviction** the key starts with a full budget. [`stats`](MemoryStore::stats), metrics and a warning
+///   report it. A new key is never rejected.
 /// - **Own keys**: a hit never evicts a key of its own, so the limit of a single key holds at any bound.
-/// - **Shards**: "every key" above means every key of one shard. A shard has 896 keys or more.
+/// - **Shards**: "every key" above means every key of one shard. A shard has 448 keys or more, if the store has.
 /// - **Receipts** that were settled are in a store of their own, so they evict no budget.
 ///
 /// A [`Receipt`] does not know that its key was evicted. A refund then credits what the key was charged since.
 ///
-/// Clones share one store. The setters [`capacity`](MemoryStore::capacity), [`max_bytes`](MemoryStore::max_bytes)
-/// and [`clock`](MemoryStore::clock) return a new, empty store; set them before the first hit.
+/// Clones share one store. The setters return a new, empty store; set them before the first hit.
 ///
 /// ```
-/// use ratelimit_core::{Clock, Key, Limiter, MemoryStore, Policy, Timestamp};
-/// use std::time::Duration;
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ratelimit_core::{Clock, Limiter, MemoryStore, Timestamp};
 ///
 /// let clock = Clock::manual(Timestamp::from_secs(0));
 /// let store = MemoryStore::new().capacity(10_000).clock(clock.clone());
 /// let limiter = Limiter::new(store.clone());
-/// let policy = Policy::parse("login", "1/min")?;
-/// let alice = Key::new("alice")?;
-///
-/// assert!(limiter.check(&policy, &alice).await.is_allowed());
-/// assert!(!limiter.check(&policy, &alice).await.is_allowed());
-/// assert_eq!(store.stats().keys, 1);
-///
-/// clock.advance(Duration::from_secs(60));
-/// assert!(limiter.check(&policy, &alice).await.is_allowed());
-/// # Ok(())
-/// # }
+/// assert_eq!(store.stats().keys, 0);
 /// ```
 #[derive(Clone)]
 #[doc(alias = "in-memory")]
@@ -127,8 +97,7 @@ struct MemoryInner {
     /// Maximum estimated bytes over all shards; `usize::MAX` means unbounded.
     max_bytes: usize,
     report: StatsReporter,
-    /// Settled receipts. Each is an exhausted key for as long as its receipt lives, so among the budgets it would
-    /// evict keys with budget. Created by the first settlement.
+    /// Settled receipts. Each is an exhausted key, which among the budgets would evict keys with budget.
     settled: OnceLock<MemoryStore>,
 }
 
@@ -140,15 +109,8 @@ impl MemoryStore {
 
     /// Returns an empty store for `capacity` keys.
     ///
-    /// A key counts once for each group of limits with the same `by`, whatever the length of its log;
-    /// [`max_bytes`](MemoryStore::max_bytes) bounds the memory of long logs. The capacity is divided among the
-    /// shards, so a shard can be full before the store is.
-    ///
-    /// ```
-    /// use ratelimit_core::MemoryStore;
-    ///
-    /// let store = MemoryStore::new().capacity(50_000);
-    /// ```
+    /// A key counts once for each key name (`by`) of a policy, whatever the length of its log. The capacity is divided
+    /// among the shards, so a shard can be full before the store is.
     #[must_use]
     pub fn capacity(self, capacity: usize) -> MemoryStore {
         let shared = &self.shared;
@@ -163,13 +125,6 @@ impl MemoryStore {
     ///   other keys then evict it, so compare [`MemoryStore::max_bytes_of`] each policy with
     ///   [`MemoryStore::max_key_bytes`].
     /// - Settled receipts take up to a quarter as many bytes in addition.
-    ///
-    /// ```
-    /// use ratelimit_core::MemoryStore;
-    ///
-    /// let store = MemoryStore::new().max_bytes(512 << 20);
-    /// assert_eq!(store.stats().bytes, 0);
-    /// ```
     #[must_use]
     pub fn max_bytes(self, max_bytes: usize) -> MemoryStore {
         let shared = &self.shared;
@@ -215,14 +170,6 @@ impl MemoryStore {
     /// Returns the maximum estimated bytes of a key under `policy`, over all its tiers.
     ///
     /// It is about 120 bytes, 40 for each limit, 16 for each stamp of a full log and 32 for each slot.
-    ///
-    /// ```
-    /// use ratelimit_core::{MemoryStore, Policy};
-    ///
-    /// let log = Policy::parse("search", "sliding_window_log 1000/h")?;
-    /// assert!(MemoryStore::max_bytes_of(&log) > 16_000);
-    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
-    /// ```
     pub fn max_bytes_of(policy: &Policy) -> usize {
         let tiers = policy.tiers().flat_map(|(_, tier)| tier.groups());
         let groups = policy.groups().iter().chain(tiers);
@@ -263,19 +210,14 @@ impl MemoryStore {
 
     /// Returns the number of keys, their estimated bytes and the evictions so far.
     ///
-    /// It locks one shard after another, so the sums are not a snapshot of one moment. Settled receipts are not
-    /// included here; the metrics include them.
+    /// Shards are read one after another. Settled receipts are not included; the metrics include them.
     pub fn stats(&self) -> MemoryStats {
         self.shared.stats()
     }
 
-    /// Decides a hit: by the fast path, by the general path, or on several keys.
-    ///
-    /// [`Check`](crate::Check) calls the same three paths itself, to keep the four words of a [fast
-    /// charge](crate::decision::FastCharge) until the verdict is read.
+    /// Decides a hit. [`Check`](crate::Check) calls the same paths itself, to keep the four words of a fast charge.
     #[inline]
     pub(crate) fn check(&self, hit: &Hit<'_>) -> Decision {
-        // Before the lock, so that a slow clock does not prolong it.
         let now = self.now();
         let [group] = hit.policy.groups() else {
             return self.check_keys(hit, now);
@@ -300,10 +242,7 @@ impl MemoryStore {
         self.shared.clock.is_same_as(clock).then_some(now)
     }
 
-    /// Changes a charge: refund, additional charge, release or renewal.
-    ///
-    /// The keys are changed one after another under one lock each. Another hit may see one key changed and the
-    /// other not; it never sees more budget than before the charge.
+    /// Changes a charge. The keys are changed one after another, so another hit may see some of them changed.
     pub(crate) fn adjust(&self, receipt: &Receipt, change: Adjustment) -> Settlement {
         let all = &*self.shared;
         let now = all.clock.now();
@@ -353,16 +292,13 @@ impl MemoryInner {
     /// Maps a hash to the index of a shard by one multiplication, without a division.
     #[inline]
     fn shard_index(&self, hash: u64) -> usize {
-        // The index depends most on bits 31 and below. The table of a shard uses the lowest and the highest seven
-        // bits, so the keys of one shard still spread over its table.
+        // The index depends on bits 24 to 31. The table of a shard uses the lowest and the highest bits.
         let lower = hash & u64::from(u32::MAX);
         let index = (lower * self.shards.len() as u64) >> 32;
         usize::try_from(index).unwrap_or(0)
     }
 
-    /// Sweeps the shard whose turn it is, so that shards without hits free their memory too.
-    ///
-    /// It uses `try_lock`: a shard that is in use sweeps itself.
+    /// Sweeps the shard whose turn it is, so that idle shards free their memory. A locked shard sweeps itself.
     fn sweep_another(&self, turn: u64, now: Timestamp) {
         let index = turn % self.shards.len() as u64;
         let other = &self.shards[usize::try_from(index).unwrap_or(0)];
@@ -373,9 +309,7 @@ impl MemoryInner {
         }
     }
 
-    /// Publishes the stats, at most once a second.
-    ///
-    /// The caller must not hold the lock of a shard: [`MemoryInner::stats`] locks every shard in turn.
+    /// Publishes the stats, at most once a second. The caller must hold no shard: this locks each of them in turn.
     fn report(&self, now: Timestamp) {
         if self.report.is_due(now) {
             self.report.publish(|| self.stats(), now);
@@ -406,10 +340,9 @@ impl Drop for MemoryInner {
     }
 }
 
-/// The number of shards for `capacity` keys, chosen so that the hash table of a full shard is full as well.
+/// The number of shards for `capacity` keys: the fewest with at most 896 x 2^n keys each, for the smallest n.
 ///
-/// The size of a `hashbrown` table is a power of two, and its maximum load is 7/8. With 896 x 2^n keys a shard
-/// wastes no part of its table; with one key more the table would double.
+/// A `hashbrown` table has a power of two of buckets, filled to 7/8 at most. With one key more the table would double.
 fn shard_count(capacity: usize) -> usize {
     let mut keys_per_shard = MIN_SHARD_KEYS;
     while capacity.div_ceil(keys_per_shard) > MAX_SHARDS {
@@ -418,9 +351,7 @@ fn shard_count(capacity: usize) -> usize {
     capacity.div_ceil(keys_per_shard).max(1)
 }
 
-/// Locks a shard, also after another thread panicked while it held the lock.
-///
-/// A poisoned shard is safe to use: a step computes first and then writes, so it leaves no half-written budget.
+/// Locks a shard. A poisoned one is safe to use: a step computes first and then writes.
 #[inline]
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)

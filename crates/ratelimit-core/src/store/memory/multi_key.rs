@@ -1,6 +1,13 @@
 //! Hits on the budgets of several keys, decided all or nothing.
 //!
 //! All shards of the hit are locked for the whole decision, so no other hit sees a part of it.
+//!
+//! Lock order of the memory store:
+//!
+//! 1. A hit locks its shards in ascending order of their index. It holds no other lock.
+//! 2. A sweep of another shard runs after the hit has unlocked its own, and uses `try_lock`.
+//! 3. The stats reporter takes its own lock and then one shard after another. It runs only while the thread holds no
+//!    shard.
 
 use std::sync::MutexGuard;
 
