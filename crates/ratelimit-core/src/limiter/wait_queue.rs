@@ -71,6 +71,9 @@ impl WaitQueues {
     }
 
     /// Takes the last place in a queue, or returns `None` if the queue is full.
+    ///
+    /// The place counts towards [`waiting`](WaitQueues::waiting) immediately. Its order among the waiters is that of
+    /// [`Ticket::wait_turn`], which asks the semaphore.
     pub(super) fn enqueue(self: &Arc<WaitQueues>, policy: &Policy, key: &Key) -> Option<Ticket> {
         let budget = budget(policy, key);
         let mut queues = self.lock();
@@ -118,7 +121,9 @@ impl Ticket {
         Ok(())
     }
 
-    /// Publishes when this waiter, which has the turn, checks again. Waiters behind it fail early by it.
+    /// Publishes when this waiter, which has the turn, checks again.
+    ///
+    /// A new waiter with an earlier deadline fails immediately in place of waiting in vain.
     pub(super) fn set_next_attempt(&self, next: Instant) {
         if let Some(queue) = self.wait_queues.lock().get_mut(&self.budget) {
             queue.next = Some(next);

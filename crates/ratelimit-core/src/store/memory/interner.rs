@@ -37,6 +37,8 @@ impl Interner {
     }
 
     /// Adds a name in the slot of an unused name, or at the end.
+    ///
+    /// Reloads and renamed policies therefore do not make the list grow without bound.
     fn add(&mut self, group: &LimitGroup) -> usize {
         let name = InternedName {
             text: Arc::clone(&group.name),

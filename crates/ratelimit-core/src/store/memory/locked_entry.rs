@@ -79,6 +79,8 @@ impl LockedEntry<'_> {
     }
 
     /// General path: decides any hit on one key, and inserts the key if something is written.
+    ///
+    /// The decision is written in place and returned once; moving it again would copy about 100 bytes.
     #[inline(always)]
     pub(crate) fn decide(mut self, params: HitParams) -> Decision {
         let mut decision = Decision::empty(self.now);

@@ -30,6 +30,8 @@ use crate::{
 ///
 /// Each shard is locked once, also when two keys share it: a second lock by the same thread would deadlock. All
 /// hits lock in ascending order of the index, so two hits never wait for each other.
+///
+/// Dropping it unlocks all shards. A panic under the locks poisons them, which `lock` ignores.
 struct LockedShards<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); MOST_LIMITS]>);
 
 impl<'a> LockedShards<'a> {
@@ -63,6 +65,7 @@ impl MemoryStore {
     /// 3. Apply the effect to every budget: charge, count the denial, or only report.
     /// 4. Unlock, then make one decision of the numbers of all limits.
     ///
+    /// The general path of a single key decides and charges in one step; here the answers of all keys must be known first.
     /// Out of line, because the checks of policies with one key would otherwise carry its stack frame.
     #[inline(never)]
     pub(crate) fn check_keys(&self, hit: &Hit<'_>, now: Timestamp) -> Decision {

@@ -10,6 +10,9 @@
 //!
 //! A victim with budget is found by the clock hand, and an exhausted victim on top of the heap. Neither searches
 //! the shard (`docs/decisions/0012-memory-store.md`).
+//!
+//! A hit on one key calls [`Shard::find`], then [`Shard::try_charge_fast`] or [`Shard::check`]. A hit on several keys
+//! calls [`Shard::fit`] for each key, then [`Shard::apply`] for each. All calls of a hit run under one lock.
 
 mod eviction;
 mod partition;
@@ -142,6 +145,8 @@ impl Shard {
     }
 
     /// Returns the index of the entry, or `None` for an unknown key.
+    ///
+    /// It compares the name and the key's text, so two keys with one hash are different entries.
     #[inline]
     pub(super) fn find(&self, id: EntryId<'_>) -> Option<usize> {
         let found = self.table.find(id.hash, |&index| {
@@ -197,6 +202,8 @@ impl Shard {
     }
 
     /// Whether a hit on several keys fits into this budget. It changes nothing; [`Shard::apply`] follows.
+    ///
+    /// An unknown key is a full budget. A cost above the capacity of a limit does not fit even then.
     pub(super) fn fit(&self, id: EntryId<'_>, params: HitParams, now: Timestamp) -> Fit {
         match self.find(id) {
             Some(index) => self.entries[index].budget.fit(id.group, now, params),
@@ -205,6 +212,9 @@ impl Shard {
     }
 
     /// Applies the decision of a hit on several keys to this budget, and reports the numbers of its limits to `each`.
+    ///
+    /// `spend` is the same for all budgets of the hit: charge, count a denial, or nothing. The caller holds the locks of
+    /// all their shards since [`Shard::fit`].
     pub(super) fn apply(
         &mut self,
         id: EntryId<'_>,
@@ -224,6 +234,8 @@ impl Shard {
     }
 
     /// Changes a charge that was made earlier. A key that is not in the shard has nothing to give back.
+    ///
+    /// A key that was evicted and inserted again is not recognised: the refund credits its new charges.
     pub(super) fn settle(
         &mut self,
         id: EntryId<'_>,
@@ -286,6 +298,8 @@ impl Shard {
     }
 
     /// Inserts a new key: drops expired entries, makes room, then classifies the entry.
+    ///
+    /// Room is made before the entry is added, so the new entry cannot be its own victim.
     ///
     /// Out of line: most hits are on known keys.
     #[inline(never)]

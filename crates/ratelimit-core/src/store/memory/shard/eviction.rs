@@ -2,6 +2,15 @@
 //!
 //! Every operation here is bounded by a constant number of entries, except that evicting for a large entry repeats
 //! until it fits. A hit therefore never walks the whole shard.
+//!
+//! | when | entries examined | effect |
+//! |---|---|---|
+//! | insert | 2 | drops expired entries, then evicts if the shard is full |
+//! | eviction | up to 16 recovered, up to 16 by the clock hand | removes one entry |
+//! | sweep, every 64th hit | up to 16 recovered, 16 for expiry | drops expired entries, frees unused memory |
+//!
+//! Exhausted keys are protected because an evicted key starts with a full budget: a client could otherwise escape its
+//! limit by making the store evict its key.
 
 use std::cmp::Reverse;
 
@@ -55,7 +64,9 @@ impl Shard {
     /// 1. Entries whose recovery time is past count as entries with budget again.
     /// 2. The CLOCK algorithm runs over the entries with budget: an entry that was hit since the hand last passed
     ///    loses its reference bit and is passed over once.
-    /// 3. Without such an entry, the exhausted entry that recovers first is the victim.
+    /// 3. Without such an entry, the exhausted entry that recovers first is the victim: the least is lost by it.
+    ///
+    /// Keys that are hit once are evicted before keys that return, because a new entry has no reference bit.
     fn victim(&mut self, own: HitKeys<'_>) -> Option<usize> {
         self.take_recovered(own.now);
         let mut candidate = None;
@@ -79,6 +90,9 @@ impl Shard {
     }
 
     /// Pops the exhausted entry that recovers first. Stale pairs are dropped, and the hit's own pairs are put back.
+    ///
+    /// The caller removes the entry, so its pair must not stay. Each stale pair is popped once, so the cost over many
+    /// evictions is that of a pop for each push.
     fn first_to_recover(&mut self, own: HitKeys<'_>) -> Option<usize> {
         let mut passed_over: SmallVec<[_; MOST_LIMITS]> = SmallVec::new();
         let mut found = None;
@@ -116,6 +130,9 @@ impl Shard {
     }
 
     /// Examines the next `count` entries from the sweep hand on, and drops the expired ones.
+    ///
+    /// The hand wraps around, so every entry is examined in turn. An expired entry that is hit before is simply written
+    /// again: an expired budget counts as empty.
     pub(super) fn drop_expired(&mut self, count: usize, now: Timestamp) {
         for _ in 0..count.min(self.entries.len()) {
             if self.sweep_hand >= self.entries.len() {

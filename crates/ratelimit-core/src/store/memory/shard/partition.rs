@@ -5,6 +5,15 @@
 //! - `entries[..exhausted_from]` have budget, with `recovers_at` at the epoch.
 //! - `entries[exhausted_from..]` are exhausted, with `recovers_at` later than the epoch and a pair in the heap.
 //! - The table contains the index of every entry exactly once.
+//!
+//! Every change of a part is a swap with the entry at the border, so no other entry moves:
+//!
+//! ```text
+//! [ A B C | D E ]    B becomes exhausted: B and C swap, then the border moves left
+//! [ A C | B D E ]
+//! ```
+//!
+//! A method that moves entries invalidates indices that its caller holds, except where it returns a new one.
 
 use std::cmp::Reverse;
 
@@ -17,7 +26,8 @@ const STALE_PAIRS: usize = 64;
 impl Shard {
     /// Adds an entry to the part with budget, and returns its index.
     ///
-    /// The first exhausted entry moves to the end to make room at the border.
+    /// The first exhausted entry moves to the end to make room at the border. The caller has made room within the bounds
+    /// and added the bytes; an entry that is exhausted is classified afterwards.
     pub(super) fn push(&mut self, entry: Entry) -> usize {
         let last = self.entries.len();
         if last == self.entries.capacity() {
@@ -38,7 +48,8 @@ impl Shard {
 
     /// Removes an entry from either part: it swaps the entry to the border, then to the end.
     ///
-    /// Its pair in the heap becomes stale.
+    /// It subtracts the bytes and releases the interned name. Its pair in the heap becomes stale. It costs two swaps at
+    /// most, whatever the size of the shard.
     pub(super) fn remove(&mut self, index: usize) {
         let mut index = index;
         if index < self.exhausted_from {
@@ -64,6 +75,11 @@ impl Shard {
     ///
     /// The recovery time is when every limit of `group` has something left and no slot is held, but no later than the
     /// expiry of the budget. With `may_be_exhausted` false it is not computed.
+    ///
+    /// | entry was | recovers later than `now` | recovers by `now` |
+    /// |---|---|---|
+    /// | with budget | moves to the exhausted part | stays |
+    /// | exhausted | stays, with the new recovery time | moves to the part with budget |
     ///
     /// Out of line: a hit that leaves budget on an entry with budget does not need it.
     #[inline(never)]
@@ -125,6 +141,9 @@ impl Shard {
     }
 
     /// Returns the index of the exhausted entry that a pair of the heap refers to, or `None` for a stale pair.
+    ///
+    /// A pair is stale when its entry was removed, has recovered, or has another recovery time. The recovery time
+    /// identifies the pair: an entry with budget has the epoch, which no pair has.
     pub(super) fn exhausted_at(&self, recovers_at: Timestamp, hash: u64) -> Option<usize> {
         let found = self.table.find(hash, |&index| {
             let entry = &self.entries[index as usize];
@@ -134,6 +153,8 @@ impl Shard {
     }
 
     /// Swaps two entries and their indices in the table.
+    ///
+    /// The heap refers to entries by hash and not by index, so it needs no change.
     fn swap(&mut self, one: usize, other: usize) {
         if one == other {
             return;
@@ -152,7 +173,8 @@ impl Shard {
 
     /// Shrinks the table, the entries and the heap, each when most of it is unused.
     ///
-    /// The thresholds are below those of growth, so that a shard around one size does not grow and shrink in turns.
+    /// The thresholds are below those of growth, so that a shard around one size does not grow and shrink in turns: a
+    /// quarter for the table, which doubles; half for the entries, which grow by a sixteenth; a quarter for the heap.
     pub(super) fn shrink(&mut self) {
         let count = self.entries.len();
         if count < self.table.capacity() / 4 {
