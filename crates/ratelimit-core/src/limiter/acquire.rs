@@ -15,7 +15,7 @@ const MAX_WAIT: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 impl Limiter {
     /// Waits until one unit of the budget of `key` is free and spends it, for at most `within`.
     ///
-    /// It is [`acquire_cost`](Limiter::acquire_cost) with a cost of 1.
+    /// It is [`acquire_cost`](Limiter::acquire_cost) with a cost of 1, whatever [`Policy::cost`] is.
     ///
     /// # Errors
     ///

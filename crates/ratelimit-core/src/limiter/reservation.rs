@@ -149,6 +149,9 @@ impl Reservation {
     }
 
     /// The receipt of the charge, for its cost, keys and slot.
+    ///
+    /// Do not settle the charge by this receipt and by the reservation as well: the reservation does not record that it
+    /// was settled, so both are applied. To settle by receipt, take it with [`into_receipt`](Reservation::into_receipt).
     pub const fn receipt(&self) -> &Receipt {
         &self.receipt
     }
