@@ -1,15 +1,21 @@
-//! The metrics of rate limiting, through the `metrics` facade.
+//! The names of all metrics of the engine, which it records through the [`metrics`](https://docs.rs/metrics) facade.
 //!
-//! The names of all metrics, and the buckets of the one histogram that queries rely on.
+//! Without a recorder the metrics cost a few instructions. Install a recorder before the first policy is made: a policy
+//! registers its counters when it is made and keeps the handles, so that counting a hit looks nothing up.
 //!
-//! An exporter makes summaries of histograms that it is given no buckets for, so give it these:
+//! The Prometheus exporter turns a histogram without buckets into a summary. Give it the buckets of this module:
 //!
 //! ```text
+//! use ratelimit_core::metrics::{CHECK_SECONDS, CHECK_SECONDS_BUCKETS};
+//!
 //! PrometheusBuilder::new().set_buckets_for_metric(
-//!     Matcher::Full(ratelimit_core::CHECK_SECONDS.to_owned()),
-//!     &ratelimit_core::CHECK_SECONDS_BUCKETS,
+//!     Matcher::Full(CHECK_SECONDS.to_owned()),
+//!     &CHECK_SECONDS_BUCKETS,
 //! )
 //! ```
+//!
+//! Cardinality: `policy` has one value for each policy, `algorithm` at most seven, `server` one for each Redis server.
+//! No label contains a key.
 
 use std::{
     cell::Cell,
@@ -22,42 +28,48 @@ use metrics::{Counter, Histogram, SharedString, counter, gauge, histogram};
 
 use crate::{decision::Decision, limit::Limit};
 
-/// Checks made, by `algorithm` of the limit that speaks, `allowed` and `policy`; a look is none.
-/// Those of a policy that only watches have `shadow="true"` as well.
+/// Counter: checks, by `policy`, `allowed`, and `algorithm` of the reported limit.
+///
+/// Checks in shadow mode also have `shadow="true"`. Peeks and dry runs are not counted.
 pub const REQUESTS: &str = "rate_limiter_requests_total";
-/// How long checks took; of those answered from memory, one in 64 is timed.
+/// Histogram: duration of checks in seconds, by `policy`. Of checks that are answered synchronously, one in 64 is timed.
 pub const CHECK_SECONDS: &str = "rate_limiter_check_seconds";
-/// Checks that the store did not decide, by `policy`, `mode` and `reason`.
+/// Counter: checks that the failure mode decided because the store did not, by `policy`, `mode` and `reason`.
 pub const UNCHECKED: &str = "rate_limiter_unchecked_total";
-/// Hits that passed beyond a limit, because their policy throttles softly, by `policy`.
+/// Counter: hits that a soft or elastic throttle allowed beyond a limit, by `policy`.
 pub const OVER: &str = "rate_limiter_over_total";
-/// Denials that a limiter remembered, and answered without asking the store again, by `policy`.
+/// Counter: checks that the deny cache denied without a call to the store, by `policy`. [`REQUESTS`] counts them too.
 pub const DENY_CACHED: &str = "rate_limiter_deny_cached_total";
-/// Whether there is a connection to Redis that decides: 1 or 0, by `server`; NaN once the server is not used any more.
+/// Gauge: 1 while a Redis server decides, 0 while it does not, by `server`; NaN once the server is no longer used.
 pub const STORE_UP: &str = "rate_limiter_store_up";
-/// Calls to Redis that were not answered within the time budget, by `server`.
+/// Counter: calls to Redis that were not answered within the time budget, by `server`.
 pub const SLOW_CALLS: &str = "rate_limiter_slow_calls_total";
-/// Attempts to connect to Redis, by `server`.
+/// Counter: attempts to connect to Redis, by `server`.
 pub const CONNECTS: &str = "rate_limiter_reconnects_total";
-/// Calls to Redis whose outcome is not known: counted once or not at all.
+/// Counter: calls to Redis whose reply was lost; such a hit was counted once or not at all.
 pub const AMBIGUOUS: &str = "rate_limiter_ambiguous_total";
-/// How long calls to Redis took; of one that was not answered in time, how long it was waited for.
+/// Histogram: duration of calls to Redis in seconds. A call that timed out counts with the time until the time-out.
 pub const ROUND_TRIP_SECONDS: &str = "rate_limiter_round_trip_seconds";
-/// 1, with the `version` of the Redis server that was connected last.
+/// Gauge: always 1, with the `version` of the Redis server that was connected last.
 pub const SERVER_INFO: &str = "rate_limiter_redis_info";
-/// Keys that a Redis server with an evicting `maxmemory-policy` evicted so far, by `server`.
+/// Counter: keys that a Redis server with an evicting `maxmemory-policy` has evicted, by `server`.
 pub const EVICTED: &str = "rate_limiter_redis_evicted_keys";
-/// Keys in the memory stores of the process, all together. A store that is hit updates them once a second.
+/// Gauge: keys in all memory stores of the process. A store updates it at most once a second, while it is hit.
 pub const MEMORY_KEYS: &str = "rate_limiter_memory_keys";
-/// Estimated bytes of those keys.
+/// Gauge: estimated bytes of the keys of [`MEMORY_KEYS`].
 pub const MEMORY_BYTES: &str = "rate_limiter_memory_bytes";
-/// Keys that full memory stores evicted, by `kind`: `with_budget`, `crowded_out` where they had budget and
-/// more than three quarters of a shard were exhausted, or `exhausted` where every key of a shard was.
+/// Counter: keys that full memory stores evicted, by `kind`.
+///
+/// - `with_budget`: the key had budget left.
+/// - `crowded_out`: the key had budget left, and more than three quarters of its shard were exhausted.
+/// - `exhausted`: every key of the shard was exhausted.
+///
+/// The last two kinds mean that limits do not hold for some keys: raise the capacity.
 pub const MEMORY_EVICTIONS: &str = "rate_limiter_memory_evictions_total";
-/// Background tasks that ended and were started again.
+/// Counter: background tasks that ended, or were not polled, and were restarted.
 pub const TASK_RESTARTS: &str = "rate_limiter_task_restarts_total";
 
-/// Upper bounds for the two histograms, in seconds.
+/// Upper bounds of the buckets of [`CHECK_SECONDS`] and [`ROUND_TRIP_SECONDS`], in seconds: 100 ns to 1 s.
 pub const CHECK_SECONDS_BUCKETS: [f64; 16] = [
     0.000_000_1,
     0.000_001,
@@ -77,24 +89,36 @@ pub const CHECK_SECONDS_BUCKETS: [f64; 16] = [
     1.0,
 ];
 
-/// The handles of one policy's metrics.
+/// The metric handles of one policy, registered when the policy is made.
+///
+/// Looking a counter up by its labels takes longer than a check in memory, so a check only increments handles.
 pub(crate) struct PolicyMetrics {
+    /// One pair of counters for each limit, in the order of the policy.
     limits: Box<[AllowDeny]>,
-    /// The same for checks that only watch; made when first needed.
+    /// The same counters with `shadow="true"`; registered by the first check in shadow mode.
     watched: OnceLock<Box<[AllowDeny]>>,
+    /// The label values of `limits`, to register `watched` later.
     algorithms: Box<[&'static str]>,
+    /// [`OVER`].
     over: Counter,
+    /// [`DENY_CACHED`].
     recalled: Counter,
+    /// [`CHECK_SECONDS`].
     seconds: Histogram,
+    /// The label value of the policy's name.
     policy: SharedString,
 }
 
+/// The two counters of one limit.
 struct AllowDeny {
+    /// With `allowed="true"`.
     yes: Counter,
+    /// With `allowed="false"`.
     no: Counter,
 }
 
 impl AllowDeny {
+    /// Counts one check: an atomic increment, or nothing without a recorder.
     #[inline]
     fn count(&self, allowed: bool) {
         let counter = if allowed { &self.yes } else { &self.no };
@@ -103,8 +127,10 @@ impl AllowDeny {
 }
 
 impl PolicyMetrics {
+    /// Registers the metrics of a policy with the installed recorder.
     pub(crate) fn new(policy: &Arc<str>, limits: &[Limit]) -> PolicyMetrics {
         let name = SharedString::from(Arc::clone(policy));
+        // `counter!` asks the recorder for a handle, which stays valid for the life of the process.
         let requests = |limit: &Limit, allowed: &'static str| {
             let algorithm = limit.algorithm().as_str();
             let policy = name.clone();
@@ -126,10 +152,11 @@ impl PolicyMetrics {
         }
     }
 
-    /// Counts a check, for the limit that spoke.
+    /// Counts a check under the limit that the decision reports.
     #[inline]
     pub(crate) fn count_decision(&self, decision: &Decision) {
         let limits = self.counters(decision.is_enforced);
+        // A store of another crate may report a limit that the policy does not have.
         if let Some(limit) = limits.get(decision.speaker) {
             limit.count(decision.is_allowed());
         }
@@ -138,7 +165,7 @@ impl PolicyMetrics {
         }
     }
 
-    /// Counts a check of a policy's one limit, which let it pass.
+    /// Counts an allowed check of a policy with one limit; the fast path has no decision.
     #[inline]
     pub(crate) fn count_allowed(&self, is_enforced: bool) {
         if let Some(limit) = self.counters(is_enforced).first() {
@@ -146,6 +173,7 @@ impl PolicyMetrics {
         }
     }
 
+    /// The counters of all limits, in shadow mode or not.
     #[inline]
     fn counters(&self, is_enforced: bool) -> &[AllowDeny] {
         if is_enforced {
@@ -155,18 +183,19 @@ impl PolicyMetrics {
         }
     }
 
-    /// Counts a check that no store decided.
+    /// Counts a check of the failure modes `Open` and `Closed`, under the first limit: no limit was evaluated.
     pub(crate) fn count_without_decision(&self, allowed: bool) {
         if let Some(limit) = self.limits.first() {
             limit.count(allowed);
         }
     }
 
-    /// Counts a denial that was remembered.
+    /// Counts a check that the deny cache denied.
     pub(crate) fn count_deny_cache_hit(&self) {
         self.recalled.increment(1);
     }
 
+    /// Registers the counters with `shadow="true"`.
     fn shadow_counters(&self) -> Box<[AllowDeny]> {
         let requests = |algorithm: &'static str, allowed: &'static str| {
             let policy = self.policy.clone();
@@ -179,10 +208,12 @@ impl PolicyMetrics {
         counters.collect()
     }
 
+    /// Records the duration of a check.
     pub(crate) fn record_duration(&self, span: Duration) {
         self.seconds.record(span);
     }
 
+    /// Counts a check that the failure mode decided. Outages are rare, so the counter is looked up.
     pub(crate) fn count_unchecked(&self, mode: &'static str, reason: &'static str) {
         let policy = self.policy.clone();
         counter!(UNCHECKED, "policy" => policy, "mode" => mode, "reason" => reason).increment(1);
@@ -195,22 +226,26 @@ impl fmt::Debug for PolicyMetrics {
     }
 }
 
-/// Now, once in 64 times: reading the clock would cost as much as a decision from memory.
+/// Returns the start time of a check, for one check in 64 on each thread.
+///
+/// Reading the clock twice would cost as much as a decision of the memory store.
 pub(crate) fn sample_start() -> Option<Instant> {
+    // A thread-local turn: an atomic that all threads increment would be contended.
     thread_local!(static TURN: Cell<u8> = const { Cell::new(0) });
     let turn = TURN.with(|turn| turn.replace(turn.get().wrapping_add(1)));
     turn.is_multiple_of(64).then(Instant::now)
 }
 
-/// Tells what the memory stores of the process hold.
+/// Sets the gauges of all memory stores of the process.
 #[expect(clippy::cast_precision_loss, reason = "no machine has 2^53 bytes")]
 pub(crate) fn memory_held(keys: usize, bytes: usize) {
     gauge!(MEMORY_KEYS).set(keys as f64);
     gauge!(MEMORY_BYTES).set(bytes as f64);
 }
 
-/// Tells how many keys the memory stores of the process have evicted so far.
+/// Sets the counters of all evictions since the start of the process.
 pub(crate) fn memory_evicted(with_budget: u64, crowded_out: u64, exhausted: u64) {
+    // Absolute values: the sums are kept elsewhere, and a report may come later than another.
     counter!(MEMORY_EVICTIONS, "kind" => "with_budget").absolute(with_budget);
     counter!(MEMORY_EVICTIONS, "kind" => "crowded_out").absolute(crowded_out);
     counter!(MEMORY_EVICTIONS, "kind" => "exhausted").absolute(exhausted);
@@ -219,6 +254,7 @@ pub(crate) fn memory_evicted(with_budget: u64, crowded_out: u64, exhausted: u64)
 #[cfg(feature = "redis")]
 pub(crate) use self::of_redis::*;
 
+/// Metrics of the Redis store. They are looked up by label on each call: a round trip costs far more.
 #[cfg(feature = "redis")]
 mod of_redis {
     use metrics::gauge;
@@ -228,47 +264,55 @@ mod of_redis {
         STORE_UP, TASK_RESTARTS, counter, histogram,
     };
 
-    /// Tells whether a server decides.
+    /// Sets whether a server decides.
     pub(crate) fn store_up(server: &str, up: bool) {
         gauge!(STORE_UP, "server" => server.to_owned()).set(i32::from(up));
     }
 
-    /// Tells that a server is not used any more: an alert on its last value would never end.
+    /// Sets the gauge of a server that is no longer used to NaN, so that an alert on its last value ends.
     pub(crate) fn store_removed(server: &str) {
         gauge!(STORE_UP, "server" => server.to_owned()).set(f64::NAN);
     }
 
+    /// Counts an attempt to connect.
     pub(crate) fn connecting(server: &str) {
         counter!(CONNECTS, "server" => server.to_owned()).increment(1);
     }
 
+    /// Counts a call whose reply was lost.
     pub(crate) fn ambiguous() {
         counter!(AMBIGUOUS).increment(1);
     }
 
+    /// Records the duration of a call.
     pub(crate) fn round_trip(span: Duration) {
         histogram!(ROUND_TRIP_SECONDS).record(span);
     }
 
-    /// Counts a call that was not answered within its time budget.
+    /// Counts a call that was not answered within its time budget, and records the time until the time-out.
+    ///
+    /// Without that record the histogram would show only the calls that were fast enough.
     pub(crate) fn slow_call(server: &str, elapsed: Duration) {
         counter!(SLOW_CALLS, "server" => server.to_owned()).increment(1);
         round_trip(elapsed);
     }
 
-    /// Makes the counter known, so that its first call is an increase.
+    /// Registers the counter at 0, so that `rate()` sees the first slow call as an increase.
     pub(crate) fn no_slow_call_yet(server: &str) {
         counter!(SLOW_CALLS, "server" => server.to_owned()).increment(0);
     }
 
+    /// Sets the version of the connected server.
     pub(crate) fn server_version(version: &str) {
         gauge!(SERVER_INFO, "version" => version.to_owned()).set(1);
     }
 
+    /// Sets the evictions that a server reports since its start.
     pub(crate) fn evicted(server: &str, keys: u64) {
         counter!(EVICTED, "server" => server.to_owned()).absolute(keys);
     }
 
+    /// Counts a restart of a background task.
     pub(crate) fn task_restarted() {
         counter!(TASK_RESTARTS).increment(1);
     }

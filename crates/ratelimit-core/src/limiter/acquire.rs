@@ -1,4 +1,4 @@
-//! Waiting for one's turn.
+//! Waiting until a hit is allowed (feature `acquire`).
 
 use std::{error, fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -7,19 +7,22 @@ use tokio::time::{Instant, sleep_until};
 use crate::limiter::{Limiter, LimiterInner, Verdict, WaitQueues};
 use crate::{decision::Decision, key::Key, limit::Limit, policy::Policy};
 
-/// What tokio's timers can tell apart; asking more often would be asking in vain.
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
-/// For those who would wait for ever.
-const LONGEST_WAIT: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+/// Minimum sleep between two attempts: the resolution of tokio's timers.
+const MIN_WAIT: Duration = Duration::from_millis(1);
+/// Maximum of `within`, about 30 years: `Instant::now() + Duration::MAX` would overflow.
+const MAX_WAIT: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 impl Limiter {
-    /// Spends one unit of `key`'s budget as soon as there is one, if that is `within` so long.
+    /// Waits until one unit of the budget of `key` is free and spends it, for at most `within`.
     ///
-    /// As [`acquire_cost`](Limiter::acquire_cost) at a cost of 1.
+    /// It is [`acquire_cost`](Limiter::acquire_cost) with a cost of 1, whatever [`Policy::cost`] is.
     ///
     /// # Errors
     ///
-    /// When the turn does not come in time.
+    /// [`AcquireError`] when the hit is not allowed within that time.
+    #[doc(alias = "wait")]
+    #[doc(alias = "until_ready")]
+    #[doc(alias = "throttle")]
     pub async fn acquire(
         &self,
         policy: &Policy,
@@ -29,21 +32,21 @@ impl Limiter {
         self.acquire_cost(policy, key, 1, within).await
     }
 
-    /// Spends `cost` units of `key`'s budget as soon as they are there, if that is `within` so long.
+    /// Waits until `cost` units of the budget of `key` are free and spends them, for at most `within`.
     ///
-    /// It asks; when it is denied, it sleeps for as long as the answer says, and asks again. A
-    /// denied hit spends nothing, so waiting costs nothing, unless a limit counts denied hits. The delay
-    /// of a limit that shapes is waited out as well. It runs on a tokio runtime with a timer.
+    /// - It checks. When the hit is denied, it sleeps for `retry_after` and checks again. A denied hit spends nothing,
+    ///   unless a limit counts denied hits.
+    /// - The delay of a leaky bucket is slept as well, within the same time.
+    /// - Waiters of one process for one policy and key form a FIFO queue. Only the first of them calls the store, so
+    ///   waiting does not load it. Between processes there is no order.
+    /// - Each queue is bounded by [`max_waiters`](Limiter::max_waiters).
+    /// - Under a policy that is not [enforced](Policy::enforces) for `key`, such as one in shadow mode, the hit is checked
+    ///   once and returned without waiting.
+    /// - A concurrency slot that it takes is held until its lease ends; nothing is reserved.
+    /// - Dropping the future leaves the queue, and the next waiter moves up. A call to Redis in flight at that moment may
+    ///   be counted.
     ///
-    /// Those who wait in this process for one policy and key are served in the order in which they came:
-    /// only the first of them asks. Between processes there is no order. Each queue is bounded, by
-    /// [`max_waiters`](Limiter::max_waiters).
-    ///
-    /// Under a policy that is not [enforced](Policy::enforces) for `key`, such as one in shadow mode, the
-    /// hit is checked once, so that metrics count it, and the answer comes at once whatever it says.
-    ///
-    /// Dropping the future gives up the place; the next in the queue moves up at once. A question
-    /// that is on its way to Redis at that moment may be counted, as that of any dropped request.
+    /// It needs a tokio runtime with a timer.
     ///
     /// ```
     /// use ratelimit_core::{Key, Limiter, Policy};
@@ -66,9 +69,14 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// When the turn does not come in time. Where that is certain it is said at once: the answer names
-    /// a longer wait than is left, a cost can never pass, the queue is full, or the first in
-    /// the queue asks again later than that. One who stands further back learns it when the time is over.
+    /// [`AcquireError`] when the hit is not allowed within the time. It is returned early where that is certain:
+    ///
+    /// - `retry_after` of a denial, or the delay of a leaky bucket, is longer than the time that is left;
+    /// - the cost can never pass, or [`FailureMode::Closed`](crate::FailureMode::Closed) denied the hit;
+    /// - the queue is full;
+    /// - the first waiter checks again after that time.
+    ///
+    /// A waiter further back in the queue gets the error when its time is over.
     pub async fn acquire_cost(
         &self,
         policy: &Policy,
@@ -86,13 +94,16 @@ impl Limiter {
             shapes: tier.limits().iter().any(shapes),
             key,
             cost,
-            until: Instant::now() + within.min(LONGEST_WAIT),
+            until: Instant::now() + within.min(MAX_WAIT),
         };
         let verdict = wait.until_allowed().await?;
         wait.wait_delay(verdict).await
     }
 
-    /// How many may wait for one policy and key in this process; 10,000 unless set.
+    /// Sets the maximum number of waiters for one policy and key in this process; the default is 10,000.
+    ///
+    /// Beyond it [`acquire`](Limiter::acquire) fails immediately. Call it before the first `acquire`: the limiter gets new,
+    /// empty queues.
     #[must_use]
     pub fn max_waiters(self, most: usize) -> Limiter {
         let shared = LimiterInner {
@@ -104,24 +115,31 @@ impl Limiter {
         }
     }
 
-    /// How many wait for one policy and key in this process.
+    /// Returns the number of waiters for one policy and key in this process, including the first of the queue.
     pub fn waiting(&self, policy: &Policy, key: &Key) -> usize {
         self.shared.wait_queues.waiting(policy, key)
     }
 }
 
+/// One call of [`Limiter::acquire_cost`]: the hit, and its deadline.
 struct Attempt<'a> {
     limiter: &'a Limiter,
+    /// With its tiers: the tier of the key is resolved by each check.
     policy: &'a Policy,
-    /// Whether the policy of the key's tier delays hits that pass.
+    /// Whether a limit of the key's tier delays allowed hits (shaping).
     shapes: bool,
     key: &'a Key,
     cost: u64,
+    /// The deadline.
     until: Instant,
 }
 
 impl Attempt<'_> {
-    /// Waits until the hit passes.
+    /// Waits until the hit is allowed: one attempt without the queue if nobody waits, then in the queue.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::acquire_cost`].
     async fn until_allowed(&self) -> Result<Verdict, AcquireError> {
         let wait_queues = &self.limiter.shared.wait_queues;
         let mut not_before = Instant::now();
@@ -131,17 +149,18 @@ impl Attempt<'_> {
                 ControlFlow::Continue(moment) => not_before = moment,
             }
         }
-        let Some(mut index) = wait_queues.enqueue(self.policy, self.key) else {
+        let Some(mut ticket) = wait_queues.enqueue(self.policy, self.key) else {
             return Err(AcquireError::default());
         };
-        if index.next_attempt().is_some_and(|next| next > self.until) {
-            return Err(AcquireError::until(index.next_attempt()));
+        // Nobody behind the first waiter can be allowed before its next attempt.
+        if ticket.next_attempt().is_some_and(|next| next > self.until) {
+            return Err(AcquireError::until(ticket.next_attempt()));
         }
-        if index.wait_turn(self.until).await.is_err() {
-            return Err(AcquireError::until(index.next_attempt()));
+        if ticket.wait_turn(self.until).await.is_err() {
+            return Err(AcquireError::until(ticket.next_attempt()));
         }
         loop {
-            index.set_next_attempt(not_before);
+            ticket.set_next_attempt(not_before);
             sleep_until(not_before).await;
             match self.try_once().await? {
                 ControlFlow::Break(verdict) => return Ok(verdict),
@@ -150,7 +169,12 @@ impl Attempt<'_> {
         }
     }
 
-    /// Waits out the delay of a limit that shapes.
+    /// Sleeps for the delay of a leaky bucket.
+    ///
+    /// # Errors
+    ///
+    /// When the delay is longer than the time that is left. The hit stays charged; [`Attempt::try_once`] makes this rare
+    /// by a peek.
     async fn wait_delay(&self, verdict: Verdict) -> Result<Verdict, AcquireError> {
         let delay = verdict.decision().map_or(Duration::ZERO, Decision::delay);
         if delay > Duration::ZERO {
@@ -160,14 +184,18 @@ impl Attempt<'_> {
         Ok(verdict)
     }
 
-    /// Asks once: the hit passed, or it is in vain to ask again before some moment.
+    /// Checks once. Breaks with the verdict of an allowed hit, or continues with the time of the next attempt.
+    ///
+    /// # Errors
+    ///
+    /// When the hit can never pass, or not in time.
     async fn try_once(&self) -> Result<ControlFlow<Verdict, Instant>, AcquireError> {
         if self.shapes {
-            // A hit that passes has taken its place in the line, also when that turns out too far
-            // back; a look finds it out for nothing.
-            let looked = self.limiter.peek(self.policy, self.key).await;
-            let delay = looked.decision().map_or(Duration::ZERO, Decision::delay);
-            self.ensure_in_time(delay, &looked)?;
+            // An allowed hit has taken its place in the bucket's queue, even if its delay turns out too long. A peek
+            // reports that delay without charging.
+            let peeked = self.limiter.peek(self.policy, self.key).await;
+            let delay = peeked.decision().map_or(Duration::ZERO, Decision::delay);
+            self.ensure_in_time(delay, &peeked)?;
         }
         let check = self.limiter.check_cost(self.policy, self.key, self.cost);
         let verdict = check.await;
@@ -178,11 +206,15 @@ impl Attempt<'_> {
             return Err(AcquireError::with_retry_after(None, &verdict));
         };
         self.ensure_in_time(retry_after, &verdict)?;
-        let moment = Instant::now() + retry_after.max(SHORTEST_WAIT);
+        let moment = Instant::now() + retry_after.max(MIN_WAIT);
         Ok(ControlFlow::Continue(moment))
     }
 
-    /// Whether a wait ends in time.
+    /// Fails if `wait` from now ends after the deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`] with `wait` and the verdict.
     fn ensure_in_time(&self, wait: Duration, verdict: &Verdict) -> Result<(), AcquireError> {
         let left = self.until.saturating_duration_since(Instant::now());
         if wait > left {
@@ -192,23 +224,27 @@ impl Attempt<'_> {
     }
 }
 
-/// Whether it asks those that it admits to wait.
+/// Whether the limit delays allowed hits: a leaky bucket without `police`.
 fn shapes(limit: &Limit) -> bool {
     matches!(limit, Limit::LeakyBucket(bucket) if !bucket.is_policing())
 }
 
-/// The turn does not come in time.
+/// The hit was not allowed in time.
+///
+/// Nothing was spent, except when a leaky bucket's delay grew between its peek and its check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AcquireError {
-    /// After how long the turn would come at the earliest; nothing when waiting does not help, or
-    /// nobody knows.
+    /// The earliest time from now at which the hit could be allowed.
+    ///
+    /// `None` when waiting does not help, when the queue is full, or when it is unknown.
     pub retry_after: Option<Duration>,
-    /// What the limiter said last; nothing when it was not asked, because others wait already.
+    /// The last verdict; `None` when other waiters were first, so that no check was made.
     pub verdict: Option<Box<Verdict>>,
 }
 
 impl AcquireError {
+    /// The error of a check.
     fn with_retry_after(retry_after: Option<Duration>, verdict: &Verdict) -> AcquireError {
         AcquireError {
             retry_after,
@@ -216,6 +252,7 @@ impl AcquireError {
         }
     }
 
+    /// The error of a waiter behind another one, whose next attempt is at `moment`.
     fn until(moment: Option<Instant>) -> AcquireError {
         let wait = |moment: Instant| moment.saturating_duration_since(Instant::now());
         AcquireError {

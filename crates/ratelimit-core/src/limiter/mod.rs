@@ -1,4 +1,11 @@
-//! Decides hits, and what happens when the store does not answer.
+//! The limiter: decides hits by its store, and by the failure mode when the store does not answer.
+//!
+//! - `check.rs`: [`Check`], the future of one check; it turns a store's answer into a [`Verdict`] (`verdict.rs`).
+//! - `deny_cache.rs`: answers repeated denials without a call to the store.
+//! - `reservation.rs`: [`Reservation`], a charge that can be settled, and that holds a slot.
+//! - `settle.rs`: settlement, release and renewal by receipt. `reset.rs`: clearing budgets.
+//! - `acquire.rs`: waiting until a hit is allowed. `wait_queue.rs`: the FIFO queues behind it.
+//! - `offenders.rs`: the most denied keys.
 
 #[cfg(feature = "acquire")]
 mod acquire;
@@ -35,12 +42,22 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
-/// A store that went away is asked again within this time.
+/// `retry_after` of a hit that costs more than the local share: a store that is back decides within this time.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
-/// Decides hits against a store, and without it when it does not answer.
+/// Decides hits by a [`Store`], and by the failure mode when the store does not answer.
 ///
-/// Clones share everything and are cheap.
+/// - A check never fails: an error of the store becomes [`Verdict::Unchecked`], decided by the policy's
+///   [`FailureMode`] or by that of the limiter.
+/// - A check never waits for a connection. It takes at most the time budget of the store.
+/// - A denied hit spends nothing. Several limits of one policy are charged all or nothing.
+/// - [`check`](Limiter::check) is complete when its future is ready; [`reserve`](Limiter::reserve) returns a
+///   [`Reservation`] to settle, refund or release later.
+/// - [`peek`](Limiter::peek) and [`dry_run`](Limiter::dry_run) spend nothing, and metrics do not count them.
+/// - Repeated denials of a store over a network are answered by the [deny cache](Limiter::without_deny_cache).
+///
+/// Clones share the store, the caches and the queues, and cost one reference count. A setter on a limiter with clones
+/// leaves the clones as they are.
 ///
 /// ```
 /// use ratelimit_core::{Key, Limiter, Policy};
@@ -53,33 +70,49 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 ///
 /// assert!(limiter.check(&policy, &alice).await.is_allowed());
 /// assert!(limiter.check(&policy, &alice).await.is_allowed());
-/// assert!(!limiter.check(&policy, &alice).await.is_allowed());
+/// let third = limiter.check(&policy, &alice).await;
+/// assert!(!third.is_allowed());
+/// assert!(third.decision().unwrap().retry_after().is_some());
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
+#[doc(alias = "rate limiter")]
+#[doc(alias = "throttle")]
+#[doc(alias = "quota")]
 pub struct Limiter {
     shared: Arc<LimiterInner>,
 }
 
+/// The state that clones of a [`Limiter`] share. A setter clones it if there are other limiters.
 #[derive(Clone)]
 struct LimiterInner {
+    /// Decides hits.
     store: Arc<dyn Store>,
-    /// The store once more, where it is one in memory: asked by name, it writes its answer in place.
+    /// A clone of `store` if it is a [`MemoryStore`]. A check calls it directly: without the trait, it needs no future
+    /// and can keep the four words of the fast path.
     memory: Option<MemoryStore>,
+    /// The mode of policies without one of their own.
     failure_mode: FailureMode,
+    /// Decides in the modes `Local` and `LocalShare`. Its budgets are those of this process.
     local: MemoryStore,
     offenders: Offenders,
+    /// Caches denials of a store over a network; empty for a memory store.
     deny_cache: Arc<DenyCache>,
+    /// Waiters of [`Limiter::acquire`], one queue for each budget.
     #[cfg(feature = "acquire")]
     wait_queues: Arc<WaitQueues>,
 }
 
 impl Limiter {
-    /// A limiter over any store.
+    /// Makes a limiter over a store, with [`FailureMode::Local`].
+    ///
+    /// Make one limiter for each store and clone it: two limiters over one Redis have two local stores and two deny
+    /// caches.
     pub fn new(store: impl Store) -> Limiter {
         let deny_cache = DenyCache::new(store.manual_clock());
         let shared = LimiterInner {
+            // Recognised by type: a wrapper around a memory store is called through the trait.
             memory: (&store as &dyn Any).downcast_ref().cloned(),
             store: Arc::new(store),
             failure_mode: FailureMode::default(),
@@ -94,25 +127,39 @@ impl Limiter {
         }
     }
 
-    /// A limiter whose budgets live in this process.
+    /// Makes a limiter over a new [`MemoryStore`] with its defaults.
+    ///
+    /// Its limits hold for this process only.
     pub fn in_memory() -> Limiter {
         Limiter::new(MemoryStore::new())
     }
 
-    /// Whether its budgets live in a [`MemoryStore`] that neither a clone of the limiter nor one of the store shares.
+    /// Whether the store is a [`MemoryStore`] that no clone of the limiter or of the store shares.
     ///
-    /// A framework that makes its services once for each worker can tell by it that a worker would count
-    /// alone.
+    /// A framework that builds its services once for each worker detects with it that each worker would have budgets of
+    /// its own.
     pub fn is_unshared_memory(&self) -> bool {
-        // The limiter itself has two: `store` and `memory`.
+        // The limiter itself holds two clones: `store` and `memory`.
         let memory = self.shared.memory.as_ref();
         memory.is_some_and(|memory| memory.clone_count() == 2)
             && Arc::strong_count(&self.shared) == 1
             && Arc::strong_count(&self.shared.store) == 1
     }
 
-    /// What happens to a hit that the store did not decide; [`FailureMode::Local`] unless set.
+    /// Sets the failure mode: how a hit is decided when the store does not answer. The default is
+    /// [`FailureMode::Local`].
+    ///
+    /// A policy overrides it with [`Policy::with_failure_mode`].
+    ///
+    /// ```
+    /// use ratelimit_core::{FailureMode, Limiter};
+    ///
+    /// let limiter = Limiter::in_memory().failure_mode(FailureMode::Open);
+    /// ```
     #[must_use]
+    #[doc(alias = "fail open")]
+    #[doc(alias = "fail closed")]
+    #[doc(alias = "fallback")]
     pub fn failure_mode(self, mode: FailureMode) -> Limiter {
         let shared = LimiterInner {
             failure_mode: mode,
@@ -123,7 +170,9 @@ impl Limiter {
         }
     }
 
-    /// Where the local failure modes count; a [`MemoryStore`] of its own with its defaults, unless set.
+    /// Sets the store of the local failure modes. The default is a [`MemoryStore`] of its own with 1,000,000 keys.
+    ///
+    /// Use it to bound the memory of the fallback, or to give it a manual clock in tests.
     #[must_use]
     pub fn local_store(self, store: MemoryStore) -> Limiter {
         let shared = LimiterInner {
@@ -135,19 +184,26 @@ impl Limiter {
         }
     }
 
-    /// Spends what a hit of `policy` costs of `key`'s budget, one unit unless it says otherwise, or nothing.
+    /// Spends the cost of `policy` ([`Policy::cost`], 1 by default) from the budget of `key`, or nothing.
+    ///
+    /// The tier of `key` decides which limits apply. A memory store decides before this function returns; another store
+    /// decides when the future is polled. Dropping the future of such a store may leave the hit counted or not counted.
     #[inline]
     pub fn check(&self, policy: &Policy, key: &Key) -> Check {
         self.check_cost(policy, key, policy.cost().get())
     }
 
-    /// Spends `cost` units of `key`'s budget, or none of them.
+    /// Spends `cost` units from the budget of `key`, or none of them. A cost of 0 is a peek.
+    ///
+    /// A cost above the capacity of a limit is `Impossible`; see [`Outcome`](crate::Outcome).
     pub fn check_cost(&self, policy: &Policy, key: &Key, cost: u64) -> Check {
         let hit = Hit::new(policy.for_key(key), key).cost(cost);
         Check::new(self, &hit.with_slot_id())
     }
 
-    /// Spends one unit of the budget of each key, or nothing at all.
+    /// Spends the cost of `policy` from the budget of each key, or nothing at all.
+    ///
+    /// Each limit counts by the key that its `by` names; limits without `by` count by the primary key.
     ///
     /// ```
     /// use ratelimit_core::{Key, KeySet, Limiter, Policy};
@@ -170,30 +226,56 @@ impl Limiter {
         self.check_hit(Hit::for_keys(policy.for_key(keys.primary()), keys).cost(cost))
     }
 
-    /// Looks at `key`'s budget without spending; metrics count no look.
+    /// Reads the budget of `key` without spending: a hit of cost 0.
+    ///
+    /// The decision reports what is left, and is always allowed. Use [`dry_run`](Limiter::dry_run) to learn whether a cost
+    /// would pass. Metrics do not count it.
+    #[doc(alias = "remaining")]
     pub fn peek(&self, policy: &Policy, key: &Key) -> Check {
         self.check_cost(policy, key, 0)
     }
 
-    /// Tells whether `cost` units would pass now, and else when, without spending; metrics do not
-    /// count it.
+    /// Reports whether `cost` units would pass now, and otherwise when, without spending. Metrics do not count it.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Limiter, Policy};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let limiter = Limiter::in_memory();
+    /// let policy = Policy::parse("upload", "100/min")?;
+    /// let alice = Key::new("alice")?;
+    ///
+    /// assert!(limiter.dry_run(&policy, &alice, 100).await.is_allowed());
+    /// assert!(limiter.check_cost(&policy, &alice, 60).await.is_allowed());
+    /// assert!(!limiter.dry_run(&policy, &alice, 50).await.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "dry run")]
+    #[doc(alias = "what if")]
     pub fn dry_run(&self, policy: &Policy, key: &Key, cost: u64) -> Check {
         self.check_hit(Hit::new(policy.for_key(key), key).cost(cost).dry_run())
     }
 
-    /// Decides a hit as it stands: the tier, the cost and the keys are its own.
+    /// Decides a hit as it is: tier, cost and keys are those of the hit.
     ///
     /// Under a policy with a concurrency limit, the slot is held until its lease ends. Use
-    /// [`charge`](Limiter::reserve) to give it back earlier.
+    /// [`reserve`](Limiter::reserve) to release it earlier.
     pub fn check_hit(&self, hit: Hit<'_>) -> Check {
         Check::new(self, &hit.with_slot_id())
     }
 
-    /// Decides a hit as it stands, and tells what was charged, so that it can be changed later.
+    /// Decides a hit as it is, and returns a [`Reservation`] of the charge if it is allowed.
+    ///
+    /// The reservation settles or refunds the charge later, and holds the slot of a concurrency limit.
+    #[doc(alias = "charge")]
+    #[doc(alias = "permit")]
     pub fn reserve(&self, hit: Hit<'_>) -> Reserve {
         Reserve::new(self, hit.numbered())
     }
 
+    /// Turns the answer of the store into a verdict, and counts it.
     fn verdict(&self, hit: Hit<'_>, answer: Result<Decision, StoreError>) -> Verdict {
         let is_enforced = hit.policy.enforces(hit.key);
         let verdict = match answer {
@@ -206,7 +288,7 @@ impl Limiter {
         verdict
     }
 
-    /// Tells operators what became of a hit.
+    /// Counts a verdict in the metrics of the policy, and a denial among the offenders.
     fn count(&self, hit: &Hit<'_>, verdict: &Verdict) {
         let meters = hit.policy.metrics();
         match verdict.decision() {
@@ -218,6 +300,7 @@ impl Limiter {
         }
     }
 
+    /// Counts a decision, of the store or of the local store.
     #[inline]
     fn count_decided(&self, hit: &Hit<'_>, decision: &Decision) {
         hit.policy.metrics().count_decision(decision);
@@ -226,16 +309,20 @@ impl Limiter {
         }
     }
 
+    /// Counts a denial by its key. Out of line: allowed hits do not need it.
     #[inline(never)]
     fn count_offender(&self, hit: &Hit<'_>, now: Timestamp) {
         let LimiterInner {
             offenders, memory, ..
         } = &*self.shared;
+        // The time of a Redis decision is not that of this process, so offenders read their own clock then.
         let decided_at = |clock: &Clock| memory.as_ref()?.decided_at(now, clock);
         offenders.denied(hit.policy.shared_name(), hit.key, decided_at);
     }
 
-    /// The one place where a store's failure becomes an answer.
+    /// Decides a hit by the failure mode. No other code turns an error of the store into a verdict.
+    ///
+    /// A policy in shadow mode never denies, so [`FailureMode::Closed`] becomes `Open` for keys that are not enforced.
     fn unchecked(&self, hit: Hit<'_>, is_enforced: bool, error: &StoreError) -> Verdict {
         let policy = hit.policy;
         tracing::debug!(policy = policy.name(), error = %ErrorChain(error), "not decided by the store");
@@ -249,7 +336,8 @@ impl Limiter {
             FailureMode::LocalShare { instances } => {
                 let share = policy.share_of(instances);
                 let decision = local.check(&hit.with_policy(&share));
-                // A cost above the share may pass when the store is back.
+                // A cost above the share, but not above the limit, passes when the store is back: it is denied with a
+                // wait in place of `Impossible`.
                 Some(if hit.can_ever_fit() {
                     decision.possible_after(STORE_RETRY)
                 } else {

@@ -1,4 +1,4 @@
-//! What was charged, and what can still become of it.
+//! Reservations: charges that can be settled or refunded, and that hold a slot.
 
 use std::{
     fmt,
@@ -14,15 +14,22 @@ use crate::{
     store::{ChargedBy, Hit, OwnedHit, Receipt, Settlement, StoreError, StoreFuture},
 };
 
-/// A check under way; awaiting it gives the [`Verdict`], and the [`Reservation`] if there was one.
+/// The future of [`Limiter::reserve`]: the [`Verdict`], and the [`Reservation`] if something was charged.
+///
+/// Dropping it before it is ready:
+///
+/// - with a memory store, which decides before the first poll, releases the slot; other units stay charged;
+/// - with another store, may leave the hit counted or not counted. The store releases the slot.
 #[must_use = "a check is made when it is awaited"]
 pub struct Reserve {
     check: Check,
+    /// The hit, kept to make the receipt when the decision is there.
     hit: OwnedHit,
     limiter: Limiter,
 }
 
 impl Reserve {
+    /// Starts the check.
     pub(super) fn new(limiter: &Limiter, hit: Hit<'_>) -> Reserve {
         Reserve {
             check: Check::new(limiter, &hit),
@@ -43,7 +50,8 @@ impl Future for Reserve {
 }
 
 impl Drop for Reserve {
-    /// A store in memory has decided before the future is polled: a slot that nobody learns of is given back.
+    /// Releases the slot of a decision that was never read. A memory store decides before the future is polled, so
+    /// otherwise nothing would release that slot before its lease ends.
     fn drop(&mut self) {
         if self.hit.as_hit().policy.has_concurrency_limit()
             && let Some(verdict) = self.check.take_ready()
@@ -63,10 +71,16 @@ impl fmt::Debug for Reserve {
     }
 }
 
-/// What a hit was charged. It can be given back or settled once; dropping it leaves it charged.
+/// A charge that can still be settled or refunded, once.
 ///
-/// Under a policy with a concurrency limit it also holds the slot: for as long as it lives, renewing
-/// the lease, and no longer.
+/// - [`settle`](Reservation::settle) replaces the charged cost by the actual one, [`refund`](Reservation::refund) gives
+///   all of it back. Both consume the reservation.
+/// - Dropping it leaves the units charged.
+/// - Under a policy with a concurrency limit it holds the slot. On a tokio runtime (feature `tokio`) a task renews the
+///   lease every third of it. Dropping the reservation stops the task and releases the slot in the background.
+/// - [`into_receipt`](Reservation::into_receipt) ends it without releasing the slot, to continue by receipt, also in
+///   another process.
+/// - Every change goes to the store that made the charge: after an outage, a local charge is settled in the local store.
 ///
 /// ```
 /// use ratelimit_core::{Hit, Key, Limiter, Policy};
@@ -87,15 +101,20 @@ impl fmt::Debug for Reserve {
 /// # }
 /// ```
 #[must_use = "dropping it releases its slot"]
+#[doc(alias = "permit")]
+#[doc(alias = "charge")]
 pub struct Reservation {
     receipt: Receipt,
     limiter: Limiter,
+    /// Whether the slot outlives this value, because the receipt was taken out.
     is_kept: bool,
+    /// Stops the renewal of the lease.
     #[cfg(feature = "tokio")]
     renewal: Option<tokio::task::AbortHandle>,
 }
 
 impl Reservation {
+    /// The reservation of an allowed hit; `None` if nothing was charged, or the modes `Open` and `Closed` decided.
     fn from_verdict(limiter: &Limiter, hit: Hit<'_>, verdict: &Verdict) -> Option<Reservation> {
         let (decision, origin) = match verdict {
             Verdict::Checked(decision) => (decision, ChargedBy::Store),
@@ -107,6 +126,7 @@ impl Reservation {
                 (decision.as_ref()?, origin)
             }
         };
+        // The local store charged the share of the limits, so the receipt must carry the share too.
         let share: Policy;
         let hit = match origin {
             ChargedBy::LocalShare { instances } => {
@@ -128,36 +148,45 @@ impl Reservation {
         Some(charge)
     }
 
-    /// What is known of it.
+    /// The receipt of the charge, for its cost, keys and slot.
+    ///
+    /// Do not settle the charge by this receipt and by the reservation as well: the reservation does not record that it
+    /// was settled, so both are applied. To settle by receipt, take it with [`into_receipt`](Reservation::into_receipt).
     pub const fn receipt(&self) -> &Receipt {
         &self.receipt
     }
 
-    /// Lets go of it without releasing its slot, which is held until its lease ends.
+    /// Ends the reservation without releasing its slot, and returns the receipt.
     ///
-    /// With the receipt it can still be changed, here or elsewhere: [`Limiter::settle`],
-    /// [`Limiter::release`] and [`Limiter::renew`].
+    /// Renewal stops: the slot is held until its lease ends. With the receipt the charge can still be changed, here or in
+    /// another process: [`Limiter::settle`], [`Limiter::release`] and [`Limiter::renew`].
     #[must_use = "without the receipt it stays charged"]
     pub fn into_receipt(mut self) -> Receipt {
         self.is_kept = true;
         self.receipt.clone()
     }
 
-    /// Gives back all that was charged and time has not given back since, and the slot.
+    /// Refunds all units that time has not restored since, and releases the slot.
     ///
     /// # Errors
     ///
-    /// When the store does not answer; it then stays charged.
+    /// A [`StoreError`] when the store does not answer, or refuses. The units then stay charged; the slot is released in
+    /// the background, or when its lease ends.
     pub async fn refund(self) -> Result<Settlement, StoreError> {
         self.settle(0).await
     }
 
-    /// Makes it as if `actual` had been charged: gives back what was too much, or charges what is
-    /// missing, as far as there is room. The slot is given back.
+    /// Replaces the charged cost by `actual`, and releases the slot.
+    ///
+    /// - Less than was charged: the difference is refunded, without the units that time has restored since.
+    /// - More than was charged: the difference is charged as far as the budget allows; the rest is dropped.
+    ///
+    /// Dropping the future after its first poll may leave the charge changed or unchanged; the slot is released.
     ///
     /// # Errors
     ///
-    /// When the store does not answer; it then stays as it was charged.
+    /// A [`StoreError`] when the store does not answer, or refuses. The charge then stays as it was; the slot is released
+    /// in the background, or when its lease ends.
     pub async fn settle(self, actual: u64) -> Result<Settlement, StoreError> {
         match self.receipt.adjustment_to(actual) {
             Some(change) => self.adjust(change).await,
@@ -165,22 +194,27 @@ impl Reservation {
         }
     }
 
+    /// Changes the charge in the store that made it.
     fn adjust(&self, change: Adjustment) -> StoreFuture<Settlement> {
         self.limiter.adjust(&self.receipt, change)
     }
 
-    /// Renews the lease of its slot until it is dropped.
+    /// Spawns a task that renews the lease of the slot until the reservation is dropped.
+    ///
+    /// Without a slot or without a runtime it does nothing; the slot is then held for one lease.
     #[cfg(feature = "tokio")]
     fn start_renewal(mut self) -> Reservation {
         let Some(lease) = self.receipt.lease() else {
             return self;
         };
+        // Outside of a runtime nothing can renew: the holder has one lease.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return self;
         };
         let (limiter, receipt) = (self.limiter.clone(), self.receipt.clone());
         let renewing = async move {
             loop {
+                // A third of the lease: two renewals can fail before the slot is lost.
                 tokio::time::sleep(lease / 3).await;
                 match limiter.adjust(&receipt, Adjustment::Renew).await {
                     Ok(Settlement::LeaseLost) => {
@@ -188,6 +222,7 @@ impl Reservation {
                         return;
                     }
                     Ok(_) => {}
+                    // The next attempt follows; the lease covers two failures.
                     Err(error) => tracing::debug!(%error, "a slot could not be renewed"),
                 }
             }
@@ -198,6 +233,7 @@ impl Reservation {
 }
 
 impl Drop for Reservation {
+    /// Stops the renewal, and releases the slot in the background unless the receipt was taken out.
     fn drop(&mut self) {
         #[cfg(feature = "tokio")]
         if let Some(renewal) = &self.renewal {
@@ -211,7 +247,7 @@ impl Drop for Reservation {
 
 impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charge")
+        f.debug_struct("Reservation")
             .field("receipt", &self.receipt)
             .finish_non_exhaustive()
     }

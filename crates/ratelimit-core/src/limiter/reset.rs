@@ -1,4 +1,4 @@
-//! Forgetting what was spent.
+//! Resets: clearing what keys have spent.
 
 use std::iter;
 
@@ -11,20 +11,45 @@ use crate::{
 };
 
 impl Limiter {
-    /// Forgets what `key` has spent under `policy`, in all its tiers.
+    /// Clears what `key` has spent under `policy`, in all its tiers.
+    ///
+    /// - Held concurrency slots and blocks of penalty boxes are cleared too.
+    /// - Receipts from before the reset refund nothing.
+    /// - Limits with `by` are reset for `key` only; see [`reset_keys`](Limiter::reset_keys).
+    /// - The deny caches of other processes may deny the key for one more second.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Limiter, Policy};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let limiter = Limiter::in_memory();
+    /// let login = Policy::parse("login", "1/h")?;
+    /// let alice = Key::new("alice")?;
+    /// assert!(limiter.check(&login, &alice).await.is_allowed());
+    /// assert!(!limiter.check(&login, &alice).await.is_allowed());
+    ///
+    /// limiter.reset(&login, &alice).await?;
+    /// assert!(limiter.check(&login, &alice).await.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// When the store does not answer.
+    /// A [`StoreError`] when the store does not answer. The local store is reset nevertheless.
     pub async fn reset(&self, policy: &Policy, key: &Key) -> Result<(), StoreError> {
         self.reset_keys(policy, &KeySet::new(key.clone())).await
     }
 
-    /// Forgets what all `keys` have spent under `policy`, in all its tiers.
+    /// Clears what all `keys` have spent under `policy`, in all its tiers.
+    ///
+    /// Each limit is reset for the key that it counts by. Dropping the future may leave some budgets reset and others not.
     ///
     /// # Errors
     ///
-    /// When the store does not answer. Budgets of this process are forgotten also then.
+    /// The first [`StoreError`] when the store does not answer. The other budgets and the local store are reset
+    /// nevertheless.
     pub async fn reset_keys(&self, policy: &Policy, keys: &KeySet) -> Result<(), StoreError> {
         let shared = &self.shared;
         let mut answer = Ok(());
@@ -34,15 +59,16 @@ impl Limiter {
                 shared.store.reset(part, keys),
             );
             answer = answer.and(local.await).and(remote.await);
-            // After the reset, so that a denial that was on its way meanwhile is void as well.
+            // After the reset: a denial that was in flight during it must not enter the cache.
             shared.deny_cache.invalidate(Hit::for_keys(part, keys));
         }
         answer
     }
 }
 
-/// The policy and those of its tiers that keep budgets under a name of their own: together they name
-/// every budget that a key can have under the policy.
+/// The policy, and those of its tiers that have budgets under other names.
+///
+/// Together they name every budget that a key can have under the policy, and no budget is reset twice.
 fn covering(policy: &Policy) -> impl Iterator<Item = &Policy> {
     let mut names: Vec<&str> = Vec::new();
     let tiers = policy.tiers().map(|(_, tier)| tier);

@@ -1,4 +1,7 @@
-//! What can become of a charge that is known by its receipt alone.
+//! Settlement, release and renewal of a charge by its receipt.
+//!
+//! A settlement has two steps: mark the receipt as settled, then change the charge. The mark is a hit on a budget of one
+//! unit, so the store itself guarantees that one settlement of all processes wins.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -11,26 +14,34 @@ use crate::{
     store::{ChargedBy, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
 };
 
-/// The name under which stores keep which receipts were redeemed. No policy can have it.
+/// The policy name of the marks. No policy can have it: `~` is not allowed in names.
 const REDEEMED: &str = "receipt~";
 
-const SHORTEST_MEMORY: Duration = Duration::from_secs(1);
+/// Minimum life of a mark; a token bucket needs a period of 1 ms or more.
+const MIN_MARK_LIFE: Duration = Duration::from_secs(1);
 
 impl Limiter {
-    /// Makes it as if `actual` had been charged, and gives the slot back, once for each receipt.
+    /// Replaces the charged cost by `actual`, and releases the slot, once for each receipt.
     ///
-    /// All that share the store know that a receipt was redeemed. That is written first: when the
-    /// store fails between the two, the charge stays as it was, and cannot be redeemed again. On a tokio runtime
-    /// (feature `tokio`) both are done in a task, also when this future is dropped after its first poll.
+    /// - All processes that share the store know that a receipt was settled. The store records it first: when the store
+    ///   fails between the two steps, the charge stays as it was, and the receipt cannot be used again.
+    /// - `actual` below the charge refunds the difference; above it, the difference is charged as far as the budget
+    ///   allows.
+    /// - On a tokio runtime (feature `tokio`) both steps run in a task. Dropping this future after its first poll does not
+    ///   stop them.
+    /// - A slot can be renewed for longer than its receipt [lives](Receipt::expires_at). After that only the slot is
+    ///   released; the units stay as they were charged.
     ///
-    /// A slot can be renewed for longer than its receipt [lives](Receipt::expires_at). After that only the
-    /// slot is released; the units stay as they were charged.
+    /// [`Receipt`] has an example.
     ///
     /// # Errors
     ///
-    /// When it was redeemed before, is too old and holds no slot, or the store does not answer.
+    /// - [`SettleError::AlreadySettled`]: the receipt was settled before, in this process or another.
+    /// - [`SettleError::Expired`]: the receipt has expired and holds no slot.
+    /// - [`SettleError::Store`]: the store did not answer. The receipt may be marked as settled.
     pub async fn settle(&self, receipt: &Receipt, actual: u64) -> Result<Settlement, SettleError> {
-        // A caller that leaves between the mark and the change must not stop the change.
+        // Spawned, so that dropping this future between the mark and the change does not stop the change: the receipt
+        // could not be used again. A memory store needs no task, because both steps are ready at the first poll.
         #[cfg(feature = "tokio")]
         if self.shared.memory.is_none()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -47,7 +58,7 @@ impl Limiter {
         self.settle_once(receipt, actual).await
     }
 
-    /// Marks the receipt as settled, and makes the change.
+    /// Marks the receipt as settled, then changes the charge and releases the slot.
     async fn settle_once(&self, receipt: &Receipt, actual: u64) -> Result<Settlement, SettleError> {
         let redeemed = redeemed(receipt);
         let key = name(receipt);
@@ -58,6 +69,7 @@ impl Limiter {
         if !first.is_allowed() {
             return Err(SettleError::AlreadySettled);
         }
+        // The store's clock decides on the expiry, as it did on the charge.
         if first.now >= receipt.expires_at() {
             return self.settle_late(receipt).await;
         }
@@ -68,13 +80,18 @@ impl Limiter {
         if receipt.lease().is_none() {
             return Ok(settled);
         }
+        // A full refund has released the slot already; releasing it again changes nothing.
         match self.release(receipt).await? {
             Settlement::Unchanged => Ok(settled),
             released => Ok(released),
         }
     }
 
-    /// Releases the slot of an expired receipt, if it is still held.
+    /// Releases the slot of an expired receipt, if it is still held. Its units were restored by time.
+    ///
+    /// # Errors
+    ///
+    /// [`SettleError::Expired`] without a slot, or when the slot is not held any more; [`SettleError::Store`].
     async fn settle_late(&self, receipt: &Receipt) -> Result<Settlement, SettleError> {
         if receipt.lease().is_none() {
             return Err(SettleError::Expired);
@@ -85,25 +102,50 @@ impl Limiter {
         }
     }
 
-    /// Gives the slot of a charge back; what was spent stays so.
+    /// Releases the slot of a charge. The units stay charged, and the receipt can still be settled.
+    ///
+    /// It may be repeated: releasing a free slot returns [`Settlement::Unchanged`].
     ///
     /// # Errors
     ///
-    /// When the store does not answer; the slot is then held until its lease ends.
+    /// A [`StoreError`] when the store does not answer, or refuses. The slot is then held until its lease ends.
     pub async fn release(&self, receipt: &Receipt) -> Result<Settlement, StoreError> {
         self.adjust(receipt, Adjustment::Release).await
     }
 
-    /// Holds the slot of a charge for a whole lease from now, unless it is [lost](Settlement::LeaseLost).
+    /// Renews the lease of a slot: it is held for a full lease from now.
+    ///
+    /// Returns [`Settlement::LeaseLost`] when the lease has ended before; the slot may belong to another hit then. A
+    /// [`Reservation`](crate::Reservation) renews its slot by itself.
+    ///
+    /// ```
+    /// use ratelimit_core::{Hit, Key, Limiter, Policy, Settlement};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let limiter = Limiter::in_memory();
+    /// let policy = Policy::parse("export", "concurrency 1 lease 30s")?;
+    /// let alice = Key::new("alice")?;
+    /// let (_, reservation) = limiter.reserve(Hit::new(&policy, &alice)).await;
+    /// let receipt = reservation.expect("the slot was free").into_receipt();
+    ///
+    /// assert_eq!(limiter.renew(&receipt).await?, Settlement::Applied);
+    /// assert_eq!(limiter.release(&receipt).await?, Settlement::Applied);
+    /// assert_eq!(limiter.renew(&receipt).await?, Settlement::LeaseLost);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// When the store does not answer.
+    /// A [`StoreError`] when the store does not answer, or refuses. The lease is then unchanged or renewed.
     pub async fn renew(&self, receipt: &Receipt) -> Result<Settlement, StoreError> {
         self.adjust(receipt, Adjustment::Renew).await
     }
 
-    /// Makes a change in the store that charged.
+    /// Changes a charge in the store that made it, and drops cached denials of its keys.
+    ///
+    /// Denials are dropped after the answer, also after an error: the change may have happened.
     pub(super) fn adjust(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         let settling = self.store_of(receipt).settle(receipt, change);
         match settling.try_ready() {
@@ -122,17 +164,21 @@ impl Limiter {
         }
     }
 
-    /// Releases a slot that nobody holds any more. Without a runtime its lease has to end instead.
+    /// Releases the slot of a dropped reservation without waiting for the store.
+    ///
+    /// Without a runtime the slot is held until its lease ends.
     pub(super) fn release_in_background(&self, receipt: &Receipt) {
         self.store_of(receipt).release_in_background(receipt);
         self.invalidate_denials(receipt);
     }
 
+    /// Drops cached denials of the receipt's keys: the change may have made room.
     fn invalidate_denials(&self, receipt: &Receipt) {
         let charged = Hit::for_keys(receipt.policy(), receipt.keys());
         self.shared.deny_cache.invalidate(charged);
     }
 
+    /// The store that made the charge.
     fn store_of(&self, receipt: &Receipt) -> &dyn Store {
         match receipt.charged_by() {
             ChargedBy::Store => &*self.shared.store,
@@ -140,7 +186,8 @@ impl Limiter {
         }
     }
 
-    /// The store that knows whether a receipt was settled. A memory store keeps that apart from budgets.
+    /// The store that records settled receipts. A memory store has a separate one for them, so that they evict no
+    /// budget.
     fn settled_store_of(&self, receipt: &Receipt) -> &dyn Store {
         match (receipt.charged_by(), &self.shared.memory) {
             (ChargedBy::Store, Some(memory)) => memory.settled_receipts(),
@@ -152,28 +199,28 @@ impl Limiter {
     }
 }
 
-/// What stores know a receipt by.
+/// The key that identifies a receipt in the store: a digest of its bytes.
 fn name(receipt: &Receipt) -> Key {
     Key::hashed("receipt", receipt.to_bytes()).expect("the tag is one, and there are bytes")
 }
 
-/// A budget of one for as long as the charge of a receipt may count.
+/// The policy of the mark: one unit, which is restored when the charge of the receipt no longer counts.
 fn redeemed(receipt: &Receipt) -> Policy {
     let life = receipt.expires_at().since(receipt.charged_at());
     let once =
-        TokenBucket::new(1, 1, life.max(SHORTEST_MEMORY)).expect("a receipt's life is a period");
+        TokenBucket::new(1, 1, life.max(MIN_MARK_LIFE)).expect("a receipt's life is a period");
     Policy::reserved(REDEEMED, once)
 }
 
-/// Why a receipt was not redeemed.
+/// Why [`Limiter::settle`] did not settle a receipt.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SettleError {
-    /// It was redeemed before.
+    /// The receipt was settled before, in this process or another.
     AlreadySettled,
-    /// Time has given back all that was charged, and no slot is held.
+    /// Time has restored all units of the charge, and no slot is held.
     Expired,
-    /// The store did not answer.
+    /// The store did not answer. The charge is unchanged, or was changed in part.
     Store(StoreError),
 }
 

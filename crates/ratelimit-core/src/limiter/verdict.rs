@@ -1,10 +1,13 @@
-//! What a limiter answers.
+//! The answer of a limiter.
 
 use std::fmt;
 
 use crate::{decision::Decision, policy::FailureMode, store::StoreError};
 
-/// What a limiter answers.
+/// The answer of a limiter: the decision of the store, or that of the failure mode.
+///
+/// [`is_allowed`](Verdict::is_allowed) is all that a caller needs to act on. Match on the variants to treat an outage
+/// differently from a denial.
 ///
 /// ```
 /// use ratelimit_core::{Key, Limiter, Policy, Verdict};
@@ -24,26 +27,31 @@ use crate::{decision::Decision, policy::FailureMode, store::StoreError};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a verdict says whether to go on"]
+#[doc(alias = "allowed")]
+#[doc(alias = "denied")]
 pub enum Verdict {
     /// The store decided.
     Checked(Decision),
-    /// The store did not decide, and the failure mode did.
+    /// The store did not answer, and the failure mode decided.
     Unchecked {
-        /// Which mode that was.
+        /// The mode that decided. In shadow mode [`FailureMode::Closed`] is replaced by `Open`.
         mode: FailureMode,
         /// Why the store did not decide.
         reason: UncheckedReason,
-        /// What the process's own store said, in the local modes.
+        /// The decision of the local memory store in the local modes; `None` in the modes `Open` and `Closed`.
         decision: Option<Decision>,
     },
 }
 
 impl Verdict {
-    /// Whether to go on.
+    /// Whether the hit may go on.
+    ///
+    /// A denial of a policy in shadow mode is allowed here; [`Decision::is_allowed`] is the decision itself.
     pub const fn is_allowed(&self) -> bool {
         match self {
             Verdict::Checked(decision) => decision.admits(),
             Verdict::Unchecked { mode, decision, .. } => match (mode, decision) {
+                // For keys that are not enforced the limiter has replaced `Closed` by `Open`.
                 (FailureMode::Closed, _) => false,
                 (_, Some(decision)) => decision.admits(),
                 (_, None) => true,
@@ -51,7 +59,7 @@ impl Verdict {
         }
     }
 
-    /// The decision, whoever made it; nothing when no store did.
+    /// The decision of the store, or of the local store; `None` in the modes `Open` and `Closed`.
     pub const fn decision(&self) -> Option<&Decision> {
         match self {
             Verdict::Checked(decision) => Some(decision),
@@ -64,17 +72,18 @@ impl Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UncheckedReason {
-    /// There is no connection to it.
+    /// The store cannot be reached.
     Unavailable,
-    /// It did not answer within the time budget.
+    /// The store did not answer within the time budget.
     TimedOut,
-    /// More calls were under way than it takes.
+    /// Too many calls to the store were in flight.
     Overloaded,
-    /// It answered with an error about this one call.
+    /// The store answered with an error about this call.
     Refused,
 }
 
 impl UncheckedReason {
+    /// The reason that corresponds to an error.
     pub(super) const fn of(error: &StoreError) -> UncheckedReason {
         match error {
             StoreError::Unavailable { .. } => UncheckedReason::Unavailable,
@@ -84,7 +93,7 @@ impl UncheckedReason {
         }
     }
 
-    /// The name in metrics and answers.
+    /// The name in metrics, logs and responses, such as `"timed_out"`.
     pub const fn as_str(self) -> &'static str {
         match self {
             UncheckedReason::Unavailable => "unavailable",
@@ -95,7 +104,7 @@ impl UncheckedReason {
     }
 }
 
-/// An error with all its causes, on one line.
+/// Displays an error with all its causes on one line, separated by `: `.
 pub(super) struct ErrorChain<'a>(pub(super) &'a dyn std::error::Error);
 
 impl fmt::Display for ErrorChain<'_> {

@@ -1,4 +1,4 @@
-//! What every store promises.
+//! The contract of a store: the trait, its future, its errors, and the result of a settlement.
 
 use std::{
     error::Error,
@@ -12,10 +12,19 @@ use std::{
 use crate::store::{hit::Hit, receipt::Receipt};
 use crate::{budget::Adjustment, decision::Decision, key_set::KeySet, policy::Policy, time::Clock};
 
-/// Where budgets live.
+/// Decides hits, and keeps the budgets.
 ///
-/// A store decides a hit atomically: among all that share the store, no two spend the same unit.
-/// Being denied is an answer; an error means that the store could not decide.
+/// - **Atomic**: a store decides a hit in one step. Among all callers that share the store, no two spend the same
+///   unit. Several limits of one hit are charged all or nothing.
+/// - **A denial is an answer**. An error means that the store could not decide; the failure mode of the policy then
+///   decides ([`Limiter`](crate::Limiter)).
+/// - **Bounded**: a future ends within the store's time budget. It never waits for a connection.
+/// - **Dropping a future** before it is ready may leave the hit counted or not counted. The store releases a
+///   concurrency slot that such a hit has taken.
+///
+/// [`MemoryStore`](crate::MemoryStore) and `RedisStore` (feature `redis`) are the stores of this crate. Implement the
+/// trait to wrap one of them, for example to inject faults in a test, or for a store of your own:
+/// [`Decision::from_limits`] makes its decisions.
 ///
 /// ```
 /// use ratelimit_core::{Hit, Key, MemoryStore, Policy, Store};
@@ -34,26 +43,35 @@ use crate::{budget::Adjustment, decision::Decision, key_set::KeySet, policy::Pol
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Spends a hit's cost, or nothing; a cost of 0 looks without spending.
+    /// Spends the cost of a hit if all limits allow it, and nothing otherwise.
+    ///
+    /// A hit of cost 0 (a peek) and a dry run spend nothing. The future fails with the variants of [`StoreError`].
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision>;
 
-    /// Changes a charge that was made earlier: gives it back, raises it, releases or renews its slot.
+    /// Changes a charge that was made earlier: refunds it, charges more, releases or renews its slot.
     ///
-    /// Giving back never credits what time has given back already, and never another charge. A store
-    /// that cannot do this refuses, and what was charged stays charged.
+    /// - A refund never credits units that time has restored already, nor units of another charge.
+    /// - The call is not idempotent, except for release and renewal. [`Limiter::settle`](crate::Limiter::settle)
+    ///   makes it happen once for each receipt.
+    /// - The default implementation fails with [`StoreError::Refused`], and the charge stays.
     fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
+        // Refusing is safe: the charge stays, and a refund that is lost never weakens a limit.
         let _ = (receipt, change);
         StoreFuture::ready(Err(StoreError::refused(CannotSettle)))
     }
 
-    /// Forgets what `keys` have spent under `policy`.
+    /// Clears what `keys` have spent in the budgets of `policy`.
+    ///
+    /// Tiers with budgets under other names need calls of their own; [`Limiter::reset`](crate::Limiter::reset) makes them.
+    /// Receipts from before the reset give nothing back.
     fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()>;
 
-    /// Releases the slot of a charge whose holder was dropped; nobody waits for it.
+    /// Releases the slot of a charge whose holder was dropped. It returns immediately and reports no result.
     ///
-    /// It runs on the current tokio runtime (feature `tokio`) unless a store knows better. Where there is none, and
-    /// the store does not answer at once, the slot is held until its lease ends.
+    /// The default implementation spawns the call on the current tokio runtime (feature `tokio`). Without a runtime,
+    /// a slot in a store that is not synchronous is held until its lease ends.
     fn release_in_background(&self, receipt: &Receipt) {
+        // A synchronous store has released the slot by now; only a pending call needs a runtime.
         let released = self.settle(receipt, Adjustment::Release).try_ready();
         #[cfg(feature = "tokio")]
         if let (Err(released), Ok(runtime)) = (released, tokio::runtime::Handle::try_current()) {
@@ -63,14 +81,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         drop(released);
     }
 
-    /// The clock that it decides on, where that is a [manual](Clock::manual) one.
+    /// Returns the clock that the store decides on if it is a [manual](Clock::manual) one, for tests.
     ///
-    /// A limiter tells the age of answers by it. A store around another passes on what that says.
+    /// The deny cache measures the age of denials by it. A store that wraps another one returns the clock of that.
     fn manual_clock(&self) -> Option<Clock> {
         None
     }
 }
 
+/// Forwards every method, so that the defaults do not replace those of the inner store.
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
         (**self).hit(hit)
@@ -93,6 +112,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
+/// The source of the error of a store without [`Store::settle`].
 #[derive(Debug)]
 struct CannotSettle;
 
@@ -104,19 +124,23 @@ impl fmt::Display for CannotSettle {
 
 impl Error for CannotSettle {}
 
-/// What became of a change to a charge.
+/// Result of a change to a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Settlement {
-    /// It was made, at least in part.
+    /// The change was made, at least in part.
     Applied,
-    /// There was nothing to change.
+    /// Nothing was changed: time had restored the units already, the budget had no room for a further charge, or the slot
+    /// was free.
     Unchanged,
-    /// The slot that was to be renewed is not held any more.
+    /// The slot to be renewed is no longer held: its lease has ended, or it was released.
     LeaseLost,
 }
 
-/// A store's answer, now or later; it takes no allocation when it is there already.
+/// The future of a store's answer. It needs no allocation when the answer is ready.
+///
+/// A ready future saves a box, a waker and a second poll: [`MemoryStore`](crate::MemoryStore) returns only such
+/// futures. `pending` boxes its future.
 ///
 /// ```
 /// use ratelimit_core::{StoreError, StoreFuture};
@@ -134,26 +158,32 @@ pub enum Settlement {
 #[must_use = "a store does its work when its future is polled"]
 pub struct StoreFuture<T>(Repr<T>);
 
+/// The two kinds of futures, without a dynamic call for the ready one.
 enum Repr<T> {
+    /// `None` once it was polled.
     Ready(Option<Result<T, StoreError>>),
     Later(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
 }
 
 impl<T> StoreFuture<T> {
-    /// An answer that is there already.
+    /// A future that is ready with `answer`.
     #[inline]
     pub const fn ready(answer: Result<T, StoreError>) -> StoreFuture<T> {
         StoreFuture(Repr::Ready(Some(answer)))
     }
 
-    /// An answer that `future` will give.
+    /// A future that runs `future`, in a box.
     pub fn pending(
         future: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> StoreFuture<T> {
         StoreFuture(Repr::Later(Box::pin(future)))
     }
 
-    /// The answer, if it is there already.
+    /// Returns the answer if it is ready, and the future otherwise.
+    ///
+    /// # Errors
+    ///
+    /// The unchanged future, if the answer is still pending.
     #[inline]
     pub(crate) fn try_ready(self) -> Result<Result<T, StoreError>, StoreFuture<T>> {
         match self.0 {
@@ -183,35 +213,38 @@ impl<T> fmt::Debug for StoreFuture<T> {
     }
 }
 
-/// Why a store could not decide.
+/// Why a store could not decide a hit.
+///
+/// Only [`Limiter`](crate::Limiter) turns an error into a verdict, by the failure mode of the policy. Errors are cheap
+/// to clone, because one failed batch fails many hits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The store cannot be reached.
+    /// The store cannot be reached: there is no connection, or it broke during this call.
     Unavailable {
-        /// What happened, where that is known to this call.
+        /// The cause, if this call knows it. A call without a connection fails without a cause.
         source: Option<Arc<dyn Error + Send + Sync>>,
     },
-    /// The store did not answer within the time budget.
+    /// The store did not answer within the time budget. The hit was counted once or not at all.
     TimedOut,
-    /// More calls are under way than the store takes.
+    /// Too many calls are in flight; nothing was sent.
     Overloaded,
-    /// The store answered, but not with a decision: this call fails, the next may not.
+    /// The store answered with an error about this call, such as a corrupt value. Other calls may succeed.
     Refused {
-        /// What it said.
+        /// The store's error.
         source: Arc<dyn Error + Send + Sync>,
     },
 }
 
 impl StoreError {
-    /// The store cannot be reached.
+    /// Makes an [`Unavailable`](StoreError::Unavailable) error with its cause.
     pub fn unavailable(source: impl Error + Send + Sync + 'static) -> StoreError {
         StoreError::Unavailable {
             source: Some(Arc::new(source)),
         }
     }
 
-    /// The store answered with something that is no decision.
+    /// Makes a [`Refused`](StoreError::Refused) error with the store's error.
     pub fn refused(source: impl Error + Send + Sync + 'static) -> StoreError {
         StoreError::Refused {
             source: Arc::new(source),
@@ -233,6 +266,7 @@ impl fmt::Display for StoreError {
 impl Error for StoreError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
+            // The cause is shared by all hits of a failed batch, so it is behind an `Arc`.
             StoreError::Unavailable { source } => {
                 source.as_deref().map(|s| s as &(dyn Error + 'static))
             }

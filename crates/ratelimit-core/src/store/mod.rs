@@ -1,4 +1,9 @@
-//! Where budgets live.
+//! Stores: the trait, the hit and the receipt that they share, the memory store and the Redis store.
+//!
+//! - `contract.rs`: [`Store`], [`StoreFuture`], [`StoreError`] and [`Settlement`].
+//! - `hit.rs`: [`Hit`], the request to a store; `slot.rs` numbers its slot.
+//! - `receipt.rs`: [`Receipt`], which identifies a charge later; `receipt/codec.rs` is its form in bytes.
+//! - `memory/` and `redis/`: the two stores. Both run the same steps, so they return equal decisions.
 
 mod contract;
 mod hit;

@@ -1,4 +1,4 @@
-//! What is known of a charge, so that it can be changed later.
+//! Receipts: the identity of a charge, so that it can be changed later.
 
 mod codec;
 
@@ -18,47 +18,82 @@ use crate::{
     time::Timestamp,
 };
 
-/// No receipt can be redeemed for longer than the longest period of a limit.
-const LONGEST_LIFE: Duration = Duration::from_secs(366 * 86_400);
+/// Maximum time between a charge and the expiry of its receipt: the longest period of a limit.
+const MAX_LIFE: Duration = Duration::from_secs(366 * 86_400);
 
-/// What is known of a charge: whose, how much and when.
+/// Identifies a charge: its policy, keys, cost and time.
 ///
-/// A receipt belongs to one decision. What is given back by it is never more than what that decision
-/// charged and time has not given back since.
+/// - [`Reservation::into_receipt`](crate::Reservation::into_receipt) and [`Receipt::new`] make one.
+///   [`Receipt::to_bytes`] stores it outside of the process.
+/// - [`Limiter::settle`](crate::Limiter::settle) uses it once. [`Limiter::release`](crate::Limiter::release) and
+///   [`Limiter::renew`](crate::Limiter::renew) may be repeated.
+/// - A receipt belongs to one decision. A refund credits at most the units that this decision charged and that time
+///   has not restored since.
+/// - A receipt holds nothing: dropping it leaves the charge, and a slot until its lease ends.
+///
+/// ```
+/// use ratelimit_core::{Hit, Key, Limiter, Policy, SettleError};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let limiter = Limiter::in_memory();
+/// let policy = Policy::parse("export", "fixed_window 10/d")?;
+/// let alice = Key::new("alice")?;
+/// let (_, reservation) = limiter.reserve(Hit::new(&policy, &alice).cost(4)).await;
+/// let receipt = reservation.expect("the hit was allowed").into_receipt();
+/// assert_eq!((receipt.cost(), receipt.policy().name()), (4, "export"));
+///
+/// limiter.settle(&receipt, 1).await?;
+/// let left = limiter.peek(&policy, &alice).await;
+/// assert_eq!(left.decision().unwrap().remaining, 9);
+/// let again = limiter.settle(&receipt, 0).await;
+/// assert!(matches!(again, Err(SettleError::AlreadySettled)));
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// When limits change between the charge and the refund:
 ///
-/// - A bucket whose period has changed since gives nothing back, also when the period is the same again.
-/// - A bucket whose refill has changed, but not its period, forgives the charge at the refill of the receipt's
-///   limits. If hits under a larger refill were made in between, up to the cost of the charge may be given back
-///   although time had forgiven it.
-/// - The same holds when a limit of another algorithm had the same position in the policy in between.
+/// - A bucket whose period has changed since refunds nothing, even if the period has changed back.
+/// - A bucket whose refill has changed, but not its period, computes the refund with the refill of the receipt's
+///   limits. If hits under a larger refill were made in between, the refund may credit units that time had restored
+///   already, at most the cost of the charge.
+/// - The same applies when a limit of another algorithm had the same position in the policy in between.
 #[derive(Clone, Debug)]
 pub struct Receipt {
+    /// The policy of the key's tier; under [`ChargedBy::LocalShare`] the share of it.
     policy: Policy,
     keys: KeySet,
+    /// Units; above 0.
     cost: u64,
     slot: u64,
+    /// By the store's clock.
     charged_at: Timestamp,
+    /// `charged_at` plus the longest time that the charge can count, at most [`MAX_LIFE`].
     expires: Timestamp,
     origin: ChargedBy,
-    /// What each limit remembers of the charge.
+    /// One mark for each limit, in the order of the policy: it bounds what the limit gives back.
     marks: SmallVec<[RefundMark; 2]>,
 }
 
-/// The store that a charge was made in, and that every change to it goes to.
+/// The store that made a charge. Every change to the charge goes to the same store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChargedBy {
-    /// The limiter's.
+    /// The limiter's own store.
     Store,
-    /// That of the process, because the other did not answer.
+    /// The memory store of [`FailureMode::Local`](crate::FailureMode::Local), because the other did not answer.
     Local,
-    /// The same, under this instance's share of the limits.
-    LocalShare { instances: NonZeroU32 },
+    /// The same memory store, under this instance's share of the limits.
+    LocalShare {
+        /// The number of instances that shared the limits when the hit was charged.
+        instances: NonZeroU32,
+    },
 }
 
 impl Receipt {
-    /// The receipt of a hit that passed; nothing where nothing was charged.
+    /// Makes the receipt of an allowed hit. Returns `None` for a denial, a peek and a dry run.
+    ///
+    /// `hit` must be the hit that `decision` answers, with its slot number.
     pub fn new(hit: Hit<'_>, decision: &Decision) -> Option<Receipt> {
         if !decision.is_allowed() {
             return None;
@@ -66,11 +101,13 @@ impl Receipt {
         Receipt::from_marks(hit, decision.now, decision.refund_marks())
     }
 
+    /// Makes a receipt from the marks alone, for stores that learn them without a decision.
     pub(crate) fn from_marks(
         hit: Hit<'_>,
         charged_at: Timestamp,
         marks: impl Iterator<Item = RefundMark>,
     ) -> Option<Receipt> {
+        // A peek and a dry run charge nothing, so there is nothing to identify.
         let is_charged = hit.cost > 0 && hit.mode == HitMode::Charge;
         is_charged.then(|| Receipt {
             policy: hit.policy.clone(),
@@ -84,42 +121,45 @@ impl Receipt {
         })
     }
 
-    /// The same receipt, of a charge in that store.
+    /// Returns the receipt for a charge in another store.
     pub(crate) fn charged_in(mut self, origin: ChargedBy) -> Receipt {
         self.origin = origin;
         self
     }
 
+    /// The store that made the charge.
     pub(crate) const fn charged_by(&self) -> ChargedBy {
         self.origin
     }
 
-    /// Whether the process charged it by itself, because the store did not answer.
+    /// Whether the failure mode charged it in this process, because the store did not answer.
+    ///
+    /// Such a receipt is of no use in another process.
     pub const fn is_local(&self) -> bool {
         !matches!(self.origin, ChargedBy::Store)
     }
 
-    /// Under which limits it was charged.
+    /// The policy under which it was charged, that of the key's tier.
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Whose budgets were charged.
+    /// The keys whose budgets were charged.
     pub const fn keys(&self) -> &KeySet {
         &self.keys
     }
 
-    /// How much was charged.
+    /// The units that were charged.
     pub const fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// The number of the charge, which is that of its slot under policies with a concurrency limit.
+    /// The number of the charge. Under a policy with a concurrency limit it is the number of the slot.
     pub const fn slot(&self) -> u64 {
         self.slot
     }
 
-    /// The lease of its slot, under policies with a concurrency limit: the shortest.
+    /// The shortest lease of its slots, or `None` without a concurrency limit. Renew the slot more often than this.
     pub fn lease(&self) -> Option<Duration> {
         let leases = self.policy.limits().iter().filter_map(|limit| match limit {
             Limit::Concurrency(slots) => Some(slots.lease()),
@@ -128,17 +168,19 @@ impl Receipt {
         leases.min()
     }
 
-    /// When it was charged, by the store's clock.
+    /// When the hit was charged, by the store's clock.
     pub const fn charged_at(&self) -> Timestamp {
         self.charged_at
     }
 
-    /// When time has given back all of it, at the latest; from then on it cannot be redeemed.
+    /// When time has restored all of the charge, at the latest. From then on there is nothing to refund.
+    ///
+    /// A slot can be renewed beyond this time.
     pub const fn expires_at(&self) -> Timestamp {
         self.expires
     }
 
-    /// The key that a group of limits counted by.
+    /// The key that a group of limits counted by; the primary key if the receipt does not have that name.
     pub(crate) fn key_for(&self, group: &LimitGroup) -> &Key {
         match group.by.as_deref() {
             Some(name) => self.keys.get(name),
@@ -146,7 +188,7 @@ impl Receipt {
         }
     }
 
-    /// What makes it as if `actual` had been charged; nothing where it was.
+    /// The change from the charged cost to `actual`, or `None` if they are equal.
     pub(crate) const fn adjustment_to(&self, actual: u64) -> Option<Adjustment> {
         match actual.checked_sub(self.cost) {
             None => Some(Adjustment::Refund {
@@ -157,6 +199,7 @@ impl Receipt {
         }
     }
 
+    /// The change as the budgets of a store need it.
     pub(crate) fn request(&self, change: Adjustment, now: Timestamp) -> AdjustmentRequest<'_> {
         let change = match change {
             // More than the cost would refund the charges of other hits.
@@ -176,13 +219,17 @@ impl Receipt {
     }
 }
 
-/// How long a charge can count: until a bucket is whole again, or a window and the next are over.
+/// How long a charge can count: until the longest of its limits has restored it.
+///
+/// A bucket is full again after capacity / rate periods. A counter counts until the end of the next window, so two
+/// periods are added to every limit. The result is an upper bound, at most [`MAX_LIFE`].
 fn life(policy: &Policy) -> Duration {
     let limits = policy.groups().iter().flat_map(|group| &group.limits);
     let lives = limits.map(|effective| {
+        // Windows and logs restore their capacity in one period, so this is 1 for them.
         let periods = effective.limit.capacity() / effective.limit.per_period().max(1);
         let periods = u32::try_from(periods).unwrap_or(u32::MAX).saturating_add(2);
         effective.limit.period().saturating_mul(periods)
     });
-    lives.max().unwrap_or_default().min(LONGEST_LIFE)
+    lives.max().unwrap_or_default().min(MAX_LIFE)
 }

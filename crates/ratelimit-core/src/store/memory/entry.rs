@@ -1,42 +1,59 @@
-//! A key of the memory store, and the bytes that it takes.
+//! An entry of the memory store, and the estimate of its bytes.
+//!
+//! The estimate counts allocated memory, because a bound on bytes is a bound on the process. It is computed from
+//! lengths that are at hand; no allocator is asked.
 
 use crate::store::memory::{interner::NameId, shard::EntryId};
 use crate::{budget::Budget, key::Key, limit::Limit, policy::LimitGroup, time::Timestamp};
 
-/// Longer keys are allocated apart.
+/// Keys up to this length in bytes are stored inside the entry; longer keys have an allocation of their own.
 const INLINE_KEY: usize = 24;
-/// An entry, and its share in the table, in the heap of recovery times and in the unused end of each vector.
+/// Bytes of an entry itself, of its index in the table, of its pair in the heap, and of unused capacity.
+///
+/// An index takes 4 bytes and a control byte, at a load of 7/16 to 7/8. A pair in the heap takes 16 bytes.
 const BASE_BYTES: usize = size_of::<Entry>() + 32;
-/// A state in the box that the states of several limits share.
+/// Bytes of one state in the boxed slice that the states of several limits share; a single state is inline.
 const STATE_BYTES: usize = 40;
-/// A state's own box and buffer are counted in units of 8 bytes.
+/// [`Budget::stored_entries`] counts boxes and buffers of a state in units of this many bytes.
 const UNIT_BYTES: usize = 8;
-/// A log's stamp has 8 bytes, a slot 16. Both buffers grow by doubling.
+/// Maximum bytes of one stamp of a log: 8, doubled because the buffer grows by doubling.
 const MAX_STAMP_BYTES: usize = 16;
+/// Maximum bytes of one concurrency slot: 16, doubled because the buffer grows by doubling.
 const MAX_SLOT_BYTES: usize = 32;
-/// The box of a state that is not kept in place.
+/// Bytes of the box of a state that is not stored inline.
 const BOX_BYTES: usize = 40;
 
-/// One key and what it has spent under one policy.
+/// One key with its budget under one group of limits.
+///
+/// An entry has 88 bytes at most on 64-bit platforms. A key with budget takes 91 bytes in all and an exhausted key
+/// 108, with their shares of the table and the heap.
 #[derive(Debug)]
 pub(super) struct Entry {
+    /// Whose budget this is.
     pub(super) key: Key,
+    /// The name of the policy and group, interned in the shard.
     pub(super) name: NameId,
-    /// How many limits have a state in the budget, also those that the last hit's policy does not have.
+    /// The number of states in the budget, including those of limits that the policy of the last hit does not have.
     limits: u8,
-    /// Whether it was written since the clock hand last passed it.
+    /// The reference bit of the CLOCK algorithm: set by a write, cleared when the clock hand passes.
     pub(super) was_hit: bool,
+    /// The hash of key and name, kept so that growing the table and moving entries hash nothing again.
     pub(super) hash: u64,
-    /// When an exhausted entry has budget again; the epoch where it has some.
+    /// When an exhausted entry has budget again. The epoch marks an entry with budget.
+    ///
+    /// The entry is in the exhausted part of its shard exactly while this is later than the epoch.
     pub(super) recovers_at: Timestamp,
+    /// The states of the limits, and when all of them expire.
     pub(super) budget: Budget,
 }
 
 impl Entry {
+    /// A new entry. Its reference bit is clear, so a key that is hit once is evicted before a key that returns.
     pub(super) fn new(id: EntryId<'_>, name: NameId, budget: Budget) -> Entry {
         Entry {
             key: id.key.clone(),
             name,
+            // Cached: `bytes` runs on every write, and reading it from the budget would follow a pointer.
             limits: count(budget.state_count()),
             was_hit: false,
             hash: id.hash,
@@ -45,22 +62,25 @@ impl Entry {
         }
     }
 
-    /// Marks an entry whose budget was written.
+    /// Sets the reference bit and updates the number of states after a write to the budget.
     #[inline]
     pub(super) fn written(&mut self) {
         self.was_hit = true;
         self.limits = count(self.budget.state_count());
     }
 
-    /// The estimated bytes that it takes.
+    /// Estimated bytes of this entry with its allocations.
+    ///
+    /// Shards add and subtract this value, so it must not change between two writes to the entry.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         let key = self.key.as_str().len();
+        // A short key is part of `size_of::<Entry>()`.
         let key = if key > INLINE_KEY { key } else { 0 };
         BASE_BYTES + key + states_bytes(self.limits) + self.budget.stored_entries() * UNIT_BYTES
     }
 
-    /// The estimated bytes of a key whose logs and slots are full.
+    /// Estimated bytes of an entry under `group` whose logs and slots are full. The length of long keys is not included.
     pub(super) fn max_bytes(group: &LimitGroup) -> usize {
         let own = group.limits.iter().map(|effective| {
             let entry_bytes = match effective.limit {
@@ -75,11 +95,13 @@ impl Entry {
         own.saturating_add(BASE_BYTES + states_bytes(count(group.limits.len())))
     }
 
+    /// Whether nothing in the budget counts any more, so that the entry can be dropped.
     pub(super) fn has_expired(&self, now: Timestamp) -> bool {
         self.budget.expires() <= now
     }
 }
 
+/// Bytes of the boxed slice of states; a budget with a single limit has none.
 #[inline]
 fn states_bytes(limits: u8) -> usize {
     match limits {
@@ -88,6 +110,7 @@ fn states_bytes(limits: u8) -> usize {
     }
 }
 
+/// A number of limits as one byte; a policy has at most eight.
 #[inline]
 fn count(limits: usize) -> u8 {
     u8::try_from(limits).unwrap_or(u8::MAX)

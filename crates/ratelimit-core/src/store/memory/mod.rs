@@ -1,4 +1,7 @@
-//! Budgets in this process: sharded, bounded, expiring.
+//! The memory store: budgets of this process, sharded, bounded and expiring.
+//!
+//! A store is a list of shards, each a hash table with one entry for each key and limit group. `multi_key.rs` has the
+//! lock order.
 
 mod entry;
 mod interner;
@@ -36,100 +39,115 @@ use crate::{
 use ahash::RandomState;
 use smallvec::SmallVec;
 
+/// Keys of a store whose capacity is not set: about 91 MB when it is full of short keys with budget.
 const DEFAULT_CAPACITY: usize = 1_000_000;
-const MOST_SHARDS: usize = 256;
-/// As many keys fill a table of 1,024 places.
-const KEYS_OF_A_SMALL_SHARD: usize = 896;
-/// A shard has no fewer bytes, unless the whole store has: six times those of the longest log.
+/// Upper bound of the number of shards, and so of the locks that one report takes.
+const MAX_SHARDS: usize = 256;
+/// Keys that fill a `hashbrown` table of 1,024 buckets at its maximum load of 7/8.
+const MIN_SHARD_KEYS: usize = 896;
+/// Minimum bytes of a shard, unless the whole store has fewer: about six times the longest log of 10,000 stamps.
 const MIN_SHARD_BYTES: usize = 1 << 20;
-/// A shard holds so many of the largest keys, or its other keys are evicted for one of them.
-const LARGE_KEYS_OF_A_SHARD: usize = 4;
+/// A key of [`MemoryStore::max_key_bytes`] fits into its shard this many times.
+const LARGE_KEYS_PER_SHARD: usize = 4;
 
-/// A store in this process's memory, bounded by a number of keys and, where it is set, of bytes.
+/// A store in the memory of this process, bounded by a number of keys and optionally by bytes.
 ///
-/// - A key that has nothing spent any more is dropped in the background of other hits.
-/// - A full store evicts a key that has budget left, and prefers one that was not hit lately. It evicts an
-///   exhausted key only when every key is exhausted: the one that recovers first. A key that holds
-///   concurrency slots counts as exhausted until the last of them ends.
-/// - An evicted key starts with a whole budget again. A new key is never turned away.
-/// - The keys of a hit are never evicted by that hit, so a single key's limit holds at any bound.
-/// - Receipts that were settled are kept apart, so they evict no budget.
-///
-/// The store is divided into shards of 896 keys or more, and "every key" means those of one shard.
+/// - **Decisions** are synchronous: the futures of this store are always ready, and no call fails. A hit locks
+///   one shard for one step of arithmetic. A hit on a known key allocates nothing.
+/// - **Expiry**: a key without anything spent is dropped by sweeps that run as part of other hits. There is no
+///   background task and no timer, so an idle store keeps its memory until the next hits.
+/// - **Eviction**: a full store evicts a key that still has budget, and prefers one that was not hit recently.
+///   An exhausted key is evicted only when every key is exhausted, and then the one that recovers first. A key
+///   that holds concurrency slots counts as exhausted until its last slot ends.
+/// - **After an eviction** the key starts with a full budget. [`stats`](MemoryStore::stats), metrics and a warning
+///   report it. A new key is never rejected.
+/// - **Own keys**: a hit never evicts a key of its own, so the limit of a single key holds at any bound.
+/// - **Shards**: "every key" above means every key of one shard. A shard has 448 keys or more, if the store has.
+/// - **Receipts** that were settled are in a store of their own, so they evict no budget.
 ///
 /// A [`Receipt`] does not know that its key was evicted. A refund then credits what the key was charged since.
 ///
-/// Clones share one store.
+/// Clones share one store. The setters return a new, empty store; set them before the first hit.
 ///
 /// ```
 /// use ratelimit_core::{Clock, Limiter, MemoryStore, Timestamp};
 ///
 /// let clock = Clock::manual(Timestamp::from_secs(0));
-/// let limiter = Limiter::new(MemoryStore::new().capacity(10_000).clock(clock.clone()));
+/// let store = MemoryStore::new().capacity(10_000).clock(clock.clone());
+/// let limiter = Limiter::new(store.clone());
+/// assert_eq!(store.stats().keys, 0);
 /// ```
 #[derive(Clone)]
+#[doc(alias = "in-memory")]
+#[doc(alias = "local store")]
 pub struct MemoryStore {
     shared: Arc<MemoryInner>,
 }
 
+/// The state that all clones of a [`MemoryStore`] share.
 struct MemoryInner {
+    /// One to [`MAX_SHARDS`] shards. The hash of a key selects its shard; see [`MemoryInner::shard_index`].
     shards: Box<[Mutex<Shard>]>,
+    /// Seeded at random for each store, so clients cannot choose keys that collide.
     hasher: RandomState,
+    /// Read once for each hit, before any lock is taken.
     clock: Clock,
+    /// Maximum number of keys over all shards.
     capacity: usize,
+    /// Maximum estimated bytes over all shards; `usize::MAX` means unbounded.
     max_bytes: usize,
     report: StatsReporter,
-    /// Receipts that were settled, apart from the budgets: each is an exhausted key for as long as it lives.
+    /// Settled receipts. Each is an exhausted key, which among the budgets would evict keys with budget.
     settled: OnceLock<MemoryStore>,
 }
 
 impl MemoryStore {
-    /// A store for a million keys, on the system's clock.
+    /// An empty store for 1,000,000 keys, without a bound on bytes, on the system clock.
     pub fn new() -> MemoryStore {
         MemoryStore::sized(DEFAULT_CAPACITY, usize::MAX, Clock::system())
     }
 
-    /// An empty store for `capacity` keys; the length of their logs does not count.
+    /// Returns an empty store for `capacity` keys.
+    ///
+    /// A key counts once for each key name (`by`) of a policy, whatever the length of its log. The capacity is divided
+    /// among the shards, so a shard can be full before the store is.
     #[must_use]
     pub fn capacity(self, capacity: usize) -> MemoryStore {
         let shared = &self.shared;
         MemoryStore::sized(capacity, shared.max_bytes, shared.clock.clone())
     }
 
-    /// An empty store that evicts keys beyond about `max_bytes` bytes as well; no such bound by default.
+    /// Returns an empty store that also evicts keys beyond about `max_bytes` bytes; the default is no bound.
     ///
-    /// The bytes are estimated, and divided among the shards, which have 1 MiB or more each. One key that is
-    /// larger than its shard's part, such as a long log, is kept while it is hit. Other keys then evict it, so
-    /// compare [`MemoryStore::max_bytes_of`] each policy with [`MemoryStore::max_key_bytes`].
-    ///
-    /// Receipts that were settled are kept beside, in up to a quarter as many bytes.
-    ///
-    /// ```
-    /// use ratelimit_core::MemoryStore;
-    ///
-    /// let store = MemoryStore::new().max_bytes(512 << 20);
-    /// assert_eq!(store.stats().bytes, 0);
-    /// ```
+    /// - The bytes are an estimate of the allocated memory. They are divided among the shards, which have 1 MiB or
+    ///   more each.
+    /// - A single key that is larger than its shard's part, such as a long log, is kept while it is hit. Hits on
+    ///   other keys then evict it, so compare [`MemoryStore::max_bytes_of`] each policy with
+    ///   [`MemoryStore::max_key_bytes`].
+    /// - Settled receipts take up to a quarter as many bytes in addition.
     #[must_use]
     pub fn max_bytes(self, max_bytes: usize) -> MemoryStore {
         let shared = &self.shared;
         MemoryStore::sized(shared.capacity, max_bytes, shared.clock.clone())
     }
 
-    /// An empty store that reads `clock`.
+    /// Returns an empty store that decides on `clock`, such as a [manual](Clock::manual) one in tests.
     #[must_use]
     pub fn clock(self, clock: Clock) -> MemoryStore {
         MemoryStore::sized(self.shared.capacity, self.shared.max_bytes, clock)
     }
 
+    /// A store with as many shards as both bounds allow.
     fn sized(capacity: usize, max_bytes: usize, clock: Clock) -> MemoryStore {
         let count = shard_count(capacity).min((max_bytes / MIN_SHARD_BYTES).max(1));
         MemoryStore::sharded(count, capacity, max_bytes, clock)
     }
 
+    /// A store of `count` shards. The first shards take the remainder of the division; each holds one key or more.
     fn sharded(count: usize, capacity: usize, max_bytes: usize, clock: Clock) -> MemoryStore {
         let (each, rest) = (capacity / count, capacity % count);
         let bounds = (0..count).map(|index| Bounds {
+            // At least one key: a shard without room would reject new keys.
             keys: (each + usize::from(index < rest)).max(1),
             bytes: max_bytes / count,
         });
@@ -149,23 +167,18 @@ impl MemoryStore {
         }
     }
 
-    /// The most estimated bytes of a key under `policy`: about 120, 40 for each limit, 16 for each stamp of a
-    /// log and 32 for each slot.
+    /// Returns the maximum estimated bytes of a key under `policy`, over all its tiers.
     ///
-    /// ```
-    /// use ratelimit_core::{MemoryStore, Policy};
-    ///
-    /// let log = Policy::parse("search", "sliding_window_log 1000/h")?;
-    /// assert!(MemoryStore::max_bytes_of(&log) > 16_000);
-    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
-    /// ```
+    /// It is about 120 bytes, 40 for each limit, 16 for each stamp of a full log and 32 for each slot.
     pub fn max_bytes_of(policy: &Policy) -> usize {
         let tiers = policy.tiers().flat_map(|(_, tier)| tier.groups());
         let groups = policy.groups().iter().chain(tiers);
         groups.map(Entry::max_bytes).max().unwrap_or(0)
     }
 
-    /// The most bytes of one key whose limits hold beside other keys: a quarter of a shard's bytes.
+    /// Returns the maximum bytes of a key whose limits hold beside other keys: a quarter of a shard's bytes.
+    ///
+    /// Hits on other keys can evict a larger key, which then starts with a full budget.
     ///
     /// ```
     /// use ratelimit_core::{MemoryStore, Policy};
@@ -178,10 +191,10 @@ impl MemoryStore {
     /// ```
     pub fn max_key_bytes(&self) -> usize {
         let shared = &self.shared;
-        shared.max_bytes / shared.shards.len() / LARGE_KEYS_OF_A_SHARD
+        shared.max_bytes / shared.shards.len() / LARGE_KEYS_PER_SHARD
     }
 
-    /// The store for the receipts of this store that were settled: for as many keys, in a quarter of the bytes.
+    /// The store for settled receipts: for as many keys as this store, in a quarter of its bytes.
     pub(crate) fn settled_receipts(&self) -> &MemoryStore {
         let shared = &*self.shared;
         shared.settled.get_or_init(|| {
@@ -190,17 +203,19 @@ impl MemoryStore {
         })
     }
 
-    /// How many clones of it there are, this one included.
+    /// The number of clones of this store, this one included.
     pub(crate) fn clone_count(&self) -> usize {
         Arc::strong_count(&self.shared)
     }
 
-    /// What it holds and has done, apart from settled receipts, which the metrics include.
+    /// Returns the number of keys, their estimated bytes and the evictions so far.
+    ///
+    /// Shards are read one after another. Settled receipts are not included; the metrics include them.
     pub fn stats(&self) -> MemoryStats {
         self.shared.stats()
     }
 
-    /// Decides a hit.
+    /// Decides a hit. [`Check`](crate::Check) calls the same paths itself, to keep the four words of a fast charge.
     #[inline]
     pub(crate) fn check(&self, hit: &Hit<'_>) -> Decision {
         let now = self.now();
@@ -216,18 +231,18 @@ impl MemoryStore {
         }
     }
 
-    /// The present moment by the clock that it decides on.
+    /// The current time of the clock that this store decides on.
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         self.shared.clock.now()
     }
 
-    /// The moment of a decision, if `clock` would have told the same.
+    /// Returns `now`, the time of a decision of this store, if `clock` is the same clock. It saves a second read.
     pub(crate) fn decided_at(&self, now: Timestamp, clock: &Clock) -> Option<Timestamp> {
         self.shared.clock.is_same_as(clock).then_some(now)
     }
 
-    /// Changes a charge at once.
+    /// Changes a charge. The keys are changed one after another, so another hit may see some of them changed.
     pub(crate) fn adjust(&self, receipt: &Receipt, change: Adjustment) -> Settlement {
         let all = &*self.shared;
         let now = all.clock.now();
@@ -236,6 +251,7 @@ impl MemoryStore {
         let keys: SmallVec<[EntryId<'_>; MOST_LIMITS]> = groups
             .map(|group| all.entry_id(group, receipt.key_for(group)))
             .collect();
+        // Settling one key must not evict another key of the same receipt.
         let own = HitKeys { keys: &keys, now };
         let (mut stored, mut lost) = (false, false);
         for id in &keys {
@@ -252,12 +268,14 @@ impl MemoryStore {
 }
 
 impl MemoryInner {
+    /// Hashes a key once; the hash selects the shard and finds the entry.
     #[inline]
     fn entry_id<'a>(&'a self, group: &'a LimitGroup, key: &'a Key) -> EntryId<'a> {
         let text = key.as_str();
         let mut hasher = self.hasher.build_hasher();
         hasher.write(text.as_bytes());
         EntryId {
+            // The name's hash is computed once when the policy is made, so a hit hashes the key's text only.
             hash: hasher.finish() ^ group.name_hash,
             group,
             key,
@@ -265,20 +283,22 @@ impl MemoryInner {
         }
     }
 
+    /// The shard that holds the keys with this hash.
     #[inline]
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
         &self.shards[self.shard_index(hash)]
     }
 
+    /// Maps a hash to the index of a shard by one multiplication, without a division.
     #[inline]
     fn shard_index(&self, hash: u64) -> usize {
-        // The table inside a shard uses the lowest and the highest bits.
+        // The index depends on bits 24 to 31. The table of a shard uses the lowest and the highest bits.
         let lower = hash & u64::from(u32::MAX);
         let index = (lower * self.shards.len() as u64) >> 32;
         usize::try_from(index).unwrap_or(0)
     }
 
-    /// Sweeps the shard whose turn it is, so that quiet ones give their memory back as well.
+    /// Sweeps the shard whose turn it is, so that idle shards free their memory. A locked shard sweeps itself.
     fn sweep_another(&self, turn: u64, now: Timestamp) {
         let index = turn % self.shards.len() as u64;
         let other = &self.shards[usize::try_from(index).unwrap_or(0)];
@@ -289,13 +309,14 @@ impl MemoryInner {
         }
     }
 
-    /// Tells operators once a second what it holds and has done; no shard is locked.
+    /// Publishes the stats, at most once a second. The caller must hold no shard: this locks each of them in turn.
     fn report(&self, now: Timestamp) {
         if self.report.is_due(now) {
             self.report.publish(|| self.stats(), now);
         }
     }
 
+    /// Sums up all shards. Each shard is locked for a few loads only.
     fn stats(&self) -> MemoryStats {
         let mut total = MemoryStats::default();
         for shard in &self.shards {
@@ -306,9 +327,10 @@ impl MemoryInner {
 }
 
 impl Drop for MemoryInner {
-    /// Takes the store out of the gauges.
+    /// Subtracts the keys and bytes of this store from the gauges of the process.
     fn drop(&mut self) {
         let now = self.clock.now();
+        // The gauges lose the keys of this store. Its evictions stay in the counters, which never fall.
         let gone = || MemoryStats {
             keys: 0,
             bytes: 0,
@@ -318,24 +340,25 @@ impl Drop for MemoryInner {
     }
 }
 
-/// How many shards share `capacity` keys, so that the table of a full one has no place to spare.
+/// The number of shards for `capacity` keys: the fewest with at most 896 x 2^n keys each, for the smallest n.
 ///
-/// A table is twice as large as the next smaller one, and is filled to seven eighths.
+/// A `hashbrown` table has a power of two of buckets, filled to 7/8 at most. With one key more the table would double.
 fn shard_count(capacity: usize) -> usize {
-    let mut keys_of_a_shard = KEYS_OF_A_SMALL_SHARD;
-    while capacity.div_ceil(keys_of_a_shard) > MOST_SHARDS {
-        keys_of_a_shard *= 2;
+    let mut keys_per_shard = MIN_SHARD_KEYS;
+    while capacity.div_ceil(keys_per_shard) > MAX_SHARDS {
+        keys_per_shard *= 2;
     }
-    capacity.div_ceil(keys_of_a_shard).max(1)
+    capacity.div_ceil(keys_per_shard).max(1)
 }
 
-/// The shard, also after another thread panicked: a step leaves no half-written budget behind.
+/// Locks a shard. A poisoned one is safe to use: a step computes first and then writes.
 #[inline]
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store for MemoryStore {
+    /// Decides before it returns; the future is ready.
     #[inline]
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
         StoreFuture::ready(Ok(self.check(&hit)))
@@ -345,6 +368,7 @@ impl Store for MemoryStore {
         StoreFuture::ready(Ok(self.adjust(receipt, change)))
     }
 
+    /// Resets one group of limits after another; a concurrent hit may see some of them reset.
     fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
         let shared = &*self.shared;
         let hit = Hit::for_keys(policy, keys);

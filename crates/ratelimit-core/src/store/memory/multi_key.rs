@@ -1,4 +1,13 @@
-//! Hits on the budgets of several keys at once, all or nothing.
+//! Hits on the budgets of several keys, decided all or nothing.
+//!
+//! All shards of the hit are locked for the whole decision, so no other hit sees a part of it.
+//!
+//! Lock order of the memory store:
+//!
+//! 1. A hit locks its shards in ascending order of their index. It holds no other lock.
+//! 2. A sweep of another shard runs after the hit has unlocked its own, and uses `try_lock`.
+//! 3. The stats reporter takes its own lock and then one shard after another. It runs only while the thread holds no
+//!    shard.
 
 use std::sync::MutexGuard;
 
@@ -17,16 +26,23 @@ use crate::{
     time::Timestamp,
 };
 
-/// The shards of all keys of a hit, each locked once, in an order that all hits keep to.
+/// The locked shards of all keys of a hit.
+///
+/// Each shard is locked once, also when two keys share it: a second lock by the same thread would deadlock. All
+/// hits lock in ascending order of the index, so two hits never wait for each other.
+///
+/// Dropping it unlocks all shards. A panic under the locks poisons them, which `lock` ignores.
 struct LockedShards<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); MOST_LIMITS]>);
 
 impl<'a> LockedShards<'a> {
+    /// Locks the shards of `keys`, without duplicates, in ascending order.
     fn new(all: &'a MemoryInner, keys: &[EntryId<'_>]) -> LockedShards<'a> {
-        let mut places: SmallVec<[usize; MOST_LIMITS]> =
+        let mut indices: SmallVec<[usize; MOST_LIMITS]> =
             keys.iter().map(|id| all.shard_index(id.hash)).collect();
-        places.sort_unstable();
-        places.dedup();
-        let locked = places.into_iter();
+        // The lock order of the store: ascending, and each shard once.
+        indices.sort_unstable();
+        indices.dedup();
+        let locked = indices.into_iter();
         LockedShards(
             locked
                 .map(|index| (index, lock(&all.shards[index])))
@@ -34,6 +50,7 @@ impl<'a> LockedShards<'a> {
         )
     }
 
+    /// The locked shard with this index. A linear search: a hit has at most eight keys.
     fn shard(&mut self, index: usize) -> &mut Shard {
         let found = self.0.iter_mut().find(|(locked, _)| *locked == index);
         &mut found.expect("all shards of the hit are locked").1
@@ -41,7 +58,15 @@ impl<'a> LockedShards<'a> {
 }
 
 impl MemoryStore {
-    /// Decides a hit on several budgets: when one denies, none is charged.
+    /// Decides a hit on several budgets. When one denies, none is charged.
+    ///
+    /// 1. Lock all shards.
+    /// 2. Ask every budget whether the hit fits; the worst answer decides for all.
+    /// 3. Apply the effect to every budget: charge, count the denial, or only report.
+    /// 4. Unlock, then make one decision of the numbers of all limits.
+    ///
+    /// The general path of a single key decides and charges in one step; here the answers of all keys must be known first.
+    /// Out of line, because the checks of policies with one key would otherwise carry its stack frame.
     #[inline(never)]
     pub(crate) fn check_keys(&self, hit: &Hit<'_>, now: Timestamp) -> Decision {
         let all = &*self.shared;
@@ -51,11 +76,13 @@ impl MemoryStore {
             .map(|group| all.entry_id(group, hit.key_for(group)))
             .collect();
         let mut locked = LockedShards::new(all, &keys);
+        // All locks are held from here to `release`, so no budget changes between its answer and its charge.
         let fits = keys.iter().map(|id| {
             let shard = locked.shard(all.shard_index(id.hash));
             shard.fit(*id, params, now)
         });
         let spend = apply(fits.max().unwrap_or(Fit::Now), params);
+        // Groups are visited by key; the decision lists limits in the order of the policy.
         let mut steps: SmallVec<[Option<LimitDecision>; MOST_LIMITS]> = SmallVec::new();
         steps.resize(hit.policy.limits().len(), None);
         let own = HitKeys { keys: &keys, now };
@@ -75,7 +102,9 @@ impl MemoryStore {
 }
 
 impl MemoryInner {
-    /// Unlocks the shards; now and then it sweeps them and some other first.
+    /// Counts the hit in each shard, sweeps the shards whose turn has come, and unlocks all of them.
+    ///
+    /// Then it sweeps one other shard and reports; neither happens under a lock of this hit.
     fn release(&self, mut locked: LockedShards<'_>, now: Timestamp) {
         let mut swept = None;
         for (_, shard) in &mut locked.0 {

@@ -1,4 +1,7 @@
-//! Gauges, counters and the one warning of the memory stores.
+//! Gauges, counters and the warning about evictions of the memory stores.
+//!
+//! The gauges show sums over all memory stores of the process: a metric cannot tell them apart, and operators care
+//! about the memory of the process. Each store adds its changes since its last report to the sums.
 
 use std::{
     sync::{
@@ -16,60 +19,88 @@ use crate::{
     time::{Timestamp, micros},
 };
 
-/// What a [`MemoryStore`](crate::MemoryStore) holds and has done.
+/// The size of a [`MemoryStore`](crate::MemoryStore), and its evictions since it was made.
+///
+/// `evicted_crowded_out` and `evicted_exhausted` above 0 mean that limits do not hold for some keys: raise the
+/// capacity. Expired keys that are dropped count nowhere.
 ///
 /// ```
-/// use ratelimit_core::MemoryStore;
+/// use ratelimit_core::{Key, Limiter, MemoryStore, Policy};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
-/// assert_eq!(MemoryStore::new().stats().keys, 0);
+/// let store = MemoryStore::new();
+/// let limiter = Limiter::new(store.clone());
+/// let policy = Policy::parse("api", "10/min")?;
+/// limiter.check(&policy, &Key::new("alice")?).await;
+///
+/// let stats = store.stats();
+/// assert_eq!((stats.keys, stats.evicted), (1, 0));
+/// assert!(stats.bytes > 0);
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
-    /// The keys that are kept.
+    /// Keys in the store, including expired ones that no sweep has dropped yet.
     pub keys: usize,
-    /// The estimated bytes that they take.
+    /// Estimated bytes of these keys.
     pub bytes: usize,
-    /// Keys with budget left that were evicted to make room, except those below.
+    /// Keys with budget left that were evicted, except those of `evicted_crowded_out`.
     pub evicted: u64,
-    /// Keys with budget left that were evicted while exhausted keys were more than three quarters of their
-    /// shard. Keys that spend slowly are then forgotten before they reach their limit.
+    /// Keys with budget left that were evicted while more than three quarters of their shard were exhausted.
+    ///
+    /// Keys that spend slowly are then evicted before they reach their limit.
     pub evicted_crowded_out: u64,
-    /// Exhausted keys that were evicted to make room, because every key was exhausted.
+    /// Exhausted keys that were evicted because every key of their shard was exhausted.
     pub evicted_exhausted: u64,
 }
 
-const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
-const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
+/// Minimum time between two reports of one store. A report locks every shard in turn.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum time between two warnings of one store.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Sums over all stores of the process, which the gauges and counters show.
+/// Keys of all memory stores of the process; a gauge shows it.
 static KEYS: AtomicUsize = AtomicUsize::new(0);
+/// Estimated bytes of all memory stores of the process.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
+// The counters are kept here and published as absolute values, so that a recorder which is installed late shows all
+// evictions since the start of the process.
 static EVICTED: AtomicU64 = AtomicU64::new(0);
 static EVICTED_CROWDED_OUT: AtomicU64 = AtomicU64::new(0);
 static EVICTED_EXHAUSTED: AtomicU64 = AtomicU64::new(0);
 
-/// What a store has told operators, and when.
+/// Publishes the stats of one store, and remembers what it has published.
+///
+/// - [`is_due`](StatsReporter::is_due) is lock-free and true for one thread a second.
+/// - [`publish`](StatsReporter::publish) holds a lock while it reads the stats, which locks every shard in turn. A
+///   caller must not hold a shard.
 #[derive(Debug, Default)]
 pub(super) struct StatsReporter {
-    /// Microseconds since the epoch.
+    /// Microseconds since the epoch of the store's clock; 0 before the first report.
     reported_at: AtomicU64,
     published: Mutex<Published>,
 }
 
+/// The part of the sums that came from this store, and its last warning.
 #[derive(Debug, Default)]
 struct Published {
     stats: MemoryStats,
-    /// Keys that were evicted because of exhausted ones since the last warning.
+    /// Evictions that weaken limits, since the last warning.
     unlogged: u64,
+    /// By the store's clock.
     warned_at: Option<Timestamp>,
 }
 
 impl StatsReporter {
-    /// Whether a second has passed since this last said so, also when the clock was set back.
+    /// Whether a second has passed since the last report, also when the clock was set back.
+    ///
+    /// Of several threads that ask at the same time, one gets `true`.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         let (last, now) = (self.reported_at.load(Relaxed), now.as_micros());
-        let is_due = last.abs_diff(now) >= micros(BETWEEN_REPORTS);
+        let is_due = last.abs_diff(now) >= micros(REPORT_INTERVAL);
         is_due
             && self
                 .reported_at
@@ -77,8 +108,9 @@ impl StatsReporter {
                 .is_ok()
     }
 
-    /// Adds what changed in a store to the sums, publishes them, and warns of keys that were evicted because
-    /// of exhausted ones: at once, then at most once a minute.
+    /// Adds the changes since the last call to the sums of the process, and publishes the sums.
+    ///
+    /// It warns of evictions that weaken limits: immediately the first time, then at most once a minute.
     ///
     /// `stats` is called under the lock: of two threads, the later one publishes the newer counts.
     pub(super) fn publish(&self, stats: impl FnOnce() -> MemoryStats, now: Timestamp) {
@@ -91,6 +123,7 @@ impl StatsReporter {
         let evicted = stats.evicted - before.evicted;
         let crowded_out = stats.evicted_crowded_out - before.evicted_crowded_out;
         let exhausted = stats.evicted_exhausted - before.evicted_exhausted;
+        // A store that shrank subtracts by wrapping; the sum over all stores never falls below 0.
         metrics::memory_held(
             add(&KEYS, stats.keys.wrapping_sub(before.keys)),
             add(&BYTES, stats.bytes.wrapping_sub(before.bytes)),
@@ -103,7 +136,7 @@ impl StatsReporter {
         published.unlogged += exhausted + crowded_out;
         let warned_lately = published
             .warned_at
-            .is_some_and(|at| now.since(at) < BETWEEN_WARNINGS);
+            .is_some_and(|at| now.since(at) < WARNING_INTERVAL);
         if published.unlogged > 0 && !warned_lately {
             published.warned_at = Some(now);
             log_evictions(std::mem::take(&mut published.unlogged));
@@ -111,6 +144,7 @@ impl StatsReporter {
     }
 }
 
+/// Adds a change, which may be negative by wrapping, and returns the new sum.
 fn add(sum: &AtomicUsize, change: usize) -> usize {
     sum.fetch_add(change, Relaxed).wrapping_add(change)
 }

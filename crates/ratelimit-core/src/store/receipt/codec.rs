@@ -1,8 +1,17 @@
-//! A receipt as bytes, for whoever has to keep it outside of the process.
+//! The form of a receipt in bytes, for applications that store it outside of the process.
+//!
+//! ```text
+//! version u8 | origin u8 | instances u32 | cost u64 | slot u64 | charged_at u64 | expires u64
+//! | count u8, then for each limit: debt u64, in version 2 also refunded u64
+//! | policy: length u8, text | primary key: length u8, text
+//! | count u8, then for each named key: name and key, each with a length u8
+//! ```
+//!
+//! Numbers are big-endian, times are microseconds since the epoch.
 
 use std::{error::Error, fmt, num::NonZeroU32};
 
-use crate::store::receipt::{ChargedBy, LONGEST_LIFE, Receipt};
+use crate::store::receipt::{ChargedBy, MAX_LIFE, Receipt};
 use crate::{
     decision::RefundMark,
     key::Key,
@@ -11,16 +20,21 @@ use crate::{
     time::Timestamp,
 };
 
-/// Marks without refunds. A receipt that needs no more is written so: instances of the release before
-/// read it, and stores know a receipt by its bytes.
+/// Version of receipts whose marks have no refunds.
+///
+/// A receipt that fits into it is written so: instances of the previous release can read it, and stores identify a
+/// receipt by its bytes, so each receipt must have one form.
 const VERSION_WITHOUT_REFUNDS: u8 = 1;
+/// Version of receipts with refunds: a charge on a bucket that had been refunded before.
 const VERSION: u8 = 2;
 
 impl Receipt {
-    /// The receipt as bytes, for [`Receipt::from_bytes`].
+    /// Returns the receipt as bytes, for [`Receipt::from_bytes`].
     ///
-    /// They name its key, and whoever can change them can have other charges given back: seal them
-    /// before they leave your hands.
+    /// - The bytes contain the key in plain text, and its policy by name without the limits.
+    /// - They are not authenticated: a client that can change them can refund other charges. Seal them, for example
+    ///   with an HMAC, before you hand them out. `ratelimit-server` does so.
+    /// - The same receipt always gives the same bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let version = version_of(&self.marks);
         let mut bytes = vec![version];
@@ -53,9 +67,10 @@ impl Receipt {
         bytes
     }
 
-    /// Reads a receipt that [`Receipt::to_bytes`] wrote; `policy` finds the policy of that name.
+    /// Reads a receipt that [`Receipt::to_bytes`] wrote. `policy` returns the policy of a name.
     ///
-    /// Limits may have changed since: what was charged under other ones stays charged.
+    /// The limits may have changed since the charge; [`Receipt`] describes what a refund credits then. The tier is
+    /// that of the primary key now.
     ///
     /// ```
     /// use ratelimit_core::{Hit, Key, Limiter, Policy, Receipt};
@@ -77,17 +92,20 @@ impl Receipt {
     ///
     /// # Errors
     ///
-    /// When the bytes are no receipt, or there is no such policy.
+    /// - [`InvalidReceipt::Malformed`]: the bytes are not a receipt, or not in the one form that `to_bytes` writes.
+    /// - [`InvalidReceipt::UnknownPolicy`]: `policy` returned `None`.
     pub fn from_bytes(
         bytes: &[u8],
         policy: impl FnOnce(&str) -> Option<Policy>,
     ) -> Result<Receipt, InvalidReceipt> {
         let mut reader = Decoder(bytes);
+        // Trailing bytes would be a second form of the same receipt.
         let read = Decoded::from(&mut reader).filter(|_| reader.0.is_empty());
         let read = read.ok_or(InvalidReceipt::Malformed)?;
         let policy = policy(read.policy).ok_or_else(|| InvalidReceipt::UnknownPolicy {
             name: read.policy.to_owned(),
         })?;
+        // The bytes name the policy and not its tier, which follows from the key.
         let policy = policy.for_key(read.keys.primary());
         Ok(Receipt {
             policy: match read.origin {
@@ -105,7 +123,7 @@ impl Receipt {
     }
 }
 
-/// What bytes say, before the policy is known.
+/// The contents of the bytes, before the policy is looked up.
 struct Decoded<'a> {
     origin: ChargedBy,
     cost: u64,
@@ -118,12 +136,14 @@ struct Decoded<'a> {
 }
 
 impl<'a> Decoded<'a> {
+    /// Reads and validates everything but the policy. Trailing bytes are the caller's to reject.
     fn from(reader: &mut Decoder<'a>) -> Option<Decoded<'a>> {
         let version = reader
             .byte()
             .filter(|version| (VERSION_WITHOUT_REFUNDS..=VERSION).contains(version))?;
         let (kind, instances) = (reader.byte()?, u32::from_be_bytes(reader.take()?));
         let origin = match (kind, NonZeroU32::new(instances)) {
+            // Other combinations, such as a share without instances, are never written.
             (0, None) => ChargedBy::Store,
             (1, None) => ChargedBy::Local,
             (2, Some(instances)) => ChargedBy::LocalShare { instances },
@@ -139,11 +159,12 @@ impl<'a> Decoded<'a> {
         let others = usize::from(reader.byte()?);
         let named = (0..others).map(|_| Some(NamedKey::new(reader.text()?, reader.key()?)));
         let named: Vec<NamedKey> = named.collect::<Option<_>>()?;
-        // Each receipt has one form, or it could be settled once in each.
+        // A receipt in two forms could be settled twice, because stores identify it by its bytes. So the version must
+        // be the smallest that fits, and the ranges are those that `Receipt::new` produces.
         let is_sound = version == version_of(&marks)
             && cost > 0
             && charged_at <= expires
-            && expires.since(charged_at) <= LONGEST_LIFE
+            && expires.since(charged_at) <= MAX_LIFE
             && count.max(others) <= MOST_LIMITS;
         is_sound.then(|| Decoded {
             origin,
@@ -158,10 +179,13 @@ impl<'a> Decoded<'a> {
     }
 }
 
-/// Bytes that are still to be read.
+/// The bytes that are still to be read. Every method returns `None` when too few are left.
+///
+/// It allocates nothing for texts and never reads beyond the slice, so receipts from clients are safe to decode.
 struct Decoder<'a>(&'a [u8]);
 
 impl<'a> Decoder<'a> {
+    /// The next `N` bytes.
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (taken, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -176,6 +200,7 @@ impl<'a> Decoder<'a> {
         self.take().map(u64::from_be_bytes)
     }
 
+    /// A mark; version 1 has no number of refunds, which is read as 0.
     fn mark(&mut self, version: u8) -> Option<RefundMark> {
         let debt = self.number()?;
         let refunded = match version {
@@ -185,12 +210,15 @@ impl<'a> Decoder<'a> {
         Some(RefundMark { debt, refunded })
     }
 
+    /// A time in microseconds, unless it is later than a [`Timestamp`] can be.
     fn moment(&mut self) -> Option<Timestamp> {
         let micros = self.number()?;
         let moment = Timestamp::from_micros(micros);
+        // `from_micros` cuts off numbers beyond the range; a changed number is not what was written.
         (moment.as_micros() == micros).then_some(moment)
     }
 
+    /// A text of up to 255 bytes, with its length before it.
     fn text(&mut self) -> Option<&'a str> {
         let length = usize::from(self.byte()?);
         let (text, rest) = self.0.split_at_checked(length)?;
@@ -198,11 +226,13 @@ impl<'a> Decoder<'a> {
         str::from_utf8(text).ok()
     }
 
+    /// A key in its encoded form, with its tag.
     fn key(&mut self) -> Option<Key> {
         self.text().and_then(Key::from_encoded)
     }
 }
 
+/// The smallest version that can represent the marks.
 fn version_of(marks: &[RefundMark]) -> u8 {
     if marks.iter().all(|mark| mark.refunded == 0) {
         VERSION_WITHOUT_REFUNDS
@@ -211,24 +241,26 @@ fn version_of(marks: &[RefundMark]) -> u8 {
     }
 }
 
+/// Writes a number of limits, or the length of a policy's name or of a key, as one byte.
 fn encode_count(bytes: &mut Vec<u8>, count: usize) {
     bytes.push(u8::try_from(count).expect("a policy has few limits, and its names are short"));
 }
 
+/// Writes a text with its length before it.
 fn encode_text(bytes: &mut Vec<u8>, text: &str) {
     encode_count(bytes, text.len());
     bytes.extend(text.as_bytes());
 }
 
-/// Why bytes are no [`Receipt`].
+/// Why [`Receipt::from_bytes`] failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidReceipt {
-    /// They are not what a receipt is written as.
+    /// The bytes are not a receipt.
     Malformed,
-    /// There is no policy of that name.
+    /// The policy of the receipt does not exist any more.
     UnknownPolicy {
-        /// The name.
+        /// The name of the policy.
         name: String,
     },
 }
