@@ -1,4 +1,4 @@
-//! A check under way.
+//! The future of a check.
 
 use std::{
     fmt,
@@ -16,17 +16,25 @@ use crate::{
     time::Timestamp,
 };
 
-/// A check under way; awaiting it gives the [`Verdict`].
+/// A check in flight. Awaiting it gives the [`Verdict`].
+///
+/// - A memory store has decided before the future is polled, and charged the hit. [`take_ready`](Self::take_ready) returns
+///   such a verdict without polling.
+/// - Dropping a check of a Redis store before its call is sent charges nothing. Afterwards the charge stays, and a slot of a
+///   concurrency limit is released.
 #[must_use = "a check is made when it is awaited"]
 pub struct Check(CheckState);
 
 enum CheckState {
+    /// Decided by the fast path of the memory store.
     FastVerdict(Option<FastVerdict>),
+    /// Decided by the general path, the deny cache, or the failure mode.
     Decided(Option<Verdict>),
-    PendingCheck(Box<PendingCheck>),
+    /// The store has not answered yet.
+    Pending(Box<PendingCheck>),
 }
 
-/// What was decided at once; in few words, because a check is moved before it is awaited.
+/// Result of the fast path. Small, because [`Check`] is moved into the future before it is polled.
 #[derive(Clone, Copy)]
 struct FastVerdict {
     charge: FastCharge,
@@ -42,17 +50,18 @@ impl FastVerdict {
     }
 }
 
-/// An answer that is still to come, and what is needed should it not.
+/// A check whose store has not answered yet, with all that the failure mode needs if it fails.
 struct PendingCheck {
-    answer: StoreFuture<Decision>,
+    decision: StoreFuture<Decision>,
     started: Instant,
-    sent: Option<Lookup>,
+    /// The versions of the budgets in the deny cache when the hit was sent.
+    lookup: Option<Lookup>,
     limiter: Limiter,
     hit: OwnedHit,
 }
 
 impl Check {
-    /// Asks the store of `limiter`.
+    /// Starts a check on the store of `limiter`.
     #[inline(always)]
     pub(super) fn new(limiter: &Limiter, hit: &Hit<'_>) -> Check {
         match &limiter.shared.memory {
@@ -61,7 +70,11 @@ impl Check {
         }
     }
 
-    /// Asks a store that answers at once and never fails.
+    /// Fast path for a memory store, which decides at once and never fails.
+    ///
+    /// A hit on one token bucket with tokens left is charged under the lock of its entry and returns four words; the
+    /// [`Decision`] is built when the check is polled. Without this path a check on one token bucket costs 778 instead of
+    /// 714 instructions (9 %), and one on another algorithm 46 fewer (`cargo xtask gate`).
     #[inline(always)]
     fn start_in_memory(limiter: &Limiter, memory: &MemoryStore, hit: &Hit<'_>) -> Check {
         let started = metrics::sample_start();
@@ -70,10 +83,10 @@ impl Check {
             let decision = memory.check_keys(hit, now);
             return Check::finish_in_memory(limiter, hit, decision, started);
         };
-        let held = memory.lock_entry(hit, group, now);
-        let charge = match held.try_charge_fast(hit.params()) {
+        let entry = memory.lock_entry(hit, group, now);
+        let charge = match entry.try_charge_fast(hit.params()) {
             Ok(charge) => charge,
-            Err(held) => return Check::start_general(limiter, hit, held, started),
+            Err(entry) => return Check::start_general(limiter, hit, entry, started),
         };
         let is_enforced = hit.policy.enforces(hit.key);
         hit.policy.metrics().count_allowed(is_enforced);
@@ -87,17 +100,19 @@ impl Check {
         })))
     }
 
+    /// Decides a hit that the fast path does not, on the entry that it has locked already.
     #[inline(never)]
     fn start_general(
         limiter: &Limiter,
         hit: &Hit<'_>,
-        held: LockedEntry<'_>,
+        entry: LockedEntry<'_>,
         started: Option<Instant>,
     ) -> Check {
-        let decision = held.decide(hit.params());
+        let decision = entry.decide(hit.params());
         Check::finish_in_memory(limiter, hit, decision, started)
     }
 
+    /// Counts a decision of the memory store and makes it the verdict.
     #[inline(always)]
     fn finish_in_memory(
         limiter: &Limiter,
@@ -115,27 +130,27 @@ impl Check {
         Check(CheckState::Decided(Some(Verdict::Checked(decision))))
     }
 
-    /// Asks any other store, unless it denied the same a moment ago.
+    /// Starts a check on any other store, unless the deny cache answers it.
     #[inline(never)]
     fn start(limiter: &Limiter, hit: Hit<'_>) -> Check {
         let started = metrics::sample_start();
         let deny_cache = &limiter.shared.deny_cache;
-        let sent = deny_cache.start_lookup(hit);
-        if let Some(denied) = sent.and_then(|sent| deny_cache.lookup(hit, sent)) {
+        let lookup = deny_cache.start_lookup(hit);
+        if let Some(denied) = lookup.and_then(|lookup| deny_cache.lookup(hit, lookup)) {
             hit.policy.metrics().count_deny_cache_hit();
             return Check::finish(limiter, hit, Ok(denied), started);
         }
         match limiter.shared.store.hit(hit).try_ready() {
-            Ok(answer) => {
-                deny_cache.record(hit, None, &answer);
-                Check::finish(limiter, hit, answer, started)
+            Ok(decision) => {
+                deny_cache.record(hit, None, &decision);
+                Check::finish(limiter, hit, decision, started)
             }
-            Err(answer) => {
+            Err(decision) => {
                 deny_cache.enable();
-                Check(CheckState::PendingCheck(Box::new(PendingCheck {
-                    answer,
+                Check(CheckState::Pending(Box::new(PendingCheck {
+                    decision,
                     started: Instant::now(),
-                    sent,
+                    lookup,
                     limiter: limiter.clone(),
                     hit: OwnedHit::new(hit),
                 })))
@@ -143,28 +158,31 @@ impl Check {
         }
     }
 
+    /// Makes an answer of the store, or an error, the verdict.
     fn finish(
         limiter: &Limiter,
         hit: Hit<'_>,
-        answer: Result<Decision, StoreError>,
+        decision: Result<Decision, StoreError>,
         started: Option<Instant>,
     ) -> Check {
-        let verdict = limiter.verdict(hit, answer);
+        let verdict = limiter.verdict(hit, decision);
         if let Some(started) = started {
             record_duration(hit, started);
         }
         Check(CheckState::Decided(Some(verdict)))
     }
 
-    /// Takes the verdict, if it is there already: a memory store needs no waiting.
+    /// Takes the verdict if the store has decided already, as a memory store always has.
     ///
-    /// A check whose verdict was taken is complete, and is not to be awaited.
+    /// # Panics
+    ///
+    /// The check is complete afterwards. Awaiting it panics.
     #[inline]
     pub fn take_ready(&mut self) -> Option<Verdict> {
         match &mut self.0 {
-            CheckState::FastVerdict(charged) => charged.take().map(FastVerdict::verdict),
+            CheckState::FastVerdict(verdict) => verdict.take().map(FastVerdict::verdict),
             CheckState::Decided(verdict) => verdict.take(),
-            CheckState::PendingCheck(_) => None,
+            CheckState::Pending(_) => None,
         }
     }
 }
@@ -175,28 +193,28 @@ impl Future for Check {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Verdict> {
         match &mut self.0 {
-            CheckState::FastVerdict(charged) => {
-                let charged = charged.take().expect("polled after completion");
-                Poll::Ready(charged.verdict())
+            CheckState::FastVerdict(verdict) => {
+                let verdict = verdict.take().expect("polled after completion");
+                Poll::Ready(verdict.verdict())
             }
             CheckState::Decided(verdict) => {
                 Poll::Ready(verdict.take().expect("polled after completion"))
             }
-            CheckState::PendingCheck(asking) => asking.poll(cx),
+            CheckState::Pending(pending) => pending.poll(cx),
         }
     }
 }
 
 impl PendingCheck {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict> {
-        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
+        let decision = ready!(Pin::new(&mut self.decision).poll(cx));
         let hit = self.hit.as_hit();
         record_duration(hit, self.started);
         self.limiter
             .shared
             .deny_cache
-            .record(hit, self.sent, &answer);
-        Poll::Ready(self.limiter.verdict(hit, answer))
+            .record(hit, self.lookup, &decision);
+        Poll::Ready(self.limiter.verdict(hit, decision))
     }
 }
 
@@ -204,12 +222,12 @@ impl fmt::Debug for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             CheckState::FastVerdict(_) | CheckState::Decided(_) => "Check::Decided",
-            CheckState::PendingCheck(_) => "Check::Asking",
+            CheckState::Pending(_) => "Check::Pending",
         })
     }
 }
 
-/// Tells operators how long a check took; a look is none.
+/// Records the duration of a check. A peek is not a check.
 #[inline(never)]
 fn record_duration(hit: Hit<'_>, started: Instant) {
     if !hit.is_read_only() {

@@ -1,4 +1,4 @@
-//! The denials that a limiter remembers, so that a flood of them does not reach the store.
+//! The deny cache: repeated denials are answered without the store.
 
 mod table;
 
@@ -19,7 +19,7 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
-/// So soon does a reset by another instance show.
+/// The longest life of a cached denial. A reset or refund by another instance takes effect after this long.
 const MAX_TTL: Duration = Duration::from_secs(1);
 
 impl Limiter {
@@ -43,22 +43,30 @@ impl Limiter {
     }
 }
 
-/// What a store denied lately.
+/// The recent denials of a store.
+///
+/// - A denial is cached until its `retry_after`, at most one second, and answers equal or larger hits on the same budgets.
+/// - Entries are invalidated by version counters: an allowed hit, a refund or a reset of this limiter bumps the counters of
+///   its budgets, and an entry with an older version is ignored. Entries are never removed.
+/// - A denial is inserted with the versions from before its hit was sent, so a change while the hit was in flight invalidates
+///   it (decision record 0010).
+/// - The table is made when an answer of the store is first pending. A limiter over a memory store never makes it and pays one
+///   atomic load.
 pub(super) struct DenyCache {
     is_enabled: bool,
     time: AgeClock,
-    /// Made when an answer of the store is first waited for, so that one in memory pays for nothing.
+    /// Empty until an answer of the store is first pending.
     table: OnceLock<Table>,
 }
 
-/// Where the age of denials is read.
+/// The clock of the ages of denials.
 enum AgeClock {
     Monotonic { since: Instant },
     Manual(Clock),
 }
 
 impl DenyCache {
-    /// Denials of a store that decides on `clock`, or on a real one.
+    /// A cache for a store that decides on the manual `clock`, or on a real clock.
     pub(super) fn new(clock: Option<Clock>) -> DenyCache {
         let since = Instant::now();
         DenyCache {
@@ -75,25 +83,25 @@ impl DenyCache {
         }
     }
 
-    /// Begins to remember.
+    /// Makes the table, so that denials are cached from now on.
     pub(super) fn enable(&self) {
         if self.is_enabled {
             self.table.get_or_init(Table::new);
         }
     }
 
-    /// What has to be known of a hit from before it is sent; nothing for looks.
+    /// The versions of the budgets of a hit, which are read before it is sent. `None` for hits that charge nothing.
     pub(super) fn start_lookup(&self, hit: Hit<'_>) -> Option<Lookup> {
         let table = self.table.get()?;
         (!hit.is_read_only()).then(|| table.version(hit).sent_at(self.time.now()))
     }
 
-    /// The denial of a hit that is about to be sent, if the store would answer it so.
+    /// The denial of a hit, if the store would deny it now.
     pub(super) fn lookup(&self, hit: Hit<'_>, sent: Lookup) -> Option<Decision> {
         self.table.get()?.find(hit, sent)
     }
 
-    /// Learns from an answer; only a denial that was waited for comes with what was `sent`.
+    /// Records an answer of the store. Only a denial that was pending comes with its lookup.
     pub(super) fn record(
         &self,
         hit: Hit<'_>,
@@ -106,7 +114,7 @@ impl DenyCache {
         if hit.is_read_only() {
             return;
         }
-        // An error takes no denial back: if its hit passed, there is only less to spend.
+        // An error invalidates nothing: if Redis allowed the hit all the same, there is only less to spend.
         let Ok(decision) = answer else {
             return;
         };
@@ -126,7 +134,7 @@ impl DenyCache {
         }
     }
 
-    /// Forgets the denials of all budgets of a hit, and those that are still on their way.
+    /// Invalidates the denials of all budgets of a hit, also those whose hits are still in flight.
     pub(super) fn invalidate(&self, hit: Hit<'_>) {
         if let Some(table) = self.table.get() {
             table.bump_version(hit);
@@ -143,15 +151,17 @@ impl AgeClock {
     }
 }
 
-/// Whether a denial under the policy lasts until its wait is over: denied hits leave budgets as they are,
-/// nothing but time gives back, and all is decided by what is stored.
+/// Whether a denial under the policy holds until its wait is over.
+///
+/// It does not where slots are released at any time, where denied hits change the budget, or where the load of the host decides
+/// as well.
 fn is_cacheable(policy: &Policy) -> bool {
     !policy.has_concurrency_limit()
         && !policy.limits().iter().any(Limit::records_denials)
         && !matches!(policy.throttle(), Throttle::Elastic { .. })
 }
 
-/// How long every limit that denies goes on denying.
+/// The time for which every limit that denies keeps denying.
 fn time_to_live(denied: &Decision) -> Duration {
     let waits = denied.limits().filter_map(|limit| match limit.outcome {
         Outcome::Denied { retry_after } => Some(retry_after),

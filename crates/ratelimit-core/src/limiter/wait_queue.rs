@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use tokio::{
@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, error::Elapsed, timeout_at},
 };
 
-use crate::{key::Key, policy::Policy};
+use crate::{key::Key, policy::Policy, sync::lock};
 
 /// Waiters of one queue, unless [`Limiter::max_waiters`](crate::Limiter::max_waiters) is set.
 const DEFAULT_MAX_WAITERS: usize = 10_000;
@@ -91,7 +91,7 @@ impl WaitQueues {
 
     /// Locks the map, also after a panic of another thread: no code under the lock leaves it inconsistent.
     fn lock(&self) -> MutexGuard<'_, HashMap<BudgetId, Queue>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queues)
     }
 
     #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Denials by budget, in bounded memory.
+//! The table of the deny cache: set-associative, invalidated by version counters.
 
 use std::{
     array,
@@ -18,47 +18,50 @@ use crate::{
     time::Timestamp,
 };
 
+/// Sets of the table. The hash of the budgets chooses the set.
 const SETS: usize = 1 << 10;
-/// How many denials a set holds; of more, those that end first are forgotten.
+/// Denials in a set. A further one replaces the one that ends first.
 const WAYS: usize = 8;
-/// So many that hardly any two busy budgets share a count.
-const COUNTS: usize = 1 << 14;
+/// Version counters: enough that two busy budgets seldom share one. Budgets that share one only invalidate each other.
+const COUNTERS: usize = 1 << 14;
 
-/// Denials by budget, in bounded memory.
+/// Denials by budget, in bounded memory: 8,192 at most.
 ///
-/// Nothing is ever taken out: a denial remembers how often its budgets had been changed when its hit
-/// was sent, and means nothing once that count has moved. So one that arrives after a
-/// reset, and was sent before, is void as well.
+/// An entry holds the versions of its budgets from before its hit was sent, and is ignored once a version has changed. So a denial
+/// that arrives after a reset, but was sent before it, is ignored as well. Entries are never removed, only replaced.
 pub(super) struct Table {
     hasher: RandomState,
-    /// How often a budget was changed; several share a count.
-    counts: Box<[AtomicU32]>,
+    /// The version counter of each budget, by its hash.
+    versions: Box<[AtomicU32]>,
     sets: Box<[Mutex<Set>]>,
 }
 
 type Set = [Option<Box<CachedDenial>>; WAYS];
 
-/// What is known of a hit from before it was sent.
+/// The versions of the budgets of a hit, and the time, from before it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::limiter) struct Lookup {
     budgets: Version,
     at: Timestamp,
 }
 
-/// All budgets of a hit together.
+/// The budgets of a hit and the sum of their versions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Version {
+    /// Identifies the budgets, in their order.
     hash: u64,
-    changes: u32,
+    /// Sum of the version counters. Each only grows, so the sum changes when any of them does.
+    sum: u32,
 }
 
 impl Version {
+    /// The lookup of a hit that is sent at `at`.
     pub(super) const fn sent_at(self, at: Timestamp) -> Lookup {
         Lookup { budgets: self, at }
     }
 }
 
-/// A denial, and for how long it holds.
+/// A denial and the time until which it holds.
 pub(super) struct CachedDenial {
     sent: Lookup,
     until: Timestamp,
@@ -81,11 +84,11 @@ impl CachedDenial {
         }
     }
 
-    /// Whether the store would deny another hit as well, which is about to be sent.
+    /// Whether the store would deny another hit now: the same budgets and versions, and a cost that is not lower.
     fn applies_to(&self, hit: Hit<'_>, sent: Lookup) -> bool {
         let known = self.hit.as_hit();
         self.sent.budgets.hash == sent.budgets.hash
-            && self.sent.budgets.changes == sent.budgets.changes
+            && self.sent.budgets.sum == sent.budgets.sum
             && (self.sent.at..self.until).contains(&sent.at)
             && hit.cost >= known.cost
             && hit.overdraft == known.overdraft
@@ -93,7 +96,7 @@ impl CachedDenial {
             && hit.can_ever_fit()
     }
 
-    /// What there is to say of it now.
+    /// The decision with waits that are shorter by the age of the denial.
     fn aged(&self, now: Timestamp) -> Decision {
         self.decision.clone().aged_by(now.since(self.sent.at))
     }
@@ -104,41 +107,38 @@ impl Table {
         let set = |_| Mutex::new(array::from_fn(|_| None));
         Table {
             hasher: RandomState::new(),
-            counts: (0..COUNTS).map(|_| AtomicU32::new(0)).collect(),
+            versions: (0..COUNTERS).map(|_| AtomicU32::new(0)).collect(),
             sets: (0..SETS).map(set).collect(),
         }
     }
 
-    /// How often the budgets of a hit were changed so far.
+    /// The present versions of the budgets of a hit.
     pub(super) fn version(&self, hit: Hit<'_>) -> Version {
-        let mut budgets = Version {
-            hash: 0,
-            changes: 0,
-        };
+        let mut budgets = Version { hash: 0, sum: 0 };
         for hash in self.hashes(hit) {
-            let count = self.count_of(hash).load(Ordering::SeqCst);
+            let count = self.version_of(hash).load(Ordering::SeqCst);
             budgets.hash = budgets.hash.rotate_left(1).wrapping_add(hash);
-            budgets.changes = budgets.changes.wrapping_add(count);
+            budgets.sum = budgets.sum.wrapping_add(count);
         }
         budgets
     }
 
-    /// The budgets of a hit are not what they were.
+    /// Invalidates all denials of the budgets of a hit.
     pub(super) fn bump_version(&self, hit: Hit<'_>) {
         for hash in self.hashes(hit) {
-            self.count_of(hash).fetch_add(1, Ordering::SeqCst);
+            self.version_of(hash).fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// The denial that covers a hit which is about to be sent.
-    pub(super) fn find(&self, hit: Hit<'_>, sent: Lookup) -> Option<Decision> {
-        let places = self.set(sent.budgets.hash);
-        let mut deny_cache = places.iter().flatten();
-        let found = deny_cache.find(|known| known.applies_to(hit, sent));
-        found.map(|known| known.aged(sent.at))
+    /// The denial that applies to a hit.
+    pub(super) fn find(&self, hit: Hit<'_>, lookup: Lookup) -> Option<Decision> {
+        let set = self.set(lookup.budgets.hash);
+        let mut denials = set.iter().flatten();
+        let found = denials.find(|known| known.applies_to(hit, lookup));
+        found.map(|known| known.aged(lookup.at))
     }
 
-    /// Keeps a denial in place of the last one of the same budgets, or of the one that ends first.
+    /// Inserts a denial in place of the last one of the same budgets, or else of the one that ends first.
     pub(super) fn insert(&self, denial: CachedDenial) {
         let hash = denial.sent.budgets.hash;
         let mut set = self.set(hash);
@@ -152,6 +152,7 @@ impl Table {
         }
     }
 
+    /// The hash of each budget of a hit.
     fn hashes(&self, hit: Hit<'_>) -> impl Iterator<Item = u64> {
         hit.budget_names()
             .map(|budget| self.hasher.hash_one(budget))
@@ -161,11 +162,12 @@ impl Table {
         clippy::cast_possible_truncation,
         reason = "any bits of a hash will do"
     )]
-    fn count_of(&self, hash: u64) -> &AtomicU32 {
-        &self.counts[(hash >> 32) as usize % COUNTS]
+    /// The version counter of a budget.
+    fn version_of(&self, hash: u64) -> &AtomicU32 {
+        &self.versions[(hash >> 32) as usize % COUNTERS]
     }
 
-    /// A set, also after another thread panicked: nothing between lock and unlock can.
+    /// Locks the set of a hash.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "any bits of a hash will do"

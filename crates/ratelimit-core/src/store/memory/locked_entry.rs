@@ -7,13 +7,14 @@
 use std::sync::MutexGuard;
 
 use crate::store::memory::{
-    MemoryInner, MemoryStore, lock,
+    MemoryInner, MemoryStore,
     shard::{EntryId, Shard},
 };
 use crate::{
     decision::{Decision, FastCharge},
     policy::{HitParams, LimitGroup},
     store::hit::Hit,
+    sync::lock,
     time::Timestamp,
 };
 

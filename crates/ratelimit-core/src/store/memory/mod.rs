@@ -13,7 +13,7 @@ mod stats_reporter;
 use std::{
     fmt,
     hash::{BuildHasher as _, Hasher as _},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError},
+    sync::{Arc, Mutex, OnceLock, TryLockError},
 };
 
 pub(crate) use self::locked_entry::LockedEntry;
@@ -34,6 +34,7 @@ use crate::{
     key::Key,
     key_set::KeySet,
     policy::{LimitGroup, MOST_LIMITS, Policy},
+    sync::lock,
     time::{Clock, Timestamp},
 };
 use ahash::RandomState;
@@ -349,12 +350,6 @@ fn shard_count(capacity: usize) -> usize {
         keys_per_shard *= 2;
     }
     capacity.div_ceil(keys_per_shard).max(1)
-}
-
-/// Locks a shard. A poisoned one is safe to use: a step computes first and then writes.
-#[inline]
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store for MemoryStore {

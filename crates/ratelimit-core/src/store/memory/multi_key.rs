@@ -14,7 +14,7 @@ use std::sync::MutexGuard;
 use smallvec::SmallVec;
 
 use crate::store::memory::{
-    MemoryInner, MemoryStore, lock,
+    MemoryInner, MemoryStore,
     shard::{EntryId, HitKeys, Shard},
 };
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
     decision::{Decision, LimitDecision},
     policy::MOST_LIMITS,
     store::hit::Hit,
+    sync::lock,
     time::Timestamp,
 };
 

@@ -5,7 +5,7 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{
             AtomicU64, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
@@ -16,6 +16,7 @@ use std::{
 
 use crate::{
     metrics,
+    sync::lock,
     time::{Timestamp, micros},
 };
 
@@ -114,10 +115,7 @@ impl StatsReporter {
     ///
     /// `stats` is called under the lock: of two threads, the later one publishes the newer counts.
     pub(super) fn publish(&self, stats: impl FnOnce() -> MemoryStats, now: Timestamp) {
-        let mut published = self
-            .published
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut published = lock(&self.published);
         let stats = stats();
         let before = std::mem::replace(&mut published.stats, stats);
         let evicted = stats.evicted - before.evicted;

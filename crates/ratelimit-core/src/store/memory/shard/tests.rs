@@ -12,12 +12,8 @@ use crate::{
     budget::{Adjustment, apply},
     key_set::KeySet,
     policy::{Policy, Throttle},
-    store::{
-        contract::Store as _,
-        hit::Hit,
-        memory::{MemoryStore, lock},
-        receipt::Receipt,
-    },
+    store::{contract::Store as _, hit::Hit, memory::MemoryStore, receipt::Receipt},
+    sync::lock,
     time::Clock,
 };
 
