@@ -202,7 +202,7 @@ impl PackedPeriod {
 /// | 160 | 160 | no |
 /// | 161 | 100 | yes |
 ///
-/// `catch_up` in `lua/policy_head.lua` is its twin.
+/// `catch_up` in `lua/prelude.lua` is its twin.
 #[inline]
 pub(crate) const fn catch_up(stored: u64, now: u64, period: u64) -> (u64, bool) {
     if stored > now + period {

@@ -1,7 +1,7 @@
 //! Changes to a charge after the hit: refund, later charge, release and renewal of a slot.
 //!
 //! `docs/decisions/0008-settling.md` has the rules. A refund credits nothing but the charge of its
-//! own receipt, and never prolongs the life of a budget. `lua/policy_settle.lua` is the twin.
+//! own receipt, and never prolongs the life of a budget. `lua/settle.lua` is the twin.
 
 use crate::budget::{Budget, expires};
 use crate::{
