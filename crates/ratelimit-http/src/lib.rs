@@ -22,9 +22,14 @@ pub mod policy;
 pub mod policy_file;
 pub mod registry;
 pub mod response;
+mod syntax;
+
+pub use self::syntax::InvalidSyntax;
 
 /// For the code that attributes expand to.
 #[doc(hidden)]
 pub mod private {
     pub use inventory;
+
+    pub use crate::syntax::is_token;
 }

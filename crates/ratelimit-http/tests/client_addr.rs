@@ -462,7 +462,7 @@ fn ten_thousand_hops_end_the_walk_at_the_limit() {
 fn trusting_everyone_is_said_in_words() {
     for entry in ["0.0.0.0/0", "::/0", "::ffff:0:0/96"] {
         let error = TrustedProxies::parse(["10.0.0.0/8", entry]).expect_err("everyone");
-        assert_eq!(error.entry(), entry);
+        assert_eq!(error.text(), entry);
         assert!(
             error.to_string().contains("TrustedProxies::everyone"),
             "{error}"

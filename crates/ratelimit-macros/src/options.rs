@@ -2,7 +2,10 @@
 
 use proc_macro2::{Span, TokenStream};
 use ratelimit_core::{InvalidPolicy, Policy};
-use ratelimit_http::policy::{CostSource, SettleSource, StatusSet};
+use ratelimit_http::{
+    policy::{CostSource, SettleSource, StatusSet},
+    private::is_token,
+};
 use syn::{
     Error, Expr, ExprArray, ExprLit, Ident, Lit, LitStr, Result, Token,
     parse::{ParseStream, Parser as _},
@@ -158,7 +161,7 @@ impl Options {
 fn check_key_names(policy: &Policy, limits: &LitStr) -> Result<()> {
     let is_known = |name: &str| {
         matches!(name, "ip" | "route" | "global")
-            || name.strip_prefix("header:").is_some_and(is_header)
+            || name.strip_prefix("header:").is_some_and(is_token)
     };
     match policy.key_names().find(|name| !is_known(name)) {
         None => Ok(()),
@@ -237,17 +240,12 @@ impl Key {
         let header = text.strip_prefix("header:").map(str::trim);
         match header {
             _ if text == "ip" => Ok(Key::Client),
-            Some(name) if is_header(name) => Ok(Key::Header(name.to_ascii_lowercase())),
+            Some(name) if is_token(name) => Ok(Key::Header(name.to_ascii_lowercase())),
             _ => Err(Error::new(value.span(), Key::HOW)),
         }
     }
 
     const HOW: &str = "a key is \"ip\", \"header:x-api-key\" or the path of a function";
-}
-
-fn is_header(name: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty() && name.bytes().all(allowed)
 }
 
 fn string(input: ParseStream<'_>, option: &str) -> Result<LitStr> {

@@ -1,10 +1,12 @@
 //! A part of the internet.
 
 use std::{
-    error, fmt,
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str::FromStr,
 };
+
+use crate::syntax::{InvalidSyntax, SMALLER_NETWORK};
 
 /// An address (`10.0.0.1`) or a network of them (`10.0.0.0/8`, `fd00::/8`), never all there are.
 ///
@@ -60,13 +62,11 @@ impl From<IpAddr> for Cidr {
 }
 
 impl FromStr for Cidr {
-    type Err = InvalidNetwork;
+    type Err = InvalidSyntax;
 
-    fn from_str(text: &str) -> Result<Cidr, InvalidNetwork> {
-        span(text).map(Cidr).map_err(|expected| InvalidNetwork {
-            text: text.to_owned(),
-            expected,
-        })
+    fn from_str(text: &str) -> Result<Cidr, InvalidSyntax> {
+        let invalid = |expected| InvalidSyntax::new("network", text, expected);
+        span(text).map(Cidr).map_err(invalid)
     }
 }
 
@@ -89,59 +89,19 @@ impl fmt::Display for Cidr {
     }
 }
 
-/// A text that is no [`Cidr`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidNetwork {
-    text: String,
-    expected: Expected,
-}
+const ADDRESS: &str = "an address such as 10.0.0.1 or a network such as 10.0.0.0/8";
 
-impl InvalidNetwork {
-    /// What should stand there.
-    pub fn expected(&self) -> &'static str {
-        self.expected.as_str()
-    }
-}
-
-impl fmt::Display for InvalidNetwork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (text, expected) = (&self.text, self.expected());
-        write!(f, "invalid network {text:?}: expected {expected}")
-    }
-}
-
-impl error::Error for InvalidNetwork {}
-
-/// What should stand in the place of a text that is no network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Expected {
-    Address,
-    Prefix4,
-    Prefix6,
-    Narrower,
-}
-
-impl Expected {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Expected::Address => "an address such as 10.0.0.1 or a network such as 10.0.0.0/8",
-            Expected::Prefix4 => "a prefix from 1 to 32",
-            Expected::Prefix6 => "a prefix from 1 to 128",
-            Expected::Narrower => "a network smaller than the whole internet",
-        }
-    }
-}
-
-pub(crate) fn span(text: &str) -> Result<Span, Expected> {
+/// Reads an address or a network; the error says what is expected in place of `text`.
+pub(crate) fn span(text: &str) -> Result<Span, &'static str> {
     let (addr, prefix) = match text.split_once('/') {
         Some((addr, prefix)) => (addr, Some(prefix)),
         None => (text, None),
     };
-    let addr: IpAddr = addr.parse().map_err(|_| Expected::Address)?;
+    let addr: IpAddr = addr.parse().map_err(|_| ADDRESS)?;
     let (widest, expected) = if addr.is_ipv4() {
-        (32, Expected::Prefix4)
+        (32, "a prefix from 1 to 32")
     } else {
-        (128, Expected::Prefix6)
+        (128, "a prefix from 1 to 128")
     };
     let prefix = prefix
         .map_or(Some(widest), number)
@@ -150,8 +110,8 @@ pub(crate) fn span(text: &str) -> Result<Span, Expected> {
 
     match (addr, addr.to_canonical()) {
         // Shorter than 96, a mapped network would hold all of IPv4 and more.
-        (IpAddr::V6(_), IpAddr::V4(_)) if prefix <= 96 => Err(Expected::Narrower),
-        (_, _) if prefix == 0 => Err(Expected::Narrower),
+        (IpAddr::V6(_), IpAddr::V4(_)) if prefix <= 96 => Err(SMALLER_NETWORK),
+        (_, _) if prefix == 0 => Err(SMALLER_NETWORK),
         (written, IpAddr::V4(v4)) => {
             let prefix = if written.is_ipv6() {
                 prefix - 96

@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, net::IpAddr};
 
-use crate::client_ip::parse;
+use crate::{
+    client_ip::parse,
+    syntax::{is_space, is_token_byte},
+};
 
 /// Splits a line at the commas outside quotes, the last element first.
 ///
@@ -88,7 +91,7 @@ fn pair(text: &[u8]) -> Option<Pair<'_>> {
 fn token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = text
         .iter()
-        .position(|byte| !parse::is_token(*byte))
+        .position(|byte| !is_token_byte(*byte))
         .unwrap_or(text.len());
     if end == 0 {
         None
@@ -117,7 +120,7 @@ fn quoted(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
 fn skip_spaces(text: &[u8]) -> &[u8] {
     let start = text
         .iter()
-        .position(|byte| !parse::is_space(*byte))
+        .position(|byte| !is_space(*byte))
         .unwrap_or(text.len());
     &text[start..]
 }

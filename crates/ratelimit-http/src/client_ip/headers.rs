@@ -1,8 +1,8 @@
 //! Which header is read, and how.
 
-use std::{error, fmt, str::FromStr};
+use std::str::FromStr;
 
-use crate::client_ip::parse;
+use crate::syntax::{InvalidSyntax, field_name};
 
 pub(crate) const X_FORWARDED_FOR: &str = "x-forwarded-for";
 pub(crate) const X_REAL_IP: &str = "x-real-ip";
@@ -44,7 +44,7 @@ impl<N: AsRef<str>, V: AsRef<[u8]>> HeaderLines for [(N, V)] {
 ///
 /// assert_eq!("Forwarded".parse(), Ok(ChainHeader::Forwarded));
 /// assert_eq!("CF-Connecting-IP".parse::<ChainHeader>()?.name(), "cf-connecting-ip");
-/// # Ok::<(), ratelimit_http::client_ip::InvalidHeader>(())
+/// # Ok::<(), ratelimit_http::InvalidSyntax>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -70,15 +70,12 @@ impl ChainHeader {
 }
 
 impl FromStr for ChainHeader {
-    type Err = InvalidHeader;
+    type Err = InvalidSyntax;
 
-    fn from_str(name: &str) -> Result<Self, InvalidHeader> {
-        if name.is_empty() || !name.bytes().all(parse::is_token) {
-            return Err(InvalidHeader {
-                name: name.to_owned(),
-            });
-        }
-        Ok(match name.to_ascii_lowercase() {
+    fn from_str(text: &str) -> Result<Self, InvalidSyntax> {
+        const EXPECTED: &str = "one header name such as x-forwarded-for";
+        let invalid = || InvalidSyntax::new("chain header", text, EXPECTED);
+        Ok(match field_name(text).ok_or_else(invalid)? {
             name if name == X_FORWARDED_FOR => Self::XForwardedFor,
             name if name == FORWARDED => Self::Forwarded,
             name => Self::Provider(ProviderHeader(name.into_boxed_str())),
@@ -101,31 +98,6 @@ impl ProviderHeader {
         &*self.0 == "cloudfront-viewer-address"
     }
 }
-
-/// A chain header whose name is none that HTTP allows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidHeader {
-    name: String,
-}
-
-impl InvalidHeader {
-    /// The word for this error in logs and test vectors.
-    pub fn as_str(&self) -> &'static str {
-        "bad_config"
-    }
-}
-
-impl fmt::Display for InvalidHeader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "invalid chain header {:?}: expected one header name such as x-forwarded-for",
-            self.name
-        )
-    }
-}
-
-impl error::Error for InvalidHeader {}
 
 /// Whether a proxy seems to have written something into `headers`.
 pub fn has_forwarding_headers(headers: &(impl HeaderLines + ?Sized)) -> bool {

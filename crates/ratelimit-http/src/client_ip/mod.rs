@@ -25,12 +25,11 @@ mod parse;
 mod resolver;
 mod trusted_proxies;
 
-pub(crate) use self::parse::{field_name, trim};
 pub use self::{
-    cidr::{Cidr, InvalidNetwork},
+    cidr::Cidr,
     client::{ClientIp, ClientIpError, ClientIpSource},
-    headers::{ChainHeader, HeaderLines, InvalidHeader, ProviderHeader, has_forwarding_headers},
+    headers::{ChainHeader, HeaderLines, ProviderHeader, has_forwarding_headers},
     parse::{is_private, parse_address},
-    resolver::{ClientIpResolver, InvalidPrefix},
-    trusted_proxies::{InvalidProxies, TrustedProxies},
+    resolver::ClientIpResolver,
+    trusted_proxies::TrustedProxies,
 };

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-const LONGEST_ZONE: usize = 16;
+const MAX_ZONE: usize = 16;
 
 /// Reads an address as proxies write it: with or without a port, brackets or a zone.
 ///
@@ -69,33 +69,6 @@ pub(crate) fn is_port(text: &[u8]) -> bool {
     text.len() <= 5 && text.iter().all(u8::is_ascii_digit) && parse::<u16>(text).is_some()
 }
 
-/// Strips spaces and tabs, the only bytes that HTTP calls whitespace.
-pub(crate) fn trim(text: &[u8]) -> &[u8] {
-    let Some(start) = text.iter().position(|byte| !is_space(*byte)) else {
-        return &[];
-    };
-    let end = text
-        .iter()
-        .rposition(|byte| !is_space(*byte))
-        .map_or(start, |last| last + 1);
-    &text[start..end]
-}
-
-pub(crate) fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t')
-}
-
-/// Whether `byte` may be part of a token, such as a header's name.
-pub(crate) fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
-/// The name of a header field in lower case, if it is one.
-pub(crate) fn field_name(text: &str) -> Option<String> {
-    let is_name = !text.is_empty() && text.bytes().all(is_token);
-    is_name.then(|| text.to_ascii_lowercase())
-}
-
 fn ipv6(text: &[u8]) -> Option<IpAddr> {
     let addr = match text.iter().position(|byte| *byte == b'%') {
         Some(at) if is_zone(&text[at + 1..]) => &text[..at],
@@ -107,7 +80,7 @@ fn ipv6(text: &[u8]) -> Option<IpAddr> {
 
 fn is_zone(text: &[u8]) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._~-".contains(byte);
-    (1..=LONGEST_ZONE).contains(&text.len()) && text.iter().all(allowed)
+    (1..=MAX_ZONE).contains(&text.len()) && text.iter().all(allowed)
 }
 
 fn parse<T: std::str::FromStr>(text: &[u8]) -> Option<T> {

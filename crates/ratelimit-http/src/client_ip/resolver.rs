@@ -1,9 +1,6 @@
 //! The walk from the peer towards the client.
 
-use std::{
-    error, fmt,
-    net::{IpAddr, Ipv4Addr},
-};
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::client_ip::{
     client::{ClientIp, ClientIpError, ClientIpSource},
@@ -12,6 +9,7 @@ use crate::client_ip::{
     parse::{self, is_private, is_private_ipv4, parse_address},
     trusted_proxies::TrustedProxies,
 };
+use crate::syntax::{InvalidSyntax, trim};
 
 /// How the address of a client is found behind proxies.
 ///
@@ -102,9 +100,13 @@ impl ClientIpResolver {
     /// # Errors
     ///
     /// When `bits` is more than an address has.
-    pub fn ipv6_prefix(mut self, bits: u8) -> Result<Self, InvalidPrefix> {
+    pub fn ipv6_prefix(mut self, bits: u8) -> Result<Self, InvalidSyntax> {
         if bits > 128 {
-            return Err(InvalidPrefix { bits });
+            return Err(InvalidSyntax::new(
+                "IPv6 prefix",
+                &bits.to_string(),
+                "0 to 128",
+            ));
         }
         self.ipv6_prefix = bits;
         Ok(self)
@@ -242,7 +244,7 @@ fn x_forwarded_for(headers: &(impl HeaderLines + ?Sized)) -> impl Iterator<Item 
     let lines = headers.lines(headers::X_FORWARDED_FOR).rev();
     let elements = lines.flat_map(|line| line.rsplit(|byte| *byte == b','));
     elements
-        .map(parse::trim)
+        .map(trim)
         .filter(|element| !element.is_empty())
         .map(parse_address)
 }
@@ -251,7 +253,7 @@ fn forwarded(headers: &(impl HeaderLines + ?Sized)) -> impl Iterator<Item = Opti
     let lines = headers.lines(headers::FORWARDED).rev();
     let elements = lines.flat_map(forwarded::elements_from_the_right);
     elements
-        .map(parse::trim)
+        .map(trim)
         .filter(|element| !element.is_empty())
         .map(forwarded::client)
 }
@@ -275,29 +277,8 @@ fn single<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
     if lines.next().is_some() {
         return None;
     }
-    Some(parse::trim(value))
+    Some(trim(value))
 }
-
-/// A prefix that is longer than an IPv6 address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidPrefix {
-    bits: u8,
-}
-
-impl InvalidPrefix {
-    /// The word for this error in logs and test vectors.
-    pub fn as_str(&self) -> &'static str {
-        "bad_config"
-    }
-}
-
-impl fmt::Display for InvalidPrefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invalid IPv6 prefix {}: expected 0 to 128", self.bits)
-    }
-}
-
-impl error::Error for InvalidPrefix {}
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,11 @@
 //! Which proxies are believed.
 
-use std::{
-    error, fmt,
-    net::{IpAddr, Ipv4Addr},
-};
+use std::net::{IpAddr, Ipv4Addr};
 
-use crate::client_ip::cidr::{Expected, Span, span};
+use crate::{
+    client_ip::cidr::{Span, span},
+    syntax::{InvalidSyntax, SMALLER_NETWORK},
+};
 
 /// The addresses whose word about the client is believed.
 ///
@@ -50,16 +50,22 @@ impl TrustedProxies {
     /// # Errors
     ///
     /// When an entry is neither, or when it trusts everyone; see [`everyone`](Self::everyone).
-    pub fn parse<I>(entries: I) -> Result<Self, InvalidProxies>
+    pub fn parse<I>(entries: I) -> Result<Self, InvalidSyntax>
     where
         I: IntoIterator<Item: AsRef<str>>,
     {
         let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
         for entry in entries {
             let entry = entry.as_ref();
-            let invalid = |expected| InvalidProxies {
-                entry: entry.to_owned(),
-                expected,
+            let invalid = |expected| {
+                InvalidSyntax::new(
+                    "trusted proxy",
+                    entry,
+                    match expected {
+                        SMALLER_NETWORK => SMALLER_OR_EVERYONE,
+                        other => other,
+                    },
+                )
             };
             match span(entry).map_err(invalid)? {
                 Span::V4(first, last) => ipv4.push((first, last)),
@@ -86,7 +92,7 @@ impl TrustedProxies {
     /// let wide = TrustedProxies::parse(["10.0.0.0/9", "10.128.0.0/9"])?;
     /// assert!(wide.covers(&TrustedProxies::parse(["10.0.0.0/8"])?));
     /// assert!(!wide.covers(&TrustedProxies::parse(["11.0.0.1"])?));
-    /// # Ok::<(), ratelimit_http::client_ip::InvalidProxies>(())
+    /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
     /// ```
     pub fn covers(&self, other: &Self) -> bool {
         self.ipv4.covers(&other.ipv4) && self.ipv6.covers(&other.ipv6)
@@ -106,42 +112,8 @@ impl TrustedProxies {
     }
 }
 
-/// An entry of a list of trusted proxies that cannot stand.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidProxies {
-    entry: String,
-    expected: Expected,
-}
-
-impl InvalidProxies {
-    /// The entry as it was written.
-    pub fn entry(&self) -> &str {
-        &self.entry
-    }
-
-    /// Whether the entry is a network of all addresses.
-    pub fn is_everyone(&self) -> bool {
-        self.expected == Expected::Narrower
-    }
-
-    /// The word for this error in logs and test vectors.
-    pub fn as_str(&self) -> &'static str {
-        "bad_config"
-    }
-}
-
-impl fmt::Display for InvalidProxies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (entry, expected) = (&self.entry, self.expected.as_str());
-        write!(f, "invalid trusted proxy {entry:?}: expected {expected}")?;
-        match self.expected {
-            Expected::Narrower => f.write_str(", or TrustedProxies::everyone"),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl error::Error for InvalidProxies {}
+const SMALLER_OR_EVERYONE: &str =
+    "a network smaller than the whole internet, or TrustedProxies::everyone";
 
 /// Sorted, disjoint ranges, first and last included.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 
 use std::{
     error, fmt,
-    hash::Hasher as _,
     sync::{Once, OnceLock},
 };
 
@@ -73,8 +72,7 @@ pub fn policy_for_handler(path: &str, limits: &str) -> Result<Policy, InvalidPol
     if Policy::is_valid_name(path) {
         return Policy::parse(path, limits);
     }
-    let mut digest = Fnv(0xcbf2_9ce4_8422_2325);
-    digest.write(path.as_bytes());
+    let digest = fnv1a(path.as_bytes());
     let plain = path.bytes().rev().take(Policy::MAX_NAME - 17);
     let plain = plain.map(char::from);
     let plain = plain.map(|char| match char {
@@ -84,22 +82,14 @@ pub fn policy_for_handler(path: &str, limits: &str) -> Result<Policy, InvalidPol
     let mut name: String = plain.collect();
     // The end of a path says more than its beginning, so it was read from there.
     name = name.chars().rev().collect();
-    Policy::parse(&format!("{:016x}.{name}", digest.finish()), limits)
+    Policy::parse(&format!("{digest:016x}.{name}"), limits)
 }
 
-/// FNV-1a: the same in every build, unlike the hashers of the standard library.
-struct Fnv(u64);
-
-impl std::hash::Hasher for Fnv {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
+/// FNV-1a, which gives the same digest in every build, unlike the hashers of the standard library.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// Something was installed before.

@@ -2,9 +2,12 @@
 
 use std::{borrow::Cow, fmt};
 
-use crate::client_ip::{ClientIpError, HeaderLines, trim};
+use crate::{
+    client_ip::{ClientIpError, HeaderLines},
+    syntax::{PercentDecoded, trim},
+};
 
-const LONGEST_KEY: usize = 256;
+const MAX_KEY: usize = 256;
 
 /// A key that the application or, where it opted in, the request chose.
 ///
@@ -32,7 +35,7 @@ impl<'a> ExplicitKey<'a> {
     /// [`ClientIpError::BadKey`] when `value` is too long or holds control bytes.
     pub fn from_value(value: impl Into<Cow<'a, str>>) -> Result<Option<Self>, ClientIpError> {
         let value = value.into();
-        if value.len() > LONGEST_KEY || value.bytes().any(|byte| byte.is_ascii_control()) {
+        if value.len() > MAX_KEY || value.bytes().any(|byte| byte.is_ascii_control()) {
             return Err(ClientIpError::BadKey);
         }
         Ok(if value.is_empty() {
@@ -78,7 +81,8 @@ impl<'a> ExplicitKey<'a> {
                 parameter.get(equals + 1..).unwrap_or(&[]),
             )
         });
-        let named = |parameter: &(&[u8], &[u8])| Decoded(parameter.0).eq(name.bytes().map(Some));
+        let named =
+            |parameter: &(&[u8], &[u8])| PercentDecoded(parameter.0).eq(name.bytes().map(Ok));
         Self::from_values(parameters.filter(named).map(|parameter| parameter.1))
     }
 
@@ -116,32 +120,6 @@ fn decode(value: &[u8]) -> Option<Cow<'_, str>> {
         return std::str::from_utf8(value).ok().map(Cow::Borrowed);
     }
     // One byte more than fits shows that the key is too long; the rest need not be decoded.
-    let bytes: Option<Vec<u8>> = Decoded(value).take(LONGEST_KEY + 1).collect();
-    String::from_utf8(bytes?).ok().map(Cow::Owned)
-}
-
-/// The bytes of percent-encoded text, `None` for a broken escape.
-struct Decoded<'a>(&'a [u8]);
-
-impl Iterator for Decoded<'_> {
-    type Item = Option<u8>;
-
-    fn next(&mut self) -> Option<Option<u8>> {
-        let (byte, rest) = match self.0 {
-            [] => return None,
-            [b'%', high, low, rest @ ..] => (
-                hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low),
-                rest,
-            ),
-            [b'%', ..] => (None, &[][..]),
-            [byte, rest @ ..] => (Some(*byte), rest),
-        };
-        self.0 = rest;
-        Some(byte)
-    }
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    let value = char::from(digit).to_digit(16)?;
-    u8::try_from(value).ok()
+    let bytes: Result<Vec<u8>, u8> = PercentDecoded(value).take(MAX_KEY + 1).collect();
+    String::from_utf8(bytes.ok()?).ok().map(Cow::Owned)
 }

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use crate::key::explicit::ExplicitKey;
-use crate::{key::error::KeyError, middleware::RequestHead};
+use crate::{key::error::KeyError, middleware::RequestHead, syntax::is_token};
 use ratelimit_core::Key;
 
 /// The value of one header, for headers that a gateway sets or checks.
@@ -167,10 +167,4 @@ impl fmt::Debug for QueryKey {
             .field("name", &self.name)
             .finish_non_exhaustive()
     }
-}
-
-/// Whether `name` is a token of HTTP, which holds no colon.
-fn is_token(name: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty() && name.bytes().all(allowed)
 }

@@ -1,6 +1,6 @@
 //! Keys that tell what is asked for.
 
-use crate::{key::error::KeyError, middleware::RequestHead};
+use crate::{key::error::KeyError, middleware::RequestHead, syntax::PercentDecoded};
 use ratelimit_core::Key;
 
 /// The request's method; all that HTTP does not define share one key.
@@ -63,7 +63,7 @@ impl PathKey {
             return Err(KeyError::Missing);
         }
         let mut named = [self.parameter.as_bytes(), b":"].concat();
-        percent_decode_into(&mut named, value.as_bytes());
+        named.extend(PercentDecoded::lossy(value.as_bytes()));
         Ok(Key::tagged("path", named)?)
     }
 
@@ -88,21 +88,4 @@ impl PathKey {
 
 fn name_of(segment: &str) -> Option<&str> {
     segment.strip_prefix('{')?.strip_suffix('}')
-}
-
-/// Decodes what is an escape, and leaves the rest as it stands.
-fn percent_decode_into(decoded: &mut Vec<u8>, mut text: &[u8]) {
-    while let [byte, rest @ ..] = text {
-        let escaped = match rest {
-            [high, low, ..] if *byte == b'%' => hex(*high).zip(hex(*low)),
-            _ => None,
-        };
-        let (byte, length) = escaped.map_or((*byte, 1), |(high, low)| (high << 4 | low, 3));
-        decoded.push(byte);
-        text = &text[length..];
-    }
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    u8::try_from(char::from(digit).to_digit(16)?).ok()
 }

@@ -1,8 +1,8 @@
 //! Where a cost comes from: before the response, and after it.
 
-use std::{error, fmt, str::FromStr};
+use std::str::FromStr;
 
-use crate::client_ip::{field_name, trim};
+use crate::syntax::{InvalidSyntax, field_name, trim};
 
 /// Where the cost of a request comes from, for [`HttpPolicy::with_cost_source`](crate::policy::HttpPolicy::with_cost_source).
 ///
@@ -45,14 +45,14 @@ impl CostSource {
 }
 
 impl FromStr for CostSource {
-    type Err = InvalidTerm;
+    type Err = InvalidSyntax;
 
-    fn from_str(text: &str) -> Result<CostSource, InvalidTerm> {
+    fn from_str(text: &str) -> Result<CostSource, InvalidSyntax> {
         let header = text.strip_prefix("header:").and_then(field_name);
         match (text, header) {
             ("body", _) => Ok(CostSource::ContentLength),
             (_, Some(name)) => Ok(CostSource::Header(name)),
-            _ => Err(InvalidTerm::new(text, "header:NAME or body")),
+            _ => Err(InvalidSyntax::value(text, "header:NAME or body")),
         }
     }
 }
@@ -65,7 +65,7 @@ impl FromStr for CostSource {
 /// let tokens: SettleSource = "header:x-tokens-used".parse()?;
 /// assert_eq!(tokens.value_in([&b"150"[..]]), Some(150));
 /// assert_eq!("response-bytes".parse(), Ok(SettleSource::ResponseBytes));
-/// # Ok::<(), ratelimit_http::policy::InvalidTerm>(())
+/// # Ok::<(), ratelimit_http::InvalidSyntax>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -99,14 +99,14 @@ impl SettleSource {
 }
 
 impl FromStr for SettleSource {
-    type Err = InvalidTerm;
+    type Err = InvalidSyntax;
 
-    fn from_str(text: &str) -> Result<SettleSource, InvalidTerm> {
+    fn from_str(text: &str) -> Result<SettleSource, InvalidSyntax> {
         let header = text.strip_prefix("header:").and_then(field_name);
         match (text, header) {
             ("response-bytes", _) => Ok(SettleSource::ResponseBytes),
             (_, Some(name)) => Ok(SettleSource::Header(name)),
-            _ => Err(InvalidTerm::new(text, "header:NAME or response-bytes")),
+            _ => Err(InvalidSyntax::value(text, "header:NAME or response-bytes")),
         }
     }
 }
@@ -128,31 +128,6 @@ fn whole_number(line: &[u8]) -> Option<u64> {
             .saturating_add(u64::from(digit - b'0'))
     }))
 }
-
-/// A text that is no [`CostSource`], [`SettleSource`] or [`StatusSet`](crate::policy::StatusSet).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidTerm {
-    text: String,
-    expected: &'static str,
-}
-
-impl InvalidTerm {
-    pub(crate) fn new(text: &str, expected: &'static str) -> InvalidTerm {
-        InvalidTerm {
-            text: text.to_owned(),
-            expected,
-        }
-    }
-}
-
-impl fmt::Display for InvalidTerm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let InvalidTerm { text, expected } = self;
-        write!(f, "expected {expected}, not {text:?}")
-    }
-}
-
-impl error::Error for InvalidTerm {}
 
 #[cfg(test)]
 mod tests {

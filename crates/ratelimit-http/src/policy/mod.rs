@@ -11,8 +11,8 @@ use ratelimit_core::{FailureMode, InvalidPolicy, Key, Limit, Policy, Throttle};
 
 use self::cost::largest;
 pub use self::{
-    cost::{CostSource, InvalidTerm, SettleSource},
-    rule::{BlockStatus, InvalidRule, Rule, RuleOutcome, RuleRequest},
+    cost::{CostSource, SettleSource},
+    rule::{BlockStatus, Rule, RuleOutcome, RuleRequest},
     status::StatusSet,
 };
 use crate::client_ip::HeaderLines;

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::syntax::PercentDecoded;
+
 /// Whether a rule can name it: it begins with a slash, and a star stands only at its end.
 pub(crate) fn can_be_wanted(wanted: &str) -> bool {
     let begin = wanted.strip_suffix("/*").unwrap_or(wanted);
@@ -54,21 +56,6 @@ fn decoded(path: &str) -> Cow<'_, str> {
     if !path.contains('%') {
         return Cow::Borrowed(path);
     }
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let escaped = match rest {
-            [b'%', high, low, ..] => hex(*high).zip(hex(*low)),
-            _ => None,
-        };
-        let (byte, taken) = escaped.map_or((*first, 1), |(high, low)| (high << 4 | low, 3));
-        bytes.push(byte);
-        rest = &tail[taken - 1..];
-    }
+    let bytes: Vec<u8> = PercentDecoded::lossy(path.as_bytes()).collect();
     Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    let value = char::from(digit).to_digit(16)?;
-    u8::try_from(value).ok()
 }

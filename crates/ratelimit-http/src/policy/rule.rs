@@ -1,9 +1,12 @@
 //! Which requests a policy lets pass uncounted, and which it refuses at once.
 
-use std::{error, fmt, net::IpAddr, str::FromStr};
+use std::{net::IpAddr, str::FromStr};
 
 use super::path;
-use crate::client_ip::{Cidr, HeaderLines, field_name, trim};
+use crate::{
+    client_ip::{Cidr, HeaderLines},
+    syntax::{InvalidSyntax, field_name, trim},
+};
 use ratelimit_core::Key;
 
 /// A mark of requests, for [`HttpPolicy::with_exempt_rule`](crate::policy::HttpPolicy::with_exempt_rule) and
@@ -20,7 +23,7 @@ use ratelimit_core::Key;
 /// let inner: Rule = "path:/internal/*".parse()?;
 ///
 /// assert_eq!(batch, Rule::Key(Key::new("batch").expect("is not empty")));
-/// # Ok::<(), ratelimit_http::policy::InvalidRule>(())
+/// # Ok::<(), ratelimit_http::InvalidSyntax>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -120,13 +123,10 @@ impl From<Key> for Rule {
 }
 
 impl FromStr for Rule {
-    type Err = InvalidRule;
+    type Err = InvalidSyntax;
 
-    fn from_str(text: &str) -> Result<Rule, InvalidRule> {
-        let invalid = |expected| InvalidRule {
-            text: text.to_owned(),
-            expected,
-        };
+    fn from_str(text: &str) -> Result<Rule, InvalidSyntax> {
+        let invalid = |expected| InvalidSyntax::new("rule", text, expected);
         if let Some(key) = text.strip_prefix("key:") {
             let key = Key::new(key).map_err(|_| invalid("a key such as key:user:1"))?;
             return Ok(Rule::Key(key));
@@ -234,22 +234,6 @@ pub enum RuleOutcome {
     /// The limits decide.
     Limited,
 }
-
-/// A text that is no [`Rule`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidRule {
-    text: String,
-    expected: &'static str,
-}
-
-impl fmt::Display for InvalidRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let InvalidRule { text, expected } = self;
-        write!(f, "invalid rule {text:?}: expected {expected}")
-    }
-}
-
-impl error::Error for InvalidRule {}
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, str::FromStr};
 
-use crate::policy::cost::InvalidTerm;
+use crate::syntax::InvalidSyntax;
 
 /// Statuses of responses: `401, 403, 5xx`.
 ///
@@ -12,7 +12,7 @@ use crate::policy::cost::InvalidTerm;
 /// let failed: StatusSet = "401, 5xx".parse()?;
 /// assert!(failed.contains(401) && failed.contains(503));
 /// assert!(!failed.contains(200));
-/// # Ok::<(), ratelimit_http::policy::InvalidTerm>(())
+/// # Ok::<(), ratelimit_http::InvalidSyntax>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusSet {
@@ -55,13 +55,13 @@ impl StatusSet {
 }
 
 impl FromStr for StatusSet {
-    type Err = InvalidTerm;
+    type Err = InvalidSyntax;
 
-    fn from_str(text: &str) -> Result<StatusSet, InvalidTerm> {
+    fn from_str(text: &str) -> Result<StatusSet, InvalidSyntax> {
         let mut all = StatusSet::default();
         for part in text.split(',') {
             let part = part.trim();
-            let one = one(part).ok_or_else(|| InvalidTerm::new(part, EXPECTED))?;
+            let one = one(part).ok_or_else(|| InvalidSyntax::value(part, EXPECTED))?;
             all = all.and(&one);
         }
         Ok(all)
