@@ -8,7 +8,7 @@ use actix_web::{
     rt,
 };
 use ratelimit_core::Limiter;
-use ratelimit_http::middleware::{BodyGuard, CheckOutcome};
+use ratelimit_http::middleware::{BodyGuard, CheckOutcome, DecisionSharing};
 
 use crate::framework::{Config, HttpAdmission};
 
@@ -62,7 +62,7 @@ pub(crate) async fn check(
         CheckOutcome::Admitted(delay, admission) => (delay, admission),
         CheckOutcome::Pending(pending) => config.complete(request, pending.await)?,
     };
-    if !config.options.hides_decision
+    if config.sharing != DecisionSharing::Off
         && let Some(decision) = admission.decision()
     {
         request.extensions_mut().insert(decision.clone());

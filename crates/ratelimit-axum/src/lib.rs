@@ -31,13 +31,10 @@
 //!
 #![doc = include_str!("../docs/axum.md")]
 
+mod extract;
 #[cfg(feature = "macros")]
-mod arguments;
-#[cfg(feature = "macros")]
-mod attribute;
-mod decided;
+mod handler;
 mod layer;
-mod route;
 mod service;
 
 #[doc(no_inline)]
@@ -66,23 +63,24 @@ pub use ratelimit_tower::{
 };
 
 pub use crate::{
-    decided::CurrentDecision,
+    extract::{CurrentDecision, RouteKey},
     layer::RateLimitLayer,
-    route::RouteKey,
     service::{RateLimit, ResponseFuture},
 };
 
-/// For the code that [`rate_limit`] expands to, and for nobody else.
+/// Items that the expansion of [`rate_limit`] names.
 #[cfg(feature = "macros")]
 #[doc(hidden)]
 pub mod private {
     pub use axum::response::Response;
     pub use http::request::Parts;
-    pub use ratelimit_http::{handler::DeclaredPolicy, private::inventory};
+    pub use ratelimit_http::{
+        handler::{CostOf, DeclaredPolicy},
+        private::inventory,
+    };
 
-    pub use crate::{
-        arguments::{DebugHandlerGoesBelowRateLimit, Limited, Placeholder},
-        attribute::{CostOf, HandlerKey, HandlerLimit, Marker},
+    pub use crate::handler::{
+        DebugHandlerGoesBelowRateLimit, HandlerKey, HandlerLimit, Limited, Marker, Placeholder,
     };
 }
 

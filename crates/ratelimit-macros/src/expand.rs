@@ -60,7 +60,7 @@ fn value(
     }
     match &options.cost {
         None => {}
-        Some(Cost::Told(source)) => limit.extend(quote!(.cost_of(#source))),
+        Some(Cost::Told(source)) => limit.extend(quote!(.cost_source(#source))),
         Some(Cost::Computed(cost)) => {
             let cost = cost_of(cost);
             limit.extend(quote!(.cost({
@@ -75,7 +75,7 @@ fn value(
         limit.extend(quote!(.charge_on(#statuses)));
     }
     if let Some(source) = &options.settle {
-        limit.extend(quote!(.settle(#source)));
+        limit.extend(quote!(.settle_source(#source)));
     }
     if options.marks.is_some() {
         limit.extend(quote!(.mark_responses()));

@@ -11,7 +11,7 @@ use http::{
 use ratelimit_core::{Decision, Key};
 use ratelimit_http::{client_ip::HeaderLines, response::ProblemDetails};
 use ratelimit_http::{
-    middleware::{self, Framework, HeaderFields, RequestHead},
+    middleware::{self, DecisionSharing, Framework, RequestHead},
     response::is_refusal,
 };
 
@@ -30,41 +30,22 @@ pub(crate) type Config = middleware::Config<HttpFramework>;
 /// A request that passed.
 pub(crate) type HttpAdmission = middleware::Admission<HttpFramework>;
 
-/// The settings that only this adapter has.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    pub(crate) sharing: DecisionSharing,
-}
-
-/// Into which extensions the layer puts the decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum DecisionSharing {
-    #[default]
-    Off,
-    /// Those of the request, for the handler.
-    Request,
-    /// Those of the request, and of the response for outer layers.
-    RequestAndResponse,
-}
-
-impl Options {
-    /// Puts the slot into the request's extensions, and the decision where that is asked for.
-    #[inline]
-    pub(crate) fn insert_into_request(
-        self,
-        admission: &HttpAdmission,
-        extensions: &mut Extensions,
-    ) {
-        if let Some(slot) = admission.slot() {
-            let outer = extensions.remove();
-            extensions.insert(slot.inside(outer));
-        }
-        // A layer without a decision leaves that of an outer layer in place.
-        if self.sharing != DecisionSharing::Off
-            && let Some(decision) = admission.decision()
-        {
-            extensions.insert(decision.clone());
-        }
+/// Inserts the slot into the request's extensions, and the decision if the layer shares it.
+#[inline]
+pub(crate) fn insert_into_request(
+    config: &Config,
+    admission: &HttpAdmission,
+    extensions: &mut Extensions,
+) {
+    if let Some(slot) = admission.slot() {
+        let outer = extensions.remove();
+        extensions.insert(slot.inside(outer));
+    }
+    // A layer without a decision leaves that of an outer layer in place.
+    if config.sharing != DecisionSharing::Off
+        && let Some(decision) = admission.decision()
+    {
+        extensions.insert(decision.clone());
     }
 }
 
@@ -86,7 +67,7 @@ pub(crate) fn write_headers<B>(
     response: &mut Response<B>,
 ) {
     config.write_headers(admission, response.headers_mut());
-    if config.options.sharing == DecisionSharing::RequestAndResponse {
+    if config.sharing == DecisionSharing::RequestAndResponse {
         insert_into_extensions(admission.decision().cloned(), response);
     }
 }
@@ -99,7 +80,7 @@ pub(crate) fn finish<B>(
     mut response: Response<B>,
 ) -> Response<ResponseBody<B>> {
     let guard = admission.and_then(|admission| {
-        if config.options.sharing == DecisionSharing::RequestAndResponse {
+        if config.sharing == DecisionSharing::RequestAndResponse {
             insert_into_extensions(admission.decision().cloned(), &mut response);
         }
         let status = response.status().as_u16();
@@ -153,16 +134,51 @@ impl RequestHead for Head<'_> {
     }
 }
 
-impl HeaderFields for HttpFramework {
+impl Framework for HttpFramework {
+    type Request = Parts;
+    type Response = Response<Bytes>;
     type Map = HeaderMap;
     type Name = HeaderName;
     type Value = HeaderValue;
 
+    const MISSING_CLIENT_HELP: &'static str =
+        "serve each connection with AddPeerAddr::new(service, peer), or set ClientKey::peer_by";
     const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
     const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
     const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;
     const PROBLEM_JSON: HeaderValue = HeaderValue::from_static(ProblemDetails::CONTENT_TYPE);
     const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+    fn head(request: &Parts) -> impl RequestHead {
+        Head(request)
+    }
+
+    fn response(status: u16, body: Vec<u8>) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(body));
+        response.headers_mut().reserve(FIELDS);
+        let status = StatusCode::from_u16(status);
+        *response.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        response
+    }
+
+    fn headers_mut(response: &mut Response<Bytes>) -> &mut HeaderMap {
+        response.headers_mut()
+    }
+
+    fn error(policy: &str, error: fmt::Arguments<'_>) {
+        tracing::error!(policy, "{error}");
+    }
+
+    fn without_body(response: Response<Bytes>) -> Response<Bytes> {
+        let (mut head, body) = response.into_parts();
+        let length = HeaderValue::from(body.len());
+        head.headers.entry(header::CONTENT_LENGTH).or_insert(length);
+        Response::from_parts(head, Bytes::new())
+    }
+
+    fn insert_into_response(decision: &Decision, response: &mut Response<Bytes>) {
+        insert_into_extensions(Some(decision.clone()), response);
+    }
 
     fn name(name: &'static str) -> HeaderName {
         HeaderName::from_static(name)
@@ -216,47 +232,5 @@ impl HeaderFields for HttpFramework {
 
     fn append(map: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
         map.append(name, value);
-    }
-}
-
-impl Framework for HttpFramework {
-    type Request = Parts;
-    type Response = Response<Bytes>;
-    type Options = Options;
-
-    const MISSING_CLIENT_HELP: &'static str =
-        "serve each connection with AddPeerAddr::new(service, peer), or set ClientKey::peer_by";
-
-    fn head(request: &Parts) -> impl RequestHead {
-        Head(request)
-    }
-
-    fn response(status: u16, body: Vec<u8>) -> Response<Bytes> {
-        let mut answer = Response::new(Bytes::from(body));
-        answer.headers_mut().reserve(FIELDS);
-        let status = StatusCode::from_u16(status);
-        *answer.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        answer
-    }
-
-    fn headers_mut(answer: &mut Response<Bytes>) -> &mut HeaderMap {
-        answer.headers_mut()
-    }
-
-    fn error(policy: &str, error: fmt::Arguments<'_>) {
-        tracing::error!(policy, "{error}");
-    }
-
-    fn without_body(answer: Response<Bytes>) -> Response<Bytes> {
-        let (mut head, body) = answer.into_parts();
-        let length = HeaderValue::from(body.len());
-        head.headers.entry(header::CONTENT_LENGTH).or_insert(length);
-        Response::from_parts(head, Bytes::new())
-    }
-
-    fn insert_into_response(options: &Options, decision: &Decision, answer: &mut Response<Bytes>) {
-        if options.sharing == DecisionSharing::RequestAndResponse {
-            insert_into_extensions(Some(decision.clone()), answer);
-        }
     }
 }

@@ -16,7 +16,11 @@ use ratelimit_http::middleware::{CompletedCheck, PendingCheck};
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
-use crate::{body::ResponseBody, check::Admission, framework::Config};
+use crate::{
+    body::ResponseBody,
+    check::Admission,
+    framework::{Config, insert_into_request},
+};
 
 pin_project! {
     /// The answer of a [`RateLimit`](crate::RateLimit).
@@ -167,9 +171,7 @@ where
             return State::Rejected { response };
         }
     };
-    config
-        .options
-        .insert_into_request(&admission, &mut parts.extensions);
+    insert_into_request(config, &admission, &mut parts.extensions);
     let admission = Admission::new(admission, Arc::clone(config));
     let request = Request::from_parts(parts, body);
     if !delay.is_zero() {

@@ -52,8 +52,7 @@ pub use crate::{
     future::ResponseFuture,
     key::{
         AddPeerAddr, And, ApiKey, ClientAddress, ClientKey, CookieKey, ExtensionKey, HeaderKey,
-        KeyError, KeyExtractor, MethodKey, Or, OrShared, PathKey, PeerAddr, QueryKey, RouteKey,
-        RouteName,
+        KeyError, KeyExtractor, MethodKey, Or, OrShared, PathKey, PeerAddr, QueryKey,
     },
     layer::RateLimitLayer,
     outgoing::{OutgoingBody, OutgoingError, OutgoingFuture, OutgoingLimit, OutgoingLimitLayer},

@@ -13,7 +13,7 @@ use tower_service::Service;
 use crate::{
     body::ResponseBody,
     check::Admission,
-    framework::Config,
+    framework::{Config, insert_into_request},
     future::{PendingCall, ResponseFuture},
 };
 
@@ -53,9 +53,7 @@ where
         let (mut parts, body) = request.into_parts();
         match config.check(&config.limiter, &parts) {
             CheckOutcome::Admitted(delay, admission) => {
-                config
-                    .options
-                    .insert_into_request(&admission, &mut parts.extensions);
+                insert_into_request(&config, &admission, &mut parts.extensions);
                 let admission = Admission::new(admission, config);
                 if delay.is_zero() {
                     // The ready service is called where it stands, and no clone is made.

@@ -13,7 +13,7 @@ use ratelimit_core::Key;
 use ratelimit_http::client_ip::{ClientIpResolver, TrustedProxies};
 use ratelimit_tower::{
     ApiKey, ClientKey, CookieKey, ExtensionKey, HeaderKey, KeyError, KeyExtractor, MethodKey,
-    PathKey, QueryKey, RouteKey, RouteName,
+    PathKey, QueryKey,
 };
 use tracing::{Event, Metadata, Subscriber, field, span};
 
@@ -161,17 +161,7 @@ fn a_path_parameter_is_found_by_its_template() {
 }
 
 #[test]
-fn a_route_is_named_by_its_pattern_and_a_method_by_a_known_name() {
-    let route = RouteName("/users/{id}".into());
-
-    assert_eq!(
-        key(&RouteKey, request().extension(route)).unwrap(),
-        "route:%2Fusers%2F%7Bid%7D"
-    );
-    assert_eq!(
-        key(&RouteKey, request().uri("/users/7")),
-        Err(KeyError::Missing)
-    );
+fn a_method_is_a_key_by_its_known_name() {
     assert_eq!(
         key(&MethodKey, request().method("PATCH")).unwrap(),
         "method:PATCH"

@@ -2,7 +2,7 @@
 
 mod declared;
 mod global;
-mod terms;
+mod limit;
 
 pub use self::{
     declared::{DeclaredPolicy, MissingPolicies},
@@ -10,5 +10,5 @@ pub use self::{
         AlreadySet, SetRegistryError, global_limiter, global_registry, policy_for_handler,
         set_global_limiter, set_global_registry,
     },
-    terms::HandlerTerms,
+    limit::{CostOf, HandlerKey, HandlerLimit},
 };

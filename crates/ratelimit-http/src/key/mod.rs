@@ -4,6 +4,7 @@ mod client;
 mod combine;
 mod error;
 mod explicit;
+mod extractor;
 mod extractors;
 mod named;
 mod request;

@@ -10,6 +10,8 @@ use crate::{
 use ratelimit_core::{Key, KeySet, Policy};
 
 const IP: &str = "ip";
+/// Adapters of frameworks with routes name this key; elsewhere it is missing.
+const ROUTE: &str = "route";
 const GLOBAL: &str = "global";
 const HEADER: &str = "header:";
 
@@ -88,7 +90,7 @@ impl<F: Framework> Config<F> {
 
     fn has_key(&self, name: &str) -> bool {
         let is_given = self.named_keys.iter().any(|(known, _)| **known == *name);
-        is_given || name == IP || name == GLOBAL || name.starts_with(HEADER)
+        is_given || [IP, ROUTE, GLOBAL].contains(&name) || name.starts_with(HEADER)
     }
 
     pub(crate) fn unknown(&self, name: &str) -> UnknownKeyName {
@@ -125,6 +127,9 @@ impl<F: Framework> Config<F> {
         }
         if name == IP {
             return (self.client_address)(request).map(|client| client.key);
+        }
+        if name == ROUTE {
+            return Err(KeyError::Missing);
         }
         if name == GLOBAL {
             return Ok(Key::tagged(GLOBAL, "all")?);

@@ -32,12 +32,6 @@ impl<F: Framework> Admission<F> {
         self.verdict.as_ref()?.decision()
     }
 
-    /// What the limiter said, to be lent: a response tells what stands here when it comes.
-    #[inline]
-    pub const fn verdict_mut(&mut self) -> &mut Option<Verdict> {
-        &mut self.verdict
-    }
-
     /// Holds what the request was charged as well.
     pub(crate) fn hold(&mut self, request: &F::Request, charge: Reservation) {
         let guard = || Box::new(BodyGuard::new(body_of::<F>(request)));

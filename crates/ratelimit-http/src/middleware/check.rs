@@ -8,7 +8,7 @@ use crate::{
     metrics,
     middleware::{
         admission::Admission,
-        config::{AnswerTo, Config, Preflight},
+        config::{Config, DecisionSharing, ResponseTo},
         framework::{Framework, RequestHead},
         pending::{CompletedCheck, PendingCheck},
         rejection::{Rejection, RejectionReason},
@@ -160,7 +160,7 @@ impl<F: Framework> Config<F> {
     #[inline]
     fn is_preflight(&self, request: &F::Request) -> bool {
         let head = F::head(request);
-        self.preflight == Preflight::Passed
+        !self.counts_preflight
             && head.method() == "OPTIONS"
             && head.has_header("origin")
             && head.has_header("access-control-request-method")
@@ -211,7 +211,9 @@ impl<F: Framework> Config<F> {
         let mut response = self.reject(request, RejectionReason::Denied(report.decision));
         self.headers
             .write_report(&report, F::headers_mut(&mut response));
-        F::insert_into_response(&self.options, report.decision, &mut response);
+        if self.sharing == DecisionSharing::RequestAndResponse {
+            F::insert_into_response(report.decision, &mut response);
+        }
         response
     }
 
@@ -228,7 +230,7 @@ impl<F: Framework> Config<F> {
         rejection.complete(response)
     }
 
-    fn custom_response(&self, cause: RejectionReason<'_>) -> Option<&AnswerTo<F>> {
+    fn custom_response(&self, cause: RejectionReason<'_>) -> Option<&ResponseTo<F>> {
         match cause {
             RejectionReason::Denied(_) | RejectionReason::Blocked(_) => self.on_denied.as_deref(),
             RejectionReason::Unavailable | RejectionReason::NoKey(_) => self.on_error.as_deref(),

@@ -19,6 +19,7 @@
 
 mod admission;
 mod body_guard;
+mod builder;
 mod check;
 mod config;
 mod framework;
@@ -31,8 +32,8 @@ pub use self::{
     admission::Admission,
     body_guard::{BodyGuard, SlotGuard},
     check::CheckOutcome,
-    config::{Config, Preflight},
-    framework::{Framework, HeaderFields, RequestHead},
+    config::{Config, DecisionSharing},
+    framework::{Framework, RequestHead},
     pending::{CompletedCheck, PendingCheck},
     rejection::{Rejection, RejectionReason},
 };

@@ -6,7 +6,7 @@ use crate::response::{
     header_style::{HeaderStyle, ratelimit_policy_value, ratelimit_value},
     text::{Digits, small_number},
 };
-use crate::{middleware::HeaderFields, response::report::LimitReport};
+use crate::{middleware::Framework, response::report::LimitReport};
 use ratelimit_core::{Decision, Limit, Policy};
 
 const RETRY_AFTER: &str = "retry-after";
@@ -18,7 +18,7 @@ pub(crate) const GRPC_RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// What is written into each response, prepared when the settings are made.
 #[derive(Clone, Debug)]
-pub struct HeaderWriter<F: HeaderFields> {
+pub struct HeaderWriter<F: Framework> {
     style: HeaderStyle,
     names: Box<[F::Name]>,
     limits: Box<[(u64, F::Value)]>,
@@ -29,12 +29,12 @@ pub struct HeaderWriter<F: HeaderFields> {
 
 /// Fields that mark a response whose request passed beyond a limit, or would not have passed.
 #[derive(Clone, Debug)]
-struct Marks<F: HeaderFields> {
+struct Marks<F: Framework> {
     over: (F::Name, F::Value),
     shadow: (F::Name, F::Value),
 }
 
-impl<F: HeaderFields> HeaderWriter<F> {
+impl<F: Framework> HeaderWriter<F> {
     pub(crate) fn new(style: HeaderStyle, policy: &Policy) -> HeaderWriter<F> {
         let names = style.names().iter();
         let limits = policy.limits().iter().map(Limit::capacity);
@@ -179,19 +179,19 @@ impl<F: HeaderFields> HeaderWriter<F> {
 }
 
 /// Whether a layer further in refused the request.
-pub fn is_refusal<F: HeaderFields>(map: &F::Map) -> bool {
+pub fn is_refusal<F: Framework>(map: &F::Map) -> bool {
     F::contains(map, &F::RETRY_AFTER) || F::contains(map, &F::name(GRPC_RETRY_PUSHBACK))
 }
 
 /// Adds `value` to `Access-Control-Expose-Headers`, unless it is there.
-fn expose<F: HeaderFields>(name: &F::Name, value: &F::Value, map: &mut F::Map) {
+fn expose<F: Framework>(name: &F::Name, value: &F::Value, map: &mut F::Map) {
     if F::lines(map, name).all(|line| line != F::bytes(value)) {
         F::append(map, name, value.clone());
     }
 }
 
 /// Sets `Retry-After`, unless it already tells to wait as long, or until a date.
-pub(crate) fn retry_after<F: HeaderFields>(seconds: u64, map: &mut F::Map) {
+pub(crate) fn retry_after<F: Framework>(seconds: u64, map: &mut F::Map) {
     let told = F::lines(map, &F::RETRY_AFTER).next();
     let told = told.filter(|told| told.is_ascii());
     let stands = told.is_some_and(|told| parse(told).is_none_or(|told| told >= seconds));
@@ -205,20 +205,20 @@ fn parse(seconds: &[u8]) -> Option<u64> {
 }
 
 #[inline]
-pub(crate) fn number<F: HeaderFields>(number: u64) -> F::Value {
+pub(crate) fn number<F: Framework>(number: u64) -> F::Value {
     match small_number(number) {
         Some(digits) => F::constant(digits),
         None => F::value(Digits::of(number).as_bytes()),
     }
 }
 
-fn single<'a, F: HeaderFields>(map: &'a F::Map, name: &F::Name) -> Option<&'a [u8]> {
+fn single<'a, F: Framework>(map: &'a F::Map, name: &F::Name) -> Option<&'a [u8]> {
     let mut lines = F::lines(map, name);
     let value = lines.next()?;
     lines.next().is_none().then_some(value)
 }
 
-fn describe<F: HeaderFields>(policy: &Policy) -> F::Value {
+fn describe<F: Framework>(policy: &Policy) -> F::Value {
     let limits = policy.limits().iter();
     let limits = limits.map(|limit| (limit.capacity(), window(limit)));
     F::value(ratelimit_policy_value(policy.name(), limits).as_bytes())

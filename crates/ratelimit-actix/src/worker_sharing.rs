@@ -47,7 +47,10 @@ impl Drop for SharedLimiter {
 ///
 /// A middleware that is made inside the closure of `HttpServer::new` is made once for each worker.
 /// Outside of workers there is nothing to share, and the answer is `None`.
-pub(crate) fn shared(line: &'static Location<'static>, limits: &str) -> Option<Arc<SharedLimiter>> {
+pub(crate) fn share_between_workers(
+    line: &'static Location<'static>,
+    limits: &str,
+) -> Option<Arc<SharedLimiter>> {
     let site = (server_of_this_worker()?, line, limits.to_owned());
     let mut limiters = lock();
     if let Some(known) = limiters.get(&site).and_then(Weak::upgrade) {
