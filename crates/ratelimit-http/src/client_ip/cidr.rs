@@ -1,4 +1,4 @@
-//! A part of the internet.
+//! CIDR blocks.
 
 use std::{
     fmt,
@@ -8,10 +8,12 @@ use std::{
 
 use crate::syntax::{InvalidSyntax, SMALLER_NETWORK};
 
-/// An address (`10.0.0.1`) or a network of them (`10.0.0.0/8`, `fd00::/8`), never all there are.
+/// A CIDR block: one address (`10.0.0.1`) or a network (`10.0.0.0/8`, `fd00::/8`).
 ///
-/// Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`. An IPv4-mapped network is the IPv4
-/// network it maps.
+/// - Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`.
+/// - An IPv4-mapped network is the IPv4 network that it maps: `::ffff:10.0.0.0/104` is `10.0.0.0/8`.
+/// - A network of all addresses, such as `0.0.0.0/0`, is rejected. In a list of trusted proxies or
+///   exempt clients it is almost always a mistake.
 ///
 /// ```
 /// use ratelimit_http::client_ip::Cidr;
@@ -22,10 +24,12 @@ use crate::syntax::{InvalidSyntax, SMALLER_NETWORK};
 /// assert!(!office.contains("192.0.3.7".parse()?));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "network")]
+#[doc(alias = "subnet")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cidr(Span);
 
-/// The first and the last address.
+/// The first and the last address of a block, as integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Span {
     V4(u32, u32),
@@ -33,7 +37,7 @@ pub(crate) enum Span {
 }
 
 impl Cidr {
-    /// Whether `addr` lies here; an IPv4-mapped address is looked up as IPv4.
+    /// Whether `addr` is in this block. An IPv4-mapped address is compared as IPv4.
     pub fn contains(&self, addr: IpAddr) -> bool {
         match (self.0, addr.to_canonical()) {
             (Span::V4(first, last), IpAddr::V4(v4)) => (first..=last).contains(&v4.to_bits()),
@@ -42,7 +46,16 @@ impl Cidr {
         }
     }
 
-    /// Whether every address of `other` lies here.
+    /// Whether every address of `other` is in this block.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::Cidr;
+    ///
+    /// let wide: Cidr = "10.0.0.0/8".parse()?;
+    /// assert!(wide.covers(&"10.255.0.0/16".parse()?));
+    /// assert!(!wide.covers(&"fd00::/8".parse()?));
+    /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
+    /// ```
     pub fn covers(&self, other: &Cidr) -> bool {
         match (self.0, other.0) {
             (Span::V4(first, last), Span::V4(from, to)) => first <= from && to <= last,
@@ -53,6 +66,7 @@ impl Cidr {
 }
 
 impl From<IpAddr> for Cidr {
+    /// The block of this one address.
     fn from(addr: IpAddr) -> Cidr {
         Cidr(match addr.to_canonical() {
             IpAddr::V4(v4) => Span::V4(v4.to_bits(), v4.to_bits()),
@@ -64,6 +78,12 @@ impl From<IpAddr> for Cidr {
 impl FromStr for Cidr {
     type Err = InvalidSyntax;
 
+    /// Parses an address, or an address and the length of its prefix.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSyntax`] if `text` is neither, if the prefix is longer than an address, or if the
+    /// block contains all addresses ([`InvalidSyntax::is_everyone`]).
     fn from_str(text: &str) -> Result<Cidr, InvalidSyntax> {
         let invalid = |expected| InvalidSyntax::new("network", text, expected);
         span(text).map(Cidr).map_err(invalid)
@@ -71,6 +91,7 @@ impl FromStr for Cidr {
 }
 
 impl fmt::Display for Cidr {
+    /// Writes `10.0.0.0/8`, or `10.0.0.1` for a single address.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (first, prefix, widest) = match self.0 {
             Span::V4(first, last) => {
@@ -109,7 +130,7 @@ pub(crate) fn span(text: &str) -> Result<Span, &'static str> {
         .ok_or(expected)?;
 
     match (addr, addr.to_canonical()) {
-        // Shorter than 96, a mapped network would hold all of IPv4 and more.
+        // A mapped network with a prefix of at most 96 contains all of IPv4.
         (IpAddr::V6(_), IpAddr::V4(_)) if prefix <= 96 => Err(SMALLER_NETWORK),
         (_, _) if prefix == 0 => Err(SMALLER_NETWORK),
         (written, IpAddr::V4(v4)) => {
@@ -128,7 +149,7 @@ pub(crate) fn span(text: &str) -> Result<Span, &'static str> {
     }
 }
 
-// `u32::from_str` also takes `+8` and `08`, which a list of networks never means.
+/// Parses a decimal number. `u32::from_str` also accepts `+8` and `08`, which are typing errors here.
 fn number(text: &str) -> Option<u32> {
     let plain =
         text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
@@ -172,8 +193,11 @@ mod tests {
     #[test]
     fn the_whole_internet_is_no_network() {
         for text in ["0.0.0.0/0", "::/0", "::ffff:0.0.0.0/96"] {
-            let told = text.parse::<Cidr>().unwrap_err().to_string();
-            assert!(told.ends_with("smaller than the whole internet"), "{told}");
+            let message = text.parse::<Cidr>().unwrap_err().to_string();
+            assert!(
+                message.ends_with("smaller than the whole internet"),
+                "{message}"
+            );
         }
     }
 }

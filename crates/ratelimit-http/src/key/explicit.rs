@@ -1,4 +1,4 @@
-//! Keys that a request names itself.
+//! Keys that a request contains under a name.
 
 use std::{borrow::Cow, fmt};
 
@@ -7,12 +7,14 @@ use crate::{
     syntax::{PercentDecoded, trim},
 };
 
+/// The longest key in bytes, after decoding.
 const MAX_KEY: usize = 256;
 
-/// A key that the application or, where it opted in, the request chose.
+/// A key that the application chose, or the request if the application opted in.
 ///
-/// At most 256 bytes of UTF-8 without control bytes, and never empty. Prints with its tag, as
-/// `key:user-42`, so that no key can pass for an address.
+/// - It has 1 to 256 bytes of UTF-8 without control bytes.
+/// - It displays with a tag, as `key:user-42`, so that no key can be mistaken for an address.
+/// - A client that chooses its own key can escape its limit. Check the key before you use it.
 ///
 /// ```
 /// use ratelimit_http::{client_ip::ClientIpError, key::ExplicitKey};
@@ -28,11 +30,11 @@ const MAX_KEY: usize = 256;
 pub struct ExplicitKey<'a>(Cow<'a, str>);
 
 impl<'a> ExplicitKey<'a> {
-    /// Takes the application's own word, as it stands; an empty one is no key.
+    /// Takes a value as it is, without decoding. An empty value is `None`.
     ///
     /// # Errors
     ///
-    /// [`ClientIpError::BadKey`] when `value` is too long or holds control bytes.
+    /// [`ClientIpError::BadKey`] if `value` is longer than 256 bytes or contains control bytes.
     pub fn from_value(value: impl Into<Cow<'a, str>>) -> Result<Option<Self>, ClientIpError> {
         let value = value.into();
         if value.len() > MAX_KEY || value.bytes().any(|byte| byte.is_ascii_control()) {
@@ -45,14 +47,13 @@ impl<'a> ExplicitKey<'a> {
         })
     }
 
-    /// Reads the header `name`, percent-decoded; absent or empty is no key.
-    ///
-    /// A client that can name its own key can escape its limit: check the key before use.
+    /// Reads the header `name` and percent-decodes it. An absent or empty header is `None`.
     ///
     /// # Errors
     ///
-    /// [`ClientIpError::AmbiguousKey`] when the header was sent more than once,
-    /// [`ClientIpError::BadKey`] when its value cannot be a key.
+    /// - [`ClientIpError::AmbiguousKey`] if the request has more than one such header.
+    /// - [`ClientIpError::BadKey`] if the value has a broken escape, is too long, is not UTF-8, or
+    ///   contains control bytes.
     pub fn from_header(
         headers: &'a (impl HeaderLines + ?Sized),
         name: &'a str,
@@ -60,16 +61,16 @@ impl<'a> ExplicitKey<'a> {
         Self::from_values(headers.lines(name).map(trim))
     }
 
-    /// Reads the parameter `name` of a raw query string, percent-decoded; absent or empty is no
-    /// key.
+    /// Reads the parameter `name` of a raw query string and percent-decodes it. An absent or empty
+    /// parameter is `None`.
     ///
-    /// A `+` is a plus. The name is decoded too, else `api%5Fkey` would be a second value that
-    /// only the application sees. The warning of [`from_header`](Self::from_header) holds here.
+    /// A `+` stays a plus. Names are decoded before they are compared: otherwise `api%5Fkey` would be
+    /// a second value that only the application sees.
     ///
     /// # Errors
     ///
-    /// [`ClientIpError::AmbiguousKey`] when the parameter was sent more than once,
-    /// [`ClientIpError::BadKey`] when its value cannot be a key.
+    /// - [`ClientIpError::AmbiguousKey`] if the query has the parameter more than once.
+    /// - [`ClientIpError::BadKey`] as in [`from_header`](Self::from_header).
     pub fn from_query(query: &'a [u8], name: &str) -> Result<Option<Self>, ClientIpError> {
         let parameters = query.split(|byte| *byte == b'&').map(|parameter| {
             let equals = parameter
@@ -119,7 +120,7 @@ fn decode(value: &[u8]) -> Option<Cow<'_, str>> {
     if !value.contains(&b'%') {
         return std::str::from_utf8(value).ok().map(Cow::Borrowed);
     }
-    // One byte more than fits shows that the key is too long; the rest need not be decoded.
+    // One byte more than the maximum proves that the key is too long.
     let bytes: Result<Vec<u8>, u8> = PercentDecoded(value).take(MAX_KEY + 1).collect();
     String::from_utf8(bytes.ok()?).ok().map(Cow::Owned)
 }

@@ -1,4 +1,4 @@
-//! The keys that limits count by beside the request's own, each by its name.
+//! Keys that limits count by under a name, as in `100/min by ip`.
 
 use std::{error, fmt, net::IpAddr, sync::Arc};
 
@@ -15,13 +15,16 @@ const ROUTE: &str = "route";
 const GLOBAL: &str = "global";
 const HEADER: &str = "header:";
 
-/// Where a client is: its address, and the key of the address as far as clients are told apart by it.
+/// The address of a client, and the key of its network.
+///
+/// Rules compare the whole address. Limits count by the key, which for IPv6 is that of the /64 unless
+/// the resolver has another prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientAddress {
-    /// The whole address.
+    /// The whole address, also for IPv6.
     pub address: IpAddr,
-    /// Its key.
+    /// The key of the address, cut to the prefix that identifies clients.
     pub key: Key,
 }
 
@@ -31,7 +34,10 @@ impl ClientAddress {
     }
 }
 
-/// A policy counts by the name of a key that a layer does not know.
+/// A limit that counts by a name for which its layer has no key.
+///
+/// The layer reports it before it serves requests. Add the key with `named_key`, or count by one of
+/// the built-in names `ip`, `route`, `global` and `header:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKeyName {
     policy: String,
@@ -39,7 +45,7 @@ pub struct UnknownKeyName {
 }
 
 impl UnknownKeyName {
-    /// The name.
+    /// The name that is not known.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -58,11 +64,13 @@ impl fmt::Display for UnknownKeyName {
 
 impl error::Error for UnknownKeyName {}
 
-/// A name that limits count by, and where its key is found.
+/// A name, and the function that finds its key.
 pub(crate) type NamedKey<F> = (Arc<str>, Arc<KeyOf<F>>);
 
 impl<F: Framework> Config<F> {
-    /// Where the key called `name` is found, for limits that count by it.
+    /// Sets the function that finds the key called `name`, for limits that count by it.
+    ///
+    /// It replaces an earlier key of that name, and the built-in ones.
     pub fn named_key(
         &mut self,
         name: &str,
@@ -72,15 +80,15 @@ impl<F: Framework> Config<F> {
         self.named_keys.push((name.into(), Arc::new(key)));
     }
 
-    /// Whether every name that a limit counts by is known, in all tiers.
+    /// Checks that every name that a limit counts by is known, in all tiers.
     ///
     /// # Errors
     ///
-    /// The first that is not.
+    /// [`UnknownKeyName`] for the first that is not.
     pub fn check_key_names(&self) -> Result<(), UnknownKeyName> {
-        let own = self.policy.policy();
-        let tiers = own.tiers().map(|(_, tier)| tier);
-        let policies = std::iter::once(own).chain(tiers);
+        let base = self.policy.policy();
+        let tiers = base.tiers().map(|(_, tier)| tier);
+        let policies = std::iter::once(base).chain(tiers);
         let mut names = policies.flat_map(Policy::key_names);
         match names.find(|name| !self.has_key(name)) {
             Some(unknown) => Err(self.unknown(unknown)),
@@ -100,16 +108,17 @@ impl<F: Framework> Config<F> {
         }
     }
 
-    /// The keys of all names that the limits of `policy` count by; one that is missing stays out, and
-    /// the request's own is in its place.
+    /// The keys of all names that the limits of `policy` count by.
+    ///
+    /// A missing key is left out: the engine counts by the request's main key instead.
     #[inline]
     pub(crate) fn keys(
         &self,
         request: &F::Request,
-        own: Key,
+        main: Key,
         policy: &Policy,
     ) -> Result<KeySet, KeyError> {
-        let mut keys = KeySet::new(own);
+        let mut keys = KeySet::new(main);
         for name in policy.key_names() {
             match self.key_of_name(request, name) {
                 Ok(key) => keys = keys.with(name, key),
