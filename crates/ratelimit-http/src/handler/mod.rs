@@ -1,4 +1,7 @@
-//! What `#[rate_limit]` expands to, and what it looks up.
+//! Support of `#[rate_limit]`: the limit of a handler, declared policies, the global limiter and registry.
+//!
+//! The attribute expands to a static [`HandlerLimit`] and, if it names a policy, to a [`DeclaredPolicy`] that
+//! the program collects at link time. A registry can thereby check at the start that no policy is missing.
 
 mod declared;
 mod global;

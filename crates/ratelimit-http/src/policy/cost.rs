@@ -86,7 +86,7 @@ pub enum SettleSource {
 }
 
 impl SettleSource {
-    /// The header field of the response that tells the actual cost.
+    /// The header of the response that contains the actual cost, in lower case.
     pub fn field(&self) -> Option<&str> {
         match self {
             SettleSource::Header(name) => Some(name),
@@ -94,7 +94,7 @@ impl SettleSource {
         }
     }
 
-    /// The actual cost that the lines of [`field`](SettleSource::field) tell: the largest whole number.
+    /// The actual cost in the lines of the header [`field`](SettleSource::field): the largest whole number.
     pub fn value_in<'a>(&self, lines: impl IntoIterator<Item = &'a [u8]>) -> Option<u64> {
         self.field().and_then(|_| largest(lines))
     }

@@ -1,15 +1,15 @@
-//! The languages that a policy file can be written in.
+//! The formats of policy files.
 
 use std::path::Path;
 
-/// The language of a policy file.
+/// The format of a policy file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
     /// [TOML](https://toml.io).
     #[cfg(feature = "toml")]
     Toml,
-    /// The plain part of [YAML 1.2](https://yaml.org): no aliases, no tags, one document.
+    /// The plain part of [YAML 1.2](https://yaml.org): one document without aliases and tags.
     #[cfg(feature = "yaml")]
     Yaml,
 }
@@ -22,7 +22,7 @@ impl Format {
     #[cfg(not(feature = "toml"))]
     pub(crate) const ENDINGS: &str = ".yaml or .yml";
 
-    /// The format of a file by its name: `.toml`, `.yaml` or `.yml`.
+    /// The format of a file by the end of its name: `.toml`, `.yaml` or `.yml`.
     pub fn of(path: &Path) -> Option<Format> {
         match path.extension()?.to_str()? {
             #[cfg(feature = "toml")]
