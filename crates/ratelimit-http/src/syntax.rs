@@ -148,6 +148,7 @@ impl Iterator for PercentDecoded<'_> {
     }
 }
 
+/// The value of a hexadecimal digit.
 fn hex(digit: u8) -> Option<u8> {
     u8::try_from(char::from(digit).to_digit(16)?).ok()
 }

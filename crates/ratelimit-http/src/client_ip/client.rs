@@ -27,6 +27,7 @@ pub struct ClientIp<'a> {
 }
 
 impl<'a> ClientIp<'a> {
+    /// Cuts an IPv6 address to its prefix.
     pub(crate) fn new(addr: IpAddr, ipv6_prefix: u8, source: ClientIpSource<'a>) -> Self {
         let addr = match addr.to_canonical() {
             IpAddr::V6(v6) => {

@@ -76,6 +76,7 @@ fn opening_quote(line: &[u8]) -> Option<usize> {
     }
 }
 
+/// A name, its value, and the rest of the text.
 type Pair<'a> = (&'a [u8], Cow<'a, [u8]>, &'a [u8]);
 
 /// Reads `token=token` or `token="string"`. The third part is the rest of the text.

@@ -38,6 +38,7 @@ pub fn is_private(addr: IpAddr) -> bool {
     }
 }
 
+/// [`is_private`] for IPv4.
 #[inline]
 pub(crate) const fn is_private_ipv4(v4: Ipv4Addr) -> bool {
     let shared = v4.to_bits() >> 22 == Ipv4Addr::new(100, 64, 0, 0).to_bits() >> 22;
@@ -74,6 +75,7 @@ pub(crate) fn is_port(text: &[u8]) -> bool {
     text.len() <= 5 && text.iter().all(u8::is_ascii_digit) && parse::<u16>(text).is_some()
 }
 
+/// Parses an IPv6 address with an optional zone.
 fn ipv6(text: &[u8]) -> Option<IpAddr> {
     let addr = match text.iter().position(|byte| *byte == b'%') {
         Some(at) if is_zone(&text[at + 1..]) => &text[..at],
@@ -83,6 +85,7 @@ fn ipv6(text: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::V6(parse::<Ipv6Addr>(addr)?).to_canonical())
 }
 
+/// Whether `text` is a zone, the name of a network interface.
 fn is_zone(text: &[u8]) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._~-".contains(byte);
     (1..=MAX_ZONE).contains(&text.len()) && text.iter().all(allowed)

@@ -72,6 +72,18 @@ impl ClientIpResolver {
     }
 
     /// Reads `header` instead of `X-Forwarded-For`. `X-Real-IP` is then not read.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::{ClientIpResolver, TrustedProxies};
+    ///
+    /// let cdn = TrustedProxies::parse(["198.51.100.0/24"])?;
+    /// let resolver = ClientIpResolver::behind(cdn).chain_header("CF-Connecting-IP".parse()?);
+    /// let headers = [("CF-Connecting-IP", "203.0.113.7"), ("X-Forwarded-For", "6.6.6.6")];
+    /// let client = resolver.resolve(Some("198.51.100.1".parse()?), &headers[..])?;
+    /// assert_eq!(client.to_string(), "ip:203.0.113.7");
+    /// assert_eq!(client.source().as_str(), "cf-connecting-ip");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn chain_header(mut self, header: ChainHeader) -> Self {
         self.chain_header = header;
@@ -133,6 +145,18 @@ impl ClientIpResolver {
     }
 
     /// Trusts peers without an address: proxies at the other end of a Unix socket.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::{ClientIpError, ClientIpResolver};
+    ///
+    /// let headers = [("X-Real-IP", "203.0.113.7")];
+    /// let resolver = ClientIpResolver::default();
+    /// assert_eq!(resolver.resolve(None, &headers[..]), Err(ClientIpError::NoAddress));
+    ///
+    /// let resolver = resolver.trust_unix_sockets();
+    /// assert_eq!(resolver.resolve(None, &headers[..])?.to_string(), "ip:203.0.113.7");
+    /// # Ok::<(), ClientIpError>(())
+    /// ```
     #[must_use]
     pub fn trust_unix_sockets(mut self) -> Self {
         self.trusts_unix_sockets = true;
@@ -181,6 +205,15 @@ impl ClientIpResolver {
     ///
     /// All clients behind such a peer share one budget, so [`ClientKey`](crate::key::ClientKey) logs
     /// one warning about it.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::ClientIpResolver;
+    ///
+    /// let (resolver, headers) = (ClientIpResolver::default(), [("X-Forwarded-For", "203.0.113.7")]);
+    /// assert!(resolver.looks_like_untrusted_proxy("10.0.0.1".parse()?, &headers[..]));
+    /// assert!(!resolver.looks_like_untrusted_proxy("198.51.100.9".parse()?, &headers[..]));
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
     pub fn looks_like_untrusted_proxy(
         &self,
         peer: IpAddr,
@@ -242,6 +275,7 @@ impl ClientIpResolver {
         verified
     }
 
+    /// The address in a single `X-Real-IP`.
     fn x_real_ip(&self, headers: &(impl HeaderLines + ?Sized)) -> Option<IpAddr> {
         if !self.reads_x_real_ip {
             return None;
@@ -249,6 +283,7 @@ impl ClientIpResolver {
         parse_address(single(headers.lines(headers::X_REAL_IP))?)
     }
 
+    /// The source that is reported for an address of the chain header.
     fn chain_source(&self) -> ClientIpSource<'_> {
         match &self.chain_header {
             ChainHeader::XForwardedFor => ClientIpSource::XForwardedFor,
@@ -258,6 +293,7 @@ impl ClientIpResolver {
     }
 }
 
+/// The elements of all `X-Forwarded-For` lines, nearest hop first.
 fn x_forwarded_for(headers: &(impl HeaderLines + ?Sized)) -> impl Iterator<Item = Option<IpAddr>> {
     let lines = headers.lines(headers::X_FORWARDED_FOR).rev();
     let elements = lines.flat_map(|line| line.rsplit(|byte| *byte == b','));
@@ -267,6 +303,7 @@ fn x_forwarded_for(headers: &(impl HeaderLines + ?Sized)) -> impl Iterator<Item 
         .map(parse_address)
 }
 
+/// The `for` parameters of all `Forwarded` lines, nearest hop first.
 fn forwarded(headers: &(impl HeaderLines + ?Sized)) -> impl Iterator<Item = Option<IpAddr>> {
     let lines = headers.lines(headers::FORWARDED).rev();
     let elements = lines.flat_map(forwarded::elements_from_the_right);

@@ -43,6 +43,15 @@ impl TrustedProxies {
     ///
     /// It is right only if nothing but proxies can connect. `0.0.0.0/0` and `::/0` are rejected in
     /// a list, so that a typing error cannot mean this.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::TrustedProxies;
+    ///
+    /// let error = TrustedProxies::parse(["0.0.0.0/0"]).expect_err("it contains all addresses");
+    /// assert!(error.is_everyone());
+    /// assert!(TrustedProxies::everyone().contains("203.0.113.7".parse()?));
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
     pub fn everyone() -> Self {
         Self {
             ipv4: Ranges::new(vec![(0, u32::MAX)]),
@@ -115,12 +124,14 @@ impl TrustedProxies {
         }
     }
 
+    /// Whether an IPv4 address is trusted.
     #[inline]
     pub(crate) fn contains_ipv4(&self, addr: Ipv4Addr) -> bool {
         self.ipv4.contains(addr.to_bits())
     }
 }
 
+/// The expectation in place of a network of all addresses, with the explicit alternative.
 const SMALLER_OR_EVERYONE: &str =
     "a network smaller than the whole internet, or TrustedProxies::everyone";
 
@@ -129,6 +140,7 @@ const SMALLER_OR_EVERYONE: &str =
 struct Ranges<T>(Box<[(T, T)]>);
 
 impl<T: Copy + Ord + Into<u128>> Ranges<T> {
+    /// Sorts the ranges and removes those inside others.
     fn new(mut ranges: Vec<(T, T)>) -> Self {
         // Networks nest or are disjoint. Of two that start together the wider one sorts first, and
         // `dedup_by` removes the ones inside it.

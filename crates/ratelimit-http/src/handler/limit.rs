@@ -15,6 +15,7 @@ use crate::{
 };
 use ratelimit_core::{Key, Limiter};
 
+/// The end of the log line about a policy that is missing at run time.
 const UNKNOWN_POLICY_HELP: &str = "set_global_registry(registry) or registry.check_declared() \
     at the start of main says so before a request does";
 
@@ -22,6 +23,14 @@ const UNKNOWN_POLICY_HELP: &str = "set_global_registry(registry) or registry.che
 const PARSED: &str = "the text was parsed when it was expanded";
 
 /// The limit of one handler, as its `#[rate_limit(...)]` says.
+///
+/// The attribute `#[rate_limit("5/min", key = "header:x-user", shadow)]` expands to this static:
+///
+/// ```text
+/// static LIMIT: HandlerLimit = HandlerLimit::text("module::handler", "5/min")
+///     .key(HandlerKey::Header("x-user"))
+///     .shadow();
+/// ```
 ///
 /// - The attribute expands to a `static` of this type, so all setters are `const`.
 /// - [`config`](HandlerLimit::config) makes the settings on the first request and again only when the
@@ -41,6 +50,7 @@ pub struct HandlerLimit<F: Framework> {
     logged: AtomicBool,
 }
 
+/// The policy of an attribute: limits that it contains, or a name in a registry.
 #[derive(Clone, Copy, Debug)]
 enum PolicySource {
     Text {
@@ -182,6 +192,7 @@ impl<F: Framework> HandlerLimit<F> {
         }
     }
 
+    /// The policy of this moment: the handler's own, or the one that the registry has now.
     fn policy(
         &self,
         registry: impl FnOnce() -> Option<Registry>,
@@ -201,6 +212,7 @@ impl<F: Framework> HandlerLimit<F> {
         }
     }
 
+    /// Adds the terms of the attribute to its policy.
     fn with_terms(&self, mut policy: HttpPolicy) -> HttpPolicy {
         if let Some(source) = self.cost_source {
             policy = policy.with_cost_source(source.parse().expect(PARSED));
@@ -214,6 +226,7 @@ impl<F: Framework> HandlerLimit<F> {
         policy
     }
 
+    /// Applies the options of the attribute to the adapter's default settings.
     fn configure(&self, mut config: Config<F>) -> Config<F> {
         match self.key {
             HandlerKey::Client => {}
@@ -238,6 +251,7 @@ impl<F: Framework> HandlerLimit<F> {
         config
     }
 
+    /// Logs the first unknown policy of this handler.
     fn log_once(&self, policy: &str, unknown: &UnknownPolicy) {
         if self.logged.swap(true, Ordering::Relaxed) {
             return;

@@ -161,6 +161,7 @@ impl ClientKey {
         Ok(ClientAddress::new(address, key))
     }
 
+    /// The key of the client's address, by the rules of the resolver.
     fn address(&self, request: &impl RequestHead, peer: Option<IpAddr>) -> Result<Key, KeyError> {
         if let Some(peer) = peer {
             self.warn_once_of_untrusted_proxy(peer, request);
@@ -169,6 +170,7 @@ impl ClientKey {
         Ok(Key::network(client.addr(), client.prefix()))
     }
 
+    /// The key that the application or the request chose.
     #[inline]
     fn explicit(&self, request: &impl RequestHead) -> Result<Option<Key>, KeyError> {
         if let Some(key) = request.explicit_key() {
@@ -187,6 +189,7 @@ impl ClientKey {
         Ok(None)
     }
 
+    /// Logs one warning about a peer that looks like a proxy and is not trusted.
     fn warn_once_of_untrusted_proxy(&self, peer: IpAddr, request: &impl RequestHead) {
         if self.warned.load(Ordering::Relaxed)
             || !self.resolver.looks_like_untrusted_proxy(peer, request)
@@ -207,6 +210,7 @@ impl ClientKey {
 }
 
 impl NamedSource {
+    /// The key, if it passes the validator.
     fn checked(&self, key: &ExplicitKey<'_>) -> Result<Key, KeyError> {
         if !(self.is_valid)(key.as_str()) {
             return Err(KeyError::Invalid);
@@ -222,6 +226,7 @@ impl Default for ClientKey {
 }
 
 impl From<ClientIpResolver> for ClientKey {
+    /// Identifies clients by the address that `resolver` finds.
     fn from(resolver: ClientIpResolver) -> ClientKey {
         let whole = resolver.clone().ipv6_prefix(128);
         ClientKey {

@@ -22,6 +22,16 @@ impl<A, B> And<A, B> {
 
     /// Joins the keys that the functions find with the two extractors.
     ///
+    /// ```
+    /// use ratelimit_core::Key;
+    /// use ratelimit_http::key::{And, KeyError};
+    ///
+    /// let both = And::new("alice", "/search");
+    /// let key = both.combine(|user| Ok(Key::tagged("user", user)?), |path| Ok(Key::tagged("path", path)?))?;
+    /// assert_ne!(key, Key::tagged("user", "alice")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// The error of `first`, or else of `second`.
@@ -51,6 +61,16 @@ impl<A, B> Or<A, B> {
     }
 
     /// The first key that the functions find with the two extractors.
+    ///
+    /// ```
+    /// use ratelimit_core::Key;
+    /// use ratelimit_http::key::{KeyError, Or};
+    ///
+    /// let either = Or::new(None, Some("alice"));
+    /// let extract = |user: &Option<&str>| Ok(Key::tagged("user", user.ok_or(KeyError::Missing)?)?);
+    /// assert_eq!(either.combine(extract, extract)?.as_str(), "user:alice");
+    /// # Ok::<(), KeyError>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -93,6 +113,15 @@ impl<A> OrShared<A> {
     }
 
     /// The key that the function finds, or the shared one if it is missing.
+    ///
+    /// ```
+    /// use ratelimit_http::key::{KeyError, OrShared};
+    ///
+    /// let anonymous = OrShared::new((), "anonymous");
+    /// assert_eq!(anonymous.combine(|()| Err(KeyError::Missing))?.as_str(), "shared:anonymous");
+    /// assert_eq!(anonymous.combine(|()| Err(KeyError::Invalid)), Err(KeyError::Invalid));
+    /// # Ok::<(), KeyError>(())
+    /// ```
     ///
     /// # Errors
     ///

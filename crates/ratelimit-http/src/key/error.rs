@@ -54,6 +54,7 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 impl From<ClientIpError> for KeyError {
+    /// Maps the errors of address resolution and of explicit keys.
     fn from(error: ClientIpError) -> KeyError {
         match error {
             ClientIpError::BadKey => KeyError::Invalid,

@@ -97,6 +97,7 @@ impl<'a> ExplicitKey<'a> {
         self.0.into_owned()
     }
 
+    /// Decodes the only value.
     fn from_values(
         mut values: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Option<Self>, ClientIpError> {
@@ -116,6 +117,7 @@ impl fmt::Display for ExplicitKey<'_> {
     }
 }
 
+/// Percent-decodes a value. It borrows if there is no escape.
 fn decode(value: &[u8]) -> Option<Cow<'_, str>> {
     if !value.contains(&b'%') {
         return std::str::from_utf8(value).ok().map(Cow::Borrowed);

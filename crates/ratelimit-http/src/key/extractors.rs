@@ -29,6 +29,17 @@ impl<N> HeaderKey<N> {
 impl<N: AsRef<str>> HeaderKey<N> {
     /// The key for the lines of the header.
     ///
+    /// ```
+    /// use ratelimit_http::key::{HeaderKey, KeyError};
+    ///
+    /// let tenant = HeaderKey::new("x-tenant");
+    /// let key = |lines: &[&'static str]| tenant.extract_key(lines.iter().map(|line| line.as_bytes()));
+    /// assert_eq!(key(&["acme"])?.as_str(), "header:x-tenant:acme");
+    /// assert_eq!(key(&[]), Err(KeyError::Missing));
+    /// assert_eq!(key(&["acme", "evil"]), Err(KeyError::Ambiguous));
+    /// # Ok::<(), KeyError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// - [`KeyError::Missing`] if there is no line, or an empty one.

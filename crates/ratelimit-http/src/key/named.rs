@@ -9,10 +9,13 @@ use crate::{
 };
 use ratelimit_core::{Key, KeySet, Policy};
 
+/// The client's address.
 const IP: &str = "ip";
 /// Adapters of frameworks with routes name this key; elsewhere it is missing.
 const ROUTE: &str = "route";
+/// One budget for all requests.
 const GLOBAL: &str = "global";
+/// The value of a header.
 const HEADER: &str = "header:";
 
 /// The address of a client, and the key of its network.
@@ -96,11 +99,13 @@ impl<F: Framework> Config<F> {
         }
     }
 
+    /// Whether the layer has a key of this name, or it is built in.
     fn has_key(&self, name: &str) -> bool {
         let is_given = self.named_keys.iter().any(|(known, _)| **known == *name);
         is_given || [IP, ROUTE, GLOBAL].contains(&name) || name.starts_with(HEADER)
     }
 
+    /// The error for a name that is not known.
     pub(crate) fn unknown(&self, name: &str) -> UnknownKeyName {
         UnknownKeyName {
             policy: self.policy.name().to_owned(),
@@ -129,6 +134,7 @@ impl<F: Framework> Config<F> {
         Ok(keys)
     }
 
+    /// The key of a request for one name.
     fn key_of_name(&self, request: &F::Request, name: &str) -> Result<Key, KeyError> {
         let given = self.named_keys.iter().find(|(known, _)| **known == *name);
         if let Some((_, key)) = given {

@@ -68,6 +68,7 @@ impl PathKey {
         Ok(Key::tagged("path", named)?)
     }
 
+    /// The segment of `path` at the position of the parameter, if the path has the template's shape.
     fn value<'a>(&self, path: &'a str) -> Option<&'a str> {
         let mut segments = path.split('/');
         let mut value = None;

@@ -51,6 +51,7 @@ struct ByteCount {
 }
 
 impl BodyGuard {
+    /// A guard that holds nothing yet.
     pub(crate) const fn new(body: BodyKind) -> BodyGuard {
         BodyGuard {
             reservation: None,
@@ -197,11 +198,13 @@ impl SharedReservation {
         }
     }
 
+    /// Whether the reservation has a slot of a concurrency limit.
     fn holds_slot(&self) -> bool {
         let reservation = self.reservation.as_ref();
         reservation.is_some_and(|reservation| reservation.receipt().lease().is_some())
     }
 
+    /// The cost that was charged in advance.
     fn cost(&self) -> u64 {
         let reservation = self.reservation.as_ref();
         reservation.map_or(0, |reservation| reservation.receipt().cost())
@@ -230,6 +233,7 @@ fn settle_in_background(reservation: Reservation, actual: u64) {
     }
 }
 
+/// Logs a failed settlement. The charge then stays as it was.
 fn log_error(policy: &str, settled: Result<Settlement, StoreError>) {
     if let Err(error) = settled {
         tracing::debug!(policy, %error, "a charge could not be settled, and stays");

@@ -166,6 +166,7 @@ impl<F: Framework> Config<F> {
         }
     }
 
+    /// Whether the request bypasses the limit before its key is extracted.
     #[inline]
     fn is_bypassed(&self, request: &F::Request) -> bool {
         self.is_preflight(request) || self.exempt.as_ref().is_some_and(|exempt| exempt(request))
@@ -181,6 +182,9 @@ impl<F: Framework> Config<F> {
             && head.has_header("access-control-request-method")
     }
 
+    /// The outcome for a request without a key.
+    ///
+    /// A policy in shadow mode rejects nothing, so the request bypasses it.
     fn reject_without_key(&self, request: &F::Request, error: KeyError) -> CheckOutcome<F> {
         if error == KeyError::NoClientAddress {
             self.log_missing_client_once();
@@ -250,6 +254,7 @@ impl<F: Framework> Config<F> {
         rejection.complete(response)
     }
 
+    /// The user's function for this reason, if there is one.
     fn custom_response(&self, cause: RejectionReason<'_>) -> Option<&ResponseTo<F>> {
         match cause {
             RejectionReason::Denied(_) | RejectionReason::Blocked(_) => self.on_denied.as_deref(),

@@ -48,13 +48,19 @@ pub struct Config<F: Framework> {
     lookup: Option<RegistryLookup<F>>,
 }
 
+/// A function that finds the key of a request.
 pub(crate) type KeyOf<F> =
     dyn Fn(&<F as Framework>::Request) -> Result<Key, KeyError> + Send + Sync;
+/// A function that computes the cost of a request.
 type CostOfRequest<F> = dyn Fn(&<F as Framework>::Request) -> u64 + Send + Sync;
+/// A function that finds the client's address.
 type ClientAddressOf<F> =
     dyn Fn(&<F as Framework>::Request) -> Result<ClientAddress, KeyError> + Send + Sync;
+/// A function that names the tier of a request.
 type TierOf<F> = dyn Fn(&<F as Framework>::Request) -> Option<String> + Send + Sync;
+/// A function that exempts requests.
 type IsExempt<F> = dyn Fn(&<F as Framework>::Request) -> bool + Send + Sync;
+/// A function that makes the response to a rejected request.
 pub(crate) type ResponseTo<F> =
     dyn Fn(&Rejection<'_, F>) -> <F as Framework>::Response + Send + Sync;
 
@@ -242,6 +248,9 @@ impl<F: Framework> Config<F> {
         }
     }
 
+    /// The settings with the registry's latest policy, which are made once per version.
+    ///
+    /// The previous policy stays if the registry has none of this name.
     fn from_registry(&self, lookup: &RegistryLookup<F>) -> Arc<Config<F>> {
         let version = lookup.registry.version();
         let latest = lookup.latest.read();
@@ -260,6 +269,7 @@ impl<F: Framework> Config<F> {
         config
     }
 
+    /// The same settings for another policy.
     fn with_policy(&self, policy: HttpPolicy) -> Config<F> {
         let policy = if self.is_shadow {
             policy.shadow()

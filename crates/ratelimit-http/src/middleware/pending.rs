@@ -19,6 +19,7 @@ pub struct PendingCheck {
     tier: Option<Policy>,
 }
 
+/// The future of the limiter. `Reserve` is boxed because it is large and less common.
 enum PendingState {
     Checking(Check),
     Reserving(Box<Reserve>),

@@ -22,6 +22,7 @@ pub(crate) struct PolicyFlags {
 }
 
 impl PolicyFlags {
+    /// Computes the properties of a policy.
     pub(crate) fn of(http: &HttpPolicy) -> PolicyFlags {
         let policy = http.policy();
         let is_fixed = *http.cost_source() == CostSource::Fixed;

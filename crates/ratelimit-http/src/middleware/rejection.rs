@@ -17,6 +17,17 @@ use ratelimit_core::{Decision, Policy};
 ///
 /// Functions for `on_denied` and `on_error` receive it. [`response`](Self::response) is the usual response,
 /// from which most functions start. The layer adds `Retry-After` and its header fields afterwards.
+///
+/// | reason | status | gRPC status | `Retry-After` |
+/// |---|---|---|---|
+/// | [`Denied`](RejectionReason::Denied) | 429 | 8 | if waiting helps |
+/// | [`Blocked`](RejectionReason::Blocked) | 403 or 429 | 7 or 8 | no |
+/// | [`Unavailable`](RejectionReason::Unavailable) | 503 | 14 | 1 second |
+/// | [`NoKey`](RejectionReason::NoKey) | 400 or 500 | 3 or 13 | no |
+///
+/// - The body is a [`ProblemDetails`]. Responses to HEAD have none.
+/// - A gRPC request is recognised by its content type. Its response has status 200 and the gRPC status.
+/// - Every response has `Cache-Control: no-store`.
 #[non_exhaustive]
 pub struct Rejection<'a, F: Framework> {
     /// The request.
@@ -91,6 +102,7 @@ impl<F: Framework> Rejection<'_, F> {
     }
 }
 
+/// A response with the problem details as JSON.
 fn problem_response<F: Framework>(problem: &ProblemDetails<'_>) -> F::Response {
     let mut response = F::response(problem.status(), problem.to_json());
     set::<F>(&mut response, &F::CONTENT_TYPE, F::PROBLEM_JSON);
@@ -119,6 +131,7 @@ fn grpc_response<F: Framework>(
     response
 }
 
+/// Sets a header field of a response.
 fn set<F: Framework>(response: &mut F::Response, name: &F::Name, value: F::Value) {
     F::insert(F::headers_mut(response), name, value);
 }

@@ -52,6 +52,11 @@ impl CostSource {
 impl FromStr for CostSource {
     type Err = InvalidSyntax;
 
+    /// Parses `header:NAME` or `body`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSyntax`] if `text` is neither, or `NAME` is not the name of a header.
     fn from_str(text: &str) -> Result<CostSource, InvalidSyntax> {
         let header = text.strip_prefix("header:").and_then(field_name);
         match (text, header) {
@@ -99,6 +104,7 @@ impl SettleSource {
         self.field().and_then(|_| largest(lines))
     }
 
+    /// The same source with its header in lower case, as header maps look names up.
     pub(crate) fn in_lower_case(self) -> SettleSource {
         match self {
             SettleSource::Header(name) => SettleSource::Header(name.to_ascii_lowercase()),
@@ -110,6 +116,11 @@ impl SettleSource {
 impl FromStr for SettleSource {
     type Err = InvalidSyntax;
 
+    /// Parses `header:NAME` or `response-bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSyntax`] if `text` is neither, or `NAME` is not the name of a header.
     fn from_str(text: &str) -> Result<SettleSource, InvalidSyntax> {
         let header = text.strip_prefix("header:").and_then(field_name);
         match (text, header) {

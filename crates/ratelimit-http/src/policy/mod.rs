@@ -45,6 +45,7 @@ pub struct HttpPolicy {
     terms: Arc<RequestTerms>,
 }
 
+/// The terms of a policy for requests. Clones share them; a setter copies them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RequestTerms {
     exempt: Vec<Rule>,
@@ -56,6 +57,7 @@ struct RequestTerms {
 }
 
 impl From<Policy> for HttpPolicy {
+    /// A policy without terms: no rules, its own cost, and a charge that is final.
     fn from(policy: Policy) -> HttpPolicy {
         HttpPolicy {
             policy,
@@ -116,6 +118,17 @@ impl HttpPolicy {
 
     /// Blocks the requests that match `rule`: they are rejected and spend nothing, even if another rule
     /// exempts them.
+    ///
+    /// ```
+    /// use ratelimit_core::Key;
+    /// use ratelimit_http::policy::{BlockStatus, HttpPolicy, RuleOutcome, RuleRequest};
+    ///
+    /// let api = HttpPolicy::parse("api", "10/min")?.with_block_rule("header:x-scanner".parse()?);
+    /// let (key, headers) = (Key::new("alice")?, [("X-Scanner", "1")]);
+    /// let request = RuleRequest::new(&key, "/", &headers[..]);
+    /// assert_eq!(api.evaluate(&request), RuleOutcome::Blocked(BlockStatus::Forbidden));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[doc(alias = "denylist")]
     #[must_use]
     pub fn with_block_rule(self, rule: Rule) -> HttpPolicy {
@@ -187,6 +200,14 @@ impl HttpPolicy {
     ///
     /// A login that is charged on 401 limits wrong passwords and leaves users with the right password
     /// alone.
+    ///
+    /// ```
+    /// use ratelimit_http::policy::HttpPolicy;
+    ///
+    /// let login = HttpPolicy::parse("login", "5/min")?.with_charge_on("401, 403".parse()?);
+    /// assert!(login.charge_on().is_some_and(|statuses| statuses.contains(401)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn with_charge_on(self, statuses: StatusSet) -> HttpPolicy {
         self.map_terms(|terms| terms.charge_on = Some(statuses))
@@ -198,6 +219,20 @@ impl HttpPolicy {
     }
 
     /// Settles a request at the actual cost that its response contains.
+    ///
+    /// The request is charged its cost before it is served. After the response the difference to the actual
+    /// cost is refunded or charged, even if that exceeds the limit.
+    ///
+    /// ```
+    /// use ratelimit_http::policy::HttpPolicy;
+    ///
+    /// // Charge 1000 tokens in advance, and settle at the number that the model used.
+    /// let llm = HttpPolicy::parse("llm", "100000/h")?
+    ///     .with_cost(1000.try_into()?)?
+    ///     .with_settle_source("header:x-tokens-used".parse()?);
+    /// assert!(llm.needs_reservation());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn with_settle_source(self, source: SettleSource) -> HttpPolicy {
         self.map_terms(|terms| terms.settle_source = Some(source.in_lower_case()))
@@ -310,6 +345,7 @@ impl HttpPolicy {
         self.map_policy(Policy::shadow)
     }
 
+    /// Applies a setter of [`Policy`] that cannot fail.
     fn map_policy(self, change: impl FnOnce(&Policy) -> Policy) -> HttpPolicy {
         HttpPolicy {
             policy: change(&self.policy),
@@ -317,6 +353,7 @@ impl HttpPolicy {
         }
     }
 
+    /// Applies a setter of [`Policy`] that can fail.
     fn try_map_policy(
         self,
         change: impl FnOnce(&Policy) -> Result<Policy, InvalidPolicy>,
@@ -327,6 +364,7 @@ impl HttpPolicy {
         })
     }
 
+    /// Changes the terms, which are copied if a clone shares them.
     fn map_terms(self, change: impl FnOnce(&mut RequestTerms)) -> HttpPolicy {
         let mut terms = Arc::unwrap_or_clone(self.terms);
         change(&mut terms);

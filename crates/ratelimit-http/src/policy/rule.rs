@@ -130,12 +130,14 @@ impl Rule {
 }
 
 impl From<Cidr> for Rule {
+    /// A rule about the client's address.
     fn from(network: Cidr) -> Rule {
         Rule::Address(network)
     }
 }
 
 impl From<Key> for Rule {
+    /// A rule about the key that a request is counted by.
     fn from(key: Key) -> Rule {
         Rule::Key(key)
     }
@@ -175,6 +177,7 @@ impl FromStr for Rule {
     }
 }
 
+/// The expectation for a text without a known prefix.
 const ANY: &str = "a network such as 10.0.0.0/8, key:, header: or path:";
 
 /// Parses `name` or `name=value`.

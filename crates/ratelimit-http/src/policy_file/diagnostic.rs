@@ -25,10 +25,23 @@ impl Diagnostic {
     }
 
     /// The diagnostic as `FILE:LINE: error[code]: message`, which editors recognise.
+    ///
+    /// ```
+    /// # #[cfg(feature = "toml")] {
+    /// use ratelimit_http::policy_file::{Format, PolicyFile};
+    ///
+    /// let file = PolicyFile::parse("[policy.login]\nlimit = '5/min'\n", Format::Toml);
+    /// assert_eq!(
+    ///     file.diagnostics[1].in_file("policies.toml"),
+    ///     "policies.toml:2: error[unknown-field]: unknown field \"limit\": did you mean limits?"
+    /// );
+    /// # }
+    /// ```
     pub fn in_file(&self, file: impl fmt::Display) -> String {
         format!("{file}:{}: {}", self.line, self.without_line())
     }
 
+    /// The diagnostic without its line: `error[code]: message`.
     fn without_line(&self) -> String {
         format!("{}[{}]: {}", self.severity(), self.code, self.message)
     }
@@ -69,6 +82,16 @@ impl Diagnostics {
     }
 
     /// The diagnostics in the order of lines. If there are more than 100, warnings are dropped first.
+    ///
+    /// ```
+    /// use ratelimit_http::policy_file::{DiagnosticCode, Diagnostics};
+    ///
+    /// let mut diagnostics = Diagnostics::new();
+    /// diagnostics.add(DiagnosticCode::BadLimit, 7, "expected a limit such as 5/min");
+    /// diagnostics.add(DiagnosticCode::IgnoredField, 2, "instances has no effect");
+    /// assert!(diagnostics.has_errors());
+    /// assert_eq!(diagnostics.sorted()[0].line, 2);
+    /// ```
     pub fn sorted(mut self) -> Vec<Diagnostic> {
         self.0
             .sort_by_key(|diagnostic| (diagnostic.severity(), diagnostic.line));

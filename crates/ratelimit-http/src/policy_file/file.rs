@@ -71,6 +71,7 @@ impl PolicyFile {
         Ok(PolicyFile::of(root.as_ref(), diagnostics))
     }
 
+    /// Reads the policies from the tree.
     fn of(root: Option<&Node>, mut diagnostics: Diagnostics) -> PolicyFile {
         let mut policies = Vec::new();
         if let Some(entries) = root.and_then(|root| root.table(&mut diagnostics)) {
@@ -84,6 +85,18 @@ impl PolicyFile {
     }
 
     /// The policies of a file without errors. Warnings are dropped.
+    ///
+    /// ```
+    /// # #[cfg(feature = "yaml")] {
+    /// use ratelimit_http::policy_file::{Format, PolicyFile};
+    ///
+    /// let good = PolicyFile::parse("policy: { login: 5/min }", Format::Yaml);
+    /// assert_eq!(good.accepted().expect("no errors")[0].name(), "login");
+    ///
+    /// let bad = PolicyFile::parse("policy: { login: often }", Format::Yaml);
+    /// assert_eq!(bad.accepted().expect_err("not a limit").diagnostics().len(), 1);
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -143,6 +156,7 @@ pub fn parse(text: &str, format: Format, diagnostics: &mut Diagnostics) -> Optio
     Some(root)
 }
 
+/// Whether a file of this size is rejected.
 fn is_too_long(bytes: usize) -> bool {
     u64::try_from(bytes).is_ok_and(|bytes| bytes > MAX_BYTES)
 }

@@ -15,6 +15,7 @@ pub enum Format {
 }
 
 impl Format {
+    /// The endings of file names, for messages.
     #[cfg(all(feature = "toml", feature = "yaml"))]
     pub(crate) const ENDINGS: &str = ".toml, .yaml or .yml";
     #[cfg(not(feature = "yaml"))]
@@ -23,6 +24,15 @@ impl Format {
     pub(crate) const ENDINGS: &str = ".yaml or .yml";
 
     /// The format of a file by the end of its name: `.toml`, `.yaml` or `.yml`.
+    ///
+    /// ```
+    /// # #[cfg(feature = "yaml")] {
+    /// use ratelimit_http::policy_file::Format;
+    ///
+    /// assert_eq!(Format::of("policies.yml".as_ref()), Some(Format::Yaml));
+    /// assert_eq!(Format::of("policies.json".as_ref()), None);
+    /// # }
+    /// ```
     pub fn of(path: &Path) -> Option<Format> {
         match path.extension()?.to_str()? {
             #[cfg(feature = "toml")]

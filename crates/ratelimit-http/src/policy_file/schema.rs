@@ -1,4 +1,20 @@
 //! The fields of a policy's table.
+//!
+//! | field | value |
+//! |---|---|
+//! | `limits` | a text of limits, joined by `;` |
+//! | `on_failure` | `local`, `local_share`, `open` or `closed` |
+//! | `instances` | the number of instances that share the limits, for `local_share` |
+//! | `cost` | a whole number, `header:NAME` or `body` |
+//! | `throttle` | a throttle mode |
+//! | `shadow` | true: decide and count, deny nothing |
+//! | `enforced` | the percentage of keys for which the policy is enforced |
+//! | `tiers` | a table of names and limits |
+//! | `tenants` | a table of keys and the names of their tiers |
+//! | `exempt`, `blocked` | lists of rules |
+//! | `blocked_status` | 403 or 429 |
+//! | `charge_on` | a list of statuses and classes |
+//! | `settle` | `header:NAME` or `response-bytes` |
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 

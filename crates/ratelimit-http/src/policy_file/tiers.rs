@@ -1,4 +1,13 @@
 //! The tables `tiers` and `tenants` of a policy.
+//!
+//! ```toml
+//! [policy.api]
+//! limits = "10/min"
+//! tiers = { pro = "100/min", enterprise = "10000/min" }
+//! tenants = { "acme" = "pro" }
+//! ```
+//!
+//! A key without an entry in `tenants` has the limits of the policy itself.
 
 use std::{collections::BTreeMap, iter};
 

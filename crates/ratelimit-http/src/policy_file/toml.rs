@@ -1,4 +1,7 @@
 //! TOML as a tree.
+//!
+//! The parser recovers from errors, so one run reports several. A name that is there twice does not prevent
+//! the rest of the file from being read.
 
 use toml::{
     Spanned,
@@ -84,6 +87,7 @@ impl TooDeep {
 struct Lines(Vec<usize>);
 
 impl Lines {
+    /// Finds the line breaks of a text.
     fn of(text: &str) -> Lines {
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         Lines(ends.map(|(offset, _)| offset + 1).collect())
@@ -108,6 +112,7 @@ impl Lines {
         entries.collect()
     }
 
+    /// Converts a value and everything inside it.
     fn node(&self, value: &Spanned<DeValue<'_>>, depth: usize) -> Result<Node, TooDeep> {
         let line = self.at(value.span().start);
         if depth > MAX_DEPTH {

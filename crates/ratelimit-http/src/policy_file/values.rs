@@ -19,6 +19,7 @@ pub(crate) struct Located<T> {
 }
 
 impl<T> Located<T> {
+    /// The value with the line of its node.
     pub(crate) const fn of(node: &Node, value: Option<T>) -> Located<T> {
         let line = node.line;
         Located { line, value }
@@ -45,6 +46,7 @@ pub(crate) struct LocatedRule {
     pub(crate) rule: Rule,
 }
 
+/// The expectation for counts and costs.
 pub(crate) const AT_LEAST_1: &str = "a whole number of at least 1";
 
 /// Reads a text of limits and reports syntax errors.

@@ -39,6 +39,7 @@ pub(crate) fn tree(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
     Some(builder.root.filter(is_not_null).unwrap_or_else(empty))
 }
 
+/// Whether the root is a value. A file of comments has a null root.
 fn is_not_null(root: &Node) -> bool {
     root.value != Value::Other(NOTHING)
 }
@@ -60,6 +61,7 @@ struct YamlError {
 }
 
 impl YamlError {
+    /// An error of the parser.
     fn syntax(why: &ScanError) -> YamlError {
         YamlError {
             code: DiagnosticCode::Syntax,
@@ -68,6 +70,7 @@ impl YamlError {
         }
     }
 
+    /// YAML that is valid and not supported.
     fn unsupported(line: usize, message: &str) -> YamlError {
         YamlError {
             code: DiagnosticCode::UnsupportedYaml,
@@ -76,6 +79,7 @@ impl YamlError {
         }
     }
 
+    /// Nesting beyond [`MAX_DEPTH`].
     fn too_deep(line: usize) -> YamlError {
         YamlError {
             code: DiagnosticCode::TooDeep,
@@ -100,6 +104,7 @@ struct OpenNode {
     kind: OpenKind,
 }
 
+/// The content of a list or table so far.
 enum OpenKind {
     List(Vec<Node>),
     Table {
@@ -147,6 +152,7 @@ impl TreeBuilder {
         }
     }
 
+    /// Opens a list or table inside the innermost one.
     fn open(&mut self, line: usize, kind: OpenKind) -> Result<(), YamlError> {
         if self.expects_a_name() {
             let message = "a name is a text, no list and no table";
@@ -159,6 +165,7 @@ impl TreeBuilder {
         Ok(())
     }
 
+    /// Whether the next scalar is the name of a table's entry.
     fn expects_a_name(&self) -> bool {
         let innermost = self.open.last().map(|open| &open.kind);
         matches!(innermost, Some(OpenKind::Table { name: None, .. }))

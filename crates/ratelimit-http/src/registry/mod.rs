@@ -46,12 +46,14 @@ pub struct Registry {
     shared: Arc<RegistryInner>,
 }
 
+/// The policies that all clones share.
 #[derive(Default)]
 struct RegistryInner {
     policies: RwLock<RegisteredPolicies>,
     version: AtomicU64,
 }
 
+/// The policies under the lock.
 #[derive(Default)]
 struct RegisteredPolicies {
     by_name: ByName,
@@ -94,6 +96,16 @@ impl Registry {
     }
 
     /// The current policy called `name`.
+    ///
+    /// ```
+    /// use ratelimit_core::Policy;
+    /// use ratelimit_http::registry::Registry;
+    ///
+    /// let registry = Registry::from_policies([Policy::parse("login", "5/min")?]);
+    /// assert_eq!(registry.get("login").expect("was added").name(), "login");
+    /// assert!(registry.get("api").is_none());
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
     pub fn get(&self, name: &str) -> Option<HttpPolicy> {
         let policies = self.shared.policies.read();
         let policies = policies.unwrap_or_else(PoisonError::into_inner);
@@ -169,6 +181,7 @@ impl Registry {
         self.shared.version.load(Ordering::Acquire)
     }
 
+    /// Changes the policies and raises the version.
     fn change(&self, change: impl FnOnce(&mut RegisteredPolicies)) {
         let changed = self.try_change(|policies| {
             change(policies);
@@ -177,6 +190,7 @@ impl Registry {
         let Ok(()) = changed;
     }
 
+    /// Changes the policies and raises the version, or does neither.
     fn try_change<E>(
         &self,
         change: impl FnOnce(&mut RegisteredPolicies) -> Result<(), E>,
@@ -198,6 +212,7 @@ impl fmt::Debug for Registry {
 
 type ByName = BTreeMap<Box<str>, HttpPolicy>;
 
+/// Sorts policies by name. Of two with the same name the later is kept.
 fn by_name(policies: impl IntoIterator<Item = impl Into<HttpPolicy>>) -> ByName {
     let policies = policies.into_iter().map(Into::into);
     let named = policies.map(|policy| (Box::from(HttpPolicy::name(&policy)), policy));

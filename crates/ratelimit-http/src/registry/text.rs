@@ -64,6 +64,16 @@ impl Registry {
 
     /// Replaces all policies by those of a TOML text, or none if the text has an error.
     ///
+    /// ```
+    /// use ratelimit_http::registry::Registry;
+    ///
+    /// let registry = Registry::from_toml("[policy]\nlogin = '5/min'")?;
+    /// registry.reload_toml("[policy]\nlogin = '3/min'")?;
+    /// assert!(registry.reload_toml("[policy]\nlogin = 'often'").is_err());
+    /// assert_eq!(registry.get("login").expect("is there").to_string(), "token_bucket 3/min");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// Policies that keep their name keep the spent budgets. Each call is counted in
     /// [`POLICY_RELOADS`](crate::metrics::POLICY_RELOADS).
     ///
@@ -96,6 +106,7 @@ impl Registry {
         Ok(Registry::from_policies(policies))
     }
 
+    /// Replaces the policies and counts the result.
     fn reload(&self, text: &str, format: Format) -> Result<(), ReloadError> {
         let reloaded = self.replace_by_text(text, format);
         metrics::count_reload(if reloaded.is_ok() { "ok" } else { "rejected" });

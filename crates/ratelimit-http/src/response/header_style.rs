@@ -94,6 +94,24 @@ impl HeaderStyle {
     /// An inner layer may have written them. `existing` returns the value of a field by its lower-case
     /// name. Less remaining is stricter, then the later reset. If a field is missing or not a number, the
     /// existing fields are overwritten.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Limiter, Policy};
+    /// use ratelimit_http::response::HeaderStyle;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let policy = Policy::parse("api", "fixed_window 5/min")?;
+    /// let verdict = Limiter::in_memory().check(&policy, &Key::new("alice")?).await;
+    /// let decision = verdict.decision().expect("memory always decides");
+    ///
+    /// // An inner layer has 2 left, this decision has 4 left.
+    /// let inner = |name: &str| Some(if name.ends_with("remaining") { &b"2"[..] } else { &b"60"[..] });
+    /// assert!(HeaderStyle::RateLimit.existing_is_stricter(decision, inner));
+    /// assert!(!HeaderStyle::RateLimit.existing_is_stricter(decision, |_| None));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn existing_is_stricter<'v>(
         self,
         decision: &Decision,
@@ -130,6 +148,23 @@ impl HeaderStyle {
 ///
 /// After this wait the same request passes if no other request spends the budget first. The result is
 /// `None` if the request is allowed, or if waiting cannot help because its cost exceeds the limit.
+///
+/// ```
+/// use ratelimit_core::{Key, Limiter, Policy};
+/// use ratelimit_http::response::{retry_after_millis, retry_after_secs};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let (limiter, login) = (Limiter::in_memory(), Policy::parse("login", "1/h")?);
+/// let alice = Key::new("alice")?;
+/// limiter.check(&login, &alice).await;
+/// let verdict = limiter.check(&login, &alice).await;
+/// let decision = verdict.decision().expect("memory always decides");
+/// assert_eq!(retry_after_secs(decision), Some(3600));
+/// assert!(retry_after_millis(decision).is_some_and(|millis| millis <= 3_600_000));
+/// # Ok(())
+/// # }
+/// ```
 pub fn retry_after_secs(decision: &Decision) -> Option<u64> {
     decision
         .retry_after()
@@ -191,6 +226,7 @@ pub(crate) struct LimitNames<'a> {
 }
 
 impl<'a> LimitNames<'a> {
+    /// The names of `limits` limits.
     pub(crate) const fn new(policy: &'a str, limits: usize) -> LimitNames<'a> {
         LimitNames {
             policy,

@@ -12,8 +12,11 @@ use ratelimit_core::{Decision, Limit, Policy};
 const RETRY_AFTER: &str = "retry-after";
 const RATELIMIT_POLICY: &str = "ratelimit-policy";
 const EXPOSE: &str = "access-control-expose-headers";
+/// `true` if the request exceeded a soft limit and passed.
 const OVER: &str = "x-ratelimit-over";
+/// `denied` if a policy in shadow mode would have denied the request.
 const SHADOW: &str = "x-ratelimit-shadow";
+/// The milliseconds after which a gRPC client may retry; negative if it must not.
 pub(crate) const GRPC_RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Writes the header fields of a layer into responses.
@@ -185,6 +188,7 @@ impl<F: Framework> HeaderWriter<F> {
         is_refusal::<F>(map) || self.style.existing_is_stricter(decision, existing)
     }
 
+    /// Lists the fields in `Access-Control-Expose-Headers`, if the layer exposes them.
     #[inline]
     fn expose(&self, map: &mut F::Map) {
         if let Some((name, value)) = &self.exposed {

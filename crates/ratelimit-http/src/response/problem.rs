@@ -11,7 +11,17 @@ type Body = TextBuffer<256>;
 
 /// The reason why a request is rejected, as `application/problem+json` (RFC 9457).
 ///
-/// - A 429 body names the policy and says how long to wait.
+/// - A 429 body names the policy and says how long to wait:
+///
+///   ```json
+///   {
+///     "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+///     "title": "Rate limit exceeded",
+///     "status": 429,
+///     "detail": "Try again in 12 seconds.",
+///     "violated-policies": ["login"]
+///   }
+///   ```
 /// - A body never contains a key, an address or the text of an internal error.
 /// - [`grpc_status`](Self::grpc_status) is the equivalent for gRPC.
 ///

@@ -16,6 +16,12 @@ pub struct HeaderText(TextBuffer<64>);
 
 impl HeaderText {
     /// A decimal number.
+    ///
+    /// ```
+    /// use ratelimit_http::response::HeaderText;
+    ///
+    /// assert_eq!(HeaderText::number(60).as_bytes(), b"60");
+    /// ```
     pub fn number(number: u64) -> HeaderText {
         let mut text = TextBuffer::new();
         text.push_number(number);
@@ -64,6 +70,7 @@ pub(crate) struct TextBuffer<const N: usize> {
 }
 
 impl<const N: usize> TextBuffer<N> {
+    /// An empty buffer.
     pub(crate) const fn new() -> TextBuffer<N> {
         TextBuffer {
             short: [0; N],
@@ -136,6 +143,7 @@ pub(crate) struct Digits {
 }
 
 impl Digits {
+    /// The digits of `number`.
     #[inline]
     pub(crate) fn of(number: u64) -> Digits {
         let mut bytes = [0; MAX_DIGITS];
@@ -180,6 +188,7 @@ pub(crate) fn small_number(number: u64) -> Option<&'static str> {
 /// The numbers below 1000 in three digits.
 static SMALL_NUMBERS: [[u8; 3]; 1000] = small_numbers();
 
+/// Counts up in decimal digits.
 const fn small_numbers() -> [[u8; 3]; 1000] {
     let mut numbers = [*b"000"; 1000];
     let mut index = 1;
