@@ -1,4 +1,4 @@
-//! The types of actix-web, as the engine reads and writes them.
+//! The types of actix-web, described for `ratelimit_http`.
 
 use std::{fmt, net::IpAddr};
 
@@ -16,14 +16,14 @@ use ratelimit_http::{
     response::ProblemDetails,
 };
 
-/// Requests and responses of actix-web.
+/// The framework of actix-web's requests and responses.
 #[derive(Clone, Copy, Debug)]
 pub struct ActixFramework;
 
-/// What a middleware decides by, shared by all its services.
+/// The settings of a middleware, shared by all its services.
 pub(crate) type Config = middleware::Config<ActixFramework>;
 
-/// A request that passed.
+/// The admission of a request that passed.
 pub(crate) type HttpAdmission = middleware::Admission<ActixFramework>;
 
 /// The head of a request.

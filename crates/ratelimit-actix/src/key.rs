@@ -1,4 +1,4 @@
-//! Whose budget is spent.
+//! The keys by which requests are counted.
 
 use actix_web::{
     HttpRequest,
@@ -27,8 +27,8 @@ use crate::framework::Head;
 
 /// The value of one header, for headers that a gateway sets or checks.
 ///
-/// A client that writes the header itself can escape its limit. Absent or empty is missing, two
-/// lines are ambiguous.
+/// An absent or empty header is missing, two lines are ambiguous. A client that can write the header itself
+/// can escape its limit.
 pub type HeaderKey = ratelimit_http::key::HeaderKey<HeaderName>;
 
 key_extractor! {
@@ -65,9 +65,9 @@ impl KeyExtractor for ClientKey {
     }
 }
 
-/// The route that a request matched, as it is written: `/users/{id}`, never the path itself.
+/// The route that a request matched, as it is registered: `/users/{id}`, never the path itself.
 ///
-/// Missing where no route matched.
+/// The key is missing if no route matched.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RouteKey;
 

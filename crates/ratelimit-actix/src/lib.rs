@@ -18,14 +18,14 @@
 //! # }
 //! ```
 //!
-//! All that a user names is here, the engine's types too.
+//! The types that applications need are re-exported here. [`core`] and [`http`] have everything else.
 //!
-//! | feature | what it adds |
+//! | feature | effect |
 //! |---|---|
 //! | `macros` (default) | `#[rate_limit("5/min")]` for handlers |
-//! | `redis` | `RedisStore`, which all instances of a service share |
-//! | `redis-cluster`, `redis-tls`, `bb8` | clusters, TLS, and pools that an application already has |
-//! | `toml` | policies from a file |
+//! | `redis` | `RedisStore`, whose budgets all instances of a service share |
+//! | `redis-cluster`, `redis-tls`, `bb8` | Redis Cluster, TLS, and existing connection pools |
+//! | `toml`, `yaml` | policies from a file |
 //!
 #![doc = include_str!("../docs/actix.md")]
 

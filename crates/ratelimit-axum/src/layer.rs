@@ -1,4 +1,4 @@
-//! The layer of a router.
+//! The layer that limits a router, a route or a method.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -21,9 +21,14 @@ const MISSING_CLIENT_HELP: &str = "serve the router with \
 
 /// Limits the requests to a router, a route or a method.
 ///
-/// It is the layer of [`ratelimit_tower`] which knows axum: the peer's address comes from
-/// [`ConnectInfo`](axum::extract::ConnectInfo), and the [`Decision`](ratelimit_core::Decision) is there for the handler as
-/// [`CurrentDecision`](crate::CurrentDecision). All routes under one layer, and all its clones, share its budgets.
+/// - Each client address has its own budget; [`key_by`](Self::key_by) counts by something else. The peer's
+///   address comes from [`ConnectInfo`](axum::extract::ConnectInfo).
+/// - A request over its limit gets 429 with a problem body and `Retry-After`. The handler is not called.
+/// - Other responses carry `X-RateLimit-Limit`, `-Remaining` and `-Reset`; [`headers`](Self::headers)
+///   chooses other fields.
+/// - Handlers read the [`Decision`](ratelimit_core::Decision) with [`CurrentDecision`](crate::CurrentDecision).
+/// - All routes under one layer, and all its clones, share its budgets.
+#[doc(alias = "throttle")]
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer(ratelimit_tower::RateLimitLayer);
 
@@ -44,22 +49,24 @@ impl RateLimitLayer {
     ///
     /// # Errors
     ///
-    /// When `limits` is not the text of limits.
+    /// [`InvalidPolicy`] if `limits` is not a list of limits such as `10/min; 100/h`.
     pub fn per_client(limits: &str) -> Result<RateLimitLayer, InvalidPolicy> {
         let policy = Policy::parse("client", limits)?;
         Ok(RateLimitLayer::new(Limiter::in_memory(), policy))
     }
 
-    /// Limits each client's requests by `policy`, counted where `limiter` counts.
+    /// Limits the requests of each client by `policy`, counted by `limiter`.
     pub fn new(limiter: Limiter, policy: impl Into<HttpPolicy>) -> RateLimitLayer {
         ratelimit_tower::RateLimitLayer::new(limiter, policy).into()
     }
 
-    /// Limits each client's requests by the policy of that name, as it is when a request comes.
+    /// Limits the requests of each client by the policy called `name`, in the registry's latest version.
+    ///
+    /// A policy that is removed from the registry stays in force.
     ///
     /// # Errors
     ///
-    /// When there is no policy of that name.
+    /// [`UnknownPolicy`] if the registry has no policy of that name.
     pub fn named(
         limiter: Limiter,
         registry: &Registry,

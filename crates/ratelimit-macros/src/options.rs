@@ -1,4 +1,4 @@
-//! What is written inside of the attribute.
+//! The options of the attribute.
 
 use proc_macro2::{Span, TokenStream};
 use ratelimit_core::{InvalidPolicy, Policy};
@@ -16,7 +16,7 @@ const HOW: &str = "write the limits or a policy's name: #[rate_limit(\"5/min\")]
     #[rate_limit(policy = \"login\")]";
 const KNOWN: &str = "policy, key, cost, charge_on, settle, scope, exempt_when, marks and shadow";
 
-/// The options of one attribute, checked.
+/// The options of one attribute. Texts are valid once [`Options::parse`] returns.
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) limits: Option<LitStr>,
@@ -31,15 +31,15 @@ pub(crate) struct Options {
     pub(crate) shadow: Option<Ident>,
 }
 
-/// What a request costs.
+/// The cost of a request.
 pub(crate) enum Cost {
-    /// Told by a part of the request, as in a policy file.
-    Told(LitStr),
+    /// A source such as `header:x-tokens`, as in a policy file.
+    Source(LitStr),
     /// A number, or a function of the request.
     Computed(Expr),
 }
 
-/// Whose budget is spent.
+/// The key by which requests are counted.
 pub(crate) enum Key {
     Client,
     Header(String),
@@ -157,7 +157,7 @@ impl Options {
     }
 }
 
-/// Limits of an attribute count by what every request has, because nobody names other keys there.
+/// Rejects limits that count by other than the built-in names, because an attribute cannot define keys.
 fn check_key_names(policy: &Policy, limits: &LitStr) -> Result<()> {
     let is_known = |name: &str| {
         matches!(name, "ip" | "route" | "global")
@@ -183,11 +183,11 @@ impl Cost {
         let source: LitStr = input.parse()?;
         let parsed: std::result::Result<CostSource, _> = source.value().parse();
         parsed.map_err(|why| Error::new(source.span(), why))?;
-        Ok(Cost::Told(source))
+        Ok(Cost::Source(source))
     }
 }
 
-/// Statuses as the text that a policy takes: `401, 4xx`.
+/// Reads a list of statuses as the text of a `StatusSet`, such as `401, 4xx`.
 fn statuses(input: ParseStream<'_>) -> Result<String> {
     let list: ExprArray = input.parse().map_err(|error| {
         let problem = "write a list of statuses: `charge_on = [401, \"5xx\"]`";
@@ -220,6 +220,7 @@ fn statuses(input: ParseStream<'_>) -> Result<String> {
     Ok(texts.join(", "))
 }
 
+/// Reads the source of the actual cost.
 fn settle(input: ParseStream<'_>) -> Result<LitStr> {
     let source = string(input, "settle")?;
     let parsed: std::result::Result<SettleSource, _> = source.value().parse();
@@ -255,15 +256,16 @@ fn string(input: ParseStream<'_>, option: &str) -> Result<LitStr> {
     })
 }
 
-fn set<T>(slot: &mut Option<T>, value: T, at: &impl SpanOf, what: &str) -> Result<()> {
-    if slot.replace(value).is_some() {
+/// Sets an option, or reports that it is there twice.
+fn set<T>(option: &mut Option<T>, value: T, at: &impl SpanOf, what: &str) -> Result<()> {
+    if option.replace(value).is_some() {
         let problem = format!("{what} can be written once");
         return Err(Error::new(at.span_of(), problem));
     }
     Ok(())
 }
 
-/// What an error can point at.
+/// A token whose position an error can point at.
 trait SpanOf {
     fn span_of(&self) -> Span;
 }

@@ -1,4 +1,4 @@
-//! A request decided by hand, where there is no service to wrap.
+//! Deciding a request without a service.
 
 use std::{fmt, sync::Arc};
 
@@ -76,27 +76,27 @@ impl Admission {
         }
     }
 
-    /// The decision; nothing when the request was exempt, or no store decided.
+    /// The decision, or `None` if the request was exempt or no store decided.
     pub fn decision(&self) -> Option<&Decision> {
         self.admission.as_ref()?.decision()
     }
 
-    /// Tells in the response what is left, unless it says something stricter already.
+    /// Writes the header fields of a response, unless it has stricter ones.
     ///
-    /// Nothing is settled by it: [`finish`](Self::finish) does what a layer does with a response.
+    /// It settles nothing; [`finish`](Self::finish) does everything that a layer does with a response.
     pub fn write_headers<B>(&self, response: &mut Response<B>) {
         if let Some(admission) = &self.admission {
             write_headers(&self.config, admission, response);
         }
     }
 
-    /// Tells in the response what is left, settles by it where the policy says so, and holds the slot
-    /// until its body ends.
+    /// Writes the header fields of a response, settles the charge by it, and holds the slot until its body
+    /// ends.
     pub fn finish<B>(mut self, response: Response<B>) -> Response<ResponseBody<B>> {
         self.end(response)
     }
 
-    /// The same where it stands; there is nothing left to finish afterwards.
+    /// [`finish`](Self::finish) in place.
     #[inline]
     pub(crate) fn end<B>(&mut self, response: Response<B>) -> Response<ResponseBody<B>> {
         finish(&self.config, self.admission.as_mut(), response)

@@ -1,4 +1,4 @@
-//! The types of the `http` crate, as the engine reads and writes them.
+//! The types of the `http` crate, described for `ratelimit_http`.
 
 use std::{fmt, net::IpAddr};
 
@@ -15,19 +15,19 @@ use ratelimit_http::{
     response::is_refusal,
 };
 
-use crate::{body::ResponseBody, key::PeerAddr, moment};
+use crate::{body::ResponseBody, key::PeerAddr, reset_value::cached_reset_value};
 
-/// As many as an answer of ours has, with what servers add; they take one allocation.
+/// The number of header fields of a rejection, with those that servers add. They take one allocation.
 const FIELDS: usize = 8;
 
-/// Requests and responses of the `http` crate.
+/// The framework of the `http` crate's requests and responses.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpFramework;
 
-/// What a layer decides by, shared by all its services.
+/// The settings of a layer, shared by all its services.
 pub(crate) type Config = middleware::Config<HttpFramework>;
 
-/// A request that passed.
+/// The admission of a request that passed.
 pub(crate) type HttpAdmission = middleware::Admission<HttpFramework>;
 
 /// Inserts the slot into the request's extensions, and the decision if the layer shares it.
@@ -49,18 +49,18 @@ pub(crate) fn insert_into_request(
     }
 }
 
-/// Leaves the decision for outer layers.
+/// Inserts the decision into the response's extensions, for outer layers.
 fn insert_into_extensions<B>(decision: Option<Decision>, response: &mut Response<B>) {
-    // An inner layer that refused has the last word here as well.
-    let decided = response.extensions().get::<Decision>().is_some();
+    // The decision of an inner layer that rejected the request stays.
+    let has_decision = response.extensions().get::<Decision>().is_some();
     if let Some(decision) = decision
-        && !(decided && is_refusal::<HttpFramework>(response.headers()))
+        && !(has_decision && is_refusal::<HttpFramework>(response.headers()))
     {
         response.extensions_mut().insert(decision);
     }
 }
 
-/// Tells in a response that the service gave what was decided.
+/// Writes the header fields of the service's response.
 pub(crate) fn write_headers<B>(
     config: &Config,
     admission: &HttpAdmission,
@@ -72,7 +72,7 @@ pub(crate) fn write_headers<B>(
     }
 }
 
-/// Settles and tells, and leaves the body with what is held until it ends.
+/// Settles the charge, writes the header fields, and attaches the guard to the body.
 #[inline]
 pub(crate) fn finish<B>(
     config: &Config,
@@ -96,7 +96,7 @@ impl HeaderLines for Head<'_> {
     #[inline]
     fn lines<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
         let headers = &self.0.headers;
-        // Most requests have none of them, which is seen faster than it is looked up.
+        // A scan is faster than a hash lookup here: most requests have few headers, and not this one.
         let name = headers.keys().find(|key| key.as_str() == name);
         let lines = name.map(|name| headers.get_all(name));
         lines.into_iter().flatten().map(HeaderValue::as_bytes)
@@ -193,7 +193,7 @@ impl Framework for HttpFramework {
     }
 
     fn moment(seconds: u64) -> HeaderValue {
-        moment::value(seconds)
+        cached_reset_value(seconds)
     }
 
     fn bytes(value: &HeaderValue) -> &[u8] {

@@ -1,4 +1,4 @@
-//! Whose budget is spent.
+//! The keys by which requests are counted.
 
 mod client;
 mod extension;
@@ -33,8 +33,8 @@ use crate::framework::Head;
 
 /// The value of one header, for headers that a gateway sets or checks.
 ///
-/// A client that writes the header itself can escape its limit. Absent or empty is missing, two
-/// lines are ambiguous.
+/// An absent or empty header is missing, two lines are ambiguous. A client that can write the header itself
+/// can escape its limit.
 ///
 /// ```
 /// use http::HeaderName;

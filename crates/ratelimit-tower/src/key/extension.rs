@@ -7,7 +7,7 @@ use ratelimit_core::{InvalidKey, Key};
 
 use super::{KeyError, KeyExtractor};
 
-/// A key made of what the application put into the request's extensions, such as its user.
+/// A key from a value in the request's extensions, such as the authenticated user.
 ///
 /// ```
 /// use ratelimit_core::Key;
@@ -31,7 +31,7 @@ where
     T: Send + Sync + 'static,
     F: Fn(&T) -> Result<Key, InvalidKey> + Send + Sync + 'static,
 {
-    /// The key that `key` makes of the extension of type `T`; missing where there is none.
+    /// Makes the key with `key` from the extension of type `T`. It is missing if there is no such extension.
     pub const fn new(key: F) -> ExtensionKey<T, F> {
         ExtensionKey {
             key,
