@@ -21,7 +21,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The other side allows five in an hour. Who would have to wait longer than a second fails at
     // once, and nothing is sent.
     let policy = Policy::parse("upstream", "sliding_window_log 5/h")?;
-    let limit = OutgoingLimitLayer::new(Limiter::in_memory(), policy).max_wait(Duration::from_secs(1));
+    let limit =
+        OutgoingLimitLayer::new(Limiter::in_memory(), policy).max_wait(Duration::from_secs(1));
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let client = limit.layer(client);
 

@@ -1,4 +1,4 @@
-//! What handlers and keys read from a request: the decision and the matched route.
+//! The extractor of the current decision, and the key of the matched route.
 
 use std::convert::Infallible;
 

@@ -24,7 +24,7 @@ pub struct InvalidSyntax {
     expected: &'static str,
 }
 
-/// What [`Cidr`](crate::client_ip::Cidr) expects in place of a network of all addresses.
+/// The expectation in place of a network of all addresses.
 pub(crate) const SMALLER_NETWORK: &str = "a network smaller than the whole internet";
 
 impl InvalidSyntax {

@@ -130,8 +130,8 @@ impl Options {
         let name = scope.as_deref().unwrap_or("handler");
         match Policy::parse(name, &limits.value()) {
             Ok(policy) => check_key_names(&policy, limits),
-            Err(InvalidPolicy::Text(why)) => {
-                let mut problem = why.to_string();
+            Err(InvalidPolicy::Text(error)) => {
+                let mut problem = error.to_string();
                 let looks_like_a_name = !limits.value().contains(['/', ' ']);
                 if looks_like_a_name {
                     let name = limits.value();
@@ -139,9 +139,9 @@ impl Options {
                 }
                 Err(Error::new(limits.span(), problem))
             }
-            Err(why) => {
+            Err(error) => {
                 let span = self.scope.as_ref().unwrap_or(limits).span();
-                Err(Error::new(span, why))
+                Err(Error::new(span, error))
             }
         }
     }
@@ -152,7 +152,7 @@ impl Options {
             return Err(Error::new(scope.span(), problem));
         }
         let checked = Policy::parse(&policy.value(), "1/s");
-        checked.map_err(|why| Error::new(policy.span(), why))?;
+        checked.map_err(|error| Error::new(policy.span(), error))?;
         Ok(())
     }
 }
@@ -182,7 +182,7 @@ impl Cost {
         }
         let source: LitStr = input.parse()?;
         let parsed: std::result::Result<CostSource, _> = source.value().parse();
-        parsed.map_err(|why| Error::new(source.span(), why))?;
+        parsed.map_err(|error| Error::new(source.span(), error))?;
         Ok(Cost::Source(source))
     }
 }
@@ -210,7 +210,7 @@ fn statuses(input: ParseStream<'_>) -> Result<String> {
             }
         };
         let parsed: std::result::Result<StatusSet, _> = text.parse();
-        parsed.map_err(|why| Error::new(status.span(), why))?;
+        parsed.map_err(|error| Error::new(status.span(), error))?;
         texts.push(text);
     }
     if texts.is_empty() {
@@ -224,7 +224,7 @@ fn statuses(input: ParseStream<'_>) -> Result<String> {
 fn settle(input: ParseStream<'_>) -> Result<LitStr> {
     let source = string(input, "settle")?;
     let parsed: std::result::Result<SettleSource, _> = source.value().parse();
-    parsed.map_err(|why| Error::new(source.span(), why))?;
+    parsed.map_err(|error| Error::new(source.span(), error))?;
     Ok(source)
 }
 

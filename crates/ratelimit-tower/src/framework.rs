@@ -218,8 +218,8 @@ impl Framework for HttpFramework {
         value: HeaderValue,
     ) -> Result<(), HeaderValue> {
         match map.entry(name) {
-            Entry::Vacant(place) => {
-                place.insert(value);
+            Entry::Vacant(entry) => {
+                entry.insert(value);
                 Ok(())
             }
             Entry::Occupied(_) => Err(value),

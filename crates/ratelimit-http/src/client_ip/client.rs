@@ -74,7 +74,14 @@ impl fmt::Display for ClientIp<'_> {
 
 /// The source of a client's key or address.
 ///
-/// [`as_str`](Self::as_str) gives the word for logs and test vectors.
+/// [`as_str`](Self::as_str) gives the word for logs and test vectors:
+///
+/// ```
+/// use ratelimit_http::client_ip::ClientIpSource;
+///
+/// assert_eq!(ClientIpSource::XForwardedFor.as_str(), "xff");
+/// assert_eq!(ClientIpSource::Provider("cf-connecting-ip").as_str(), "cf-connecting-ip");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClientIpSource<'a> {

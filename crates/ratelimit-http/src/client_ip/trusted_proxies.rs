@@ -66,8 +66,8 @@ impl TrustedProxies {
     ///
     /// # Errors
     ///
-    /// [`InvalidSyntax`] for the first entry that is neither, or that contains all addresses:
-    /// [`InvalidSyntax::is_everyone`] tells the two apart.
+    /// [`InvalidSyntax`] for the first entry that is neither, or that contains all addresses;
+    /// [`InvalidSyntax::is_everyone`] is true for the latter.
     pub fn parse<I>(entries: I) -> Result<Self, InvalidSyntax>
     where
         I: IntoIterator<Item: AsRef<str>>,

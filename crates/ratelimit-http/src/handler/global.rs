@@ -8,13 +8,23 @@ use std::{
 use crate::{handler::declared::MissingPolicies, registry::Registry};
 use ratelimit_core::{InvalidPolicy, Limiter, Policy};
 
+/// The limiter that [`set_global_limiter`] sets.
 static LIMITER: OnceLock<Limiter> = OnceLock::new();
+/// The registry that [`set_global_registry`] sets.
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
 
 /// Sets the limiter of `#[rate_limit(...)]`, for requests that carry no other in their extensions.
 ///
 /// Call it once at the start of `main`. Without it, handlers count in the memory of the process, and the
 /// first request logs a warning.
+///
+/// ```
+/// use ratelimit_core::Limiter;
+/// use ratelimit_http::handler::{AlreadySet, set_global_limiter};
+///
+/// assert_eq!(set_global_limiter(Limiter::in_memory()), Ok(()));
+/// assert_eq!(set_global_limiter(Limiter::in_memory()), Err(AlreadySet));
+/// ```
 ///
 /// # Errors
 ///
@@ -25,6 +35,17 @@ pub fn set_global_limiter(limiter: Limiter) -> Result<(), AlreadySet> {
 
 /// Sets the registry of `#[rate_limit(policy = "...")]`, for requests that carry no other in their
 /// extensions.
+///
+/// ```
+/// use ratelimit_core::Policy;
+/// use ratelimit_http::{handler::set_global_registry, registry::Registry};
+///
+/// let registry = Registry::from_policies([Policy::parse("login", "5/min")?]);
+/// set_global_registry(registry.clone())?;
+/// // Handlers with `#[rate_limit(policy = "login")]` use the new limits from the next request on.
+/// registry.insert(Policy::parse("login", "3/min")?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 ///

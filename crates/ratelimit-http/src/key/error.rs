@@ -28,6 +28,12 @@ pub enum KeyError {
 
 impl KeyError {
     /// The word for this error in logs, such as `missing_key`.
+    ///
+    /// ```
+    /// use ratelimit_http::key::KeyError;
+    ///
+    /// assert_eq!(KeyError::NoClientAddress.as_str(), "no_client");
+    /// ```
     pub const fn as_str(self) -> &'static str {
         match self {
             KeyError::Missing => "missing_key",

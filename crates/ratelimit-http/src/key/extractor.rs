@@ -30,18 +30,12 @@ macro_rules! key_extractor {
             ///
             /// [`KeyError`](crate::KeyError) if the request has no key. Such a request is rejected; it is
             /// never unlimited.
-            fn extract(
-                &self,
-                request: &$Request,
-            ) -> Result<::ratelimit_core::Key, $crate::key::KeyError>;
+            fn extract(&self, request: &$Request) -> Result<::ratelimit_core::Key, $crate::key::KeyError>;
 
             /// The client's address, for limits `by ip` and for rules about addresses.
             ///
             /// The default returns `None`: this extractor does not identify clients by their address.
-            fn client_address(
-                &self,
-                _request: &$Request,
-            ) -> Option<Result<$crate::key::ClientAddress, $crate::key::KeyError>> {
+            fn client_address(&self, _request: &$Request) -> Option<Result<$crate::key::ClientAddress, $crate::key::KeyError>> {
                 None
             }
 
@@ -79,76 +73,49 @@ macro_rules! key_extractor {
 
         impl<F> $KeyExtractor for F
         where
-            F: Fn(&$Request) -> Result<::ratelimit_core::Key, $crate::key::KeyError>
-                + Send
-                + Sync
-                + 'static,
+            F: Fn(&$Request) -> Result<::ratelimit_core::Key, $crate::key::KeyError> + Send + Sync + 'static,
         {
-            fn extract(
-                &self,
-                request: &$Request,
-            ) -> Result<::ratelimit_core::Key, $crate::key::KeyError> {
+            fn extract(&self, request: &$Request) -> Result<::ratelimit_core::Key, $crate::key::KeyError> {
                 self(request)
             }
         }
 
         $(
             impl $KeyExtractor for $Source {
-                fn extract(
-                    &self,
-                    request: &$Request,
-                ) -> Result<::ratelimit_core::Key, $crate::key::KeyError> {
+                fn extract(&self, request: &$Request) -> Result<::ratelimit_core::Key, $crate::key::KeyError> {
                     self.extract_key(&$Head(request))
                 }
             }
         )+
 
         impl<A: $KeyExtractor, B: $KeyExtractor> $KeyExtractor for $crate::key::And<A, B> {
-            fn extract(
-                &self,
-                request: &$Request,
-            ) -> Result<::ratelimit_core::Key, $crate::key::KeyError> {
+            fn extract(&self, request: &$Request) -> Result<::ratelimit_core::Key, $crate::key::KeyError> {
                 self.combine(|a| a.extract(request), |b| b.extract(request))
             }
 
-            fn client_address(
-                &self,
-                request: &$Request,
-            ) -> Option<Result<$crate::key::ClientAddress, $crate::key::KeyError>> {
+            fn client_address(&self, request: &$Request) -> Option<Result<$crate::key::ClientAddress, $crate::key::KeyError>> {
                 let (a, b) = self.parts();
                 a.client_address(request).or_else(|| b.client_address(request))
             }
         }
 
         impl<A: $KeyExtractor, B: $KeyExtractor> $KeyExtractor for $crate::key::Or<A, B> {
-            fn extract(
-                &self,
-                request: &$Request,
-            ) -> Result<::ratelimit_core::Key, $crate::key::KeyError> {
+            fn extract(&self, request: &$Request) -> Result<::ratelimit_core::Key, $crate::key::KeyError> {
                 self.combine(|a| a.extract(request), |b| b.extract(request))
             }
 
-            fn client_address(
-                &self,
-                request: &$Request,
-            ) -> Option<Result<$crate::key::ClientAddress, $crate::key::KeyError>> {
+            fn client_address(&self, request: &$Request) -> Option<Result<$crate::key::ClientAddress, $crate::key::KeyError>> {
                 let (a, b) = self.parts();
                 a.client_address(request).or_else(|| b.client_address(request))
             }
         }
 
         impl<A: $KeyExtractor> $KeyExtractor for $crate::key::OrShared<A> {
-            fn extract(
-                &self,
-                request: &$Request,
-            ) -> Result<::ratelimit_core::Key, $crate::key::KeyError> {
+            fn extract(&self, request: &$Request) -> Result<::ratelimit_core::Key, $crate::key::KeyError> {
                 self.combine(|a| a.extract(request))
             }
 
-            fn client_address(
-                &self,
-                request: &$Request,
-            ) -> Option<Result<$crate::key::ClientAddress, $crate::key::KeyError>> {
+            fn client_address(&self, request: &$Request) -> Option<Result<$crate::key::ClientAddress, $crate::key::KeyError>> {
                 self.part().client_address(request)
             }
         }

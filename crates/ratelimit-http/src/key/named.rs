@@ -128,7 +128,7 @@ impl<F: Framework> Config<F> {
             match self.key_of_name(request, name) {
                 Ok(key) => keys = keys.with(name, key),
                 Err(KeyError::Missing) => {}
-                Err(why) => return Err(why),
+                Err(error) => return Err(error),
             }
         }
         Ok(keys)

@@ -56,7 +56,7 @@ macro_rules! builder_methods {
             }
 
             /// Sets the header fields that report the remaining budget. The default is
-            /// [`HeaderStyle::XRateLimit`]($crate::response::HeaderStyle::XRateLimit).
+            /// [`HeaderStyle::XRateLimit`](ratelimit_http::response::HeaderStyle::XRateLimit).
             #[must_use]
             pub fn headers(self, style: $crate::response::HeaderStyle) -> $Layer {
                 self.map_config(|config| config.headers(style))

@@ -28,7 +28,7 @@ pub struct Config<F: Framework> {
     pub limiter: Limiter,
     /// Into which extensions the adapter inserts the decision.
     pub sharing: DecisionSharing,
-    /// What to do if no request has a client address; it ends the log line about the mistake.
+    /// The instruction for services that do not know the peer's address. It ends the log line about it.
     pub missing_client_help: &'static str,
     pub(crate) counts_preflight: bool,
     pub(crate) policy: HttpPolicy,
@@ -243,7 +243,7 @@ impl<F: Framework> Config<F> {
     #[inline]
     pub fn current(self: &Arc<Self>) -> Arc<Config<F>> {
         match &self.lookup {
-            Some(lookup) => self.from_registry(lookup),
+            Some(lookup) => self.with_latest_policy(lookup),
             None => Arc::clone(self),
         }
     }
@@ -251,7 +251,7 @@ impl<F: Framework> Config<F> {
     /// The settings with the registry's latest policy, which are made once per version.
     ///
     /// The previous policy stays if the registry has none of this name.
-    fn from_registry(&self, lookup: &RegistryLookup<F>) -> Arc<Config<F>> {
+    fn with_latest_policy(&self, lookup: &RegistryLookup<F>) -> Arc<Config<F>> {
         let version = lookup.registry.version();
         let latest = lookup.latest.read();
         let latest = latest.unwrap_or_else(PoisonError::into_inner);

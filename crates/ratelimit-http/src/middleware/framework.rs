@@ -51,7 +51,7 @@ pub trait Framework: Copy + fmt::Debug + Send + Sync + 'static {
     /// The value of a header field.
     type Value: Clone + fmt::Debug + Send + Sync;
 
-    /// What to do if no request has a client address. It ends the log line about the mistake.
+    /// The instruction for services that do not know the peer's address. It ends the log line about it.
     const MISSING_CLIENT_HELP: &'static str;
     /// `Retry-After`.
     const RETRY_AFTER: Self::Name;

@@ -297,6 +297,14 @@ impl HttpPolicy {
 
     /// Adds a tier with limits of its own: [`Policy::with_tier`].
     ///
+    /// ```
+    /// use ratelimit_http::policy::HttpPolicy;
+    ///
+    /// let api = HttpPolicy::parse("api", "10/min")?.with_tier("pro", "1000/min")?;
+    /// assert_eq!(api.policy().tier("pro").to_string(), "token_bucket 1000/min");
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`InvalidPolicy`], as in [`Policy::with_tier`].

@@ -170,9 +170,9 @@ impl FromStr for Rule {
             return Ok(Rule::Path(path.to_owned()));
         }
         let network = text.strip_prefix("ip:").unwrap_or(text).parse::<Cidr>();
-        network.map(Rule::Address).map_err(|why| {
+        network.map(Rule::Address).map_err(|error| {
             let is_network = text.starts_with("ip:") || text.contains('/');
-            invalid(if is_network { why.expected() } else { ANY })
+            invalid(if is_network { error.expected() } else { ANY })
         })
     }
 }

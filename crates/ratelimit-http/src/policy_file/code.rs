@@ -23,6 +23,13 @@ impl fmt::Display for Severity {
 macro_rules! codes {
     ($($(#[$doc:meta])+ $name:ident = $severity:ident $text:literal,)+) => {
         /// The code of a diagnostic. `docs/policy-file.md` has a section for each.
+        ///
+        /// ```
+        /// use ratelimit_http::policy_file::{DiagnosticCode, Severity};
+        ///
+        /// assert_eq!(DiagnosticCode::UnknownField.as_str(), "unknown-field");
+        /// assert_eq!(DiagnosticCode::ShadowedLimit.severity(), Severity::Warning);
+        /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum DiagnosticCode {

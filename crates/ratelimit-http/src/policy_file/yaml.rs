@@ -20,7 +20,7 @@ pub(crate) fn tree(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let taken = event
-            .map_err(|why| YamlError::syntax(&why))
+            .map_err(|error| YamlError::syntax(&error))
             .and_then(|(event, span)| builder.handle(event, span.start.line().min(last)));
         if let Err(YamlError {
             code,
@@ -62,11 +62,11 @@ struct YamlError {
 
 impl YamlError {
     /// An error of the parser.
-    fn syntax(why: &ScanError) -> YamlError {
+    fn syntax(error: &ScanError) -> YamlError {
         YamlError {
             code: DiagnosticCode::Syntax,
-            line: why.marker().line(),
-            message: why.info().to_owned(),
+            line: error.marker().line(),
+            message: error.info().to_owned(),
         }
     }
 

@@ -228,6 +228,16 @@ fn check_declared_in(policies: &ByName) -> Result<(), MissingPolicies> {
 /// The name of a policy that a registry does not have.
 ///
 /// The message lists the names that it has.
+///
+/// ```
+/// use ratelimit_core::Policy;
+/// use ratelimit_http::registry::{Registry, UnknownPolicy};
+///
+/// let registry = Registry::from_policies([Policy::parse("login", "5/min")?]);
+/// let error = UnknownPolicy::new("logn", &registry);
+/// assert_eq!(error.to_string(), "there is no policy \"logn\" among login");
+/// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy {
     name: String,

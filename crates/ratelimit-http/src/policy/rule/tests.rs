@@ -115,8 +115,8 @@ fn the_error_for_an_invalid_rule_says_what_was_expected() {
         ("path:/a?b=1", "path:/health"),
         ("path:/a/../b", "path:/health"),
     ] {
-        let told = text.parse::<Rule>().expect_err(text).to_string();
-        assert!(told.contains(expected), "{text}: {told}");
+        let message = text.parse::<Rule>().expect_err(text).to_string();
+        assert!(message.contains(expected), "{text}: {message}");
     }
 }
 
