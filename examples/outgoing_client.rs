@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = Router::new().route("/", get(async || "hello"));
     tokio::spawn(async move { axum::serve(listener, server).await });
 
-    // The other side allows five in an hour. Who would have to wait longer than a second fails at
+    // The other side allows five in an hour. A request that would have to wait longer than a second fails at
     // once, and nothing is sent.
     let policy = Policy::parse("upstream", "sliding_window_log 5/h")?;
     let limit =
