@@ -18,10 +18,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = Router::new().route("/", get(async || "hello"));
     tokio::spawn(async move { axum::serve(listener, server).await });
 
-    // The other side allows five in an hour. Who would have to wait longer than a second fails at
+    // The other side allows five in an hour. A request that would have to wait longer than a second fails at
     // once, and nothing is sent.
     let policy = Policy::parse("upstream", "sliding_window_log 5/h")?;
-    let limit = OutgoingLimitLayer::new(Limiter::in_memory(), policy).wait(Duration::from_secs(1));
+    let limit =
+        OutgoingLimitLayer::new(Limiter::in_memory(), policy).max_wait(Duration::from_secs(1));
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let client = limit.layer(client);
 

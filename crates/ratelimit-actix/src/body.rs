@@ -15,8 +15,8 @@ use ratelimit_http::middleware::BodyGuard;
 pin_project! {
     /// The body of a limited response.
     ///
-    /// It holds what the request was charged: a slot is given back when the body has ended, fails or is
-    /// dropped, and a cost that is known only now is settled.
+    /// - It holds the request's slot until it ends, fails or is dropped.
+    /// - If the policy settles by response bytes, it counts them and settles at its end.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]

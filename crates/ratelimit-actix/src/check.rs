@@ -1,4 +1,4 @@
-//! The way of one request: checking, waiting, telling.
+//! The check of a request, and its admission.
 
 use std::{fmt, sync::Arc};
 
@@ -8,21 +8,21 @@ use actix_web::{
     rt,
 };
 use ratelimit_core::Limiter;
-use ratelimit_http::middleware::{BodyGuard, CheckOutcome};
+use ratelimit_http::middleware::{BodyGuard, CheckOutcome, DecisionSharing};
 
 use crate::framework::{Config, HttpAdmission};
 
-/// A request that passed, and what its response is to tell.
+/// The admission of a request that passed.
 ///
-/// Dropping it leaves the request charged, and gives its slot back.
+/// Dropping it keeps the charge and releases the slot.
 pub(crate) struct Admission {
     admission: Option<HttpAdmission>,
     config: Arc<Config>,
 }
 
 impl Admission {
-    /// Settles by the head of a response, tells in it what is left, and leaves what is held until its
-    /// body ends.
+    /// Settles the charge by the head of a response and writes its header fields. The guard belongs to the
+    /// body.
     pub(crate) fn finish(
         mut self,
         status: StatusCode,
@@ -32,7 +32,7 @@ impl Admission {
         self.config.finish(admission, status.as_u16(), headers)
     }
 
-    /// Settles by an error that has no response yet.
+    /// Settles the charge by an error that has no response yet.
     pub(crate) fn fail(self, error: &Error) {
         if let Some(admission) = self.admission {
             let status = error.as_response_error().status_code();
@@ -47,7 +47,7 @@ impl fmt::Debug for Admission {
     }
 }
 
-/// Decides a request, and waits where a shaping limit asks for it.
+/// Decides a request, and waits for the delay of a shaping limit.
 pub(crate) async fn check(
     config: Arc<Config>,
     limiter: &Limiter,
@@ -62,7 +62,7 @@ pub(crate) async fn check(
         CheckOutcome::Admitted(delay, admission) => (delay, admission),
         CheckOutcome::Pending(pending) => config.complete(request, pending.await)?,
     };
-    if !config.options.hides_decision
+    if config.sharing != DecisionSharing::Off
         && let Some(decision) = admission.decision()
     {
         request.extensions_mut().insert(decision.clone());

@@ -1,6 +1,6 @@
-//! The types of actix-web, as the engine reads and writes them.
+//! The types of actix-web, described for `ratelimit_http`.
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr};
 
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse,
@@ -12,27 +12,18 @@ use actix_web::{
 use ratelimit_core::Key;
 use ratelimit_http::{
     client_ip::HeaderLines,
-    middleware::{self, Framework, HeaderFields, RequestHead},
+    middleware::{self, Framework, RequestHead},
     response::ProblemDetails,
 };
 
-use crate::workers::SharedLimiter;
-
-/// Requests and responses of actix-web.
+/// The framework of actix-web's requests and responses.
 #[derive(Clone, Copy, Debug)]
 pub struct ActixFramework;
 
-/// The settings that only this adapter has.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    pub(crate) shared_limiter: Option<Arc<SharedLimiter>>,
-    pub(crate) hides_decision: bool,
-}
-
-/// What a middleware decides by, shared by all its services.
+/// The settings of a middleware, shared by all its services.
 pub(crate) type Config = middleware::Config<ActixFramework>;
 
-/// A request that passed.
+/// The admission of a request that passed.
 pub(crate) type HttpAdmission = middleware::Admission<ActixFramework>;
 
 /// The head of a request.
@@ -70,16 +61,38 @@ impl RequestHead for Head<'_> {
     }
 }
 
-impl HeaderFields for ActixFramework {
+impl Framework for ActixFramework {
+    type Request = HttpRequest;
+    type Response = HttpResponse;
     type Map = HeaderMap;
     type Name = HeaderName;
     type Value = HeaderValue;
 
+    const MISSING_CLIENT_HELP: &'static str = "listen on TCP, add TestRequest::peer_addr in a test, or \
+        ClientIpResolver::trust_unix_sockets behind a proxy on a unix socket";
     const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
     const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
     const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;
     const PROBLEM_JSON: HeaderValue = HeaderValue::from_static(ProblemDetails::CONTENT_TYPE);
     const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+    fn head(request: &HttpRequest) -> impl RequestHead {
+        Head(request)
+    }
+
+    fn response(status: u16, body: Vec<u8>) -> HttpResponse {
+        let status = StatusCode::from_u16(status);
+        let response = HttpResponse::new(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
+        response.set_body(body).map_into_boxed_body()
+    }
+
+    fn headers_mut(response: &mut HttpResponse) -> &mut HeaderMap {
+        response.headers_mut()
+    }
+
+    fn error(policy: &str, error: fmt::Arguments<'_>) {
+        tracing::error!(policy, "{error}");
+    }
 
     fn name(name: &'static str) -> HeaderName {
         HeaderName::from_static(name)
@@ -115,33 +128,5 @@ impl HeaderFields for ActixFramework {
 
     fn append(map: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
         map.append(name.clone(), value);
-    }
-}
-
-impl Framework for ActixFramework {
-    type Request = HttpRequest;
-    type Response = HttpResponse;
-    /// The limiter that all workers share, where the middleware made it.
-    type Options = Options;
-
-    const MISSING_CLIENT_HELP: &'static str = "listen on TCP, add TestRequest::peer_addr in a test, or \
-        ClientIpResolver::trust_unix_sockets behind a proxy on a unix socket";
-
-    fn head(request: &HttpRequest) -> impl RequestHead {
-        Head(request)
-    }
-
-    fn response(status: u16, body: Vec<u8>) -> HttpResponse {
-        let status = StatusCode::from_u16(status);
-        let answer = HttpResponse::new(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
-        answer.set_body(body).map_into_boxed_body()
-    }
-
-    fn headers_mut(answer: &mut HttpResponse) -> &mut HeaderMap {
-        answer.headers_mut()
-    }
-
-    fn error(policy: &str, error: fmt::Arguments<'_>) {
-        tracing::error!(policy, "{error}");
     }
 }

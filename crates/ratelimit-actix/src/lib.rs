@@ -18,28 +18,28 @@
 //! # }
 //! ```
 //!
-//! All that a user names is here, the engine's types too.
+//! The types that applications need are re-exported here. [`core`] and [`http`] have everything else.
 //!
-//! | feature | what it adds |
+//! | feature | effect |
 //! |---|---|
 //! | `macros` (default) | `#[rate_limit("5/min")]` for handlers |
-//! | `redis` | `RedisStore`, which all instances of a service share |
-//! | `redis-cluster`, `redis-tls`, `bb8` | clusters, TLS, and pools that an application already has |
-//! | `toml` | policies from a file |
+//! | `redis` | `RedisStore`, whose budgets all instances of a service share |
+//! | `redis-cluster`, `redis-tls`, `bb8` | Redis Cluster, TLS, and existing connection pools |
+//! | `toml`, `yaml` | policies from a file |
 //!
 #![doc = include_str!("../docs/actix.md")]
 
-#[cfg(feature = "macros")]
-mod attribute;
 mod body;
 mod check;
-mod decided;
+mod extract;
 mod framework;
+#[cfg(feature = "macros")]
+mod handler;
 mod key;
-mod rate_limit;
+mod middleware;
 mod rejection;
 mod service;
-mod workers;
+mod worker_sharing;
 
 #[doc(no_inline)]
 pub use ratelimit_core as core;
@@ -64,23 +64,26 @@ pub use ratelimit_macros::rate_limit_actix as rate_limit;
 
 pub use crate::{
     body::ResponseBody,
-    decided::CurrentDecision,
+    extract::CurrentDecision,
     framework::ActixFramework,
     key::{
         ApiKey, ClientKey, CookieKey, HeaderKey, KeyError, KeyExtractor, MethodKey, PathKey,
         QueryKey, RouteKey,
     },
-    rate_limit::RateLimit,
+    middleware::RateLimit,
     rejection::Rejection,
     service::RateLimitService,
 };
 
-/// For the code that [`rate_limit`] expands to, and for nobody else.
+/// Items that the expansion of [`rate_limit`] names.
 #[cfg(feature = "macros")]
 #[doc(hidden)]
 pub mod private {
     pub use actix_web::{FromRequest, HttpRequest, HttpResponse, web::Payload};
-    pub use ratelimit_http::{handler::DeclaredPolicy, private::inventory};
+    pub use ratelimit_http::{
+        handler::{CostOf, DeclaredPolicy},
+        private::inventory,
+    };
 
-    pub use crate::attribute::{CostOf, HandlerKey, HandlerLimit, run};
+    pub use crate::handler::{HandlerKey, HandlerLimit, run};
 }

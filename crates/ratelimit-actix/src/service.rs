@@ -14,19 +14,28 @@ use actix_web::{
     dev::{Service, ServiceRequest, ServiceResponse},
 };
 
-use crate::{body::ResponseBody, check::check, framework::Config};
+use crate::{body::ResponseBody, check::check, framework::Config, worker_sharing::SharedLimiter};
 
 /// A service whose requests are limited, made by [`RateLimit`](crate::RateLimit).
 #[derive(Debug)]
 pub struct RateLimitService<S> {
     inner: Rc<S>,
     config: Arc<Config>,
+    /// Keeps the limiter shared while the server runs, which drops its middleware after the start.
+    _shared_limiter: Option<Arc<SharedLimiter>>,
 }
 
 impl<S> RateLimitService<S> {
-    pub(crate) fn new(inner: S, config: Arc<Config>) -> RateLimitService<S> {
-        let inner = Rc::new(inner);
-        RateLimitService { inner, config }
+    pub(crate) fn new(
+        inner: S,
+        config: Arc<Config>,
+        shared_limiter: Option<Arc<SharedLimiter>>,
+    ) -> RateLimitService<S> {
+        RateLimitService {
+            inner: Rc::new(inner),
+            config,
+            _shared_limiter: shared_limiter,
+        }
     }
 }
 

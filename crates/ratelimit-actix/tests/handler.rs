@@ -20,7 +20,7 @@ async fn number(id: Path<u8>, Json(number): Json<u64>) -> impl Responder {
 }
 
 #[actix_web::test]
-async fn a_route_above_the_limit_is_limited_and_always_tells_what_is_left() {
+async fn a_handler_below_its_route_is_limited_and_always_has_the_headers() {
     let app = App::new().app_data(Limiter::in_memory());
     let app = test::init_service(app.service(plain).service(number)).await;
     let asked = async |request: TestRequest| {

@@ -20,24 +20,21 @@
 //! # }
 //! ```
 //!
-//! All that a user names is here: the engine's types, and those of `ratelimit_tower`.
+//! The types that applications need are re-exported here. [`core`] and [`http`] have everything else.
 //!
-//! | feature | what it adds |
+//! | feature | effect |
 //! |---|---|
 //! | `macros` (default) | `#[rate_limit("5/min")]` for handlers |
-//! | `redis` | `RedisStore`, which all instances of a service share |
-//! | `redis-cluster`, `redis-tls`, `bb8` | clusters, TLS, and pools that an application already has |
-//! | `toml` | policies from a file |
+//! | `redis` | `RedisStore`, whose budgets all instances of a service share |
+//! | `redis-cluster`, `redis-tls`, `bb8` | Redis Cluster, TLS, and existing connection pools |
+//! | `toml`, `yaml` | policies from a file |
 //!
 #![doc = include_str!("../docs/axum.md")]
 
+mod extract;
 #[cfg(feature = "macros")]
-mod arguments;
-#[cfg(feature = "macros")]
-mod attribute;
-mod decided;
+mod handler;
 mod layer;
-mod route;
 mod service;
 
 #[doc(no_inline)]
@@ -66,27 +63,28 @@ pub use ratelimit_tower::{
 };
 
 pub use crate::{
-    decided::CurrentDecision,
+    extract::{CurrentDecision, RouteKey},
     layer::RateLimitLayer,
-    route::RouteKey,
     service::{RateLimit, ResponseFuture},
 };
 
-/// For the code that [`rate_limit`] expands to, and for nobody else.
+/// Items that the expansion of [`rate_limit`] names.
 #[cfg(feature = "macros")]
 #[doc(hidden)]
 pub mod private {
     pub use axum::response::Response;
     pub use http::request::Parts;
-    pub use ratelimit_http::{handler::DeclaredPolicy, private::inventory};
+    pub use ratelimit_http::{
+        handler::{CostOf, DeclaredPolicy},
+        private::inventory,
+    };
 
-    pub use crate::{
-        arguments::{DebugHandlerGoesBelowRateLimit, Limited, Placeholder},
-        attribute::{CostOf, HandlerKey, HandlerLimit, Marker},
+    pub use crate::handler::{
+        DebugHandlerGoesBelowRateLimit, HandlerKey, HandlerLimit, Limited, Marker, Placeholder,
     };
 }
 
-/// Runs the example of the page about tests.
+/// Compiles and runs the example of the page about tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/testing.md")]
 mod testing {}

@@ -1,4 +1,4 @@
-//! The limited service, whose bodies are axum's own.
+//! The limited service, with axum's bodies.
 
 use std::{
     fmt,
@@ -23,7 +23,7 @@ impl<S> RateLimit<S> {
         RateLimit(limited)
     }
 
-    /// The service inside.
+    /// The inner service.
     pub const fn get_ref(&self) -> &S {
         self.0.get_ref()
     }
@@ -50,7 +50,7 @@ where
 }
 
 pin_project! {
-    /// The answer of a [`RateLimit`].
+    /// The response future of a [`RateLimit`].
     #[must_use = "a request is made when its future is polled"]
     pub struct ResponseFuture<S, B>
     where

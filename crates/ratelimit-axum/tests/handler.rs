@@ -101,7 +101,7 @@ fn remaining(response: &Response<Body>) -> (StatusCode, String) {
 }
 
 #[tokio::test]
-async fn debug_handler_stands_above_or_below() {
+async fn debug_handler_works_above_and_below() {
     let app = app();
     for (request, body, answer) in [
         ("POST /above/7", "5", "shop 7 5"),
@@ -120,7 +120,7 @@ async fn debug_handler_stands_above_or_below() {
 }
 
 #[tokio::test]
-async fn every_extractor_that_fails_tells_what_is_left() {
+async fn the_response_of_a_failing_extractor_has_the_headers() {
     for handler in ["above", "below"] {
         let app = app();
         let bad_path = format!("POST /{handler}/seven");

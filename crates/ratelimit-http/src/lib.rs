@@ -1,15 +1,41 @@
 //! Rate limiting of HTTP requests, without a framework.
 //!
-//! Everything here works on bytes and on small traits, so that adapters for frameworks with different
-//! `http` crates share one implementation:
+//! This crate contains everything about HTTP that the adapters for tower, axum and actix-web share. It works
+//! on bytes and on two small traits, because the frameworks use different versions of the `http` crate.
+//! Applications use it through `ratelimit_axum`, `ratelimit_actix` or `ratelimit_tower`.
 //!
-//! - [`client_ip`]: the client's address behind trusted proxies,
-//! - [`key`]: what a request counts by,
-//! - [`policy`]: a [`Policy`](ratelimit_core::Policy) with what it says of requests,
-//! - [`response`]: header fields and problem bodies,
-//! - [`registry`]: policies by name, changed at run time,
-//! - `policy_file` (features `toml`, `yaml`): policies in a file, with diagnostics,
-//! - [`middleware`]: the shared core of the adapters.
+//! | module | content |
+//! |---|---|
+//! | [`client_ip`] | the client's address behind trusted proxies |
+//! | [`key`] | the keys by which requests are counted |
+//! | [`policy`] | [`HttpPolicy`](policy::HttpPolicy): rules, cost sources, settlement by the response |
+//! | [`response`] | header fields and problem bodies |
+//! | [`registry`] | policies by name, changed at run time |
+//! | `policy_file` | policies in a TOML or YAML file, with diagnostics (features `toml`, `yaml`) |
+//! | [`middleware`] | the implementation of the adapters |
+//! | [`metrics`] | the names of the metrics |
+//!
+//! ```
+//! use ratelimit_core::Key;
+//! use ratelimit_http::policy::{HttpPolicy, RuleOutcome, RuleRequest};
+//!
+//! let api = HttpPolicy::parse("api", "100/min; 1000/h by ip")?
+//!     .with_exempt_rule("path:/health".parse()?)
+//!     .with_cost_source("header:x-tokens".parse()?);
+//!
+//! let (key, headers) = (Key::new("alice")?, [("X-Tokens", "40")]);
+//! let request = RuleRequest::new(&key, "/chat", &headers[..]);
+//! assert_eq!(api.evaluate(&request), RuleOutcome::Limited);
+//! assert_eq!(api.cost_of_request(&headers[..]).get(), 40);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Features
+//!
+//! | feature | effect |
+//! |---|---|
+//! | `toml`, `yaml` | policy files in that format |
+//! | `tokio` | reservations are settled in spawned tasks if the store is not in memory |
 
 pub mod client_ip;
 #[doc(hidden)]
@@ -22,9 +48,14 @@ pub mod policy;
 pub mod policy_file;
 pub mod registry;
 pub mod response;
+mod syntax;
 
-/// For the code that attributes expand to.
+pub use self::syntax::InvalidSyntax;
+
+/// Items that the macros of this workspace name.
 #[doc(hidden)]
 pub mod private {
     pub use inventory;
+
+    pub use crate::syntax::is_token;
 }

@@ -1,11 +1,12 @@
-//! The metrics of requests and policy files, beside those of `ratelimit_core::metrics`.
+//! Metrics of requests and policy files. `ratelimit_core::metrics` has those of the engine.
 
 use metrics::counter;
 
-/// Requests that a rule of their policy blocks, by `policy`; those that pass all the same, because
-/// the policy only watches, have `shadow="true"` as well.
+/// Counter of requests that a rule blocks, by `policy`.
+///
+/// Requests that a policy in shadow mode would have blocked have the label `shadow="true"` as well.
 pub const BLOCKED: &str = "rate_limiter_blocked_total";
-/// Files of policies that were read again, by `result`: `ok`, or `rejected` and the old ones stay.
+/// Counter of policy file reloads, by `result`: `ok`, or `rejected` if the previous policies stay.
 pub const POLICY_RELOADS: &str = "rate_limiter_policy_reloads_total";
 
 /// Counts a request that a rule blocked, or would have blocked under a policy in shadow mode.

@@ -107,7 +107,7 @@ fn both_formats_mean_the_same() {
 }
 
 #[test]
-fn every_field_becomes_what_it_says() {
+fn every_field_sets_its_property() {
     let file = PolicyFile::parse(TOML, Format::Toml);
     let (api, llm) = (policy(&file, "api"), policy(&file, "llm"));
     let rule = |text: &str| text.parse().unwrap();
@@ -339,7 +339,7 @@ fn a_duplicate_is_found_in_both_formats_and_both_kinds_of_tables() {
 }
 
 #[test]
-fn an_unknown_field_names_the_one_that_was_meant() {
+fn an_unknown_field_suggests_the_nearest_one() {
     let file = PolicyFile::parse(
         "[policy.a]\nlimits = '5/s'\non-failure = 'open'\ncolour = 3\n",
         Format::Toml,
@@ -381,7 +381,7 @@ fn values_of_yaml_are_those_of_its_core_schema() {
 }
 
 #[test]
-fn a_registry_keeps_its_policies_when_a_file_is_refused() {
+fn a_registry_keeps_its_policies_when_a_file_is_rejected() {
     let registry = Registry::from_yaml("policy: { login: 5/min }").unwrap();
 
     let refused = registry
@@ -440,7 +440,7 @@ fn a_file_is_read_by_its_ending() {
 }
 
 #[test]
-fn a_file_made_to_hurt_is_refused_in_a_moment() {
+fn a_hostile_file_is_rejected_quickly() {
     let many = 200_000;
     let billion_laughs = "a: &a [x]\nb: &b [*a, *a]\nc: [*b, *b]\n".to_owned();
     let begun = Instant::now();

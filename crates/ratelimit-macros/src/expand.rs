@@ -1,4 +1,4 @@
-//! What a limited handler becomes.
+//! The expansion of a limited handler.
 
 pub(crate) mod actix;
 pub(crate) mod axum;
@@ -12,7 +12,9 @@ use crate::{
     options::{Cost, Key, Options},
 };
 
-/// The item `LIMIT`, the handler's `HandlerLimit`, by the names of the adapter's private module.
+/// The items of a handler: the static `LIMIT` and, for a named policy, its declaration.
+///
+/// `private` is the adapter's private module, `request` its request type.
 fn limit(
     options: &Options,
     handler: &Handler,
@@ -37,6 +39,7 @@ fn limit(
     }
 }
 
+/// The expression of the handler's `HandlerLimit`.
 fn value(
     options: &Options,
     handler: &Handler,
@@ -60,7 +63,7 @@ fn value(
     }
     match &options.cost {
         None => {}
-        Some(Cost::Told(source)) => limit.extend(quote!(.cost_of(#source))),
+        Some(Cost::Source(source)) => limit.extend(quote!(.cost_source(#source))),
         Some(Cost::Computed(cost)) => {
             let cost = cost_of(cost);
             limit.extend(quote!(.cost({
@@ -75,7 +78,7 @@ fn value(
         limit.extend(quote!(.charge_on(#statuses)));
     }
     if let Some(source) = &options.settle {
-        limit.extend(quote!(.settle(#source)));
+        limit.extend(quote!(.settle_source(#source)));
     }
     if options.marks.is_some() {
         limit.extend(quote!(.mark_responses()));
@@ -95,7 +98,7 @@ fn path(handler: &Handler) -> TokenStream {
     quote!(::core::concat!(::core::module_path!(), "::", #name))
 }
 
-/// A number is one of 64 bits, which inference alone would not find out.
+/// The cost expression. An integer literal is cast to `u64`, because inference would choose `i32`.
 fn cost_of(cost: &Expr) -> TokenStream {
     match cost {
         Expr::Lit(ExprLit {

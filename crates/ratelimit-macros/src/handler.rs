@@ -7,18 +7,19 @@ use syn::{
     spanned::Spanned as _,
 };
 
+/// The route attributes of actix-web, which have to be above `#[rate_limit]`.
 const ROUTES: [&str; 11] = [
     "get", "post", "put", "delete", "head", "options", "connect", "trace", "patch", "route",
     "routes",
 ];
 
-/// A handler, taken apart.
+/// The parts of a handler function.
 pub(crate) struct Handler {
-    /// The function as it was written, without what belongs outside.
+    /// The function as it was written, without [`outer_attributes`](Self::outer_attributes).
     pub(crate) inner: ItemFn,
-    /// Its documentation, and what else is said about its name.
+    /// The attributes that belong to the outer function: `doc`, `deprecated`, `must_use`.
     pub(crate) outer_attributes: Vec<Attribute>,
-    /// A name for each argument.
+    /// A fresh name for each argument.
     pub(crate) arguments: Vec<Ident>,
     pub(crate) types: Vec<Type>,
 }
@@ -42,7 +43,7 @@ impl Handler {
                 }
             }
         }
-        let arguments = (0..types.len()).map(|place| format_ident!("argument_{place}"));
+        let arguments = (0..types.len()).map(|index| format_ident!("argument_{index}"));
         let arguments = arguments.collect();
         let mut inner = function;
         let (outer_attributes, inner_attributes) = std::mem::take(&mut inner.attrs)
@@ -66,15 +67,15 @@ impl Handler {
         self.name().unraw().to_string()
     }
 
-    /// The inner function, which only the outer one sees.
+    /// The original function as an item inside the outer one.
     pub(crate) fn inner_function(&self) -> TokenStream {
         let mut inner = self.inner.clone();
         inner.vis = syn::Visibility::Inherited;
-        // A handler is `async` because its framework says so; now it is also called, and lints see it.
+        // Frameworks require `async`. The inner function is called like any other, so the lint applies.
         quote!(#[allow(clippy::unused_async)] #inner)
     }
 
-    /// The inner function's name with its own generic arguments.
+    /// The path of the inner function with its generic arguments.
     pub(crate) fn inner_path(&self) -> TokenStream {
         let name = self.name();
         let parameters = self.inner.sig.generics.params.iter();
@@ -92,6 +93,7 @@ impl Handler {
     }
 }
 
+/// Rejects functions that are not `async`, and attributes in the wrong order.
 fn check(function: &ItemFn) -> Result<()> {
     for attribute in &function.attrs {
         let Some(last) = attribute.path().segments.last() else {
@@ -114,7 +116,7 @@ fn check(function: &ItemFn) -> Result<()> {
     Ok(())
 }
 
-/// What speaks about the function that others see.
+/// Whether an attribute belongs to the outer function.
 fn belongs_outside(attribute: &Attribute) -> bool {
     ["doc", "deprecated", "must_use"]
         .iter()

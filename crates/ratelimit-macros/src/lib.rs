@@ -1,23 +1,23 @@
 //! The attribute `#[rate_limit(...)]` for handlers of axum and actix-web.
 //!
-//! Use it through `ratelimit_axum::rate_limit` or `ratelimit_actix::rate_limit`: what it expands to
-//! names those crates.
+//! Use it through `ratelimit_axum::rate_limit` or `ratelimit_actix::rate_limit`: its expansion names those
+//! crates. Limits, statuses and cost sources are parsed at compile time.
 //!
-//! | written | meaning |
+//! | option | meaning |
 //! |---|---|
 //! | `"5/min; 20/h"` | the limits, checked when the program is compiled |
-//! | `policy = "login"` | in place of limits: a policy by name, from a registry; one that is not there is an error when the registry is installed |
-//! | `key = "ip"` | each client has its budget; this is so unless set |
-//! | `key = "header:x-api-key"` | each value of the header has its budget |
-//! | `key = path::to::function` | what the function finds: `fn(&Parts) -> Result<Key, KeyError>` for axum, `fn(&HttpRequest) -> ...` for actix-web |
-//! | `cost = 3`, `cost = function` | what a request costs, 1 unless set |
-//! | `cost = "header:x-tokens"`, `cost = "body"` | the same, told by a header of the request or by its length |
-//! | `charge_on = [401, "5xx"]` | what is charged is given back unless the response has one of these statuses |
-//! | `settle = "header:x-tokens-used"`, `settle = "response-bytes"` | the actual cost, told by the response |
+//! | `policy = "login"` | in place of limits: the policy of that name in a registry; a missing one is an error when the global registry is set |
+//! | `key = "ip"` | count by the client's address; this is the default |
+//! | `key = "header:x-api-key"` | count by the value of the header |
+//! | `key = path::to::function` | count by the key that the function returns: `fn(&Parts) -> Result<Key, KeyError>` for axum, `fn(&HttpRequest) -> ...` for actix-web |
+//! | `cost = 3`, `cost = function` | the cost of a request; the default is 1 |
+//! | `cost = "header:x-tokens"`, `cost = "body"` | the cost is in a header of the request, or its content length |
+//! | `charge_on = [401, "5xx"]` | the request is refunded unless the response has one of these statuses |
+//! | `settle = "header:x-tokens-used"`, `settle = "response-bytes"` | the actual cost is in a header of the response, or its length |
 //! | `marks` | `X-RateLimit-Over` and `X-RateLimit-Shadow` on responses |
-//! | `scope = "name"` | handlers with the same scope and limits share one budget; else each has its own, known by its module and name |
-//! | `exempt_when = function` | requests that pass uncounted, `fn(&Parts) -> bool` |
-//! | `shadow` | decides and counts, but denies nothing |
+//! | `scope = "name"` | handlers with the same scope and limits share budgets; by default each handler has its own, under its module and name |
+//! | `exempt_when = function` | exempts the requests for which the function returns true, `fn(&Parts) -> bool` |
+//! | `shadow` | decides and counts, and denies nothing |
 
 mod expand;
 mod handler;
@@ -33,9 +33,10 @@ use crate::{
 
 /// Limits the requests to a handler of axum.
 ///
-/// The check comes before the handler's extractors, so that a request with a bad body counts as well,
-/// and its answer tells what is left. For free functions only; `#[debug_handler]` goes below it. The
-/// options are in the [crate's documentation](crate).
+/// - The check precedes the handler's extractors, so a request with an invalid body is counted as well, and
+///   its response reports the remaining budget.
+/// - The handler is a free `async fn`. Put `#[debug_handler]` below the attribute.
+/// - The [crate's documentation](crate) lists the options.
 #[proc_macro_attribute]
 pub fn rate_limit_axum(options: TokenStream, item: TokenStream) -> TokenStream {
     expanded(options, item, axum::expand)
@@ -43,8 +44,9 @@ pub fn rate_limit_axum(options: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Limits the requests to a handler of actix-web.
 ///
-/// The check comes before the handler's extractors, so that a request with a bad body counts as well.
-/// `#[get("/")]` and its like go above it. The options are in the [crate's documentation](crate).
+/// - The check precedes the handler's extractors, so a request with an invalid body is counted as well.
+/// - The handler is a free `async fn`. Put `#[get("/")]` and other routes above the attribute.
+/// - The [crate's documentation](crate) lists the options.
 #[proc_macro_attribute]
 pub fn rate_limit_actix(options: TokenStream, item: TokenStream) -> TokenStream {
     expanded(options, item, actix::expand)

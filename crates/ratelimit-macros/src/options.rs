@@ -1,8 +1,11 @@
-//! What is written inside of the attribute.
+//! The options of the attribute.
 
 use proc_macro2::{Span, TokenStream};
 use ratelimit_core::{InvalidPolicy, Policy};
-use ratelimit_http::policy::{CostSource, SettleSource, StatusSet};
+use ratelimit_http::{
+    policy::{CostSource, SettleSource, StatusSet},
+    private::is_token,
+};
 use syn::{
     Error, Expr, ExprArray, ExprLit, Ident, Lit, LitStr, Result, Token,
     parse::{ParseStream, Parser as _},
@@ -13,7 +16,7 @@ const HOW: &str = "write the limits or a policy's name: #[rate_limit(\"5/min\")]
     #[rate_limit(policy = \"login\")]";
 const KNOWN: &str = "policy, key, cost, charge_on, settle, scope, exempt_when, marks and shadow";
 
-/// The options of one attribute, checked.
+/// The options of one attribute. Texts are valid once [`Options::parse`] returns.
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) limits: Option<LitStr>,
@@ -28,15 +31,15 @@ pub(crate) struct Options {
     pub(crate) shadow: Option<Ident>,
 }
 
-/// What a request costs.
+/// The cost of a request.
 pub(crate) enum Cost {
-    /// Told by a part of the request, as in a policy file.
-    Told(LitStr),
+    /// A source such as `header:x-tokens`, as in a policy file.
+    Source(LitStr),
     /// A number, or a function of the request.
     Computed(Expr),
 }
 
-/// Whose budget is spent.
+/// The key by which requests are counted.
 pub(crate) enum Key {
     Client,
     Header(String),
@@ -127,8 +130,8 @@ impl Options {
         let name = scope.as_deref().unwrap_or("handler");
         match Policy::parse(name, &limits.value()) {
             Ok(policy) => check_key_names(&policy, limits),
-            Err(InvalidPolicy::Text(why)) => {
-                let mut problem = why.to_string();
+            Err(InvalidPolicy::Text(error)) => {
+                let mut problem = error.to_string();
                 let looks_like_a_name = !limits.value().contains(['/', ' ']);
                 if looks_like_a_name {
                     let name = limits.value();
@@ -136,9 +139,9 @@ impl Options {
                 }
                 Err(Error::new(limits.span(), problem))
             }
-            Err(why) => {
+            Err(error) => {
                 let span = self.scope.as_ref().unwrap_or(limits).span();
-                Err(Error::new(span, why))
+                Err(Error::new(span, error))
             }
         }
     }
@@ -149,16 +152,16 @@ impl Options {
             return Err(Error::new(scope.span(), problem));
         }
         let checked = Policy::parse(&policy.value(), "1/s");
-        checked.map_err(|why| Error::new(policy.span(), why))?;
+        checked.map_err(|error| Error::new(policy.span(), error))?;
         Ok(())
     }
 }
 
-/// Limits of an attribute count by what every request has, because nobody names other keys there.
+/// Rejects limits that count by other than the built-in names, because an attribute cannot define keys.
 fn check_key_names(policy: &Policy, limits: &LitStr) -> Result<()> {
     let is_known = |name: &str| {
         matches!(name, "ip" | "route" | "global")
-            || name.strip_prefix("header:").is_some_and(is_header)
+            || name.strip_prefix("header:").is_some_and(is_token)
     };
     match policy.key_names().find(|name| !is_known(name)) {
         None => Ok(()),
@@ -179,12 +182,12 @@ impl Cost {
         }
         let source: LitStr = input.parse()?;
         let parsed: std::result::Result<CostSource, _> = source.value().parse();
-        parsed.map_err(|why| Error::new(source.span(), why))?;
-        Ok(Cost::Told(source))
+        parsed.map_err(|error| Error::new(source.span(), error))?;
+        Ok(Cost::Source(source))
     }
 }
 
-/// Statuses as the text that a policy takes: `401, 4xx`.
+/// Reads a list of statuses as the text of a `StatusSet`, such as `401, 4xx`.
 fn statuses(input: ParseStream<'_>) -> Result<String> {
     let list: ExprArray = input.parse().map_err(|error| {
         let problem = "write a list of statuses: `charge_on = [401, \"5xx\"]`";
@@ -207,7 +210,7 @@ fn statuses(input: ParseStream<'_>) -> Result<String> {
             }
         };
         let parsed: std::result::Result<StatusSet, _> = text.parse();
-        parsed.map_err(|why| Error::new(status.span(), why))?;
+        parsed.map_err(|error| Error::new(status.span(), error))?;
         texts.push(text);
     }
     if texts.is_empty() {
@@ -217,10 +220,11 @@ fn statuses(input: ParseStream<'_>) -> Result<String> {
     Ok(texts.join(", "))
 }
 
+/// Reads the source of the actual cost.
 fn settle(input: ParseStream<'_>) -> Result<LitStr> {
     let source = string(input, "settle")?;
     let parsed: std::result::Result<SettleSource, _> = source.value().parse();
-    parsed.map_err(|why| Error::new(source.span(), why))?;
+    parsed.map_err(|error| Error::new(source.span(), error))?;
     Ok(source)
 }
 
@@ -237,17 +241,12 @@ impl Key {
         let header = text.strip_prefix("header:").map(str::trim);
         match header {
             _ if text == "ip" => Ok(Key::Client),
-            Some(name) if is_header(name) => Ok(Key::Header(name.to_ascii_lowercase())),
+            Some(name) if is_token(name) => Ok(Key::Header(name.to_ascii_lowercase())),
             _ => Err(Error::new(value.span(), Key::HOW)),
         }
     }
 
     const HOW: &str = "a key is \"ip\", \"header:x-api-key\" or the path of a function";
-}
-
-fn is_header(name: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty() && name.bytes().all(allowed)
 }
 
 fn string(input: ParseStream<'_>, option: &str) -> Result<LitStr> {
@@ -257,15 +256,16 @@ fn string(input: ParseStream<'_>, option: &str) -> Result<LitStr> {
     })
 }
 
-fn set<T>(slot: &mut Option<T>, value: T, at: &impl SpanOf, what: &str) -> Result<()> {
-    if slot.replace(value).is_some() {
+/// Sets an option, or reports that it is there twice.
+fn set<T>(option: &mut Option<T>, value: T, at: &impl SpanOf, what: &str) -> Result<()> {
+    if option.replace(value).is_some() {
         let problem = format!("{what} can be written once");
         return Err(Error::new(at.span_of(), problem));
     }
     Ok(())
 }
 
-/// What an error can point at.
+/// A token whose position an error can point at.
 trait SpanOf {
     fn span_of(&self) -> Span;
 }

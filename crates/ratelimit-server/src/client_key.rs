@@ -116,11 +116,11 @@ impl ClientKey {
     }
 
     fn search(&self) -> Result<ClientIpResolver, &'static str> {
-        let trusted = TrustedProxies::parse(&self.trusted).map_err(|why| why.as_str())?;
+        let trusted = TrustedProxies::parse(&self.trusted).map_err(|_| BAD_CONFIG)?;
         let mut search = ClientIpResolver::behind(trusted);
         if let Some(name) = &self.chain_header {
             let header = name.parse::<ChainHeader>();
-            search = search.chain_header(header.map_err(|why| why.as_str())?);
+            search = search.chain_header(header.map_err(|_| BAD_CONFIG)?);
         }
         if let Some(hops) = &self.hops {
             search = search.trusted_hops(number(hops)?);
@@ -130,7 +130,7 @@ impl ClientKey {
         }
         if let Some(bits) = &self.ipv6_prefix {
             let bits = u8::try_from(number(bits)?).map_err(|_| BAD_CONFIG)?;
-            search = search.ipv6_prefix(bits).map_err(|why| why.as_str())?;
+            search = search.ipv6_prefix(bits).map_err(|_| BAD_CONFIG)?;
         }
         if self.no_real_ip {
             search = search.ignore_x_real_ip();

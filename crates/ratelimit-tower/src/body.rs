@@ -1,4 +1,4 @@
-//! The body of a response: the inner service's, or ours.
+//! The body of a response: the inner service's, or the layer's own.
 
 use std::{
     mem,
@@ -14,11 +14,10 @@ use ratelimit_http::middleware::BodyGuard;
 pin_project! {
     /// The body of a limited response.
     ///
-    /// It holds what the request was charged: a slot is given back when the body has ended, fails or is
-    /// dropped, and a cost that is known only now is settled.
-    ///
-    /// Where the inner service's body can be made from [`Bytes`], as axum's can,
-    /// [`into_inner`](Self::into_inner) gives that type back.
+    /// - It holds the request's slot until it ends, fails or is dropped.
+    /// - If the policy settles by response bytes, it counts them and settles at its end.
+    /// - If the inner service's body can be made from [`Bytes`], as axum's can,
+    ///   [`into_inner`](Self::into_inner) returns that type.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
@@ -48,11 +47,11 @@ impl<B> ResponseBody<B> {
         }
     }
 
-    /// The body in the inner service's own type, unless something is held for as long as it lasts.
+    /// The body in the inner service's own type.
     ///
     /// # Errors
     ///
-    /// The body as it is.
+    /// Returns the body unchanged if it holds a slot or counts bytes.
     pub fn try_into_inner(self) -> Result<B, ResponseBody<B>>
     where
         B: From<Bytes>,
@@ -63,7 +62,7 @@ impl<B> ResponseBody<B> {
         }
     }
 
-    /// The body in the inner service's own type; what the request holds ends here.
+    /// The body in the inner service's own type. It releases the slot at once.
     pub fn into_inner(self) -> B
     where
         B: From<Bytes>,
@@ -81,7 +80,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<axum::BoxError>,
 {
-    /// A body of axum stays as it is, and is in no second box, unless something is held beside it.
+    /// A body without a guard is not boxed again.
     #[inline]
     fn from(body: ResponseBody<B>) -> axum::body::Body {
         match body.kind {

@@ -1,4 +1,4 @@
-//! A request decided by hand, where there is no service to wrap.
+//! Deciding a request without a service.
 
 use std::{fmt, sync::Arc};
 
@@ -9,34 +9,47 @@ use ratelimit_http::middleware::CheckOutcome;
 
 use crate::{
     body::ResponseBody,
-    framework::{Config, HttpAdmission, finish, write_headers},
+    framework::{Config, HttpAdmission, finish, insert_into_request, write_headers},
     layer::RateLimitLayer,
 };
 
 impl RateLimitLayer {
     /// Decides a request without a service: for handlers, and for adapters of frameworks.
     ///
-    /// It is what the layer does before it calls its service, waiting for a shaping limit included.
-    /// What it does with the response afterwards is [`Admission::finish`].
+    /// It does what the layer does before it calls its service, including the delay of a shaping limit.
+    /// [`Admission::finish`] does what the layer does with the response.
     ///
     /// # Errors
     ///
-    /// The answer to a request that does not pass.
+    /// The response to a request that does not pass.
     pub async fn check(&self, request: &mut Parts) -> Result<Admission, Response<Bytes>> {
-        self.check_by(&self.config().limiter, request).await
+        Admission::check(self.config().current(), &self.config().limiter, request).await
     }
+}
 
-    /// The same with the budgets of another limiter than the layer's own.
+/// A request that passed, until its response ends.
+///
+/// - It carries the decision from the check to the response, whose header fields report it.
+/// - It holds the request's slot under a concurrency limit. Dropping it releases the slot.
+/// - Dropping it refunds nothing.
+#[must_use = "the response reports the remaining budget"]
+pub struct Admission {
+    admission: Option<HttpAdmission>,
+    config: Arc<Config>,
+}
+
+impl Admission {
+    /// Decides a request with the budgets of `limiter`. It is for adapters of frameworks.
     ///
     /// # Errors
     ///
-    /// The answer to a request that does not pass.
-    pub async fn check_by(
-        &self,
+    /// The response to a request that does not pass.
+    #[doc(hidden)]
+    pub async fn check(
+        config: Arc<Config>,
         limiter: &Limiter,
         request: &mut Parts,
     ) -> Result<Admission, Response<Bytes>> {
-        let config = self.config().current();
         let (delay, admission) = match config.check(limiter, request) {
             CheckOutcome::Bypassed => {
                 return Ok(Admission {
@@ -48,27 +61,13 @@ impl RateLimitLayer {
             CheckOutcome::Admitted(delay, admission) => (delay, admission),
             CheckOutcome::Pending(pending) => config.complete(request, pending.await)?,
         };
-        config
-            .options
-            .insert_into_request(&admission, &mut request.extensions);
+        insert_into_request(&config, &admission, &mut request.extensions);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
         Ok(Admission::new(admission, config))
     }
-}
 
-/// A request that passed, and what its response is to tell.
-///
-/// It holds the slot that the request takes under a concurrency limit. Dropping it gives the slot back,
-/// and leaves charged what was charged.
-#[must_use = "the response tells what is left"]
-pub struct Admission {
-    admission: Option<HttpAdmission>,
-    config: Arc<Config>,
-}
-
-impl Admission {
     #[inline]
     pub(crate) const fn new(admission: HttpAdmission, config: Arc<Config>) -> Admission {
         Admission {
@@ -77,27 +76,27 @@ impl Admission {
         }
     }
 
-    /// The decision; nothing when the request was exempt, or no store decided.
+    /// The decision, or `None` if the request was exempt or no store decided.
     pub fn decision(&self) -> Option<&Decision> {
         self.admission.as_ref()?.decision()
     }
 
-    /// Tells in the response what is left, unless it says something stricter already.
+    /// Writes the header fields of a response, unless it has stricter ones.
     ///
-    /// Nothing is settled by it: [`finish`](Self::finish) does what a layer does with a response.
+    /// It settles nothing; [`finish`](Self::finish) does everything that a layer does with a response.
     pub fn write_headers<B>(&self, response: &mut Response<B>) {
         if let Some(admission) = &self.admission {
             write_headers(&self.config, admission, response);
         }
     }
 
-    /// Tells in the response what is left, settles by it where the policy says so, and holds the slot
-    /// until its body ends.
+    /// Writes the header fields of a response, settles the charge by it, and holds the slot until its body
+    /// ends.
     pub fn finish<B>(mut self, response: Response<B>) -> Response<ResponseBody<B>> {
         self.end(response)
     }
 
-    /// The same where it stands; there is nothing left to finish afterwards.
+    /// [`finish`](Self::finish) in place.
     #[inline]
     pub(crate) fn end<B>(&mut self, response: Response<B>) -> Response<ResponseBody<B>> {
         finish(&self.config, self.admission.as_mut(), response)

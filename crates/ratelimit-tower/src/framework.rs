@@ -1,4 +1,4 @@
-//! The types of the `http` crate, as the engine reads and writes them.
+//! The types of the `http` crate, described for `ratelimit_http`.
 
 use std::{fmt, net::IpAddr};
 
@@ -11,87 +11,68 @@ use http::{
 use ratelimit_core::{Decision, Key};
 use ratelimit_http::{client_ip::HeaderLines, response::ProblemDetails};
 use ratelimit_http::{
-    middleware::{self, Framework, HeaderFields, RequestHead},
+    middleware::{self, DecisionSharing, Framework, RequestHead},
     response::is_refusal,
 };
 
-use crate::{body::ResponseBody, key::PeerAddr, moment};
+use crate::{body::ResponseBody, key::PeerAddr, reset_value::cached_reset_value};
 
-/// As many as an answer of ours has, with what servers add; they take one allocation.
+/// The number of header fields of a rejection, with those that servers add. They take one allocation.
 const FIELDS: usize = 8;
 
-/// Requests and responses of the `http` crate.
+/// The framework of the `http` crate's requests and responses.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpFramework;
 
-/// What a layer decides by, shared by all its services.
+/// The settings of a layer, shared by all its services.
 pub(crate) type Config = middleware::Config<HttpFramework>;
 
-/// A request that passed.
+/// The admission of a request that passed.
 pub(crate) type HttpAdmission = middleware::Admission<HttpFramework>;
 
-/// The settings that only this adapter has.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    pub(crate) sharing: DecisionSharing,
-}
-
-/// Into which extensions the layer puts the decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum DecisionSharing {
-    #[default]
-    Off,
-    /// Those of the request, for the handler.
-    Request,
-    /// Those of the request, and of the response for outer layers.
-    RequestAndResponse,
-}
-
-impl Options {
-    /// Puts the slot into the request's extensions, and the decision where that is asked for.
-    #[inline]
-    pub(crate) fn insert_into_request(
-        self,
-        admission: &HttpAdmission,
-        extensions: &mut Extensions,
-    ) {
-        if let Some(slot) = admission.slot() {
-            let outer = extensions.remove();
-            extensions.insert(slot.inside(outer));
-        }
-        // A layer without a decision leaves that of an outer layer in place.
-        if self.sharing != DecisionSharing::Off
-            && let Some(decision) = admission.decision()
-        {
-            extensions.insert(decision.clone());
-        }
+/// Inserts the slot into the request's extensions, and the decision if the layer shares it.
+#[inline]
+pub(crate) fn insert_into_request(
+    config: &Config,
+    admission: &HttpAdmission,
+    extensions: &mut Extensions,
+) {
+    if let Some(slot) = admission.slot() {
+        let outer = extensions.remove();
+        extensions.insert(slot.inside(outer));
+    }
+    // A layer without a decision leaves that of an outer layer in place.
+    if config.sharing != DecisionSharing::Off
+        && let Some(decision) = admission.decision()
+    {
+        extensions.insert(decision.clone());
     }
 }
 
-/// Leaves the decision for outer layers.
+/// Inserts the decision into the response's extensions, for outer layers.
 fn insert_into_extensions<B>(decision: Option<Decision>, response: &mut Response<B>) {
-    // An inner layer that refused has the last word here as well.
-    let decided = response.extensions().get::<Decision>().is_some();
+    // The decision of an inner layer that rejected the request stays.
+    let has_decision = response.extensions().get::<Decision>().is_some();
     if let Some(decision) = decision
-        && !(decided && is_refusal::<HttpFramework>(response.headers()))
+        && !(has_decision && is_refusal::<HttpFramework>(response.headers()))
     {
         response.extensions_mut().insert(decision);
     }
 }
 
-/// Tells in a response that the service gave what was decided.
+/// Writes the header fields of the service's response.
 pub(crate) fn write_headers<B>(
     config: &Config,
     admission: &HttpAdmission,
     response: &mut Response<B>,
 ) {
     config.write_headers(admission, response.headers_mut());
-    if config.options.sharing == DecisionSharing::RequestAndResponse {
+    if config.sharing == DecisionSharing::RequestAndResponse {
         insert_into_extensions(admission.decision().cloned(), response);
     }
 }
 
-/// Settles and tells, and leaves the body with what is held until it ends.
+/// Settles the charge, writes the header fields, and attaches the guard to the body.
 #[inline]
 pub(crate) fn finish<B>(
     config: &Config,
@@ -99,7 +80,7 @@ pub(crate) fn finish<B>(
     mut response: Response<B>,
 ) -> Response<ResponseBody<B>> {
     let guard = admission.and_then(|admission| {
-        if config.options.sharing == DecisionSharing::RequestAndResponse {
+        if config.sharing == DecisionSharing::RequestAndResponse {
             insert_into_extensions(admission.decision().cloned(), &mut response);
         }
         let status = response.status().as_u16();
@@ -115,7 +96,7 @@ impl HeaderLines for Head<'_> {
     #[inline]
     fn lines<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
         let headers = &self.0.headers;
-        // Most requests have none of them, which is seen faster than it is looked up.
+        // A scan is faster than a hash lookup here: most requests have few headers, and not this one.
         let name = headers.keys().find(|key| key.as_str() == name);
         let lines = name.map(|name| headers.get_all(name));
         lines.into_iter().flatten().map(HeaderValue::as_bytes)
@@ -153,16 +134,51 @@ impl RequestHead for Head<'_> {
     }
 }
 
-impl HeaderFields for HttpFramework {
+impl Framework for HttpFramework {
+    type Request = Parts;
+    type Response = Response<Bytes>;
     type Map = HeaderMap;
     type Name = HeaderName;
     type Value = HeaderValue;
 
+    const MISSING_CLIENT_HELP: &'static str =
+        "serve each connection with AddPeerAddr::new(service, peer), or set ClientKey::peer_by";
     const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
     const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
     const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;
     const PROBLEM_JSON: HeaderValue = HeaderValue::from_static(ProblemDetails::CONTENT_TYPE);
     const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+    fn head(request: &Parts) -> impl RequestHead {
+        Head(request)
+    }
+
+    fn response(status: u16, body: Vec<u8>) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(body));
+        response.headers_mut().reserve(FIELDS);
+        let status = StatusCode::from_u16(status);
+        *response.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        response
+    }
+
+    fn headers_mut(response: &mut Response<Bytes>) -> &mut HeaderMap {
+        response.headers_mut()
+    }
+
+    fn error(policy: &str, error: fmt::Arguments<'_>) {
+        tracing::error!(policy, "{error}");
+    }
+
+    fn without_body(response: Response<Bytes>) -> Response<Bytes> {
+        let (mut head, body) = response.into_parts();
+        let length = HeaderValue::from(body.len());
+        head.headers.entry(header::CONTENT_LENGTH).or_insert(length);
+        Response::from_parts(head, Bytes::new())
+    }
+
+    fn insert_into_response(decision: &Decision, response: &mut Response<Bytes>) {
+        insert_into_extensions(Some(decision.clone()), response);
+    }
 
     fn name(name: &'static str) -> HeaderName {
         HeaderName::from_static(name)
@@ -177,7 +193,7 @@ impl HeaderFields for HttpFramework {
     }
 
     fn moment(seconds: u64) -> HeaderValue {
-        moment::value(seconds)
+        cached_reset_value(seconds)
     }
 
     fn bytes(value: &HeaderValue) -> &[u8] {
@@ -202,8 +218,8 @@ impl HeaderFields for HttpFramework {
         value: HeaderValue,
     ) -> Result<(), HeaderValue> {
         match map.entry(name) {
-            Entry::Vacant(place) => {
-                place.insert(value);
+            Entry::Vacant(entry) => {
+                entry.insert(value);
                 Ok(())
             }
             Entry::Occupied(_) => Err(value),
@@ -216,47 +232,5 @@ impl HeaderFields for HttpFramework {
 
     fn append(map: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
         map.append(name, value);
-    }
-}
-
-impl Framework for HttpFramework {
-    type Request = Parts;
-    type Response = Response<Bytes>;
-    type Options = Options;
-
-    const MISSING_CLIENT_HELP: &'static str =
-        "serve each connection with AddPeerAddr::new(service, peer), or set ClientKey::peer_by";
-
-    fn head(request: &Parts) -> impl RequestHead {
-        Head(request)
-    }
-
-    fn response(status: u16, body: Vec<u8>) -> Response<Bytes> {
-        let mut answer = Response::new(Bytes::from(body));
-        answer.headers_mut().reserve(FIELDS);
-        let status = StatusCode::from_u16(status);
-        *answer.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        answer
-    }
-
-    fn headers_mut(answer: &mut Response<Bytes>) -> &mut HeaderMap {
-        answer.headers_mut()
-    }
-
-    fn error(policy: &str, error: fmt::Arguments<'_>) {
-        tracing::error!(policy, "{error}");
-    }
-
-    fn without_body(answer: Response<Bytes>) -> Response<Bytes> {
-        let (mut head, body) = answer.into_parts();
-        let length = HeaderValue::from(body.len());
-        head.headers.entry(header::CONTENT_LENGTH).or_insert(length);
-        Response::from_parts(head, Bytes::new())
-    }
-
-    fn insert_into_response(options: &Options, decision: &Decision, answer: &mut Response<Bytes>) {
-        if options.sharing == DecisionSharing::RequestAndResponse {
-            insert_into_extensions(Some(decision.clone()), answer);
-        }
     }
 }

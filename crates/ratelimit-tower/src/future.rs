@@ -1,4 +1,4 @@
-//! The way of one request: checking, waiting, calling.
+//! The future of a request: checking, delaying, calling.
 
 use std::{
     fmt,
@@ -16,10 +16,16 @@ use ratelimit_http::middleware::{CompletedCheck, PendingCheck};
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
-use crate::{body::ResponseBody, check::Admission, framework::Config};
+use crate::{
+    body::ResponseBody,
+    check::Admission,
+    framework::{Config, insert_into_request},
+};
 
 pin_project! {
-    /// The answer of a [`RateLimit`](crate::RateLimit).
+    /// The response future of a [`RateLimit`](crate::RateLimit).
+    ///
+    /// Dropping it releases the slot of the request. The charge stays if the request was checked.
     #[must_use = "a request is made when its future is polled"]
     pub struct ResponseFuture<S, B>
     where
@@ -40,8 +46,7 @@ pin_project! {
     }
 }
 
-/// A service and the request it is going to get; in a box, so that futures which need neither
-/// stay small.
+/// A service and the request for it, boxed so that futures in other states stay small.
 pub(crate) struct PendingCall<S, B>(Box<(S, Request<B>)>);
 
 impl<S, B> PendingCall<S, B> {
@@ -149,7 +154,7 @@ where
     }
 }
 
-/// What follows from an answer of the limiter.
+/// The next state after the limiter's answer.
 fn after_check<S, B>(
     completed: CompletedCheck,
     call: PendingCall<S, B>,
@@ -167,13 +172,11 @@ where
             return State::Rejected { response };
         }
     };
-    config
-        .options
-        .insert_into_request(&admission, &mut parts.extensions);
+    insert_into_request(config, &admission, &mut parts.extensions);
     let admission = Admission::new(admission, Arc::clone(config));
     let request = Request::from_parts(parts, body);
     if !delay.is_zero() {
-        // The ready service goes, and with it a place that others can use meanwhile.
+        // Dropping the ready service frees its capacity for other requests during the delay.
         let call = PendingCall::new(service.clone(), request);
         return State::delaying(delay, call, admission);
     }

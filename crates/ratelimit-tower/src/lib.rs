@@ -1,9 +1,9 @@
 //! Rate limiting for any service of HTTP requests: axum, hyper, tonic and tower stacks.
 //!
-//! A [`RateLimitLayer`] finds the [`Key`](ratelimit_core::Key) of each request, asks its
-//! [`Limiter`](ratelimit_core::Limiter), and answers 429 in place of the service when the budget is
-//! spent. Other answers get headers that tell what is left. An [`OutgoingLimitLayer`] does the same
-//! for requests that a client sends, and waits or fails.
+//! A [`RateLimitLayer`] extracts the [`Key`](ratelimit_core::Key) of each request and asks its
+//! [`Limiter`](ratelimit_core::Limiter). A request over its limit gets 429 and does not reach the service.
+//! Other responses get headers that report the remaining budget. An [`OutgoingLimitLayer`] limits the
+//! requests that a client sends: they wait or fail.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -23,9 +23,9 @@
 //! # }
 //! ```
 //!
-//! | feature | what it adds |
+//! | feature | effect |
 //! |---|---|
-//! | `axum` | clients by axum's `ConnectInfo`, and bodies that become axum's own |
+//! | `axum` | the peer's address from axum's `ConnectInfo`, and bodies that convert into axum's |
 //!
 #![doc = include_str!("../docs/client-key.md")]
 //!
@@ -37,9 +37,9 @@ mod framework;
 mod future;
 mod key;
 mod layer;
-mod moment;
 mod outgoing;
 mod rejection;
+mod reset_value;
 mod service;
 
 #[doc(inline)]
@@ -52,8 +52,7 @@ pub use crate::{
     future::ResponseFuture,
     key::{
         AddPeerAddr, And, ApiKey, ClientAddress, ClientKey, CookieKey, ExtensionKey, HeaderKey,
-        KeyError, KeyExtractor, MethodKey, Or, OrShared, PathKey, PeerAddr, QueryKey, RouteKey,
-        RouteName,
+        KeyError, KeyExtractor, MethodKey, Or, OrShared, PathKey, PeerAddr, QueryKey,
     },
     layer::RateLimitLayer,
     outgoing::{OutgoingBody, OutgoingError, OutgoingFuture, OutgoingLimit, OutgoingLimitLayer},

@@ -1,4 +1,4 @@
-//! Limits on requests that are sent.
+//! Limits on the requests that a client sends.
 
 mod body;
 mod future;
@@ -19,13 +19,13 @@ use tower_service::Service;
 pub use self::{body::OutgoingBody, future::OutgoingFuture};
 use crate::key::{KeyError, KeyExtractor};
 
-/// Limits the requests that a client sends, so that it stays within what the other side allows.
+/// Limits the requests that a client sends, so that it stays within the limits of the other side.
 ///
-/// Each host has its own budget unless [`key_by`](Self::key_by) says otherwise. A request over the
-/// limit fails with [`OutgoingError::Denied`], or waits if [`wait`](Self::wait) lets it.
-///
+/// - Each host and port has its own budget; [`key_by`](Self::key_by) counts by something else.
+/// - A request over the limit fails with [`OutgoingError::Denied`], or waits up to
+///   [`max_wait`](Self::max_wait).
 /// - A policy that is not [enforced](Policy::enforces) for a key, such as one in shadow mode, counts
-///   the request and neither delays nor refuses it.
+///   the request and neither delays nor denies it.
 /// - The slot of a concurrency limit is held until the [body](OutgoingBody) of the response has ended,
 ///   fails or is dropped. It is released as well when the request fails or its future is dropped.
 ///
@@ -49,7 +49,7 @@ use crate::key::{KeyError, KeyExtractor};
 /// ```
 #[derive(Clone, Debug)]
 pub struct OutgoingLimitLayer {
-    settings: Arc<OutgoingConfig>,
+    config: Arc<OutgoingConfig>,
 }
 
 #[derive(Clone)]
@@ -57,36 +57,36 @@ struct OutgoingConfig {
     limiter: Limiter,
     policy: Policy,
     key: Arc<dyn KeyExtractor>,
-    longest_wait: Duration,
+    max_wait: Duration,
 }
 
 impl OutgoingLimitLayer {
     /// Limits the requests to each host by `policy`.
     pub fn new(limiter: Limiter, policy: Policy) -> OutgoingLimitLayer {
-        let settings = OutgoingConfig {
+        let config = OutgoingConfig {
             limiter,
             policy,
             key: Arc::new(host),
-            longest_wait: Duration::ZERO,
+            max_wait: Duration::ZERO,
         };
         OutgoingLimitLayer {
-            settings: Arc::new(settings),
+            config: Arc::new(config),
         }
     }
 
-    /// Whose budget is spent; that of the request's host and port, unless set.
+    /// Sets the key by which requests are counted. The default is the request's host and port.
     #[must_use]
     pub fn key_by(mut self, key: impl KeyExtractor) -> OutgoingLimitLayer {
-        Arc::make_mut(&mut self.settings).key = Arc::new(key);
+        Arc::make_mut(&mut self.config).key = Arc::new(key);
         self
     }
 
-    /// Waits for the budget, all in all no longer than this, before a request fails.
+    /// Lets a request wait for its budget up to `max_wait` in total. The default is zero.
     ///
     /// A request that would have to wait longer fails at once.
     #[must_use]
-    pub fn wait(mut self, longest: Duration) -> OutgoingLimitLayer {
-        Arc::make_mut(&mut self.settings).longest_wait = longest;
+    pub fn max_wait(mut self, max_wait: Duration) -> OutgoingLimitLayer {
+        Arc::make_mut(&mut self.config).max_wait = max_wait;
         self
     }
 }
@@ -97,22 +97,22 @@ impl<S> Layer<S> for OutgoingLimitLayer {
     fn layer(&self, inner: S) -> OutgoingLimit<S> {
         OutgoingLimit {
             inner,
-            settings: Arc::clone(&self.settings),
+            config: Arc::clone(&self.config),
         }
     }
 }
 
 impl fmt::Debug for OutgoingConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
+        f.debug_struct("OutgoingConfig")
             .field("limiter", &self.limiter)
             .field("policy", &self.policy)
-            .field("longest_wait", &self.longest_wait)
+            .field("max_wait", &self.max_wait)
             .finish_non_exhaustive()
     }
 }
 
-/// The key of the host and port that a request goes to.
+/// The key of the host and port of a request.
 fn host(request: &Parts) -> Result<Key, KeyError> {
     let host = request.uri.host().ok_or(KeyError::Missing)?;
     let mut name = host.to_ascii_lowercase();
@@ -126,7 +126,7 @@ fn host(request: &Parts) -> Result<Key, KeyError> {
 #[derive(Clone, Debug)]
 pub struct OutgoingLimit<S> {
     inner: S,
-    settings: Arc<OutgoingConfig>,
+    config: Arc<OutgoingConfig>,
 }
 
 impl<S, B, R> Service<Request<B>> for OutgoingLimit<S>
@@ -143,32 +143,32 @@ where
 
     fn call(&mut self, request: Request<B>) -> OutgoingFuture<S, B> {
         let (head, body) = request.into_parts();
-        let key = match self.settings.key.extract(&head) {
+        let key = match self.config.key.extract(&head) {
             Ok(key) => key,
-            Err(why) => return OutgoingFuture::failed(OutgoingError::NoKey(why)),
+            Err(error) => return OutgoingFuture::failed(OutgoingError::NoKey(error)),
         };
-        // The check comes before the call, so the future takes the service that `poll_ready`
-        // made ready, and leaves a clone in its place.
+        // The future checks before it calls. It takes the service that `poll_ready` made ready, and a
+        // clone takes its place.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         let request = Request::from_parts(head, body);
-        OutgoingFuture::checking(ready, request, key, &self.settings)
+        OutgoingFuture::checking(ready, request, key, &self.config)
     }
 }
 
-/// Why a request was not answered.
+/// The error of an outgoing request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutgoingError<E> {
-    /// The budget is spent, and for longer than the request may wait.
+    /// The request is over its limit, and would have to wait longer than it may.
     ///
-    /// A shaping limit has spent the request's cost by then; others have not.
+    /// A shaping limit has charged the request; other limits have not.
     Denied(Box<Decision>),
-    /// The store did not answer, and the failure mode is closed.
+    /// The store did not answer and the failure mode is closed.
     Unavailable,
     /// The request has no key.
     NoKey(KeyError),
-    /// The client inside failed.
+    /// The inner client failed.
     Inner(E),
 }
 
@@ -186,7 +186,7 @@ impl<E> fmt::Display for OutgoingError<E> {
 impl<E: Error + 'static> Error for OutgoingError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            OutgoingError::NoKey(why) => Some(why),
+            OutgoingError::NoKey(error) => Some(error),
             OutgoingError::Inner(error) => Some(error),
             OutgoingError::Denied(_) | OutgoingError::Unavailable => None,
         }

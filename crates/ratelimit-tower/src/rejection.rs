@@ -1,4 +1,4 @@
-//! Answers to requests that do not reach the service.
+//! Responses to requests that are not served.
 
 use ratelimit_http::middleware;
 #[doc(inline)]
@@ -6,7 +6,7 @@ pub use ratelimit_http::middleware::RejectionReason;
 
 use crate::framework::HttpFramework;
 
-/// A request that does not reach the service, and why.
+/// A request that is not served, and the reason: the argument of `on_denied` and `on_error`.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -14,7 +14,7 @@ use crate::framework::HttpFramework;
 /// use ratelimit_tower::Rejection;
 ///
 /// fn json_429(rejection: &Rejection<'_>) -> Response<Bytes> {
-///     // The status and headers of the usual answer, with a body of our own.
+///     // The status and headers of the usual response, with another body.
 ///     rejection.response().map(|_| Bytes::from_static(b"{\"error\":\"slow_down\"}"))
 /// }
 /// ```

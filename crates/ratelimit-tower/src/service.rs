@@ -13,7 +13,7 @@ use tower_service::Service;
 use crate::{
     body::ResponseBody,
     check::Admission,
-    framework::Config,
+    framework::{Config, insert_into_request},
     future::{PendingCall, ResponseFuture},
 };
 
@@ -29,7 +29,7 @@ impl<S> RateLimit<S> {
         RateLimit { inner, config }
     }
 
-    /// The service inside.
+    /// The inner service.
     pub const fn get_ref(&self) -> &S {
         &self.inner
     }
@@ -53,12 +53,10 @@ where
         let (mut parts, body) = request.into_parts();
         match config.check(&config.limiter, &parts) {
             CheckOutcome::Admitted(delay, admission) => {
-                config
-                    .options
-                    .insert_into_request(&admission, &mut parts.extensions);
+                insert_into_request(&config, &admission, &mut parts.extensions);
                 let admission = Admission::new(admission, config);
                 if delay.is_zero() {
-                    // The ready service is called where it stands, and no clone is made.
+                    // Fast path: the ready service is called in place, without a clone.
                     let response = self.inner.call(Request::from_parts(parts, body));
                     return ResponseFuture::calling(response, Some(admission));
                 }
@@ -71,8 +69,8 @@ where
             }
             CheckOutcome::Rejected(response) => ResponseFuture::rejected(response),
             CheckOutcome::Pending(check) => {
-                // The check comes before the call, so the future takes the service that
-                // `poll_ready` made ready, and leaves a clone in its place.
+                // The future checks before it calls. It takes the service that `poll_ready` made
+                // ready, and a clone takes its place.
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
                 let call = PendingCall::new(ready, Request::from_parts(parts, body));

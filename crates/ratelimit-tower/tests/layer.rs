@@ -25,7 +25,7 @@ use ratelimit_tower::{RateLimitLayer, Rejection, RejectionReason};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 #[tokio::test]
-async fn what_is_left_is_told_until_nothing_is() {
+async fn headers_count_down_until_the_request_is_denied() {
     let layer = layer(&start(), "fixed_window 2/min");
 
     let first = send(&layer, get()).await;
@@ -52,7 +52,7 @@ async fn what_is_left_is_told_until_nothing_is() {
 }
 
 #[tokio::test]
-async fn ten_per_second_are_ten_in_each_second() {
+async fn ten_per_second_allows_ten_in_each_second() {
     let clock = start();
     let limiter = limiter(&clock);
     let layer = RateLimitLayer::new(
@@ -73,7 +73,7 @@ async fn ten_per_second_are_ten_in_each_second() {
 }
 
 #[tokio::test]
-async fn three_tenths_of_a_second_are_a_retry_after_of_one() {
+async fn retry_after_is_rounded_up_to_a_second() {
     let clock = start();
     let layer = layer(&clock, "1/s");
     send(&layer, get()).await;
@@ -203,7 +203,7 @@ async fn exposed_headers_are_listed_once() {
 }
 
 #[tokio::test]
-async fn a_grpc_request_is_answered_in_grpcs_terms() {
+async fn a_grpc_request_is_rejected_with_a_grpc_status() {
     let layer = layer(&start(), "1/min");
     let call = |content_type: &str| {
         from("203.0.113.7")
@@ -232,7 +232,7 @@ async fn a_grpc_request_is_answered_in_grpcs_terms() {
 }
 
 #[tokio::test]
-async fn the_stricter_of_nested_layers_is_told_once() {
+async fn nested_layers_report_the_stricter_limit_once() {
     let clock = start();
     let names = [
         "x-ratelimit-limit",
@@ -252,7 +252,7 @@ async fn the_stricter_of_nested_layers_is_told_once() {
 }
 
 #[tokio::test]
-async fn an_inner_denial_is_not_talked_over() {
+async fn the_headers_of_an_inner_denial_stay() {
     let clock = start();
     let inner = layer(&clock, "5/h").cost(|_| 3).layer(service_fn(hello));
     let outer = layer(&clock, "2/min").share_decision().layer(inner);
@@ -266,7 +266,7 @@ async fn an_inner_denial_is_not_talked_over() {
 }
 
 #[tokio::test]
-async fn what_a_handler_says_stands_when_it_is_stricter() {
+async fn stricter_headers_of_the_handler_stay() {
     let layer = layer(&start(), "5/min");
     let says = |remaining: &'static str| {
         service_fn(move |_: Request<()>| async move {

@@ -26,7 +26,7 @@ async fn send(layer: &OutgoingLimitLayer, uri: &str) -> Result<(), OutgoingError
 }
 
 #[tokio::test]
-async fn a_spent_budget_is_an_error_unless_waiting_is_allowed() {
+async fn a_request_over_its_limit_fails_unless_it_may_wait() {
     let layer = OutgoingLimitLayer::new(limiter(&start()), policy("1/h"));
 
     assert!(send(&layer, "http://a.example/").await.is_ok());
@@ -78,7 +78,8 @@ impl Store for OnTokiosClock {
 async fn a_client_waits_within_its_bound_and_no_longer() {
     let begin = Instant::now();
     let limiter = Limiter::new(OnTokiosClock::start());
-    let layer = OutgoingLimitLayer::new(limiter, policy("1/s")).wait(Duration::from_millis(1_500));
+    let layer =
+        OutgoingLimitLayer::new(limiter, policy("1/s")).max_wait(Duration::from_millis(1_500));
 
     assert!(send(&layer, "http://a.example/").await.is_ok());
     let (one, other) = tokio::join!(
@@ -94,7 +95,8 @@ async fn a_client_waits_within_its_bound_and_no_longer() {
 async fn a_shaping_limit_delays_a_client() {
     let begin = Instant::now();
     let limiter = Limiter::new(OnTokiosClock::start());
-    let layer = OutgoingLimitLayer::new(limiter, policy("leaky_bucket 2/s")).wait(Duration::MAX);
+    let layer =
+        OutgoingLimitLayer::new(limiter, policy("leaky_bucket 2/s")).max_wait(Duration::MAX);
 
     for _ in 0..5 {
         assert!(send(&layer, "http://a.example/").await.is_ok());
@@ -104,7 +106,7 @@ async fn a_shaping_limit_delays_a_client() {
 }
 
 #[tokio::test]
-async fn no_key_and_no_store_are_errors_of_their_own() {
+async fn a_missing_key_and_a_failing_store_are_distinct_errors() {
     let closed = Limiter::new(Down).failure_mode(FailureMode::Closed);
     let closed = OutgoingLimitLayer::new(closed, policy("1/s"));
 
@@ -143,7 +145,8 @@ async fn a_policy_that_is_not_enforced_neither_refuses_nor_delays() {
             policy(limits).with_enforcement(0).expect("a share"),
         ] {
             let limiter = Limiter::new(OnTokiosClock::start());
-            let layer = OutgoingLimitLayer::new(limiter, shadow).wait(Duration::from_secs(3_600));
+            let layer =
+                OutgoingLimitLayer::new(limiter, shadow).max_wait(Duration::from_secs(3_600));
             for _ in 0..5 {
                 assert_eq!(send(&layer, "http://a.example/").await, Ok(()), "{limits}");
             }

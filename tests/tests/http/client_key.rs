@@ -101,7 +101,7 @@ fn extractor(vector: &Value) -> Result<ClientKey, String> {
     let trusted = trusted
         .iter()
         .map(|entry| entry.as_str().expect("a network"));
-    let trusted = TrustedProxies::parse(trusted).map_err(|why| why.as_str().to_owned())?;
+    let trusted = TrustedProxies::parse(trusted).map_err(|_| "bad_config".to_owned())?;
     let mut search = ClientIpResolver::behind(trusted);
     if let Some(name) = options["chain_header"].as_str() {
         let header: ChainHeader = name.parse().map_err(|_| "bad_config".to_owned())?;
@@ -117,7 +117,7 @@ fn extractor(vector: &Value) -> Result<ClientKey, String> {
         let bits = u8::try_from(bits).expect("a prefix");
         search = search
             .ipv6_prefix(bits)
-            .map_err(|why| why.as_str().to_owned())?;
+            .map_err(|_| "bad_config".to_owned())?;
     }
     if options["real_ip_fallback"] == false {
         search = search.ignore_x_real_ip();

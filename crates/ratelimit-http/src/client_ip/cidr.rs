@@ -1,15 +1,19 @@
-//! A part of the internet.
+//! CIDR blocks.
 
 use std::{
-    error, fmt,
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str::FromStr,
 };
 
-/// An address (`10.0.0.1`) or a network of them (`10.0.0.0/8`, `fd00::/8`), never all there are.
+use crate::syntax::{InvalidSyntax, SMALLER_NETWORK};
+
+/// A CIDR block: one address (`10.0.0.1`) or a network (`10.0.0.0/8`, `fd00::/8`).
 ///
-/// Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`. An IPv4-mapped network is the IPv4
-/// network it maps.
+/// - Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`.
+/// - An IPv4-mapped network is the IPv4 network that it maps: `::ffff:10.0.0.0/104` is `10.0.0.0/8`.
+/// - A network of all addresses, such as `0.0.0.0/0`, is rejected. In a list of trusted proxies or
+///   exempt clients it is almost always a mistake.
 ///
 /// ```
 /// use ratelimit_http::client_ip::Cidr;
@@ -20,10 +24,12 @@ use std::{
 /// assert!(!office.contains("192.0.3.7".parse()?));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "network")]
+#[doc(alias = "subnet")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cidr(Span);
 
-/// The first and the last address.
+/// The first and the last address of a block, as integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Span {
     V4(u32, u32),
@@ -31,7 +37,7 @@ pub(crate) enum Span {
 }
 
 impl Cidr {
-    /// Whether `addr` lies here; an IPv4-mapped address is looked up as IPv4.
+    /// Whether `addr` is in this block. An IPv4-mapped address is compared as IPv4.
     pub fn contains(&self, addr: IpAddr) -> bool {
         match (self.0, addr.to_canonical()) {
             (Span::V4(first, last), IpAddr::V4(v4)) => (first..=last).contains(&v4.to_bits()),
@@ -40,7 +46,16 @@ impl Cidr {
         }
     }
 
-    /// Whether every address of `other` lies here.
+    /// Whether every address of `other` is in this block.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::Cidr;
+    ///
+    /// let wide: Cidr = "10.0.0.0/8".parse()?;
+    /// assert!(wide.covers(&"10.255.0.0/16".parse()?));
+    /// assert!(!wide.covers(&"fd00::/8".parse()?));
+    /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
+    /// ```
     pub fn covers(&self, other: &Cidr) -> bool {
         match (self.0, other.0) {
             (Span::V4(first, last), Span::V4(from, to)) => first <= from && to <= last,
@@ -51,6 +66,7 @@ impl Cidr {
 }
 
 impl From<IpAddr> for Cidr {
+    /// The block of this one address.
     fn from(addr: IpAddr) -> Cidr {
         Cidr(match addr.to_canonical() {
             IpAddr::V4(v4) => Span::V4(v4.to_bits(), v4.to_bits()),
@@ -60,17 +76,22 @@ impl From<IpAddr> for Cidr {
 }
 
 impl FromStr for Cidr {
-    type Err = InvalidNetwork;
+    type Err = InvalidSyntax;
 
-    fn from_str(text: &str) -> Result<Cidr, InvalidNetwork> {
-        span(text).map(Cidr).map_err(|expected| InvalidNetwork {
-            text: text.to_owned(),
-            expected,
-        })
+    /// Parses an address, or an address and the length of its prefix.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSyntax`] if `text` is neither, if the prefix is longer than an address, or if the
+    /// block contains all addresses ([`InvalidSyntax::is_everyone`]).
+    fn from_str(text: &str) -> Result<Cidr, InvalidSyntax> {
+        let invalid = |expected| InvalidSyntax::new("network", text, expected);
+        span(text).map(Cidr).map_err(invalid)
     }
 }
 
 impl fmt::Display for Cidr {
+    /// Writes `10.0.0.0/8`, or `10.0.0.1` for a single address.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (first, prefix, widest) = match self.0 {
             Span::V4(first, last) => {
@@ -89,59 +110,19 @@ impl fmt::Display for Cidr {
     }
 }
 
-/// A text that is no [`Cidr`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidNetwork {
-    text: String,
-    expected: Expected,
-}
+const ADDRESS: &str = "an address such as 10.0.0.1 or a network such as 10.0.0.0/8";
 
-impl InvalidNetwork {
-    /// What should stand there.
-    pub fn expected(&self) -> &'static str {
-        self.expected.as_str()
-    }
-}
-
-impl fmt::Display for InvalidNetwork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (text, expected) = (&self.text, self.expected());
-        write!(f, "invalid network {text:?}: expected {expected}")
-    }
-}
-
-impl error::Error for InvalidNetwork {}
-
-/// What should stand in the place of a text that is no network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Expected {
-    Address,
-    Prefix4,
-    Prefix6,
-    Narrower,
-}
-
-impl Expected {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Expected::Address => "an address such as 10.0.0.1 or a network such as 10.0.0.0/8",
-            Expected::Prefix4 => "a prefix from 1 to 32",
-            Expected::Prefix6 => "a prefix from 1 to 128",
-            Expected::Narrower => "a network smaller than the whole internet",
-        }
-    }
-}
-
-pub(crate) fn span(text: &str) -> Result<Span, Expected> {
+/// Reads an address or a network; the error says what is expected in place of `text`.
+pub(crate) fn span(text: &str) -> Result<Span, &'static str> {
     let (addr, prefix) = match text.split_once('/') {
         Some((addr, prefix)) => (addr, Some(prefix)),
         None => (text, None),
     };
-    let addr: IpAddr = addr.parse().map_err(|_| Expected::Address)?;
+    let addr: IpAddr = addr.parse().map_err(|_| ADDRESS)?;
     let (widest, expected) = if addr.is_ipv4() {
-        (32, Expected::Prefix4)
+        (32, "a prefix from 1 to 32")
     } else {
-        (128, Expected::Prefix6)
+        (128, "a prefix from 1 to 128")
     };
     let prefix = prefix
         .map_or(Some(widest), number)
@@ -149,9 +130,9 @@ pub(crate) fn span(text: &str) -> Result<Span, Expected> {
         .ok_or(expected)?;
 
     match (addr, addr.to_canonical()) {
-        // Shorter than 96, a mapped network would hold all of IPv4 and more.
-        (IpAddr::V6(_), IpAddr::V4(_)) if prefix <= 96 => Err(Expected::Narrower),
-        (_, _) if prefix == 0 => Err(Expected::Narrower),
+        // A mapped network with a prefix of at most 96 contains all of IPv4.
+        (IpAddr::V6(_), IpAddr::V4(_)) if prefix <= 96 => Err(SMALLER_NETWORK),
+        (_, _) if prefix == 0 => Err(SMALLER_NETWORK),
         (written, IpAddr::V4(v4)) => {
             let prefix = if written.is_ipv6() {
                 prefix - 96
@@ -168,7 +149,7 @@ pub(crate) fn span(text: &str) -> Result<Span, Expected> {
     }
 }
 
-// `u32::from_str` also takes `+8` and `08`, which a list of networks never means.
+/// Parses a decimal number. `u32::from_str` also accepts `+8` and `08`, which are typing errors here.
 fn number(text: &str) -> Option<u32> {
     let plain =
         text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
@@ -212,8 +193,11 @@ mod tests {
     #[test]
     fn the_whole_internet_is_no_network() {
         for text in ["0.0.0.0/0", "::/0", "::ffff:0.0.0.0/96"] {
-            let told = text.parse::<Cidr>().unwrap_err().to_string();
-            assert!(told.ends_with("smaller than the whole internet"), "{told}");
+            let message = text.parse::<Cidr>().unwrap_err().to_string();
+            assert!(
+                message.ends_with("smaller than the whole internet"),
+                "{message}"
+            );
         }
     }
 }

@@ -1,13 +1,24 @@
-//! What the search for a client finds.
+//! The result of resolving a client's address.
 
 use std::{
     error, fmt,
     net::{IpAddr, Ipv6Addr},
 };
 
-/// The client of a request, as far as it is told apart from others.
+/// The client of a request: its address, cut to the prefix that identifies it, and the source.
 ///
-/// Prints as its key: `ip:203.0.113.7`, `ip:2001:db8:1:2::/64`.
+/// It displays as its key: `ip:203.0.113.7`, `ip:2001:db8:1:2::/64`.
+///
+/// ```
+/// use ratelimit_http::client_ip::{ClientIpResolver, ClientIpSource};
+///
+/// let resolver = ClientIpResolver::default();
+/// let headers: &[(&str, &str)] = &[];
+/// let client = resolver.resolve(Some("2001:db8:1:2::3".parse()?), headers)?;
+/// assert_eq!(client.to_string(), "ip:2001:db8:1:2::/64");
+/// assert_eq!((client.prefix(), client.source()), (64, ClientIpSource::Peer));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientIp<'a> {
     addr: IpAddr,
@@ -16,6 +27,7 @@ pub struct ClientIp<'a> {
 }
 
 impl<'a> ClientIp<'a> {
+    /// Cuts an IPv6 address to its prefix.
     pub(crate) fn new(addr: IpAddr, ipv6_prefix: u8, source: ClientIpSource<'a>) -> Self {
         let addr = match addr.to_canonical() {
             IpAddr::V6(v6) => {
@@ -31,12 +43,12 @@ impl<'a> ClientIp<'a> {
         }
     }
 
-    /// The address; of an IPv6 address the network that [`prefix`](Self::prefix) leaves.
+    /// The address. For IPv6 it is the network: the bits after [`prefix`](Self::prefix) are zero.
     pub fn addr(&self) -> IpAddr {
         self.addr
     }
 
-    /// How many leading bits of the address tell clients apart: 32 for IPv4.
+    /// The number of leading bits that identify the client; 32 for IPv4.
     pub fn prefix(&self) -> u8 {
         if self.addr.is_ipv4() {
             32
@@ -45,7 +57,7 @@ impl<'a> ClientIp<'a> {
         }
     }
 
-    /// Where the address was found.
+    /// The source of the address.
     pub fn source(&self) -> ClientIpSource<'a> {
         self.source
     }
@@ -60,17 +72,26 @@ impl fmt::Display for ClientIp<'_> {
     }
 }
 
-/// Where a key was found.
+/// The source of a client's key or address.
+///
+/// [`as_str`](Self::as_str) gives the word for logs and test vectors:
+///
+/// ```
+/// use ratelimit_http::client_ip::ClientIpSource;
+///
+/// assert_eq!(ClientIpSource::XForwardedFor.as_str(), "xff");
+/// assert_eq!(ClientIpSource::Provider("cf-connecting-ip").as_str(), "cf-connecting-ip");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClientIpSource<'a> {
-    /// Named by the application, or by a header or query parameter that it opted into.
+    /// The application, or a header or query parameter that it opted into.
     Explicit,
     /// An element of `X-Forwarded-For`.
     XForwardedFor,
-    /// The `for` of an element of `Forwarded`.
+    /// The `for` parameter of an element of `Forwarded`.
     Forwarded,
-    /// A provider's header, by its name in lower case.
+    /// A provider's header, with its name in lower case.
     Provider(&'a str),
     /// `X-Real-IP`.
     XRealIp,
@@ -92,13 +113,13 @@ impl<'a> ClientIpSource<'a> {
     }
 }
 
-/// Why a request has no key; it never means that the request is unlimited.
+/// An error that leaves a request without a key. Such a request is rejected; it is never unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClientIpError {
-    /// The peer has no address and nothing that can be trusted names one.
+    /// The peer has no address, and no trusted header contains one.
     NoAddress,
-    /// An explicit key is too long, no UTF-8, or holds control bytes.
+    /// An explicit key is longer than 256 bytes, not UTF-8, or contains control bytes.
     BadKey,
     /// An explicit key was sent more than once.
     AmbiguousKey,

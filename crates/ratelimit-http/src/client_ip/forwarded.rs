@@ -2,12 +2,15 @@
 
 use std::{borrow::Cow, net::IpAddr};
 
-use crate::client_ip::parse;
+use crate::{
+    client_ip::parse,
+    syntax::{is_space, is_token_byte},
+};
 
-/// Splits a line at the commas outside quotes, the last element first.
+/// Splits a line at the commas outside quotes, last element first.
 ///
-/// From the right, so that what a proxy appended is found whatever stands before it: a quote
-/// that the client opens and never closes ends with the client's own element.
+/// It scans from the right, so that the element that a proxy appended is found whatever precedes
+/// it: a quote that the client opens and never closes affects only the client's own element.
 pub(crate) fn elements_from_the_right(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(line);
     std::iter::from_fn(move || {
@@ -18,9 +21,9 @@ pub(crate) fn elements_from_the_right(line: &[u8]) -> impl Iterator<Item = &[u8]
     })
 }
 
-/// The address in the `for` of one element, if the element is well formed and has one.
+/// The address in the `for` parameter of one well-formed element.
 ///
-/// `unknown`, obfuscated names and a second `for` name nobody.
+/// It is `None` for `unknown`, for obfuscated names, and for an element with two `for` parameters.
 pub(crate) fn client(element: &[u8]) -> Option<IpAddr> {
     let mut node = None;
     let mut rest = skip_spaces(element);
@@ -38,10 +41,11 @@ pub(crate) fn client(element: &[u8]) -> Option<IpAddr> {
             _ => return None,
         };
     }
-    // An IPv6 address without brackets is no node: its last group could be a port.
+    // RFC 7239 requires brackets around IPv6: without them the last group could be a port.
     parse::with_port(&node?, |port| parse::is_port(port) || is_obfuscated(port))
 }
 
+/// The last comma of `line` that is outside quotes.
 fn last_comma(line: &[u8]) -> Option<usize> {
     let mut end = line.len();
     loop {
@@ -55,7 +59,7 @@ fn last_comma(line: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where the string opens that a quote after `line` closes.
+/// The opening quote of the string that a quote right after `line` closes.
 fn opening_quote(line: &[u8]) -> Option<usize> {
     let mut end = line.len();
     loop {
@@ -72,9 +76,10 @@ fn opening_quote(line: &[u8]) -> Option<usize> {
     }
 }
 
+/// A name, its value, and the rest of the text.
 type Pair<'a> = (&'a [u8], Cow<'a, [u8]>, &'a [u8]);
 
-/// Reads `token=token` or `token="string"`, and what follows it.
+/// Reads `token=token` or `token="string"`. The third part is the rest of the text.
 fn pair(text: &[u8]) -> Option<Pair<'_>> {
     let (name, rest) = token(text)?;
     let rest = rest.strip_prefix(b"=")?;
@@ -85,10 +90,11 @@ fn pair(text: &[u8]) -> Option<Pair<'_>> {
     Some((name, value, rest))
 }
 
+/// Splits off a token at the start of `text`.
 fn token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = text
         .iter()
-        .position(|byte| !parse::is_token(*byte))
+        .position(|byte| !is_token_byte(*byte))
         .unwrap_or(text.len());
     if end == 0 {
         None
@@ -97,7 +103,7 @@ fn token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Reads the rest of a quoted string, and what follows its closing quote.
+/// Reads a quoted string whose opening quote is consumed. The second part follows the closing quote.
 fn quoted(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let end = text.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
     if text[end] == b'"' {
@@ -117,11 +123,12 @@ fn quoted(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
 fn skip_spaces(text: &[u8]) -> &[u8] {
     let start = text
         .iter()
-        .position(|byte| !parse::is_space(*byte))
+        .position(|byte| !is_space(*byte))
         .unwrap_or(text.len());
     &text[start..]
 }
 
+/// Whether `port` is an obfuscated port of RFC 7239, such as `_x`.
 fn is_obfuscated(port: &[u8]) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
     matches!(port, [b'_', name @ ..] if !name.is_empty() && name.iter().all(allowed))
@@ -156,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_that_is_not_well_formed_names_nobody() {
+    fn a_malformed_element_has_no_client() {
         for bad in [
             "",
             ";",
@@ -189,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_well_formed_element_names_its_for() {
+    fn the_client_of_a_well_formed_element_is_its_for_parameter() {
         for good in [
             "for=1.2.3.4",
             "FoR=1.2.3.4",

@@ -1,18 +1,18 @@
-//! Which header is read, and how.
+//! The headers from which a client's address is read.
 
-use std::{error, fmt, str::FromStr};
+use std::str::FromStr;
 
-use crate::client_ip::parse;
+use crate::syntax::{InvalidSyntax, field_name};
 
 pub(crate) const X_FORWARDED_FOR: &str = "x-forwarded-for";
 pub(crate) const X_REAL_IP: &str = "x-real-ip";
 pub(crate) const FORWARDED: &str = "forwarded";
 
-/// The header fields of one request, whatever crate keeps them.
+/// Read access to the header fields of one request, independent of the crate that stores them.
 ///
-/// For `http::HeaderMap`, of either version, and for actix-web's, this is one line in a type
-/// that borrows the map: `self.0.get_all(name).iter().map(HeaderValue::as_bytes)`. A slice of
-/// pairs is ready to use:
+/// For `http::HeaderMap`, of either version, and for actix-web's, an implementation is one line in
+/// a type that borrows the map: `self.0.get_all(name).iter().map(HeaderValue::as_bytes)`. It is
+/// implemented for slices of pairs:
 ///
 /// ```
 /// use ratelimit_http::client_ip::HeaderLines;
@@ -23,7 +23,7 @@ pub(crate) const FORWARDED: &str = "forwarded";
 pub trait HeaderLines {
     /// The values of all lines of the field `name`, in the order received.
     ///
-    /// `name` is in lower case; the case of a received name does not matter.
+    /// `name` is in lower case. Received names are compared without regard to case.
     fn lines<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]>;
 }
 
@@ -34,27 +34,28 @@ impl<N: AsRef<str>, V: AsRef<[u8]>> HeaderLines for [(N, V)] {
     }
 }
 
-/// The one header that tells the way a request came.
+/// The header that lists the hops of a request.
 ///
-/// Only one is ever read: a proxy that maintains one of them passes the others through as the
-/// client wrote them. Chosen by its name, in any case:
+/// Only one header is read: a proxy that maintains one of them passes the others through as the
+/// client wrote them. It is chosen by its name, in any case:
 ///
 /// ```
 /// use ratelimit_http::client_ip::ChainHeader;
 ///
 /// assert_eq!("Forwarded".parse(), Ok(ChainHeader::Forwarded));
 /// assert_eq!("CF-Connecting-IP".parse::<ChainHeader>()?.name(), "cf-connecting-ip");
-/// # Ok::<(), ratelimit_http::client_ip::InvalidHeader>(())
+/// # Ok::<(), ratelimit_http::InvalidSyntax>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChainHeader {
-    /// `X-Forwarded-For`, to which each proxy appends the address it saw.
+    /// `X-Forwarded-For`: each proxy appends the address of its own peer.
     #[default]
     XForwardedFor,
-    /// `Forwarded` of RFC 7239, to which each proxy appends an element with a `for`.
+    /// `Forwarded` of RFC 7239: each proxy appends an element with a `for` parameter.
     Forwarded,
-    /// A header in which a provider writes the one address of the client.
+    /// A header with the client's address alone, such as `CF-Connecting-IP`. The provider
+    /// overwrites what a client sends.
     Provider(ProviderHeader),
 }
 
@@ -70,15 +71,17 @@ impl ChainHeader {
 }
 
 impl FromStr for ChainHeader {
-    type Err = InvalidHeader;
+    type Err = InvalidSyntax;
 
-    fn from_str(name: &str) -> Result<Self, InvalidHeader> {
-        if name.is_empty() || !name.bytes().all(parse::is_token) {
-            return Err(InvalidHeader {
-                name: name.to_owned(),
-            });
-        }
-        Ok(match name.to_ascii_lowercase() {
+    /// Parses the name of a header; a name other than the two standard ones is a provider's.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSyntax`] if `text` is not the name of a header.
+    fn from_str(text: &str) -> Result<Self, InvalidSyntax> {
+        const EXPECTED: &str = "one header name such as x-forwarded-for";
+        let invalid = || InvalidSyntax::new("chain header", text, EXPECTED);
+        Ok(match field_name(text).ok_or_else(invalid)? {
             name if name == X_FORWARDED_FOR => Self::XForwardedFor,
             name if name == FORWARDED => Self::Forwarded,
             name => Self::Provider(ProviderHeader(name.into_boxed_str())),
@@ -96,38 +99,16 @@ impl ProviderHeader {
         &self.0
     }
 
-    /// Whether the value is `address:port` without brackets, even for IPv6.
+    /// Whether the value always ends in `:port`. CloudFront writes IPv6 addresses without brackets.
     pub(crate) fn always_ends_in_port(&self) -> bool {
         &*self.0 == "cloudfront-viewer-address"
     }
 }
 
-/// A chain header whose name is none that HTTP allows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidHeader {
-    name: String,
-}
-
-impl InvalidHeader {
-    /// The word for this error in logs and test vectors.
-    pub fn as_str(&self) -> &'static str {
-        "bad_config"
-    }
-}
-
-impl fmt::Display for InvalidHeader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "invalid chain header {:?}: expected one header name such as x-forwarded-for",
-            self.name
-        )
-    }
-}
-
-impl error::Error for InvalidHeader {}
-
-/// Whether a proxy seems to have written something into `headers`.
+/// Whether `headers` has one of the headers that proxies write: `X-Forwarded-For`, `Forwarded` or
+/// `X-Real-IP`.
+///
+/// Clients can write them as well, so this is a hint for a warning and not for a decision.
 pub fn has_forwarding_headers(headers: &(impl HeaderLines + ?Sized)) -> bool {
     [X_FORWARDED_FOR, FORWARDED, X_REAL_IP]
         .iter()

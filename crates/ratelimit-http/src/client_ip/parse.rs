@@ -1,15 +1,17 @@
-//! The spellings of one address.
+//! Parsing of addresses as proxies write them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-const LONGEST_ZONE: usize = 16;
+/// The longest zone that is accepted; Linux limits interface names to 15 bytes.
+const MAX_ZONE: usize = 16;
 
-/// Reads an address as proxies write it: with or without a port, brackets or a zone.
+/// Parses an address as proxies write it: with or without a port, brackets or a zone.
 ///
-/// Accepted are `a.b.c.d`, `a.b.c.d:port`, an IPv6 address, and `[IPv6]` with or without
-/// `:port`; an IPv6 address may carry a `%zone`. The port and the zone are dropped, and an
-/// IPv4-mapped address is its IPv4 address. Everything else is `None`: octal, hexadecimal
-/// and short forms of IPv4 mean different hosts to different readers.
+/// - `a.b.c.d`, `a.b.c.d:port`, an IPv6 address, and `[IPv6]` with or without `:port` are accepted.
+///   An IPv6 address may have a `%zone`.
+/// - The port and the zone are dropped. An IPv4-mapped address becomes its IPv4 address.
+/// - Everything else is `None`, including octal, hexadecimal and short forms of IPv4: different
+///   programs read them as different hosts.
 ///
 /// ```
 /// use ratelimit_http::client_ip::parse_address;
@@ -24,9 +26,11 @@ pub fn parse_address(text: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Whether `addr` belongs to a network of its own: loopback, link-local, private or shared.
+/// Whether `addr` is not routed on the public internet: loopback, link-local, private, or the
+/// shared range `100.64.0.0/10` of carrier-grade NAT.
 ///
-/// A forwarding header from such a peer usually means a proxy that nobody listed.
+/// A forwarding header from such a peer usually comes from a proxy that is missing in the list of
+/// trusted proxies.
 pub fn is_private(addr: IpAddr) -> bool {
     match addr.to_canonical() {
         IpAddr::V4(v4) => is_private_ipv4(v4),
@@ -34,13 +38,14 @@ pub fn is_private(addr: IpAddr) -> bool {
     }
 }
 
+/// [`is_private`] for IPv4.
 #[inline]
 pub(crate) const fn is_private_ipv4(v4: Ipv4Addr) -> bool {
     let shared = v4.to_bits() >> 22 == Ipv4Addr::new(100, 64, 0, 0).to_bits() >> 22;
     shared || v4.is_private() || v4.is_loopback() || v4.is_link_local()
 }
 
-/// Reads an address and nothing else but a zone: no port, no brackets.
+/// Parses an address without port and brackets; IPv6 may have a zone.
 pub(crate) fn bare(text: &[u8]) -> Option<IpAddr> {
     if let Some(v4) = parse::<Ipv4Addr>(text) {
         return Some(IpAddr::V4(v4));
@@ -48,7 +53,7 @@ pub(crate) fn bare(text: &[u8]) -> Option<IpAddr> {
     ipv6(text)
 }
 
-/// Reads `a.b.c.d[:port]` or `[IPv6][:port]`, the two forms in which a port has one meaning.
+/// Parses `a.b.c.d[:port]` or `[IPv6][:port]`, the two forms in which a port is unambiguous.
 pub(crate) fn with_port(text: &[u8], is_port: impl Fn(&[u8]) -> bool) -> Option<IpAddr> {
     let position = |wanted| text.iter().position(|byte| *byte == wanted);
     let (addr, rest) = if text.starts_with(b"[") {
@@ -65,37 +70,12 @@ pub(crate) fn with_port(text: &[u8], is_port: impl Fn(&[u8]) -> bool) -> Option<
     }
 }
 
+/// Whether `text` is a port: one to five digits, at most 65535.
 pub(crate) fn is_port(text: &[u8]) -> bool {
     text.len() <= 5 && text.iter().all(u8::is_ascii_digit) && parse::<u16>(text).is_some()
 }
 
-/// Strips spaces and tabs, the only bytes that HTTP calls whitespace.
-pub(crate) fn trim(text: &[u8]) -> &[u8] {
-    let Some(start) = text.iter().position(|byte| !is_space(*byte)) else {
-        return &[];
-    };
-    let end = text
-        .iter()
-        .rposition(|byte| !is_space(*byte))
-        .map_or(start, |last| last + 1);
-    &text[start..end]
-}
-
-pub(crate) fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t')
-}
-
-/// Whether `byte` may be part of a token, such as a header's name.
-pub(crate) fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
-/// The name of a header field in lower case, if it is one.
-pub(crate) fn field_name(text: &str) -> Option<String> {
-    let is_name = !text.is_empty() && text.bytes().all(is_token);
-    is_name.then(|| text.to_ascii_lowercase())
-}
-
+/// Parses an IPv6 address with an optional zone.
 fn ipv6(text: &[u8]) -> Option<IpAddr> {
     let addr = match text.iter().position(|byte| *byte == b'%') {
         Some(at) if is_zone(&text[at + 1..]) => &text[..at],
@@ -105,9 +85,10 @@ fn ipv6(text: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::V6(parse::<Ipv6Addr>(addr)?).to_canonical())
 }
 
+/// Whether `text` is a zone, the name of a network interface.
 fn is_zone(text: &[u8]) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._~-".contains(byte);
-    (1..=LONGEST_ZONE).contains(&text.len()) && text.iter().all(allowed)
+    (1..=MAX_ZONE).contains(&text.len()) && text.iter().all(allowed)
 }
 
 fn parse<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
@@ -155,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_reachable_from_nowhere_else_is_private() {
+    fn addresses_off_the_public_internet_are_private() {
         for private in [
             "10.1.2.3",
             "100.127.0.1",

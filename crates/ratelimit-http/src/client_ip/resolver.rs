@@ -1,9 +1,6 @@
-//! The walk from the peer towards the client.
+//! Resolving the client's address from the peer and the forwarding headers.
 
-use std::{
-    error, fmt,
-    net::{IpAddr, Ipv4Addr},
-};
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::client_ip::{
     client::{ClientIp, ClientIpError, ClientIpSource},
@@ -12,115 +9,157 @@ use crate::client_ip::{
     parse::{self, is_private, is_private_ipv4, parse_address},
     trusted_proxies::TrustedProxies,
 };
+use crate::syntax::{InvalidSyntax, trim};
 
-/// How the address of a client is found behind proxies.
+/// Finds the address of a client behind proxies.
+///
+/// - A peer that is not trusted is the client. Its headers are not read.
+/// - From a trusted peer, the chain header is walked from right to left. The first address that is
+///   not trusted is the client.
+/// - An element that is not an address ends the walk at the last verified hop: skipping it would
+///   let the client choose the result.
+/// - IPv6 clients are identified by their /64.
+///
+/// The [module](crate::client_ip) lists all rules.
 ///
 /// ```
 /// use ratelimit_http::client_ip::{ClientIpResolver, TrustedProxies};
 ///
-/// let search = ClientIpResolver::behind(TrustedProxies::parse(["10.0.0.0/8"])?);
+/// let resolver = ClientIpResolver::behind(TrustedProxies::parse(["10.0.0.0/8"])?);
 /// let headers = [("X-Forwarded-For", "6.6.6.6, 203.0.113.7, 10.0.0.2")];
 ///
-/// // 6.6.6.6 is what the client wrote itself.
-/// let client = search.resolve(Some("10.0.0.1".parse()?), &headers[..])?;
+/// // The client wrote 6.6.6.6 itself.
+/// let client = resolver.resolve(Some("10.0.0.1".parse()?), &headers[..])?;
 /// assert_eq!(client.to_string(), "ip:203.0.113.7");
 ///
-/// // A peer that is not trusted speaks only for itself.
-/// let client = search.resolve(Some("198.51.100.9".parse()?), &headers[..])?;
+/// // This peer is not trusted, so it is the client.
+/// let client = resolver.resolve(Some("198.51.100.9".parse()?), &headers[..])?;
 /// assert_eq!(client.to_string(), "ip:198.51.100.9");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "X-Forwarded-For")]
+#[doc(alias = "real ip")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIpResolver {
     trusted: TrustedProxies,
     chain_header: ChainHeader,
-    hops: Option<usize>,
+    trusted_hops: Option<usize>,
     max_hops: usize,
     ipv6_prefix: u8,
-    real_ip: RealIp,
-    unix: Unix,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RealIp {
-    Read,
-    Ignored,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unix {
-    Trusted,
-    Untrusted,
+    reads_x_real_ip: bool,
+    trusts_unix_sockets: bool,
 }
 
 impl Default for ClientIpResolver {
+    /// Trusts no proxy: the peer is the client.
     fn default() -> Self {
         Self::behind(TrustedProxies::none())
     }
 }
 
 impl ClientIpResolver {
-    /// Believes `trusted` about `X-Forwarded-For`, and about `X-Real-IP` where that is absent.
+    /// Trusts the `X-Forwarded-For` of these proxies, and their `X-Real-IP` if that is absent.
     pub fn behind(trusted: TrustedProxies) -> Self {
         Self {
             trusted,
             chain_header: ChainHeader::XForwardedFor,
-            hops: None,
+            trusted_hops: None,
             max_hops: 32,
             ipv6_prefix: 64,
-            real_ip: RealIp::Read,
-            unix: Unix::Untrusted,
+            reads_x_real_ip: true,
+            trusts_unix_sockets: false,
         }
     }
 
-    /// Reads `header` instead of `X-Forwarded-For`; `X-Real-IP` is then not read either.
+    /// Reads `header` instead of `X-Forwarded-For`. `X-Real-IP` is then not read.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::{ClientIpResolver, TrustedProxies};
+    ///
+    /// let cdn = TrustedProxies::parse(["198.51.100.0/24"])?;
+    /// let resolver = ClientIpResolver::behind(cdn).chain_header("CF-Connecting-IP".parse()?);
+    /// let headers = [("CF-Connecting-IP", "203.0.113.7"), ("X-Forwarded-For", "6.6.6.6")];
+    /// let client = resolver.resolve(Some("198.51.100.1".parse()?), &headers[..])?;
+    /// assert_eq!(client.to_string(), "ip:203.0.113.7");
+    /// assert_eq!(client.source().as_str(), "cf-connecting-ip");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn chain_header(mut self, header: ChainHeader) -> Self {
         self.chain_header = header;
         self
     }
 
-    /// Takes the element that many from the right, instead of asking who is trusted.
+    /// Takes the element at this position from the right, in place of a list of trusted proxies.
     ///
-    /// For proxies whose number is known and whose addresses are not. Where there are fewer
-    /// elements, or no address at that place, the peer is the client; 0 reads no header.
+    /// It is for proxies whose number is known and whose addresses are not. The peer is the client
+    /// if the chain has fewer elements or no address at that position. 0 reads no header.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::ClientIpResolver;
+    ///
+    /// // A load balancer, and a CDN in front of it.
+    /// let resolver = ClientIpResolver::default().trusted_hops(2);
+    /// let headers = [("X-Forwarded-For", "6.6.6.6, 203.0.113.7, 198.51.100.1")];
+    /// let client = resolver.resolve(Some("10.0.0.1".parse()?), &headers[..])?;
+    /// assert_eq!(client.to_string(), "ip:203.0.113.7");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn trusted_hops(mut self, hops: usize) -> Self {
-        self.hops = Some(hops);
+        self.trusted_hops = Some(hops);
         self
     }
 
-    /// Ends the walk at the trusted element of this number, 32 unless set.
+    /// Ends the walk after this many trusted elements. The default is 32.
+    ///
+    /// It bounds the work that a long header can cause.
     #[must_use]
     pub fn max_hops(mut self, max_hops: usize) -> Self {
         self.max_hops = max_hops;
         self
     }
 
-    /// Tells IPv6 clients apart by this many leading bits, 64 unless set.
+    /// Identifies IPv6 clients by this many leading bits. The default is 64.
     ///
     /// # Errors
     ///
-    /// When `bits` is more than an address has.
-    pub fn ipv6_prefix(mut self, bits: u8) -> Result<Self, InvalidPrefix> {
+    /// [`InvalidSyntax`] if `bits` is more than 128.
+    pub fn ipv6_prefix(mut self, bits: u8) -> Result<Self, InvalidSyntax> {
         if bits > 128 {
-            return Err(InvalidPrefix { bits });
+            return Err(InvalidSyntax::new(
+                "IPv6 prefix",
+                &bits.to_string(),
+                "0 to 128",
+            ));
         }
         self.ipv6_prefix = bits;
         Ok(self)
     }
 
-    /// Never reads `X-Real-IP`, which some proxies pass through as the client wrote it.
+    /// Does not read `X-Real-IP`, which some proxies pass through as the client wrote it.
     #[must_use]
     pub fn ignore_x_real_ip(mut self) -> Self {
-        self.real_ip = RealIp::Ignored;
+        self.reads_x_real_ip = false;
         self
     }
 
-    /// Trusts peers without an address, such as a proxy at the other end of a Unix socket.
+    /// Trusts peers without an address: proxies at the other end of a Unix socket.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::{ClientIpError, ClientIpResolver};
+    ///
+    /// let headers = [("X-Real-IP", "203.0.113.7")];
+    /// let resolver = ClientIpResolver::default();
+    /// assert_eq!(resolver.resolve(None, &headers[..]), Err(ClientIpError::NoAddress));
+    ///
+    /// let resolver = resolver.trust_unix_sockets();
+    /// assert_eq!(resolver.resolve(None, &headers[..])?.to_string(), "ip:203.0.113.7");
+    /// # Ok::<(), ClientIpError>(())
+    /// ```
     #[must_use]
     pub fn trust_unix_sockets(mut self) -> Self {
-        self.unix = Unix::Trusted;
+        self.trusts_unix_sockets = true;
         self
     }
 
@@ -130,17 +169,17 @@ impl ClientIpResolver {
     ///
     /// # Errors
     ///
-    /// [`ClientIpError::NoAddress`] when the peer has no address and is not trusted to name one, or
-    /// names none.
+    /// [`ClientIpError::NoAddress`] if the peer has no address and is not trusted, or if its headers
+    /// contain no address either.
     pub fn resolve(
         &self,
         peer: Option<IpAddr>,
         headers: &(impl HeaderLines + ?Sized),
     ) -> Result<ClientIp<'_>, ClientIpError> {
-        if peer.is_none() && self.unix == Unix::Untrusted {
+        if peer.is_none() && !self.trusts_unix_sockets {
             return Err(ClientIpError::NoAddress);
         }
-        let named = match self.hops {
+        let named = match self.trusted_hops {
             Some(hops) => self.counted(hops, headers),
             None if peer.is_none_or(|peer| self.trusted.contains(peer)) => self.walked(headers),
             None => None,
@@ -153,43 +192,57 @@ impl ClientIpResolver {
         Ok(ClientIp::new(addr, self.ipv6_prefix, source))
     }
 
-    /// Whether `peer` is the client whatever its headers say, and no proxy that should be listed.
+    /// Whether `peer` is the client whatever its headers contain, and does not look like a proxy.
+    ///
+    /// Fast path: such a request needs no look at its headers.
     #[inline]
     pub(crate) fn is_direct_client(&self, peer: Ipv4Addr) -> bool {
-        self.hops.is_none() && !is_private_ipv4(peer) && !self.trusted.contains_ipv4(peer)
+        self.trusted_hops.is_none() && !is_private_ipv4(peer) && !self.trusted.contains_ipv4(peer)
     }
 
-    /// Whether `peer` looks like a proxy that should be listed: private, not trusted, and
-    /// forwarding for somebody.
+    /// Whether `peer` looks like a proxy that is missing in the list: it has a private address, is
+    /// not trusted, and sends forwarding headers.
     ///
-    /// All clients behind such a peer share one budget, which is worth one warning.
+    /// All clients behind such a peer share one budget, so [`ClientKey`](crate::key::ClientKey) logs
+    /// one warning about it.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::ClientIpResolver;
+    ///
+    /// let (resolver, headers) = (ClientIpResolver::default(), [("X-Forwarded-For", "203.0.113.7")]);
+    /// assert!(resolver.looks_like_untrusted_proxy("10.0.0.1".parse()?, &headers[..]));
+    /// assert!(!resolver.looks_like_untrusted_proxy("198.51.100.9".parse()?, &headers[..]));
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
     pub fn looks_like_untrusted_proxy(
         &self,
         peer: IpAddr,
         headers: &(impl HeaderLines + ?Sized),
     ) -> bool {
-        self.hops.is_none()
+        self.trusted_hops.is_none()
             && is_private(peer)
             && !self.trusted.contains(peer)
             && (has_forwarding_headers(headers)
                 || headers.lines(self.chain_header.name()).next().is_some())
     }
 
+    /// The element at the position that [`trusted_hops`](Self::trusted_hops) sets.
     fn counted(
         &self,
         hops: usize,
         headers: &(impl HeaderLines + ?Sized),
     ) -> Option<(IpAddr, ClientIpSource<'_>)> {
-        let place = hops.checked_sub(1)?;
+        let index = hops.checked_sub(1)?;
         let addr = match &self.chain_header {
-            ChainHeader::XForwardedFor => x_forwarded_for(headers).nth(place)?,
-            ChainHeader::Forwarded => forwarded(headers).nth(place)?,
-            ChainHeader::Provider(header) if place == 0 => provider(header, headers),
+            ChainHeader::XForwardedFor => x_forwarded_for(headers).nth(index)?,
+            ChainHeader::Forwarded => forwarded(headers).nth(index)?,
+            ChainHeader::Provider(header) if index == 0 => provider(header, headers),
             ChainHeader::Provider(_) => None,
         };
         Some((addr?, self.chain_source()))
     }
 
+    /// The client according to the chain header of a trusted peer.
     fn walked(
         &self,
         headers: &(impl HeaderLines + ?Sized),
@@ -208,11 +261,11 @@ impl ClientIpResolver {
         Some((addr?, self.chain_source()))
     }
 
-    /// Walks `chain`, nearest hop first, where `None` is an element that is no address.
+    /// Walks `chain`, nearest hop first. `None` in the chain is an element that is not an address.
     fn walk(&self, chain: impl Iterator<Item = Option<IpAddr>>) -> Option<IpAddr> {
         let mut verified = None;
         for hop in chain.take(self.max_hops) {
-            // Passing over garbage would hand the choice to whoever wrote what is left of it.
+            // Skipping garbage would let the writer of the elements to its left choose the client.
             let Some(addr) = hop else { break };
             verified = Some(addr);
             if !self.trusted.contains(addr) {
@@ -222,13 +275,15 @@ impl ClientIpResolver {
         verified
     }
 
+    /// The address in a single `X-Real-IP`.
     fn x_real_ip(&self, headers: &(impl HeaderLines + ?Sized)) -> Option<IpAddr> {
-        match self.real_ip {
-            RealIp::Read => parse_address(single(headers.lines(headers::X_REAL_IP))?),
-            RealIp::Ignored => None,
+        if !self.reads_x_real_ip {
+            return None;
         }
+        parse_address(single(headers.lines(headers::X_REAL_IP))?)
     }
 
+    /// The source that is reported for an address of the chain header.
     fn chain_source(&self) -> ClientIpSource<'_> {
         match &self.chain_header {
             ChainHeader::XForwardedFor => ClientIpSource::XForwardedFor,
@@ -238,24 +293,27 @@ impl ClientIpResolver {
     }
 }
 
+/// The elements of all `X-Forwarded-For` lines, nearest hop first.
 fn x_forwarded_for(headers: &(impl HeaderLines + ?Sized)) -> impl Iterator<Item = Option<IpAddr>> {
     let lines = headers.lines(headers::X_FORWARDED_FOR).rev();
     let elements = lines.flat_map(|line| line.rsplit(|byte| *byte == b','));
     elements
-        .map(parse::trim)
+        .map(trim)
         .filter(|element| !element.is_empty())
         .map(parse_address)
 }
 
+/// The `for` parameters of all `Forwarded` lines, nearest hop first.
 fn forwarded(headers: &(impl HeaderLines + ?Sized)) -> impl Iterator<Item = Option<IpAddr>> {
     let lines = headers.lines(headers::FORWARDED).rev();
     let elements = lines.flat_map(forwarded::elements_from_the_right);
     elements
-        .map(parse::trim)
+        .map(trim)
         .filter(|element| !element.is_empty())
         .map(forwarded::client)
 }
 
+/// The address in a provider's header.
 fn provider(header: &ProviderHeader, headers: &(impl HeaderLines + ?Sized)) -> Option<IpAddr> {
     let value = single(headers.lines(header.name()))?;
     if !header.always_ends_in_port() {
@@ -269,44 +327,23 @@ fn provider(header: &ProviderHeader, headers: &(impl HeaderLines + ?Sized)) -> O
     parse::bare(addr).or_else(|| parse::with_port(addr, |_| false))
 }
 
-/// The value of a field that must not be sent twice: of two, one may be the client's.
+/// The value of a field that has one line. Of two lines the client may have written one.
 fn single<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
     let value = lines.next()?;
     if lines.next().is_some() {
         return None;
     }
-    Some(parse::trim(value))
+    Some(trim(value))
 }
-
-/// A prefix that is longer than an IPv6 address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidPrefix {
-    bits: u8,
-}
-
-impl InvalidPrefix {
-    /// The word for this error in logs and test vectors.
-    pub fn as_str(&self) -> &'static str {
-        "bad_config"
-    }
-}
-
-impl fmt::Display for InvalidPrefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invalid IPv6 prefix {}: expected 0 to 128", self.bits)
-    }
-}
-
-impl error::Error for InvalidPrefix {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_is_the_client_at_once_just_where_the_walk_would_not_go_on() {
+    fn the_fast_path_for_direct_clients_agrees_with_the_walk() {
         let listed = TrustedProxies::parse(["10.0.0.0/8", "203.0.113.7"]).unwrap();
-        let searches = [
+        let resolvers = [
             ClientIpResolver::default(),
             ClientIpResolver::behind(listed),
             ClientIpResolver::behind(TrustedProxies::everyone()),
@@ -314,18 +351,22 @@ mod tests {
         ];
         let headers = [("x-forwarded-for", "198.51.100.1")];
 
-        for search in searches {
+        for resolver in resolvers {
             for peer in [
                 [203, 0, 113, 7],
                 [203, 0, 113, 8],
                 [10, 0, 0, 1],
                 [100, 64, 0, 1],
             ] {
-                let found = search.resolve(Some(peer.into()), &headers[..]).unwrap();
+                let found = resolver.resolve(Some(peer.into()), &headers[..]).unwrap();
                 let is_walked = found.source() != ClientIpSource::Peer
-                    || search.looks_like_untrusted_proxy(peer.into(), &headers[..]);
+                    || resolver.looks_like_untrusted_proxy(peer.into(), &headers[..]);
 
-                assert_eq!(search.is_direct_client(peer.into()), !is_walked, "{peer:?}");
+                assert_eq!(
+                    resolver.is_direct_client(peer.into()),
+                    !is_walked,
+                    "{peer:?}"
+                );
             }
         }
     }

@@ -1,13 +1,19 @@
-//! Which proxies are believed.
+//! The proxies whose forwarding headers are trusted.
 
-use std::{
-    error, fmt,
-    net::{IpAddr, Ipv4Addr},
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::{
+    client_ip::cidr::{Span, span},
+    syntax::{InvalidSyntax, SMALLER_NETWORK},
 };
 
-use crate::client_ip::cidr::{Expected, Span, span};
-
-/// The addresses whose word about the client is believed.
+/// The addresses of the proxies whose forwarding headers are trusted.
+///
+/// - An address or network is looked up in O(log n); overlapping entries are merged.
+/// - A list that contains all addresses in one entry is rejected. Use
+///   [`everyone`](Self::everyone) if only proxies can connect.
+/// - List every proxy that requests pass, not only the nearest: the walk stops at the first
+///   address that is not trusted.
 ///
 /// ```
 /// use ratelimit_http::client_ip::TrustedProxies;
@@ -19,6 +25,8 @@ use crate::client_ip::cidr::{Expected, Span, span};
 /// assert!(TrustedProxies::parse(["0.0.0.0/0"]).is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "trusted proxy")]
+#[doc(alias = "X-Forwarded-For")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
     ipv4: Ranges<u32>,
@@ -26,15 +34,24 @@ pub struct TrustedProxies {
 }
 
 impl TrustedProxies {
-    /// Trusts nobody: the peer is the client.
+    /// Trusts no proxy: the peer is the client.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Trusts every address there is, so that whoever connects can choose its own key.
+    /// Trusts every address, so any peer can choose the key it is counted by.
     ///
-    /// Right only where nothing but proxies can connect. `0.0.0.0/0` and `::/0` in a list are
-    /// refused, so that this is said in words and not by a typing error.
+    /// It is right only if nothing but proxies can connect. `0.0.0.0/0` and `::/0` are rejected in
+    /// a list, so that a typing error cannot mean this.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::TrustedProxies;
+    ///
+    /// let error = TrustedProxies::parse(["0.0.0.0/0"]).expect_err("it contains all addresses");
+    /// assert!(error.is_everyone());
+    /// assert!(TrustedProxies::everyone().contains("203.0.113.7".parse()?));
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
     pub fn everyone() -> Self {
         Self {
             ipv4: Ranges::new(vec![(0, u32::MAX)]),
@@ -42,24 +59,31 @@ impl TrustedProxies {
         }
     }
 
-    /// Reads a list of addresses (`10.0.0.1`) and networks (`10.0.0.0/8`, `fd00::/8`).
+    /// Parses a list of addresses (`10.0.0.1`) and networks (`10.0.0.0/8`, `fd00::/8`).
     ///
     /// Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`. An IPv4-mapped
-    /// network is the IPv4 network it maps.
+    /// network is the IPv4 network that it maps.
     ///
     /// # Errors
     ///
-    /// When an entry is neither, or when it trusts everyone; see [`everyone`](Self::everyone).
-    pub fn parse<I>(entries: I) -> Result<Self, InvalidProxies>
+    /// [`InvalidSyntax`] for the first entry that is neither, or that contains all addresses;
+    /// [`InvalidSyntax::is_everyone`] is true for the latter.
+    pub fn parse<I>(entries: I) -> Result<Self, InvalidSyntax>
     where
         I: IntoIterator<Item: AsRef<str>>,
     {
         let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
         for entry in entries {
             let entry = entry.as_ref();
-            let invalid = |expected| InvalidProxies {
-                entry: entry.to_owned(),
-                expected,
+            let invalid = |expected| {
+                InvalidSyntax::new(
+                    "trusted proxy",
+                    entry,
+                    match expected {
+                        SMALLER_NETWORK => SMALLER_OR_EVERYONE,
+                        other => other,
+                    },
+                )
             };
             match span(entry).map_err(invalid)? {
                 Span::V4(first, last) => ipv4.push((first, last)),
@@ -72,13 +96,13 @@ impl TrustedProxies {
         })
     }
 
-    /// Whether all of IPv4 or all of IPv6 is trusted, be it in one network or in several.
+    /// Whether all of IPv4 or all of IPv6 is trusted, by one entry or by several together.
     pub fn is_everyone(&self) -> bool {
         let everyone = Self::everyone();
         self.ipv4.covers(&everyone.ipv4) || self.ipv6.covers(&everyone.ipv6)
     }
 
-    /// Whether every address that `other` trusts is trusted here.
+    /// Whether every address that `other` trusts is trusted by this list.
     ///
     /// ```
     /// use ratelimit_http::client_ip::TrustedProxies;
@@ -86,13 +110,13 @@ impl TrustedProxies {
     /// let wide = TrustedProxies::parse(["10.0.0.0/9", "10.128.0.0/9"])?;
     /// assert!(wide.covers(&TrustedProxies::parse(["10.0.0.0/8"])?));
     /// assert!(!wide.covers(&TrustedProxies::parse(["11.0.0.1"])?));
-    /// # Ok::<(), ratelimit_http::client_ip::InvalidProxies>(())
+    /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
     /// ```
     pub fn covers(&self, other: &Self) -> bool {
         self.ipv4.covers(&other.ipv4) && self.ipv6.covers(&other.ipv6)
     }
 
-    /// Whether `addr` is trusted; an IPv4-mapped address is looked up as IPv4.
+    /// Whether `addr` is trusted. An IPv4-mapped address is looked up as IPv4.
     pub fn contains(&self, addr: IpAddr) -> bool {
         match addr.to_canonical() {
             IpAddr::V4(v4) => self.contains_ipv4(v4),
@@ -100,57 +124,26 @@ impl TrustedProxies {
         }
     }
 
+    /// Whether an IPv4 address is trusted.
     #[inline]
     pub(crate) fn contains_ipv4(&self, addr: Ipv4Addr) -> bool {
         self.ipv4.contains(addr.to_bits())
     }
 }
 
-/// An entry of a list of trusted proxies that cannot stand.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidProxies {
-    entry: String,
-    expected: Expected,
-}
+/// The expectation in place of a network of all addresses, with the explicit alternative.
+const SMALLER_OR_EVERYONE: &str =
+    "a network smaller than the whole internet, or TrustedProxies::everyone";
 
-impl InvalidProxies {
-    /// The entry as it was written.
-    pub fn entry(&self) -> &str {
-        &self.entry
-    }
-
-    /// Whether the entry is a network of all addresses.
-    pub fn is_everyone(&self) -> bool {
-        self.expected == Expected::Narrower
-    }
-
-    /// The word for this error in logs and test vectors.
-    pub fn as_str(&self) -> &'static str {
-        "bad_config"
-    }
-}
-
-impl fmt::Display for InvalidProxies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (entry, expected) = (&self.entry, self.expected.as_str());
-        write!(f, "invalid trusted proxy {entry:?}: expected {expected}")?;
-        match self.expected {
-            Expected::Narrower => f.write_str(", or TrustedProxies::everyone"),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl error::Error for InvalidProxies {}
-
-/// Sorted, disjoint ranges, first and last included.
+/// Sorted, disjoint ranges; both ends are included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Ranges<T>(Box<[(T, T)]>);
 
 impl<T: Copy + Ord + Into<u128>> Ranges<T> {
+    /// Sorts the ranges and removes those inside others.
     fn new(mut ranges: Vec<(T, T)>) -> Self {
-        // Networks nest or are disjoint, so the wider of two that start together comes first
-        // and swallows what lies inside it.
+        // Networks nest or are disjoint. Of two that start together the wider one sorts first, and
+        // `dedup_by` removes the ones inside it.
         ranges.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
         ranges.dedup_by(|next, kept| next.1 <= kept.1);
         Self(ranges.into_boxed_slice())
@@ -167,7 +160,7 @@ impl<T: Copy + Ord + Into<u128>> Ranges<T> {
         others.all(|(first, last)| self.covers_range((*first).into(), (*last).into()))
     }
 
-    /// Whether all from `first` to `last` lies in ranges that follow each other without a gap.
+    /// Whether ranges without a gap between them cover `first` to `last`.
     fn covers_range(&self, mut first: u128, last: u128) -> bool {
         for (from, to) in &self.0 {
             let (from, to): (u128, u128) = ((*from).into(), (*to).into());

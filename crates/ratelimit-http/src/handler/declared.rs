@@ -1,15 +1,17 @@
-//! The attributes of a program that name a policy.
+//! Policies that attributes of the program name.
 
 use std::{collections::BTreeSet, error, fmt};
 
 inventory::collect!(DeclaredPolicy);
 
-/// One `#[rate_limit(policy = "...")]`, and where it stands.
+/// One `#[rate_limit(policy = "...")]` and its location in the source.
+///
+/// Every such attribute that is linked into the program is collected, whether its handler is routed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeclaredPolicy {
-    /// The source file, as the compiler knows it.
+    /// The source file, as `file!()` gives it.
     pub file: &'static str,
-    /// The line in the file.
+    /// The line of the attribute, from 1.
     pub line: u32,
     /// The handler's module and name.
     pub handler: &'static str,
@@ -32,7 +34,9 @@ impl fmt::Display for DeclaredPolicy {
     }
 }
 
-/// Policies that attributes of this program name, and a registry does not have.
+/// Policies that attributes of the program name and a registry does not have.
+///
+/// The message lists each attribute with its file and line, and the policies that the registry has.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MissingPolicies {
     attributes: BTreeSet<DeclaredPolicy>,
@@ -40,19 +44,19 @@ pub struct MissingPolicies {
 }
 
 impl MissingPolicies {
-    /// What is missing among the policies of these names.
+    /// The declared policies that are not among the `known` names, or `None` if there are none.
     pub(crate) fn among<'a>(known: impl IntoIterator<Item = &'a str>) -> Option<MissingPolicies> {
         let known: BTreeSet<&str> = known.into_iter().collect();
         let all = inventory::iter::<DeclaredPolicy>();
         let lost = all.filter(|attribute| !known.contains(attribute.policy));
-        // A set: a macro that repeats a handler in order to check it repeats the attribute too.
+        // A set, because macros such as `#[debug_handler]` repeat a handler together with its attribute.
         let attributes: BTreeSet<DeclaredPolicy> = lost.copied().collect();
         let known = known.into_iter().map(Box::from).collect();
         let missing = MissingPolicies { attributes, known };
         (!missing.attributes.is_empty()).then_some(missing)
     }
 
-    /// Each attribute whose policy is missing, once, in the order of files and lines.
+    /// The attributes whose policy is missing, in the order of files and lines.
     pub fn attributes(&self) -> impl Iterator<Item = &DeclaredPolicy> {
         self.attributes.iter()
     }
@@ -61,8 +65,8 @@ impl MissingPolicies {
 impl fmt::Display for MissingPolicies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the registry has no policy for ")?;
-        for (place, attribute) in self.attributes.iter().enumerate() {
-            let comma = if place == 0 { "" } else { ", " };
+        for (index, attribute) in self.attributes.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
             write!(f, "{comma}{attribute}")?;
         }
         if self.known.is_empty() {
@@ -73,8 +77,8 @@ impl fmt::Display for MissingPolicies {
     }
 }
 
-/// The same as it displays: it is how an error of `main` is printed.
 impl fmt::Debug for MissingPolicies {
+    /// Writes the same as `Display`, because `main` prints its error with `Debug`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -97,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn every_attribute_without_its_policy_is_told_once() {
-        let told = |known: &[&str]| {
+    fn each_attribute_without_a_policy_is_listed_once() {
+        let message = |known: &[&str]| {
             let missing = MissingPolicies::among(known.iter().copied());
             missing.map(|missing| missing.to_string())
         };
 
-        let nothing = told(&[]).unwrap();
-        let login = told(&["buy", "api"]).unwrap();
+        let nothing = message(&[]).unwrap();
+        let login = message(&["buy", "api"]).unwrap();
 
         assert_eq!(
             nothing,
@@ -119,6 +123,6 @@ mod tests {
              #[rate_limit(policy = \"login\")] on shop::login at src/a.rs:3; \
              add it, or write one of: api, buy"
         );
-        assert_eq!(told(&["buy", "login"]), None);
+        assert_eq!(message(&["buy", "login"]), None);
     }
 }

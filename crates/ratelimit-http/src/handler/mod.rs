@@ -1,8 +1,11 @@
-//! What `#[rate_limit]` expands to, and what it looks up.
+//! Support of `#[rate_limit]`: the limit of a handler, declared policies, the global limiter and registry.
+//!
+//! The attribute expands to a static [`HandlerLimit`] and, if it names a policy, to a [`DeclaredPolicy`] that
+//! the program collects at link time. A registry can thereby check at the start that no policy is missing.
 
 mod declared;
 mod global;
-mod terms;
+mod limit;
 
 pub use self::{
     declared::{DeclaredPolicy, MissingPolicies},
@@ -10,5 +13,5 @@ pub use self::{
         AlreadySet, SetRegistryError, global_limiter, global_registry, policy_for_handler,
         set_global_limiter, set_global_registry,
     },
-    terms::HandlerTerms,
+    limit::{CostOf, HandlerKey, HandlerLimit},
 };

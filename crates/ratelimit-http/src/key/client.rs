@@ -1,4 +1,4 @@
-//! The client: a key that was named, or the address it comes from.
+//! The client as a key: its address, or a key that the application chose.
 
 use std::{
     fmt,
@@ -21,23 +21,36 @@ use ratelimit_core::Key;
 
 /// The client of a request.
 ///
-/// In this order:
+/// The first of these that is present is the key:
 ///
-/// 1. The [`Key`] that the application put into the request's extensions, then a header or query
-///    parameter that it opted into and that passes its validator.
-/// 2. The address that trusted proxies tell, by the rules of [`ClientIpResolver`].
-/// 3. The peer's address. There is no key without one.
+/// 1. The [`Key`] that the application put into the request's extensions.
+/// 2. A header or query parameter that the application opted into, if it passes its validator.
+/// 3. The address in the headers of trusted proxies, by the rules of [`ClientIpResolver`].
+/// 4. The peer's address.
+///
+/// A request without any of them is rejected with 500, because the service is not configured to know
+/// its clients. A private peer that is not trusted and sends forwarding headers causes one warning.
+///
+/// ```
+/// use ratelimit_http::{client_ip::TrustedProxies, key::ClientKey};
+///
+/// let direct = ClientKey::new();
+/// let behind_a_proxy = ClientKey::behind(TrustedProxies::parse(["10.0.0.0/8"])?);
+/// # let _ = (direct, behind_a_proxy);
+/// # Ok::<(), ratelimit_http::InvalidSyntax>(())
+/// ```
+#[doc(alias = "ip")]
 #[derive(Clone)]
 pub struct ClientKey {
-    addr: ClientIpResolver,
-    /// The same, for the whole address of an IPv6 client.
-    whole: ClientIpResolver,
+    resolver: ClientIpResolver,
+    /// The same with a prefix of 128 bits, for the whole address of an IPv6 client.
+    whole_address: ClientIpResolver,
     header: Option<NamedSource>,
     query: Option<NamedSource>,
     warned: Arc<AtomicBool>,
 }
 
-/// A name under which a request may choose its key, if that passes the validator.
+/// A header or query parameter in which a request may send its key.
 #[derive(Clone)]
 struct NamedSource {
     name: Box<str>,
@@ -45,19 +58,19 @@ struct NamedSource {
 }
 
 impl ClientKey {
-    /// The peer's address, with no proxy in front.
+    /// Identifies clients by the peer's address. It is for services without a proxy in front.
     pub fn new() -> ClientKey {
         ClientIpResolver::default().into()
     }
 
-    /// The address that these proxies tell.
+    /// Identifies clients by the address in the forwarding headers of these proxies.
     pub fn behind(proxies: TrustedProxies) -> ClientKey {
         ClientIpResolver::behind(proxies).into()
     }
 
-    /// Takes a key from the header `name` if it passes `is_valid`; else the answer is 400.
+    /// Takes the key from the header `name`. A key that fails `is_valid` is rejected with 400.
     ///
-    /// A client that can name its own key can escape its limit: let only keys pass that are known.
+    /// A client that chooses its own key can escape its limit, so accept only known keys.
     #[must_use]
     pub fn explicit_header(
         mut self,
@@ -71,9 +84,10 @@ impl ClientKey {
         self
     }
 
-    /// Takes a key from the query parameter `name` if it passes `is_valid`; else the answer is 400.
+    /// Takes the key from the query parameter `name`. A key that fails `is_valid` is rejected with
+    /// 400.
     ///
-    /// A client that can name its own key can escape its limit: let only keys pass that are known.
+    /// A client that chooses its own key can escape its limit, so accept only known keys.
     #[must_use]
     pub fn explicit_query(
         mut self,
@@ -91,13 +105,15 @@ impl ClientKey {
     ///
     /// # Errors
     ///
-    /// When it names what cannot be a key, or has no client address.
+    /// - [`KeyError::Invalid`] or [`KeyError::Ambiguous`] if the request contains an explicit key that
+    ///   is malformed, fails its validator, or is sent twice.
+    /// - [`KeyError::NoClientAddress`] if neither the peer nor a trusted header has an address.
     #[inline]
     pub fn extract_key(&self, request: &impl RequestHead) -> Result<Key, KeyError> {
         self.extract_key_from(request, || request.peer())
     }
 
-    /// The key of a request whose peer is found in a place of its own.
+    /// The key of a request whose peer `peer` finds. It is called only if the address is needed.
     ///
     /// # Errors
     ///
@@ -112,24 +128,25 @@ impl ClientKey {
             return Ok(key);
         }
         let peer = peer();
+        // Fast path: a public peer that is not trusted is the client.
         if let Some(IpAddr::V4(v4)) = peer
-            && self.addr.is_direct_client(v4)
+            && self.resolver.is_direct_client(v4)
         {
             return Ok(Key::ip(v4.into()));
         }
         self.address(request, peer)
     }
 
-    /// Where the client of a request is, whatever key it names.
+    /// The address of the client, whatever explicit key the request has.
     ///
     /// # Errors
     ///
-    /// When it has no client address.
+    /// [`KeyError::NoClientAddress`] if neither the peer nor a trusted header has an address.
     pub fn client_address(&self, request: &impl RequestHead) -> Result<ClientAddress, KeyError> {
         self.client_address_from(request, request.peer())
     }
 
-    /// Where the client of a request is whose peer was found in a place of its own.
+    /// The address of the client of a request from `peer`.
     ///
     /// # Errors
     ///
@@ -140,18 +157,20 @@ impl ClientKey {
         peer: Option<IpAddr>,
     ) -> Result<ClientAddress, KeyError> {
         let key = self.address(request, peer)?;
-        let address = self.whole.resolve(peer, request)?.addr();
+        let address = self.whole_address.resolve(peer, request)?.addr();
         Ok(ClientAddress::new(address, key))
     }
 
+    /// The key of the client's address, by the rules of the resolver.
     fn address(&self, request: &impl RequestHead, peer: Option<IpAddr>) -> Result<Key, KeyError> {
         if let Some(peer) = peer {
             self.warn_once_of_untrusted_proxy(peer, request);
         }
-        let client = self.addr.resolve(peer, request)?;
+        let client = self.resolver.resolve(peer, request)?;
         Ok(Key::network(client.addr(), client.prefix()))
     }
 
+    /// The key that the application or the request chose.
     #[inline]
     fn explicit(&self, request: &impl RequestHead) -> Result<Option<Key>, KeyError> {
         if let Some(key) = request.explicit_key() {
@@ -170,9 +189,10 @@ impl ClientKey {
         Ok(None)
     }
 
+    /// Logs one warning about a peer that looks like a proxy and is not trusted.
     fn warn_once_of_untrusted_proxy(&self, peer: IpAddr, request: &impl RequestHead) {
         if self.warned.load(Ordering::Relaxed)
-            || !self.addr.looks_like_untrusted_proxy(peer, request)
+            || !self.resolver.looks_like_untrusted_proxy(peer, request)
         {
             return;
         }
@@ -190,6 +210,7 @@ impl ClientKey {
 }
 
 impl NamedSource {
+    /// The key, if it passes the validator.
     fn checked(&self, key: &ExplicitKey<'_>) -> Result<Key, KeyError> {
         if !(self.is_valid)(key.as_str()) {
             return Err(KeyError::Invalid);
@@ -205,11 +226,12 @@ impl Default for ClientKey {
 }
 
 impl From<ClientIpResolver> for ClientKey {
-    fn from(addr: ClientIpResolver) -> ClientKey {
-        let whole = addr.clone().ipv6_prefix(128);
+    /// Identifies clients by the address that `resolver` finds.
+    fn from(resolver: ClientIpResolver) -> ClientKey {
+        let whole = resolver.clone().ipv6_prefix(128);
         ClientKey {
-            whole: whole.expect("an address has 128 bits"),
-            addr,
+            whole_address: whole.expect("an address has 128 bits"),
+            resolver,
             header: None,
             query: None,
             warned: Arc::default(),
@@ -220,7 +242,7 @@ impl From<ClientIpResolver> for ClientKey {
 impl fmt::Debug for ClientKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientKey")
-            .field("addr", &self.addr)
+            .field("resolver", &self.resolver)
             .field("header", &self.header.as_ref().map(|named| &named.name))
             .field("query", &self.query.as_ref().map(|named| &named.name))
             .finish_non_exhaustive()

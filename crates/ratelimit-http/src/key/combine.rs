@@ -1,28 +1,40 @@
-//! Keys made of other keys.
+//! Combinators of key extractors.
 
 use crate::key::error::KeyError;
 use ratelimit_core::Key;
 
-/// The key of both, made by `KeyExtractor::and`.
+/// The combination of two keys, made by `KeyExtractor::and`.
+///
+/// Different pairs never produce the same key, whatever bytes they contain.
 #[derive(Clone, Copy, Debug)]
 pub struct And<A, B>(A, B);
 
 impl<A, B> And<A, B> {
-    /// The two that it is made of.
+    /// Both extractors.
     pub const fn parts(&self) -> (&A, &B) {
         (&self.0, &self.1)
     }
 
-    /// The key of `first` and of `second` together.
+    /// Combines `first` and `second`.
     pub const fn new(first: A, second: B) -> And<A, B> {
         And(first, second)
     }
 
-    /// The key of both, each found by its function.
+    /// Joins the keys that the functions find with the two extractors.
+    ///
+    /// ```
+    /// use ratelimit_core::Key;
+    /// use ratelimit_http::key::{And, KeyError};
+    ///
+    /// let both = And::new("alice", "/search");
+    /// let key = both.combine(|user| Ok(Key::tagged("user", user)?), |path| Ok(Key::tagged("path", path)?))?;
+    /// assert_ne!(key, Key::tagged("user", "alice")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// When one of them has none.
+    /// The error of `first`, or else of `second`.
     pub fn combine(
         &self,
         first: impl FnOnce(&A) -> Result<Key, KeyError>,
@@ -33,26 +45,37 @@ impl<A, B> And<A, B> {
     }
 }
 
-/// The first key that is there, made by `KeyExtractor::or`.
+/// The first key that is present, made by `KeyExtractor::or`.
 #[derive(Clone, Copy, Debug)]
 pub struct Or<A, B>(A, B);
 
 impl<A, B> Or<A, B> {
-    /// The two that it is made of.
+    /// Both extractors.
     pub const fn parts(&self) -> (&A, &B) {
         (&self.0, &self.1)
     }
 
-    /// The key of `first`, or that of `second` where the first is missing.
+    /// Uses `second` if the key of `first` is missing.
     pub const fn new(first: A, second: B) -> Or<A, B> {
         Or(first, second)
     }
 
-    /// The first key that is there, each found by its function.
+    /// The first key that the functions find with the two extractors.
+    ///
+    /// ```
+    /// use ratelimit_core::Key;
+    /// use ratelimit_http::key::{KeyError, Or};
+    ///
+    /// let either = Or::new(None, Some("alice"));
+    /// let extract = |user: &Option<&str>| Ok(Key::tagged("user", user.ok_or(KeyError::Missing)?)?);
+    /// assert_eq!(either.combine(extract, extract)?.as_str(), "user:alice");
+    /// # Ok::<(), KeyError>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// When there is none, or the first is there and cannot be a key.
+    /// The error of `first` unless it is [`KeyError::Missing`], or else of `second`: a malformed key
+    /// is rejected and does not fall through.
     pub fn combine(
         &self,
         first: impl FnOnce(&A) -> Result<Key, KeyError>,
@@ -65,7 +88,8 @@ impl<A, B> Or<A, B> {
     }
 }
 
-/// One budget for all who have no key, made by `KeyExtractor::or_shared`.
+/// A key with one shared budget for all requests that do not have it, made by
+/// `KeyExtractor::or_shared`.
 #[derive(Clone, Debug)]
 pub struct OrShared<A> {
     extractor: A,
@@ -73,26 +97,35 @@ pub struct OrShared<A> {
 }
 
 impl<A> OrShared<A> {
-    /// What it is made of.
+    /// The extractor of the key.
     pub const fn part(&self) -> &A {
         &self.extractor
     }
 
-    /// The key of `extractor`, or the budget called `name` where it is missing.
+    /// Uses the budget called `name` if the key of `extractor` is missing.
     ///
     /// # Panics
     ///
-    /// When `name` is empty.
+    /// If `name` is empty.
     pub fn new(extractor: A, name: &str) -> OrShared<A> {
         let shared = Key::tagged("shared", name).expect("a shared budget has a name");
         OrShared { extractor, shared }
     }
 
-    /// The key that the function finds, or the shared one.
+    /// The key that the function finds, or the shared one if it is missing.
+    ///
+    /// ```
+    /// use ratelimit_http::key::{KeyError, OrShared};
+    ///
+    /// let anonymous = OrShared::new((), "anonymous");
+    /// assert_eq!(anonymous.combine(|()| Err(KeyError::Missing))?.as_str(), "shared:anonymous");
+    /// assert_eq!(anonymous.combine(|()| Err(KeyError::Invalid)), Err(KeyError::Invalid));
+    /// # Ok::<(), KeyError>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// When the request has what cannot be a key.
+    /// The error of the function unless it is [`KeyError::Missing`].
     pub fn combine(
         &self,
         extract: impl FnOnce(&A) -> Result<Key, KeyError>,

@@ -1,28 +1,39 @@
-//! Requests without a key.
+//! The error of key extractors.
 
 use std::fmt;
 
 use crate::client_ip::ClientIpError;
 use ratelimit_core::InvalidKey;
 
-/// Why a request has no key.
+/// An error that leaves a request without a key.
+///
+/// [`Missing`](KeyError::Missing) is the only variant after which `or` and `or_shared` use another
+/// key. After the others the request is rejected, because a client could otherwise choose a fresh
+/// budget by sending a malformed key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The request does not have what the key is made of: 400.
+    /// The request does not have the source of the key. The response is 400.
     Missing,
-    /// What the request names cannot be a key: 400.
+    /// The request contains a value that is not valid as a key. The response is 400.
     Invalid,
-    /// The request names more than one key: 400.
+    /// The request contains more than one value. The response is 400.
     Ambiguous,
-    /// The peer's address is unknown, which is for the service to set right: 500.
+    /// The service does not know the peer's address. The response is 500: the service has to be
+    /// configured.
     NoClientAddress,
-    /// A limit counts by a name that the service gave no key, which is for it to set right: 500.
+    /// A limit counts by a name for which the service has no key. The response is 500.
     UnknownName,
 }
 
 impl KeyError {
-    /// The word for this error in logs.
+    /// The word for this error in logs, such as `missing_key`.
+    ///
+    /// ```
+    /// use ratelimit_http::key::KeyError;
+    ///
+    /// assert_eq!(KeyError::NoClientAddress.as_str(), "no_client");
+    /// ```
     pub const fn as_str(self) -> &'static str {
         match self {
             KeyError::Missing => "missing_key",
@@ -49,8 +60,9 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 impl From<ClientIpError> for KeyError {
-    fn from(why: ClientIpError) -> KeyError {
-        match why {
+    /// Maps the errors of address resolution and of explicit keys.
+    fn from(error: ClientIpError) -> KeyError {
+        match error {
             ClientIpError::BadKey => KeyError::Invalid,
             ClientIpError::AmbiguousKey => KeyError::Ambiguous,
             ClientIpError::NoAddress => KeyError::NoClientAddress,
@@ -59,8 +71,9 @@ impl From<ClientIpError> for KeyError {
 }
 
 impl From<InvalidKey> for KeyError {
-    fn from(why: InvalidKey) -> KeyError {
-        match why {
+    /// An empty key is a missing one.
+    fn from(error: InvalidKey) -> KeyError {
+        match error {
             InvalidKey::Empty => KeyError::Missing,
             _ => KeyError::Invalid,
         }

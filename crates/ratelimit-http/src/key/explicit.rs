@@ -1,15 +1,20 @@
-//! Keys that a request names itself.
+//! Keys that a request contains under a name.
 
 use std::{borrow::Cow, fmt};
 
-use crate::client_ip::{ClientIpError, HeaderLines, trim};
+use crate::{
+    client_ip::{ClientIpError, HeaderLines},
+    syntax::{PercentDecoded, trim},
+};
 
-const LONGEST_KEY: usize = 256;
+/// The longest key in bytes, after decoding.
+const MAX_KEY: usize = 256;
 
-/// A key that the application or, where it opted in, the request chose.
+/// A key that the application chose, or the request if the application opted in.
 ///
-/// At most 256 bytes of UTF-8 without control bytes, and never empty. Prints with its tag, as
-/// `key:user-42`, so that no key can pass for an address.
+/// - It has 1 to 256 bytes of UTF-8 without control bytes.
+/// - It displays with a tag, as `key:user-42`, so that no key can be mistaken for an address.
+/// - A client that chooses its own key can escape its limit. Check the key before you use it.
 ///
 /// ```
 /// use ratelimit_http::{client_ip::ClientIpError, key::ExplicitKey};
@@ -25,14 +30,14 @@ const LONGEST_KEY: usize = 256;
 pub struct ExplicitKey<'a>(Cow<'a, str>);
 
 impl<'a> ExplicitKey<'a> {
-    /// Takes the application's own word, as it stands; an empty one is no key.
+    /// Takes a value as it is, without decoding. An empty value is `None`.
     ///
     /// # Errors
     ///
-    /// [`ClientIpError::BadKey`] when `value` is too long or holds control bytes.
+    /// [`ClientIpError::BadKey`] if `value` is longer than 256 bytes or contains control bytes.
     pub fn from_value(value: impl Into<Cow<'a, str>>) -> Result<Option<Self>, ClientIpError> {
         let value = value.into();
-        if value.len() > LONGEST_KEY || value.bytes().any(|byte| byte.is_ascii_control()) {
+        if value.len() > MAX_KEY || value.bytes().any(|byte| byte.is_ascii_control()) {
             return Err(ClientIpError::BadKey);
         }
         Ok(if value.is_empty() {
@@ -42,14 +47,13 @@ impl<'a> ExplicitKey<'a> {
         })
     }
 
-    /// Reads the header `name`, percent-decoded; absent or empty is no key.
-    ///
-    /// A client that can name its own key can escape its limit: check the key before use.
+    /// Reads the header `name` and percent-decodes it. An absent or empty header is `None`.
     ///
     /// # Errors
     ///
-    /// [`ClientIpError::AmbiguousKey`] when the header was sent more than once,
-    /// [`ClientIpError::BadKey`] when its value cannot be a key.
+    /// - [`ClientIpError::AmbiguousKey`] if the request has more than one such header.
+    /// - [`ClientIpError::BadKey`] if the value has a broken escape, is too long, is not UTF-8, or
+    ///   contains control bytes.
     pub fn from_header(
         headers: &'a (impl HeaderLines + ?Sized),
         name: &'a str,
@@ -57,16 +61,16 @@ impl<'a> ExplicitKey<'a> {
         Self::from_values(headers.lines(name).map(trim))
     }
 
-    /// Reads the parameter `name` of a raw query string, percent-decoded; absent or empty is no
-    /// key.
+    /// Reads the parameter `name` of a raw query string and percent-decodes it. An absent or empty
+    /// parameter is `None`.
     ///
-    /// A `+` is a plus. The name is decoded too, else `api%5Fkey` would be a second value that
-    /// only the application sees. The warning of [`from_header`](Self::from_header) holds here.
+    /// A `+` stays a plus. Names are decoded before they are compared: otherwise `api%5Fkey` would be
+    /// a second value that only the application sees.
     ///
     /// # Errors
     ///
-    /// [`ClientIpError::AmbiguousKey`] when the parameter was sent more than once,
-    /// [`ClientIpError::BadKey`] when its value cannot be a key.
+    /// - [`ClientIpError::AmbiguousKey`] if the query has the parameter more than once.
+    /// - [`ClientIpError::BadKey`] as in [`from_header`](Self::from_header).
     pub fn from_query(query: &'a [u8], name: &str) -> Result<Option<Self>, ClientIpError> {
         let parameters = query.split(|byte| *byte == b'&').map(|parameter| {
             let equals = parameter
@@ -78,7 +82,8 @@ impl<'a> ExplicitKey<'a> {
                 parameter.get(equals + 1..).unwrap_or(&[]),
             )
         });
-        let named = |parameter: &(&[u8], &[u8])| Decoded(parameter.0).eq(name.bytes().map(Some));
+        let named =
+            |parameter: &(&[u8], &[u8])| PercentDecoded(parameter.0).eq(name.bytes().map(Ok));
         Self::from_values(parameters.filter(named).map(|parameter| parameter.1))
     }
 
@@ -92,6 +97,7 @@ impl<'a> ExplicitKey<'a> {
         self.0.into_owned()
     }
 
+    /// Decodes the only value.
     fn from_values(
         mut values: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Option<Self>, ClientIpError> {
@@ -111,37 +117,12 @@ impl fmt::Display for ExplicitKey<'_> {
     }
 }
 
+/// Percent-decodes a value. It borrows if there is no escape.
 fn decode(value: &[u8]) -> Option<Cow<'_, str>> {
     if !value.contains(&b'%') {
         return std::str::from_utf8(value).ok().map(Cow::Borrowed);
     }
-    // One byte more than fits shows that the key is too long; the rest need not be decoded.
-    let bytes: Option<Vec<u8>> = Decoded(value).take(LONGEST_KEY + 1).collect();
-    String::from_utf8(bytes?).ok().map(Cow::Owned)
-}
-
-/// The bytes of percent-encoded text, `None` for a broken escape.
-struct Decoded<'a>(&'a [u8]);
-
-impl Iterator for Decoded<'_> {
-    type Item = Option<u8>;
-
-    fn next(&mut self) -> Option<Option<u8>> {
-        let (byte, rest) = match self.0 {
-            [] => return None,
-            [b'%', high, low, rest @ ..] => (
-                hex(*high).zip(hex(*low)).map(|(high, low)| high << 4 | low),
-                rest,
-            ),
-            [b'%', ..] => (None, &[][..]),
-            [byte, rest @ ..] => (Some(*byte), rest),
-        };
-        self.0 = rest;
-        Some(byte)
-    }
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    let value = char::from(digit).to_digit(16)?;
-    u8::try_from(value).ok()
+    // One byte more than the maximum proves that the key is too long.
+    let bytes: Result<Vec<u8>, u8> = PercentDecoded(value).take(MAX_KEY + 1).collect();
+    String::from_utf8(bytes.ok()?).ok().map(Cow::Owned)
 }

@@ -1,20 +1,21 @@
-//! Keys that stand in the request under a name.
+//! Keys from named values of a request: headers, cookies, query parameters.
 
 use std::{fmt, sync::Arc};
 
 use crate::key::explicit::ExplicitKey;
-use crate::{key::error::KeyError, middleware::RequestHead};
+use crate::{key::error::KeyError, middleware::RequestHead, syntax::is_token};
 use ratelimit_core::Key;
 
 /// The value of one header, for headers that a gateway sets or checks.
 ///
-/// A client that writes the header itself can escape its limit. Absent or empty is missing, two
-/// lines are ambiguous.
+/// - An absent or empty header is [`KeyError::Missing`], two lines are [`KeyError::Ambiguous`].
+/// - A client that can write the header itself can escape its limit.
+/// - `N` is the name type of the framework, so that a name is parsed once.
 #[derive(Clone, Debug)]
 pub struct HeaderKey<N>(N);
 
 impl<N> HeaderKey<N> {
-    /// The value of the header `name`.
+    /// Counts by the header `name`.
     pub const fn new(name: N) -> HeaderKey<N> {
         HeaderKey(name)
     }
@@ -26,14 +27,27 @@ impl<N> HeaderKey<N> {
 }
 
 impl<N: AsRef<str>> HeaderKey<N> {
-    /// The key that the lines of the header make.
+    /// The key for the lines of the header.
+    ///
+    /// ```
+    /// use ratelimit_http::key::{HeaderKey, KeyError};
+    ///
+    /// let tenant = HeaderKey::new("x-tenant");
+    /// let key = |lines: &[&'static str]| tenant.extract_key(lines.iter().map(|line| line.as_bytes()));
+    /// assert_eq!(key(&["acme"])?.as_str(), "header:x-tenant:acme");
+    /// assert_eq!(key(&[]), Err(KeyError::Missing));
+    /// assert_eq!(key(&["acme", "evil"]), Err(KeyError::Ambiguous));
+    /// # Ok::<(), KeyError>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// When there is no value, or more than one.
+    /// - [`KeyError::Missing`] if there is no line, or an empty one.
+    /// - [`KeyError::Ambiguous`] if there is more than one line.
+    /// - [`KeyError::Invalid`] if the value is too long for a key.
     pub fn extract_key<'a>(&self, lines: impl Iterator<Item = &'a [u8]>) -> Result<Key, KeyError> {
         let value = only(lines.map(<[u8]>::trim_ascii))?;
-        // A header's name holds no colon, so name and value cannot be told wrong.
+        // A header's name contains no colon, so the pair is unambiguous.
         let named = [self.0.as_ref().as_bytes(), b":", value].concat();
         Ok(Key::tagged("header", named)?)
     }
@@ -41,8 +55,9 @@ impl<N: AsRef<str>> HeaderKey<N> {
 
 /// The caller's API key: `X-Api-Key`, or else the token of `Authorization: Bearer`.
 ///
-/// Only a digest of it is kept. Nobody checks here whether it is a good one: put the limit behind
-/// the check, or a caller escapes it by inventing keys.
+/// - The key contains a digest of the secret, never the secret itself.
+/// - The extractor does not authenticate. Put the limit behind authentication, or a caller escapes it
+///   by inventing keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApiKey;
 
@@ -51,7 +66,8 @@ impl ApiKey {
     ///
     /// # Errors
     ///
-    /// When there is no API key, or more than one.
+    /// - [`KeyError::Missing`] if the request has neither header, or another authorization scheme.
+    /// - [`KeyError::Ambiguous`] if a header has more than one line.
     pub fn extract_key(self, request: &impl RequestHead) -> Result<Key, KeyError> {
         let single = |name| only(request.lines(name).map(<[u8]>::trim_ascii));
         let value = match single("x-api-key") {
@@ -62,6 +78,7 @@ impl ApiKey {
     }
 }
 
+/// The token of a bearer authorization.
 fn bearer(authorization: &[u8]) -> Result<&[u8], KeyError> {
     let (scheme, token) = authorization
         .split_first_chunk::<7>()
@@ -73,19 +90,19 @@ fn bearer(authorization: &[u8]) -> Result<&[u8], KeyError> {
     Ok(token)
 }
 
-/// The value of one cookie; only a digest of it is kept.
+/// The value of one cookie, such as a session.
 ///
-/// A cookie that nobody checked is the client's word: see [`ApiKey`]. Absent or empty is missing,
-/// two of the name are ambiguous.
+/// - The key contains a digest of the value, never the value itself.
+/// - A cookie without authentication can be invented, as in [`ApiKey`].
 #[derive(Clone, Debug)]
 pub struct CookieKey(Box<str>);
 
 impl CookieKey {
-    /// The value of the cookie `name`.
+    /// Counts by the cookie `name`.
     ///
     /// # Panics
     ///
-    /// When `name` is not one that a cookie can have.
+    /// If `name` is not a token of HTTP.
     pub fn new(name: &str) -> CookieKey {
         assert!(is_token(name), "a cookie's name is a token of HTTP");
         CookieKey(name.into())
@@ -95,7 +112,8 @@ impl CookieKey {
     ///
     /// # Errors
     ///
-    /// When there is no such cookie, or more than one.
+    /// - [`KeyError::Missing`] if the request has no such cookie, or an empty one.
+    /// - [`KeyError::Ambiguous`] if it has more than one.
     pub fn extract_key(&self, request: &impl RequestHead) -> Result<Key, KeyError> {
         let lines = request.lines("cookie");
         let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
@@ -108,7 +126,7 @@ impl CookieKey {
     }
 }
 
-/// The one value there is: none or an empty one is missing.
+/// The single value. None and an empty one are missing, two are ambiguous.
 fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Result<&'a [u8], KeyError> {
     let value = values.next().ok_or(KeyError::Missing)?;
     if values.next().is_some() {
@@ -122,9 +140,9 @@ fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Result<&'a [u8], KeyE
 
 /// The value of one query parameter that passes a validator.
 ///
-/// A client that can name its own key can escape its limit: let only values pass that are known.
-/// Values are percent-decoded. Absent or empty is missing, two of the name are ambiguous, and what
-/// the validator refuses, or is longer than 256 bytes, is answered with 400.
+/// - Values are percent-decoded and have at most 256 bytes.
+/// - A client that chooses its own key can escape its limit, so let the validator accept only known
+///   values.
 #[derive(Clone)]
 pub struct QueryKey {
     name: Box<str>,
@@ -132,11 +150,11 @@ pub struct QueryKey {
 }
 
 impl QueryKey {
-    /// The value of the parameter `name`, if it passes `is_valid`.
+    /// Counts by the parameter `name` if its value passes `is_valid`.
     ///
     /// # Panics
     ///
-    /// When `name` is not a token of HTTP: letters, digits and ``!#$%&'*+-.^_`|~``.
+    /// If `name` is not a token of HTTP: letters, digits and ``!#$%&'*+-.^_`|~``.
     pub fn new(name: &str, is_valid: impl Fn(&str) -> bool + Send + Sync + 'static) -> QueryKey {
         assert!(is_token(name), "the name of a parameter is a token of HTTP");
         QueryKey {
@@ -149,7 +167,9 @@ impl QueryKey {
     ///
     /// # Errors
     ///
-    /// When there is no such parameter, more than one, or one that is not valid.
+    /// - [`KeyError::Missing`] if the query has no such parameter, or an empty one.
+    /// - [`KeyError::Ambiguous`] if it has more than one.
+    /// - [`KeyError::Invalid`] if the value fails the validator or is malformed.
     pub fn extract_key(&self, request: &impl RequestHead) -> Result<Key, KeyError> {
         let value = ExplicitKey::from_query(request.query().as_bytes(), &self.name)?;
         let value = value.ok_or(KeyError::Missing)?;
@@ -167,10 +187,4 @@ impl fmt::Debug for QueryKey {
             .field("name", &self.name)
             .finish_non_exhaustive()
     }
-}
-
-/// Whether `name` is a token of HTTP, which holds no colon.
-fn is_token(name: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty() && name.bytes().all(allowed)
 }

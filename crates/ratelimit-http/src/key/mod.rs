@@ -1,9 +1,21 @@
-//! What a request counts by: extractors of keys, and how they are combined.
+//! The keys by which requests are counted: extractors and their combinators.
+//!
+//! Each extractor has a method `extract_key` over a [`RequestHead`](crate::middleware::RequestHead).
+//! The adapters implement their trait `KeyExtractor` with it, which also has `and`, `or` and
+//! `or_shared`.
+//!
+//! | extractor | key |
+//! |---|---|
+//! | [`ClientKey`] | the client's address, or a key that the application chose |
+//! | [`ApiKey`], [`CookieKey`] | a digest of a secret |
+//! | [`HeaderKey`], [`QueryKey`] | a value that the request contains under a name |
+//! | [`MethodKey`], [`PathKey`] | the method, a segment of the path |
 
 mod client;
 mod combine;
 mod error;
 mod explicit;
+mod extractor;
 mod extractors;
 mod named;
 mod request;

@@ -1,4 +1,4 @@
-//! The keys that limits count by beside the request's own, each by its name.
+//! Keys that limits count by under a name, as in `100/min by ip`.
 
 use std::{error, fmt, net::IpAddr, sync::Arc};
 
@@ -9,17 +9,25 @@ use crate::{
 };
 use ratelimit_core::{Key, KeySet, Policy};
 
+/// The client's address.
 const IP: &str = "ip";
+/// Adapters of frameworks with routes name this key; elsewhere it is missing.
+const ROUTE: &str = "route";
+/// One budget for all requests.
 const GLOBAL: &str = "global";
+/// The value of a header.
 const HEADER: &str = "header:";
 
-/// Where a client is: its address, and the key of the address as far as clients are told apart by it.
+/// The address of a client, and the key of its network.
+///
+/// Rules compare the whole address. Limits count by the key, which for IPv6 is that of the /64 unless
+/// the resolver has another prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientAddress {
-    /// The whole address.
+    /// The whole address, also for IPv6.
     pub address: IpAddr,
-    /// Its key.
+    /// The key of the address, cut to the prefix that identifies clients.
     pub key: Key,
 }
 
@@ -29,7 +37,10 @@ impl ClientAddress {
     }
 }
 
-/// A policy counts by the name of a key that a layer does not know.
+/// A limit that counts by a name for which its layer has no key.
+///
+/// The layer reports it before it serves requests. Add the key with `named_key`, or count by one of
+/// the built-in names `ip`, `route`, `global` and `header:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKeyName {
     policy: String,
@@ -37,7 +48,7 @@ pub struct UnknownKeyName {
 }
 
 impl UnknownKeyName {
-    /// The name.
+    /// The name that is not known.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -56,11 +67,13 @@ impl fmt::Display for UnknownKeyName {
 
 impl error::Error for UnknownKeyName {}
 
-/// A name that limits count by, and where its key is found.
+/// A name, and the function that finds its key.
 pub(crate) type NamedKey<F> = (Arc<str>, Arc<KeyOf<F>>);
 
 impl<F: Framework> Config<F> {
-    /// Where the key called `name` is found, for limits that count by it.
+    /// Sets the function that finds the key called `name`, for limits that count by it.
+    ///
+    /// It replaces an earlier key of that name, and the built-in ones.
     pub fn named_key(
         &mut self,
         name: &str,
@@ -70,15 +83,15 @@ impl<F: Framework> Config<F> {
         self.named_keys.push((name.into(), Arc::new(key)));
     }
 
-    /// Whether every name that a limit counts by is known, in all tiers.
+    /// Checks that every name that a limit counts by is known, in all tiers.
     ///
     /// # Errors
     ///
-    /// The first that is not.
+    /// [`UnknownKeyName`] for the first that is not.
     pub fn check_key_names(&self) -> Result<(), UnknownKeyName> {
-        let own = self.policy.policy();
-        let tiers = own.tiers().map(|(_, tier)| tier);
-        let policies = std::iter::once(own).chain(tiers);
+        let base = self.policy.policy();
+        let tiers = base.tiers().map(|(_, tier)| tier);
+        let policies = std::iter::once(base).chain(tiers);
         let mut names = policies.flat_map(Policy::key_names);
         match names.find(|name| !self.has_key(name)) {
             Some(unknown) => Err(self.unknown(unknown)),
@@ -86,11 +99,13 @@ impl<F: Framework> Config<F> {
         }
     }
 
+    /// Whether the layer has a key of this name, or it is built in.
     fn has_key(&self, name: &str) -> bool {
         let is_given = self.named_keys.iter().any(|(known, _)| **known == *name);
-        is_given || name == IP || name == GLOBAL || name.starts_with(HEADER)
+        is_given || [IP, ROUTE, GLOBAL].contains(&name) || name.starts_with(HEADER)
     }
 
+    /// The error for a name that is not known.
     pub(crate) fn unknown(&self, name: &str) -> UnknownKeyName {
         UnknownKeyName {
             policy: self.policy.name().to_owned(),
@@ -98,26 +113,28 @@ impl<F: Framework> Config<F> {
         }
     }
 
-    /// The keys of all names that the limits of `policy` count by; one that is missing stays out, and
-    /// the request's own is in its place.
+    /// The keys of all names that the limits of `policy` count by.
+    ///
+    /// A missing key is left out: the engine counts by the request's main key instead.
     #[inline]
     pub(crate) fn keys(
         &self,
         request: &F::Request,
-        own: Key,
+        main: Key,
         policy: &Policy,
     ) -> Result<KeySet, KeyError> {
-        let mut keys = KeySet::new(own);
+        let mut keys = KeySet::new(main);
         for name in policy.key_names() {
             match self.key_of_name(request, name) {
                 Ok(key) => keys = keys.with(name, key),
                 Err(KeyError::Missing) => {}
-                Err(why) => return Err(why),
+                Err(error) => return Err(error),
             }
         }
         Ok(keys)
     }
 
+    /// The key of a request for one name.
     fn key_of_name(&self, request: &F::Request, name: &str) -> Result<Key, KeyError> {
         let given = self.named_keys.iter().find(|(known, _)| **known == *name);
         if let Some((_, key)) = given {
@@ -125,6 +142,9 @@ impl<F: Framework> Config<F> {
         }
         if name == IP {
             return (self.client_address)(request).map(|client| client.key);
+        }
+        if name == ROUTE {
+            return Err(KeyError::Missing);
         }
         if name == GLOBAL {
             return Ok(Key::tagged(GLOBAL, "all")?);

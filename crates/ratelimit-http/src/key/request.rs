@@ -1,9 +1,9 @@
-//! Keys that tell what is asked for.
+//! Keys from the method and the path.
 
-use crate::{key::error::KeyError, middleware::RequestHead};
+use crate::{key::error::KeyError, middleware::RequestHead, syntax::PercentDecoded};
 use ratelimit_core::Key;
 
-/// The request's method; all that HTTP does not define share one key.
+/// The method of a request. All methods that HTTP does not define share one key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MethodKey;
 
@@ -12,23 +12,24 @@ impl MethodKey {
     ///
     /// # Errors
     ///
-    /// Never; all requests have a method.
+    /// It never fails, because every request has a method.
     pub fn extract_key(self, request: &impl RequestHead) -> Result<Key, KeyError> {
         let name = match request.method() {
             defined @ ("GET" | "POST" | "PUT" | "DELETE" | "HEAD" | "OPTIONS" | "CONNECT"
             | "PATCH" | "TRACE") => defined,
-            // A client can invent methods, and would have a budget for each.
+            // Clients can invent methods, and would get a budget for each.
             _ => "other",
         };
         Ok(Key::tagged("method", name)?)
     }
 }
 
-/// One segment of the path, by a template.
+/// One segment of the path, chosen by a template such as `/teams/{team}/members`.
 ///
-/// The template is matched against the path that the layer sees, which routers may have shortened.
-/// Segments are percent-decoded, so that one thing in any spelling is one key. A path of another
-/// shape is missing.
+/// - The template is matched against the path that the layer sees. Nested routers may have removed a
+///   prefix of it.
+/// - The segment is percent-decoded, so that all spellings of a value are one key.
+/// - A path of another shape is [`KeyError::Missing`].
 #[derive(Clone, Debug)]
 pub struct PathKey {
     template: Box<str>,
@@ -36,16 +37,16 @@ pub struct PathKey {
 }
 
 impl PathKey {
-    /// The value of `parameter` in `template`, where it stands in braces.
+    /// Counts by the segment `{parameter}` of `template`.
     ///
     /// # Panics
     ///
-    /// When `template` has no such segment.
+    /// If `template` has no such segment.
     pub fn new(template: &str, parameter: &str) -> PathKey {
-        let stands = template
+        let has_parameter = template
             .split('/')
             .any(|segment| name_of(segment) == Some(parameter));
-        assert!(stands, "the template has no segment {{{parameter}}}");
+        assert!(has_parameter, "the template has no segment {{{parameter}}}");
         PathKey {
             template: template.into(),
             parameter: parameter.into(),
@@ -56,17 +57,18 @@ impl PathKey {
     ///
     /// # Errors
     ///
-    /// When its path has another shape, or the segment is empty.
+    /// [`KeyError::Missing`] if the path has another shape or the segment is empty.
     pub fn extract_key(&self, request: &impl RequestHead) -> Result<Key, KeyError> {
         let value = self.value(request.path()).ok_or(KeyError::Missing)?;
         if value.is_empty() {
             return Err(KeyError::Missing);
         }
         let mut named = [self.parameter.as_bytes(), b":"].concat();
-        percent_decode_into(&mut named, value.as_bytes());
+        named.extend(PercentDecoded::lossy(value.as_bytes()));
         Ok(Key::tagged("path", named)?)
     }
 
+    /// The segment of `path` at the position of the parameter, if the path has the template's shape.
     fn value<'a>(&self, path: &'a str) -> Option<&'a str> {
         let mut segments = path.split('/');
         let mut value = None;
@@ -86,23 +88,7 @@ impl PathKey {
     }
 }
 
+/// The name of a parameter segment: `team` for `{team}`.
 fn name_of(segment: &str) -> Option<&str> {
     segment.strip_prefix('{')?.strip_suffix('}')
-}
-
-/// Decodes what is an escape, and leaves the rest as it stands.
-fn percent_decode_into(decoded: &mut Vec<u8>, mut text: &[u8]) {
-    while let [byte, rest @ ..] = text {
-        let escaped = match rest {
-            [high, low, ..] if *byte == b'%' => hex(*high).zip(hex(*low)),
-            _ => None,
-        };
-        let (byte, length) = escaped.map_or((*byte, 1), |(high, low)| (high << 4 | low, 3));
-        decoded.push(byte);
-        text = &text[length..];
-    }
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    u8::try_from(char::from(digit).to_digit(16)?).ok()
 }

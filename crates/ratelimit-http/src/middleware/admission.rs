@@ -1,4 +1,4 @@
-//! A request that passed, until its response ends.
+//! The admission of a request, from the check to the response.
 
 use std::marker::PhantomData;
 
@@ -13,11 +13,14 @@ use crate::{
 };
 use ratelimit_core::{Decision, Policy, Reservation, Verdict};
 
-/// A request that passed: what its response is to tell, and what is held until that ends.
+/// The admission of a request that passed.
 ///
-/// Dropping it leaves the request charged, and gives its slot back.
+/// - It carries the verdict from the check to the response, whose headers report it.
+/// - It holds the request's reservation, slot and place among the requests in flight.
+/// - [`Config::finish`] settles it by the response. Dropping it before keeps the charge and releases the
+///   slot.
 #[derive(Debug)]
-#[must_use = "dropping it gives the request's slot back"]
+#[must_use = "dropping it releases the request's slot"]
 pub struct Admission<F: Framework> {
     verdict: Option<Verdict>,
     tier: Option<Policy>,
@@ -26,25 +29,19 @@ pub struct Admission<F: Framework> {
 }
 
 impl<F: Framework> Admission<F> {
-    /// The decision; nothing where no store decided.
+    /// The decision, or `None` if the store did not decide and the failure mode let the request pass.
     #[inline]
     pub fn decision(&self) -> Option<&Decision> {
         self.verdict.as_ref()?.decision()
     }
 
-    /// What the limiter said, to be lent: a response tells what stands here when it comes.
-    #[inline]
-    pub const fn verdict_mut(&mut self) -> &mut Option<Verdict> {
-        &mut self.verdict
-    }
-
-    /// Holds what the request was charged as well.
-    pub(crate) fn hold(&mut self, request: &F::Request, charge: Reservation) {
+    /// Holds the reservation of the request.
+    pub(crate) fn hold(&mut self, request: &F::Request, reservation: Reservation) {
         let guard = || Box::new(BodyGuard::new(body_of::<F>(request)));
-        self.guard.get_or_insert_with(guard).charge(charge);
+        self.guard.get_or_insert_with(guard).hold(reservation);
     }
 
-    /// The slot that the request holds, under policies with a concurrency limit.
+    /// The request's slot under a concurrency limit, for work that outlives the response.
     #[inline]
     pub fn slot(&self) -> Option<SlotGuard> {
         self.guard.as_ref()?.slot()
@@ -52,7 +49,7 @@ impl<F: Framework> Admission<F> {
 }
 
 impl<F: Framework> Config<F> {
-    /// What is told and held for a request that passed.
+    /// Admits a request, and enters it among the requests in flight if the policy is elastic.
     #[inline]
     pub(crate) fn admission(
         &self,
@@ -73,7 +70,9 @@ impl<F: Framework> Config<F> {
         }
     }
 
-    /// Tells in the header fields of a response what was decided.
+    /// Writes the header fields of a response. It settles nothing.
+    ///
+    /// A stricter report of an inner layer is kept.
     #[inline]
     pub fn write_headers(&self, admission: &Admission<F>, map: &mut F::Map) {
         let (verdict, tier) = (admission.verdict.as_ref(), admission.tier.as_ref());
@@ -84,8 +83,11 @@ impl<F: Framework> Config<F> {
         }
     }
 
-    /// Settles what the head of a response decides, tells what was decided, and leaves what is held
-    /// until the body ends.
+    /// Settles the charge by the head of a response and writes its header fields.
+    ///
+    /// - A response whose status is not in `charge_on` refunds the request.
+    /// - A settle source in the headers settles the charge at once, one in the body when the body ends.
+    /// - The guard that is returned belongs to the body: it holds the slot and counts bytes.
     #[inline]
     pub fn finish(
         &self,
@@ -100,7 +102,9 @@ impl<F: Framework> Config<F> {
         admission.guard.take()
     }
 
-    /// Settles what the status of an error decides, which has no response of its own.
+    /// Settles the charge by the status of an error that has no response yet.
+    ///
+    /// The request is refunded if the status is not in `charge_on`.
     pub fn finish_error(&self, mut admission: Admission<F>, status: u16) {
         if let Some(guard) = &mut admission.guard
             && !self.stays_charged(status)
@@ -115,6 +119,7 @@ impl<F: Framework> Config<F> {
         statuses.is_none_or(|statuses| statuses.contains(status))
     }
 
+    /// Settles by the status and the headers of a response.
     fn settle(&self, guard: &mut BodyGuard, status: u16, map: &F::Map) {
         if !self.stays_charged(status) {
             return guard.settle(0);
@@ -125,9 +130,9 @@ impl<F: Framework> Config<F> {
                 let announced = F::lines_of(map, "content-length").next();
                 guard.settle_by_bytes(announced.and_then(number));
             }
-            Some(by) => {
-                let field = by.field().unwrap_or_default();
-                match by.value_in(F::lines_of(map, field)) {
+            Some(source) => {
+                let field = source.field().unwrap_or_default();
+                match source.value_in(F::lines_of(map, field)) {
                     Some(actual) => guard.settle(actual),
                     None => guard.keep_charge(),
                 }
@@ -136,6 +141,7 @@ impl<F: Framework> Config<F> {
     }
 }
 
+/// Whether the response to this request has a body.
 fn body_of<F: Framework>(request: &F::Request) -> BodyKind {
     match F::head(request).method() {
         "HEAD" => BodyKind::None,

@@ -1,4 +1,4 @@
-//! What is held for a request until its response ends.
+//! Resources that are held until the body of a response ends.
 
 use std::{
     future::Future,
@@ -11,54 +11,63 @@ use std::{
 
 use ratelimit_core::{InFlightGuard, Reservation, Settlement, StoreError};
 
-/// What is held for a request until its response ends: its charge, with its slot, and its place among
-/// the requests in flight.
+/// The resources of a request until the body of its response ends: its reservation with the concurrency
+/// slot, and its place among the requests in flight.
 ///
-/// An adapter keeps it beside the body, tells it what is [sent](BodyGuard::count_bytes), and [ends](BodyGuard::end) it with
-/// the body or drops it with a body that fails or is dropped.
+/// An adapter stores the guard beside the body:
+///
+/// - [`count_bytes`](BodyGuard::count_bytes) for each part that is sent.
+/// - [`end`](BodyGuard::end) at the end of the body.
+/// - Drop the guard if the body fails or is dropped. The slot is released in each case.
+/// - A policy that settles by response bytes charges the bytes that were sent. If the body was dropped
+///   before its end, the charge is at least what was charged in advance.
 #[derive(Debug)]
-#[must_use = "dropping it ends what is held"]
+#[must_use = "dropping it releases the slot"]
 pub struct BodyGuard {
-    spent: Option<Arc<SharedReservation>>,
+    reservation: Option<Arc<SharedReservation>>,
     in_flight: Option<InFlightGuard>,
     body: BodyKind,
-    is_whole: AtomicBool,
-    counting: Option<ByteCount>,
+    is_complete: AtomicBool,
+    byte_count: Option<ByteCount>,
 }
 
-/// Whether a body follows the head of the response.
+/// Whether the response has a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyKind {
     Sent,
-    /// The answer to HEAD has none, whatever the service made.
+    /// The response to HEAD has no body, whatever the service made.
     None,
 }
 
-/// A body whose bytes are what the request costs.
+/// The bytes of a body that determine the cost of its request.
 #[derive(Debug)]
 struct ByteCount {
+    /// Bytes sent so far.
     bytes: u64,
+    /// The `Content-Length` of the response.
     announced: Option<u64>,
+    /// The cost that was charged in advance.
     charged: u64,
 }
 
 impl BodyGuard {
+    /// A guard that holds nothing yet.
     pub(crate) const fn new(body: BodyKind) -> BodyGuard {
         BodyGuard {
-            spent: None,
+            reservation: None,
             in_flight: None,
             body,
-            is_whole: AtomicBool::new(false),
-            counting: None,
+            is_complete: AtomicBool::new(false),
+            byte_count: None,
         }
     }
 
-    /// Holds a charge, with its slot.
-    pub(crate) fn charge(&mut self, charge: Reservation) {
-        self.spent = Some(Arc::new(SharedReservation::new(charge)));
+    /// Holds a reservation, with its slot.
+    pub(crate) fn hold(&mut self, reservation: Reservation) {
+        self.reservation = Some(Arc::new(SharedReservation::new(reservation)));
     }
 
-    /// Holds a place among the requests in flight.
+    /// Holds a place among the requests in flight, for a load signal.
     pub(crate) fn enter(&mut self, in_flight: InFlightGuard) {
         drop(self.in_flight.replace(in_flight));
     }
@@ -66,90 +75,101 @@ impl BodyGuard {
     /// Counts a part of the body that is sent.
     #[inline]
     pub fn count_bytes(&mut self, bytes: usize) {
-        if let Some(counting) = &mut self.counting {
-            counting.bytes += bytes as u64;
+        if let Some(count) = &mut self.byte_count {
+            count.bytes += bytes as u64;
         }
     }
 
-    /// Remembers that nothing of the body is left to send, for servers that then drop it.
+    /// Marks the body as sent completely.
+    ///
+    /// Servers drop a body of known length after its last byte, without asking for its end.
     #[inline]
     pub fn mark_complete(&self) {
-        self.is_whole.store(true, Ordering::Relaxed);
+        self.is_complete.store(true, Ordering::Relaxed);
     }
 
-    /// Ends all that is held, because the body came to its end.
+    /// Releases everything at the end of the body.
     pub fn end(self) {
         self.mark_complete();
     }
 
-    /// Leaves the request as it was charged.
+    /// Keeps the charge as it is. A reservation with a slot is held until the body ends.
     pub(crate) fn keep_charge(&mut self) {
-        self.spent.take_if(|spent| !spent.holds_slot());
+        self.reservation
+            .take_if(|reservation| !reservation.holds_slot());
     }
 
-    /// Makes it as if `actual` had been charged: at once, or when its slot is given back.
+    /// Settles the charge at `actual`: at once, or with the release of the slot.
     pub(crate) fn settle(&mut self, actual: u64) {
-        if let Some(spent) = &self.spent {
-            spent.actual.store(actual, Ordering::Relaxed);
+        if let Some(reservation) = &self.reservation {
+            reservation.actual.store(actual, Ordering::Relaxed);
         }
         self.keep_charge();
     }
 
-    /// Makes it as if the bytes of the body had been charged, when that has ended.
+    /// Settles the charge at the number of bytes of the body, when the body ends.
     pub(crate) fn settle_by_bytes(&mut self, announced: Option<u64>) {
         if self.body == BodyKind::None {
             return self.settle(0);
         }
-        let Some(charged) = self.spent.as_ref().map(|spent| spent.charged()) else {
+        let Some(charged) = self
+            .reservation
+            .as_ref()
+            .map(|reservation| reservation.cost())
+        else {
             return;
         };
-        self.counting = Some(ByteCount {
+        self.byte_count = Some(ByteCount {
             bytes: 0,
             announced,
             charged,
         });
     }
 
+    /// A share of the slot, for work that outlives the response.
     pub(crate) fn slot(&self) -> Option<SlotGuard> {
-        let spent = self.spent.as_ref()?;
-        spent.holds_slot().then(|| SlotGuard {
-            _spent: Arc::clone(spent),
+        let reservation = self.reservation.as_ref()?;
+        reservation.holds_slot().then(|| SlotGuard {
+            _reservation: Arc::clone(reservation),
             _outer: None,
         })
     }
 }
 
 impl Drop for BodyGuard {
-    /// A body that was left before its end costs at least what was charged ahead: else whoever hangs up
-    /// pays nothing. Servers drop a body of a known length when its last byte is sent.
+    /// Settles by the bytes that were sent.
+    ///
+    /// An incomplete body costs at least what was charged in advance: otherwise a client could hang up and
+    /// pay nothing.
     fn drop(&mut self) {
-        let Some(counting) = self.counting.take() else {
+        let Some(count) = self.byte_count.take() else {
             return;
         };
-        let is_whole =
-            *self.is_whole.get_mut() || counting.announced.is_some_and(|all| counting.bytes >= all);
-        self.settle(if is_whole {
-            counting.bytes
+        let is_complete =
+            *self.is_complete.get_mut() || count.announced.is_some_and(|all| count.bytes >= all);
+        self.settle(if is_complete {
+            count.bytes
         } else {
-            counting.bytes.max(counting.charged)
+            count.bytes.max(count.charged)
         });
     }
 }
 
-/// The slot of a request under a concurrency limit, for what outlives its response.
+/// A share of a request's slot under a concurrency limit, for work that outlives the response.
 ///
-/// A layer holds the slot until the body of the response has ended. A connection that is upgraded lives
-/// on: its task takes the slot with it, and gives it back when it drops the last clone.
+/// The layer holds the slot until the body of the response ends. An upgraded connection lives longer: take
+/// the guard from the request's extensions and move it into the task. The slot is released when the last
+/// clone is dropped.
 #[derive(Clone, Debug)]
 #[must_use = "the slot is held for as long as this lives"]
 pub struct SlotGuard {
-    _spent: Arc<SharedReservation>,
-    /// That of a layer further out.
+    _reservation: Arc<SharedReservation>,
+    /// The slot of an outer layer.
     _outer: Option<Arc<SlotGuard>>,
 }
 
 impl SlotGuard {
-    /// This slot and that of a layer further out, as one.
+    /// Combines this slot with that of an outer layer.
     pub fn inside(self, outer: Option<SlotGuard>) -> SlotGuard {
         SlotGuard {
             _outer: outer.map(Arc::new),
@@ -158,59 +178,63 @@ impl SlotGuard {
     }
 }
 
-/// What a request was charged, and what it will have cost.
+/// A reservation that its body and its slot guards share. The last of them settles it.
 #[derive(Debug)]
 struct SharedReservation {
-    /// Taken when this is dropped.
-    charge: Option<Reservation>,
+    /// `Some` until the drop.
+    reservation: Option<Reservation>,
+    /// The actual cost, or [`AS_CHARGED`].
     actual: AtomicU64,
 }
 
-/// No cost is as high: all are below 2^53.
+/// Stands for an actual cost that equals the charge. Costs are below 2^53.
 const AS_CHARGED: u64 = u64::MAX;
 
 impl SharedReservation {
-    const fn new(charge: Reservation) -> SharedReservation {
+    const fn new(reservation: Reservation) -> SharedReservation {
         SharedReservation {
-            charge: Some(charge),
+            reservation: Some(reservation),
             actual: AtomicU64::new(AS_CHARGED),
         }
     }
 
+    /// Whether the reservation has a slot of a concurrency limit.
     fn holds_slot(&self) -> bool {
-        let charge = self.charge.as_ref();
-        charge.is_some_and(|charge| charge.receipt().lease().is_some())
+        let reservation = self.reservation.as_ref();
+        reservation.is_some_and(|reservation| reservation.receipt().lease().is_some())
     }
 
-    fn charged(&self) -> u64 {
-        let charge = self.charge.as_ref();
-        charge.map_or(0, |charge| charge.receipt().cost())
+    /// The cost that was charged in advance.
+    fn cost(&self) -> u64 {
+        let reservation = self.reservation.as_ref();
+        reservation.map_or(0, |reservation| reservation.receipt().cost())
     }
 }
 
 impl Drop for SharedReservation {
     fn drop(&mut self) {
         let actual = *self.actual.get_mut();
-        if let Some(charge) = self.charge.take()
+        if let Some(reservation) = self.reservation.take()
             && actual != AS_CHARGED
         {
-            settle_in_background(charge, actual);
+            settle_in_background(reservation, actual);
         }
     }
 }
 
-/// Settles a charge without anybody waiting: from memory at once, else in a task of its own.
-fn settle_in_background(charge: Reservation, actual: u64) {
-    let policy = charge.receipt().policy().clone();
-    let mut settling = Box::pin(async move { charge.settle(actual).await });
+/// Settles a reservation: at once if the store is in memory, otherwise in a spawned task.
+fn settle_in_background(reservation: Reservation, actual: u64) {
+    let policy = reservation.receipt().policy().clone();
+    let mut settling = Box::pin(async move { reservation.settle(actual).await });
     let mut cx = Context::from_waker(Waker::noop());
     match settling.as_mut().poll(&mut cx) {
-        Poll::Ready(settled) => report(policy.name(), settled),
-        Poll::Pending => spawn(async move { report(policy.name(), settling.await) }),
+        Poll::Ready(settled) => log_error(policy.name(), settled),
+        Poll::Pending => spawn(async move { log_error(policy.name(), settling.await) }),
     }
 }
 
-fn report(policy: &str, settled: Result<Settlement, StoreError>) {
+/// Logs a failed settlement. The charge then stays as it was.
+fn log_error(policy: &str, settled: Result<Settlement, StoreError>) {
     if let Err(error) = settled {
         tracing::debug!(policy, %error, "a charge could not be settled, and stays");
     }

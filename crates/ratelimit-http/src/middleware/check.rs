@@ -1,4 +1,4 @@
-//! The rules by which settings decide a request, in the order of its way.
+//! The decision about a request, step by step.
 
 use std::{ptr, sync::atomic::Ordering, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::{
     metrics,
     middleware::{
         admission::Admission,
-        config::{AnswerTo, Config, Preflight},
+        config::{Config, DecisionSharing, ResponseTo},
         framework::{Framework, RequestHead},
         pending::{CompletedCheck, PendingCheck},
         rejection::{Rejection, RejectionReason},
@@ -17,21 +17,31 @@ use crate::{
 };
 use ratelimit_core::{Decision, Hit, Key, Limiter, Policy, Verdict};
 
-/// The way of a request, as far as it is known at once.
+/// The outcome of [`Config::check`], as far as it is known without waiting.
 #[derive(Debug)]
 pub enum CheckOutcome<F: Framework> {
-    /// It goes on uncounted, and its response tells nothing.
+    /// The request is served uncounted: it is exempt, or a preflight request of CORS. Its response
+    /// gets no rate limit headers.
     Bypassed,
-    /// It goes no further.
+    /// The request is not served; this is its response.
     Rejected(F::Response),
-    /// It goes on after this long.
+    /// The request is served after this delay, which is zero unless a shaping limit asks for it.
     Admitted(Duration, Admission<F>),
-    /// The limiter has yet to answer, and [`Config::complete`] to say what follows.
+    /// The limiter's answer is pending. Await it and pass it to [`Config::complete`].
     Pending(PendingCheck),
 }
 
 impl<F: Framework> Config<F> {
-    /// Decides a request with the budgets of `limiter`.
+    /// Decides a request with the budgets of `limiter`. It charges the request.
+    ///
+    /// The steps, in this order:
+    ///
+    /// 1. Preflight requests of CORS and requests that `exempt_when` selects bypass the limit.
+    /// 2. The key is extracted. Rules about other things than keys apply even if it is missing.
+    /// 3. Block rules reject, exempt rules bypass.
+    /// 4. A request without a key is rejected. In shadow mode it bypasses the limit.
+    /// 5. The tier and the cost are determined, and the limiter is asked. The request is reserved
+    ///    rather than charged if its response can change the charge.
     #[inline]
     pub fn check(&self, limiter: &Limiter, request: &F::Request) -> CheckOutcome<F> {
         if self.is_bypassed(request) {
@@ -45,15 +55,15 @@ impl<F: Framework> Config<F> {
         }
         let key = match key {
             Ok(key) => key,
-            Err(why) => return self.reject_without_key(request, why),
+            Err(error) => return self.reject_without_key(request, error),
         };
         let policy = self.policy_for(request, &key);
         let cost = self.cost_of(request);
         let keys;
-        let hit = if self.flags.has_names {
+        let hit = if self.flags.has_named_keys {
             keys = match self.keys(request, key, policy) {
                 Ok(keys) => keys,
-                Err(why) => return self.reject_without_key(request, why),
+                Err(error) => return self.reject_without_key(request, error),
             };
             Hit::for_keys(policy, &keys)
         } else {
@@ -61,8 +71,8 @@ impl<F: Framework> Config<F> {
         };
         let tier = (!ptr::eq(policy, self.policy.policy())).then(|| policy.clone());
         let hit = hit.cost(cost);
-        if self.flags.needs_charge {
-            return CheckOutcome::Pending(PendingCheck::charging(limiter.reserve(hit), tier));
+        if self.flags.needs_reservation {
+            return CheckOutcome::Pending(PendingCheck::reserving(limiter.reserve(hit), tier));
         }
         let mut check = limiter.check_hit(hit);
         let ready = check.take_ready();
@@ -75,11 +85,13 @@ impl<F: Framework> Config<F> {
         CheckOutcome::Admitted(delay(verdict), self.admission(request, ready, tier))
     }
 
-    /// How long a request waits before it goes on, or the answer to one that does not pass.
+    /// Continues with the limiter's answer: returns the delay before the request is served, and its
+    /// admission.
     ///
     /// # Errors
     ///
-    /// The answer.
+    /// The response to a request that is denied, or that cannot be decided while the failure mode is
+    /// closed.
     pub fn complete(
         &self,
         request: &F::Request,
@@ -91,13 +103,14 @@ impl<F: Framework> Config<F> {
         }
         let delay = delay(&verdict);
         let mut admission = self.admission(request, Some(verdict), completed.tier);
-        if let Some(charge) = completed.charge {
-            admission.hold(request, charge);
+        if let Some(reservation) = completed.reservation {
+            admission.hold(request, reservation);
         }
         Ok((delay, admission))
     }
 
-    /// The policy of the request's tier.
+    /// The policy of the request's tier: the one that the layer names, or else the policy chooses by
+    /// the key.
     #[inline]
     fn policy_for(&self, request: &F::Request, key: &Key) -> &Policy {
         if !self.flags.has_tiers {
@@ -110,6 +123,7 @@ impl<F: Framework> Config<F> {
         }
     }
 
+    /// The cost that the layer computes, or else the policy's.
     #[inline]
     fn cost_of(&self, request: &F::Request) -> u64 {
         match (&self.cost, self.flags.cost) {
@@ -119,64 +133,71 @@ impl<F: Framework> Config<F> {
         }
     }
 
-    /// Whether nothing is denied, and nothing told.
-    pub fn is_shadow(&self) -> bool {
+    /// Whether the policy is in shadow mode: it denies nothing and writes no headers.
+    fn is_shadow(&self) -> bool {
         self.policy.policy().enforcement_percent() == 0
     }
 
-    /// What the rules of the policy say, where they decide.
+    /// The outcome of the policy's rules, or `None` if the limits decide.
     fn apply_rules(&self, request: &F::Request, key: Option<&Key>) -> Option<CheckOutcome<F>> {
-        // Rules about other things than keys hold for requests without one as well.
-        let nobody;
+        // Rules about addresses, headers and paths apply to requests without a key as well.
+        let no_key;
         let key = if let Some(key) = key {
             key
         } else {
-            nobody = Key::tagged("no-key", "none").ok()?;
-            &nobody
+            no_key = Key::tagged("no-key", "none").ok()?;
+            &no_key
         };
         let head = F::head(request);
-        let mut facts = RuleRequest::new(key, head.path(), &head);
-        facts.address = (self.client_address)(request)
+        let mut rule_request = RuleRequest::new(key, head.path(), &head);
+        rule_request.address = (self.client_address)(request)
             .ok()
             .map(|client| client.address);
-        match self.policy.evaluate(&facts) {
+        match self.policy.evaluate(&rule_request) {
             RuleOutcome::Limited => None,
             RuleOutcome::Exempt => Some(CheckOutcome::Bypassed),
-            RuleOutcome::Blocked(blocked) => {
+            RuleOutcome::Blocked(status) => {
                 let is_enforced = self.policy.policy().enforces(key);
                 metrics::count_blocked(self.policy.name(), is_enforced);
                 is_enforced.then(|| {
-                    CheckOutcome::Rejected(self.reject(request, RejectionReason::Blocked(blocked)))
+                    CheckOutcome::Rejected(self.reject(request, RejectionReason::Blocked(status)))
                 })
             }
         }
     }
 
+    /// Whether the request bypasses the limit before its key is extracted.
     #[inline]
     fn is_bypassed(&self, request: &F::Request) -> bool {
         self.is_preflight(request) || self.exempt.as_ref().is_some_and(|exempt| exempt(request))
     }
 
+    /// Whether this is a preflight request of CORS that is not counted.
     #[inline]
     fn is_preflight(&self, request: &F::Request) -> bool {
         let head = F::head(request);
-        self.preflight == Preflight::Passed
+        !self.counts_preflight
             && head.method() == "OPTIONS"
             && head.has_header("origin")
             && head.has_header("access-control-request-method")
     }
 
-    fn reject_without_key(&self, request: &F::Request, why: KeyError) -> CheckOutcome<F> {
-        if why == KeyError::NoClientAddress {
+    /// The outcome for a request without a key.
+    ///
+    /// A policy in shadow mode rejects nothing, so the request bypasses it.
+    fn reject_without_key(&self, request: &F::Request, error: KeyError) -> CheckOutcome<F> {
+        if error == KeyError::NoClientAddress {
             self.log_missing_client_once();
         }
         if self.is_shadow() {
             return CheckOutcome::Bypassed;
         }
-        CheckOutcome::Rejected(self.reject(request, RejectionReason::NoKey(why)))
+        CheckOutcome::Rejected(self.reject(request, RejectionReason::NoKey(error)))
     }
 
-    /// Logs once that a limit counts by a name that nobody gave a key.
+    /// Logs once that a limit counts by a name for which the layer has no key.
+    ///
+    /// A policy that was changed in a registry can contain such a limit.
     pub(crate) fn log_unknown_key_once(&self, name: &str) {
         if self.logged_unknown_key.swap(true, Ordering::Relaxed) {
             return;
@@ -188,6 +209,7 @@ impl<F: Framework> Config<F> {
         }
     }
 
+    /// Logs once that the peer's address is unknown, and how to configure it.
     fn log_missing_client_once(&self) {
         if self.logged_no_client.swap(true, Ordering::Relaxed) {
             return;
@@ -198,12 +220,13 @@ impl<F: Framework> Config<F> {
             policy,
             format_args!("no request has a client address: {help}"),
         );
-        // The one mistake that every newcomer makes, most of them without a subscriber.
+        // This is the most common mistake of new users, who often have no subscriber yet.
         if !tracing::dispatcher::has_been_set() {
             eprintln!("rate limit {policy:?}: no request has a client address: {help}");
         }
     }
 
+    /// The response to a request that the limiter does not admit.
     fn deny(&self, request: &F::Request, verdict: &Verdict, tier: Option<&Policy>) -> F::Response {
         let Some(report) = LimitReport::of(verdict, self.policy.policy(), tier) else {
             return self.reject(request, RejectionReason::Unavailable);
@@ -211,10 +234,13 @@ impl<F: Framework> Config<F> {
         let mut response = self.reject(request, RejectionReason::Denied(report.decision));
         self.headers
             .write_report(&report, F::headers_mut(&mut response));
-        F::insert_into_response(&self.options, report.decision, &mut response);
+        if self.sharing == DecisionSharing::RequestAndResponse {
+            F::insert_into_response(report.decision, &mut response);
+        }
         response
     }
 
+    /// The response to a request that is not served: the user's own, or the usual one.
     fn reject(&self, request: &F::Request, cause: RejectionReason<'_>) -> F::Response {
         let rejection = Rejection {
             request,
@@ -228,7 +254,8 @@ impl<F: Framework> Config<F> {
         rejection.complete(response)
     }
 
-    fn custom_response(&self, cause: RejectionReason<'_>) -> Option<&AnswerTo<F>> {
+    /// The user's function for this reason, if there is one.
+    fn custom_response(&self, cause: RejectionReason<'_>) -> Option<&ResponseTo<F>> {
         match cause {
             RejectionReason::Denied(_) | RejectionReason::Blocked(_) => self.on_denied.as_deref(),
             RejectionReason::Unavailable | RejectionReason::NoKey(_) => self.on_error.as_deref(),
@@ -236,7 +263,7 @@ impl<F: Framework> Config<F> {
     }
 }
 
-/// How long a shaping limit that is in force asks to wait.
+/// The delay of a shaping limit. A policy in shadow mode delays nothing.
 #[inline]
 fn delay(verdict: &Verdict) -> Duration {
     let enforced = verdict.decision().filter(|decision| decision.is_enforced);

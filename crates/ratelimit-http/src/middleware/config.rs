@@ -1,4 +1,4 @@
-//! What a layer decides by, shared by all its services.
+//! The settings of a layer.
 
 use std::{
     fmt,
@@ -9,25 +9,28 @@ use crate::{
     key::{ClientAddress, ClientKey, KeyError, NamedKey},
     middleware::{framework::Framework, policy_flags::PolicyFlags, rejection::Rejection},
     policy::HttpPolicy,
-    response::HeaderWriter,
-};
-use crate::{
     registry::{Registry, UnknownPolicy},
-    response::HeaderStyle,
+    response::{HeaderStyle, HeaderWriter},
 };
 use ratelimit_core::{Key, Limiter};
 
-/// What a layer decides by, shared by all its services.
+/// The settings of a layer, shared by all its services.
+///
+/// - [`check`](Config::check), [`complete`](Config::complete) and [`finish`](Config::finish) are the three
+///   steps of a request.
+/// - Under a [name](Config::by_name), [`current`](Config::current) follows the registry: a policy that is
+///   changed there applies to the next request. A policy that is removed there stays in force.
+/// - Setters change one layer. A layer is cloned before it is changed, so layers that were cloned before
+///   keep their settings. All clones share the budgets of the [`Limiter`].
 #[derive(Clone)]
 pub struct Config<F: Framework> {
-    /// Counts and decides.
+    /// The limiter that counts and decides.
     pub limiter: Limiter,
-    /// Whether the preflight requests of CORS are counted.
-    pub preflight: Preflight,
-    /// What to do where no request has a client address.
+    /// Into which extensions the adapter inserts the decision.
+    pub sharing: DecisionSharing,
+    /// The instruction for services that do not know the peer's address. It ends the log line about it.
     pub missing_client_help: &'static str,
-    /// What only this adapter has.
-    pub options: F::Options,
+    pub(crate) counts_preflight: bool,
     pub(crate) policy: HttpPolicy,
     pub(crate) flags: PolicyFlags,
     pub(crate) key: Arc<KeyOf<F>>,
@@ -36,52 +39,49 @@ pub struct Config<F: Framework> {
     pub(crate) tier: Option<Arc<TierOf<F>>>,
     pub(crate) cost: Option<Arc<CostOfRequest<F>>>,
     pub(crate) exempt: Option<Arc<IsExempt<F>>>,
-    pub(crate) on_denied: Option<Arc<AnswerTo<F>>>,
-    pub(crate) on_error: Option<Arc<AnswerTo<F>>>,
+    pub(crate) on_denied: Option<Arc<ResponseTo<F>>>,
+    pub(crate) on_error: Option<Arc<ResponseTo<F>>>,
     pub(crate) headers: HeaderWriter<F>,
     pub(crate) logged_no_client: Arc<AtomicBool>,
     pub(crate) logged_unknown_key: Arc<AtomicBool>,
-    mode: PolicyMode,
-    named: Option<RegistryLookup<F>>,
+    is_shadow: bool,
+    lookup: Option<RegistryLookup<F>>,
 }
 
+/// A function that finds the key of a request.
 pub(crate) type KeyOf<F> =
     dyn Fn(&<F as Framework>::Request) -> Result<Key, KeyError> + Send + Sync;
+/// A function that computes the cost of a request.
 type CostOfRequest<F> = dyn Fn(&<F as Framework>::Request) -> u64 + Send + Sync;
+/// A function that finds the client's address.
 type ClientAddressOf<F> =
     dyn Fn(&<F as Framework>::Request) -> Result<ClientAddress, KeyError> + Send + Sync;
+/// A function that names the tier of a request.
 type TierOf<F> = dyn Fn(&<F as Framework>::Request) -> Option<String> + Send + Sync;
+/// A function that exempts requests.
 type IsExempt<F> = dyn Fn(&<F as Framework>::Request) -> bool + Send + Sync;
-pub(crate) type AnswerTo<F> = dyn Fn(&Rejection<'_, F>) -> <F as Framework>::Response + Send + Sync;
+/// A function that makes the response to a rejected request.
+pub(crate) type ResponseTo<F> =
+    dyn Fn(&Rejection<'_, F>) -> <F as Framework>::Response + Send + Sync;
 
-/// What becomes of the preflight requests of CORS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Preflight {
-    /// They pass uncounted.
-    Passed,
-    /// They are limited as all others.
-    Counted,
+/// Into which extensions the [`Decision`](ratelimit_core::Decision) about a request is inserted.
+///
+/// Each insertion allocates, so plain tower shares nothing by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DecisionSharing {
+    /// Into none.
+    #[default]
+    Off,
+    /// Into those of the request, for the handler.
+    Request,
+    /// Into those of the request, and of the response for outer layers.
+    RequestAndResponse,
 }
 
-/// Whether the policy is applied as it is, or only watches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PolicyMode {
-    AsItIs,
-    Shadow,
-}
-
-impl PolicyMode {
-    fn of(self, policy: HttpPolicy) -> HttpPolicy {
-        match self {
-            PolicyMode::AsItIs => policy,
-            PolicyMode::Shadow => policy.shadow(),
-        }
-    }
-}
-
-/// Where the policy is looked up, and the settings under the one that was found last.
+/// The registry of a policy that is known by name, and the settings with its latest version.
 struct RegistryLookup<F: Framework> {
     registry: Registry,
+    /// The registry's version, and the settings that were made for it.
     latest: RwLock<Option<(u64, Arc<Config<F>>)>>,
 }
 
@@ -95,14 +95,14 @@ impl<F: Framework> RegistryLookup<F> {
 }
 
 impl<F: Framework> Clone for RegistryLookup<F> {
-    /// What was found last belongs to the settings it was made of, so a clone looks for itself.
+    /// The cached settings belong to the original, so a clone starts without them.
     fn clone(&self) -> RegistryLookup<F> {
         RegistryLookup::new(self.registry.clone())
     }
 }
 
 impl<F: Framework> Config<F> {
-    /// Limits the requests of each `key` by `policy`.
+    /// Settings that limit the requests of each `key` by `policy`.
     pub fn new(
         limiter: Limiter,
         policy: HttpPolicy,
@@ -112,9 +112,9 @@ impl<F: Framework> Config<F> {
         let client = ClientKey::new();
         Config {
             limiter,
-            preflight: Preflight::Passed,
+            sharing: DecisionSharing::Off,
             missing_client_help: F::MISSING_CLIENT_HELP,
-            options: F::Options::default(),
+            counts_preflight: false,
             flags: PolicyFlags::of(&policy),
             policy,
             key: Arc::new(key),
@@ -128,27 +128,26 @@ impl<F: Framework> Config<F> {
             headers,
             logged_no_client: Arc::default(),
             logged_unknown_key: Arc::default(),
-            mode: PolicyMode::AsItIs,
-            named: None,
+            is_shadow: false,
+            lookup: None,
         }
     }
 
-    /// Limits by the policy of that name, as it is when a request comes.
+    /// Settings that limit by the policy called `name`, in the registry's latest version.
     ///
     /// # Errors
     ///
-    /// When there is no policy of that name.
+    /// [`UnknownPolicy`] if the registry has no policy of that name.
     pub fn by_name(
         limiter: Limiter,
         registry: &Registry,
         name: &str,
         key: impl Fn(&F::Request) -> Result<Key, KeyError> + Send + Sync + 'static,
     ) -> Result<Config<F>, UnknownPolicy> {
-        let named = RegistryLookup::new(registry.clone());
         let policy = registry.get(name);
         let policy = policy.ok_or_else(|| UnknownPolicy::new(name, registry))?;
         Ok(Config {
-            named: Some(named),
+            lookup: Some(RegistryLookup::new(registry.clone())),
             ..Config::new(limiter, policy, key)
         })
     }
@@ -158,7 +157,7 @@ impl<F: Framework> Config<F> {
         &self.policy
     }
 
-    /// Whose budget is spent.
+    /// Sets the function that finds the key of a request.
     pub fn key_by(
         &mut self,
         key: impl Fn(&F::Request) -> Result<Key, KeyError> + Send + Sync + 'static,
@@ -166,8 +165,9 @@ impl<F: Framework> Config<F> {
         self.key = Arc::new(key);
     }
 
-    /// Where a client is, for rules about addresses and limits by `ip`; the peer's address where this
-    /// knows none.
+    /// Sets the function that finds a client's address, for rules about addresses and limits `by ip`.
+    ///
+    /// The peer's address is used if the function returns `None`.
     pub fn client_address_by(
         &mut self,
         find: impl Fn(&F::Request) -> Option<Result<ClientAddress, KeyError>> + Send + Sync + 'static,
@@ -178,43 +178,50 @@ impl<F: Framework> Config<F> {
         });
     }
 
-    /// In which tier a request is; where it names none, the policy says so by the key.
+    /// Sets the function that names the tier of a request.
+    ///
+    /// The policy chooses the tier by the key if the function returns `None`.
     pub fn tier(&mut self, tier: impl Fn(&F::Request) -> Option<String> + Send + Sync + 'static) {
         self.tier = Some(Arc::new(tier));
     }
 
-    /// How much a request costs, what the policy says unless set.
+    /// Sets the function that computes the cost of a request, in place of the policy's cost.
     pub fn cost(&mut self, cost: impl Fn(&F::Request) -> u64 + Send + Sync + 'static) {
         self.cost = Some(Arc::new(cost));
     }
 
-    /// Which requests pass uncounted and untold.
+    /// Sets the function that exempts requests: they pass, are not counted and get no headers.
     pub fn exempt_when(&mut self, exempt: impl Fn(&F::Request) -> bool + Send + Sync + 'static) {
         self.exempt = Some(Arc::new(exempt));
     }
 
-    /// In which fields a response tells what is left.
+    /// Counts the preflight requests of CORS, which pass uncounted by default.
+    pub fn count_preflight(&mut self) {
+        self.counts_preflight = true;
+    }
+
+    /// Sets the header fields that report the remaining budget.
     pub fn headers(&mut self, style: HeaderStyle) {
         self.headers = self.headers.with_style(style, self.policy.policy());
     }
 
-    /// Lets scripts of other origins read the fields.
+    /// Lists the header fields in `Access-Control-Expose-Headers`.
     pub fn expose_headers(&mut self) {
         self.headers = self.headers.clone().with_exposed();
     }
 
-    /// Marks responses to requests that passed beyond a limit, or would not have.
+    /// Marks responses to requests that exceeded a soft limit or that a shadow policy would have denied.
     pub fn mark_responses(&mut self) {
         self.headers = self.headers.clone().with_marks();
     }
 
-    /// Decides and counts by a policy that only watches.
+    /// Puts the policy into shadow mode: it decides and counts, and denies nothing.
     pub fn shadow(&mut self) {
-        self.mode = PolicyMode::Shadow;
-        self.policy = self.mode.of(self.policy.clone());
+        self.is_shadow = true;
+        self.policy = self.policy.clone().shadow();
     }
 
-    /// Makes the answer to a request over the limit.
+    /// Sets the function that makes the response to a request that is denied or blocked.
     pub fn on_denied(
         &mut self,
         response: impl Fn(&Rejection<'_, F>) -> F::Response + Send + Sync + 'static,
@@ -222,7 +229,7 @@ impl<F: Framework> Config<F> {
         self.on_denied = Some(Arc::new(response));
     }
 
-    /// Makes the answer to a request that could not be decided.
+    /// Sets the function that makes the response to a request that could not be decided.
     pub fn on_error(
         &mut self,
         response: impl Fn(&Rejection<'_, F>) -> F::Response + Send + Sync + 'static,
@@ -230,38 +237,50 @@ impl<F: Framework> Config<F> {
         self.on_error = Some(Arc::new(response));
     }
 
-    /// These settings; under a name, with the policy as the registry has it now.
+    /// The settings for the next request: with the registry's latest policy if they follow a registry.
+    ///
+    /// It costs one atomic load while the registry does not change.
     #[inline]
     pub fn current(self: &Arc<Self>) -> Arc<Config<F>> {
-        match &self.named {
-            Some(named) => self.look_up(named),
+        match &self.lookup {
+            Some(lookup) => self.with_latest_policy(lookup),
             None => Arc::clone(self),
         }
     }
 
-    fn look_up(&self, named: &RegistryLookup<F>) -> Arc<Config<F>> {
-        let version = named.registry.version();
-        let latest = named.latest.read().unwrap_or_else(PoisonError::into_inner);
-        let last = match &*latest {
+    /// The settings with the registry's latest policy, which are made once per version.
+    ///
+    /// The previous policy stays if the registry has none of this name.
+    fn with_latest_policy(&self, lookup: &RegistryLookup<F>) -> Arc<Config<F>> {
+        let version = lookup.registry.version();
+        let latest = lookup.latest.read();
+        let latest = latest.unwrap_or_else(PoisonError::into_inner);
+        let last_policy = match &*latest {
             Some((seen, config)) if *seen == version => return Arc::clone(config),
             Some((_, config)) => config.policy.clone(),
             None => self.policy.clone(),
         };
         drop(latest);
-        let policy = named.registry.get(self.policy.name());
-        let config = Arc::new(self.with_policy(policy.unwrap_or(last)));
-        let mut latest = named.latest.write().unwrap_or_else(PoisonError::into_inner);
+        let policy = lookup.registry.get(self.policy.name());
+        let config = Arc::new(self.with_policy(policy.unwrap_or(last_policy)));
+        let latest = lookup.latest.write();
+        let mut latest = latest.unwrap_or_else(PoisonError::into_inner);
         *latest = Some((version, Arc::clone(&config)));
         config
     }
 
+    /// The same settings for another policy.
     fn with_policy(&self, policy: HttpPolicy) -> Config<F> {
-        let policy = self.mode.of(policy);
+        let policy = if self.is_shadow {
+            policy.shadow()
+        } else {
+            policy
+        };
         Config {
             headers: self.headers.with_policy(policy.policy()),
             flags: PolicyFlags::of(&policy),
             policy,
-            named: None,
+            lookup: None,
             ..self.clone()
         }
     }
@@ -269,7 +288,7 @@ impl<F: Framework> Config<F> {
 
 impl<F: Framework> fmt::Debug for Config<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
+        f.debug_struct("Config")
             .field("limiter", &self.limiter)
             .field("policy", &self.policy)
             .finish_non_exhaustive()

@@ -1,47 +1,58 @@
-//! What an adapter tells of its framework's types.
+//! The traits that an adapter implements for the types of its framework.
 
 use std::{fmt, net::IpAddr};
 
 use crate::{client_ip::HeaderLines, response::Digits};
 use ratelimit_core::{Decision, Key};
 
-/// The head of a request, whatever crate keeps it.
+/// Read access to the head of a request.
+///
+/// The key extractors and the rules of a policy read requests through this trait. An adapter implements
+/// it for a type that borrows the framework's own request.
 pub trait RequestHead: HeaderLines {
-    /// The method, as it was sent.
+    /// The method as it was sent, in upper case for the methods of HTTP.
     fn method(&self) -> &str;
 
-    /// The path, as it was sent.
+    /// The path as it was sent, without the query.
     fn path(&self) -> &str;
 
-    /// What stands behind the question mark; empty where there is none.
+    /// The query without its question mark; empty if there is none.
     fn query(&self) -> &str;
 
-    /// The address at the other end of the connection.
+    /// The address at the other end of the connection, or `None` if the adapter does not know it.
     fn peer(&self) -> Option<IpAddr>;
 
     /// The key that the application put into the request's extensions.
     fn explicit_key(&self) -> Option<Key>;
 
-    /// Logs a warning about a peer, under the adapter's own name.
+    /// Logs a warning about `peer`, with the adapter's crate as the log target.
     fn warn(&self, peer: IpAddr, warning: fmt::Arguments<'_>);
 
-    /// Whether there is a line of the field `name`, which is in lower case.
+    /// Whether the request has the header `name`, which is in lower case.
     fn has_header(&self, name: &str) -> bool {
         self.lines(name).next().is_some()
     }
 }
 
-/// The header fields of a response, with names and values that can be made ahead.
+/// The types of one HTTP framework and the operations on its headers.
 ///
-/// It is implemented by the type that names a framework, because the map is of another crate.
-pub trait HeaderFields: Copy + fmt::Debug + Send + Sync + 'static {
-    /// All fields of a message.
+/// An adapter implements this trait once, for a unit struct: the framework's own types belong to other
+/// crates. All functions are cheap accessors; every rule about requests and responses is in
+/// [`Config`](crate::middleware::Config).
+pub trait Framework: Copy + fmt::Debug + Send + Sync + 'static {
+    /// A request as the functions of users receive it.
+    type Request: fmt::Debug;
+    /// A response with a body that the middleware makes itself.
+    type Response;
+    /// All header fields of a message.
     type Map;
-    /// A field's name.
+    /// The name of a header field, made once per layer.
     type Name: Clone + fmt::Debug + Send + Sync;
-    /// A field's value.
+    /// The value of a header field.
     type Value: Clone + fmt::Debug + Send + Sync;
 
+    /// The instruction for services that do not know the peer's address. It ends the log line about it.
+    const MISSING_CLIENT_HELP: &'static str;
     /// `Retry-After`.
     const RETRY_AFTER: Self::Name;
     /// `Content-Type`.
@@ -53,37 +64,63 @@ pub trait HeaderFields: Copy + fmt::Debug + Send + Sync + 'static {
     /// `no-store`.
     const NO_STORE: Self::Value;
 
-    /// The name that is written so, in lower case.
+    /// Borrows the head of a request.
+    fn head(request: &Self::Request) -> impl RequestHead;
+
+    /// Makes a response without header fields.
+    fn response(status: u16, body: Vec<u8>) -> Self::Response;
+
+    /// The header fields of a response.
+    fn headers_mut(response: &mut Self::Response) -> &mut Self::Map;
+
+    /// Logs that a policy cannot be applied, with the adapter's crate as the log target.
+    fn error(policy: &str, error: fmt::Arguments<'_>);
+
+    /// Removes the body of a response to HEAD and keeps its length in `Content-Length`.
+    ///
+    /// The default returns the response as it is, for frameworks whose server removes the body.
+    fn without_body(response: Self::Response) -> Self::Response {
+        response
+    }
+
+    /// Inserts the decision that denied a request into the extensions of its response.
+    ///
+    /// It is called if the layer shares decisions with outer layers. The default does nothing.
+    fn insert_into_response(_decision: &Decision, _response: &mut Self::Response) {}
+
+    /// The header name `name`, which is in lower case.
     fn name(name: &'static str) -> Self::Name;
 
-    /// A value of visible ASCII that is always the same.
+    /// A constant header value of visible ASCII.
     fn constant(value: &'static str) -> Self::Value;
 
-    /// A value of visible ASCII.
+    /// A header value of visible ASCII.
     fn value(value: &[u8]) -> Self::Value;
 
-    /// What a value holds.
+    /// The bytes of a header value.
     fn bytes(value: &Self::Value) -> &[u8];
 
     /// The values of all lines of a field.
     fn lines<'a>(map: &'a Self::Map, name: &Self::Name) -> impl Iterator<Item = &'a [u8]>;
 
-    /// The values of all lines of a field whose name is known at run time, in lower case.
+    /// The values of all lines of the field `name`, which is known at run time and in lower case.
     fn lines_of<'a>(map: &'a Self::Map, name: &str) -> impl Iterator<Item = &'a [u8]>;
 
-    /// Whether there is a line of a field.
+    /// Whether the map has a field.
     fn contains(map: &Self::Map, name: &Self::Name) -> bool;
 
-    /// A moment in seconds of Unix time: one of few values that come again and again.
+    /// The value for a point in time, in seconds of Unix time.
+    ///
+    /// An adapter can cache these values: the clients of one limit are reset within seconds of each other.
     fn moment(seconds: u64) -> Self::Value {
         Self::value(Digits::of(seconds).as_bytes())
     }
 
-    /// Sets a field that is not there yet.
+    /// Sets a field that is not present.
     ///
     /// # Errors
     ///
-    /// The value, where the field is there.
+    /// Returns `value` if the field is present.
     fn insert_new(
         map: &mut Self::Map,
         name: &Self::Name,
@@ -96,49 +133,9 @@ pub trait HeaderFields: Copy + fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Sets a field to one line.
+    /// Replaces all lines of a field by one.
     fn insert(map: &mut Self::Map, name: &Self::Name, value: Self::Value);
 
-    /// Adds a line to a field.
+    /// Appends a line to a field.
     fn append(map: &mut Self::Map, name: &Self::Name, value: Self::Value);
-}
-
-/// The types of one HTTP framework.
-pub trait Framework: HeaderFields {
-    /// A request, as functions of users get it.
-    type Request: fmt::Debug;
-    /// A response that we make.
-    type Response;
-    /// The settings that only this adapter has.
-    type Options: Clone + Default + Send + Sync;
-
-    /// What to do where no request has a client address.
-    const MISSING_CLIENT_HELP: &'static str;
-
-    /// The head of a request.
-    fn head(request: &Self::Request) -> impl RequestHead;
-
-    /// An answer without header fields.
-    fn response(status: u16, body: Vec<u8>) -> Self::Response;
-
-    /// The header fields of an answer.
-    fn headers_mut(response: &mut Self::Response) -> &mut Self::Map;
-
-    /// Logs that a policy cannot be applied, under the adapter's own name.
-    fn error(policy: &str, error: fmt::Arguments<'_>);
-
-    /// The answer to HEAD: as long as the answer to GET, and not sent.
-    ///
-    /// As it is where the framework's server sees to that.
-    fn without_body(response: Self::Response) -> Self::Response {
-        response
-    }
-
-    /// Leaves the decision that denied a request in its answer, for layers further out.
-    fn insert_into_response(
-        _options: &Self::Options,
-        _decision: &Decision,
-        _answer: &mut Self::Response,
-    ) {
-    }
 }

@@ -1,24 +1,49 @@
-//! What all adapters of HTTP frameworks share: for those who write one, and for nobody else.
+//! The implementation that the adapters for HTTP frameworks share. Applications do not need it.
 //!
-//! Frameworks keep requests and header fields in types of their own. An adapter tells the engine
-//! how to read and write those, by three small traits, and every rule lives here:
+//! Frameworks have their own types for requests and header fields. An adapter describes them with two
+//! traits, and every rule is written once over these traits:
+//!
+//! | trait | describes | used by |
+//! |---|---|---|
+//! | [`RequestHead`] | method, path, query, headers, peer and explicit key of a request | the key extractors, [`Config`] |
+//! | [`Framework`] | the types of requests, responses and header maps | [`Config`], [`Rejection`], [`HeaderWriter`](crate::response::HeaderWriter) |
+//!
+//! # The steps of a request
 //!
 //! ```text
-//! RequestHead    a request: method, path, query, header lines, peer, explicit key
-//!      |             read by the key sources (ClientKey, ApiKey, ...) and the rules of Config
-//! HeaderFields   a header map, with its names and values
-//!      |             written by HeaderWriter and Rejection
-//! Framework      both, and the type of an response
-//!                    Config::check, Config::complete, Config::finish
+//!              Config::check
+//!    Bypassed   Rejected   Admitted   Pending
+//!       |          |          |          | Config::complete
+//!       |          |          |<---------+-------> Rejected
+//!       |          |          v
+//!       |          |       delay of a shaping limit
+//!       |          |          v
+//!       +---------(---->  the service
+//!                  |          v
+//!                  |    Config::finish     settle by status and headers, write header fields
+//!                  v          v
+//!               response   body with its BodyGuard
 //! ```
 //!
-//! A request takes three steps. [`Config::check`] says from its head alone whether it passes or is
-//! refused, and else asks the limiter. [`Config::complete`] says what follows from an answer that was not
-//! there at once. [`Config::finish`] settles by the head of the response, writes its fields, and leaves
-//! what is [`BodyGuard`] until the body ends. Between the steps an adapter waits, and calls the service.
+//! 1. [`Config::check`] evaluates the head of the request. It rejects the request, lets it bypass the
+//!    limit, or asks the limiter. A limiter in memory answers at once.
+//! 2. [`Config::complete`] takes the limiter's answer if it was pending. The adapter awaits the answer.
+//! 3. The adapter waits for the delay, and calls the service.
+//! 4. [`Config::finish`] settles the charge by the head of the response and writes the header fields. It
+//!    returns a [`BodyGuard`] if something is held until the body ends.
+//!
+//! # Writing an adapter
+//!
+//! 1. Implement [`Framework`] for a unit struct and [`RequestHead`] for a type that borrows a request.
+//! 2. Call the macro `key_extractor!` for the trait of key extractors.
+//! 3. Define a layer with an `Arc<Config>` and a method `map_config`, and call the macro
+//!    `builder_methods!` for its setters.
+//! 4. Drive the four steps in the future of the layer's service, and keep the [`BodyGuard`] in the
+//!    type of its bodies.
 
 mod admission;
 mod body_guard;
+mod builder;
 mod check;
 mod config;
 mod framework;
@@ -31,8 +56,8 @@ pub use self::{
     admission::Admission,
     body_guard::{BodyGuard, SlotGuard},
     check::CheckOutcome,
-    config::{Config, Preflight},
-    framework::{Framework, HeaderFields, RequestHead},
+    config::{Config, DecisionSharing},
+    framework::{Framework, RequestHead},
     pending::{CompletedCheck, PendingCheck},
     rejection::{Rejection, RejectionReason},
 };

@@ -1,4 +1,4 @@
-//! What the limiter is asked about a request, and what it answered.
+//! A check whose answer is pending.
 
 use std::{
     fmt,
@@ -9,28 +9,33 @@ use std::{
 
 use ratelimit_core::{Check, Policy, Reservation, Reserve, Verdict};
 
-/// A question to the limiter under way; awaiting it gives what the limiter said.
+/// A check whose answer is pending. Awaiting it gives the [`CompletedCheck`] for
+/// [`Config::complete`](crate::middleware::Config::complete).
+///
+/// Dropping it before the store was asked spends nothing.
 #[must_use = "the limiter is asked when this is awaited"]
 pub struct PendingCheck {
-    progress: PendingState,
+    state: PendingState,
     tier: Option<Policy>,
 }
 
+/// The future of the limiter. `Reserve` is boxed because it is large and less common.
 enum PendingState {
     Checking(Check),
-    Reserve(Box<Reserve>),
+    Reserving(Box<Reserve>),
 }
 
 impl PendingCheck {
+    /// A check that charges the cost for good.
     pub(crate) const fn checking(check: Check, tier: Option<Policy>) -> PendingCheck {
-        let progress = PendingState::Checking(check);
-        PendingCheck { progress, tier }
+        let state = PendingState::Checking(check);
+        PendingCheck { state, tier }
     }
 
-    /// Keeps the charge, to which something happens after the response.
-    pub(crate) fn charging(charging: Reserve, tier: Option<Policy>) -> PendingCheck {
-        let progress = PendingState::Reserve(Box::new(charging));
-        PendingCheck { progress, tier }
+    /// A check that reserves the cost, because the response can change the charge.
+    pub(crate) fn reserving(reserve: Reserve, tier: Option<Policy>) -> PendingCheck {
+        let state = PendingState::Reserving(Box::new(reserve));
+        PendingCheck { state, tier }
     }
 }
 
@@ -38,13 +43,13 @@ impl Future for PendingCheck {
     type Output = CompletedCheck;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CompletedCheck> {
-        let (verdict, charge) = match &mut self.progress {
+        let (verdict, reservation) = match &mut self.state {
             PendingState::Checking(check) => (ready!(Pin::new(check).poll(cx)), None),
-            PendingState::Reserve(charging) => ready!(Pin::new(&mut **charging).poll(cx)),
+            PendingState::Reserving(reserve) => ready!(Pin::new(&mut **reserve).poll(cx)),
         };
         Poll::Ready(CompletedCheck {
             verdict,
-            charge,
+            reservation,
             tier: self.tier.take(),
         })
     }
@@ -52,18 +57,19 @@ impl Future for PendingCheck {
 
 impl fmt::Debug for PendingCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.progress {
-            PendingState::Checking(_) => "Asking::Checking",
-            PendingState::Reserve(_) => "Asking::Charging",
+        f.write_str(match self.state {
+            PendingState::Checking(_) => "PendingCheck::Checking",
+            PendingState::Reserving(_) => "PendingCheck::Reserving",
         })
     }
 }
 
-/// What the limiter answered, and what it charged.
+/// The limiter's answer, and the reservation if the cost was reserved.
 #[derive(Debug)]
-#[must_use = "an answer says whether to go on"]
+#[must_use = "it says whether the request is served"]
 pub struct CompletedCheck {
     pub(crate) verdict: Verdict,
-    pub(crate) charge: Option<Reservation>,
+    pub(crate) reservation: Option<Reservation>,
+    /// The policy of the request's tier, if it is not the base policy.
     pub(crate) tier: Option<Policy>,
 }

@@ -1,33 +1,36 @@
-//! What a policy says of itself, read once for all requests.
+//! Properties of a policy that every request needs.
 
 use crate::policy::{CostSource, HttpPolicy};
 use ratelimit_core::Policy;
 
-/// What a policy says of itself, read once for all requests.
+/// Properties of a policy, computed once per policy so that a request does not search for them.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each answers a question of its own"
+    reason = "the properties are independent"
 )]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PolicyFlags {
-    pub(crate) needs_charge: bool,
+    /// [`HttpPolicy::needs_reservation`].
+    pub(crate) needs_reservation: bool,
+    /// [`HttpPolicy::has_rules`].
     pub(crate) has_rules: bool,
     pub(crate) has_tiers: bool,
-    /// Whether a limit, in any tier, counts by another key than the request's own.
-    pub(crate) has_names: bool,
-    /// What each request costs, where that is known ahead.
+    /// Whether a limit in any tier counts by a named key.
+    pub(crate) has_named_keys: bool,
+    /// The cost of every request, if it does not depend on the request.
     pub(crate) cost: Option<u64>,
 }
 
 impl PolicyFlags {
+    /// Computes the properties of a policy.
     pub(crate) fn of(http: &HttpPolicy) -> PolicyFlags {
         let policy = http.policy();
         let is_fixed = *http.cost_source() == CostSource::Fixed;
         PolicyFlags {
-            needs_charge: http.needs_reservation(),
+            needs_reservation: http.needs_reservation(),
             has_rules: http.has_rules(),
             has_tiers: policy.tiers().next().is_some(),
-            has_names: counts_by_names(policy)
+            has_named_keys: counts_by_names(policy)
                 || policy.tiers().any(|(_, tier)| counts_by_names(tier)),
             cost: is_fixed.then(|| policy.cost().get()),
         }

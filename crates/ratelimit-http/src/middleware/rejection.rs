@@ -1,4 +1,4 @@
-//! Answers to requests that do not reach the service.
+//! Responses to requests that are not served.
 
 use std::fmt;
 
@@ -13,49 +13,63 @@ use crate::{
 };
 use ratelimit_core::{Decision, Policy};
 
-/// A request that does not reach the service, and why.
+/// A request that is not served, and the reason.
+///
+/// Functions for `on_denied` and `on_error` receive it. [`response`](Self::response) is the usual response,
+/// from which most functions start. The layer adds `Retry-After` and its header fields afterwards.
+///
+/// | reason | status | gRPC status | `Retry-After` |
+/// |---|---|---|---|
+/// | [`Denied`](RejectionReason::Denied) | 429 | 8 | if waiting helps |
+/// | [`Blocked`](RejectionReason::Blocked) | 403 or 429 | 7 or 8 | no |
+/// | [`Unavailable`](RejectionReason::Unavailable) | 503 | 14 | 1 second |
+/// | [`NoKey`](RejectionReason::NoKey) | 400 or 500 | 3 or 13 | no |
+///
+/// - The body is a [`ProblemDetails`]. Responses to HEAD have none.
+/// - A gRPC request is recognised by its content type. Its response has status 200 and the gRPC status.
+/// - Every response has `Cache-Control: no-store`.
 #[non_exhaustive]
 pub struct Rejection<'a, F: Framework> {
     /// The request.
     pub request: &'a F::Request,
-    /// The policy that is applied.
+    /// The policy that was applied.
     pub policy: &'a Policy,
-    /// Why.
+    /// The reason.
     pub cause: RejectionReason<'a>,
 }
 
-/// Why a request does not reach the service.
+/// The reason why a request is not served.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum RejectionReason<'a> {
-    /// The budget is spent: 429.
+    /// The request is over its limit. The response is 429.
     Denied(&'a Decision),
-    /// A rule of the policy blocks it: 403, or 429 without a time to wait.
+    /// A rule of the policy blocks the request. The response is 403, or 429 without `Retry-After`.
     Blocked(BlockStatus),
-    /// The store did not answer, and the failure mode is closed: 503.
+    /// The store did not answer and the failure mode is closed. The response is 503.
     Unavailable,
-    /// The request has no key: 400, or 500 where the service does not know its clients.
+    /// The request has no key. The response is 400, or 500 if the service is not configured to find it.
     NoKey(KeyError),
 }
 
 impl<F: Framework> Rejection<'_, F> {
-    /// The usual answer: `application/problem+json`, or gRPC's own terms for a gRPC request.
+    /// The usual response: `application/problem+json`, or a trailers-only response for a gRPC request.
     pub fn response(&self) -> F::Response {
         let problem = self.problem();
         let mut response = match grpc_type(&F::head(self.request)) {
-            Some(grpc) => grpc_answer::<F>(&problem, grpc),
-            None => problem_answer::<F>(&problem),
+            Some(grpc) => grpc_response::<F>(&problem, grpc),
+            None => problem_response::<F>(&problem),
         };
         set::<F>(&mut response, &F::CACHE_CONTROL, F::NO_STORE);
         response
     }
 
-    /// Whether the request is one of gRPC, whose clients read nothing but its own status.
-    pub fn is_grpc(&self) -> bool {
+    /// Whether this is a gRPC request. Its clients read only the gRPC status.
+    fn is_grpc(&self) -> bool {
         grpc_type(&F::head(self.request)).is_some()
     }
 
-    /// What is the matter, in the words that all adapters share.
+    /// The problem details of the response, without a framework's types.
     pub fn problem(&self) -> ProblemDetails<'_> {
         match self.cause {
             RejectionReason::Denied(decision) => ProblemDetails::Denied {
@@ -74,7 +88,7 @@ impl<F: Framework> Rejection<'_, F> {
         }
     }
 
-    /// Adds to an answer, ours or a user's, what every answer carries.
+    /// Adds `Retry-After`, and removes the body of a response to HEAD.
     pub(crate) fn complete(&self, mut response: F::Response) -> F::Response {
         if let Some(seconds) = self.problem().retry_after_secs()
             && !self.is_grpc()
@@ -88,14 +102,15 @@ impl<F: Framework> Rejection<'_, F> {
     }
 }
 
-fn problem_answer<F: Framework>(problem: &ProblemDetails<'_>) -> F::Response {
+/// A response with the problem details as JSON.
+fn problem_response<F: Framework>(problem: &ProblemDetails<'_>) -> F::Response {
     let mut response = F::response(problem.status(), problem.to_json());
     set::<F>(&mut response, &F::CONTENT_TYPE, F::PROBLEM_JSON);
     response
 }
 
-/// An answer of header fields only, which gRPC calls "trailers-only".
-fn grpc_answer<F: Framework>(
+/// A response of header fields only, which gRPC calls "trailers-only".
+fn grpc_response<F: Framework>(
     problem: &ProblemDetails<'_>,
     content_type: &'static str,
 ) -> F::Response {
@@ -110,17 +125,18 @@ fn grpc_answer<F: Framework>(
         ProblemDetails::Blocked => None,
         _ => return response,
     };
-    // A negative wait tells the client not to try again.
+    // gRPC defines a negative pushback as "do not retry".
     let pushback = wait.map_or_else(|| F::constant("-1"), number::<F>);
     set::<F>(&mut response, &F::name(GRPC_RETRY_PUSHBACK), pushback);
     response
 }
 
+/// Sets a header field of a response.
 fn set<F: Framework>(response: &mut F::Response, name: &F::Name, value: F::Value) {
     F::insert(F::headers_mut(response), name, value);
 }
 
-/// The content type of an answer to a request of gRPC.
+/// The content type of the response to a gRPC request, or `None` for other requests.
 fn grpc_type(request: &impl RequestHead) -> Option<&'static str> {
     let content_type = request.lines("content-type").next()?;
     let known = [
@@ -139,7 +155,7 @@ fn grpc_type(request: &impl RequestHead) -> Option<&'static str> {
 
 #[allow(
     clippy::expl_impl_clone_on_copy,
-    reason = "a derive would ask for requests that are `Copy`"
+    reason = "a derive would require `F::Request: Copy`"
 )]
 impl<F: Framework> Clone for Rejection<'_, F> {
     fn clone(&self) -> Self {

@@ -1,10 +1,14 @@
-//! Where a cost comes from: before the response, and after it.
+//! The sources of a request's cost, before the response and after it.
 
-use std::{error, fmt, str::FromStr};
+use std::str::FromStr;
 
-use crate::client_ip::{field_name, trim};
+use crate::syntax::{InvalidSyntax, field_name, trim};
 
-/// Where the cost of a request comes from, for [`HttpPolicy::with_cost_source`](crate::policy::HttpPolicy::with_cost_source).
+/// The source of a request's cost, for
+/// [`HttpPolicy::with_cost_source`](crate::policy::HttpPolicy::with_cost_source).
+///
+/// The cost is known before the request is served. [`SettleSource`] corrects it afterwards. The text
+/// form is `header:NAME` or `body`, as in a policy file.
 ///
 /// ```
 /// use ratelimit_http::policy::CostSource;
@@ -15,19 +19,19 @@ use crate::client_ip::{field_name, trim};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CostSource {
-    /// It is the policy's.
+    /// The policy's own cost.
     #[default]
     Fixed,
-    /// It is the whole number in this header field of the request; the policy's where there is none,
-    /// and where it is 0.
+    /// The whole number in this header of the request. Of several lines the largest counts. The
+    /// policy's cost is used if there is no number or it is 0.
     Header(String),
-    /// It is the length of the body that the request announces, at least 1; the policy's where it
-    /// announces none.
+    /// The `Content-Length` of the request, at least 1. The policy's cost is used if the request has
+    /// none.
     ContentLength,
 }
 
 impl CostSource {
-    /// The header field that tells the cost.
+    /// The header that contains the cost, in lower case.
     pub fn field(&self) -> Option<&str> {
         match self {
             CostSource::Fixed => None,
@@ -36,6 +40,7 @@ impl CostSource {
         }
     }
 
+    /// The same source with its header in lower case, as header maps look names up.
     pub(crate) fn in_lower_case(self) -> CostSource {
         match self {
             CostSource::Header(name) => CostSource::Header(name.to_ascii_lowercase()),
@@ -45,19 +50,28 @@ impl CostSource {
 }
 
 impl FromStr for CostSource {
-    type Err = InvalidTerm;
+    type Err = InvalidSyntax;
 
-    fn from_str(text: &str) -> Result<CostSource, InvalidTerm> {
+    /// Parses `header:NAME` or `body`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSyntax`] if `text` is neither, or `NAME` is not the name of a header.
+    fn from_str(text: &str) -> Result<CostSource, InvalidSyntax> {
         let header = text.strip_prefix("header:").and_then(field_name);
         match (text, header) {
             ("body", _) => Ok(CostSource::ContentLength),
             (_, Some(name)) => Ok(CostSource::Header(name)),
-            _ => Err(InvalidTerm::new(text, "header:NAME or body")),
+            _ => Err(InvalidSyntax::value(text, "header:NAME or body")),
         }
     }
 }
 
-/// Where the actual cost of a request comes from, for [`HttpPolicy::with_settle_source`](crate::policy::HttpPolicy::with_settle_source).
+/// The source of a request's actual cost, for
+/// [`HttpPolicy::with_settle_source`](crate::policy::HttpPolicy::with_settle_source).
+///
+/// The request is charged before it is served and settled by its response: the difference is refunded
+/// or charged. The text form is `header:NAME` or `response-bytes`, as in a policy file.
 ///
 /// ```
 /// use ratelimit_http::policy::SettleSource;
@@ -65,19 +79,19 @@ impl FromStr for CostSource {
 /// let tokens: SettleSource = "header:x-tokens-used".parse()?;
 /// assert_eq!(tokens.value_in([&b"150"[..]]), Some(150));
 /// assert_eq!("response-bytes".parse(), Ok(SettleSource::ResponseBytes));
-/// # Ok::<(), ratelimit_http::policy::InvalidTerm>(())
+/// # Ok::<(), ratelimit_http::InvalidSyntax>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettleSource {
-    /// It is the whole number in this header field of the response.
+    /// The whole number in this header of the response. The charge is kept if there is none.
     Header(String),
-    /// It is the number of bytes of the response's body.
+    /// The number of bytes in the body of the response.
     ResponseBytes,
 }
 
 impl SettleSource {
-    /// The header field of the response that tells the actual cost.
+    /// The header of the response that contains the actual cost, in lower case.
     pub fn field(&self) -> Option<&str> {
         match self {
             SettleSource::Header(name) => Some(name),
@@ -85,11 +99,12 @@ impl SettleSource {
         }
     }
 
-    /// The actual cost that the lines of [`field`](SettleSource::field) tell: the largest whole number.
+    /// The actual cost in the lines of the header [`field`](SettleSource::field): the largest whole number.
     pub fn value_in<'a>(&self, lines: impl IntoIterator<Item = &'a [u8]>) -> Option<u64> {
         self.field().and_then(|_| largest(lines))
     }
 
+    /// The same source with its header in lower case, as header maps look names up.
     pub(crate) fn in_lower_case(self) -> SettleSource {
         match self {
             SettleSource::Header(name) => SettleSource::Header(name.to_ascii_lowercase()),
@@ -99,24 +114,30 @@ impl SettleSource {
 }
 
 impl FromStr for SettleSource {
-    type Err = InvalidTerm;
+    type Err = InvalidSyntax;
 
-    fn from_str(text: &str) -> Result<SettleSource, InvalidTerm> {
+    /// Parses `header:NAME` or `response-bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSyntax`] if `text` is neither, or `NAME` is not the name of a header.
+    fn from_str(text: &str) -> Result<SettleSource, InvalidSyntax> {
         let header = text.strip_prefix("header:").and_then(field_name);
         match (text, header) {
             ("response-bytes", _) => Ok(SettleSource::ResponseBytes),
             (_, Some(name)) => Ok(SettleSource::Header(name)),
-            _ => Err(InvalidTerm::new(text, "header:NAME or response-bytes")),
+            _ => Err(InvalidSyntax::value(text, "header:NAME or response-bytes")),
         }
     }
 }
 
-/// The largest whole number among the lines of a field.
+/// The largest whole number among the lines of a header.
 pub(crate) fn largest<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Option<u64> {
     lines.into_iter().filter_map(whole_number).max()
 }
 
-/// One that is too large for all limits stays so: as garbage it would cost next to nothing.
+/// Parses a whole number. A number above `u64::MAX` saturates: as garbage it would be charged the
+/// policy's cost, and a client could lower its cost by raising the number.
 fn whole_number(line: &[u8]) -> Option<u64> {
     let digits = trim(line);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
@@ -128,31 +149,6 @@ fn whole_number(line: &[u8]) -> Option<u64> {
             .saturating_add(u64::from(digit - b'0'))
     }))
 }
-
-/// A text that is no [`CostSource`], [`SettleSource`] or [`StatusSet`](crate::policy::StatusSet).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidTerm {
-    text: String,
-    expected: &'static str,
-}
-
-impl InvalidTerm {
-    pub(crate) fn new(text: &str, expected: &'static str) -> InvalidTerm {
-        InvalidTerm {
-            text: text.to_owned(),
-            expected,
-        }
-    }
-}
-
-impl fmt::Display for InvalidTerm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let InvalidTerm { text, expected } = self;
-        write!(f, "expected {expected}, not {text:?}")
-    }
-}
-
-impl error::Error for InvalidTerm {}
 
 #[cfg(test)]
 mod tests {
@@ -179,12 +175,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_source_of_a_cost_is_told() {
+    fn an_invalid_cost_source_is_an_error() {
         for text in ["", "header:", "header:a b", "Body", "bytes", "5"] {
             assert!(text.parse::<CostSource>().is_err(), "{text}");
             assert!(text.parse::<SettleSource>().is_err(), "{text}");
         }
-        let told = "body".parse::<SettleSource>().unwrap_err().to_string();
-        assert_eq!(told, "expected header:NAME or response-bytes, not \"body\"");
+        let message = "body".parse::<SettleSource>().unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "expected header:NAME or response-bytes, not \"body\""
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! A policy with what it says of requests.
+//! Policies for HTTP requests: rules, cost sources and settlement.
 
 mod cost;
 mod path;
@@ -11,17 +11,22 @@ use ratelimit_core::{FailureMode, InvalidPolicy, Key, Limit, Policy, Throttle};
 
 use self::cost::largest;
 pub use self::{
-    cost::{CostSource, InvalidTerm, SettleSource},
-    rule::{BlockStatus, InvalidRule, Rule, RuleOutcome, RuleRequest},
+    cost::{CostSource, SettleSource},
+    rule::{BlockStatus, Rule, RuleOutcome, RuleRequest},
     status::StatusSet,
 };
 use crate::client_ip::HeaderLines;
 
-/// A [`Policy`] with what it says of requests: which are exempt or blocked, where their cost comes from,
-/// and what is charged after the response.
+/// A [`Policy`] with its terms for HTTP requests.
 ///
-/// A [`Policy`] converts into one that says nothing of requests. The setters of a policy are here as well,
-/// so that a chain need not change its type. All of it applies to every tier.
+/// - [Rules](Rule) exempt or block requests before the limits are checked; blocking has precedence.
+/// - [`CostSource`] takes the cost of a request from its headers.
+/// - [`with_charge_on`](Self::with_charge_on) and [`SettleSource`] refund or correct the charge by the
+///   response.
+/// - All terms apply to every tier of the policy.
+///
+/// A [`Policy`] converts into an `HttpPolicy` without terms. The setters of [`Policy`] are available
+/// here too, so a chain of setters does not change its type.
 ///
 /// ```
 /// use ratelimit_http::policy::HttpPolicy;
@@ -33,12 +38,14 @@ use crate::client_ip::HeaderLines;
 /// assert!(login.needs_reservation());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "quota")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpPolicy {
     policy: Policy,
     terms: Arc<RequestTerms>,
 }
 
+/// The terms of a policy for requests. Clones share them; a setter copies them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RequestTerms {
     exempt: Vec<Rule>,
@@ -50,6 +57,7 @@ struct RequestTerms {
 }
 
 impl From<Policy> for HttpPolicy {
+    /// A policy without terms: no rules, its own cost, and a charge that is final.
     fn from(policy: Policy) -> HttpPolicy {
         HttpPolicy {
             policy,
@@ -59,7 +67,7 @@ impl From<Policy> for HttpPolicy {
 }
 
 impl fmt::Display for HttpPolicy {
-    /// The text of its limits.
+    /// Writes the limits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.policy.fmt(f)
     }
@@ -70,18 +78,18 @@ impl HttpPolicy {
     ///
     /// # Errors
     ///
-    /// As [`Policy::parse`].
+    /// [`InvalidPolicy`] if the name or a limit is invalid, as in [`Policy::parse`].
     pub fn parse(name: &str, limits: &str) -> Result<HttpPolicy, InvalidPolicy> {
         Policy::parse(name, limits).map(HttpPolicy::from)
     }
 
-    /// The policy that the engine decides by.
+    /// The policy of the engine, without the terms for requests.
     #[inline]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Its name.
+    /// The name of the policy.
     pub fn name(&self) -> &str {
         self.policy.name()
     }
@@ -108,21 +116,32 @@ impl HttpPolicy {
         self.map_terms(|terms| terms.exempt.push(rule.in_lower_case()))
     }
 
-    /// Blocks the requests that match `rule`: they are rejected, also when they are exempt, and spend
-    /// nothing.
+    /// Blocks the requests that match `rule`: they are rejected and spend nothing, even if another rule
+    /// exempts them.
+    ///
+    /// ```
+    /// use ratelimit_core::Key;
+    /// use ratelimit_http::policy::{BlockStatus, HttpPolicy, RuleOutcome, RuleRequest};
+    ///
+    /// let api = HttpPolicy::parse("api", "10/min")?.with_block_rule("header:x-scanner".parse()?);
+    /// let (key, headers) = (Key::new("alice")?, [("X-Scanner", "1")]);
+    /// let request = RuleRequest::new(&key, "/", &headers[..]);
+    /// assert_eq!(api.evaluate(&request), RuleOutcome::Blocked(BlockStatus::Forbidden));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[doc(alias = "denylist")]
     #[must_use]
     pub fn with_block_rule(self, rule: Rule) -> HttpPolicy {
         self.map_terms(|terms| terms.blocked.push(rule.in_lower_case()))
     }
 
-    /// The status of blocked requests; [`BlockStatus::Forbidden`] unless set.
+    /// Sets the status of blocked requests. The default is [`BlockStatus::Forbidden`].
     #[must_use]
     pub fn with_block_status(self, status: BlockStatus) -> HttpPolicy {
         self.map_terms(|terms| terms.block_status = status)
     }
 
-    /// The outcome of its rules for a request.
+    /// The outcome of the rules for a request. Blocking has precedence over exemption.
     pub fn evaluate<H: HeaderLines + ?Sized>(&self, request: &RuleRequest<'_, H>) -> RuleOutcome {
         let terms = &self.terms;
         if terms.blocked.iter().any(|rule| rule.could_match(request)) {
@@ -138,23 +157,23 @@ impl HttpPolicy {
         RuleOutcome::Limited
     }
 
-    /// Whether it has rules, so that a request has to be [evaluated](HttpPolicy::evaluate).
+    /// Whether the policy has rules, so that requests have to be [evaluated](HttpPolicy::evaluate).
     pub fn has_rules(&self) -> bool {
         !self.terms.blocked.is_empty() || !self.terms.exempt.is_empty()
     }
 
-    /// Takes the cost of a request from `source`; [`CostSource::Fixed`] unless set.
+    /// Takes the cost of a request from `source`. The default is [`CostSource::Fixed`].
     #[must_use]
     pub fn with_cost_source(self, source: CostSource) -> HttpPolicy {
         self.map_terms(|terms| terms.cost_source = source.in_lower_case())
     }
 
-    /// Where the cost of a request comes from.
+    /// The source of a request's cost.
     pub fn cost_source(&self) -> &CostSource {
         &self.terms.cost_source
     }
 
-    /// The cost of a request with these header fields.
+    /// The cost of a request with these headers. It is at least 1.
     ///
     /// ```
     /// use ratelimit_http::policy::{CostSource, HttpPolicy};
@@ -177,32 +196,56 @@ impl HttpPolicy {
         cost.unwrap_or(self.policy.cost())
     }
 
-    /// Keeps a request charged only when its response has one of these statuses, and refunds it otherwise.
+    /// Refunds a request unless its response has one of these statuses.
     ///
-    /// A login that is charged on 401 alone limits wrong passwords, and nobody who knows the right one.
+    /// A login that is charged on 401 limits wrong passwords and leaves users with the right password
+    /// alone.
+    ///
+    /// ```
+    /// use ratelimit_http::policy::HttpPolicy;
+    ///
+    /// let login = HttpPolicy::parse("login", "5/min")?.with_charge_on("401, 403".parse()?);
+    /// assert!(login.charge_on().is_some_and(|statuses| statuses.contains(401)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn with_charge_on(self, statuses: StatusSet) -> HttpPolicy {
         self.map_terms(|terms| terms.charge_on = Some(statuses))
     }
 
-    /// The statuses for which a request stays charged; `None` for all.
+    /// The statuses for which a request stays charged, or `None` for all.
     pub fn charge_on(&self) -> Option<&StatusSet> {
         self.terms.charge_on.as_ref()
     }
 
-    /// Settles a request at the cost that its response names.
+    /// Settles a request at the actual cost that its response contains.
+    ///
+    /// The request is charged its cost before it is served. After the response the difference to the actual
+    /// cost is refunded or charged, even if that exceeds the limit.
+    ///
+    /// ```
+    /// use ratelimit_http::policy::HttpPolicy;
+    ///
+    /// // Charge 1000 tokens in advance, and settle at the number that the model used.
+    /// let llm = HttpPolicy::parse("llm", "100000/h")?
+    ///     .with_cost(1000.try_into()?)?
+    ///     .with_settle_source("header:x-tokens-used".parse()?);
+    /// assert!(llm.needs_reservation());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn with_settle_source(self, source: SettleSource) -> HttpPolicy {
         self.map_terms(|terms| terms.settle_source = Some(source.in_lower_case()))
     }
 
-    /// Where the actual cost of a request comes from, if its cost is settled.
+    /// The source of a request's actual cost, or `None` if the charge is final.
     pub fn settle_source(&self) -> Option<&SettleSource> {
         self.terms.settle_source.as_ref()
     }
 
-    /// Whether a request's charge may change after its response, so that it has to be reserved:
-    /// see [`Limiter::reserve`](ratelimit_core::Limiter::reserve).
+    /// Whether the charge of a request can change after its response, or holds a concurrency slot.
+    ///
+    /// Such a request is decided with [`Limiter::reserve`](ratelimit_core::Limiter::reserve).
     pub fn needs_reservation(&self) -> bool {
         let tiers = self.policy.tiers().map(|(_, tier)| tier);
         self.terms.charge_on.is_some()
@@ -212,20 +255,20 @@ impl HttpPolicy {
                 .any(Policy::has_concurrency_limit)
     }
 
-    /// [`Policy::with_limit`].
+    /// Adds a limit: [`Policy::with_limit`].
     ///
     /// # Errors
     ///
-    /// As [`Policy::with_limit`].
+    /// [`InvalidPolicy`], as in [`Policy::with_limit`].
     pub fn with_limit(self, limit: impl Into<Limit>) -> Result<HttpPolicy, InvalidPolicy> {
         self.try_map_policy(|policy| policy.with_limit(limit))
     }
 
-    /// [`Policy::with_limit_by`].
+    /// Adds a limit that counts by the key called `key`: [`Policy::with_limit_by`].
     ///
     /// # Errors
     ///
-    /// As [`Policy::with_limit_by`].
+    /// [`InvalidPolicy`], as in [`Policy::with_limit_by`].
     pub fn with_limit_by(
         self,
         key: &str,
@@ -234,34 +277,42 @@ impl HttpPolicy {
         self.try_map_policy(|policy| policy.with_limit_by(key, limit))
     }
 
-    /// [`Policy::with_cost`].
+    /// Sets the cost of a request: [`Policy::with_cost`].
     ///
     /// # Errors
     ///
-    /// As [`Policy::with_cost`].
+    /// [`InvalidPolicy`], as in [`Policy::with_cost`].
     pub fn with_cost(self, cost: NonZeroU64) -> Result<HttpPolicy, InvalidPolicy> {
         self.try_map_policy(|policy| policy.with_cost(cost))
     }
 
-    /// [`Policy::with_throttle`].
+    /// Sets how requests over the limit are treated: [`Policy::with_throttle`].
     ///
     /// # Errors
     ///
-    /// As [`Policy::with_throttle`].
+    /// [`InvalidPolicy`], as in [`Policy::with_throttle`].
     pub fn with_throttle(self, throttle: Throttle) -> Result<HttpPolicy, InvalidPolicy> {
         self.try_map_policy(|policy| policy.with_throttle(throttle))
     }
 
-    /// [`Policy::with_tier`].
+    /// Adds a tier with limits of its own: [`Policy::with_tier`].
+    ///
+    /// ```
+    /// use ratelimit_http::policy::HttpPolicy;
+    ///
+    /// let api = HttpPolicy::parse("api", "10/min")?.with_tier("pro", "1000/min")?;
+    /// assert_eq!(api.policy().tier("pro").to_string(), "token_bucket 1000/min");
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// As [`Policy::with_tier`].
+    /// [`InvalidPolicy`], as in [`Policy::with_tier`].
     pub fn with_tier(self, name: &str, limits: &str) -> Result<HttpPolicy, InvalidPolicy> {
         self.try_map_policy(|policy| policy.with_tier(name, limits))
     }
 
-    /// [`Policy::with_tier_members`].
+    /// Assigns keys to tiers: [`Policy::with_tier_members`].
     #[must_use]
     pub fn with_tier_members<T: AsRef<str>>(
         self,
@@ -270,7 +321,7 @@ impl HttpPolicy {
         self.map_policy(|policy| policy.with_tier_members(members))
     }
 
-    /// [`Policy::with_tier_resolver`].
+    /// Sets the function that names the tier of a key: [`Policy::with_tier_resolver`].
     #[must_use]
     pub fn with_tier_resolver(
         self,
@@ -279,29 +330,30 @@ impl HttpPolicy {
         self.map_policy(|policy| policy.with_tier_resolver(resolver))
     }
 
-    /// [`Policy::with_failure_mode`].
+    /// Sets the behaviour while the store is unavailable: [`Policy::with_failure_mode`].
     #[doc(alias = "fail open")]
     #[must_use]
     pub fn with_failure_mode(self, mode: FailureMode) -> HttpPolicy {
         self.map_policy(|policy| policy.with_failure_mode(mode))
     }
 
-    /// [`Policy::with_enforcement`].
+    /// Enforces the policy for a percentage of keys: [`Policy::with_enforcement`].
     ///
     /// # Errors
     ///
-    /// As [`Policy::with_enforcement`].
+    /// [`InvalidPolicy`], as in [`Policy::with_enforcement`].
     pub fn with_enforcement(self, percent: u8) -> Result<HttpPolicy, InvalidPolicy> {
         self.try_map_policy(|policy| policy.with_enforcement(percent))
     }
 
-    /// [`Policy::shadow`].
+    /// Decides and counts, and denies nothing: [`Policy::shadow`].
     #[doc(alias = "dry run")]
     #[must_use]
     pub fn shadow(self) -> HttpPolicy {
         self.map_policy(Policy::shadow)
     }
 
+    /// Applies a setter of [`Policy`] that cannot fail.
     fn map_policy(self, change: impl FnOnce(&Policy) -> Policy) -> HttpPolicy {
         HttpPolicy {
             policy: change(&self.policy),
@@ -309,6 +361,7 @@ impl HttpPolicy {
         }
     }
 
+    /// Applies a setter of [`Policy`] that can fail.
     fn try_map_policy(
         self,
         change: impl FnOnce(&Policy) -> Result<Policy, InvalidPolicy>,
@@ -319,6 +372,7 @@ impl HttpPolicy {
         })
     }
 
+    /// Changes the terms, which are copied if a clone shares them.
     fn map_terms(self, change: impl FnOnce(&mut RequestTerms)) -> HttpPolicy {
         let mut terms = Arc::unwrap_or_clone(self.terms);
         change(&mut terms);
@@ -355,7 +409,7 @@ mod tests {
             .with_settle_source(SettleSource::ResponseBytes)
     }
 
-    fn judged(policy: &HttpPolicy, key: &str, path: &str) -> RuleOutcome {
+    fn outcome(policy: &HttpPolicy, key: &str, path: &str) -> RuleOutcome {
         let (key, headers): (Key, &[(&str, &str)]) = (Key::new(key).unwrap(), &[]);
         policy.evaluate(&RuleRequest::new(&key, path, headers))
     }
@@ -364,20 +418,20 @@ mod tests {
     fn a_blocked_request_is_refused_though_it_is_exempt() {
         let policy = all_terms(&api());
 
-        assert_eq!(judged(&policy, "alice", "/"), RuleOutcome::Limited);
-        assert_eq!(judged(&policy, "alice", "/health"), RuleOutcome::Exempt);
+        assert_eq!(outcome(&policy, "alice", "/"), RuleOutcome::Limited);
+        assert_eq!(outcome(&policy, "alice", "/health"), RuleOutcome::Exempt);
         for path in ["/", "/health"] {
-            let refused = RuleOutcome::Blocked(BlockStatus::TooManyRequests);
-            assert_eq!(judged(&policy, "mallory", path), refused);
+            let blocked = RuleOutcome::Blocked(BlockStatus::TooManyRequests);
+            assert_eq!(outcome(&policy, "mallory", path), blocked);
         }
         let by_default = api().with_block_rule(rule("key:mallory"));
-        let refused = RuleOutcome::Blocked(BlockStatus::Forbidden);
-        assert_eq!(judged(&by_default, "mallory", "/"), refused);
+        let blocked = RuleOutcome::Blocked(BlockStatus::Forbidden);
+        assert_eq!(outcome(&by_default, "mallory", "/"), blocked);
         assert_eq!((api().has_rules(), by_default.has_rules()), (false, true));
     }
 
     #[test]
-    fn every_term_is_part_of_what_a_policy_is() {
+    fn policies_with_different_terms_are_not_equal() {
         let changed = [
             api().with_exempt_rule(rule("key:a")),
             api().with_block_rule(rule("key:a")),
@@ -395,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_and_all_else_survive_each_other_in_any_order() {
+    fn the_order_of_setters_does_not_matter() {
         let rest = |policy: &HttpPolicy| {
             let cost = NonZeroU64::new(2).unwrap();
             let policy = policy
@@ -428,14 +482,14 @@ mod tests {
     }
 
     #[test]
-    fn in_shadow_all_tiers_are() {
+    fn shadow_mode_applies_to_all_tiers() {
         let policy = api().with_tier("pro", "200/min").unwrap().shadow();
 
         assert_eq!(policy.policy().tier("pro").enforcement_percent(), 0);
     }
 
     #[test]
-    fn a_charge_is_kept_when_something_happens_to_it_later() {
+    fn a_reservation_is_needed_if_the_charge_can_change_later() {
         let slots = api().with_tier("pro", "concurrency 5 lease 30s").unwrap();
 
         assert!(
@@ -458,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_is_told_or_the_policys_own() {
+    fn the_cost_comes_from_the_request_or_the_policy() {
         let own = NonZeroU64::new(7).unwrap();
         let tokens = api().with_cost_source(CostSource::Header("X-Tokens".to_owned()));
         let tokens = tokens.with_cost(own).unwrap();
@@ -482,17 +536,17 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_found_however_it_was_named() {
+    fn header_names_are_compared_without_regard_to_case() {
         let header = Rule::Header {
             name: "X-Internal".to_owned(),
             value: None,
         };
         let key = Key::new("alice").unwrap();
         let headers = [("X-INTERNAL", "1")];
-        let facts = RuleRequest::new(&key, "/", headers.as_slice());
+        let request = RuleRequest::new(&key, "/", headers.as_slice());
 
         assert_eq!(
-            api().with_exempt_rule(header).evaluate(&facts),
+            api().with_exempt_rule(header).evaluate(&request),
             RuleOutcome::Exempt
         );
         let settled = api().with_settle_source(SettleSource::Header("X-Used".to_owned()));

@@ -1,30 +1,36 @@
-//! Paths of requests, and those that rules name.
+//! Matching of request paths by rules.
+//!
+//! A rule that blocks must match every path that a service could interpret as the blocked one, and a
+//! rule that exempts must match only what is certain. [`plain`] therefore normalises a path for blocking,
+//! and [`has_dot_segments`] excludes ambiguous paths from exemption.
 
 use std::borrow::Cow;
 
-/// Whether a rule can name it: it begins with a slash, and a star stands only at its end.
-pub(crate) fn can_be_wanted(wanted: &str) -> bool {
+use crate::syntax::PercentDecoded;
+
+/// Whether `wanted` is valid in a rule: it begins with a slash, and a star is allowed only at its end.
+pub(crate) fn is_valid_pattern(wanted: &str) -> bool {
     let begin = wanted.strip_suffix("/*").unwrap_or(wanted);
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'*' | b'?' | b'#');
     wanted.starts_with('/') && begin.bytes().all(is_plain) && !has_dot_segments(wanted)
 }
 
-/// Whether `path` is the one `wanted`, or begins as it does before its star.
-pub(crate) fn is(wanted: &str, path: &str) -> bool {
+/// Whether `path` equals `wanted`, or begins with the part of `wanted` before its star.
+pub(crate) fn matches(wanted: &str, path: &str) -> bool {
     match wanted.strip_suffix('*') {
         Some(begin) => path.starts_with(begin),
         None => path == wanted,
     }
 }
 
-/// Whether a segment is `.` or `..`, however it is written.
+/// Whether a segment is `.` or `..`, in any spelling.
 pub(crate) fn has_dot_segments(path: &str) -> bool {
     let decoded = decoded(path);
     let mut segments = decoded.split(is_separator);
     segments.any(|segment| segment == "." || segment == "..")
 }
 
-/// The path decoded, without dot segments and empty ones.
+/// The path percent-decoded, with dot segments resolved and empty segments removed.
 pub(crate) fn plain(path: &str) -> String {
     let decoded = decoded(path);
     let mut kept = Vec::new();
@@ -45,30 +51,16 @@ pub(crate) fn plain(path: &str) -> String {
     format!("/{}{end}", kept.join("/"))
 }
 
-/// Some services take one for the other.
+/// Some services treat a backslash as a slash.
 const fn is_separator(c: char) -> bool {
     matches!(c, '/' | '\\')
 }
 
+/// The path percent-decoded. Broken escapes stay, and bytes that are not UTF-8 are replaced.
 fn decoded(path: &str) -> Cow<'_, str> {
     if !path.contains('%') {
         return Cow::Borrowed(path);
     }
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let escaped = match rest {
-            [b'%', high, low, ..] => hex(*high).zip(hex(*low)),
-            _ => None,
-        };
-        let (byte, taken) = escaped.map_or((*first, 1), |(high, low)| (high << 4 | low, 3));
-        bytes.push(byte);
-        rest = &tail[taken - 1..];
-    }
+    let bytes: Vec<u8> = PercentDecoded::lossy(path.as_bytes()).collect();
     Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    let value = char::from(digit).to_digit(16)?;
-    u8::try_from(value).ok()
 }

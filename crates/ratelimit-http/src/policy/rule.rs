@@ -1,13 +1,24 @@
-//! Which requests a policy lets pass uncounted, and which it refuses at once.
+//! Rules that exempt or block requests.
 
-use std::{error, fmt, net::IpAddr, str::FromStr};
+use std::{net::IpAddr, str::FromStr};
 
 use super::path;
-use crate::client_ip::{Cidr, HeaderLines, field_name, trim};
+use crate::{
+    client_ip::{Cidr, HeaderLines},
+    syntax::{InvalidSyntax, field_name, trim},
+};
 use ratelimit_core::Key;
 
-/// A mark of requests, for [`HttpPolicy::with_exempt_rule`](crate::policy::HttpPolicy::with_exempt_rule) and
+/// A condition on requests, for
+/// [`HttpPolicy::with_exempt_rule`](crate::policy::HttpPolicy::with_exempt_rule) and
 /// [`HttpPolicy::with_block_rule`](crate::policy::HttpPolicy::with_block_rule).
+///
+/// | text | matches |
+/// |---|---|
+/// | `10.0.0.0/8`, `ip:10.0.0.0/8` | the client's address |
+/// | `key:user:1` | the key that the request is counted by |
+/// | `header:x-internal`, `header:x-internal=yes` | a header, or a header with a value |
+/// | `path:/health`, `path:/internal/*` | a path, or all paths that begin so |
 ///
 /// ```
 /// use ratelimit_core::Key;
@@ -20,57 +31,60 @@ use ratelimit_core::Key;
 /// let inner: Rule = "path:/internal/*".parse()?;
 ///
 /// assert_eq!(batch, Rule::Key(Key::new("batch").expect("is not empty")));
-/// # Ok::<(), ratelimit_http::policy::InvalidRule>(())
+/// # Ok::<(), ratelimit_http::InvalidSyntax>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
     /// The client's address: `10.0.0.0/8` or `ip:10.0.0.0/8`.
     Address(Cidr),
-    /// Whose budget would be spent: `key:user:1` is [`Key::new`] of `user:1`.
+    /// The key that the request is counted by: `key:user:1` is [`Key::new`] of `user:1`.
     Key(Key),
-    /// A header field: `header:x-internal`, or `header:x-internal=yes` for one of its lines.
+    /// A header: `header:x-internal`, or `header:x-internal=yes` for one of its lines.
     ///
-    /// Clients send what header fields they like, so this tells something only of fields that a
-    /// proxy sets or takes away.
+    /// Clients can send any header, so use it only for headers that a proxy sets or removes.
     Header {
-        /// The name of the field.
+        /// The name of the header.
         name: String,
-        /// What one of its lines says; anything where it is missing.
+        /// The value of one of its lines; `None` matches any value.
         value: Option<String>,
     },
-    /// The path: `path:/health`, or `path:/internal/*` for all paths that begin so.
+    /// The path: `path:/health`, or `path:/internal/*` for all paths that begin with `/internal/`.
     Path(String),
 }
 
 impl Rule {
-    /// Whether a request is meant, taken at its word.
+    /// Whether the rule certainly matches a request. Exemptions use it.
     ///
-    /// A path with a segment `.` or `..` is none that a rule names, because the service may see another
-    /// one in it.
+    /// A path with a segment `.` or `..` never matches, because the service may resolve it to another
+    /// path.
     pub fn matches_exactly<H: HeaderLines + ?Sized>(&self, request: &RuleRequest<'_, H>) -> bool {
         match self {
             Rule::Path(wanted) => {
-                path::is(wanted, request.path) && !path::has_dot_segments(request.path)
+                path::matches(wanted, request.path) && !path::has_dot_segments(request.path)
             }
-            _ => self.applies_beside_path(request),
+            _ => self.matches_beside_path(request),
         }
     }
 
-    /// Whether a request may be meant: by its path as it is, or decoded and without dot segments.
+    /// Whether the rule could match a request. Blocking uses it.
+    ///
+    /// A path matches as it was sent, or decoded and with dot segments resolved.
     pub(crate) fn could_match<H: HeaderLines + ?Sized>(
         &self,
         request: &RuleRequest<'_, H>,
     ) -> bool {
         match self {
             Rule::Path(wanted) => {
-                path::is(wanted, request.path) || path::is(wanted, &path::plain(request.path))
+                path::matches(wanted, request.path)
+                    || path::matches(wanted, &path::plain(request.path))
             }
-            _ => self.applies_beside_path(request),
+            _ => self.matches_beside_path(request),
         }
     }
 
-    fn applies_beside_path<H: HeaderLines + ?Sized>(&self, request: &RuleRequest<'_, H>) -> bool {
+    /// Whether a rule matches that is not about the path.
+    fn matches_beside_path<H: HeaderLines + ?Sized>(&self, request: &RuleRequest<'_, H>) -> bool {
         match self {
             Rule::Address(network) => request.address.is_some_and(|addr| network.contains(addr)),
             Rule::Key(key) => key == request.key,
@@ -85,17 +99,25 @@ impl Rule {
         }
     }
 
-    /// Whether this rule means every request that `other` means.
+    /// Whether this rule matches every request that `other` matches.
+    ///
+    /// ```
+    /// use ratelimit_http::policy::Rule;
+    ///
+    /// let internal: Rule = "path:/internal/*".parse()?;
+    /// assert!(internal.covers(&"path:/internal/health".parse()?));
+    /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
+    /// ```
     pub fn covers(&self, other: &Rule) -> bool {
         match (self, other) {
             (Rule::Address(wide), Rule::Address(narrow)) => wide.covers(narrow),
             (Rule::Header { name, value: None }, Rule::Header { name: same, .. }) => name == same,
-            (Rule::Path(wide), Rule::Path(narrow)) => wide == narrow || path::is(wide, narrow),
+            (Rule::Path(wide), Rule::Path(narrow)) => wide == narrow || path::matches(wide, narrow),
             _ => self == other,
         }
     }
 
-    /// The same rule with names as header maps look them up.
+    /// The same rule with its header in lower case, as header maps look names up.
     pub(crate) fn in_lower_case(self) -> Rule {
         match self {
             Rule::Header { name, value } => Rule::Header {
@@ -108,25 +130,30 @@ impl Rule {
 }
 
 impl From<Cidr> for Rule {
+    /// A rule about the client's address.
     fn from(network: Cidr) -> Rule {
         Rule::Address(network)
     }
 }
 
 impl From<Key> for Rule {
+    /// A rule about the key that a request is counted by.
     fn from(key: Key) -> Rule {
         Rule::Key(key)
     }
 }
 
 impl FromStr for Rule {
-    type Err = InvalidRule;
+    type Err = InvalidSyntax;
 
-    fn from_str(text: &str) -> Result<Rule, InvalidRule> {
-        let invalid = |expected| InvalidRule {
-            text: text.to_owned(),
-            expected,
-        };
+    /// Parses a rule by its prefix. A text without a prefix is an address or a network.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSyntax`] if the part after the prefix is empty or malformed. Its message gives an
+    /// example of what was expected.
+    fn from_str(text: &str) -> Result<Rule, InvalidSyntax> {
+        let invalid = |expected| InvalidSyntax::new("rule", text, expected);
         if let Some(key) = text.strip_prefix("key:") {
             let key = Key::new(key).map_err(|_| invalid("a key such as key:user:1"))?;
             return Ok(Rule::Key(key));
@@ -137,21 +164,23 @@ impl FromStr for Rule {
             });
         }
         if let Some(path) = text.strip_prefix("path:") {
-            if !path::can_be_wanted(path) {
+            if !path::is_valid_pattern(path) {
                 return Err(invalid("a path such as path:/health or path:/internal/*"));
             }
             return Ok(Rule::Path(path.to_owned()));
         }
         let network = text.strip_prefix("ip:").unwrap_or(text).parse::<Cidr>();
-        network.map(Rule::Address).map_err(|why| {
+        network.map(Rule::Address).map_err(|error| {
             let is_network = text.starts_with("ip:") || text.contains('/');
-            invalid(if is_network { why.expected() } else { ANY })
+            invalid(if is_network { error.expected() } else { ANY })
         })
     }
 }
 
+/// The expectation for a text without a known prefix.
 const ANY: &str = "a network such as 10.0.0.0/8, key:, header: or path:";
 
+/// Parses `name` or `name=value`.
 fn header_rule(text: &str) -> Option<Rule> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, Some(value)),
@@ -170,22 +199,22 @@ fn header_rule(text: &str) -> Option<Rule> {
     })
 }
 
-/// What rules look at: a request, whatever crate keeps it.
+/// The parts of a request that rules compare.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RuleRequest<'a, H: ?Sized> {
-    /// Whose budget would be spent.
+    /// The key that the request is counted by.
     pub key: &'a Key,
-    /// The client's address, as far as it is known and believed.
+    /// The client's address, or `None` if it is not known.
     pub address: Option<IpAddr>,
-    /// The header fields.
+    /// The headers.
     pub headers: &'a H,
-    /// The path, as it was sent.
+    /// The path as it was sent, without the query.
     pub path: &'a str,
 }
 
 impl<'a, H: HeaderLines + ?Sized> RuleRequest<'a, H> {
-    /// A request of a client whose address is not known.
+    /// A request whose client address is not known.
     pub const fn new(key: &'a Key, path: &'a str, headers: &'a H) -> RuleRequest<'a, H> {
         RuleRequest {
             key,
@@ -195,7 +224,7 @@ impl<'a, H: HeaderLines + ?Sized> RuleRequest<'a, H> {
         }
     }
 
-    /// The same request, of a client at this address.
+    /// Sets the client's address.
     #[must_use]
     pub const fn address(mut self, address: IpAddr) -> RuleRequest<'a, H> {
         self.address = Some(address);
@@ -203,19 +232,19 @@ impl<'a, H: HeaderLines + ?Sized> RuleRequest<'a, H> {
     }
 }
 
-/// How a blocked request is refused.
+/// The status of the response to a blocked request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockStatus {
-    /// It may not come at all: 403.
+    /// 403: the client must not send such requests.
     #[default]
     Forbidden,
-    /// As if it came too often, without a time after which it may come again: 429.
+    /// 429 without `Retry-After`: the client cannot tell a block from a limit.
     TooManyRequests,
 }
 
 impl BlockStatus {
-    /// The status of the response.
+    /// The status code.
     pub const fn status(self) -> u16 {
         match self {
             BlockStatus::Forbidden => 403,
@@ -224,32 +253,16 @@ impl BlockStatus {
     }
 }
 
-/// What the rules of a policy say of a request.
+/// The outcome of a policy's rules for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleOutcome {
-    /// It passes: it is not counted, not limited, and its response tells nothing.
+    /// The request passes. It is not counted, and its response gets no rate limit headers.
     Exempt,
-    /// It is refused before anything is spent.
+    /// The request is rejected before anything is spent.
     Blocked(BlockStatus),
-    /// The limits decide.
+    /// No rule matches, so the limits decide.
     Limited,
 }
-
-/// A text that is no [`Rule`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidRule {
-    text: String,
-    expected: &'static str,
-}
-
-impl fmt::Display for InvalidRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let InvalidRule { text, expected } = self;
-        write!(f, "invalid rule {text:?}: expected {expected}")
-    }
-}
-
-impl error::Error for InvalidRule {}
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,12 @@
-//! For which responses requests are charged.
+//! Sets of response statuses.
 
 use std::{collections::BTreeSet, str::FromStr};
 
-use crate::policy::cost::InvalidTerm;
+use crate::syntax::InvalidSyntax;
 
-/// Statuses of responses: `401, 403, 5xx`.
+/// A set of response statuses, written as `401, 403, 5xx`.
+///
+/// A class such as `4xx` contains all its statuses, so `401, 4xx` equals `4xx`.
 ///
 /// ```
 /// use ratelimit_http::policy::StatusSet;
@@ -12,23 +14,31 @@ use crate::policy::cost::InvalidTerm;
 /// let failed: StatusSet = "401, 5xx".parse()?;
 /// assert!(failed.contains(401) && failed.contains(503));
 /// assert!(!failed.contains(200));
-/// # Ok::<(), ratelimit_http::policy::InvalidTerm>(())
+/// # Ok::<(), ratelimit_http::InvalidSyntax>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusSet {
-    /// The first digits of whole classes.
+    /// First digits of the classes.
     classes: BTreeSet<u16>,
-    /// Those beside the classes.
+    /// Single statuses outside the classes.
     statuses: BTreeSet<u16>,
 }
 
 impl StatusSet {
-    /// Whether `status` is one of them.
+    /// Whether the set contains `status`, by itself or by its class.
     pub fn contains(&self, status: u16) -> bool {
         self.classes.contains(&(status / 100)) || self.statuses.contains(&status)
     }
 
-    /// These statuses and those.
+    /// The union of two sets.
+    ///
+    /// ```
+    /// use ratelimit_http::policy::StatusSet;
+    ///
+    /// let failed = "401".parse::<StatusSet>()?.and(&"5xx".parse()?);
+    /// assert_eq!(failed, "401, 5xx".parse()?);
+    /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
+    /// ```
     #[must_use]
     pub fn and(mut self, other: &StatusSet) -> StatusSet {
         self.classes.extend(&other.classes);
@@ -55,13 +65,19 @@ impl StatusSet {
 }
 
 impl FromStr for StatusSet {
-    type Err = InvalidTerm;
+    type Err = InvalidSyntax;
 
-    fn from_str(text: &str) -> Result<StatusSet, InvalidTerm> {
+    /// Parses statuses and classes, separated by commas.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSyntax`] for the first part that is neither a status from 100 to 599 nor a class from
+    /// `1xx` to `5xx`.
+    fn from_str(text: &str) -> Result<StatusSet, InvalidSyntax> {
         let mut all = StatusSet::default();
         for part in text.split(',') {
             let part = part.trim();
-            let one = one(part).ok_or_else(|| InvalidTerm::new(part, EXPECTED))?;
+            let one = parse_part(part).ok_or_else(|| InvalidSyntax::value(part, EXPECTED))?;
             all = all.and(&one);
         }
         Ok(all)
@@ -70,7 +86,8 @@ impl FromStr for StatusSet {
 
 const EXPECTED: &str = "a status from 100 to 599, or a class such as 4xx";
 
-fn one(text: &str) -> Option<StatusSet> {
+/// Parses one status or class.
+fn parse_part(text: &str) -> Option<StatusSet> {
     let digits = text.strip_suffix("xx").unwrap_or(text);
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -113,12 +130,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_status_is_refused() {
+    fn an_invalid_status_is_an_error() {
         for text in [
             "", "4", "6xx", "0xx", "xx", "44xx", "99", "600", "0401", "+01", "401;403", "4XX",
         ] {
-            let told = text.parse::<StatusSet>().expect_err(text).to_string();
-            assert!(told.starts_with(&format!("expected {EXPECTED}")), "{told}");
+            let message = text.parse::<StatusSet>().expect_err(text).to_string();
+            assert!(
+                message.starts_with(&format!("expected {EXPECTED}")),
+                "{message}"
+            );
         }
     }
 }

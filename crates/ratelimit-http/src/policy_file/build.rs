@@ -1,4 +1,4 @@
-//! What the fields of a policy's table mean together.
+//! Building a policy from the fields of its table, with the checks across fields.
 
 use std::num::NonZeroU32;
 
@@ -6,13 +6,16 @@ use crate::policy::{BlockStatus, HttpPolicy, SettleSource, StatusSet};
 use crate::policy_file::{
     code::DiagnosticCode,
     diagnostic::Diagnostics,
-    overlap::find_overlapping,
-    tiers::{Tenant, Tier, add_tenants, add_tiers, find_needless},
+    overlap::report_overlapping,
+    tiers::{Tenant, Tier, add_tenants, add_tiers, report_redundant},
     values::{FailureModeName, Located, LocatedRule, WrittenCost},
 };
 use ratelimit_core::{FailureMode, InvalidPolicy, Limit, Policy, Throttle};
 
-/// A policy's table as far as it was read.
+/// The fields of a policy's table.
+///
+/// A field is `None` or empty if it is absent. A field that is present and invalid is a [`Located`] without a
+/// value, so that checks across fields do not report it as missing.
 #[derive(Default)]
 pub(crate) struct PolicyBuilder {
     pub(crate) limits: Option<Located<String>>,
@@ -32,7 +35,16 @@ pub(crate) struct PolicyBuilder {
 }
 
 impl PolicyBuilder {
-    /// What the fields mean together.
+    /// Builds the policy. It is `None` if the limits are absent or invalid; other invalid fields are
+    /// reported and left out.
+    ///
+    /// The checks across fields report:
+    ///
+    /// - `instances` without `local_share`, and the reverse,
+    /// - `enforced` together with `shadow`,
+    /// - `blocked_status` without rules in `blocked`,
+    /// - fields about costs in a policy that only limits concurrency,
+    /// - redundant limits, overlapping rules, and unknown tiers.
     pub(crate) fn build(
         self,
         name: &str,
@@ -47,38 +59,38 @@ impl PolicyBuilder {
         };
         let mut policy = match Policy::parse(name, &limits.value?) {
             Ok(policy) => policy,
-            Err(why) => {
-                let (code, line) = match why {
+            Err(error) => {
+                let (code, line) = match error {
                     InvalidPolicy::Name { .. } => (DiagnosticCode::BadName, line),
                     _ => (DiagnosticCode::BadLimit, limits.line),
                 };
-                diagnostics.add(code, line, why.to_string());
+                diagnostics.add(code, line, error.to_string());
                 return None;
             }
         };
-        find_needless(&policy, limits.line, diagnostics);
+        report_redundant(&policy, limits.line, diagnostics);
         policy = add_tiers(policy, &self.tiers, diagnostics);
         policy = add_tenants(&policy, self.tenants, diagnostics);
         if let Some(mode) = mode {
             policy = policy.with_failure_mode(mode);
         }
-        policy = enforced(
+        policy = apply_enforcement(
             policy,
             self.shadow.as_ref(),
             self.enforced.as_ref(),
             diagnostics,
         );
-        policy = throttled(policy, self.throttle, diagnostics);
-        let spends = [
+        policy = apply_throttle(policy, self.throttle, diagnostics);
+        let cost_fields = [
             self.cost.as_ref().map(|cost| ("cost", cost.line)),
             self.charge_on
                 .as_ref()
                 .map(|statuses| ("charge_on", statuses.line)),
             self.settle.as_ref().map(|settle| ("settle", settle.line)),
         ];
-        find_without_units(&policy, spends, diagnostics);
-        let policy = costing(policy, self.cost, diagnostics);
-        let mut policy = ruled(
+        report_ignored_costs(&policy, cost_fields, diagnostics);
+        let policy = apply_cost(policy, self.cost, diagnostics);
+        let mut policy = apply_rules(
             policy,
             self.exempt,
             self.blocked,
@@ -94,15 +106,17 @@ impl PolicyBuilder {
         Some(policy)
     }
 
+    /// The failure mode of `on_failure` and `instances`, which belong together.
     fn failure_mode(&self, line: usize, diagnostics: &mut Diagnostics) -> Option<FailureMode> {
         let mode = self.on_failure.as_ref();
-        let is_shared = mode.is_some_and(|mode| mode.value == Some(FailureModeName::LocalShare));
+        let is_local_share =
+            mode.is_some_and(|mode| mode.value == Some(FailureModeName::LocalShare));
         match &self.instances {
-            Some(instances) if !is_shared => {
+            Some(instances) if !is_local_share => {
                 let message = "instances means something only with on_failure = \"local_share\"";
                 diagnostics.add(DiagnosticCode::IgnoredField, instances.line, message);
             }
-            None if is_shared => {
+            None if is_local_share => {
                 let message =
                     "on_failure = \"local_share\" needs instances, how many share the limits";
                 diagnostics.add(
@@ -123,7 +137,8 @@ impl PolicyBuilder {
     }
 }
 
-fn enforced(
+/// Applies `shadow` or `enforced`; both together are a conflict.
+fn apply_enforcement(
     policy: Policy,
     shadow: Option<&Located<bool>>,
     percent: Option<&Located<u8>>,
@@ -145,7 +160,8 @@ fn enforced(
     }
 }
 
-fn throttled(
+/// Applies `throttle`.
+fn apply_throttle(
     policy: Policy,
     throttle: Option<Located<Throttle>>,
     diagnostics: &mut Diagnostics,
@@ -157,13 +173,14 @@ fn throttled(
     else {
         return policy;
     };
-    policy.with_throttle(throttle).unwrap_or_else(|why| {
-        diagnostics.add(DiagnosticCode::BadThrottle, line, why.to_string());
+    policy.with_throttle(throttle).unwrap_or_else(|error| {
+        diagnostics.add(DiagnosticCode::BadThrottle, line, error.to_string());
         policy
     })
 }
 
-fn costing(
+/// Applies `cost`: a number, or a source.
+fn apply_cost(
     policy: Policy,
     cost: Option<Located<WrittenCost>>,
     diagnostics: &mut Diagnostics,
@@ -176,10 +193,10 @@ fn costing(
         return policy.into();
     };
     match cost {
-        WrittenCost::Told(source) => HttpPolicy::from(policy).with_cost_source(source),
+        WrittenCost::Source(source) => HttpPolicy::from(policy).with_cost_source(source),
         WrittenCost::Fixed(cost) => {
-            let policy = policy.with_cost(cost).unwrap_or_else(|why| {
-                diagnostics.add(DiagnosticCode::ImpossibleCost, line, why.to_string());
+            let policy = policy.with_cost(cost).unwrap_or_else(|error| {
+                diagnostics.add(DiagnosticCode::ImpossibleCost, line, error.to_string());
                 policy
             });
             policy.into()
@@ -187,14 +204,15 @@ fn costing(
     }
 }
 
-fn ruled(
+/// Applies `exempt`, `blocked` and `blocked_status`.
+fn apply_rules(
     mut policy: HttpPolicy,
     exempt: Vec<LocatedRule>,
     blocked: Vec<LocatedRule>,
     status: Option<&Located<BlockStatus>>,
     diagnostics: &mut Diagnostics,
 ) -> HttpPolicy {
-    find_overlapping(&exempt, &blocked, diagnostics);
+    report_overlapping(&exempt, &blocked, diagnostics);
     if let Some(status) = status {
         if blocked.is_empty() {
             let message = "blocked_status means something only with rules in blocked";
@@ -211,8 +229,8 @@ fn ruled(
     policy
 }
 
-/// Adds a finding for each field that says what is spent where no limit counts that.
-fn find_without_units(
+/// Reports fields about costs in a policy whose limits count only concurrent requests.
+fn report_ignored_costs(
     policy: &Policy,
     fields: [Option<(&str, usize)>; 3],
     diagnostics: &mut Diagnostics,

@@ -1,13 +1,13 @@
-//! What can be wrong with a policy file, each by its short name.
+//! Codes of diagnostics.
 
 use std::fmt;
 
-/// Whether a file stands in spite of a [`Diagnostic`](crate::policy_file::Diagnostic).
+/// The severity of a [`Diagnostic`](crate::policy_file::Diagnostic).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The file is refused.
+    /// The file is rejected.
     Error,
-    /// The file stands, and probably means something else.
+    /// The file is accepted, and probably means something else than its author.
     Warning,
 }
 
@@ -22,7 +22,14 @@ impl fmt::Display for Severity {
 
 macro_rules! codes {
     ($($(#[$doc:meta])+ $name:ident = $severity:ident $text:literal,)+) => {
-        /// What can be wrong with a policy file; `docs/policy-file.md` has a section for each.
+        /// The code of a diagnostic. `docs/policy-file.md` has a section for each.
+        ///
+        /// ```
+        /// use ratelimit_http::policy_file::{DiagnosticCode, Severity};
+        ///
+        /// assert_eq!(DiagnosticCode::UnknownField.as_str(), "unknown-field");
+        /// assert_eq!(DiagnosticCode::ShadowedLimit.severity(), Severity::Warning);
+        /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum DiagnosticCode {
@@ -30,17 +37,17 @@ macro_rules! codes {
         }
 
         impl DiagnosticCode {
-            /// All of them.
+            /// All codes.
             pub const ALL: &'static [DiagnosticCode] = &[$(DiagnosticCode::$name),+];
 
-            /// Its name, which stays.
+            /// The name of the code, which never changes.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(DiagnosticCode::$name => $text,)+
                 }
             }
 
-            /// Whether a file stands in spite of it.
+            /// The severity.
             pub const fn severity(self) -> Severity {
                 match self {
                     $(DiagnosticCode::$name => Severity::$severity,)+
@@ -59,57 +66,57 @@ codes! {
     NotText = Error "not-text",
     /// The file is not TOML, or not YAML.
     Syntax = Error "syntax",
-    /// Lists and tables stand in each other too deep.
+    /// Lists and tables are nested too deeply.
     TooDeep = Error "too-deep",
     /// YAML beyond plain tables, lists and values.
     UnsupportedYaml = Error "unsupported-yaml",
-    /// The file says nothing.
+    /// The file is empty.
     EmptyFile = Error "empty-file",
-    /// A field that there is not.
+    /// Unknown field.
     UnknownField = Error "unknown-field",
-    /// A name that is there twice.
+    /// A name is used twice.
     DuplicateName = Error "duplicate-name",
-    /// A field that must be there is not.
+    /// A required field is missing.
     MissingField = Error "missing-field",
-    /// A text where a list belongs, and the like.
+    /// A value has the wrong type, such as a text in place of a list.
     WrongType = Error "wrong-type",
-    /// A value that the field cannot have.
+    /// A value is not valid for its field.
     BadValue = Error "bad-value",
-    /// A name that no policy can have.
+    /// A name is not valid for a policy.
     BadName = Error "bad-name",
-    /// A text that is not that of limits.
+    /// A text is not a list of limits.
     BadLimit = Error "bad-limit",
-    /// A cost that no budget of the policy can ever pay.
+    /// A cost exceeds what a limit of the policy can ever hold.
     ImpossibleCost = Error "impossible-cost",
-    /// A failure mode that there is not.
+    /// Unknown failure mode.
     UnknownFailureMode = Error "unknown-failure-mode",
-    /// A throttle mode that there is not, or that a limit cannot have.
+    /// Unknown throttle mode, or one that a limit of the policy does not support.
     BadThrottle = Error "bad-throttle",
-    /// A tenant in a tier that there is not.
+    /// A tenant is assigned to an unknown tier.
     UnknownTier = Error "unknown-tier",
-    /// A text that is no rule.
+    /// A text is not a rule.
     BadRule = Error "bad-rule",
-    /// Fields that contradict each other.
+    /// Two fields contradict each other.
     ConflictingFields = Error "conflicting-fields",
-    /// Trusted proxies that are everyone.
+    /// The trusted proxies contain all addresses.
     TrustsEveryone = Error "trusts-everyone",
-    /// A limit that another of its policy makes needless.
+    /// A limit never denies, because another limit of its policy is stricter.
     ShadowedLimit = Warning "shadowed-limit",
-    /// A limit that its policy has twice.
+    /// A policy has the same limit twice.
     RepeatedLimit = Warning "repeated-limit",
-    /// Tiers of a policy with different algorithms at one position.
+    /// Tiers of a policy have different algorithms at the same position.
     TierAlgorithms = Warning "tier-algorithms",
-    /// A field without effect, because of another.
+    /// A field has no effect, because of another.
     IgnoredField = Warning "ignored-field",
-    /// A rule without effect, because of another.
+    /// A rule has no effect, because of another.
     OverlappingRule = Warning "overlapping-rule",
-    /// A trusted network inside another.
+    /// A trusted network is inside another.
     OverlappingTrusted = Warning "overlapping-trusted",
-    /// Whoever connects can name its own key.
+    /// Every peer is trusted, so any client can choose the key it is counted by.
     AnyPeerTrusted = Warning "any-peer-trusted",
-    /// The largest logs of as many keys as are kept in memory exceed its bound in bytes.
+    /// The logs of all keys that the memory store may keep could exceed its limit in bytes.
     LogsExceedMemory = Warning "logs-exceed-memory",
-    /// Others can connect, and there is no admin token.
+    /// Other hosts can connect, and there is no admin token.
     NoAdminToken = Warning "no-admin-token",
 }
 

@@ -1,57 +1,72 @@
-//! What was found wrong with a file, and where.
+//! Diagnostics: mistakes in a file, with code and line.
 
 use std::fmt;
 
 use crate::policy_file::code::{DiagnosticCode, Severity};
 
-/// One thing that is wrong with a file.
+/// One mistake in a file.
+///
+/// It displays as `line 3: error[unknown-field]: unknown field "limit": did you mean limits?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnostic {
-    /// What it is.
+    /// The kind of the mistake.
     pub code: DiagnosticCode,
-    /// The line on which it stands, from 1.
+    /// The line, from 1.
     pub line: usize,
-    /// What was found there, and what was expected.
+    /// The text that was found, and what was expected.
     pub message: String,
 }
 
 impl Diagnostic {
-    /// Whether the file stands in spite of it.
+    /// The severity of the code.
     pub const fn severity(&self) -> Severity {
         self.code.severity()
     }
 
-    /// `FILE:LINE: error[code]: message`.
+    /// The diagnostic as `FILE:LINE: error[code]: message`, which editors recognise.
+    ///
+    /// ```
+    /// # #[cfg(feature = "toml")] {
+    /// use ratelimit_http::policy_file::{Format, PolicyFile};
+    ///
+    /// let file = PolicyFile::parse("[policy.login]\nlimit = '5/min'\n", Format::Toml);
+    /// assert_eq!(
+    ///     file.diagnostics[1].in_file("policies.toml"),
+    ///     "policies.toml:2: error[unknown-field]: unknown field \"limit\": did you mean limits?"
+    /// );
+    /// # }
+    /// ```
     pub fn in_file(&self, file: impl fmt::Display) -> String {
-        format!("{file}:{}: {}", self.line, self.message())
+        format!("{file}:{}: {}", self.line, self.without_line())
     }
 
-    fn message(&self) -> String {
+    /// The diagnostic without its line: `error[code]: message`.
+    fn without_line(&self) -> String {
         format!("{}[{}]: {}", self.severity(), self.code, self.message)
     }
 }
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.message())
+        write!(f, "line {}: {}", self.line, self.without_line())
     }
 }
 
-/// The most findings that are told of one file.
-const MOST: usize = 100;
+/// The maximum number of diagnostics for one file.
+const MAX_DIAGNOSTICS: usize = 100;
 
-/// All that was found so far.
+/// The diagnostics that were collected so far.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
-    /// Nothing yet.
+    /// No diagnostics.
     pub const fn new() -> Diagnostics {
         Diagnostics(Vec::new())
     }
 
-    /// Adds one.
+    /// Adds a diagnostic.
     pub fn add(&mut self, code: DiagnosticCode, line: usize, message: impl Into<String>) {
         self.0.push(Diagnostic {
             code,
@@ -60,35 +75,45 @@ impl Diagnostics {
         });
     }
 
-    /// Whether the file is refused.
+    /// Whether one of the diagnostics is an error.
     pub fn has_errors(&self) -> bool {
         let mut severities = self.0.iter().map(Diagnostic::severity);
         severities.any(|severity| severity == Severity::Error)
     }
 
-    /// All of them by line, but no more than a hundred, errors first of all.
+    /// The diagnostics in the order of lines. If there are more than 100, warnings are dropped first.
+    ///
+    /// ```
+    /// use ratelimit_http::policy_file::{DiagnosticCode, Diagnostics};
+    ///
+    /// let mut diagnostics = Diagnostics::new();
+    /// diagnostics.add(DiagnosticCode::BadLimit, 7, "expected a limit such as 5/min");
+    /// diagnostics.add(DiagnosticCode::IgnoredField, 2, "instances has no effect");
+    /// assert!(diagnostics.has_errors());
+    /// assert_eq!(diagnostics.sorted()[0].line, 2);
+    /// ```
     pub fn sorted(mut self) -> Vec<Diagnostic> {
         self.0
-            .sort_by_key(|finding| (finding.severity(), finding.line));
-        self.0.truncate(MOST);
-        self.0.sort_by_key(|finding| finding.line);
+            .sort_by_key(|diagnostic| (diagnostic.severity(), diagnostic.line));
+        self.0.truncate(MAX_DIAGNOSTICS);
+        self.0.sort_by_key(|diagnostic| diagnostic.line);
         self.0
     }
 }
 
-/// A policy file that cannot stand.
+/// The error for a policy file with at least one error. It displays all diagnostics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidPolicyFile {
     diagnostics: Vec<Diagnostic>,
 }
 
 impl InvalidPolicyFile {
-    /// The refusal of a file for these findings.
+    /// The error with these diagnostics.
     pub fn new(diagnostics: Vec<Diagnostic>) -> InvalidPolicyFile {
         InvalidPolicyFile { diagnostics }
     }
 
-    /// All that is wrong with it, by line; at least one is an error.
+    /// The diagnostics in the order of lines. At least one is an error.
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
     }
@@ -96,9 +121,9 @@ impl InvalidPolicyFile {
 
 impl fmt::Display for InvalidPolicyFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, finding) in self.diagnostics.iter().enumerate() {
-            let joint = if place == 0 { "" } else { "; " };
-            write!(f, "{joint}{finding}")?;
+        for (index, diagnostic) in self.diagnostics.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{diagnostic}")?;
         }
         Ok(())
     }

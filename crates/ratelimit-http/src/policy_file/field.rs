@@ -1,4 +1,4 @@
-//! Tables whose fields are known: each is named once, beside what reads it.
+//! Reading of tables by a list of known fields.
 
 use crate::policy_file::{
     code::DiagnosticCode,
@@ -7,7 +7,7 @@ use crate::policy_file::{
     tree::{Entry, Node},
 };
 
-/// A field of a table: its name, and what puts its value into `T`.
+/// A field of a table: its name, and the function that reads its value into `T`.
 #[derive(Debug)]
 pub struct Field<T> {
     name: &'static str,
@@ -15,18 +15,21 @@ pub struct Field<T> {
 }
 
 impl<T> Field<T> {
-    /// A field of that name.
+    /// A field called `name`. `read` adds a diagnostic if the value is invalid.
     pub const fn new(name: &'static str, read: fn(&mut T, &Node, &mut Diagnostics)) -> Field<T> {
         Field { name, read }
     }
 
-    /// Its name.
+    /// The name of the field.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 }
 
-/// Reads every entry of a table into `target`; what no field is named for is a finding.
+/// Reads the entries of a table into `target`.
+///
+/// An entry that no field reads gets a diagnostic with the most similar field name. An entry that is there
+/// twice gets a diagnostic with the line of the first.
 pub fn read_table<T>(
     target: &mut T,
     entries: &[Entry],
@@ -35,18 +38,19 @@ pub fn read_table<T>(
 ) {
     let mut lines = vec![None; fields.len()];
     for entry in entries {
-        let Some(place) = fields.iter().position(|field| field.name == entry.name) else {
-            is_unknown(entry, fields, diagnostics);
+        let Some(index) = fields.iter().position(|field| field.name == entry.name) else {
+            report_unknown(entry, fields, diagnostics);
             continue;
         };
-        match lines[place].replace(entry.line) {
+        match lines[index].replace(entry.line) {
             Some(before) => report_duplicate(&entry.name, entry.line, before, diagnostics),
-            None => (fields[place].read)(target, &entry.node, diagnostics),
+            None => (fields[index].read)(target, &entry.node, diagnostics),
         }
     }
 }
 
-fn is_unknown<T>(entry: &Entry, fields: &[Field<T>], diagnostics: &mut Diagnostics) {
+/// Reports an entry that no field reads.
+fn report_unknown<T>(entry: &Entry, fields: &[Field<T>], diagnostics: &mut Diagnostics) {
     let names = || fields.iter().map(Field::name);
     let hint = match nearest(&entry.name, names()) {
         Some(meant) => format!("did you mean {meant}?"),
@@ -56,6 +60,7 @@ fn is_unknown<T>(entry: &Entry, fields: &[Field<T>], diagnostics: &mut Diagnosti
     diagnostics.add(DiagnosticCode::UnknownField, entry.line, message);
 }
 
+/// Reports a name that is there twice.
 pub(crate) fn report_duplicate(
     name: &str,
     line: usize,

@@ -1,4 +1,4 @@
-//! A policy file, read.
+//! Reading of policy files.
 
 use std::{
     fs::File,
@@ -16,15 +16,19 @@ use crate::policy_file::{
     tree::{Node, Value},
 };
 
-/// The longest file, in bytes.
-const LONGEST: u64 = 1 << 20;
+/// The maximum size of a file in bytes.
+const MAX_BYTES: u64 = 1 << 20;
 
-/// What a policy file may hold.
+/// The fields of a policy file.
 const FIELDS: &[Field<Vec<HttpPolicy>>] = &[Field::new("policy", |policies, node, diagnostics| {
     *policies = read_policies(node, |name| name, diagnostics);
 })];
 
-/// A policy file, read: its policies, and all that is wrong with it.
+/// The policies of a file, and the diagnostics about it.
+///
+/// - All mistakes are reported at once, each with a stable code and a line. After 100 the rest is dropped.
+/// - Warnings are about files that probably mean something else, such as a limit that can never deny.
+/// - [`accepted`](PolicyFile::accepted) returns the policies if there is no error.
 ///
 /// ```
 /// # #[cfg(feature = "toml")] {
@@ -42,30 +46,32 @@ const FIELDS: &[Field<Vec<HttpPolicy>>] = &[Field::new("policy", |policies, node
 pub struct PolicyFile {
     /// The policies that could be read.
     pub policies: Vec<HttpPolicy>,
-    /// All that is wrong with the file, by line.
+    /// The diagnostics, in the order of lines.
     pub diagnostics: Vec<Diagnostic>,
-    is_refused: bool,
+    has_errors: bool,
 }
 
 impl PolicyFile {
-    /// Reads the text of a policy file.
+    /// Parses the text of a policy file.
     pub fn parse(text: &str, format: Format) -> PolicyFile {
         let mut diagnostics = Diagnostics::new();
         let root = parse(text, format, &mut diagnostics);
         PolicyFile::of(root.as_ref(), diagnostics)
     }
 
-    /// Reads a policy file, whose name says its format: `.toml`, `.yaml` or `.yml`.
+    /// Reads a policy file. The format follows from its name: `.toml`, `.yaml` or `.yml`.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read.
+    /// The [`io::Error`] of opening or reading the file. All other mistakes, such as an unknown format, are
+    /// diagnostics.
     pub fn read(path: &Path) -> io::Result<PolicyFile> {
         let mut diagnostics = Diagnostics::new();
         let root = read(path, &mut diagnostics)?;
         Ok(PolicyFile::of(root.as_ref(), diagnostics))
     }
 
+    /// Reads the policies from the tree.
     fn of(root: Option<&Node>, mut diagnostics: Diagnostics) -> PolicyFile {
         let mut policies = Vec::new();
         if let Some(entries) = root.and_then(|root| root.table(&mut diagnostics)) {
@@ -73,33 +79,45 @@ impl PolicyFile {
         }
         PolicyFile {
             policies,
-            is_refused: diagnostics.has_errors(),
+            has_errors: diagnostics.has_errors(),
             diagnostics: diagnostics.sorted(),
         }
     }
 
-    /// The policies of a file without errors.
+    /// The policies of a file without errors. Warnings are dropped.
+    ///
+    /// ```
+    /// # #[cfg(feature = "yaml")] {
+    /// use ratelimit_http::policy_file::{Format, PolicyFile};
+    ///
+    /// let good = PolicyFile::parse("policy: { login: 5/min }", Format::Yaml);
+    /// assert_eq!(good.accepted().expect("no errors")[0].name(), "login");
+    ///
+    /// let bad = PolicyFile::parse("policy: { login: often }", Format::Yaml);
+    /// assert_eq!(bad.accepted().expect_err("not a limit").diagnostics().len(), 1);
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// When a finding is an error.
+    /// [`InvalidPolicyFile`] with all diagnostics, if one of them is an error.
     pub fn accepted(self) -> Result<Vec<HttpPolicy>, InvalidPolicyFile> {
-        if self.is_refused {
+        if self.has_errors {
             return Err(InvalidPolicyFile::new(self.diagnostics));
         }
         Ok(self.policies)
     }
 }
 
-/// The tree of a file that is not empty; nothing when what was found leaves nothing to read.
+/// Reads a file as a tree. The result is `None` after a diagnostic that leaves nothing to read.
 ///
 /// # Errors
 ///
-/// When the file cannot be read.
+/// The [`io::Error`] of opening or reading the file.
 pub fn read(path: &Path, diagnostics: &mut Diagnostics) -> io::Result<Option<Node>> {
     let mut bytes = Vec::new();
     File::open(path)?
-        .take(LONGEST + 1)
+        .take(MAX_BYTES + 1)
         .read_to_end(&mut bytes)?;
     let Some(format) = Format::of(path) else {
         let message = format!("expected a file whose name ends in {}", Format::ENDINGS);
@@ -109,8 +127,8 @@ pub fn read(path: &Path, diagnostics: &mut Diagnostics) -> io::Result<Option<Nod
     let text = match str::from_utf8(&bytes) {
         Ok(text) => text,
         Err(_) if is_too_long(bytes.len()) => return Ok(too_large(diagnostics)),
-        Err(why) => {
-            let before = &bytes[..why.valid_up_to()];
+        Err(error) => {
+            let before = &bytes[..error.valid_up_to()];
             let line = before.split(|byte| *byte == b'\n').count();
             diagnostics.add(DiagnosticCode::NotText, line, "expected UTF-8");
             return Ok(None);
@@ -119,7 +137,8 @@ pub fn read(path: &Path, diagnostics: &mut Diagnostics) -> io::Result<Option<Nod
     Ok(parse(text, format, diagnostics))
 }
 
-/// The tree of a text that is not empty; nothing when what was found leaves nothing to read.
+/// Parses a text as a tree. The result is `None` after a diagnostic that leaves nothing to read: the text is
+/// empty, longer than 1 MiB, or malformed.
 pub fn parse(text: &str, format: Format, diagnostics: &mut Diagnostics) -> Option<Node> {
     if is_too_long(text.len()) {
         return too_large(diagnostics);
@@ -137,12 +156,13 @@ pub fn parse(text: &str, format: Format, diagnostics: &mut Diagnostics) -> Optio
     Some(root)
 }
 
+/// Whether a file of this size is rejected.
 fn is_too_long(bytes: usize) -> bool {
-    u64::try_from(bytes).is_ok_and(|bytes| bytes > LONGEST)
+    u64::try_from(bytes).is_ok_and(|bytes| bytes > MAX_BYTES)
 }
 
 fn too_large(diagnostics: &mut Diagnostics) -> Option<Node> {
-    let message = format!("expected a file of at most {LONGEST} bytes");
+    let message = format!("expected a file of at most {MAX_BYTES} bytes");
     diagnostics.add(DiagnosticCode::TooLarge, 1, message);
     None
 }

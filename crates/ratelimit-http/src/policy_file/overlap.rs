@@ -1,17 +1,20 @@
-//! Rules that change nothing, because another says the same or more.
+//! Warnings about rules without effect.
 
 use crate::policy_file::{code::DiagnosticCode, diagnostic::Diagnostics, values::LocatedRule};
 
-/// Adds a finding for each rule that could be left out.
+/// Reports each rule that another rule makes ineffective.
 ///
-/// A blocked rule inside an exempt one is not among them: it makes an exception.
-pub(crate) fn find_overlapping(
+/// - A rule that a wider rule of the same list covers.
+/// - An exempt rule that a blocked rule covers, because blocking has precedence.
+///
+/// A blocked rule inside an exempt one is an exception and not reported.
+pub(crate) fn report_overlapping(
     exempt: &[LocatedRule],
     blocked: &[LocatedRule],
     diagnostics: &mut Diagnostics,
 ) {
-    find_within(exempt, diagnostics);
-    find_within(blocked, diagnostics);
+    report_covered(exempt, diagnostics);
+    report_covered(blocked, diagnostics);
     for one in exempt {
         let wider = blocked.iter().find(|other| other.rule.covers(&one.rule));
         if let Some(wider) = wider {
@@ -22,13 +25,14 @@ pub(crate) fn find_overlapping(
     }
 }
 
-fn find_within(rules: &[LocatedRule], diagnostics: &mut Diagnostics) {
-    for (place, one) in rules.iter().enumerate() {
+/// Reports each rule that another rule of the same list covers.
+fn report_covered(rules: &[LocatedRule], diagnostics: &mut Diagnostics) {
+    for (index, one) in rules.iter().enumerate() {
         let mut others = rules.iter().enumerate();
-        let wider = others.find(|(other_place, other)| {
-            *other_place != place
+        let wider = others.find(|(other_index, other)| {
+            *other_index != index
                 && other.rule.covers(&one.rule)
-                && (*other_place < place || !one.rule.covers(&other.rule))
+                && (*other_index < index || !one.rule.covers(&other.rule))
         });
         if let Some((_, wider)) = wider {
             let message = format!("{} lies in {} of the same list", one.text, wider.text);

@@ -1,4 +1,20 @@
-//! What the table of a policy may hold.
+//! The fields of a policy's table.
+//!
+//! | field | value |
+//! |---|---|
+//! | `limits` | a text of limits, joined by `;` |
+//! | `on_failure` | `local`, `local_share`, `open` or `closed` |
+//! | `instances` | the number of instances that share the limits, for `local_share` |
+//! | `cost` | a whole number, `header:NAME` or `body` |
+//! | `throttle` | a throttle mode |
+//! | `shadow` | true: decide and count, deny nothing |
+//! | `enforced` | the percentage of keys for which the policy is enforced |
+//! | `tiers` | a table of names and limits |
+//! | `tenants` | a table of keys and the names of their tiers |
+//! | `exempt`, `blocked` | lists of rules |
+//! | `blocked_status` | 403 or 429 |
+//! | `charge_on` | a list of statuses and classes |
+//! | `settle` | `header:NAME` or `response-bytes` |
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
@@ -16,8 +32,9 @@ use crate::policy_file::{
     },
 };
 
-/// Every field of a policy's table. A new one is a line here, a field of [`PolicyBuilder`], and what
-/// [`PolicyBuilder::finish`] makes of it.
+/// The fields of a policy's table.
+///
+/// A new field is a line here, a field of [`PolicyBuilder`], and its use in [`PolicyBuilder::build`].
 const FIELDS: &[Field<PolicyBuilder>] = &[
     Field::new("limits", |builder, node, diagnostics| {
         builder.limits = Some(Located::of(node, limits(node, diagnostics)));
@@ -66,9 +83,9 @@ const FIELDS: &[Field<PolicyBuilder>] = &[
     }),
 ];
 
-/// Reads policies: a table from names to limits or to tables, or a list of `name=limits`.
+/// Reads policies from a table of names with limits or tables, or from a list of `name=limits`.
 ///
-/// `known_as` gives each name the one under which the policy is kept.
+/// `known_as` maps each name to the one that the policy gets. An invalid policy is reported and left out.
 pub fn read_policies(
     node: &Node,
     known_as: fn(&str) -> &str,
@@ -100,6 +117,7 @@ pub fn read_policies(
     policies
 }
 
+/// Reads `name=limits`.
 fn named_limits(node: &Node, diagnostics: &mut Diagnostics) -> Option<Entry> {
     let line = node.line;
     let Some((name, limits)) = node.text(diagnostics)?.split_once('=') else {
@@ -115,6 +133,7 @@ fn named_limits(node: &Node, diagnostics: &mut Diagnostics) -> Option<Entry> {
     })
 }
 
+/// Reads one policy: a text of limits, or a table.
 fn policy(name: &str, entry: &Entry, diagnostics: &mut Diagnostics) -> Option<HttpPolicy> {
     let node = &entry.node;
     let mut builder = PolicyBuilder::default();

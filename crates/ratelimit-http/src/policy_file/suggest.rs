@@ -1,21 +1,20 @@
-//! The name that was probably meant.
+//! Suggestions for misspelled names.
 
-/// The known name nearest to `located_rule`, if it is near enough to be meant.
-pub(crate) fn nearest<'a>(
-    located_rule: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
-    let located_rule = plain(located_rule);
+/// The known name that is nearest to `name`, if it is close enough to be a misspelling of it.
+///
+/// Up to one edit per five letters, and one more, is close enough. Case and `-` or `_` do not count.
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let name = normalize(name);
     let known = known.into_iter();
-    let by_distance = known.map(|name| (distance(&located_rule, &plain(name)), name));
-    let (distance, name) = by_distance.min()?;
-    (distance <= 1 + name.len() / 5).then_some(name)
+    let by_distance = known.map(|known| (distance(&name, &normalize(known)), known));
+    let (distance, known) = by_distance.min()?;
+    (distance <= 1 + known.len() / 5).then_some(known)
 }
 
-/// Without what is confused most: case, and the sign between words.
-fn plain(name: &str) -> Vec<char> {
-    let longest = 64;
-    let letters = name.chars().take(longest);
+/// The first letters of a name, in lower case and with `_` between words.
+fn normalize(name: &str) -> Vec<char> {
+    const MAX_LETTERS: usize = 64;
+    let letters = name.chars().take(MAX_LETTERS);
     letters
         .map(|letter| match letter {
             '-' => '_',
@@ -24,12 +23,12 @@ fn plain(name: &str) -> Vec<char> {
         .collect()
 }
 
-/// How many letters must be added, left out or changed to get from one name to the other.
+/// The Levenshtein distance: letters to insert, delete or replace.
 fn distance(from: &[char], to: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (place, letter) in from.iter().enumerate() {
+    for (index, letter) in from.iter().enumerate() {
         let mut diagonal = row[0];
-        row[0] = place + 1;
+        row[0] = index + 1;
         for (column, other) in to.iter().enumerate() {
             let changed = diagonal + usize::from(letter != other);
             diagonal = row[column + 1];
@@ -44,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_finds_the_name_that_was_meant() {
+    fn a_misspelling_finds_the_intended_name() {
         let known = ["limits", "on_failure", "instances"];
 
         assert_eq!(nearest("limit", known), Some("limits"));

@@ -1,4 +1,13 @@
-//! The tables of a policy's tiers, and of who is in which.
+//! The tables `tiers` and `tenants` of a policy.
+//!
+//! ```toml
+//! [policy.api]
+//! limits = "10/min"
+//! tiers = { pro = "100/min", enterprise = "10000/min" }
+//! tenants = { "acme" = "pro" }
+//! ```
+//!
+//! A key without an entry in `tenants` has the limits of the policy itself.
 
 use std::{collections::BTreeMap, iter};
 
@@ -12,20 +21,21 @@ use crate::policy_file::{
 use ratelimit_core::RedundantLimit;
 use ratelimit_core::{InvalidPolicy, Key, Limit, Policy};
 
-/// A tier and the text of its limits.
+/// An entry of `tiers`: a name and a text of limits.
 pub(crate) struct Tier {
     line: usize,
     name: String,
     limits: String,
 }
 
-/// A key and the name of its tier.
+/// An entry of `tenants`: a key and the name of its tier.
 pub(crate) struct Tenant {
     line: usize,
     key: Key,
     tier: String,
 }
 
+/// Reads `tiers`.
 pub(crate) fn tiers(node: &Node, diagnostics: &mut Diagnostics) -> Vec<Tier> {
     let tiers = distinct(node, diagnostics).into_iter().filter_map(|entry| {
         let limits = limits(&entry.node, diagnostics)?;
@@ -35,6 +45,7 @@ pub(crate) fn tiers(node: &Node, diagnostics: &mut Diagnostics) -> Vec<Tier> {
     tiers.collect()
 }
 
+/// Reads `tenants`.
 pub(crate) fn tenants(node: &Node, diagnostics: &mut Diagnostics) -> Vec<Tenant> {
     let tenants = distinct(node, diagnostics).into_iter().filter_map(|entry| {
         let tier = entry.node.text(diagnostics)?.to_owned();
@@ -44,8 +55,8 @@ pub(crate) fn tenants(node: &Node, diagnostics: &mut Diagnostics) -> Vec<Tenant>
                 key,
                 tier,
             }),
-            Err(why) => {
-                diagnostics.add(DiagnosticCode::BadValue, entry.line, why.to_string());
+            Err(error) => {
+                diagnostics.add(DiagnosticCode::BadValue, entry.line, error.to_string());
                 None
             }
         }
@@ -53,7 +64,7 @@ pub(crate) fn tenants(node: &Node, diagnostics: &mut Diagnostics) -> Vec<Tenant>
     tenants.collect()
 }
 
-/// The entries of a table, each name once.
+/// The entries of a table. A repeated name is reported and left out.
 fn distinct<'a>(node: &'a Node, diagnostics: &mut Diagnostics) -> Vec<&'a Entry> {
     let mut kept: Vec<&Entry> = Vec::new();
     let mut lines = BTreeMap::new();
@@ -66,7 +77,7 @@ fn distinct<'a>(node: &'a Node, diagnostics: &mut Diagnostics) -> Vec<&'a Entry>
     kept
 }
 
-/// The policy with these tiers.
+/// Adds the tiers to the policy. An invalid tier is reported and left out.
 pub(crate) fn add_tiers(
     mut policy: Policy,
     tiers: &[Tier],
@@ -76,17 +87,17 @@ pub(crate) fn add_tiers(
         match policy.with_tier(&tier.name, &tier.limits) {
             Ok(with_tier) => {
                 let own = with_tier.tier(&tier.name);
-                find_needless(own, tier.line, diagnostics);
-                find_other_algorithms(own, tier, &policy, diagnostics);
+                report_redundant(own, tier.line, diagnostics);
+                report_other_algorithms(own, tier, &policy, diagnostics);
                 policy = with_tier;
             }
-            Err(why) => diagnostics.add(code_of(&why), tier.line, why.to_string()),
+            Err(error) => diagnostics.add(code_of(&error), tier.line, error.to_string()),
         }
     }
     policy
 }
 
-/// The policy with these tenants, each in a tier that there is.
+/// Assigns the tenants to their tiers. An unknown tier is reported.
 pub(crate) fn add_tenants(
     policy: &Policy,
     tenants: Vec<Tenant>,
@@ -109,8 +120,8 @@ pub(crate) fn add_tenants(
     policy.with_tier_members(tenants.into_iter().map(|tenant| (tenant.key, tenant.tier)))
 }
 
-/// Adds a finding for each limit that another one by the same key makes needless.
-pub(crate) fn find_needless(policy: &Policy, line: usize, diagnostics: &mut Diagnostics) {
+/// Reports each limit that never denies, because another limit of the same key is stricter.
+pub(crate) fn report_redundant(policy: &Policy, line: usize, diagnostics: &mut Diagnostics) {
     for RedundantLimit { limit, stricter } in policy.redundant_limits() {
         if limit == stricter {
             let message = format!("the limit {limit} is there twice");
@@ -124,9 +135,9 @@ pub(crate) fn find_needless(policy: &Policy, line: usize, diagnostics: &mut Diag
     }
 }
 
-/// Adds a finding if a limit of the tier has another algorithm than the policy, or a tier before it, has at
-/// the same position: what a key spent there is forgotten when it changes tiers.
-fn find_other_algorithms(
+/// Reports a limit whose algorithm differs from that of the policy, or of an earlier tier, at the same
+/// position: the state of a key is lost there when the key changes tiers.
+fn report_other_algorithms(
     own: &Policy,
     tier: &Tier,
     policy: &Policy,
@@ -156,8 +167,9 @@ fn other_algorithm(ours: &Policy, theirs: &Policy) -> Option<(Limit, Limit)> {
     })
 }
 
-const fn code_of(why: &InvalidPolicy) -> DiagnosticCode {
-    match why {
+/// The diagnostic code for an invalid tier.
+const fn code_of(error: &InvalidPolicy) -> DiagnosticCode {
+    match error {
         InvalidPolicy::Ceiling(_) | InvalidPolicy::Percent { .. } => DiagnosticCode::BadThrottle,
         InvalidPolicy::Cost { .. } => DiagnosticCode::ImpossibleCost,
         _ => DiagnosticCode::BadLimit,

@@ -1,4 +1,7 @@
 //! TOML as a tree.
+//!
+//! The parser recovers from errors, so one run reports several. A name that is there twice does not prevent
+//! the rest of the file from being read.
 
 use toml::{
     Spanned,
@@ -8,16 +11,16 @@ use toml::{
 use crate::policy_file::{
     code::DiagnosticCode,
     diagnostic::Diagnostics,
-    tree::{DEEPEST, Entry, Node, Value},
+    tree::{Entry, MAX_DEPTH, Node, Value},
 };
 
-/// How the parser tells of a name that stands twice in one table.
+/// The parser's message for a name that is in a table twice.
 const DUPLICATE: &str = "duplicate key";
 
-/// How the parser tells of lists, tables and names with dots that go too deep for it.
+/// Part of the parser's message for lists, tables and dotted names that are nested too deeply.
 const RECURSION: &str = "recursion";
 
-/// The tree of a TOML text; nothing when it is none.
+/// Parses a TOML text. The result is `None` after a diagnostic that the tree cannot survive.
 pub(crate) fn tree(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
     let lines = Lines::of(text);
     let (root, errors) = DeTable::parse_recoverable(text);
@@ -35,9 +38,9 @@ pub(crate) fn tree(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
             Some(span) => lines.at(span.start),
             None => line_of_dots(text),
         };
-        let (code, message) = meaning(error, text);
+        let (code, message) = diagnose(error, text);
         is_toml &= code == DiagnosticCode::DuplicateName;
-        // One mistake leads the parser to others on its line.
+        // One mistake causes further parser errors on the same line.
         if last.replace((code, line)) != Some((code, line)) {
             diagnostics.add(code, line, message);
         }
@@ -49,17 +52,18 @@ pub(crate) fn tree(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
     is_toml.then_some(Node { line: 1, value })
 }
 
-/// The line of a name with more dots than the parser follows, whose place it does not tell.
+/// The line of a dotted name that is nested too deeply, for which the parser reports no position.
 fn line_of_dots(text: &str) -> usize {
-    let is_deep = |line: &str| line.matches('.').count() > DEEPEST;
-    text.lines().position(is_deep).map_or(1, |place| place + 1)
+    let is_deep = |line: &str| line.matches('.').count() > MAX_DEPTH;
+    text.lines().position(is_deep).map_or(1, |index| index + 1)
 }
 
-fn meaning(error: &Error, text: &str) -> (DiagnosticCode, String) {
-    let located_rule = error.span().and_then(|span| text.get(span));
+/// The code and the message for an error of the parser.
+fn diagnose(error: &Error, text: &str) -> (DiagnosticCode, String) {
+    let source = error.span().and_then(|span| text.get(span));
     match error.message() {
         DUPLICATE => {
-            let name = located_rule.unwrap_or_default();
+            let name = source.unwrap_or_default();
             (
                 DiagnosticCode::DuplicateName,
                 format!("{name:?} is there twice"),
@@ -70,6 +74,7 @@ fn meaning(error: &Error, text: &str) -> (DiagnosticCode, String) {
     }
 }
 
+/// The nesting exceeds [`MAX_DEPTH`] on this line.
 struct TooDeep {
     line: usize,
 }
@@ -78,20 +83,22 @@ impl TooDeep {
     const MESSAGE: &str = "lists and tables stand in each other too deep";
 }
 
-/// Where the lines of a text begin.
+/// The offsets at which the lines of a text begin, except the first.
 struct Lines(Vec<usize>);
 
 impl Lines {
+    /// Finds the line breaks of a text.
     fn of(text: &str) -> Lines {
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
-        Lines(ends.map(|(place, _)| place + 1).collect())
+        Lines(ends.map(|(offset, _)| offset + 1).collect())
     }
 
-    /// The line of that byte, from 1.
-    fn at(&self, place: usize) -> usize {
-        self.0.partition_point(|start| *start <= place) + 1
+    /// The line of the byte at `offset`, from 1.
+    fn at(&self, offset: usize) -> usize {
+        self.0.partition_point(|start| *start <= offset) + 1
     }
 
+    /// The entries of a table, in the order of the file.
     fn table(&self, table: &DeTable<'_>, depth: usize) -> Result<Vec<Entry>, TooDeep> {
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(name, _)| name.span().start);
@@ -105,9 +112,10 @@ impl Lines {
         entries.collect()
     }
 
+    /// Converts a value and everything inside it.
     fn node(&self, value: &Spanned<DeValue<'_>>, depth: usize) -> Result<Node, TooDeep> {
         let line = self.at(value.span().start);
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(TooDeep { line });
         }
         let value = match value.get_ref() {

@@ -1,36 +1,39 @@
-//! A file as a tree that knows its lines, whatever language it was written in.
+//! A parsed file as a tree with line numbers, independent of its format.
 
 use std::{fmt, str::FromStr};
 
 use crate::policy_file::{code::DiagnosticCode, diagnostic::Diagnostics};
 
-/// How deep lists and tables may stand in each other.
-pub(crate) const DEEPEST: usize = 16;
+/// The maximum nesting of lists and tables.
+pub(crate) const MAX_DEPTH: usize = 16;
 
 /// A value and the line on which it begins.
+///
+/// The readers, such as [`text`](Node::text) and [`integer`](Node::integer), return `None` after they have
+/// added a diagnostic with this line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// From 1.
+    /// The line, from 1.
     pub line: usize,
-    /// What stands there.
+    /// The value.
     pub value: Value,
 }
 
-/// What can stand in a file.
+/// The values that a file can contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Value {
-    /// A text.
+    /// A string.
     Text(String),
-    /// A whole number.
+    /// A whole number that fits 64 bits.
     Integer(i64),
     /// True or false.
     Bool(bool),
-    /// Values in order.
+    /// Values in the order of the file.
     List(Vec<Node>),
-    /// Values by name, in order.
+    /// Named values in the order of the file. A name can occur twice.
     Table(Vec<Entry>),
-    /// What no field takes: nothing, a fraction, a date.
+    /// A value that no field accepts: null, a fraction, a date. The text is its kind, for messages.
     Other(&'static str),
 }
 
@@ -39,13 +42,14 @@ pub enum Value {
 pub struct Entry {
     /// The line of its name, from 1.
     pub line: usize,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its value.
+    /// The value.
     pub node: Node,
 }
 
 impl Value {
+    /// The kind of the value, for messages.
     const fn kind(&self) -> &'static str {
         match self {
             Value::Text(_) => "a text",
@@ -59,7 +63,7 @@ impl Value {
 }
 
 impl Node {
-    /// The text that stands here, or a finding.
+    /// The string, or a diagnostic.
     pub fn text(&self, diagnostics: &mut Diagnostics) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
@@ -67,7 +71,7 @@ impl Node {
         }
     }
 
-    /// What the text that stands here means, or a finding.
+    /// The string parsed as `T`, or a diagnostic with the code [`DiagnosticCode::BadValue`].
     pub fn parsed<T>(&self, diagnostics: &mut Diagnostics) -> Option<T>
     where
         T: FromStr<Err: fmt::Display>,
@@ -75,7 +79,7 @@ impl Node {
         self.parse_with(DiagnosticCode::BadValue, str::parse, diagnostics)
     }
 
-    /// What `read` makes of the text that stands here, or a finding with that code.
+    /// The string parsed by `read`, or a diagnostic with the given code.
     pub fn parse_with<T, E: fmt::Display>(
         &self,
         code: DiagnosticCode,
@@ -84,14 +88,14 @@ impl Node {
     ) -> Option<T> {
         match read(self.text(diagnostics)?) {
             Ok(value) => Some(value),
-            Err(why) => {
-                diagnostics.add(code, self.line, why.to_string());
+            Err(error) => {
+                diagnostics.add(code, self.line, error.to_string());
                 None
             }
         }
     }
 
-    /// The whole number that stands here, if it is `expected`, or a finding.
+    /// The whole number as `N`, or a diagnostic that says what was `expected`.
     pub fn integer<N: TryFrom<i64>>(
         &self,
         expected: &'static str,
@@ -108,7 +112,7 @@ impl Node {
         fitting
     }
 
-    /// Whether true or false stands here, or a finding.
+    /// The boolean, or a diagnostic.
     pub fn boolean(&self, diagnostics: &mut Diagnostics) -> Option<bool> {
         match self.value {
             Value::Bool(is_true) => Some(is_true),
@@ -116,7 +120,7 @@ impl Node {
         }
     }
 
-    /// The list that stands here, or a finding.
+    /// The list, or a diagnostic.
     pub fn list(&self, diagnostics: &mut Diagnostics) -> Option<&[Node]> {
         match &self.value {
             Value::List(nodes) => Some(nodes),
@@ -124,7 +128,7 @@ impl Node {
         }
     }
 
-    /// The table that stands here, or a finding.
+    /// The entries of the table, or a diagnostic.
     pub fn table(&self, diagnostics: &mut Diagnostics) -> Option<&[Entry]> {
         match &self.value {
             Value::Table(entries) => Some(entries),
@@ -132,7 +136,7 @@ impl Node {
         }
     }
 
-    /// Adds that `expected` should stand here.
+    /// Adds a diagnostic that the value is not of the `expected` kind. It always returns `None`.
     pub fn wrong_type<T>(&self, expected: &str, diagnostics: &mut Diagnostics) -> Option<T> {
         let message = format!("expected {expected}, not {}", self.value.kind());
         diagnostics.add(DiagnosticCode::WrongType, self.line, message);

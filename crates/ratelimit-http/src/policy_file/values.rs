@@ -1,4 +1,6 @@
-//! What the fields of a policy's table mean, each by itself.
+//! Readers for the values of single fields.
+//!
+//! Each reader returns `None` after it has added a diagnostic.
 
 use std::num::NonZeroU64;
 
@@ -10,50 +12,54 @@ use crate::policy_file::{
 };
 use ratelimit_core::{FailureMode, InvalidPolicy, Policy};
 
-/// A value that was read, and its line; the value is missing when it was refused.
+/// The value of a field and its line. The value is `None` if it was invalid.
 pub(crate) struct Located<T> {
     pub(crate) line: usize,
     pub(crate) value: Option<T>,
 }
 
 impl<T> Located<T> {
+    /// The value with the line of its node.
     pub(crate) const fn of(node: &Node, value: Option<T>) -> Located<T> {
         let line = node.line;
         Located { line, value }
     }
 }
 
-/// A failure mode by its name alone.
+/// The value of `on_failure`. `local_share` needs `instances` as well.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureModeName {
     Plain(FailureMode),
     LocalShare,
 }
 
-/// What a hit costs, or where that is told.
+/// The value of `cost`: a number, or a source such as `header:x-tokens`.
 pub(crate) enum WrittenCost {
     Fixed(NonZeroU64),
-    Told(CostSource),
+    Source(CostSource),
 }
 
-/// A rule and how it is written.
+/// A rule, its text for messages, and its line.
 pub(crate) struct LocatedRule {
     pub(crate) line: usize,
     pub(crate) text: String,
     pub(crate) rule: Rule,
 }
 
+/// The expectation for counts and costs.
 pub(crate) const AT_LEAST_1: &str = "a whole number of at least 1";
 
+/// Reads a text of limits and reports syntax errors.
 pub(crate) fn limits(node: &Node, diagnostics: &mut Diagnostics) -> Option<String> {
     let known = |text: &str| match Policy::parse("limits", text) {
         Err(InvalidPolicy::Text(error)) => Err(error),
-        // What is wrong with the limits together is told where the policy is made.
+        // Errors across limits are reported when the policy is built.
         Ok(_) | Err(_) => Ok(text.to_owned()),
     };
     node.parse_with(DiagnosticCode::BadLimit, known, diagnostics)
 }
 
+/// Reads `on_failure`.
 pub(crate) fn mode(node: &Node, diagnostics: &mut Diagnostics) -> Option<FailureModeName> {
     let known = |text: &str| match text {
         "local" => Ok(FailureModeName::Plain(FailureMode::Local)),
@@ -67,6 +73,7 @@ pub(crate) fn mode(node: &Node, diagnostics: &mut Diagnostics) -> Option<Failure
     node.parse_with(DiagnosticCode::UnknownFailureMode, known, diagnostics)
 }
 
+/// Reports a number that is 0.
 pub(crate) fn at_least_1<T>(
     number: Option<T>,
     node: &Node,
@@ -79,9 +86,10 @@ pub(crate) fn at_least_1<T>(
     number
 }
 
+/// Reads `cost`.
 pub(crate) fn cost(node: &Node, diagnostics: &mut Diagnostics) -> Option<WrittenCost> {
     match node.value {
-        Value::Text(_) => node.parsed(diagnostics).map(WrittenCost::Told),
+        Value::Text(_) => node.parsed(diagnostics).map(WrittenCost::Source),
         Value::Integer(_) => {
             let cost: u64 = node.integer(AT_LEAST_1, diagnostics)?;
             at_least_1(NonZeroU64::new(cost), node, diagnostics).map(WrittenCost::Fixed)
@@ -93,6 +101,7 @@ pub(crate) fn cost(node: &Node, diagnostics: &mut Diagnostics) -> Option<Written
     }
 }
 
+/// Reads a percentage from 0 to 100.
 pub(crate) fn percent(node: &Node, diagnostics: &mut Diagnostics) -> Option<u8> {
     const EXPECTED: &str = "a whole number from 0 to 100";
     let percent: u8 = node.integer(EXPECTED, diagnostics)?;
@@ -104,6 +113,7 @@ pub(crate) fn percent(node: &Node, diagnostics: &mut Diagnostics) -> Option<u8> 
     Some(percent)
 }
 
+/// Reads a list of rules and leaves out the invalid ones.
 pub(crate) fn rules(node: &Node, diagnostics: &mut Diagnostics) -> Vec<LocatedRule> {
     let nodes = node.list(diagnostics).unwrap_or_default().iter();
     let rules = nodes.filter_map(|node| {
@@ -115,6 +125,7 @@ pub(crate) fn rules(node: &Node, diagnostics: &mut Diagnostics) -> Vec<LocatedRu
     rules.collect()
 }
 
+/// Reads `blocked_status`.
 pub(crate) fn blocked_status(node: &Node, diagnostics: &mut Diagnostics) -> Option<BlockStatus> {
     const EXPECTED: &str = "403 or 429";
     let status: i64 = node.integer(EXPECTED, diagnostics)?;
@@ -129,7 +140,7 @@ pub(crate) fn blocked_status(node: &Node, diagnostics: &mut Diagnostics) -> Opti
     known
 }
 
-/// A list of statuses and classes, which is not empty: what is never charged needs no policy.
+/// Reads a list of statuses and classes. An empty list is an error: nothing would ever be charged.
 pub(crate) fn statuses(node: &Node, diagnostics: &mut Diagnostics) -> Option<StatusSet> {
     let nodes = node.list(diagnostics)?;
     if nodes.is_empty() {
@@ -149,8 +160,8 @@ pub(crate) fn statuses(node: &Node, diagnostics: &mut Diagnostics) -> Option<Sta
         };
         match one {
             Ok(one) => all = all.and(&one),
-            Err(why) => {
-                diagnostics.add(DiagnosticCode::BadValue, node.line, why.to_string());
+            Err(error) => {
+                diagnostics.add(DiagnosticCode::BadValue, node.line, error.to_string());
                 return None;
             }
         }

@@ -1,25 +1,28 @@
-//! YAML as a tree: tables, lists and plain values, and nothing that makes a small file large.
+//! YAML as a tree.
+//!
+//! Only the plain part of YAML 1.2 is read: one document of tables, lists and values. Aliases and tags are
+//! rejected, because a small file with aliases can expand to a huge tree.
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 
 use crate::policy_file::{
     code::DiagnosticCode,
     diagnostic::Diagnostics,
-    tree::{DEEPEST, Entry, Node, Value},
+    tree::{Entry, MAX_DEPTH, Node, Value},
 };
 
-/// The tree of a YAML text; nothing when it is none.
+/// Parses a YAML text. The result is `None` after a diagnostic.
 pub(crate) fn tree(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
-    // The parser takes the mark that some editors put before a text for a part of it.
+    // The parser treats the byte order mark that some editors write as part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let last = last_line(text);
-    let mut tree = Tree::default();
+    let mut builder = TreeBuilder::default();
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let taken = event
-            .map_err(|why| Refused::syntax(&why))
-            .and_then(|(event, span)| tree.take(event, span.start.line().min(last)));
-        if let Err(Refused {
+            .map_err(|error| YamlError::syntax(&error))
+            .and_then(|(event, span)| builder.handle(event, span.start.line().min(last)));
+        if let Err(YamlError {
             code,
             line,
             message,
@@ -33,47 +36,52 @@ pub(crate) fn tree(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
         line: 1,
         value: Value::Table(Vec::new()),
     };
-    Some(tree.root.filter(says_something).unwrap_or_else(empty))
+    Some(builder.root.filter(is_not_null).unwrap_or_else(empty))
 }
 
-fn says_something(root: &Node) -> bool {
+/// Whether the root is a value. A file of comments has a null root.
+fn is_not_null(root: &Node) -> bool {
     root.value != Value::Other(NOTHING)
 }
 
-/// The parser sees a line more at the end than there is.
+/// The number of the last line. The parser reports errors at the end one line later.
 fn last_line(text: &str) -> usize {
     let breaks = text.trim_end().replace("\r\n", "\n");
     breaks.matches(['\n', '\r']).count() + 1
 }
 
+/// The kind of a null value in messages.
 const NOTHING: &str = "nothing";
 
-/// Why a text is refused, and where.
-struct Refused {
+/// An error that ends the parsing, and its line.
+struct YamlError {
     code: DiagnosticCode,
     line: usize,
     message: String,
 }
 
-impl Refused {
-    fn syntax(why: &ScanError) -> Refused {
-        Refused {
+impl YamlError {
+    /// An error of the parser.
+    fn syntax(error: &ScanError) -> YamlError {
+        YamlError {
             code: DiagnosticCode::Syntax,
-            line: why.marker().line(),
-            message: why.info().to_owned(),
+            line: error.marker().line(),
+            message: error.info().to_owned(),
         }
     }
 
-    fn unsupported(line: usize, message: &str) -> Refused {
-        Refused {
+    /// YAML that is valid and not supported.
+    fn unsupported(line: usize, message: &str) -> YamlError {
+        YamlError {
             code: DiagnosticCode::UnsupportedYaml,
             line,
             message: message.to_owned(),
         }
     }
 
-    fn too_deep(line: usize) -> Refused {
-        Refused {
+    /// Nesting beyond [`MAX_DEPTH`].
+    fn too_deep(line: usize) -> YamlError {
+        YamlError {
             code: DiagnosticCode::TooDeep,
             line,
             message: "lists and tables stand in each other too deep".to_owned(),
@@ -81,46 +89,50 @@ impl Refused {
     }
 }
 
-/// What has been read, and the lists and tables that are still open.
+/// Builds the tree from the events of the parser.
 #[derive(Default)]
-struct Tree {
+struct TreeBuilder {
     root: Option<Node>,
-    open: Vec<Open>,
+    /// Lists and tables that are not closed yet, outermost first.
+    open: Vec<OpenNode>,
     documents: usize,
 }
 
-struct Open {
+/// A list or table that is not closed yet.
+struct OpenNode {
     line: usize,
-    kind: Kind,
+    kind: OpenKind,
 }
 
-enum Kind {
+/// The content of a list or table so far.
+enum OpenKind {
     List(Vec<Node>),
     Table {
         entries: Vec<Entry>,
-        /// The name whose value comes next.
+        /// The name and its line, if its value comes next.
         name: Option<(usize, String)>,
     },
 }
 
-impl Tree {
-    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), Refused> {
+impl TreeBuilder {
+    /// Handles one event of the parser.
+    fn handle(&mut self, event: Event<'_>, line: usize) -> Result<(), YamlError> {
         match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
             Event::DocumentStart(_) => {
                 self.documents += 1;
                 match self.documents {
                     1 => Ok(()),
-                    _ => Err(Refused::unsupported(line, "a file has one document")),
+                    _ => Err(YamlError::unsupported(line, "a file has one document")),
                 }
             }
-            Event::Alias(_) => Err(Refused::unsupported(
+            Event::Alias(_) => Err(YamlError::unsupported(
                 line,
                 "aliases are not followed: write the value again",
             )),
             Event::Scalar(_, _, _, Some(_))
             | Event::SequenceStart(_, Some(_))
-            | Event::MappingStart(_, Some(_)) => Err(Refused::unsupported(
+            | Event::MappingStart(_, Some(_)) => Err(YamlError::unsupported(
                 line,
                 "tags are not read: write the value without",
             )),
@@ -128,10 +140,10 @@ impl Tree {
                 self.scalar(&text, style, line);
                 Ok(())
             }
-            Event::SequenceStart(_, None) => self.open(line, Kind::List(Vec::new())),
+            Event::SequenceStart(_, None) => self.open(line, OpenKind::List(Vec::new())),
             Event::MappingStart(_, None) => {
                 let (entries, name) = (Vec::new(), None);
-                self.open(line, Kind::Table { entries, name })
+                self.open(line, OpenKind::Table { entries, name })
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 self.close();
@@ -140,26 +152,29 @@ impl Tree {
         }
     }
 
-    fn open(&mut self, line: usize, kind: Kind) -> Result<(), Refused> {
+    /// Opens a list or table inside the innermost one.
+    fn open(&mut self, line: usize, kind: OpenKind) -> Result<(), YamlError> {
         if self.expects_a_name() {
             let message = "a name is a text, no list and no table";
-            return Err(Refused::unsupported(line, message));
+            return Err(YamlError::unsupported(line, message));
         }
-        if self.open.len() == DEEPEST {
-            return Err(Refused::too_deep(line));
+        if self.open.len() == MAX_DEPTH {
+            return Err(YamlError::too_deep(line));
         }
-        self.open.push(Open { line, kind });
+        self.open.push(OpenNode { line, kind });
         Ok(())
     }
 
+    /// Whether the next scalar is the name of a table's entry.
     fn expects_a_name(&self) -> bool {
         let innermost = self.open.last().map(|open| &open.kind);
-        matches!(innermost, Some(Kind::Table { name: None, .. }))
+        matches!(innermost, Some(OpenKind::Table { name: None, .. }))
     }
 
+    /// Handles a scalar: a name if the innermost table expects one, else a value.
     fn scalar(&mut self, text: &str, style: ScalarStyle, line: usize) {
-        if let Some(Open {
-            kind: Kind::Table { name, .. },
+        if let Some(OpenNode {
+            kind: OpenKind::Table { name, .. },
             ..
         }) = self.open.last_mut()
             && name.is_none()
@@ -174,22 +189,24 @@ impl Tree {
         self.put(Node { line, value });
     }
 
+    /// Closes the innermost list or table.
     fn close(&mut self) {
-        let Some(Open { line, kind }) = self.open.pop() else {
+        let Some(OpenNode { line, kind }) = self.open.pop() else {
             return;
         };
         let value = match kind {
-            Kind::List(nodes) => Value::List(nodes),
-            Kind::Table { entries, .. } => Value::Table(entries),
+            OpenKind::List(nodes) => Value::List(nodes),
+            OpenKind::Table { entries, .. } => Value::Table(entries),
         };
         self.put(Node { line, value });
     }
 
+    /// Adds a node to the innermost list or table, or makes it the root.
     fn put(&mut self, node: Node) {
         match self.open.last_mut().map(|open| &mut open.kind) {
             None => self.root = Some(node),
-            Some(Kind::List(nodes)) => nodes.push(node),
-            Some(Kind::Table { entries, name }) => {
+            Some(OpenKind::List(nodes)) => nodes.push(node),
+            Some(OpenKind::Table { entries, name }) => {
                 if let Some((line, name)) = name.take() {
                     entries.push(Entry { line, name, node });
                 }
@@ -198,7 +215,7 @@ impl Tree {
     }
 }
 
-/// What a word without quotes means, by the core schema of YAML 1.2.
+/// The value of a scalar without quotes, by the core schema of YAML 1.2.
 fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Other(NOTHING),
@@ -212,7 +229,7 @@ fn plain(text: &str) -> Value {
         _ => (text.strip_prefix(['-', '+']).unwrap_or(text), 10),
     };
     if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
-        return if looks_like_a_fraction(text) {
+        return if is_fraction(text) {
             Value::Other("a number with a fraction")
         } else {
             Value::Text(text.to_owned())
@@ -225,7 +242,8 @@ fn plain(text: &str) -> Value {
     }
 }
 
-fn looks_like_a_fraction(text: &str) -> bool {
+/// Whether a text is a number that is not whole.
+fn is_fraction(text: &str) -> bool {
     let numeric = |letter: char| letter.is_ascii_digit() || "+-.eE".contains(letter);
     text.contains(|letter: char| letter.is_ascii_digit())
         && text.chars().all(numeric)

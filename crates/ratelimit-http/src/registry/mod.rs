@@ -1,4 +1,4 @@
-//! Policies by name, which operators change while a service runs.
+//! Policies by name, which can be changed while a service runs.
 
 mod reordered;
 #[cfg(any(feature = "toml", feature = "yaml"))]
@@ -20,10 +20,14 @@ pub use self::text::ReloadError;
 use crate::handler::{DeclaredPolicy, MissingPolicies};
 use crate::policy::HttpPolicy;
 
-/// Policies by name: routes name them, and operators change their numbers.
+/// Policies by name, for layers and handlers that name their policy.
 ///
-/// Clones share everything, so that a change through one is seen by all who hold another. A policy
-/// that keeps its name keeps what was spent under it: its next hit is decided by the new numbers.
+/// - Clones share their policies: a change through one is visible through all.
+/// - A layer follows the registry. The next request after a change is decided by the new limits.
+/// - A changed policy with the same name keeps the spent budgets. A limit is identified by its position,
+///   so add new limits at the end; moved limits are logged as a warning.
+/// - A registry that was [checked](Registry::check_declared) never loses a policy that a handler's
+///   attribute names.
 ///
 /// ```
 /// use ratelimit_core::Policy;
@@ -36,22 +40,25 @@ use crate::policy::HttpPolicy;
 /// assert_eq!(of_a_route.get("login").expect("is there").to_string(), "token_bucket 3/min");
 /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
 /// ```
+#[doc(alias = "hot reload")]
 #[derive(Clone, Default)]
 pub struct Registry {
     shared: Arc<RegistryInner>,
 }
 
+/// The policies that all clones share.
 #[derive(Default)]
 struct RegistryInner {
     policies: RwLock<RegisteredPolicies>,
     version: AtomicU64,
 }
 
+/// The policies under the lock.
 #[derive(Default)]
 struct RegisteredPolicies {
     by_name: ByName,
-    /// Whether attributes look here, so that what they name has to stay.
-    has_attributes: bool,
+    /// Whether attributes use this registry, so that the policies they name have to stay.
+    is_declared: bool,
 }
 
 impl Registry {
@@ -60,51 +67,61 @@ impl Registry {
         Registry::default()
     }
 
-    /// A registry of these policies; of two with one name the later stays.
+    /// A registry of these policies. Of two with the same name the later is kept.
     pub fn from_policies(policies: impl IntoIterator<Item = impl Into<HttpPolicy>>) -> Registry {
         let registry = Registry::new();
         registry.change(|own| own.by_name = by_name(policies));
         registry
     }
 
-    /// This registry, which from now on has every policy that an attribute of this program names.
+    /// Checks that the registry has every policy that an attribute of the program names, now and after
+    /// each change.
     ///
-    /// [`set_global_registry`](crate::handler::set_global_registry) asks for it; who gives a registry to an
-    /// application in another way calls it at the start.
-    ///
-    /// Every `#[rate_limit(policy = "...")]` that is linked into the program counts, whether its
-    /// handler is routed to or not. A later change that would take away one of their policies is
-    /// refused.
+    /// - [`set_global_registry`](crate::handler::set_global_registry) calls it. Call it at the start of
+    ///   `main` if you pass the registry to the application in another way.
+    /// - Every `#[rate_limit(policy = "...")]` that is linked into the program is checked, whether its
+    ///   handler is routed or not.
+    /// - A later [`replace`](Registry::replace) that would remove such a policy is rejected.
     ///
     /// # Errors
     ///
-    /// When a policy is missing: the error names each such attribute with its file and line.
+    /// [`MissingPolicies`] if a policy is missing. It lists each such attribute with its file and line.
     pub fn check_declared(self) -> Result<Registry, MissingPolicies> {
         self.try_change(|own| {
-            refuse_without_attributes(&own.by_name)?;
-            own.has_attributes = true;
+            check_declared_in(&own.by_name)?;
+            own.is_declared = true;
             Ok(())
         })?;
         Ok(self)
     }
 
-    /// The policy of that name, as it is now.
+    /// The current policy called `name`.
+    ///
+    /// ```
+    /// use ratelimit_core::Policy;
+    /// use ratelimit_http::registry::Registry;
+    ///
+    /// let registry = Registry::from_policies([Policy::parse("login", "5/min")?]);
+    /// assert_eq!(registry.get("login").expect("was added").name(), "login");
+    /// assert!(registry.get("api").is_none());
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
     pub fn get(&self, name: &str) -> Option<HttpPolicy> {
         let policies = self.shared.policies.read();
         let policies = policies.unwrap_or_else(PoisonError::into_inner);
         policies.by_name.get(name).cloned()
     }
 
-    /// The names of all policies, in order.
+    /// The names of all policies, in alphabetical order.
     pub fn names(&self) -> Vec<Box<str>> {
         let policies = self.shared.policies.read();
         let policies = policies.unwrap_or_else(PoisonError::into_inner);
         policies.by_name.keys().cloned().collect()
     }
 
-    /// Adds a policy, or changes the one of its name.
+    /// Adds a policy, or replaces the one with the same name.
     ///
-    /// As [`log_reordered_limits`], it logs a warning if limits move to other positions.
+    /// It logs a warning if limits move to other positions: see [`log_reordered_limits`].
     pub fn insert(&self, policy: impl Into<HttpPolicy>) {
         let policy = policy.into();
         let (name, after) = (policy.name().into(), policy.clone());
@@ -115,14 +132,27 @@ impl Registry {
         }
     }
 
-    /// Puts these policies in place of all there are.
+    /// Replaces all policies at once.
     ///
-    /// As [`log_reordered_limits`], it logs a warning for each policy whose limits move to other
-    /// positions.
+    /// It logs a warning for each policy whose limits move to other positions: see
+    /// [`log_reordered_limits`].
+    ///
+    /// ```
+    /// use ratelimit_core::Policy;
+    /// use ratelimit_http::registry::Registry;
+    ///
+    /// let registry = Registry::from_policies([Policy::parse("login", "5/min")?]);
+    /// let before = registry.version();
+    /// registry.replace([Policy::parse("api", "100/min")?])?;
+    /// assert!(registry.get("login").is_none());
+    /// assert!(registry.version() > before);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// When attributes look here and one of their policies would be gone; then nothing has changed.
+    /// [`MissingPolicies`] if the registry was [checked](Registry::check_declared) and a declared policy
+    /// would be removed. The registry is then unchanged.
     pub fn replace(
         &self,
         policies: impl IntoIterator<Item = impl Into<HttpPolicy>>,
@@ -130,8 +160,8 @@ impl Registry {
         let fresh = by_name(policies);
         let mut before = ByName::new();
         self.try_change(|own| {
-            if own.has_attributes {
-                refuse_without_attributes(&fresh)?;
+            if own.is_declared {
+                check_declared_in(&fresh)?;
             }
             before = mem::replace(&mut own.by_name, fresh.clone());
             Ok(())
@@ -144,11 +174,14 @@ impl Registry {
         Ok(())
     }
 
-    /// Grows with each change, so that who keeps a policy sees when to ask for it again.
+    /// A number that grows with each change.
+    ///
+    /// A caller that caches a policy compares it to find out when to look the policy up again.
     pub fn version(&self) -> u64 {
         self.shared.version.load(Ordering::Acquire)
     }
 
+    /// Changes the policies and raises the version.
     fn change(&self, change: impl FnOnce(&mut RegisteredPolicies)) {
         let changed = self.try_change(|policies| {
             change(policies);
@@ -157,6 +190,7 @@ impl Registry {
         let Ok(()) = changed;
     }
 
+    /// Changes the policies and raises the version, or does neither.
     fn try_change<E>(
         &self,
         change: impl FnOnce(&mut RegisteredPolicies) -> Result<(), E>,
@@ -164,7 +198,7 @@ impl Registry {
         let policies = self.shared.policies.write();
         let mut policies = policies.unwrap_or_else(PoisonError::into_inner);
         change(&mut policies)?;
-        // While the lock is held: who sees the new number finds the new policies.
+        // The lock is held, so a reader that sees the new version also finds the new policies.
         self.shared.version.fetch_add(1, Ordering::Release);
         Ok(())
     }
@@ -178,18 +212,32 @@ impl fmt::Debug for Registry {
 
 type ByName = BTreeMap<Box<str>, HttpPolicy>;
 
+/// Sorts policies by name. Of two with the same name the later is kept.
 fn by_name(policies: impl IntoIterator<Item = impl Into<HttpPolicy>>) -> ByName {
     let policies = policies.into_iter().map(Into::into);
     let named = policies.map(|policy| (Box::from(HttpPolicy::name(&policy)), policy));
     named.collect()
 }
 
-fn refuse_without_attributes(policies: &ByName) -> Result<(), MissingPolicies> {
+/// Checks that all declared policies are among `policies`.
+fn check_declared_in(policies: &ByName) -> Result<(), MissingPolicies> {
     let missing = MissingPolicies::among(policies.keys().map(|name| &**name));
     missing.map_or(Ok(()), Err)
 }
 
-/// A policy's name that no registry knows.
+/// The name of a policy that a registry does not have.
+///
+/// The message lists the names that it has.
+///
+/// ```
+/// use ratelimit_core::Policy;
+/// use ratelimit_http::registry::{Registry, UnknownPolicy};
+///
+/// let registry = Registry::from_policies([Policy::parse("login", "5/min")?]);
+/// let error = UnknownPolicy::new("logn", &registry);
+/// assert_eq!(error.to_string(), "there is no policy \"logn\" among login");
+/// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy {
     name: String,
@@ -198,7 +246,7 @@ pub struct UnknownPolicy {
 }
 
 impl UnknownPolicy {
-    /// There is no policy called `name` in `registry`.
+    /// The error for `name`, which is not in `registry`.
     pub fn new(name: &str, registry: &Registry) -> UnknownPolicy {
         UnknownPolicy {
             name: name.to_owned(),
@@ -207,7 +255,7 @@ impl UnknownPolicy {
         }
     }
 
-    /// There is no policy in `registry` for `attribute`.
+    /// The error for a handler's attribute whose policy is not in `registry`.
     pub fn for_declared(attribute: DeclaredPolicy, registry: &Registry) -> UnknownPolicy {
         UnknownPolicy {
             attribute: Some(attribute),
@@ -242,9 +290,9 @@ mod tests {
         policies.map(Result::unwrap).collect()
     }
 
-    /// The attributes of this program name `buy` and `login`: see the tests of `attributes`.
+    /// The attributes of this program name `buy` and `login`: see the tests of `handler/declared.rs`.
     #[test]
-    fn what_attributes_name_is_there_at_the_start_and_stays() {
+    fn declared_policies_are_present_at_the_start_and_stay() {
         let lost = Registry::from_policies(policies(&["login"])).check_declared();
         assert_eq!(lost.unwrap_err().attributes().count(), 1);
 
@@ -261,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_without_attributes_changes_as_it_likes() {
+    fn an_unchecked_registry_can_lose_any_policy() {
         let registry = Registry::from_policies(policies(&["login"]));
 
         assert_eq!(registry.replace(policies(&["api"])), Ok(()));

@@ -1,12 +1,23 @@
-//! Limits that move to another position when a policy changes.
+//! Warnings about limits that move to another position when a policy changes.
 
 use ratelimit_core::{Limit, Policy};
 
 /// Logs one warning, with the code `limits-reordered`, if a limit of `before` is at another position
 /// in `after` or one of its tiers.
 ///
-/// A limit is known by its position among the limits of its key. A limit that moves takes over the
-/// state that another left there: converted where the algorithm is the same, else it starts fresh.
+/// A limit is identified by its position among the limits of its key. A limit that moves takes over the
+/// state of the limit that was there: the state is converted if the algorithm is the same, and dropped
+/// otherwise.
+///
+/// ```
+/// use ratelimit_core::Policy;
+/// use ratelimit_http::registry::log_reordered_limits;
+///
+/// let before = Policy::parse("api", "5/min; 20/h")?;
+/// // `5/min` was first and is second now: this logs a warning. `5/min; 20/h; 1/s` would not.
+/// log_reordered_limits(&before, &Policy::parse("api", "1/s; 5/min; 20/h")?);
+/// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+/// ```
 pub fn log_reordered_limits(before: &Policy, after: &Policy) {
     let Some(moved) = moved_limit(before, after) else {
         return;
@@ -29,6 +40,7 @@ fn moved_limit(before: &Policy, after: &Policy) -> Option<Limit> {
     moved_in_tier(before, after).or_else(|| tiers.into_iter().next())
 }
 
+/// The first limit that is at another position of the same key.
 fn moved_in_tier(before: &Policy, after: &Policy) -> Option<Limit> {
     before.limits_by_key().find_map(|(key, old)| {
         let (_, new) = after.limits_by_key().find(|(known, _)| *known == key)?;

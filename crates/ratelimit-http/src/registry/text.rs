@@ -1,4 +1,4 @@
-//! Policies from a file.
+//! Registries from policy files.
 
 use std::{error, fmt};
 
@@ -10,9 +10,10 @@ use crate::{
 };
 
 impl Registry {
-    /// The policies of the table `policy`: a text of limits each, or a table with more fields.
+    /// A registry of the policies in a TOML text. Its table `policy` has a text of limits or a table of
+    /// fields for each name.
     ///
-    /// Warnings are left out; [`PolicyFile::parse`] tells them.
+    /// Warnings are dropped; [`PolicyFile::parse`] returns them.
     ///
     /// ```
     /// use ratelimit_http::registry::Registry;
@@ -29,13 +30,14 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// When the text is not TOML, or something in it is not known; all that is wrong is told.
+    /// [`InvalidPolicyFile`] if the text is not TOML, or a field, limit or value is invalid. It contains all
+    /// diagnostics, not only the first.
     #[cfg(feature = "toml")]
     pub fn from_toml(text: &str) -> Result<Registry, InvalidPolicyFile> {
         Registry::from_text(text, Format::Toml)
     }
 
-    /// The same as [`from_toml`](Registry::from_toml), from YAML.
+    /// A registry of the policies in a YAML text, with the fields of [`from_toml`](Registry::from_toml).
     ///
     /// ```
     /// use ratelimit_http::registry::Registry;
@@ -53,30 +55,47 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// When the text is not plain YAML, or something in it is not known; all that is wrong is told.
+    /// [`InvalidPolicyFile`] if the text is not YAML, uses aliases or tags, or a field, limit or value is
+    /// invalid. It contains all diagnostics, not only the first.
     #[cfg(feature = "yaml")]
     pub fn from_yaml(text: &str) -> Result<Registry, InvalidPolicyFile> {
         Registry::from_text(text, Format::Yaml)
     }
 
-    /// Puts the policies of this text in place of all there are, or none of them.
+    /// Replaces all policies by those of a TOML text, or none if the text has an error.
     ///
-    /// Policies that keep their names keep what was spent under them. Each call counts in
+    /// ```
+    /// use ratelimit_http::registry::Registry;
+    ///
+    /// let registry = Registry::from_toml("[policy]\nlogin = '5/min'")?;
+    /// registry.reload_toml("[policy]\nlogin = '3/min'")?;
+    /// assert!(registry.reload_toml("[policy]\nlogin = 'often'").is_err());
+    /// assert_eq!(registry.get("login").expect("is there").to_string(), "token_bucket 3/min");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Policies that keep their name keep the spent budgets. Each call is counted in
     /// [`POLICY_RELOADS`](crate::metrics::POLICY_RELOADS).
     ///
     /// # Errors
     ///
-    /// As [`Registry::from_toml`] and [`Registry::replace`]; then nothing has changed.
+    /// The registry is unchanged after an error:
+    ///
+    /// - [`ReloadError::Invalid`] as in [`Registry::from_toml`].
+    /// - [`ReloadError::Missing`] as in [`Registry::replace`].
     #[cfg(feature = "toml")]
     pub fn reload_toml(&self, text: &str) -> Result<(), ReloadError> {
         self.reload(text, Format::Toml)
     }
 
-    /// The same as [`reload_toml`](Registry::reload_toml), from YAML.
+    /// Replaces all policies by those of a YAML text, as [`reload_toml`](Registry::reload_toml) does.
     ///
     /// # Errors
     ///
-    /// As [`Registry::from_yaml`] and [`Registry::replace`]; then nothing has changed.
+    /// The registry is unchanged after an error:
+    ///
+    /// - [`ReloadError::Invalid`] as in [`Registry::from_yaml`].
+    /// - [`ReloadError::Missing`] as in [`Registry::replace`].
     #[cfg(feature = "yaml")]
     pub fn reload_yaml(&self, text: &str) -> Result<(), ReloadError> {
         self.reload(text, Format::Yaml)
@@ -87,13 +106,14 @@ impl Registry {
         Ok(Registry::from_policies(policies))
     }
 
+    /// Replaces the policies and counts the result.
     fn reload(&self, text: &str, format: Format) -> Result<(), ReloadError> {
-        let reloaded = self.put_in_place(text, format);
+        let reloaded = self.replace_by_text(text, format);
         metrics::count_reload(if reloaded.is_ok() { "ok" } else { "rejected" });
         reloaded
     }
 
-    fn put_in_place(&self, text: &str, format: Format) -> Result<(), ReloadError> {
+    fn replace_by_text(&self, text: &str, format: Format) -> Result<(), ReloadError> {
         let policies = PolicyFile::parse(text, format)
             .accepted()
             .map_err(ReloadError::Invalid)?;
@@ -101,13 +121,13 @@ impl Registry {
     }
 }
 
-/// Why the policies stay as they were.
+/// The error of a reload. The registry keeps its previous policies.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReloadError {
-    /// The file has mistakes.
+    /// The file has errors.
     Invalid(InvalidPolicyFile),
-    /// Attributes of this program name policies that would be gone.
+    /// Attributes of the program name policies that would be removed.
     Missing(MissingPolicies),
 }
 

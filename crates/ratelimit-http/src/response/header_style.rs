@@ -1,11 +1,22 @@
-//! Decisions as header fields, over bytes and integers.
+//! The header fields that report a decision.
 
 use std::time::Duration;
 
 use crate::response::text::{HeaderText, TextBuffer, parse, strictest_member};
 use ratelimit_core::{Decision, Outcome};
 
-/// In which header fields a response tells what is left of a budget.
+/// The header fields that report the remaining budget.
+///
+/// | style | fields | reset |
+/// |---|---|---|
+/// | `XRateLimit` | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | Unix time in seconds |
+/// | `XRateLimitDelta` | the same | seconds from now |
+/// | `RateLimit` | `RateLimit-Limit`, `-Remaining`, `-Reset` | seconds from now |
+/// | `Ietf` | `RateLimit`, `RateLimit-Policy` | seconds from now |
+/// | `None` | none | |
+///
+/// `Ietf` lists every limit of a policy. The other styles report one limit: the denying one with the
+/// longest wait, or, if all allow, the one with the least remaining.
 ///
 /// ```
 /// use ratelimit_http::response::HeaderStyle;
@@ -29,19 +40,19 @@ pub enum HeaderStyle {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, the last in Unix seconds.
     #[default]
     XRateLimit,
-    /// The same names, with the seconds to wait in `-Reset`.
+    /// The same names, with `-Reset` in seconds from now.
     XRateLimitDelta,
-    /// `RateLimit-Limit`, `-Remaining` and `-Reset`, the last in seconds to wait.
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset`, the last in seconds from now.
     RateLimit,
-    /// `RateLimit` of draft-ietf-httpapi-ratelimit-headers; `RateLimit-Policy` is
-    /// [`ratelimit_policy_value`].
+    /// `RateLimit` of draft-ietf-httpapi-ratelimit-headers. Layers add `RateLimit-Policy`, whose value
+    /// is [`ratelimit_policy_value`].
     Ietf,
     /// No fields.
     None,
 }
 
 impl HeaderStyle {
-    /// The names of its fields, in lower case.
+    /// The names of the fields, in lower case.
     pub const fn names(self) -> &'static [&'static str] {
         match self {
             HeaderStyle::XRateLimit | HeaderStyle::XRateLimitDelta => &[
@@ -57,7 +68,7 @@ impl HeaderStyle {
         }
     }
 
-    /// The fields for a decision under the policy of that name, one for each of its
+    /// The fields for a decision under the policy called `policy`, one for each of the
     /// [`names`](Self::names).
     pub fn fields<'a>(
         self,
@@ -65,12 +76,12 @@ impl HeaderStyle {
         decision: &'a Decision,
     ) -> impl Iterator<Item = (&'static str, HeaderText)> + 'a {
         let names = self.names().iter().enumerate();
-        names.map(move |(place, name)| (*name, self.value(place, policy, decision)))
+        names.map(move |(index, name)| (*name, self.value(index, policy, decision)))
     }
 
-    /// The value of the field at that place of its [`names`](Self::names).
-    pub fn value(self, place: usize, policy: &str, decision: &Decision) -> HeaderText {
-        match (self, place) {
+    /// The value of the field at `index` of the [`names`](Self::names).
+    pub fn value(self, index: usize, policy: &str, decision: &Decision) -> HeaderText {
+        match (self, index) {
             (HeaderStyle::Ietf, _) => ratelimit_value(policy, decision),
             (_, 0) => HeaderText::number(decision.limit),
             (_, 1) => HeaderText::number(decision.remaining),
@@ -78,10 +89,29 @@ impl HeaderStyle {
         }
     }
 
-    /// Whether what a response already says is at least as strict as `decision`.
+    /// Whether the fields that a response already has are at least as strict as `decision`.
     ///
-    /// `existing` gives the value of a field by its lower-case name. Less remaining is stricter,
-    /// then the later reset. Fields of which one is missing or no number do not stand.
+    /// An inner layer may have written them. `existing` returns the value of a field by its lower-case
+    /// name. Less remaining is stricter, then the later reset. If a field is missing or not a number, the
+    /// existing fields are overwritten.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Limiter, Policy};
+    /// use ratelimit_http::response::HeaderStyle;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let policy = Policy::parse("api", "fixed_window 5/min")?;
+    /// let verdict = Limiter::in_memory().check(&policy, &Key::new("alice")?).await;
+    /// let decision = verdict.decision().expect("memory always decides");
+    ///
+    /// // An inner layer has 2 left, this decision has 4 left.
+    /// let inner = |name: &str| Some(if name.ends_with("remaining") { &b"2"[..] } else { &b"60"[..] });
+    /// assert!(HeaderStyle::RateLimit.existing_is_stricter(decision, inner));
+    /// assert!(!HeaderStyle::RateLimit.existing_is_stricter(decision, |_| None));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn existing_is_stricter<'v>(
         self,
         decision: &Decision,
@@ -102,7 +132,7 @@ impl HeaderStyle {
         their_remaining < remaining || (their_remaining == remaining && their_reset >= reset)
     }
 
-    /// What the field of the reset tells.
+    /// The number of the reset field, rounded up to whole seconds.
     pub(crate) fn reset(self, decision: &Decision) -> u64 {
         match self {
             HeaderStyle::XRateLimit => {
@@ -114,24 +144,45 @@ impl HeaderStyle {
     }
 }
 
-/// The seconds of `Retry-After`: rounded up, at least 1; nothing when waiting cannot help.
+/// The seconds of `Retry-After`: rounded up, and at least 1.
 ///
-/// Whoever waits that long passes, if nobody else comes first.
+/// After this wait the same request passes if no other request spends the budget first. The result is
+/// `None` if the request is allowed, or if waiting cannot help because its cost exceeds the limit.
+///
+/// ```
+/// use ratelimit_core::{Key, Limiter, Policy};
+/// use ratelimit_http::response::{retry_after_millis, retry_after_secs};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let (limiter, login) = (Limiter::in_memory(), Policy::parse("login", "1/h")?);
+/// let alice = Key::new("alice")?;
+/// limiter.check(&login, &alice).await;
+/// let verdict = limiter.check(&login, &alice).await;
+/// let decision = verdict.decision().expect("memory always decides");
+/// assert_eq!(retry_after_secs(decision), Some(3600));
+/// assert!(retry_after_millis(decision).is_some_and(|millis| millis <= 3_600_000));
+/// # Ok(())
+/// # }
+/// ```
 pub fn retry_after_secs(decision: &Decision) -> Option<u64> {
     decision
         .retry_after()
         .map(|wait| whole_seconds(wait).max(1))
 }
 
-/// The milliseconds of `grpc-retry-pushback-ms`: rounded up, at least 1; nothing when waiting
-/// cannot help.
+/// The milliseconds of `grpc-retry-pushback-ms`: rounded up, and at least 1.
+///
+/// The result is `None` as in [`retry_after_secs`].
 pub fn retry_after_millis(decision: &Decision) -> Option<u64> {
     let millis = |wait: Duration| wait.as_nanos().div_ceil(1_000_000);
     let wait = decision.retry_after()?;
     Some(u64::try_from(millis(wait)).unwrap_or(u64::MAX).max(1))
 }
 
-/// The value of `RateLimit-Policy`: for each limit of the policy, what it allows in how long.
+/// The value of `RateLimit-Policy`: the quota and the window in seconds of each limit.
+///
+/// A policy with several limits names them `policy.1`, `policy.2` and so on.
 ///
 /// ```
 /// use ratelimit_http::response::ratelimit_policy_value;
@@ -145,69 +196,73 @@ where
     I: IntoIterator<Item = (u64, Duration), IntoIter: ExactSizeIterator>,
 {
     let limits = limits.into_iter();
-    let names = Names::new(policy, limits.len());
+    let names = LimitNames::new(policy, limits.len());
     let mut field = TextBuffer::new();
-    for (place, (quota, window)) in limits.enumerate() {
-        names.start_member(&mut field, place);
+    for (index, (quota, window)) in limits.enumerate() {
+        names.start_member(&mut field, index);
         field.push_parameter(";q=", quota);
         field.push_parameter(";w=", whole_seconds(window));
     }
     field.into()
 }
 
-/// The value of `RateLimit`: for each limit of the policy, what is left for how long.
+/// The value of `RateLimit`: the remaining quota of each limit, and the seconds until it is full.
 pub(crate) fn ratelimit_value(policy: &str, decision: &Decision) -> HeaderText {
     let limits = decision.limits();
-    let names = Names::new(policy, limits.len());
+    let names = LimitNames::new(policy, limits.len());
     let mut field = TextBuffer::new();
-    for (place, limit) in limits.enumerate() {
-        names.start_member(&mut field, place);
+    for (index, limit) in limits.enumerate() {
+        names.start_member(&mut field, index);
         field.push_parameter(";r=", limit.remaining);
         field.push_parameter(";t=", whole_seconds(limit.reset_after));
     }
     field.into()
 }
 
-/// What the limits of a policy are called: one by the policy's name, several also by place.
-pub(crate) struct Names<'a> {
+/// The names of a policy's limits: the policy's name, with a number if there are several.
+pub(crate) struct LimitNames<'a> {
     policy: &'a str,
-    several: bool,
+    is_numbered: bool,
 }
 
-impl<'a> Names<'a> {
-    pub(crate) const fn new(policy: &'a str, limits: usize) -> Names<'a> {
-        Names {
+impl<'a> LimitNames<'a> {
+    /// The names of `limits` limits.
+    pub(crate) const fn new(policy: &'a str, limits: usize) -> LimitNames<'a> {
+        LimitNames {
             policy,
-            several: limits > 1,
+            is_numbered: limits > 1,
         }
     }
 
-    fn start_member<const N: usize>(&self, field: &mut TextBuffer<N>, place: usize) {
-        if place > 0 {
+    /// Begins a member of a list: a comma if it is not the first, and the name.
+    fn start_member<const N: usize>(&self, field: &mut TextBuffer<N>, index: usize) {
+        if index > 0 {
             field.push(b", ");
         }
-        self.quote(field, place);
+        self.quote(field, index);
     }
 
-    pub(crate) fn quote<const N: usize>(&self, field: &mut TextBuffer<N>, place: usize) {
+    /// Writes the name of the limit at `index` in quotes.
+    pub(crate) fn quote<const N: usize>(&self, field: &mut TextBuffer<N>, index: usize) {
         field.push(b"\"");
         field.push_escaped(self.policy);
-        if self.several {
+        if self.is_numbered {
             field.push(b".");
-            field.push_number(place as u64 + 1);
+            field.push_number(index as u64 + 1);
         }
         field.push(b"\"");
     }
 }
 
-/// Which limits of the policy did not let the hit pass, by place.
+/// The indices of the limits that do not allow the hit.
 pub(crate) fn violated(decision: &Decision) -> impl Iterator<Item = usize> + '_ {
     let limits = decision.limits().enumerate();
     limits
         .filter(|(_, limit)| !matches!(limit.outcome, Outcome::Allowed { .. }))
-        .map(|(place, _)| place)
+        .map(|(index, _)| index)
 }
 
+/// Whole seconds, rounded up.
 fn whole_seconds(span: Duration) -> u64 {
     span.as_secs()
         .saturating_add(u64::from(span.subsec_nanos() > 0))

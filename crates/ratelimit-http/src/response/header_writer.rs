@@ -1,4 +1,4 @@
-//! Turns what is to be told into the header fields of a response.
+//! Writing of header fields into responses.
 
 use std::time::Duration;
 
@@ -6,35 +6,48 @@ use crate::response::{
     header_style::{HeaderStyle, ratelimit_policy_value, ratelimit_value},
     text::{Digits, small_number},
 };
-use crate::{middleware::HeaderFields, response::report::LimitReport};
+use crate::{middleware::Framework, response::report::LimitReport};
 use ratelimit_core::{Decision, Limit, Policy};
 
 const RETRY_AFTER: &str = "retry-after";
 const RATELIMIT_POLICY: &str = "ratelimit-policy";
 const EXPOSE: &str = "access-control-expose-headers";
+/// `true` if the request exceeded a soft limit and passed.
 const OVER: &str = "x-ratelimit-over";
+/// `denied` if a policy in shadow mode would have denied the request.
 const SHADOW: &str = "x-ratelimit-shadow";
+/// The milliseconds after which a gRPC client may retry; negative if it must not.
 pub(crate) const GRPC_RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// What is written into each response, prepared when the settings are made.
+/// Writes the header fields of a layer into responses.
+///
+/// - Names, limits and the value of `RateLimit-Policy` are made once per layer and cloned per response.
+/// - If nested layers write the same fields, the stricter report stays. A rejection by an inner layer
+///   always stays.
+/// - Decisions in shadow mode are not reported, except by the marks.
+/// - `Access-Control-Expose-Headers` is extended, not replaced.
 #[derive(Clone, Debug)]
-pub struct HeaderWriter<F: HeaderFields> {
+pub struct HeaderWriter<F: Framework> {
     style: HeaderStyle,
     names: Box<[F::Name]>,
+    /// The capacities of the policy's limits as header values.
     limits: Box<[(u64, F::Value)]>,
+    /// `RateLimit-Policy`, in the style that has it.
     policy: Option<(F::Name, F::Value)>,
+    /// `Access-Control-Expose-Headers`.
     exposed: Option<(F::Name, F::Value)>,
     marks: Option<Marks<F>>,
 }
 
-/// Fields that mark a response whose request passed beyond a limit, or would not have passed.
+/// The fields that mark responses to requests over a soft limit or denied in shadow mode.
 #[derive(Clone, Debug)]
-struct Marks<F: HeaderFields> {
+struct Marks<F: Framework> {
     over: (F::Name, F::Value),
     shadow: (F::Name, F::Value),
 }
 
-impl<F: HeaderFields> HeaderWriter<F> {
+impl<F: Framework> HeaderWriter<F> {
+    /// A writer of these fields for a policy.
     pub(crate) fn new(style: HeaderStyle, policy: &Policy) -> HeaderWriter<F> {
         let names = style.names().iter();
         let limits = policy.limits().iter().map(Limit::capacity);
@@ -49,22 +62,22 @@ impl<F: HeaderFields> HeaderWriter<F> {
         }
     }
 
-    /// The same fields for another policy.
+    /// The same settings for another policy.
     pub(crate) fn with_policy(&self, policy: &Policy) -> HeaderWriter<F> {
         self.with_style(self.style, policy)
     }
 
-    /// The same policy in another style.
+    /// The same settings in another style.
     pub(crate) fn with_style(&self, style: HeaderStyle, policy: &Policy) -> HeaderWriter<F> {
-        let mut fields = HeaderWriter::new(style, policy);
-        fields.marks.clone_from(&self.marks);
+        let mut writer = HeaderWriter::new(style, policy);
+        writer.marks.clone_from(&self.marks);
         match self.exposed {
-            Some(_) => fields.with_exposed(),
-            None => fields,
+            Some(_) => writer.with_exposed(),
+            None => writer,
         }
     }
 
-    /// Lets scripts of other origins read the fields.
+    /// Lists the fields in `Access-Control-Expose-Headers`.
     pub(crate) fn with_exposed(mut self) -> HeaderWriter<F> {
         let mut names = vec![RETRY_AFTER];
         names.extend(self.style.names());
@@ -77,7 +90,7 @@ impl<F: HeaderFields> HeaderWriter<F> {
         self
     }
 
-    /// Marks what passed beyond a limit, or would not have passed.
+    /// Adds the marks.
     pub(crate) fn with_marks(mut self) -> HeaderWriter<F> {
         self.marks = Some(Marks {
             over: (F::name(OVER), F::constant("true")),
@@ -89,8 +102,9 @@ impl<F: HeaderFields> HeaderWriter<F> {
         }
     }
 
-    /// Tells it in the fields of a response, unless they say something stricter already; of a decision
-    /// that only watches, no more than a mark.
+    /// Writes a report into the headers of a response, unless they are stricter already.
+    ///
+    /// A decision in shadow mode writes at most a mark.
     #[inline]
     pub(crate) fn write_report(&self, report: &LimitReport<'_>, map: &mut F::Map) {
         if let Some(marks) = &self.marks {
@@ -102,6 +116,7 @@ impl<F: HeaderFields> HeaderWriter<F> {
         }
     }
 
+    /// Writes the marks.
     fn mark(&self, marks: &Marks<F>, decision: &Decision, map: &mut F::Map) {
         if decision.is_over {
             F::insert(map, &marks.over.0, marks.over.1.clone());
@@ -114,6 +129,7 @@ impl<F: HeaderFields> HeaderWriter<F> {
         }
     }
 
+    /// Writes the fields of the style.
     fn write(&self, report: &LimitReport<'_>, map: &mut F::Map) {
         let Some((first, others)) = self.names.split_first() else {
             return;
@@ -136,7 +152,7 @@ impl<F: HeaderFields> HeaderWriter<F> {
         }
     }
 
-    /// The limit or, in a style that lists all limits, the list.
+    /// The value of the first field: the limit, or the list in the style that lists all limits.
     fn first(&self, report: &LimitReport<'_>) -> F::Value {
         match self.style {
             HeaderStyle::Ietf => {
@@ -147,7 +163,7 @@ impl<F: HeaderFields> HeaderWriter<F> {
         }
     }
 
-    /// The limit is the same in most answers, and its value was made with the settings.
+    /// The limit as a header value. It is the policy's own in most responses, and then cloned.
     fn limit(&self, limit: u64) -> F::Value {
         let mut limits = self.limits.iter();
         match limits.find(|(known, _)| *known == limit) {
@@ -156,6 +172,7 @@ impl<F: HeaderFields> HeaderWriter<F> {
         }
     }
 
+    /// The value of the reset field.
     fn reset(&self, decision: &Decision) -> F::Value {
         let reset = self.style.reset(decision);
         match self.style {
@@ -164,12 +181,14 @@ impl<F: HeaderFields> HeaderWriter<F> {
         }
     }
 
+    /// Whether the fields that the response has stay.
     fn keeps_existing(&self, decision: &Decision, map: &F::Map) -> bool {
         let existing = |name| single::<F>(map, &F::name(name));
-        // An inner layer that refused has the last word, however much the outer one has left.
+        // A rejection by an inner layer stays, however much budget this layer has left.
         is_refusal::<F>(map) || self.style.existing_is_stricter(decision, existing)
     }
 
+    /// Lists the fields in `Access-Control-Expose-Headers`, if the layer exposes them.
     #[inline]
     fn expose(&self, map: &mut F::Map) {
         if let Some((name, value)) = &self.exposed {
@@ -178,24 +197,27 @@ impl<F: HeaderFields> HeaderWriter<F> {
     }
 }
 
-/// Whether a layer further in refused the request.
-pub fn is_refusal<F: HeaderFields>(map: &F::Map) -> bool {
+/// Whether an inner layer rejected the request.
+///
+/// A rejection has `Retry-After` or gRPC's `grpc-retry-pushback-ms`.
+pub fn is_refusal<F: Framework>(map: &F::Map) -> bool {
     F::contains(map, &F::RETRY_AFTER) || F::contains(map, &F::name(GRPC_RETRY_PUSHBACK))
 }
 
-/// Adds `value` to `Access-Control-Expose-Headers`, unless it is there.
-fn expose<F: HeaderFields>(name: &F::Name, value: &F::Value, map: &mut F::Map) {
+/// Appends `value` to `Access-Control-Expose-Headers` unless a line contains it already.
+fn expose<F: Framework>(name: &F::Name, value: &F::Value, map: &mut F::Map) {
     if F::lines(map, name).all(|line| line != F::bytes(value)) {
         F::append(map, name, value.clone());
     }
 }
 
-/// Sets `Retry-After`, unless it already tells to wait as long, or until a date.
-pub(crate) fn retry_after<F: HeaderFields>(seconds: u64, map: &mut F::Map) {
-    let told = F::lines(map, &F::RETRY_AFTER).next();
-    let told = told.filter(|told| told.is_ascii());
-    let stands = told.is_some_and(|told| parse(told).is_none_or(|told| told >= seconds));
-    if !stands {
+/// Sets `Retry-After`, unless the response has one that is as long, or a date.
+pub(crate) fn retry_after<F: Framework>(seconds: u64, map: &mut F::Map) {
+    let existing = F::lines(map, &F::RETRY_AFTER).next();
+    let existing = existing.filter(|existing| existing.is_ascii());
+    let keeps_existing =
+        existing.is_some_and(|existing| parse(existing).is_none_or(|wait| wait >= seconds));
+    if !keeps_existing {
         F::insert(map, &F::RETRY_AFTER, number::<F>(seconds));
     }
 }
@@ -204,27 +226,30 @@ fn parse(seconds: &[u8]) -> Option<u64> {
     str::from_utf8(seconds).ok()?.parse().ok()
 }
 
+/// A number as a header value. Numbers below 1000 are not allocated.
 #[inline]
-pub(crate) fn number<F: HeaderFields>(number: u64) -> F::Value {
+pub(crate) fn number<F: Framework>(number: u64) -> F::Value {
     match small_number(number) {
         Some(digits) => F::constant(digits),
         None => F::value(Digits::of(number).as_bytes()),
     }
 }
 
-fn single<'a, F: HeaderFields>(map: &'a F::Map, name: &F::Name) -> Option<&'a [u8]> {
+/// The value of a field that has one line.
+fn single<'a, F: Framework>(map: &'a F::Map, name: &F::Name) -> Option<&'a [u8]> {
     let mut lines = F::lines(map, name);
     let value = lines.next()?;
     lines.next().is_none().then_some(value)
 }
 
-fn describe<F: HeaderFields>(policy: &Policy) -> F::Value {
+/// The value of `RateLimit-Policy`.
+fn describe<F: Framework>(policy: &Policy) -> F::Value {
     let limits = policy.limits().iter();
     let limits = limits.map(|limit| (limit.capacity(), window(limit)));
     F::value(ratelimit_policy_value(policy.name(), limits).as_bytes())
 }
 
-/// The time in which all of a limit comes back: of a bucket, until it is full.
+/// The time after which a whole limit is available again; for a bucket, until it is full.
 fn window(limit: &Limit) -> Duration {
     let nanos = limit.period().as_nanos() * u128::from(limit.capacity());
     let nanos = nanos.div_ceil(u128::from(limit.per_period().max(1)));

@@ -1,4 +1,8 @@
 //! Decisions as header fields and problem bodies.
+//!
+//! [`HeaderStyle`] chooses the header fields, [`HeaderWriter`] writes them into a response, and
+//! [`ProblemDetails`] is the body of a rejected request. The functions work on bytes, so a server without a
+//! framework can use them as well.
 
 mod header_style;
 mod header_writer;

@@ -1,53 +1,69 @@
-//! Bodies of refused requests.
+//! The bodies of rejected requests.
 
 use crate::response::{
-    header_style::{Names, retry_after_secs, violated},
+    header_style::{LimitNames, retry_after_secs, violated},
     text::TextBuffer,
 };
 use ratelimit_core::Decision;
 
-/// Bodies are copied once, when their length is known.
+/// A body of usual length is assembled on the stack and copied once.
 type Body = TextBuffer<256>;
 
-/// Why a request is refused, as `application/problem+json` (RFC 9457).
+/// The reason why a request is rejected, as `application/problem+json` (RFC 9457).
 ///
-/// A body names policies and says how long to wait. It never holds a key, an address or the text
-/// of an error.
+/// - A 429 body names the policy and says how long to wait:
+///
+///   ```json
+///   {
+///     "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+///     "title": "Rate limit exceeded",
+///     "status": 429,
+///     "detail": "Try again in 12 seconds.",
+///     "violated-policies": ["login"]
+///   }
+///   ```
+/// - A body never contains a key, an address or the text of an internal error.
+/// - [`grpc_status`](Self::grpc_status) is the equivalent for gRPC.
 ///
 /// ```
 /// use ratelimit_http::response::ProblemDetails;
 ///
 /// assert_eq!(ProblemDetails::UnknownClient.status(), 500);
-/// assert!(ProblemDetails::UnknownClient.to_json().starts_with(b"{\"type\":\"about:blank\""));
+/// let body = ProblemDetails::Unavailable.to_json();
+/// assert_eq!(
+///     String::from_utf8_lossy(&body),
+///     r#"{"type":"about:blank","title":"Rate limiting is unavailable","status":503}"#
+/// );
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum ProblemDetails<'a> {
-    /// The budget is spent: 429.
+    /// The request is over its limit. The status is 429.
     Denied {
         /// The policy's name.
         policy: &'a str,
-        /// What the store said.
+        /// The decision that denied the request.
         decision: &'a Decision,
     },
-    /// The request may not come, whatever the budget: 403.
+    /// A rule blocks the request. The status is 403.
     Forbidden,
-    /// The same, as if it came too often: 429, and waiting does not help.
+    /// A rule blocks the request with status 429. There is no `Retry-After`, because waiting does not
+    /// help.
     Blocked,
-    /// The store did not answer, and nothing passes without it: 503.
+    /// The store did not answer and the failure mode is closed. The status is 503.
     Unavailable,
-    /// The request names a key that cannot be one, or none where one is needed: 400.
+    /// The request has a malformed key, or none although one is required. The status is 400.
     InvalidKey,
-    /// The request names more than one key: 400.
+    /// The request has more than one key. The status is 400.
     AmbiguousKey,
-    /// The service is not set up to know its clients: 500.
+    /// The service is not configured to know its clients' addresses. The status is 500.
     UnknownClient,
-    /// The service gave a limit nothing to count by: 500.
+    /// A limit counts by a key that the service does not define. The status is 500.
     Misconfigured,
 }
 
 impl ProblemDetails<'_> {
-    /// The type of the body.
+    /// The media type of the body.
     pub const CONTENT_TYPE: &'static str = "application/problem+json";
 
     /// The status code.
@@ -61,7 +77,7 @@ impl ProblemDetails<'_> {
         }
     }
 
-    /// The status of gRPC that means the same.
+    /// The equivalent gRPC status, such as 8 (`RESOURCE_EXHAUSTED`) for 429.
     pub const fn grpc_status(&self) -> u8 {
         match self {
             ProblemDetails::Denied { .. } | ProblemDetails::Blocked => 8,
@@ -72,7 +88,7 @@ impl ProblemDetails<'_> {
         }
     }
 
-    /// What is the matter, in a few words of ASCII.
+    /// The title: a short phrase of ASCII, the same for every occurrence of the problem.
     pub const fn title(&self) -> &'static str {
         match self {
             ProblemDetails::Denied { .. } => "Rate limit exceeded",
@@ -86,7 +102,7 @@ impl ProblemDetails<'_> {
         }
     }
 
-    /// The seconds of `Retry-After`, where waiting can help.
+    /// The seconds of `Retry-After`, or `None` if waiting cannot help.
     pub fn retry_after_secs(&self) -> Option<u64> {
         match self {
             ProblemDetails::Denied { decision, .. } => retry_after_secs(decision),
@@ -95,12 +111,12 @@ impl ProblemDetails<'_> {
         }
     }
 
-    /// The body.
+    /// The body as JSON.
     pub fn to_json(&self) -> Vec<u8> {
         let mut body = Body::new();
         body.push(br#"{"type":""#);
         body.push(match self {
-            // The type that draft-ietf-httpapi-ratelimit-headers registers.
+            // Registered by draft-ietf-httpapi-ratelimit-headers.
             ProblemDetails::Denied { .. } => {
                 b"https://iana.org/assignments/http-problem-types#quota-exceeded"
             }
@@ -112,7 +128,7 @@ impl ProblemDetails<'_> {
         body.push_number(self.status().into());
         if let ProblemDetails::Denied { policy, decision } = *self {
             body.push(br#","detail":""#);
-            push_advice(&mut body, decision);
+            push_wait(&mut body, decision);
             body.push(br#"","violated-policies":["#);
             push_violated(&mut body, policy, decision);
             body.push(b"]");
@@ -122,7 +138,8 @@ impl ProblemDetails<'_> {
     }
 }
 
-fn push_advice(body: &mut Body, decision: &Decision) {
+/// Writes how long to wait.
+fn push_wait(body: &mut Body, decision: &Decision) {
     match retry_after_secs(decision) {
         None => body.push(b"The request costs more than the limit can ever hold."),
         Some(1) => body.push(b"Try again in 1 second."),
@@ -134,12 +151,13 @@ fn push_advice(body: &mut Body, decision: &Decision) {
     }
 }
 
+/// Writes the names of the limits that deny the request.
 fn push_violated(body: &mut Body, policy: &str, decision: &Decision) {
-    let names = Names::new(policy, decision.limits().len());
-    for (count, place) in violated(decision).enumerate() {
+    let names = LimitNames::new(policy, decision.limits().len());
+    for (count, index) in violated(decision).enumerate() {
         if count > 0 {
             body.push(b",");
         }
-        names.quote(body, place);
+        names.quote(body, index);
     }
 }

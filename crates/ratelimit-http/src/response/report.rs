@@ -1,19 +1,20 @@
-//! What a response is to tell.
+//! The report of a decision in the headers of a response.
 
 use ratelimit_core::{Decision, Policy, Verdict};
 
-/// What a response is to tell of a decision.
+/// A decision, with the policy under which it was made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LimitReport<'a> {
     pub(crate) decision: &'a Decision,
-    decider: ReportedBy,
+    /// Whether the store decided, and not the failure mode.
+    is_from_store: bool,
     pub(crate) policy: &'a Policy,
-    /// The tier of the policy, where that has several.
+    /// The policy of the request's tier, if it is not the base policy.
     pub(crate) tier: Option<&'a Policy>,
 }
 
 impl<'a> LimitReport<'a> {
-    /// Nothing where no store decided.
+    /// The report of a verdict, or `None` if it has no decision.
     #[inline]
     pub(crate) fn of(
         verdict: &'a Verdict,
@@ -22,26 +23,18 @@ impl<'a> LimitReport<'a> {
     ) -> Option<LimitReport<'a>> {
         Some(LimitReport {
             decision: verdict.decision()?,
-            decider: match verdict {
-                Verdict::Checked(_) => ReportedBy::Store,
-                Verdict::Unchecked { .. } => ReportedBy::FailureMode,
-            },
+            is_from_store: matches!(verdict, Verdict::Checked(_)),
             policy,
             tier,
         })
     }
 
-    /// Whether its numbers are told: those of a policy that only watches, or of this process alone, are
-    /// not what the client has left.
+    /// Whether the numbers are written into the response.
+    ///
+    /// Those of a policy in shadow mode, or of a local decision while the store is unavailable, are not the
+    /// budget that the client has left.
     #[inline]
     pub(crate) fn has_numbers(&self) -> bool {
-        self.decider == ReportedBy::Store && self.decision.is_enforced
+        self.is_from_store && self.decision.is_enforced
     }
-}
-
-/// Who made a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReportedBy {
-    Store,
-    FailureMode,
 }

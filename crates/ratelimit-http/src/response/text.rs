@@ -1,26 +1,34 @@
-//! The bytes of a field's value.
+//! Text of header values and bodies, assembled without allocation.
 
 use std::fmt;
 
 use smallvec::SmallVec;
 
-/// The largest integer of RFC 9651.
-const LARGEST: u64 = 999_999_999_999_999;
-const LONGEST_NUMBER: usize = 20;
+/// The largest integer of a structured field (RFC 9651).
+const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// The value of a header field: visible ASCII and spaces, kept in place unless it is long.
+/// The number of digits of [`u64::MAX`].
+const MAX_DIGITS: usize = 20;
+
+/// The value of a header field: visible ASCII and spaces. Up to 64 bytes are stored without allocation.
 #[derive(Clone)]
 pub struct HeaderText(TextBuffer<64>);
 
 impl HeaderText {
-    /// A number in decimal.
+    /// A decimal number.
+    ///
+    /// ```
+    /// use ratelimit_http::response::HeaderText;
+    ///
+    /// assert_eq!(HeaderText::number(60).as_bytes(), b"60");
+    /// ```
     pub fn number(number: u64) -> HeaderText {
         let mut text = TextBuffer::new();
         text.push_number(number);
         HeaderText(text)
     }
 
-    /// Its bytes.
+    /// The bytes of the value.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -48,20 +56,21 @@ impl Eq for HeaderText {}
 
 impl fmt::Debug for HeaderText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FieldValue({})", self.as_bytes().escape_ascii())
+        write!(f, "HeaderText({})", self.as_bytes().escape_ascii())
     }
 }
 
-/// Text that is put together without an allocation, unless it is longer than `N`.
+/// A text buffer that allocates only if the text is longer than `N` bytes.
 #[derive(Clone)]
 pub(crate) struct TextBuffer<const N: usize> {
     short: [u8; N],
     len: usize,
-    /// All of it, where it is longer.
+    /// The whole text if it is longer than `N` bytes, else empty.
     long: Vec<u8>,
 }
 
 impl<const N: usize> TextBuffer<N> {
+    /// An empty buffer.
     pub(crate) const fn new() -> TextBuffer<N> {
         TextBuffer {
             short: [0; N],
@@ -77,36 +86,41 @@ impl<const N: usize> TextBuffer<N> {
         }
     }
 
+    /// Appends bytes.
     #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let end = self.len + bytes.len();
         match self.short.get_mut(self.len..end) {
-            Some(room) if self.long.is_empty() => {
-                room.copy_from_slice(bytes);
+            Some(target) if self.long.is_empty() => {
+                target.copy_from_slice(bytes);
                 self.len = end;
             }
-            _ => self.push_beyond(bytes),
+            _ => self.push_long(bytes),
         }
     }
 
+    /// Appends bytes that do not fit into `short`.
     #[cold]
-    fn push_beyond(&mut self, bytes: &[u8]) {
+    fn push_long(&mut self, bytes: &[u8]) {
         if self.long.is_empty() {
             self.long.extend_from_slice(&self.short[..self.len]);
         }
         self.long.extend_from_slice(bytes);
     }
 
+    /// Appends a decimal number.
     pub(crate) fn push_number(&mut self, number: u64) {
         self.push(Digits::of(number).as_bytes());
     }
 
+    /// Appends a parameter of a structured field, such as `;q=` and its number.
     pub(crate) fn push_parameter(&mut self, name: &str, number: u64) {
         self.push(name.as_bytes());
-        self.push_number(number.min(LARGEST));
+        self.push_number(number.min(MAX_INTEGER));
     }
 
-    /// Text between quotes, as RFC 9651 and JSON both write it.
+    /// Appends text between quotes. The escapes are valid in RFC 9651 and in JSON; other bytes than
+    /// visible ASCII become `?`.
     pub(crate) fn push_escaped(&mut self, text: &str) {
         let is_plain = |byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
         if text.bytes().all(is_plain) {
@@ -122,19 +136,20 @@ impl<const N: usize> TextBuffer<N> {
     }
 }
 
-/// A number in decimal, where it is only read.
+/// The decimal digits of a number, on the stack.
 pub(crate) struct Digits {
-    bytes: [u8; LONGEST_NUMBER],
+    bytes: [u8; MAX_DIGITS],
     start: usize,
 }
 
 impl Digits {
+    /// The digits of `number`.
     #[inline]
     pub(crate) fn of(number: u64) -> Digits {
-        let mut bytes = [0; LONGEST_NUMBER];
-        let mut start = LONGEST_NUMBER;
+        let mut bytes = [0; MAX_DIGITS];
+        let mut start = MAX_DIGITS;
         let mut rest = number;
-        // Two digits for each of the expensive divisions.
+        // Two digits per division, because divisions are slow.
         while rest >= 10 {
             let pair = u8::try_from(rest % 100).unwrap_or(0);
             rest /= 100;
@@ -142,7 +157,7 @@ impl Digits {
             bytes[start] = b'0' + pair / 10;
             bytes[start + 1] = b'0' + pair % 10;
         }
-        if rest > 0 || start == LONGEST_NUMBER {
+        if rest > 0 || start == MAX_DIGITS {
             start -= 1;
             bytes[start] = b'0' + u8::try_from(rest).unwrap_or(0);
         }
@@ -155,11 +170,13 @@ impl Digits {
     }
 }
 
-/// The digits of a number that has at most three, which are there already.
+/// The digits of a number below 1000, from a static table.
+///
+/// Fast path: header values of such numbers need no allocation.
 #[inline]
 pub(crate) fn small_number(number: u64) -> Option<&'static str> {
-    let place = usize::try_from(number).ok()?;
-    let digits = SMALL.get(place)?;
+    let index = usize::try_from(number).ok()?;
+    let digits = SMALL_NUMBERS.get(index)?;
     let zeros = match number {
         0..10 => 2,
         10..100 => 1,
@@ -169,13 +186,14 @@ pub(crate) fn small_number(number: u64) -> Option<&'static str> {
 }
 
 /// The numbers below 1000 in three digits.
-static SMALL: [[u8; 3]; 1000] = small_numbers();
+static SMALL_NUMBERS: [[u8; 3]; 1000] = small_numbers();
 
+/// Counts up in decimal digits.
 const fn small_numbers() -> [[u8; 3]; 1000] {
     let mut numbers = [*b"000"; 1000];
-    let mut place = 1;
-    while place < numbers.len() {
-        let [mut hundreds, mut tens, mut ones] = numbers[place - 1];
+    let mut index = 1;
+    while index < numbers.len() {
+        let [mut hundreds, mut tens, mut ones] = numbers[index - 1];
         ones += 1;
         if ones > b'9' {
             (tens, ones) = (tens + 1, b'0');
@@ -183,13 +201,13 @@ const fn small_numbers() -> [[u8; 3]; 1000] {
         if tens > b'9' {
             (hundreds, tens) = (hundreds + 1, b'0');
         }
-        numbers[place] = [hundreds, tens, ones];
-        place += 1;
+        numbers[index] = [hundreds, tens, ones];
+        index += 1;
     }
     numbers
 }
 
-/// Reads a number in decimal and nothing else.
+/// Parses a decimal number without sign or spaces.
 pub(crate) fn parse(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
@@ -200,7 +218,7 @@ pub(crate) fn parse(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// The least `r` of the members of a `RateLimit` field, and the longest `t` beside it.
+/// The least `r` among the members of a `RateLimit` field, and the longest `t` among those.
 pub(crate) fn strictest_member(value: &[u8]) -> Option<(u64, u64)> {
     let members = unquoted(value, b',').map(|member| {
         let parameter = |name: &[u8]| {
@@ -220,7 +238,7 @@ pub(crate) fn strictest_member(value: &[u8]) -> Option<(u64, u64)> {
     members?.into_iter().reduce(stricter)
 }
 
-/// Splits at `separator` where it stands outside of quotes.
+/// Splits at each `separator` outside quotes.
 fn unquoted(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut quoted = false;
     let mut escaped = false;
@@ -241,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_numbers_are_written_as_all_others() {
+    fn the_table_of_small_numbers_agrees_with_formatting() {
         for number in 0..1000 {
             assert_eq!(small_number(number), Some(number.to_string().as_str()));
         }
@@ -250,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_are_those_of_the_standard_library() {
+    fn digits_agree_with_the_standard_library() {
         let powers = (0..20).map(|exponent| 10_u64.pow(exponent));
         let edges = powers.flat_map(|power| [power - 1, power, power + 1]);
 

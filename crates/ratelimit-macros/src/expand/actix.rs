@@ -1,4 +1,4 @@
-//! A handler of actix-web: it takes the request, and extracts after the check.
+//! The expansion for actix-web: the outer function takes the request, checks, and then extracts the arguments.
 
 use proc_macro2::TokenStream;
 use quote::quote;

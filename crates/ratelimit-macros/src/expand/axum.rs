@@ -1,4 +1,4 @@
-//! A handler of axum: its one extractor checks, and then extracts what the handler takes.
+//! The expansion for axum: the last argument is an extractor that checks, and then extracts all arguments.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -6,10 +6,10 @@ use syn::{Error, Result};
 
 use crate::{expand::limit, handler::Handler, options::Options};
 
-const MOST_ARGUMENTS: usize = 16;
+const MAX_ARGUMENTS: usize = 16;
 
 pub(crate) fn expand(options: &Options, handler: &Handler) -> Result<TokenStream> {
-    if handler.arguments.len() > MOST_ARGUMENTS {
+    if handler.arguments.len() > MAX_ARGUMENTS {
         let problem = "a handler takes up to 16 arguments: \
             write `(a, b): (A, B)` to make one of two";
         return Err(Error::new(handler.name().span(), problem));

@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, io, path::PathBuf};
 
 use ratelimit_core::InvalidRedisConfig;
-use ratelimit_http::{client_ip::InvalidPrefix, policy_file::InvalidPolicyFile};
+use ratelimit_http::{InvalidSyntax, policy_file::InvalidPolicyFile};
 
 /// Why a configuration cannot stand.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub enum InvalidConfig {
     /// The settings for Redis are wrong.
     Redis(InvalidRedisConfig),
     /// The IPv6 prefix is longer than an address.
-    Ipv6Prefix(InvalidPrefix),
+    Ipv6Prefix(InvalidSyntax),
     /// The filter of log lines cannot be read.
     Log(tracing_subscriber::filter::ParseError),
 }

@@ -108,7 +108,7 @@ impl FromStr for ChainName {
     fn from_str(text: &str) -> Result<ChainName, String> {
         text.parse()
             .map(ChainName)
-            .map_err(|why: ratelimit_http::client_ip::InvalidHeader| why.to_string())
+            .map_err(|why: ratelimit_http::InvalidSyntax| why.to_string())
     }
 }
 

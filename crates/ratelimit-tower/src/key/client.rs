@@ -1,4 +1,4 @@
-//! The client: a key that was named, or the address it comes from.
+//! The client as a key, and the peer's address in the request's extensions.
 
 use std::{
     fmt,
@@ -20,14 +20,14 @@ use crate::framework::Head;
 pub struct PeerAddr(pub SocketAddr);
 
 impl PeerAddr {
-    /// The address as [`ClientKey`] finds it: the one that was put there or, with the feature `axum`,
-    /// that of `ConnectInfo`, then of `MockConnectInfo`.
+    /// The peer's address in `extensions`: a [`PeerAddr`] or, with the feature `axum`, `ConnectInfo` or else
+    /// `MockConnectInfo`.
     #[inline]
     pub fn of(extensions: &Extensions) -> Option<PeerAddr> {
-        let put = extensions.get::<PeerAddr>().copied();
+        let peer = extensions.get::<PeerAddr>().copied();
         #[cfg(feature = "axum")]
-        let put = put.or_else(|| connected(extensions));
-        put
+        let peer = peer.or_else(|| connected(extensions));
+        peer
     }
 }
 
@@ -43,13 +43,15 @@ fn connected(extensions: &Extensions) -> Option<PeerAddr> {
 
 /// The client of a request.
 ///
-/// In this order:
+/// The first of these that is present is the key:
 ///
-/// 1. The [`Key`] that the application put into the request's extensions, then a header or query
-///    parameter that it opted into and that passes its validator.
-/// 2. The address that trusted proxies tell, by the rules of [`ClientIpResolver`].
-/// 3. The peer's address: [`PeerAddr`] in the request's extensions, or what
-///    [`peer_by`](Self::peer_by) finds. There is no key without one.
+/// 1. The [`Key`] that the application put into the request's extensions.
+/// 2. A header or query parameter that the application opted into, if it passes its validator.
+/// 3. The address in the headers of trusted proxies, by the rules of [`ClientIpResolver`].
+/// 4. The peer's address: [`PeerAddr`] in the request's extensions, or the result of
+///    [`peer_by`](Self::peer_by).
+///
+/// A request without any of them is rejected with 500, and the log says what to add.
 ///
 /// ```
 /// use ratelimit_http::client_ip::TrustedProxies;
@@ -73,17 +75,17 @@ pub struct ClientKey {
 type PeerOf = dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync;
 
 impl ClientKey {
-    /// The peer's address, with no proxy in front.
+    /// Identifies clients by the peer's address. It is for services without a proxy in front.
     pub fn new() -> ClientKey {
         ClientIpResolver::default().into()
     }
 
-    /// The address that these proxies tell.
+    /// Identifies clients by the address in the forwarding headers of these proxies.
     pub fn behind(proxies: TrustedProxies) -> ClientKey {
         ClientIpResolver::behind(proxies).into()
     }
 
-    /// Finds the peer's address in a place of one's own, where it is not in [`PeerAddr`].
+    /// Sets the function that finds the peer's address, in place of [`PeerAddr`].
     #[must_use]
     pub fn peer_by(
         mut self,
@@ -93,31 +95,31 @@ impl ClientKey {
         self
     }
 
-    /// Takes a key from the header `name` if it passes `is_valid`; else the answer is 400.
+    /// Takes the key from the header `name`. A key that fails `is_valid` is rejected with 400.
     ///
-    /// A client that can name its own key can escape its limit: let only keys pass that are known.
+    /// A client that chooses its own key can escape its limit, so accept only known keys.
     #[must_use]
     pub fn explicit_header(
         self,
         name: HeaderName,
         is_valid: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> ClientKey {
-        self.changed(move |client| client.explicit_header(name.as_str(), is_valid))
+        self.map_client(move |client| client.explicit_header(name.as_str(), is_valid))
     }
 
-    /// Takes a key from the query parameter `name` if it passes `is_valid`; else the answer is 400.
+    /// Takes the key from the query parameter `name`. A key that fails `is_valid` is rejected with 400.
     ///
-    /// A client that can name its own key can escape its limit: let only keys pass that are known.
+    /// A client that chooses its own key can escape its limit, so accept only known keys.
     #[must_use]
     pub fn explicit_query(
         self,
         name: &str,
         is_valid: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> ClientKey {
-        self.changed(|client| client.explicit_query(name, is_valid))
+        self.map_client(|client| client.explicit_query(name, is_valid))
     }
 
-    fn changed(
+    fn map_client(
         mut self,
         change: impl FnOnce(ratelimit_http::key::ClientKey) -> ratelimit_http::key::ClientKey,
     ) -> ClientKey {
@@ -133,9 +135,9 @@ impl Default for ClientKey {
 }
 
 impl From<ClientIpResolver> for ClientKey {
-    fn from(addr: ClientIpResolver) -> ClientKey {
+    fn from(resolver: ClientIpResolver) -> ClientKey {
         ClientKey {
-            client: addr.into(),
+            client: resolver.into(),
             peer: None,
         }
     }
@@ -165,9 +167,9 @@ impl fmt::Debug for ClientKey {
     }
 }
 
-/// A service of one connection, whose requests all carry its [`PeerAddr`].
+/// A service for one connection that inserts its [`PeerAddr`] into every request.
 ///
-/// For servers that do not say themselves who the peer is, such as hyper.
+/// It is for servers that do not provide the peer's address, such as hyper.
 #[derive(Clone, Copy, Debug)]
 pub struct AddPeerAddr<S> {
     inner: S,

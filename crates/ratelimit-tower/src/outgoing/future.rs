@@ -1,4 +1,4 @@
-//! The way of one outgoing request: checking, waiting, calling.
+//! The future of an outgoing request: checking, waiting, calling.
 
 use std::{
     fmt,
@@ -18,7 +18,9 @@ use tower_service::Service;
 use super::{OutgoingBody, OutgoingConfig, OutgoingError};
 
 pin_project! {
-    /// The answer of an [`OutgoingLimit`](super::OutgoingLimit).
+    /// The response future of an [`OutgoingLimit`](super::OutgoingLimit).
+    ///
+    /// Dropping it releases the slot of the request. The charge stays if the request was checked.
     #[must_use = "a request is made when its future is polled"]
     pub struct OutgoingFuture<S, B>
     where
@@ -26,7 +28,7 @@ pin_project! {
     {
         #[pin]
         state: State<S::Future, S::Error>,
-        guard: Option<Box<BodyGuard<S, B>>>,
+        pending: Option<Box<PendingRequest<S, B>>>,
     }
 }
 
@@ -35,13 +37,13 @@ pin_project! {
     enum State<F, E> {
         Failed { error: Option<OutgoingError<E>> },
         Checking { checking: Checking },
-        Waiting { sleep: Pin<Box<Sleep>>, then: Then },
+        Waiting { sleep: Pin<Box<Sleep>>, then: AfterWait },
         Readying,
         Calling { #[pin] response: F, slot: Option<Box<Reservation>> },
     }
 }
 
-/// A check of the budget, which keeps the charge where that holds a slot.
+/// A check of the budget. Under a concurrency limit it reserves, because the slot has to be released.
 enum Checking {
     Check(Check),
     Reserve(Box<Reserve>),
@@ -51,22 +53,24 @@ impl Checking {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Verdict, Option<Reservation>)> {
         match self {
             Checking::Check(check) => Pin::new(check).poll(cx).map(|verdict| (verdict, None)),
-            Checking::Reserve(charging) => Pin::new(&mut **charging).poll(cx),
+            Checking::Reserve(reserve) => Pin::new(&mut **reserve).poll(cx),
         }
     }
 }
 
+/// The step after a wait.
 #[derive(Clone, Copy)]
-enum Then {
+enum AfterWait {
     CheckAgain,
     Call,
 }
 
-struct BodyGuard<S, B> {
+/// A request that is not sent yet, and its client.
+struct PendingRequest<S, B> {
     service: S,
     request: Request<B>,
     key: Key,
-    settings: Arc<OutgoingConfig>,
+    config: Arc<OutgoingConfig>,
     deadline: Option<Instant>,
     /// The slot of a request that passed and is not sent yet.
     slot: Option<Box<Reservation>>,
@@ -77,7 +81,7 @@ impl<S: Service<Request<B>> + Clone, B> OutgoingFuture<S, B> {
         let error = Some(error);
         OutgoingFuture {
             state: State::Failed { error },
-            guard: None,
+            pending: None,
         }
     }
 
@@ -85,30 +89,30 @@ impl<S: Service<Request<B>> + Clone, B> OutgoingFuture<S, B> {
         service: S,
         request: Request<B>,
         key: Key,
-        settings: &Arc<OutgoingConfig>,
+        config: &Arc<OutgoingConfig>,
     ) -> Self {
-        let guard = BodyGuard {
+        let pending = PendingRequest {
             service,
             request,
             key,
-            settings: Arc::clone(settings),
+            config: Arc::clone(config),
             deadline: None,
             slot: None,
         };
         OutgoingFuture {
             state: State::Checking {
-                checking: guard.check(),
+                checking: pending.check(),
             },
-            guard: Some(Box::new(guard)),
+            pending: Some(Box::new(pending)),
         }
     }
 }
 
-impl<S: Clone, B> BodyGuard<S, B> {
+impl<S: Clone, B> PendingRequest<S, B> {
     fn check(&self) -> Checking {
         let OutgoingConfig {
             limiter, policy, ..
-        } = &*self.settings;
+        } = &*self.config;
         let tier = policy.for_key(&self.key);
         let hit = Hit::new(tier, &self.key).cost(policy.cost().get());
         if tier.has_concurrency_limit() {
@@ -117,8 +121,8 @@ impl<S: Clone, B> BodyGuard<S, B> {
         Checking::Check(limiter.check_hit(hit))
     }
 
-    /// What follows from a verdict.
-    fn decided<F, E>(&mut self, verdict: Verdict) -> Result<State<F, E>, OutgoingError<E>> {
+    /// The next state after a verdict.
+    fn after_check<F, E>(&mut self, verdict: Verdict) -> Result<State<F, E>, OutgoingError<E>> {
         let is_allowed = verdict.is_allowed();
         let decision = match verdict {
             Verdict::Checked(decision) => decision,
@@ -133,28 +137,31 @@ impl<S: Clone, B> BodyGuard<S, B> {
         }
         match decision.outcome {
             Outcome::Allowed { delay } if delay.is_zero() => Ok(State::Readying),
-            Outcome::Allowed { delay } => self.wait(delay, Then::Call, decision),
-            Outcome::Denied { retry_after } => self.wait(retry_after, Then::CheckAgain, decision),
+            Outcome::Allowed { delay } => self.wait(delay, AfterWait::Call, decision),
+            Outcome::Denied { retry_after } => {
+                self.wait(retry_after, AfterWait::CheckAgain, decision)
+            }
             Outcome::Impossible => Err(OutgoingError::Denied(Box::new(decision))),
         }
     }
 
+    /// Waits for `span`, or fails if that exceeds the maximum wait.
     fn wait<F, E>(
         &mut self,
         span: Duration,
-        then: Then,
+        then: AfterWait,
         decision: Decision,
     ) -> Result<State<F, E>, OutgoingError<E>> {
         let now = Instant::now();
         let deadline = self
             .deadline
-            .or_else(|| now.checked_add(self.settings.longest_wait));
+            .or_else(|| now.checked_add(self.config.max_wait));
         self.deadline = deadline;
-        // A wait beyond what the clock can tell has no deadline.
+        // A maximum wait beyond the range of the clock is no deadline.
         if deadline.is_some_and(|deadline| span > deadline.saturating_duration_since(now)) {
             return Err(OutgoingError::Denied(Box::new(decision)));
         }
-        // The ready service goes, and with it a place that others can use meanwhile.
+        // Dropping the ready service frees its capacity for other requests during the wait.
         self.service = self.service.clone();
         Ok(State::Waiting {
             sleep: Box::pin(sleep(span)),
@@ -170,7 +177,7 @@ where
     type Output = Result<Response<OutgoingBody<R>>, OutgoingError<S::Error>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        const HELD: &str = "held until the call";
+        const KEPT: &str = "kept until the call";
         let mut this = self.project();
         loop {
             let next = match this.state.as_mut().project() {
@@ -178,13 +185,13 @@ where
                     return Poll::Ready(Err(error.take().expect("polled after completion")));
                 }
                 StateProj::Checking { checking } => {
-                    let (verdict, charge) = ready!(checking.poll(cx));
-                    let guard = this.guard.as_mut().expect(HELD);
-                    guard.slot = charge.map(Box::new);
-                    match guard.decided(verdict) {
+                    let (verdict, reservation) = ready!(checking.poll(cx));
+                    let pending = this.pending.as_mut().expect(KEPT);
+                    pending.slot = reservation.map(Box::new);
+                    match pending.after_check(verdict) {
                         Ok(next) => next,
                         Err(error) => {
-                            *this.guard = None;
+                            *this.pending = None;
                             return Poll::Ready(Err(error));
                         }
                     }
@@ -192,20 +199,20 @@ where
                 StateProj::Waiting { sleep, then } => {
                     ready!(sleep.as_mut().poll(cx));
                     match then {
-                        Then::Call => State::Readying,
-                        Then::CheckAgain => State::Checking {
-                            checking: this.guard.as_ref().expect(HELD).check(),
+                        AfterWait::Call => State::Readying,
+                        AfterWait::CheckAgain => State::Checking {
+                            checking: this.pending.as_ref().expect(KEPT).check(),
                         },
                     }
                 }
                 StateProj::Readying => {
-                    let guard = this.guard.as_mut().expect(HELD);
-                    let ready = ready!(guard.service.poll_ready(cx));
-                    let mut guard = this.guard.take().expect(HELD);
+                    let pending = this.pending.as_mut().expect(KEPT);
+                    let ready = ready!(pending.service.poll_ready(cx));
+                    let mut pending = this.pending.take().expect(KEPT);
                     ready.map_err(OutgoingError::Inner)?;
                     State::Calling {
-                        response: guard.service.call(guard.request),
-                        slot: guard.slot,
+                        response: pending.service.call(pending.request),
+                        slot: pending.slot,
                     }
                 }
                 StateProj::Calling { response, slot } => {

@@ -17,7 +17,7 @@ fn at_path(rule: &Rule, path: &str) -> (bool, bool) {
 }
 
 #[test]
-fn an_address_is_the_clients() {
+fn an_address_rule_matches_the_clients_address() {
     let (key, headers): (Key, &HeaderList<'_>) = (user(), &[]);
     let unknown = RuleRequest::new(&key, "/", headers);
     let inside = RuleRequest::new(&key, "/", headers).address("10.1.2.3".parse().unwrap());
@@ -33,7 +33,7 @@ fn an_address_is_the_clients() {
 }
 
 #[test]
-fn a_key_is_the_explicit_one() {
+fn a_key_rule_matches_the_explicit_key() {
     let (key, headers): (Key, &HeaderList<'_>) = (user(), &[]);
     let facts = RuleRequest::new(&key, "/", headers);
 
@@ -42,7 +42,7 @@ fn a_key_is_the_explicit_one() {
 }
 
 #[test]
-fn a_header_is_there_or_one_of_its_lines_says_so() {
+fn a_header_rule_matches_the_name_or_one_line() {
     let key = user();
     let headers: &HeaderList<'_> = &[
         ("X-Internal", "no"),
@@ -59,7 +59,7 @@ fn a_header_is_there_or_one_of_its_lines_says_so() {
 }
 
 #[test]
-fn a_path_is_the_whole_one_or_its_beginning() {
+fn a_path_rule_matches_the_whole_path_or_a_prefix() {
     let (health, inner) = (rule("path:/health"), rule("path:/internal/*"));
 
     assert_eq!(at_path(&health, "/health"), (true, true));
@@ -70,7 +70,7 @@ fn a_path_is_the_whole_one_or_its_beginning() {
 }
 
 #[test]
-fn a_path_that_can_be_read_in_two_ways_is_never_exempt_and_may_be_blocked() {
+fn an_ambiguous_path_is_never_exempt_and_may_be_blocked() {
     let inner = rule("path:/internal/*");
 
     for both in [
@@ -97,7 +97,7 @@ fn a_path_that_can_be_read_in_two_ways_is_never_exempt_and_may_be_blocked() {
 }
 
 #[test]
-fn what_is_no_rule_is_told_what_was_expected() {
+fn the_error_for_an_invalid_rule_says_what_was_expected() {
     for (text, expected) in [
         ("", "key:, header: or path:"),
         ("office", "key:, header: or path:"),
@@ -115,13 +115,13 @@ fn what_is_no_rule_is_told_what_was_expected() {
         ("path:/a?b=1", "path:/health"),
         ("path:/a/../b", "path:/health"),
     ] {
-        let told = text.parse::<Rule>().expect_err(text).to_string();
-        assert!(told.contains(expected), "{text}: {told}");
+        let message = text.parse::<Rule>().expect_err(text).to_string();
+        assert!(message.contains(expected), "{text}: {message}");
     }
 }
 
 #[test]
-fn a_rule_covers_what_it_means_and_more() {
+fn a_rule_covers_narrower_rules() {
     for (wide, narrow) in [
         ("10.0.0.0/8", "ip:10.1.0.0/16"),
         ("key:a", "key:a"),

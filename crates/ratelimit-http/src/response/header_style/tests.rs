@@ -87,11 +87,11 @@ fn a_wait_is_whole_seconds_and_at_least_one() {
 }
 
 #[test]
-fn less_remaining_stands_then_the_later_reset() {
+fn less_remaining_is_stricter_then_the_later_reset() {
     let decision = at_100_7(&[limit(PASSED, 3, 1_300)]);
     let stands = |style: HeaderStyle, values: [&'static str; 3]| {
-        let place = |name| style.names().iter().position(|n| *n == name);
-        style.existing_is_stricter(&decision, |name| Some(values[place(name)?].as_bytes()))
+        let index = |name| style.names().iter().position(|n| *n == name);
+        style.existing_is_stricter(&decision, |name| Some(values[index(name)?].as_bytes()))
     };
 
     assert!(stands(HeaderStyle::XRateLimit, ["9", "2", "0"]));

@@ -71,7 +71,7 @@ async fn by_hand(
 }
 
 #[tokio::test]
-async fn the_nearest_layer_is_the_one_that_is_told() {
+async fn the_current_decision_is_that_of_the_nearest_layer() {
     for (outer, inner) in [
         (layer("3/h"), layer("9/h")),
         (layer("3/h").share_decision(), layer("9/h")),
@@ -84,7 +84,7 @@ async fn the_nearest_layer_is_the_one_that_is_told() {
 }
 
 #[tokio::test]
-async fn a_decision_is_still_there_after_a_wait() {
+async fn a_decision_survives_an_await() {
     let app = Router::new()
         .route("/", get(late_limit))
         .layer(layer("3/h"));
@@ -161,7 +161,7 @@ async fn a_layer_without_a_decision_leaves_that_of_the_outer_layer() {
 }
 
 #[test]
-fn an_address_that_was_put_there_goes_before_the_connection() {
+fn an_inserted_peer_address_precedes_the_connections() {
     let put = SocketAddr::from(([198, 51, 100, 1], 1));
     let (mut request, ()) = Request::new(()).into_parts();
     assert_eq!(PeerAddr::of(&request.extensions), None);

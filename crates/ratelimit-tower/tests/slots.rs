@@ -37,7 +37,7 @@ async fn open(layer: &RateLimitLayer) -> Response<ResponseBody<Full<Bytes>>> {
 }
 
 #[tokio::test]
-async fn a_slot_is_held_until_the_last_byte_and_not_until_the_drop() {
+async fn a_slot_is_released_after_the_last_byte() {
     let layer = layer(&start(), ONE);
 
     let mut response = open(&layer).await;
@@ -171,7 +171,7 @@ impl Store for Distant {
 }
 
 #[tokio::test]
-async fn what_a_distant_store_settles_delays_no_response() {
+async fn settling_in_a_remote_store_does_not_delay_the_response() {
     let store = Distant(MemoryStore::new().clock(start()));
     let charged = HttpPolicy::from(policy("2/min; concurrency 1 lease 1h"));
     let charged = charged.with_charge_on("401".parse().expect("statuses"));

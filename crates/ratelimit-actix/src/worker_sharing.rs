@@ -1,4 +1,7 @@
-//! One budget for all workers of a server.
+//! One limiter for all workers of a server.
+//!
+//! actix-web calls the closure of `HttpServer::new` once per worker, so a limiter that is made inside would
+//! count per worker. Workers that make a limiter at the same line with the same limits share one.
 
 use std::{
     collections::HashMap,
@@ -15,9 +18,9 @@ type CallSite = (String, &'static Location<'static>, String);
 static LIMITERS: LazyLock<Mutex<HashMap<CallSite, Weak<SharedLimiter>>>> =
     LazyLock::new(Mutex::default);
 
-/// A limiter in memory that the workers of a server share, because each made it at the same line.
+/// A limiter in memory that the workers of a server share.
 ///
-/// It is forgotten when the last middleware that counts with it is dropped.
+/// Its entry is removed when the last middleware and service that use it are dropped.
 #[derive(Debug)]
 pub(crate) struct SharedLimiter {
     limiter: Limiter,
@@ -33,7 +36,7 @@ impl SharedLimiter {
 impl Drop for SharedLimiter {
     fn drop(&mut self) {
         let mut limiters = lock();
-        // Another worker may have put a new one here since the last reference to this one went.
+        // Another worker may have inserted a new limiter since the last reference to this one was dropped.
         if limiters
             .get(&self.site)
             .is_some_and(|entry| entry.strong_count() == 0)
@@ -43,25 +46,27 @@ impl Drop for SharedLimiter {
     }
 }
 
-/// The limiter in memory that the first worker made at this line for these limits.
+/// The limiter that the first worker made at this line for these limits.
 ///
-/// A middleware that is made inside the closure of `HttpServer::new` is made once for each worker.
-/// Outside of workers there is nothing to share, and the answer is `None`.
-pub(crate) fn shared(line: &'static Location<'static>, limits: &str) -> Option<Arc<SharedLimiter>> {
+/// It is `None` outside of workers, where there is nothing to share.
+pub(crate) fn share_between_workers(
+    line: &'static Location<'static>,
+    limits: &str,
+) -> Option<Arc<SharedLimiter>> {
     let site = (server_of_this_worker()?, line, limits.to_owned());
     let mut limiters = lock();
     if let Some(known) = limiters.get(&site).and_then(Weak::upgrade) {
         return Some(known);
     }
-    let made = Arc::new(SharedLimiter {
+    let shared = Arc::new(SharedLimiter {
         limiter: Limiter::in_memory(),
         site: site.clone(),
     });
-    limiters.insert(site, Arc::downgrade(&made));
-    Some(made)
+    limiters.insert(site, Arc::downgrade(&shared));
+    Some(shared)
 }
 
-/// Logs once that a limiter which a worker made for itself has budgets of its own.
+/// Logs once that a worker made a limiter in memory for itself, so that each worker counts on its own.
 pub(crate) fn warn_once_if_unshared(limiter: &Limiter) {
     static WARNED: Once = Once::new();
     if !is_unshared(limiter) {
@@ -86,9 +91,10 @@ fn lock() -> MutexGuard<'static, HashMap<CallSite, Weak<SharedLimiter>>> {
     LIMITERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What all workers of a server have in common, told by the name of their thread.
+/// The server of this worker thread, by the name of the thread; `None` in other threads.
 ///
-/// `actix-rt|system:0|arbiter:3` under an actix system, `actix-server worker 3` under plain tokio.
+/// Threads are called `actix-rt|system:0|arbiter:3` under an actix system and `actix-server worker 3` under
+/// plain tokio.
 fn server_of_this_worker() -> Option<String> {
     let thread = thread::current();
     let name = thread.name()?;
@@ -175,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limiter_made_for_one_worker_is_told_from_one_that_workers_share() {
+    fn a_limiter_of_one_worker_is_distinguished_from_a_shared_one() {
         let outside = Limiter::in_memory();
         let cloned = outside.clone();
 

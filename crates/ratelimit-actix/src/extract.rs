@@ -1,4 +1,4 @@
-//! What was decided, for the handler.
+//! The extractor of the current decision.
 
 use std::{
     convert::Infallible,
@@ -8,9 +8,10 @@ use std::{
 use actix_web::{FromRequest, HttpMessage as _, HttpRequest, dev::Payload};
 use ratelimit_core::Decision;
 
-/// What the nearest limit around a handler decided about its request.
+/// The decision of the nearest limit around a handler about its request.
 ///
-/// Nothing where there is no limit, the request was exempt, or no store decided.
+/// It is `None` if there is no limit, the request was exempt, no store decided, or the limit was built
+/// [`without_decision`](crate::RateLimit::without_decision).
 ///
 /// ```
 /// use ratelimit_actix::CurrentDecision;

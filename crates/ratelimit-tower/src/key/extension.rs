@@ -1,34 +1,13 @@
-//! Keys of what routers and applications put into the request's extensions.
+//! Keys from the request's extensions.
 
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{fmt, marker::PhantomData};
 
 use http::request::Parts;
 use ratelimit_core::{InvalidKey, Key};
 
 use super::{KeyError, KeyExtractor};
 
-/// The pattern of the route that a request matched, in the request's extensions.
-///
-/// Routers and adapters put it there: `/users/{id}`, never the path itself, which a client can
-/// vary at will.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RouteName(pub Arc<str>);
-
-/// The route that a request matched, by its [`RouteName`]; missing where there is none.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RouteKey;
-
-impl KeyExtractor for RouteKey {
-    fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
-        let route = request
-            .extensions
-            .get::<RouteName>()
-            .ok_or(KeyError::Missing)?;
-        Ok(Key::tagged("route", route.0.as_bytes())?)
-    }
-}
-
-/// A key made of what the application put into the request's extensions, such as its user.
+/// A key from a value in the request's extensions, such as the authenticated user.
 ///
 /// ```
 /// use ratelimit_core::Key;
@@ -52,7 +31,7 @@ where
     T: Send + Sync + 'static,
     F: Fn(&T) -> Result<Key, InvalidKey> + Send + Sync + 'static,
 {
-    /// The key that `key` makes of the extension of type `T`; missing where there is none.
+    /// Makes the key with `key` from the extension of type `T`. It is missing if there is no such extension.
     pub const fn new(key: F) -> ExtensionKey<T, F> {
         ExtensionKey {
             key,

@@ -1,0 +1,74 @@
+//! The code that `#[rate_limit(...)]` expands to: check, extract, call.
+
+use std::future::Future;
+
+use actix_web::{
+    FromRequest, HttpMessage as _, HttpRequest, HttpResponse, Responder,
+    body::BoxBody,
+    web::{Data, Payload},
+};
+use ratelimit_core::Limiter;
+use ratelimit_http::{handler, registry::Registry};
+
+use crate::{
+    body::ResponseBody,
+    check::{Admission, check},
+    framework::ActixFramework,
+    middleware::new_config,
+};
+
+/// The limit of one handler.
+pub type HandlerLimit = handler::HandlerLimit<ActixFramework>;
+
+/// The key by which a handler's requests are counted.
+pub type HandlerKey = handler::HandlerKey<ActixFramework>;
+
+/// Checks a request, extracts the handler's arguments, calls it, and finishes its response.
+///
+/// actix-web polls the extractors of a handler together, so a check that comes first cannot be one of them.
+pub async fn run<A, R>(
+    limit: &'static HandlerLimit,
+    request: HttpRequest,
+    payload: Payload,
+    handler: impl FnOnce(A) -> R,
+) -> HttpResponse
+where
+    A: FromRequest,
+    R: Future<Output: Responder>,
+{
+    let admission = match check_handler(limit, &request).await {
+        Ok(admission) => admission,
+        Err(response) => return response,
+    };
+    let extracted = A::from_request(&request, &mut payload.into_inner()).await;
+    let mut response = match extracted {
+        Ok(arguments) => {
+            let response = handler(arguments).await.respond_to(&request);
+            response.map_into_boxed_body()
+        }
+        Err(error) => HttpResponse::from_error(error),
+    };
+    let guard = admission.finish(response.status(), response.headers_mut());
+    match guard {
+        Some(_) => response.map_body(|_, body| BoxBody::new(ResponseBody::new(body, guard))),
+        None => response,
+    }
+}
+
+async fn check_handler(
+    limit: &HandlerLimit,
+    request: &HttpRequest,
+) -> Result<Admission, HttpResponse> {
+    let limiter = from_request::<Limiter>(request).unwrap_or_else(handler::global_limiter);
+    let config = limit.config(&limiter, || from_request::<Registry>(request), new_config);
+    let config = config.map_err(|_| HttpResponse::InternalServerError().finish())?;
+    check(config, &limiter, request).await
+}
+
+/// The value of type `T` in the request's extensions, or else in the application's data.
+fn from_request<T: Clone + 'static>(request: &HttpRequest) -> Option<T> {
+    let extension = request.extensions().get::<T>().cloned();
+    extension
+        .or_else(|| request.app_data::<T>().cloned())
+        .or_else(|| Some(request.app_data::<Data<T>>()?.get_ref().clone()))
+}

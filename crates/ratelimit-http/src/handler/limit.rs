@@ -1,0 +1,282 @@
+//! The limit of one handler.
+
+use std::sync::{
+    Arc, PoisonError, RwLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::{
+    client_ip::HeaderLines as _,
+    handler::{DeclaredPolicy, global_registry, policy_for_handler},
+    key::{HeaderKey, KeyError},
+    middleware::{Config, Framework},
+    policy::HttpPolicy,
+    registry::{Registry, UnknownPolicy},
+};
+use ratelimit_core::{Key, Limiter};
+
+/// The end of the log line about a policy that is missing at run time.
+const UNKNOWN_POLICY_HELP: &str = "set_global_registry(registry) or registry.check_declared() \
+    at the start of main says so before a request does";
+
+/// The texts of an attribute are parsed when it is expanded, so they parse again at run time.
+const PARSED: &str = "the text was parsed when it was expanded";
+
+/// The limit of one handler, as its `#[rate_limit(...)]` says.
+///
+/// The attribute `#[rate_limit("5/min", key = "header:x-user", shadow)]` expands to this static:
+///
+/// ```text
+/// static LIMIT: HandlerLimit = HandlerLimit::text("module::handler", "5/min")
+///     .key(HandlerKey::Header("x-user"))
+///     .shadow();
+/// ```
+///
+/// - The attribute expands to a `static` of this type, so all setters are `const`.
+/// - [`config`](HandlerLimit::config) makes the settings on the first request and again only when the
+///   registry has another policy of the same name.
+#[derive(Debug)]
+pub struct HandlerLimit<F: Framework> {
+    source: PolicySource,
+    key: HandlerKey<F>,
+    cost: Option<fn(&F::Request) -> u64>,
+    exempt: Option<fn(&F::Request) -> bool>,
+    cost_source: Option<&'static str>,
+    charge_on: Option<&'static str>,
+    settle_source: Option<&'static str>,
+    marks_responses: bool,
+    is_shadow: bool,
+    latest: RwLock<Option<(HttpPolicy, Arc<Config<F>>)>>,
+    logged: AtomicBool,
+}
+
+/// The policy of an attribute: limits that it contains, or a name in a registry.
+#[derive(Clone, Copy, Debug)]
+enum PolicySource {
+    Text {
+        /// The handler's path, or the scope that it shares with others.
+        name: &'static str,
+        limits: &'static str,
+    },
+    Registry(DeclaredPolicy),
+}
+
+/// The key by which a handler's requests are counted.
+#[derive(Debug)]
+pub enum HandlerKey<F: Framework> {
+    /// The client's address.
+    Client,
+    /// The value of the header with this name, in lower case.
+    Header(&'static str),
+    /// The key that a function finds.
+    Function(fn(&F::Request) -> Result<Key, KeyError>),
+}
+
+impl<F: Framework> HandlerLimit<F> {
+    /// The limits of a text, under the name of the handler or its scope.
+    pub const fn text(name: &'static str, limits: &'static str) -> HandlerLimit<F> {
+        HandlerLimit::new(PolicySource::Text { name, limits })
+    }
+
+    /// The policy that the attribute names.
+    pub const fn named(policy: DeclaredPolicy) -> HandlerLimit<F> {
+        HandlerLimit::new(PolicySource::Registry(policy))
+    }
+
+    const fn new(source: PolicySource) -> HandlerLimit<F> {
+        HandlerLimit {
+            source,
+            key: HandlerKey::Client,
+            cost: None,
+            exempt: None,
+            cost_source: None,
+            charge_on: None,
+            settle_source: None,
+            marks_responses: false,
+            is_shadow: false,
+            latest: RwLock::new(None),
+            logged: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets the key by which requests are counted; the client's address by default.
+    #[must_use]
+    pub const fn key(mut self, key: HandlerKey<F>) -> HandlerLimit<F> {
+        self.key = key;
+        self
+    }
+
+    /// Sets the cost of a request.
+    #[must_use]
+    pub const fn cost(mut self, cost: fn(&F::Request) -> u64) -> HandlerLimit<F> {
+        self.cost = Some(cost);
+        self
+    }
+
+    /// Exempts the requests for which the function returns true.
+    #[must_use]
+    pub const fn exempt_when(mut self, exempt: fn(&F::Request) -> bool) -> HandlerLimit<F> {
+        self.exempt = Some(exempt);
+        self
+    }
+
+    /// Takes the cost of a request from `body` or `header:NAME`.
+    #[must_use]
+    pub const fn cost_source(mut self, source: &'static str) -> HandlerLimit<F> {
+        self.cost_source = Some(source);
+        self
+    }
+
+    /// Refunds requests unless their response has one of these statuses, such as `401, 4xx`.
+    #[must_use]
+    pub const fn charge_on(mut self, statuses: &'static str) -> HandlerLimit<F> {
+        self.charge_on = Some(statuses);
+        self
+    }
+
+    /// Takes the actual cost of a request from `response-bytes` or `header:NAME`.
+    #[must_use]
+    pub const fn settle_source(mut self, source: &'static str) -> HandlerLimit<F> {
+        self.settle_source = Some(source);
+        self
+    }
+
+    /// Marks responses to requests that exceeded a soft limit or that shadow mode let pass.
+    #[must_use]
+    pub const fn mark_responses(mut self) -> HandlerLimit<F> {
+        self.marks_responses = true;
+        self
+    }
+
+    /// Decides and counts, and denies nothing.
+    #[must_use]
+    pub const fn shadow(mut self) -> HandlerLimit<F> {
+        self.is_shadow = true;
+        self
+    }
+
+    /// The settings with the current policy.
+    ///
+    /// `registry` returns the registry that the request carries; the global one is used if it has none.
+    /// `new` makes the adapter's default settings.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownPolicy`] if the registry has no policy of the declared name. The first such error is logged.
+    pub fn config(
+        &self,
+        limiter: &Limiter,
+        registry: impl FnOnce() -> Option<Registry>,
+        new: impl FnOnce(Limiter, HttpPolicy) -> Config<F>,
+    ) -> Result<Arc<Config<F>>, UnknownPolicy> {
+        // One statement, so that the read lock is released before the write lock is taken.
+        let latest = self
+            .latest
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let (PolicySource::Text { .. }, Some((_, config))) = (self.source, &latest) {
+            return Ok(Arc::clone(config));
+        }
+        let policy = self.policy(registry)?;
+        match latest {
+            Some((before, config)) if before == policy => Ok(config),
+            _ => {
+                let config = new(limiter.clone(), self.with_terms(policy.clone()));
+                let config = Arc::new(self.configure(config));
+                let latest = self.latest.write();
+                *latest.unwrap_or_else(PoisonError::into_inner) =
+                    Some((policy, Arc::clone(&config)));
+                Ok(config)
+            }
+        }
+    }
+
+    /// The policy of this moment: the handler's own, or the one that the registry has now.
+    fn policy(
+        &self,
+        registry: impl FnOnce() -> Option<Registry>,
+    ) -> Result<HttpPolicy, UnknownPolicy> {
+        match self.source {
+            PolicySource::Text { name, limits } => {
+                Ok(policy_for_handler(name, limits).expect(PARSED).into())
+            }
+            PolicySource::Registry(declared) => {
+                let registry = registry().or_else(global_registry).unwrap_or_default();
+                registry.get(declared.policy).ok_or_else(|| {
+                    let unknown = UnknownPolicy::for_declared(declared, &registry);
+                    self.log_once(declared.policy, &unknown);
+                    unknown
+                })
+            }
+        }
+    }
+
+    /// Adds the terms of the attribute to its policy.
+    fn with_terms(&self, mut policy: HttpPolicy) -> HttpPolicy {
+        if let Some(source) = self.cost_source {
+            policy = policy.with_cost_source(source.parse().expect(PARSED));
+        }
+        if let Some(statuses) = self.charge_on {
+            policy = policy.with_charge_on(statuses.parse().expect(PARSED));
+        }
+        if let Some(source) = self.settle_source {
+            policy = policy.with_settle_source(source.parse().expect(PARSED));
+        }
+        policy
+    }
+
+    /// Applies the options of the attribute to the adapter's default settings.
+    fn configure(&self, mut config: Config<F>) -> Config<F> {
+        match self.key {
+            HandlerKey::Client => {}
+            HandlerKey::Header(name) => {
+                let header = HeaderKey::new(name);
+                config.key_by(move |request| header.extract_key(F::head(request).lines(name)));
+            }
+            HandlerKey::Function(function) => config.key_by(function),
+        }
+        if let Some(cost) = self.cost {
+            config.cost(cost);
+        }
+        if let Some(exempt) = self.exempt {
+            config.exempt_when(exempt);
+        }
+        if self.marks_responses {
+            config.mark_responses();
+        }
+        if self.is_shadow {
+            config.shadow();
+        }
+        config
+    }
+
+    /// Logs the first unknown policy of this handler.
+    fn log_once(&self, policy: &str, unknown: &UnknownPolicy) {
+        if self.logged.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        F::error(policy, format_args!("{unknown}; {UNKNOWN_POLICY_HELP}"));
+        if !tracing::dispatcher::has_been_set() {
+            eprintln!("rate limit: {unknown}; {UNKNOWN_POLICY_HELP}");
+        }
+    }
+}
+
+/// The cost in an attribute: a number, or a function of the request.
+pub trait CostOf<R> {
+    /// The cost of `request`.
+    fn cost_of(&self, request: &R) -> u64;
+}
+
+impl<R> CostOf<R> for u64 {
+    fn cost_of(&self, _: &R) -> u64 {
+        *self
+    }
+}
+
+impl<R, F: Fn(&R) -> u64> CostOf<R> for F {
+    fn cost_of(&self, request: &R) -> u64 {
+        self(request)
+    }
+}
