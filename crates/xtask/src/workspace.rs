@@ -79,13 +79,13 @@ struct EdgeKind {
 
 #[derive(Debug, Deserialize)]
 struct Metadata {
-    xtask: Option<Exceptions>,
+    xtask: Option<DependencyExceptions>,
 }
 
 /// `[workspace.metadata.xtask]`: crates that are let pass, each with its reason.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Exceptions {
+pub(crate) struct DependencyExceptions {
     #[serde(default)]
     pub(crate) duplicates: BTreeMap<String, String>,
     #[serde(default)]
@@ -170,7 +170,7 @@ impl Workspace {
             .collect()
     }
 
-    pub(crate) fn exceptions(&self) -> Exceptions {
+    pub(crate) fn exceptions(&self) -> DependencyExceptions {
         let metadata = self.metadata.as_ref();
         metadata
             .and_then(|metadata| metadata.xtask.clone())
