@@ -9,18 +9,16 @@ use std::{
     },
 };
 
-use axum::Router;
 use metrics_exporter_prometheus::PrometheusHandle;
 use ratelimit_core::Limiter;
 use ratelimit_http::response::HeaderStyle;
 
 use crate::{
     config::{Bounds, Config, Rules},
-    routes,
-    seal::Seal,
+    receipt_token::ReceiptTokens,
 };
 
-/// The server without its sockets: what it knows, and the [`Router`] that answers.
+/// The server without its sockets: what it knows, and the router that answers.
 ///
 /// Clones share everything.
 ///
@@ -42,15 +40,15 @@ use crate::{
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct App(Arc<Shared>);
+pub struct App(Arc<AppInner>);
 
-struct Shared {
+struct AppInner {
     limiter: Limiter,
     rules: RwLock<Arc<Rules>>,
     metrics: PrometheusHandle,
     listen: SocketAddr,
     store: &'static str,
-    seal: Seal,
+    receipt_tokens: ReceiptTokens,
     application: String,
     headers: HeaderStyle,
     bounds: Bounds,
@@ -70,24 +68,19 @@ impl App {
         listen: SocketAddr,
         metrics: PrometheusHandle,
     ) -> App {
-        App(Arc::new(Shared {
+        App(Arc::new(AppInner {
             limiter,
             rules: RwLock::new(Arc::new(config.rules.clone())),
             metrics,
             listen,
             store: config.store.kind(),
-            seal: Seal::new(&config.store),
+            receipt_tokens: ReceiptTokens::new(&config.store),
             application: config.application.clone(),
             headers: config.headers,
             bounds: config.bounds,
             warned: AtomicBool::new(false),
             draining: AtomicBool::new(false),
         }))
-    }
-
-    /// What answers requests; they tell their [`Peer`](crate::Peer) in their extensions.
-    pub fn router(&self) -> Router {
-        routes::router(self.clone())
     }
 
     /// Goes on with other rules: policies, trusted proxies, key pattern and admin token.
@@ -125,8 +118,8 @@ impl App {
         self.0.store
     }
 
-    pub(crate) fn seal(&self) -> &Seal {
-        &self.0.seal
+    pub(crate) fn receipt_tokens(&self) -> &ReceiptTokens {
+        &self.0.receipt_tokens
     }
 
     pub(crate) fn application(&self) -> &str {

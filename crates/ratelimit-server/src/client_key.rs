@@ -16,7 +16,7 @@ use ratelimit_http::{
 };
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 
 /// Says whose budget a request would spend, and how that was found.
 ///
@@ -93,7 +93,7 @@ impl ClientKey {
     /// # Errors
     ///
     /// When `out` cannot be written.
-    pub fn run(&self, out: &mut impl Write) -> Result<(), Failure> {
+    pub fn run(&self, out: &mut impl Write) -> Result<(), CliError> {
         let found = self.find().unwrap_or_else(|error| Found::Error { error });
         writeln!(out, "{}", serde_json::to_string(&found)?)?;
         Ok(())

@@ -7,7 +7,7 @@ use metrics_exporter_prometheus::{
 };
 use ratelimit_core::metrics;
 
-const BETWEEN_UPKEEP: Duration = Duration::from_secs(5);
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A recorder whose metrics all carry the label `application`.
 pub fn recorder(application: &str) -> PrometheusRecorder {
@@ -40,7 +40,7 @@ fn builder(application: &str) -> PrometheusBuilder {
 /// Keeps what was gathered small, for as long as it is polled.
 pub(crate) async fn upkeep(handle: PrometheusHandle) {
     loop {
-        tokio::time::sleep(BETWEEN_UPKEEP).await;
+        tokio::time::sleep(UPKEEP_INTERVAL).await;
         handle.run_upkeep();
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-use crate::refusal::Refusal;
+use crate::api_error::ApiError;
 
 /// A raw query string; its values are percent-decoded, and `+` is a plus.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub(crate) struct Query<'a>(pub(crate) &'a str);
 
 impl<'a> Query<'a> {
     /// The value of the parameter `name`, which must not be there twice.
-    pub(crate) fn one(self, name: &str) -> Result<Option<Cow<'a, str>>, Refusal> {
+    pub(crate) fn one(self, name: &str) -> Result<Option<Cow<'a, str>>, ApiError> {
         let pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
         let mut values = pairs
             .filter(|pair| percent_decode_str(pair.0).eq(name.bytes()))
@@ -22,11 +22,11 @@ impl<'a> Query<'a> {
         };
         if values.next().is_some() {
             let twice = format!("the parameter {name} was sent more than once");
-            return Err(Refusal::bad_request(twice));
+            return Err(ApiError::bad_request(twice));
         }
         let decoded = percent_decode_str(value).decode_utf8();
         let decoded = decoded
-            .map_err(|_| Refusal::bad_request(format!("the parameter {name} is not UTF-8")))?;
+            .map_err(|_| ApiError::bad_request(format!("the parameter {name} is not UTF-8")))?;
         Ok(Some(decoded))
     }
 

@@ -12,11 +12,11 @@ use tokio::signal::unix::Signal;
 
 use crate::{
     app::App,
+    cli_error::CliError,
     config::{Config, Policies, Settings},
-    failure::Failure,
 };
 
-const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads the configuration again on SIGHUP and when its file changes, for as long as it is polled.
 ///
@@ -25,24 +25,24 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 pub(crate) async fn follow(
     app: App,
     settings: Settings,
-    mut seen: Option<Mark>,
+    mut version: Option<FileVersion>,
     mut hangup: Signal,
 ) {
     count("ok", 0);
     count("rejected", 0);
     loop {
-        let asked = tokio::select! {
+        let is_requested = tokio::select! {
             _ = hangup.recv() => true,
-            () = tokio::time::sleep(BETWEEN_LOOKS) => false,
+            () = tokio::time::sleep(POLL_INTERVAL) => false,
         };
-        let now = mark(&settings);
-        if !asked && (now == seen || now.is_none()) {
+        let now = file_version(&settings);
+        if !is_requested && (now == version || now.is_none()) {
             continue;
         }
-        seen = now;
+        version = now;
         match Config::load(&settings) {
             Ok(config) => {
-                tell_warnings(&config, &settings);
+                log_warnings(&config, &settings);
                 log_reordered(&app.rules().policies, &config.rules.policies);
                 app.adopt(config.rules);
                 count("ok", 1);
@@ -50,7 +50,7 @@ pub(crate) async fn follow(
             }
             Err(why) => {
                 count("rejected", 1);
-                let why = Failure::from(why).to_string().replace('\n', "; ");
+                let why = CliError::from(why).to_string().replace('\n', "; ");
                 tracing::error!("the new configuration is refused, the old one stays: {why}");
             }
         }
@@ -58,7 +58,7 @@ pub(crate) async fn follow(
 }
 
 /// Logs what is odd about the file of a configuration.
-pub(crate) fn tell_warnings(config: &Config, settings: &Settings) {
+pub(crate) fn log_warnings(config: &Config, settings: &Settings) {
     let Some(path) = settings.file() else { return };
     // A token may come from a flag, so whether one is missing is told by who knows them all.
     let warnings = config.warnings.iter();
@@ -82,15 +82,15 @@ fn count(result: &'static str, times: u64) {
 
 /// What changes when a file does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct FileVersion {
     modified: SystemTime,
     length: u64,
 }
 
 /// The mark of the configuration file as it is now.
-pub(crate) fn mark(settings: &Settings) -> Option<Mark> {
+pub(crate) fn file_version(settings: &Settings) -> Option<FileVersion> {
     let about = fs::metadata(settings.file()?).ok()?;
-    Some(Mark {
+    Some(FileVersion {
         modified: about.modified().ok()?,
         length: about.len(),
     })

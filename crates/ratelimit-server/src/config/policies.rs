@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ratelimit_core::{Algorithm, Policy};
 use ratelimit_http::policy::HttpPolicy;
 
-use super::values::NamedPolicy;
+use super::values::{NamedPolicy, canonical};
 
 const OF_ALGORITHMS: [(Algorithm, &str); 5] = [
     (Algorithm::TokenBucket, "token_bucket 10/s burst 100"),
@@ -61,14 +61,6 @@ impl Policies {
 impl Default for Policies {
     fn default() -> Policies {
         Policies::new([])
-    }
-}
-
-/// One name for each policy: an algorithm is known by several.
-pub(super) fn canonical(name: &str) -> &str {
-    match Algorithm::from_name(name) {
-        Some(algorithm) => algorithm.as_str(),
-        None => name,
     }
 }
 

@@ -2,12 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use ratelimit_core::RedisConfig;
+use ratelimit_core::{Algorithm, RedisConfig};
 use ratelimit_http::client_ip::{ChainHeader, TrustedProxies};
 use ratelimit_http::policy::HttpPolicy;
 use regex_lite::Regex;
-
-use super::policies::canonical;
 
 /// A named policy, written `login=5/min; 20/h`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +26,14 @@ impl FromStr for NamedPolicy {
             return Err("expected a name and limits such as login=5/min; 20/h".to_owned());
         };
         NamedPolicy::new(name.trim(), limits.trim())
+    }
+}
+
+/// The policy name for a name or an alias of an algorithm; other names are returned unchanged.
+pub(super) fn canonical(name: &str) -> &str {
+    match Algorithm::from_name(name) {
+        Some(algorithm) => algorithm.as_str(),
+        None => name,
     }
 }
 

@@ -11,7 +11,7 @@ use axum::{
     response::IntoResponse as _,
 };
 
-use crate::{app::App, refusal::Refusal};
+use crate::{api_error::ApiError, app::App};
 
 /// Bounds the time of a request, keeps answers out of caches, and sends clients away when it ends.
 pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response<Body> {
@@ -34,5 +34,5 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
 
 fn too_slow() -> Response<Body> {
     let status = StatusCode::REQUEST_TIMEOUT;
-    Refusal::new(status, "Request timeout", "the request took too long").into_response()
+    ApiError::new(status, "Request timeout", "the request took too long").into_response()
 }

@@ -28,14 +28,21 @@ use ratelimit_core::Policy;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{app::App, refusal::Refusal};
+use crate::{api_error::ApiError, app::App};
 
 const OPENAPI: &str = include_str!("../../openapi.json");
 
 /// What stands in the document for the names of the policies.
 const POLICIES: &str = "\"{policies}\"";
 
-pub(crate) fn router(app: App) -> Router {
+impl App {
+    /// The routes of the server. Requests carry their [`Peer`](crate::Peer) in their extensions.
+    pub fn router(&self) -> Router {
+        router(self.clone())
+    }
+}
+
+fn router(app: App) -> Router {
     // A HEAD is answered by the handler for GET unless told otherwise, and must not spend.
     let check = get(check::get).head(check_head).post(check::post);
     Router::new()
@@ -74,12 +81,12 @@ async fn check_head() -> impl IntoResponse {
     ([(ALLOW, "GET,POST")], not_allowed().await)
 }
 
-async fn not_found() -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, "Not found", "see /openapi.json")
+async fn not_found() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "Not found", "see /openapi.json")
 }
 
-async fn not_allowed() -> Refusal {
-    Refusal::new(
+async fn not_allowed() -> ApiError {
+    ApiError::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "Method not allowed",
         "see /openapi.json",

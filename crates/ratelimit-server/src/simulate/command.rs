@@ -15,17 +15,18 @@ use ratelimit_core::{
 };
 
 use super::{
-    film::Scene,
-    replay::{Replayed, Run},
-    trace::{self, Asked},
+    chart,
+    frames::TimeSpan,
+    replay::{Replay, Run},
+    trace::{self, TraceHit},
     traffic::Traffic,
 };
-use crate::{chart, config::Span, failure::Failure};
+use crate::{cli_error::CliError, config::Span};
 
 /// A replay is about answers and not about their speed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Replays a trace on a virtual clock, and prints what every hit would be answered.
 ///
@@ -117,7 +118,7 @@ impl Simulate {
     /// # Errors
     ///
     /// When the trace has a mistake, the store does not answer, or something cannot be written.
-    pub async fn run(&self, out: &mut impl Write) -> Result<(), Failure> {
+    pub async fn run(&self, out: &mut impl Write) -> Result<(), CliError> {
         let throttle = self.throttle.clone().unwrap_or_default();
         let policies = self.limit.iter().enumerate();
         let policies: Vec<Policy> = policies
@@ -130,7 +131,7 @@ impl Simulate {
         let clock = Clock::manual(Timestamp::default());
         let redis = self.redis_store(clock.clone()).await?;
         let several = policies.len() > 1;
-        let scene = Scene::of(&trace, &policies);
+        let time_span = TimeSpan::of(&trace, &policies);
         let mut drawn = Vec::new();
         for (policy, text) in policies.into_iter().zip(&self.limit) {
             let memory = MemoryStore::new().capacity(trace.len());
@@ -145,18 +146,18 @@ impl Simulate {
                 store,
                 clock: clock.clone(),
             };
-            let filmed = self.chart.as_ref().map(|_| scene);
+            let filmed = self.chart.as_ref().map(|_| time_span);
             let replayed = replay(&run, redis.as_ref(), &trace, filmed, out).await?;
             drawn.push((&**text, replayed));
         }
         if let Some(path) = &self.chart {
-            let svg = chart::draw(scene, &drawn);
+            let svg = chart::draw(time_span, &drawn);
             std::fs::write(path, svg).map_err(|why| format!("{}: {why}", path.display()))?;
         }
         Ok(())
     }
 
-    fn trace(&self, policy: &Policy) -> Result<Vec<Asked>, Failure> {
+    fn trace(&self, policy: &Policy) -> Result<Vec<TraceHit>, CliError> {
         if let Some(traffic) = self.traffic {
             return Ok(traffic.hits(&policy.limits()[0], self.hits, self.seed));
         }
@@ -169,17 +170,17 @@ impl Simulate {
     }
 
     /// The store in Redis, if one was chosen, under a prefix of its own.
-    async fn redis_store(&self, clock: Clock) -> Result<Option<RedisStore>, Failure> {
+    async fn redis_store(&self, clock: Clock) -> Result<Option<RedisStore>, CliError> {
         let StoreChoice::Redis(url) = &self.store else {
             return Ok(None);
         };
-        let chance = RandomState::new().hash_one(std::process::id());
+        let random = RandomState::new().hash_one(std::process::id());
         let config = RedisConfig::new(url)?
-            .prefix(&format!("simulate-{chance:016x}"))?
-            .timeout(PATIENCE)
+            .prefix(&format!("simulate-{random:016x}"))?
+            .timeout(TIMEOUT)
             .clock(clock);
         let store = RedisStore::new(config);
-        let within = self.connect_timeout.map_or(CONNECT_WITHIN, |span| span.0);
+        let within = self.connect_timeout.map_or(CONNECT_TIMEOUT, |span| span.0);
         if !store.wait_connected(within).await {
             return Err("the Redis server does not answer".into());
         }
@@ -192,12 +193,12 @@ impl Simulate {
 async fn replay(
     run: &Run<'_>,
     redis: Option<&RedisStore>,
-    trace: &[Asked],
-    scene: Option<Scene>,
+    trace: &[TraceHit],
+    time_span: Option<TimeSpan>,
     out: &mut impl Write,
-) -> Result<Replayed, Failure> {
+) -> Result<Replay, CliError> {
     let replayed = tokio::select! {
-        replayed = run.replay(trace, scene, out) => replayed,
+        replayed = run.replay(trace, time_span, out) => replayed,
         _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
     };
     let cleaned = match redis {

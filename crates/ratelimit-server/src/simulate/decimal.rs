@@ -1,6 +1,6 @@
 //! Seconds as decimal text, exact to the microsecond.
 
-/// Later moments cannot be told exactly by every store.
+/// Later sample_times cannot be told exactly by every store.
 const END_OF_TIME: u64 = 1 << 53;
 
 const MICROS_DIGITS: i64 = 6;

@@ -12,29 +12,29 @@ use serde_json::value::RawValue;
 use super::decimal;
 
 /// Whose budget a line spends that names no key.
-const NOBODY: &str = "default";
+const DEFAULT_KEY: &str = "default";
 
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct TraceHit {
     pub(super) at_micros: u64,
     pub(super) key: String,
     pub(super) cost: u64,
 }
 
-impl Asked {
+impl TraceHit {
     /// A hit of cost 1 by nobody in particular.
-    pub(super) fn at(at_micros: u64) -> Asked {
-        Asked {
+    pub(super) fn at(at_micros: u64) -> TraceHit {
+        TraceHit {
             at_micros,
-            key: NOBODY.to_owned(),
+            key: DEFAULT_KEY.to_owned(),
             cost: 1,
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct TraceLine<'a> {
     #[serde(borrow)]
     t: &'a RawValue,
     #[serde(borrow, default)]
@@ -45,7 +45,7 @@ struct Line<'a> {
 /// Reads all lines of a trace, in the order of their time; empty ones are skipped.
 ///
 /// Access logs are written when requests end, so their lines are seldom in the order in which requests began.
-pub(super) fn read(mut lines: impl BufRead) -> Result<Vec<Asked>, InvalidTrace> {
+pub(super) fn read(mut lines: impl BufRead) -> Result<Vec<TraceHit>, InvalidTrace> {
     let mut trace = Vec::new();
     let mut line = Vec::new();
     for number in 1.. {
@@ -59,21 +59,21 @@ pub(super) fn read(mut lines: impl BufRead) -> Result<Vec<Asked>, InvalidTrace> 
             break;
         }
         if !line.trim_ascii().is_empty() {
-            trace.push(asked(&line).map_err(wrong)?);
+            trace.push(parse_line(&line).map_err(wrong)?);
         }
     }
-    trace.sort_by_key(|asked| asked.at_micros);
+    trace.sort_by_key(|hit| hit.at_micros);
     Ok(trace)
 }
 
-fn asked(line: &[u8]) -> Result<Asked, Problem> {
-    let line: Line<'_> = serde_json::from_slice(line).map_err(Problem::Json)?;
+fn parse_line(line: &[u8]) -> Result<TraceHit, Problem> {
+    let line: TraceLine<'_> = serde_json::from_slice(line).map_err(Problem::Json)?;
     let at_micros = decimal::micros(line.t.get()).ok_or(Problem::Time)?;
-    let key = line.key.unwrap_or(Cow::Borrowed(NOBODY));
+    let key = line.key.unwrap_or(Cow::Borrowed(DEFAULT_KEY));
     if key.is_empty() {
         return Err(Problem::Key);
     }
-    Ok(Asked {
+    Ok(TraceHit {
         at_micros,
         key: key.into_owned(),
         cost: line.cost.unwrap_or(1),
@@ -123,7 +123,7 @@ mod tests {
         let trace =
             read(&b"{\"t\":0.5}\n\n{\"cost\":3,\"key\":\"a\\u0041\",\"t\":1e-6}"[..]).unwrap();
 
-        assert_eq!(trace[0], Asked::at(500_000));
+        assert_eq!(trace[0], TraceHit::at(500_000));
         assert_eq!(
             (trace[1].at_micros, &*trace[1].key, trace[1].cost),
             (1, "aA", 3)

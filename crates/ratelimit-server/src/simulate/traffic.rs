@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use ratelimit_core::Limit;
 
-use super::trace::Asked;
+use super::trace::TraceHit;
 
 /// What made-up traffic looks like; it is a little more than the limit lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -12,7 +12,7 @@ pub(super) enum Traffic {
     Burst,
     /// Evenly, at one and a half times the limit's rate
     Steady,
-    /// By chance, at one and a half times the limit's rate
+    /// By random, at one and a half times the limit's rate
     Poisson,
     /// Just before and just after the edges of windows
     Boundary,
@@ -20,29 +20,29 @@ pub(super) enum Traffic {
 
 impl Traffic {
     /// As many hits as asked for, made for `limit`, in the order of time.
-    pub(super) fn hits(self, limit: &Limit, count: u64, seed: u64) -> Vec<Asked> {
-        let mut chance = Chance(seed);
-        let pace = Pace::of(limit);
+    pub(super) fn hits(self, limit: &Limit, count: u64, seed: u64) -> Vec<TraceHit> {
+        let mut random = SplitMix64(seed);
+        let rate = RefillRate::of(limit);
         let mut times: Vec<u64> = match self {
-            Traffic::Steady => (0..count).map(|hit| pace.after(hit)).collect(),
-            // So many moments, each anywhere: what a Poisson process is, given its number of hits.
+            Traffic::Steady => (0..count).map(|hit| rate.after(hit)).collect(),
+            // So many sample_times, each anywhere: what a Poisson process is, given its number of hits.
             Traffic::Poisson => {
-                let whole = pace.after(count).max(1);
-                (0..count).map(|_| chance.below(whole)).collect()
+                let whole = rate.after(count).max(1);
+                (0..count).map(|_| random.below(whole)).collect()
             }
             Traffic::Burst => {
-                let together = pace.capacity + pace.capacity.div_ceil(5);
-                let spread = (pace.period_micros / 100).max(1);
-                let start = |hit| pace.refilled(hit / together * together.div_ceil(2));
+                let together = rate.capacity + rate.capacity.div_ceil(5);
+                let spread = (rate.period_micros / 100).max(1);
+                let start = |hit| rate.refilled(hit / together * together.div_ceil(2));
                 (0..count)
-                    .map(|hit| start(hit) + chance.below(spread))
+                    .map(|hit| start(hit) + random.below(spread))
                     .collect()
             }
             Traffic::Boundary => {
-                let side = pace.capacity;
-                let spread = (pace.period_micros / 20).max(1);
+                let side = rate.capacity;
+                let spread = (rate.period_micros / 20).max(1);
                 let at = |hit: u64, near: u64| {
-                    let edge = pace.period_micros.saturating_mul(1 + hit / (2 * side) * 2);
+                    let edge = rate.period_micros.saturating_mul(1 + hit / (2 * side) * 2);
                     if hit % (2 * side) < side {
                         edge.saturating_sub(near + 1)
                     } else {
@@ -50,25 +50,25 @@ impl Traffic {
                     }
                 };
                 (0..count)
-                    .map(|hit| at(hit, chance.below(spread)))
+                    .map(|hit| at(hit, random.below(spread)))
                     .collect()
             }
         };
         times.sort_unstable();
-        times.into_iter().map(Asked::at).collect()
+        times.into_iter().map(TraceHit::at).collect()
     }
 }
 
 /// How much a limit lets through, and how fast.
-pub(super) struct Pace {
+pub(super) struct RefillRate {
     capacity: u64,
     per_period: u64,
     period_micros: u64,
 }
 
-impl Pace {
-    pub(super) fn of(limit: &Limit) -> Pace {
-        Pace {
+impl RefillRate {
+    pub(super) fn of(limit: &Limit) -> RefillRate {
+        RefillRate {
             capacity: limit.capacity(),
             per_period: limit.per_period(),
             period_micros: u64::try_from(limit.period().as_micros()).unwrap_or(u64::MAX),
@@ -76,7 +76,7 @@ impl Pace {
     }
 
     /// How long what was used up takes to be there again.
-    pub(super) fn whole_micros(&self) -> u64 {
+    pub(super) fn full_refill_micros(&self) -> u64 {
         self.refilled(self.capacity)
     }
 
@@ -92,10 +92,10 @@ impl Pace {
     }
 }
 
-/// Numbers by chance, the same for the same seed (`SplitMix64`).
-struct Chance(u64);
+/// Numbers by random, the same for the same seed (`SplitMix64`).
+struct SplitMix64(u64);
 
-impl Chance {
+impl SplitMix64 {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

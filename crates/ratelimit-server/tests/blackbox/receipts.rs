@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 use crate::server::{
-    Answer, CHECK, REFUND, RELEASE, REMAINING, RENEW, RESET, SETTLE, Server, until,
+    CHECK, HttpResponse, REFUND, RELEASE, REMAINING, RENEW, RESET, SETTLE, Server, until,
 };
 
 const TOKEN: &str = "0123456789abcdef-secret";
@@ -41,13 +41,13 @@ async fn left(server: &Server, policy: &str) -> u64 {
         .unwrap()
 }
 
-async fn post(server: &Server, path: &str, body: &Value) -> Answer {
+async fn post(server: &Server, path: &str, body: &Value) -> HttpResponse {
     let request = server.request(Method::POST, path);
     let request = request.header("authorization", format!("Bearer {TOKEN}"));
     server.send(request, body.to_string()).await
 }
 
-fn changed(answer: &Answer) -> bool {
+fn changed(answer: &HttpResponse) -> bool {
     assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
     answer.json()["changed"].as_bool().unwrap()
 }

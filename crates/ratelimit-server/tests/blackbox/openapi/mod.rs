@@ -12,7 +12,7 @@ use self::{
     document::{Document, Operation},
     requests::{Maker, query},
 };
-use crate::server::{Answer, CHECK, Server};
+use crate::server::{CHECK, HttpResponse, Server};
 
 const SEED: u64 = 1;
 const REQUESTS: u64 = 400;
@@ -27,7 +27,7 @@ struct Asked {
 }
 
 impl Asked {
-    async fn send(&self, server: &Server, operation: &Operation) -> Answer {
+    async fn send(&self, server: &Server, operation: &Operation) -> HttpResponse {
         let request = server.request(operation.method.clone(), &self.path);
         let request = request.header("content-type", "application/json");
         server.send(request, self.body.clone()).await

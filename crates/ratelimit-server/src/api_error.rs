@@ -1,4 +1,4 @@
-//! Answers to requests that cannot be answered.
+//! Errors of the REST API.
 
 use axum::{
     body::Body,
@@ -11,16 +11,16 @@ use axum::{
 use ratelimit_http::response::ProblemDetails;
 use serde::Serialize;
 
-/// Why a request is not answered, as `application/problem+json`.
+/// An error response with the body `application/problem+json` (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct ApiError {
     status: StatusCode,
     title: &'static str,
     detail: String,
 }
 
 #[derive(Serialize)]
-struct Body9457<'a> {
+struct ProblemBody<'a> {
     r#type: &'static str,
     title: &'static str,
     status: u16,
@@ -28,62 +28,62 @@ struct Body9457<'a> {
     detail: &'a str,
 }
 
-impl Refusal {
+impl ApiError {
     pub(crate) fn new(
         status: StatusCode,
         title: &'static str,
         detail: impl Into<String>,
-    ) -> Refusal {
-        Refusal {
+    ) -> ApiError {
+        ApiError {
             status,
             title,
             detail: detail.into(),
         }
     }
 
-    /// 400, and what was expected.
-    pub(crate) fn bad_request(detail: impl Into<String>) -> Refusal {
-        Refusal::new(StatusCode::BAD_REQUEST, "Bad request", detail)
+    /// 400. `detail` says what was expected.
+    pub(crate) fn bad_request(detail: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, "Bad request", detail)
     }
 
-    /// 401, for admin calls without the right token.
-    pub(crate) fn unauthorized() -> Refusal {
-        Refusal::new(
+    /// 401: an admin call without the right token.
+    pub(crate) fn unauthorized() -> ApiError {
+        ApiError::new(
             StatusCode::UNAUTHORIZED,
             "Not authorized",
             "this call needs the admin token as a bearer token",
         )
     }
 
-    /// 422, for what can be read and still not be done.
-    pub(crate) fn unprocessable(detail: impl Into<String>) -> Refusal {
-        Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "Receipt refused", detail)
+    /// 422: a well-formed request that cannot be executed.
+    pub(crate) fn unprocessable(detail: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Receipt refused", detail)
     }
 
-    /// 410, for receipts of what is no more.
-    pub(crate) fn gone(detail: impl Into<String>) -> Refusal {
-        Refusal::new(StatusCode::GONE, "Receipt too old", detail)
+    /// 410: the charge of the receipt has expired.
+    pub(crate) fn gone(detail: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::GONE, "Receipt too old", detail)
     }
 
-    /// 503, when the store does not answer and nothing else can.
-    pub(crate) fn unavailable() -> Refusal {
-        Refusal::new(
+    /// 503: the store did not answer, and no failure mode applies.
+    pub(crate) fn unavailable() -> ApiError {
+        ApiError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "Rate limiting is unavailable",
             "the store did not answer",
         )
     }
 
-    /// The same refusal, of one of several checks.
-    pub(crate) fn of_check(mut self, place: usize) -> Refusal {
-        self.detail = format!("checks[{place}]: {}", self.detail);
+    /// Names the check of a batch that caused the error.
+    pub(crate) fn in_check(mut self, index: usize) -> ApiError {
+        self.detail = format!("checks[{index}]: {}", self.detail);
         self
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response<Body> {
-        let body = Body9457 {
+        let body = ProblemBody {
             r#type: "about:blank",
             title: self.title,
             status: self.status.as_u16(),

@@ -6,54 +6,53 @@ use ratelimit_core::{InvalidReceipt, Receipt};
 use subtle::ConstantTimeEq as _;
 
 use crate::{
-    access::AdminToken,
-    config::{Rules, StoreConfig},
+    api_error::ApiError,
+    config::{AdminToken, Rules, StoreConfig},
     hmac::hmac_sha256,
-    refusal::Refusal,
 };
 
-const CODE: usize = 32;
+const CODE_BYTES: usize = 32;
 
 /// Whose secret a receipt is sealed with: the first byte of its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Sealed {
+enum SecretScope {
     /// This process's.
-    Here = 0,
+    Process = 0,
     /// That of all servers with the same Redis and admin token.
-    Together = 1,
+    Shared = 1,
 }
 
 /// Turns receipts into texts and back.
-pub(crate) struct Seal {
+pub(crate) struct ReceiptTokens {
     secret: [u8; 32],
     /// The name of the budgets that servers share, where they do.
     shared: Option<String>,
 }
 
-impl Seal {
+impl ReceiptTokens {
     /// A seal with a secret that ends with the process.
     ///
     /// # Panics
     ///
     /// When the system gives no random bytes.
-    pub(crate) fn new(store: &StoreConfig) -> Seal {
+    pub(crate) fn new(store: &StoreConfig) -> ReceiptTokens {
         let mut secret = [0; 32];
         File::open("/dev/urandom")
             .and_then(|mut random| random.read_exact(&mut secret))
             .expect("the system gives random bytes");
-        Seal {
+        ReceiptTokens {
             secret,
             shared: store.shared_prefix().map(str::to_owned),
         }
     }
 
     /// The receipt as a text. What only this process knows of, no other can have given back.
-    pub(crate) fn close(&self, rules: &Rules, receipt: &Receipt) -> String {
-        let together = self.together(rules).filter(|_| !receipt.is_local());
-        let (kind, secret) = match together {
-            Some(secret) => (Sealed::Together, secret),
-            None => (Sealed::Here, self.secret),
+    pub(crate) fn sign(&self, rules: &Rules, receipt: &Receipt) -> String {
+        let shared = self.shared_secret(rules).filter(|_| !receipt.is_local());
+        let (kind, secret) = match shared {
+            Some(secret) => (SecretScope::Shared, secret),
+            None => (SecretScope::Process, self.secret),
         };
         let mut bytes = vec![kind as u8];
         bytes.extend(receipt.to_bytes());
@@ -62,42 +61,42 @@ impl Seal {
     }
 
     /// The receipt that was sealed as `text`.
-    pub(crate) fn open(&self, rules: &Rules, text: &str) -> Result<Receipt, Refusal> {
-        let bytes = self.unsealed(rules, text);
-        let bytes = bytes.ok_or_else(|| Refusal::unprocessable("not a receipt of this server"))?;
+    pub(crate) fn verify(&self, rules: &Rules, text: &str) -> Result<Receipt, ApiError> {
+        let bytes = self.verified_bytes(rules, text);
+        let bytes = bytes.ok_or_else(|| ApiError::unprocessable("not a receipt of this server"))?;
         let receipt = Receipt::from_bytes(&bytes, |name| rules.policies.named(name).cloned());
         receipt.map_err(|why| match why {
-            InvalidReceipt::UnknownPolicy { .. } => Refusal::gone("its policy is gone"),
-            _ => Refusal::unprocessable("a receipt of another version of this server"),
+            InvalidReceipt::UnknownPolicy { .. } => ApiError::gone("its policy is gone"),
+            _ => ApiError::unprocessable("a receipt of another version of this server"),
         })
     }
 
-    fn unsealed(&self, rules: &Rules, text: &str) -> Option<Vec<u8>> {
+    fn verified_bytes(&self, rules: &Rules, text: &str) -> Option<Vec<u8>> {
         let mut bytes = from_hex(text)?;
-        let (sealed, code) = bytes.split_last_chunk::<CODE>()?;
-        let secret = match sealed.first()? {
+        let (message, code) = bytes.split_last_chunk::<CODE_BYTES>()?;
+        let secret = match message.first()? {
             0 => self.secret,
-            1 => self.together(rules)?,
+            1 => self.shared_secret(rules)?,
             _ => return None,
         };
-        let is_ours = bool::from(hmac_sha256(&secret, sealed).ct_eq(code));
+        let is_ours = bool::from(hmac_sha256(&secret, message).ct_eq(code));
         is_ours.then(|| {
-            bytes.truncate(bytes.len() - CODE);
+            bytes.truncate(bytes.len() - CODE_BYTES);
             bytes.split_off(1)
         })
     }
 
     /// The secret of all servers with the same Redis and admin token.
-    fn together(&self, rules: &Rules) -> Option<[u8; 32]> {
+    fn shared_secret(&self, rules: &Rules) -> Option<[u8; 32]> {
         let (token, shared) = (rules.admin.as_ref()?, self.shared.as_ref()?);
         let purpose = format!("receipts of {shared}");
         Some(AdminToken::derive(token, purpose.as_bytes()))
     }
 }
 
-impl fmt::Debug for Seal {
+impl fmt::Debug for ReceiptTokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seal")
+        f.write_str("ReceiptTokens")
     }
 }
 
@@ -135,13 +134,13 @@ mod tests {
     fn receipt() -> Receipt {
         let policy = Policy::parse("fixed_window", "fixed_window 5/h").unwrap();
         let key = Key::new("k").unwrap();
-        let charging = Limiter::in_memory().reserve(Hit::new(&policy, &key).cost(3));
-        let (_, charge) = charging.now_or_never().unwrap();
+        let reserve = Limiter::in_memory().reserve(Hit::new(&policy, &key).cost(3));
+        let (_, charge) = reserve.now_or_never().unwrap();
         charge.unwrap().into_receipt()
     }
 
-    fn seal(shared: Option<&str>) -> Seal {
-        Seal {
+    fn tokens(shared: Option<&str>) -> ReceiptTokens {
+        ReceiptTokens {
             secret: [7; 32],
             shared: shared.map(str::to_owned),
         }
@@ -149,19 +148,19 @@ mod tests {
 
     #[test]
     fn what_was_sealed_opens_and_nothing_else_does() {
-        let (seal, rules) = (seal(None), Rules::default());
-        let text = seal.close(&rules, &receipt());
+        let (tokens, rules) = (tokens(None), Rules::default());
+        let text = tokens.sign(&rules, &receipt());
 
-        assert_eq!(seal.open(&rules, &text).unwrap().cost(), 3);
+        assert_eq!(tokens.verify(&rules, &text).unwrap().cost(), 3);
         for place in 0..text.len() {
             for digit in ["0", "8", "f", "F", "g", ""] {
                 let changed = [&text[..place], digit, &text[place + 1..]].concat();
-                let opened = seal.open(&rules, &changed);
-                assert_eq!(opened.is_ok(), changed == text, "{digit} at {place}");
+                let verified = tokens.verify(&rules, &changed);
+                assert_eq!(verified.is_ok(), changed == text, "{digit} at {place}");
             }
         }
-        assert!(seal.open(&rules, &format!("{text}00")).is_err());
-        assert!(seal.open(&rules, &text.to_uppercase()).is_err());
+        assert!(tokens.verify(&rules, &format!("{text}00")).is_err());
+        assert!(tokens.verify(&rules, &text.to_uppercase()).is_err());
     }
 
     #[test]
@@ -171,20 +170,24 @@ mod tests {
             ..Rules::default()
         };
         let (ours, theirs) = (with("0123456789abcdef"), with("0123456789abcdeX"));
-        let other = |shared| Seal {
+        let other = |shared| ReceiptTokens {
             secret: [8; 32],
-            ..seal(shared)
+            ..tokens(shared)
         };
-        let text = seal(Some("shop")).close(&ours, &receipt());
+        let text = tokens(Some("shop")).sign(&ours, &receipt());
 
-        assert!(other(Some("shop")).open(&ours, &text).is_ok());
-        assert!(other(Some("shop")).open(&theirs, &text).is_err());
-        assert!(other(Some("shop")).open(&Rules::default(), &text).is_err());
-        assert!(other(Some("else")).open(&ours, &text).is_err());
-        assert!(other(None).open(&ours, &text).is_err());
+        assert!(other(Some("shop")).verify(&ours, &text).is_ok());
+        assert!(other(Some("shop")).verify(&theirs, &text).is_err());
+        assert!(
+            other(Some("shop"))
+                .verify(&Rules::default(), &text)
+                .is_err()
+        );
+        assert!(other(Some("else")).verify(&ours, &text).is_err());
+        assert!(other(None).verify(&ours, &text).is_err());
 
-        let alone = seal(None).close(&ours, &receipt());
-        assert!(seal(None).open(&ours, &alone).is_ok());
-        assert!(other(None).open(&ours, &alone).is_err());
+        let own = tokens(None).sign(&ours, &receipt());
+        assert!(tokens(None).verify(&ours, &own).is_ok());
+        assert!(other(None).verify(&ours, &own).is_err());
     }
 }

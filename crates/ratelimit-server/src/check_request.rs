@@ -9,16 +9,16 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Number;
 
 use crate::{
+    api_error::ApiError,
     app::App,
-    caller::{self, Peer},
+    client::{self, Peer},
     config::Rules,
     query::Query,
-    refusal::Refusal,
 };
 
 /// One check: under which policy, whose budget, how much.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub(crate) struct CheckRequest {
     pub(crate) policy: Policy,
     pub(crate) key: Key,
     /// The key as the caller knows it.
@@ -39,19 +39,23 @@ pub(crate) struct Item {
     receipt: Option<bool>,
 }
 
-impl Question {
+impl CheckRequest {
     /// Reads the query of a request.
-    pub(crate) fn from_query(app: &App, rules: &Rules, parts: &Parts) -> Result<Question, Refusal> {
+    pub(crate) fn from_query(
+        app: &App,
+        rules: &Rules,
+        parts: &Parts,
+    ) -> Result<CheckRequest, ApiError> {
         let query = Query(parts.uri.query().unwrap_or_default());
         let algorithm = query.one("algorithm")?;
         let policy = query.one("policy")?;
         let permits = query.one("permits")?;
         let key = ExplicitKey::from_query(query.as_bytes(), "key").map_err(bad_key)?;
-        let (key, shown) = whose(app, rules, parts, key)?;
+        let (key, shown) = key_of(app, rules, parts, key)?;
         let policy = policy_of(rules, algorithm.as_deref(), policy.as_deref())?;
         let policy = policy.for_key(&key).clone();
         let permits = permits.map(|text| permits_of(&text)).transpose()?;
-        Ok(Question {
+        Ok(CheckRequest {
             permits: permits.unwrap_or_else(|| policy.cost()),
             policy,
             key,
@@ -66,12 +70,12 @@ impl Question {
         rules: &Rules,
         parts: &Parts,
         item: Item,
-    ) -> Result<Question, Refusal> {
+    ) -> Result<CheckRequest, ApiError> {
         let key = item.key.map(ExplicitKey::from_value).transpose();
-        let (key, shown) = whose(app, rules, parts, key.map_err(bad_key)?.flatten())?;
+        let (key, shown) = key_of(app, rules, parts, key.map_err(bad_key)?.flatten())?;
         let policy = policy_of(rules, item.algorithm.as_deref(), item.policy.as_deref())?;
         let policy = policy.for_key(&key).clone();
-        Ok(Question {
+        Ok(CheckRequest {
             permits: item.permits.unwrap_or_else(|| policy.cost()),
             policy,
             key,
@@ -82,39 +86,39 @@ impl Question {
 }
 
 /// The key that was named, or the caller's own.
-fn whose(
+fn key_of(
     app: &App,
     rules: &Rules,
     parts: &Parts,
     named: Option<ExplicitKey<'_>>,
-) -> Result<(Key, String), Refusal> {
+) -> Result<(Key, String), ApiError> {
     let Some(named) = named else {
         let peer = Peer::of(&parts.extensions);
-        return caller::own_key(app, rules, peer, &parts.headers);
+        return client::own_key(app, rules, peer, &parts.headers);
     };
     let pattern = rules.key_pattern.as_ref();
     if pattern.is_some_and(|pattern| !pattern.accepts(named.as_str())) {
-        return Err(Refusal::bad_request(
+        return Err(ApiError::bad_request(
             "the key does not match the pattern of this server",
         ));
     }
     let key = Key::new(named.as_str());
-    let key = key.map_err(|why| Refusal::bad_request(why.to_string()))?;
+    let key = key.map_err(|why| ApiError::bad_request(why.to_string()))?;
     Ok((key, named.into_string()))
 }
 
-fn bad_key(why: ClientIpError) -> Refusal {
-    Refusal::bad_request(why.to_string())
+fn bad_key(why: ClientIpError) -> ApiError {
+    ApiError::bad_request(why.to_string())
 }
 
 fn policy_of<'r>(
     rules: &'r Rules,
     algorithm: Option<&str>,
     policy: Option<&str>,
-) -> Result<&'r Policy, Refusal> {
+) -> Result<&'r Policy, ApiError> {
     let known = match (algorithm, policy) {
         (Some(_), Some(_)) => {
-            return Err(Refusal::bad_request(
+            return Err(ApiError::bad_request(
                 "algorithm and policy exclude each other",
             ));
         }
@@ -126,8 +130,8 @@ fn policy_of<'r>(
         (None, None) => rules.policies.of_algorithm(Algorithm::TokenBucket),
     };
     let unknown = || match policy {
-        Some(_) => Refusal::bad_request("unknown policy"),
-        None => Refusal::bad_request(format!(
+        Some(_) => ApiError::bad_request("unknown policy"),
+        None => ApiError::bad_request(format!(
             "unknown algorithm: expected one of {}",
             Algorithm::RATES.map(Algorithm::wire_name).join(", ")
         )),
@@ -135,7 +139,7 @@ fn policy_of<'r>(
     known.ok_or_else(unknown)
 }
 
-const PERMITS: &str = "permits must be a whole number from 1 to 18446744073709551615";
+const PERMITS_RANGE: &str = "permits must be a whole number from 1 to 18446744073709551615";
 
 /// Reads a number by its value: in JSON 2, 2.0 and 2e0 are the same.
 pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
@@ -145,7 +149,9 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
         return Ok(None);
     };
     let permits = value_of(&number).and_then(NonZeroU64::new);
-    permits.map(Some).ok_or_else(|| D::Error::custom(PERMITS))
+    permits
+        .map(Some)
+        .ok_or_else(|| D::Error::custom(PERMITS_RANGE))
 }
 
 /// The same for a number that must be there, and may be 0.
@@ -169,10 +175,10 @@ fn whole(number: f64) -> Option<u64> {
     fits.then_some(number as u64)
 }
 
-fn permits_of(text: &str) -> Result<NonZeroU64, Refusal> {
+fn permits_of(text: &str) -> Result<NonZeroU64, ApiError> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let permits = digits.then(|| text.parse().ok()).flatten();
-    permits.ok_or_else(|| Refusal::bad_request(PERMITS))
+    permits.ok_or_else(|| ApiError::bad_request(PERMITS_RANGE))
 }
 
 #[cfg(test)]

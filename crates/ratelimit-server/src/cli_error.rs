@@ -4,9 +4,9 @@ use std::{error::Error, fmt, io};
 
 /// Why a command could not be done; prints with all its causes.
 #[derive(Debug)]
-pub struct Failure(Box<dyn Error + Send + Sync>);
+pub struct CliError(Box<dyn Error + Send + Sync>);
 
-impl Failure {
+impl CliError {
     /// Whether nobody reads what is written any more.
     pub fn is_broken_pipe(&self) -> bool {
         let io = self.0.downcast_ref::<io::Error>();
@@ -14,13 +14,13 @@ impl Failure {
     }
 }
 
-impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
-    fn from(why: E) -> Failure {
-        Failure(why.into())
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for CliError {
+    fn from(why: E) -> CliError {
+        CliError(why.into())
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
         let mut cause = self.0.source();

@@ -13,16 +13,16 @@ use ratelimit_core::{Decision, FailureMode, Limit, Policy, Verdict};
 use ratelimit_http::response::{HeaderStyle, HeaderText, ratelimit_policy_value, retry_after_secs};
 use serde::Serialize;
 
-use crate::question::Question;
+use crate::check_request::CheckRequest;
 
-const PASSED: &str = "Request allowed";
+const ALLOWED: &str = "Request allowed";
 const DENIED: &str = "Rate limit exceeded";
 const UNAVAILABLE: &str = "Rate limiting is unavailable";
 
 /// The fields of an answer, in the order in which they are written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Answer<'a> {
+pub(crate) struct CheckResponse<'a> {
     allowed: bool,
     key: &'a str,
     algorithm: &'static str,
@@ -46,19 +46,19 @@ pub(crate) struct Answer<'a> {
     receipt: Option<&'a str>,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> CheckResponse<'a> {
     /// What a check came to, or would come to.
-    pub(crate) fn new(question: &'a Question, verdict: &Verdict) -> Answer<'a> {
-        let spoken = Answer::spoken(question, verdict);
+    pub(crate) fn new(check_request: &'a CheckRequest, verdict: &Verdict) -> CheckResponse<'a> {
+        let reported = CheckResponse::reported(check_request, verdict);
         if verdict.is_allowed() {
             let decision = verdict.decision();
             let delay = decision.map(Decision::delay).unwrap_or_default();
             let delay_micros = u64::try_from(delay.as_micros()).ok();
-            return Answer {
+            return CheckResponse {
                 delay_micros: delay_micros.filter(|micros| *micros > 0),
                 over: decision.is_some_and(|decision| decision.is_over),
                 shadow: decision.is_some_and(|decision| !decision.is_allowed()),
-                ..spoken
+                ..reported
             };
         }
         let (retry_after_seconds, message) = match verdict {
@@ -68,47 +68,47 @@ impl<'a> Answer<'a> {
             } => (Some(1), UNAVAILABLE),
             _ => (verdict.decision().and_then(retry_after_secs), DENIED),
         };
-        Answer {
+        CheckResponse {
             allowed: false,
             // A denial by this process alone has numbers of its own; all else would be no reason.
             remaining: verdict
                 .decision()
-                .map_or(spoken.remaining, |decision| decision.remaining),
+                .map_or(reported.remaining, |decision| decision.remaining),
             retry_after_seconds,
             message,
-            ..spoken
+            ..reported
         }
     }
 
     /// The same answer with a receipt.
-    pub(crate) fn with_receipt(self, receipt: Option<&'a str>) -> Answer<'a> {
-        Answer { receipt, ..self }
+    pub(crate) fn with_receipt(self, receipt: Option<&'a str>) -> CheckResponse<'a> {
+        CheckResponse { receipt, ..self }
     }
 
     /// The numbers of the limit that speaks, in an answer that allows.
-    fn spoken(question: &'a Question, verdict: &Verdict) -> Answer<'a> {
-        let policy = &question.policy;
-        let (speaker, remaining, reset_after) = match verdict {
+    fn reported(check_request: &'a CheckRequest, verdict: &Verdict) -> CheckResponse<'a> {
+        let policy = &check_request.policy;
+        let (limit, remaining, reset_after) = match verdict {
             Verdict::Checked(decision) => (
                 &policy.limits()[decision.speaker],
                 decision.remaining,
                 decision.reset_after,
             ),
             Verdict::Unchecked { decision, .. } => {
-                let speaker = unchecked_speaker(policy, decision.as_ref());
-                (speaker, speaker.capacity(), Duration::ZERO)
+                let limit = unchecked_limit(policy, decision.as_ref());
+                (limit, limit.capacity(), Duration::ZERO)
             }
         };
-        Answer {
+        CheckResponse {
             allowed: true,
-            key: &question.shown,
-            algorithm: speaker.algorithm().wire_name(),
+            key: &check_request.shown,
+            algorithm: limit.algorithm().wire_name(),
             remaining,
             reset_after_seconds: whole_seconds(reset_after),
             retry_after_seconds: Some(0),
-            message: PASSED,
+            message: ALLOWED,
             delay_micros: None,
-            store: decider(verdict),
+            store: decided_by(verdict),
             over: false,
             shadow: false,
             receipt: None,
@@ -116,7 +116,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-fn unchecked_speaker<'p>(policy: &'p Policy, decision: Option<&Decision>) -> &'p Limit {
+fn unchecked_limit<'p>(policy: &'p Policy, decision: Option<&Decision>) -> &'p Limit {
     let limits = policy.limits();
     match decision {
         Some(decision) => &limits[decision.speaker],
@@ -127,7 +127,7 @@ fn unchecked_speaker<'p>(policy: &'p Policy, decision: Option<&Decision>) -> &'p
     }
 }
 
-const fn decider(verdict: &Verdict) -> Option<&'static str> {
+const fn decided_by(verdict: &Verdict) -> Option<&'static str> {
     match verdict {
         Verdict::Checked(_) => None,
         Verdict::Unchecked {
@@ -200,8 +200,8 @@ pub(crate) const fn is_false(flag: &bool) -> bool {
 }
 
 fn whole_seconds(span: Duration) -> u64 {
-    let more = u64::from(span.subsec_nanos() > 0);
-    span.as_secs().saturating_add(more)
+    let round_up = u64::from(span.subsec_nanos() > 0);
+    span.as_secs().saturating_add(round_up)
 }
 
 #[cfg(test)]
@@ -217,7 +217,7 @@ mod tests {
     /// The answers to checks of one permit each.
     fn answers(policy: Policy, checks: usize) -> Vec<Value> {
         let limiter = Limiter::in_memory();
-        let question = Question {
+        let check_request = CheckRequest {
             policy,
             key: Key::new("k").unwrap(),
             shown: "k".to_owned(),
@@ -225,9 +225,9 @@ mod tests {
             wants_receipt: false,
         };
         let check = |_| {
-            let check = limiter.check(&question.policy, &question.key);
+            let check = limiter.check(&check_request.policy, &check_request.key);
             let verdict = check.now_or_never().unwrap();
-            serde_json::to_value(Answer::new(&question, &verdict)).unwrap()
+            serde_json::to_value(CheckResponse::new(&check_request, &verdict)).unwrap()
         };
         (0..checks).map(check).collect()
     }

@@ -5,12 +5,12 @@ use std::{fmt, net::SocketAddr};
 use crate::config::Config;
 
 /// What it listens on, where budgets live, which policies there are, and what to try.
-pub(crate) struct Screen<'a> {
+pub(crate) struct StartupBanner<'a> {
     pub(crate) config: &'a Config,
     pub(crate) listen: SocketAddr,
 }
 
-impl Screen<'_> {
+impl StartupBanner<'_> {
     /// Whether anybody but this machine can connect.
     pub(crate) fn is_exposed(&self) -> bool {
         !self.listen.ip().to_canonical().is_loopback()
@@ -27,7 +27,7 @@ impl Screen<'_> {
     }
 }
 
-impl fmt::Display for Screen<'_> {
+impl fmt::Display for StartupBanner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = format!("http://{}", self.listen);
         writeln!(f, "ratelimit-server {}", env!("CARGO_PKG_VERSION"))?;

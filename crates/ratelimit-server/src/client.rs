@@ -6,7 +6,7 @@ use axum::http::{Extensions, HeaderMap, HeaderValue};
 use ratelimit_core::Key;
 use ratelimit_http::client_ip::HeaderLines;
 
-use crate::{app::App, config::Rules, refusal::Refusal};
+use crate::{api_error::ApiError, app::App, config::Rules};
 
 /// The address at the other end of a request's connection, in the request's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) fn own_key(
     rules: &Rules,
     peer: Option<SocketAddr>,
     headers: &HeaderMap,
-) -> Result<(Key, String), Refusal> {
+) -> Result<(Key, String), ApiError> {
     let lines = Lines(headers);
     let peer = peer.map(|peer| peer.ip());
     if let Some(peer) = peer
@@ -38,7 +38,7 @@ pub(crate) fn own_key(
         );
     }
     let client = rules.client.resolve(peer, &lines);
-    let client = client.map_err(|why| Refusal::bad_request(format!("{why}: name a key")))?;
+    let client = client.map_err(|why| ApiError::bad_request(format!("{why}: name a key")))?;
     let key = Key::network(client.addr(), client.prefix());
     Ok((key, client.to_string()))
 }

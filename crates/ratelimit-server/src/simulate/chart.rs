@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::simulate::{Budget, Fate, Replayed, Scene, Shown};
+use super::{
+    frames::{BudgetLine, TimeSpan},
+    replay::{ChartHit, Fate, Replay},
+};
 
 const WIDTH: u64 = 900;
 const LEFT: u64 = 70;
@@ -21,7 +24,7 @@ const LINES: [&str; 6] = [
 ];
 
 /// One panel for each run: the budgets over time, and below them what became of every hit.
-pub(crate) fn draw(scene: Scene, runs: &[(&str, Replayed)]) -> String {
+pub(super) fn draw(time_span: TimeSpan, runs: &[(&str, Replay)]) -> String {
     let height = PANEL * runs.len() as u64 + 30;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
@@ -31,8 +34,8 @@ pub(crate) fn draw(scene: Scene, runs: &[(&str, Replayed)]) -> String {
     for (place, (title, run)) in runs.iter().enumerate() {
         let panel = Panel {
             top: PANEL * place as u64 + TOP,
-            first: scene.start_micros,
-            span: (scene.end_micros - scene.start_micros).max(1),
+            first: time_span.start_micros,
+            span: (time_span.end_micros - time_span.start_micros).max(1),
         };
         panel.draw(&mut svg, title, run);
     }
@@ -47,7 +50,7 @@ struct Panel {
 }
 
 impl Panel {
-    fn draw(&self, svg: &mut String, title: &str, run: &Replayed) {
+    fn draw(&self, svg: &mut String, title: &str, run: &Replay) {
         self.frame(svg, title);
         self.scale(svg, &run.budgets);
         for (budget, colour) in run.budgets.iter().zip(LINES) {
@@ -62,7 +65,7 @@ impl Panel {
     }
 
     /// The hits of one fate, and how many there are.
-    fn row(&self, svg: &mut String, y: u64, row: (Fate, &str, &str), hits: &[Shown]) {
+    fn row(&self, svg: &mut String, y: u64, row: (Fate, &str, &str), hits: &[ChartHit]) {
         let (fate, name, colour) = row;
         let of_fate = hits.iter().filter(|hit| hit.fate == fate);
         let count = of_fate.clone().count();
@@ -122,7 +125,7 @@ impl Panel {
     }
 
     /// From nothing left to everything; where limits differ, each is drawn to its own height.
-    fn scale(&self, svg: &mut String, budgets: &[Budget]) {
+    fn scale(&self, svg: &mut String, budgets: &[BudgetLine]) {
         let first = budgets.first().map_or(0, |budget| budget.limit);
         let alike = budgets.iter().all(|budget| budget.limit == first);
         let (whole, nothing) = if alike {
@@ -143,7 +146,7 @@ impl Panel {
     }
 
     /// What was left at every moment that was looked at, and after every hit.
-    fn budget(&self, svg: &mut String, budget: &Budget, colour: &str) {
+    fn budget(&self, svg: &mut String, budget: &BudgetLine, colour: &str) {
         let most = budget.limit.max(1);
         let mut path = String::new();
         let mut height = None;
@@ -171,7 +174,7 @@ impl Panel {
     }
 
     /// Which line is whose.
-    fn legend(&self, svg: &mut String, budgets: &[Budget]) {
+    fn legend(&self, svg: &mut String, budgets: &[BudgetLine]) {
         let names = budgets.iter().zip(LINES).map(|(budget, colour)| {
             let name = escaped(&budget.name);
             format!("<tspan dx=\"12\" fill=\"{colour}\">{name}</tspan>")
@@ -212,41 +215,44 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::Point;
+    use crate::simulate::frames::BudgetPoint;
 
-    const SCENE: Scene = Scene {
+    const TIME_SPAN: TimeSpan = TimeSpan {
         start_micros: 0,
         end_micros: 1_000_000,
     };
 
-    fn hit(at_micros: u64, fate: Fate) -> Shown {
-        Shown { at_micros, fate }
+    fn hit(at_micros: u64, fate: Fate) -> ChartHit {
+        ChartHit { at_micros, fate }
     }
 
-    fn budget(name: &str, limit: u64, points: &[(u64, u64)]) -> Budget {
-        let points = points.iter().map(|&(at_micros, remaining)| Point {
+    fn budget(name: &str, limit: u64, points: &[(u64, u64)]) -> BudgetLine {
+        let points = points.iter().map(|&(at_micros, remaining)| BudgetPoint {
             at_micros,
             remaining,
         });
-        Budget {
+        BudgetLine {
             name: name.to_owned(),
             limit,
             points: points.collect(),
         }
     }
 
-    fn run(budgets: Vec<Budget>) -> Replayed {
+    fn run(budgets: Vec<BudgetLine>) -> Replay {
         let hits = vec![
             hit(0, Fate::Admitted),
             hit(500_000, Fate::Delayed),
             hit(1_000_000, Fate::Denied),
         ];
-        Replayed { hits, budgets }
+        Replay { hits, budgets }
     }
 
     #[test]
     fn every_run_has_a_panel_with_its_counts() {
-        let svg = draw(SCENE, &[("a <b>", run(vec![])), ("second", run(vec![]))]);
+        let svg = draw(
+            TIME_SPAN,
+            &[("a <b>", run(vec![])), ("second", run(vec![]))],
+        );
 
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         assert_eq!(svg.matches("admitted</text>").count(), 2);
@@ -257,7 +263,7 @@ mod tests {
     fn a_budget_is_a_line_of_steps_to_its_end() {
         let spent = budget("k", 2, &[(0, 2), (0, 0), (500_000, 1), (1_000_000, 1)]);
 
-        let svg = draw(SCENE, &[("p", run(vec![spent]))]);
+        let svg = draw(TIME_SPAN, &[("p", run(vec![spent]))]);
 
         let path = "M70.0 46.0H70.0V156.0H460.0V101.0H850.0";
         assert!(svg.contains(path), "{svg}");
@@ -268,7 +274,7 @@ mod tests {
     fn several_budgets_are_named_and_drawn_to_their_own_height() {
         let budgets = vec![budget("one", 2, &[(0, 2)]), budget("other", 50, &[(0, 50)])];
 
-        let svg = draw(SCENE, &[("p", run(budgets))]);
+        let svg = draw(TIME_SPAN, &[("p", run(budgets))]);
 
         assert_eq!(svg.matches("d=\"M70.0 46.0H70.0\"").count(), 2, "{svg}");
         assert!(svg.contains(">one</tspan>") && svg.contains(">other</tspan>"));
@@ -277,16 +283,16 @@ mod tests {
 
     #[test]
     fn nothing_and_one_moment_can_be_drawn() {
-        let scene = Scene {
+        let time_span = TimeSpan {
             start_micros: 7,
             end_micros: 7,
         };
-        let alone = Replayed {
+        let alone = Replay {
             hits: vec![hit(7, Fate::Denied)],
             budgets: vec![budget("k", 0, &[(7, 0)])],
         };
 
-        assert!(draw(scene, &[("none", Replayed::default())]).contains("none"));
-        assert!(draw(scene, &[("one", alone)]).contains("one"));
+        assert!(draw(time_span, &[("none", Replay::default())]).contains("none"));
+        assert!(draw(time_span, &[("one", alone)]).contains("one"));
     }
 }

@@ -18,6 +18,7 @@ use ratelimit_http::{
 use tracing_subscriber::filter::Targets;
 
 use super::{
+    admin_token::AdminToken,
     duration::Span,
     file::ConfigFile,
     invalid::InvalidConfig,
@@ -25,10 +26,9 @@ use super::{
     settings::{LogFormat, Settings},
     values::{KeyPattern, RedisUrl},
 };
-use crate::access::AdminToken;
 
 /// How many keys a log line of offenders names.
-const MOST_LOGGED: usize = 5;
+const MAX_LOGGED_KEYS: usize = 5;
 
 /// How the server runs.
 #[derive(Clone, Debug)]
@@ -238,11 +238,11 @@ impl StoreConfig {
     /// A limiter over this store, and whether it answers; waits for Redis no longer than `within`.
     pub(crate) async fn connected_limiter(&self, within: Duration) -> (Limiter, bool) {
         let redis = self.redis_store();
-        let answers = match &redis {
+        let is_connected = match &redis {
             Some(store) => store.wait_connected(within).await,
             None => true,
         };
-        (self.limiter_over(redis), answers)
+        (self.limiter_over(redis), is_connected)
     }
 
     fn redis_store(&self) -> Option<RedisStore> {
@@ -284,20 +284,20 @@ impl StoreConfig {
 }
 
 fn offenders(settings: &Settings) -> Offenders {
-    let redaction = settings
+    let display = settings
         .offender_keys
         .map_or(KeyDisplay::Fingerprint, KeyDisplay::from);
-    let offenders = Offenders::new().key_display(redaction);
+    let offenders = Offenders::new().key_display(display);
     let Some(every) = settings.log_offenders else {
         return offenders;
     };
-    let in_log = match settings.log_keys {
+    let log_display = match settings.log_keys {
         Some(true) => KeyDisplay::Plain,
         _ => KeyDisplay::Fingerprint,
     };
     offenders
-        .log_every(every.0, MOST_LOGGED)
-        .log_key_display(in_log)
+        .log_every(every.0, MAX_LOGGED_KEYS)
+        .log_key_display(log_display)
 }
 
 impl fmt::Display for StoreConfig {
