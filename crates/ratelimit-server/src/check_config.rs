@@ -1,4 +1,4 @@
-//! `check-config`: says what is wrong with a configuration file.
+//! `check-config`: validates a configuration file.
 
 use std::{io::Write, path::PathBuf};
 
@@ -21,11 +21,11 @@ pub struct CheckConfig {
 }
 
 impl CheckConfig {
-    /// Writes to `out` what is wrong with the file, and what it means.
+    /// Writes the diagnostics of the file and the policies that it defines.
     ///
     /// # Errors
     ///
-    /// When the server would refuse the file.
+    /// Fails if the server would reject the file, or if `out` cannot be written.
     pub fn run(&self, out: &mut impl Write) -> Result<(), CliError> {
         let name = self.file.display();
         let file = match ConfigFile::read(&self.file) {

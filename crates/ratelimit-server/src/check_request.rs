@@ -1,4 +1,4 @@
-//! What a request asks.
+//! The parameters of a check.
 
 use std::num::NonZeroU64;
 
@@ -16,18 +16,18 @@ use crate::{
     query::Query,
 };
 
-/// One check: under which policy, whose budget, how much.
+/// One check: policy, key and permits.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckRequest {
     pub(crate) policy: Policy,
     pub(crate) key: Key,
-    /// The key as the caller knows it.
+    /// The key as the client sent it, or the address of the client.
     pub(crate) shown: String,
     pub(crate) permits: NonZeroU64,
     pub(crate) wants_receipt: bool,
 }
 
-/// A check in the body of a request.
+/// A check in a JSON body.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Item {
@@ -40,7 +40,7 @@ pub(crate) struct Item {
 }
 
 impl CheckRequest {
-    /// Reads the query of a request.
+    /// Reads a check from the query of a request.
     pub(crate) fn from_query(
         app: &App,
         rules: &Rules,
@@ -64,7 +64,7 @@ impl CheckRequest {
         })
     }
 
-    /// Reads a check in the body of a request.
+    /// Reads a check from a JSON body.
     pub(crate) fn from_item(
         app: &App,
         rules: &Rules,
@@ -85,7 +85,7 @@ impl CheckRequest {
     }
 }
 
-/// The key that was named, or the caller's own.
+/// The key that the request names, or the key of the client's address.
 fn key_of(
     app: &App,
     rules: &Rules,
@@ -141,7 +141,7 @@ fn policy_of<'r>(
 
 const PERMITS_RANGE: &str = "permits must be a whole number from 1 to 18446744073709551615";
 
-/// Reads a number by its value: in JSON 2, 2.0 and 2e0 are the same.
+/// Reads a whole number above 0. In JSON, 2, 2.0 and 2e0 are the same number.
 pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<NonZeroU64>, D::Error> {
@@ -154,7 +154,7 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(
         .ok_or_else(|| D::Error::custom(PERMITS_RANGE))
 }
 
-/// The same for a number that must be there, and may be 0.
+/// Reads a required whole number from 0.
 pub(crate) fn whole_number_or_zero<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let expected = || D::Error::custom("expected a whole number from 0 to 18446744073709551615");
     value_of(&Number::deserialize(from)?).ok_or_else(expected)

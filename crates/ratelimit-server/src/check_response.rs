@@ -1,4 +1,4 @@
-//! What a check is answered.
+//! The response to a check.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const ALLOWED: &str = "Request allowed";
 const DENIED: &str = "Rate limit exceeded";
 const UNAVAILABLE: &str = "Rate limiting is unavailable";
 
-/// The fields of an answer, in the order in which they are written.
+/// Body of the response to a check. Fields are serialised in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CheckResponse<'a> {
@@ -32,22 +32,22 @@ pub(crate) struct CheckResponse<'a> {
     message: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     delay_micros: Option<u64>,
-    /// Who decided instead of the store, when it did not answer.
+    /// `local` or `none` if the store did not decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<&'static str>,
-    /// Whether it passed beyond a limit, because its policy throttles softly.
+    /// The check was allowed above a limit by a soft throttle.
     #[serde(skip_serializing_if = "is_false")]
     over: bool,
-    /// Whether it passed only because its policy watches, and denies nothing.
+    /// The check was allowed only because the policy is in shadow mode.
     #[serde(skip_serializing_if = "is_false")]
     shadow: bool,
-    /// With what it can be given back.
+    /// Token for refund, settle, release and renew.
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<&'a str>,
 }
 
 impl<'a> CheckResponse<'a> {
-    /// What a check came to, or would come to.
+    /// The response to a check or a dry run.
     pub(crate) fn new(check_request: &'a CheckRequest, verdict: &Verdict) -> CheckResponse<'a> {
         let reported = CheckResponse::reported(check_request, verdict);
         if verdict.is_allowed() {
@@ -70,7 +70,7 @@ impl<'a> CheckResponse<'a> {
         };
         CheckResponse {
             allowed: false,
-            // A denial by this process alone has numbers of its own; all else would be no reason.
+            // A denial of the local fallback reports its own remaining; the capacity would contradict it.
             remaining: verdict
                 .decision()
                 .map_or(reported.remaining, |decision| decision.remaining),
@@ -80,12 +80,12 @@ impl<'a> CheckResponse<'a> {
         }
     }
 
-    /// The same answer with a receipt.
+    /// Adds a receipt.
     pub(crate) fn with_receipt(self, receipt: Option<&'a str>) -> CheckResponse<'a> {
         CheckResponse { receipt, ..self }
     }
 
-    /// The numbers of the limit that speaks, in an answer that allows.
+    /// An allowing response with the numbers of the binding limit.
     fn reported(check_request: &'a CheckRequest, verdict: &Verdict) -> CheckResponse<'a> {
         let policy = &check_request.policy;
         let (limit, remaining, reset_after) = match verdict {
@@ -137,7 +137,7 @@ const fn decided_by(verdict: &Verdict) -> Option<&'static str> {
     }
 }
 
-/// The status of a check's answer.
+/// The status code for a verdict.
 pub(crate) const fn status(verdict: &Verdict) -> StatusCode {
     match verdict {
         verdict if verdict.is_allowed() => StatusCode::OK,
@@ -149,7 +149,7 @@ pub(crate) const fn status(verdict: &Verdict) -> StatusCode {
     }
 }
 
-/// A response with the header fields of a verdict.
+/// Builds a response with the rate-limit headers of a verdict.
 pub(crate) fn respond(
     style: HeaderStyle,
     policy: &Policy,

@@ -1,13 +1,13 @@
-//! Why a command could not be done.
+//! Errors of commands.
 
 use std::{error::Error, fmt, io};
 
-/// Why a command could not be done; prints with all its causes.
+/// An error of a command. `Display` prints it with all its causes.
 #[derive(Debug)]
 pub struct CliError(Box<dyn Error + Send + Sync>);
 
 impl CliError {
-    /// Whether nobody reads what is written any more.
+    /// Whether the reader of the output has closed the pipe.
     pub fn is_broken_pipe(&self) -> bool {
         let io = self.0.downcast_ref::<io::Error>();
         io.is_some_and(|why| why.kind() == io::ErrorKind::BrokenPipe)

@@ -1,4 +1,4 @@
-//! Who is asking.
+//! The client of a request.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use ratelimit_http::client_ip::HeaderLines;
 
 use crate::{api_error::ApiError, app::App, config::Rules};
 
-/// The address at the other end of a request's connection, in the request's extensions.
+/// The remote address of the connection, an extension of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
@@ -18,7 +18,7 @@ impl Peer {
     }
 }
 
-/// The caller's own key, and how it is shown.
+/// The key of the client's address, and its text in responses.
 pub(crate) fn own_key(
     app: &App,
     rules: &Rules,
@@ -43,7 +43,7 @@ pub(crate) fn own_key(
     Ok((key, client.to_string()))
 }
 
-/// Headers as the search for the client reads them.
+/// Adapter from [`HeaderMap`] to the header lines that the client IP resolver reads.
 pub(crate) struct Lines<'m>(pub(crate) &'m HeaderMap);
 
 impl HeaderLines for Lines<'_> {

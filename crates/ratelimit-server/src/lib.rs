@@ -1,7 +1,7 @@
 //! Rate limiting over REST, for services in any language.
 //!
-//! The binary `ratelimit-server` serves; as a library this is the same server without its sockets,
-//! for tests and for embedding: an [`App`] made from a [`Config`], whose router answers.
+//! The binary `ratelimit-server` is this library with a command line. Tests and embedders create an
+//! [`App`] from a [`Config`] and call its router without a socket.
 //!
 //! ```text
 //! request ──> guard ──> CheckRequest ──> Limiter ──> CheckResponse ──> response

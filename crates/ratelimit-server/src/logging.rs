@@ -1,4 +1,4 @@
-//! Log lines, on standard error.
+//! Logging to standard error.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use tracing_subscriber::{Layer as _, layer::SubscriberExt as _, util::Subscriber
 
 use crate::config::{Config, LogFormat};
 
-/// Writes log lines from here on, unless somebody does already.
+/// Installs the global subscriber, unless the process already has one.
 pub(crate) fn start(config: &Config) {
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     let lines = match config.log_format {
@@ -17,6 +17,6 @@ pub(crate) fn start(config: &Config) {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     let filtered = lines.with_filter(config.log.clone());
-    // An error means that another subscriber is there, which then has the lines.
+    // An error means that the process already has a subscriber, which receives the events.
     let _ = tracing_subscriber::registry().with(filtered).try_init();
 }

@@ -33,7 +33,7 @@ fn block_on(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliE
 fn exit_code(done: Result<(), CliError>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has seen enough.
+        // The reader closed the pipe, as `head` does.
         Err(why) if why.is_broken_pipe() => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("error: {why}");

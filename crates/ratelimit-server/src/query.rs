@@ -1,4 +1,4 @@
-//! The parameters of a request's query.
+//! Query parameters.
 
 use std::borrow::Cow;
 
@@ -6,12 +6,12 @@ use percent_encoding::percent_decode_str;
 
 use crate::api_error::ApiError;
 
-/// A raw query string; its values are percent-decoded, and `+` is a plus.
+/// A raw query string. Values are percent-decoded; `+` is a plus sign.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query<'a>(pub(crate) &'a str);
 
 impl<'a> Query<'a> {
-    /// The value of the parameter `name`, which must not be there twice.
+    /// The value of the parameter `name`. A repeated parameter is an error.
     pub(crate) fn one(self, name: &str) -> Result<Option<Cow<'a, str>>, ApiError> {
         let pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
         let mut values = pairs
@@ -30,7 +30,7 @@ impl<'a> Query<'a> {
         Ok(Some(decoded))
     }
 
-    /// Its bytes.
+    /// The raw bytes.
     pub(crate) const fn as_bytes(self) -> &'a [u8] {
         self.0.as_bytes()
     }

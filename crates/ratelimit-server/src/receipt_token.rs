@@ -1,4 +1,4 @@
-//! Receipts as callers hold them: texts that nobody else can have written.
+//! Receipts as signed text: hexadecimal bytes with an HMAC.
 
 use std::{fmt, fs::File, io::Read as _};
 
@@ -13,29 +13,32 @@ use crate::{
 
 const CODE_BYTES: usize = 32;
 
-/// Whose secret a receipt is sealed with: the first byte of its text.
+/// The secret that signs a receipt; the first byte of the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum SecretScope {
-    /// This process's.
+    /// Secret of this process.
     Process = 0,
-    /// That of all servers with the same Redis and admin token.
+    /// Secret of all servers with the same Redis and admin token.
     Shared = 1,
 }
 
-/// Turns receipts into texts and back.
+/// Signs receipts and verifies them.
+///
+/// - A token that another server can verify needs the same Redis, key prefix and admin token.
+/// - Otherwise the secret is random, and a token is valid until the process ends.
 pub(crate) struct ReceiptTokens {
     secret: [u8; 32],
-    /// The name of the budgets that servers share, where they do.
+    /// Key prefix of the budgets in Redis; `None` in memory.
     shared: Option<String>,
 }
 
 impl ReceiptTokens {
-    /// A seal with a secret that ends with the process.
+    /// Creates a random secret for this process.
     ///
     /// # Panics
     ///
-    /// When the system gives no random bytes.
+    /// Panics if `/dev/urandom` cannot be read.
     pub(crate) fn new(store: &StoreConfig) -> ReceiptTokens {
         let mut secret = [0; 32];
         File::open("/dev/urandom")
@@ -47,7 +50,8 @@ impl ReceiptTokens {
         }
     }
 
-    /// The receipt as a text. What only this process knows of, no other can have given back.
+    /// Signs a receipt. A receipt of the local fallback is signed with the secret of this process, because only
+    /// this process has its budget.
     pub(crate) fn sign(&self, rules: &Rules, receipt: &Receipt) -> String {
         let shared = self.shared_secret(rules).filter(|_| !receipt.is_local());
         let (kind, secret) = match shared {
@@ -60,7 +64,7 @@ impl ReceiptTokens {
         to_hex(&bytes)
     }
 
-    /// The receipt that was sealed as `text`.
+    /// Verifies a token and returns its receipt.
     pub(crate) fn verify(&self, rules: &Rules, text: &str) -> Result<Receipt, ApiError> {
         let bytes = self.verified_bytes(rules, text);
         let bytes = bytes.ok_or_else(|| ApiError::unprocessable("not a receipt of this server"))?;
@@ -86,7 +90,7 @@ impl ReceiptTokens {
         })
     }
 
-    /// The secret of all servers with the same Redis and admin token.
+    /// The secret that servers with the same Redis and admin token share.
     fn shared_secret(&self, rules: &Rules) -> Option<[u8; 32]> {
         let (token, shared) = (rules.admin.as_ref()?, self.shared.as_ref()?);
         let purpose = format!("receipts of {shared}");
@@ -108,7 +112,7 @@ fn to_hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Reads what [`to_hex`] wrote, and no other way to write it.
+/// Inverse of [`to_hex`]. Upper-case digits are rejected, so each token has one spelling.
 fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -147,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_opens_and_nothing_else_does() {
+    fn only_an_unchanged_token_is_verified() {
         let (tokens, rules) = (tokens(None), Rules::default());
         let text = tokens.sign(&rules, &receipt());
 

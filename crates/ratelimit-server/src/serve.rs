@@ -1,4 +1,4 @@
-//! Listens, serves, and ends without dropping a request.
+//! Listening, serving and graceful shutdown.
 
 use std::{
     convert::Infallible,
@@ -36,10 +36,10 @@ use crate::{
     startup_banner::StartupBanner,
 };
 
-/// How long clients have after SIGTERM to learn from an answer that their connection ends.
+/// Time after SIGTERM in which idle connections stay open, so clients see `Connection: close` in a response.
 const DRAIN_DELAY: Duration = Duration::from_secs(1);
 
-/// How long to wait for Redis before serving without it.
+/// Time to wait for Redis before the server starts without it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -50,7 +50,7 @@ const MAX_STREAMS: u32 = 256;
 ///
 /// # Errors
 ///
-/// When the configuration cannot stand, or the address is taken.
+/// Fails if the configuration is invalid or the address cannot be bound.
 pub async fn run(settings: &Settings) -> Result<(), CliError> {
     let version = reload::file_version(settings);
     let config = Config::load(settings)?;
@@ -64,7 +64,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     let app = App::new(&config, limiter, listen, metrics.clone());
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // From here on no signal that is meant for us ends the process.
+    // All handlers are installed now, so no signal terminates the process by default.
     let hangup = signal(SignalKind::hangup())?;
 
     let banner = StartupBanner {
@@ -97,10 +97,10 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Serves until `shutdown`, then lets every request end that has come.
+/// Serves until `shutdown` completes, then finishes the requests that have arrived.
 ///
-/// Once it ends, is_connected say `Connection: close`; connections that are idle for a second after that
-/// are closed, and all others when their last answer is written or their time is up.
+/// During the shutdown every response has `Connection: close`. Connections that are idle one second later are
+/// closed. Other connections are closed after their last response, or when the shutdown timeout expires.
 pub async fn serve(listener: TcpListener, app: App, shutdown: impl Future<Output = ()>) {
     let bounds = app.bounds();
     let server = Server {
@@ -124,7 +124,7 @@ pub async fn serve(listener: TcpListener, app: App, shutdown: impl Future<Output
     }
     app.drain();
     tracing::info!("ending: open connections are served, new ones are not");
-    // Clients whose connection waits to be accepted believe that they are connected.
+    // Connections in the accept queue are established for their clients, so serve them too.
     while let Some(accepted) = listener.accept().now_or_never() {
         let Ok(permit) = Arc::clone(&server.permit).try_acquire_owned() else {
             break;
@@ -156,7 +156,7 @@ impl Server {
         match accepted {
             Ok((stream, peer)) => self.spawn_connection(stream, peer, permit),
             Err(why) => {
-                // Without a pause, a lack of file descriptors would be a busy loop.
+                // Without a delay, running out of file descriptors would be a busy loop.
                 tracing::warn!("a connection could not be accepted: {why}");
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
@@ -164,7 +164,7 @@ impl Server {
     }
 
     fn spawn_connection(&self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
-        // An error means that the connection is gone already, which serving it will find out.
+        // An error means that the connection is already closed; serving it fails next.
         let _ = stream.set_nodelay(true);
         let router = self.router.clone();
         let has_request = Arc::new(AtomicBool::new(false));
@@ -182,13 +182,13 @@ impl Server {
         tokio::spawn(async move {
             let _room = permit;
             let mut connection = pin!(connection);
-            // Before the first byte, and while the version is guessed, nothing else watches the time.
+            // Hyper applies no timeout before the first byte and while it detects the HTTP version.
             tokio::select! {
                 _ = &mut connection => return,
                 () = tokio::time::sleep(header_timeout) => {}
             }
             if has_request.load(Ordering::Relaxed) {
-                // An error ends this one connection, and is the client's to notice.
+                // An error ends only this connection.
                 let _ = connection.await;
             }
         });

@@ -1,17 +1,17 @@
-//! What the server says when it starts.
+//! The text that the server prints when it starts.
 
 use std::{fmt, net::SocketAddr};
 
 use crate::config::Config;
 
-/// What it listens on, where budgets live, which policies there are, and what to try.
+/// Address, store, policies, admin access, and a first command to try.
 pub(crate) struct StartupBanner<'a> {
     pub(crate) config: &'a Config,
     pub(crate) listen: SocketAddr,
 }
 
 impl StartupBanner<'_> {
-    /// Whether anybody but this machine can connect.
+    /// Whether other machines can connect.
     pub(crate) fn is_exposed(&self) -> bool {
         !self.listen.ip().to_canonical().is_loopback()
     }

@@ -1,4 +1,4 @@
-//! What the configuration file may hold.
+//! The configuration file.
 
 use std::{num::NonZeroUsize, path::Path};
 
@@ -20,8 +20,8 @@ use super::{
 };
 use crate::cli_error::CliError;
 
-/// Every setting under its name in the file, which is that of its flag. A policy's own fields are
-/// read by [`policy_file::read_policies`].
+/// The fields of the file; each has the name of its flag. [`policy_file::read_policies`] reads the fields of a
+/// policy.
 const FIELDS: &[Field<Settings>] = &[
     Field::new("listen", |to, node, found| to.listen = node.parsed(found)),
     Field::new("redis", |to, node, found| to.redis = node.parsed(found)),
@@ -114,7 +114,7 @@ const FIELDS: &[Field<Settings>] = &[
 
 const WHOLE_NUMBER: &str = "a whole number from 0";
 
-/// Settings, and the field that makes each of no effect where both stand in one file.
+/// Fields that have no effect beside another field of the same file.
 const OVERRULED: &[(&str, &str)] = &[
     ("memory-keys", "redis"),
     ("memory-bytes", "redis"),
@@ -123,7 +123,7 @@ const OVERRULED: &[(&str, &str)] = &[
     ("max-hops", "hops"),
 ];
 
-/// A configuration file that stands.
+/// A valid configuration file.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
     pub(crate) settings: Settings,

@@ -1,4 +1,4 @@
-//! A configuration that can stand.
+//! The validated configuration.
 
 use std::{
     fmt,
@@ -27,40 +27,40 @@ use super::{
     values::{KeyPattern, RedisUrl},
 };
 
-/// How many keys a log line of offenders names.
+/// Maximum number of keys in a log line of offenders.
 const MAX_LOGGED_KEYS: usize = 5;
 
-/// How the server runs.
+/// A validated configuration of the server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Where it listens.
+    /// The listen address.
     pub listen: SocketAddr,
-    /// Where budgets live.
+    /// The store of budgets.
     pub store: StoreConfig,
-    /// What may change while it runs.
+    /// The part that a reload replaces.
     pub rules: Rules,
-    /// The most that clients may ask of it.
+    /// Timeouts and maximum sizes.
     pub bounds: Bounds,
-    /// The header fields of answers.
+    /// The style of rate-limit headers.
     pub headers: HeaderStyle,
     /// The label `application` of all metrics.
     pub application: String,
-    /// Which log lines are written.
+    /// The log filter.
     pub log: Targets,
-    /// How log lines look.
+    /// The log format.
     pub log_format: LogFormat,
-    /// What is odd about the file.
+    /// Warnings about the file.
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
-/// What a new configuration may change while the server runs.
+/// The part of the configuration that a reload replaces.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Rules {
     /// The policies by name.
     pub policies: Policies,
-    /// How callers without a key are told apart.
+    /// Finds the client IP for requests without a key.
     pub client: ClientIpResolver,
     pub(crate) chain_header: ChainHeader,
     pub(crate) key_pattern: Option<KeyPattern>,
@@ -68,23 +68,23 @@ pub struct Rules {
     pub(crate) log_keys: bool,
 }
 
-/// The most that clients may ask of the server.
+/// Timeouts and maximum sizes.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Bounds {
-    /// How long a request may take.
+    /// Maximum duration of a request.
     pub request: Duration,
-    /// How long a request's head may take, and how long a connection may be idle.
+    /// Maximum time to receive a request head, and maximum idle time of a connection.
     pub header: Duration,
-    /// How long open connections may take to end.
+    /// Maximum time for open connections to finish during a shutdown.
     pub shutdown: Duration,
-    /// The longest body, in bytes.
+    /// Maximum body size, in bytes.
     pub body: usize,
-    /// How many connections may be open.
+    /// Maximum number of open connections.
     pub connections: usize,
 }
 
-/// Where budgets live, and what happens when that does not answer.
+/// The store of budgets, and its failure mode.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
     redis: Option<(RedisUrl, RedisConfig)>,
@@ -97,11 +97,11 @@ pub struct StoreConfig {
 }
 
 impl Config {
-    /// Reads the file that `settings` name, and checks everything.
+    /// Reads the configuration file of `settings`, merges both and validates the result.
     ///
     /// # Errors
     ///
-    /// When a file cannot be read, or a setting cannot stand.
+    /// Fails if a file cannot be read or a setting is invalid.
     pub fn load(settings: &Settings) -> Result<Config, InvalidConfig> {
         let Some(path) = settings.file() else {
             return Config::of(settings.clone());
@@ -114,7 +114,7 @@ impl Config {
         })
     }
 
-    /// Checks settings that are complete.
+    /// Validates merged settings.
     pub(crate) fn of(settings: Settings) -> Result<Config, InvalidConfig> {
         let span = |span: Option<Span>, secs| span.map_or(Duration::from_secs(secs), |span| span.0);
         let bounds = Bounds {
@@ -145,7 +145,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks that the memory store has room for the largest key of each policy beside other keys.
+    /// Checks that the memory store can hold the largest key of each policy.
     fn check_key_bytes(&self) -> Result<(), InvalidConfig> {
         let max_bytes = self.store.memory_store().max_key_bytes();
         for policy in self.rules.policies.iter() {
@@ -230,12 +230,12 @@ impl StoreConfig {
         })
     }
 
-    /// A limiter over this store; Redis is connected when it is first asked.
+    /// A limiter over this store. The first check connects to Redis.
     pub fn limiter(&self) -> Limiter {
         self.limiter_over(self.redis_store())
     }
 
-    /// A limiter over this store, and whether it answers; waits for Redis no longer than `within`.
+    /// A limiter over this store, and whether the store is connected. Waits for Redis for at most `within`.
     pub(crate) async fn connected_limiter(&self, within: Duration) -> (Limiter, bool) {
         let redis = self.redis_store();
         let is_connected = match &redis {
@@ -269,12 +269,12 @@ impl StoreConfig {
         }
     }
 
-    /// What the names of budgets begin with that other servers may share; nothing in memory.
+    /// Key prefix in Redis, which other servers may share; `None` in memory.
     pub(crate) fn shared_prefix(&self) -> Option<&str> {
         self.shared_prefix.as_deref()
     }
 
-    /// Which kind of store it is: `memory` or `redis`.
+    /// The kind of store: `memory` or `redis`.
     pub const fn kind(&self) -> &'static str {
         match self.redis {
             Some(_) => "redis",

@@ -1,4 +1,4 @@
-//! Settings that are text with a meaning, checked where they are read.
+//! Settings with a syntax, validated when they are parsed.
 
 use std::{fmt, str::FromStr};
 
@@ -37,7 +37,7 @@ pub(super) fn canonical(name: &str) -> &str {
     }
 }
 
-/// An address or network whose word about the client is believed.
+/// An address or network of trusted proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Network(pub(crate) String);
 
@@ -52,7 +52,7 @@ impl FromStr for Network {
     }
 }
 
-/// The address of a Redis server; prints without its password.
+/// The URL of a Redis server. `Display` and `Debug` omit the password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct RedisUrl(pub(crate) String);
 
@@ -73,7 +73,7 @@ impl fmt::Display for RedisUrl {
             return f.write_str("redis");
         };
         let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-        // A query may hold a password as well.
+        // The query may contain a password as well.
         let host = host.split('?').next().unwrap_or(host);
         write!(f, "{scheme}://{host}")
     }
@@ -85,7 +85,7 @@ impl fmt::Debug for RedisUrl {
     }
 }
 
-/// What keys must look like, from end to end.
+/// A regular expression that must match a whole key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyPattern(Regex);
 
@@ -104,7 +104,7 @@ impl FromStr for KeyPattern {
     }
 }
 
-/// The one header that tells the way a request came.
+/// The header in which proxies list the addresses of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChainName(pub(crate) ChainHeader);
 

@@ -1,4 +1,4 @@
-//! The bodies of requests.
+//! Request bodies.
 
 use axum::{
     body::{self, Body, HttpBody as _},
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::{api_error::ApiError, app::App};
 
-/// The whole body, if it is not longer than the server allows.
+/// Reads a body up to the maximum size; a longer one is a 413.
 pub(super) async fn read(app: &App, body: Body) -> Result<Bytes, ApiError> {
     let most = app.bounds().body;
     let too_large = || {

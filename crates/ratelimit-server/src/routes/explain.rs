@@ -1,4 +1,4 @@
-//! Why a key is denied, what each limit says, and when it will pass.
+//! `explain`: the state of each limit for a key, and when the next check is allowed.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     check_response::is_false,
 };
 
-/// What a check would come to, and why.
+/// The outcome of a dry run, and the reason.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Explanation<'a> {
@@ -27,12 +27,12 @@ struct Explanation<'a> {
     reason: String,
     passes_after_micros: Option<u64>,
     limits: Vec<LimitExplanation>,
-    /// Whether it would pass only because its policy watches, and denies nothing.
+    /// The check would be allowed only because the policy is in shadow mode.
     #[serde(skip_serializing_if = "is_false")]
     shadow: bool,
 }
 
-/// What one limit says.
+/// The state of one limit.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct LimitExplanation {

@@ -18,9 +18,9 @@ use crate::{
     query::Query,
 };
 
-/// Spends, and answers by the status alone: 200, or what the proxy takes for a denial.
+/// Charges the budget and responds with a status only: 200, or a denial.
 ///
-/// nginx understands only 401 and 403, so `denied` chooses the status.
+/// The parameter `denied` sets the status of a denial, because nginx accepts only 401 and 403.
 pub(super) async fn any(
     State(app): State<App>,
     request: Request,
@@ -53,7 +53,7 @@ pub(super) async fn any(
     ))
 }
 
-/// What the rules of the policy say of the request that the proxy asks for.
+/// Evaluates the rules of the policy on the request that the proxy forwards.
 fn evaluate_rules(rules: &Rules, check_request: &CheckRequest, parts: &Parts) -> RuleOutcome {
     let headers = Lines(&parts.headers);
     let peer = Peer::of(&parts.extensions).map(|peer| peer.ip());
@@ -64,7 +64,7 @@ fn evaluate_rules(rules: &Rules, check_request: &CheckRequest, parts: &Parts) ->
     policy.map_or(RuleOutcome::Limited, |policy| policy.evaluate(&facts))
 }
 
-/// The path that the client asked for, as proxies tell it.
+/// The path of the original request, from the headers of the proxy.
 fn path_of(parts: &Parts) -> &str {
     let header = |name: &str| parts.headers.get(name)?.to_str().ok();
     let uri = header("x-forwarded-uri").or_else(|| header("x-original-uri"));
@@ -72,7 +72,7 @@ fn path_of(parts: &Parts) -> &str {
     path.unwrap_or_default()
 }
 
-/// An answer that says nothing but its status.
+/// A response without a body.
 fn status_only(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;

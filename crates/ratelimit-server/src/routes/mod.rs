@@ -1,4 +1,4 @@
-//! What is answered where.
+//! The routes of the REST API.
 
 mod actuator;
 mod body;
@@ -32,7 +32,7 @@ use crate::{api_error::ApiError, app::App};
 
 const OPENAPI: &str = include_str!("../../openapi.json");
 
-/// What stands in the document for the names of the policies.
+/// Placeholder for the policy names in the document.
 const POLICIES: &str = "\"{policies}\"";
 
 impl App {
@@ -43,7 +43,7 @@ impl App {
 }
 
 fn router(app: App) -> Router {
-    // A HEAD is answered by the handler for GET unless told otherwise, and must not spend.
+    // Without its own handler, HEAD would run the handler of GET and charge.
     let check = get(check::get).head(check_head).post(check::post);
     Router::new()
         .route("/api/v1/rate-limit/check", check)
@@ -68,7 +68,7 @@ fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// The document, with the names of the policies that there are now.
+/// The document with the names of the current policies.
 async fn openapi(State(app): State<App>) -> impl IntoResponse {
     let rules = app.rules();
     let names = rules.policies.iter().map(Policy::name);
@@ -93,7 +93,7 @@ async fn not_allowed() -> ApiError {
     )
 }
 
-/// A JSON answer.
+/// A JSON response.
 fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
     let mut response = Response::new(to_json(body));
     *response.status_mut() = status;

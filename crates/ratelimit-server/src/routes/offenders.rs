@@ -1,4 +1,4 @@
-//! Who is denied most.
+//! `offenders`: the most denied keys.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use crate::{admin_auth, api_error::ApiError, app::App, query::Query};
 const DEFAULT_COUNT: usize = 10;
 const MAX_COUNT: usize = 100;
 
-/// The most denied keys by policy, the worst first.
+/// The most denied keys of each policy, in descending order.
 #[derive(Serialize)]
 struct OffendersResponse {
     policies: BTreeMap<String, Vec<OffenderEntry>>,
 }
 
-/// A key, and how often it was denied: between `denied - error` and `denied` times.
+/// A key that was denied between `denied - error` and `denied` times.
 #[derive(Serialize)]
 struct OffenderEntry {
     key: String,

@@ -1,4 +1,4 @@
-//! What becomes of a charge: given back, settled, its slot released or renewed.
+//! `refund`, `settle`, `release` and `renew` by receipt.
 
 use std::num::NonZeroU64;
 
@@ -19,7 +19,7 @@ use crate::{
     config::Rules,
 };
 
-/// Gives permits back, all unless it says how many.
+/// Body of a refund. Without `permits` the whole charge is refunded.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RefundRequest {
@@ -28,7 +28,7 @@ struct RefundRequest {
     permits: Option<NonZeroU64>,
 }
 
-/// Says what a check came to cost.
+/// Body of a settlement: the actual cost.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SettleRequest {
@@ -37,7 +37,7 @@ struct SettleRequest {
     actual: u64,
 }
 
-/// Names the slot of a check.
+/// Body of a release or renewal.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SlotRequest {
@@ -76,7 +76,7 @@ pub(super) async fn settle(
     settle_receipt(&app, &receipt, body.actual).await
 }
 
-/// Needs no admin token: the receipt proves whose slot it is, and nothing that was spent comes back.
+/// Releases a slot. It needs no admin token: the receipt proves the ownership, and no budget is refunded.
 pub(super) async fn release(
     State(app): State<App>,
     request: Request,

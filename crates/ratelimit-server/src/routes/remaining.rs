@@ -1,4 +1,4 @@
-//! Looks without spending.
+//! `remaining`: the budget of a key, without a charge.
 
 use axum::{
     body::Body,

@@ -1,4 +1,4 @@
-//! Forgets what one key has spent.
+//! `reset`: restores the full budget of a key.
 
 use axum::{
     body::Body,

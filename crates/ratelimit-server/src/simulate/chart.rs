@@ -1,4 +1,4 @@
-//! Draws what a simulation found, as SVG.
+//! The SVG chart of a replay.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ const LINES: [&str; 6] = [
     "#1f6feb", "#8250df", "#bf3989", "#1b7c83", "#6e7781", "#953800",
 ];
 
-/// One panel for each run: the budgets over time, and below them what became of every hit.
+/// Draws one panel per run: the budgets over time, and the outcome of every hit below.
 pub(super) fn draw(time_span: TimeSpan, runs: &[(&str, Replay)]) -> String {
     let height = PANEL * runs.len() as u64 + 30;
     let mut svg = format!(
@@ -64,7 +64,7 @@ impl Panel {
         }
     }
 
-    /// The hits of one fate, and how many there are.
+    /// Draws the hits of one outcome and their count.
     fn row(&self, svg: &mut String, y: u64, row: (Fate, &str, &str), hits: &[ChartHit]) {
         let (fate, name, colour) = row;
         let of_fate = hits.iter().filter(|hit| hit.fate == fate);
@@ -81,7 +81,7 @@ impl Panel {
         let mut marks = String::new();
         let mut drawn = None;
         for x in of_fate.map(|hit| self.x(hit.at_micros)) {
-            // Marks at the same place would only make the file large.
+            // A second mark at the same position would only enlarge the file.
             if drawn.replace(x) != Some(x) {
                 let _ = write!(marks, "M{} {}v8", tenths(x), y - 4);
             }
@@ -124,7 +124,7 @@ impl Panel {
         }
     }
 
-    /// From nothing left to everything; where limits differ, each is drawn to its own height.
+    /// Labels the vertical axis. If capacities differ, each budget is scaled to its own capacity.
     fn scale(&self, svg: &mut String, budgets: &[BudgetLine]) {
         let first = budgets.first().map_or(0, |budget| budget.limit);
         let alike = budgets.iter().all(|budget| budget.limit == first);
@@ -145,7 +145,7 @@ impl Panel {
         }
     }
 
-    /// What was left at every moment that was looked at, and after every hit.
+    /// Draws the remaining budget as steps.
     fn budget(&self, svg: &mut String, budget: &BudgetLine, colour: &str) {
         let most = budget.limit.max(1);
         let mut path = String::new();
@@ -173,7 +173,7 @@ impl Panel {
         );
     }
 
-    /// Which line is whose.
+    /// Names the lines by their colours.
     fn legend(&self, svg: &mut String, budgets: &[BudgetLine]) {
         let names = budgets.iter().zip(LINES).map(|(budget, colour)| {
             let name = escaped(&budget.name);
@@ -190,7 +190,7 @@ impl Panel {
         );
     }
 
-    /// Where a moment stands, in tenths.
+    /// The horizontal position of a time, in tenths of a pixel.
     fn x(&self, at_micros: u64) -> u64 {
         let wide = u128::from((WIDTH - LEFT - RIGHT) * 10);
         let along = u128::from(at_micros.saturating_sub(self.first)) * wide / u128::from(self.span);

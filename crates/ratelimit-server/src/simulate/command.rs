@@ -1,4 +1,4 @@
-//! The command and its stores.
+//! The command line of `simulate`, and its stores.
 
 use std::{
     fs::File,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{cli_error::CliError, config::Span};
 
-/// A replay is about answers and not about their speed.
+/// Timeout of a Redis call. It is long, because a replay does not measure latency.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ pub struct Simulate {
     #[arg(long, required = true, value_name = "LIMITS", value_parser = limits)]
     limit: Vec<String>,
 
-    /// What happens beyond the limits: `hard`, or `soft 10%` for a tenth more [default: hard]
+    /// The throttle above the limits: `hard`, or `soft 10%` for a tenth more [default: hard]
     #[arg(long, value_name = "MODE", value_parser = throttle)]
     throttle: Option<Throttle>,
 
@@ -113,11 +113,11 @@ fn throttle(text: &str) -> Result<Throttle, String> {
 }
 
 impl Simulate {
-    /// Prints to `out` what every hit is answered, and draws the chart.
+    /// Prints the decision of every hit to `out`, and writes the chart.
     ///
     /// # Errors
     ///
-    /// When the trace has a mistake, the store does not answer, or something cannot be written.
+    /// Fails if the trace is invalid, the store does not answer, or an output cannot be written.
     pub async fn run(&self, out: &mut impl Write) -> Result<(), CliError> {
         let throttle = self.throttle.clone().unwrap_or_default();
         let policies = self.limit.iter().enumerate();
@@ -169,7 +169,7 @@ impl Simulate {
         Ok(trace::read(BufReader::new(file))?)
     }
 
-    /// The store in Redis, if one was chosen, under a prefix of its own.
+    /// The Redis store of `--store`, under a random key prefix.
     async fn redis_store(&self, clock: Clock) -> Result<Option<RedisStore>, CliError> {
         let StoreChoice::Redis(url) = &self.store else {
             return Ok(None);
@@ -189,7 +189,7 @@ impl Simulate {
     }
 }
 
-/// One run, after which nothing of it is left in `redis`, however it ends.
+/// Replays one run, then deletes its keys from `redis`, also after an error or Ctrl-C.
 async fn replay(
     run: &Run<'_>,
     redis: Option<&RedisStore>,

@@ -1,4 +1,4 @@
-//! The budgets of a replay over time, with hits or without.
+//! Samples of the budgets during a replay.
 
 use std::collections::VecDeque;
 
@@ -6,13 +6,13 @@ use ratelimit_core::{Decision, Policy};
 
 use super::{trace::TraceHit, traffic::RefillRate};
 
-/// How often the budgets are looked at, in all: a chart cannot show more.
+/// Samples per replay; a chart has no room for more.
 const SAMPLES: u64 = 410;
 
-/// More lines than this cannot be told apart.
+/// Maximum number of lines in a chart; it has as many colours.
 const MAX_LINES: usize = 6;
 
-/// The time that a chart shows: from the first hit until what was spent is back, or nearly so.
+/// The time span of a chart: from the first hit until the budget is full again, or nearly so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TimeSpan {
     pub(super) start_micros: u64,
@@ -27,7 +27,7 @@ impl TimeSpan {
         let whole = limits
             .map(|limit| RefillRate::of(limit).full_refill_micros())
             .max();
-        // A short trace is not squeezed to the left by a limit that takes days to be whole again.
+        // A limit that refills in days must not compress a short trace.
         let most = match last - first {
             0 => u64::MAX,
             span => span.div_ceil(2),
@@ -38,7 +38,7 @@ impl TimeSpan {
         }
     }
 
-    /// The sample_times at which the budgets are looked at, in order.
+    /// The times of the samples, in order.
     fn sample_times(self) -> impl Iterator<Item = u64> {
         let span = u128::from(self.end_micros - self.start_micros);
         let along = move |step: u64| span * u128::from(step) / u128::from(SAMPLES);
@@ -47,7 +47,7 @@ impl TimeSpan {
     }
 }
 
-/// What one limit had left for one key, moment by moment.
+/// Remaining budget of one limit for one key over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BudgetLine {
     pub(super) name: String,
@@ -61,17 +61,17 @@ pub(super) struct BudgetPoint {
     pub(super) remaining: u64,
 }
 
-/// The budgets of one run, as they are filmed.
+/// Collects the samples of one run.
 #[derive(Debug)]
 pub(super) struct BudgetFrames {
     sample_times: VecDeque<u64>,
     keys: Vec<String>,
-    /// For each key in turn, those of all limits.
+    /// All limits of the first key, then all limits of the second, and so on.
     budgets: Vec<BudgetLine>,
 }
 
 impl BudgetFrames {
-    /// Follows the keys that come first in `trace`, as many as can be told apart.
+    /// Samples the first keys of `trace`, at most as many as the chart has colours for.
     pub(super) fn new(time_span: TimeSpan, policy: &Policy, trace: &[TraceHit]) -> BudgetFrames {
         let limits = policy.limits();
         let max_keys = (MAX_LINES / limits.len()).max(1);
@@ -96,7 +96,7 @@ impl BudgetFrames {
         }
     }
 
-    /// The next moment to look at, if it comes no later than `until`.
+    /// The next sample time, if it is not later than `until`.
     pub(super) fn due(&mut self, until: u64) -> Option<u64> {
         let moment = *self
             .sample_times
@@ -106,12 +106,12 @@ impl BudgetFrames {
         Some(moment)
     }
 
-    /// The keys that are followed.
+    /// The sampled keys.
     pub(super) fn keys(&self) -> Vec<String> {
         self.keys.clone()
     }
 
-    /// Takes down what `key` has left, if it is followed.
+    /// Records the remaining budget of `key` if it is sampled.
     pub(super) fn take(&mut self, key: &str, at_micros: u64, decision: &Decision) {
         let Some(place) = self.keys.iter().position(|followed| followed == key) else {
             return;

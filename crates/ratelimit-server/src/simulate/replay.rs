@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{check_response::is_false, cli_error::CliError};
 
-/// What a hit is answered, as it is printed.
+/// The printed decision of one hit.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ReplayLine<'a> {
@@ -33,7 +33,7 @@ struct ReplayLine<'a> {
     policy: Option<&'a str>,
 }
 
-/// What became of a hit, as a chart shows it.
+/// The outcome of a hit in a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Admitted,
@@ -48,26 +48,26 @@ pub(super) struct ChartHit {
     pub(super) fate: Fate,
 }
 
-/// What a chart shows of a run.
+/// The result of a run that a chart shows.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     pub(super) hits: Vec<ChartHit>,
     pub(super) budgets: Vec<BudgetLine>,
 }
 
-/// One policy, a store for it alone, and the clock of that store.
+/// One policy, its own store, and the clock of the store.
 pub(super) struct Run<'a> {
     pub(super) policy: Policy,
-    /// How its lines are told from those of other runs.
+    /// The field `policy` of its lines, if there are several runs.
     pub(super) label: Option<&'a str>,
     pub(super) store: &'a dyn Store,
     pub(super) clock: Clock,
 }
 
 impl Run<'_> {
-    /// Prints what every hit is answered, and films the budgets where there is a time_span.
+    /// Prints the decision of every hit, and samples the budgets if there is a time span.
     ///
-    /// Looks change no answer: they write nothing, and none is later than the next hit.
+    /// Samples do not change a decision: they have cost 0 and write nothing, and none is later than the next hit.
     pub(super) async fn replay(
         &self,
         trace: &[TraceHit],
@@ -97,7 +97,7 @@ impl Run<'_> {
         })
     }
 
-    /// Films what happens to the budgets up to a moment while nobody spends.
+    /// Samples the budgets between two hits.
     async fn sample_until(
         &self,
         frames: Option<&mut BudgetFrames>,
@@ -120,7 +120,7 @@ impl Run<'_> {
         Ok(self.store.hit(hit).await?)
     }
 
-    /// Deletes what the hits of `trace` wrote in `redis`, key by key. A reset would leave a value behind.
+    /// Deletes the keys of `trace` from `redis`. A reset would write a value.
     pub(super) async fn clean_up(
         &self,
         redis: &RedisStore,

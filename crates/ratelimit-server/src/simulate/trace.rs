@@ -1,4 +1,4 @@
-//! Traces: what was asked, and when.
+//! Traces: hits with their times.
 
 use std::{
     borrow::Cow,
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::decimal;
 
-/// Whose budget a line spends that names no key.
+/// The key of a line without a key.
 const DEFAULT_KEY: &str = "default";
 
 /// One line of a trace.
@@ -23,7 +23,7 @@ pub(super) struct TraceHit {
 }
 
 impl TraceHit {
-    /// A hit of cost 1 by nobody in particular.
+    /// A hit of cost 1 on the default key.
     pub(super) fn at(at_micros: u64) -> TraceHit {
         TraceHit {
             at_micros,
@@ -42,7 +42,7 @@ struct TraceLine<'a> {
     cost: Option<u64>,
 }
 
-/// Reads all lines of a trace, in the order of their time; empty ones are skipped.
+/// Reads a trace and sorts it by time. Empty lines are skipped.
 ///
 /// Access logs are written when requests end, so their lines are seldom in the order in which requests began.
 pub(super) fn read(mut lines: impl BufRead) -> Result<Vec<TraceHit>, InvalidTrace> {
@@ -80,7 +80,7 @@ fn parse_line(line: &[u8]) -> Result<TraceHit, Problem> {
     })
 }
 
-/// Why a trace cannot be replayed.
+/// An invalid line of a trace.
 #[derive(Debug)]
 pub(super) struct InvalidTrace {
     line: usize,
@@ -100,7 +100,7 @@ impl fmt::Display for InvalidTrace {
         write!(f, "line {} of the trace: ", self.line)?;
         match &self.problem {
             Problem::Read(why) => why.fmt(f),
-            // Every line is a document of its own, so its position is the column alone.
+            // Each line is a JSON document of its own, so only the column is meaningful.
             Problem::Json(why) => {
                 let text = why.to_string();
                 let what = text.split(" at line ").next().unwrap_or(&text);

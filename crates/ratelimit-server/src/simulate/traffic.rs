@@ -1,31 +1,31 @@
-//! Traces that are made up, so that a first look needs no file.
+//! Generated traces.
 
 use clap::ValueEnum;
 use ratelimit_core::Limit;
 
 use super::trace::TraceHit;
 
-/// What made-up traffic looks like; it is a little more than the limit lets through.
+/// The shape of generated traffic. Its rate is a little above the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Traffic {
     /// Everything at once, a pause, and again
     Burst,
     /// Evenly, at one and a half times the limit's rate
     Steady,
-    /// By random, at one and a half times the limit's rate
+    /// By chance, at one and a half times the limit's rate
     Poisson,
     /// Just before and just after the edges of windows
     Boundary,
 }
 
 impl Traffic {
-    /// As many hits as asked for, made for `limit`, in the order of time.
+    /// Generates `count` hits for `limit`, in the order of time.
     pub(super) fn hits(self, limit: &Limit, count: u64, seed: u64) -> Vec<TraceHit> {
         let mut random = SplitMix64(seed);
         let rate = RefillRate::of(limit);
         let mut times: Vec<u64> = match self {
             Traffic::Steady => (0..count).map(|hit| rate.after(hit)).collect(),
-            // So many sample_times, each anywhere: what a Poisson process is, given its number of hits.
+            // Given their number, the hits of a Poisson process are independent and uniformly distributed.
             Traffic::Poisson => {
                 let whole = rate.after(count).max(1);
                 (0..count).map(|_| random.below(whole)).collect()
@@ -59,7 +59,7 @@ impl Traffic {
     }
 }
 
-/// How much a limit lets through, and how fast.
+/// Capacity and refill rate of a limit.
 pub(super) struct RefillRate {
     capacity: u64,
     per_period: u64,
@@ -75,24 +75,24 @@ impl RefillRate {
         }
     }
 
-    /// How long what was used up takes to be there again.
+    /// Time in which an empty budget refills.
     pub(super) fn full_refill_micros(&self) -> u64 {
         self.refilled(self.capacity)
     }
 
-    /// When the limit has let `units` more through.
+    /// Time in which `units` are refilled.
     fn refilled(&self, units: u64) -> u64 {
         let micros = u128::from(units) * u128::from(self.period_micros);
         u64::try_from(micros / u128::from(self.per_period)).unwrap_or(u64::MAX)
     }
 
-    /// When `hits` have come, at one and a half times the limit's rate.
+    /// Time of the hit number `hits`, at one and a half times the limit's rate.
     fn after(&self, hits: u64) -> u64 {
         self.refilled(hits) / 3 * 2
     }
 }
 
-/// Numbers by random, the same for the same seed (`SplitMix64`).
+/// The pseudo-random generator `SplitMix64`; the same seed gives the same numbers.
 struct SplitMix64(u64);
 
 impl SplitMix64 {
