@@ -9,7 +9,7 @@ use redis::{
     aio::{ConnectionManager, MultiplexedConnection},
 };
 
-use super::layer::{Audit, Later, Layer, Told};
+use super::layer::{Audit, CallOutcome, Later, Layer};
 
 /// Reads a counter, and adds to it while it is below the limit.
 const COUNTER: &str = "
@@ -43,7 +43,7 @@ impl Manager {
 }
 
 impl Layer for Manager {
-    fn hit<'a>(&'a self, policy: &'a Policy, key: &'a str) -> Later<'a, Told> {
+    fn hit<'a>(&'a self, policy: &'a Policy, key: &'a str) -> Later<'a, CallOutcome> {
         Box::pin(async move { told(&self.ask(policy, key).await) })
     }
 }
@@ -72,10 +72,10 @@ impl Pooled {
 }
 
 impl Layer for Pooled {
-    fn hit<'a>(&'a self, policy: &'a Policy, key: &'a str) -> Later<'a, Told> {
+    fn hit<'a>(&'a self, policy: &'a Policy, key: &'a str) -> Later<'a, CallOutcome> {
         Box::pin(async move {
             let Ok(mut connection) = self.pool.get().await else {
-                return Told::Unchecked { allowed: true };
+                return CallOutcome::Unchecked { allowed: true };
             };
             let mut call = self.script.key(key);
             let call = call.arg(limit_of(policy));
@@ -124,9 +124,9 @@ fn limit_of(policy: &Policy) -> u64 {
 }
 
 /// Plain layers let everything through when they fail.
-fn told(answer: &Result<bool, RedisError>) -> Told {
+fn told(answer: &Result<bool, RedisError>) -> CallOutcome {
     match *answer {
-        Ok(allowed) => Told::Checked { allowed },
-        Err(_) => Told::Unchecked { allowed: true },
+        Ok(allowed) => CallOutcome::Checked { allowed },
+        Err(_) => CallOutcome::Unchecked { allowed: true },
     }
 }

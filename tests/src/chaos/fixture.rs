@@ -14,11 +14,11 @@ use ratelimit_core::{FailureMode, RedisConfig};
 use tokio::task::block_in_place;
 
 use super::{
-    alone::{Alone, alone},
+    baseline::{Counters, Manager, Pooled},
     layer::{Audit, Layer, Ours},
-    plain::{Counters, Manager, Pooled},
+    observed::Observations,
     proxy::Proxy,
-    story::Story,
+    serial::{SerialGuard, serial},
 };
 use crate::redis::{RedisProcess, as_asked};
 
@@ -53,31 +53,31 @@ impl fmt::Display for Kind {
 
 /// A server with a proxy in front.
 #[derive(Debug)]
-pub struct Bench {
+pub struct Fixture {
     /// The server.
     pub server: RedisProcess,
     /// The proxy in front of it.
     pub proxy: Proxy,
     prefix: String,
-    _alone: Alone,
+    _serial: SerialGuard,
 }
 
-impl Bench {
+impl Fixture {
     /// Starts both, the server with further arguments.
-    pub async fn start(extra: &[&str]) -> Bench {
-        let alone = alone().await;
-        Story::listen();
+    pub async fn start(extra: &[&str]) -> Fixture {
+        let serial = serial().await;
+        Observations::listen();
         let server = block_in_place(|| RedisProcess::start(extra));
         let proxy = Proxy::start(server.port()).await;
-        Bench {
+        Fixture {
             server,
             proxy,
             prefix: unique_prefix(),
-            _alone: alone,
+            _serial: serial,
         }
     }
 
-    /// What the bench's keys begin with.
+    /// What the fixture's keys begin with.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -91,7 +91,7 @@ impl Bench {
         self.config_at(&self.proxy.url())
     }
 
-    /// A configuration for any address, with the bench's prefix.
+    /// A configuration for any address, with the fixture's prefix.
     ///
     /// # Panics
     ///

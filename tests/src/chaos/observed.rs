@@ -25,7 +25,7 @@ const TIMEOUT_SECONDS: f64 = 0.025;
 ///
 /// Tests of one process share it: hold increases against it, and lines by what they say.
 #[derive(Debug, Default)]
-pub struct Story {
+pub struct Observations {
     counters: Mutex<HashMap<String, Arc<AtomicU64>>>,
     gauges: Mutex<HashMap<String, Arc<AtomicU64>>>,
     /// How many samples of each histogram were slow.
@@ -34,21 +34,21 @@ pub struct Story {
     panics_at: Mutex<Option<&'static str>>,
 }
 
-impl Story {
+impl Observations {
     /// Listens to everything that this process records from now on.
-    pub fn listen() -> &'static Story {
-        static STORY: OnceLock<Story> = OnceLock::new();
+    pub fn listen() -> &'static Observations {
+        static STORY: OnceLock<Observations> = OnceLock::new();
         let mut is_new = false;
-        let story = STORY.get_or_init(|| {
+        let observed = STORY.get_or_init(|| {
             is_new = true;
-            Story::default()
+            Observations::default()
         });
         if is_new {
             // Another recorder was there first only if a test wanted it so.
-            let _ = metrics::set_global_recorder(story);
-            let _ = tracing::subscriber::set_global_default(Lines(story));
+            let _ = metrics::set_global_recorder(observed);
+            let _ = tracing::subscriber::set_global_default(Lines(observed));
         }
-        story
+        observed
     }
 
     /// The sum of a counter over all its labels that contain `label`.
@@ -117,7 +117,7 @@ impl Story {
     }
 }
 
-impl Recorder for Story {
+impl Recorder for Observations {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -150,7 +150,7 @@ impl HistogramFn for SlowSamples {
 }
 
 /// Keeps warnings and errors of our crates.
-struct Lines(&'static Story);
+struct Lines(&'static Observations);
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {

@@ -3,10 +3,10 @@
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Held while a test breaks things, so that what it measures of the process is its own doing.
-pub type Alone = MutexGuard<'static, ()>;
+pub type SerialGuard = MutexGuard<'static, ()>;
 
 /// Waits until no other test of this process breaks things.
-pub async fn alone() -> Alone {
+pub async fn serial() -> SerialGuard {
     static TURN: Mutex<()> = Mutex::const_new(());
     TURN.lock().await
 }

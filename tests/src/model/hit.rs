@@ -4,7 +4,7 @@ use super::spec::Spec;
 
 /// What is asked of a policy in one hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ModelHit {
     /// How much; 0 looks.
     pub cost: u64,
     /// How much more than the limit may pass, in percent of it; 0 is a hard limit.
@@ -15,7 +15,7 @@ pub struct Asked {
     pub slot: u64,
 }
 
-impl Asked {
+impl ModelHit {
     /// A cost that is asked of hard limits.
     pub const fn hard(cost: u64) -> Self {
         Self {

@@ -1,8 +1,8 @@
 //! The value of one policy and key.
 
 use super::{
-    asked::Asked,
     decision::{Answer, ModelDecision, ModelMark, Numbers},
+    hit::ModelHit,
     spec::Spec,
     state::{Standing, State, stand},
 };
@@ -10,12 +10,12 @@ use super::{
 /// The value of one policy and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
-    value: Option<Value>,
+    value: Option<StoredValue>,
 }
 
 /// One state per limit, by position; a limit that was never charged has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Value {
+struct StoredValue {
     states: Vec<Option<State>>,
     expires_us: u128,
     tail: Option<Tail>,
@@ -39,7 +39,7 @@ impl Model {
 
     /// Forgets what was spent; receipts up to now give nothing back any more.
     pub fn reset(&mut self, now_us: u64) {
-        self.value = self.live(now_us).map(|value| Value {
+        self.value = self.live(now_us).map(|value| StoredValue {
             states: Vec::new(),
             expires_us: value.expires_us,
             tail: Some(Tail {
@@ -56,7 +56,7 @@ impl Model {
     ///
     /// When there is no limit, or one that the design refuses.
     pub fn hit(&mut self, limits: &[Spec], now_us: u64, cost: u64) -> ModelDecision {
-        self.hit_with(limits, now_us, Asked::hard(cost))
+        self.hit_with(limits, now_us, ModelHit::hard(cost))
     }
 
     /// The same in full: under a throttle mode, and for the holder of a slot.
@@ -64,7 +64,7 @@ impl Model {
     /// # Panics
     ///
     /// When there is no limit beside penalty boxes, or one that the design refuses.
-    pub fn hit_with(&mut self, limits: &[Spec], now_us: u64, asked: Asked) -> ModelDecision {
+    pub fn hit_with(&mut self, limits: &[Spec], now_us: u64, asked: ModelHit) -> ModelDecision {
         let mut policy: Vec<Position> = limits
             .iter()
             .zip(self.states(limits.len(), now_us))
@@ -113,7 +113,7 @@ impl Model {
         }
     }
 
-    fn live(&self, now_us: u64) -> Option<&Value> {
+    fn live(&self, now_us: u64) -> Option<&StoredValue> {
         let value = self.value.as_ref();
         value.filter(|value| u128::from(now_us) < value.expires_us)
     }
@@ -130,7 +130,7 @@ impl Model {
     pub(super) fn write(&mut self, states: Vec<Option<State>>, expires_us: u128, now_us: u64) {
         let (rest, tail) = self.rest(states.len(), now_us);
         let until_us = tail.map_or(0, |tail| tail.until_us);
-        self.value = Some(Value {
+        self.value = Some(StoredValue {
             states: [states, rest].concat(),
             expires_us: expires_us.max(until_us),
             tail,
@@ -199,7 +199,7 @@ fn expires_us(need_us: u128, now_us: u64) -> u128 {
 /// One limit of a policy, during a hit.
 struct Position {
     spec: Spec,
-    asked: Asked,
+    asked: ModelHit,
     stored: Option<State>,
     standing: Box<dyn Standing>,
     changed: bool,
@@ -207,7 +207,7 @@ struct Position {
 }
 
 impl Position {
-    fn read(spec: Spec, stored: Option<State>, now_us: u64, asked: Asked) -> Self {
+    fn read(spec: Spec, stored: Option<State>, now_us: u64, asked: ModelHit) -> Self {
         let standing = stand(&spec, stored.as_ref(), now_us, &asked);
         let changed = standing.repaired();
         Self {

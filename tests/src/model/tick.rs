@@ -4,7 +4,7 @@ use super::spec::Spec;
 
 /// The clock in the ticks of a limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct LimitClock {
     /// The real time.
     pub(super) now_us: u128,
     /// The microseconds in a tick.
@@ -28,12 +28,12 @@ pub(super) struct Effective {
 
 impl Effective {
     /// Whether the clock stepped back to before the last charge.
-    pub(super) fn is_ahead(&self, moment: &Moment) -> bool {
-        self.at > moment.now
+    pub(super) fn is_ahead(&self, clock: &LimitClock) -> bool {
+        self.at > clock.now
     }
 }
 
-impl Moment {
+impl LimitClock {
     pub(super) fn new(spec: &Spec, percent: u64, now_us: u64) -> Self {
         let grain = spec
             .throttled_grain_us(percent)

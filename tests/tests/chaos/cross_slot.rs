@@ -11,7 +11,7 @@ use ratelimit_tests::{
 };
 use tokio::task::block_in_place;
 
-use crate::instance::key;
+use crate::harness::key;
 
 const BUDGET: Duration = Duration::from_secs(5);
 

@@ -10,19 +10,21 @@ use std::{
 };
 
 use ratelimit_core::FailureMode;
-use ratelimit_tests::chaos::{Audit as _, Bench, PATIENCE, Story, endless, eventually, ours};
+use ratelimit_tests::chaos::{
+    Audit as _, Fixture, Observations, PATIENCE, endless, eventually, ours,
+};
 use tokio::task::block_in_place;
 
-use crate::instance::{calls, heals, is_checked, key, policy};
+use crate::harness::{calls, heals, is_checked, key, policy};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_25_a_hundred_thousand_dropped_futures_swap_no_reply_and_leak_nothing() {
     const ROUNDS: u64 = 1_000;
     const DROPPED: u64 = 100;
-    let bench = Bench::start(&[]).await;
-    let direct = bench.config_at(&bench.server.url()).timeout(PATIENCE);
+    let fixture = Fixture::start(&[]).await;
+    let direct = fixture.config_at(&fixture.server.url()).timeout(PATIENCE);
     let ours = ours(direct, FailureMode::Closed).await;
-    let clients = bench.info("connected_clients");
+    let clients = fixture.info("connected_clients");
 
     for round in 1..=ROUNDS {
         let mut checks: Vec<_> = (0..DROPPED)
@@ -57,22 +59,22 @@ async fn row_25_a_hundred_thousand_dropped_futures_swap_no_reply_and_leak_nothin
         ROUNDS * DROPPED
     );
     assert!(counted > 0 && counted <= ROUNDS * DROPPED);
-    assert_eq!(bench.info("connected_clients"), clients);
+    assert_eq!(fixture.info("connected_clients"), clients);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_25_a_request_that_was_sent_still_costs() {
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(PATIENCE), FailureMode::Closed).await;
     let _ = ours.limiter.peek(&endless(), &key("sent")).await;
-    bench.proxy.delay(Duration::from_millis(100));
+    fixture.proxy.delay(Duration::from_millis(100));
 
     for _ in 0..10 {
         let check = ours.limiter.check(&endless(), &key("sent"));
         let given_up = tokio::time::timeout(Duration::from_millis(20), check).await;
         assert!(given_up.is_err());
     }
-    bench.proxy.behave();
+    fixture.proxy.behave();
 
     let all_counted = async || ours.counted(&endless(), "sent").await == 10;
     eventually("ten counted", all_counted).await;
@@ -80,28 +82,28 @@ async fn row_25_a_request_that_was_sent_still_costs() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_26_a_background_task_that_panics_is_started_again() {
-    let story = Story::listen();
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config(), FailureMode::Local).await;
+    let observed = Observations::listen();
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config(), FailureMode::Local).await;
 
-    story.panic_at("rate_limiter_reconnects_total");
-    bench.proxy.reset();
+    observed.panic_at("rate_limiter_reconnects_total");
+    fixture.proxy.reset();
     let (_, unchecked) = calls(&ours.limiter, &endless(), Duration::from_secs(1)).await;
     let healed = heals(&ours).await;
 
     println!(
         "row 26 a panic in the background: {unchecked} decisions without the store, healed in {healed:?}"
     );
-    assert!(!story.panics_are_due(), "nothing panicked");
-    assert!(story.counter("rate_limiter_task_restarts_total", "") > 0);
+    assert!(!observed.panics_are_due(), "nothing panicked");
+    assert!(observed.counter("rate_limiter_task_restarts_total", "") > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_35_a_process_without_file_descriptors_goes_on() {
-    let mut bench = Bench::start(&[]).await;
+    let mut fixture = Fixture::start(&[]).await;
     let mut starved = Command::new("sh")
         .args(["-c", "ulimit -n 40; exec \"$@\"", "starved"])
-        .args([env!("CARGO_BIN_EXE_starved"), &bench.server.url()])
+        .args([env!("CARGO_BIN_EXE_starved"), &fixture.server.url()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -109,7 +111,7 @@ async fn row_35_a_process_without_file_descriptors_goes_on() {
     let mut stage = Stage::of(&mut starved);
 
     stage.reaches("connected");
-    block_in_place(|| bench.server.restart());
+    block_in_place(|| fixture.server.restart());
     let during = stage.reaches("starved");
     let after = stage.reaches("healed");
     let status = starved.wait().unwrap();

@@ -8,7 +8,7 @@ use std::{
 use bb8_redis::{RedisConnectionManager, bb8::Pool};
 use ratelimit_core::{FailureMode, Hit, Limiter, RedisConfig, RedisStore};
 use ratelimit_tests::{
-    chaos::{Bench, Story, TestCluster, endless, eventually},
+    chaos::{Fixture, Observations, TestCluster, endless, eventually},
     redis::RedisProcess,
 };
 use tokio::{
@@ -16,14 +16,14 @@ use tokio::{
     task::block_in_place,
 };
 
-use crate::instance::{AT_ONCE, calls, is_checked, key, policy, remaining};
+use crate::harness::{AT_ONCE, calls, is_checked, key, policy, remaining};
 
-/// Stores of both kinds, on connections through the bench's proxy.
-async fn stores(bench: &Bench) -> [RedisStore; 2] {
-    let config = || bench.config().timeout(Duration::from_millis(200));
-    let manager = RedisConnectionManager::new(bench.proxy.url()).expect("an address");
+/// Stores of both kinds, on connections through the fixture's proxy.
+async fn stores(fixture: &Fixture) -> [RedisStore; 2] {
+    let config = || fixture.config().timeout(Duration::from_millis(200));
+    let manager = RedisConnectionManager::new(fixture.proxy.url()).expect("an address");
     let pool = Pool::builder().build(manager).await.expect("a server");
-    let client = redis::Client::open(bench.proxy.url()).expect("an address");
+    let client = redis::Client::open(fixture.proxy.url()).expect("an address");
     let multiplexed = client.get_multiplexed_async_connection().await;
     [
         RedisStore::from_pool(pool, config()),
@@ -33,10 +33,10 @@ async fn stores(bench: &Bench) -> [RedisStore; 2] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_lent_connection_decides_like_our_own() {
-    let bench = Bench::start(&[]).await;
+    let fixture = Fixture::start(&[]).await;
     let limit = policy("lent", "fixed_window 4/366d");
     let mut left = Vec::new();
-    for store in stores(&bench).await {
+    for store in stores(&fixture).await {
         let limiter = Limiter::new(store).failure_mode(FailureMode::Closed);
         for _ in 0..2 {
             left.push(remaining(&limiter.check(&limit, &key("k")).await));
@@ -48,19 +48,19 @@ async fn a_lent_connection_decides_like_our_own() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_lent_connection_that_breaks_keeps_nobody_longer_than_the_budget() {
-    let mut bench = Bench::start(&[]).await;
-    let limiters = stores(&bench).await.map(Limiter::new);
+    let mut fixture = Fixture::start(&[]).await;
+    let limiters = stores(&fixture).await.map(Limiter::new);
     for limiter in &limiters {
         assert!(is_checked(&limiter.check(&endless(), &key("k")).await));
     }
 
-    bench.server.signal("STOP");
+    fixture.server.signal("STOP");
     for limiter in &limiters {
         let (checked, _) = calls(limiter, &endless(), AT_ONCE).await;
         assert_eq!(checked, 0);
     }
-    bench.server.signal("CONT");
-    block_in_place(|| bench.server.kill());
+    fixture.server.signal("CONT");
+    block_in_place(|| fixture.server.kill());
     for limiter in &limiters {
         let (checked, _) = calls(limiter, &endless(), AT_ONCE).await;
         assert_eq!(checked, 0);
@@ -92,8 +92,8 @@ async fn a_lent_cluster_connection_decides_and_keeps_nobody_waiting() {
 #[test]
 fn a_request_over_a_lent_connection_can_be_dropped_outside_of_a_runtime() {
     let runtime = Runtime::new().expect("a runtime");
-    let bench = runtime.block_on(Bench::start(&[]));
-    let [_, store] = runtime.block_on(stores(&bench));
+    let fixture = runtime.block_on(Fixture::start(&[]));
+    let [_, store] = runtime.block_on(stores(&fixture));
     let limiter = Limiter::new(store).failure_mode(FailureMode::Closed);
     let slots = policy("outside", "concurrency 5 lease 10min");
     let free = || {
@@ -133,11 +133,11 @@ fn a_request_over_a_lent_connection_can_be_dropped_outside_of_a_runtime() {
 async fn what_is_given_back_while_redis_hangs_takes_a_bounded_number_of_tasks() {
     const PLACES: usize = 8;
     const CALLERS: usize = 32;
-    let observed = Story::listen();
-    let bench = Bench::start(&[]).await;
-    let client = redis::Client::open(bench.server.url()).expect("an address");
+    let observed = Observations::listen();
+    let fixture = Fixture::start(&[]).await;
+    let client = redis::Client::open(fixture.server.url()).expect("an address");
     let multiplexed = client.get_multiplexed_async_connection().await;
-    let config = bench.config().timeout(Duration::from_millis(20));
+    let config = fixture.config().timeout(Duration::from_millis(20));
     let config = config.max_in_flight(PLACES);
     let store = RedisStore::from_multiplexed(multiplexed.expect("a server"), config);
     let limiter = Limiter::new(store).failure_mode(FailureMode::Closed);
@@ -146,7 +146,7 @@ async fn what_is_given_back_while_redis_hangs_takes_a_bounded_number_of_tasks() 
     let tasks = || Handle::current().metrics().num_alive_tasks();
     let before = tasks();
 
-    bench.server.signal("STOP");
+    fixture.server.signal("STOP");
     let until = Instant::now() + Duration::from_secs(2);
     let callers: Vec<_> = (0..CALLERS)
         .map(|caller| {
@@ -167,7 +167,7 @@ async fn what_is_given_back_while_redis_hangs_takes_a_bounded_number_of_tasks() 
     for caller in callers {
         most = most.max(caller.await.expect("a caller"));
     }
-    bench.server.signal("CONT");
+    fixture.server.signal("CONT");
 
     // The callers, their calls, and four give-backs for each place.
     let bound = before + CALLERS + 2 * PLACES + 4 * PLACES;

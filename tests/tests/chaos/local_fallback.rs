@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use ratelimit_core::{Clock, FailureMode, Hit, MemoryStore, Store as _, Timestamp, Verdict};
 use ratelimit_tests::{
-    chaos::{Bench, Ours, ours},
+    chaos::{Fixture, Ours, ours},
     random::Random,
 };
 
-use crate::instance::{AT_ONCE, heals, key, policy};
+use crate::harness::{AT_ONCE, heals, key, policy};
 
 const INSTANCES: usize = 4;
 const LIMIT: usize = 25;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn four_instances_admit_at_most_four_limits_in_an_outage() {
-    let bench = Bench::start(&[]).await;
+    let fixture = Fixture::start(&[]).await;
     let mut instances = Vec::new();
     for _ in 0..INSTANCES {
-        let config = bench.config().timeout(AT_ONCE);
+        let config = fixture.config().timeout(AT_ONCE);
         instances.push(ours(config, FailureMode::Local).await);
     }
     let limit = policy("shared", &format!("fixed_window {LIMIT}/366d"));
@@ -33,10 +33,10 @@ async fn four_instances_admit_at_most_four_limits_in_an_outage() {
     };
 
     let healthy = admitted(&instances).await;
-    bench.proxy.turn_away();
-    bench.proxy.reset();
+    fixture.proxy.turn_away();
+    fixture.proxy.reset();
     let outage = admitted(&instances).await;
-    bench.proxy.behave();
+    fixture.proxy.behave();
     for ours in &instances {
         heals(ours).await;
     }
@@ -104,9 +104,9 @@ async fn a_process_on_its_own_lets_through_all_that_a_healthy_store_would_have()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_process_on_its_own_refuses_only_what_it_has_used_up_itself() {
-    let bench = Bench::start(&[]).await;
-    bench.proxy.turn_away();
-    let ours = Ours::new(bench.config(), FailureMode::Local);
+    let fixture = Fixture::start(&[]).await;
+    fixture.proxy.turn_away();
+    let ours = Ours::new(fixture.config(), FailureMode::Local);
     let mut random = Random::new(7);
     for text in LIMITS {
         let limit = policy("alone", text);

@@ -12,7 +12,7 @@ use ratelimit_tests::{
     redis::{TestRedis, connected},
 };
 
-use crate::subject::{key, policy};
+use crate::stores::{key, policy};
 
 const LIMITS: [&str; 10] = [
     "5/s",

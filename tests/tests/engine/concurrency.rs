@@ -12,7 +12,7 @@ use ratelimit_core::{
 };
 use ratelimit_tests::redis::{TestRedis, connected};
 
-use crate::subject::{Subject, key, policy};
+use crate::stores::{TestStore, key, policy};
 
 const LEASE: Duration = Duration::from_secs(600);
 
@@ -148,7 +148,7 @@ async fn come_and_go(
 async fn a_slot_is_given_back_when_its_charge_is_dropped() {
     let redis = TestRedis::start().await;
     let limit = policy("dropped", "concurrency 1; 3/h");
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let limiter = Limiter::new(subject.store.clone());
         let alice = key("alice");
 
@@ -217,7 +217,7 @@ async fn a_number_that_stands_across_a_slot_and_its_end_is_nobodys() {
     let holder: u64 = 0x1122_3344_5566_7788;
     let first_of_end = (now + lease).as_micros() & 0xff;
     let across = (holder >> 8) | (first_of_end << 56);
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         subject.clock.set(now);
         let hit = |slot| Hit::new(&limit, &alice).slot(slot);
         assert!(subject.store.hit(hit(holder)).await.unwrap().is_allowed());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::{Clock, Hit, KeySet, MemoryStore, Store as _, Timestamp};
 
-use crate::subject::{key, policy};
+use crate::stores::{key, policy};
 
 async fn spend(store: &MemoryStore, limit: &ratelimit_core::Policy, name: &str, cost: u64) -> bool {
     let hit = store.hit(Hit::new(limit, &key(name)).cost(cost)).await;

@@ -10,7 +10,7 @@ use ratelimit_tests::{
     traces::to_limit,
 };
 
-use crate::subject::{Subject, key, told};
+use crate::stores::{TestStore, key, told};
 
 const NAMES: [&str; 3] = ["", "ip", "route"];
 const TRACES: u64 = 300;
@@ -114,7 +114,7 @@ pub(crate) async fn together_or_not_at_all(redis: &TestRedis, traces: u64) {
         let mut random = Random::new(seed);
         let limits = limits(&mut random);
         let policy = to_policy(&limits);
-        let subjects = Subject::all(redis).await;
+        let subjects = TestStore::all(redis).await;
         let mut budgets = Budgets::default();
         let mut now_us = random.range(0, 1 << 40);
         for step in 0..HITS {
@@ -149,7 +149,7 @@ pub(crate) async fn together_or_not_at_all(redis: &TestRedis, traces: u64) {
 async fn a_refused_key_leaves_the_others_untouched() {
     let redis = TestRedis::start().await;
     let policy = Policy::parse("api", "5/min; 1/min by ip").unwrap();
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let home = Key::ip([192, 0, 2, 1].into());
         let alice = KeySet::new(key("alice")).with("ip", home.clone());
         let bob = KeySet::new(key("bob")).with("ip", home);
@@ -179,7 +179,7 @@ async fn a_refused_key_leaves_the_others_untouched() {
 async fn the_same_key_under_two_names_is_two_budgets() {
     let redis = TestRedis::start().await;
     let policy = Policy::parse("api", "5/min; 5/min by ip").unwrap();
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let both = KeySet::new(key("x")).with("ip", key("x"));
 
         let decision = subject

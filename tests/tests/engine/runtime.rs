@@ -11,7 +11,7 @@ use ratelimit_core::{Clock, FailureMode, Hit, KeySet, Limiter, RedisConfig, Redi
 use ratelimit_tests::{chaos::TestCluster, redis::TestRedis};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::subject::{key, policy};
+use crate::stores::{key, policy};
 
 #[test]
 fn a_store_outlives_the_runtime_that_connected_it() {

@@ -12,25 +12,25 @@ use ratelimit_tests::{
 
 /// A store on a clock that the test moves.
 #[derive(Clone, Debug)]
-pub(crate) struct Subject {
+pub(crate) struct TestStore {
     pub(crate) name: &'static str,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
 }
 
-impl Subject {
-    pub(crate) fn memory() -> Subject {
+impl TestStore {
+    pub(crate) fn memory() -> TestStore {
         let clock = Clock::manual(Timestamp::default());
-        Subject {
+        TestStore {
             name: "memory",
             store: Arc::new(MemoryStore::new().clock(clock.clone())),
             clock,
         }
     }
 
-    pub(crate) async fn redis(redis: &TestRedis) -> Subject {
+    pub(crate) async fn redis(redis: &TestRedis) -> TestStore {
         let clock = Clock::manual(Timestamp::default());
-        Subject {
+        TestStore {
             name: "redis",
             store: Arc::new(redis.store(clock.clone()).await),
             clock,
@@ -38,8 +38,8 @@ impl Subject {
     }
 
     /// Both stores.
-    pub(crate) async fn all(redis: &TestRedis) -> [Subject; 2] {
-        [Subject::memory(), Subject::redis(redis).await]
+    pub(crate) async fn all(redis: &TestRedis) -> [TestStore; 2] {
+        [TestStore::memory(), TestStore::redis(redis).await]
     }
 
     pub(crate) async fn hit(&self, policy: &Policy, key: &Key, now_us: u64, cost: u64) -> Decision {

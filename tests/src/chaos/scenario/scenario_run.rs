@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::chaos::{
-    bench::{Bench, Kind},
+    fixture::{Fixture, Kind},
     layer::Layer,
     load::Load,
     report::{Expected, Report},
@@ -19,32 +19,36 @@ const HEALS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A layer under load.
 #[derive(Debug)]
-pub struct Trial {
+pub struct ScenarioRun {
     kind: Kind,
     /// The server, and the proxy in front of it.
-    pub bench: Bench,
+    pub fixture: Fixture,
     /// The callers.
     pub load: Load,
 }
 
-impl Trial {
+impl ScenarioRun {
     /// Starts a server, a layer and its callers.
-    pub async fn start(kind: Kind) -> Trial {
-        Trial::start_with(kind, &[]).await
+    pub async fn start(kind: Kind) -> ScenarioRun {
+        ScenarioRun::start_with(kind, &[]).await
     }
 
     /// The same, the server with further arguments.
-    pub async fn start_with(kind: Kind, extra: &[&str]) -> Trial {
-        let bench = Bench::start(extra).await;
-        let layer = bench.layer(kind).await;
-        Trial::over(kind, bench, layer).await
+    pub async fn start_with(kind: Kind, extra: &[&str]) -> ScenarioRun {
+        let fixture = Fixture::start(extra).await;
+        let layer = fixture.layer(kind).await;
+        ScenarioRun::over(kind, fixture, layer).await
     }
 
     /// Starts the callers of a layer.
-    pub async fn over(kind: Kind, bench: Bench, layer: Arc<dyn Layer>) -> Trial {
+    pub async fn over(kind: Kind, fixture: Fixture, layer: Arc<dyn Layer>) -> ScenarioRun {
         let load = Load::start(layer);
         load.run(WARM).await;
-        Trial { kind, bench, load }
+        ScenarioRun {
+            kind,
+            fixture,
+            load,
+        }
     }
 
     /// Waits until the store decides again, and tells how long after `since` it did.
@@ -57,7 +61,7 @@ impl Trial {
     /// Ends the calls, and holds them against what was counted.
     pub async fn report(self, expected: Expected) -> Report {
         let ledger = self.load.stop().await;
-        let audit = self.bench.audit(self.kind).await;
+        let audit = self.fixture.audit(self.kind).await;
         Report::new(expected, &ledger, &*audit).await
     }
 }
