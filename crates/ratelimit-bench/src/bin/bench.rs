@@ -9,9 +9,8 @@ use std::{
 };
 
 use ratelimit_bench::{
-    Circumstances, RedisServer, Report, Row,
-    family::{FAMILIES, Plan},
-    fill,
+    Circumstances, RedisServer, Report, Row, fill,
+    suite::{Plan, SUITES},
 };
 
 const FOLDER: &str = "docs/bench";
@@ -88,7 +87,7 @@ impl Options {
             rows: Vec::new(),
             charts: Vec::new(),
         };
-        for (name, family) in FAMILIES {
+        for (name, family) in SUITES {
             if self
                 .only
                 .as_ref()

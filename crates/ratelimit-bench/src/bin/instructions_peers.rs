@@ -2,15 +2,15 @@
 
 use ratelimit_bench::{
     Work,
-    peer::{contender, http},
+    peer::{http, memory},
     tell_counts,
 };
 
 const TIMES: u32 = 5_000;
 
 fn main() {
-    let hot = contender::MAKERS.into_iter().map(|(name, make)| {
-        let mut contender = make(1, contender::Rate::Plenty);
+    let hot = memory::MAKERS.into_iter().map(|(name, make)| {
+        let mut contender = make(1, memory::KeyBudget::Plenty);
         Work::new(format!("hot.{name}"), move || (contender.ask)(0))
     });
     tell_counts(hot, TIMES);

@@ -1,4 +1,4 @@
-//! The bytes that a limiter in memory takes: `weigh keys CONTENDER COUNT` for a key, `weigh log STAMPS`
+//! The bytes that a limiter in memory takes: `memory_usage keys CONTENDER COUNT` for a key, `memory_usage log STAMPS`
 //! for a full log of ours.
 
 #![allow(
@@ -8,7 +8,7 @@
 
 use std::env;
 
-use ratelimit_bench::{peer::contender, poll_now};
+use ratelimit_bench::{peer::memory, poll_now};
 use ratelimit_core::{Key, Limiter, MemoryStore, Policy};
 
 fn main() {
@@ -17,7 +17,7 @@ fn main() {
     let bytes = match args[..] {
         ["keys", contender, count] => keys(contender, number(count)),
         ["log", stamps] => log(number(stamps)),
-        _ => panic!("weigh keys CONTENDER COUNT, or weigh log STAMPS"),
+        _ => panic!("memory_usage keys CONTENDER COUNT, or memory_usage log STAMPS"),
     };
     println!("{bytes}");
 }
@@ -28,11 +28,9 @@ fn number(text: &str) -> u32 {
 
 /// What the keys add to a limiter that knows none yet; the caller's own keys are not counted.
 fn keys(name: &str, count: u32) -> f64 {
-    let found = contender::MAKERS
-        .into_iter()
-        .find(|(known, _)| *known == name);
+    let found = memory::MAKERS.into_iter().find(|(known, _)| *known == name);
     let (_, make) = found.expect("a contender");
-    let mut contender = make(count as usize, contender::Rate::Kept);
+    let mut contender = make(count as usize, memory::KeyBudget::Kept);
     let added = allocated(|| (0..count as usize).for_each(|key| (contender.ask)(key)));
     added / f64::from(count)
 }

@@ -27,7 +27,7 @@ pub struct Contender {
 
 /// How much each key may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rate {
+pub enum KeyBudget {
     /// So much that no run uses it up.
     Plenty,
     /// A thousand a day: what is spent is still remembered at the end of a run.
@@ -35,7 +35,7 @@ pub enum Rate {
 }
 
 /// Makes a contender for so many keys.
-pub type Maker = fn(usize, Rate) -> Contender;
+pub type Maker = fn(usize, KeyBudget) -> Contender;
 
 /// All contenders by their names on a command line; ours first, then the peer whose numbers are goals.
 pub const MAKERS: [(&str, Maker); 5] = [
@@ -51,9 +51,9 @@ pub const MAKERS: [(&str, Maker); 5] = [
 /// # Panics
 ///
 /// Never: its limits are well formed.
-pub fn store(keys: usize, rate: Rate) -> Contender {
+pub fn store(keys: usize, budget: KeyBudget) -> Contender {
     let store = MemoryStore::new().capacity(2 * keys.max(1_000));
-    let (policy, keys) = (policy(rate), our_keys(keys));
+    let (policy, keys) = (policy(budget), our_keys(keys));
     contender("our store", move |number| {
         let answer = poll_now(store.hit(Hit::new(&policy, &keys[number])));
         assert!(answer.is_ok());
@@ -65,9 +65,9 @@ pub fn store(keys: usize, rate: Rate) -> Contender {
 /// # Panics
 ///
 /// Never: its limits are well formed.
-pub fn limiter(keys: usize, rate: Rate) -> Contender {
+pub fn limiter(keys: usize, budget: KeyBudget) -> Contender {
     let limiter = Limiter::new(MemoryStore::new().capacity(2 * keys.max(1_000)));
-    let (policy, keys) = (policy(rate), our_keys(keys));
+    let (policy, keys) = (policy(budget), our_keys(keys));
     contender("ours", move |number| {
         let verdict = limiter.check(&policy, &keys[number]).take_ready();
         assert!(verdict.is_some());
@@ -79,10 +79,10 @@ pub fn limiter(keys: usize, rate: Rate) -> Contender {
 /// # Panics
 ///
 /// Never: its quota is valid.
-pub fn governor(keys: usize, rate: Rate) -> Contender {
-    let quota = match rate {
-        Rate::Plenty => Quota::per_second(NonZeroU32::MAX),
-        Rate::Kept => {
+pub fn governor(keys: usize, budget: KeyBudget) -> Contender {
+    let quota = match budget {
+        KeyBudget::Plenty => Quota::per_second(NonZeroU32::MAX),
+        KeyBudget::Kept => {
             let burst = NonZeroU32::new(KEPT).expect("more than nothing");
             let each = Duration::from_secs(DAY) / KEPT;
             let quota = Quota::with_period(each).expect("more than no time");
@@ -102,13 +102,13 @@ pub fn governor(keys: usize, rate: Rate) -> Contender {
 /// # Panics
 ///
 /// Never: its limits are valid.
-pub fn throttlecrab(keys: usize, rate: Rate) -> Contender {
+pub fn throttlecrab(keys: usize, budget: KeyBudget) -> Contender {
     let store = throttlecrab::PeriodicStore::new();
     let limiter = Mutex::new(throttlecrab::RateLimiter::new(store));
     let keys = names(keys);
-    let (burst, period) = match rate {
-        Rate::Plenty => (i64::from(u32::MAX), 1),
-        Rate::Kept => (i64::from(KEPT), i64::try_from(DAY).expect("a day is short")),
+    let (burst, period) = match budget {
+        KeyBudget::Plenty => (i64::from(u32::MAX), 1),
+        KeyBudget::Kept => (i64::from(KEPT), i64::try_from(DAY).expect("a day is short")),
     };
     contender("throttlecrab", move |number| {
         let mut limiter = limiter.lock().expect("nobody panicked");
@@ -122,10 +122,10 @@ pub fn throttlecrab(keys: usize, rate: Rate) -> Contender {
 /// # Panics
 ///
 /// Never: its limit is well formed.
-pub fn limitador(keys: usize, rate: Rate) -> Contender {
-    let most = match rate {
-        Rate::Plenty => u64::from(u32::MAX),
-        Rate::Kept => u64::from(KEPT),
+pub fn limitador(keys: usize, budget: KeyBudget) -> Contender {
+    let most = match budget {
+        KeyBudget::Plenty => u64::from(u32::MAX),
+        KeyBudget::Kept => u64::from(KEPT),
     };
     let variable = "user".try_into().expect("an expression");
     let limit = Limit::new("bench", most, DAY, vec![], vec![variable]);
@@ -147,10 +147,10 @@ fn contender(name: &'static str, ask: impl FnMut(usize) + 'static) -> Contender 
     }
 }
 
-fn policy(rate: Rate) -> Policy {
-    let limits = match rate {
-        Rate::Plenty => "token_bucket 1000000/ms",
-        Rate::Kept => "token_bucket 1000/d",
+fn policy(budget: KeyBudget) -> Policy {
+    let limits = match budget {
+        KeyBudget::Plenty => "token_bucket 1000000/ms",
+        KeyBudget::Kept => "token_bucket 1000/d",
     };
     Policy::parse("bench", limits).expect("limits that are well formed")
 }

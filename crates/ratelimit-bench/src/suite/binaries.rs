@@ -4,23 +4,23 @@ use std::{env, process::Command};
 
 /// The bytes that a contender takes for each of so many keys, counted in a process of its own.
 pub(super) fn bytes_a_key(contender: &str, keys: usize) -> f64 {
-    weigh(&["keys", contender, &keys.to_string()])
+    memory_usage(&["keys", contender, &keys.to_string()])
 }
 
 /// The bytes that our memory store takes for one full log.
 pub(super) fn bytes_of_log(stamps: usize) -> f64 {
-    weigh(&["log", &stamps.to_string()])
+    memory_usage(&["log", &stamps.to_string()])
 }
 
-fn weigh(args: &[&str]) -> f64 {
+fn memory_usage(args: &[&str]) -> f64 {
     let program = env::current_exe()
         .expect("our own path")
-        .with_file_name("weigh");
+        .with_file_name("memory_usage");
     let output = Command::new(program)
         .args(args)
         .output()
         .expect("it is built beside us");
-    assert!(output.status.success(), "weigh {args:?} failed");
+    assert!(output.status.success(), "memory_usage {args:?} failed");
     let told = String::from_utf8_lossy(&output.stdout);
     told.trim().parse().expect("a number")
 }

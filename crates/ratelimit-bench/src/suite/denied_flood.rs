@@ -6,8 +6,8 @@ use ratelimit_core::{Key, Limiter, Policy, RedisStore};
 
 use super::{
     Plan,
-    drive::{PATIENCE, config, drive, runtime},
-    plan::exact,
+    duration::exact,
+    load::{TIMEOUT, config, run_load, runtime},
 };
 use crate::{
     report::{Goal, Report, Row, Spread},
@@ -21,10 +21,7 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
     let runtime = runtime();
     let share = runtime.block_on(async {
         let store = RedisStore::new(config(&server.url()));
-        assert!(
-            store.wait_connected(PATIENCE).await,
-            "Redis does not answer"
-        );
+        assert!(store.wait_connected(TIMEOUT).await, "Redis does not answer");
         let flood = Flood {
             limiter: Limiter::new(store),
             policy: Policy::parse("bench", "1/h").expect("limits that are well formed"),
@@ -34,9 +31,9 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
         flood.clone().ask().await;
 
         let before = script_calls(&server);
-        let driven = drive(TASKS, plan.turn(), move |_| Arc::clone(&flood).ask()).await;
+        let result = run_load(TASKS, plan.turn(), move |_| Arc::clone(&flood).ask()).await;
         let calls = script_calls(&server) - before;
-        100.0 * exact(calls) / exact(driven.decisions)
+        100.0 * exact(calls) / exact(result.decisions)
     });
     let row = Row::new(
         "Redis calls during a flood of one denied key",

@@ -10,7 +10,7 @@ use crate::{
 };
 
 pub(super) fn run(plan: Plan, report: &mut Report) {
-    let counts: HashMap<String, f64> = count("counted_peers").into_iter().collect();
+    let counts: HashMap<String, f64> = count("instructions_peers").into_iter().collect();
     let over = |name: &str, bare: &str| Spread::exactly(counts[name] - counts[bare]);
     let axum = |name: &str| over(name, "axum.bare");
     let row = |what: &str, ours: Spread| Row::new(what, "instructions", ours);

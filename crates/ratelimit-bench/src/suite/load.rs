@@ -10,18 +10,18 @@ use std::{
 use ratelimit_core::{Key, Limiter, Policy, RedisConfig, RedisStore, Verdict};
 use tokio::runtime::{Builder, Runtime};
 
-use super::plan::exact;
+use super::duration::exact;
 
 /// How many keys the tasks ask for, in turn.
 pub(super) const KEYS: usize = 10_000;
 
 /// Longer than any decision takes on a busy machine: what is measured is the store, not the failure
 /// mode.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What one turn came to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Driven {
+pub(super) struct LoadResult {
     pub(super) per_second: f64,
     /// Milliseconds that half, 99 and 99.9 of a hundred stay below.
     pub(super) p50: f64,
@@ -41,7 +41,7 @@ pub(super) fn runtime() -> Runtime {
 }
 
 /// Lets `tasks` tasks ask, each for one key after another, for so long.
-pub(super) async fn drive<A, F>(tasks: usize, lasting: Duration, ask: A) -> Driven
+pub(super) async fn run_load<A, F>(tasks: usize, lasting: Duration, ask: A) -> LoadResult
 where
     A: Fn(usize) -> F + Clone + Send + 'static,
     F: Future<Output = ()> + Send,
@@ -66,11 +66,11 @@ where
     for task in asking {
         waits.extend(task.await.expect("no task panics"));
     }
-    Driven::of(waits, started.elapsed())
+    LoadResult::of(waits, started.elapsed())
 }
 
-impl Driven {
-    fn of(mut waits: Vec<Duration>, within: Duration) -> Driven {
+impl LoadResult {
+    fn of(mut waits: Vec<Duration>, within: Duration) -> LoadResult {
         waits.sort_unstable();
         let decisions = waits.len();
         let millis = |thousandth: usize| {
@@ -78,7 +78,7 @@ impl Driven {
             let wait = waits.get(place.min(decisions.saturating_sub(1)));
             wait.map_or(0.0, |wait| wait.as_secs_f64() * 1e3)
         };
-        Driven {
+        LoadResult {
             per_second: exact(decisions) / within.as_secs_f64(),
             p50: millis(500),
             p99: millis(990),
@@ -90,41 +90,38 @@ impl Driven {
 
 /// A limiter with a connection, and the keys it is asked for.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct LoadClient {
     limiter: Limiter,
     policy: Policy,
     keys: Arc<[Key]>,
 }
 
-impl Asked {
+impl LoadClient {
     /// Over a store of ours with the settings that it comes with, and patience.
-    pub(super) async fn connected(url: &str) -> Asked {
+    pub(super) async fn connected(url: &str) -> LoadClient {
         let store = RedisStore::new(config(url));
-        assert!(
-            store.wait_connected(PATIENCE).await,
-            "Redis does not answer"
-        );
-        Asked::over(Limiter::new(store))
+        assert!(store.wait_connected(TIMEOUT).await, "Redis does not answer");
+        LoadClient::over(Limiter::new(store))
     }
 
     /// Over a plain multiplexed connection, with the same script and the same arguments.
-    pub(super) async fn plain(url: &str) -> Asked {
+    pub(super) async fn plain(url: &str) -> LoadClient {
         let client = redis::Client::open(url).expect("an address of Redis");
         let connection = client.get_multiplexed_async_connection().await;
         let connection = connection.expect("a server that answers");
-        Asked::over(Limiter::new(RedisStore::from_multiplexed(
+        LoadClient::over(Limiter::new(RedisStore::from_multiplexed(
             connection,
             config(url),
         )))
     }
 
-    fn over(limiter: Limiter) -> Asked {
+    fn over(limiter: Limiter) -> LoadClient {
         let limits = "token_bucket 1000000/s burst 100000000";
         let keys = (0..KEYS).map(|number| {
             let key = Key::new(format!("user:{number:08}"));
             key.expect("a key that is not empty")
         });
-        Asked {
+        LoadClient {
             limiter,
             policy: Policy::parse("bench", limits).expect("limits that are well formed"),
             keys: keys.collect(),
@@ -140,7 +137,7 @@ impl Asked {
 
 pub(super) fn config(url: &str) -> RedisConfig {
     let config = RedisConfig::new(url).expect("an address of Redis");
-    config.timeout(PATIENCE).connect_timeout(PATIENCE)
+    config.timeout(TIMEOUT).connect_timeout(TIMEOUT)
 }
 
 #[cfg(test)]
@@ -151,15 +148,15 @@ mod tests {
     fn percentiles_are_taken_from_all_waits() {
         let waits = (1..=1_000).rev().map(Duration::from_millis).collect();
 
-        let driven = Driven::of(waits, Duration::from_secs(2));
+        let result = LoadResult::of(waits, Duration::from_secs(2));
 
-        let percentiles = [driven.p50, driven.p99, driven.p999];
+        let percentiles = [result.p50, result.p99, result.p999];
         assert_eq!(
             percentiles.map(|wait| wait.round().to_string()),
             ["501", "991", "1000"]
         );
         assert_eq!(
-            (driven.per_second.to_string(), driven.decisions),
+            (result.per_second.to_string(), result.decisions),
             ("500".to_owned(), 1_000)
         );
     }

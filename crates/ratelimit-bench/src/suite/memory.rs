@@ -1,8 +1,8 @@
 //! Our memory store beside other limiters in memory.
 
-use super::{Plan, sibling::bytes_a_key};
+use super::{Plan, binaries::bytes_a_key};
 use crate::{
-    peer::contender::{Contender, MAKERS, Maker, Rate},
+    peer::memory::{Contender, KeyBudget, MAKERS, Maker},
     report::{Goal, Report, Row, Spread},
 };
 
@@ -44,7 +44,7 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
 
 /// Nanoseconds of a check on one key, of each contender in turn.
 fn hot(plan: Plan) -> Vec<(&'static str, Spread)> {
-    let mut contenders = MAKERS.map(|(_, make)| make(1, Rate::Plenty));
+    let mut contenders = MAKERS.map(|(_, make)| make(1, KeyBudget::Plenty));
     let mut works = contenders.each_mut().map(|it| move |_| (it.ask)(0));
     let mut works = works.each_mut().map(|work| work as &mut dyn FnMut(usize));
     let spreads = plan.nanoseconds(plan.times(), &mut works);
@@ -58,15 +58,15 @@ fn hot(plan: Plan) -> Vec<(&'static str, Spread)> {
 /// Nanoseconds of a check on one of so many known keys, in no order.
 fn many(plan: Plan, keys: usize) -> Vec<(&'static str, Spread)> {
     let contenders = LARGE.iter().map(|(name, make)| {
-        let mut contender = make(keys, Rate::Kept);
+        let mut contender = make(keys, KeyBudget::Kept);
         (0..keys).for_each(|key| (contender.ask)(key));
         (shown(name), contender)
     });
-    asked_at_random(plan, keys, contenders.collect())
+    check_at_random(plan, keys, contenders.collect())
 }
 
 /// Nanoseconds of contenders that know all keys.
-pub(super) fn asked_at_random(
+pub(super) fn check_at_random(
     plan: Plan,
     keys: usize,
     mut contenders: Vec<(&'static str, Contender)>,

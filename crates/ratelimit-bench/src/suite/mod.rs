@@ -1,10 +1,11 @@
 //! The measurements, one file for each family of rows.
 
-mod drive;
-mod flood;
+mod binaries;
+mod denied_flood;
+mod duration;
 mod http;
+mod load;
 mod memory;
-mod plan;
 mod redis_bytes;
 mod redis_cost;
 mod scale_instances;
@@ -12,22 +13,21 @@ mod scale_keys;
 mod scale_limits;
 mod scale_log;
 mod scale_shards;
-mod sibling;
 mod throughput;
 
-pub use self::plan::Plan;
+pub use self::duration::Plan;
 use crate::report::Report;
 
 /// Measures something, and adds it to the report.
-pub type Family = fn(Plan, &mut Report);
+pub type Suite = fn(Plan, &mut Report);
 
 /// All families, by the words that `--only` takes.
-pub const FAMILIES: [(&str, Family); 11] = [
+pub const SUITES: [(&str, Suite); 11] = [
     ("redis-cost", redis_cost::run),
     ("throughput", throughput::run),
     ("memory", memory::run),
     ("http", http::run),
-    ("flood", flood::run),
+    ("flood", denied_flood::run),
     ("redis-bytes", redis_bytes::run),
     ("scale-keys", scale_keys::run),
     ("scale-limits", scale_limits::run),

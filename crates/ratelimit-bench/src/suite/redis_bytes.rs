@@ -4,8 +4,8 @@ use ratelimit_core::{Hit, Key, Policy, RedisStore, Store as _};
 
 use super::{
     Plan,
-    drive::{PATIENCE, config},
-    plan::exact,
+    duration::exact,
+    load::{TIMEOUT, config},
 };
 use crate::{
     report::{Goal, Report, Row, Spread},
@@ -38,10 +38,7 @@ pub(super) fn bytes(limits: &str, cost: u64) -> f64 {
         .build();
     runtime.expect("a runtime").block_on(async {
         let store = RedisStore::new(config(&server.url()));
-        assert!(
-            store.wait_connected(PATIENCE).await,
-            "Redis does not answer"
-        );
+        assert!(store.wait_connected(TIMEOUT).await, "Redis does not answer");
         store.delete_probe_key().await.expect("the server answers");
         let policy = Policy::parse("bench", limits).expect("limits that are well formed");
         let key = Key::new("user:12345678").expect("a key that is not empty");

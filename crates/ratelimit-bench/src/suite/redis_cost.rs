@@ -7,8 +7,8 @@ use redis::{Script, aio::MultiplexedConnection};
 
 use super::{
     Plan,
-    drive::{PATIENCE, config},
-    plan::exact,
+    duration::exact,
+    load::{TIMEOUT, config},
 };
 use crate::{
     callgrind::CountedServer,
@@ -97,10 +97,7 @@ async fn rows(plan: Plan, server: &mut CountedServer, report: &mut Report) {
         .await;
 
     let store = RedisStore::new(config(&url));
-    assert!(
-        store.wait_connected(PATIENCE).await,
-        "Redis does not answer"
-    );
+    assert!(store.wait_connected(TIMEOUT).await, "Redis does not answer");
     let allowed = server
         .of_a_script(async || hit(&store, PLENTY, 0).await)
         .await;

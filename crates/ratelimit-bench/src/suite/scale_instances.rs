@@ -2,8 +2,8 @@
 
 use super::{
     Plan,
-    drive::{Asked, drive, runtime},
-    plan::exact,
+    duration::exact,
+    load::{LoadClient, run_load, runtime},
 };
 use crate::{
     report::{Chart, Report, Scale, Series, Spread},
@@ -30,17 +30,19 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
 
 fn measure(plan: Plan, server: &RedisServer, instances: usize) -> f64 {
     let runtime = runtime();
-    let limiters: Vec<Asked> = runtime.block_on(async {
+    let limiters: Vec<LoadClient> = runtime.block_on(async {
         let mut limiters = Vec::new();
         for _ in 0..instances {
-            limiters.push(Asked::connected(&server.url()).await);
+            limiters.push(LoadClient::connected(&server.url()).await);
         }
         limiters
     });
     let turns = (0..plan.rounds()).map(|_| {
         let limiters = limiters.clone();
         let ask = move |key: usize| limiters[key % limiters.len()].clone().ask(key);
-        runtime.block_on(drive(TASKS, plan.turn(), ask)).per_second
+        runtime
+            .block_on(run_load(TASKS, plan.turn(), ask))
+            .per_second
     });
     Spread::of(&turns.collect::<Vec<_>>()).median
 }

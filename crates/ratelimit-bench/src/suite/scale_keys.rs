@@ -2,12 +2,12 @@
 
 use super::{
     Plan,
-    memory::{asked_at_random, shown},
-    plan::exact,
-    sibling::bytes_a_key,
+    binaries::bytes_a_key,
+    duration::exact,
+    memory::{check_at_random, shown},
 };
 use crate::{
-    peer::contender::{MAKERS, Maker, Rate},
+    peer::memory::{KeyBudget, MAKERS, Maker},
     report::{Chart, Report, Scale, Series},
 };
 
@@ -23,11 +23,11 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
     let mut bytes = times.clone();
     for &keys in counts {
         let contenders = RIVALS.iter().map(|(name, make)| {
-            let mut contender = make(keys, Rate::Kept);
+            let mut contender = make(keys, KeyBudget::Kept);
             (0..keys).for_each(|key| (contender.ask)(key));
             (shown(name), contender)
         });
-        let spreads = asked_at_random(plan, keys, contenders.collect());
+        let spreads = check_at_random(plan, keys, contenders.collect());
         for (place, (_, spread)) in spreads.into_iter().enumerate() {
             times[place].points.push((exact(keys), spread.median));
             let weight = bytes_a_key(RIVALS[place].0, keys);

@@ -4,7 +4,7 @@ use ratelimit_core::{Hit, Key, Limiter, Policy, RedisStore, Store as _};
 
 use super::{
     Plan,
-    drive::{PATIENCE, config},
+    load::{TIMEOUT, config},
 };
 use crate::{
     callgrind::CountedServer,
@@ -53,10 +53,7 @@ fn in_redis() -> Series {
         .build();
     let points = runtime.expect("a runtime").block_on(async {
         let store = RedisStore::new(config(&server.server().url()));
-        assert!(
-            store.wait_connected(PATIENCE).await,
-            "Redis does not answer"
-        );
+        assert!(store.wait_connected(TIMEOUT).await, "Redis does not answer");
         let mut points = Vec::new();
         for limits in 1..=MOST {
             let (policy, key) = (policy(limits), key());

@@ -8,10 +8,10 @@ use ratelimit_core::{
 
 use super::{
     Plan,
-    drive::{PATIENCE, config},
-    plan::exact,
+    binaries::bytes_of_log,
+    duration::exact,
+    load::{TIMEOUT, config},
     redis_bytes::bytes,
-    sibling::bytes_of_log,
 };
 use crate::{
     callgrind::CountedServer,
@@ -85,10 +85,7 @@ fn in_redis() -> Vec<(f64, f64)> {
         .build();
     runtime.expect("a runtime").block_on(async {
         let store = RedisStore::new(config(&server.server().url()));
-        assert!(
-            store.wait_connected(PATIENCE).await,
-            "Redis does not answer"
-        );
+        assert!(store.wait_connected(TIMEOUT).await, "Redis does not answer");
         let mut points = Vec::new();
         for size in SIZES {
             let (policy, key) = (policy(size), key());

@@ -7,8 +7,8 @@ use std::{
 
 use super::{
     Plan,
-    drive::{Asked, drive, runtime},
-    plan::exact,
+    duration::exact,
+    load::{LoadClient, run_load, runtime},
 };
 use crate::{
     report::{Chart, Report, Scale, Series, Spread},
@@ -46,17 +46,19 @@ fn measure(plan: Plan, shards: usize) -> (f64, f64) {
         .map(|node| format!("127.0.0.1:{}", node.port()))
         .collect();
     let runtime = runtime();
-    let asked = runtime.block_on(Asked::connected(&format!(
+    let asked = runtime.block_on(LoadClient::connected(&format!(
         "redis+cluster://{}",
         hosts.join(",")
     )));
     let turns = (0..plan.rounds()).map(|_| {
         let before: Vec<f64> = nodes.iter().map(processor_time).collect();
         let asked = asked.clone();
-        let driven = runtime.block_on(drive(TASKS, plan.turn(), move |key| asked.clone().ask(key)));
+        let result = runtime.block_on(run_load(TASKS, plan.turn(), move |key| {
+            asked.clone().ask(key)
+        }));
         let after = nodes.iter().map(processor_time);
         let spent = after.zip(&before).map(|(after, before)| after - before);
-        let each = spent.map(|seconds| seconds * 1e6 / exact(driven.decisions));
+        let each = spent.map(|seconds| seconds * 1e6 / exact(result.decisions));
         let each: Vec<f64> = each.collect();
         (
             each.iter().sum::<f64>(),

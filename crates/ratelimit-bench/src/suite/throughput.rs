@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{
     Plan,
-    drive::{Asked, Driven, KEYS, drive, runtime},
-    plan::exact,
+    duration::exact,
+    load::{KEYS, LoadClient, LoadResult, run_load, runtime},
 };
 use crate::{
     peer::naive::{self, Naive},
@@ -21,12 +21,12 @@ const SUBJECTS: [&str; 3] = [
 ];
 
 /// One number of a turn.
-type Field = fn(&Driven) -> f64;
+type Field = fn(&LoadResult) -> f64;
 
 /// What every subject came to, turn by turn, at one number of tasks.
 struct Level {
     tasks: usize,
-    turns: [Vec<Driven>; 3],
+    turns: [Vec<LoadResult>; 3],
 }
 
 impl Level {
@@ -52,19 +52,23 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
 
 fn measure(plan: Plan, url: &str, tasks: usize) -> Level {
     let runtime = runtime();
-    let (ours, unbatched) =
-        runtime.block_on(async { (Asked::connected(url).await, Asked::plain(url).await) });
+    let (ours, unbatched) = runtime.block_on(async {
+        (
+            LoadClient::connected(url).await,
+            LoadClient::plain(url).await,
+        )
+    });
     let pool = runtime.block_on(naive::pool(url));
     let script = Arc::new(Naive::new());
     let names: Arc<[String]> = (0..KEYS).map(|key| format!("naive:{key}")).collect();
     let mut turns = [const { Vec::new() }; 3];
     for _ in 0..plan.rounds() {
         let of_ours = ours.clone();
-        turns[0].push(runtime.block_on(drive(tasks, plan.turn(), move |key| {
+        turns[0].push(runtime.block_on(run_load(tasks, plan.turn(), move |key| {
             of_ours.clone().ask(key)
         })));
         let of_plain = unbatched.clone();
-        turns[1].push(runtime.block_on(drive(tasks, plan.turn(), move |key| {
+        turns[1].push(runtime.block_on(run_load(tasks, plan.turn(), move |key| {
             of_plain.clone().ask(key)
         })));
         let (pool, script, names) = (pool.clone(), Arc::clone(&script), Arc::clone(&names));
@@ -75,14 +79,14 @@ fn measure(plan: Plan, url: &str, tasks: usize) -> Level {
                 script.ask(&mut *connection, &names[key]).await;
             }
         };
-        turns[2].push(runtime.block_on(drive(tasks, plan.turn(), asked)));
+        turns[2].push(runtime.block_on(run_load(tasks, plan.turn(), asked)));
     }
     Level { tasks, turns }
 }
 
 fn rows_of(level: &Level, report: &mut Report) {
     let tasks = level.tasks;
-    let per_second = |subject| level.spread(subject, |driven| driven.per_second);
+    let per_second = |subject| level.spread(subject, |result| result.per_second);
     let row = |subject: usize| {
         let what = format!("Redis, {tasks} tasks");
         Row::new(what, "checks/s", per_second(0)).beside(SUBJECTS[subject], per_second(subject))
@@ -100,8 +104,8 @@ fn rows_of(level: &Level, report: &mut Report) {
 
     let p99 = |goal| {
         let what = format!("Redis, {tasks} tasks, 99th percentile");
-        let beside = level.spread(1, |driven| driven.p99);
-        let ours = level.spread(0, |driven| driven.p99);
+        let beside = level.spread(1, |result| result.p99);
+        let ours = level.spread(0, |result| result.p99);
         Row::new(what, "ms", ours)
             .beside(SUBJECTS[1], beside)
             .goal(goal)
@@ -122,7 +126,7 @@ fn checks(levels: &[Level]) -> Chart {
     let series = (0..SUBJECTS.len()).map(|subject| {
         let points = levels
             .iter()
-            .map(|level| level.point(subject, |driven| driven.per_second));
+            .map(|level| level.point(subject, |result| result.per_second));
         Series::new(SUBJECTS[subject], points.collect())
     });
     Chart {
@@ -137,11 +141,11 @@ fn checks(levels: &[Level]) -> Chart {
 
 fn waits(levels: &[Level]) -> Chart {
     let lines: [(&str, usize, Field); 5] = [
-        ("ours p99", 0, |driven| driven.p99),
-        ("bb8 naive p99", 2, |driven| driven.p99),
-        ("plain p99", 1, |driven| driven.p99),
-        ("ours p50", 0, |driven| driven.p50),
-        ("ours p99.9", 0, |driven| driven.p999),
+        ("ours p99", 0, |result| result.p99),
+        ("bb8 naive p99", 2, |result| result.p99),
+        ("plain p99", 1, |result| result.p99),
+        ("ours p50", 0, |result| result.p50),
+        ("ours p99.9", 0, |result| result.p999),
     ];
     let series = lines.into_iter().map(|(name, subject, of)| {
         let points = levels.iter().map(|level| level.point(subject, of));
