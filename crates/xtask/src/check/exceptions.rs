@@ -9,7 +9,7 @@ const HEAD: &str = "\
 # `cargo xtask check --write` writes what is left.
 ";
 
-/// What a check found, by the key that an exception has: a file, a module, a type name.
+/// The findings of a check, by the key of their exception: a file, a module, a type name.
 pub(super) type Findings = BTreeMap<String, Finding>;
 
 /// How often a rule is broken under one key, and where.

@@ -1,4 +1,4 @@
-//! What a machine can check without a server.
+//! The checks that need no server.
 
 mod copies;
 mod cycles;

@@ -36,7 +36,10 @@ pub(super) fn lua_words(text: &str) -> Vec<Word> {
 
 fn words<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<Word> {
     let mut words = Vec::new();
-    let mut reader = Reader::default();
+    let mut reader = Reader {
+        starts_sentence: true,
+        ..Reader::default()
+    };
     for (number, line) in lines {
         reader.read_line(line, number, &mut words);
     }
@@ -145,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_no_prose() {
+    fn code_is_not_prose() {
         let page = "# A\n\nSome `code\nhere` [b](c.md).\n\n    indented\n\n```text\nd\n```\nE. F";
 
         let found = texts(&page_words(page));
@@ -164,7 +167,7 @@ mod tests {
     fn comments_are_read_in_rust_and_lua() {
         let file = RustFile::new("crates/a/src/b.rs", "//! A\nlet b = 1;\n    /// C d");
 
-        assert_eq!(texts(&rust_words(&file)), ["1A", "3^C", "3d"]);
-        assert_eq!(texts(&lua_words("local a = 1 -- b\n-- c")), ["1b", "2c"]);
+        assert_eq!(texts(&rust_words(&file)), ["1^A", "3^C", "3d"]);
+        assert_eq!(texts(&lua_words("local a = 1 -- b\n-- c")), ["1^b", "2c"]);
     }
 }

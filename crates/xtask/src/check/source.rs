@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_literals_are_no_code() {
+    fn comments_and_literals_are_not_code() {
         let text = "a /* b /* c */ d */ e // f\n'g' \"h\\\" i\" r#\"j\" k\"# '\\'' l";
 
         let words: Vec<String> = code(text).split_whitespace().map(str::to_owned).collect();

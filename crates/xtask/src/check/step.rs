@@ -88,7 +88,7 @@ impl Step {
     }
 }
 
-/// What `cargo xtask check --help` answers.
+/// The text of `cargo xtask check --help`.
 pub(crate) fn help() -> String {
     let head = "\
 Run every check that needs no server, or the named ones.
