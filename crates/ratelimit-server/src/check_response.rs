@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_beyond_a_soft_limit_is_over() {
+    fn a_check_allowed_by_a_soft_throttle_is_marked_over() {
         let hard = Policy::parse("p", "fixed_window 1/d").unwrap();
         let soft = hard.with_throttle(Throttle::Soft { percent: 100 }).unwrap();
 
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_because_its_policy_only_watches_is_told() {
+    fn a_check_allowed_by_shadow_mode_is_marked() {
         let watched = Policy::parse("p", "fixed_window 1/d").unwrap().shadow();
 
         let answers = answers(watched, 2);

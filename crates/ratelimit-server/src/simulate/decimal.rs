@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn text_that_is_not_a_time_is_rejected() {
         for text in [
             "-1",
             "-0.1",

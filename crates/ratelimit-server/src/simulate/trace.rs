@@ -123,15 +123,15 @@ mod tests {
         let trace =
             read(&b"{\"t\":0.5}\n\n{\"cost\":3,\"key\":\"a\\u0041\",\"t\":1e-6}"[..]).unwrap();
 
-        assert_eq!(trace[0], TraceHit::at(500_000));
         assert_eq!(
-            (trace[1].at_micros, &*trace[1].key, trace[1].cost),
+            (trace[0].at_micros, &*trace[0].key, trace[0].cost),
             (1, "aA", 3)
         );
+        assert_eq!(trace[1], TraceHit::at(500_000));
     }
 
     #[test]
-    fn a_mistake_is_told_with_its_line() {
+    fn an_error_names_its_line() {
         let mistakes = [
             "{\"t\":-1}",
             "{\"key\":\"a\"}",

@@ -31,9 +31,9 @@ impl Traffic {
                 (0..count).map(|_| random.below(whole)).collect()
             }
             Traffic::Burst => {
-                let together = rate.capacity + rate.capacity.div_ceil(5);
+                let burst = rate.capacity + rate.capacity.div_ceil(5);
                 let spread = (rate.period_micros / 100).max(1);
-                let start = |hit| rate.refilled(hit / together * together.div_ceil(2));
+                let start = |hit| rate.refilled(hit / burst * burst.div_ceil(2));
                 (0..count)
                     .map(|hit| start(hit) + random.below(spread))
                     .collect()

@@ -232,7 +232,7 @@ async fn an_address_that_is_taken_is_an_error() {
 }
 
 #[tokio::test]
-async fn keys_are_logged_only_when_asked_for() {
+async fn keys_are_logged_only_with_log_keys() {
     let quiet = Server::start(&["--log", "trace", "--policy", "one=1/h"]);
     let open = Server::start(&["--log-keys", "--log-format", "json", "--policy", "one=1/h"]);
 

@@ -53,7 +53,7 @@ fn changed(answer: &HttpResponse) -> bool {
 }
 
 #[tokio::test]
-async fn a_refund_gives_back_all_or_so_many() {
+async fn a_refund_returns_all_or_the_named_permits() {
     let server = Server::start(&["--policy", "p=fixed_window 10/d"]);
     let (one, other) = (
         charged(&server, "p", 4).await,
@@ -115,7 +115,7 @@ async fn a_receipt_is_good_once_and_only_as_it_was_given() {
 }
 
 #[tokio::test]
-async fn there_is_a_receipt_only_for_what_was_charged_and_asked_for() {
+async fn a_receipt_is_returned_only_for_a_charge_that_requested_one() {
     let server = Server::start(&["--policy", "p=fixed_window 2/d"]);
     let plain = server.get(&format!("{CHECK}?policy=p&key=k")).await;
     assert_eq!(plain.json().get("receipt"), None);

@@ -140,7 +140,7 @@ async fn every_request_is_answered_as_the_document_says() {
 }
 
 #[tokio::test]
-async fn what_takes_no_input_is_answered_as_the_document_says() {
+async fn routes_without_input_respond_as_documented() {
     let server = Server::start(&[]);
     let document = Document::of(&server).await;
 
