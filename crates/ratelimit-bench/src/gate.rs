@@ -1,4 +1,4 @@
-//! What the gate counts.
+//! The counts of the gate.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(60);
 const ALLOCATING: u32 = 1_000;
 
-/// What one run of the gate counted.
+/// The counts of one run of the gate.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// The version of the server whose instructions were counted.
@@ -41,7 +41,7 @@ pub fn measure_gate(allocations: fn(&mut dyn FnMut()) -> u64) -> Measured {
     }
 }
 
-/// The layer's own share: what a request costs without it is no concern of ours.
+/// Subtracts the cost of the bare request from each work of the layer.
 fn over_bare(mut counts: Vec<(String, f64)>) -> Vec<(String, f64)> {
     let is_bare = |(name, _): &(String, f64)| name.starts_with(layer::BARE);
     let place = counts.iter().position(is_bare);

@@ -1,4 +1,4 @@
-//! What a decision costs, beside other limiters, and a gate that keeps it so.
+//! Benchmarks beside other limiters, and a gate for instruction and allocation counts.
 //!
 //! `cargo xtask bench` runs the measurements and writes `docs/bench`; `cargo xtask gate` compares
 //! instruction counts and allocations with `budget.toml`. Neither judges by time where instructions
@@ -7,7 +7,7 @@
 //! ```text
 //!     bin/bench ---- bin/instructions_peers   under callgrind
 //!         |    \---- bin/memory_usage         with an allocator that counts
-//!         |     \--- redis-server        as it is, or under callgrind
+//!         |     \--- redis-server             as it is, or under callgrind
 //!      bench.json, charts, the tables of docs/performance.md
 //!
 //!     bin/gate ----- bin/instructions, redis-server   under callgrind

@@ -58,7 +58,7 @@ const ONE_A_DAY: BucketRate = BucketRate {
     interval: 86_400_000_000,
 };
 
-/// What a prototype keeps of a key.
+/// The state of a key in a prototype.
 #[derive(Clone, Copy, Default)]
 struct Bucket {
     full_at: u64,
@@ -295,7 +295,7 @@ fn key(number: u64) -> Key {
     Key::new(format!("user:{number:08}")).expect("a key that is not empty")
 }
 
-/// A choice that knows so many keys, and the time.
+/// A choice that is filled with `keys` keys, and the time.
 fn filled(make: Make, capacity: u64, rate: BucketRate, keys: u64) -> (Box<dyn Choice>, u64) {
     let (mut choice, mut now) = (make(capacity, rate), START);
     for number in 0..keys {

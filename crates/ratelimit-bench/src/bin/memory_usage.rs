@@ -26,7 +26,7 @@ fn number(text: &str) -> u32 {
     text.parse().expect("a number")
 }
 
-/// What the keys add to a limiter that knows none yet; the caller's own keys are not counted.
+/// Bytes per key that the keys add to an empty limiter; the keys of the caller are not counted.
 fn keys(name: &str, count: u32) -> f64 {
     let found = memory::MAKERS.into_iter().find(|(known, _)| *known == name);
     let (_, make) = found.expect("a contender");

@@ -19,7 +19,7 @@ const KEPT: u32 = 1_000;
 
 /// A limiter that is asked by the number of a key.
 pub struct Contender {
-    /// Who it is.
+    /// Its name.
     pub name: &'static str,
     /// Asks for one unit.
     pub ask: Box<dyn FnMut(usize)>,
@@ -28,13 +28,13 @@ pub struct Contender {
 /// How much each key may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyBudget {
-    /// So much that no run uses it up.
+    /// More than any run spends.
     Plenty,
     /// A thousand a day: what is spent is still remembered at the end of a run.
     Kept,
 }
 
-/// Makes a contender for so many keys.
+/// Makes a contender for a number of keys.
 pub type Maker = fn(usize, KeyBudget) -> Contender;
 
 /// All contenders by their names on a command line; ours first, then the peer whose numbers are goals.

@@ -2,7 +2,7 @@
 
 use std::{env, process::Command};
 
-/// The bytes that a contender takes for each of so many keys, counted in a process of its own.
+/// Bytes per key of a contender with `keys` keys, counted in a separate process.
 pub(super) fn bytes_a_key(contender: &str, keys: usize) -> f64 {
     memory_usage(&["keys", contender, &keys.to_string()])
 }
@@ -21,6 +21,6 @@ fn memory_usage(args: &[&str]) -> f64 {
         .output()
         .expect("it is built beside us");
     assert!(output.status.success(), "memory_usage {args:?} failed");
-    let told = String::from_utf8_lossy(&output.stdout);
-    told.trim().parse().expect("a number")
+    let printed = String::from_utf8_lossy(&output.stdout);
+    printed.trim().parse().expect("a number")
 }

@@ -59,8 +59,8 @@ impl Flood {
 
 /// How many scripts the server has run.
 fn script_calls(server: &RedisServer) -> usize {
-    let told: String = server.ask(&["INFO", "commandstats"]);
-    let calls = told.lines().filter_map(|line| {
+    let stats: String = server.ask(&["INFO", "commandstats"]);
+    let calls = stats.lines().filter_map(|line| {
         let (name, numbers) = line.split_once(":calls=")?;
         let is_script = name.starts_with("cmdstat_eval") || name.starts_with("cmdstat_fcall");
         let calls = numbers.split(',').next()?.parse::<usize>().ok()?;

@@ -46,7 +46,7 @@ impl Plan {
         }
     }
 
-    /// The nanoseconds of each work, measured in turn; a work is told which time it is.
+    /// The nanoseconds of each work, measured in turn. A work receives the number of its run.
     pub fn nanoseconds(self, times: usize, works: &mut [&mut dyn FnMut(usize)]) -> Vec<Spread> {
         let subjects = works.iter_mut().map(|work| {
             Box::new(move || nanoseconds(times, &mut **work)) as Box<dyn FnMut() -> f64>

@@ -1,4 +1,4 @@
-//! Many tasks that ask at once.
+//! Load: many concurrent tasks that check keys.
 
 use std::{
     future::Future,
@@ -12,14 +12,14 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::duration::exact;
 
-/// How many keys the tasks ask for, in turn.
+/// Number of keys that the tasks check in turn.
 pub(super) const KEYS: usize = 10_000;
 
 /// Longer than any decision takes on a busy machine: what is measured is the store, not the failure
 /// mode.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What one turn came to.
+/// The result of one turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoadResult {
     pub(super) per_second: f64,
@@ -40,7 +40,7 @@ pub(super) fn runtime() -> Runtime {
         .expect("a runtime")
 }
 
-/// Lets `tasks` tasks ask, each for one key after another, for so long.
+/// Runs `tasks` tasks for a duration; each checks one key after another.
 pub(super) async fn run_load<A, F>(tasks: usize, lasting: Duration, ask: A) -> LoadResult
 where
     A: Fn(usize) -> F + Clone + Send + 'static,
@@ -53,9 +53,9 @@ where
             let mut waits = Vec::new();
             let mut key = task * KEYS / tasks;
             while started.elapsed() < lasting {
-                let asked = Instant::now();
+                let started_at = Instant::now();
                 ask(key).await;
-                waits.push(asked.elapsed());
+                waits.push(started_at.elapsed());
                 key = (key + 1) % KEYS;
             }
             waits
@@ -88,7 +88,7 @@ impl LoadResult {
     }
 }
 
-/// A limiter with a connection, and the keys it is asked for.
+/// A connected limiter, and the keys that it checks.
 #[derive(Clone, Debug)]
 pub(super) struct LoadClient {
     limiter: Limiter,

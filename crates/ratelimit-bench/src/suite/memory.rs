@@ -55,7 +55,7 @@ fn hot(plan: Plan) -> Vec<(&'static str, Spread)> {
         .collect()
 }
 
-/// Nanoseconds of a check on one of so many known keys, in no order.
+/// Nanoseconds of a check on a random one of `keys` known keys.
 fn many(plan: Plan, keys: usize) -> Vec<(&'static str, Spread)> {
     let contenders = LARGE.iter().map(|(name, make)| {
         let mut contender = make(keys, KeyBudget::Kept);

@@ -1,4 +1,4 @@
-//! The measurements, one file for each family of rows.
+//! The measurements, one file per suite.
 
 mod binaries;
 mod denied_flood;
@@ -21,7 +21,7 @@ use crate::report::Report;
 /// Measures something, and adds it to the report.
 pub type Suite = fn(Plan, &mut Report);
 
-/// All families, by the words that `--only` takes.
+/// All suites by the names that `--only` takes.
 pub const SUITES: [(&str, Suite); 11] = [
     ("redis-cost", redis_cost::run),
     ("throughput", throughput::run),

@@ -1,4 +1,4 @@
-//! What a key takes in Redis.
+//! Memory of a key in Redis.
 
 use ratelimit_core::{Hit, Key, Policy, RedisStore, Store as _};
 
@@ -30,7 +30,7 @@ pub(super) fn run(_: Plan, report: &mut Report) {
     }
 }
 
-/// What the server says that the one key takes, without the letters of its name.
+/// `MEMORY USAGE` of the only key, without the bytes of its name.
 pub(super) fn bytes(limits: &str, cost: u64) -> f64 {
     let server = RedisServer::start(&[]);
     let runtime = tokio::runtime::Builder::new_current_thread()

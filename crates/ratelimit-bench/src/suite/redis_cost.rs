@@ -19,8 +19,8 @@ use crate::{
 const PLENTY: &str = "token_bucket 1000000/s burst 100000000";
 const LITTLE: &str = "token_bucket 1/h";
 
-/// What no script can do without that decides by the server's clock, and writes: as long a key, as much
-/// to read and write, and no arithmetic.
+/// The least that a script does which decides by the server's clock and writes: the same key and value sizes,
+/// without arithmetic.
 const FLOOR: &str = "
 redis.call('TIME')
 redis.call('GET', KEYS[1])
@@ -128,7 +128,7 @@ async fn rows(plan: Plan, server: &mut CountedServer, report: &mut Report) {
         ),
     ]);
     for tasks in [64, 256] {
-        let each = together(plan, server, &store, tasks, |task| task).await;
+        let each = concurrent(plan, server, &store, tasks, |task| task).await;
         let what = format!("a decision of {tasks} tasks at once");
         let each = row(&what, each);
         let one_by_one = beside(each.clone(), "one by one", allowed);
@@ -140,7 +140,7 @@ async fn rows(plan: Plan, server: &mut CountedServer, report: &mut Report) {
             report.rows.push(one_by_one);
         }
     }
-    let hot = together(plan, server, &store, 256, |_| 0).await;
+    let hot = concurrent(plan, server, &store, 256, |_| 0).await;
     let what = "a decision of 256 tasks on one key";
     report
         .rows
@@ -152,8 +152,8 @@ fn row(what: &str, count: f64) -> Row {
     Row::new(what, "instructions", Spread::exactly(count))
 }
 
-/// The server's instructions for one decision, when so many tasks ask at once.
-async fn together(
+/// The server's instructions for one decision of `tasks` concurrent tasks.
+async fn concurrent(
     plan: Plan,
     server: &mut CountedServer,
     store: &RedisStore,

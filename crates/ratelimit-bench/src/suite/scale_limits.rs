@@ -12,7 +12,7 @@ use crate::{
     workload::poll_now,
 };
 
-const MOST: u32 = 8;
+const MAX_LIMITS: u32 = 8;
 
 pub(super) fn run(plan: Plan, report: &mut Report) {
     let chart = |name, title: &str, y, series: Series| Chart {
@@ -37,7 +37,7 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
 }
 
 fn in_memory(plan: Plan) -> Series {
-    let points = (1..=MOST).map(|limits| {
+    let points = (1..=MAX_LIMITS).map(|limits| {
         let (limiter, policy, key) = (Limiter::in_memory(), policy(limits), key());
         let mut check = |_| drop(poll_now(limiter.check(&policy, &key)));
         let spread = plan.nanoseconds(plan.times() / 4, &mut [&mut check])[0];
@@ -55,7 +55,7 @@ fn in_redis() -> Series {
         let store = RedisStore::new(config(&server.server().url()));
         assert!(store.wait_connected(TIMEOUT).await, "Redis does not answer");
         let mut points = Vec::new();
-        for limits in 1..=MOST {
+        for limits in 1..=MAX_LIMITS {
             let (policy, key) = (policy(limits), key());
             let ask = async || {
                 let answer = store.hit(Hit::new(&policy, &key)).await;
@@ -69,7 +69,7 @@ fn in_redis() -> Series {
     Series::new("one call", points)
 }
 
-/// A policy of so many token buckets, each with a budget that no run uses up.
+/// A policy of several token buckets, each with more budget than a run spends.
 fn policy(limits: u32) -> Policy {
     let limits = (0..limits).map(|number| format!("token_bucket {}/s", 900_000_000 + number));
     let limits: Vec<String> = limits.collect();

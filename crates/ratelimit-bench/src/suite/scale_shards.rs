@@ -15,7 +15,7 @@ use crate::{
     server::{RedisServer, free_port},
 };
 
-const MOST: usize = 3;
+const MAX_SHARDS: usize = 3;
 const SLOTS: usize = 16_384;
 const TASKS: usize = 256;
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
@@ -23,10 +23,10 @@ const JOIN_WITHIN: Duration = Duration::from_secs(30);
 pub(super) fn run(plan: Plan, report: &mut Report) {
     let mut all = Series::new("all shards together", Vec::new());
     let mut busiest = Series::new("the busiest shard", Vec::new());
-    for shards in 1..=MOST {
-        let (together, most) = measure(plan, shards);
-        all.points.push((exact(shards), together));
-        busiest.points.push((exact(shards), most));
+    for shards in 1..=MAX_SHARDS {
+        let (all_micros, max_micros) = measure(plan, shards);
+        all.points.push((exact(shards), all_micros));
+        busiest.points.push((exact(shards), max_micros));
     }
     report.charts.push(Chart {
         name: "shards",
@@ -46,15 +46,15 @@ fn measure(plan: Plan, shards: usize) -> (f64, f64) {
         .map(|node| format!("127.0.0.1:{}", node.port()))
         .collect();
     let runtime = runtime();
-    let asked = runtime.block_on(LoadClient::connected(&format!(
+    let client = runtime.block_on(LoadClient::connected(&format!(
         "redis+cluster://{}",
         hosts.join(",")
     )));
     let turns = (0..plan.rounds()).map(|_| {
         let before: Vec<f64> = nodes.iter().map(processor_time).collect();
-        let asked = asked.clone();
+        let client = client.clone();
         let result = runtime.block_on(run_load(TASKS, plan.turn(), move |key| {
-            asked.clone().ask(key)
+            client.clone().ask(key)
         }));
         let after = nodes.iter().map(processor_time);
         let spent = after.zip(&before).map(|(after, before)| after - before);
@@ -71,13 +71,13 @@ fn measure(plan: Plan, shards: usize) -> (f64, f64) {
 
 fn processor_time(node: &RedisServer) -> f64 {
     let seconds = |field: &str| -> f64 {
-        let told = node.info("cpu", field);
-        told.parse().expect("a number of seconds")
+        let seconds = node.info("cpu", field);
+        seconds.parse().expect("a number of seconds")
     };
     seconds("used_cpu_user") + seconds("used_cpu_sys")
 }
 
-/// So many masters that share the slots.
+/// A cluster of `shards` masters.
 fn cluster(shards: usize) -> Vec<RedisServer> {
     let start = |_| {
         let bus = free_port().to_string();
@@ -103,8 +103,8 @@ fn cluster(shards: usize) -> Vec<RedisServer> {
 fn wait_until_joined(nodes: &[RedisServer]) {
     let known = format!("cluster_known_nodes:{}", nodes.len());
     let is_joined = |node: &RedisServer| {
-        let told: String = node.ask(&["CLUSTER", "INFO"]);
-        told.contains("cluster_state:ok") && told.contains(&known)
+        let info: String = node.ask(&["CLUSTER", "INFO"]);
+        info.contains("cluster_state:ok") && info.contains(&known)
     };
     let started = Instant::now();
     while !nodes.iter().all(is_joined) {

@@ -23,7 +23,7 @@ const SUBJECTS: [&str; 3] = [
 /// One number of a turn.
 type Field = fn(&LoadResult) -> f64;
 
-/// What every subject came to, turn by turn, at one number of tasks.
+/// The results of every subject, turn by turn, at one number of tasks.
 struct Level {
     tasks: usize,
     turns: [Vec<LoadResult>; 3],
@@ -72,14 +72,14 @@ fn measure(plan: Plan, url: &str, tasks: usize) -> Level {
             of_plain.clone().ask(key)
         })));
         let (pool, script, names) = (pool.clone(), Arc::clone(&script), Arc::clone(&names));
-        let asked = move |key: usize| {
+        let check = move |key: usize| {
             let (pool, script, names) = (pool.clone(), Arc::clone(&script), Arc::clone(&names));
             async move {
                 let mut connection = pool.get().await.expect("a connection is free in time");
                 script.ask(&mut *connection, &names[key]).await;
             }
         };
-        turns[2].push(runtime.block_on(run_load(tasks, plan.turn(), asked)));
+        turns[2].push(runtime.block_on(run_load(tasks, plan.turn(), check)));
     }
     Level { tasks, turns }
 }
