@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_counted_wrongly_is_seen() {
+    async fn wrong_counts_are_detected() {
         let (checked, unchecked) = (
             CallOutcome::Checked { allowed: true },
             CallOutcome::Unchecked { allowed: true },
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_admitted_too_much_is_seen() {
+    async fn over_admission_is_detected() {
         let admitted = (0, None, CallOutcome::Unchecked { allowed: true });
         let calls = usize::try_from(COMMON_LIMIT + 3).expect("a small limit");
 

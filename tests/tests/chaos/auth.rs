@@ -128,7 +128,7 @@ fn tls_config(port: u16, certificates: &Certificates) -> RedisConfig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_server_with_a_certificate_is_asked_and_found_again() {
+async fn a_tls_server_is_used_and_reconnected() {
     let _serial = serial().await;
     let certificates = Certificates::new();
     let (port, mut server) = tls_server(&certificates);
@@ -159,7 +159,7 @@ async fn a_certificate_that_is_not_trusted_is_not_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn tls_to_a_plain_port_and_the_reverse_keep_nobody_waiting() {
+async fn tls_to_a_plain_port_and_the_reverse_keep_no_caller_waiting() {
     let _serial = serial().await;
     let certificates = Certificates::new();
     let (tls_port, server) = tls_server(&certificates);

@@ -32,7 +32,7 @@ async fn stores(fixture: &Fixture) -> [RedisStore; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_lent_connection_decides_like_our_own() {
+async fn an_external_connection_decides_like_our_own() {
     let fixture = Fixture::start(&[]).await;
     let limit = policy("lent", "fixed_window 4/366d");
     let mut left = Vec::new();
@@ -47,7 +47,7 @@ async fn a_lent_connection_decides_like_our_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_lent_connection_that_breaks_keeps_nobody_longer_than_the_budget() {
+async fn a_broken_external_connection_keeps_no_caller_longer_than_the_timeout() {
     let mut fixture = Fixture::start(&[]).await;
     let limiters = stores(&fixture).await.map(Limiter::new);
     for limiter in &limiters {
@@ -68,7 +68,7 @@ async fn a_lent_connection_that_breaks_keeps_nobody_longer_than_the_budget() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_lent_cluster_connection_decides_and_keeps_nobody_waiting() {
+async fn an_external_cluster_connection_decides_and_keeps_no_caller_waiting() {
     let mut cluster = TestCluster::start().await;
     let seeds = cluster.nodes.iter().map(RedisProcess::url);
     let client = redis::cluster::ClusterClient::new(seeds.collect::<Vec<_>>()).unwrap();
@@ -90,7 +90,7 @@ async fn a_lent_cluster_connection_decides_and_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_request_over_a_lent_connection_can_be_dropped_outside_of_a_runtime() {
+fn a_request_over_an_external_connection_can_be_dropped_outside_of_a_runtime() {
     let runtime = Runtime::new().expect("a runtime");
     let fixture = runtime.block_on(Fixture::start(&[]));
     let [_, store] = runtime.block_on(stores(&fixture));
@@ -130,7 +130,7 @@ fn a_request_over_a_lent_connection_can_be_dropped_outside_of_a_runtime() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_is_given_back_while_redis_hangs_takes_a_bounded_number_of_tasks() {
+async fn refunds_while_redis_hangs_use_a_bounded_number_of_tasks() {
     const PLACES: usize = 8;
     const CALLERS: usize = 32;
     let observed = Observations::listen();

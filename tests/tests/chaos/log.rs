@@ -108,7 +108,7 @@ async fn a_lost_connection_is_logged_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_redis_refuses_is_logged_in_its_own_words_and_not_each_time() {
+async fn an_error_of_redis_is_logged_verbatim_and_not_each_time() {
     let observed = Observations::listen();
     let fixture = Fixture::start(&[]).await;
     let ours: Ours = ours(fixture.config().timeout(AT_ONCE), FailureMode::Local).await;

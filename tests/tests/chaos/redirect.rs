@@ -113,7 +113,7 @@ async fn a_call_on_a_slot_that_is_half_moved_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_server_that_says_try_again_is_asked_again_within_the_time_out() {
+async fn tryagain_is_retried_within_the_timeout() {
     let fixture = Fixture::start(&[]).await;
     let ours = ours(fixture.config().timeout(PATIENCE), FailureMode::Closed).await;
     let limit = policy("again", "fixed_window 10/366d");

@@ -62,7 +62,7 @@ fn no_value_can_imitate_the_seam_of_two_parts() {
 }
 
 #[tokio::test]
-async fn odd_keys_have_a_budget_each_in_both_stores() {
+async fn unusual_keys_have_a_budget_each_in_both_stores() {
     let redis = TestRedis::start().await;
     let once = policy("odd", "1/min");
     let names: Vec<Vec<u8>> = vec![

@@ -87,7 +87,7 @@ async fn an_elastic_limit_follows_its_signal_and_forgets_nothing() {
 }
 
 #[tokio::test]
-async fn who_is_denied_too_often_is_refused_and_let_in_again() {
+async fn a_key_denied_too_often_is_blocked_and_admitted_again() {
     let redis = TestRedis::start().await;
     let boxed = policy("boxed", "fixed_window 1/min; penalty_box 2/min for 10min");
     for subject in TestStore::all(&redis).await {
@@ -149,7 +149,7 @@ async fn a_shadow_decides_and_never_denies() {
 }
 
 #[tokio::test]
-async fn so_many_of_a_hundred_keys_are_enforced_and_always_the_same() {
+async fn the_configured_percentage_of_keys_is_enforced_and_always_the_same_keys() {
     let half = policy("half", "1/d").with_enforcement(50).unwrap();
     let mut denied = Vec::new();
     for _ in 0..2 {
@@ -199,7 +199,7 @@ async fn a_key_that_changes_tiers_keeps_what_it_spent() {
 }
 
 #[tokio::test]
-async fn what_was_reserved_is_settled_in_its_own_window_only() {
+async fn a_reservation_is_settled_in_its_own_window_only() {
     let redis = TestRedis::start().await;
     for text in [
         "fixed_window 100/min",

@@ -331,7 +331,7 @@ fn no_more_slots_are_live_than_the_ceiling() {
 }
 
 #[test]
-fn exactly_so_many_denials_within_the_period_start_a_box() {
+fn exactly_the_configured_denials_within_the_period_start_a_block() {
     for seed in 0..500 {
         let mut random = Random::new(seed);
         let (denials, growing) = (random.range(1, 6), random.one_in(2));

@@ -239,7 +239,7 @@ async fn elastic_limits_count_requests_in_flight_until_their_bodies_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_nobody_gives_a_key_is_an_error_before_the_first_request() {
+async fn a_key_name_without_an_extractor_is_an_error_before_the_first_request() {
     let site = Site::of("5/min by nobody");
     let layer = site.layer();
     let built = std::thread::spawn(move || drop(tower::Layer::layer(&layer, ()))).join();
