@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, fmt::Write as _};
 
-/// What is added to instructions when a budget is written, in percent.
+/// Headroom of instructions when a budget is written, in percent.
 const HEADROOM: f64 = 5.0;
 
 /// How the names of counts end that do not vary from run to run.
@@ -60,7 +60,7 @@ impl Budget {
         Budget(most.collect())
     }
 
-    /// What there is to say of each work, in the order of the counts.
+    /// The finding for each work, in the order of the counts.
     pub fn compare(&self, counted: &[(String, f64)]) -> Vec<Finding> {
         let judged = counted.iter().map(|(name, count)| Finding {
             name: name.clone(),
@@ -101,9 +101,9 @@ impl fmt::Display for Budget {
 pub struct Finding {
     /// The work.
     pub name: String,
-    /// What it cost, unless it was not measured.
+    /// The counted cost; `None` if it was not measured.
     pub count: Option<f64>,
-    /// What it may cost, unless nobody said so.
+    /// The budget; `None` if there is none.
     pub most: Option<f64>,
 }
 
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_far_above_the_count_is_told() {
+    fn a_budget_far_above_the_count_is_reported() {
         let found = findings("a = 100\nb = 100\n", &[("a", 84.0), ("b", 86.0)]);
 
         assert!(found[0].is_slack() && !found[0].fails());

@@ -1,4 +1,4 @@
-//! What the gate counts.
+//! The counts of the gate.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::{
 };
 
 /// Longer than anything takes on a server under callgrind.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const ALLOCATING: u32 = 1_000;
 
-/// What one run of the gate counted.
+/// The counts of one run of the gate.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// The version of the server whose instructions were counted.
@@ -30,7 +30,7 @@ pub struct Measured {
 pub fn measure_gate(allocations: fn(&mut dyn FnMut()) -> u64) -> Measured {
     let works = memory::checks().into_iter().chain(layer::requests());
     let allocated = works.map(|work| allocations_of(work, allocations));
-    let mut counts = over_bare(count("counted"));
+    let mut counts = over_bare(count("instructions"));
     counts.extend(over_bare(allocated.collect()));
     let mut server = CountedServer::start();
     let version = server.server().version();
@@ -41,13 +41,13 @@ pub fn measure_gate(allocations: fn(&mut dyn FnMut()) -> u64) -> Measured {
     }
 }
 
-/// The layer's own share: what a request costs without it is no concern of ours.
+/// Subtracts the cost of the bare request from each work of the layer.
 fn over_bare(mut counts: Vec<(String, f64)>) -> Vec<(String, f64)> {
     let is_bare = |(name, _): &(String, f64)| name.starts_with(layer::BARE);
     let place = counts.iter().position(is_bare);
     let (_, bare) = counts.remove(place.expect("the bare request is counted"));
     for (name, count) in &mut counts {
-        if name.starts_with(layer::FAMILY) {
+        if name.starts_with(layer::PREFIX) {
             *count -= bare;
         }
     }
@@ -69,12 +69,9 @@ fn redis_counts(server: &mut CountedServer) -> Vec<(String, f64)> {
         .expect("a runtime");
     runtime.block_on(async {
         let config = RedisConfig::new(&server.server().url()).expect("an address of Redis");
-        let config = config.timeout(PATIENCE).connect_timeout(PATIENCE);
+        let config = config.timeout(TIMEOUT).connect_timeout(TIMEOUT);
         let store = RedisStore::new(config);
-        assert!(
-            store.wait_connected(PATIENCE).await,
-            "Redis does not answer"
-        );
+        assert!(store.wait_connected(TIMEOUT).await, "Redis does not answer");
         let mut counts = Vec::new();
         for (algorithm, plenty, little) in [
             ("token_bucket", "token_bucket 1000000/s", "token_bucket 1/h"),

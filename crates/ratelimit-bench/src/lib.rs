@@ -1,16 +1,16 @@
-//! What a decision costs, beside other limiters, and a gate that keeps it so.
+//! Benchmarks beside other limiters, and a gate for instruction and allocation counts.
 //!
 //! `cargo xtask bench` runs the measurements and writes `docs/bench`; `cargo xtask gate` compares
 //! instruction counts and allocations with `budget.toml`. Neither judges by time where instructions
 //! can be counted.
 //!
 //! ```text
-//!     bin/bench ---- bin/counted_peers   under callgrind
-//!         |    \---- bin/weigh           with an allocator that counts
-//!         |     \--- redis-server        as it is, or under callgrind
+//!     bin/bench ---- bin/instructions_peers   under callgrind
+//!         |    \---- bin/memory_usage         with an allocator that counts
+//!         |     \--- redis-server             as it is, or under callgrind
 //!      bench.json, charts, the tables of docs/performance.md
 //!
-//!     bin/gate ----- bin/counted, redis-server   under callgrind
+//!     bin/gate ----- bin/instructions, redis-server   under callgrind
 //!         |
 //!      budget.toml
 //! ```
@@ -24,13 +24,13 @@
 
 mod budget;
 mod callgrind;
-#[cfg(feature = "peers")]
-pub mod family;
 mod gate;
 #[cfg(feature = "peers")]
 pub mod peer;
 mod report;
 mod server;
+#[cfg(feature = "peers")]
+pub mod suite;
 mod workload;
 
 pub use crate::{

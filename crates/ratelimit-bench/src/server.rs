@@ -101,8 +101,8 @@ impl RedisServer {
     ///
     /// When there is no such field.
     pub fn info(&self, section: &str, field: &str) -> String {
-        let told: String = self.ask(&["INFO", section]);
-        let mut fields = told.lines().filter_map(|line| line.split_once(':'));
+        let info: String = self.ask(&["INFO", section]);
+        let mut fields = info.lines().filter_map(|line| line.split_once(':'));
         let found = fields.find(|(name, _)| *name == field);
         found.expect("a field that every server tells").1.to_owned()
     }
@@ -153,7 +153,7 @@ fn binary() -> String {
         .to_owned()
 }
 
-/// A port that the system gives away, and so nobody else listens on.
+/// A free port, chosen by the system.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("it is bound").port()

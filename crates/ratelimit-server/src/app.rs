@@ -1,4 +1,4 @@
-//! The server without its sockets.
+//! The application state of the server.
 
 use std::{
     fmt,
@@ -9,20 +9,20 @@ use std::{
     },
 };
 
-use axum::Router;
 use metrics_exporter_prometheus::PrometheusHandle;
 use ratelimit_core::Limiter;
 use ratelimit_http::response::HeaderStyle;
 
 use crate::{
     config::{Bounds, Config, Rules},
-    routes,
-    seal::Seal,
+    receipt_token::ReceiptTokens,
 };
 
-/// The server without its sockets: what it knows, and the [`Router`] that answers.
+/// The server without sockets: state, and the router over it.
 ///
-/// Clones share everything.
+/// - [`router`](Self::router) returns the routes; tests and other servers call it directly.
+/// - [`adopt`](Self::adopt) replaces the rules while requests are served.
+/// - Clones share one state.
 ///
 /// ```
 /// use axum::{body::Body, http::Request};
@@ -36,21 +36,21 @@ use crate::{
 /// let app = App::new(&config, config.store.limiter(), config.listen, metrics);
 ///
 /// let check = Request::get("/api/v1/rate-limit/check?key=user:123").body(Body::empty())?;
-/// let answer = app.router().oneshot(check).await?;
-/// assert_eq!(answer.headers()["x-ratelimit-remaining"], "99");
+/// let response = app.router().oneshot(check).await?;
+/// assert_eq!(response.headers()["x-ratelimit-remaining"], "99");
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct App(Arc<Shared>);
+pub struct App(Arc<AppInner>);
 
-struct Shared {
+struct AppInner {
     limiter: Limiter,
     rules: RwLock<Arc<Rules>>,
     metrics: PrometheusHandle,
     listen: SocketAddr,
     store: &'static str,
-    seal: Seal,
+    receipt_tokens: ReceiptTokens,
     application: String,
     headers: HeaderStyle,
     bounds: Bounds,
@@ -59,24 +59,24 @@ struct Shared {
 }
 
 impl App {
-    /// The server of that configuration, listening at `listen` and deciding by `limiter`.
+    /// Creates the server of a configuration. `listen` is the address that clients connect to.
     ///
     /// # Panics
     ///
-    /// When the system gives no random bytes.
+    /// Panics if `/dev/urandom` cannot be read.
     pub fn new(
         config: &Config,
         limiter: Limiter,
         listen: SocketAddr,
         metrics: PrometheusHandle,
     ) -> App {
-        App(Arc::new(Shared {
+        App(Arc::new(AppInner {
             limiter,
             rules: RwLock::new(Arc::new(config.rules.clone())),
             metrics,
             listen,
             store: config.store.kind(),
-            seal: Seal::new(&config.store),
+            receipt_tokens: ReceiptTokens::new(&config.store),
             application: config.application.clone(),
             headers: config.headers,
             bounds: config.bounds,
@@ -85,17 +85,12 @@ impl App {
         }))
     }
 
-    /// What answers requests; they tell their [`Peer`](crate::Peer) in their extensions.
-    pub fn router(&self) -> Router {
-        routes::router(self.clone())
-    }
-
-    /// Goes on with other rules: policies, trusted proxies, key pattern and admin token.
+    /// Replaces policies, trusted proxies, key pattern and admin token. Requests in flight keep the old ones.
     pub fn adopt(&self, rules: Rules) {
         *self.0.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }
 
-    /// Begins to end: not ready any more, and every answer asks its client to connect elsewhere.
+    /// Starts the shutdown: readiness fails, and every response has `Connection: close`.
     pub fn drain(&self) {
         self.0.draining.store(true, Ordering::Relaxed);
     }
@@ -125,8 +120,8 @@ impl App {
         self.0.store
     }
 
-    pub(crate) fn seal(&self) -> &Seal {
-        &self.0.seal
+    pub(crate) fn receipt_tokens(&self) -> &ReceiptTokens {
+        &self.0.receipt_tokens
     }
 
     pub(crate) fn application(&self) -> &str {
@@ -141,7 +136,7 @@ impl App {
         self.0.bounds
     }
 
-    /// Whether a warning that is given once is still to be given.
+    /// Returns true once: the caller logs its warning then.
     pub(crate) fn warns_first_time(&self) -> bool {
         !self.0.warned.swap(true, Ordering::Relaxed)
     }

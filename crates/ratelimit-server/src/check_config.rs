@@ -1,4 +1,4 @@
-//! `check-config`: says what is wrong with a configuration file.
+//! `check-config`: validates a configuration file.
 
 use std::{io::Write, path::PathBuf};
 
@@ -6,8 +6,8 @@ use clap::Args;
 use ratelimit_http::policy_file::{Diagnostic, Severity};
 
 use crate::{
+    cli_error::CliError,
     config::{Config, ConfigFile, InvalidConfig},
-    failure::Failure,
 };
 
 /// Reads a configuration file and says what is wrong with it.
@@ -21,22 +21,22 @@ pub struct CheckConfig {
 }
 
 impl CheckConfig {
-    /// Writes to `out` what is wrong with the file, and what it means.
+    /// Writes the diagnostics of the file and the policies that it defines.
     ///
     /// # Errors
     ///
-    /// When the server would refuse the file.
-    pub fn run(&self, out: &mut impl Write) -> Result<(), Failure> {
+    /// Fails if the server would reject the file, or if `out` cannot be written.
+    pub fn run(&self, out: &mut impl Write) -> Result<(), CliError> {
         let name = self.file.display();
         let file = match ConfigFile::read(&self.file) {
             Ok(file) => file,
             Err(InvalidConfig::File { why, .. }) => {
-                self.tell(out, why.diagnostics())?;
-                return Err(format!("{name}: {}", counted(why.diagnostics())).into());
+                self.write_diagnostics(out, why.diagnostics())?;
+                return Err(format!("{name}: {}", error_count(why.diagnostics())).into());
             }
             Err(why) => return Err(why.into()),
         };
-        self.tell(out, &file.warnings)?;
+        self.write_diagnostics(out, &file.warnings)?;
         let config = Config::of(file.settings)?;
         for policy in config.rules.policies.iter() {
             writeln!(out, "{name}: policy {} = {policy}", policy.name())?;
@@ -45,7 +45,11 @@ impl CheckConfig {
         Ok(())
     }
 
-    fn tell(&self, out: &mut impl Write, findings: &[Diagnostic]) -> Result<(), Failure> {
+    fn write_diagnostics(
+        &self,
+        out: &mut impl Write,
+        findings: &[Diagnostic],
+    ) -> Result<(), CliError> {
         for finding in findings {
             writeln!(out, "{}", finding.in_file(self.file.display()))?;
         }
@@ -53,7 +57,7 @@ impl CheckConfig {
     }
 }
 
-fn counted(findings: &[Diagnostic]) -> String {
+fn error_count(findings: &[Diagnostic]) -> String {
     let severities = findings.iter().map(Diagnostic::severity);
     match severities.filter(|one| *one == Severity::Error).count() {
         1 => "1 error".to_owned(),

@@ -17,15 +17,15 @@ use crate::{
     args_conflicts_with_subcommands = true
 )]
 pub struct Cli {
-    /// What to do; without a command, serve.
+    /// The command; without one, the server runs.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// How to serve.
+    /// The settings of the server.
     #[command(flatten)]
     pub settings: Settings,
 }
 
-/// What can be done besides serving.
+/// Commands besides serving.
 #[derive(Clone, Debug, Subcommand)]
 #[non_exhaustive]
 pub enum Command {

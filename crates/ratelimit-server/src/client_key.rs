@@ -1,4 +1,4 @@
-//! `client-key`: whose budget a request would spend.
+//! `client-key`: the key that a request would be charged to.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -16,7 +16,7 @@ use ratelimit_http::{
 };
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 
 /// Says whose budget a request would spend, and how that was found.
 ///
@@ -77,7 +77,7 @@ pub struct ClientKey {
     explicit_query: Option<String>,
 }
 
-/// A received header line, cut at its colon.
+/// Name and value of a header line.
 type Header = (String, Vec<u8>);
 
 #[derive(Serialize)]
@@ -88,12 +88,12 @@ enum Found {
 }
 
 impl ClientKey {
-    /// Writes the answer to `out`, on one line.
+    /// Writes the key or the error as one line of JSON.
     ///
     /// # Errors
     ///
-    /// When `out` cannot be written.
-    pub fn run(&self, out: &mut impl Write) -> Result<(), Failure> {
+    /// Fails if `out` cannot be written.
+    pub fn run(&self, out: &mut impl Write) -> Result<(), CliError> {
         let found = self.find().unwrap_or_else(|error| Found::Error { error });
         writeln!(out, "{}", serde_json::to_string(&found)?)?;
         Ok(())
@@ -141,7 +141,7 @@ impl ClientKey {
         Ok(search)
     }
 
-    /// The application's own word, then the header, then the query; an empty one is passed over.
+    /// The explicit key: from the option, else the header, else the query. Empty values are skipped.
     fn explicit_key(&self) -> Result<Option<ExplicitKey<'_>>, ClientIpError> {
         if let Some(value) = &self.explicit {
             let value = value.to_str().ok_or(ClientIpError::BadKey)?;
@@ -173,7 +173,7 @@ fn peer(text: &str) -> Result<IpAddr, String> {
     addr.ok_or_else(|| "expected an address such as 10.0.0.1:4711".to_owned())
 }
 
-/// Reads a header line without asking whether it is text.
+/// Parses a header line as bytes; the value may be any bytes.
 #[derive(Clone)]
 struct HeaderParser;
 
@@ -200,7 +200,7 @@ impl clap::builder::TypedValueParser for HeaderParser {
     }
 }
 
-/// Without the spaces and tabs around it, which HTTP does not count to a value.
+/// Trims spaces and tabs, which are not part of a header value.
 fn trim(value: &[u8]) -> &[u8] {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
     let start = value.iter().take_while(|byte| is_space(byte)).count();

@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256};
 
 const BLOCK: usize = 64;
 
-/// The code of `message` under `key`.
+/// The HMAC of `message` under `key`.
 pub(crate) fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
     let mut block = [0; BLOCK];
     if key.len() > BLOCK {

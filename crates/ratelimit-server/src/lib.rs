@@ -1,44 +1,43 @@
 //! Rate limiting over REST, for services in any language.
 //!
-//! The binary `ratelimit-server` serves; as a library this is the same server without its sockets,
-//! for tests and for embedding: an [`App`] made from a [`Config`], whose router answers.
+//! The binary `ratelimit-server` is this library with a command line. Tests and embedders create an
+//! [`App`] from a [`Config`] and call its router without a socket.
 //!
 //! ```text
-//! request ──> guard ──> question ──> Limiter ──> answer ──> response
-//!            (time)   (policy, key)  (verdict)  (fields)
+//! request ──> guard ──> CheckRequest ──> Limiter ──> CheckResponse ──> response
+//!            (time)   (policy, key)     (verdict)    (fields)
 //! ```
 
-mod access;
-mod answer;
+mod admin_auth;
+mod api_error;
 mod app;
-mod caller;
-mod chart;
 mod check_config;
+mod check_request;
+mod check_response;
 mod cli;
+mod cli_error;
+mod client;
 mod client_key;
 mod config;
-mod failure;
 mod hmac;
-mod logs;
+mod logging;
 mod metrics;
 mod query;
-mod question;
-mod refusal;
+mod receipt_token;
 mod reload;
 mod routes;
-mod screen;
-mod seal;
 mod serve;
 mod simulate;
+mod startup_banner;
 
 pub use self::{
     app::App,
-    caller::Peer,
     check_config::CheckConfig,
     cli::{Cli, Command},
+    cli_error::CliError,
+    client::Peer,
     client_key::ClientKey,
     config::{Bounds, Config, InvalidConfig, LogFormat, Policies, Rules, Settings, StoreConfig},
-    failure::Failure,
     metrics::recorder,
     serve::{run, serve},
     simulate::Simulate,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::Parser as _;
-use ratelimit_server::{Cli, Command, Failure};
+use ratelimit_server::{Cli, CliError, Command};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -22,18 +22,18 @@ fn main() -> ExitCode {
         Some(Command::Simulate(command)) => block_on(command.run(&mut out)),
         Some(_) => Ok(()),
     };
-    exit_code(done.and_then(|()| out.flush().map_err(Failure::from)))
+    exit_code(done.and_then(|()| out.flush().map_err(CliError::from)))
 }
 
-fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+fn block_on(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(work)
 }
 
-fn exit_code(done: Result<(), Failure>) -> ExitCode {
+fn exit_code(done: Result<(), CliError>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has seen enough.
+        // The reader closed the pipe, as `head` does.
         Err(why) if why.is_broken_pipe() => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("error: {why}");

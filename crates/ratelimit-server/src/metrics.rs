@@ -1,4 +1,4 @@
-//! Where metrics are gathered.
+//! The Prometheus recorder.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use metrics_exporter_prometheus::{
 };
 use ratelimit_core::metrics;
 
-const BETWEEN_UPKEEP: Duration = Duration::from_secs(5);
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A recorder whose metrics all carry the label `application`.
+/// A recorder that adds the label `application` to every metric.
 pub fn recorder(application: &str) -> PrometheusRecorder {
     builder(application).build_recorder()
 }
 
-/// Makes such a recorder the one that this process gathers with.
+/// Installs the recorder for this process.
 ///
 /// # Errors
 ///
-/// When the process has another one already.
+/// Fails if the process already has a recorder.
 pub(crate) fn install(application: &str) -> Result<PrometheusHandle, BuildError> {
     builder(application).install_recorder()
 }
@@ -37,10 +37,10 @@ fn builder(application: &str) -> PrometheusBuilder {
         })
 }
 
-/// Keeps what was gathered small, for as long as it is polled.
+/// Drains histogram samples every 5 seconds; never returns.
 pub(crate) async fn upkeep(handle: PrometheusHandle) {
     loop {
-        tokio::time::sleep(BETWEEN_UPKEEP).await;
+        tokio::time::sleep(UPKEEP_INTERVAL).await;
         handle.run_upkeep();
     }
 }

@@ -1,18 +1,18 @@
-//! The parameters of a request's query.
+//! Query parameters.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-use crate::refusal::Refusal;
+use crate::api_error::ApiError;
 
-/// A raw query string; its values are percent-decoded, and `+` is a plus.
+/// A raw query string. Values are percent-decoded; `+` is a plus sign.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query<'a>(pub(crate) &'a str);
 
 impl<'a> Query<'a> {
-    /// The value of the parameter `name`, which must not be there twice.
-    pub(crate) fn one(self, name: &str) -> Result<Option<Cow<'a, str>>, Refusal> {
+    /// The value of the parameter `name`. A repeated parameter is an error.
+    pub(crate) fn one(self, name: &str) -> Result<Option<Cow<'a, str>>, ApiError> {
         let pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
         let mut values = pairs
             .filter(|pair| percent_decode_str(pair.0).eq(name.bytes()))
@@ -22,15 +22,15 @@ impl<'a> Query<'a> {
         };
         if values.next().is_some() {
             let twice = format!("the parameter {name} was sent more than once");
-            return Err(Refusal::bad_request(twice));
+            return Err(ApiError::bad_request(twice));
         }
         let decoded = percent_decode_str(value).decode_utf8();
         let decoded = decoded
-            .map_err(|_| Refusal::bad_request(format!("the parameter {name} is not UTF-8")))?;
+            .map_err(|_| ApiError::bad_request(format!("the parameter {name} is not UTF-8")))?;
         Ok(Some(decoded))
     }
 
-    /// Its bytes.
+    /// The raw bytes.
     pub(crate) const fn as_bytes(self) -> &'a [u8] {
         self.0.as_bytes()
     }

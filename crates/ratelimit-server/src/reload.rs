@@ -1,4 +1,4 @@
-//! Goes on with a changed configuration.
+//! Reloads the configuration.
 
 use std::{
     fs,
@@ -12,37 +12,38 @@ use tokio::signal::unix::Signal;
 
 use crate::{
     app::App,
+    cli_error::CliError,
     config::{Config, Policies, Settings},
-    failure::Failure,
 };
 
-const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reads the configuration again on SIGHUP and when its file changes, for as long as it is polled.
+/// Reloads the configuration on SIGHUP and when its file changes; never returns.
 ///
-/// A configuration with a mistake changes nothing. Where to listen and the store stay as they are.
-/// `seen` is the mark of the file from before the present configuration was read.
+/// - A configuration with an error is logged and changes nothing.
+/// - The listen address and the store are not reloaded.
+/// - `version` is the version of the file before the current configuration was read.
 pub(crate) async fn follow(
     app: App,
     settings: Settings,
-    mut seen: Option<Mark>,
+    mut version: Option<FileVersion>,
     mut hangup: Signal,
 ) {
     count("ok", 0);
     count("rejected", 0);
     loop {
-        let asked = tokio::select! {
+        let is_requested = tokio::select! {
             _ = hangup.recv() => true,
-            () = tokio::time::sleep(BETWEEN_LOOKS) => false,
+            () = tokio::time::sleep(POLL_INTERVAL) => false,
         };
-        let now = mark(&settings);
-        if !asked && (now == seen || now.is_none()) {
+        let now = file_version(&settings);
+        if !is_requested && (now == version || now.is_none()) {
             continue;
         }
-        seen = now;
+        version = now;
         match Config::load(&settings) {
             Ok(config) => {
-                tell_warnings(&config, &settings);
+                log_warnings(&config, &settings);
                 log_reordered(&app.rules().policies, &config.rules.policies);
                 app.adopt(config.rules);
                 count("ok", 1);
@@ -50,24 +51,24 @@ pub(crate) async fn follow(
             }
             Err(why) => {
                 count("rejected", 1);
-                let why = Failure::from(why).to_string().replace('\n', "; ");
+                let why = CliError::from(why).to_string().replace('\n', "; ");
                 tracing::error!("the new configuration is refused, the old one stays: {why}");
             }
         }
     }
 }
 
-/// Logs what is odd about the file of a configuration.
-pub(crate) fn tell_warnings(config: &Config, settings: &Settings) {
+/// Logs the warnings about a configuration file.
+pub(crate) fn log_warnings(config: &Config, settings: &Settings) {
     let Some(path) = settings.file() else { return };
-    // A token may come from a flag, so whether one is missing is told by who knows them all.
+    // The token may come from a flag. `run` logs a missing token, because it knows all settings.
     let warnings = config.warnings.iter();
     for warning in warnings.filter(|warning| warning.code != DiagnosticCode::NoAdminToken) {
         tracing::warn!("{}", warning.in_file(path.display()));
     }
 }
 
-/// Logs the policies whose limits are at other positions than before.
+/// Logs the policies whose limits changed their order.
 fn log_reordered(before: &Policies, after: &Policies) {
     for policy in after.iter() {
         if let Some(before) = before.named(policy.name()) {
@@ -80,17 +81,17 @@ fn count(result: &'static str, times: u64) {
     counter!(POLICY_RELOADS, "result" => result).increment(times);
 }
 
-/// What changes when a file does.
+/// Modification time and length of a file; a change of either means a new version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct FileVersion {
     modified: SystemTime,
     length: u64,
 }
 
-/// The mark of the configuration file as it is now.
-pub(crate) fn mark(settings: &Settings) -> Option<Mark> {
+/// The current version of the configuration file.
+pub(crate) fn file_version(settings: &Settings) -> Option<FileVersion> {
     let about = fs::metadata(settings.file()?).ok()?;
-    Some(Mark {
+    Some(FileVersion {
         modified: about.modified().ok()?,
         length: about.len(),
     })

@@ -1,4 +1,4 @@
-//! Listens, serves, and ends without dropping a request.
+//! Listening, serving and graceful shutdown.
 
 use std::{
     convert::Infallible,
@@ -29,59 +29,64 @@ use tower::ServiceExt as _;
 
 use crate::{
     app::App,
-    caller::Peer,
+    cli_error::CliError,
+    client::Peer,
     config::{Bounds, Config, Settings},
-    failure::Failure,
-    logs, metrics, reload,
-    screen::Screen,
+    logging, metrics, reload,
+    startup_banner::StartupBanner,
 };
 
-/// How long clients have after SIGTERM to learn from an answer that their connection ends.
-const LINGER: Duration = Duration::from_secs(1);
+/// Time after SIGTERM in which idle connections stay open, so clients see `Connection: close` in a response.
+const DRAIN_DELAY: Duration = Duration::from_secs(1);
 
-/// How long to wait for Redis before serving without it.
-const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// Time to wait for Redis before the server starts without it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-const PAUSE_AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(50);
-const LONGEST_HEAD: usize = 64 * 1024;
-const MOST_STREAMS: u32 = 256;
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+const MAX_STREAMS: u32 = 256;
 
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
 ///
-/// When the configuration cannot stand, or the address is taken.
-pub async fn run(settings: &Settings) -> Result<(), Failure> {
-    let seen = reload::mark(settings);
+/// Fails if the configuration is invalid or the address cannot be bound.
+pub async fn run(settings: &Settings) -> Result<(), CliError> {
+    let version = reload::file_version(settings);
     let config = Config::load(settings)?;
-    logs::start(&config);
+    logging::start(&config);
     let listener = TcpListener::bind(config.listen)
         .await
         .map_err(|why| format!("cannot listen on {}: {why}", config.listen))?;
     let listen = listener.local_addr()?;
     let metrics = metrics::install(&config.application)?;
-    let (limiter, answers) = config.store.connected_limiter(CONNECT_WITHIN).await;
+    let (limiter, is_connected) = config.store.connected_limiter(CONNECT_TIMEOUT).await;
     let app = App::new(&config, limiter, listen, metrics.clone());
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // From here on no signal that is meant for us ends the process.
+    // All handlers are installed now, so no signal terminates the process by default.
     let hangup = signal(SignalKind::hangup())?;
 
-    let screen = Screen {
+    let banner = StartupBanner {
         config: &config,
         listen,
     };
     let mut out = io::stdout();
-    write!(out, "{screen}").and_then(|()| out.flush())?;
-    if !answers {
+    write!(out, "{banner}").and_then(|()| out.flush())?;
+    if !is_connected {
         tracing::warn!("Redis does not answer: serving without it until it does");
     }
-    if screen.is_exposed() && config.rules.admin.is_none() {
+    if banner.is_exposed() && config.rules.admin.is_none() {
         tracing::warn!(%listen, "listening beyond this machine without an admin token");
     }
-    reload::tell_warnings(&config, settings);
+    reload::log_warnings(&config, settings);
     tokio::spawn(metrics::upkeep(metrics));
-    tokio::spawn(reload::follow(app.clone(), settings.clone(), seen, hangup));
+    tokio::spawn(reload::follow(
+        app.clone(),
+        settings.clone(),
+        version,
+        hangup,
+    ));
     serve(listener, app, async {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -92,10 +97,10 @@ pub async fn run(settings: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Serves until `shutdown`, then lets every request end that has come.
+/// Serves until `shutdown` completes, then finishes the requests that have arrived.
 ///
-/// Once it ends, answers say `Connection: close`; connections that are idle for a second after that
-/// are closed, and all others when their last answer is written or their time is up.
+/// During the shutdown every response has `Connection: close`. Connections that are idle one second later are
+/// closed. Other connections are closed after their last response, or when the shutdown timeout expires.
 pub async fn serve(listener: TcpListener, app: App, shutdown: impl Future<Output = ()>) {
     let bounds = app.bounds();
     let server = Server {
@@ -103,31 +108,31 @@ pub async fn serve(listener: TcpListener, app: App, shutdown: impl Future<Output
         builder: builder(bounds),
         bounds,
         graceful: GracefulShutdown::new(),
-        room: Arc::new(Semaphore::new(bounds.connections)),
+        permit: Arc::new(Semaphore::new(bounds.connections)),
     };
     let mut shutdown = pin!(shutdown);
     loop {
-        let room = tokio::select! {
+        let permit = tokio::select! {
             () = &mut shutdown => break,
-            room = Arc::clone(&server.room).acquire_owned() => room,
+            permit = Arc::clone(&server.permit).acquire_owned() => permit,
         };
-        let Ok(room) = room else { break };
+        let Ok(permit) = permit else { break };
         tokio::select! {
             () = &mut shutdown => break,
-            accepted = listener.accept() => server.start(accepted, room).await,
+            accepted = listener.accept() => server.start(accepted, permit).await,
         }
     }
     app.drain();
     tracing::info!("ending: open connections are served, new ones are not");
-    // Clients whose connection waits to be accepted believe that they are connected.
+    // Connections in the accept queue are established for their clients, so serve them too.
     while let Some(accepted) = listener.accept().now_or_never() {
-        let Ok(room) = Arc::clone(&server.room).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&server.permit).try_acquire_owned() else {
             break;
         };
-        server.start(accepted, room).await;
+        server.start(accepted, permit).await;
     }
     drop(listener);
-    tokio::time::sleep(LINGER).await;
+    tokio::time::sleep(DRAIN_DELAY).await;
     let ended = tokio::time::timeout(bounds.shutdown, server.graceful.shutdown()).await;
     if ended.is_err() {
         tracing::warn!("connections were still open after the shutdown timeout");
@@ -139,58 +144,58 @@ struct Server {
     builder: auto::Builder<TokioExecutor>,
     bounds: Bounds,
     graceful: GracefulShutdown,
-    room: Arc<Semaphore>,
+    permit: Arc<Semaphore>,
 }
 
 impl Server {
     async fn start(
         &self,
         accepted: io::Result<(TcpStream, SocketAddr)>,
-        room: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) {
         match accepted {
-            Ok((stream, peer)) => self.connected(stream, peer, room),
+            Ok((stream, peer)) => self.spawn_connection(stream, peer, permit),
             Err(why) => {
-                // Without a pause, a lack of file descriptors would be a busy loop.
+                // Without a delay, running out of file descriptors would be a busy loop.
                 tracing::warn!("a connection could not be accepted: {why}");
-                tokio::time::sleep(PAUSE_AFTER_FAILED_ACCEPT).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
 
-    fn connected(&self, stream: TcpStream, peer: SocketAddr, room: OwnedSemaphorePermit) {
-        // An error means that the connection is gone already, which serving it will find out.
+    fn spawn_connection(&self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
+        // An error means that the connection is already closed; serving it fails next.
         let _ = stream.set_nodelay(true);
         let router = self.router.clone();
-        let has_asked = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&has_asked);
+        let has_request = Arc::new(AtomicBool::new(false));
+        let saw_request = Arc::clone(&has_request);
         let service = service_fn(move |request: Request<Incoming>| {
-            asked.store(true, Ordering::Relaxed);
-            answer(router.clone(), peer, request)
+            saw_request.store(true, Ordering::Relaxed);
+            respond(router.clone(), peer, request)
         });
         let connection = self
             .builder
             .serve_connection_with_upgrades(TokioIo::new(stream), service)
             .into_owned();
         let connection = self.graceful.watch(connection);
-        let patience = self.bounds.header;
+        let header_timeout = self.bounds.header;
         tokio::spawn(async move {
-            let _room = room;
+            let _room = permit;
             let mut connection = pin!(connection);
-            // Before the first byte, and while the version is guessed, nothing else watches the time.
+            // Hyper applies no timeout before the first byte and while it detects the HTTP version.
             tokio::select! {
                 _ = &mut connection => return,
-                () = tokio::time::sleep(patience) => {}
+                () = tokio::time::sleep(header_timeout) => {}
             }
-            if has_asked.load(Ordering::Relaxed) {
-                // An error ends this one connection, and is the client's to notice.
+            if has_request.load(Ordering::Relaxed) {
+                // An error ends only this connection.
                 let _ = connection.await;
             }
         });
     }
 }
 
-async fn answer(
+async fn respond(
     router: Router,
     peer: SocketAddr,
     request: Request<Incoming>,
@@ -206,13 +211,13 @@ fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.header)
-        .max_buf_size(LONGEST_HEAD);
+        .max_buf_size(MAX_HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(bounds.header))
         .keep_alive_timeout(bounds.header)
-        .max_header_list_size(u32::try_from(LONGEST_HEAD).unwrap_or(u32::MAX))
-        .max_concurrent_streams(MOST_STREAMS);
+        .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX))
+        .max_concurrent_streams(MAX_STREAMS);
     builder
 }

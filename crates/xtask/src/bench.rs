@@ -33,7 +33,7 @@ const ADVICE: &str = "see what failed above";
 
 /// Builds the benchmark with its peers, and runs it.
 pub(crate) fn run_bench(args: &[String]) -> Result<(), Failure> {
-    let bins = "--bin bench --bin counted_peers --bin weigh --features peers";
+    let bins = "--bin bench --bin instructions_peers --bin memory_usage --features peers";
     start("bench", bins, args)
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn run_gate(args: &[String]) -> Result<(), Failure> {
             "see `cargo xtask gate --help`",
         ));
     }
-    start("gate", "--bin gate --bin counted", args)
+    start("gate", "--bin gate --bin instructions", args)
 }
 
 fn start(program: &str, bins: &str, args: &[String]) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! What went wrong, and what to do about it.
+//! Problems of a command, with advice.
 
 use std::{error, fmt};
 

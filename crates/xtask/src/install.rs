@@ -83,7 +83,7 @@ impl Manager {
         })
     }
 
-    /// What goes before a command that installs, if we may install at all.
+    /// The words before a command that installs; `None` if we may not install.
     fn rights(self) -> Option<&'static [&'static str]> {
         // Homebrew belongs to a user, and refuses to run as root.
         let is_root = is_root();

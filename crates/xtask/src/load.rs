@@ -63,8 +63,8 @@ pub(crate) fn run_all() -> Result<(), Failure> {
 /// A server that ends when this is dropped.
 struct Running {
     child: Child,
-    /// Kept open: a server whose words nobody hears would end.
-    told: BufReader<ChildStdout>,
+    /// Kept open: a server whose standard output is closed would end.
+    stdout: BufReader<ChildStdout>,
     url: String,
 }
 
@@ -74,10 +74,10 @@ impl Running {
         let mut command = Command::new(program);
         command.args(args).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|why| failed(&why.to_string()))?;
-        let told = child.stdout.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("it is piped");
         let mut running = Running {
             child,
-            told: BufReader::new(told),
+            stdout: BufReader::new(stdout),
             url: String::new(),
         };
         running.url = running
@@ -89,7 +89,7 @@ impl Running {
     fn find_url(&mut self) -> Option<String> {
         let mut line = String::new();
         while self
-            .told
+            .stdout
             .read_line(&mut line)
             .is_ok_and(|length| length > 0)
         {
@@ -107,9 +107,10 @@ impl Running {
         wrk.args(["-c", &CONNECTIONS.to_string()]);
         wrk.args(["-d", &format!("{SECONDS}s")]);
         wrk.arg(format!("{}{path}", self.url));
-        let told = output(&mut wrk, ADVICE)?;
-        let told = String::from_utf8_lossy(&told);
-        Figures::read(&told).ok_or_else(|| Failure::new(format!("not understood:\n{told}"), ADVICE))
+        let printed = output(&mut wrk, ADVICE)?;
+        let printed = String::from_utf8_lossy(&printed);
+        Figures::read(&printed)
+            .ok_or_else(|| Failure::new(format!("not understood:\n{printed}"), ADVICE))
     }
 }
 
@@ -120,20 +121,20 @@ impl Drop for Running {
     }
 }
 
-/// What one round came to.
+/// The result of one round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Figures {
     per_second: u64,
     p99: String,
-    /// Answers that were no success, and connections that broke.
+    /// Responses other than a success, and connections that broke.
     failures: u64,
 }
 
 impl Figures {
     /// Reads what wrk prints.
-    fn read(told: &str) -> Option<Figures> {
+    fn read(printed: &str) -> Option<Figures> {
         let after = |label: &str| {
-            let mut lines = told.lines().map(str::trim);
+            let mut lines = printed.lines().map(str::trim);
             lines.find_map(|line| line.strip_prefix(label).map(str::trim))
         };
         let per_second = after("Requests/sec:")?.split('.').next()?.parse().ok()?;
@@ -181,7 +182,7 @@ mod tests {
         Non-2xx or 3xx responses: 4\nRequests/sec:   1800.55\nTransfer/sec:    200.00KB\n";
 
     #[test]
-    fn what_wrk_prints_is_read() {
+    fn the_output_of_wrk_is_parsed() {
         let figures = Figures::read(TOLD).unwrap();
 
         assert_eq!(

@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod command;
 mod failure;
+mod hops;
 mod install;
 mod load;
 mod mutants;
@@ -27,6 +28,7 @@ Commands:
   servers  Run the engine's tests on every server version that we promise
   bench    Measure what a decision costs, beside other limiters
   gate     Count instructions and allocations, and compare them with their budgets
+  hops     Count the functions and files that one axum request passes through
   load     Drive the server, and an empty handler beside it
 
 `cargo xtask <COMMAND> --help` says more.";
@@ -51,6 +53,8 @@ fn main() -> ExitCode {
         "bench" => bench::run_bench(&rest),
         "gate" if wants_help => return say(bench::GATE_HELP),
         "gate" => bench::run_gate(&rest),
+        "hops" if wants_help => return say(hops::HELP),
+        "hops" => hops::run_all(&rest),
         "load" if wants_help => return say(load::HELP),
         "load" => load::run_all(),
         "test" => test::run(&rest),

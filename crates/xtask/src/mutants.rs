@@ -140,9 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_is_told_by_its_name() {
-        let output = "  PASS [ 0.1s] ( 1/50) ratelimit-tests::engine a\n  FAIL [ 1.0s] ( 5/50) ratelimit-tests::engine bound::b\n";
-        assert_eq!(first_failure(output), "bound::b");
+    fn the_first_failed_test_is_named() {
+        let output = "  PASS [ 0.1s] ( 1/50) ratelimit-tests::engine a\n  FAIL [ 1.0s] ( 5/50) ratelimit-tests::engine memory_capacity::b\n";
+        assert_eq!(first_failure(output), "memory_capacity::b");
         assert_eq!(first_failure("error: could not compile"), "the compiler");
     }
 }

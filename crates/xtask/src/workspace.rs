@@ -12,7 +12,7 @@ use crate::{
     failure::Failure,
 };
 
-/// What the benchmark compares us with, which only it needs to build.
+/// Features with the peers of the benchmark, which nothing else builds.
 const BENCHES: [&str; 2] = ["ratelimit-bench/memory-choices", "ratelimit-bench/peers"];
 
 /// The workspace, its packages, and what they depend on.
@@ -79,13 +79,13 @@ struct EdgeKind {
 
 #[derive(Debug, Deserialize)]
 struct Metadata {
-    xtask: Option<Exceptions>,
+    xtask: Option<DependencyExceptions>,
 }
 
 /// `[workspace.metadata.xtask]`: crates that are let pass, each with its reason.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Exceptions {
+pub(crate) struct DependencyExceptions {
     #[serde(default)]
     pub(crate) duplicates: BTreeMap<String, String>,
     #[serde(default)]
@@ -143,7 +143,7 @@ impl Workspace {
         names.into_iter().collect()
     }
 
-    /// What users of the published packages compile: normal dependencies, and theirs.
+    /// The packages that users of the published ones compile: normal dependencies, recursively.
     pub(crate) fn shipped(&self) -> Vec<&Package> {
         let nodes = self.resolve.iter().flat_map(|resolve| &resolve.nodes);
         let edges: BTreeMap<&str, &[Edge]> = nodes
@@ -170,7 +170,7 @@ impl Workspace {
             .collect()
     }
 
-    pub(crate) fn exceptions(&self) -> Exceptions {
+    pub(crate) fn exceptions(&self) -> DependencyExceptions {
         let metadata = self.metadata.as_ref();
         metadata
             .and_then(|metadata| metadata.xtask.clone())

@@ -5,9 +5,9 @@ use std::{fmt::Display, net::TcpListener};
 use tokio::task::block_in_place;
 
 use super::{
-    alone::{Alone, alone},
-    bench::eventually,
+    fixture::eventually,
     proxy::Proxy,
+    serial::{SerialGuard, serial},
 };
 use crate::{ports::free_port, redis::RedisProcess};
 
@@ -24,7 +24,7 @@ pub struct TestCluster {
     pub nodes: Vec<RedisProcess>,
     /// What clients are led through, one in front of each node, where there is any.
     pub proxies: Vec<Proxy>,
-    _alone: Alone,
+    _serial: SerialGuard,
 }
 
 impl TestCluster {
@@ -37,7 +37,7 @@ impl TestCluster {
         let mut cluster = TestCluster {
             nodes: Vec::new(),
             proxies: Vec::new(),
-            _alone: alone().await,
+            _serial: serial().await,
         };
         block_in_place(|| cluster.nodes = (0..2 * MASTERS).map(|_| start_node(&[])).collect());
         cluster.joined().await;
@@ -53,7 +53,7 @@ impl TestCluster {
         let mut cluster = TestCluster {
             nodes: Vec::new(),
             proxies: Vec::new(),
-            _alone: alone().await,
+            _serial: serial().await,
         };
         block_in_place(|| cluster.nodes = (0..MASTERS).map(|_| start_node(&[])).collect());
         cluster.joined().await;
@@ -82,7 +82,7 @@ impl TestCluster {
         let mut cluster = TestCluster {
             nodes: Vec::new(),
             proxies: Vec::new(),
-            _alone: alone().await,
+            _serial: serial().await,
         };
         for _ in 0..nodes {
             let proxy = Proxy::start(0).await;

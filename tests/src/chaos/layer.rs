@@ -11,7 +11,7 @@ pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What a caller was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum CallOutcome {
     /// The store decided.
     Checked {
         /// Whether to go on.
@@ -26,27 +26,27 @@ pub enum Told {
     Nothing,
 }
 
-impl Told {
+impl CallOutcome {
     /// Whether the store decided.
     pub const fn is_checked(self) -> bool {
-        matches!(self, Told::Checked { .. })
+        matches!(self, CallOutcome::Checked { .. })
     }
 
     /// Whether to go on.
     pub const fn is_allowed(self) -> bool {
         matches!(
             self,
-            Told::Checked { allowed: true } | Told::Unchecked { allowed: true }
+            CallOutcome::Checked { allowed: true } | CallOutcome::Unchecked { allowed: true }
         )
     }
 }
 
-impl From<&Verdict> for Told {
-    fn from(verdict: &Verdict) -> Told {
+impl From<&Verdict> for CallOutcome {
+    fn from(verdict: &Verdict) -> CallOutcome {
         let allowed = verdict.is_allowed();
         match verdict {
-            Verdict::Checked(_) => Told::Checked { allowed },
-            Verdict::Unchecked { .. } => Told::Unchecked { allowed },
+            Verdict::Checked(_) => CallOutcome::Checked { allowed },
+            Verdict::Unchecked { .. } => CallOutcome::Unchecked { allowed },
         }
     }
 }
@@ -54,7 +54,7 @@ impl From<&Verdict> for Told {
 /// Asks a store.
 pub trait Layer: fmt::Debug + Send + Sync + 'static {
     /// Spends one unit of the budget of `key`, or nothing.
-    fn hit<'a>(&'a self, policy: &'a Policy, key: &'a str) -> Later<'a, Told>;
+    fn hit<'a>(&'a self, policy: &'a Policy, key: &'a str) -> Later<'a, CallOutcome>;
 }
 
 /// Reads what the server counted, past every fault.
@@ -89,10 +89,10 @@ impl Ours {
 }
 
 impl Layer for Ours {
-    fn hit<'a>(&'a self, policy: &'a Policy, key: &'a str) -> Later<'a, Told> {
+    fn hit<'a>(&'a self, policy: &'a Policy, key: &'a str) -> Later<'a, CallOutcome> {
         Box::pin(async move {
             let key = Key::new(key).expect("a valid key");
-            Told::from(&self.limiter.check(policy, &key).await)
+            CallOutcome::from(&self.limiter.check(policy, &key).await)
         })
     }
 }

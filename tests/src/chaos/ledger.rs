@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::layer::Told;
+use super::layer::CallOutcome;
 
 /// One call.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct Entry {
     /// How long it took.
     pub took: Duration,
     /// What its caller was told.
-    pub told: Told,
+    pub told: CallOutcome,
 }
 
 /// All calls, in the order of their answers.
@@ -91,7 +91,7 @@ mod tests {
                 key: None,
                 began: Instant::now(),
                 took: Duration::from_millis(millis),
-                told: Told::Nothing,
+                told: CallOutcome::Nothing,
             });
         }
 

@@ -12,7 +12,7 @@ use ratelimit_core::Policy;
 use tokio::task::JoinHandle;
 
 use super::{
-    layer::{Layer, Told},
+    layer::{CallOutcome, Layer},
     ledger::{Entry, Ledger},
 };
 
@@ -150,7 +150,7 @@ impl Shared {
                 key,
                 began: Instant::now(),
                 took: Duration::ZERO,
-                told: Told::Nothing,
+                told: CallOutcome::Nothing,
             };
             *locked(&self.waiting[task]) = Some(entry.clone());
             entry.told = match &entry.key {

@@ -6,30 +6,30 @@
 //!          \______________________ Report ____________________/
 //! ```
 
-mod alone;
-mod bench;
+mod baseline;
 mod cluster;
+mod fixture;
 mod layer;
 mod ledger;
 mod load;
-mod plain;
+mod observed;
 mod proxy;
 mod report;
 pub mod scenario;
 mod sentinel;
-mod story;
+mod serial;
 mod tls;
 
 pub use self::{
-    alone::{Alone, alone},
-    bench::{Bench, Kind, PATIENCE, eventually, ours},
     cluster::TestCluster,
-    layer::{Audit, Later, Layer, Ours, Told},
+    fixture::{Fixture, Kind, PATIENCE, eventually, ours},
+    layer::{Audit, CallOutcome, Later, Layer, Ours},
     ledger::{Entry, Ledger},
     load::{COMMON_LIMIT, Load, common, endless},
+    observed::Observations,
     proxy::{Loss, Proxy},
     report::{Expected, Report},
     sentinel::TestSentinel,
-    story::Story,
+    serial::{SerialGuard, serial},
     tls::Certificates,
 };

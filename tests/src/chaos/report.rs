@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt, time::Duration};
 use futures_util::future::join_all;
 
 use super::{
-    layer::{Audit, Told},
+    layer::{Audit, CallOutcome},
     ledger::Ledger,
     load::{COMMON_LIMIT, endless},
 };
@@ -71,7 +71,7 @@ impl Report {
             .filter(|entry| !entry.told.is_checked())
             .filter(|entry| of(&entry.key) > Some(0));
         let forgotten = own()
-            .filter(|entry| entry.told == Told::Checked { allowed: true })
+            .filter(|entry| entry.told == CallOutcome::Checked { allowed: true })
             .filter(|entry| of(&entry.key) == Some(0));
         let bound = expected.budgets * COMMON_LIMIT;
         Report {
@@ -170,7 +170,9 @@ mod tests {
         }
     }
 
-    fn ledger(calls: impl IntoIterator<Item = (usize, Option<&'static str>, Told)>) -> Ledger {
+    fn ledger(
+        calls: impl IntoIterator<Item = (usize, Option<&'static str>, CallOutcome)>,
+    ) -> Ledger {
         let mut ledger = Ledger::default();
         for (phase, key, told) in calls {
             ledger.add(Entry {
@@ -196,10 +198,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_counted_wrongly_is_seen() {
+    async fn wrong_counts_are_detected() {
         let (checked, unchecked) = (
-            Told::Checked { allowed: true },
-            Told::Unchecked { allowed: true },
+            CallOutcome::Checked { allowed: true },
+            CallOutcome::Unchecked { allowed: true },
         );
 
         let report = report(&ledger([
@@ -219,8 +221,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_admitted_too_much_is_seen() {
-        let admitted = (0, None, Told::Unchecked { allowed: true });
+    async fn over_admission_is_detected() {
+        let admitted = (0, None, CallOutcome::Unchecked { allowed: true });
         let calls = usize::try_from(COMMON_LIMIT + 3).expect("a small limit");
 
         let report = report(&ledger(vec![admitted; calls])).await;

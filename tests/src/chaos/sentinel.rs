@@ -3,8 +3,8 @@
 use tokio::task::block_in_place;
 
 use super::{
-    alone::{Alone, alone},
-    bench::eventually,
+    fixture::eventually,
+    serial::{SerialGuard, serial},
 };
 use crate::redis::RedisProcess;
 
@@ -18,7 +18,7 @@ pub struct TestSentinel {
     /// The server that follows it.
     pub replica: RedisProcess,
     sentinels: Vec<RedisProcess>,
-    _alone: Alone,
+    _serial: SerialGuard,
 }
 
 impl TestSentinel {
@@ -28,7 +28,7 @@ impl TestSentinel {
     ///
     /// When they do not start.
     pub async fn start() -> TestSentinel {
-        let alone = alone().await;
+        let serial = serial().await;
         let trio = block_in_place(|| {
             let master = RedisProcess::start(&["--repl-diskless-sync-delay", "0"]);
             let port = master.port().to_string();
@@ -40,7 +40,7 @@ impl TestSentinel {
                 master,
                 replica,
                 sentinels,
-                _alone: alone,
+                _serial: serial,
             }
         });
         eventually("sentinels that know one another", async || {

@@ -1,9 +1,9 @@
 //! The token bucket, and the leaky bucket, which counts alike and shapes.
 
 use super::{
-    moment::{Effective, Moment},
     settle::Refund,
     state::{Standing, State},
+    tick::{Effective, LimitClock},
 };
 
 /// What a change of the unit adds to the tokens refunded: more than are refunded while a receipt is kept.
@@ -25,7 +25,7 @@ pub(super) struct BucketState {
 /// A bucket at a moment.
 #[derive(Debug)]
 pub(super) struct Bucket {
-    moment: Moment,
+    clock: LimitClock,
     time: Effective,
     capacity: u128,
     refill: u128,
@@ -43,30 +43,30 @@ enum Kind {
 
 impl Bucket {
     pub(super) fn read(
-        moment: Moment,
+        clock: LimitClock,
         capacity: u128,
         refill: u64,
         stored: Option<&BucketState>,
     ) -> Self {
         let refill = u128::from(refill);
         let (time, owed) = match stored {
-            None => (moment.fresh(), 0),
+            None => (clock.fresh(), 0),
             Some(state) => (
-                moment.effective(moment.convert(state.at, state.grain)),
-                state.convert(moment.period, capacity),
+                clock.effective(clock.convert(state.at, state.grain)),
+                state.convert(clock.period, capacity),
             ),
         };
         let forgiven = (time.t - time.at) * refill;
         let debt = owed.saturating_sub(forgiven);
         let refunded = stored.map_or(0, |state| {
-            if (state.unit, state.grain) == (moment.period, moment.grain) {
+            if (state.unit, state.grain) == (clock.period, clock.grain) {
                 state.refunded
             } else {
                 (state.refunded + UNIT_CHANGE) % REFUND_COUNT_END
             }
         });
         Self {
-            moment,
+            clock,
             time,
             capacity,
             refill,
@@ -94,9 +94,9 @@ impl Bucket {
 
     /// The state after giving back what is left of a charge, if there is any of it.
     pub(super) fn refunded(mut self, stored: &BucketState, refund: &Refund) -> Option<State> {
-        let Moment {
+        let LimitClock {
             now, period, grain, ..
-        } = self.moment;
+        } = self.clock;
         if (stored.unit, stored.grain) != (period, grain) {
             return None;
         }
@@ -119,14 +119,14 @@ impl Bucket {
     }
 
     fn full(&self) -> u128 {
-        self.capacity * self.moment.period
+        self.capacity * self.clock.period
     }
 
     /// The time until a debt is forgiven, 0 when there is none.
     fn forgiven_after_us(&self, debt: u128) -> u128 {
         match debt {
             0 => 0,
-            _ => self.moment.until(self.time.t + debt.div_ceil(self.refill)),
+            _ => self.clock.until(self.time.t + debt.div_ceil(self.refill)),
         }
     }
 }
@@ -151,11 +151,11 @@ impl Standing for Bucket {
     }
 
     fn is_ahead(&self) -> bool {
-        self.time.is_ahead(&self.moment)
+        self.time.is_ahead(&self.clock)
     }
 
     fn fits(&self, cost: u128) -> bool {
-        self.debt + cost * self.moment.period <= self.full()
+        self.debt + cost * self.clock.period <= self.full()
     }
 
     fn delay_us(&self) -> u128 {
@@ -166,11 +166,11 @@ impl Standing for Bucket {
     }
 
     fn retry_after_us(&self, cost: u128) -> u128 {
-        self.forgiven_after_us(self.debt + cost * self.moment.period - self.full())
+        self.forgiven_after_us(self.debt + cost * self.clock.period - self.full())
     }
 
     fn remaining(&self) -> u128 {
-        (self.full() - self.debt) / self.moment.period
+        (self.full() - self.debt) / self.clock.period
     }
 
     fn reset_after_us(&self) -> u128 {
@@ -182,7 +182,7 @@ impl Standing for Bucket {
     }
 
     fn charge(&mut self, cost: u128) {
-        self.debt += cost * self.moment.period;
+        self.debt += cost * self.clock.period;
     }
 
     fn mark(&self) -> u128 {
@@ -194,11 +194,11 @@ impl Standing for Bucket {
     }
 
     fn store(&self) -> State {
-        let Moment {
+        let LimitClock {
             period: unit,
             grain,
             ..
-        } = self.moment;
+        } = self.clock;
         let state = BucketState {
             debt: self.debt,
             unit,

@@ -1,8 +1,8 @@
 //! The concurrency limit.
 
 use super::{
-    moment::Moment,
     state::{Standing, State},
+    tick::LimitClock,
 };
 
 /// What is stored: who holds a slot and until when, by end, and the longest lease among them.
@@ -21,7 +21,7 @@ struct Entry {
 /// A concurrency limit at a moment, with the entries that are live; `slot` is who asks.
 #[derive(Debug)]
 pub(super) struct Concurrency {
-    moment: Moment,
+    clock: LimitClock,
     ceiling: u128,
     slot: u64,
     lease: u128,
@@ -73,13 +73,13 @@ impl ConcurrencyState {
 
 impl Concurrency {
     pub(super) fn read(
-        moment: Moment,
+        clock: LimitClock,
         ceiling: u128,
         slot: u64,
         stored: Option<&ConcurrencyState>,
     ) -> Self {
         let mut standing = Self {
-            moment,
+            clock,
             ceiling,
             slot,
             lease: 0,
@@ -96,7 +96,7 @@ impl Concurrency {
     }
 
     fn roll(&mut self) {
-        let now = self.moment.now;
+        let now = self.clock.now;
         self.repaired = self
             .entries
             .last()
@@ -132,7 +132,7 @@ impl Concurrency {
     /// The time until the last lease ends.
     fn empty_after_us(&self) -> u128 {
         let last = self.entries.last();
-        last.map_or(0, |last| self.moment.until(last.end))
+        last.map_or(0, |last| self.clock.until(last.end))
     }
 
     fn is_held(&self) -> bool {
@@ -152,7 +152,7 @@ impl Standing for Concurrency {
     fn retry_after_us(&self, needs: u128) -> u128 {
         let number = self.live() + needs - self.ceiling;
         let index = usize::try_from(number - 1).expect("the slots fit in memory");
-        self.moment.until(self.entries[index].end)
+        self.clock.until(self.entries[index].end)
     }
 
     fn remaining(&self) -> u128 {
@@ -168,7 +168,7 @@ impl Standing for Concurrency {
     }
 
     fn charge(&mut self, _cost: u128) {
-        let lease = self.moment.period;
+        let lease = self.clock.period;
         self.lease = if self.live() > 0 {
             lease.max(self.lease)
         } else {
@@ -176,7 +176,7 @@ impl Standing for Concurrency {
         };
         let held_until = self.end_of_slot().unwrap_or(0);
         self.remove_slot();
-        self.insert_slot(held_until.max(self.moment.now + lease));
+        self.insert_slot(held_until.max(self.clock.now + lease));
     }
 
     fn store(&self) -> State {

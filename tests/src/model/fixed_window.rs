@@ -1,9 +1,9 @@
 //! The fixed window.
 
 use super::{
-    moment::{Effective, Moment},
     settle::Refund,
     state::{Standing, State},
+    tick::{Effective, LimitClock},
 };
 
 /// What is stored: a count, and when it was last charged.
@@ -17,27 +17,27 @@ pub(super) struct FixedWindowState {
 /// A fixed window at a moment.
 #[derive(Debug)]
 pub(super) struct FixedWindow {
-    moment: Moment,
+    clock: LimitClock,
     time: Effective,
     limit: u128,
     count: u128,
 }
 
 impl FixedWindow {
-    pub(super) fn read(moment: Moment, limit: u128, stored: Option<&FixedWindowState>) -> Self {
+    pub(super) fn read(clock: LimitClock, limit: u128, stored: Option<&FixedWindowState>) -> Self {
         let Some(state) = stored else {
             return Self {
-                moment,
-                time: moment.fresh(),
+                clock,
+                time: clock.fresh(),
                 limit,
                 count: 0,
             };
         };
-        let time = moment.effective(moment.convert(state.at, state.grain));
-        let stands = time.at / moment.period == time.t / moment.period;
+        let time = clock.effective(clock.convert(state.at, state.grain));
+        let stands = time.at / clock.period == time.t / clock.period;
         let count = if stands { state.count.min(limit) } else { 0 };
         Self {
-            moment,
+            clock,
             time,
             limit,
             count,
@@ -45,16 +45,16 @@ impl FixedWindow {
     }
 
     fn end_us(&self) -> u128 {
-        self.moment.until(self.moment.window_end(self.time.t))
+        self.clock.until(self.clock.window_end(self.time.t))
     }
 }
 
 impl FixedWindowState {
     /// The state after giving back a charge of the same window, if there is any of it.
-    pub(super) fn refunded(&self, moment: &Moment, refund: &Refund) -> Option<Self> {
-        let at = moment.convert(self.at, self.grain);
+    pub(super) fn refunded(&self, clock: &LimitClock, refund: &Refund) -> Option<Self> {
+        let at = clock.convert(self.at, self.grain);
         let given_back = refund.units.min(self.count);
-        let same_window = at / moment.period == refund.tick / moment.period;
+        let same_window = at / clock.period == refund.tick / clock.period;
         (same_window && given_back > 0).then(|| Self {
             count: self.count - given_back,
             ..self.clone()
@@ -68,7 +68,7 @@ impl Standing for FixedWindow {
     }
 
     fn is_ahead(&self) -> bool {
-        self.time.is_ahead(&self.moment)
+        self.time.is_ahead(&self.clock)
     }
 
     fn fits(&self, cost: u128) -> bool {
@@ -97,15 +97,12 @@ impl Standing for FixedWindow {
 
     fn store(&self) -> State {
         let Self {
-            count,
-            moment,
-            time,
-            ..
+            count, clock, time, ..
         } = *self;
         State::FixedWindow(FixedWindowState {
             count,
             at: time.t,
-            grain: moment.grain,
+            grain: clock.grain,
         })
     }
 }

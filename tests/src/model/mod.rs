@@ -14,27 +14,27 @@
 //! assert_eq!(model.hit(&limits, 0, 1).overall.answer, denied);
 //! ```
 
-mod asked;
 mod bucket;
 mod concurrency;
 mod decision;
 mod fixed_window;
-mod moment;
+mod hit;
 mod penalty_box;
 mod settle;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod spec;
 mod state;
-mod value;
+mod stored_value;
+mod tick;
 
 #[cfg(test)]
 mod tests;
 
 pub use self::{
-    asked::Asked,
     decision::{Answer, ModelDecision, ModelMark, Numbers},
+    hit::ModelHit,
     settle::{Change, ModelReceipt, Settled},
     spec::Spec,
-    value::Model,
+    stored_value::Model,
 };

@@ -1,8 +1,8 @@
 //! The penalty box.
 
 use super::{
-    moment::Moment,
     state::{Standing, State},
+    tick::LimitClock,
 };
 
 const MOST_LEVELS: u32 = 40;
@@ -20,7 +20,7 @@ pub(super) struct PenaltyBoxState {
 /// A penalty box at a moment.
 #[derive(Debug)]
 pub(super) struct PenaltyBox {
-    moment: Moment,
+    clock: LimitClock,
     denials: u128,
     refusal: u128,
     growing: bool,
@@ -30,14 +30,14 @@ pub(super) struct PenaltyBox {
 
 impl PenaltyBox {
     pub(super) fn read(
-        moment: Moment,
+        clock: LimitClock,
         (denials, refusal_us, growing): (u64, u64, bool),
         stored: Option<&PenaltyBoxState>,
     ) -> Self {
         let mut standing = Self {
-            moment,
+            clock,
             denials: u128::from(denials),
-            refusal: u128::from(refusal_us) / moment.grain,
+            refusal: u128::from(refusal_us) / clock.grain,
             growing,
             repaired: false,
             state: PenaltyBoxState::default(),
@@ -50,7 +50,7 @@ impl PenaltyBox {
     }
 
     fn roll(&mut self) {
-        let Moment { now, period, .. } = self.moment;
+        let LimitClock { now, period, .. } = self.clock;
         let latest_end = now + self.refused_for(self.state.level.max(1));
         if self.state.first > now + period {
             self.state.first = now;
@@ -71,13 +71,13 @@ impl PenaltyBox {
     }
 
     fn is_boxed(&self) -> bool {
-        self.moment.now < self.state.until
+        self.clock.now < self.state.until
     }
 
     /// How long the refusal of a level is, the first being number 1.
     fn refused_for(&self, level: u32) -> u128 {
         if self.growing {
-            let longest = LONGEST_US / self.moment.grain;
+            let longest = LONGEST_US / self.clock.grain;
             (self.refusal << (level - 1)).min(longest)
         } else {
             self.refusal
@@ -95,7 +95,7 @@ impl Standing for PenaltyBox {
     }
 
     fn retry_after_us(&self, _needs: u128) -> u128 {
-        self.moment.until(self.state.until)
+        self.clock.until(self.state.until)
     }
 
     fn remaining(&self) -> u128 {
@@ -109,16 +109,16 @@ impl Standing for PenaltyBox {
 
     fn reset_after_us(&self) -> u128 {
         if self.is_boxed() {
-            self.moment.until(self.state.until)
+            self.clock.until(self.state.until)
         } else if self.state.count > 0 {
-            self.moment.until(self.state.first + self.moment.period)
+            self.clock.until(self.state.first + self.clock.period)
         } else {
             0
         }
     }
 
     fn need_us(&self) -> u128 {
-        let after_a_period = |tick| self.moment.until(tick + self.moment.period);
+        let after_a_period = |tick| self.clock.until(tick + self.clock.period);
         let level_need = match self.state.level {
             0 => 0,
             _ => after_a_period(self.state.until),
@@ -137,12 +137,12 @@ impl Standing for PenaltyBox {
             return false;
         }
         if self.state.count == 0 {
-            self.state.first = self.moment.now;
+            self.state.first = self.clock.now;
         }
         self.state.count += 1;
         if self.state.count >= self.denials {
             self.state.level = (self.state.level + 1).min(MOST_LEVELS);
-            self.state.until = self.moment.now + self.refused_for(self.state.level);
+            self.state.until = self.clock.now + self.refused_for(self.state.level);
             self.state.count = 0;
         }
         true

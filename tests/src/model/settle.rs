@@ -1,14 +1,14 @@
 //! Giving back or charging afterwards.
 
 use super::{
-    asked::Asked,
     bucket::Bucket,
     concurrency::ConcurrencyState,
     decision::ModelMark,
-    moment::Moment,
+    hit::ModelHit,
     spec::Spec,
     state::{State, stand},
-    value::Model,
+    stored_value::Model,
+    tick::LimitClock,
 };
 
 /// What is kept of an allowed hit, to settle it later.
@@ -107,8 +107,8 @@ impl Model {
 
 impl ModelReceipt {
     /// The hit as it was asked, of a signal that says there is room.
-    fn asked(&self) -> Asked {
-        Asked {
+    fn asked(&self) -> ModelHit {
+        ModelHit {
             cost: self.cost,
             percent: self.percent,
             room: true,
@@ -169,7 +169,7 @@ impl Place<'_> {
     }
 
     fn refunded(&self, actual: u64) -> Option<State> {
-        let (moment, ceiling) = (self.moment(), self.ceiling());
+        let (clock, ceiling) = (self.clock(), self.ceiling());
         // A policy that has gained limits since noted nothing of them.
         let mark = self.receipt.marks.get(self.position);
         let mark = mark.copied().unwrap_or_default();
@@ -178,7 +178,7 @@ impl Place<'_> {
             cost: u128::from(self.receipt.cost),
             mark: u128::from(mark.debt),
             refunded: u128::from(mark.refunded),
-            tick: u128::from(self.receipt.now_us) / moment.grain,
+            tick: u128::from(self.receipt.now_us) / clock.grain,
         };
         if let Spec::Concurrency { .. } = self.spec() {
             return (actual == 0).then(|| self.released()).flatten();
@@ -191,22 +191,22 @@ impl Place<'_> {
         }
         match (self.spec(), self.stored?) {
             (Spec::TokenBucket { refill, .. }, State::TokenBucket(state)) => {
-                let bucket = Bucket::read(moment, ceiling, refill, Some(state)).token();
+                let bucket = Bucket::read(clock, ceiling, refill, Some(state)).token();
                 bucket.refunded(state, &refund)
             }
             (Spec::LeakyBucket { refill, police, .. }, State::LeakyBucket(state)) => {
-                let bucket = Bucket::read(moment, ceiling, refill, Some(state)).leaky(police);
+                let bucket = Bucket::read(clock, ceiling, refill, Some(state)).leaky(police);
                 bucket.refunded(state, &refund)
             }
             (Spec::FixedWindow { .. }, State::FixedWindow(state)) => {
-                state.refunded(&moment, &refund).map(State::FixedWindow)
+                state.refunded(&clock, &refund).map(State::FixedWindow)
             }
             (Spec::SlidingWindowLog { .. }, State::SlidingWindowLog(state)) => {
-                let log = state.refunded(&moment, &refund);
+                let log = state.refunded(&clock, &refund);
                 log.map(State::SlidingWindowLog)
             }
             (Spec::SlidingWindowCounter { .. }, State::SlidingWindowCounter(state)) => {
-                let counter = state.refunded(&moment, &refund);
+                let counter = state.refunded(&clock, &refund);
                 counter.map(State::SlidingWindowCounter)
             }
             _ => None,
@@ -251,8 +251,8 @@ impl Place<'_> {
         self.receipt.limits[self.position]
     }
 
-    fn moment(&self) -> Moment {
-        Moment::new(&self.spec(), self.receipt.percent, self.now_us)
+    fn clock(&self) -> LimitClock {
+        LimitClock::new(&self.spec(), self.receipt.percent, self.now_us)
     }
 
     fn ceiling(&self) -> u128 {

@@ -1,9 +1,9 @@
 //! The sliding window counter.
 
 use super::{
-    moment::{Effective, Moment},
     settle::Refund,
     state::{Standing, State},
+    tick::{Effective, LimitClock},
 };
 
 /// What is stored: the counts of two windows, and the period they were counted in.
@@ -19,7 +19,7 @@ pub(super) struct SlidingWindowCounterState {
 /// A counter at a moment.
 #[derive(Debug)]
 pub(super) struct SlidingWindowCounter {
-    moment: Moment,
+    clock: LimitClock,
     time: Effective,
     limit: u128,
     prev: u128,
@@ -28,44 +28,44 @@ pub(super) struct SlidingWindowCounter {
 
 impl SlidingWindowCounter {
     pub(super) fn read(
-        moment: Moment,
+        clock: LimitClock,
         limit: u128,
         stored: Option<&SlidingWindowCounterState>,
     ) -> Self {
         let Some(state) = stored else {
             return Self {
-                moment,
-                time: moment.fresh(),
+                clock,
+                time: clock.fresh(),
                 limit,
                 prev: 0,
                 cur: 0,
             };
         };
-        let time = moment.effective(moment.convert(state.at, state.grain));
+        let time = clock.effective(clock.convert(state.at, state.grain));
         if time.repaired {
-            let (prev, cur) = lay_out(state.estimate().min(limit), limit, moment, time.t);
+            let (prev, cur) = lay_out(state.estimate().min(limit), limit, clock, time.t);
             return Self {
-                moment,
+                clock,
                 time,
                 limit,
                 prev,
                 cur,
             };
         }
-        let same_period = state.period * state.grain == moment.period * moment.grain;
+        let same_period = state.period * state.grain == clock.period * clock.grain;
         let (prev, cur) = if same_period {
             (state.prev, state.cur)
         } else {
             (0, state.estimate())
         };
         let (prev, cur) = (prev.min(limit), cur.min(limit));
-        let (prev, cur) = match time.t / moment.period - time.at / moment.period {
+        let (prev, cur) = match time.t / clock.period - time.at / clock.period {
             0 => (prev, cur),
             1 => (cur, 0),
             _ => (0, 0),
         };
         Self {
-            moment,
+            clock,
             time,
             limit,
             prev,
@@ -74,12 +74,12 @@ impl SlidingWindowCounter {
     }
 
     fn elapsed(&self) -> u128 {
-        self.time.t % self.moment.period
+        self.time.t % self.clock.period
     }
 
     /// The estimate, rounded up.
     fn spent(&self) -> u128 {
-        self.cur + weigh(self.prev, self.elapsed(), self.moment.period)
+        self.cur + weigh(self.prev, self.elapsed(), self.clock.period)
     }
 }
 
@@ -90,12 +90,12 @@ impl SlidingWindowCounterState {
     }
 
     /// The state after giving back a charge of either window, if there is any of it.
-    pub(super) fn refunded(&self, moment: &Moment, refund: &Refund) -> Option<Self> {
-        if self.period * self.grain != moment.period * moment.grain {
+    pub(super) fn refunded(&self, clock: &LimitClock, refund: &Refund) -> Option<Self> {
+        if self.period * self.grain != clock.period * clock.grain {
             return None;
         }
-        let at = moment.convert(self.at, self.grain);
-        let windows_since = (at / moment.period).checked_sub(refund.tick / moment.period)?;
+        let at = clock.convert(self.at, self.grain);
+        let windows_since = (at / clock.period).checked_sub(refund.tick / clock.period)?;
         let mut state = self.clone();
         let count = match windows_since {
             0 => &mut state.cur,
@@ -109,10 +109,10 @@ impl SlidingWindowCounterState {
 }
 
 /// Counts that weigh exactly `estimate` at `t`, as much of it as can in the previous window.
-fn lay_out(estimate: u128, limit: u128, moment: Moment, t: u128) -> (u128, u128) {
-    let elapsed = t % moment.period;
-    let carried = estimate.min(weigh(limit, elapsed, moment.period));
-    let weighs_enough = |prev: &u128| weigh(*prev, elapsed, moment.period) >= carried;
+fn lay_out(estimate: u128, limit: u128, clock: LimitClock, t: u128) -> (u128, u128) {
+    let elapsed = t % clock.period;
+    let carried = estimate.min(weigh(limit, elapsed, clock.period));
+    let weighs_enough = |prev: &u128| weigh(*prev, elapsed, clock.period) >= carried;
     // The least such count, found by halving.
     let (mut low, mut high) = (0, limit);
     while low < high {
@@ -137,22 +137,22 @@ impl Standing for SlidingWindowCounter {
     }
 
     fn is_ahead(&self) -> bool {
-        self.time.is_ahead(&self.moment)
+        self.time.is_ahead(&self.clock)
     }
 
     fn fits(&self, cost: u128) -> bool {
-        let Moment { period, .. } = self.moment;
+        let LimitClock { period, .. } = self.clock;
         self.prev * (period - self.elapsed()) + (self.cur + cost) * period <= self.limit * period
     }
 
     fn retry_after_us(&self, cost: u128) -> u128 {
-        let Moment { period, .. } = self.moment;
+        let LimitClock { period, .. } = self.clock;
         let window = self.time.t - self.elapsed();
         let passes = match self.limit.checked_sub(self.cur + cost) {
             Some(room) => window + period - room * period / self.prev,
             None => window + 2 * period - (self.limit - cost) * period / self.cur,
         };
-        self.moment.until(passes)
+        self.clock.until(passes)
     }
 
     fn remaining(&self) -> u128 {
@@ -164,16 +164,16 @@ impl Standing for SlidingWindowCounter {
         if self.spent() == 0 {
             0
         } else {
-            self.moment.until(self.moment.window_end(self.time.t))
+            self.clock.until(self.clock.window_end(self.time.t))
         }
     }
 
     fn need_us(&self) -> u128 {
-        let end = self.moment.window_end(self.time.t);
+        let end = self.clock.window_end(self.time.t);
         match (self.prev, self.cur) {
             (0, 0) => 0,
-            (_, 0) => self.moment.until(end),
-            _ => self.moment.until(end + self.moment.period),
+            (_, 0) => self.clock.until(end),
+            _ => self.clock.until(end + self.clock.period),
         }
     }
 
@@ -185,7 +185,7 @@ impl Standing for SlidingWindowCounter {
         let Self {
             prev,
             cur,
-            moment: Moment { period, grain, .. },
+            clock: LimitClock { period, grain, .. },
             time,
             ..
         } = *self;

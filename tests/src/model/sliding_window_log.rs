@@ -1,9 +1,9 @@
 //! The sliding window log.
 
 use super::{
-    moment::{Effective, Moment},
     settle::Refund,
     state::{Standing, State},
+    tick::{Effective, LimitClock},
 };
 
 /// What is stored: one stamp per unit, ascending.
@@ -16,7 +16,7 @@ pub(super) struct SlidingWindowLogState {
 /// A log at a moment, with the stamps that are live.
 #[derive(Debug)]
 pub(super) struct SlidingWindowLog {
-    moment: Moment,
+    clock: LimitClock,
     time: Effective,
     limit: u128,
     count_denied: bool,
@@ -25,7 +25,7 @@ pub(super) struct SlidingWindowLog {
 
 impl SlidingWindowLog {
     pub(super) fn read(
-        moment: Moment,
+        clock: LimitClock,
         limit: u128,
         count_denied: bool,
         stored: Option<&SlidingWindowLogState>,
@@ -34,28 +34,28 @@ impl SlidingWindowLog {
             state
                 .stamps
                 .iter()
-                .map(|&stamp| moment.convert(stamp, state.grain))
+                .map(|&stamp| clock.convert(stamp, state.grain))
                 .collect()
         });
         let Some(&newest) = stamps.last() else {
             return Self {
-                moment,
-                time: moment.fresh(),
+                clock,
+                time: clock.fresh(),
                 limit,
                 count_denied,
                 live: stamps,
             };
         };
 
-        let time = moment.effective(newest);
+        let time = clock.effective(newest);
         let seen_from = if time.repaired { newest } else { time.t };
         let mut live = stamps;
-        live.retain(|&stamp| stamp + moment.period > seen_from);
+        live.retain(|&stamp| stamp + clock.period > seen_from);
         if time.repaired {
-            live.fill(moment.now);
+            live.fill(clock.now);
         }
         Self {
-            moment,
+            clock,
             time,
             limit,
             count_denied,
@@ -76,24 +76,24 @@ impl SlidingWindowLog {
     /// The time until a stamp leaves, the first live one being number 1.
     fn leaves_after_us(&self, number: u128) -> u128 {
         let index = usize::try_from(number - 1).expect("a log fits in memory");
-        self.moment.until(self.live[index] + self.moment.period)
+        self.clock.until(self.live[index] + self.clock.period)
     }
 }
 
 impl SlidingWindowLogState {
     /// The state after taking out as many stamps of a charge, if there are any.
-    pub(super) fn refunded(&self, moment: &Moment, refund: &Refund) -> Option<Self> {
+    pub(super) fn refunded(&self, clock: &LimitClock, refund: &Refund) -> Option<Self> {
         let mut taken = 0;
         let mut stamps = Vec::new();
         for &stamp in &self.stamps {
-            let stamp = moment.convert(stamp, self.grain);
+            let stamp = clock.convert(stamp, self.grain);
             if stamp == refund.tick && taken < refund.units {
                 taken += 1;
             } else {
                 stamps.push(stamp);
             }
         }
-        let grain = moment.grain;
+        let grain = clock.grain;
         (taken > 0).then_some(Self { stamps, grain })
     }
 }
@@ -104,7 +104,7 @@ impl Standing for SlidingWindowLog {
     }
 
     fn is_ahead(&self) -> bool {
-        self.time.is_ahead(&self.moment)
+        self.time.is_ahead(&self.clock)
     }
 
     fn fits(&self, cost: u128) -> bool {
@@ -150,7 +150,7 @@ impl Standing for SlidingWindowLog {
     }
 
     fn store(&self) -> State {
-        let (stamps, grain) = (self.live.clone(), self.moment.grain);
+        let (stamps, grain) = (self.live.clone(), self.clock.grain);
         State::SlidingWindowLog(SlidingWindowLogState { stamps, grain })
     }
 }

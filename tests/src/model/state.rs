@@ -1,15 +1,15 @@
 //! What is stored for one limit, and what can be asked of it at a moment.
 
 use super::{
-    asked::Asked,
     bucket::{Bucket, BucketState},
     concurrency::{Concurrency, ConcurrencyState},
     fixed_window::{FixedWindow, FixedWindowState},
-    moment::Moment,
+    hit::ModelHit,
     penalty_box::{PenaltyBox, PenaltyBoxState},
     sliding_window_counter::{SlidingWindowCounter, SlidingWindowCounterState},
     sliding_window_log::{SlidingWindowLog, SlidingWindowLogState},
     spec::Spec,
+    tick::LimitClock,
 };
 
 /// What is stored for one limit.
@@ -98,34 +98,34 @@ pub(super) fn stand(
     spec: &Spec,
     stored: Option<&State>,
     now_us: u64,
-    asked: &Asked,
+    asked: &ModelHit,
 ) -> Box<dyn Standing> {
-    let moment = Moment::new(spec, asked.percent, now_us);
+    let clock = LimitClock::new(spec, asked.percent, now_us);
     let ceiling = spec.ceiling(asked.percent);
     match *spec {
         Spec::TokenBucket { refill, .. } => {
             let state = stored_as!(stored, TokenBucket);
-            Box::new(Bucket::read(moment, ceiling, refill, state).token())
+            Box::new(Bucket::read(clock, ceiling, refill, state).token())
         }
         Spec::LeakyBucket { refill, police, .. } => {
             let state = stored_as!(stored, LeakyBucket);
-            Box::new(Bucket::read(moment, ceiling, refill, state).leaky(police))
+            Box::new(Bucket::read(clock, ceiling, refill, state).leaky(police))
         }
         Spec::FixedWindow { .. } => {
             let state = stored_as!(stored, FixedWindow);
-            Box::new(FixedWindow::read(moment, ceiling, state))
+            Box::new(FixedWindow::read(clock, ceiling, state))
         }
         Spec::SlidingWindowLog { count_denied, .. } => {
             let state = stored_as!(stored, SlidingWindowLog);
-            Box::new(SlidingWindowLog::read(moment, ceiling, count_denied, state))
+            Box::new(SlidingWindowLog::read(clock, ceiling, count_denied, state))
         }
         Spec::SlidingWindowCounter { .. } => {
             let state = stored_as!(stored, SlidingWindowCounter);
-            Box::new(SlidingWindowCounter::read(moment, ceiling, state))
+            Box::new(SlidingWindowCounter::read(clock, ceiling, state))
         }
         Spec::Concurrency { .. } => {
             let state = stored_as!(stored, Concurrency);
-            Box::new(Concurrency::read(moment, ceiling, asked.slot, state))
+            Box::new(Concurrency::read(clock, ceiling, asked.slot, state))
         }
         Spec::PenaltyBox {
             denials,
@@ -135,7 +135,7 @@ pub(super) fn stand(
         } => {
             let state = stored_as!(stored, PenaltyBox);
             let numbers = (denials, refusal_us, growing);
-            Box::new(PenaltyBox::read(moment, numbers, state))
+            Box::new(PenaltyBox::read(clock, numbers, state))
         }
     }
 }

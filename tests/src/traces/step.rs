@@ -1,6 +1,6 @@
 //! One step of a trace.
 
-use crate::model::{Asked, Change, ModelReceipt, Spec};
+use crate::model::{Change, ModelHit, ModelReceipt, Spec};
 
 /// One step of a trace.
 #[derive(Clone, Debug)]
@@ -49,8 +49,8 @@ pub struct TracedSettle {
 
 impl TracedHit {
     /// What is asked of the policy.
-    pub const fn asked(&self) -> Asked {
-        Asked {
+    pub const fn asked(&self) -> ModelHit {
+        ModelHit {
             cost: self.cost,
             percent: self.percent,
             room: self.room,

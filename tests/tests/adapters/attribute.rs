@@ -163,7 +163,7 @@ async fn keys_costs_scopes_and_exemptions_do_what_they_say() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_layer_and_an_attribute_count_once_each_and_the_stricter_is_told() {
+async fn a_layer_and_an_attribute_count_once_each_and_the_stricter_is_reported() {
     for framework in BOTH {
         let server = Given::new().serve(framework).await;
 

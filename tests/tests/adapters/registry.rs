@@ -76,7 +76,7 @@ async fn a_reload_keeps_what_was_spent_in_redis() {
 }
 
 #[test]
-fn a_name_that_nobody_knows_is_an_error_at_the_start() {
+fn an_unknown_policy_name_is_an_error_at_startup() {
     let registry = Registry::from_toml("[policy]\nlogin = '5/min'").expect("a policy");
 
     let error = ratelimit_axum::RateLimitLayer::named(Limiter::in_memory(), &registry, "logn");

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use ratelimit_core::{FailureMode, RedisConfig};
 use ratelimit_tests::{
-    chaos::{Bench, Certificates, Kind, Ours, Story, alone, endless, ours, scenario},
+    chaos::{Certificates, Fixture, Kind, Observations, Ours, endless, ours, scenario, serial},
     redis::RedisProcess,
 };
 use tokio::task::block_in_place;
 
-use crate::instance::{AT_ONCE, calls, heals, is_checked, key, policy, remaining};
+use crate::harness::{AT_ONCE, calls, heals, is_checked, key, policy, remaining};
 
 const OUTAGE: Duration = Duration::from_secs(3);
 /// The goal, for each second of an outage.
@@ -22,15 +22,15 @@ async fn row_18_a_password_that_is_right_again_heals() {
 
 /// Asks as `user` while the server refuses, mends that, and tells attempts in 3 s and time to heal.
 async fn refused_until_mended(user: &str, refusal: &str, mend: &str) -> (usize, Duration) {
-    let bench = Bench::start(&[]).await;
-    bench.command("ACL SETUSER admin on >root ~* +@all");
-    bench.command(refusal);
-    let url = format!("redis://{user}127.0.0.1:{}", bench.proxy.port());
-    let ours = Ours::new(bench.config_at(&url), FailureMode::Local);
+    let fixture = Fixture::start(&[]).await;
+    fixture.command("ACL SETUSER admin on >root ~* +@all");
+    fixture.command(refusal);
+    let url = format!("redis://{user}127.0.0.1:{}", fixture.proxy.port());
+    let ours = Ours::new(fixture.config_at(&url), FailureMode::Local);
 
     let (checked, _) = calls(&ours.limiter, &endless(), OUTAGE).await;
-    let attempts = bench.proxy.attempts().len();
-    as_admin(&bench, mend);
+    let attempts = fixture.proxy.attempts().len();
+    as_admin(&fixture, mend);
     let healed = heals(&ours).await;
 
     assert_eq!(checked, 0, "{refusal}");
@@ -38,8 +38,8 @@ async fn refused_until_mended(user: &str, refusal: &str, mend: &str) -> (usize, 
 }
 
 /// Runs a command as the one user who is never refused.
-fn as_admin(bench: &Bench, line: &str) {
-    let url = format!("redis://admin:root@127.0.0.1:{}", bench.server.port());
+fn as_admin(fixture: &Fixture, line: &str) {
+    let url = format!("redis://admin:root@127.0.0.1:{}", fixture.server.port());
     let mut command = redis::Cmd::new();
     for word in line.split(' ') {
         command.arg(word);
@@ -50,7 +50,7 @@ fn as_admin(bench: &Bench, line: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_18_nobody_is_locked_out_for_good() {
-    let story = Story::listen();
+    let observed = Observations::listen();
     let limiter = "limiter:right@";
     for (code, user, refusal, mend) in [
         (
@@ -80,20 +80,23 @@ async fn row_18_nobody_is_locked_out_for_good() {
             "{code}: {attempts}"
         );
     }
-    assert!(!story.lines("").is_empty(), "no log line tells the story");
+    assert!(
+        !observed.lines("").is_empty(),
+        "no log line tells the observed"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_18_a_key_that_is_not_permitted_fails_alone() {
-    let bench = Bench::start(&[]).await;
+    let fixture = Fixture::start(&[]).await;
     let allowed = format!(
         "~{}:v1:mine:* ~{}:v1:probe*",
-        bench.prefix(),
-        bench.prefix()
+        fixture.prefix(),
+        fixture.prefix()
     );
-    bench.command(&format!("ACL SETUSER limiter on >right +@all {allowed}"));
-    let url = format!("redis://limiter:right@127.0.0.1:{}", bench.proxy.port());
-    let config = bench.config_at(&url).timeout(AT_ONCE);
+    fixture.command(&format!("ACL SETUSER limiter on >right +@all {allowed}"));
+    let url = format!("redis://limiter:right@127.0.0.1:{}", fixture.proxy.port());
+    let config = fixture.config_at(&url).timeout(AT_ONCE);
     let ours = ours(config, FailureMode::Closed).await;
     let (mine, theirs) = (policy("mine", "10/h"), policy("theirs", "10/h"));
 
@@ -125,8 +128,8 @@ fn tls_config(port: u16, certificates: &Certificates) -> RedisConfig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_server_with_a_certificate_is_asked_and_found_again() {
-    let _alone = alone().await;
+async fn a_tls_server_is_used_and_reconnected() {
+    let _serial = serial().await;
     let certificates = Certificates::new();
     let (port, mut server) = tls_server(&certificates);
     let config = tls_config(port, &certificates).timeout(AT_ONCE);
@@ -144,7 +147,7 @@ async fn a_server_with_a_certificate_is_asked_and_found_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_certificate_that_is_not_trusted_is_not_used() {
-    let _alone = alone().await;
+    let _serial = serial().await;
     let certificates = Certificates::new();
     let (port, _server) = tls_server(&certificates);
     let stranger = Certificates::new();
@@ -156,8 +159,8 @@ async fn a_certificate_that_is_not_trusted_is_not_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn tls_to_a_plain_port_and_the_reverse_keep_nobody_waiting() {
-    let _alone = alone().await;
+async fn tls_to_a_plain_port_and_the_reverse_keep_no_caller_waiting() {
+    let _serial = serial().await;
     let certificates = Certificates::new();
     let (tls_port, server) = tls_server(&certificates);
     let plain = RedisConfig::new(&format!("redis://127.0.0.1:{tls_port}")).unwrap();
@@ -172,7 +175,7 @@ async fn tls_to_a_plain_port_and_the_reverse_keep_nobody_waiting() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_socket_in_the_file_system_is_a_server_too() {
-    let _alone = alone().await;
+    let _serial = serial().await;
     let mut server = block_in_place(|| RedisProcess::start(&["--unixsocket", "redis.sock"]));
     let path = server.dir().join("redis.sock").display().to_string();
     for scheme in ["redis+unix", "unix"] {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ratelimit_core::{Clock, FailureMode, Key, Policy, Timestamp};
-use ratelimit_tests::chaos::{Bench, Ours, PATIENCE, ours};
+use ratelimit_tests::chaos::{Fixture, Ours, PATIENCE, ours};
 
-use crate::instance::{is_checked, key, policy};
+use crate::harness::{is_checked, key, policy};
 
 const SECOND: u64 = 1_000_000;
 const HOUR: u64 = 3_600 * SECOND;
@@ -33,9 +33,9 @@ async fn burst(ours: &Ours, limit: &Policy, key: &Key) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_23_a_clock_that_jumps_gives_one_burst_and_locks_nobody_out() {
-    let bench = Bench::start(&[]).await;
+    let fixture = Fixture::start(&[]).await;
     let clock = Clock::manual(Timestamp::from_micros(START));
-    let config = bench.config().timeout(PATIENCE).clock(clock.clone());
+    let config = fixture.config().timeout(PATIENCE).clock(clock.clone());
     let ours = ours(config, FailureMode::Closed).await;
     let at = |micros: u64| clock.set(Timestamp::from_micros(micros));
     for algorithm in ALGORITHMS {
@@ -65,14 +65,14 @@ async fn row_23_a_clock_that_jumps_gives_one_burst_and_locks_nobody_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_23_a_node_with_another_clock_takes_over_without_a_second_burst() {
-    let bench = Bench::start(&[]).await;
+    let fixture = Fixture::start(&[]).await;
     let nodes = [START, START - 30 * SECOND, START + 5 * SECOND];
     for algorithm in ALGORITHMS {
         let limit = policy("nodes", &format!("{algorithm} 10/h"));
         let mut admitted = 0;
         for now in nodes {
             let clock = Clock::manual(Timestamp::from_micros(now));
-            let config = bench.config().timeout(PATIENCE).clock(clock);
+            let config = fixture.config().timeout(PATIENCE).clock(clock);
             let node = ours(config, FailureMode::Closed).await;
             admitted += burst(&node, &limit, &key(algorithm)).await;
         }
@@ -83,11 +83,11 @@ async fn row_23_a_node_with_another_clock_takes_over_without_a_second_burst() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_24_decisions_are_made_by_the_servers_clock() {
-    let bench = Bench::start(&[]).await;
-    let instances = [(); 2].map(|()| bench.config().timeout(PATIENCE));
+    let fixture = Fixture::start(&[]).await;
+    let instances = [(); 2].map(|()| fixture.config().timeout(PATIENCE));
     let limit = policy("servers", "4/h");
     let server_now = || -> Duration {
-        let time: (u64, u64) = bench.server.command(&["TIME"]).unwrap();
+        let time: (u64, u64) = fixture.server.command(&["TIME"]).unwrap();
         Duration::from_micros(time.0 * SECOND + time.1)
     };
 

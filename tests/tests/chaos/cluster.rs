@@ -10,12 +10,12 @@ use std::{
 
 use ratelimit_core::{FailureMode, Limiter, RedisConfig};
 use ratelimit_tests::{
-    chaos::{Audit as _, Loss, PATIENCE, Story, TestCluster, endless, eventually, ours},
+    chaos::{Audit as _, Loss, Observations, PATIENCE, TestCluster, endless, eventually, ours},
     redis::as_asked,
 };
 use tokio::task::{JoinHandle, block_in_place};
 
-use crate::instance::{AT_ONCE, SOON, is_checked, key, policy, remaining};
+use crate::harness::{AT_ONCE, SOON, is_checked, key, policy, remaining};
 
 /// Longer than the pauses of a busy machine, so that what leaves the store does so for a reason.
 const BUDGET: Duration = Duration::from_millis(500);
@@ -267,13 +267,13 @@ async fn of_many_hits_on_many_shards_exactly_the_limits_pass() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_node_that_was_removed_is_not_reported_as_down() {
-    let story = Story::listen();
+    let observed = Observations::listen();
     let mut cluster = TestCluster::start_masters().await;
     let config = RedisConfig::new(&cluster.url()).expect("a valid address");
     let ours = ours(config, FailureMode::Local).await;
     let newcomer = cluster.grow().await;
     let server = cluster.nodes[newcomer].port().to_string();
-    let is_up = || story.gauge("rate_limiter_store_up", &server);
+    let is_up = || observed.gauge("rate_limiter_store_up", &server);
     eventually("a connection to the newcomer", async || {
         let _ = ours.limiter.check(&endless(), &key("k")).await;
         is_up() == Some(1.0)

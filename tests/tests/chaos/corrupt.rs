@@ -6,10 +6,10 @@ use ratelimit_core::{
     Adjustment, FailureMode, Hit, Key, KeySet, Limiter, Policy, Store as _, StoreError,
     UncheckedReason, Verdict,
 };
-use ratelimit_tests::chaos::{Bench, Ours, Story, eventually, ours};
+use ratelimit_tests::chaos::{Fixture, Observations, Ours, eventually, ours};
 use tokio::task::block_in_place;
 
-use crate::instance::{AT_ONCE, is_checked, key, policy, remaining};
+use crate::harness::{AT_ONCE, is_checked, key, policy, remaining};
 
 /// Numbers that no state holds; the last is an expiry an hour from now, and half a microsecond.
 fn bad_numbers() -> [f64; 8] {
@@ -87,7 +87,7 @@ fn asking_always(ours: &Ours) -> Limiter {
 }
 
 struct Poisoned<'a> {
-    bench: &'a Bench,
+    fixture: &'a Fixture,
     limiter: Limiter,
     policy: Policy,
     bad: Key,
@@ -95,19 +95,19 @@ struct Poisoned<'a> {
 
 impl Poisoned<'_> {
     fn name(&self) -> String {
-        let (prefix, policy) = (self.bench.prefix(), self.policy.name());
+        let (prefix, policy) = (self.fixture.prefix(), self.policy.name());
         format!("{prefix}:v1:{policy}:{{{}}}", self.bad.as_str())
     }
 
     fn read(&self) -> Vec<u8> {
         let name = self.name();
-        block_in_place(|| self.bench.server.command(&["GET", &name])).expect("a value")
+        block_in_place(|| self.fixture.server.command(&["GET", &name])).expect("a value")
     }
 
     fn delete(&self) {
         let name = self.name();
         let deleted: i64 =
-            block_in_place(|| self.bench.server.command(&["DEL", &name])).expect("an answer");
+            block_in_place(|| self.fixture.server.command(&["DEL", &name])).expect("an answer");
         assert_eq!(deleted, 1);
     }
 
@@ -119,7 +119,7 @@ impl Poisoned<'_> {
         let mut command = redis::cmd("SET");
         command.arg(name).arg(value).arg("PX").arg(60_000);
         let written = block_in_place(|| {
-            let client = redis::Client::open(self.bench.server.url())?;
+            let client = redis::Client::open(self.fixture.server.url())?;
             command.exec(&mut client.get_connection()?)
         });
         written.expect("the server takes any value");
@@ -191,11 +191,11 @@ impl Poisoned<'_> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_32_a_corrupt_value_is_its_own_keys_problem() {
-    let story = Story::listen();
-    let bench = Bench::start(&[]).await;
-    let config = bench.config().timeout(AT_ONCE);
+    let observed = Observations::listen();
+    let fixture = Fixture::start(&[]).await;
+    let config = fixture.config().timeout(AT_ONCE);
     let ours = ours(config, FailureMode::Closed).await;
-    let connects = story.counter("rate_limiter_reconnects_total", "");
+    let connects = observed.counter("rate_limiter_reconnects_total", "");
     let mut failures = Vec::new();
     let mut tried = 0;
     for (number, text) in [
@@ -213,7 +213,7 @@ async fn row_32_a_corrupt_value_is_its_own_keys_problem() {
     .enumerate()
     {
         let poisoned = Poisoned {
-            bench: &bench,
+            fixture: &fixture,
             limiter: asking_always(&ours),
             policy: policy(&format!("corrupt{number}"), text),
             bad: key("bad"),
@@ -273,15 +273,15 @@ async fn row_32_a_corrupt_value_is_its_own_keys_problem() {
     );
     failures.truncate(8);
     assert!(failures.is_empty(), "{failures:#?}");
-    let replaced = story.counter("rate_limiter_reconnects_total", "") - connects;
+    let replaced = observed.counter("rate_limiter_reconnects_total", "") - connects;
     assert_eq!(replaced, 0, "the connection was replaced");
 }
 
 /// A hit by two keys charges neither when the value of one cannot be read, whichever comes first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_32_a_corrupt_value_of_one_key_leaves_no_charge_on_another() {
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Closed).await;
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(AT_ONCE), FailureMode::Closed).await;
     let own_limit = policy("two", "10/h");
     for (text, refund) in [
         ("10/h; 10/h by ip", true),
@@ -289,12 +289,16 @@ async fn row_32_a_corrupt_value_of_one_key_leaves_no_charge_on_another() {
         ("10/h; sliding_window_log 10/h count-denied by ip", false),
     ] {
         let poisoned = Poisoned {
-            bench: &bench,
+            fixture: &fixture,
             limiter: asking_always(&ours),
             policy: policy("two", text),
             bad: key("home"),
         };
-        let name = format!("{}:v1:two~ip:{{{}}}", bench.prefix(), poisoned.bad.as_str());
+        let name = format!(
+            "{}:v1:two~ip:{{{}}}",
+            fixture.prefix(),
+            poisoned.bad.as_str()
+        );
         let alice = key(&format!("alice-{refund}-{}", text.len()));
         let keys = KeySet::new(alice.clone()).with("ip", poisoned.bad.clone());
         let (_, charge) = poisoned
@@ -303,13 +307,13 @@ async fn row_32_a_corrupt_value_of_one_key_leaves_no_charge_on_another() {
             .await;
         let receipt = charge.expect("a charge").into_receipt();
         let valid: Vec<u8> =
-            block_in_place(|| bench.server.command(&["GET", &name])).expect("a value");
+            block_in_place(|| fixture.server.command(&["GET", &name])).expect("a value");
         let mut values = corrupted(&valid);
         if refund {
             let back = Adjustment::Refund { units: 1 };
             ours.store.settle(&receipt, back).await.expect("a refund");
             let refunded: Vec<u8> =
-                block_in_place(|| bench.server.command(&["GET", &name])).expect("a value");
+                block_in_place(|| fixture.server.command(&["GET", &name])).expect("a value");
             values.extend(corrupted(&refunded));
         }
         let left = async || remaining(&poisoned.limiter.peek(&own_limit, &alice).await);
@@ -333,16 +337,16 @@ async fn row_32_a_corrupt_value_of_one_key_leaves_no_charge_on_another() {
                 poisoned.limiter.reset(&own_limit, &alice).await.unwrap();
             }
         }
-        block_in_place(|| bench.server.command::<i64>(&["DEL", &name])).expect("an answer");
+        block_in_place(|| fixture.server.command::<i64>(&["DEL", &name])).expect("an answer");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_32_a_charge_on_a_corrupt_value_is_refused_and_breaks_nothing() {
-    let story = Story::listen();
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Closed).await;
-    let connects = story.counter("rate_limiter_reconnects_total", "");
+    let observed = Observations::listen();
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(AT_ONCE), FailureMode::Closed).await;
+    let connects = observed.counter("rate_limiter_reconnects_total", "");
     for (number, text) in [
         "token_bucket 10/h",
         "fixed_window 10/366d",
@@ -354,7 +358,7 @@ async fn row_32_a_charge_on_a_corrupt_value_is_refused_and_breaks_nothing() {
     .enumerate()
     {
         let poisoned = Poisoned {
-            bench: &bench,
+            fixture: &fixture,
             limiter: asking_always(&ours),
             policy: policy(&format!("settled{number}"), text),
             bad: key("bad"),
@@ -381,7 +385,7 @@ async fn row_32_a_charge_on_a_corrupt_value_is_refused_and_breaks_nothing() {
         }
     }
 
-    let replaced = story.counter("rate_limiter_reconnects_total", "") - connects;
+    let replaced = observed.counter("rate_limiter_reconnects_total", "") - connects;
     assert_eq!(replaced, 0, "the connection was replaced");
 }
 

@@ -7,11 +7,11 @@ use std::{
 
 use ratelimit_core::FailureMode;
 use ratelimit_tests::chaos::{
-    Bench, Expected, Kind, Ours, Report, endless, eventually, ours,
-    scenario::{self, Trial},
+    Expected, Fixture, Kind, Ours, Report, endless, eventually, ours,
+    scenario::{self, ScenarioRun},
 };
 
-use crate::instance::{AT_ONCE, calls, heals, is_checked, key, policy, remaining};
+use crate::harness::{AT_ONCE, calls, heals, is_checked, key, policy, remaining};
 
 const OUTAGE: Duration = Duration::from_secs(2);
 /// The goal, for each second of an outage.
@@ -24,7 +24,7 @@ async fn row_14_a_demoted_master_is_left_for_the_new_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_14_a_master_that_is_promoted_again_is_asked_again() {
-    let breaks = async |bench: &Bench| bench.command("REPLICAOF 127.0.0.1 1");
+    let breaks = async |fixture: &Fixture| fixture.command("REPLICAOF 127.0.0.1 1");
     let fault = "READONLY, then promoted again";
     let report = refusing(14, fault, breaks, "REPLICAOF NO ONE").await;
 
@@ -40,14 +40,14 @@ async fn row_15_a_server_that_cannot_answer_now_is_not_stormed() {
         "-CLUSTERDOWN The cluster is down\r\n",
         "-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
     ] {
-        let bench = Bench::start(&[]).await;
-        let ours = ours(bench.config(), FailureMode::Local).await;
+        let fixture = Fixture::start(&[]).await;
+        let ours = ours(fixture.config(), FailureMode::Local).await;
 
-        bench.proxy.answer(error.as_bytes());
+        fixture.proxy.answer(error.as_bytes());
         let broken = Instant::now();
         let (checked, unchecked) = calls(&ours.limiter, &endless(), OUTAGE).await;
-        let attempts = bench.proxy.attempts_since(broken);
-        bench.proxy.behave();
+        let attempts = fixture.proxy.attempts_since(broken);
+        fixture.proxy.behave();
         let healed = heals(&ours).await;
 
         let code = error.split(' ').next().unwrap();
@@ -61,9 +61,9 @@ async fn row_15_a_server_that_cannot_answer_now_is_not_stormed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_15_a_server_busy_with_a_script_counts_nothing_afterwards() {
-    let breaks = async |bench: &Bench| {
-        bench.command("CONFIG SET lua-time-limit 50");
-        let url = bench.server.url();
+    let breaks = async |fixture: &Fixture| {
+        fixture.command("CONFIG SET lua-time-limit 50");
+        let url = fixture.server.url();
         std::thread::spawn(move || {
             let mut connection = redis::Client::open(url)?.get_connection()?;
             let mut script = redis::cmd("EVAL");
@@ -79,7 +79,7 @@ async fn row_15_a_server_busy_with_a_script_counts_nothing_afterwards() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_16_a_server_out_of_memory_leaves_no_half_written_state() {
-    let breaks = async |bench: &Bench| bench.command("CONFIG SET maxmemory 1");
+    let breaks = async |fixture: &Fixture| fixture.command("CONFIG SET maxmemory 1");
     let report = refusing(16, "OOM", breaks, "CONFIG SET maxmemory 0").await;
 
     report.assert_survived();
@@ -88,7 +88,7 @@ async fn row_16_a_server_out_of_memory_leaves_no_half_written_state() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_16_a_server_without_enough_replicas_is_not_counted_on() {
-    let breaks = async |bench: &Bench| bench.command("CONFIG SET min-replicas-to-write 1");
+    let breaks = async |fixture: &Fixture| fixture.command("CONFIG SET min-replicas-to-write 1");
     let mended = "CONFIG SET min-replicas-to-write 0";
     let report = refusing(16, "NOREPLICAS", breaks, mended).await;
 
@@ -98,15 +98,15 @@ async fn row_16_a_server_without_enough_replicas_is_not_counted_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_16_a_server_that_cannot_save_is_not_counted_on() {
-    let breaks = async |bench: &Bench| {
+    let breaks = async |fixture: &Fixture| {
         // A file cannot take the place of a directory.
-        fs::create_dir(bench.server.dir().join("dump.rdb")).expect("a directory");
+        fs::create_dir(fixture.server.dir().join("dump.rdb")).expect("a directory");
         let rarely = ["CONFIG", "SET", "save", "3600 1000000"];
-        let () = bench.server.command(&rarely).expect("a rule for saving");
-        bench.command("BGSAVE");
+        let () = fixture.server.command(&rarely).expect("a rule for saving");
+        fixture.command("BGSAVE");
         eventually("a save that failed", async || {
             let persistence = ["INFO", "persistence"];
-            let info: String = bench
+            let info: String = fixture
                 .server
                 .command(&persistence)
                 .expect("the server answers");
@@ -125,17 +125,17 @@ async fn row_16_a_server_that_cannot_save_is_not_counted_on() {
 async fn refusing(
     row: u32,
     fault: &'static str,
-    breaks: impl AsyncFnOnce(&Bench),
+    breaks: impl AsyncFnOnce(&Fixture),
     mended: &str,
 ) -> Report {
-    let trial = Trial::start(Kind::Ours).await;
+    let run = ScenarioRun::start(Kind::Ours).await;
 
-    breaks(&trial.bench).await;
-    let dead = trial.load.phase().await;
-    trial.load.run(OUTAGE).await;
-    trial.load.phase().await;
-    trial.bench.command(mended);
-    let healed = trial.healed(Instant::now()).await;
+    breaks(&run.fixture).await;
+    let dead = run.load.phase().await;
+    run.load.run(OUTAGE).await;
+    run.load.phase().await;
+    run.fixture.command(mended);
+    let healed = run.healed(Instant::now()).await;
 
     let expected = Expected {
         row,
@@ -144,21 +144,21 @@ async fn refusing(
         dead_phases: vec![dead],
         budgets: 2,
     };
-    let report = trial.report(expected).await;
+    let report = run.report(expected).await;
     assert!(report.unchecked > 100, "it refused nothing: {report}");
     report
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_32_a_poisoned_key_fails_alone() {
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Closed).await;
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(AT_ONCE), FailureMode::Closed).await;
     let limit = policy("poison", "fixed_window 10/366d");
     for poison in ["LPUSH {} a", "SET {} x", "SET {} 12345678901234567890"] {
         let bad = key("bad");
         let _ = ours.limiter.check(&limit, &bad).await;
-        bench.command(&format!("DEL {}", name_of(&bench, "bad")));
-        bench.command(&poison.replace("{}", &name_of(&bench, "bad")));
+        fixture.command(&format!("DEL {}", name_of(&fixture, "bad")));
+        fixture.command(&poison.replace("{}", &name_of(&fixture, "bad")));
 
         for round in 0..100 {
             let poisoned = ours.limiter.check(&limit, &bad).await;
@@ -177,20 +177,20 @@ async fn row_32_a_poisoned_key_fails_alone() {
 }
 
 /// The name of a key of the poisoned policy in Redis.
-fn name_of(bench: &Bench, key: &str) -> String {
-    format!("{}:v1:poison:{{key:{key}}}", bench.prefix())
+fn name_of(fixture: &Fixture, key: &str) -> String {
+    format!("{}:v1:poison:{{key:{key}}}", fixture.prefix())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_limiter_that_is_closed_admits_nothing_while_redis_errs() {
-    let bench = Bench::start(&[]).await;
-    let closed = ours(bench.config(), FailureMode::Closed).await;
+    let fixture = Fixture::start(&[]).await;
+    let closed = ours(fixture.config(), FailureMode::Closed).await;
     let open = Ours {
         limiter: closed.limiter.clone().failure_mode(FailureMode::Open),
         store: closed.store.clone(),
     };
 
-    bench.proxy.answer(b"-LOADING\r\n");
+    fixture.proxy.answer(b"-LOADING\r\n");
     for _ in 0..50 {
         assert!(
             !closed

@@ -3,32 +3,32 @@
 use std::time::{Duration, Instant};
 
 use ratelimit_core::{FailureMode, UncheckedReason, Verdict};
-use ratelimit_tests::chaos::{Bench, Ours, Story, endless, ours};
+use ratelimit_tests::chaos::{Fixture, Observations, Ours, endless, ours};
 
-use crate::instance::{AT_ONCE, calls, heals, key, policy};
+use crate::harness::{AT_ONCE, calls, heals, key, policy};
 
 /// The lines that were logged about a server since there were `before` of them.
-fn lines_since(story: &Story, text: &str, before: usize) -> Vec<String> {
-    story.lines(text).split_off(before)
+fn lines_since(observed: &Observations, text: &str, before: usize) -> Vec<String> {
+    observed.lines(text).split_off(before)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_outage_is_logged_at_once_and_then_ever_more_rarely_with_counts() {
-    let story = Story::listen();
-    let bench = Bench::start(&[]).await;
-    let server = bench.proxy.port().to_string();
-    let ours = ours(bench.config(), FailureMode::Local).await;
-    let before = story.lines(&server).len();
+    let observed = Observations::listen();
+    let fixture = Fixture::start(&[]).await;
+    let server = fixture.proxy.port().to_string();
+    let ours = ours(fixture.config(), FailureMode::Local).await;
+    let before = observed.lines(&server).len();
 
-    bench.proxy.turn_away();
-    bench.proxy.reset();
+    fixture.proxy.turn_away();
+    fixture.proxy.reset();
     let since = Instant::now();
     calls(&ours.limiter, &endless(), Duration::from_secs(1)).await;
-    let at_once = lines_since(story, &server, before);
+    let at_once = lines_since(observed, &server, before);
     calls(&ours.limiter, &endless(), Duration::from_secs(7)).await;
-    let lines = lines_since(story, &server, before);
-    let attempts = bench.proxy.attempts_since(since);
-    bench.proxy.behave();
+    let lines = lines_since(observed, &server, before);
+    let attempts = fixture.proxy.attempts_since(since);
+    fixture.proxy.behave();
     heals(&ours).await;
 
     println!(
@@ -51,20 +51,21 @@ fn left_out_in(line: &str) -> Option<u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_connection_that_breaks_again_and_again_does_not_flood_the_log() {
-    let story = Story::listen();
-    let bench = Bench::start(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await;
-    let server = bench.proxy.port().to_string();
-    let ours = ours(bench.config(), FailureMode::Local).await;
-    let connects = story.counter("rate_limiter_reconnects_total", &server);
+    let observed = Observations::listen();
+    let fixture =
+        Fixture::start(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await;
+    let server = fixture.proxy.port().to_string();
+    let ours = ours(fixture.config(), FailureMode::Local).await;
+    let connects = observed.counter("rate_limiter_reconnects_total", &server);
 
     for _ in 0..8 {
-        bench.proxy.reset();
+        fixture.proxy.reset();
         calls(&ours.limiter, &endless(), Duration::from_millis(300)).await;
         heals(&ours).await;
     }
 
-    let reconnects = story.counter("rate_limiter_reconnects_total", &server) - connects;
-    let lines = story.lines(&server);
+    let reconnects = observed.counter("rate_limiter_reconnects_total", &server) - connects;
+    let lines = observed.lines(&server);
     let evicting = lines
         .iter()
         .filter(|line| line.contains("maxmemory"))
@@ -77,24 +78,24 @@ async fn a_connection_that_breaks_again_and_again_does_not_flood_the_log() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_lost_connection_is_logged_with_its_reason() {
-    let story = Story::listen();
+    let observed = Observations::listen();
     for fault in ["reset", "answers nonsense", "says LOADING", "is silent"] {
-        let bench = Bench::start(&[]).await;
-        let server = bench.proxy.port().to_string();
-        let ours = ours(bench.config(), FailureMode::Local).await;
+        let fixture = Fixture::start(&[]).await;
+        let server = fixture.proxy.port().to_string();
+        let ours = ours(fixture.config(), FailureMode::Local).await;
 
         match fault {
-            "reset" => bench.proxy.reset(),
-            "answers nonsense" => bench.proxy.answer(b"+OK\r\n"),
-            "says LOADING" => bench
+            "reset" => fixture.proxy.reset(),
+            "answers nonsense" => fixture.proxy.answer(b"+OK\r\n"),
+            "says LOADING" => fixture
                 .proxy
                 .answer(b"-LOADING Redis is loading the dataset\r\n"),
-            _ => bench.proxy.freeze(),
+            _ => fixture.proxy.freeze(),
         }
         calls(&ours.limiter, &endless(), Duration::from_millis(900)).await;
-        bench.proxy.behave();
+        fixture.proxy.behave();
 
-        let lines = story.lines(&server);
+        let lines = observed.lines(&server);
         let lost = lines
             .iter()
             .find(|line| line.contains("lost the connection"));
@@ -107,14 +108,14 @@ async fn a_lost_connection_is_logged_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_redis_refuses_is_logged_in_its_own_words_and_not_each_time() {
-    let story = Story::listen();
-    let bench = Bench::start(&[]).await;
-    let ours: Ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Local).await;
+async fn an_error_of_redis_is_logged_verbatim_and_not_each_time() {
+    let observed = Observations::listen();
+    let fixture = Fixture::start(&[]).await;
+    let ours: Ours = ours(fixture.config().timeout(AT_ONCE), FailureMode::Local).await;
     for text in ["fixed_window 10/366d", "10/h", "10/h; fixed_window 9/366d"] {
         let limit = policy(&text.replace([' ', '/', ';'], "_"), text);
-        let name = format!("{}:v1:{}:{{key:list}}", bench.prefix(), limit.name());
-        bench.command(&format!("LPUSH {name} x"));
+        let name = format!("{}:v1:{}:{{key:list}}", fixture.prefix(), limit.name());
+        fixture.command(&format!("LPUSH {name} x"));
         for _ in 0..100 {
             let verdict = ours.limiter.check(&limit, &key("list")).await;
             let is_refused = matches!(
@@ -128,12 +129,12 @@ async fn what_redis_refuses_is_logged_in_its_own_words_and_not_each_time() {
         }
     }
 
-    let lines = story.lines("WRONGTYPE");
+    let lines = observed.lines("WRONGTYPE");
     println!("300 refused hits: {} lines", lines.len());
     assert!(
         !lines.is_empty(),
         "nothing is logged: {:#?}",
-        story.lines("")
+        observed.lines("")
     );
     assert!(lines.len() <= 5, "{lines:#?}");
 }

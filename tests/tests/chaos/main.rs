@@ -4,16 +4,16 @@
 //! after refusal, over-admitted. Counts are asserted exactly; times generously, because machines that
 //! run tests are busy.
 
-mod apart;
 mod auth;
-mod callers;
 mod clock;
 mod cluster;
 mod corrupt;
+mod cross_slot;
+mod dropped_callers;
 mod errors;
-mod existing;
-mod instance;
-mod local;
+mod external_connection;
+mod harness;
+mod local_fallback;
 mod log;
 mod memory;
 mod network;

@@ -7,20 +7,21 @@ use std::{
 
 use ratelimit_core::{Clock, FailureMode, Hit, Key, Limiter, MemoryStore, Store as _, Timestamp};
 use ratelimit_tests::chaos::{
-    Bench, Expected, Kind, PATIENCE, Story, alone, endless, eventually, ours, scenario::Trial,
+    Expected, Fixture, Kind, Observations, PATIENCE, endless, eventually, ours,
+    scenario::ScenarioRun, serial,
 };
 use tokio::task::block_in_place;
 
-use crate::instance::{heals, is_checked, key, policy, remaining, resident};
+use crate::harness::{heals, is_checked, key, policy, remaining, resident};
 
 const MEBIBYTE: u64 = 1 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_11_emptied_data_gives_each_key_one_fresh_budget() {
-    let trial = Trial::start(Kind::Ours).await;
+    let run = ScenarioRun::start(Kind::Ours).await;
 
-    trial.bench.command("FLUSHALL");
-    let healed = trial.healed(Instant::now()).await;
+    run.fixture.command("FLUSHALL");
+    let healed = run.healed(Instant::now()).await;
 
     let expected = Expected {
         row: 11,
@@ -29,13 +30,13 @@ async fn row_11_emptied_data_gives_each_key_one_fresh_budget() {
         dead_phases: Vec::new(),
         budgets: 3,
     };
-    trial.report(expected).await.assert_survived();
+    run.report(expected).await.assert_survived();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_12_a_key_that_expires_changes_no_answer() {
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(PATIENCE), FailureMode::Closed).await;
     let limit = policy(
         "expiring",
         "5/s; fixed_window 9/1500ms; sliding_window_log 7/900ms; sliding_window_counter 20/700ms",
@@ -46,7 +47,7 @@ async fn row_12_a_key_that_expires_changes_no_answer() {
 
     for pause in [0, 1, 400, 990, 1_010, 2_000, 3_100, 5, 5, 1_500] {
         tokio::time::sleep(Duration::from_millis(pause)).await;
-        expired += u64::from(bench.info("expired_keys") > expired);
+        expired += u64::from(fixture.info("expired_keys") > expired);
         for _ in 0..4 {
             let verdict = ours.limiter.check(&limit, &key("k")).await;
             let decision = verdict.decision().unwrap();
@@ -63,28 +64,28 @@ async fn row_12_a_key_that_expires_changes_no_answer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_17_a_server_that_evicts_is_warned_about_and_evictions_are_seen() {
-    let story = Story::listen();
+    let observed = Observations::listen();
     let bounded = ["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"];
-    let bench = Bench::start(&bounded).await;
-    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
+    let fixture = Fixture::start(&bounded).await;
+    let ours = ours(fixture.config().timeout(PATIENCE), FailureMode::Closed).await;
     let limit = policy("crowd", "fixed_window 10/366d");
 
-    let warned = story.lines("volatile-lru");
+    let warned = observed.lines("volatile-lru");
     for n in 0..500 {
         let _ = ours.limiter.check(&limit, &key(&format!("k{n}"))).await;
     }
-    let used = bench.info("used_memory") - 40_000;
-    bench.command(&format!("CONFIG SET maxmemory {used}"));
+    let used = fixture.info("used_memory") - 40_000;
+    fixture.command(&format!("CONFIG SET maxmemory {used}"));
     heals(&ours).await;
 
     println!(
         "row 17 eviction: {warned:?}; {} evicted",
-        bench.info("evicted_keys")
+        fixture.info("evicted_keys")
     );
     assert!(!warned.is_empty(), "no warning at connect");
-    assert!(bench.info("evicted_keys") > 0);
+    assert!(fixture.info("evicted_keys") > 0);
     eventually("evictions are exported", async || {
-        story.names().iter().any(|name| name.contains("evict"))
+        observed.names().iter().any(|name| name.contains("evict"))
     })
     .await;
 }
@@ -93,7 +94,7 @@ async fn row_17_a_server_that_evicts_is_warned_about_and_evictions_are_seen() {
 async fn row_29_five_million_keys_stay_within_the_bound_and_forgive_nobody() {
     const BOUND: usize = 1 << 17;
     const EXHAUSTED: usize = 1_000;
-    let _alone = alone().await;
+    let _serial = serial().await;
     let store = MemoryStore::new().capacity(BOUND);
     let limiter = Limiter::new(store.clone());
     let once = policy("once", "fixed_window 1/366d");
@@ -124,8 +125,8 @@ async fn row_29_five_million_keys_stay_within_the_bound_and_forgive_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_29_every_key_in_redis_expires() {
-    let bench = Bench::start(&[]).await;
-    let direct = bench.config_at(&bench.server.url()).timeout(PATIENCE);
+    let fixture = Fixture::start(&[]).await;
+    let direct = fixture.config_at(&fixture.server.url()).timeout(PATIENCE);
     let ours = ours(direct, FailureMode::Closed).await;
     let texts = [
         "1/s",
@@ -140,7 +141,8 @@ async fn row_29_every_key_in_redis_expires() {
         }
     }
 
-    let keyspace: String = block_in_place(|| bench.server.command(&["INFO", "keyspace"])).unwrap();
+    let keyspace: String =
+        block_in_place(|| fixture.server.command(&["INFO", "keyspace"])).unwrap();
     let number = |name: &str| -> u64 {
         let (_, rest) = keyspace.split_once(name).unwrap_or(("", "=0"));
         let digits = rest.trim_start_matches('=');
@@ -164,17 +166,17 @@ async fn an_outage_under_load_takes_no_memory_and_few_attempts() {
     const PACE: Duration = Duration::from_millis(5);
     let seconds = env::var("RATELIMIT_CHAOS_SOAK_SECONDS");
     let seconds: u64 = seconds.map_or(15, |text| text.parse().unwrap());
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config(), FailureMode::Local).await;
-    bench.proxy.turn_away();
-    bench.proxy.reset();
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config(), FailureMode::Local).await;
+    fixture.proxy.turn_away();
+    fixture.proxy.reset();
     // The store of the process fills up to its working size before the measurement.
     soak(&ours.limiter, TASKS, PACE, Duration::from_secs(3)).await;
 
     let (before, broken) = (resident(), Instant::now());
     let (calls, slow) = soak(&ours.limiter, TASKS, PACE, Duration::from_secs(seconds)).await;
     let grown = resident().saturating_sub(before) / MEBIBYTE;
-    let attempts = bench.proxy.attempts_since(broken) as u64;
+    let attempts = fixture.proxy.attempts_since(broken) as u64;
 
     println!(
         "outage of {seconds} s: {}/s, p99 {slow:?}, {grown} MiB more, {attempts} attempts",
@@ -220,16 +222,16 @@ async fn soak(limiter: &Limiter, tasks: u64, pace: Duration, span: Duration) -> 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_reset_in_an_outage_says_that_it_did_not_happen() {
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Local).await;
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(PATIENCE), FailureMode::Local).await;
     let limit = policy("reset", "fixed_window 2/366d");
     let _ = ours.limiter.check(&limit, &key("k")).await;
 
-    bench.proxy.turn_away();
-    bench.proxy.reset();
+    fixture.proxy.turn_away();
+    fixture.proxy.reset();
     tokio::time::sleep(Duration::from_millis(200)).await;
     let refused = ours.limiter.reset(&limit, &key("k")).await;
-    bench.proxy.behave();
+    fixture.proxy.behave();
     heals(&ours).await;
 
     assert!(refused.is_err());

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ratelimit_core::FailureMode;
 use ratelimit_tests::{
-    chaos::{Bench, Kind, Ours, Story, endless, eventually, ours, scenario},
+    chaos::{Fixture, Kind, Observations, Ours, endless, eventually, ours, scenario},
     redis::RedisProcess,
 };
 use tokio::{
@@ -12,7 +12,7 @@ use tokio::{
     task::block_in_place,
 };
 
-use crate::instance::{calls, heals, is_checked, key};
+use crate::harness::{calls, heals, is_checked, key};
 
 const INSTANCES: usize = 20;
 /// The goal, for each second of an outage.
@@ -32,13 +32,13 @@ async fn row_19_killed_connections_heal_and_count_nothing_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_19_a_server_that_is_full_is_joined_when_there_is_room() {
-    let bench = Bench::start(&["--maxclients", "3"]).await;
-    let connect = async || TcpStream::connect(("127.0.0.1", bench.server.port())).await;
+    let fixture = Fixture::start(&["--maxclients", "3"]).await;
+    let connect = async || TcpStream::connect(("127.0.0.1", fixture.server.port())).await;
     let mut crowd = Vec::new();
     for _ in 0..3 {
         crowd.push(connect().await.unwrap());
     }
-    let ours = Ours::new(bench.config(), FailureMode::Open);
+    let ours = Ours::new(fixture.config(), FailureMode::Open);
 
     let (checked, unchecked) = calls(&ours.limiter, &endless(), Duration::from_secs(1)).await;
     drop(crowd);
@@ -50,8 +50,8 @@ async fn row_19_a_server_that_is_full_is_joined_when_there_is_room() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_19_a_connection_closed_while_idle_costs_no_decision() {
-    let bench = Bench::start(&["--timeout", "1"]).await;
-    let config = bench.config().timeout(Duration::from_secs(1));
+    let fixture = Fixture::start(&["--timeout", "1"]).await;
+    let config = fixture.config().timeout(Duration::from_secs(1));
     let ours = ours(config, FailureMode::Open).await;
 
     tokio::time::sleep(Duration::from_secs(4)).await;
@@ -69,10 +69,10 @@ async fn row_22_nobody_waits_for_a_refused_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_22_nobody_waits_for_a_connection_that_nothing_answers() {
-    let bench = Bench::start(&[]).await;
+    let fixture = Fixture::start(&[]).await;
     let (hole, crowd, port) = black_hole().await;
     let ours = Ours::new(
-        bench.config_at(&format!("redis://127.0.0.1:{port}")),
+        fixture.config_at(&format!("redis://127.0.0.1:{port}")),
         FailureMode::Local,
     );
 
@@ -106,18 +106,18 @@ async fn black_hole() -> (tokio::net::TcpListener, Vec<TcpStream>, u16) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_22_an_outage_sees_few_attempts_to_connect() {
-    let story = Story::listen();
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config(), FailureMode::Local).await;
+    let observed = Observations::listen();
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config(), FailureMode::Local).await;
 
-    let said = story.lines("").len();
-    bench.proxy.turn_away();
-    bench.proxy.reset();
+    let said = observed.lines("").len();
+    fixture.proxy.turn_away();
+    fixture.proxy.reset();
     let broken = Instant::now();
     let (_, unchecked) = calls(&ours.limiter, &endless(), Duration::from_secs(4)).await;
-    let attempts = bench.proxy.attempts_since(broken);
-    let said = story.lines("").len() - said;
-    bench.proxy.behave();
+    let attempts = fixture.proxy.attempts_since(broken);
+    let said = observed.lines("").len() - said;
+    fixture.proxy.behave();
     let healed = heals(&ours).await;
 
     println!(
@@ -130,27 +130,27 @@ async fn row_22_an_outage_sees_few_attempts_to_connect() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_30_twenty_instances_do_not_storm_the_server() {
-    let bench = Bench::start(&[]).await;
+    let fixture = Fixture::start(&[]).await;
     let mut instances = Vec::new();
     for _ in 0..INSTANCES {
-        instances.push(ours(bench.config(), FailureMode::Local).await);
+        instances.push(ours(fixture.config(), FailureMode::Local).await);
     }
 
-    bench.proxy.turn_away();
-    bench.proxy.reset();
+    fixture.proxy.turn_away();
+    fixture.proxy.reset();
     let broken = Instant::now();
     let together = instances
         .iter()
         .map(async |ours| calls(&ours.limiter, &endless(), Duration::from_secs(4)).await);
     futures_util::future::join_all(together).await;
-    let attempts = bench.proxy.attempts_since(broken);
-    bench.proxy.behave();
+    let attempts = fixture.proxy.attempts_since(broken);
+    fixture.proxy.behave();
     let back = Instant::now();
     for ours in &instances {
         heals(ours).await;
     }
 
-    let spread = spread_of(&bench.proxy.attempts(), back);
+    let spread = spread_of(&fixture.proxy.attempts(), back);
     println!("row 30 twenty instances: {attempts} attempts in 4 s, then back over {spread:?}");
     assert!(attempts <= 4 * MOST_ATTEMPTS * INSTANCES, "{attempts}");
     assert!(spread > Duration::from_millis(5), "{spread:?}");

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ratelimit_core::{FailureMode, Limiter};
-use ratelimit_tests::chaos::{Bench, Ours, PATIENCE, endless, ours};
+use ratelimit_tests::chaos::{Fixture, Ours, PATIENCE, endless, ours};
 
-use crate::instance::{AT_ONCE, heals, is_checked, key, policy, resident};
+use crate::harness::{AT_ONCE, heals, is_checked, key, policy, resident};
 
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -63,10 +63,10 @@ async fn goodput(limiter: &Limiter, tasks: usize, span: Duration) -> Goodput {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_27_ten_times_the_load_is_shed_and_not_queued() {
-    let bench = Bench::start(&[]).await;
-    let config = bench.config().max_in_flight(IN_FLIGHT);
+    let fixture = Fixture::start(&[]).await;
+    let config = fixture.config().max_in_flight(IN_FLIGHT);
     let ours = ours(config, FailureMode::Open).await;
-    bench.proxy.delay(ROUND_TRIP);
+    fixture.proxy.delay(ROUND_TRIP);
 
     let peak = goodput(&ours.limiter, IN_FLIGHT, Duration::from_secs(3)).await;
     heals(&ours).await;
@@ -90,8 +90,8 @@ async fn row_27_ten_times_the_load_is_shed_and_not_queued() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_28_one_hot_key_is_exact_under_512_tasks() {
-    let bench = Bench::start(&[]).await;
-    let direct = bench.config_at(&bench.server.url()).timeout(PATIENCE);
+    let fixture = Fixture::start(&[]).await;
+    let direct = fixture.config_at(&fixture.server.url()).timeout(PATIENCE);
     let ours: Ours = ours(direct, FailureMode::Closed).await;
     let limit = policy("hot", "fixed_window 1000/366d");
     let asked = Instant::now();

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use ratelimit_core::{FailureMode, KeySet, RedisConfig};
 use ratelimit_tests::{
-    chaos::{Audit as _, Bench, Ours, PATIENCE, TestCluster, endless, eventually, ours},
+    chaos::{Audit as _, Fixture, Ours, PATIENCE, TestCluster, endless, eventually, ours},
     redis::{Deployment, as_asked},
 };
 use tokio::task::block_in_place;
 
-use crate::instance::{is_checked, key, policy, remaining};
+use crate::harness::{is_checked, key, policy, remaining};
 
 /// Time for a call to be made, and to be answered with a redirection.
 const A_WHILE: Duration = Duration::from_millis(200);
@@ -113,19 +113,19 @@ async fn a_call_on_a_slot_that_is_half_moved_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_server_that_says_try_again_is_asked_again_within_the_time_out() {
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
+async fn tryagain_is_retried_within_the_timeout() {
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(PATIENCE), FailureMode::Closed).await;
     let limit = policy("again", "fixed_window 10/366d");
     let _ = ours.limiter.check(&limit, &key("k")).await;
 
-    bench
+    fixture
         .proxy
         .answer(b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n");
     let limiter = ours.limiter.clone();
     let check = tokio::spawn(async move { limiter.check(&limit, &key("k")).await });
     tokio::time::sleep(A_WHILE).await;
-    bench.proxy.behave();
+    fixture.proxy.behave();
     let verdict = check.await.expect("a verdict");
 
     assert!(is_checked(&verdict), "{verdict:?}");

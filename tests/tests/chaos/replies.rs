@@ -3,26 +3,26 @@
 use std::time::{Duration, Instant};
 
 use ratelimit_core::FailureMode;
-use ratelimit_tests::chaos::{Bench, Kind, Loss, endless, ours, scenario};
+use ratelimit_tests::chaos::{Fixture, Kind, Loss, endless, ours, scenario};
 
-use crate::instance::{AT_ONCE, calls, heals, is_checked, key, resident};
+use crate::harness::{AT_ONCE, calls, heals, is_checked, key, resident};
 
 const LOST: usize = 5;
 const MEBIBYTE: u64 = 1 << 20;
 
 /// Loses something of single calls, and tells of each whether it was decided, and what was counted.
 async fn single_calls(loss: Loss) -> Vec<(bool, u64)> {
-    let bench = Bench::start(&[]).await;
-    let config = bench.config().timeout(Duration::from_millis(500));
+    let fixture = Fixture::start(&[]).await;
+    let config = fixture.config().timeout(Duration::from_millis(500));
     let ours = ours(config, FailureMode::Closed).await;
-    let audit = bench.audit(Kind::Ours).await;
+    let audit = fixture.audit(Kind::Ours).await;
     let mut told = Vec::new();
     for place in 0..LOST {
         heals(&ours).await;
         let name = format!("single-{place}");
         let _ = ours.limiter.check(&endless(), &key("warm")).await;
 
-        bench.proxy.lose(loss, &name);
+        fixture.proxy.lose(loss, &name);
         let asked = Instant::now();
         let verdict = ours.limiter.check(&endless(), &key(&name)).await;
 
@@ -74,17 +74,17 @@ async fn row_31_garbage_is_an_error_and_takes_no_memory() {
         b"*1000000000\r\n",
         &nested,
     ];
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config(), FailureMode::Local).await;
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config(), FailureMode::Local).await;
     let before = resident();
 
     for answer in answers {
-        bench.proxy.answer(answer);
+        fixture.proxy.answer(answer);
         let (checked, unchecked) =
             calls(&ours.limiter, &endless(), Duration::from_millis(300)).await;
         let shown = String::from_utf8_lossy(&answer[..answer.len().min(24)]);
         assert_eq!(checked, 0, "{shown:?} is no decision");
-        bench.proxy.behave();
+        fixture.proxy.behave();
         let healed = heals(&ours).await;
         println!("row 31 {shown:?}: {unchecked} decisions without the store, healed in {healed:?}");
     }
@@ -96,10 +96,10 @@ async fn row_31_garbage_is_an_error_and_takes_no_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_31_replies_that_arrive_byte_by_byte_are_read() {
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Local).await;
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(AT_ONCE), FailureMode::Local).await;
 
-    bench.proxy.trickle();
+    fixture.proxy.trickle();
     let (checked, unchecked) = calls(&ours.limiter, &endless(), Duration::from_secs(1)).await;
 
     println!("row 31 one byte at a time: {checked} decisions by the store, {unchecked} without");

@@ -1,9 +1,9 @@
 //! Scripts that are forgotten, differ between instances, or get other limits.
 
 use ratelimit_core::{FailureMode, Verdict};
-use ratelimit_tests::chaos::{Bench, Kind, PATIENCE, ours, scenario};
+use ratelimit_tests::chaos::{Fixture, Kind, PATIENCE, ours, scenario};
 
-use crate::instance::{is_checked, key, policy, remaining};
+use crate::harness::{is_checked, key, policy, remaining};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_10_a_forgotten_script_costs_no_decision() {
@@ -16,14 +16,14 @@ async fn row_10_a_forgotten_script_costs_no_decision() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_33_two_versions_of_a_script_share_one_budget() {
-    let bench = Bench::start(&[]).await;
-    bench.proxy.overhear();
-    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
+    let fixture = Fixture::start(&[]).await;
+    fixture.proxy.overhear();
+    let ours = ours(fixture.config().timeout(PATIENCE), FailureMode::Closed).await;
     let limit = policy("deploy", "fixed_window 20/366d; 20/366d");
     let first = ours.limiter.check(&limit, &key("both")).await;
-    let other = other_version(&bench);
+    let other = other_version(&fixture);
 
-    let mut connection = redis::Client::open(bench.server.url())
+    let mut connection = redis::Client::open(fixture.server.url())
         .and_then(|client| client.get_connection())
         .unwrap();
     for _ in 0..10 {
@@ -40,8 +40,8 @@ async fn row_33_two_versions_of_a_script_share_one_budget() {
 }
 
 /// The call that was overheard last, by a script of the same meaning and another hash.
-fn other_version(bench: &Bench) -> redis::Cmd {
-    let heard = bench.proxy.heard();
+fn other_version(fixture: &Fixture) -> redis::Cmd {
+    let heard = fixture.proxy.heard();
     let call = heard.iter().rev().find(|words| {
         let name = words.get(3);
         name.is_some_and(|name| name.ends_with(b"{key:both}"))
@@ -70,8 +70,8 @@ fn other_version(bench: &Bench) -> redis::Cmd {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_34_a_changed_limit_holds_for_the_next_hit_and_forgets_nothing() {
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(PATIENCE), FailureMode::Closed).await;
     for algorithm in [
         "token_bucket",
         "leaky_bucket",
@@ -102,8 +102,8 @@ async fn row_34_a_changed_limit_holds_for_the_next_hit_and_forgets_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_34_limits_that_change_under_load_admit_no_more_than_the_largest() {
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().timeout(PATIENCE), FailureMode::Closed).await;
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(PATIENCE), FailureMode::Closed).await;
     let tasks = (0..16_u64).map(|task| {
         let limiter = ours.limiter.clone();
         tokio::spawn(async move {

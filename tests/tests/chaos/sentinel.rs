@@ -7,12 +7,12 @@ use std::{
 
 use ratelimit_core::{FailureMode, RedisConfig};
 use ratelimit_tests::{
-    chaos::{Expected, Load, Ours, PATIENCE, Report, Story, TestSentinel, eventually, ours},
+    chaos::{Expected, Load, Observations, Ours, PATIENCE, Report, TestSentinel, eventually, ours},
     redis::as_asked,
 };
 use tokio::task::block_in_place;
 
-use crate::instance::{AT_ONCE, heals, is_checked, key, policy};
+use crate::harness::{AT_ONCE, heals, is_checked, key, policy};
 
 fn config(url: &str) -> RedisConfig {
     as_asked(RedisConfig::new(url).expect("a valid address"))
@@ -53,7 +53,7 @@ async fn row_13_a_replica_promoted_behind_its_master_forgives_only_what_it_misse
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_21_a_failover_is_followed_to_the_new_master() {
-    Story::listen();
+    Observations::listen();
     let mut servers = TestSentinel::start().await;
     let layer = ours(config(&servers.url()), FailureMode::Local).await;
     let load = Load::start(Arc::new(layer));

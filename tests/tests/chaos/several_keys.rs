@@ -13,7 +13,7 @@ use ratelimit_tests::{
 };
 use tokio::task::block_in_place;
 
-use crate::instance::{is_checked, key, policy, remaining};
+use crate::harness::{is_checked, key, policy, remaining};
 
 const LIMIT: u64 = 1_000;
 const CALLS: u64 = 200;

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use ratelimit_core::{FailureMode, Hit, Limiter, Policy};
-use ratelimit_tests::chaos::{Bench, Ours, PATIENCE, Story, endless, eventually, ours};
+use ratelimit_tests::chaos::{Fixture, Observations, Ours, PATIENCE, endless, eventually, ours};
 
-use crate::instance::{AT_ONCE, heals, is_checked, key, policy};
+use crate::harness::{AT_ONCE, heals, is_checked, key, policy};
 
 /// The time-out of a call unless it is set.
 const TIME_OUT: Duration = Duration::from_millis(25);
@@ -15,14 +15,14 @@ const SLOW: Duration = Duration::from_millis(40);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_slower_than_the_time_out_is_down_and_the_log_says_why() {
-    let story = Story::listen();
-    let bench = Bench::start(&[]).await;
-    let server = bench.proxy.port().to_string();
-    let ours = ours(bench.config(), FailureMode::Local).await;
-    let slow_before = story.slow_samples("rate_limiter_round_trip_seconds");
-    let lines_before = story.lines(&server).len();
+    let observed = Observations::listen();
+    let fixture = Fixture::start(&[]).await;
+    let server = fixture.proxy.port().to_string();
+    let ours = ours(fixture.config(), FailureMode::Local).await;
+    let slow_before = observed.slow_samples("rate_limiter_round_trip_seconds");
+    let lines_before = observed.lines(&server).len();
 
-    bench.proxy.delay(SLOW);
+    fixture.proxy.delay(SLOW);
     let slow_since = Instant::now();
     let (mut made, mut waited, mut up, mut looks) = (0, 0, 0, 0);
     while slow_since.elapsed() < Duration::from_secs(5) {
@@ -34,15 +34,15 @@ async fn a_server_slower_than_the_time_out_is_down_and_the_log_says_why() {
             made += 1;
             waited += u64::from(asked.elapsed() >= TIME_OUT);
             looks += 1;
-            up += u64::from(story.gauge("rate_limiter_store_up", &server) != Some(0.0));
+            up += u64::from(observed.gauge("rate_limiter_store_up", &server) != Some(0.0));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let named = story.lines("slower than 25 ms");
-    let lines = story.lines(&server).split_off(lines_before);
-    let slow_calls = story.counter("rate_limiter_slow_calls_total", &server);
-    let in_histogram = story.slow_samples("rate_limiter_round_trip_seconds") - slow_before;
-    bench.proxy.behave();
+    let named = observed.lines("slower than 25 ms");
+    let lines = observed.lines(&server).split_off(lines_before);
+    let slow_calls = observed.counter("rate_limiter_slow_calls_total", &server);
+    let in_histogram = observed.slow_samples("rate_limiter_round_trip_seconds") - slow_before;
+    fixture.proxy.behave();
     let healed = heals(&ours).await;
 
     println!(
@@ -65,8 +65,8 @@ async fn a_server_slower_than_the_time_out_is_down_and_the_log_says_why() {
 /// On one worker, so that a call is filled when all hits are there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn one_call_with_many_hits_that_times_out_does_not_open_the_breaker() {
-    let bench = Bench::start(&[]).await;
-    let config = bench.config().timeout(Duration::from_millis(100));
+    let fixture = Fixture::start(&[]).await;
+    let config = fixture.config().timeout(Duration::from_millis(100));
     let ours = ours(config.unbatched_calls(1), FailureMode::Closed).await;
     let many = policy("many", "fixed_window 100000/366d");
     let mut tried = Vec::new();
@@ -74,8 +74,8 @@ async fn one_call_with_many_hits_that_times_out_does_not_open_the_breaker() {
     for hits in [64, 64, 48, 32, 24, 17] {
         heals(&ours).await;
         let _ = ours.limiter.check(&many, &key("warm")).await;
-        bench.proxy.overhear();
-        bench.proxy.delay(Duration::from_millis(400));
+        fixture.proxy.overhear();
+        fixture.proxy.delay(Duration::from_millis(400));
         let before = Instant::now();
         let (limiter, limit) = (ours.limiter.clone(), many.clone());
         let checks = async move {
@@ -87,12 +87,12 @@ async fn one_call_with_many_hits_that_times_out_does_not_open_the_breaker() {
             join_all(checks).await
         };
         let verdicts = tokio::spawn(checks).await.expect("verdicts");
-        let calls = calls_heard(&bench);
-        bench.proxy.behave();
+        let calls = calls_heard(&fixture);
+        fixture.proxy.behave();
         // The late answers arrive, and whoever has given the connection up has replaced it.
         tokio::time::sleep(Duration::from_millis(700)).await;
         let next = ours.limiter.check(&many, &key("next")).await;
-        let replaced = bench.proxy.attempts_since(before);
+        let replaced = fixture.proxy.attempts_since(before);
         tried.push((hits, calls, replaced));
 
         assert!(verdicts.iter().all(|verdict| !is_checked(verdict)));
@@ -107,8 +107,8 @@ async fn one_call_with_many_hits_that_times_out_does_not_open_the_breaker() {
 }
 
 /// How many calls of scripts the proxy heard.
-fn calls_heard(bench: &Bench) -> usize {
-    let heard = bench.proxy.heard();
+fn calls_heard(fixture: &Fixture) -> usize {
+    let heard = fixture.proxy.heard();
     let is_call = |words: &&Vec<Vec<u8>>| {
         let name = words.first().map(Vec::as_slice);
         name.is_some_and(|name| name.starts_with(b"EVAL"))
@@ -117,8 +117,8 @@ fn calls_heard(bench: &Bench) -> usize {
 }
 
 /// Waits until all slots are free, or three seconds, and tells how many are.
-async fn free_slots(bench: &Bench, policy: &Policy, all: u64) -> u64 {
-    let audit = bench.config_at(&bench.server.url()).timeout(PATIENCE);
+async fn free_slots(fixture: &Fixture, policy: &Policy, all: u64) -> u64 {
+    let audit = fixture.config_at(&fixture.server.url()).timeout(PATIENCE);
     let audit = ours(audit, FailureMode::Closed).await;
     let since = Instant::now();
     loop {
@@ -143,9 +143,9 @@ async fn ask_for_slots(limiter: &Limiter, slots: &Policy, callers: usize, leave:
     }
 }
 
-async fn slow(config_time_out: Duration, slots: &Policy) -> (Bench, Ours) {
-    let bench = Bench::start(&[]).await;
-    let config = bench.config().timeout(config_time_out);
+async fn slow(config_time_out: Duration, slots: &Policy) -> (Fixture, Ours) {
+    let fixture = Fixture::start(&[]).await;
+    let config = fixture.config().timeout(config_time_out);
     let ours = ours(config, FailureMode::Closed).await;
     // A server that does not know the script yet would do nothing in time.
     eventually("a slot", async || {
@@ -153,84 +153,84 @@ async fn slow(config_time_out: Duration, slots: &Policy) -> (Bench, Ours) {
         is_checked(&ours.limiter.reserve(Hit::new(slots, &other)).await.0)
     })
     .await;
-    bench.proxy.delay(Duration::from_millis(150));
-    (bench, ours)
+    fixture.proxy.delay(Duration::from_millis(150));
+    (fixture, ours)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn callers_that_leave_while_they_ask_for_a_slot_hold_none() {
     let slots = policy("left", "concurrency 5 lease 10min");
-    let (bench, ours) = slow(PATIENCE, &slots).await;
+    let (fixture, ours) = slow(PATIENCE, &slots).await;
 
     ask_for_slots(&ours.limiter, &slots, 5, Duration::from_millis(50)).await;
-    bench.proxy.behave();
+    fixture.proxy.behave();
 
-    assert_eq!(free_slots(&bench, &slots, 5).await, 5);
+    assert_eq!(free_slots(&fixture, &slots, 5).await, 5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn requests_for_a_slot_that_time_out_hold_none() {
     let slots = policy("late", "concurrency 4 lease 10min");
-    let (bench, ours) = slow(Duration::from_millis(50), &slots).await;
+    let (fixture, ours) = slow(Duration::from_millis(50), &slots).await;
 
     ask_for_slots(&ours.limiter, &slots, 4, PATIENCE).await;
-    bench.proxy.behave();
+    fixture.proxy.behave();
 
-    assert_eq!(free_slots(&bench, &slots, 4).await, 4);
+    assert_eq!(free_slots(&fixture, &slots, 4).await, 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn slots_are_released_when_the_connection_was_replaced_meanwhile() {
     let slots = policy("given-up", "concurrency 12 lease 10min");
-    let (bench, ours) = slow(Duration::from_millis(50), &slots).await;
+    let (fixture, ours) = slow(Duration::from_millis(50), &slots).await;
     let before = Instant::now();
 
     // More than the breaker takes before it gives the connection up.
     ask_for_slots(&ours.limiter, &slots, 12, PATIENCE).await;
-    bench.proxy.behave();
+    fixture.proxy.behave();
     eventually("another connection", async || {
-        bench.proxy.attempts_since(before) > 0
+        fixture.proxy.attempts_since(before) > 0
     })
     .await;
 
-    assert_eq!(free_slots(&bench, &slots, 12).await, 12);
+    assert_eq!(free_slots(&fixture, &slots, 12).await, 12);
     assert!(heals(&ours).await < AT_ONCE * 5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn holders_that_end_while_redis_is_away_leave_no_slot_behind() {
     let slots = policy("away", "concurrency 5 lease 10min");
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Closed).await;
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(AT_ONCE), FailureMode::Closed).await;
     let mut held = Vec::new();
     for _ in 0..5 {
         let (_, charge) = ours.limiter.reserve(Hit::new(&slots, &key("held"))).await;
         held.push(charge.expect("a free slot"));
     }
-    bench.proxy.turn_away();
-    bench.proxy.reset();
+    fixture.proxy.turn_away();
+    fixture.proxy.reset();
     eventually("no connection", async || {
         !is_checked(&ours.limiter.check(&endless(), &key("other")).await)
     })
     .await;
 
     drop(held);
-    bench.proxy.behave();
+    fixture.proxy.behave();
     heals(&ours).await;
 
-    assert_eq!(free_slots(&bench, &slots, 5).await, 5);
+    assert_eq!(free_slots(&fixture, &slots, 5).await, 5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_slot_that_cannot_be_given_back_is_logged() {
-    let story = Story::listen();
+    let observed = Observations::listen();
     let slots = policy("kept", "concurrency 5 lease 10min");
-    let bench = Bench::start(&[]).await;
-    let ours = ours(bench.config().timeout(AT_ONCE), FailureMode::Closed).await;
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(AT_ONCE), FailureMode::Closed).await;
     let (_, held) = ours.limiter.reserve(Hit::new(&slots, &key("held"))).await;
     assert!(held.is_some(), "a free slot");
-    bench.proxy.turn_away();
-    bench.proxy.reset();
+    fixture.proxy.turn_away();
+    fixture.proxy.reset();
     eventually("no connection", async || {
         !is_checked(&ours.limiter.check(&endless(), &key("other")).await)
     })
@@ -239,7 +239,7 @@ async fn a_slot_that_cannot_be_given_back_is_logged() {
     drop(held);
 
     eventually("a log line", async || {
-        !story.lines("could not be given back").is_empty()
+        !observed.lines("could not be given back").is_empty()
     })
     .await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::{Clock, Hit, Limiter, MemoryStore, Policy, Store as _, Timestamp};
 
-use crate::subject::{key, policy};
+use crate::stores::{key, policy};
 
 /// Policies of one to three limits, of every algorithm that counts hits.
 const POLICIES: [&str; 9] = [

@@ -12,7 +12,7 @@ use ratelimit_tests::{
     redis::{TestRedis, connected},
 };
 
-use crate::subject::{key, policy};
+use crate::stores::{key, policy};
 
 const LIMITS: [&str; 10] = [
     "5/s",
@@ -168,7 +168,7 @@ async fn hits_that_share_a_call_are_answered_as_if_they_did_not() {
 }
 
 #[tokio::test]
-async fn whoever_is_ready_shares_a_call_and_waits_for_none_to_come_back() {
+async fn ready_hits_share_a_call_without_waiting_for_a_reply() {
     let redis = TestRedis::start().await;
     let store = connected(redis.config().unbatched_calls(2)).await;
     let limits = [policy("a", "100/h"), policy("b", "200/h")];
@@ -244,7 +244,7 @@ async fn a_key_that_cannot_be_read_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_takes_nobody_along_and_spends_nothing() {
+async fn a_dropped_check_spends_nothing_and_does_not_affect_its_batch() {
     let redis = TestRedis::start().await;
     let store = connected(redis.config().unbatched_calls(1)).await;
     let limit = policy("p", "100/h");

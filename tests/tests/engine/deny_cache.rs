@@ -19,7 +19,7 @@ use ratelimit_tests::{
     traces::{ALGORITHMS, Aim, Step, Trace, TracedHit, TracedSettle, to_soft_policy},
 };
 
-use crate::subject::{Subject, key, micros, policy};
+use crate::stores::{TestStore, key, micros, policy};
 
 const STEPS: u64 = 4_000;
 const STEPS_PER_TRACE: u64 = 40;
@@ -77,7 +77,7 @@ struct Twins {
 
 impl Twins {
     async fn new(redis: &TestRedis) -> Twins {
-        let subject = Subject::redis(redis).await;
+        let subject = TestStore::redis(redis).await;
         let counted = Counted::new(Arc::clone(&subject.store));
         let asking = Limiter::new(subject.store).without_deny_cache();
         Twins {
@@ -287,7 +287,7 @@ async fn policies_of_all_kinds_answer_as_if_nothing_were_remembered() {
 #[tokio::test]
 async fn a_reset_by_another_instance_shows_after_a_second() {
     let redis = TestRedis::start().await;
-    let Subject { store, clock, .. } = Subject::redis(&redis).await;
+    let TestStore { store, clock, .. } = TestStore::redis(&redis).await;
     let (here, elsewhere) = (Limiter::new(Arc::clone(&store)), Limiter::new(store));
     let (window, alice) = (policy("reset", "fixed_window 1/h"), key("alice"));
     for _ in 0..3 {

@@ -10,12 +10,12 @@ use ratelimit_tests::{
 };
 
 use crate::{
+    concurrency::never_more_than_the_limit_at_once,
     equivalence::compare_on,
-    keyed::together_or_not_at_all,
+    multi_key::together_or_not_at_all,
     oracle::{eight_processes_on_a_bucket, exactly_the_limit_passes_at_once},
     receipts::redeemed_once,
-    slots::never_more_than_the_limit_at_once,
-    subject::{key, policy},
+    stores::{key, policy},
     ttl::{a_denial_writes_nothing, a_lost_expiry_is_repaired, lives_as_long_as_its_state_needs},
     vectors::every_vector_holds,
 };

@@ -25,7 +25,7 @@ use ratelimit_tests::{
 use ratelimit_tower::{KeyError, RateLimitLayer};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-use crate::subject::{key, policy};
+use crate::stores::{key, policy};
 
 /// Longer than any pause of a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);

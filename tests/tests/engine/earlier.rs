@@ -8,31 +8,31 @@ use ratelimit_core::{
 };
 use ratelimit_tests::redis::TestRedis;
 
-use crate::subject::{Subject, key, policy};
+use crate::stores::{TestStore, key, policy};
 
 const START: Timestamp = Timestamp::from_secs(1_700_000_000);
 
-async fn subjects(redis: &TestRedis) -> [Subject; 2] {
-    let subjects = Subject::all(redis).await;
+async fn subjects(redis: &TestRedis) -> [TestStore; 2] {
+    let subjects = TestStore::all(redis).await;
     for subject in &subjects {
         subject.clock.set(START);
     }
     subjects
 }
 
-async fn passes(subject: &Subject, policy: &Policy, key: &Key) -> bool {
+async fn passes(subject: &TestStore, policy: &Policy, key: &Key) -> bool {
     let decision = subject.store.hit(Hit::new(policy, key)).await;
     decision.expect("the store decides").is_allowed()
 }
 
 /// What remains of each limit.
-async fn left(subject: &Subject, policy: &Policy, key: &Key) -> Vec<u64> {
+async fn left(subject: &TestStore, policy: &Policy, key: &Key) -> Vec<u64> {
     let look = subject.store.hit(Hit::new(policy, key).cost(0)).await;
     let look = look.expect("the store decides");
     look.limits().map(|limit| limit.remaining).collect()
 }
 
-async fn charge(subject: &Subject, policy: &Policy, key: &Key, cost: u64) -> Receipt {
+async fn charge(subject: &TestStore, policy: &Policy, key: &Key, cost: u64) -> Receipt {
     let hit = Hit::new(policy, key).cost(cost).slot(cost + 1);
     let decision = subject.store.hit(hit).await.expect("the store decides");
     Receipt::new(hit, &decision).expect("there is room")
@@ -128,7 +128,7 @@ async fn a_tier_with_fewer_limits_forgets_nothing_of_the_other() {
 }
 
 /// How many of `count` hits at once pass.
-async fn passed_of(count: u64, subject: &Subject, policy: &Policy, key: &Key) -> u64 {
+async fn passed_of(count: u64, subject: &TestStore, policy: &Policy, key: &Key) -> u64 {
     let mut passed = 0;
     for _ in 0..count {
         passed += u64::from(passes(subject, policy, key).await);
@@ -227,7 +227,7 @@ async fn a_flood_of_new_keys_evicts_no_states_of_another_tier() {
     for is_reset in [false, true] {
         let clock = Clock::manual(START);
         let store = MemoryStore::new().capacity(100).clock(clock.clone());
-        let subject = Subject {
+        let subject = TestStore {
             name: "memory",
             store: Arc::new(store),
             clock,

@@ -7,7 +7,7 @@ use ratelimit_tests::{
     traces::{ALGORITHMS, Aim, Step, Trace, TracedHit, TracedSettle, to_soft_policy},
 };
 
-use crate::subject::{Subject, key, policy, told};
+use crate::stores::{TestStore, key, policy, told};
 
 const STEPS: u64 = 20_000;
 /// Short enough that the memory store never sweeps, which a clock that steps back could see: each hit
@@ -23,7 +23,7 @@ pub(crate) async fn compare_on(redis: &TestRedis, steps: u64, aim: Aim, name: &s
     let mut compared = 0;
     let mut denied = 0;
     for seed in 0..steps / STEPS_PER_TRACE {
-        let subjects = Subject::all(redis).await;
+        let subjects = TestStore::all(redis).await;
         denied += run_trace(seed, aim, &subjects).await;
         compared += STEPS_PER_TRACE;
     }
@@ -35,7 +35,7 @@ pub(crate) async fn compare_on(redis: &TestRedis, steps: u64, aim: Aim, name: &s
     );
 }
 
-async fn run_trace(seed: u64, aim: Aim, subjects: &[Subject]) -> u64 {
+async fn run_trace(seed: u64, aim: Aim, subjects: &[TestStore]) -> u64 {
     let mut trace = Trace::new(seed, aim);
     let mut model = Model::new();
     let mut charges = Charges::default();
@@ -84,7 +84,7 @@ impl Charges {
         &mut self,
         hit: &TracedHit,
         expected: &ModelDecision,
-        subjects: &[Subject],
+        subjects: &[TestStore],
         place: &str,
     ) {
         let policy = to_soft_policy("p", &hit.limits, hit.percent);
@@ -137,7 +137,7 @@ impl Charges {
         }
     }
 
-    async fn settle(&self, settle: &TracedSettle, subjects: &[Subject]) -> Vec<Settlement> {
+    async fn settle(&self, settle: &TracedSettle, subjects: &[TestStore]) -> Vec<Settlement> {
         let (charged, redeemed) = (&settle.charged, &settle.receipt);
         let (_, receipts) = self
             .0

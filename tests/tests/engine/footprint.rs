@@ -2,7 +2,7 @@
 
 use ratelimit_tests::redis::TestRedis;
 
-use crate::subject::{Subject, key, policy};
+use crate::stores::{TestStore, key, policy};
 
 fn usage(redis: &TestRedis) -> (usize, String) {
     let mut connection = redis.connection();
@@ -31,7 +31,7 @@ async fn a_key_is_small_in_redis() {
         ("10/s; 1000/h", 1, 150),
     ] {
         let redis = TestRedis::start().await;
-        let subject = Subject::redis(&redis).await;
+        let subject = TestStore::redis(&redis).await;
 
         subject
             .hit(&policy("p", text), &key("a"), 1_700_000_000_000_000, cost)

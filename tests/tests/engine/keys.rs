@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use ratelimit_core::Key;
 use ratelimit_tests::redis::TestRedis;
 
-use crate::subject::{Subject, policy};
+use crate::stores::{TestStore, policy};
 
 /// Bytes that limiters trip over.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
@@ -62,7 +62,7 @@ fn no_value_can_imitate_the_seam_of_two_parts() {
 }
 
 #[tokio::test]
-async fn odd_keys_have_a_budget_each_in_both_stores() {
+async fn unusual_keys_have_a_budget_each_in_both_stores() {
     let redis = TestRedis::start().await;
     let once = policy("odd", "1/min");
     let names: Vec<Vec<u8>> = vec![
@@ -77,7 +77,7 @@ async fn odd_keys_have_a_budget_each_in_both_stores() {
         vec![b'x'; 1 << 20],
         vec![b'x'; (1 << 20) + 1],
     ];
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         for name in &names {
             let key = Key::new(name).unwrap();
             assert!(subject.hit(&once, &key, 0, 1).await.is_allowed());
@@ -89,7 +89,7 @@ async fn odd_keys_have_a_budget_each_in_both_stores() {
 #[tokio::test]
 async fn policies_of_different_names_have_a_budget_each() {
     let redis = TestRedis::start().await;
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let key = Key::new("a").unwrap();
         for name in ["p", "p:", "p:q", "P"] {
             assert!(

@@ -4,7 +4,7 @@
 
 mod allocations;
 mod batching;
-mod bound;
+mod concurrency;
 mod deny_cache;
 mod deployments;
 mod dropped;
@@ -13,15 +13,15 @@ mod equivalence;
 mod examples;
 mod footprint;
 mod input;
-mod keyed;
 mod keys;
+mod memory_capacity;
+mod multi_key;
 mod oracle;
 mod peers;
 mod policies;
 mod receipts;
 mod runtime;
-mod slots;
-mod subject;
+mod stores;
 mod throttle;
 mod traced_keys;
 mod ttl;

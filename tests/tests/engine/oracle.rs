@@ -12,7 +12,7 @@ use ratelimit_tests::{
     redis::TestRedis,
 };
 
-use crate::subject::{key, policy};
+use crate::stores::{key, policy};
 
 const PROCESSES: u64 = 8;
 const HITS_PER_TASK: u64 = 25;

@@ -5,13 +5,13 @@ use std::time::Duration;
 use ratelimit_core::{Clock, Hit, Key, Limiter, Store as _, Timestamp};
 use ratelimit_tests::redis::TestRedis;
 
-use crate::subject::{Subject, key, policy};
+use crate::stores::{TestStore, key, policy};
 
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
 
 /// Costs at moments in microseconds, as allowed or not.
-async fn outcomes(subject: &Subject, text: &str, hits: &[(u64, u64)]) -> Vec<bool> {
+async fn outcomes(subject: &TestStore, text: &str, hits: &[(u64, u64)]) -> Vec<bool> {
     let policy = policy("peers", text);
     let mut answers = Vec::new();
     for &(now_us, cost) in hits {
@@ -24,7 +24,7 @@ async fn outcomes(subject: &Subject, text: &str, hits: &[(u64, u64)]) -> Vec<boo
 #[tokio::test]
 async fn case_1_a_denied_hit_does_not_charge_a_window() {
     let redis = TestRedis::start().await;
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let answers = outcomes(&subject, "fixed_window 10/min", &[(0, 5), (0, 6), (0, 1)]).await;
 
         assert_eq!(answers, [true, false, true]);
@@ -35,7 +35,7 @@ async fn case_1_a_denied_hit_does_not_charge_a_window() {
 async fn case_2_a_denied_hit_leaves_no_debt() {
     let redis = TestRedis::start().await;
     let bucket = policy("peers", "1/s burst 10");
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         subject.hit(&bucket, &key("a"), 0, 8).await;
 
         let five = subject.hit(&bucket, &key("a"), 0, 5).await;
@@ -51,7 +51,7 @@ async fn case_2_a_denied_hit_leaves_no_debt() {
 async fn case_3_one_limit_does_not_burn_another() {
     let redis = TestRedis::start().await;
     let both = policy("peers", "1/s; fixed_window 5/min");
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let mut answers = Vec::new();
         for _ in 0..5 {
             let decision = subject.hit(&both, &key("a"), 0, 1).await;
@@ -68,7 +68,7 @@ async fn case_3_one_limit_does_not_burn_another() {
 #[tokio::test]
 async fn case_6_odd_periods_are_as_long_as_asked() {
     let redis = TestRedis::start().await;
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         for (text, period_us) in [
             ("fixed_window 1/500ms", 500 * MILLI),
             ("fixed_window 1/1900ms", 1_900 * MILLI),
@@ -83,7 +83,7 @@ async fn case_6_odd_periods_are_as_long_as_asked() {
 #[tokio::test]
 async fn case_7_a_month_does_not_overflow_a_timer() {
     let redis = TestRedis::start().await;
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let answers = outcomes(&subject, "fixed_window 2/30d", &[(0, 1); 5]).await;
 
         assert_eq!(answers, [true, true, false, false, false]);
@@ -93,7 +93,7 @@ async fn case_7_a_month_does_not_overflow_a_timer() {
 #[tokio::test]
 async fn case_8_a_cost_above_the_capacity_never_passes() {
     let redis = TestRedis::start().await;
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         for text in [
             "10/s",
             "leaky_bucket 10/s",
@@ -134,7 +134,7 @@ async fn case_9_the_clock_of_an_instance_does_not_matter() {
 #[tokio::test]
 async fn case_10_a_second_has_no_edge_to_double_at() {
     let redis = TestRedis::start().await;
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let hits: Vec<_> = (0..20).map(|n| (930 * MILLI + n * 7 * MILLI, 1)).collect();
 
         let answers = outcomes(&subject, "10/s burst 10", &hits).await;
@@ -147,7 +147,7 @@ async fn case_10_a_second_has_no_edge_to_double_at() {
 async fn case_12_a_look_sees_what_was_refilled() {
     let redis = TestRedis::start().await;
     let bucket = policy("peers", "1/s burst 10");
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         subject.hit(&bucket, &key("a"), 0, 10).await;
 
         let look = subject.hit(&bucket, &key("a"), 2_100 * MILLI, 0).await;
@@ -160,7 +160,7 @@ async fn case_12_a_look_sees_what_was_refilled() {
 async fn case_13_a_remembered_denial_ends_when_it_is_due() {
     let redis = TestRedis::start().await;
     let counter = policy("peers", "sliding_window_counter 10/10s");
-    for Subject { store, clock, .. } in Subject::all(&redis).await {
+    for TestStore { store, clock, .. } in TestStore::all(&redis).await {
         let limiter = Limiter::new(store);
         let passes = async |now_us, cost| {
             clock.set(Timestamp::from_micros(now_us));
@@ -180,7 +180,7 @@ async fn case_13_a_remembered_denial_ends_when_it_is_due() {
 async fn case_5_and_14_a_reset_forgets_one_key_and_creates_none() {
     let redis = TestRedis::start().await;
     let limit = policy("peers", "5/min");
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         for name in ["alice", "al*"] {
             subject.hit(&limit, &key(name), 0, 5).await;
         }
@@ -223,7 +223,7 @@ async fn case_16_separators_in_parts_do_not_join_budgets() {
             part("foo", "r").join(&part("bar", "w")),
         ),
     ];
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         for (one, other) in &pairs {
             assert!(subject.hit(&once, one, 0, 1).await.is_allowed());
             assert!(subject.hit(&once, other, 0, 1).await.is_allowed());

@@ -11,7 +11,7 @@ use std::{
 use ratelimit_core::{Hit, Limiter, LoadSignal, Policy, Settlement, Throttle, Timestamp};
 use ratelimit_tests::redis::TestRedis;
 
-use crate::subject::{Subject, key, policy};
+use crate::stores::{TestStore, key, policy};
 
 const SECOND: u64 = 1_000_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -29,7 +29,7 @@ async fn a_soft_limit_of_100_passes_110_and_marks_the_last_ten() {
     ] {
         let soft = policy("soft", text).with_throttle(Throttle::Soft { percent: 10 });
         let (soft, alice) = (soft.unwrap(), key(text));
-        for subject in Subject::all(&redis).await {
+        for subject in TestStore::all(&redis).await {
             subject.clock.set(Timestamp::from_micros(SECOND));
             for number in 1..=111 {
                 let hit = Hit::new(&soft, &alice).slot(number);
@@ -60,7 +60,7 @@ async fn an_elastic_limit_follows_its_signal_and_forgets_nothing() {
     };
     let elastic = policy("elastic", "fixed_window 10/d").with_throttle(elastic);
     let elastic = elastic.unwrap();
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         load.store(0, Ordering::Relaxed);
         let limiter = Limiter::new(Arc::clone(&subject.store));
         let passed = async |most: u64| {
@@ -87,10 +87,10 @@ async fn an_elastic_limit_follows_its_signal_and_forgets_nothing() {
 }
 
 #[tokio::test]
-async fn who_is_denied_too_often_is_refused_and_let_in_again() {
+async fn a_key_denied_too_often_is_blocked_and_admitted_again() {
     let redis = TestRedis::start().await;
     let boxed = policy("boxed", "fixed_window 1/min; penalty_box 2/min for 10min");
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let hit = async |micros| subject.hit(&boxed, &key("a"), micros, 1).await;
         let told = |decision: &ratelimit_core::Decision| {
             let wait = decision.retry_after().unwrap().as_secs();
@@ -111,7 +111,7 @@ async fn refusals_grow_until_a_key_behaves() {
     let redis = TestRedis::start().await;
     let text = "fixed_window 1/s; penalty_box 1/min for 1min growing";
     let boxed = policy("growing", text);
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let mut now = 0;
         let mut refusals = Vec::new();
         for _ in 0..4 {
@@ -134,7 +134,7 @@ async fn refusals_grow_until_a_key_behaves() {
 async fn a_shadow_decides_and_never_denies() {
     let redis = TestRedis::start().await;
     let shadow = policy("shadow", "1/d").shadow();
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let limiter = Limiter::new(Arc::clone(&subject.store));
         for number in 0..3 {
             let verdict = limiter.check(&shadow, &key("a")).await;
@@ -149,7 +149,7 @@ async fn a_shadow_decides_and_never_denies() {
 }
 
 #[tokio::test]
-async fn so_many_of_a_hundred_keys_are_enforced_and_always_the_same() {
+async fn the_configured_percentage_of_keys_is_enforced_and_always_the_same_keys() {
     let half = policy("half", "1/d").with_enforcement(50).unwrap();
     let mut denied = Vec::new();
     for _ in 0..2 {
@@ -182,7 +182,7 @@ async fn a_key_that_changes_tiers_keeps_what_it_spent() {
             1 => Some("pro".to_owned()),
             _ => Some("unknown".to_owned()),
         });
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let limiter = Limiter::new(Arc::clone(&subject.store));
         let spend = async |tier| {
             paid.store(tier, Ordering::Relaxed);
@@ -199,7 +199,7 @@ async fn a_key_that_changes_tiers_keeps_what_it_spent() {
 }
 
 #[tokio::test]
-async fn what_was_reserved_is_settled_in_its_own_window_only() {
+async fn a_reservation_is_settled_in_its_own_window_only() {
     let redis = TestRedis::start().await;
     for text in [
         "fixed_window 100/min",
@@ -207,7 +207,7 @@ async fn what_was_reserved_is_settled_in_its_own_window_only() {
         "100/min",
     ] {
         let tokens = policy("settled", text);
-        for subject in Subject::all(&redis).await {
+        for subject in TestStore::all(&redis).await {
             let limiter = Limiter::new(Arc::clone(&subject.store));
             let alice = key(text);
             let at = |micros| subject.clock.set(Timestamp::from_micros(micros));
@@ -248,7 +248,7 @@ async fn what_was_reserved_is_settled_in_its_own_window_only() {
 async fn refunds_at_once_leave_exactly_what_was_kept() {
     let redis = TestRedis::start().await;
     let limit = policy("refunds", "fixed_window 1000/366d; 1000/366d");
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let limiter = Limiter::new(Arc::clone(&subject.store));
         let tasks: Vec<_> = (0..200)
             .map(|number| {
@@ -282,7 +282,7 @@ async fn refunds_at_once_leave_exactly_what_was_kept() {
 async fn a_foreseen_hit_spends_nothing_and_is_right() {
     let redis = TestRedis::start().await;
     let limit = policy("foreseen", "10/s burst 100; penalty_box 1/h for 1h");
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         let limiter = Limiter::new(Arc::clone(&subject.store));
         subject.clock.set(Timestamp::from_micros(SECOND));
         assert!(limiter.check_cost(&limit, &key("a"), 95).await.is_allowed());

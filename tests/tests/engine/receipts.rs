@@ -9,7 +9,7 @@ use ratelimit_core::{
 };
 use ratelimit_tests::{random::Random, redis::TestRedis};
 
-use crate::subject::{Subject, key, policy};
+use crate::stores::{TestStore, key, policy};
 
 const TEXTS: [&str; 10] = [
     "token_bucket 3/s burst 9",
@@ -46,7 +46,7 @@ impl Store for Shared {
 
 /// Two keys with the same past: what one redeems as bytes, the other settles once and directly.
 struct Twins<'a> {
-    subject: &'a Subject,
+    subject: &'a TestStore,
     limiters: [Limiter; 2],
     policy: Policy,
     charges: Vec<Charged>,
@@ -140,7 +140,7 @@ impl Twins<'_> {
     }
 }
 
-async fn run(seed: u64, subject: &Subject) -> (u64, u64) {
+async fn run(seed: u64, subject: &TestStore) -> (u64, u64) {
     let mut random = Random::new(seed);
     let store = Shared(Arc::clone(&subject.store));
     let mut twins = Twins {
@@ -178,7 +178,7 @@ async fn a_receipt_is_redeemed_once_and_only_for_its_own_charge() {
 pub(crate) async fn redeemed_once(redis: &TestRedis, traces: u64) {
     let (mut redeemed, mut refused) = (0, 0);
     for seed in 0..traces {
-        for subject in Subject::all(redis).await {
+        for subject in TestStore::all(redis).await {
             let counts = run(seed, &subject).await;
             redeemed += counts.0;
             refused += counts.1;
@@ -191,7 +191,7 @@ pub(crate) async fn redeemed_once(redis: &TestRedis, traces: u64) {
 
 #[tokio::test]
 async fn a_receipt_that_was_never_redeemed_ends_with_its_charge() {
-    let subject = Subject::memory();
+    let subject = TestStore::memory();
     let limiter = Limiter::new(Shared(Arc::clone(&subject.store)));
     let policy = policy("p", "fixed_window 5/min");
     let (_, charge) = limiter.reserve(Hit::new(&policy, &key("k"))).await;

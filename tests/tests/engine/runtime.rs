@@ -11,7 +11,7 @@ use ratelimit_core::{Clock, FailureMode, Hit, KeySet, Limiter, RedisConfig, Redi
 use ratelimit_tests::{chaos::TestCluster, redis::TestRedis};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::subject::{key, policy};
+use crate::stores::{key, policy};
 
 #[test]
 fn a_store_outlives_the_runtime_that_connected_it() {
@@ -90,7 +90,7 @@ fn decided_elsewhere(limiter: &Limiter) -> (Option<Duration>, usize) {
 }
 
 #[test]
-fn a_runtime_that_is_blocked_takes_redis_from_nobody_else() {
+fn a_blocked_runtime_does_not_disconnect_other_runtimes() {
     let (_redis, limiter, store) = limiter();
     let (blocked, is_blocked) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
@@ -121,7 +121,7 @@ fn a_runtime_that_is_blocked_takes_redis_from_nobody_else() {
 }
 
 #[test]
-fn a_runtime_that_is_kept_and_not_driven_takes_redis_from_nobody_else() {
+fn a_runtime_that_is_not_driven_does_not_disconnect_other_runtimes() {
     let (_redis, limiter, store) = limiter();
     let first = current_thread();
     assert!(first.block_on(store.wait_connected(Duration::from_secs(20))));
@@ -139,7 +139,7 @@ fn a_runtime_that_is_kept_and_not_driven_takes_redis_from_nobody_else() {
 }
 
 #[test]
-fn a_runtime_that_ends_takes_redis_from_nobody_else() {
+fn a_runtime_that_ends_does_not_disconnect_other_runtimes() {
     let (_redis, limiter, store) = limiter();
     let first = current_thread();
     assert!(first.block_on(store.wait_connected(Duration::from_secs(20))));
@@ -182,7 +182,7 @@ fn a_worker_that_computes_between_its_checks_keeps_redis() {
 }
 
 #[test]
-fn slots_asked_of_a_runtime_that_is_not_driven_take_no_places_for_good() {
+fn checks_on_a_runtime_that_is_not_driven_do_not_leak_permits() {
     const PLACES: usize = 16;
     let starting = current_thread();
     let redis = starting.block_on(TestRedis::start());

@@ -3,7 +3,7 @@
 use ratelimit_core::{Policy, Throttle};
 use ratelimit_tests::redis::TestRedis;
 
-use crate::subject::{Subject, key, policy};
+use crate::stores::{TestStore, key, policy};
 
 fn soft(policy: &Policy, percent: u32) -> Policy {
     policy.with_throttle(Throttle::Soft { percent }).unwrap()
@@ -12,7 +12,7 @@ fn soft(policy: &Policy, percent: u32) -> Policy {
 #[tokio::test]
 async fn a_changed_throttle_mode_keeps_what_was_spent() {
     let redis = TestRedis::start().await;
-    for subject in Subject::all(&redis).await {
+    for subject in TestStore::all(&redis).await {
         for text in [
             "10/10s",
             "leaky_bucket 10/10s police",

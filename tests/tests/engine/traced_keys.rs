@@ -11,7 +11,7 @@ use ratelimit_tests::{
     redis::{Deployment, TestRedis},
 };
 
-use crate::subject::Subject;
+use crate::stores::TestStore;
 
 const TRACES: u64 = 60;
 const STEPS: u64 = 40;
@@ -61,7 +61,7 @@ struct Trace<'a> {
     /// The limits of the largest policy, and by which of the names each counts.
     limits: Vec<(usize, String)>,
     kinds: Limits,
-    subjects: &'a [Subject],
+    subjects: &'a [TestStore],
     /// What was charged, by each subject.
     receipts: Vec<Vec<Receipt>>,
     log: Vec<String>,
@@ -84,7 +84,7 @@ fn answer(decision: &Decision) -> String {
 }
 
 impl Trace<'_> {
-    fn begin(seed: u64, kinds: Limits, subjects: &[Subject]) -> Trace<'_> {
+    fn begin(seed: u64, kinds: Limits, subjects: &[TestStore]) -> Trace<'_> {
         let mut trace = Trace {
             random: Random::new(seed),
             seed,
@@ -152,7 +152,7 @@ impl Trace<'_> {
             .with("route", key("route"))
     }
 
-    fn place(&self, subject: &Subject) -> String {
+    fn place(&self, subject: &TestStore) -> String {
         let last: Vec<&String> = self.log.iter().rev().take(12).rev().collect();
         format!(
             "{} in the trace of seed {}: {last:#?}",
@@ -273,11 +273,11 @@ impl Trace<'_> {
 async fn compare(kinds: Limits) {
     let one = TestRedis::start().await;
     let cluster = TestRedis::deployed(Deployment::Cluster).await;
-    let apart = Subject {
+    let apart = TestStore {
         name: "cluster",
-        ..Subject::redis(&cluster).await
+        ..TestStore::redis(&cluster).await
     };
-    let subjects = [Subject::memory(), Subject::redis(&one).await, apart];
+    let subjects = [TestStore::memory(), TestStore::redis(&one).await, apart];
     let mut denied = 0;
     for seed in 0..TRACES {
         let mut trace = Trace::begin(seed, kinds, &subjects);

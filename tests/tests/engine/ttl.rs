@@ -3,7 +3,7 @@
 use ratelimit_core::{Clock, Hit, Policy, Store as _};
 use ratelimit_tests::{model::Model, redis::TestRedis, traces::to_policy};
 
-use crate::subject::{Subject, key, policy, told};
+use crate::stores::{TestStore, key, policy, told};
 
 const TEXTS: [&str; 6] = [
     "10/s burst 100",
@@ -55,7 +55,7 @@ async fn a_lost_expiry_blocks_nobody_and_is_repaired_by_the_next_allowed_hit() {
 /// Takes the expiry away from a key of each policy.
 pub(crate) async fn a_lost_expiry_is_repaired(redis: &TestRedis) {
     for (place, text) in TEXTS.into_iter().enumerate() {
-        let subject = Subject::redis(redis).await;
+        let subject = TestStore::redis(redis).await;
         let policy = policy(&format!("lost{place}"), text);
         let least = policy
             .limits()
@@ -89,7 +89,7 @@ async fn a_denied_hit_and_a_look_write_nothing() {
 pub(crate) async fn a_denial_writes_nothing(redis: &TestRedis) {
     let dump = |name: &str| -> Option<Vec<u8>> { redis.query("GET", name) };
     for (place, text) in TEXTS.into_iter().enumerate() {
-        let subject = Subject::redis(redis).await;
+        let subject = TestStore::redis(redis).await;
         let policy = policy(&format!("still{place}"), text);
         let least = policy
             .limits()

@@ -4,7 +4,7 @@ use ratelimit_core::Outcome;
 use ratelimit_tests::redis::TestRedis;
 use serde_json::Value;
 
-use crate::subject::{Subject, key, micros, policy};
+use crate::stores::{TestStore, key, micros, policy};
 
 const VECTORS: &str = include_str!("../../data/algorithms.json");
 
@@ -19,7 +19,7 @@ pub(crate) async fn every_vector_holds(redis: &TestRedis) {
     let vectors = file["vectors"].as_array().expect("a list of vectors");
 
     for vector in vectors {
-        for subject in Subject::all(redis).await {
+        for subject in TestStore::all(redis).await {
             replay(&subject, vector).await;
         }
     }
@@ -27,7 +27,7 @@ pub(crate) async fn every_vector_holds(redis: &TestRedis) {
     println!("{} vectors replayed", vectors.len());
 }
 
-async fn replay(subject: &Subject, vector: &Value) {
+async fn replay(subject: &TestStore, vector: &Value) {
     let id = vector["id"].as_str().expect("an id");
     let policy = policy(id, vector["text"].as_str().expect("the limit's text"));
     for step in vector["steps"].as_array().expect("a list of steps") {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderName, Request, Response};
 use ratelimit_http::{client_ip::TrustedProxies, response::HeaderStyle};
-use ratelimit_tests::chaos::Story;
+use ratelimit_tests::chaos::Observations;
 use ratelimit_tower::{ApiKey, ClientKey, CookieKey, HeaderKey, KeyExtractor as _, QueryKey};
 
 use crate::server::{Asker, BOTH, clock, layer, serve};
@@ -13,7 +13,7 @@ const ADDRESS: &str = "203.0.113.77";
 
 #[tokio::test]
 async fn neither_bodies_nor_headers_nor_metrics_nor_logs_hold_a_key_or_an_address() {
-    let story = Story::listen();
+    let observed = Observations::listen();
     let styles = [
         HeaderStyle::XRateLimit,
         HeaderStyle::XRateLimitDelta,
@@ -59,7 +59,7 @@ async fn neither_bodies_nor_headers_nor_metrics_nor_logs_hold_a_key_or_an_addres
             );
         }
     }
-    let recorded = story.names();
+    let recorded = observed.names();
     assert!(
         recorded
             .iter()
@@ -70,7 +70,7 @@ async fn neither_bodies_nor_headers_nor_metrics_nor_logs_hold_a_key_or_an_addres
             !recorded.iter().any(|name| name.contains(secret)),
             "{recorded:?}"
         );
-        assert_eq!(story.lines(secret), [""; 0]);
+        assert_eq!(observed.lines(secret), [""; 0]);
     }
 }
 

@@ -44,7 +44,7 @@ impl Numbers {
 }
 
 #[tokio::test]
-async fn a_told_wait_is_enough_and_what_is_left_lies_within_the_limit() {
+async fn the_reported_wait_suffices_and_remaining_is_within_the_limit() {
     for (version, limits) in every_version_and_limit() {
         let clock = clock();
         keeps_its_word(version, layer(&clock, limits), &clock, limits).await;

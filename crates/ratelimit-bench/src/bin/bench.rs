@@ -1,4 +1,4 @@
-//! Runs the measurements, and writes what they came to: `cargo xtask bench`.
+//! Runs the measurements and writes their results: `cargo xtask bench`.
 
 use std::{
     env, fs,
@@ -9,9 +9,8 @@ use std::{
 };
 
 use ratelimit_bench::{
-    Circumstances, RedisServer, Report, Row,
-    family::{FAMILIES, Plan},
-    fill,
+    Circumstances, RedisServer, Report, Row, fill,
+    suite::{Plan, SUITES},
 };
 
 const FOLDER: &str = "docs/bench";
@@ -88,7 +87,7 @@ impl Options {
             rows: Vec::new(),
             charts: Vec::new(),
         };
-        for (name, family) in FAMILIES {
+        for (name, suite) in SUITES {
             if self
                 .only
                 .as_ref()
@@ -98,7 +97,7 @@ impl Options {
             }
             let started = Instant::now();
             eprint!("{name} ...");
-            family(self.plan, &mut report);
+            suite(self.plan, &mut report);
             eprintln!(" {:.0} s", started.elapsed().as_secs_f64());
         }
         report

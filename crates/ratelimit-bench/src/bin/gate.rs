@@ -1,4 +1,4 @@
-//! Compares what works cost with what they may cost: `cargo xtask gate`.
+//! Compares counts with their budgets: `cargo xtask gate`.
 
 use std::{env, fs, process::ExitCode};
 

@@ -35,30 +35,30 @@ const PAUSE: u64 = 1_000;
 
 /// A limit as prototypes know it: `burst` hits at once, one more in each `interval` microseconds.
 #[derive(Clone, Copy)]
-struct Rate {
+struct BucketRate {
     text: &'static str,
     burst: u64,
     interval: u64,
 }
 
-const PLENTY: Rate = Rate {
+const PLENTY: BucketRate = BucketRate {
     text: "1000000/d",
     burst: 1_000_000,
     interval: 86_400,
 };
 /// One hit leaves budget, and counts for hours.
-const SLOW: Rate = Rate {
+const SLOW: BucketRate = BucketRate {
     text: "10/d",
     burst: 10,
     interval: 8_640_000_000,
 };
-const ONE_A_DAY: Rate = Rate {
+const ONE_A_DAY: BucketRate = BucketRate {
     text: "1/d",
     burst: 1,
     interval: 86_400_000_000,
 };
 
-/// What a prototype keeps of a key.
+/// The state of a key in a prototype.
 #[derive(Clone, Copy, Default)]
 struct Bucket {
     full_at: u64,
@@ -67,7 +67,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn charge(&mut self, rate: Rate, now: u64) -> bool {
+    fn charge(&mut self, rate: BucketRate, now: u64) -> bool {
         let full_at = self.full_at.max(now) + rate.interval;
         if full_at > now + rate.burst * rate.interval {
             return false;
@@ -87,7 +87,7 @@ trait Choice {
     fn len(&mut self) -> usize;
 }
 
-type Make = fn(u64, Rate) -> Box<dyn Choice>;
+type Make = fn(u64, BucketRate) -> Box<dyn Choice>;
 
 const CHOICES: [(&str, Make); 4] = [
     ("store", |capacity, rate| {
@@ -115,7 +115,7 @@ struct OurStore {
 }
 
 impl OurStore {
-    fn new(capacity: u64, rate: Rate) -> OurStore {
+    fn new(capacity: u64, rate: BucketRate) -> OurStore {
         let clock = Clock::manual(Timestamp::from_micros(START));
         let capacity = usize::try_from(capacity).expect("a number of keys");
         OurStore {
@@ -142,7 +142,7 @@ impl Choice for OurStore {
 struct Pinned {
     cache: Mutex<unsync::Cache<Key, Bucket, UnitWeighter, RandomState, Pin>>,
     now: Rc<Cell<u64>>,
-    rate: Rate,
+    rate: BucketRate,
 }
 
 #[derive(Clone)]
@@ -157,7 +157,7 @@ impl Lifecycle<Key, Bucket> for Pin {
 }
 
 impl Pinned {
-    fn new(capacity: u64, rate: Rate) -> Pinned {
+    fn new(capacity: u64, rate: BucketRate) -> Pinned {
         let now = Rc::new(Cell::new(START));
         let items = usize::try_from(capacity).expect("a number of keys");
         let cache = unsync::Cache::with(
@@ -199,7 +199,7 @@ impl Choice for Pinned {
 /// A concurrent cache that admits by frequency; its values are shared, so they are locked one by one.
 struct Moka {
     cache: moka::sync::Cache<Key, Arc<Mutex<Bucket>>, RandomState>,
-    rate: Rate,
+    rate: BucketRate,
 }
 
 impl Choice for Moka {
@@ -222,11 +222,11 @@ struct Queued {
     with_budget: VecDeque<Key>,
     exhausted: BinaryHeap<Reverse<(u64, Key)>>,
     capacity: usize,
-    rate: Rate,
+    rate: BucketRate,
 }
 
 impl Queued {
-    fn new(capacity: u64, rate: Rate) -> Queued {
+    fn new(capacity: u64, rate: BucketRate) -> Queued {
         Queued {
             map: HashMap::with_hasher(RandomState::new()),
             with_budget: VecDeque::new(),
@@ -295,8 +295,8 @@ fn key(number: u64) -> Key {
     Key::new(format!("user:{number:08}")).expect("a key that is not empty")
 }
 
-/// A choice that knows so many keys, and the time.
-fn filled(make: Make, capacity: u64, rate: Rate, keys: u64) -> (Box<dyn Choice>, u64) {
+/// A choice that is filled with `keys` keys, and the time.
+fn filled(make: Make, capacity: u64, rate: BucketRate, keys: u64) -> (Box<dyn Choice>, u64) {
     let (mut choice, mut now) = (make(capacity, rate), START);
     for number in 0..keys {
         now += PAUSE;
@@ -315,7 +315,7 @@ fn known(name: &str, make: Make) -> Work {
 }
 
 /// New keys to a full structure; making the key is counted as well, and as `key.made` by itself.
-fn new(name: &str, make: Make, rate: Rate) -> Work {
+fn new(name: &str, make: Make, rate: BucketRate) -> Work {
     let mut number = 2 * KEYS;
     let (mut choice, mut now) = filled(make, KEYS, rate, number);
     Work::new(name, move || {

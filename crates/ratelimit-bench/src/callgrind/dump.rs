@@ -1,4 +1,4 @@
-//! What callgrind writes down.
+//! Dumps of callgrind.
 
 use std::{fs, path::Path};
 

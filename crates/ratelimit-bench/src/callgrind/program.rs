@@ -11,14 +11,14 @@ use tempfile::TempDir;
 use super::{dump, exact};
 use crate::workload::Work;
 
-// Callgrind takes one wish for each function, so that two are needed.
+// Callgrind accepts one option per function, so there are two functions.
 const COLLECTED: &str = "*collected_by_callgrind*";
 const DUMPED: &str = "*dumped_by_callgrind*";
 
 /// Before the count begins: tables grow, caches fill, the first hit makes its key known.
 const WARM_UP: u32 = 2_000;
 
-/// Does `work` so many times, after which callgrind writes down what it collected.
+/// Runs `work` `times` times; callgrind dumps its counts afterwards.
 #[inline(never)]
 fn dumped_by_callgrind(times: u32, work: &mut dyn FnMut()) {
     collected_by_callgrind(times, work);
@@ -35,17 +35,17 @@ fn collected_by_callgrind(times: u32, work: &mut dyn FnMut()) {
     hint::black_box(times);
 }
 
-/// Does each work under callgrind's eyes, and tells the names to whoever started this program.
+/// Runs each work under callgrind, and prints the names for [`count`].
 ///
 /// # Panics
 ///
-/// When nobody listens.
+/// Panics if standard output is closed.
 pub fn tell_counts(works: impl IntoIterator<Item = Work>, times: u32) {
-    let mut told = io::stdout().lock();
+    let mut out = io::stdout().lock();
     for mut work in works {
         (0..WARM_UP).for_each(|_| (work.once)());
         dumped_by_callgrind(times, &mut work.once);
-        writeln!(told, "{} {times}", work.name).expect("somebody reads the names");
+        writeln!(out, "{} {times}", work.name).expect("somebody reads the names");
     }
 }
 
@@ -71,14 +71,14 @@ pub fn count(program: &str) -> Vec<(String, f64)> {
         .arg(beside_us)
         .output()
         .expect("valgrind starts: `cargo xtask bench` and `cargo xtask gate` install it");
-    let told = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
         "{program} under valgrind: {errors}"
     );
 
-    let each = told.lines().zip(1..).map(|(line, number)| {
+    let each = printed.lines().zip(1..).map(|(line, number)| {
         let (name, times) = line.rsplit_once(' ').expect("a name and a number");
         let times: f64 = times.parse().expect("how often it was done");
         let file = dir.path().join(format!("out.{number}"));

@@ -7,7 +7,7 @@ use crate::server::RedisServer;
 
 const COUNTS: u32 = 5;
 
-/// The server collects Lua's garbage after so many scripts; counts are alike when they hold as many.
+/// The server collects garbage of Lua every 50 scripts; counts are comparable if each contains one collection.
 const SCRIPTS_A_COLLECTION: u32 = 50;
 
 /// A redis-server whose instructions are counted; about fifty times slower than it would be.
@@ -72,11 +72,11 @@ impl CountedServer {
     /// When the server is gone.
     pub fn instructions(&mut self) -> u64 {
         self.dumps += 1;
-        let asked = Command::new("callgrind_control")
+        let control = Command::new("callgrind_control")
             .args(["-d", &self.server.pid().to_string()])
             .output()
             .expect("callgrind_control comes with valgrind");
-        assert!(asked.status.success(), "callgrind_control failed");
+        assert!(control.status.success(), "callgrind_control failed");
         dump::instructions(&self.dump())
     }
 

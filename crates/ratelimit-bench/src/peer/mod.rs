@@ -1,5 +1,5 @@
 //! The limiters that are measured beside ours.
 
-pub mod contender;
 pub mod http;
+pub mod memory;
 pub mod naive;

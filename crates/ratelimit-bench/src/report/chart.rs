@@ -19,11 +19,11 @@ const COLOURS: [&str; 6] = [
 pub struct Chart {
     /// The name of its file.
     pub name: &'static str,
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// What grows.
+    /// The label of the horizontal axis.
     pub x: &'static str,
-    /// What is measured.
+    /// The label of the vertical axis.
     pub y: &'static str,
     /// How what is measured is drawn.
     pub scale: Scale,
@@ -99,7 +99,7 @@ impl Chart {
     }
 }
 
-/// What the axes span.
+/// The ranges of the axes.
 struct Frame {
     columns: Vec<f64>,
     scale: Scale,

@@ -1,4 +1,4 @@
-//! What was measured, and how it is shown.
+//! Measurements, and their JSON, tables and charts.
 
 mod chart;
 mod json;

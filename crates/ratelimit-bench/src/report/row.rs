@@ -5,19 +5,19 @@ use super::Spread;
 /// One number of ours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What was measured.
+    /// The measurement.
     pub what: String,
-    /// In what it is told.
+    /// The unit.
     pub unit: &'static str,
     /// Our number.
     pub ours: Spread,
-    /// Who did the same beside us.
+    /// The compared limiter.
     pub peer: Option<Peer>,
-    /// What it ought to be.
+    /// The goal.
     pub goal: Option<Goal>,
 }
 
-/// Who did the same, and its number.
+/// A compared limiter and its number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peer {
     /// Its name.
@@ -26,16 +26,16 @@ pub struct Peer {
     pub number: Spread,
 }
 
-/// What a row ought to be.
+/// The goal of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// Our number is no larger.
+    /// Our number is at most this.
     AtMost(f64),
-    /// Our number is no smaller.
+    /// Our number is at least this.
     AtLeast(f64),
-    /// Our number is no larger than so many times the peer's.
+    /// Our number is at most this multiple of the peer's.
     RatioAtMost(f64),
-    /// Our number is no smaller than so many times the peer's.
+    /// Our number is at least this multiple of the peer's.
     RatioAtLeast(f64),
 }
 

@@ -15,7 +15,7 @@ use tower::{Layer as _, Service, service_fn};
 use super::{Work, poll_now};
 
 /// How the names of all these works begin.
-pub const FAMILY: &str = "layer.";
+pub const PREFIX: &str = "layer.";
 
 /// The request without the layer.
 pub const BARE: &str = "layer.bare";

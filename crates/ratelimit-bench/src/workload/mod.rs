@@ -1,4 +1,4 @@
-//! What is done again and again while it is measured.
+//! Workloads: closures that are measured many times.
 
 pub mod layer;
 pub mod memory;
@@ -12,7 +12,7 @@ use std::{
 
 /// Something to do many times, and its name.
 pub struct Work {
-    /// What it is, in words joined by dots.
+    /// Name in words joined by dots.
     pub name: String,
     /// Does it once.
     pub once: Box<dyn FnMut()>,

@@ -1,10 +1,10 @@
-//! Spans of time as they are written: `250ms`, `10s`.
+//! Durations as text: `250ms`, `10s`.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
 
-/// A span of time, written as a whole number and `ms`, `s`, `min` or `h`.
+/// A duration above zero, written as a whole number and `ms`, `s`, `min` or `h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
 
@@ -26,7 +26,7 @@ impl FromStr for Span {
     }
 }
 
-/// A text that is no span of time.
+/// Text that is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidSpan(());
 

@@ -1,4 +1,4 @@
-//! What the configuration file may hold.
+//! The configuration file.
 
 use std::{num::NonZeroUsize, path::Path};
 
@@ -13,15 +13,15 @@ use ratelimit_http::{
 use tracing_subscriber::filter::Targets;
 
 use super::{
+    admin_token::AdminToken,
     invalid::InvalidConfig,
-    policies::canonical,
     settings::Settings,
-    values::{NamedPolicy, Network},
+    values::{NamedPolicy, Network, canonical},
 };
-use crate::{access::AdminToken, failure::Failure};
+use crate::cli_error::CliError;
 
-/// Every setting under its name in the file, which is that of its flag. A policy's own fields are
-/// read by [`policy_file::read_policies`].
+/// The fields of the file; each has the name of its flag. [`policy_file::read_policies`] reads the fields of a
+/// policy.
 const FIELDS: &[Field<Settings>] = &[
     Field::new("listen", |to, node, found| to.listen = node.parsed(found)),
     Field::new("redis", |to, node, found| to.redis = node.parsed(found)),
@@ -114,7 +114,7 @@ const FIELDS: &[Field<Settings>] = &[
 
 const WHOLE_NUMBER: &str = "a whole number from 0";
 
-/// Settings, and the field that makes each of no effect where both stand in one file.
+/// Fields that have no effect beside another field of the same file.
 const OVERRULED: &[(&str, &str)] = &[
     ("memory-keys", "redis"),
     ("memory-bytes", "redis"),
@@ -123,7 +123,7 @@ const OVERRULED: &[(&str, &str)] = &[
     ("max-hops", "hops"),
 ];
 
-/// A configuration file that stands.
+/// A valid configuration file.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
     pub(crate) settings: Settings,
@@ -185,8 +185,8 @@ fn find_exposed(entries: &[Entry], settings: &Settings, findings: &mut Diagnosti
     let is_exposed = settings.listen.is_some_and(|at| is_exposed(at.ip()));
     let has_token = line_of(entries, "admin-token-file").is_some();
     if let (Some(line), true, false) = (line_of(entries, "listen"), is_exposed, has_token) {
-        let told = "listens beyond this machine without an admin token";
-        findings.add(DiagnosticCode::NoAdminToken, line, told);
+        let message = "listens beyond this machine without an admin token";
+        findings.add(DiagnosticCode::NoAdminToken, line, message);
     }
 }
 
@@ -204,11 +204,11 @@ fn find_long_logs(entries: &[Entry], settings: &Settings, findings: &mut Diagnos
     }
     let fields = ["memory-bytes", "memory-keys", "policy"];
     let line = fields.iter().find_map(|name| line_of(entries, name));
-    let told = format!(
+    let message = format!(
         "{keys} keys with full logs of policy {name} take {} bytes, and keys are evicted beyond {bytes}",
         keys.saturating_mul(each)
     );
-    findings.add(DiagnosticCode::LogsExceedMemory, line.unwrap_or(1), told);
+    findings.add(DiagnosticCode::LogsExceedMemory, line.unwrap_or(1), message);
 }
 
 fn line_of(entries: &[Entry], name: &str) -> Option<usize> {
@@ -239,12 +239,12 @@ fn choice<T: ValueEnum>(text: &str) -> Result<T, String> {
     })
 }
 
-fn redis_prefix(text: &str) -> Result<String, Failure> {
+fn redis_prefix(text: &str) -> Result<String, CliError> {
     RedisConfig::new("redis://localhost")?.prefix(text)?;
     Ok(text.to_owned())
 }
 
-fn token_file(text: &str) -> Result<std::path::PathBuf, Failure> {
+fn token_file(text: &str) -> Result<std::path::PathBuf, CliError> {
     AdminToken::read(Path::new(text))?;
     Ok(text.into())
 }
@@ -268,8 +268,8 @@ fn ipv6_prefix(node: &Node, findings: &mut Diagnostics) -> Option<u8> {
 fn trust_everyone(node: &Node, findings: &mut Diagnostics) -> Option<bool> {
     let everyone = node.boolean(findings)?;
     if everyone {
-        let told = "whoever connects can choose the key of its budget";
-        findings.add(DiagnosticCode::AnyPeerTrusted, node.line, told);
+        let message = "whoever connects can choose the key of its budget";
+        findings.add(DiagnosticCode::AnyPeerTrusted, node.line, message);
     }
     Some(everyone)
 }
@@ -293,10 +293,10 @@ fn trusted(node: &Node, findings: &mut Diagnostics) -> Vec<Network> {
         .into_iter()
         .map(|(_, _, network)| network)
         .collect();
-    let together = TrustedProxies::parse(networks.iter().map(|network| &network.0));
-    if together.is_ok_and(|proxies| proxies.is_everyone()) {
-        let told = "these networks together are the whole internet";
-        findings.add(DiagnosticCode::TrustsEveryone, node.line, told);
+    let all = TrustedProxies::parse(networks.iter().map(|network| &network.0));
+    if all.is_ok_and(|proxies| proxies.is_everyone()) {
+        let message = "these networks together are the whole internet";
+        findings.add(DiagnosticCode::TrustsEveryone, node.line, message);
     }
     networks
 }
@@ -309,11 +309,11 @@ fn find_overlaps(networks: &[(usize, TrustedProxies, Network)], findings: &mut D
             *other != place && wide.covers(proxies) && is_first_of_equals
         });
         if let Some((_, (_, _, wider))) = wider {
-            let told = format!(
+            let message = format!(
                 "{} lies in {}, which is trusted already",
                 network.0, wider.0
             );
-            findings.add(DiagnosticCode::OverlappingTrusted, *line, told);
+            findings.add(DiagnosticCode::OverlappingTrusted, *line, message);
         }
     }
 }

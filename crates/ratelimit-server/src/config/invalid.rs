@@ -1,26 +1,26 @@
-//! Why a configuration cannot stand.
+//! Errors of a configuration.
 
 use std::{error::Error, fmt, io, path::PathBuf};
 
 use ratelimit_core::InvalidRedisConfig;
 use ratelimit_http::{InvalidSyntax, policy_file::InvalidPolicyFile};
 
-/// Why a configuration cannot stand.
+/// An invalid configuration.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InvalidConfig {
     /// A file cannot be read.
     Unreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The configuration file has a mistake.
+    /// The configuration file has errors.
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// All that is wrong with it.
+        /// Its diagnostics.
         why: InvalidPolicyFile,
     },
     /// The admin token is shorter than 16 bytes, or not visible ASCII.
@@ -28,20 +28,20 @@ pub enum InvalidConfig {
         /// The file that it was read from.
         path: PathBuf,
     },
-    /// A key of a policy can take more bytes than the memory store keeps beside other keys.
+    /// One key of a policy can take more bytes than the memory store reserves for a key.
     KeyExceedsMemory {
         /// The policy.
         policy: String,
-        /// The most bytes of one of its keys.
+        /// The maximum size of one of its keys, in bytes.
         bytes: usize,
-        /// The most bytes of a key whose limits hold.
+        /// The maximum size that the memory store enforces limits for, in bytes.
         max_bytes: usize,
     },
-    /// The settings for Redis are wrong.
+    /// The Redis settings are invalid.
     Redis(InvalidRedisConfig),
     /// The IPv6 prefix is longer than an address.
     Ipv6Prefix(InvalidSyntax),
-    /// The filter of log lines cannot be read.
+    /// The log filter cannot be parsed.
     Log(tracing_subscriber::filter::ParseError),
 }
 

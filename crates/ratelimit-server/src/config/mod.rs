@@ -1,17 +1,18 @@
-//! How the server is set up: flags, environment and file, checked and put together.
+//! Configuration: flags, environment and file, merged and validated.
 
+mod admin_token;
 mod duration;
 mod file;
 mod invalid;
-mod loaded;
 mod policies;
+mod resolved;
 mod settings;
 mod values;
 
-pub(crate) use self::{duration::Span, file::ConfigFile};
+pub(crate) use self::{admin_token::AdminToken, duration::Span, file::ConfigFile};
 pub use self::{
     invalid::InvalidConfig,
-    loaded::{Bounds, Config, Rules, StoreConfig},
     policies::Policies,
+    resolved::{Bounds, Config, Rules, StoreConfig},
     settings::{LogFormat, Settings},
 };

@@ -1,11 +1,11 @@
-//! The policies that the server knows.
+//! The policies of the server.
 
 use std::collections::BTreeMap;
 
 use ratelimit_core::{Algorithm, Policy};
 use ratelimit_http::policy::HttpPolicy;
 
-use super::values::NamedPolicy;
+use super::values::{NamedPolicy, canonical};
 
 const OF_ALGORITHMS: [(Algorithm, &str); 5] = [
     (Algorithm::TokenBucket, "token_bucket 10/s burst 100"),
@@ -18,9 +18,9 @@ const OF_ALGORITHMS: [(Algorithm, &str); 5] = [
     ),
 ];
 
-/// All policies by name: one for each algorithm, and those of the configuration.
+/// All policies by name: one default policy per algorithm, and the configured policies.
 ///
-/// A configured policy that is named like an algorithm replaces the algorithm's own.
+/// A configured policy with the name of an algorithm replaces the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policies(BTreeMap<Box<str>, HttpPolicy>);
 
@@ -42,17 +42,17 @@ impl Policies {
         self.http(algorithm.as_str()).map(HttpPolicy::policy)
     }
 
-    /// The policy of that name; an algorithm's in either of its names.
+    /// The policy with that name or alias.
     pub fn named(&self, name: &str) -> Option<&Policy> {
         self.http(name).map(HttpPolicy::policy)
     }
 
-    /// The same with what it says of requests.
+    /// The policy with its rules for HTTP requests.
     pub fn http(&self, name: &str) -> Option<&HttpPolicy> {
         self.0.get(canonical(name))
     }
 
-    /// All of them, by name.
+    /// All policies, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &Policy> {
         self.0.values().map(HttpPolicy::policy)
     }
@@ -61,14 +61,6 @@ impl Policies {
 impl Default for Policies {
     fn default() -> Policies {
         Policies::new([])
-    }
-}
-
-/// One name for each policy: an algorithm is known by several.
-pub(super) fn canonical(name: &str) -> &str {
-    match Algorithm::from_name(name) {
-        Some(algorithm) => algorithm.as_str(),
-        None => name,
     }
 }
 

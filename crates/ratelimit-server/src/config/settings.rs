@@ -1,4 +1,4 @@
-//! What can be set, under one name as a flag, in the environment and in the file.
+//! Settings: one name as a flag, in the environment and in the file.
 
 use std::{
     net::SocketAddr,
@@ -15,7 +15,7 @@ use super::{
     values::{ChainName, KeyPattern, NamedPolicy, Network, RedisUrl},
 };
 
-/// The settings of the server; what is not set has its default.
+/// The settings of the server. An unset field means the default.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Settings {
     /// Where to listen [default: 127.0.0.1:8080]
@@ -31,7 +31,7 @@ pub struct Settings {
     )]
     pub(super) redis: Option<RedisUrl>,
 
-    /// What every key in Redis begins with [default: `rate_limiter`]
+    /// The prefix of every key in Redis [default: `rate_limiter`]
     #[arg(long, env = "RATELIMIT_REDIS_PREFIX", value_name = "NAME")]
     pub(super) redis_prefix: Option<String>,
 
@@ -39,7 +39,7 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_TIME_BUDGET", value_name = "TIME")]
     pub(super) time_budget: Option<Span>,
 
-    /// What decides when Redis does not answer [default: local]
+    /// The failure mode when Redis does not answer [default: local]
     #[arg(long, env = "RATELIMIT_ON_FAILURE", value_name = "MODE")]
     pub(super) on_failure: Option<OnFailure>,
 
@@ -97,7 +97,7 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_NO_REAL_IP", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(super) no_real_ip: Option<bool>,
 
-    /// What keys must look like, as a regular expression for the whole key [default: any key]
+    /// A regular expression that keys must match as a whole [default: any key]
     #[arg(long, env = "RATELIMIT_KEY_PATTERN", value_name = "REGEX")]
     pub(super) key_pattern: Option<KeyPattern>,
 
@@ -159,22 +159,22 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The file with more settings, if one was named.
+    /// The configuration file.
     pub fn file(&self) -> Option<&Path> {
         self.config.as_deref()
     }
 
-    /// How many keys are kept in memory.
+    /// Capacity of the memory store, in keys.
     pub(super) fn memory_keys(&self) -> usize {
         self.memory_keys.map_or(1_000_000, NonZeroUsize::get)
     }
 
-    /// How many bytes they may take.
+    /// Capacity of the memory store, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.memory_bytes.map_or(1 << 30, NonZeroUsize::get)
     }
 
-    /// These settings, and those of a file where nothing is set here.
+    /// Fills unset fields from the settings of a file.
     pub(super) fn or(mut self, file: Settings) -> Settings {
         macro_rules! fill_in {
             ($($name:ident)*) => { $( self.$name = self.$name.or(file.$name); )* };
@@ -193,7 +193,7 @@ impl Settings {
     }
 }
 
-/// What decides when Redis does not answer.
+/// The failure mode when Redis does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnFailure {
     /// This process, with the same limits
@@ -214,7 +214,7 @@ impl From<OnFailure> for FailureMode {
     }
 }
 
-/// The header fields of answers.
+/// The style of rate-limit headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Headers {
     /// X-RateLimit-Limit, -Remaining and -Reset, the last in Unix seconds
@@ -241,7 +241,7 @@ impl From<Headers> for HeaderStyle {
     }
 }
 
-/// How offenders shows keys.
+/// The display of keys by `offenders`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OffenderKeys {
     /// As they are
@@ -259,7 +259,7 @@ impl From<OffenderKeys> for KeyDisplay {
     }
 }
 
-/// How log lines look.
+/// The log format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// One line of text each

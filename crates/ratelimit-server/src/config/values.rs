@@ -1,13 +1,11 @@
-//! Settings that are text with a meaning, checked where they are read.
+//! Settings with a syntax, validated when they are parsed.
 
 use std::{fmt, str::FromStr};
 
-use ratelimit_core::RedisConfig;
+use ratelimit_core::{Algorithm, RedisConfig};
 use ratelimit_http::client_ip::{ChainHeader, TrustedProxies};
 use ratelimit_http::policy::HttpPolicy;
 use regex_lite::Regex;
-
-use super::policies::canonical;
 
 /// A named policy, written `login=5/min; 20/h`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +29,15 @@ impl FromStr for NamedPolicy {
     }
 }
 
-/// An address or network whose word about the client is believed.
+/// The policy name for a name or an alias of an algorithm; other names are returned unchanged.
+pub(super) fn canonical(name: &str) -> &str {
+    match Algorithm::from_name(name) {
+        Some(algorithm) => algorithm.as_str(),
+        None => name,
+    }
+}
+
+/// An address or network of trusted proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Network(pub(crate) String);
 
@@ -46,7 +52,7 @@ impl FromStr for Network {
     }
 }
 
-/// The address of a Redis server; prints without its password.
+/// The URL of a Redis server. `Display` and `Debug` omit the password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct RedisUrl(pub(crate) String);
 
@@ -67,7 +73,7 @@ impl fmt::Display for RedisUrl {
             return f.write_str("redis");
         };
         let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-        // A query may hold a password as well.
+        // The query may contain a password as well.
         let host = host.split('?').next().unwrap_or(host);
         write!(f, "{scheme}://{host}")
     }
@@ -79,7 +85,7 @@ impl fmt::Debug for RedisUrl {
     }
 }
 
-/// What keys must look like, from end to end.
+/// A regular expression that must match a whole key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyPattern(Regex);
 
@@ -98,7 +104,7 @@ impl FromStr for KeyPattern {
     }
 }
 
-/// The one header that tells the way a request came.
+/// The header in which proxies list the addresses of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChainName(pub(crate) ChainHeader);
 

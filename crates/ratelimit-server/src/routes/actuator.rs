@@ -1,4 +1,4 @@
-//! What operators ask.
+//! Health, info and metrics for operators.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ struct Kind {
     kind: &'static str,
 }
 
-/// Whether to send requests here. Without Redis the failure mode answers, so that is no reason not to.
+/// Readiness. It does not depend on Redis, because the failure mode decides without it.
 pub(super) async fn health(State(app): State<App>) -> Response<Body> {
     if app.is_draining() {
         let status = "OUT_OF_SERVICE";
@@ -45,7 +45,7 @@ pub(super) async fn health(State(app): State<App>) -> Response<Body> {
     json(StatusCode::OK, &Health { status: "UP" })
 }
 
-/// Whether the process runs.
+/// Liveness.
 pub(super) async fn liveness() -> Response<Body> {
     json(StatusCode::OK, &Health { status: "UP" })
 }

@@ -1,4 +1,4 @@
-//! Spends, and says whether it passed.
+//! `check`: charges budgets, one or several in a request.
 
 use axum::{
     body::Body,
@@ -16,158 +16,169 @@ use super::{
     to_json,
 };
 use crate::{
-    answer::{self, Answer},
+    api_error::ApiError,
     app::App,
+    check_request::{CheckRequest, Item},
+    check_response::{self, CheckResponse},
     config::Rules,
     query::Query,
-    question::{Item, Question},
-    refusal::Refusal,
 };
 
-const MOST_CHECKS: usize = 1_000;
-/// How many checks of one request are decided at a time: an eighth of the calls that a Redis store has
-/// under way, so that one request cannot take all places from the others.
+const MAX_CHECKS: usize = 1_000;
+/// Checks of one request that are decided concurrently. This is an eighth of the calls that a Redis
+/// store has in flight, so one request cannot starve the others.
 const MAX_CONCURRENT_CHECKS: usize = 128;
 
-/// The body of several checks.
+/// Body of a request with several checks.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Batch {
+struct BatchRequest {
     checks: Vec<Object<Item>>,
 }
 
-/// The answers to several checks.
+/// Body of the response to several checks.
 #[derive(Serialize)]
-struct Results<'a> {
-    results: Vec<Answer<'a>>,
+struct BatchResponse<'a> {
+    results: Vec<CheckResponse<'a>>,
 }
 
-/// One check, in the query.
+/// `GET`: one check in the query.
 pub(super) async fn get(
     State(app): State<App>,
     request: Request,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, ApiError> {
     let (parts, _) = request.into_parts();
     let rules = app.rules();
-    let mut question = Question::from_query(&app, &rules, &parts)?;
-    question.wants_receipt = wants_receipt(Query(parts.uri.query().unwrap_or_default()))?;
-    Ok(one(&app, &rules, &question).await)
+    let mut check_request = CheckRequest::from_query(&app, &rules, &parts)?;
+    check_request.wants_receipt = wants_receipt(Query(parts.uri.query().unwrap_or_default()))?;
+    Ok(respond(&app, &rules, &check_request).await)
 }
 
-/// One check, or several as `{"checks":[...]}`, in the body.
+/// `POST`: one check in the body, or several as `{"checks":[...]}`.
 pub(super) async fn post(
     State(app): State<App>,
     request: Request,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, ApiError> {
     let (parts, body) = request.into_parts();
     let rules = app.rules();
     let bytes = read(&app, body).await?;
     if !is_batch(&bytes)? {
         let Object(item) = parse(&bytes)?;
-        let question = Question::from_item(&app, &rules, &parts, item)?;
-        return Ok(one(&app, &rules, &question).await);
+        let check_request = CheckRequest::from_item(&app, &rules, &parts, item)?;
+        return Ok(respond(&app, &rules, &check_request).await);
     }
-    let Object(Batch { checks }) = parse(&bytes)?;
-    if checks.len() > MOST_CHECKS {
-        let too_many = format!("at most {MOST_CHECKS} checks in one request");
-        return Err(Refusal::bad_request(too_many));
+    let Object(BatchRequest { checks }) = parse(&bytes)?;
+    if checks.len() > MAX_CHECKS {
+        let too_many = format!("at most {MAX_CHECKS} checks in one request");
+        return Err(ApiError::bad_request(too_many));
     }
-    // All are read before the first one spends.
-    let read = checks.into_iter().enumerate().map(|(place, Object(item))| {
-        Question::from_item(&app, &rules, &parts, item).map_err(|why| why.of_check(place))
+    // All checks are validated before the first one charges.
+    let read = checks.into_iter().enumerate().map(|(index, Object(item))| {
+        CheckRequest::from_item(&app, &rules, &parts, item).map_err(|why| why.in_check(index))
     });
-    let questions: Vec<Question> = read.collect::<Result<_, _>>()?;
-    let asked = questions.iter().map(|question| ask(&app, &rules, question));
-    let asked: Vec<_> = asked.collect();
-    let answers = stream::iter(asked).buffered(MAX_CONCURRENT_CHECKS);
-    let answers: Vec<Asked> = answers.collect().await;
-    let told = answers.into_iter().map(|asked| asked.tell(&app, &rules));
-    let answers: Vec<Told> = told.collect();
-    let answered = questions.iter().zip(&answers);
-    let results = Results {
-        results: answered.map(|(asked, told)| told.to(asked)).collect(),
+    let check_requests: Vec<CheckRequest> = read.collect::<Result<_, _>>()?;
+    let checks = check_requests.iter();
+    let checks: Vec<_> = checks.map(|check| charge(&app, &rules, check)).collect();
+    let charged = stream::iter(checks).buffered(MAX_CONCURRENT_CHECKS);
+    let charged: Vec<ChargedCheck> = charged.collect().await;
+    let results = charged.into_iter();
+    let results: Vec<CheckResult> = results
+        .map(|charged| charged.into_result(&app, &rules))
+        .collect();
+    let responses = check_requests.iter().zip(&results);
+    let responses = responses.map(|(check_request, result)| result.response(check_request));
+    let body = BatchResponse {
+        results: responses.collect(),
     };
-    Ok(json(StatusCode::OK, &results))
+    Ok(json(StatusCode::OK, &body))
 }
 
-/// What was decided, and the charge where a receipt was asked for.
+/// A verdict, and the reservation if the client wants a receipt.
 ///
-/// A client that leaves before all its checks are decided drops the charge, and with it the slot.
-struct Asked {
+/// Dropping the reservation releases its slot. This happens when a client disconnects before all its
+/// checks are decided.
+struct ChargedCheck {
     verdict: Verdict,
-    charge: Option<Reservation>,
+    reservation: Option<Reservation>,
 }
 
-impl Asked {
-    /// Hands the charge over to the client: nothing is awaited from here to the answer.
-    fn tell(self, app: &App, rules: &Rules) -> Told {
-        let receipt = self.charge.map(Reservation::into_receipt);
-        Told {
+impl ChargedCheck {
+    /// Turns the reservation into a receipt. The caller must not await before it sends the receipt.
+    fn into_result(self, app: &App, rules: &Rules) -> CheckResult {
+        let receipt = self.reservation.map(Reservation::into_receipt);
+        CheckResult {
             verdict: self.verdict,
-            receipt: receipt.map(|receipt| app.seal().close(rules, &receipt)),
+            receipt: receipt.map(|receipt| app.receipt_tokens().sign(rules, &receipt)),
         }
     }
 }
 
-/// What was decided, and the receipt where one was asked for.
-struct Told {
+/// A verdict, and the signed receipt if the client wants one.
+struct CheckResult {
     verdict: Verdict,
     receipt: Option<String>,
 }
 
-impl Told {
-    fn to<'a>(&'a self, question: &'a Question) -> Answer<'a> {
-        Answer::new(question, &self.verdict).with_receipt(self.receipt.as_deref())
+impl CheckResult {
+    fn response<'a>(&'a self, check_request: &'a CheckRequest) -> CheckResponse<'a> {
+        CheckResponse::new(check_request, &self.verdict).with_receipt(self.receipt.as_deref())
     }
 }
 
-async fn one(app: &App, rules: &Rules, question: &Question) -> Response<Body> {
-    let told = ask(app, rules, question).await.tell(app, rules);
-    let verdict = &told.verdict;
-    let body = to_json(&told.to(question));
-    let status = answer::status(verdict);
-    answer::respond(app.headers(), &question.policy, verdict, status, body)
+async fn respond(app: &App, rules: &Rules, check_request: &CheckRequest) -> Response<Body> {
+    let charged = charge(app, rules, check_request).await;
+    let result = charged.into_result(app, rules);
+    let verdict = &result.verdict;
+    let body = to_json(&result.response(check_request));
+    let status = check_response::status(verdict);
+    check_response::respond(app.headers(), &check_request.policy, verdict, status, body)
 }
 
-async fn ask(app: &App, rules: &Rules, question: &Question) -> Asked {
-    if !question.wants_receipt {
-        let verdict = spend(app, rules, question).await;
-        let charge = None;
-        return Asked { verdict, charge };
+/// Charges the budget, with a reservation if the client wants a receipt.
+async fn charge(app: &App, rules: &Rules, check_request: &CheckRequest) -> ChargedCheck {
+    if !check_request.wants_receipt {
+        return ChargedCheck {
+            verdict: check(app, rules, check_request).await,
+            reservation: None,
+        };
     }
-    let hit = Hit::new(&question.policy, &question.key).cost(question.permits.get());
-    let (verdict, charge) = app.limiter().reserve(hit).await;
-    tell_log(rules, question, &verdict);
-    Asked { verdict, charge }
+    let CheckRequest { policy, key, .. } = check_request;
+    let hit = Hit::new(policy, key).cost(check_request.permits.get());
+    let (verdict, reservation) = app.limiter().reserve(hit).await;
+    log_decision(rules, check_request, &verdict);
+    ChargedCheck {
+        verdict,
+        reservation,
+    }
 }
 
-/// Spends; a slot is held until its lease ends.
-pub(super) async fn spend(app: &App, rules: &Rules, question: &Question) -> Verdict {
-    let Question { policy, key, .. } = question;
-    let permits = question.permits.get();
+/// Charges the budget. A slot of a concurrency limit is held until its lease expires.
+pub(super) async fn check(app: &App, rules: &Rules, check_request: &CheckRequest) -> Verdict {
+    let CheckRequest { policy, key, .. } = check_request;
+    let permits = check_request.permits.get();
     let verdict = app.limiter().check_cost(policy, key, permits).await;
-    tell_log(rules, question, &verdict);
+    log_decision(rules, check_request, &verdict);
     verdict
 }
 
-fn wants_receipt(query: Query<'_>) -> Result<bool, Refusal> {
+fn wants_receipt(query: Query<'_>) -> Result<bool, ApiError> {
     match query.one("receipt")?.as_deref() {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
-        Some(_) => Err(Refusal::bad_request("receipt must be true or false")),
+        Some(_) => Err(ApiError::bad_request("receipt must be true or false")),
     }
 }
 
-/// Writes denied keys to the log, where that is asked for.
-fn tell_log(rules: &Rules, question: &Question, verdict: &Verdict) {
+/// Logs a denied key if `--log-keys` is set.
+fn log_decision(rules: &Rules, check_request: &CheckRequest, verdict: &Verdict) {
     if rules.log_keys && !verdict.is_allowed() {
-        let policy = question.policy.name();
-        tracing::info!(policy, key = %question.key, permits = question.permits, "denied");
+        let policy = check_request.policy.name();
+        tracing::info!(policy, key = %check_request.key, permits = check_request.permits, "denied");
     }
 }
 
-/// Whether a body holds several checks.
-fn is_batch(bytes: &[u8]) -> Result<bool, Refusal> {
+/// Whether a body has the field `checks`.
+fn is_batch(bytes: &[u8]) -> Result<bool, ApiError> {
     #[derive(Deserialize)]
     struct Form {
         #[serde(default)]
@@ -226,7 +237,7 @@ mod tests {
         let config = Config::load(&Settings::default()).expect("the defaults");
         let metrics = recorder(&config.application).handle();
         let app = App::new(&config, Limiter::new(store.clone()), config.listen, metrics);
-        let checks: Vec<String> = (0..MOST_CHECKS)
+        let checks: Vec<String> = (0..MAX_CHECKS)
             .map(|number| format!(r#"{{"key":"user-{number}"}}"#))
             .collect();
         let request = Request::post("/api/v1/rate-limit/check")
@@ -247,7 +258,7 @@ mod tests {
             .expect("results")
             .iter()
             .collect();
-        assert_eq!(keys.len(), MOST_CHECKS);
+        assert_eq!(keys.len(), MAX_CHECKS);
         for (number, answer) in keys.into_iter().enumerate() {
             assert_eq!(answer["key"], format!("user-{number}"));
         }

@@ -1,4 +1,4 @@
-//! Why a key is denied, what each limit says, and when it will pass.
+//! `explain`: the state of each limit for a key, and when the next check is allowed.
 
 use std::time::Duration;
 
@@ -11,9 +11,12 @@ use ratelimit_core::{Algorithm, Decision, Limit, LimitDecision, Outcome, Verdict
 use serde::Serialize;
 
 use super::json;
-use crate::{access, answer::is_false, app::App, question::Question, refusal::Refusal};
+use crate::{
+    admin_auth, api_error::ApiError, app::App, check_request::CheckRequest,
+    check_response::is_false,
+};
 
-/// What a check would come to, and why.
+/// The outcome of a dry run, and the reason.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Explanation<'a> {
@@ -23,16 +26,16 @@ struct Explanation<'a> {
     allowed: bool,
     reason: String,
     passes_after_micros: Option<u64>,
-    limits: Vec<Said>,
-    /// Whether it would pass only because its policy watches, and denies nothing.
+    limits: Vec<LimitExplanation>,
+    /// The check would be allowed only because the policy is in shadow mode.
     #[serde(skip_serializing_if = "is_false")]
     shadow: bool,
 }
 
-/// What one limit says.
+/// The state of one limit.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Said {
+struct LimitExplanation {
     text: String,
     algorithm: &'static str,
     allowed: bool,
@@ -45,29 +48,29 @@ struct Said {
 pub(super) async fn get(
     State(app): State<App>,
     request: Request,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
-    access::admit_request(&app, &rules, &request)?;
+    admin_auth::admit_request(&app, &rules, &request)?;
     let (parts, _) = request.into_parts();
-    let question = Question::from_query(&app, &rules, &parts)?;
-    let Question { policy, key, .. } = &question;
-    let permits = question.permits.get();
-    let foreseen = app.limiter().dry_run(policy, key, permits).await;
-    let Verdict::Checked(decision) = foreseen else {
-        return Err(Refusal::unavailable());
+    let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
+    let CheckRequest { policy, key, .. } = &check_request;
+    let permits = check_request.permits.get();
+    let verdict = app.limiter().dry_run(policy, key, permits).await;
+    let Verdict::Checked(decision) = verdict else {
+        return Err(ApiError::unavailable());
     };
-    Ok(json(StatusCode::OK, &explain(&question, &decision)))
+    Ok(json(StatusCode::OK, &explain(&check_request, &decision)))
 }
 
-fn explain<'a>(question: &'a Question, decision: &Decision) -> Explanation<'a> {
-    let permits = question.permits.get();
-    let limits = question.policy.limits().iter().zip(decision.limits());
-    let limits: Vec<Said> = limits
-        .map(|(limit, seen)| Said::new(limit, &seen))
+fn explain<'a>(check_request: &'a CheckRequest, decision: &Decision) -> Explanation<'a> {
+    let permits = check_request.permits.get();
+    let limits = check_request.policy.limits().iter().zip(decision.limits());
+    let limits: Vec<LimitExplanation> = limits
+        .map(|(limit, seen)| LimitExplanation::new(limit, &seen))
         .collect();
     Explanation {
-        key: &question.shown,
-        policy: question.policy.name(),
+        key: &check_request.shown,
+        policy: check_request.policy.name(),
         permits,
         allowed: decision.admits(),
         reason: reason(&limits, permits),
@@ -77,14 +80,14 @@ fn explain<'a>(question: &'a Question, decision: &Decision) -> Explanation<'a> {
     }
 }
 
-impl Said {
-    fn new(limit: &Limit, seen: &LimitDecision) -> Said {
+impl LimitExplanation {
+    fn new(limit: &Limit, seen: &LimitDecision) -> LimitExplanation {
         let passes_after = match seen.outcome {
             Outcome::Allowed { .. } => Some(Duration::ZERO),
             Outcome::Denied { retry_after } => Some(retry_after),
             Outcome::Impossible => None,
         };
-        Said {
+        LimitExplanation {
             text: limit.to_string(),
             algorithm: limit.algorithm().wire_name(),
             allowed: seen.outcome.is_allowed(),
@@ -96,7 +99,7 @@ impl Said {
     }
 }
 
-fn reason(limits: &[Said], permits: u64) -> String {
+fn reason(limits: &[LimitExplanation], permits: u64) -> String {
     let refusals: Vec<String> = limits
         .iter()
         .filter(|limit| !limit.allowed)

@@ -1,4 +1,4 @@
-//! What holds for every request.
+//! Middleware of all routes.
 
 use axum::{
     body::Body,
@@ -11,16 +11,16 @@ use axum::{
     response::IntoResponse as _,
 };
 
-use crate::{app::App, refusal::Refusal};
+use crate::{api_error::ApiError, app::App};
 
-/// Bounds the time of a request, keeps answers out of caches, and sends clients away when it ends.
+/// Applies the request timeout, forbids caching, and closes connections during a shutdown.
 pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response<Body> {
     let version = request.version();
     let answered = tokio::time::timeout(app.bounds().request, next.run(request)).await;
     let mut response = answered.unwrap_or_else(|_| too_slow());
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().insert(CACHE_CONTROL, no_store);
-    // What is still to come of a body that was not read would stand before the next request.
+    // The rest of an unread body would precede the next request on this connection.
     let is_cut_off = matches!(
         response.status(),
         StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE
@@ -34,5 +34,5 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
 
 fn too_slow() -> Response<Body> {
     let status = StatusCode::REQUEST_TIMEOUT;
-    Refusal::new(status, "Request timeout", "the request took too long").into_response()
+    ApiError::new(status, "Request timeout", "the request took too long").into_response()
 }

@@ -1,4 +1,4 @@
-//! What is answered where.
+//! The routes of the REST API.
 
 mod actuator;
 mod body;
@@ -28,15 +28,22 @@ use ratelimit_core::Policy;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{app::App, refusal::Refusal};
+use crate::{api_error::ApiError, app::App};
 
 const OPENAPI: &str = include_str!("../../openapi.json");
 
-/// What stands in the document for the names of the policies.
+/// Placeholder for the policy names in the document.
 const POLICIES: &str = "\"{policies}\"";
 
-pub(crate) fn router(app: App) -> Router {
-    // A HEAD is answered by the handler for GET unless told otherwise, and must not spend.
+impl App {
+    /// The routes of the server. Requests carry their [`Peer`](crate::Peer) in their extensions.
+    pub fn router(&self) -> Router {
+        router(self.clone())
+    }
+}
+
+fn router(app: App) -> Router {
+    // Without its own handler, HEAD would run the handler of GET and charge.
     let check = get(check::get).head(check_head).post(check::post);
     Router::new()
         .route("/api/v1/rate-limit/check", check)
@@ -61,7 +68,7 @@ pub(crate) fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// The document, with the names of the policies that there are now.
+/// The document with the names of the current policies.
 async fn openapi(State(app): State<App>) -> impl IntoResponse {
     let rules = app.rules();
     let names = rules.policies.iter().map(Policy::name);
@@ -74,19 +81,19 @@ async fn check_head() -> impl IntoResponse {
     ([(ALLOW, "GET,POST")], not_allowed().await)
 }
 
-async fn not_found() -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, "Not found", "see /openapi.json")
+async fn not_found() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "Not found", "see /openapi.json")
 }
 
-async fn not_allowed() -> Refusal {
-    Refusal::new(
+async fn not_allowed() -> ApiError {
+    ApiError::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "Method not allowed",
         "see /openapi.json",
     )
 }
 
-/// A JSON answer.
+/// A JSON response.
 fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
     let mut response = Response::new(to_json(body));
     *response.status_mut() = status;

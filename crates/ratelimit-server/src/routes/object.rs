@@ -1,4 +1,4 @@
-//! JSON that must be an object.
+//! JSON objects.
 
 use std::{fmt, marker::PhantomData};
 
@@ -7,7 +7,7 @@ use serde::{
     de::{MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-/// What an object says; a list of values in the right order is no substitute.
+/// A value that is deserialised from a JSON object only. Serde would also accept an array of its fields.
 pub(super) struct Object<T>(pub(super) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {

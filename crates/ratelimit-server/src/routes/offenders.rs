@@ -1,4 +1,4 @@
-//! Who is denied most.
+//! `offenders`: the most denied keys.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use ratelimit_core::Offender;
 use serde::Serialize;
 
 use super::json;
-use crate::{access, app::App, query::Query, refusal::Refusal};
+use crate::{admin_auth, api_error::ApiError, app::App, query::Query};
 
-const DEFAULT_MOST: usize = 10;
-const HIGHEST_MOST: usize = 100;
+const DEFAULT_COUNT: usize = 10;
+const MAX_COUNT: usize = 100;
 
-/// The most denied keys by policy, the worst first.
+/// The most denied keys of each policy, in descending order.
 #[derive(Serialize)]
-struct Offenders {
-    policies: BTreeMap<String, Vec<Worst>>,
+struct OffendersResponse {
+    policies: BTreeMap<String, Vec<OffenderEntry>>,
 }
 
-/// A key, and how often it was denied: between `denied - error` and `denied` times.
+/// A key that was denied between `denied - error` and `denied` times.
 #[derive(Serialize)]
-struct Worst {
+struct OffenderEntry {
     key: String,
     denied: u64,
     error: u64,
@@ -33,31 +33,31 @@ struct Worst {
 pub(super) async fn get(
     State(app): State<App>,
     request: Request,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
-    access::admit_request(&app, &rules, &request)?;
+    admin_auth::admit_request(&app, &rules, &request)?;
     let query = Query(request.uri().query().unwrap_or_default());
     let most = query.one("most")?;
-    let most = most.map_or(Ok(DEFAULT_MOST), |text| most_of(&text))?;
+    let most = most.map_or(Ok(DEFAULT_COUNT), |text| parse_count(&text))?;
     let names = match query.one("policy")? {
         Some(name) => {
             let policy = rules.policies.named(&name);
-            let policy = policy.ok_or_else(|| Refusal::bad_request("unknown policy"))?;
+            let policy = policy.ok_or_else(|| ApiError::bad_request("unknown policy"))?;
             vec![policy.name().to_owned()]
         }
         None => app.limiter().policies_with_offenders(),
     };
     let policies = names.into_iter().map(|name| {
         let worst = app.limiter().offenders(&name, most);
-        (name, worst.into_iter().map(Worst::from).collect())
+        (name, worst.into_iter().map(OffenderEntry::from).collect())
     });
     let policies = policies.collect();
-    Ok(json(StatusCode::OK, &Offenders { policies }))
+    Ok(json(StatusCode::OK, &OffendersResponse { policies }))
 }
 
-impl From<Offender> for Worst {
-    fn from(offender: Offender) -> Worst {
-        Worst {
+impl From<Offender> for OffenderEntry {
+    fn from(offender: Offender) -> OffenderEntry {
+        OffenderEntry {
             key: offender.key.to_string(),
             denied: offender.denied,
             error: offender.error,
@@ -65,10 +65,10 @@ impl From<Offender> for Worst {
     }
 }
 
-fn most_of(text: &str) -> Result<usize, Refusal> {
+fn parse_count(text: &str) -> Result<usize, ApiError> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let most = digits.then(|| text.parse().ok()).flatten();
-    let most = most.filter(|most| (1..=HIGHEST_MOST).contains(most));
-    let expected = || format!("most must be a whole number from 1 to {HIGHEST_MOST}");
-    most.ok_or_else(|| Refusal::bad_request(expected()))
+    let most = most.filter(|most| (1..=MAX_COUNT).contains(most));
+    let expected = || format!("most must be a whole number from 1 to {MAX_COUNT}");
+    most.ok_or_else(|| ApiError::bad_request(expected()))
 }

@@ -1,4 +1,4 @@
-//! What becomes of a charge: given back, settled, its slot released or renewed.
+//! `refund`, `settle`, `release` and `renew` by receipt.
 
 use std::num::NonZeroU64;
 
@@ -12,98 +12,102 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{body, json, object::Object};
 use crate::{
-    access,
+    admin_auth,
+    api_error::ApiError,
     app::App,
+    check_request::{whole_number, whole_number_or_zero},
     config::Rules,
-    question::{whole_number, whole_number_or_zero},
-    refusal::Refusal,
 };
 
-/// Gives permits back, all unless it says how many.
+/// Body of a refund. Without `permits` the whole charge is refunded.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Refund {
+struct RefundRequest {
     receipt: String,
     #[serde(default, deserialize_with = "whole_number")]
     permits: Option<NonZeroU64>,
 }
 
-/// Says what a check came to cost.
+/// Body of a settlement: the actual cost.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Settle {
+struct SettleRequest {
     receipt: String,
     #[serde(deserialize_with = "whole_number_or_zero")]
     actual: u64,
 }
 
-/// Names the slot of a check.
+/// Body of a release or renewal.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Slot {
+struct SlotRequest {
     receipt: String,
 }
 
 #[derive(Serialize)]
-struct Changed {
+struct SettlementResponse {
     changed: bool,
 }
 
 pub(super) async fn refund(
     State(app): State<App>,
     request: Request,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
-    access::admit_request(&app, &rules, &request)?;
-    let asked: Refund = parsed(&app, request).await?;
-    let receipt = app.seal().open(&rules, &asked.receipt)?;
-    let back = asked.permits.map_or(receipt.cost(), NonZeroU64::get);
-    let Some(actual) = receipt.cost().checked_sub(back) else {
+    admin_auth::admit_request(&app, &rules, &request)?;
+    let body: RefundRequest = parse_body(&app, request).await?;
+    let receipt = app.receipt_tokens().verify(&rules, &body.receipt)?;
+    let refund = body.permits.map_or(receipt.cost(), NonZeroU64::get);
+    let Some(actual) = receipt.cost().checked_sub(refund) else {
         let too_many = format!("only {} permits were charged", receipt.cost());
-        return Err(Refusal::unprocessable(too_many));
+        return Err(ApiError::unprocessable(too_many));
     };
-    redeem(&app, &receipt, actual).await
+    settle_receipt(&app, &receipt, actual).await
 }
 
 pub(super) async fn settle(
     State(app): State<App>,
     request: Request,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
-    access::admit_request(&app, &rules, &request)?;
-    let asked: Settle = parsed(&app, request).await?;
-    let receipt = app.seal().open(&rules, &asked.receipt)?;
-    redeem(&app, &receipt, asked.actual).await
+    admin_auth::admit_request(&app, &rules, &request)?;
+    let body: SettleRequest = parse_body(&app, request).await?;
+    let receipt = app.receipt_tokens().verify(&rules, &body.receipt)?;
+    settle_receipt(&app, &receipt, body.actual).await
 }
 
-/// Needs no admin token: the receipt proves whose slot it is, and nothing that was spent comes back.
+/// Releases a slot. It needs no admin token: the receipt proves the ownership, and no budget is refunded.
 pub(super) async fn release(
     State(app): State<App>,
     request: Request,
-) -> Result<Response<Body>, Refusal> {
-    let receipt = slot(&app, &app.rules(), request).await?;
-    answer(app.limiter().release(&receipt).await)
+) -> Result<Response<Body>, ApiError> {
+    let receipt = slot_receipt(&app, &app.rules(), request).await?;
+    settlement_response(app.limiter().release(&receipt).await)
 }
 
 pub(super) async fn renew(
     State(app): State<App>,
     request: Request,
-) -> Result<Response<Body>, Refusal> {
-    let receipt = slot(&app, &app.rules(), request).await?;
-    answer(app.limiter().renew(&receipt).await)
+) -> Result<Response<Body>, ApiError> {
+    let receipt = slot_receipt(&app, &app.rules(), request).await?;
+    settlement_response(app.limiter().renew(&receipt).await)
 }
 
-async fn parsed<T: DeserializeOwned>(app: &App, request: Request) -> Result<T, Refusal> {
+async fn parse_body<T: DeserializeOwned>(app: &App, request: Request) -> Result<T, ApiError> {
     let bytes = body::read(app, request.into_body()).await?;
-    body::parse(&bytes).map(|Object(asked)| asked)
+    body::parse(&bytes).map(|Object(body)| body)
 }
 
-async fn slot(app: &App, rules: &Rules, request: Request) -> Result<Receipt, Refusal> {
-    let asked: Slot = parsed(app, request).await?;
-    app.seal().open(rules, &asked.receipt)
+async fn slot_receipt(app: &App, rules: &Rules, request: Request) -> Result<Receipt, ApiError> {
+    let body: SlotRequest = parse_body(app, request).await?;
+    app.receipt_tokens().verify(rules, &body.receipt)
 }
 
-async fn redeem(app: &App, receipt: &Receipt, actual: u64) -> Result<Response<Body>, Refusal> {
+async fn settle_receipt(
+    app: &App,
+    receipt: &Receipt,
+    actual: u64,
+) -> Result<Response<Body>, ApiError> {
     let policy = receipt.policy().name();
     let settled = match app.limiter().settle(receipt, actual).await {
         Ok(settled) => Ok(settled),
@@ -111,20 +115,22 @@ async fn redeem(app: &App, receipt: &Receipt, actual: u64) -> Result<Response<Bo
         Err(SettleError::AlreadySettled) => {
             let status = StatusCode::CONFLICT;
             let detail = "a receipt is good for one refund or settlement";
-            return Err(Refusal::new(status, "Receipt used already", detail));
+            return Err(ApiError::new(status, "Receipt used already", detail));
         }
-        Err(_) => return Err(Refusal::gone("nothing of the charge is left")),
+        Err(_) => return Err(ApiError::gone("nothing of the charge is left")),
     };
     tracing::info!(policy, charged = receipt.cost(), actual, "settled");
-    answer(settled)
+    settlement_response(settled)
 }
 
-fn answer(settled: Result<Settlement, StoreError>) -> Result<Response<Body>, Refusal> {
-    match settled.map_err(|_| Refusal::unavailable())? {
-        Settlement::LeaseLost => Err(Refusal::gone("the slot is not held any more")),
+fn settlement_response(
+    settled: Result<Settlement, StoreError>,
+) -> Result<Response<Body>, ApiError> {
+    match settled.map_err(|_| ApiError::unavailable())? {
+        Settlement::LeaseLost => Err(ApiError::gone("the slot is not held any more")),
         settled => {
             let changed = settled == Settlement::Applied;
-            Ok(json(StatusCode::OK, &Changed { changed }))
+            Ok(json(StatusCode::OK, &SettlementResponse { changed }))
         }
     }
 }

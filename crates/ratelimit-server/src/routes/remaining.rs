@@ -1,4 +1,4 @@
-//! Looks without spending.
+//! `remaining`: the budget of a key, without a charge.
 
 use axum::{
     body::Body,
@@ -8,27 +8,27 @@ use axum::{
 
 use super::to_json;
 use crate::{
-    answer::{self, Answer},
+    api_error::ApiError,
     app::App,
-    question::Question,
-    refusal::Refusal,
+    check_request::CheckRequest,
+    check_response::{self, CheckResponse},
 };
 
 pub(super) async fn get(
     State(app): State<App>,
     request: Request,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, ApiError> {
     let (parts, _) = request.into_parts();
     let rules = app.rules();
-    let question = Question::from_query(&app, &rules, &parts)?;
-    let Question { policy, key, .. } = &question;
-    let permits = question.permits.get();
+    let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
+    let CheckRequest { policy, key, .. } = &check_request;
+    let permits = check_request.permits.get();
     let verdict = app.limiter().dry_run(policy, key, permits).await;
-    let body = to_json(&Answer::new(&question, &verdict));
+    let body = to_json(&CheckResponse::new(&check_request, &verdict));
     let status = StatusCode::OK;
-    Ok(answer::respond(
+    Ok(check_response::respond(
         app.headers(),
-        &question.policy,
+        &check_request.policy,
         &verdict,
         status,
         body,

@@ -1,4 +1,4 @@
-//! Forgets what one key has spent.
+//! `reset`: restores the full budget of a key.
 
 use axum::{
     body::Body,
@@ -8,10 +8,10 @@ use axum::{
 use serde::Serialize;
 
 use super::json;
-use crate::{access, app::App, question::Question, refusal::Refusal};
+use crate::{admin_auth, api_error::ApiError, app::App, check_request::CheckRequest};
 
 #[derive(Serialize)]
-struct Done<'a> {
+struct ResetResponse<'a> {
     key: &'a str,
     algorithm: &'static str,
     reset: bool,
@@ -20,21 +20,21 @@ struct Done<'a> {
 pub(super) async fn delete(
     State(app): State<App>,
     request: Request,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
-    access::admit_request(&app, &rules, &request)?;
+    admin_auth::admit_request(&app, &rules, &request)?;
     let (parts, _) = request.into_parts();
-    let question = Question::from_query(&app, &rules, &parts)?;
-    let Question {
+    let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
+    let CheckRequest {
         policy, key, shown, ..
-    } = &question;
+    } = &check_request;
     let reset = app.limiter().reset(policy, key).await;
-    reset.map_err(|_| Refusal::unavailable())?;
+    reset.map_err(|_| ApiError::unavailable())?;
     tracing::info!(policy = policy.name(), "reset");
-    let done = Done {
+    let response = ResetResponse {
         key: shown,
         algorithm: policy.limits()[0].algorithm().wire_name(),
         reset: true,
     };
-    Ok(json(StatusCode::OK, &done))
+    Ok(json(StatusCode::OK, &response))
 }

@@ -1,4 +1,4 @@
-//! The command and its stores.
+//! The command line of `simulate`, and its stores.
 
 use std::{
     fs::File,
@@ -15,17 +15,18 @@ use ratelimit_core::{
 };
 
 use super::{
-    film::Scene,
-    replay::{Replayed, Run},
-    trace::{self, Asked},
+    chart,
+    frames::TimeSpan,
+    replay::{Replay, Run},
+    trace::{self, TraceHit},
     traffic::Traffic,
 };
-use crate::{chart, config::Span, failure::Failure};
+use crate::{cli_error::CliError, config::Span};
 
-/// A replay is about answers and not about their speed.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of a Redis call. It is long, because a replay does not measure latency.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Replays a trace on a virtual clock, and prints what every hit would be answered.
 ///
@@ -40,7 +41,7 @@ pub struct Simulate {
     #[arg(long, required = true, value_name = "LIMITS", value_parser = limits)]
     limit: Vec<String>,
 
-    /// What happens beyond the limits: `hard`, or `soft 10%` for a tenth more [default: hard]
+    /// The throttle above the limits: `hard`, or `soft 10%` for a tenth more [default: hard]
     #[arg(long, value_name = "MODE", value_parser = throttle)]
     throttle: Option<Throttle>,
 
@@ -112,12 +113,12 @@ fn throttle(text: &str) -> Result<Throttle, String> {
 }
 
 impl Simulate {
-    /// Prints to `out` what every hit is answered, and draws the chart.
+    /// Prints the decision of every hit to `out`, and writes the chart.
     ///
     /// # Errors
     ///
-    /// When the trace has a mistake, the store does not answer, or something cannot be written.
-    pub async fn run(&self, out: &mut impl Write) -> Result<(), Failure> {
+    /// Fails if the trace is invalid, the store does not answer, or an output cannot be written.
+    pub async fn run(&self, out: &mut impl Write) -> Result<(), CliError> {
         let throttle = self.throttle.clone().unwrap_or_default();
         let policies = self.limit.iter().enumerate();
         let policies: Vec<Policy> = policies
@@ -130,7 +131,7 @@ impl Simulate {
         let clock = Clock::manual(Timestamp::default());
         let redis = self.redis_store(clock.clone()).await?;
         let several = policies.len() > 1;
-        let scene = Scene::of(&trace, &policies);
+        let time_span = TimeSpan::of(&trace, &policies);
         let mut drawn = Vec::new();
         for (policy, text) in policies.into_iter().zip(&self.limit) {
             let memory = MemoryStore::new().capacity(trace.len());
@@ -145,18 +146,18 @@ impl Simulate {
                 store,
                 clock: clock.clone(),
             };
-            let filmed = self.chart.as_ref().map(|_| scene);
+            let filmed = self.chart.as_ref().map(|_| time_span);
             let replayed = replay(&run, redis.as_ref(), &trace, filmed, out).await?;
             drawn.push((&**text, replayed));
         }
         if let Some(path) = &self.chart {
-            let svg = chart::draw(scene, &drawn);
+            let svg = chart::draw(time_span, &drawn);
             std::fs::write(path, svg).map_err(|why| format!("{}: {why}", path.display()))?;
         }
         Ok(())
     }
 
-    fn trace(&self, policy: &Policy) -> Result<Vec<Asked>, Failure> {
+    fn trace(&self, policy: &Policy) -> Result<Vec<TraceHit>, CliError> {
         if let Some(traffic) = self.traffic {
             return Ok(traffic.hits(&policy.limits()[0], self.hits, self.seed));
         }
@@ -168,18 +169,18 @@ impl Simulate {
         Ok(trace::read(BufReader::new(file))?)
     }
 
-    /// The store in Redis, if one was chosen, under a prefix of its own.
-    async fn redis_store(&self, clock: Clock) -> Result<Option<RedisStore>, Failure> {
+    /// The Redis store of `--store`, under a random key prefix.
+    async fn redis_store(&self, clock: Clock) -> Result<Option<RedisStore>, CliError> {
         let StoreChoice::Redis(url) = &self.store else {
             return Ok(None);
         };
-        let chance = RandomState::new().hash_one(std::process::id());
+        let random = RandomState::new().hash_one(std::process::id());
         let config = RedisConfig::new(url)?
-            .prefix(&format!("simulate-{chance:016x}"))?
-            .timeout(PATIENCE)
+            .prefix(&format!("simulate-{random:016x}"))?
+            .timeout(TIMEOUT)
             .clock(clock);
         let store = RedisStore::new(config);
-        let within = self.connect_timeout.map_or(CONNECT_WITHIN, |span| span.0);
+        let within = self.connect_timeout.map_or(CONNECT_TIMEOUT, |span| span.0);
         if !store.wait_connected(within).await {
             return Err("the Redis server does not answer".into());
         }
@@ -188,16 +189,16 @@ impl Simulate {
     }
 }
 
-/// One run, after which nothing of it is left in `redis`, however it ends.
+/// Replays one run, then deletes its keys from `redis`, also after an error or Ctrl-C.
 async fn replay(
     run: &Run<'_>,
     redis: Option<&RedisStore>,
-    trace: &[Asked],
-    scene: Option<Scene>,
+    trace: &[TraceHit],
+    time_span: Option<TimeSpan>,
     out: &mut impl Write,
-) -> Result<Replayed, Failure> {
+) -> Result<Replay, CliError> {
     let replayed = tokio::select! {
-        replayed = run.replay(trace, scene, out) => replayed,
+        replayed = run.replay(trace, time_span, out) => replayed,
         _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
     };
     let cleaned = match redis {

@@ -1,15 +1,14 @@
 //! Seconds as decimal text, exact to the microsecond.
 
-/// Later moments cannot be told exactly by every store.
+/// Later times are not exact in every store.
 const END_OF_TIME: u64 = 1 << 53;
 
 const MICROS_DIGITS: i64 = 6;
 
-/// Reads seconds as a JSON number, without a detour through floating point.
+/// Parses seconds from a JSON number without floating point.
 ///
 /// Digits beyond microseconds are rounded to the nearest, half up: programs that add floats write
-/// `0.30000000000000004` for what they mean by `0.3`. Nothing when it is negative, too large or no
-/// number.
+/// `0.30000000000000004` for `0.3`. Returns `None` for text that is negative, too large or not a number.
 pub(super) fn micros(text: &str) -> Option<u64> {
     let (negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -35,7 +34,7 @@ pub(super) fn micros(text: &str) -> Option<u64> {
     (micros == 0 || !negative && micros < END_OF_TIME).then_some(micros)
 }
 
-/// The first `kept` of `digits` as a number, filled up with zeros or rounded.
+/// The first `kept` digits as a number, padded with zeros or rounded.
 fn scaled(digits: &str, kept: i64) -> Option<u64> {
     let Ok(kept) = usize::try_from(kept) else {
         return Some(0);
@@ -56,7 +55,7 @@ fn scaled(digits: &str, kept: i64) -> Option<u64> {
         .checked_add(rounded_up)
 }
 
-/// The shortest decimal that means so many microseconds, in seconds.
+/// Formats microseconds as seconds, with as few digits as possible.
 pub(super) fn seconds(micros: u64) -> String {
     let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);
     if rest == 0 {
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn text_that_is_not_a_time_is_rejected() {
         for text in [
             "-1",
             "-0.1",

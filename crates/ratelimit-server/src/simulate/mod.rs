@@ -1,16 +1,11 @@
-//! `simulate`: what a policy would answer to a trace.
+//! `simulate`: the decisions of a policy on a trace.
 
+mod chart;
 mod command;
 mod decimal;
-mod film;
+mod frames;
 mod replay;
 mod trace;
 mod traffic;
 
 pub use self::command::Simulate;
-#[cfg(test)]
-pub(crate) use self::film::Point;
-pub(crate) use self::{
-    film::{Budget, Scene},
-    replay::{Fate, Replayed, Shown},
-};

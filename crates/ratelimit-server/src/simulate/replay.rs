@@ -8,15 +8,15 @@ use serde_json::value::RawValue;
 
 use super::{
     decimal,
-    film::{Budget, Film, Scene},
-    trace::Asked,
+    frames::{BudgetFrames, BudgetLine, TimeSpan},
+    trace::TraceHit,
 };
-use crate::{answer::is_false, failure::Failure};
+use crate::{check_response::is_false, cli_error::CliError};
 
-/// What a hit is answered, as it is printed.
+/// The printed decision of one hit.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Line<'a> {
+struct ReplayLine<'a> {
     t: Box<RawValue>,
     key: &'a str,
     cost: u64,
@@ -33,9 +33,9 @@ struct Line<'a> {
     policy: Option<&'a str>,
 }
 
-/// What became of a hit, as a chart shows it.
+/// The outcome of a hit in a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(super) enum Fate {
     Admitted,
     Delayed,
     Denied,
@@ -43,100 +43,109 @@ pub(crate) enum Fate {
 
 /// A hit in a chart.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown {
-    pub(crate) at_micros: u64,
-    pub(crate) fate: Fate,
+pub(super) struct ChartHit {
+    pub(super) at_micros: u64,
+    pub(super) fate: Fate,
 }
 
-/// What a chart shows of a run.
+/// The result of a run that a chart shows.
 #[derive(Debug, Default)]
-pub(crate) struct Replayed {
-    pub(crate) hits: Vec<Shown>,
-    pub(crate) budgets: Vec<Budget>,
+pub(super) struct Replay {
+    pub(super) hits: Vec<ChartHit>,
+    pub(super) budgets: Vec<BudgetLine>,
 }
 
-/// One policy, a store for it alone, and the clock of that store.
+/// One policy, its own store, and the clock of the store.
 pub(super) struct Run<'a> {
     pub(super) policy: Policy,
-    /// How its lines are told from those of other runs.
+    /// The field `policy` of its lines, if there are several runs.
     pub(super) label: Option<&'a str>,
     pub(super) store: &'a dyn Store,
     pub(super) clock: Clock,
 }
 
 impl Run<'_> {
-    /// Prints what every hit is answered, and films the budgets where there is a scene.
+    /// Prints the decision of every hit, and samples the budgets if there is a time span.
     ///
-    /// Looks change no answer: they write nothing, and none is later than the next hit.
+    /// Samples do not change a decision: they have cost 0 and write nothing, and none is later than the next hit.
     pub(super) async fn replay(
         &self,
-        trace: &[Asked],
-        scene: Option<Scene>,
+        trace: &[TraceHit],
+        time_span: Option<TimeSpan>,
         out: &mut impl Write,
-    ) -> Result<Replayed, Failure> {
-        let mut film = scene.map(|scene| Film::new(scene, &self.policy, trace));
+    ) -> Result<Replay, CliError> {
+        let mut frames =
+            time_span.map(|time_span| BudgetFrames::new(time_span, &self.policy, trace));
         let mut hits = Vec::with_capacity(trace.len());
-        for asked in trace {
-            self.look_until(film.as_mut(), asked.at_micros).await?;
-            let decision = self.ask(&asked.key, asked.at_micros, asked.cost).await?;
-            serde_json::to_writer(&mut *out, &self.line(asked, &decision)?)?;
+        for hit in trace {
+            self.sample_until(frames.as_mut(), hit.at_micros).await?;
+            let decision = self.check(&hit.key, hit.at_micros, hit.cost).await?;
+            serde_json::to_writer(&mut *out, &self.line(hit, &decision)?)?;
             out.write_all(b"\n")?;
-            if let Some(film) = &mut film {
-                film.take(&asked.key, asked.at_micros, &decision);
+            if let Some(frames) = &mut frames {
+                frames.take(&hit.key, hit.at_micros, &decision);
             }
-            hits.push(Shown {
-                at_micros: asked.at_micros,
+            hits.push(ChartHit {
+                at_micros: hit.at_micros,
                 fate: fate(&decision),
             });
         }
-        self.look_until(film.as_mut(), u64::MAX).await?;
-        Ok(Replayed {
+        self.sample_until(frames.as_mut(), u64::MAX).await?;
+        Ok(Replay {
             hits,
-            budgets: film.map(Film::into_budgets).unwrap_or_default(),
+            budgets: frames.map(BudgetFrames::into_budgets).unwrap_or_default(),
         })
     }
 
-    /// Films what happens to the budgets up to a moment while nobody spends.
-    async fn look_until(&self, film: Option<&mut Film>, until: u64) -> Result<(), Failure> {
-        let Some(film) = film else { return Ok(()) };
-        while let Some(moment) = film.due(until) {
-            for key in film.keys() {
-                let seen = self.ask(&key, moment, 0).await?;
-                film.take(&key, moment, &seen);
+    /// Samples the budgets between two hits.
+    async fn sample_until(
+        &self,
+        frames: Option<&mut BudgetFrames>,
+        until: u64,
+    ) -> Result<(), CliError> {
+        let Some(frames) = frames else { return Ok(()) };
+        while let Some(moment) = frames.due(until) {
+            for key in frames.keys() {
+                let seen = self.check(&key, moment, 0).await?;
+                frames.take(&key, moment, &seen);
             }
         }
         Ok(())
     }
 
-    async fn ask(&self, key: &str, at_micros: u64, cost: u64) -> Result<Decision, Failure> {
+    async fn check(&self, key: &str, at_micros: u64, cost: u64) -> Result<Decision, CliError> {
         self.clock.set(Timestamp::from_micros(at_micros));
         let key = Key::new(key)?;
         let hit = Hit::new(&self.policy, &key).cost(cost).with_slot_id();
         Ok(self.store.hit(hit).await?)
     }
 
-    /// Deletes what the hits of `trace` wrote in `redis`, key by key. A reset would leave a value behind.
+    /// Deletes the keys of `trace` from `redis`. A reset would write a value.
     pub(super) async fn clean_up(
         &self,
         redis: &RedisStore,
-        trace: &[Asked],
-    ) -> Result<(), Failure> {
-        let keys: BTreeSet<&str> = trace.iter().map(|asked| &*asked.key).collect();
+        trace: &[TraceHit],
+    ) -> Result<(), CliError> {
+        let keys: BTreeSet<&str> = trace.iter().map(|hit| &*hit.key).collect();
         for key in keys {
             redis.delete(&self.policy, &Key::new(key)?.into()).await?;
         }
         Ok(())
     }
 
-    fn line<'l>(&'l self, asked: &'l Asked, decision: &Decision) -> Result<Line<'l>, Failure> {
+    fn line<'l>(
+        &'l self,
+        hit: &'l TraceHit,
+        decision: &Decision,
+    ) -> Result<ReplayLine<'l>, CliError> {
         let retry_after = match decision.outcome {
             Outcome::Denied { retry_after } => Some(retry_after),
             _ => None,
         };
-        Ok(Line {
-            t: RawValue::from_string(decimal::seconds(asked.at_micros))?,
-            key: &asked.key,
-            cost: asked.cost,
+        Ok(ReplayLine {
+            t: RawValue::from_string(decimal::seconds(hit.at_micros))?,
+            key: &hit.key,
+            cost: hit.cost,
             allowed: decision.is_allowed(),
             limit: decision.limit,
             remaining: decision.remaining,

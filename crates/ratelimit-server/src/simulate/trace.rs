@@ -1,4 +1,4 @@
-//! Traces: what was asked, and when.
+//! Traces: hits with their times.
 
 use std::{
     borrow::Cow,
@@ -11,30 +11,30 @@ use serde_json::value::RawValue;
 
 use super::decimal;
 
-/// Whose budget a line spends that names no key.
-const NOBODY: &str = "default";
+/// The key of a line without a key.
+const DEFAULT_KEY: &str = "default";
 
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct TraceHit {
     pub(super) at_micros: u64,
     pub(super) key: String,
     pub(super) cost: u64,
 }
 
-impl Asked {
-    /// A hit of cost 1 by nobody in particular.
-    pub(super) fn at(at_micros: u64) -> Asked {
-        Asked {
+impl TraceHit {
+    /// A hit of cost 1 on the default key.
+    pub(super) fn at(at_micros: u64) -> TraceHit {
+        TraceHit {
             at_micros,
-            key: NOBODY.to_owned(),
+            key: DEFAULT_KEY.to_owned(),
             cost: 1,
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct TraceLine<'a> {
     #[serde(borrow)]
     t: &'a RawValue,
     #[serde(borrow, default)]
@@ -42,10 +42,10 @@ struct Line<'a> {
     cost: Option<u64>,
 }
 
-/// Reads all lines of a trace, in the order of their time; empty ones are skipped.
+/// Reads a trace and sorts it by time. Empty lines are skipped.
 ///
 /// Access logs are written when requests end, so their lines are seldom in the order in which requests began.
-pub(super) fn read(mut lines: impl BufRead) -> Result<Vec<Asked>, InvalidTrace> {
+pub(super) fn read(mut lines: impl BufRead) -> Result<Vec<TraceHit>, InvalidTrace> {
     let mut trace = Vec::new();
     let mut line = Vec::new();
     for number in 1.. {
@@ -59,28 +59,28 @@ pub(super) fn read(mut lines: impl BufRead) -> Result<Vec<Asked>, InvalidTrace> 
             break;
         }
         if !line.trim_ascii().is_empty() {
-            trace.push(asked(&line).map_err(wrong)?);
+            trace.push(parse_line(&line).map_err(wrong)?);
         }
     }
-    trace.sort_by_key(|asked| asked.at_micros);
+    trace.sort_by_key(|hit| hit.at_micros);
     Ok(trace)
 }
 
-fn asked(line: &[u8]) -> Result<Asked, Problem> {
-    let line: Line<'_> = serde_json::from_slice(line).map_err(Problem::Json)?;
+fn parse_line(line: &[u8]) -> Result<TraceHit, Problem> {
+    let line: TraceLine<'_> = serde_json::from_slice(line).map_err(Problem::Json)?;
     let at_micros = decimal::micros(line.t.get()).ok_or(Problem::Time)?;
-    let key = line.key.unwrap_or(Cow::Borrowed(NOBODY));
+    let key = line.key.unwrap_or(Cow::Borrowed(DEFAULT_KEY));
     if key.is_empty() {
         return Err(Problem::Key);
     }
-    Ok(Asked {
+    Ok(TraceHit {
         at_micros,
         key: key.into_owned(),
         cost: line.cost.unwrap_or(1),
     })
 }
 
-/// Why a trace cannot be replayed.
+/// An invalid line of a trace.
 #[derive(Debug)]
 pub(super) struct InvalidTrace {
     line: usize,
@@ -100,7 +100,7 @@ impl fmt::Display for InvalidTrace {
         write!(f, "line {} of the trace: ", self.line)?;
         match &self.problem {
             Problem::Read(why) => why.fmt(f),
-            // Every line is a document of its own, so its position is the column alone.
+            // Each line is a JSON document of its own, so only the column is meaningful.
             Problem::Json(why) => {
                 let text = why.to_string();
                 let what = text.split(" at line ").next().unwrap_or(&text);
@@ -127,11 +127,11 @@ mod tests {
             (trace[0].at_micros, &*trace[0].key, trace[0].cost),
             (1, "aA", 3)
         );
-        assert_eq!(trace[1], Asked::at(500_000));
+        assert_eq!(trace[1], TraceHit::at(500_000));
     }
 
     #[test]
-    fn a_mistake_is_told_with_its_line() {
+    fn an_error_names_its_line() {
         let mistakes = [
             "{\"t\":-1}",
             "{\"key\":\"a\"}",

@@ -1,11 +1,11 @@
-//! Traces that are made up, so that a first look needs no file.
+//! Generated traces.
 
 use clap::ValueEnum;
 use ratelimit_core::Limit;
 
-use super::trace::Asked;
+use super::trace::TraceHit;
 
-/// What made-up traffic looks like; it is a little more than the limit lets through.
+/// The shape of generated traffic. Its rate is a little above the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Traffic {
     /// Everything at once, a pause, and again
@@ -19,30 +19,30 @@ pub(super) enum Traffic {
 }
 
 impl Traffic {
-    /// As many hits as asked for, made for `limit`, in the order of time.
-    pub(super) fn hits(self, limit: &Limit, count: u64, seed: u64) -> Vec<Asked> {
-        let mut chance = Chance(seed);
-        let pace = Pace::of(limit);
+    /// Generates `count` hits for `limit`, in the order of time.
+    pub(super) fn hits(self, limit: &Limit, count: u64, seed: u64) -> Vec<TraceHit> {
+        let mut random = SplitMix64(seed);
+        let rate = RefillRate::of(limit);
         let mut times: Vec<u64> = match self {
-            Traffic::Steady => (0..count).map(|hit| pace.after(hit)).collect(),
-            // So many moments, each anywhere: what a Poisson process is, given its number of hits.
+            Traffic::Steady => (0..count).map(|hit| rate.after(hit)).collect(),
+            // Given their number, the hits of a Poisson process are independent and uniformly distributed.
             Traffic::Poisson => {
-                let whole = pace.after(count).max(1);
-                (0..count).map(|_| chance.below(whole)).collect()
+                let whole = rate.after(count).max(1);
+                (0..count).map(|_| random.below(whole)).collect()
             }
             Traffic::Burst => {
-                let together = pace.capacity + pace.capacity.div_ceil(5);
-                let spread = (pace.period_micros / 100).max(1);
-                let start = |hit| pace.refilled(hit / together * together.div_ceil(2));
+                let burst = rate.capacity + rate.capacity.div_ceil(5);
+                let spread = (rate.period_micros / 100).max(1);
+                let start = |hit| rate.refilled(hit / burst * burst.div_ceil(2));
                 (0..count)
-                    .map(|hit| start(hit) + chance.below(spread))
+                    .map(|hit| start(hit) + random.below(spread))
                     .collect()
             }
             Traffic::Boundary => {
-                let side = pace.capacity;
-                let spread = (pace.period_micros / 20).max(1);
+                let side = rate.capacity;
+                let spread = (rate.period_micros / 20).max(1);
                 let at = |hit: u64, near: u64| {
-                    let edge = pace.period_micros.saturating_mul(1 + hit / (2 * side) * 2);
+                    let edge = rate.period_micros.saturating_mul(1 + hit / (2 * side) * 2);
                     if hit % (2 * side) < side {
                         edge.saturating_sub(near + 1)
                     } else {
@@ -50,52 +50,52 @@ impl Traffic {
                     }
                 };
                 (0..count)
-                    .map(|hit| at(hit, chance.below(spread)))
+                    .map(|hit| at(hit, random.below(spread)))
                     .collect()
             }
         };
         times.sort_unstable();
-        times.into_iter().map(Asked::at).collect()
+        times.into_iter().map(TraceHit::at).collect()
     }
 }
 
-/// How much a limit lets through, and how fast.
-pub(super) struct Pace {
+/// Capacity and refill rate of a limit.
+pub(super) struct RefillRate {
     capacity: u64,
     per_period: u64,
     period_micros: u64,
 }
 
-impl Pace {
-    pub(super) fn of(limit: &Limit) -> Pace {
-        Pace {
+impl RefillRate {
+    pub(super) fn of(limit: &Limit) -> RefillRate {
+        RefillRate {
             capacity: limit.capacity(),
             per_period: limit.per_period(),
             period_micros: u64::try_from(limit.period().as_micros()).unwrap_or(u64::MAX),
         }
     }
 
-    /// How long what was used up takes to be there again.
-    pub(super) fn whole_micros(&self) -> u64 {
+    /// Time in which an empty budget refills.
+    pub(super) fn full_refill_micros(&self) -> u64 {
         self.refilled(self.capacity)
     }
 
-    /// When the limit has let `units` more through.
+    /// Time in which `units` are refilled.
     fn refilled(&self, units: u64) -> u64 {
         let micros = u128::from(units) * u128::from(self.period_micros);
         u64::try_from(micros / u128::from(self.per_period)).unwrap_or(u64::MAX)
     }
 
-    /// When `hits` have come, at one and a half times the limit's rate.
+    /// Time of the hit number `hits`, at one and a half times the limit's rate.
     fn after(&self, hits: u64) -> u64 {
         self.refilled(hits) / 3 * 2
     }
 }
 
-/// Numbers by chance, the same for the same seed (`SplitMix64`).
-struct Chance(u64);
+/// The pseudo-random generator `SplitMix64`; the same seed gives the same numbers.
+struct SplitMix64(u64);
 
-impl Chance {
+impl SplitMix64 {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

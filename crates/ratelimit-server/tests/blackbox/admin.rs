@@ -36,7 +36,7 @@ async fn without_a_token_only_direct_local_callers_may() {
     ] {
         server.send(with(name), "").await.problem(403);
     }
-    assert!(server.screen.contains("direct callers on this machine"));
+    assert!(server.banner.contains("direct callers on this machine"));
 }
 
 #[tokio::test]
@@ -63,8 +63,8 @@ async fn beyond_loopback_without_a_token_they_are_off() {
     }
 
     let off = "reset, refund, explain and offenders are off";
-    assert!(server.screen.contains(off));
-    assert!(server.screen.contains("warning"));
+    assert!(server.banner.contains(off));
+    assert!(server.banner.contains("warning"));
     assert!(server.log().contains("without an admin token"));
 }
 
@@ -99,5 +99,5 @@ async fn with_a_token_it_is_needed_even_on_this_machine() {
     assert_eq!(right.status, StatusCode::OK);
     let proxied = with(&format!("Bearer {TOKEN}")).header("x-forwarded-for", "203.0.113.7");
     assert_eq!(server.send(proxied, "").await.status, StatusCode::OK);
-    assert!(!server.log().contains(TOKEN) && !server.screen.contains(TOKEN));
+    assert!(!server.log().contains(TOKEN) && !server.banner.contains(TOKEN));
 }

@@ -95,7 +95,7 @@ fn the_budget_between_hits_is_what_a_look_answers() {
 }
 
 #[test]
-fn what_refills_rises_between_hits() {
+fn a_refilling_budget_rises_between_hits() {
     let trace = "{\"t\":0,\"cost\":5}\n{\"t\":9,\"cost\":5}\n";
 
     let (_, drawn) = charted(&["--limit", "token_bucket 1/s burst 5"], trace);

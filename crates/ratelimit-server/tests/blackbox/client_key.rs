@@ -118,7 +118,7 @@ fn the_answer_is_one_line_of_json() {
 }
 
 #[test]
-fn a_byte_that_is_no_text_survives() {
+fn bytes_that_are_not_utf8_are_kept() {
     let line = OsString::from_vec(b"X-Forwarded-For: \xff, 203.0.113.7".to_vec());
 
     let found = binary()

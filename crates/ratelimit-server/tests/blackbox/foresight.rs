@@ -122,7 +122,7 @@ fn run(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_foretold_from_memory_is_what_comes() {
+async fn a_dry_run_in_memory_predicts_the_next_decision() {
     run(1_000, |case| {
         let subject = Subject::new(&case.0, |clock| {
             Limiter::new(MemoryStore::new().clock(clock))
@@ -132,7 +132,7 @@ async fn what_is_foretold_from_memory_is_what_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_foretold_from_redis_is_what_comes() {
+async fn a_dry_run_in_redis_predicts_the_next_decision() {
     let redis = std::sync::Arc::new(TestRedis::start().await);
     run(200, |case| {
         let redis = std::sync::Arc::clone(&redis);

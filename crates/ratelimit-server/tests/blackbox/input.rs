@@ -54,7 +54,7 @@ async fn bad_queries_are_refused_and_spend_nothing() {
 }
 
 #[tokio::test]
-async fn odd_keys_have_budgets_of_their_own() {
+async fn unusual_keys_have_their_own_budgets() {
     let server = Server::start(&[]);
     let longest = "k".repeat(256);
     let keys = [

@@ -46,7 +46,7 @@ async fn checks_are_counted_by_algorithm_and_answer() {
 }
 
 #[tokio::test]
-async fn looks_and_explanations_are_no_requests() {
+async fn dry_runs_and_explanations_are_not_counted_as_requests() {
     let redis = TestRedis::start().await;
     let policy = ["--policy", "two=fixed_window 2/d"];
     let shared = ["--redis", redis.url(), "--redis-prefix", "looks"];

@@ -19,7 +19,7 @@ const POLICIES: [&str; 4] = [
 ];
 
 #[tokio::test]
-async fn the_worst_keys_of_each_policy_are_told() {
+async fn the_most_denied_keys_of_each_policy_are_listed() {
     let args = [&POLICIES[..], &["--offender-keys", "shown"]].concat();
     let server = Server::start(&args);
     deny(&server, "one", "alice", 2).await;
@@ -47,7 +47,7 @@ async fn the_worst_keys_of_each_policy_are_told() {
 }
 
 #[tokio::test]
-async fn keys_are_hidden_unless_asked_for() {
+async fn keys_are_hidden_by_default() {
     let args = [&POLICIES[..], &["--log-offenders", "1ms"]].concat();
     let server = Server::start(&args);
     deny(&server, "one", "alice", 3).await;

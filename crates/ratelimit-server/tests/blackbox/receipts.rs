@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 use crate::server::{
-    Answer, CHECK, REFUND, RELEASE, REMAINING, RENEW, RESET, SETTLE, Server, until,
+    CHECK, HttpResponse, REFUND, RELEASE, REMAINING, RENEW, RESET, SETTLE, Server, until,
 };
 
 const TOKEN: &str = "0123456789abcdef-secret";
@@ -41,19 +41,19 @@ async fn left(server: &Server, policy: &str) -> u64 {
         .unwrap()
 }
 
-async fn post(server: &Server, path: &str, body: &Value) -> Answer {
+async fn post(server: &Server, path: &str, body: &Value) -> HttpResponse {
     let request = server.request(Method::POST, path);
     let request = request.header("authorization", format!("Bearer {TOKEN}"));
     server.send(request, body.to_string()).await
 }
 
-fn changed(answer: &Answer) -> bool {
+fn changed(answer: &HttpResponse) -> bool {
     assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
     answer.json()["changed"].as_bool().unwrap()
 }
 
 #[tokio::test]
-async fn a_refund_gives_back_all_or_so_many() {
+async fn a_refund_returns_all_or_the_named_permits() {
     let server = Server::start(&["--policy", "p=fixed_window 10/d"]);
     let (one, other) = (
         charged(&server, "p", 4).await,
@@ -115,7 +115,7 @@ async fn a_receipt_is_good_once_and_only_as_it_was_given() {
 }
 
 #[tokio::test]
-async fn there_is_a_receipt_only_for_what_was_charged_and_asked_for() {
+async fn a_receipt_is_returned_only_for_a_charge_that_requested_one() {
     let server = Server::start(&["--policy", "p=fixed_window 2/d"]);
     let plain = server.get(&format!("{CHECK}?policy=p&key=k")).await;
     assert_eq!(plain.json().get("receipt"), None);

@@ -3,10 +3,10 @@
 use http::StatusCode;
 use ratelimit_tests::redis::{RedisProcess, TestRedis};
 
-use crate::server::{Answer, CHECK, REMAINING, RESET, Server, until};
+use crate::server::{CHECK, HttpResponse, REMAINING, RESET, Server, until};
 
 /// Answers of a store, and not of the failure mode.
-async fn shared(server: &Server, path: &str) -> Answer {
+async fn shared(server: &Server, path: &str) -> HttpResponse {
     until(|| async {
         let answer = server.get(path).await;
         let is_shared = !answer.body.contains("\"store\"");

@@ -194,7 +194,7 @@ async fn a_look_spends_nothing_and_is_never_denied() {
 }
 
 #[tokio::test]
-async fn a_look_says_whether_so_many_would_pass() {
+async fn a_dry_run_says_whether_the_permits_would_be_allowed() {
     let server = Server::start(&["--policy", "nine=fixed_window 9/d"]);
     let path = "?policy=nine&key=k&permits=";
     server.get(&format!("{CHECK}{path}5")).await;

@@ -44,20 +44,20 @@ pub(crate) struct Server {
     child: Child,
     pub(crate) addr: SocketAddr,
     /// What it said when it started.
-    pub(crate) screen: String,
+    pub(crate) banner: String,
     dir: TempDir,
     client: Client<hyper_util::client::legacy::connect::HttpConnector, Full<Bytes>>,
 }
 
 /// What was answered.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|why| panic!("{why}: {self:?}"))
     }
@@ -96,32 +96,32 @@ impl Server {
         command.args(args).stdout(Stdio::piped()).stderr(log);
         prepare(&mut command);
         let mut child = command.spawn().unwrap();
-        let mut screen = String::new();
+        let mut banner = String::new();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
-        while !screen.contains("\n  try ") {
-            let read = lines.read_line(&mut screen).unwrap();
-            assert_ne!(read, 0, "it ended: {screen}\n{}", log_in(&dir));
+        while !banner.contains("\n  try ") {
+            let read = lines.read_line(&mut banner).unwrap();
+            assert_ne!(read, 0, "it ended: {banner}\n{}", log_in(&dir));
         }
-        let (_, url) = screen.split_once("listening  http://").unwrap();
+        let (_, url) = banner.split_once("listening  http://").unwrap();
         let addr: SocketAddr = url.lines().next().unwrap().parse().unwrap();
         Server {
             child,
             addr: (std::net::Ipv4Addr::LOCALHOST, addr.port()).into(),
-            screen,
+            banner,
             dir,
             client: Client::builder(TokioExecutor::new()).build_http(),
         }
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
         self.send(self.request(Method::GET, path), "").await
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Answer {
+    pub(crate) async fn delete(&self, path: &str) -> HttpResponse {
         self.send(self.request(Method::DELETE, path), "").await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> HttpResponse {
         self.send(self.request(Method::POST, path), body).await
     }
 
@@ -134,13 +134,13 @@ impl Server {
         &self,
         request: http::request::Builder,
         body: impl Into<Bytes>,
-    ) -> Answer {
+    ) -> HttpResponse {
         let request = request.body(Full::new(body.into())).unwrap();
         let answered = tokio::time::timeout(PATIENCE, self.client.request(request)).await;
         let response = answered.expect("no answer ever came").unwrap();
         let (parts, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        Answer {
+        HttpResponse {
             status: parts.status,
             headers: parts.headers,
             body: String::from_utf8(body.to_vec()).unwrap(),

@@ -379,7 +379,7 @@ fn a_soft_limit_lets_some_more_through_and_says_so() {
 }
 
 #[test]
-fn who_is_denied_too_often_is_refused_for_a_while() {
+fn a_key_denied_too_often_is_blocked_for_a_while() {
     let trace = "{\"t\":0}\n{\"t\":0}\n{\"t\":0}\n{\"t\":1}\n{\"t\":60}\n";
     let limit = "fixed_window 1/s; penalty_box 2/10s for 1min";
 

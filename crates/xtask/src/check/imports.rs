@@ -1,4 +1,4 @@
-//! What a file takes from its crate.
+//! The imports of a file from its own crate.
 
 /// The names right below the crate's root that a file mentions.
 ///
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn other_crates_are_no_imports_of_ours() {
+    fn imports_of_other_crates_are_ignored() {
         assert_eq!(
             found("use my_crate::time; use http::super_::x; use std::fmt;", 1),
             [""; 0]

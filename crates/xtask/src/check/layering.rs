@@ -122,7 +122,7 @@ fn modules(src: &Path) -> Result<BTreeSet<String>, Failure> {
     Ok(modules)
 }
 
-/// Who may import whom.
+/// The allowed imports.
 #[derive(Debug, Default)]
 struct Table {
     below: BTreeMap<String, BTreeSet<String>>,

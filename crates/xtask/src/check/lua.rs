@@ -141,7 +141,7 @@ impl Script {
         script
     }
 
-    /// Its functions are for whoever assembles it; its values only when another file
+    /// The scripts that include it use its functions; its values only when another file
     /// reads them.
     fn settings(&self, all: &[Script]) -> Vec<String> {
         let others = || all.iter().filter(|other| other.name != self.name);

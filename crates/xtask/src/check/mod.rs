@@ -1,15 +1,28 @@
-//! What a machine can check without a server.
+//! The checks that need no server.
 
+mod copies;
+mod cycles;
+mod doc_ratio;
 mod duplicate;
+mod exceptions;
+mod globs;
 mod imports;
 mod layering;
 mod licence;
+mod links;
 mod lua;
 mod package;
+mod path;
+mod prose;
+mod root_names;
 mod rust;
+mod rust_file;
 mod source;
 mod spdx;
 mod step;
+mod token;
 mod tree;
+mod type_names;
+mod words;
 
 pub(crate) use step::{help, run};

@@ -1,4 +1,4 @@
-//! What goes to the registry.
+//! The packages for the registry.
 
 use std::path::Path;
 

@@ -28,6 +28,47 @@ pub(super) fn lines_without_tests(text: &str) -> usize {
         .unwrap_or(lines.len())
 }
 
+/// For each line of code, whether it belongs to an item under `#[cfg(test)]`.
+///
+/// An item ends with the braces that it opens, or with a semicolon.
+pub(super) fn test_lines(code: &str) -> Vec<bool> {
+    let lines: Vec<&str> = code.lines().collect();
+    let mut tests = vec![false; lines.len()];
+    let mut at = 0;
+    while at < lines.len() {
+        let attribute = lines[at].trim_start();
+        if !attribute.starts_with("#[cfg(test)]") && !attribute.starts_with("#[cfg(all(test") {
+            at += 1;
+            continue;
+        }
+        let end = at + item_lines(&lines[at..]);
+        tests[at..end].fill(true);
+        at = end;
+    }
+    tests
+}
+
+/// How many lines the item takes that begins with an attribute.
+fn item_lines(lines: &[&str]) -> usize {
+    let (mut round, mut curly) = (0_i32, 0_i32);
+    for (number, line) in (1..).zip(lines) {
+        for c in line.chars() {
+            match c {
+                '(' | '[' => round += 1,
+                ')' | ']' => round -= 1,
+                '{' => curly += 1,
+                '}' => curly -= 1,
+                _ => {}
+            }
+            let is_end = (c == '}' && curly <= 0) || (c == ';' && round == 0 && curly == 0);
+            if is_end {
+                return number;
+            }
+        }
+    }
+    lines.len()
+}
+
 /// How many characters the comment or literal takes that begins here, if one does.
 fn opaque_length(rest: &[char]) -> Option<usize> {
     match rest {
@@ -82,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_literals_are_no_code() {
+    fn comments_and_literals_are_not_code() {
         let text = "a /* b /* c */ d */ e // f\n'g' \"h\\\" i\" r#\"j\" k\"# '\\'' l";
 
         let words: Vec<String> = code(text).split_whitespace().map(str::to_owned).collect();
@@ -96,6 +137,18 @@ mod tests {
         let text = "fn a<'b>(c: &'b str, r#type: u8)";
 
         assert_eq!(code(text), text);
+    }
+
+    #[test]
+    fn items_for_tests_are_found_wherever_they_are() {
+        let code = "a\n#[cfg(test)]\nuse b;\nc\n#[cfg(test)]\nfn d(x: [u8; 2]) {\n {}\n}\ne";
+
+        let is_test: Vec<usize> = (0..)
+            .zip(test_lines(code))
+            .filter_map(|(line, is_test)| is_test.then_some(line))
+            .collect();
+
+        assert_eq!(is_test, [1, 2, 4, 5, 6, 7]);
     }
 
     #[test]

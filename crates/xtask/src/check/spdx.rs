@@ -25,7 +25,7 @@ pub(super) fn is_met(expression: &str, allowed: &[&str]) -> Result<bool, Invalid
     }
 }
 
-/// Why an expression makes no sense.
+/// An invalid expression.
 #[derive(Debug)]
 pub(super) struct InvalidExpression(String);
 
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error() {
+    fn malformed_text_is_an_error() {
         for expression in [
             "", "MIT OR", "(MIT", "MIT)", "MIT ISC", "AND MIT", "MIT WITH",
         ] {

@@ -1,18 +1,25 @@
 //! The steps of `cargo xtask check`, one after the other.
 
 use crate::{
-    check::{duplicate, layering, licence, lua, package, rust, tree},
+    check::{
+        copies, cycles, doc_ratio, duplicate, globs, layering, licence, links, lua, package,
+        root_names, rust, tree, type_names, words,
+    },
     failure::Failure,
     workspace::Workspace,
 };
 
+type Check = fn(&Workspace) -> Result<(), Failure>;
+
 struct Step {
     name: &'static str,
     purpose: &'static str,
-    check: fn(&Workspace) -> Result<(), Failure>,
+    check: Check,
+    /// Writes the committed list that the step compares with.
+    write: Option<Check>,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 17] = [
     step("format", "rustfmt changes nothing", rust::format),
     step(
         "tree",
@@ -24,6 +31,39 @@ const STEPS: [Step; 9] = [
         "imports follow docs/architecture.md",
         layering::check,
     ),
+    step(
+        "cycles",
+        "modules of one directory form no import cycle",
+        cycles::check,
+    )
+    .with_list(cycles::write),
+    step(
+        "types",
+        "a type name is unique in its crate",
+        type_names::check,
+    )
+    .with_list(type_names::write),
+    step("globs", "nothing is re-exported by glob", globs::check).with_list(globs::write),
+    step(
+        "roots",
+        "public names at crate roots are the listed ones",
+        root_names::check,
+    )
+    .with_list(root_names::write),
+    step(
+        "words",
+        "pages, comments and names use plain words",
+        words::check,
+    )
+    .with_list(words::write),
+    step("docs", "enough doc lines per code line", doc_ratio::check),
+    step("links", "links of pages lead somewhere", links::check),
+    step(
+        "copies",
+        "no code is repeated between crates",
+        copies::check,
+    )
+    .with_list(copies::write),
     step("lua", "luacheck passes", lua::check),
     step("licences", "every dependency is permissive", licence::check),
     step("duplicates", "no dependency ships twice", duplicate::check),
@@ -32,24 +72,31 @@ const STEPS: [Step; 9] = [
     step("package", "published crates are complete", package::check),
 ];
 
-const fn step(
-    name: &'static str,
-    purpose: &'static str,
-    check: fn(&Workspace) -> Result<(), Failure>,
-) -> Step {
+const fn step(name: &'static str, purpose: &'static str, check: Check) -> Step {
     Step {
         name,
         purpose,
         check,
+        write: None,
     }
 }
 
-/// What `cargo xtask check --help` answers.
+impl Step {
+    const fn with_list(mut self, write: Check) -> Step {
+        self.write = Some(write);
+        self
+    }
+}
+
+/// The text of `cargo xtask check --help`.
 pub(crate) fn help() -> String {
     let head = "\
 Run every check that needs no server, or the named ones.
 
-Usage: cargo xtask check [STEP...]
+Usage: cargo xtask check [--write] [STEP...]
+
+Options:
+  --write  Write the committed lists in crates/xtask/exceptions, which may only shrink, and check nothing
 
 Steps:";
     STEPS.iter().fold(head.to_owned(), |text, step| {
@@ -59,7 +106,10 @@ Steps:";
 
 /// Runs all steps, or those that are named, and fails when one has failed.
 pub(crate) fn run(names: &[String]) -> Result<(), Failure> {
-    let is_step = |name: &&String| STEPS.iter().any(|step| step.name == **name);
+    let is_write = |name: &String| name == "--write";
+    let writes = names.iter().any(is_write);
+    let names: Vec<&String> = names.iter().filter(|name| !is_write(name)).collect();
+    let is_step = |name: &&&String| STEPS.iter().any(|step| step.name == ***name);
     if let Some(unknown) = names.iter().find(|name| !is_step(name)) {
         let problem = format!("there is no step `{unknown}`");
         return Err(Failure::new(problem, "see `cargo xtask check --help`"));
@@ -68,11 +118,15 @@ pub(crate) fn run(names: &[String]) -> Result<(), Failure> {
     let workspace = Workspace::resolved()?;
     let mut failed = Vec::new();
     for step in &STEPS {
-        if !names.is_empty() && !names.iter().any(|name| name == step.name) {
+        if !names.is_empty() && !names.iter().any(|name| *name == step.name) {
             continue;
         }
+        let action = if writes { step.write } else { Some(step.check) };
+        let Some(action) = action else {
+            continue;
+        };
         println!("==> {}: {}", step.name, step.purpose);
-        if let Err(failure) = (step.check)(&workspace) {
+        if let Err(failure) = action(&workspace) {
             println!("{failure}");
             failed.push(step.name);
         }

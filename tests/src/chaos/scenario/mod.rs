@@ -3,8 +3,8 @@
 mod network;
 mod process;
 mod replies;
+mod scenario_run;
 mod server;
-mod trial;
 
 use std::{future::Future, pin::Pin};
 
@@ -12,10 +12,10 @@ pub use self::{
     network::{half_open, refused},
     process::{killed, paused, stopped},
     replies::{late_replies, lost_replies, lost_requests, torn_replies},
+    scenario_run::ScenarioRun,
     server::{demoted, flushed_scripts, killed_connections, wrong_password},
-    trial::Trial,
 };
-use super::{bench::Kind, report::Report};
+use super::{fixture::Kind, report::Report};
 
 /// Puts a layer through a fault.
 pub type Scenario = fn(Kind) -> Pin<Box<dyn Future<Output = Report>>>;

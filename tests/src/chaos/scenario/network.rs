@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use super::trial::Trial;
+use super::scenario_run::ScenarioRun;
 use crate::chaos::{
-    bench::Kind,
+    fixture::Kind,
     report::{Expected, Report},
 };
 
 /// Row 5: connections are silent, and new ones would work.
 pub async fn half_open(kind: Kind) -> Report {
-    let trial = Trial::start(kind).await;
+    let run = ScenarioRun::start(kind).await;
 
-    trial.bench.proxy.go_half_open();
-    let healed = trial.healed(Instant::now()).await;
+    run.fixture.proxy.go_half_open();
+    let healed = run.healed(Instant::now()).await;
 
     let expected = Expected {
         row: 5,
@@ -22,20 +22,20 @@ pub async fn half_open(kind: Kind) -> Report {
         dead_phases: Vec::new(),
         budgets: 2,
     };
-    trial.report(expected).await
+    run.report(expected).await
 }
 
 /// Row 22: connections are refused for three seconds.
 pub async fn refused(kind: Kind) -> Report {
-    let trial = Trial::start(kind).await;
+    let run = ScenarioRun::start(kind).await;
 
-    trial.bench.proxy.refuse().await;
-    trial.bench.proxy.reset();
-    let dead = trial.load.phase().await;
-    trial.load.run(Duration::from_secs(3)).await;
-    trial.load.phase().await;
-    trial.bench.proxy.listen().await;
-    let healed = trial.healed(Instant::now()).await;
+    run.fixture.proxy.refuse().await;
+    run.fixture.proxy.reset();
+    let dead = run.load.phase().await;
+    run.load.run(Duration::from_secs(3)).await;
+    run.load.phase().await;
+    run.fixture.proxy.listen().await;
+    let healed = run.healed(Instant::now()).await;
 
     let expected = Expected {
         row: 22,
@@ -44,5 +44,5 @@ pub async fn refused(kind: Kind) -> Report {
         dead_phases: vec![dead],
         budgets: 2,
     };
-    trial.report(expected).await
+    run.report(expected).await
 }

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use tokio::task::block_in_place;
 
-use super::trial::Trial;
+use super::scenario_run::ScenarioRun;
 use crate::chaos::{
-    bench::Kind,
+    fixture::Kind,
     report::{Expected, Report},
 };
 
@@ -14,14 +14,14 @@ const OUTAGE: Duration = Duration::from_secs(3);
 
 /// Row 1: the server is killed under load, and starts again empty.
 pub async fn killed(kind: Kind) -> Report {
-    let mut trial = Trial::start(kind).await;
+    let mut run = ScenarioRun::start(kind).await;
 
-    block_in_place(|| trial.bench.server.kill());
-    let dead = trial.load.phase().await;
-    trial.load.run(OUTAGE).await;
-    trial.load.phase().await;
-    block_in_place(|| trial.bench.server.restart());
-    let healed = trial.healed(Instant::now()).await;
+    block_in_place(|| run.fixture.server.kill());
+    let dead = run.load.phase().await;
+    run.load.run(OUTAGE).await;
+    run.load.phase().await;
+    block_in_place(|| run.fixture.server.restart());
+    let healed = run.healed(Instant::now()).await;
 
     let expected = Expected {
         row: 1,
@@ -30,19 +30,19 @@ pub async fn killed(kind: Kind) -> Report {
         dead_phases: vec![dead],
         budgets: 3,
     };
-    trial.report(expected).await
+    run.report(expected).await
 }
 
 /// Row 3: the server is stopped for three seconds.
 pub async fn stopped(kind: Kind) -> Report {
-    let trial = Trial::start(kind).await;
+    let run = ScenarioRun::start(kind).await;
 
-    trial.bench.server.signal("STOP");
-    let dead = trial.load.phase().await;
-    trial.load.run(OUTAGE).await;
-    trial.load.phase().await;
-    trial.bench.server.signal("CONT");
-    let healed = trial.healed(Instant::now()).await;
+    run.fixture.server.signal("STOP");
+    let dead = run.load.phase().await;
+    run.load.run(OUTAGE).await;
+    run.load.phase().await;
+    run.fixture.server.signal("CONT");
+    let healed = run.healed(Instant::now()).await;
 
     let expected = Expected {
         row: 3,
@@ -51,19 +51,19 @@ pub async fn stopped(kind: Kind) -> Report {
         dead_phases: vec![dead],
         budgets: 2,
     };
-    trial.report(expected).await
+    run.report(expected).await
 }
 
 /// Row 4: the server holds writes back.
 pub async fn paused(kind: Kind) -> Report {
-    let trial = Trial::start(kind).await;
+    let run = ScenarioRun::start(kind).await;
 
-    trial.bench.command("CLIENT PAUSE 10000 WRITE");
-    let dead = trial.load.phase().await;
-    trial.load.run(Duration::from_millis(300)).await;
-    trial.load.phase().await;
-    trial.bench.command("CLIENT UNPAUSE");
-    let healed = trial.healed(Instant::now()).await;
+    run.fixture.command("CLIENT PAUSE 10000 WRITE");
+    let dead = run.load.phase().await;
+    run.load.run(Duration::from_millis(300)).await;
+    run.load.phase().await;
+    run.fixture.command("CLIENT UNPAUSE");
+    let healed = run.healed(Instant::now()).await;
 
     let expected = Expected {
         row: 4,
@@ -72,5 +72,5 @@ pub async fn paused(kind: Kind) -> Report {
         dead_phases: vec![dead],
         budgets: 2,
     };
-    trial.report(expected).await
+    run.report(expected).await
 }

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::trial::Trial;
+use super::scenario_run::ScenarioRun;
 use crate::chaos::{
-    bench::Kind,
+    fixture::Kind,
     proxy::Loss,
     report::{Expected, Report},
 };
@@ -29,19 +29,19 @@ pub async fn lost_requests(kind: Kind) -> Report {
 }
 
 async fn lossy(kind: Kind, row: u32, fault: &'static str, loss: Loss) -> Report {
-    let trial = Trial::start(kind).await;
+    let run = ScenarioRun::start(kind).await;
 
     let mut last = Instant::now();
     for _ in 0..LOSSES {
-        trial.load.run(PAUSE).await;
-        trial.bench.proxy.lose(loss, "own-");
+        run.load.run(PAUSE).await;
+        run.fixture.proxy.lose(loss, "own-");
         let asked = Instant::now();
-        while trial.bench.proxy.loses() && asked.elapsed() < LOST_WITHIN {
-            trial.load.run(Duration::from_millis(5)).await;
+        while run.fixture.proxy.loses() && asked.elapsed() < LOST_WITHIN {
+            run.load.run(Duration::from_millis(5)).await;
         }
         last = Instant::now();
     }
-    let healed = trial.healed(last).await;
+    let healed = run.healed(last).await;
 
     let expected = Expected {
         row,
@@ -50,23 +50,23 @@ async fn lossy(kind: Kind, row: u32, fault: &'static str, loss: Loss) -> Report 
         dead_phases: Vec::new(),
         budgets: 2,
     };
-    trial.report(expected).await
+    run.report(expected).await
 }
 
 /// Row 9: replies take longer than anybody waits, and then requests do.
 pub async fn late_replies(kind: Kind) -> Report {
-    let trial = Trial::start(kind).await;
+    let run = ScenarioRun::start(kind).await;
 
-    trial.bench.proxy.delay(Duration::from_millis(60));
-    trial.load.run(Duration::from_secs(1)).await;
-    trial.bench.proxy.behave();
-    trial.healed(Instant::now()).await;
-    trial.bench.proxy.freeze();
-    let dead = trial.load.phase().await;
-    trial.load.run(Duration::from_secs(1)).await;
-    trial.load.phase().await;
-    trial.bench.proxy.thaw();
-    let healed = trial.healed(Instant::now()).await;
+    run.fixture.proxy.delay(Duration::from_millis(60));
+    run.load.run(Duration::from_secs(1)).await;
+    run.fixture.proxy.behave();
+    run.healed(Instant::now()).await;
+    run.fixture.proxy.freeze();
+    let dead = run.load.phase().await;
+    run.load.run(Duration::from_secs(1)).await;
+    run.load.phase().await;
+    run.fixture.proxy.thaw();
+    let healed = run.healed(Instant::now()).await;
 
     let expected = Expected {
         row: 9,
@@ -75,5 +75,5 @@ pub async fn late_replies(kind: Kind) -> Report {
         dead_phases: vec![dead],
         budgets: 2,
     };
-    trial.report(expected).await
+    run.report(expected).await
 }

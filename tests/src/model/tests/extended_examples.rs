@@ -1,6 +1,6 @@
 //! Examples of throttle modes, slots, penalty boxes and settling that were worked out by hand.
 
-use crate::model::{Answer, Asked, Change, Model, ModelDecision, ModelReceipt, Settled, Spec};
+use crate::model::{Answer, Change, Model, ModelDecision, ModelHit, ModelReceipt, Settled, Spec};
 
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
@@ -60,18 +60,18 @@ fn penalty_box(denials: u64, growing: bool) -> Spec {
     }
 }
 
-fn elastic(cost: u64, room: bool) -> Asked {
-    Asked {
+fn elastic(cost: u64, room: bool) -> ModelHit {
+    ModelHit {
         percent: 50,
         room,
-        ..Asked::hard(cost)
+        ..ModelHit::hard(cost)
     }
 }
 
-fn by(slot: u64) -> Asked {
-    Asked {
+fn by(slot: u64) -> ModelHit {
+    ModelHit {
         slot,
-        ..Asked::hard(1)
+        ..ModelHit::hard(1)
     }
 }
 
@@ -80,7 +80,12 @@ fn heard(decision: &ModelDecision) -> (Answer, u64, bool) {
     (overall.answer, overall.remaining, decision.over)
 }
 
-fn receipt(limits: &[Spec], now_us: u64, asked: Asked, decision: &ModelDecision) -> ModelReceipt {
+fn receipt(
+    limits: &[Spec],
+    now_us: u64,
+    asked: ModelHit,
+    decision: &ModelDecision,
+) -> ModelReceipt {
     ModelReceipt {
         limits: limits.to_vec(),
         percent: asked.percent,
@@ -93,7 +98,7 @@ fn receipt(limits: &[Spec], now_us: u64, asked: Asked, decision: &ModelDecision)
 
 fn spend(model: &mut Model, limits: &[Spec], now_us: u64, cost: u64) -> ModelReceipt {
     let decision = model.hit(limits, now_us, cost);
-    receipt(limits, now_us, Asked::hard(cost), &decision)
+    receipt(limits, now_us, ModelHit::hard(cost), &decision)
 }
 
 fn remaining(model: &Model, limits: &[Spec], now_us: u64) -> u64 {
@@ -148,7 +153,7 @@ fn slots_are_held_until_their_lease_ends_and_taken_again_by_their_holder() {
 #[test]
 fn a_hit_of_any_cost_takes_one_slot() {
     let mut model = Model::new();
-    let asked = Asked { cost: 99, ..by(1) };
+    let asked = ModelHit { cost: 99, ..by(1) };
 
     let decision = model.hit_with(&[slots(2, 30)], 0, asked);
 
@@ -161,7 +166,7 @@ fn elastic_slots_without_room_keep_their_reserve() {
     let limits = [slots(2, 30)];
     let mut model = Model::new();
     let mut hit = |second: u64, slot, room| {
-        let asked = Asked {
+        let asked = ModelHit {
             slot,
             ..elastic(1, room)
         };

@@ -1,7 +1,7 @@
 //! The laws of the design, over limits that change and a clock that steps back.
 
 use crate::{
-    model::{Answer, Asked, Model, ModelDecision, Spec},
+    model::{Answer, Model, ModelDecision, ModelHit, Spec},
     random::Random,
     traces::{Aim, Step, Trace, TracedHit},
 };
@@ -131,7 +131,7 @@ fn adds_no_more_than_a_period(after: &Model, hit: &TracedHit, decision: &ModelDe
         return;
     }
     let spec = hit.limits[0];
-    let asked = Asked {
+    let asked = ModelHit {
         slot: u64::MAX,
         ..hit.asked()
     };
@@ -203,7 +203,7 @@ fn law_1(before: &Model, after: &Model, hit: &TracedHit, decision: &ModelDecisio
 
 /// What remains of each limit.
 fn left(model: &Model, hit: &TracedHit, now_us: u64) -> Vec<u64> {
-    let look = Asked {
+    let look = ModelHit {
         cost: 0,
         ..hit.asked()
     };
@@ -262,7 +262,7 @@ fn law_3(after: &Model, hit: &TracedHit, decision: &ModelDecision) {
 /// Whether the hit passes a concurrency limit only as long as the lease that it holds.
 fn holds_without_room(model: &Model, hit: &TracedHit) -> bool {
     let answers = |slot| {
-        let asked = Asked {
+        let asked = ModelHit {
             slot,
             ..hit.asked()
         };

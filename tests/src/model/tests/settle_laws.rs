@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use crate::{
-    model::{Answer, Asked, Change, Model, ModelDecision, ModelMark, ModelReceipt, Numbers, Spec},
+    model::{
+        Answer, Change, Model, ModelDecision, ModelHit, ModelMark, ModelReceipt, Numbers, Spec,
+    },
     random::Random,
     traces::{Aim, Step, Trace, TracedHit},
 };
@@ -47,7 +49,7 @@ fn receipt(hit: &TracedHit, decision: &ModelDecision) -> ModelReceipt {
 }
 
 fn look(model: &Model, hit: &TracedHit, now_us: u64) -> Vec<Numbers> {
-    let look = Asked {
+    let look = ModelHit {
         cost: 0,
         ..hit.asked()
     };
@@ -329,7 +331,7 @@ fn no_more_slots_are_live_than_the_ceiling() {
 }
 
 #[test]
-fn exactly_so_many_denials_within_the_period_start_a_box() {
+fn exactly_the_configured_denials_within_the_period_start_a_block() {
     for seed in 0..500 {
         let mut random = Random::new(seed);
         let (denials, growing) = (random.range(1, 6), random.one_in(2));
@@ -383,10 +385,10 @@ fn exactly_so_many_denials_within_the_period_start_a_box() {
     }
 }
 
-fn by(slot: u64) -> Asked {
-    Asked {
+fn by(slot: u64) -> ModelHit {
+    ModelHit {
         slot,
-        ..Asked::hard(1)
+        ..ModelHit::hard(1)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{
 use ratelimit_core::{LoadSignal, Throttle};
 use ratelimit_http::policy::BlockStatus;
 use ratelimit_http::policy::HttpPolicy;
-use ratelimit_tests::chaos::Story;
+use ratelimit_tests::chaos::Observations;
 
 use super::{
     connection::{Open, eventually},
@@ -166,7 +166,7 @@ async fn blocked_requests_are_refused_unspent_and_exempt_ones_pass_untold() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocked_requests_are_counted_by_policy() {
-    let story = Story::listen();
+    let observed = Observations::listen();
     for (framework, name) in BOTH.into_iter().zip(["walled-a", "walled-b"]) {
         let walled = HttpPolicy::parse(name, "1/min").expect("limits");
         let walled = walled.with_block_rule("path:/other".parse().expect("a rule"));
@@ -178,7 +178,7 @@ async fn blocked_requests_are_counted_by_policy() {
         }
         assert_eq!(get(watched, "/other").await.status, 200, "{framework:?}");
 
-        let blocked = |label: &str| story.counter("rate_limiter_blocked_total", label);
+        let blocked = |label: &str| observed.counter("rate_limiter_blocked_total", label);
         assert_eq!(blocked(&format!("policy={name}")), 3, "{framework:?}");
         assert_eq!(blocked(&format!("policy={name} shadow=true")), 1);
     }
@@ -239,7 +239,7 @@ async fn elastic_limits_count_requests_in_flight_until_their_bodies_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_nobody_gives_a_key_is_an_error_before_the_first_request() {
+async fn a_key_name_without_an_extractor_is_an_error_before_the_first_request() {
     let site = Site::of("5/min by nobody");
     let layer = site.layer();
     let built = std::thread::spawn(move || drop(tower::Layer::layer(&layer, ()))).join();

@@ -6,7 +6,7 @@ use http::Method;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-use crate::server::{Answer, Server};
+use crate::server::{HttpResponse, Server};
 
 /// Schemas of answers, which may grow for clients, and not unseen.
 const ANSWERS: [&str; 11] = [
@@ -135,7 +135,7 @@ impl Document {
     }
 
     /// What is wrong with an answer, by the document.
-    pub(super) fn mistake(&self, operation: &Operation, answer: &Answer) -> Option<String> {
+    pub(super) fn mistake(&self, operation: &Operation, answer: &HttpResponse) -> Option<String> {
         let response = &operation.responses[answer.status.as_str()];
         if response.is_null() {
             return Some("the status is not in the document".to_owned());
@@ -145,7 +145,7 @@ impl Document {
             .or_else(|| self.body_mistake(response, answer))
     }
 
-    fn header_mistake(&self, response: &Value, answer: &Answer) -> Option<String> {
+    fn header_mistake(&self, response: &Value, answer: &HttpResponse) -> Option<String> {
         let headers = response["headers"].as_object().into_iter().flatten();
         for (name, header) in headers {
             let Some(value) = answer.header(&name.to_lowercase()) else {
@@ -160,7 +160,7 @@ impl Document {
         None
     }
 
-    fn body_mistake(&self, response: &Value, answer: &Answer) -> Option<String> {
+    fn body_mistake(&self, response: &Value, answer: &HttpResponse) -> Option<String> {
         let Some(content) = response["content"].as_object() else {
             let nothing = answer.body.is_empty() && answer.header("content-type").is_none();
             return (!nothing).then(|| "there is content".to_owned());

@@ -12,7 +12,7 @@ use self::{
     document::{Document, Operation},
     requests::{Maker, query},
 };
-use crate::server::{Answer, CHECK, Server};
+use crate::server::{CHECK, HttpResponse, Server};
 
 const SEED: u64 = 1;
 const REQUESTS: u64 = 400;
@@ -27,7 +27,7 @@ struct Asked {
 }
 
 impl Asked {
-    async fn send(&self, server: &Server, operation: &Operation) -> Answer {
+    async fn send(&self, server: &Server, operation: &Operation) -> HttpResponse {
         let request = server.request(operation.method.clone(), &self.path);
         let request = request.header("content-type", "application/json");
         server.send(request, self.body.clone()).await
@@ -140,7 +140,7 @@ async fn every_request_is_answered_as_the_document_says() {
 }
 
 #[tokio::test]
-async fn what_takes_no_input_is_answered_as_the_document_says() {
+async fn routes_without_input_respond_as_documented() {
     let server = Server::start(&[]);
     let document = Document::of(&server).await;
 

@@ -1,0 +1,37 @@
+//! The measurements, one file per suite.
+
+mod binaries;
+mod denied_flood;
+mod duration;
+mod http;
+mod load;
+mod memory;
+mod redis_bytes;
+mod redis_cost;
+mod scale_instances;
+mod scale_keys;
+mod scale_limits;
+mod scale_log;
+mod scale_shards;
+mod throughput;
+
+pub use self::duration::Plan;
+use crate::report::Report;
+
+/// Measures something, and adds it to the report.
+pub type Suite = fn(Plan, &mut Report);
+
+/// All suites by the names that `--only` takes.
+pub const SUITES: [(&str, Suite); 11] = [
+    ("redis-cost", redis_cost::run),
+    ("throughput", throughput::run),
+    ("memory", memory::run),
+    ("http", http::run),
+    ("flood", denied_flood::run),
+    ("redis-bytes", redis_bytes::run),
+    ("scale-keys", scale_keys::run),
+    ("scale-limits", scale_limits::run),
+    ("scale-log", scale_log::run),
+    ("scale-instances", scale_instances::run),
+    ("scale-shards", scale_shards::run),
+];

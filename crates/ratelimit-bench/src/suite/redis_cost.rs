@@ -1,0 +1,199 @@
+//! Instructions of redis-server for a decision.
+
+use std::{future::Future, time::Duration};
+
+use ratelimit_core::{Hit, Key, Policy, RedisStore, Store as _};
+use redis::{Script, aio::MultiplexedConnection};
+
+use super::{
+    Plan,
+    duration::exact,
+    load::{TIMEOUT, config},
+};
+use crate::{
+    callgrind::CountedServer,
+    peer::naive::{self, Naive},
+    report::{Goal, Report, Row, Spread},
+};
+
+const PLENTY: &str = "token_bucket 1000000/s burst 100000000";
+const LITTLE: &str = "token_bucket 1/h";
+
+/// The least that a script does which decides by the server's clock and writes: the same key and value sizes,
+/// without arithmetic.
+const FLOOR: &str = "
+redis.call('TIME')
+redis.call('GET', KEYS[1])
+redis.call('PSETEX', KEYS[1], '1000', ARGV[1])
+return 'an answer of this size'
+";
+
+/// The same for as many keys as share a call.
+const SHARED_FLOOR: &str = "
+redis.call('TIME')
+for number = 1, #KEYS do
+  redis.pcall('GET', KEYS[number])
+  redis.pcall('PSETEX', KEYS[number], '1000', ARGV[1])
+end
+return 'an answer of this size'
+";
+const KEYS_OF_A_CALL: usize = 64;
+
+/// How often each of many tasks asks, before all begin anew.
+const IN_A_ROW: usize = 4;
+
+pub(super) fn run(plan: Plan, report: &mut Report) {
+    let mut server = CountedServer::start();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime
+        .expect("a runtime")
+        .block_on(rows(plan, &mut server, report));
+}
+
+async fn rows(plan: Plan, server: &mut CountedServer, report: &mut Report) {
+    let url = server.server().url();
+    let mut connected = connection(&url).await;
+    let (script, nothing) = (Naive::new(), Script::new("return 1"));
+    let naive = server
+        .of_a_script(async || script.ask(&mut connected.clone(), "naive").await)
+        .await;
+    let empty = server
+        .of_a_script(async || {
+            let _: i64 = nothing
+                .invoke_async(&mut connected)
+                .await
+                .expect("it answers");
+        })
+        .await;
+    let floor = Script::new(FLOOR);
+    let mut bare = floor.prepare_invoke();
+    bare.key("rate_limiter:v1:bench:{key:user:00000000}")
+        .arg([7_u8; 40].as_slice());
+    let floor = server
+        .of_a_script(async || {
+            let _: String = bare.invoke_async(&mut connected).await.expect("it answers");
+        })
+        .await;
+    let shared = Script::new(SHARED_FLOOR);
+    let mut bare = shared.prepare_invoke();
+    for key in 0..KEYS_OF_A_CALL {
+        bare.key(format!("rate_limiter:v1:bench:{{key:user:{key:08}}}"));
+    }
+    bare.arg([7_u8; 40].as_slice());
+    let shared_floor = server
+        .of_a_script(async || {
+            let _: String = bare.invoke_async(&mut connected).await.expect("it answers");
+        })
+        .await
+        / exact(KEYS_OF_A_CALL);
+    let pool = naive::pool(&url).await;
+    let pooled = server
+        .of_a_script(async || {
+            let mut connection = pool.get().await.expect("a connection is free");
+            script.ask(&mut *connection, "naive").await;
+        })
+        .await;
+
+    let store = RedisStore::new(config(&url));
+    assert!(store.wait_connected(TIMEOUT).await, "Redis does not answer");
+    let allowed = server
+        .of_a_script(async || hit(&store, PLENTY, 0).await)
+        .await;
+    let denied = server
+        .of_a_script(async || hit(&store, LITTLE, 0).await)
+        .await;
+
+    let beside = |row: Row, name: &str, count| row.beside(name, Spread::exactly(count));
+    report.rows.extend([
+        beside(row("token bucket allowed", allowed), "naive script", naive)
+            .goal(Goal::AtMost(50_000.0)),
+        beside(
+            row("token bucket allowed", allowed),
+            "naive script through bb8",
+            pooled,
+        ),
+        beside(row("token bucket denied", denied), "allowed", allowed)
+            .goal(Goal::RatioAtMost(0.75)),
+        beside(
+            row("token bucket allowed", allowed),
+            "a script that does nothing",
+            empty,
+        ),
+        beside(
+            row("token bucket allowed", allowed),
+            "TIME, GET and PSETEX in a script",
+            floor,
+        ),
+    ]);
+    for tasks in [64, 256] {
+        let each = concurrent(plan, server, &store, tasks, |task| task).await;
+        let what = format!("a decision of {tasks} tasks at once");
+        let each = row(&what, each);
+        let one_by_one = beside(each.clone(), "one by one", allowed);
+        if tasks == 256 {
+            let floor = "GET and PSETEX for each of 64 keys in a script";
+            report.rows.push(one_by_one.goal(Goal::AtMost(25_000.0)));
+            report.rows.push(beside(each, floor, shared_floor));
+        } else {
+            report.rows.push(one_by_one);
+        }
+    }
+    let hot = concurrent(plan, server, &store, 256, |_| 0).await;
+    let what = "a decision of 256 tasks on one key";
+    report
+        .rows
+        .push(beside(row(what, hot), "one by one", allowed));
+}
+
+fn row(what: &str, count: f64) -> Row {
+    let what = format!("redis-server, {what}");
+    Row::new(what, "instructions", Spread::exactly(count))
+}
+
+/// The server's instructions for one decision of `tasks` concurrent tasks.
+async fn concurrent(
+    plan: Plan,
+    server: &mut CountedServer,
+    store: &RedisStore,
+    tasks: usize,
+    key_of: fn(usize) -> usize,
+) -> f64 {
+    let all_ask = async || {
+        let asking = (0..tasks).map(|task| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                for _ in 0..IN_A_ROW {
+                    hit(&store, PLENTY, key_of(task)).await;
+                }
+            })
+        });
+        for task in asking.collect::<Vec<_>>() {
+            task.await.expect("no task panics");
+        }
+    };
+    let decisions = tasks * IN_A_ROW;
+    server.of_each(plan.bursts(), all_ask).await / exact(decisions)
+}
+
+/// Asks the store itself, beneath what a limiter answers from its own memory.
+fn hit(store: &RedisStore, limits: &str, key: usize) -> impl Future<Output = ()> + use<> {
+    let policy = Policy::parse("bench", limits).expect("limits that are well formed");
+    let key = Key::new(format!("user:{key:08}")).expect("a key that is not empty");
+    let store = store.clone();
+    async move {
+        let answer = store.hit(Hit::new(&policy, &key)).await;
+        answer.expect("the server decides");
+    }
+}
+
+async fn connection(url: &str) -> MultiplexedConnection {
+    let client = redis::Client::open(url).expect("an address of Redis");
+    let settings =
+        redis::AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(60)));
+    let connection = client
+        .get_multiplexed_async_connection_with_config(&settings)
+        .await;
+    connection.expect("a server that answers")
+}

@@ -1,0 +1,162 @@
+//! Checks a second through one Redis.
+
+use std::sync::Arc;
+
+use super::{
+    Plan,
+    duration::exact,
+    load::{KEYS, LoadClient, LoadResult, run_load, runtime},
+};
+use crate::{
+    peer::naive::{self, Naive},
+    report::{Chart, Goal, Report, Row, Scale, Series, Spread},
+    server::RedisServer,
+};
+
+const TASKS: [usize; 5] = [1, 16, 64, 256, 1_024];
+const SUBJECTS: [&str; 3] = [
+    "ours",
+    "plain multiplexed connection",
+    "bb8 with the naive script",
+];
+
+/// One number of a turn.
+type Field = fn(&LoadResult) -> f64;
+
+/// The results of every subject, turn by turn, at one number of tasks.
+struct Level {
+    tasks: usize,
+    turns: [Vec<LoadResult>; 3],
+}
+
+impl Level {
+    fn spread(&self, subject: usize, of: Field) -> Spread {
+        let values: Vec<f64> = self.turns[subject].iter().map(of).collect();
+        Spread::of(&values)
+    }
+
+    fn point(&self, subject: usize, of: Field) -> (f64, f64) {
+        (exact(self.tasks), self.spread(subject, of).median)
+    }
+}
+
+pub(super) fn run(plan: Plan, report: &mut Report) {
+    let server = RedisServer::start(&[]);
+    let levels = TASKS.map(|tasks| measure(plan, &server.url(), tasks));
+    for level in &levels {
+        rows_of(level, report);
+    }
+    report.charts.push(checks(&levels));
+    report.charts.push(waits(&levels));
+}
+
+fn measure(plan: Plan, url: &str, tasks: usize) -> Level {
+    let runtime = runtime();
+    let (ours, unbatched) = runtime.block_on(async {
+        (
+            LoadClient::connected(url).await,
+            LoadClient::plain(url).await,
+        )
+    });
+    let pool = runtime.block_on(naive::pool(url));
+    let script = Arc::new(Naive::new());
+    let names: Arc<[String]> = (0..KEYS).map(|key| format!("naive:{key}")).collect();
+    let mut turns = [const { Vec::new() }; 3];
+    for _ in 0..plan.rounds() {
+        let of_ours = ours.clone();
+        turns[0].push(runtime.block_on(run_load(tasks, plan.turn(), move |key| {
+            of_ours.clone().ask(key)
+        })));
+        let of_plain = unbatched.clone();
+        turns[1].push(runtime.block_on(run_load(tasks, plan.turn(), move |key| {
+            of_plain.clone().ask(key)
+        })));
+        let (pool, script, names) = (pool.clone(), Arc::clone(&script), Arc::clone(&names));
+        let check = move |key: usize| {
+            let (pool, script, names) = (pool.clone(), Arc::clone(&script), Arc::clone(&names));
+            async move {
+                let mut connection = pool.get().await.expect("a connection is free in time");
+                script.ask(&mut *connection, &names[key]).await;
+            }
+        };
+        turns[2].push(runtime.block_on(run_load(tasks, plan.turn(), check)));
+    }
+    Level { tasks, turns }
+}
+
+fn rows_of(level: &Level, report: &mut Report) {
+    let tasks = level.tasks;
+    let per_second = |subject| level.spread(subject, |result| result.per_second);
+    let row = |subject: usize| {
+        let what = format!("Redis, {tasks} tasks");
+        Row::new(what, "checks/s", per_second(0)).beside(SUBJECTS[subject], per_second(subject))
+    };
+    let plain = match tasks {
+        1 | 16 => row(1).goal(Goal::RatioAtLeast(0.95)),
+        256 => row(1).goal(Goal::RatioAtLeast(2.0)),
+        _ => row(1),
+    };
+    let naive = match tasks {
+        256 => row(2).goal(Goal::RatioAtLeast(8.0)),
+        _ => row(2),
+    };
+    report.rows.extend([plain, naive]);
+
+    let p99 = |goal| {
+        let what = format!("Redis, {tasks} tasks, 99th percentile");
+        let beside = level.spread(1, |result| result.p99);
+        let ours = level.spread(0, |result| result.p99);
+        Row::new(what, "ms", ours)
+            .beside(SUBJECTS[1], beside)
+            .goal(goal)
+    };
+    match tasks {
+        1 => report.rows.push(p99(Goal::AtMost(1.0))),
+        256 => {
+            let what = "one instance over one Redis core";
+            let row = Row::new(what, "checks/s", per_second(0));
+            report.rows.push(row.goal(Goal::AtLeast(100_000.0)));
+            report.rows.push(p99(Goal::AtMost(2.0)));
+        }
+        _ => {}
+    }
+}
+
+fn checks(levels: &[Level]) -> Chart {
+    let series = (0..SUBJECTS.len()).map(|subject| {
+        let points = levels
+            .iter()
+            .map(|level| level.point(subject, |result| result.per_second));
+        Series::new(SUBJECTS[subject], points.collect())
+    });
+    Chart {
+        name: "tasks",
+        title: "Checks a second through one Redis".to_owned(),
+        x: "tasks that ask at once",
+        y: "checks/s",
+        scale: Scale::Linear,
+        series: series.collect(),
+    }
+}
+
+fn waits(levels: &[Level]) -> Chart {
+    let lines: [(&str, usize, Field); 5] = [
+        ("ours p99", 0, |result| result.p99),
+        ("bb8 naive p99", 2, |result| result.p99),
+        ("plain p99", 1, |result| result.p99),
+        ("ours p50", 0, |result| result.p50),
+        ("ours p99.9", 0, |result| result.p999),
+    ];
+    let series = lines.into_iter().map(|(name, subject, of)| {
+        let points = levels.iter().map(|level| level.point(subject, of));
+        Series::new(name, points.collect())
+    });
+    Chart {
+        name: "waits",
+        title: "How long a check through Redis takes".to_owned(),
+        x: "tasks that ask at once",
+        y: "ms",
+        scale: Scale::Powers,
+        series: series.collect(),
+    }
+}

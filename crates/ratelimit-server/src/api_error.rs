@@ -1,0 +1,106 @@
+//! Errors of the REST API.
+
+use axum::{
+    body::Body,
+    http::{
+        HeaderValue, Response, StatusCode,
+        header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
+    },
+    response::IntoResponse,
+};
+use ratelimit_http::response::ProblemDetails;
+use serde::Serialize;
+
+/// An error response with the body `application/problem+json` (RFC 9457).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    title: &'static str,
+    detail: String,
+}
+
+#[derive(Serialize)]
+struct ProblemBody<'a> {
+    r#type: &'static str,
+    title: &'static str,
+    status: u16,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    detail: &'a str,
+}
+
+impl ApiError {
+    pub(crate) fn new(
+        status: StatusCode,
+        title: &'static str,
+        detail: impl Into<String>,
+    ) -> ApiError {
+        ApiError {
+            status,
+            title,
+            detail: detail.into(),
+        }
+    }
+
+    /// 400. `detail` says what was expected.
+    pub(crate) fn bad_request(detail: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, "Bad request", detail)
+    }
+
+    /// 401: an admin call without the right token.
+    pub(crate) fn unauthorized() -> ApiError {
+        ApiError::new(
+            StatusCode::UNAUTHORIZED,
+            "Not authorized",
+            "this call needs the admin token as a bearer token",
+        )
+    }
+
+    /// 422: a well-formed request that cannot be executed.
+    pub(crate) fn unprocessable(detail: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Receipt refused", detail)
+    }
+
+    /// 410: the charge of the receipt has expired.
+    pub(crate) fn gone(detail: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::GONE, "Receipt too old", detail)
+    }
+
+    /// 503: the store did not answer, and no failure mode applies.
+    pub(crate) fn unavailable() -> ApiError {
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Rate limiting is unavailable",
+            "the store did not answer",
+        )
+    }
+
+    /// Names the check of a batch that caused the error.
+    pub(crate) fn in_check(mut self, index: usize) -> ApiError {
+        self.detail = format!("checks[{index}]: {}", self.detail);
+        self
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response<Body> {
+        let body = ProblemBody {
+            r#type: "about:blank",
+            title: self.title,
+            status: self.status.as_u16(),
+            detail: &self.detail,
+        };
+        let json = serde_json::to_vec(&body).unwrap_or_default();
+        let mut response = Response::new(Body::from(json));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        let content_type = HeaderValue::from_static(ProblemDetails::CONTENT_TYPE);
+        headers.insert(CONTENT_TYPE, content_type);
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}

@@ -1,0 +1,258 @@
+//! The response to a check.
+
+use std::time::Duration;
+
+use axum::{
+    body::{Body, HttpBody as _},
+    http::{
+        HeaderName, HeaderValue, Response, StatusCode,
+        header::{CONTENT_TYPE, RETRY_AFTER},
+    },
+};
+use ratelimit_core::{Decision, FailureMode, Limit, Policy, Verdict};
+use ratelimit_http::response::{HeaderStyle, HeaderText, ratelimit_policy_value, retry_after_secs};
+use serde::Serialize;
+
+use crate::check_request::CheckRequest;
+
+const ALLOWED: &str = "Request allowed";
+const DENIED: &str = "Rate limit exceeded";
+const UNAVAILABLE: &str = "Rate limiting is unavailable";
+
+/// Body of the response to a check. Fields are serialised in this order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CheckResponse<'a> {
+    allowed: bool,
+    key: &'a str,
+    algorithm: &'static str,
+    remaining: u64,
+    reset_after_seconds: u64,
+    retry_after_seconds: Option<u64>,
+    message: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_micros: Option<u64>,
+    /// `local` or `none` if the store did not decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<&'static str>,
+    /// The check was allowed above a limit by a soft throttle.
+    #[serde(skip_serializing_if = "is_false")]
+    over: bool,
+    /// The check was allowed only because the policy is in shadow mode.
+    #[serde(skip_serializing_if = "is_false")]
+    shadow: bool,
+    /// Token for refund, settle, release and renew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<&'a str>,
+}
+
+impl<'a> CheckResponse<'a> {
+    /// The response to a check or a dry run.
+    pub(crate) fn new(check_request: &'a CheckRequest, verdict: &Verdict) -> CheckResponse<'a> {
+        let reported = CheckResponse::reported(check_request, verdict);
+        if verdict.is_allowed() {
+            let decision = verdict.decision();
+            let delay = decision.map(Decision::delay).unwrap_or_default();
+            let delay_micros = u64::try_from(delay.as_micros()).ok();
+            return CheckResponse {
+                delay_micros: delay_micros.filter(|micros| *micros > 0),
+                over: decision.is_some_and(|decision| decision.is_over),
+                shadow: decision.is_some_and(|decision| !decision.is_allowed()),
+                ..reported
+            };
+        }
+        let (retry_after_seconds, message) = match verdict {
+            Verdict::Unchecked {
+                mode: FailureMode::Closed,
+                ..
+            } => (Some(1), UNAVAILABLE),
+            _ => (verdict.decision().and_then(retry_after_secs), DENIED),
+        };
+        CheckResponse {
+            allowed: false,
+            // A denial of the local fallback reports its own remaining; the capacity would contradict it.
+            remaining: verdict
+                .decision()
+                .map_or(reported.remaining, |decision| decision.remaining),
+            retry_after_seconds,
+            message,
+            ..reported
+        }
+    }
+
+    /// Adds a receipt.
+    pub(crate) fn with_receipt(self, receipt: Option<&'a str>) -> CheckResponse<'a> {
+        CheckResponse { receipt, ..self }
+    }
+
+    /// An allowing response with the numbers of the binding limit.
+    fn reported(check_request: &'a CheckRequest, verdict: &Verdict) -> CheckResponse<'a> {
+        let policy = &check_request.policy;
+        let (limit, remaining, reset_after) = match verdict {
+            Verdict::Checked(decision) => (
+                &policy.limits()[decision.speaker],
+                decision.remaining,
+                decision.reset_after,
+            ),
+            Verdict::Unchecked { decision, .. } => {
+                let limit = unchecked_limit(policy, decision.as_ref());
+                (limit, limit.capacity(), Duration::ZERO)
+            }
+        };
+        CheckResponse {
+            allowed: true,
+            key: &check_request.shown,
+            algorithm: limit.algorithm().wire_name(),
+            remaining,
+            reset_after_seconds: whole_seconds(reset_after),
+            retry_after_seconds: Some(0),
+            message: ALLOWED,
+            delay_micros: None,
+            store: decided_by(verdict),
+            over: false,
+            shadow: false,
+            receipt: None,
+        }
+    }
+}
+
+fn unchecked_limit<'p>(policy: &'p Policy, decision: Option<&Decision>) -> &'p Limit {
+    let limits = policy.limits();
+    match decision {
+        Some(decision) => &limits[decision.speaker],
+        None => limits
+            .iter()
+            .min_by_key(|limit| limit.capacity())
+            .unwrap_or(&limits[0]),
+    }
+}
+
+const fn decided_by(verdict: &Verdict) -> Option<&'static str> {
+    match verdict {
+        Verdict::Checked(_) => None,
+        Verdict::Unchecked {
+            decision: Some(_), ..
+        } => Some("local"),
+        Verdict::Unchecked { .. } => Some("none"),
+    }
+}
+
+/// The status code for a verdict.
+pub(crate) const fn status(verdict: &Verdict) -> StatusCode {
+    match verdict {
+        verdict if verdict.is_allowed() => StatusCode::OK,
+        Verdict::Unchecked {
+            mode: FailureMode::Closed,
+            ..
+        } => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::TOO_MANY_REQUESTS,
+    }
+}
+
+/// Builds a response with the rate-limit headers of a verdict.
+pub(crate) fn respond(
+    style: HeaderStyle,
+    policy: &Policy,
+    verdict: &Verdict,
+    status: StatusCode,
+    body: Body,
+) -> Response<Body> {
+    let is_empty = body.size_hint().exact() == Some(0);
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    if !is_empty {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    if let Verdict::Checked(decision) = verdict {
+        for (name, value) in style.fields(policy.name(), decision) {
+            headers.insert(HeaderName::from_static(name), header_value(&value));
+        }
+        if style == HeaderStyle::Ietf {
+            let limits = policy.limits().iter();
+            let field =
+                ratelimit_policy_value(policy.name(), limits.map(|l| (l.capacity(), l.period())));
+            let name = HeaderName::from_static("ratelimit-policy");
+            headers.insert(name, header_value(&field));
+        }
+    }
+    let retry_after = match verdict {
+        _ if status == StatusCode::OK => None,
+        Verdict::Unchecked {
+            mode: FailureMode::Closed,
+            ..
+        } => Some(1),
+        _ => verdict.decision().and_then(retry_after_secs),
+    };
+    if let Some(seconds) = retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+fn header_value(value: &HeaderText) -> HeaderValue {
+    HeaderValue::from_bytes(value.as_bytes()).expect("visible ASCII and spaces")
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+pub(crate) const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+fn whole_seconds(span: Duration) -> u64 {
+    let round_up = u64::from(span.subsec_nanos() > 0);
+    span.as_secs().saturating_add(round_up)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use futures_util::FutureExt as _;
+    use ratelimit_core::{Key, Limiter, Throttle};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The answers to checks of one permit each.
+    fn answers(policy: Policy, checks: usize) -> Vec<Value> {
+        let limiter = Limiter::in_memory();
+        let check_request = CheckRequest {
+            policy,
+            key: Key::new("k").unwrap(),
+            shown: "k".to_owned(),
+            permits: NonZeroU64::MIN,
+            wants_receipt: false,
+        };
+        let check = |_| {
+            let check = limiter.check(&check_request.policy, &check_request.key);
+            let verdict = check.now_or_never().unwrap();
+            serde_json::to_value(CheckResponse::new(&check_request, &verdict)).unwrap()
+        };
+        (0..checks).map(check).collect()
+    }
+
+    #[test]
+    fn a_check_allowed_by_a_soft_throttle_is_marked_over() {
+        let hard = Policy::parse("p", "fixed_window 1/d").unwrap();
+        let soft = hard.with_throttle(Throttle::Soft { percent: 100 }).unwrap();
+
+        let answers = answers(soft, 3);
+
+        let told = answers.iter().map(|it| (&it["allowed"], it.get("over")));
+        let (yes, no) = (json!(true), json!(false));
+        let expected = [(&yes, None), (&yes, Some(&yes)), (&no, None)];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_check_allowed_by_shadow_mode_is_marked() {
+        let watched = Policy::parse("p", "fixed_window 1/d").unwrap().shadow();
+
+        let answers = answers(watched, 2);
+
+        let told = answers.iter().map(|it| (&it["allowed"], it.get("shadow")));
+        let yes = json!(true);
+        assert_eq!(told.collect::<Vec<_>>(), [(&yes, None), (&yes, Some(&yes))]);
+    }
+}

@@ -1,0 +1,53 @@
+//! The client of a request.
+
+use std::net::SocketAddr;
+
+use axum::http::{Extensions, HeaderMap, HeaderValue};
+use ratelimit_core::Key;
+use ratelimit_http::client_ip::HeaderLines;
+
+use crate::{api_error::ApiError, app::App, config::Rules};
+
+/// The remote address of the connection, an extension of each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
+impl Peer {
+    pub(crate) fn of(extensions: &Extensions) -> Option<SocketAddr> {
+        extensions.get::<Peer>().map(|peer| peer.0)
+    }
+}
+
+/// The key of the client's address, and its text in responses.
+pub(crate) fn own_key(
+    app: &App,
+    rules: &Rules,
+    peer: Option<SocketAddr>,
+    headers: &HeaderMap,
+) -> Result<(Key, String), ApiError> {
+    let lines = Lines(headers);
+    let peer = peer.map(|peer| peer.ip());
+    if let Some(peer) = peer
+        && rules.client.looks_like_untrusted_proxy(peer, &lines)
+        && app.warns_first_time()
+    {
+        tracing::warn!(
+            %peer,
+            "a private peer that is not trusted sends forwarding headers: all clients behind it \
+             share one budget; if it is your proxy, add --trusted {peer}"
+        );
+    }
+    let client = rules.client.resolve(peer, &lines);
+    let client = client.map_err(|why| ApiError::bad_request(format!("{why}: name a key")))?;
+    let key = Key::network(client.addr(), client.prefix());
+    Ok((key, client.to_string()))
+}
+
+/// Adapter from [`HeaderMap`] to the header lines that the client IP resolver reads.
+pub(crate) struct Lines<'m>(pub(crate) &'m HeaderMap);
+
+impl HeaderLines for Lines<'_> {
+    fn lines<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+        self.0.get_all(name).iter().map(HeaderValue::as_bytes)
+    }
+}

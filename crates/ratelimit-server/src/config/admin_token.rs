@@ -1,0 +1,62 @@
+//! The admin token.
+
+use std::{fmt, path::Path};
+
+use axum::http::{HeaderMap, header::AUTHORIZATION};
+use subtle::ConstantTimeEq as _;
+
+use super::invalid::InvalidConfig;
+use crate::hmac::hmac_sha256;
+
+const MIN_TOKEN_BYTES: usize = 16;
+
+/// The token that admin calls must carry as a bearer token.
+#[derive(Clone)]
+pub(crate) struct AdminToken(Box<[u8]>);
+
+impl AdminToken {
+    /// Reads the token from a file and trims white space.
+    pub(crate) fn read(path: &Path) -> Result<AdminToken, InvalidConfig> {
+        let bytes = std::fs::read(path).map_err(|source| InvalidConfig::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        let token = bytes.trim_ascii();
+        if token.len() < MIN_TOKEN_BYTES || !token.iter().all(u8::is_ascii_graphic) {
+            return Err(InvalidConfig::Token {
+                path: path.to_owned(),
+            });
+        }
+        Ok(AdminToken(token.into()))
+    }
+
+    /// Derives a secret for one purpose. The secret does not reveal the token.
+    pub(crate) fn derive(&self, purpose: &[u8]) -> [u8; 32] {
+        hmac_sha256(&self.0, purpose)
+    }
+
+    /// Whether the one `Authorization` header carries this token, compared in constant time.
+    pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
+        let mut lines = headers.get_all(AUTHORIZATION).iter();
+        let (Some(value), None) = (lines.next(), lines.next()) else {
+            return false;
+        };
+        let Some((scheme, token)) = value.as_bytes().split_at_checked(7) else {
+            return false;
+        };
+        scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(self.0.ct_eq(token.trim_ascii()))
+    }
+}
+
+#[cfg(test)]
+impl From<&str> for AdminToken {
+    fn from(token: &str) -> AdminToken {
+        AdminToken(token.as_bytes().into())
+    }
+}
+
+impl fmt::Debug for AdminToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AdminToken")
+    }
+}

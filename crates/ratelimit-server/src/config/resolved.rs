@@ -1,0 +1,315 @@
+//! The validated configuration.
+
+use std::{
+    fmt,
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroUsize,
+    time::Duration,
+};
+
+use ratelimit_core::{
+    FailureMode, KeyDisplay, Limiter, MemoryStore, Offenders, RedisConfig, RedisStore,
+};
+use ratelimit_http::{
+    client_ip::{ChainHeader, ClientIpResolver, TrustedProxies},
+    policy_file::Diagnostic,
+    response::HeaderStyle,
+};
+use tracing_subscriber::filter::Targets;
+
+use super::{
+    admin_token::AdminToken,
+    duration::Span,
+    file::ConfigFile,
+    invalid::InvalidConfig,
+    policies::Policies,
+    settings::{LogFormat, Settings},
+    values::{KeyPattern, RedisUrl},
+};
+
+/// Maximum number of keys in a log line of offenders.
+const MAX_LOGGED_KEYS: usize = 5;
+
+/// A validated configuration of the server.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// The listen address.
+    pub listen: SocketAddr,
+    /// The store of budgets.
+    pub store: StoreConfig,
+    /// The part that a reload replaces.
+    pub rules: Rules,
+    /// Timeouts and maximum sizes.
+    pub bounds: Bounds,
+    /// The style of rate-limit headers.
+    pub headers: HeaderStyle,
+    /// The label `application` of all metrics.
+    pub application: String,
+    /// The log filter.
+    pub log: Targets,
+    /// The log format.
+    pub log_format: LogFormat,
+    /// Warnings about the file.
+    pub(crate) warnings: Vec<Diagnostic>,
+}
+
+/// The part of the configuration that a reload replaces.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Rules {
+    /// The policies by name.
+    pub policies: Policies,
+    /// Finds the client IP for requests without a key.
+    pub client: ClientIpResolver,
+    pub(crate) chain_header: ChainHeader,
+    pub(crate) key_pattern: Option<KeyPattern>,
+    pub(crate) admin: Option<AdminToken>,
+    pub(crate) log_keys: bool,
+}
+
+/// Timeouts and maximum sizes.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Bounds {
+    /// Maximum duration of a request.
+    pub request: Duration,
+    /// Maximum time to receive a request head, and maximum idle time of a connection.
+    pub header: Duration,
+    /// Maximum time for open connections to finish during a shutdown.
+    pub shutdown: Duration,
+    /// Maximum body size, in bytes.
+    pub body: usize,
+    /// Maximum number of open connections.
+    pub connections: usize,
+}
+
+/// The store of budgets, and its failure mode.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    redis: Option<(RedisUrl, RedisConfig)>,
+    memory_keys: usize,
+    memory_bytes: usize,
+    on_failure: FailureMode,
+    without_deny_cache: bool,
+    shared_prefix: Option<String>,
+    offenders: Offenders,
+}
+
+impl Config {
+    /// Reads the configuration file of `settings`, merges both and validates the result.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be read or a setting is invalid.
+    pub fn load(settings: &Settings) -> Result<Config, InvalidConfig> {
+        let Some(path) = settings.file() else {
+            return Config::of(settings.clone());
+        };
+        let file = ConfigFile::read(path)?;
+        let config = Config::of(settings.clone().or(file.settings))?;
+        Ok(Config {
+            warnings: file.warnings,
+            ..config
+        })
+    }
+
+    /// Validates merged settings.
+    pub(crate) fn of(settings: Settings) -> Result<Config, InvalidConfig> {
+        let span = |span: Option<Span>, secs| span.map_or(Duration::from_secs(secs), |span| span.0);
+        let bounds = Bounds {
+            request: span(settings.request_timeout, 10),
+            header: span(settings.header_timeout, 30),
+            shutdown: span(settings.shutdown_timeout, 20),
+            body: settings.max_body.unwrap_or(1 << 20),
+            connections: settings.max_connections.map_or(10_000, NonZeroUsize::get),
+        };
+        let application = settings.application.as_deref();
+        let log = settings.log.as_deref().unwrap_or("info");
+        let config = Config {
+            listen: settings
+                .listen
+                .unwrap_or((Ipv4Addr::LOCALHOST, 8080).into()),
+            store: StoreConfig::of(&settings)?,
+            bounds,
+            headers: settings
+                .headers
+                .map_or(HeaderStyle::XRateLimit, HeaderStyle::from),
+            application: application.unwrap_or("distributed-rate-limiter").to_owned(),
+            log: log.parse().map_err(InvalidConfig::Log)?,
+            log_format: settings.log_format.unwrap_or_default(),
+            rules: Rules::of(settings)?,
+            warnings: Vec::new(),
+        };
+        config.check_key_bytes()?;
+        Ok(config)
+    }
+
+    /// Checks that the memory store can hold the largest key of each policy.
+    fn check_key_bytes(&self) -> Result<(), InvalidConfig> {
+        let max_bytes = self.store.memory_store().max_key_bytes();
+        for policy in self.rules.policies.iter() {
+            let bytes = MemoryStore::max_bytes_of(policy);
+            if bytes > max_bytes {
+                return Err(InvalidConfig::KeyExceedsMemory {
+                    policy: policy.name().to_owned(),
+                    bytes,
+                    max_bytes,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rules {
+    fn of(settings: Settings) -> Result<Rules, InvalidConfig> {
+        let admin = settings.admin_token_file.as_deref().map(AdminToken::read);
+        Ok(Rules {
+            client: client(&settings)?,
+            chain_header: settings.chain_header.map(|name| name.0).unwrap_or_default(),
+            admin: admin.transpose()?,
+            key_pattern: settings.key_pattern,
+            log_keys: settings.log_keys.unwrap_or(false),
+            policies: Policies::new(settings.policy),
+        })
+    }
+}
+
+fn client(settings: &Settings) -> Result<ClientIpResolver, InvalidConfig> {
+    let trusted = if settings.trust_everyone == Some(true) {
+        TrustedProxies::everyone()
+    } else {
+        let networks = settings.trusted.iter().map(|network| &network.0);
+        TrustedProxies::parse(networks).expect("each was checked when it was read")
+    };
+    let mut client = ClientIpResolver::behind(trusted);
+    if let Some(header) = &settings.chain_header {
+        client = client.chain_header(header.0.clone());
+    }
+    if let Some(hops) = settings.hops {
+        client = client.trusted_hops(hops);
+    }
+    if let Some(hops) = settings.max_hops {
+        client = client.max_hops(hops);
+    }
+    if let Some(bits) = settings.ipv6_prefix {
+        client = client
+            .ipv6_prefix(bits)
+            .map_err(InvalidConfig::Ipv6Prefix)?;
+    }
+    if settings.no_real_ip == Some(true) {
+        client = client.ignore_x_real_ip();
+    }
+    Ok(client)
+}
+
+impl StoreConfig {
+    fn of(settings: &Settings) -> Result<StoreConfig, InvalidConfig> {
+        let prefix = settings.redis_prefix.clone();
+        let redis = settings.redis.clone().map(|url| {
+            let mut redis = RedisConfig::new(&url.0)?;
+            if let Some(prefix) = &settings.redis_prefix {
+                redis = redis.prefix(prefix)?;
+            }
+            if let Some(budget) = settings.time_budget {
+                redis = redis.timeout(budget.0);
+            }
+            Ok((url, redis))
+        });
+        Ok(StoreConfig {
+            redis: redis.transpose().map_err(InvalidConfig::Redis)?,
+            memory_keys: settings.memory_keys(),
+            memory_bytes: settings.memory_bytes(),
+            shared_prefix: settings.redis.as_ref().map(|_| prefix.unwrap_or_default()),
+            offenders: offenders(settings),
+            on_failure: settings
+                .on_failure
+                .map_or(FailureMode::Local, FailureMode::from),
+            without_deny_cache: settings.no_deny_cache.unwrap_or(false),
+        })
+    }
+
+    /// A limiter over this store. The first check connects to Redis.
+    pub fn limiter(&self) -> Limiter {
+        self.limiter_over(self.redis_store())
+    }
+
+    /// A limiter over this store, and whether the store is connected. Waits for Redis for at most `within`.
+    pub(crate) async fn connected_limiter(&self, within: Duration) -> (Limiter, bool) {
+        let redis = self.redis_store();
+        let is_connected = match &redis {
+            Some(store) => store.wait_connected(within).await,
+            None => true,
+        };
+        (self.limiter_over(redis), is_connected)
+    }
+
+    fn redis_store(&self) -> Option<RedisStore> {
+        let config = self.redis.as_ref().map(|(_, config)| config.clone());
+        config.map(RedisStore::new)
+    }
+
+    fn memory_store(&self) -> MemoryStore {
+        let store = MemoryStore::new().capacity(self.memory_keys);
+        store.max_bytes(self.memory_bytes)
+    }
+
+    fn limiter_over(&self, redis: Option<RedisStore>) -> Limiter {
+        let limiter = match redis {
+            Some(store) => Limiter::new(store).local_store(self.memory_store()),
+            None => Limiter::new(self.memory_store()),
+        };
+        let limiter = limiter.track_offenders(self.offenders.clone());
+        let limiter = limiter.failure_mode(self.on_failure);
+        if self.without_deny_cache {
+            limiter.without_deny_cache()
+        } else {
+            limiter
+        }
+    }
+
+    /// Key prefix in Redis, which other servers may share; `None` in memory.
+    pub(crate) fn shared_prefix(&self) -> Option<&str> {
+        self.shared_prefix.as_deref()
+    }
+
+    /// The kind of store: `memory` or `redis`.
+    pub const fn kind(&self) -> &'static str {
+        match self.redis {
+            Some(_) => "redis",
+            None => "memory",
+        }
+    }
+}
+
+fn offenders(settings: &Settings) -> Offenders {
+    let display = settings
+        .offender_keys
+        .map_or(KeyDisplay::Fingerprint, KeyDisplay::from);
+    let offenders = Offenders::new().key_display(display);
+    let Some(every) = settings.log_offenders else {
+        return offenders;
+    };
+    let log_display = match settings.log_keys {
+        Some(true) => KeyDisplay::Plain,
+        _ => KeyDisplay::Fingerprint,
+    };
+    offenders
+        .log_every(every.0, MAX_LOGGED_KEYS)
+        .log_key_display(log_display)
+}
+
+impl fmt::Display for StoreConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = match self.on_failure {
+            FailureMode::Open => "everything passes",
+            FailureMode::Closed => "nothing passes",
+            _ => "this process decides",
+        };
+        match &self.redis {
+            Some((url, _)) => write!(f, "{url} (when it does not answer, {mode})"),
+            None => f.write_str("memory (of this process; --redis URL shares budgets)"),
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The SVG chart of a replay.
+
+use std::fmt::Write as _;
+
+use super::{
+    frames::{BudgetLine, TimeSpan},
+    replay::{ChartHit, Fate, Replay},
+};
+
+const WIDTH: u64 = 900;
+const LEFT: u64 = 70;
+const RIGHT: u64 = 50;
+const PANEL: u64 = 230;
+const TOP: u64 = 46;
+const PLOT: u64 = 110;
+const ROWS: [(Fate, &str, &str); 3] = [
+    (Fate::Admitted, "admitted", "#2a7f3f"),
+    (Fate::Delayed, "delayed", "#c77d0a"),
+    (Fate::Denied, "denied", "#b3261e"),
+];
+const ROW: u64 = 14;
+const LINES: [&str; 6] = [
+    "#1f6feb", "#8250df", "#bf3989", "#1b7c83", "#6e7781", "#953800",
+];
+
+/// Draws one panel per run: the budgets over time, and the outcome of every hit below.
+pub(super) fn draw(time_span: TimeSpan, runs: &[(&str, Replay)]) -> String {
+    let height = PANEL * runs.len() as u64 + 30;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+         viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
+    );
+    for (place, (title, run)) in runs.iter().enumerate() {
+        let panel = Panel {
+            top: PANEL * place as u64 + TOP,
+            first: time_span.start_micros,
+            span: (time_span.end_micros - time_span.start_micros).max(1),
+        };
+        panel.draw(&mut svg, title, run);
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+struct Panel {
+    top: u64,
+    first: u64,
+    span: u64,
+}
+
+impl Panel {
+    fn draw(&self, svg: &mut String, title: &str, run: &Replay) {
+        self.frame(svg, title);
+        self.scale(svg, &run.budgets);
+        for (budget, colour) in run.budgets.iter().zip(LINES) {
+            self.budget(svg, budget, colour);
+        }
+        if run.budgets.len() > 1 {
+            self.legend(svg, &run.budgets);
+        }
+        for (row, fate) in (0_u64..).zip(ROWS) {
+            self.row(svg, self.top + PLOT + 18 + row * ROW, fate, &run.hits);
+        }
+    }
+
+    /// Draws the hits of one outcome and their count.
+    fn row(&self, svg: &mut String, y: u64, row: (Fate, &str, &str), hits: &[ChartHit]) {
+        let (fate, name, colour) = row;
+        let of_fate = hits.iter().filter(|hit| hit.fate == fate);
+        let count = of_fate.clone().count();
+        line(
+            svg,
+            format_args!(
+                "<text x=\"4\" y=\"{0}\" fill=\"{colour}\">{name}</text>\
+                 <text x=\"{1}\" y=\"{0}\" text-anchor=\"end\" fill=\"{colour}\">{count}</text>",
+                y + 4,
+                WIDTH - 6,
+            ),
+        );
+        let mut marks = String::new();
+        let mut drawn = None;
+        for x in of_fate.map(|hit| self.x(hit.at_micros)) {
+            // A second mark at the same position would only enlarge the file.
+            if drawn.replace(x) != Some(x) {
+                let _ = write!(marks, "M{} {}v8", tenths(x), y - 4);
+            }
+        }
+        line(
+            svg,
+            format_args!("<path d=\"{marks}\" stroke=\"{colour}\" fill=\"none\"/>"),
+        );
+    }
+
+    fn frame(&self, svg: &mut String, title: &str) {
+        let (top, bottom) = (self.top, self.top + PLOT);
+        let wide = WIDTH - LEFT - RIGHT;
+        line(
+            svg,
+            format_args!(
+                "<text x=\"{LEFT}\" y=\"{}\" font-weight=\"bold\">{}</text>",
+                top - 14,
+                escaped(title),
+            ),
+        );
+        line(
+            svg,
+            format_args!(
+                "<rect x=\"{LEFT}\" y=\"{top}\" width=\"{wide}\" height=\"{PLOT}\" fill=\"#f6f8fa\" stroke=\"#c9d1d9\"/>",
+            ),
+        );
+        for part in 0..=4 {
+            let at = self.first + self.span / 4 * part;
+            line(
+                svg,
+                format_args!(
+                    "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" fill=\"#57606a\">{}.{:03}s</text>",
+                    LEFT + wide * part / 4,
+                    bottom + 18 + 4 * ROW,
+                    at / 1_000_000,
+                    at / 1_000 % 1_000,
+                ),
+            );
+        }
+    }
+
+    /// Labels the vertical axis. If capacities differ, each budget is scaled to its own capacity.
+    fn scale(&self, svg: &mut String, budgets: &[BudgetLine]) {
+        let first = budgets.first().map_or(0, |budget| budget.limit);
+        let alike = budgets.iter().all(|budget| budget.limit == first);
+        let (whole, nothing) = if alike {
+            (first.to_string(), "0")
+        } else {
+            ("full".to_owned(), "empty")
+        };
+        for (label, y) in [(&*whole, self.top), (nothing, self.top + PLOT)] {
+            line(
+                svg,
+                format_args!(
+                    "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{label}</text>",
+                    LEFT - 6,
+                    y + 4,
+                ),
+            );
+        }
+    }
+
+    /// Draws the remaining budget as steps.
+    fn budget(&self, svg: &mut String, budget: &BudgetLine, colour: &str) {
+        let most = budget.limit.max(1);
+        let mut path = String::new();
+        let mut height = None;
+        for point in &budget.points {
+            let spent = u128::from(most - point.remaining.min(most)) * u128::from(PLOT * 10);
+            let y = self.top * 10 + u64::try_from(spent / u128::from(most)).unwrap_or(0);
+            let x = tenths(self.x(point.at_micros));
+            match height.replace(y) {
+                None => path = format!("M{x} {}", tenths(y)),
+                Some(before) if before == y => {}
+                Some(_) => {
+                    let _ = write!(path, "H{x}V{}", tenths(y));
+                }
+            }
+        }
+        if let Some(last) = budget.points.last() {
+            let _ = write!(path, "H{}", tenths(self.x(last.at_micros)));
+        }
+        line(
+            svg,
+            format_args!(
+                "<path class=\"budget\" d=\"{path}\" stroke=\"{colour}\" stroke-width=\"1.5\" fill=\"none\"/>",
+            ),
+        );
+    }
+
+    /// Names the lines by their colours.
+    fn legend(&self, svg: &mut String, budgets: &[BudgetLine]) {
+        let names = budgets.iter().zip(LINES).map(|(budget, colour)| {
+            let name = escaped(&budget.name);
+            format!("<tspan dx=\"12\" fill=\"{colour}\">{name}</tspan>")
+        });
+        line(
+            svg,
+            format_args!(
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+                WIDTH - RIGHT,
+                self.top - 14,
+                names.collect::<String>(),
+            ),
+        );
+    }
+
+    /// The horizontal position of a time, in tenths of a pixel.
+    fn x(&self, at_micros: u64) -> u64 {
+        let wide = u128::from((WIDTH - LEFT - RIGHT) * 10);
+        let along = u128::from(at_micros.saturating_sub(self.first)) * wide / u128::from(self.span);
+        LEFT * 10 + u64::try_from(along).unwrap_or(0)
+    }
+}
+
+fn line(svg: &mut String, what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(svg, "{what}");
+}
+
+fn tenths(value: u64) -> String {
+    format!("{}.{}", value / 10, value % 10)
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::frames::BudgetPoint;
+
+    const TIME_SPAN: TimeSpan = TimeSpan {
+        start_micros: 0,
+        end_micros: 1_000_000,
+    };
+
+    fn hit(at_micros: u64, fate: Fate) -> ChartHit {
+        ChartHit { at_micros, fate }
+    }
+
+    fn budget(name: &str, limit: u64, points: &[(u64, u64)]) -> BudgetLine {
+        let points = points.iter().map(|&(at_micros, remaining)| BudgetPoint {
+            at_micros,
+            remaining,
+        });
+        BudgetLine {
+            name: name.to_owned(),
+            limit,
+            points: points.collect(),
+        }
+    }
+
+    fn run(budgets: Vec<BudgetLine>) -> Replay {
+        let hits = vec![
+            hit(0, Fate::Admitted),
+            hit(500_000, Fate::Delayed),
+            hit(1_000_000, Fate::Denied),
+        ];
+        Replay { hits, budgets }
+    }
+
+    #[test]
+    fn every_run_has_a_panel_with_its_counts() {
+        let svg = draw(
+            TIME_SPAN,
+            &[("a <b>", run(vec![])), ("second", run(vec![]))],
+        );
+
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+        assert_eq!(svg.matches("admitted</text>").count(), 2);
+        assert!(svg.contains("a &lt;b&gt;") && svg.contains(">1.000s</text>"));
+    }
+
+    #[test]
+    fn a_budget_is_a_line_of_steps_to_its_end() {
+        let spent = budget("k", 2, &[(0, 2), (0, 0), (500_000, 1), (1_000_000, 1)]);
+
+        let svg = draw(TIME_SPAN, &[("p", run(vec![spent]))]);
+
+        let path = "M70.0 46.0H70.0V156.0H460.0V101.0H850.0";
+        assert!(svg.contains(path), "{svg}");
+        assert!(!svg.contains("<tspan"));
+    }
+
+    #[test]
+    fn several_budgets_are_named_and_drawn_to_their_own_height() {
+        let budgets = vec![budget("one", 2, &[(0, 2)]), budget("other", 50, &[(0, 50)])];
+
+        let svg = draw(TIME_SPAN, &[("p", run(budgets))]);
+
+        assert_eq!(svg.matches("d=\"M70.0 46.0H70.0\"").count(), 2, "{svg}");
+        assert!(svg.contains(">one</tspan>") && svg.contains(">other</tspan>"));
+        assert!(svg.contains(">full</text>") && svg.contains(">empty</text>"));
+    }
+
+    #[test]
+    fn nothing_and_one_moment_can_be_drawn() {
+        let time_span = TimeSpan {
+            start_micros: 7,
+            end_micros: 7,
+        };
+        let alone = Replay {
+            hits: vec![hit(7, Fate::Denied)],
+            budgets: vec![budget("k", 0, &[(7, 0)])],
+        };
+
+        assert!(draw(time_span, &[("none", Replay::default())]).contains("none"));
+        assert!(draw(time_span, &[("one", alone)]).contains("one"));
+    }
+}

@@ -1,0 +1,60 @@
+//! The text that the server prints when it starts.
+
+use std::{fmt, net::SocketAddr};
+
+use crate::config::Config;
+
+/// Address, store, policies, admin access, and a first command to try.
+pub(crate) struct StartupBanner<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) listen: SocketAddr,
+}
+
+impl StartupBanner<'_> {
+    /// Whether other machines can connect.
+    pub(crate) fn is_exposed(&self) -> bool {
+        !self.listen.ip().to_canonical().is_loopback()
+    }
+
+    fn admin(&self) -> &'static str {
+        if self.config.rules.admin.is_some() {
+            "reset, refund, explain and offenders need the token"
+        } else if self.is_exposed() {
+            "reset, refund, explain and offenders are off (no token; set --admin-token-file FILE)"
+        } else {
+            "reset, refund, explain and offenders for direct callers on this machine (no token; set --admin-token-file FILE)"
+        }
+    }
+}
+
+impl fmt::Display for StartupBanner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = format!("http://{}", self.listen);
+        writeln!(f, "ratelimit-server {}", env!("CARGO_PKG_VERSION"))?;
+        writeln!(f)?;
+        writeln!(f, "  listening  {url}")?;
+        writeln!(f, "  store      {}", self.config.store)?;
+        let policies = self.config.rules.policies.iter();
+        let width = policies
+            .map(|policy| policy.name().len())
+            .max()
+            .unwrap_or(0);
+        for (place, policy) in self.config.rules.policies.iter().enumerate() {
+            let label = if place == 0 { "policies" } else { "" };
+            writeln!(f, "  {label:9}  {:width$}  {policy}", policy.name())?;
+        }
+        writeln!(f, "  admin      {}", self.admin())?;
+        writeln!(f, "  metrics    {url}/actuator/prometheus")?;
+        if self.is_exposed() && self.config.rules.admin.is_none() {
+            writeln!(
+                f,
+                "  warning    whoever reaches this address can spend any key's budget"
+            )?;
+        }
+        writeln!(f)?;
+        writeln!(
+            f,
+            "  try        curl -i '{url}/api/v1/rate-limit/check?key=user:123'"
+        )
+    }
+}
