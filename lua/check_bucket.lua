@@ -2,9 +2,10 @@
 --
 -- KEYS[1]  the value
 --
--- reply    told apart by their length. Charged: the value that was written, which is expires (microseconds), shape, the
---          debt with the hit, unit, now (microseconds), and the tokens refunded, where there are any. Not charged:
---          now, debt, expires. After the deadline: now. Left to check_one.lua: now and REPLY_FALLBACK.
+-- reply    one of four shapes, which differ in length. Charged: the value that was written, which is expires
+--          (microseconds), shape, the debt with the hit, unit, now (microseconds), and the tokens refunded, where there
+--          are any. Not charged: now, debt, expires. After the deadline: now. Left to check_one.lua: now and
+--          REPLY_FALLBACK.
 
 local key = KEYS[1]
 local value = redis.call('GET', key)
