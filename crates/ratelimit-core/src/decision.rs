@@ -251,13 +251,13 @@ impl Decision {
             }
         };
         let speaker = (1..limits.len()).fold(0, binding);
-        let longest_delay = limits.iter().map(LimitDecision::delay).max();
+        let max_delay = limits.iter().map(LimitDecision::delay).max();
         let is_over = limits.iter().any(|limit| limit.is_over);
         let reported = limits[speaker];
         self.set_from(reported);
         self.speaker = speaker;
         if let Outcome::Allowed { delay } = &mut self.outcome {
-            *delay = longest_delay.unwrap_or_default();
+            *delay = max_delay.unwrap_or_default();
             self.is_over = is_over;
         }
     }

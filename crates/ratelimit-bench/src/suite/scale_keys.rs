@@ -50,7 +50,7 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
     ));
     report.charts.push(chart(
         "keys_bytes",
-        "What a key takes in memory",
+        "Bytes of a key in memory",
         "bytes",
         bytes,
     ));

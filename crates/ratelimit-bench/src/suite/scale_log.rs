@@ -55,7 +55,7 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
     let series = vec![Series::new("memory", memory), Series::new("Redis", redis)];
     report
         .charts
-        .push(chart("log_bytes", "What a full log takes", "bytes", series));
+        .push(chart("log_bytes", "Bytes of a full log", "bytes", series));
 }
 
 fn in_turns(measure: impl Fn(u32) -> f64) -> Vec<(f64, f64)> {

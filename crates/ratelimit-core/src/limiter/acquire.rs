@@ -135,7 +135,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Waits until the hit is allowed: one attempt without the queue if nobody waits, then in the queue.
+    /// Waits until the hit is allowed: one attempt without the queue if the queue is empty, then in the queue.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Attempt<'_> {
         let Some(mut ticket) = wait_queues.enqueue(self.policy, self.key) else {
             return Err(AcquireError::default());
         };
-        // Nobody behind the first waiter can be allowed before its next attempt.
+        // No waiter behind the first can be allowed before its next attempt.
         if ticket.next_attempt().is_some_and(|next| next > self.until) {
             return Err(AcquireError::until(ticket.next_attempt()));
         }

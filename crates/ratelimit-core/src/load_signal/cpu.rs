@@ -87,7 +87,7 @@ impl Cpu {
             (Some(before), Some(now)) => share(before, now),
             _ => None,
         };
-        // The first readable sample after unreadable ones has no predecessor, which is no failure.
+        // The first readable sample after unreadable ones has no predecessor, which is not a failure.
         if percent.is_none() && (now.is_none() || last.is_some()) {
             log_unknown_once();
         }

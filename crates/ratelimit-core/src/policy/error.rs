@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU64};
 
-use crate::policy::{MAX_KEY_NAME, MOST_LIMITS, Policy, throttle::MAX_PERCENT};
+use crate::policy::{MAX_KEY_NAME, MAX_LIMITS, Policy, throttle::MAX_PERCENT};
 use crate::{
     algorithm::InvalidLimit,
     limit::{Limit, ParseLimitError},
@@ -67,7 +67,7 @@ impl fmt::Display for InvalidPolicy {
                 Policy::MAX_NAME
             ),
             InvalidPolicy::Count { limits } => {
-                write!(f, "a policy has 1 to {MOST_LIMITS} limits, not {limits}")
+                write!(f, "a policy has 1 to {MAX_LIMITS} limits, not {limits}")
             }
             InvalidPolicy::Cost { cost, limit } => {
                 let most = limit.capacity();

@@ -26,7 +26,7 @@ use crate::policy::{enforcement::Enforcement, tiers::Tiers};
 use crate::{algorithm::Algorithm, key::is_plain, limit::Limit, metrics::PolicyMetrics};
 
 /// The most limits of one policy.
-pub(crate) const MOST_LIMITS: usize = 8;
+pub(crate) const MAX_LIMITS: usize = 8;
 /// The longest name in `by NAME`, in bytes.
 const MAX_KEY_NAME: usize = 64;
 
@@ -150,7 +150,7 @@ impl Policy {
     /// Checks the settings and derives the groups. Every policy comes from here or from `map_settings`.
     fn from_settings(settings: PolicySettings) -> Result<Policy, InvalidPolicy> {
         let limits = &settings.limits;
-        if limits.is_empty() || limits.len() > MOST_LIMITS {
+        if limits.is_empty() || limits.len() > MAX_LIMITS {
             return Err(InvalidPolicy::Count {
                 limits: limits.len(),
             });

@@ -2,7 +2,7 @@
 //!
 //! The limits of a policy are charged together, so they see the same hits. A limit is shadowed by
 //! another when it admits every sequence of hits that the other admits, from a fresh start and on a
-//! clock that does not step back. [`most_within`] and [`Envelope`] bound the hits that a limit
+//! clock that does not step back. [`max_within`] and [`Envelope`] bound the hits that a limit
 //! admits in any span; [`shadows`] compares the bound with what the other limit needs in order
 //! never to deny.
 //!
@@ -82,7 +82,7 @@ fn shadows(strict: &Limit, limit: &Limit) -> bool {
     if !both_count || limit.records_denials() || delays(limit) {
         return false;
     }
-    if let Some(within) = most_within_aligned(strict, limit) {
+    if let Some(within) = max_within_aligned(strict, limit) {
         return within <= limit_of(limit);
     }
     // In a coarser grain a moment counts as the beginning of its tick, and the bounds below would
@@ -96,13 +96,13 @@ fn shadows(strict: &Limit, limit: &Limit) -> bool {
             envelope.burst <= limit_of(limit) && is_no_faster(strict, limit)
         }
         Limit::FixedWindow(_) | Limit::SlidingWindowLog(_) => {
-            most_within(strict, micros(limit)) <= limit_of(limit)
+            max_within(strict, micros(limit)) <= limit_of(limit)
         }
         // A counter weighs the previous window as if its hits were spread evenly, which can be more
         // than the part in sight, but never more than all hits of both windows.
         Limit::SlidingWindowCounter(_) => {
             is_same_window(strict, limit)
-                || most_within(strict, 2 * micros(limit)) <= limit_of(limit)
+                || max_within(strict, 2 * micros(limit)) <= limit_of(limit)
         }
         Limit::Concurrency(_) | Limit::PenaltyBox(_) => false,
     }
@@ -164,7 +164,7 @@ fn is_no_faster(strict: &Limit, limit: &Limit) -> bool {
 }
 
 /// The most units that `limit` admits in any half-open span of `span` microseconds.
-fn most_within(limit: &Limit, span: u128) -> u128 {
+fn max_within(limit: &Limit, span: u128) -> u128 {
     let (most, period) = (limit_of(limit), micros(limit));
     match limit {
         Limit::TokenBucket(_) | Limit::LeakyBucket(_) => {
@@ -180,7 +180,7 @@ fn most_within(limit: &Limit, span: u128) -> u128 {
 ///
 /// Windows of the clock begin at multiples of their period, in every grain. `None` if the periods
 /// do not divide each other or the limits have no such windows.
-fn most_within_aligned(strict: &Limit, limit: &Limit) -> Option<u128> {
+fn max_within_aligned(strict: &Limit, limit: &Limit) -> Option<u128> {
     let (Limit::FixedWindow(_) | Limit::SlidingWindowCounter(_), Limit::FixedWindow(_)) =
         (strict, limit)
     else {

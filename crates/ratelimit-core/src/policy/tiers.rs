@@ -20,7 +20,7 @@ pub(super) struct Tiers {
 enum Members {
     /// No key is in a tier.
     #[default]
-    Nobody,
+    None,
     /// A fixed list.
     Listed(BTreeMap<Key, Arc<str>>),
     /// A function of the application.
@@ -48,7 +48,7 @@ impl Tiers {
     pub(super) fn of(&self, key: &Key) -> Option<&Policy> {
         match &self.members {
             // Fast path of policies without tiers: no lookup, and no call of a resolver.
-            Members::Nobody => None,
+            Members::None => None,
             members => self.find_of(members, key),
         }
     }
@@ -57,7 +57,7 @@ impl Tiers {
     #[inline(never)]
     fn find_of(&self, members: &Members, key: &Key) -> Option<&Policy> {
         match members {
-            Members::Nobody => None,
+            Members::None => None,
             Members::Listed(tiers) => self.find(tiers.get(key)?),
             Members::Resolved(resolver) => self.find(&resolver(key)?),
         }
@@ -181,7 +181,7 @@ impl PartialEq for Tiers {
 impl PartialEq for Members {
     fn eq(&self, other: &Members) -> bool {
         match (self, other) {
-            (Members::Nobody, Members::Nobody) => true,
+            (Members::None, Members::None) => true,
             (Members::Listed(ours), Members::Listed(theirs)) => ours == theirs,
             (Members::Resolved(ours), Members::Resolved(theirs)) => Arc::ptr_eq(ours, theirs),
             _ => false,

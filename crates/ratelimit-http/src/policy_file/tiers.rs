@@ -146,10 +146,10 @@ fn report_other_algorithms(
     let limits = iter::once(("the policy's own limits have".to_owned(), policy));
     let tiers = policy.tiers().filter(|(name, _)| *name != tier.name);
     let tiers = tiers.map(|(name, other)| (format!("the tier {name:?} has"), other));
-    let differing = limits.chain(tiers).find_map(|(whose, other)| {
+    let differing = limits.chain(tiers).find_map(|(owner, other)| {
         let (ours, theirs) = other_algorithm(own, other)?;
         Some(format!(
-            "{ours} stands where {whose} {theirs}: what a key spent there does not carry over when \
+            "{ours} stands where {owner} {theirs}: what a key spent there does not carry over when \
              it changes tiers"
         ))
     });

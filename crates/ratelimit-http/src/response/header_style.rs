@@ -44,8 +44,8 @@ pub enum HeaderStyle {
     XRateLimitDelta,
     /// `RateLimit-Limit`, `-Remaining` and `-Reset`, the last in seconds from now.
     RateLimit,
-    /// `RateLimit` of draft-ietf-httpapi-ratelimit-headers. Layers add `RateLimit-Policy`, whose value
-    /// is [`ratelimit_policy_value`].
+    /// `RateLimit` of draft-ietf-httpapi-ratelimit-headers. Layers add `RateLimit-Policy` with
+    /// the value of [`ratelimit_policy_value`].
     Ietf,
     /// No fields.
     None,

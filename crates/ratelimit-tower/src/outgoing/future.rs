@@ -157,7 +157,7 @@ impl<S: Clone, B> PendingRequest<S, B> {
             .deadline
             .or_else(|| now.checked_add(self.config.max_wait));
         self.deadline = deadline;
-        // A maximum wait beyond the range of the clock is no deadline.
+        // A maximum wait beyond the range of the clock sets no deadline.
         if deadline.is_some_and(|deadline| span > deadline.saturating_duration_since(now)) {
             return Err(OutgoingError::Denied(Box::new(decision)));
         }

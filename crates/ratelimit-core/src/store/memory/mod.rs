@@ -33,7 +33,7 @@ use crate::{
     decision::Decision,
     key::Key,
     key_set::KeySet,
-    policy::{LimitGroup, MOST_LIMITS, Policy},
+    policy::{LimitGroup, MAX_LIMITS, Policy},
     sync::lock,
     time::{Clock, Timestamp},
 };
@@ -118,7 +118,7 @@ impl MemoryStore {
         MemoryStore::sized(capacity, shared.max_bytes, shared.clock.clone())
     }
 
-    /// Returns an empty store that also evicts keys beyond about `max_bytes` bytes; the default is no bound.
+    /// Returns an empty store that also evicts keys beyond about `max_bytes` bytes. There is no such bound by default.
     ///
     /// - The bytes are an estimate of the allocated memory. They are divided among the shards, which have 1 MiB or
     ///   more each.
@@ -249,7 +249,7 @@ impl MemoryStore {
         let now = all.clock.now();
         let settling = receipt.request(change, now);
         let groups = receipt.policy().groups().iter();
-        let keys: SmallVec<[EntryId<'_>; MOST_LIMITS]> = groups
+        let keys: SmallVec<[EntryId<'_>; MAX_LIMITS]> = groups
             .map(|group| all.entry_id(group, receipt.key_for(group)))
             .collect();
         // Settling one key must not evict another key of the same receipt.

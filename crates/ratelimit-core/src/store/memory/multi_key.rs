@@ -21,7 +21,7 @@ use crate::{
     algorithm::Fit,
     budget::apply,
     decision::{Decision, LimitDecision},
-    policy::MOST_LIMITS,
+    policy::MAX_LIMITS,
     store::hit::Hit,
     sync::lock,
     time::Timestamp,
@@ -33,12 +33,12 @@ use crate::{
 /// hits lock in ascending order of the index, so two hits never wait for each other.
 ///
 /// Dropping it unlocks all shards. A panic under the locks poisons them, which `lock` ignores.
-struct LockedShards<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); MOST_LIMITS]>);
+struct LockedShards<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); MAX_LIMITS]>);
 
 impl<'a> LockedShards<'a> {
     /// Locks the shards of `keys`, without duplicates, in ascending order.
     fn new(all: &'a MemoryInner, keys: &[EntryId<'_>]) -> LockedShards<'a> {
-        let mut indices: SmallVec<[usize; MOST_LIMITS]> =
+        let mut indices: SmallVec<[usize; MAX_LIMITS]> =
             keys.iter().map(|id| all.shard_index(id.hash)).collect();
         // The lock order of the store: ascending, and each shard once.
         indices.sort_unstable();
@@ -73,7 +73,7 @@ impl MemoryStore {
         let all = &*self.shared;
         let params = hit.params();
         let groups = hit.policy.groups().iter();
-        let keys: SmallVec<[EntryId<'_>; MOST_LIMITS]> = groups
+        let keys: SmallVec<[EntryId<'_>; MAX_LIMITS]> = groups
             .map(|group| all.entry_id(group, hit.key_for(group)))
             .collect();
         let mut locked = LockedShards::new(all, &keys);
@@ -84,7 +84,7 @@ impl MemoryStore {
         });
         let spend = apply(fits.max().unwrap_or(Fit::Now), params);
         // Groups are visited by key; the decision lists limits in the order of the policy.
-        let mut steps: SmallVec<[Option<LimitDecision>; MOST_LIMITS]> = SmallVec::new();
+        let mut steps: SmallVec<[Option<LimitDecision>; MAX_LIMITS]> = SmallVec::new();
         steps.resize(hit.policy.limits().len(), None);
         let own = HitKeys { keys: &keys, now };
         for id in &keys {

@@ -16,7 +16,7 @@ use crate::{
     decision::RefundMark,
     key::Key,
     key_set::{KeySet, NamedKey},
-    policy::{MOST_LIMITS, Policy},
+    policy::{MAX_LIMITS, Policy},
     time::Timestamp,
 };
 
@@ -165,7 +165,7 @@ impl<'a> Decoded<'a> {
             && cost > 0
             && charged_at <= expires
             && expires.since(charged_at) <= MAX_LIFE
-            && count.max(others) <= MOST_LIMITS;
+            && count.max(others) <= MAX_LIMITS;
         is_sound.then(|| Decoded {
             origin,
             cost,

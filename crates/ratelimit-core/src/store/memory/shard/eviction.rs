@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 use smallvec::SmallVec;
 
 use crate::store::memory::shard::{HitKeys, Shard};
-use crate::{policy::MOST_LIMITS, time::Timestamp};
+use crate::{policy::MAX_LIMITS, time::Timestamp};
 
 /// Maximum number of entries that one eviction or one sweep examines.
 ///
@@ -94,7 +94,7 @@ impl Shard {
     /// The caller removes the entry, so its pair must not stay. Each stale pair is popped once, so the cost over many
     /// evictions is that of a pop for each push.
     fn first_to_recover(&mut self, own: HitKeys<'_>) -> Option<usize> {
-        let mut passed_over: SmallVec<[_; MOST_LIMITS]> = SmallVec::new();
+        let mut passed_over: SmallVec<[_; MAX_LIMITS]> = SmallVec::new();
         let mut found = None;
         while let Some(Reverse((recovers_at, hash))) = self.recoveries.pop() {
             let Some(index) = self.exhausted_at(recovers_at, hash) else {
