@@ -16,8 +16,8 @@ use std::fmt;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InvalidRedisConfig {
-    /// The URL is not that of a Redis server, or it needs a feature of this crate that is not compiled in. Also a root
-    /// certificate that is not one, or one for an address without TLS.
+    /// The URL is not that of a Redis server, or it needs a feature of this crate that is not compiled in. Or a root
+    /// certificate cannot be read, or the URL has no TLS that would use it.
     Url {
         /// The error of the Redis client.
         source: Box<dyn std::error::Error + Send + Sync>,

@@ -22,7 +22,7 @@ const DEFAULT_SENTINEL_PORT: u16 = 26379;
 pub(super) enum Topology {
     /// One server.
     Single(ConnectionInfo),
-    /// The master of a service. Sentinels are asked for its address before each connection, so a failover is followed.
+    /// The master of a service. Each new connection looks its address up at the sentinels, so a failover is followed.
     Sentinel {
         /// At least one, in the order of the URL.
         sentinels: Vec<ConnectionInfo>,
@@ -112,8 +112,8 @@ fn node(url: &str) -> Result<ConnectionInfo, InvalidRedisConfig> {
     Ok(info)
 }
 
-/// Splits into the credentials with their `@`, or an empty string, and the rest. The last `@` separates them: a password
-/// may contain one.
+/// Splits into the credentials with their `@`, or an empty string, and the rest. The last `@` separates them: a
+/// password may contain one.
 fn split_userinfo(rest: &str) -> (&str, &str) {
     let end = rest.rfind('@').map_or(0, |at| at + 1);
     rest.split_at(end)
@@ -123,7 +123,7 @@ fn split_userinfo(rest: &str) -> (&str, &str) {
 fn each_host(hosts: &str, default_port: u16) -> impl Iterator<Item = String> + '_ {
     hosts.split(',').map(move |host| {
         let has_port = host.rsplit_once(':').is_some_and(|(before, port)| {
-            // The last colon of `[::1]` is inside of the brackets and separates no port.
+            // A colon inside of an IPv6 address separates no port.
             let whole_address = !before.contains(':') || before.ends_with(']');
             whole_address && port.parse::<u16>().is_ok()
         });
