@@ -208,7 +208,7 @@ impl BatchQueue {
 
     /// Ends a call. Returns whether the caller has to start the next batches with [`start_next`](Self::start_next).
     ///
-    /// It returns `false` while another task does so. That task sees this call in `completed`.
+    /// It returns `false` while another task does so. That task finds this call in `completed`.
     pub(in crate::store::redis) fn release(&mut self, kind: CallKind) -> bool {
         match kind {
             CallKind::Single => self.singles -= 1,

@@ -210,7 +210,7 @@ impl BatchEntry {
 }
 
 impl LimitsReply {
-    /// The decision for the hit at `index`: the first `fitting` hits pass, and each sees the charges before it.
+    /// The decision for the hit at `index`: the first `fitting` hits pass, each after the charges before it.
     fn decision(
         &self,
         index: usize,

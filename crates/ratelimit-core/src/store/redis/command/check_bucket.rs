@@ -226,7 +226,7 @@ impl BucketCommand<'_> {
 
     /// The decision for the hit at `index` among those on the key, from 0.
     ///
-    /// Each hit sees the charges of those before it. A denied hit sees the charges of all that fit.
+    /// Each hit is decided after the charges of those before it, and a denied hit after the charges of all that fit.
     pub(in crate::store::redis) fn decision(
         &self,
         reply: BucketReply,
