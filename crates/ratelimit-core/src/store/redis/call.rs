@@ -1,4 +1,7 @@
 //! One script call: sending it, following redirections, reading the reply.
+//!
+//! A call is executed at most once. It is sent again only after a reply that proves that nothing was executed. A call
+//! whose reply is lost is not sent again, because a second execution would charge the hit twice.
 
 use std::time::{Duration, Instant};
 
@@ -15,22 +18,37 @@ use crate::{metrics, store::contract::StoreError, time::Timestamp};
 
 /// A call is sent at most three times, and again only after Redis replied that nothing was executed.
 pub(super) const MAX_ATTEMPTS: usize = 3;
-/// Pauses between attempts while Redis moves the hash slot of the keys from node to node (TRYAGAIN).
+/// First pause between attempts while Redis moves the hash slot of the keys from node to node (TRYAGAIN). It doubles.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
+/// Longest pause between such attempts.
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(8);
 
 /// Sends a command for the Redis keys `names` over `route`.
 ///
-/// - NOSCRIPT sends the source of the script, MOVED and ASK follow the redirection, TRYAGAIN waits a moment.
-/// - A script that replies that it came too late is called again: the server's clock may have been set forward.
-/// - `deadline` travels with the call. The caller also stops waiting by itself, with a timeout.
+/// | reply | next attempt |
+/// |---|---|
+/// | NOSCRIPT | the same node, with the source of the script |
+/// | MOVED | the node that it names; the slot map is fetched again |
+/// | ASK | the node that it names, behind ASKING and with the source, which that node may not have |
+/// | TRYAGAIN | the same node, after 1, 2, 4, then 8 ms; it does not count as an attempt |
+/// | `REPLY_TOO_LATE` | the same node, with a deadline by the clock offset of this reply: the clock was set forward |
+/// | any other error | none |
+///
+/// - `deadline` travels with the call. The caller also stops waiting by itself, with a timeout, which bounds the number
+///   of TRYAGAIN. This function has no timeout of its own.
+/// - With a manual clock the call carries no deadline, so a late call is charged.
+/// - Dropping the future does not recall a command that is on its way. The script still runs, unless its deadline has
+///   passed by then.
+/// - A call on a connection of the application sends TIME first while the offset of the server's clock is unknown.
 ///
 /// # Errors
 ///
-/// - [`StoreError::Unavailable`] if the connection broke or the server serves nobody at the moment. The
-///   connection is then replaced.
-/// - [`StoreError::Refused`] if the server rejects this call, or its reply cannot be read.
-/// - [`StoreError::TimedOut`] if the script came too late [`MAX_ATTEMPTS`] times.
+/// - [`StoreError::Unavailable`] if the connection broke or the server refuses all calls at the moment. The
+///   connection is then replaced. Also if a redirection names a node without a connection; the slot map is then
+///   fetched again.
+/// - [`StoreError::Refused`] if the server rejects this call, such as WRONGTYPE for the key, or its reply cannot be
+///   read.
+/// - [`StoreError::TimedOut`] if [`MAX_ATTEMPTS`] attempts executed nothing, mostly because the script came too late.
 pub(super) async fn send<C: ScriptCommand>(
     command: &C,
     names: &[String],
@@ -47,6 +65,7 @@ pub(super) async fn send<C: ScriptCommand>(
     }
     while attempts < MAX_ATTEMPTS {
         attempts += 1;
+        // Taken before the command is built: the clock offset needs a time that is not after the sending.
         let sent = Instant::now();
         let names = names.iter().map(String::as_str);
         let cmd = command.to_cmd(eval, names, server_deadline(command, &route, deadline));
@@ -58,6 +77,7 @@ pub(super) async fn send<C: ScriptCommand>(
         let error = match reply {
             Ok(reply) => match read_reply(command, &route, &reply, sent)? {
                 Reply::Done(output, _) => return Ok(output),
+                // `read_reply` has recorded the server's time, so the next deadline is converted anew.
                 Reply::TooLate(_) => continue,
             },
             Err(error) => error,
@@ -72,7 +92,7 @@ pub(super) async fn send<C: ScriptCommand>(
                 route = redirect(router, &address)?;
                 (eval, is_asking) = (Eval::Source, true);
             }
-            // Not an attempt: it ends when the slot has moved, or with the caller's time.
+            // Not an attempt: it ends when the slot has moved, or with the caller's timeout.
             CallError::TryAgain => {
                 attempts -= 1;
                 tokio::time::sleep(retry_delay).await;
@@ -85,6 +105,9 @@ pub(super) async fn send<C: ScriptCommand>(
 }
 
 /// The deadline on the server's clock, if the script reads that clock and its offset is known.
+///
+/// The offset is a lower bound, so the result is never later than `deadline`: a hit is not charged after its caller got
+/// the answer of the failure mode.
 pub(super) fn server_deadline<C: ScriptCommand>(
     command: &C,
     route: &Route,
@@ -97,13 +120,22 @@ pub(super) fn server_deadline<C: ScriptCommand>(
     }
 }
 
-/// Reads a reply, and records what it shows of the server: that it answers, how fast, and its clock.
+/// Reads a reply, and records the facts about the server: that it answers, how fast, and its clock.
+///
+/// | reply | circuit breaker | connection | result |
+/// |---|---|---|---|
+/// | readable, also too late | reset | kept | `Ok` |
+/// | impossible numbers | reset | kept | [`StoreError::Refused`], logged |
+/// | another type or shape | unchanged | taken out of use | [`StoreError::Refused`], logged |
+///
+/// `sent` is the time before the command was sent.
 pub(super) fn read_reply<C: ScriptCommand>(
     command: &C,
     route: &Route,
     reply: &Value,
     sent: Instant,
 ) -> Result<Reply<C::Output>, StoreError> {
+    // Before decoding: the offset is a bound by the time of receipt, and decoding is not part of the round trip.
     let received = Instant::now();
     let reply = match reply {
         Value::BulkString(bytes) => command.decode(bytes),
@@ -111,6 +143,7 @@ pub(super) fn read_reply<C: ScriptCommand>(
     };
     let reply = reply.map_err(|invalid| {
         match invalid {
+            // Replies are matched to calls by their order. One that fits no call puts all later ones in doubt.
             InvalidReply::Malformed => route.mark_broken(invalid.to_string()),
             InvalidReply::CorruptState => route.record_reply(),
         }
@@ -126,6 +159,9 @@ pub(super) fn read_reply<C: ScriptCommand>(
 }
 
 /// The route to the node that a redirection names.
+///
+/// A node that the slot map does not have yet has no connection. The call fails then instead of waiting for one, and
+/// the background task fetches the map.
 fn redirect(router: &Router, address: &str) -> Result<Route, StoreError> {
     let route = router.route_to_address(address);
     if route.is_none() {
@@ -135,6 +171,11 @@ fn redirect(router: &Router, address: &str) -> Result<Route, StoreError> {
 }
 
 /// The error of a call that is not sent again. A broken connection is taken out of use.
+///
+/// - A lost connection leaves open whether the call was executed, which the metric for ambiguous calls counts.
+///   Connections to other nodes stay.
+/// - A server that refuses all calls (LOADING, READONLY, OOM and the like) executed nothing. Its connection is replaced
+///   as well, and the handshake keeps the server out of use until its scripts can write again.
 pub(super) fn store_error(
     router: &Router,
     route: &Route,
@@ -150,7 +191,7 @@ pub(super) fn store_error(
             }
             StoreError::unavailable(error)
         }
-        // An error about one key says nothing about the node.
+        // An error about one key is no fault of the node, so the connection stays.
         _ => {
             route.log().log_refused(&error);
             StoreError::refused(error)

@@ -24,6 +24,8 @@ use crate::{key::is_plain, time::Clock};
 /// | [`max_in_flight`](Self::max_in_flight) | 1024 |
 /// | [`connections`](Self::connections) | 1 |
 /// | [`unbatched_calls`](Self::unbatched_calls) | 2 |
+/// | [`tls_root_certificate`](Self::tls_root_certificate) | the roots of the system |
+/// | [`clock`](Self::clock) | that of the Redis server |
 ///
 /// | URL | meaning |
 /// |---|---|
@@ -32,6 +34,12 @@ use crate::{key::is_plain, time::Clock};
 /// | `redis+unix:///path/to.sock` | one server on a unix socket |
 /// | `redis+sentinel://host[:port],host/service[/db]` | the master that sentinels name |
 /// | `redis+cluster://host[:port],host` | a cluster, found from any of its nodes |
+///
+/// Sentinels and clusters also take `user:password@` in front of the first host, and `rediss+sentinel://` and
+/// `rediss+cluster://` are the same over TLS. `?sentinel_password=...` is the password of the sentinels themselves.
+/// Characters with a meaning in URLs are percent-encoded in passwords.
+///
+/// Instances share budgets if they have the same server, database, prefix and version. The other settings may differ.
 ///
 /// ```
 /// use ratelimit_core::RedisConfig;
@@ -44,29 +52,47 @@ use crate::{key::is_plain, time::Clock};
 /// ```
 #[derive(Clone, Debug)]
 pub struct RedisConfig {
+    /// The servers. Not used by stores on a connection of the application.
     pub(super) target: Topology,
+    /// The prefix and version of Redis keys.
     pub(super) keys: KeySpace,
+    /// Timeouts and bounds.
     pub(super) timeouts: Timeouts,
+    /// The clock of decisions. Only a manual one is read; otherwise scripts read the server's.
     pub(super) clock: Clock,
 }
 
 /// Timeouts and bounds, which connections and batches copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
-    /// For one decision.
+    /// For one decision, from the start of the check to its answer. Also for one batch, one settlement and one probe.
     pub(super) timeout: Duration,
-    /// For connecting and the handshake.
+    /// For opening a socket, and again for the handshake behind it.
     pub(super) connect_timeout: Duration,
-    /// Decisions in flight in one store.
+    /// Decisions in flight in one store, at least 1. Four times as many background tasks may give charges back.
     pub(super) max_in_flight: usize,
-    /// Connections to each server.
+    /// Sockets to each server, at least 1.
     pub(super) connections: usize,
-    /// Single calls of a policy in flight at each server before further hits are batched.
+    /// Single calls of a batch queue in flight before further hits are batched, at least 1.
     pub(super) unbatched_calls: usize,
 }
 
 impl RedisConfig {
     /// A configuration with defaults for the server, sentinels or cluster at `url`.
+    ///
+    /// It opens no connection.
+    ///
+    /// ```
+    /// use ratelimit_core::{InvalidRedisConfig, RedisConfig};
+    ///
+    /// let single = RedisConfig::new("redis://app:secret@127.0.0.1:6379/2")?;
+    /// let sentinels = RedisConfig::new("redis+sentinel://10.0.0.1,10.0.0.2/mymaster")?;
+    /// let cluster = RedisConfig::new("redis+cluster://10.0.0.1:7000,10.0.0.2:7000")?;
+    ///
+    /// let no_service = RedisConfig::new("redis+sentinel://10.0.0.1");
+    /// assert!(matches!(no_service, Err(InvalidRedisConfig::NoService)));
+    /// # Ok::<(), InvalidRedisConfig>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -90,6 +116,16 @@ impl RedisConfig {
 
     /// Sets the prefix of every Redis key. The default is `rate_limiter`.
     ///
+    /// Applications that share a server need different prefixes, unless they share budgets on purpose.
+    ///
+    /// ```
+    /// use ratelimit_core::{InvalidRedisConfig, RedisConfig};
+    ///
+    /// let config = RedisConfig::new("redis://127.0.0.1:6379")?.prefix("shop")?;
+    /// assert!(matches!(config.prefix("my shop"), Err(InvalidRedisConfig::Name { .. })));
+    /// # Ok::<(), InvalidRedisConfig>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`InvalidRedisConfig::Name`] if `prefix` is not 1 to 64 of `A-Z a-z 0-9 . _ : @ -`.
@@ -100,7 +136,14 @@ impl RedisConfig {
 
     /// Sets the part of every Redis key behind the prefix. The default is `v1`.
     ///
-    /// A new version starts with fresh budgets.
+    /// A new version starts with fresh budgets. The values of the old one expire by themselves. A change of limits
+    /// needs no new version, because stored values are converted.
+    ///
+    /// ```
+    /// # use ratelimit_core::RedisConfig;
+    /// let config = RedisConfig::new("redis://127.0.0.1:6379")?.version("v2")?;
+    /// # Ok::<(), ratelimit_core::InvalidRedisConfig>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -112,7 +155,17 @@ impl RedisConfig {
 
     /// Sets the timeout of a decision. The default is 25 ms. After it the failure mode decides.
     ///
-    /// The timeout travels with the call: a script that Redis executes later does nothing.
+    /// - The timeout travels with the call: a script that Redis executes later does nothing.
+    /// - It includes the time in a queue for a batch, redirections in a cluster and a second call after a fallback.
+    /// - Five calls in a row that are slower take the connection out of use until a probe is faster.
+    /// - It must exceed the round trip to Redis: a server that answers more slowly is never used.
+    ///
+    /// ```
+    /// # use ratelimit_core::RedisConfig;
+    /// # use std::time::Duration;
+    /// let config = RedisConfig::new("redis://10.1.0.7:6379")?.timeout(Duration::from_millis(50));
+    /// # Ok::<(), ratelimit_core::InvalidRedisConfig>(())
+    /// ```
     #[must_use]
     pub fn timeout(mut self, budget: Duration) -> RedisConfig {
         self.timeouts.timeout = budget;
@@ -120,6 +173,15 @@ impl RedisConfig {
     }
 
     /// Sets the timeout of connecting and of the handshake. The default is 250 ms. No decision waits for it.
+    ///
+    /// It applies to each socket, to each lookup at a sentinel and to the handshake, one after another.
+    ///
+    /// ```
+    /// # use ratelimit_core::RedisConfig;
+    /// # use std::time::Duration;
+    /// let config = RedisConfig::new("redis://10.1.0.7:6379")?.connect_timeout(Duration::from_secs(1));
+    /// # Ok::<(), ratelimit_core::InvalidRedisConfig>(())
+    /// ```
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> RedisConfig {
         self.timeouts.connect_timeout = timeout;
@@ -127,6 +189,14 @@ impl RedisConfig {
     }
 
     /// Sets how many decisions may be in flight. The default is 1024. The failure mode decides the rest.
+    ///
+    /// The bound is that of one store with all its clones. 0 counts as 1. Settlements and resets are not bounded by it.
+    ///
+    /// ```
+    /// # use ratelimit_core::RedisConfig;
+    /// let config = RedisConfig::new("redis://127.0.0.1:6379")?.max_in_flight(4096);
+    /// # Ok::<(), ratelimit_core::InvalidRedisConfig>(())
+    /// ```
     #[doc(alias = "bulkhead")]
     #[must_use]
     pub fn max_in_flight(mut self, max: usize) -> RedisConfig {
@@ -134,7 +204,15 @@ impl RedisConfig {
         self
     }
 
-    /// Sets the number of connections to each server, which calls use in turn. The default is one.
+    /// Sets the number of connections to each server, which calls use in turn. The default is one. 0 counts as 1.
+    ///
+    /// A single connection carries any number of concurrent calls. They are replaced together when one breaks.
+    ///
+    /// ```
+    /// # use ratelimit_core::RedisConfig;
+    /// let config = RedisConfig::new("redis://127.0.0.1:6379")?.connections(2);
+    /// # Ok::<(), ratelimit_core::InvalidRedisConfig>(())
+    /// ```
     #[must_use]
     pub fn connections(mut self, connections: usize) -> RedisConfig {
         self.timeouts.connections = connections.max(1);
@@ -142,12 +220,22 @@ impl RedisConfig {
     }
 
     /// Sets how many decisions of a policy are in flight at each server, each in a call of its own, before further ones
-    /// are batched. The default is 2.
+    /// are batched. The default is 2. 0 counts as 1.
     ///
-    /// - No timer delays a batch. When a call completes, the decisions that are queued by then are sent in one call, up
-    ///   to 64 of them.
+    /// - No timer delays a batch. A batch contains the decisions that are queued when it starts, up to 64 of them, and
+    ///   up to four batches are in flight.
+    /// - Decisions share a batch if their limits, cost and mode are equal, and in a cluster the hash slots of their
+    ///   keys.
+    /// - Policies with several keys, a concurrency limit, a penalty box, or a log that counts denied hits or has a
+    ///   limit above 1,000 are not batched.
     /// - Each decision of a batch is the same as if it had been sent by itself.
     /// - `usize::MAX` turns batching off.
+    ///
+    /// ```
+    /// # use ratelimit_core::RedisConfig;
+    /// let unbatched = RedisConfig::new("redis://127.0.0.1:6379")?.unbatched_calls(usize::MAX);
+    /// # Ok::<(), ratelimit_core::InvalidRedisConfig>(())
+    /// ```
     #[must_use]
     pub fn unbatched_calls(mut self, calls: usize) -> RedisConfig {
         self.timeouts.unbatched_calls = calls.max(1);
@@ -155,6 +243,17 @@ impl RedisConfig {
     }
 
     /// Trusts only servers with a certificate that this root certificate (PEM) has signed.
+    ///
+    /// It applies to all servers of the address: sentinels and their master, and all nodes of a cluster. Without the
+    /// feature `redis-tls` it has no effect.
+    ///
+    /// ```no_run
+    /// use ratelimit_core::RedisConfig;
+    ///
+    /// let pem = std::fs::read("/etc/ssl/redis-ca.pem")?;
+    /// let config = RedisConfig::new("rediss://redis.internal:6380")?.tls_root_certificate(&pem)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -180,6 +279,22 @@ impl RedisConfig {
     }
 
     /// Sets the clock of decisions, for tests. With [`Clock::system`], the default, the server's clock decides.
+    ///
+    /// With a [manual](Clock::manual) clock:
+    ///
+    /// - Each call carries the time, and scripts do not read the server's clock.
+    /// - Calls carry no deadline, so a call that Redis executes after its timeout is charged.
+    /// - Values stay in Redis for one hour of the server's time, whatever their limits need.
+    ///
+    /// ```
+    /// use ratelimit_core::{Clock, RedisConfig, Timestamp};
+    /// use std::time::Duration;
+    ///
+    /// let clock = Clock::manual(Timestamp::from_secs(1_700_000_000));
+    /// let config = RedisConfig::new("redis://127.0.0.1:6379")?.clock(clock.clone());
+    /// clock.advance(Duration::from_secs(60));
+    /// # Ok::<(), ratelimit_core::InvalidRedisConfig>(())
+    /// ```
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> RedisConfig {
         self.clock = clock;
@@ -193,11 +308,15 @@ impl Timeouts {
         AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(None)
+            // A call that finds the buffer full waits for room. With room for every decision in flight none does.
             .set_pipeline_buffer_size(self.max_in_flight.max(1_024))
     }
 }
 
 /// TCP settings with which a vanished peer is noticed after seconds instead of hours.
+///
+/// - Idle: keepalive probes after 5 s, then every second.
+/// - With data that is not acknowledged: an error after 2 s, on Linux.
 pub(super) fn tcp_settings() -> TcpSettings {
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(5))
@@ -205,12 +324,13 @@ pub(super) fn tcp_settings() -> TcpSettings {
     let settings = TcpSettings::default()
         .set_nodelay(true)
         .set_keepalive(keepalive);
+    // Keepalive probes are not sent while data is unacknowledged, so that case has a timeout of its own.
     #[cfg(target_os = "linux")]
     let settings = settings.set_user_timeout(Duration::from_secs(2));
     settings
 }
 
-/// Checks a part of Redis keys.
+/// Checks a part of Redis keys. Braces are not allowed, so only the braces of the key form a hash tag.
 fn name(what: &'static str, value: &str) -> Result<String, InvalidRedisConfig> {
     let valid = (1..=64).contains(&value.len()) && value.bytes().all(is_plain);
     if valid {

@@ -1,21 +1,32 @@
-//! Errors of a Redis configuration.
+//! Errors of a Redis configuration. They occur when a value is set, never during a check.
 
 use std::fmt;
 
 /// Why a [`RedisConfig`](crate::RedisConfig) cannot be made.
+///
+/// An address that is valid but not reachable is no error: the store connects in the background.
+///
+/// ```
+/// use ratelimit_core::{InvalidRedisConfig, RedisConfig};
+///
+/// let error = RedisConfig::new("http://127.0.0.1").unwrap_err();
+/// assert!(matches!(error, InvalidRedisConfig::Url { .. }));
+/// assert!(error.to_string().contains("expected redis://"));
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InvalidRedisConfig {
-    /// The URL is not that of a Redis server.
+    /// The URL is not that of a Redis server, or it needs a feature of this crate that is not compiled in. Or a root
+    /// certificate cannot be read, or the URL has no TLS that would use it.
     Url {
-        /// The cause.
+        /// The error of the Redis client.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A `redis+sentinel://` URL does not name the service.
+    /// A `redis+sentinel://` URL does not name the service, the first part of its path.
     NoService,
     /// A prefix or version is not 1 to 64 of `A-Z a-z 0-9 . _ : @ -`.
     Name {
-        /// `"prefix"` or `"version"`.
+        /// The setting: `"prefix"` or `"version"`.
         what: &'static str,
         /// The refused value.
         value: String,

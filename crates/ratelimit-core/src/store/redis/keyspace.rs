@@ -1,17 +1,30 @@
 //! The names of Redis keys.
+//!
+//! | name | content |
+//! |---|---|
+//! | `<prefix>:<version>:<policy>:{<key>}` | the budget of a key under the limits without `by` |
+//! | `<prefix>:<version>:<policy>~<by>:{<key>}` | the budget under the limits `by <by>` |
+//! | `<prefix>:<version>:probe~:{<number>}` | the reserved key of probes |
+//!
+//! No other Redis key is read or written. Names are built here only: a script takes them in `KEYS`.
 
 use smallvec::SmallVec;
 
 use crate::store::redis::hash_slot::hash_slot;
 use crate::{key::Key, policy::LimitGroup};
 
-/// The Redis keys of a hit, one for each key that limits of its policy count by; nearly always one.
+/// The Redis keys of a hit, one for each group of limits of its policy and in that order; nearly always one.
 pub(super) type KeyNames = SmallVec<[String; 1]>;
 
 /// The common parts of all Redis keys of a store.
+///
+/// Both parts may contain a colon, so the prefix `a:b` with the version `c` names the same keys as `a` with `b:c`.
+/// Within one store two budgets never have one name: names of policies and keys contain no braces.
 #[derive(Clone, Debug)]
 pub(super) struct KeySpace {
+    /// The first part, which separates applications on one server; 1 to 64 plain characters.
     pub(super) prefix: String,
+    /// The second part, which separates generations of budgets; 1 to 64 plain characters.
     pub(super) version: String,
 }
 
@@ -28,8 +41,9 @@ impl KeySpace {
     /// The Redis key of a group of limits: `rate_limiter:v1:login:{key:user:12345}`.
     ///
     /// Neither a [`Key`] nor the name of a policy contains braces, so the hash tag is always the whole key and a client
-    /// cannot choose its hash slot.
+    /// cannot choose its hash slot. The budgets of one key under all policies share a hash slot.
     pub(super) fn key_name(&self, group: &LimitGroup, key: &Key) -> String {
+        // `concat` allocates once, with the exact length. This runs for each hit.
         let parts = [
             &self.prefix,
             ":",
@@ -43,7 +57,7 @@ impl KeySpace {
         parts.concat()
     }
 
-    /// The Redis keys of all groups, each with the key that it counts by.
+    /// The Redis keys of all groups, in their order, each with the key that it counts by.
     pub(super) fn key_names<'k>(
         &self,
         groups: &[LimitGroup],
@@ -57,10 +71,14 @@ impl KeySpace {
 
     /// The reserved Redis key of probes, in a hash slot for which `served` is true.
     ///
-    /// It collides with no other: a tilde in the name of a policy is always followed by the name of a key.
+    /// - It collides with no other: a tilde in the name of a policy is always followed by the name of a key.
+    /// - On a single server any slot is served, and the number is 0. In a cluster each node has a probe key of its own.
+    /// - Where no slot is served, the result is that of number 0 after a million attempts, so callers handle a node
+    ///   without slots themselves.
     pub(super) fn probe_key(&self, served: impl Fn(u16) -> bool) -> String {
         let KeySpace { prefix, version } = self;
         let name = |number: u32| format!("{prefix}:{version}:probe~:{{{number}}}");
+        // A node with one slot of 16,384 is found after 16,384 numbers on average; 2^20 leaves no realistic miss.
         let found = (0..1 << 20).map(name).find(|name| served(hash_slot(name)));
         found.unwrap_or_else(|| name(0))
     }

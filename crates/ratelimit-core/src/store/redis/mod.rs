@@ -1,7 +1,18 @@
 //! The Redis store: every check is one call of a Lua script, decided on the server.
 //!
-//! Modules import in one direction: `wire`, `script`, `command` (messages), `connection`, `call` (one call),
-//! `batch` (several hits in one call), `execute` (one check), and the store on top.
+//! Modules import in one direction: each only those above it in this table. The store uses `execute`.
+//!
+//! | module | content |
+//! |---|---|
+//! | `wire` | numbers and codes that Rust and Lua share |
+//! | `hash_slot`, `keyspace` | hash slots, and names of Redis keys |
+//! | `script` | scripts, assembled from `lua/` |
+//! | `command` | one message each: encoding, decoding |
+//! | `error`, `url`, `config` | settings |
+//! | `connection` | connections that reconnect, routing, circuit breaker, clock offset |
+//! | `call` | one script call with its repetitions |
+//! | `batch` | several hits in one call |
+//! | `execute` | one check, settlement or reset |
 
 mod batch;
 mod call;
@@ -40,11 +51,16 @@ use crate::{
 ///
 /// - A check is one script call and one round trip, decided on the server's clock.
 /// - Concurrent checks of a policy are sent in batches; each is answered as if it had been sent by itself.
+/// - In a cluster, a policy whose keys are in several hash slots takes one call for each key. A denial refunds the
+///   charges before it.
 /// - No check waits for a connection. While there is none, the limiter's failure mode decides.
 /// - A call that Redis executes after its timeout does nothing.
 /// - A connection that breaks is replaced in the background.
 ///
-/// Clones share everything.
+/// Clones share everything. The background task ends with the last clone and the last check in flight.
+///
+/// A check that is dropped before it is decided may be charged or not, once at most. A concurrency slot that it has
+/// taken is released in the background.
 ///
 /// ```no_run
 /// use ratelimit_core::{Limiter, RedisConfig, RedisStore};
@@ -55,11 +71,30 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct RedisStore {
+    /// Shared with the checks in flight, which outlive the store if it is dropped.
     executor: Arc<Executor>,
 }
 
 impl RedisStore {
     /// A store that connects in the background when it is first used, and again when the connection breaks.
+    ///
+    /// - The first check starts the connection on its tokio runtime, and is decided by the failure mode. Use
+    ///   [`wait_connected`](Self::wait_connected) to start with a connection.
+    /// - The store does not need to be made inside of a runtime.
+    ///
+    /// ```no_run
+    /// use ratelimit_core::{Key, Limiter, Policy, RedisConfig, RedisStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let config = RedisConfig::new("redis+cluster://10.0.0.1:7000,10.0.0.2:7000")?;
+    /// let limiter = Limiter::new(RedisStore::new(config.prefix("shop")?));
+    ///
+    /// let verdict = limiter.check(&Policy::parse("login", "5/min")?, &Key::new("alice")?).await;
+    /// println!("allowed: {}", verdict.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(config: RedisConfig) -> RedisStore {
         let router = Router::new(&config);
         RedisStore::with_router(router, config)
@@ -72,6 +107,23 @@ impl RedisStore {
     /// - The store does not replace the connection when it breaks.
     /// - The store has no circuit breaker: while the server does not answer, each check takes its whole timeout.
     /// - The connection ends with the runtime that made it.
+    /// - Hits are not batched.
+    /// - The first call reads the server's TIME before it is sent, so that calls can carry a deadline.
+    ///
+    /// The server must be a master. The store does not check its version.
+    ///
+    /// ```no_run
+    /// use ratelimit_core::{RedisConfig, RedisStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let url = "redis://127.0.0.1:6379";
+    /// let client = redis::Client::open(url)?;
+    /// let connection = client.get_multiplexed_async_connection().await?;
+    /// let store = RedisStore::from_multiplexed(connection, RedisConfig::new(url)?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn from_multiplexed(
         connection: redis::aio::MultiplexedConnection,
         config: RedisConfig,
@@ -88,6 +140,21 @@ impl RedisStore {
     ///
     /// - Such a connection sends a command again when its reply is lost, so a hit can be charged twice.
     /// - The store has no circuit breaker: calls to a node that is down take their whole timeout.
+    /// - Hits are not batched.
+    /// - The clock offset for deadlines is one for all nodes, so their clocks should agree within milliseconds.
+    ///
+    /// ```no_run
+    /// use ratelimit_core::{RedisConfig, RedisStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let client = redis::cluster::ClusterClient::new(vec!["redis://10.0.0.1:7000"])?;
+    /// let connection = client.get_async_connection().await?;
+    /// let config = RedisConfig::new("redis+cluster://10.0.0.1:7000")?;
+    /// let store = RedisStore::from_cluster(connection, config);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "redis-cluster")]
     pub fn from_cluster(
         connection: redis::cluster_async::ClusterConnection,
@@ -105,6 +172,20 @@ impl RedisStore {
     ///
     /// - A check waits for a free connection, and a check-out may cost a round trip of its own.
     /// - The store has no circuit breaker: while the server is gone, each check takes its whole timeout.
+    /// - Hits are not batched.
+    ///
+    /// ```no_run
+    /// use bb8_redis::RedisConnectionManager;
+    /// use ratelimit_core::{RedisConfig, RedisStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let url = "redis://127.0.0.1:6379";
+    /// let pool = bb8::Pool::builder().build(RedisConnectionManager::new(url)?).await?;
+    /// let store = RedisStore::from_pool(pool, RedisConfig::new(url)?);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "bb8")]
     pub fn from_pool(
         pool: bb8::Pool<bb8_redis::RedisConnectionManager>,
@@ -113,6 +194,7 @@ impl RedisStore {
         RedisStore::with_router(Router::external(external::ExternalPool(pool)), config)
     }
 
+    /// A store over the connections of `router`.
     fn with_router(router: Router, config: RedisConfig) -> RedisStore {
         RedisStore {
             executor: Arc::new(Executor::new(router, config)),
@@ -121,7 +203,24 @@ impl RedisStore {
 
     /// Connects, and returns whether that succeeded `within` the given time.
     ///
-    /// Not needed before use: while the store is not connected, the failure mode decides.
+    /// - Not needed before use: while the store is not connected, the failure mode decides.
+    /// - In a cluster it waits until all nodes of the first slot map are connected.
+    /// - On a connection of the application it returns `true` immediately, without a call.
+    /// - `false` stops nothing: the background task goes on connecting.
+    ///
+    /// ```no_run
+    /// use ratelimit_core::{RedisConfig, RedisStore};
+    /// use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let store = RedisStore::new(RedisConfig::new("redis://127.0.0.1:6379")?);
+    /// if !store.wait_connected(Duration::from_secs(5)).await {
+    ///     eprintln!("Redis is not reachable yet, the failure mode decides");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn wait_connected(&self, within: Duration) -> bool {
         let connected = self.executor.router.wait_connected();
         tokio::time::timeout(within, connected).await.is_ok()
@@ -131,9 +230,29 @@ impl RedisStore {
     ///
     /// For tools that use a prefix once and leave nothing behind.
     ///
+    /// - The next probe of an idle connection, every 500 ms, writes the key again.
+    /// - In a cluster each node has a probe key of its own. This deletes that of one node.
+    ///
+    /// ```no_run
+    /// use ratelimit_core::{RedisConfig, RedisStore};
+    /// use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let config = RedisConfig::new("redis://127.0.0.1:6379")?.prefix("simulation-17")?;
+    /// let store = RedisStore::new(config);
+    /// if store.wait_connected(Duration::from_secs(5)).await {
+    ///     store.delete_probe_key().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
-    /// [`StoreError`] if there is no connection, or the server refuses or does not answer in time.
+    /// - [`StoreError::Unavailable`] if there is no connection.
+    /// - [`StoreError::Refused`] if the server refuses DEL, or the connection breaks during the call.
+    /// - [`StoreError::TimedOut`] if the server does not answer within [`RedisConfig::timeout`].
     pub async fn delete_probe_key(&self) -> Result<(), StoreError> {
         self.executor.delete_probe_key().await
     }
@@ -143,31 +262,54 @@ impl RedisStore {
     /// For tools that use a prefix once and leave nothing behind. Use [`Store::reset`] for keys that are in use:
     /// after a deletion, a receipt from before credits what was charged since.
     ///
+    /// The keys are deleted one after another, in calls of their own. An error leaves the keys behind it.
+    ///
+    /// ```no_run
+    /// use ratelimit_core::{Key, KeySet, Policy, RedisConfig, RedisStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let store = RedisStore::new(RedisConfig::new("redis://127.0.0.1:6379")?);
+    /// let policy = Policy::parse("login", "5/min")?;
+    /// store.delete(&policy, &KeySet::new(Key::new("alice")?)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
-    /// [`StoreError`] if there is no connection, or the server refuses or does not answer in time.
+    /// - [`StoreError::Unavailable`] if there is no connection to the server of a key.
+    /// - [`StoreError::Refused`] if the server refuses DEL, the connection breaks during the call, or the key has moved
+    ///   to another node of a cluster.
+    /// - [`StoreError::TimedOut`] if the server does not answer within [`RedisConfig::timeout`].
     pub async fn delete(&self, policy: &Policy, keys: &KeySet) -> Result<(), StoreError> {
         self.executor.delete(policy, keys).await
     }
 }
 
 impl Store for RedisStore {
+    /// Decides a hit. Nothing is sent before the future is polled, and its timeout starts then.
+    ///
+    /// The connection is chosen now. A hit that finds none is answered by a ready future.
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
         match self.executor.prepare(hit) {
             Ok(prepared) => {
                 let executor = Arc::clone(&self.executor);
                 StoreFuture::pending(executor.check(prepared))
             }
+            // Without a box: during an outage every hit takes this path.
             Err(error) => StoreFuture::ready(Err(error)),
         }
     }
 
+    /// Changes a charge. On keys in several hash slots the change goes on when the future is dropped.
     fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         let executor = Arc::clone(&self.executor);
         let receipt = receipt.clone();
         StoreFuture::pending(executor.settle(receipt, change))
     }
 
+    /// Clears what keys have spent, one call for each key. Dropping the future leaves the remaining keys.
     fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
         let executor = Arc::clone(&self.executor);
         let names = executor.key_names(policy, keys);
@@ -179,10 +321,12 @@ impl Store for RedisStore {
     fn release_in_background(&self, receipt: &Receipt) {
         let (executor, receipt) = (Arc::clone(&self.executor), receipt.clone());
         let release = async move { executor.release_late(&receipt).await };
+        // A reservation may be dropped outside of any runtime.
         let fallback_runtime = || self.executor.router.runtime();
         self.executor.spawn_give_back(fallback_runtime, release);
     }
 
+    /// The clock of [`RedisConfig::clock`], if it is a manual one. Otherwise the server's clock decides.
     fn manual_clock(&self) -> Option<Clock> {
         let clock = &self.executor.clock;
         clock.is_manual().then(|| clock.clone())
@@ -194,6 +338,7 @@ impl fmt::Debug for RedisStore {
         f.debug_struct("RedisStore")
             .field("keys", &self.executor.keys)
             .field("clock", &self.executor.clock)
+            // Neither addresses nor passwords: only settings that are safe in a log.
             .field("timeouts", &self.executor.timeouts)
             .finish_non_exhaustive()
     }

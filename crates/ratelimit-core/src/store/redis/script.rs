@@ -1,4 +1,14 @@
 //! The scripts, assembled from the files in `lua/`.
+//!
+//! | script | parts, in order |
+//! |---|---|
+//! | `check_one` | `prelude.lua`, the files of the algorithm, a line with definitions, `check_one.lua` |
+//! | `check`, `check_batch`, `settle` | `prelude.lua`, the files of each algorithm, a table, the file of that name |
+//! | `reset` | `prelude.lua`, `reset.lua` |
+//! | `check_bucket`, `check_bucket_batch` | `bucket_prelude.lua`, the file of that name with `bucket_step.lua` in it |
+//!
+//! The files are part of the binary, so a process never reads them at run time. Local variables of one file are visible
+//! in the files behind it: the order matters, and a Lua chunk has at most 200 of them.
 
 use std::{collections::HashMap, fmt::Write as _, sync::RwLock};
 
@@ -16,10 +26,10 @@ const BUCKET_STEP: &str = include_str!("../../../lua/bucket_step.lua");
 const CHECK_BUCKET: &str = include_str!("../../../lua/check_bucket.lua");
 const CHECK_BUCKET_BATCH: &str = include_str!("../../../lua/check_bucket_batch.lua");
 
-/// The line that [`BUCKET_STEP`] replaces.
+/// The line that [`BUCKET_STEP`] replaces. It is a comment, so each file is valid Lua by itself.
 const INCLUDE_BUCKET_STEP: &str = "-- @include bucket_step";
 
-/// The files with the functions of an algorithm, in order.
+/// The files with the functions of an algorithm, in order. A leaky bucket calls the functions of a token bucket.
 const fn files(algorithm: Algorithm) -> &'static [&'static str] {
     match algorithm {
         Algorithm::TokenBucket => &[include_str!("../../../lua/token_bucket.lua")],
@@ -41,36 +51,49 @@ const fn files(algorithm: Algorithm) -> &'static [&'static str] {
 ///
 /// - Policies with the same set of algorithms share one script, whatever their numbers.
 /// - A script is assembled when it is first used, and kept for the life of the process.
+/// - The text depends on nothing else, so all instances of a release compute the same hash and share the script in the
+///   cache of the server. SCRIPT FLUSH and a restart empty that cache; the next call gets NOSCRIPT and sends the text.
 /// - Comments, empty lines and functions that nothing calls are left out, because the server creates every
 ///   function of a script again in each call.
 #[derive(Debug)]
 pub(super) struct Script {
+    /// The source for EVAL, without comments.
     pub(super) text: String,
     /// The name of the script in EVALSHA: 40 hexadecimal digits.
     pub(super) hash: String,
 }
 
-/// The identity of a script.
+/// The identity of a script: everything that its text depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ScriptId {
+    /// One hit under one limit.
     CheckOne(Algorithm),
+    /// One hit under several limits.
     Check(AlgorithmSet),
+    /// Several hits under the same limits, one or more.
     CheckBatch(AlgorithmSet),
+    /// A change of a charge, under one limit or more.
     Settle(AlgorithmSet),
+    /// A reset, under any limits.
     Reset,
+    /// One hit under one bucket.
     CheckBucket,
+    /// Several hits under one bucket.
     CheckBucketBatch,
 }
 
-/// A set of algorithms, one bit for each.
+/// A set of algorithms: bit `code - 1` for each. The order and the number of the limits make no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct AlgorithmSet(u8);
 
 /// The scripts that were used so far. There are at most 3 * 2^7 + 10, each of a few kilobytes.
+///
+/// A hit takes the lock for reading, for one lookup. The first use of a script takes it for writing and assembles the
+/// script under it, so that each is assembled and leaked once.
 static SCRIPTS: RwLock<Option<HashMap<ScriptId, &'static Script>>> = RwLock::new(None);
 
 impl Script {
-    /// The script that decides a hit on the limits of `groups`.
+    /// The script that decides a hit on the limits of `groups`: `check_one.lua` for a single limit, else `check.lua`.
     pub(super) fn check(groups: &[LimitGroup]) -> &'static Script {
         if let [group] = groups
             && let [effective] = &*group.limits
@@ -85,7 +108,7 @@ impl Script {
         ScriptId::CheckBatch(AlgorithmSet::of(groups)).script()
     }
 
-    /// The fast script that decides a hit on one bucket.
+    /// The fast script that decides a hit on one bucket. It leaves unusual states to [`Script::check`].
     pub(super) fn check_bucket() -> &'static Script {
         ScriptId::CheckBucket.script()
     }
@@ -95,23 +118,26 @@ impl Script {
         ScriptId::CheckBucketBatch.script()
     }
 
-    /// The script that changes a charge under the limits of `groups`.
+    /// The script that changes a charge under the limits of `groups`. A single limit has no script of its own.
     pub(super) fn settle(groups: &[LimitGroup]) -> &'static Script {
         ScriptId::Settle(AlgorithmSet::of(groups)).script()
     }
 
-    /// The script that forgets what keys have spent.
+    /// The script that clears what keys have spent, under any limits.
     pub(super) fn reset() -> &'static Script {
         ScriptId::Reset.script()
     }
 }
 
 impl ScriptId {
+    /// The script, assembled if this is its first use.
     fn script(self) -> &'static Script {
         let known = sync::read(&SCRIPTS);
         if let Some(script) = known.as_ref().and_then(|known| known.get(&self)) {
             return script;
         }
+        // Waiting for the write lock with the read lock in hand would deadlock. Another thread may assemble the script
+        // in between, so the entry is looked up again.
         drop(known);
         let mut known = sync::write(&SCRIPTS);
         let known = known.get_or_insert_default();
@@ -120,6 +146,7 @@ impl ScriptId {
             .or_insert_with(|| Box::leak(Box::new(self.assemble())))
     }
 
+    /// Concatenates the parts, replaces includes and codes, and computes the SHA-1.
     fn assemble(self) -> Script {
         let text = match self {
             ScriptId::CheckOne(algorithm) => check_one(algorithm),
@@ -143,6 +170,7 @@ impl ScriptId {
             ScriptId::CheckBucket => [BUCKET_PRELUDE, CHECK_BUCKET].concat(),
             ScriptId::CheckBucketBatch => [BUCKET_PRELUDE, CHECK_BUCKET_BATCH].concat(),
         };
+        // In this order: the include is a comment, and comments name codes and functions that the code does not use.
         let text = text.replace(INCLUDE_BUCKET_STEP, BUCKET_STEP);
         let text = with_codes(&without_comments(&text));
         let text = without_unused_functions(&text);
@@ -152,6 +180,7 @@ impl ScriptId {
 }
 
 impl AlgorithmSet {
+    /// The algorithms of all limits of `groups`.
     fn of(groups: &[LimitGroup]) -> AlgorithmSet {
         let limits = groups.iter().flat_map(|group| &group.limits);
         let bits = limits.map(|effective| AlgorithmSet::bit(effective.limit.algorithm()));
@@ -162,6 +191,7 @@ impl AlgorithmSet {
         1 << (algorithm.code() - 1)
     }
 
+    /// The algorithms in the order of [`Algorithm::ALL`], so that equal sets give equal scripts.
     fn algorithms(self) -> impl Iterator<Item = Algorithm> {
         Algorithm::ALL
             .into_iter()
@@ -169,7 +199,14 @@ impl AlgorithmSet {
     }
 }
 
-/// The source for a policy of one limit, whose functions the tail calls by fixed names.
+/// The source for a policy of one limit, whose functions `check_one.lua` calls by fixed names.
+///
+/// ```lua
+/// local code, roll, state, count, format = 1, token_bucket_roll, token_bucket_state, nil, '<Bddddd'
+/// ```
+///
+/// The format is that of the whole reply: status, now, expires, and the numbers of the limit. Local names save the
+/// server the table lookups of `check.lua`.
 fn check_one(algorithm: Algorithm) -> String {
     let (name, code, numbers) = (algorithm.as_str(), algorithm.code(), numbers(algorithm));
     let count = function(algorithm, count_of(algorithm));
@@ -181,12 +218,20 @@ fn check_one(algorithm: Algorithm) -> String {
     [PRELUDE, &files, &binding, CHECK_ONE].concat()
 }
 
-/// The source for a set of algorithms, with a table that has the `row` of each by its code.
+/// The source for a set of algorithms, with a table that has the `row` of each by its code, in front of `tail`.
+///
+/// ```lua
+/// local algorithms = {
+///   [1] = { token_bucket_roll, token_bucket_state, nil, '<ddd' },
+///   [3] = { fixed_window_roll, fixed_window_state, nil, '<dd' },
+/// }
+/// ```
 fn with_table(set: AlgorithmSet, tail: &str, row: impl Fn(Algorithm) -> Vec<String>) -> String {
     let mut sources = Vec::new();
     let mut table = "local algorithms = {\n".to_owned();
     for algorithm in set.algorithms() {
         for file in files(algorithm) {
+            // `token_bucket.lua` comes once, also if leaky buckets need it too: two copies would cost the server twice.
             if !sources.contains(file) {
                 sources.push(file);
             }
@@ -198,7 +243,9 @@ fn with_table(set: AlgorithmSet, tail: &str, row: impl Fn(Algorithm) -> Vec<Stri
     [PRELUDE, &sources.concat(), &table, tail].concat()
 }
 
-/// How many numbers a reply has for a limit.
+/// How many numbers a reply has for a limit: `at`, and those that `lua/README.md` lists for the algorithm.
+///
+/// Rust checks the length of a reply by it, and Lua packs by it, so the two cannot differ.
 pub(super) const fn wire_len(algorithm: Algorithm) -> usize {
     match algorithm {
         Algorithm::FixedWindow => 2,
@@ -207,12 +254,12 @@ pub(super) const fn wire_len(algorithm: Algorithm) -> usize {
     }
 }
 
-/// The format of these numbers for `struct.pack`.
+/// The format of these numbers for `struct.pack`: a `d` for each double.
 fn numbers(algorithm: Algorithm) -> String {
     "d".repeat(wire_len(algorithm))
 }
 
-/// The function that records denied hits, where the algorithm has one.
+/// The function that records denied hits, where the algorithm has one. A limit that records them is never batched.
 const fn count_of(algorithm: Algorithm) -> Option<&'static str> {
     match algorithm {
         Algorithm::SlidingWindowLog | Algorithm::PenaltyBox => Some("count"),
@@ -220,7 +267,7 @@ const fn count_of(algorithm: Algorithm) -> Option<&'static str> {
     }
 }
 
-/// The functions that change a charge. A penalty box has none.
+/// The functions that change a charge, in the order in which `settle.lua` unpacks them. A penalty box has none.
 const fn settle_functions(algorithm: Algorithm) -> [Option<&'static str>; 6] {
     match algorithm {
         Algorithm::Concurrency => [None, None, None, None, Some("release"), Some("renew")],
@@ -245,6 +292,9 @@ fn function(algorithm: Algorithm, name: Option<&str>) -> String {
 }
 
 /// The script without comments and empty lines.
+///
+/// It removes lines that begin with `--`. A comment behind code stays, and a comment of several lines (`--[[`) would
+/// break the script, so the files have neither.
 fn without_comments(text: &str) -> String {
     let is_code = |line: &&str| !line.is_empty() && !line.trim_start().starts_with("--");
     text.lines()
@@ -252,7 +302,7 @@ fn without_comments(text: &str) -> String {
         .fold(String::new(), |script, line| script + line + "\n")
 }
 
-/// The script with the value of each code in place of its name.
+/// The script with the value of each code in place of its name. Whole words are replaced, also inside of strings.
 fn with_codes(text: &str) -> String {
     let mut script = String::with_capacity(text.len());
     let mut rest = text;
@@ -273,16 +323,18 @@ fn with_codes(text: &str) -> String {
     script
 }
 
+/// Whether `c` can be part of an identifier.
 fn is_word_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
 /// The script without the functions that nothing in it calls.
 ///
-/// Redis creates every function of a script again in each call. Leaving out unused ones saves 6 % of the server's instructions of
-/// an allowed hit on a fixed window, and 9 % of a denied one (`cargo xtask gate`).
+/// Redis creates every function of a script again in each call. Leaving out unused ones saves 6 % of the server's
+/// instructions of an allowed hit on a fixed window, and 9 % of a denied one (`cargo xtask gate`).
 ///
-/// A function begins with `local function` at the start of a line and ends with a line `end`.
+/// A function begins with `local function` at the start of a line and ends with a line `end`. Any occurrence of its
+/// name in code that stays counts as a use.
 fn without_unused_functions(text: &str) -> String {
     let blocks = blocks(text);
     let mut used: Vec<bool> = blocks.iter().map(|(name, _)| name.is_none()).collect();
@@ -292,6 +344,7 @@ fn without_unused_functions(text: &str) -> String {
             .into_iter()
             .any(|((_, text), _)| words(text).any(|word| word == name))
     };
+    // A function that becomes used may use further ones, so the search starts over until it finds none.
     loop {
         let newly = blocks.iter().zip(&used).position(|((name, _), is_used)| {
             !is_used && name.is_some_and(|name| is_called(name, &used))
@@ -303,7 +356,7 @@ fn without_unused_functions(text: &str) -> String {
     kept.map(|((_, text), _)| text.as_str()).collect()
 }
 
-/// The functions of a script, each with its name, and the lines between them.
+/// The functions of a script, each with its name, and the lines between them, each a block without a name.
 fn blocks(text: &str) -> Vec<(Option<&str>, String)> {
     let mut blocks: Vec<(Option<&str>, String)> = Vec::new();
     let mut is_inside = false;

@@ -1,33 +1,51 @@
 //! Redis URLs: one server, sentinels, or a cluster.
+//!
+//! | URL | [`Topology`] |
+//! |---|---|
+//! | `redis://`, `rediss://`, `redis+unix://` | `Single`; the redis crate parses it |
+//! | `redis+sentinel://`, `rediss+sentinel://` | `Sentinel` |
+//! | `redis+cluster://`, `rediss+cluster://` | `Cluster` |
+//!
+//! URLs with several hosts are split here, and each host is parsed as a URL of one server.
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisResult};
 
 use crate::store::redis::error::InvalidRedisConfig;
 
+/// The port of a server whose URL has none.
 const DEFAULT_PORT: u16 = 6379;
+/// The port of a sentinel whose URL has none.
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// The servers that a URL names.
+/// The servers that a URL names. Addresses, credentials and TLS settings are valid; nothing has been connected yet.
 #[derive(Clone, Debug)]
 pub(super) enum Topology {
+    /// One server.
     Single(ConnectionInfo),
+    /// The master of a service. Each new connection looks its address up at the sentinels, so a failover is followed.
     Sentinel {
+        /// At least one, in the order of the URL.
         sentinels: Vec<ConnectionInfo>,
+        /// The name of the service, such as `mymaster`.
         service: String,
-        /// Credentials, database and TLS settings of the master. Sentinels name its host and port.
+        /// Credentials, database and TLS settings of the master. Its address is a placeholder, which
+        /// [`with_address`] replaces by the one that a sentinel names.
         master: Box<ConnectionInfo>,
     },
+    /// A cluster, whose nodes are found from any seed that answers.
     Cluster {
+        /// At least one, all with the same credentials, which are used for all nodes.
         seeds: Vec<ConnectionInfo>,
     },
 }
 
 impl Topology {
-    /// Parses a URL.
+    /// Parses a URL. No name is resolved.
     ///
     /// # Errors
     ///
-    /// [`InvalidRedisConfig`] if it is not the URL of a Redis server.
+    /// - [`InvalidRedisConfig::Url`] if it is not the URL of a Redis server, or needs TLS that is not compiled in.
+    /// - [`InvalidRedisConfig::NoService`] if a URL of sentinels has no path.
     pub(super) fn parse(url: &str) -> Result<Topology, InvalidRedisConfig> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return node(url).map(Topology::Single);
@@ -39,7 +57,7 @@ impl Topology {
         }
     }
 
-    /// `[user:password@]host[:port],host[:port]`
+    /// Parses `[user:password@]host[:port],host[:port]`. A cluster has no database number.
     fn cluster(scheme: &str, rest: &str) -> Result<Topology, InvalidRedisConfig> {
         let (userinfo, hosts) = split_userinfo(rest.trim_end_matches('/'));
         let seeds = each_host(hosts, DEFAULT_PORT)
@@ -48,7 +66,11 @@ impl Topology {
         Ok(Topology::Cluster { seeds })
     }
 
-    /// `[user:password@]host[:port],host[:port]/service[/db][?sentinel_password=...]`
+    /// Parses `[user:password@]host[:port],host[:port]/service[/db][?sentinel_password=...]`.
+    ///
+    /// - User and password are those of the master. `sentinel_password` is that of all sentinels, which have no user.
+    /// - Special characters in passwords are percent-encoded. An `@` in `sentinel_password` must be `%40`, because
+    ///   the credentials end at the last `@` of the URL.
     fn sentinel(scheme: &str, rest: &str) -> Result<Topology, InvalidRedisConfig> {
         let (userinfo, rest) = split_userinfo(rest);
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -57,6 +79,7 @@ impl Topology {
         let service = path.next().filter(|service| !service.is_empty());
         let service = service.ok_or(InvalidRedisConfig::NoService)?.to_owned();
         let db = path.next().unwrap_or("0");
+        // Parsed now so that an invalid database or password is an error of the configuration.
         let master = node(&format!("{scheme}://{userinfo}127.0.0.1:1/{db}"))?;
         let password = query
             .split('&')
@@ -78,6 +101,7 @@ fn plain(scheme: &str) -> &str {
     scheme.split_once('+').map_or(scheme, |(plain, _)| plain)
 }
 
+/// Parses the URL of one server with the redis crate.
 fn node(url: &str) -> Result<ConnectionInfo, InvalidRedisConfig> {
     let refused = |source| InvalidRedisConfig::Url {
         source: Box::new(source),
@@ -88,15 +112,18 @@ fn node(url: &str) -> Result<ConnectionInfo, InvalidRedisConfig> {
     Ok(info)
 }
 
-/// Splits behind the last `@`: a password may contain one.
+/// Splits into the credentials with their `@`, or an empty string, and the rest. The last `@` separates them: a
+/// password may contain one.
 fn split_userinfo(rest: &str) -> (&str, &str) {
     let end = rest.rfind('@').map_or(0, |at| at + 1);
     rest.split_at(end)
 }
 
+/// The hosts of a list that is separated by commas, each with a port. IPv6 addresses are in brackets.
 fn each_host(hosts: &str, default_port: u16) -> impl Iterator<Item = String> + '_ {
     hosts.split(',').map(move |host| {
         let has_port = host.rsplit_once(':').is_some_and(|(before, port)| {
+            // A colon inside of an IPv6 address separates no port.
             let whole_address = !before.contains(':') || before.ends_with(']');
             whole_address && port.parse::<u16>().is_ok()
         });
@@ -108,7 +135,7 @@ fn each_host(hosts: &str, default_port: u16) -> impl Iterator<Item = String> + '
     })
 }
 
-/// The same settings for another host and port.
+/// The same credentials and TLS settings for another host and port: a master that sentinels name, or a cluster node.
 pub(super) fn with_address(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     let host = host.to_owned();
     let addr = match info.addr() {
@@ -127,7 +154,11 @@ pub(super) fn with_address(info: &ConnectionInfo, host: &str, port: u16) -> Conn
     info.clone().set_addr(addr)
 }
 
-/// The same settings with another trusted root certificate.
+/// The same settings with a root certificate (PEM) as the only trusted one.
+///
+/// # Errors
+///
+/// The error of the redis crate if `pem` is not a certificate, or the address is not one of TLS.
 #[cfg(feature = "redis-tls")]
 pub(super) fn with_root(info: ConnectionInfo, pem: &[u8]) -> RedisResult<ConnectionInfo> {
     let certificates = redis::TlsCertificates {
@@ -138,6 +169,7 @@ pub(super) fn with_root(info: ConnectionInfo, pem: &[u8]) -> RedisResult<Connect
     Ok(client.get_connection_info().clone())
 }
 
+/// The settings as they are: without the feature `redis-tls` the certificate is ignored, and no address has TLS.
 #[cfg(not(feature = "redis-tls"))]
 #[allow(clippy::unnecessary_wraps, reason = "its twin with TLS can fail")]
 pub(super) fn with_root(info: ConnectionInfo, _pem: &[u8]) -> RedisResult<ConnectionInfo> {

@@ -1,4 +1,4 @@
-//! Sends concurrent hits in batches.
+//! Sends concurrent hits in batches. `docs/decisions/0011-shared-calls.md` has the reasons.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
@@ -32,32 +32,47 @@ use crate::{store::contract::StoreError, sync::lock};
 /// - No timer delays a batch. A batch contains the hits that are queued when it starts, and a queue has up to four
 ///   batches in flight.
 /// - A batch runs in a task on the runtime of its connection, so dropping one caller does not affect the others. A
-///   hit whose caller is dropped before its batch is sent spends nothing.
+///   hit whose caller is dropped while it is queued spends nothing.
 /// - A call without a reply counts once for the circuit breaker, however many hits it has.
+/// - Connections of the application are not batched: their runtime is unknown.
+/// - A new connection has queues of its own. Hits in a queue of a broken one fail with it or time out.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Batcher {
+    /// For the hash slots of keys, and to report lost connections and timeouts.
     router: Arc<Router>,
+    /// `timeout` bounds a batch, `unbatched_calls` the single calls of a queue.
     timeouts: Timeouts,
+    /// The queues that are not idle. The lock is held for a few operations on one queue, never across an `await` or a
+    /// spawn: a spawn may drop a [`CallPermit`], which takes the lock.
     queues: Mutex<HashMap<BatchKey, BatchQueue>>,
 }
 
 /// The right to have one call of a queue in flight. Dropping it starts the next batch of the queue.
+///
+/// It counts calls of this process, not of the server: a caller that is dropped or times out returns its permit while
+/// Redis may still execute its call.
 pub(in crate::store::redis) struct CallPermit {
+    /// The owner of the queue.
     batcher: Arc<Batcher>,
+    /// The connection of the queue, also after it was replaced.
     route: Route,
+    /// The queue.
     key: BatchKey,
+    /// How the call is counted when the permit is dropped.
     kind: CallKind,
 }
 
 /// How a hit is sent.
 pub(in crate::store::redis) enum Dispatch {
-    /// In a call of its own. There is no permit on connections that do not batch.
+    /// In a call of its own, by the caller, which keeps the permit until the call ends. There is no permit on
+    /// connections that do not batch.
     Single(Option<CallPermit>),
-    /// In a batch that delivers the outcome.
+    /// In a batch that delivers the outcome. Dropping the receiver removes a hit that is still queued.
     Batched(oneshot::Receiver<BatchOutcome>),
 }
 
 impl Batcher {
+    /// A batcher without queues.
     pub(in crate::store::redis) fn new(router: Arc<Router>, timeouts: Timeouts) -> Arc<Batcher> {
         Arc::new(Batcher {
             router,
@@ -67,6 +82,9 @@ impl Batcher {
     }
 
     /// Permits a single call for a hit, or queues it for a batch.
+    ///
+    /// It never waits. The hit must be [batchable](crate::store::redis::command::check::CheckCommand::is_batchable):
+    /// it has one key. `deadline` is that of the caller.
     pub(in crate::store::redis) fn enqueue(
         self: &Arc<Batcher>,
         route: &Route,
@@ -97,6 +115,7 @@ impl Batcher {
             outcome,
         };
         let first = queue.push(hit);
+        // Unlock first: a runtime that shuts down drops the task inside of `spawn`, and its permit takes the lock.
         drop(queues);
         if let Some(first) = first {
             permit(key, CallKind::Filling).spawn(first);
@@ -104,11 +123,12 @@ impl Batcher {
         Dispatch::Batched(receiver)
     }
 
+    /// Locks the queues.
     fn queues(&self) -> MutexGuard<'_, HashMap<BatchKey, BatchQueue>> {
         lock(&self.queues)
     }
 
-    /// Ends a call. Returns whether the caller has to start the next batches.
+    /// Ends a call. Returns whether the caller has to start the next batches, because no other task is at it.
     fn release(&self, permit: &CallPermit) -> bool {
         let mut queues = self.queues();
         let queue = queues.get_mut(&permit.key);
@@ -137,6 +157,9 @@ impl Batcher {
 
 impl CallPermit {
     /// Spawns a task that fills a batch and sends it.
+    ///
+    /// The task runs on the runtime of the connection, since replies arrive only while that one is driven. A task that
+    /// never runs drops `first`, whose caller times out.
     fn spawn(self, first: QueuedHit) {
         if let Some(runtime) = self.route.runtime().cloned() {
             runtime.spawn(self.run(first));
@@ -144,10 +167,14 @@ impl CallPermit {
     }
 
     /// Fills a batch, sends it and delivers the reply.
+    ///
+    /// It starts the next batch before it sends its own, so up to four are in flight. Dropping this future, with its
+    /// runtime, drops the hits: their callers time out, and a batch that was sent may have charged them.
     async fn run(mut self, first: QueuedHit) {
         // Yield once: tasks that are ready to run can still join this batch.
         tokio::task::yield_now().await;
         let (hits, next) = self.batcher.fill(&self.key, first);
+        // From here on the permit must not clear `is_filling` of the queue, which may belong to the next batch.
         self.kind = CallKind::Sent;
         if let Some(first) = next {
             self.clone_for(CallKind::Filling).spawn(first);
@@ -167,6 +194,7 @@ impl CallPermit {
         }
     }
 
+    /// A permit for another call of the same queue, which the queue has counted already.
     fn clone_for(&self, kind: CallKind) -> CallPermit {
         CallPermit {
             batcher: Arc::clone(&self.batcher),
@@ -177,6 +205,18 @@ impl CallPermit {
     }
 
     /// Sends a batch, and again where Redis replied that nothing was executed.
+    ///
+    /// | reply | hits |
+    /// |---|---|
+    /// | decisions | get theirs |
+    /// | too late | are sent again, without those whose deadline has passed |
+    /// | NOSCRIPT | are sent again, with the source of the script |
+    /// | MOVED, ASK, TRYAGAIN, any error about this call | are sent again by their callers, one by one |
+    /// | lost, or the server refuses all calls | all fail |
+    /// | cannot be read | all fail, because they may have been charged |
+    ///
+    /// Unlike a single call it follows no redirection. The single calls do, and have the slot map fetched again. Later
+    /// hits are then queued for the connection to the new node.
     async fn send(&self, mut batch: Batch) {
         let (router, route) = (&*self.batcher.router, &self.route);
         let mut eval = Eval::Sha;

@@ -1,4 +1,7 @@
 //! The queue of hits that can share a batch, as a state machine without I/O.
+//!
+//! [`Batcher`](crate::store::redis::batch::batcher::Batcher) holds the lock around every method, and does what the
+//! method returns after it has unlocked.
 
 use std::{
     collections::VecDeque,
@@ -15,25 +18,38 @@ use crate::{
 };
 
 /// A queue has at most this many batches in flight. Hits that arrive meanwhile fill the next batch.
+///
+/// More than one, so that Redis decides a batch while the reply to another travels. Few, so that batches become large
+/// under load.
 const MAX_BATCHES: usize = 4;
-/// Below this many queued hits, they are spread over all batches so that Redis is never idle.
+/// Up to this many queued hits are spread over all batches, so that Redis is never idle. More fill one batch.
 const SPREAD_BELOW: usize = 16;
 
-/// What hits have in common that one call can decide.
+/// The properties that hits must share for one call to decide them.
+///
+/// The names of keys and policies are not among them. Slot ids are not either, because hits under a concurrency limit
+/// are never batched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::store::redis) struct BatchKey {
-    /// The connection: a call that hangs on a broken connection does not delay those on the next.
+    /// The id of the connection, unique in the process: a call that hangs on a broken connection does not delay those
+    /// on the next, and nodes of a cluster have separate queues.
     connection: u64,
+    /// The limits, with the headroom of the throttle.
     limits: SameLimits,
+    /// The cost in units. Hits on one key are counted by one division, so they have one cost.
     cost: u64,
+    /// Whether the headroom may be used. It changes while the load signal of an elastic policy changes.
     overdraft: Overdraft,
+    /// Dry runs and charges do not mix: one flag makes the whole call read only.
     mode: HitMode,
+    /// The time of a manual clock, so that hits before and after a step of the clock do not mix.
     now: Option<Timestamp>,
-    /// The hash slot of the keys, in a cluster.
+    /// The hash slot of the keys, in a cluster: a script may not use keys of two.
     slot: Option<u16>,
 }
 
 impl BatchKey {
+    /// The queue of a hit on a connection. `slot` is `None` outside of a cluster.
     pub(in crate::store::redis) fn new(
         connection: u64,
         command: &CheckCommand,
@@ -52,10 +68,13 @@ impl BatchKey {
 }
 
 /// A policy of one key, compared by its limits. Scripts do not use the name of a policy.
+///
+/// Hits of policies with equal limits share batches, also across tiers and reloads of a policy file.
 #[derive(Clone, Debug)]
 struct SameLimits(Policy);
 
 impl SameLimits {
+    /// The only group of limits.
     fn group(&self) -> &LimitGroup {
         &self.0.groups()[0]
     }
@@ -64,6 +83,7 @@ impl SameLimits {
 impl PartialEq for SameLimits {
     fn eq(&self, other: &SameLimits) -> bool {
         let (ours, theirs) = (self.group(), other.group());
+        // Fast path: clones of one policy share their groups.
         std::ptr::eq(ours, theirs) || ours.limits == theirs.limits
     }
 }
@@ -72,6 +92,7 @@ impl Eq for SameLimits {}
 
 impl Hash for SameLimits {
     fn hash<H: Hasher>(&self, state: &mut H) {
+        // Cheap and sufficient: a process has few different limits, and equality compares all numbers.
         let limits = &self.group().limits;
         (limits.len(), limits[0].limit.capacity()).hash(state);
     }
@@ -79,18 +100,29 @@ impl Hash for SameLimits {
 
 /// The calls in flight of one [`BatchKey`], and the hits that wait for a batch.
 ///
-/// - A hit is sent by itself while no batch is in flight, none waits, and few single calls are in flight.
-/// - Otherwise it waits for the batch that is being filled, or for the next.
+/// - A hit is sent by itself while no batch is in flight, no hit waits, and fewer than `unbatched_calls` single calls
+///   are in flight.
+/// - Otherwise it waits for the batch that is being filled, or for the next. A batch starts at once while fewer than
+///   [`MAX_BATCHES`] are in flight.
 /// - When a call completes, [`start_next`](Self::start_next) starts the next batch. Only one task at a time does so,
 ///   which keeps a permit that is dropped inside of it from recursion.
+///
+/// | event | method | calls in flight |
+/// |---|---|---|
+/// | a hit arrives | [`try_single`](Self::try_single), else [`push`](Self::push) | one more for `true` or a hit |
+/// | a task fills its batch | [`fill`](Self::fill), then [`start`](Self::start) | one more if `start` returns a hit |
+/// | a call ends | [`release`](Self::release) | one less |
+/// | then, until `None` | [`start_next`](Self::start_next) | one more for each hit that it returns |
 #[derive(Debug, Default)]
 pub(in crate::store::redis) struct BatchQueue {
-    /// Single calls in flight.
+    /// Single calls in flight; at most `unbatched_calls`.
     singles: usize,
-    /// Batches in flight, with the one that is being filled.
+    /// Batches in flight, with the one that is being filled; at most [`MAX_BATCHES`].
     batches: usize,
-    /// Whether a batch was started whose hits are not taken from the queue yet.
+    /// Whether a batch was started whose hits are not taken from the queue yet. Hits that arrive join it, so no second
+    /// one starts meanwhile.
     is_filling: bool,
+    /// Hits that wait, the oldest first. Those of dropped callers are removed when it is their turn.
     waiting: VecDeque<QueuedHit>,
     /// Completed calls whose freed capacity has not been offered to the queue yet.
     completed: usize,
@@ -101,9 +133,9 @@ pub(in crate::store::redis) struct BatchQueue {
 /// The kind of a call in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum CallKind {
-    /// Of one hit.
+    /// Of one hit, by its caller.
     Single,
-    /// A batch whose hits are still in the queue.
+    /// A batch whose hits are still in the queue, but for its first one.
     Filling,
     /// A batch that was taken from the queue.
     Sent,
@@ -124,7 +156,7 @@ impl BatchQueue {
         self.start()
     }
 
-    /// Starts a batch, if one may start. Returns its first hit.
+    /// Starts a batch, if one may start. Returns its first hit, which the caller passes to [`fill`](Self::fill) later.
     pub(in crate::store::redis) fn start(&mut self) -> Option<QueuedHit> {
         if self.is_filling || self.batches >= MAX_BATCHES {
             return None;
@@ -138,10 +170,14 @@ impl BatchQueue {
     /// Takes the hits of a batch from the queue.
     ///
     /// A long queue fills the batch. A short one is divided among the batches that may be in flight, so that Redis has
-    /// work while replies travel.
+    /// work while replies travel: ten hits become batches of 3, 3, 2 and 2.
+    ///
+    /// `first` is taken without a check whether its caller was dropped since [`start`](Self::start).
     pub(in crate::store::redis) fn fill(&mut self, first: QueuedHit) -> Vec<QueuedHit> {
         self.is_filling = false;
+        // Hits of dropped callers are counted here and skipped below, so a batch may be smaller than its share.
         let all = 1 + self.waiting.len();
+        // `batches` counts this one, so `calls` is at least 1.
         let calls = MAX_BATCHES - self.batches + 1;
         let share = if all > SPREAD_BELOW {
             all
@@ -159,7 +195,8 @@ impl BatchQueue {
         hits
     }
 
-    /// The hit that waits longest. Hits whose callers were dropped are skipped.
+    /// The hit that waits longest. Hits whose callers were dropped or have timed out are skipped: nothing is spent for
+    /// them.
     fn pop(&mut self) -> Option<QueuedHit> {
         while let Some(hit) = self.waiting.pop_front() {
             if !hit.outcome.is_closed() {
@@ -170,6 +207,8 @@ impl BatchQueue {
     }
 
     /// Ends a call. Returns whether the caller has to start the next batches with [`start_next`](Self::start_next).
+    ///
+    /// It returns `false` while another task does so. That task finds this call in `completed`.
     pub(in crate::store::redis) fn release(&mut self, kind: CallKind) -> bool {
         match kind {
             CallKind::Single => self.singles -= 1,
@@ -184,6 +223,9 @@ impl BatchQueue {
     }
 
     /// Starts a batch in place of a completed call. Returns its first hit, or `None` when no more may start.
+    ///
+    /// `None` ends the duty to call it again. A completed call whose place cannot be used now is not kept: the batch
+    /// that is being filled starts the next one itself.
     pub(in crate::store::redis) fn start_next(&mut self) -> Option<QueuedHit> {
         while self.completed > 0 {
             self.completed -= 1;
@@ -196,7 +238,7 @@ impl BatchQueue {
         None
     }
 
-    /// Whether no call is in flight and no hit waits.
+    /// Whether no call is in flight and no hit waits, so that the queue can be removed.
     pub(in crate::store::redis) fn is_idle(&self) -> bool {
         self.singles == 0 && self.batches == 0 && self.waiting.is_empty() && !self.is_draining
     }

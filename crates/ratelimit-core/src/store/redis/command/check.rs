@@ -24,11 +24,15 @@ use crate::{
     time::{MAX_EXACT, Timestamp},
 };
 
-/// The script writes nothing.
+/// The script decides and writes nothing, also no repair and no record of a denial.
 const FLAG_READ_ONLY: u8 = 1;
-/// The message carries the time, and the script does not read the server's clock.
+/// The message carries the time, and the script does not read the server's clock. The store sets it for manual clocks.
+///
+/// Values are then stored for an hour of the server's time, because the two clocks are unrelated.
 pub(in crate::store::redis) const FLAG_TIME_GIVEN: u8 = 2;
 /// Another key denied the hit. Limits that count denied hits record it, and no limit is charged.
+///
+/// Only policies whose keys a cluster separates need it.
 const FLAG_DENIED: u8 = 4;
 
 /// Hits on longer logs are not batched: reading a log takes time that grows with its length, and the other hits
@@ -36,28 +40,33 @@ const FLAG_DENIED: u8 = 4;
 const MAX_BATCHED_LOG: u64 = 1_000;
 
 /// Decides a hit, and charges it if all limits of the scope allow it.
+///
+/// The decision is atomic: a script runs alone on its server, and it charges all limits of the scope or none.
 #[derive(Clone, Debug)]
 pub(in crate::store::redis) struct CheckCommand {
+    /// The policy of the key's tier. The script receives its numbers and not its name.
     pub(in crate::store::redis) policy: Policy,
     /// The limits of the policy that this call decides.
     pub(in crate::store::redis) scope: Scope,
+    /// Cost in units, slot id, overdraft and mode of the hit.
     pub(in crate::store::redis) params: HitParams,
     /// Whether another key has denied the hit, so that this call only records the denial.
     pub(in crate::store::redis) is_denied: bool,
-    /// The time, where a test gives it.
+    /// The time of a manual clock; `None` for the server's clock.
     pub(in crate::store::redis) now: Option<Timestamp>,
 }
 
 /// The limits of a policy that one call decides.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store::redis) enum Scope {
-    /// All of them, in one call.
+    /// All of them, in one call: any policy on one server, and in a cluster one whose keys share a hash slot.
     Policy,
-    /// The limits of one key, where the keys of a policy are in different hash slots of a cluster.
+    /// The limits of one key, by its number in the policy, where the keys are in different hash slots of a cluster.
     Group(usize),
 }
 
 impl Scope {
+    /// The groups of limits of the scope. Their positions are the numbers of their keys among `KEYS`.
     pub(in crate::store::redis) fn groups(self, policy: &Policy) -> &[LimitGroup] {
         match self {
             Scope::Policy => policy.groups(),
@@ -71,11 +80,12 @@ impl CheckCommand {
         self.scope.groups(&self.policy)
     }
 
+    /// The limits of the scope in the order of messages and replies: group by group.
     fn limits(&self) -> impl Iterator<Item = &EffectiveLimit> {
         self.groups().iter().flat_map(|group| &group.limits)
     }
 
-    /// The header and the limits. `lua/prelude.lua` describes the layout.
+    /// `ARGV[1]`: the header of [`encode_header`], 25 bytes, and 37 bytes of [`encode_limits`] for each limit.
     pub(in crate::store::redis) fn encode_check(&self, deadline: Option<Timestamp>) -> Vec<u8> {
         let flags = self.read_only_flag() | self.time_flag() | self.denied_flag();
         let mut bytes = encode_header(flags, self.now, deadline, self.params.cost);
@@ -105,6 +115,8 @@ impl CheckCommand {
     }
 
     /// [`FLAG_READ_ONLY`] for hits that charge nothing: peeks, dry runs, and costs above a limit's capacity.
+    ///
+    /// An impossible hit is not a denial, so limits that count denied hits must not record it.
     pub(in crate::store::redis) fn read_only_flag(&self) -> u8 {
         let params = self.params;
         let impossible =
@@ -128,7 +140,9 @@ impl CheckCommand {
         if self.is_denied { FLAG_DENIED } else { 0 }
     }
 
-    /// Reads the state of each limit. The bytes of all are consumed even if a number is not whole.
+    /// Reads the state of each limit: [`wire_len`] numbers, filled up to four with 0.
+    ///
+    /// The bytes of all are consumed even if a number is not whole, so that a batch can read its next entry.
     pub(in crate::store::redis) fn read_states(
         &self,
         bytes: &mut &[u8],
@@ -150,7 +164,7 @@ impl CheckCommand {
         states
     }
 
-    /// The units that the hit is charged.
+    /// The units that the hit is charged. 0 for a peek, a dry run and a denial.
     const fn charged(&self, fits: bool) -> u64 {
         match self.params.mode {
             HitMode::Charge if fits => self.params.cost,
@@ -158,7 +172,7 @@ impl CheckCommand {
         }
     }
 
-    /// The decision of one limit, by the arithmetic that the memory store uses.
+    /// The decision of one limit, by the arithmetic that the memory store uses. `expires` is that of the limit's key.
     fn decode_limit(
         &self,
         effective: &EffectiveLimit,
@@ -167,6 +181,7 @@ impl CheckCommand {
         expires: Timestamp,
         charged: u64,
     ) -> Result<LimitDecision, InvalidReply> {
+        // A charge has just set the expiry that the limits need. Otherwise waits end when the old value expires.
         let left = if charged > 0 {
             Duration::MAX
         } else {
@@ -195,15 +210,17 @@ impl CheckCommand {
         };
         let decision =
             self.decode_limit(effective, *state, wire, *expires, self.charged(wire.fits))?;
+        // Rust and Lua compute the outcome independently. They differ only if the stored value is corrupt.
         if decision.outcome.is_allowed() != wire.fits {
             return Err(InvalidReply::CorruptState);
         }
         Ok(Decision::new(decision, wire.now))
     }
 
-    /// The decisions of all limits of the scope.
+    /// The decisions of all limits of the scope, in the order of the message.
     ///
-    /// The script's own decision must agree with them, or the stored value is corrupt.
+    /// The script's own decision must agree with them, or the stored value is corrupt. A call with [`FLAG_DENIED`] is
+    /// exempt: it is denied although its own limits may allow the hit.
     fn decode_limits(&self, wire: WireReply<'_>) -> Result<CheckReply, InvalidReply> {
         let WireReply { fits, now, .. } = wire;
         let charged = self.charged(fits);
@@ -251,7 +268,7 @@ impl ScriptCommand for CheckCommand {
         self.now.is_none()
     }
 
-    /// The hit and its limits; and the slot, where there is a concurrency limit.
+    /// `ARGV[1]` is the hit and its limits. `ARGV[2]` is the slot id, 8 bytes, where there is a concurrency limit.
     fn encode(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
         let is_concurrency =
             |effective: &EffectiveLimit| matches!(effective.limit, Limit::Concurrency(_));
@@ -260,6 +277,14 @@ impl ScriptCommand for CheckCommand {
         [self.encode_check(deadline)].into_iter().chain(slot)
     }
 
+    /// Reads a reply of `lua/check.lua` or `lua/check_one.lua`:
+    ///
+    /// | offset | bytes | content |
+    /// |---|---|---|
+    /// | 0 | 1 | `REPLY_DENIED`, `REPLY_ALLOWED`, or `REPLY_TOO_LATE` without anything behind now |
+    /// | 1 | 8 | now, in microseconds |
+    /// | 9 | 8 for each key | expires, in microseconds, after the call; 0 without a value |
+    /// | then | 8 for each number | for each limit `at`, in ticks, and the numbers of its algorithm before the hit |
     fn decode(&self, reply: &[u8]) -> Result<Reply<CheckReply>, InvalidReply> {
         let (status, now, mut rest) = read_header(reply)?;
         let fits = match status {
@@ -268,6 +293,7 @@ impl ScriptCommand for CheckCommand {
             REPLY_TOO_LATE => return Ok(Reply::TooLate(now)),
             _ => return Err(InvalidReply::Malformed),
         };
+        // Checked as a whole, so that no later read can find the reply too short.
         let state_lengths = self
             .limits()
             .map(|effective| wire_len(effective.limit.algorithm()));
@@ -288,13 +314,21 @@ impl ScriptCommand for CheckCommand {
     }
 }
 
-/// The header of every first argument: flags, the time and the deadline in microseconds, and a number of units.
+/// The header of the first argument of every general script, 25 bytes.
+///
+/// | offset | bytes | content |
+/// |---|---|---|
+/// | 0 | 1 | flags |
+/// | 1 | 8 | now, in microseconds; 0 and not read without [`FLAG_TIME_GIVEN`] |
+/// | 9 | 8 | deadline, in microseconds of the same clock; 0 for none |
+/// | 17 | 8 | the cost of a hit, or the units of a settlement; at most 2^53 - 1 |
 pub(in crate::store::redis) fn encode_header(
     flags: u8,
     now: Option<Timestamp>,
     deadline: Option<Timestamp>,
     units: u64,
 ) -> Vec<u8> {
+    // Room for two limits: most messages need no second allocation.
     let mut bytes = Vec::with_capacity(1 + 3 * NUMBER_BYTES + 2 * (5 + 4 * NUMBER_BYTES));
     bytes.push(flags);
     write_number(&mut bytes, now.unwrap_or_default().as_micros());
@@ -303,7 +337,17 @@ pub(in crate::store::redis) fn encode_header(
     bytes
 }
 
-/// Appends the parameters of all limits, group by group.
+/// Appends the parameters of all limits, group by group, 37 bytes each.
+///
+/// | offset | bytes | content |
+/// |---|---|---|
+/// | 0 | 1 | the number of the key among `KEYS`, from 0 |
+/// | 1 | 1 | code of the algorithm |
+/// | 2 | 3 | grain, in microseconds: 1, 1,000 or 1,000,000 |
+/// | 5 | 8 | the limit or capacity, with the headroom of the throttle, in units |
+/// | 13 | 8 | period or lease, in ticks of the grain |
+/// | 21 | 8 | rate, see [`wire_rate`] |
+/// | 29 | 8 | reserve: units that must stay free beside the cost |
 pub(in crate::store::redis) fn encode_limits(
     bytes: &mut Vec<u8>,
     groups: &[LimitGroup],
@@ -314,6 +358,7 @@ pub(in crate::store::redis) fn encode_limits(
             let limit = &effective.limit;
             let period = limit.period_ticks();
             bytes.extend([number, limit.algorithm().code()]);
+            // 1,000,000 fits in three bytes. The stored state begins with the same four bytes: code and grain.
             bytes.extend_from_slice(&period.grain.micros().to_le_bytes()[..3]);
             write_number(bytes, limit.capacity());
             write_number(bytes, period.ticks);
@@ -324,6 +369,10 @@ pub(in crate::store::redis) fn encode_limits(
 }
 
 /// The number that the script takes as the limit's rate; its meaning depends on the algorithm.
+///
+/// - Buckets: units per period, which is the debt that is forgiven each tick.
+/// - Penalty box: twice the ticks of the first block, plus one if blocks double.
+/// - Log: 1 if it counts denied hits, else 0. All others: 0.
 fn wire_rate(limit: &Limit) -> u64 {
     match limit {
         Limit::TokenBucket(_) | Limit::LeakyBucket(_) => limit.per_period(),

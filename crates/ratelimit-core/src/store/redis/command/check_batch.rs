@@ -1,4 +1,7 @@
 //! Several hits in one call: `lua/check_batch.lua`, and `lua/check_bucket_batch.lua` for policies of one bucket.
+//!
+//! `KEYS` are the keys of the batch, each once. `ARGV[1]` is that of a single hit. `ARGV[2]` is one byte for each key:
+//! its number of hits. The bucket script takes an empty `ARGV[2]` when each key has one hit.
 
 use crate::store::redis::{
     command::{
@@ -15,36 +18,47 @@ use crate::{decision::Decision, time::Timestamp};
 /// Decides equal hits on several keys.
 ///
 /// - The hits have one cost and the same limits; their keys and policy names may differ.
-/// - The hits on one key are decided as if they had come one after another.
+/// - The hits on one key are decided as if they had come one after another. The script computes how many fit with one
+///   division, and writes the key once.
+/// - All hits of the call are decided at one time, `now`, and have one deadline.
 /// - An error of one key is an entry of the reply and affects no other key.
 pub(in crate::store::redis) struct BatchCommand<'a> {
-    /// Any of the hits.
+    /// Any of the hits: they are equal but for their keys and the names of their policies.
     command: &'a CheckCommand,
-    /// How many hits each key gets, in the order of the keys.
+    /// How many hits each key gets, in the order of the keys; 1 to 64 each.
     counts: Vec<u8>,
 }
 
 /// The result of the equal hits on one key.
 pub(in crate::store::redis) enum BatchEntry {
-    /// Of any limits.
+    /// Of any limits, by the general script.
     Limits(LimitsReply),
-    /// Of one bucket.
+    /// Of one bucket, by the bucket script.
     Bucket(BucketReply),
-    /// The script did nothing for this key. Its hits are sent again, each by itself.
+    /// The script did nothing for this key. Its hits are sent again, each by itself, and get the error of Redis then.
     Fallback,
-    /// The numbers cannot be those of the limits: the value that is stored for the key is corrupt.
+    /// The numbers cannot be those of the limits: the value that is stored for the key is corrupt. Its hits fail. They
+    /// are not sent again, because they may have been charged.
     Corrupt,
 }
 
 /// The states that the general batch script found for one key.
+///
+/// | bytes | content |
+/// |---|---|
+/// | 1 | how many of the hits fit, 0 to 64; `REPLY_FALLBACK` ends the entry |
+/// | 8 | expires, in microseconds, after the call; 0 without a value |
+/// | 8 for each number | the numbers of each limit before the hits |
+/// | 8 for each number | the numbers after the hits that fit; only if some fit and some do not |
 pub(in crate::store::redis) struct LimitsReply {
-    /// How many of the hits fit.
+    /// How many of the hits fit; the first ones in the order of their arrival.
     fitting: usize,
-    /// The expiry of the stored value.
+    /// The expiry of the stored value after the call.
     expires: Timestamp,
     /// The state of each limit before the first hit.
     states: WireStates,
-    /// The states after the hits that fit, where only some do. The denied hits report these.
+    /// The states after the hits that fit, where only some do. The denied hits report these, because their waits depend
+    /// on the charges before them.
     states_after: Option<WireStates>,
 }
 
@@ -58,6 +72,11 @@ impl<'a> BatchCommand<'a> {
     }
 
     /// Reads the status and the time of a reply. `None` instead of the entries if the deadline had passed.
+    ///
+    /// | script | header | too late |
+    /// |---|---|---|
+    /// | `lua/check_batch.lua` | `REPLY_DONE` (1 byte), now (8 bytes) | `REPLY_TOO_LATE`, now |
+    /// | `lua/check_bucket_batch.lua` | now (8 bytes) | now alone, since a batch has at least one entry |
     fn decode_header<'r>(
         &self,
         mut reply: &'r [u8],
@@ -79,6 +98,7 @@ impl ScriptCommand for BatchCommand<'_> {
     /// One entry for each key.
     type Output = Vec<BatchEntry>;
 
+    /// The bucket script for a policy of one bucket, as for a single hit.
     fn script(&self) -> &'static Script {
         match BucketCommand::new(self.command) {
             Some(_) => Script::check_bucket_batch(),
@@ -90,16 +110,21 @@ impl ScriptCommand for BatchCommand<'_> {
         self.command.uses_server_clock()
     }
 
+    /// The message of one hit, and the counts.
     fn encode(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
         let is_one_each = self.counts.iter().all(|&count| count == 1);
         match BucketCommand::new(self.command) {
-            // The bucket script takes no counts for one hit each.
+            // The bucket script takes no counts for one hit each, which is the usual batch.
             Some(bucket) if is_one_each => [bucket.encode_bucket(deadline), Vec::new()],
             Some(bucket) => [bucket.encode_bucket(deadline), self.counts.clone()],
             None => [self.command.encode_check(deadline), self.counts.clone()],
         }
     }
 
+    /// Reads the header, and one entry for each key in the order of `KEYS`.
+    ///
+    /// Entries have no length, so one that is malformed makes the reply malformed as a whole. A corrupt entry has the
+    /// usual shape, so it affects its own key only.
     fn decode(&self, reply: &[u8]) -> Result<Reply<Vec<BatchEntry>>, InvalidReply> {
         let (now, bytes) = self.decode_header(reply)?;
         let Some(mut bytes) = bytes else {
@@ -118,7 +143,7 @@ impl ScriptCommand for BatchCommand<'_> {
 }
 
 impl BatchEntry {
-    /// Reads the entry of a key with `count` hits.
+    /// Reads the entry of a key with `count` hits, and advances `bytes` behind it.
     fn decode(
         command: &CheckCommand,
         count: usize,
@@ -140,6 +165,7 @@ impl BatchEntry {
         if fitting > count {
             return Err(InvalidReply::Malformed);
         }
+        // Read to the end of the entry before any number is rejected: the entry of the next key follows.
         let expires = or_none(read_time(bytes))?;
         let states = or_none(command.read_states(bytes))?;
         let only_some_fit = (1..count).contains(&fitting);
@@ -160,7 +186,7 @@ impl BatchEntry {
         }))
     }
 
-    /// The decision for the hit `command` at `index` among those on the key. `None` for a fallback.
+    /// The decision for the hit `command` at `index` among those on the key, from 0. `None` for a fallback.
     ///
     /// # Errors
     ///
@@ -184,6 +210,7 @@ impl BatchEntry {
 }
 
 impl LimitsReply {
+    /// The decision for the hit at `index`: the first `fitting` hits pass, each after the charges before it.
     fn decision(
         &self,
         index: usize,
@@ -192,6 +219,7 @@ impl LimitsReply {
     ) -> Result<Decision, InvalidReply> {
         let fits = index < self.fitting;
         let states_after = self.states_after.as_ref().filter(|_| !fits);
+        // A denied hit starts from `states_after`, which include all charges.
         let before = if fits && command.charges() {
             command.params.cost * index as u64
         } else {

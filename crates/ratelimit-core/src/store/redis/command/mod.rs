@@ -1,6 +1,16 @@
 //! Messages to the scripts: each file encodes one message and decodes its reply.
 //!
 //! Commands only turn values into bytes and back. [`call`](crate::store::redis::call) sends them.
+//!
+//! | file | scripts | `KEYS` |
+//! |---|---|---|
+//! | [`check`] | `lua/check.lua`, `lua/check_one.lua` | one for each key of the policy |
+//! | [`check_bucket`] | `lua/check_bucket.lua` | one |
+//! | [`check_batch`] | `lua/check_batch.lua`, `lua/check_bucket_batch.lua` | each key of the batch once |
+//! | [`settle`] | `lua/settle.lua` | one for each key of the policy |
+//! | [`reset`] | `lua/reset.lua` | one |
+//!
+//! Every script replies with one bulk string. [`reply`] reads the parts that the replies have in common.
 
 pub(super) mod check;
 pub(super) mod check_batch;
@@ -17,13 +27,16 @@ use crate::time::Timestamp;
 /// How a call names its script.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Eval {
-    /// By its SHA-1: the server has the script already.
+    /// By its SHA-1, with EVALSHA: 40 bytes instead of the whole script. The first attempt of every call.
     Sha,
-    /// By its source, after the server replied NOSCRIPT.
+    /// By its source, with EVAL, which also loads the script: after NOSCRIPT, and on the node that an ASK names.
     Source,
 }
 
 /// A message to one script, and how its reply is read.
+///
+/// A command is encoded again for each attempt, because the deadline on the server's clock may have changed. It holds
+/// no state of the call, so encoding and decoding it twice is safe.
 pub(super) trait ScriptCommand {
     /// The meaning of the reply.
     type Output;
@@ -32,11 +45,14 @@ pub(super) trait ScriptCommand {
     fn script(&self) -> &'static Script;
 
     /// Whether the script reads the server's clock. It does unless a test gives the time.
+    ///
+    /// With a given time the call carries no deadline, and its reply does not update the clock offset.
     fn uses_server_clock(&self) -> bool;
 
-    /// The arguments of the call.
+    /// The arguments of the call, `ARGV`.
     ///
-    /// The script does nothing when it runs after `deadline`, which is a time of the server's clock.
+    /// The script does nothing when it runs after `deadline`, which is a time of the server's clock. `None` is no
+    /// deadline: the offset of that clock is unknown yet, or a test gives the time.
     fn encode(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>>;
 
     /// Reads the reply of the script.
@@ -47,7 +63,9 @@ pub(super) trait ScriptCommand {
     /// [`InvalidReply::CorruptState`] if their numbers cannot be those of the limits.
     fn decode(&self, reply: &[u8]) -> Result<Reply<Self::Output>, InvalidReply>;
 
-    /// The call on the Redis keys `names`.
+    /// The call on the Redis keys `names`: `EVALSHA hash count names... arguments...`, or the same with EVAL.
+    ///
+    /// In a cluster all `names` must be in one hash slot.
     fn to_cmd<'n>(
         &self,
         eval: Eval,
@@ -79,12 +97,12 @@ pub(super) trait ScriptCommand {
 pub(super) enum Reply<T> {
     /// The script ran.
     Done(T, Timestamp),
-    /// The deadline had passed, and the script did nothing.
+    /// The deadline had passed, and the script did nothing. The call may be sent again.
     TooLate(Timestamp),
 }
 
 impl<T> Reply<T> {
-    /// The server's time when the script ran.
+    /// The server's time when the script ran, or the given time. Both variants carry it for the clock offset.
     pub(super) const fn now(&self) -> Timestamp {
         match self {
             Reply::Done(_, now) | Reply::TooLate(now) => *now,

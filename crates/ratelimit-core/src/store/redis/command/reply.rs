@@ -1,4 +1,7 @@
 //! Replies of the scripts: reading their numbers, and the decisions that they mean.
+//!
+//! The readers take `&mut &[u8]` and advance it. A reply of another shape ends the connection, but numbers that cannot
+//! be true fail one key only. So every reader consumes the bytes of a number before it rejects the number.
 
 use std::fmt;
 
@@ -12,24 +15,35 @@ use crate::{
 };
 
 /// The numbers of a reply that concern one hit, before they are turned into a decision.
+///
+/// The reply of one hit, the entry of a batch and the reply of a bucket script all become this. The numbers are those
+/// before the hit, and Rust adds the charge. Only a limit that records a denied hit sends the numbers after it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store::redis) struct WireReply<'a> {
-    /// Whether the script found that the hit fits.
+    /// Whether the script found that the hit fits. The decision derived from `states` must agree.
     pub(in crate::store::redis) fits: bool,
-    /// The server's time when the script ran.
+    /// The server's time when the script ran, in microseconds, or the given time.
     pub(in crate::store::redis) now: Timestamp,
-    /// The expiry of the stored value of each key.
+    /// The expiry of the stored value of each key after the call, in the order of `KEYS`; 0 where there is no value.
     pub(in crate::store::redis) expires: &'a [Timestamp],
-    /// The state of each limit, before the hits of this call.
+    /// The state of each limit, before the hits of this call, key by key and in the order of the policy.
     pub(in crate::store::redis) states: &'a [WireState],
-    /// Units that earlier hits of the same batch have spent of the key since.
+    /// Units that earlier hits of the same batch have spent of the key since; 0 outside of batches.
     pub(in crate::store::redis) before: u64,
 }
 
-/// The state of each limit, as a reply carries it.
+/// The state of each limit, as a reply carries it. Two fit inline, because most policies have one or two limits.
 pub(in crate::store::redis) type WireStates = SmallVec<[WireState; 2]>;
 
-/// Reads the header of a reply: the status code and the server's time. Returns the bytes behind it as well.
+/// Reads the header of a reply. Returns the status, the server's time, and the bytes behind the header.
+///
+/// | offset | bytes | content |
+/// |---|---|---|
+/// | 0 | 1 | a `REPLY_` or `SETTLED_` code, by the script |
+/// | 1 | 8 | now, in microseconds |
+///
+/// Every general script begins its reply with it. The bucket scripts do not; see
+/// [`check_bucket`](crate::store::redis::command::check_bucket).
 pub(in crate::store::redis) fn read_header(
     reply: &[u8],
 ) -> Result<(u8, Timestamp, &[u8]), InvalidReply> {
@@ -61,6 +75,7 @@ pub(in crate::store::redis) fn read_numbers<const N: usize>(
         match (read_number(bytes), &mut numbers) {
             (Ok(number), Ok(numbers)) => numbers[index] = number,
             (Err(InvalidReply::Malformed), _) => return Err(InvalidReply::Malformed),
+            // Go on reading: the bytes of the remaining numbers must be consumed.
             (Err(error), _) => numbers = Err(error),
             (Ok(_), Err(_)) => {}
         }
@@ -68,36 +83,43 @@ pub(in crate::store::redis) fn read_numbers<const N: usize>(
     numbers
 }
 
-/// Reads a time in microseconds.
+/// Reads a time in microseconds: an expiry, which belongs to one key.
 pub(in crate::store::redis) fn read_time(bytes: &mut &[u8]) -> Result<Timestamp, InvalidReply> {
     read_number(bytes).map(Timestamp::from_micros)
 }
 
 /// The decisions of the limits that one call covers.
+///
+/// One call covers a whole policy, or the limits of one key where a cluster separates the keys. In the second case
+/// `execute/cross_slot.rs` merges the replies of all keys into one.
 #[derive(Debug)]
 pub(in crate::store::redis) struct CheckReply {
-    /// The server's time when the script ran.
+    /// The server's time when the script ran, or the given time.
     pub(in crate::store::redis) now: Timestamp,
-    /// Whether every limit of the call allows the hit.
+    /// Whether every limit of the call allows the hit. It was charged then, unless the call was read only.
     pub(in crate::store::redis) is_allowed: bool,
+    /// The limits in the order of the message, key by key.
     pub(in crate::store::redis) limits: LimitReplies,
 }
 
+/// The replies of several limits. Two fit inline.
 pub(in crate::store::redis) type LimitReplies = SmallVec<[LimitReply; 2]>;
 
 /// The decision of one limit, with and without the charge of the hit.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store::redis) struct LimitReply {
-    /// The position of the limit in its policy.
+    /// The position of the limit in its policy, from 0, also where the call covers some of its limits only.
     pub(in crate::store::redis) index: usize,
-    /// The decision after the hit.
+    /// The decision after the hit, with its charge if it was allowed.
     pub(in crate::store::redis) decision: LimitDecision,
-    /// The decision as if the hit had been charged nothing, for hits that are refunded.
+    /// The decision as if the hit had been charged nothing, for hits that are refunded because another key denied.
+    ///
+    /// Equal to `decision` where one call covers the whole policy.
     pub(in crate::store::redis) uncharged: LimitDecision,
 }
 
 impl LimitReply {
-    /// The mark that a refund of the charge needs.
+    /// The mark that a refund of the charge needs. It goes into the receipt.
     pub(in crate::store::redis) const fn refund_mark(&self) -> RefundMark {
         self.decision.mark
     }
@@ -111,13 +133,15 @@ impl LimitReply {
 
 impl CheckReply {
     /// The decision of a policy, whose limits are all in the reply.
+    ///
+    /// The limits are sorted first: replies list them key by key, and users see them in the order of the policy.
     pub(in crate::store::redis) fn decision(mut self) -> Decision {
         self.limits.sort_unstable_by_key(|limit| limit.index);
         Decision::from_limits(self.now, self.limits.iter().map(|limit| limit.decision))
     }
 }
 
-/// Why a reply cannot be read.
+/// Why a reply cannot be read. The hit may have been charged in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum InvalidReply {
     /// The bytes do not have the shape of a reply of our scripts. The connection is not used any more, because

@@ -1,4 +1,4 @@
-//! Forgetting what keys have spent.
+//! A reset: `lua/reset.lua`, which clears what keys have spent.
 
 use crate::store::redis::{
     command::{
@@ -10,9 +10,15 @@ use crate::store::redis::{
 };
 use crate::time::Timestamp;
 
-/// Forgets what keys have spent. `lua/reset.lua` describes the message.
+/// Clears what keys have spent under all limits of a policy.
+///
+/// - A value is replaced by a tail with the time of the reset, which expires when the value would have. Receipts from
+///   before the reset then refund nothing.
+/// - A value that cannot be read is deleted, so a reset also repairs a corrupt key.
+/// - The message has no limits, so one script serves all policies.
+/// - A reset that runs a second time also clears the charges that were made in between.
 pub(in crate::store::redis) struct ResetCommand {
-    /// The time, where a test gives it.
+    /// The time of a manual clock; `None` for the server's clock.
     pub(in crate::store::redis) now: Option<Timestamp>,
 }
 
@@ -27,7 +33,9 @@ impl ScriptCommand for ResetCommand {
         self.now.is_none()
     }
 
-    /// Carries no deadline: a reset that runs late still resets.
+    /// The header of [`encode_header`] with 0 units, 25 bytes.
+    ///
+    /// It carries no deadline: a reset that runs late still resets.
     fn encode(&self, _deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
         let flags = if self.now.is_some() {
             FLAG_TIME_GIVEN
@@ -37,7 +45,9 @@ impl ScriptCommand for ResetCommand {
         [encode_header(flags, self.now, None, 0)]
     }
 
+    /// Reads a reply of 9 bytes: `REPLY_DONE` and the server's time in microseconds.
     fn decode(&self, reply: &[u8]) -> Result<Reply<()>, InvalidReply> {
+        // Without a deadline the script has one status only.
         let (_, now, rest) = read_header(reply)?;
         if rest.is_empty() {
             Ok(Reply::Done((), now))

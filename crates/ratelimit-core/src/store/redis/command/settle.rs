@@ -1,4 +1,4 @@
-//! Changing a charge that was made before: refund, further charge, release, renewal.
+//! Changing a charge that was made before: `lua/settle.lua` for refund, further charge, release and renewal.
 
 use crate::store::redis::{
     command::{
@@ -19,14 +19,21 @@ use crate::{
     time::{MAX_EXACT, Timestamp},
 };
 
-/// Changes a charge. `lua/settle.lua` describes the message.
+/// Changes a charge on the limits of one call.
+///
+/// - A refund credits at most the units that the receipt charged and that time has not restored since.
+/// - A further charge takes as many units as fit, and forgives the rest.
+/// - A release and a renewal are idempotent. A refund and a charge are not, so a call without a reply must not be sent
+///   again.
+/// - A charge from before a reset refunds nothing.
 pub(in crate::store::redis) struct SettleCommand<'a> {
-    /// The charge.
+    /// The charge that is changed.
     pub(in crate::store::redis) receipt: &'a Receipt,
-    /// The limits of the receipt's policy that this call changes.
+    /// The limits of the receipt's policy that this call changes: those of one key where a cluster separates the keys.
     pub(in crate::store::redis) scope: Scope,
+    /// The change. A refund of more than the charged cost counts as the cost.
     pub(in crate::store::redis) change: Adjustment,
-    /// The time, where a test gives it.
+    /// The time of a manual clock; `None` for the server's clock.
     pub(in crate::store::redis) now: Option<Timestamp>,
 }
 
@@ -41,7 +48,22 @@ impl ScriptCommand for SettleCommand<'_> {
         self.now.is_none()
     }
 
-    /// Carries no deadline: a refund that runs late is still a refund.
+    /// Three arguments:
+    ///
+    /// 1. The header of [`encode_header`] with the units of the change, then the limits of [`encode_limits`].
+    /// 2. The id of the slot, 8 bytes; sent always, and read where there is a concurrency limit.
+    /// 3. The charge:
+    ///
+    /// | offset | bytes | content |
+    /// |---|---|---|
+    /// | 0 | 1 | the change: `SETTLE_REFUND`, `SETTLE_CHARGE`, `SETTLE_RELEASE` or `SETTLE_RENEW` |
+    /// | 1 | 1 | 1 if the units are the whole cost, else 0: a whole refund also releases the slot |
+    /// | 2 | 8 | time of the charge, in microseconds of the store's clock |
+    /// | 10 | 8 | cost of the charge, in units, at most 2^53 - 1 |
+    /// | 18 + 16 i | 8 | mark of limit i of the scope: a bucket's debt after the charge, else 1; 0 for no refund |
+    /// | 26 + 16 i | 8 | tokens that the bucket of limit i had refunded before the charge |
+    ///
+    /// The message carries no deadline: a refund that runs late is still a refund.
     fn encode(&self, _deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
         let request = self
             .receipt
@@ -59,6 +81,7 @@ impl ScriptCommand for SettleCommand<'_> {
         };
         let groups = self.scope.groups(self.receipt.policy());
         let mut limits = encode_header(flags, self.now, None, units);
+        // With overdraft the reserve is 0: a further charge may use the headroom of the throttle.
         let params = HitParams {
             cost: 0,
             slot: request.slot,
@@ -71,6 +94,7 @@ impl ScriptCommand for SettleCommand<'_> {
         write_number(&mut charge, request.charged_at.as_micros());
         write_number(&mut charge, request.cost.min(MAX_EXACT - 1));
         for effective in groups.iter().flat_map(|group| &group.limits) {
+            // Marks are in the order of the whole policy, also where the scope has some of its limits only.
             let mark = request.marks.get(effective.index);
             let mark = mark.copied().unwrap_or_default();
             write_number(&mut charge, mark.debt);
@@ -79,6 +103,9 @@ impl ScriptCommand for SettleCommand<'_> {
         [limits, request.slot.to_le_bytes().to_vec(), charge]
     }
 
+    /// Reads a reply of 9 bytes: a `SETTLED_` code and the server's time in microseconds.
+    ///
+    /// `SETTLED_LEASE_LOST` wins over `SETTLED_APPLIED` where several limits have slots.
     fn decode(&self, reply: &[u8]) -> Result<Reply<Settlement>, InvalidReply> {
         let (status, now, rest) = read_header(reply)?;
         let settlement = match status {
