@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | waiting | `None` | the delay of [`Backoff`] is over | |
 //! | handshake | `None` | it succeeds or fails | `rate_limiter_reconnects_total`, "no connection" |
-//! | published | `Some` | a call marks it as broken, or a probe fails | `rate_limiter_store_up` 1, "connected to Redis" |
+//! | published | `Some` | a call or a probe fails | `rate_limiter_store_up` 1, "connected to Redis" |
 //! | broken | `None` | the task notices, at most 250 ms later | `rate_limiter_store_up` 0, "lost the connection" |
 //!
 //! The slot is the circuit breaker: `None` is open, the handshake is the probe, `Some` is closed
@@ -96,7 +96,7 @@ struct ConnectionInner {
 /// An established connection whose handshake succeeded.
 #[derive(Debug)]
 pub(in crate::store::redis) struct LiveConnection {
-    /// Unique in the process. Hits are batched only with hits on the same connection.
+    /// Unique in the process.
     pub(in crate::store::redis) id: u64,
     /// The sockets, at least one (`RedisConfig::connections`).
     connections: Vec<MultiplexedConnection>,
@@ -108,8 +108,7 @@ pub(in crate::store::redis) struct LiveConnection {
     breaker: TimeoutBreaker,
     /// The runtime that drives the sockets. Replies arrive only while it is driven.
     pub(in crate::store::redis) runtime: Handle,
-    /// Number of replies, so that a heartbeat sees whether there were any since the last. It wraps
-    /// around.
+    /// Number of replies, so that a heartbeat sees whether there were any since the last.
     replies: AtomicUsize,
     /// Calls that were slower than the timeout and are not in the log yet.
     slow_calls: AtomicU64,
