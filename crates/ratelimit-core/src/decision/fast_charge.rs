@@ -1,4 +1,6 @@
 //! The result of the fast path, and the decision that it stands for.
+//!
+//! A property test compares the fast path with the general one, field by field (`budget/tests.rs`).
 
 use std::time::Duration;
 
@@ -11,13 +13,15 @@ use crate::time::Timestamp;
 /// written stalls on store forwarding; it is built from this only when a caller reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FastCharge {
-    /// The capacity of the bucket.
+    /// The capacity of the bucket, in tokens.
     pub(crate) limit: u64,
     /// The tokens left after the hit, at least 1.
     pub(crate) remaining: u64,
-    /// The time until the bucket is full again, in microseconds.
+    /// The time until the bucket is full again, in microseconds. The expiry of the budget is
+    /// derived from it.
     pub(crate) reset_micros: u64,
-    /// The debt after the charge, for the refund mark.
+    /// The debt of the bucket after the charge, for the refund mark; a token costs as much as the
+    /// period has ticks.
     pub(crate) debt: u64,
 }
 
