@@ -11,6 +11,14 @@ use crate::time::Timestamp;
 ///
 /// It is four words long. A [`Decision`] is about 100 bytes, and copying it right after it was
 /// written stalls on store forwarding; it is built from this only when a caller reads it.
+///
+/// The general path decides instead, with the same result, in these cases:
+///
+/// - several limits, another algorithm, a throttle with headroom, states of unknown limits;
+/// - a dry run, a cost of 0, or a cost of the whole capacity or more;
+/// - an expired budget, a state of another period or ahead of the clock, a bucket with refunds;
+/// - fewer than one token left after the hit: the memory store must move the entry to its exhausted
+///   part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FastCharge {
     /// The capacity of the bucket, in tokens.
