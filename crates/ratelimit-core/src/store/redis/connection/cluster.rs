@@ -199,6 +199,9 @@ impl ClusterInner {
     }
 
     /// The slot map of the first node that answers: known nodes first, then the seeds.
+    ///
+    /// Known nodes are queried over their connections, seeds over a new one that is closed
+    /// afterwards. Each has the connect timeout.
     async fn fetch_topology(&self) -> Option<Vec<SlotRange>> {
         let known: Vec<ClusterNode> = self.map.borrow().nodes.clone();
         for node in &known {
@@ -213,7 +216,8 @@ impl ClusterInner {
         for seed in &self.seeds {
             let fetch = async { request_topology(open(seed.clone(), &self.timeouts).await?).await };
             if let Some(mut ranges) = self.with_timeout(fetch).await {
-                // A node that does not know its own address replies with an empty host.
+                // A node without a known address replies with an empty host, which means the host
+                // that was queried. The replies of known nodes above are not completed in this way.
                 let nameless = ranges.iter_mut().filter(|range| range.host.is_empty());
                 nameless.for_each(|range| range.host = host_of(seed));
                 return Some(ranges);
@@ -232,6 +236,9 @@ impl ClusterInner {
     }
 
     /// Publishes a new slot map, and returns the pause before the next fetch.
+    ///
+    /// If two ranges name one hash slot, the last one counts. Hash slots without a range have no
+    /// owner, and their hits fail with `Unavailable`.
     fn apply_topology(&self, ranges: &[SlotRange]) -> Duration {
         let old = Arc::clone(&self.map.borrow());
         let mut map = SlotMap {
@@ -280,6 +287,9 @@ impl ClusterInner {
     }
 
     /// A connection to a node of the map, which is established in the background.
+    ///
+    /// The hash slots of the node at this moment select its probe key. Later migrations do not
+    /// change it: a probe that is redirected passes.
     fn connect_node(&self, node: &SlotRange, ranges: &[SlotRange]) -> Arc<ManagedConnection> {
         let served = |slot: u16| {
             let here = |range: &&SlotRange| range.host == node.host && range.port == node.port;
@@ -347,7 +357,8 @@ fn master_without_slots(line: &str) -> Option<SlotRange> {
 }
 
 impl SlotRange {
-    /// Reads one range of a reply to CLUSTER SLOTS.
+    /// Reads one range of a reply to CLUSTER SLOTS: first, last, master, replicas. A row of another
+    /// shape is skipped.
     fn decode(row: &Value) -> Option<SlotRange> {
         let Value::Array(row) = row else { return None };
         let [
