@@ -8,8 +8,16 @@
 //! | connected to Redis again | info | `connected` | 2 |
 //! | Redis may evict rate limits | warn | once for each `maxmemory-policy` | |
 //!
-//! The first line of a store, "connected to Redis", is written by the connection and is not
-//! throttled.
+//! An outage reads like this:
+//!
+//! ```text
+//! WARN lost the connection to Redis, the failure mode decides  server=.. cause=.. left_out=0
+//! WARN no connection to Redis, the failure mode decides        server=.. error=.. left_out=0
+//! INFO connected to Redis again                                server=.. version=.. left_out=0
+//! ```
+//!
+//! The last line comes five seconds after the connection was published. The first line of a store,
+//! "connected to Redis", is written by the connection and is not throttled.
 
 use std::{
     fmt,
@@ -147,6 +155,8 @@ impl OutageLog {
         if known.as_deref() == Some(rule) {
             return;
         }
+        // The lock is held until the line is written, so that connections to several nodes write it
+        // once.
         *known = Some(rule.to_owned());
         tracing::warn!(
             server,
@@ -182,6 +192,8 @@ impl LogThrottle {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return None;
         }
+        // A line that is suppressed between the check and the swap counts for this line. None is
+        // lost.
         Some(self.left_out.swap(0, Ordering::Relaxed))
     }
 }
