@@ -1,8 +1,13 @@
 //! Probes: script calls on a reserved key, which prove that the server executes our scripts and
 //! lets them write.
 //!
-//! A PING would pass on a replica, on a server without memory, and for a user without the right to
-//! run scripts. A probe passes on none of them.
+//! | fault that a PING would miss | the probe fails with |
+//! |---|---|
+//! | a demoted master | `READONLY` |
+//! | full memory | `OOM` |
+//! | a failed snapshot, too few replicas | `MISCONF`, `NOREPLICAS` |
+//! | a user without the right to run scripts | `NOPERM` |
+//! | a server that answers too slowly | the timeout of the caller |
 //!
 //! - The handshake runs [`run_every_script`] once, and then [`probe`] once, within the timeout of a
 //!   hit.
