@@ -141,6 +141,7 @@ impl Router {
     /// Two hash slots of one node count as different: Redis refuses such a call with CROSSSLOT.
     pub(in crate::store::redis) fn same_node(&self, names: &[String]) -> bool {
         let spreads = match self {
+            // Sentinels lead to one master at a time, so all keys share a node there as well.
             Router::Single(_) => false,
             Router::Cluster(_) => true,
             Router::External(external) => external.is_cluster,
@@ -245,6 +246,7 @@ impl Route {
         match self {
             Route::Linked { connected, .. } => {
                 let mut connection = connected.connection();
+                // The outer error is a broken connection, the inner one an error reply.
                 connection.send_packed_command(&cmd).await?.extract_error()
             }
             Route::ExternalSender(external) => external.sender.send(cmd).await?.extract_error(),
