@@ -266,6 +266,11 @@ impl UndoableHit {
     }
 
     /// Awaits a call until the deadline. A timeout is counted once, here or by the caller.
+    ///
+    /// # Errors
+    ///
+    /// The error of the call, or [`StoreError::TimedOut`]. It is also returned without a call when
+    /// the task is first polled after the deadline.
     pub(in crate::store::redis) async fn with_deadline<T>(
         &self,
         route: &Route,
@@ -314,7 +319,8 @@ impl UndoableHit {
         self.executor.spawn_give_back(fallback_runtime, task);
     }
 
-    /// Releases a slot that a call without a reply may have taken.
+    /// Releases a slot that a call without a reply may have taken, in the background. Other errors
+    /// took none.
     pub(in crate::store::redis) fn release_if_unknown(
         self: &Arc<UndoableHit>,
         error: &StoreError,
