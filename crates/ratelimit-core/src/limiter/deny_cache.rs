@@ -123,6 +123,7 @@ impl DenyCache {
     /// The versions of the budgets of a hit, which are read before it is sent. `None` for hits that
     /// charge nothing, and while there is no table.
     pub(super) fn start_lookup(&self, hit: Hit<'_>) -> Option<Lookup> {
+        // The one atomic load that a limiter without a table pays.
         let table = self.table.get()?;
         (!hit.is_read_only()).then(|| table.version(hit).sent_at(self.time.now()))
     }
@@ -159,6 +160,8 @@ impl DenyCache {
         };
         match decision.outcome {
             Outcome::Impossible => {}
+            // A denial without a lookup was answered synchronously, or was sent before there was a
+            // table.
             Outcome::Denied { .. } if is_cacheable(hit.policy) => {
                 if let Some(sent) = sent {
                     table.insert(CachedDenial::new(
