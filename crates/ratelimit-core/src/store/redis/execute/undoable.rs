@@ -107,8 +107,7 @@ impl Executor {
         });
         let (sender, decision) = oneshot::channel();
         let task = Arc::clone(&hit);
-        // Replies arrive on that runtime. On the caller's runtime every reply would cross threads
-        // once more.
+        // The sockets live on that runtime. The task must not end with the runtime of its caller.
         hit.connection_runtime().spawn(async move {
             let decision = task.check().await;
             if let Err(decision) = sender.send(decision) {
@@ -213,8 +212,8 @@ impl Executor {
     ) -> Result<Settlement, StoreError> {
         let deadline = self.late_deadline();
         loop {
-            // A refund has one attempt with all of the time. A release has attempts of one second,
-            // because a connection that hangs is found and replaced in between.
+            // An attempt to refund has all of the time that is left: it is sent once. A release may be
+            // sent again, and gives up a connection that hangs after one second.
             let attempt = match change {
                 Adjustment::Release => deadline.min(Instant::now() + GIVE_BACK_TIME / 5),
                 _ => deadline,
@@ -356,6 +355,8 @@ impl UndoableHit {
     /// A denial and a failed check leave nothing to undo. Metrics do not count undone hits.
     fn spawn_undo(self: &Arc<UndoableHit>, decision: CheckResult) {
         let Ok(decision) = decision else { return };
+        // The receipt has the time of the last node. On another node a log finds no stamp of that
+        // time and refunds nothing, and a window refunds nothing if it ended in between.
         let Some(receipt) = Receipt::new(self.hit(), &decision) else {
             return;
         };
