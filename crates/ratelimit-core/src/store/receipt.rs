@@ -114,7 +114,7 @@ impl Receipt {
         Receipt::from_marks(hit, decision.now, decision.refund_marks())
     }
 
-    /// Makes a receipt from the marks alone, for stores that learn them without a decision. Returns
+    /// Makes a receipt from the marks alone, for stores that have them without a decision. Returns
     /// `None` for a hit that charges nothing.
     ///
     /// Missing marks count as [`RefundMark::NONE`]: such a receipt releases a slot and refunds no
