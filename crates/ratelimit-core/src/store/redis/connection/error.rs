@@ -23,7 +23,7 @@ pub(in crate::store::redis) const MIN_VERSION: (u32, u32) = (6, 2);
 
 /// The meaning of an error reply, or of a broken connection, for a call.
 ///
-/// The distinction that matters is whether the script may have run. Only `ConnectionLost` leaves
+/// The distinction that matters is whether the script may have run. Here only `ConnectionLost` leaves
 /// that open, and `rate_limiter_ambiguous_total` counts it.
 #[derive(Debug)]
 pub(in crate::store::redis) enum CallError {
