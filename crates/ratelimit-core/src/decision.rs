@@ -76,9 +76,11 @@ pub struct LimitDecision {
 /// The mark of a charge that a receipt keeps for each limit (`docs/decisions/0008-settling.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RefundMark {
-    /// The debt of a bucket right after the charge; 1 for other limits; 0 if the charge cannot be refunded.
+    /// The debt of a bucket right after the charge, in its own unit; 1 for other limits; 0 if the charge
+    /// cannot be refunded.
     pub(crate) debt: u64,
-    /// The count of refunded tokens of the bucket at the charge.
+    /// The count of refunded tokens of the bucket at the charge, plus 2^32 for each change of its unit
+    /// (`lua/README.md`).
     pub(crate) refunded: u64,
 }
 
@@ -166,7 +168,7 @@ pub struct Decision {
     pub is_enforced: bool,
     /// The refund mark of a single limit.
     mark: RefundMark,
-    /// The decision of every limit, if there are several.
+    /// The decision of every limit, if there are several; `mark` is then that of the reported one.
     several: PerLimit,
 }
 

@@ -1,4 +1,7 @@
 //! One algorithm with its numbers, and the text form of both.
+//!
+//! [`Limit`] dispatches to the [`Step`] of its algorithm. It has no arithmetic of its own, reads no
+//! clock and stores nothing: the state is the caller's.
 
 mod parse;
 
@@ -56,19 +59,20 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
-    /// Steady refill, bursts up to the capacity.
+    /// Steady refill, bursts up to the capacity. Twin: `lua/token_bucket.lua`.
     TokenBucket(TokenBucket),
-    /// A queue that drains steadily and delays the hits in it.
+    /// A queue that drains steadily and delays the hits in it. Twin: `lua/leaky_bucket.lua`.
     LeakyBucket(LeakyBucket),
-    /// One count for each window of the clock.
+    /// One count for each window of the clock. Twin: `lua/fixed_window.lua`.
     FixedWindow(FixedWindow),
-    /// Exact over any span of one period: one timestamp for each unit.
+    /// Exact over any span of one period: one timestamp for each unit. Twin:
+    /// `lua/sliding_window_log.lua`.
     SlidingWindowLog(SlidingWindowLog),
-    /// An estimate over a sliding window, from two counts.
+    /// An estimate over a sliding window, from two counts. Twin: `lua/sliding_window_counter.lua`.
     SlidingWindowCounter(SlidingWindowCounter),
-    /// Slots for requests in progress, each on a lease.
+    /// Slots for requests in progress, each on a lease. Twin: `lua/concurrency.lua`.
     Concurrency(Concurrency),
-    /// A block after too many denials by the other limits.
+    /// A block after too many denials by the other limits. Twin: `lua/penalty_box.lua`.
     PenaltyBox(PenaltyBox),
 }
 
@@ -148,7 +152,7 @@ impl Limit {
     }
 
     /// Whether this limit counts denied hits. Hits under such a limit are neither batched nor
-    /// coalesced.
+    /// coalesced, and their denials are not cached.
     pub(crate) const fn records_denials(&self) -> bool {
         match self {
             Limit::SlidingWindowLog(log) => log.counts_denied(),
@@ -159,6 +163,9 @@ impl Limit {
 
     /// Whether a denied hit would be written to this state: the denial counts, or a stored time
     /// needs repair.
+    ///
+    /// With several limits the answer is needed before the step: it decides whether the expiry of
+    /// the budget is written.
     pub(crate) fn stores_denial(&self, state: Option<&State>, now: Timestamp) -> bool {
         with_step!(self, step => {
             let snapshot = step.advance(step.state(state), now, Demand::PEEK);
@@ -167,12 +174,14 @@ impl Limit {
         })
     }
 
-    /// The period in ticks of the grain of this limit.
+    /// The period in ticks of the grain of this limit. A grain is 1, 1,000 or 1,000,000
+    /// microseconds.
     pub(crate) const fn period_ticks(&self) -> Period {
         with_step!(self, step => step.period)
     }
 
-    /// Whether the demand fits into this state at `now`.
+    /// Whether the demand fits into this state at `now`. It changes nothing; `None` is a key that
+    /// has spent nothing.
     pub(crate) fn fit(&self, state: Option<&State>, now: Timestamp, demand: Demand) -> Fit {
         with_step!(self, step => {
             let snapshot = step.advance(step.state(state), now, demand);
@@ -180,12 +189,13 @@ impl Limit {
         })
     }
 
-    /// Whether the demand can ever fit; the state does not matter.
+    /// Whether the demand can ever fit; the state does not matter. A hit for which it cannot is
+    /// `Impossible`.
     pub(crate) fn can_ever_fit(&self, demand: Demand) -> bool {
         with_step!(self, step => step.can_ever_fit(demand))
     }
 
-    /// The time until the demand fits; zero if it fits now or never.
+    /// The time until the demand fits, exact to the microsecond; zero if it fits now or never.
     pub(crate) fn time_until_fit(
         &self,
         state: Option<&State>,
@@ -202,6 +212,9 @@ impl Limit {
     }
 
     /// Applies one hit to the state: `spend` maps its fit to the effect. See [`Step::step`].
+    ///
+    /// With several limits the caller has compared all of them with [`fit`](Limit::fit) before, and
+    /// `spend` returns the same effect for each.
     #[inline]
     pub(crate) fn step(
         &self,
@@ -214,12 +227,17 @@ impl Limit {
     }
 
     /// Gives back part of an earlier charge. Returns whether the state changed.
+    ///
+    /// It credits at most what time has left of that charge. The expiry of the budget is not moved.
     pub(crate) fn refund(&self, state: &mut Option<State>, refund: Refund) -> bool {
         with_step!(self, step => refund_state(step, state, refund))
     }
 
     /// Charges up to `units` more, as far as there is room. Returns how long the state is needed,
     /// `None` if nothing was charged.
+    ///
+    /// A settlement above the reserved cost uses it. Units that do not fit are forgiven: a debt
+    /// beyond the limit would break that `remaining` is at least 0.
     pub(crate) fn charge_more(
         &self,
         state: &mut Option<State>,
@@ -257,15 +275,15 @@ impl Limit {
         })
     }
 
-    /// The same limit with a capacity that is higher by `extra`: the ceiling of a soft or elastic
-    /// throttle.
+    /// The same limit with a capacity that is higher by `extra` units: the ceiling of a soft or
+    /// elastic throttle. Rate, period and options stay.
     ///
     /// A penalty box is not raised: it counts denials, and headroom for denials has no meaning.
     ///
     /// # Errors
     ///
-    /// The raised limit can be too large to be counted exactly, or exceed the bound of a log or of
-    /// slots.
+    /// [`InvalidLimit`] of the algorithm's constructor, which checks the raised numbers again: they
+    /// can be too large to be counted exactly, or exceed the bound of a log or of slots.
     pub(crate) fn raised(&self, extra: u64) -> Result<Limit, InvalidLimit> {
         if extra == 0 {
             return Ok(*self);

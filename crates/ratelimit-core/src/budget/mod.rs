@@ -1,4 +1,7 @@
-//! The budget of one key under one group of limits, and the step that decides a hit on it; states.rs has its layout.
+//! The budget of one key under one group of limits, and the step that decides a hit on it; `states.rs` has its
+//! layout.
+//!
+//! Lua twins: `lua/check_one.lua` and `lua/check.lua` decide and store in the same order, `lua/reset.lua` resets.
 
 mod settle;
 mod states;
@@ -31,16 +34,17 @@ const fn ttl_micros(need_micros: u64) -> u64 {
     }
 }
 
-/// A state for each limit of a group. From `expires` on they count for nothing; a default budget has expired.
+/// The states of one key under one group of limits. A default budget has expired: nothing is spent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget {
+    /// From this time of the store on, the states count for nothing. Never before `until` of a tail.
     expires: Timestamp,
+    /// One state for each limit of the group, by position, and states of limits that the last policy did not have.
     states: States,
 }
 
 impl Budget {
-    /// Fast path of [`check`](Budget::check): one hard token bucket that still has tokens after the hit; `None`
-    /// otherwise.
+    /// Fast path of [`check`](Budget::check): one hard token bucket with tokens left after the hit; `None` otherwise.
     #[inline(always)]
     pub(crate) fn try_charge_fast(
         &mut self,
@@ -60,8 +64,7 @@ impl Budget {
         Some(charge)
     }
 
-    /// Decides a hit whose limits all share this key, all or nothing, and fills `decision`. Returns whether the
-    /// budget changed.
+    /// Decides a hit on all limits of the group, all or nothing, into `decision`. Returns whether the budget changed.
     #[inline]
     pub(crate) fn check(
         &mut self,
@@ -79,8 +82,8 @@ impl Budget {
         }
     }
 
-    /// The general path, out of line to keep the path of one limit small. The draft replaces the budget only if it
-    /// was written.
+    /// The general path, out of line to keep that of one limit small. A draft replaces the budget only if it was
+    /// written.
     #[inline(never)]
     fn check_reshaped(
         &mut self,
@@ -99,6 +102,7 @@ impl Budget {
         stored
     }
 
+    /// Compares all limits before any is charged (law 2). One limit is compared and charged in one step.
     fn check_stored(
         &mut self,
         group: &LimitGroup,
@@ -116,7 +120,8 @@ impl Budget {
         stored
     }
 
-    /// Whether a hit fits into all limits of the group: the worst fit of its limits.
+    /// Whether a hit fits into all limits of the group: the worst fit of its limits. Writes nothing. With several
+    /// groups the store calls it for each group before it calls [`apply`](Budget::apply) for any: all or nothing.
     pub(crate) fn fit(&self, group: &LimitGroup, now: Timestamp, params: HitParams) -> Fit {
         match self.reshaped(group.limits.len(), now) {
             None => self.fits_stored(group, now, params),
@@ -143,8 +148,7 @@ impl Budget {
         stored
     }
 
-    /// A draft with `count` states where the budget has expired or is too short; `None` if the stored states fit as
-    /// they are.
+    /// A draft with `count` states if the budget has expired or is too short; `None` if the stored states fit.
     fn reshaped(&self, count: usize, now: Timestamp) -> Option<Budget> {
         if now >= self.expires {
             return Some(Budget {
@@ -161,6 +165,7 @@ impl Budget {
         })
     }
 
+    /// The worst fit of stored states that are long enough and have not expired.
     fn fits_stored(&self, group: &LimitGroup, now: Timestamp, params: HitParams) -> Fit {
         let slots = self.states.as_slice();
         let fits = group.limits.iter().zip(slots).map(|(effective, slot)| {
@@ -220,12 +225,9 @@ impl Budget {
         rewritten
     }
 
-    /// Keeps what stands behind the `own` states just written: states of another version or tier of the policy, and
-    /// the reset.
-    ///
-    /// They count until the budget would have expired after the last write by a policy that has them. That is
-    /// `before` if the last write was by a policy with more limits, and `until` of the tail otherwise (0003, "A limit
-    /// is known by its position").
+    /// Keeps the states behind the `own` ones just written (another version or tier of the policy), and the reset.
+    /// They count until the budget would have expired after the last write by a policy that has them: `before` if
+    /// that was by a policy with more limits, else `until` of the tail (0003, "A limit is known by its position").
     fn keep_rest(&mut self, own: usize, before: Timestamp, now: Timestamp) {
         let tail = self.states.tail();
         if tail.is_none() && self.states.as_slice().len() == own {
@@ -271,10 +273,8 @@ impl Budget {
     }
 
     /// The time until every limit has a unit left and no slot is held: the memory store evicts the key last until
-    /// then.
-    ///
-    /// A forgotten slot would be handed out again while it is in use. Limits that the policy does not have count as
-    /// exhausted until their states expire, because their numbers are unknown here.
+    /// then. A forgotten slot would be handed out again while it is in use. Limits that the policy does not have
+    /// count as exhausted until their states expire, because their numbers are unknown here.
     pub(crate) fn time_to_recover(&self, group: &LimitGroup, now: Timestamp) -> Duration {
         let one = Demand {
             cost: 1,
@@ -368,6 +368,7 @@ pub(crate) const fn apply(fit: Fit, params: HitParams) -> Effect {
     }
 }
 
+/// The expiry of a budget whose states are needed for `ttl` from `now` on.
 #[inline]
 fn expires(now: Timestamp, ttl: Duration) -> Timestamp {
     after(now, ttl_micros(micros(ttl)))
@@ -387,8 +388,7 @@ pub(crate) fn remaining_ttl(expires: Timestamp, now: Timestamp) -> Duration {
     }
 }
 
-/// Cuts waits to the remaining life of the states: a changed limit may compute a longer wait, but the hit passes
-/// then.
+/// Cuts waits to the remaining life of the states: a changed limit may compute longer ones, but the hit passes then.
 pub(crate) fn cap_waits(mut decision: LimitDecision, left: Duration) -> LimitDecision {
     decision.reset_after = decision.reset_after.min(left);
     if let Outcome::Denied { retry_after } = &mut decision.outcome {

@@ -1,7 +1,10 @@
 //! Changes to a charge after the hit: refund, later charge, release and renewal of a slot.
 //!
-//! `docs/decisions/0008-settling.md` has the rules. A refund credits nothing but the charge of its
-//! own receipt, and never prolongs the life of a budget. `lua/settle.lua` is the twin.
+//! - A refund credits nothing but the charge of its own receipt, and never prolongs the life of a
+//!   budget (`docs/decisions/0008-settling.md`).
+//! - A budget does not record which receipts were settled. The limiter applies a receipt once; a
+//!   second refund could credit the charges of other hits.
+//! - `lua/settle.lua` is the twin in Redis.
 
 use crate::budget::{Budget, expires};
 use crate::{
@@ -13,17 +16,20 @@ use crate::{
 };
 
 /// An adjustment of one charge, as one group of limits sees it.
+///
+/// All times are of the clock of the store, so `now` can be before `charged_at` after a step back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdjustmentRequest<'a> {
     /// The adjustment.
     pub(crate) change: Adjustment,
-    /// The units that the hit was charged.
+    /// The units that the hit was charged; above 0.
     pub(crate) cost: u64,
     /// The time of the charge by the clock of the store.
     pub(crate) charged_at: Timestamp,
-    /// The refund mark of each limit of the policy, by the index of the limit in the policy.
+    /// The refund mark of each limit of the policy, by the index of the limit in the policy, not in
+    /// the group. It may be shorter than the policy.
     pub(crate) marks: &'a [RefundMark],
-    /// The id of the slot that the hit holds; 0 without one.
+    /// The id of the slot that the hit holds; 0 without one. Release and renewal need nothing else.
     pub(crate) slot: u64,
     /// The present time of the store.
     pub(crate) now: Timestamp,
@@ -78,12 +84,13 @@ pub enum Adjustment {
     Renew,
 }
 
-/// The result of an adjustment.
+/// The result of an adjustment, over all limits of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AdjustmentResult {
-    /// Whether the budget changed.
+    /// Whether the budget changed. The Redis twin replies `SETTLED_APPLIED`.
     pub(crate) stored: bool,
-    /// Whether a slot that was to be renewed is not held any more.
+    /// Whether a slot that was to be renewed is not held any more. The Redis twin replies
+    /// `SETTLED_LEASE_LOST`.
     pub(crate) lost: bool,
 }
 
@@ -92,6 +99,9 @@ impl Budget {
     ///
     /// An expired or too short budget is adjusted as a draft, which replaces it only if something
     /// was written. A refund of an expired budget therefore stores nothing.
+    ///
+    /// A later charge can make a budget out of an expired one: it is charged now, not at the time
+    /// of the hit.
     pub(crate) fn settle(
         &mut self,
         group: &LimitGroup,
@@ -108,6 +118,9 @@ impl Budget {
     }
 
     /// Adjusts the state of each limit and keeps the expiry at the latest need.
+    ///
+    /// The limits are independent here. Unlike a hit, an adjustment is not all or nothing: each
+    /// limit gives back or charges as much as it can.
     fn settle_stored(
         &mut self,
         group: &LimitGroup,
@@ -166,7 +179,7 @@ impl Budget {
 }
 
 /// Refunds units of one limit; a concurrency limit releases its slot once the whole cost is
-/// refunded.
+/// refunded. Returns whether the state changed.
 fn give_back(
     effective: &EffectiveLimit,
     slot: &mut Option<State>,

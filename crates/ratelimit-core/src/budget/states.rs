@@ -20,11 +20,13 @@ use crate::{algorithm::State, time::Timestamp};
 #[derive(Clone, Debug)]
 pub(super) enum States {
     /// One limit and no tail: stored inline, without an allocation. Nearly every budget is of this
-    /// form.
+    /// form, and the fast path accepts no other.
     One(Option<State>),
-    /// Several limits and no tail.
+    /// Several limits and no tail. The length is the number of limits of the policy that wrote
+    /// last; never 1.
     Several(Box<[Option<State>]>),
-    /// States of limits that the policy of the last hit did not have, or the time of a reset.
+    /// States of limits that the policy of the last hit did not have, or the time of a reset. It
+    /// may have any number of states, also none.
     WithTail(Box<StatesWithTail>),
 }
 
@@ -42,13 +44,18 @@ pub(super) struct StatesWithTail {
 /// - The first `known` states count as long as the budget.
 /// - The states behind them, and the reset, count until `until`.
 /// - The budget expires no earlier than `until`.
+/// - The first write after `until` drops the tail and the states of unknown limits.
+///
+/// In Redis the tail is the last frame of the value, 18 bytes (`lua/README.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tail {
-    /// From this moment on the states of unknown limits and the reset count for nothing.
+    /// From this moment on the states of unknown limits and the reset count for nothing. It only
+    /// grows, until the tail is dropped or replaced by a reset.
     pub(super) until: Timestamp,
     /// The time of the last reset. A receipt charged up to this moment gives nothing back.
     pub(super) reset_at: Option<Timestamp>,
-    /// The number of limits of the policy that wrote last; 0 after a reset.
+    /// The number of limits of the policy that wrote last; 0 after a reset. At most the number of
+    /// states.
     pub(super) known: usize,
 }
 

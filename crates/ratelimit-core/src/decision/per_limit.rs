@@ -6,11 +6,12 @@ use smallvec::SmallVec;
 
 use crate::decision::LimitDecision;
 
-/// Inline room for the most limits of a policy, 8.
+/// Inline room for the most limits of a policy, 8. A policy never spills to a second allocation.
 type LimitDecisions = SmallVec<[LimitDecision; 8]>;
 
 thread_local! {
-    /// The buffer that the last decision of this thread left behind.
+    /// The buffer that the last decision of this thread left behind. It is empty, and there is at
+    /// most one.
     static SPARE: Cell<Option<Box<LimitDecisions>>> = const { Cell::new(None) };
 }
 
@@ -20,6 +21,8 @@ thread_local! {
 /// - A dropped decision returns its box to the thread, so a thread that decides and drops in turn
 ///   does not allocate.
 /// - A thread keeps one spare box, whatever the number of decisions alive.
+/// - A decision that is dropped on another thread moves its box there. A thread that only decides
+///   allocates each time.
 #[derive(Default)]
 pub(super) struct PerLimit(Option<Box<LimitDecisions>>);
 
@@ -64,6 +67,7 @@ impl Drop for PerLimit {
 
 /// Keeps one empty buffer for the next decision; a second one is freed.
 fn return_buffer(mut answers: Box<LimitDecisions>) {
+    // The decisions are `Copy`, so clearing runs no destructor.
     answers.clear();
     let _ = SPARE.try_with(|spare| spare.set(Some(answers)));
 }

@@ -25,7 +25,9 @@ const UNITS: [(&str, u64); 6] = [
 
 /// The phrase of an error message, after "expected".
 const EXPECTED_RATE: &str = "a rate such as 10/s or 100/15min";
+/// The same for a period, whose number is optional.
 const EXPECTED_PERIOD: &str = "a period such as s, 15min or 1h (units: ms, s, min, h, d)";
+/// The same for a span, whose number is required.
 const EXPECTED_SPAN: &str = "a time such as 30s or 15min (units: ms, s, min, h, d)";
 
 impl FromStr for Limit {

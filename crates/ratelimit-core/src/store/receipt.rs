@@ -1,4 +1,7 @@
 //! Receipts: the identity of a charge, so that it can be changed later.
+//!
+//! A receipt is plain data. It holds no lock, no slot and no connection, and any process that has
+//! the policy can use it.
 
 mod codec;
 
@@ -18,7 +21,11 @@ use crate::{
     time::Timestamp,
 };
 
-/// Maximum time between a charge and the expiry of its receipt: the longest period of a limit.
+/// Maximum time between a charge and the expiry of its receipt: the longest period of a limit, 366
+/// days.
+///
+/// The mark of a settled receipt lives until then, so this also bounds the memory of settled
+/// receipts.
 const MAX_LIFE: Duration = Duration::from_secs(366 * 86_400);
 
 /// Identifies a charge: its policy, keys, cost and time.
@@ -63,14 +70,19 @@ const MAX_LIFE: Duration = Duration::from_secs(366 * 86_400);
 pub struct Receipt {
     /// The policy of the key's tier; under [`ChargedBy::LocalShare`] the share of it.
     policy: Policy,
+    /// The keys that were charged, by name.
     keys: KeySet,
     /// Units; above 0.
     cost: u64,
+    /// The number of the charge, and of its slot under a concurrency limit; 0 for neither. A slot
+    /// is released by this number alone.
     slot: u64,
-    /// By the store's clock.
+    /// When the hit was charged, by the store's clock. Windows and logs find the charge by it, and
+    /// buckets the age of the debt. A charge on several cluster nodes has the time of the last one.
     charged_at: Timestamp,
     /// `charged_at` plus the longest time that the charge can count, at most [`MAX_LIFE`].
     expires: Timestamp,
+    /// The store that made the charge.
     origin: ChargedBy,
     /// One mark for each limit, in the order of the policy: it bounds what the limit gives back.
     marks: SmallVec<[RefundMark; 2]>,
@@ -93,7 +105,8 @@ pub(crate) enum ChargedBy {
 impl Receipt {
     /// Makes the receipt of an allowed hit. Returns `None` for a denial, a peek and a dry run.
     ///
-    /// `hit` must be the hit that `decision` answers, with its slot number.
+    /// `hit` must be the hit that `decision` answers, with its slot number. Another hit would
+    /// refund another charge; the store cannot detect that.
     pub fn new(hit: Hit<'_>, decision: &Decision) -> Option<Receipt> {
         if !decision.is_allowed() {
             return None;
@@ -101,7 +114,11 @@ impl Receipt {
         Receipt::from_marks(hit, decision.now, decision.refund_marks())
     }
 
-    /// Makes a receipt from the marks alone, for stores that learn them without a decision.
+    /// Makes a receipt from the marks alone, for stores that have them without a decision. Returns
+    /// `None` for a hit that charges nothing.
+    ///
+    /// Missing marks count as [`RefundMark::NONE`]: such a receipt releases a slot and refunds no
+    /// units.
     pub(crate) fn from_marks(
         hit: Hit<'_>,
         charged_at: Timestamp,
@@ -121,7 +138,7 @@ impl Receipt {
         })
     }
 
-    /// Returns the receipt for a charge in another store.
+    /// Returns the receipt for a charge in another store, such as that of the failure mode.
     pub(crate) fn charged_in(mut self, origin: ChargedBy) -> Receipt {
         self.origin = origin;
         self
@@ -134,7 +151,7 @@ impl Receipt {
 
     /// Whether the failure mode charged it in this process, because the store did not answer.
     ///
-    /// Such a receipt is of no use in another process.
+    /// Such a receipt is of no use in another process, nor after a restart.
     pub const fn is_local(&self) -> bool {
         !matches!(self.origin, ChargedBy::Store)
     }
@@ -188,7 +205,8 @@ impl Receipt {
         }
     }
 
-    /// The change from the charged cost to `actual`, or `None` if they are equal.
+    /// The change from the charged cost to `actual`, or `None` if they are equal. A lower cost is a
+    /// refund, a higher one a later charge.
     pub(crate) const fn adjustment_to(&self, actual: u64) -> Option<Adjustment> {
         match actual.checked_sub(self.cost) {
             None => Some(Adjustment::Refund {
@@ -199,7 +217,7 @@ impl Receipt {
         }
     }
 
-    /// The change as the budgets of a store need it.
+    /// The change as the budgets of a store need it, at the store's time `now`.
     pub(crate) fn request(&self, change: Adjustment, now: Timestamp) -> AdjustmentRequest<'_> {
         let change = match change {
             // More than the cost would refund the charges of other hits.

@@ -1,4 +1,11 @@
 //! The table of the deny cache: set-associative, invalidated by version counters.
+//!
+//! One hash of the budgets selects the set with its low bits. The high half of each budget's own
+//! hash selects its version counter. The two arrays need no common lock:
+//!
+//! - A lookup loads the counters, and then locks one set for a scan of at most eight entries.
+//! - A change increments counters and takes no lock.
+//! - No code holds two sets at once, and none awaits while it holds one.
 
 use std::{
     array,
@@ -18,30 +25,45 @@ use crate::{
     time::Timestamp,
 };
 
-/// Sets of the table. The hash of the budgets chooses the set.
+/// Sets of the table. The hash of the budgets chooses the set. More sets mean fewer threads at one
+/// lock.
 const SETS: usize = 1 << 10;
-/// Denials in a set. A further one replaces the one that ends first.
+/// Denials in a set. A further one replaces the one that ends first. The scan of a full set stays
+/// short.
 const WAYS: usize = 8;
-/// Version counters: enough that two busy budgets seldom share one. Budgets that share one only invalidate each other.
+/// Version counters: enough that two busy budgets seldom share one. Budgets that share one only
+/// invalidate each other. They take 64 KiB.
 const COUNTERS: usize = 1 << 14;
 
 /// Denials by budget, in bounded memory: 8,192 at most.
 ///
-/// An entry holds the versions of its budgets from before its hit was sent, and is ignored once a version has changed. So a denial
-/// that arrives after a reset, but was sent before it, is ignored as well. Entries are never removed, only replaced.
+/// - An entry holds the versions of its budgets from before its hit was sent, and is ignored once a
+///   version has changed. So a denial that arrives after a reset, but was sent before it, is
+///   ignored as well.
+/// - Entries are never removed, only replaced. There is no sweep, and a flood of new keys cannot
+///   make the table grow.
+/// - Equal hashes are possible, so a match also compares the policy, the keys and the cost.
 pub(super) struct Table {
+    /// Keyed at random for each table: a client cannot choose keys that fall into one set.
     hasher: RandomState,
-    /// The version counter of each budget, by its hash.
+    /// The version counter of each budget, by its hash; [`COUNTERS`] of them.
     versions: Box<[AtomicU32]>,
+    /// [`SETS`] sets, each behind a lock of its own.
     sets: Box<[Mutex<Set>]>,
 }
 
+/// The denials of one set. They are boxed: an empty table takes 8 bytes for each place.
 type Set = [Option<Box<CachedDenial>>; WAYS];
 
 /// The versions of the budgets of a hit, and the time, from before it was sent.
+///
+/// A cached denial keeps the lookup of its own hit. A later hit matches it with a lookup of its
+/// own.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::limiter) struct Lookup {
+    /// The versions before the hit was sent.
     budgets: Version,
+    /// The time before the hit was sent, by the clock of the cache.
     at: Timestamp,
 }
 
@@ -50,7 +72,8 @@ pub(in crate::limiter) struct Lookup {
 pub(super) struct Version {
     /// Identifies the budgets, in their order.
     hash: u64,
-    /// Sum of the version counters. Each only grows, so the sum changes when any of them does.
+    /// Sum of the version counters, modulo 2^32. Each only grows, so the sum changes when any of
+    /// them does. A sum would repeat after 2^32 changes within the second that a denial lives.
     sum: u32,
 }
 
@@ -63,13 +86,19 @@ impl Version {
 
 /// A denial and the time until which it holds.
 pub(super) struct CachedDenial {
+    /// The versions and the time before the hit was sent. The age counts from here, which is
+    /// earlier than the store decided.
     sent: Lookup,
+    /// The end of the denial, exclusive.
     until: Timestamp,
+    /// The denied hit: policy, keys and cost.
     hit: OwnedHit,
+    /// The decision of the store, with the waits at the time of `sent`.
     decision: Decision,
 }
 
 impl CachedDenial {
+    /// A denial that holds for `life` from before its hit was sent.
     pub(super) fn new(
         hit: Hit<'_>,
         sent: Lookup,
@@ -84,11 +113,16 @@ impl CachedDenial {
         }
     }
 
-    /// Whether the store would deny another hit now: the same budgets and versions, and a cost that is not lower.
+    /// Whether the store would deny another hit now: the same budgets and versions, and a cost that
+    /// is not lower.
+    ///
+    /// A hit that can never pass does not match: its outcome is `Impossible`, not denied.
     fn applies_to(&self, hit: Hit<'_>, sent: Lookup) -> bool {
         let known = self.hit.as_hit();
+        // Cheap comparisons first. `same_budgets_as` compares the texts of policies and keys.
         self.sent.budgets.hash == sent.budgets.hash
             && self.sent.budgets.sum == sent.budgets.sum
+            // A manual clock may step back before `sent`, where the denial proves nothing.
             && (self.sent.at..self.until).contains(&sent.at)
             && hit.cost >= known.cost
             && hit.overdraft == known.overdraft
@@ -96,13 +130,15 @@ impl CachedDenial {
             && hit.can_ever_fit()
     }
 
-    /// The decision with waits that are shorter by the age of the denial.
+    /// The decision with waits that are shorter by the age of the denial. They never exceed those
+    /// of the store.
     fn aged(&self, now: Timestamp) -> Decision {
         self.decision.clone().aged_by(now.since(self.sent.at))
     }
 }
 
 impl Table {
+    /// An empty table with all its sets: about 136 KiB.
     pub(super) fn new() -> Table {
         let set = |_| Mutex::new(array::from_fn(|_| None));
         Table {
@@ -116,7 +152,11 @@ impl Table {
     pub(super) fn version(&self, hit: Hit<'_>) -> Version {
         let mut budgets = Version { hash: 0, sum: 0 };
         for hash in self.hashes(hit) {
+            // Sequentially consistent with `bump_version`: a hit that is sent after a completed
+            // change sees its bump.
             let count = self.version_of(hash).load(Ordering::SeqCst);
+            // This hash selects the set and filters entries. `same_budgets_as` decides about a
+            // match.
             budgets.hash = budgets.hash.rotate_left(1).wrapping_add(hash);
             budgets.sum = budgets.sum.wrapping_add(count);
         }
@@ -124,6 +164,9 @@ impl Table {
     }
 
     /// Invalidates all denials of the budgets of a hit.
+    ///
+    /// The caller has completed the change. A denial whose hit was sent before the bump never
+    /// applies after it.
     pub(super) fn bump_version(&self, hit: Hit<'_>) {
         for hash in self.hashes(hit) {
             self.version_of(hash).fetch_add(1, Ordering::SeqCst);
@@ -131,6 +174,8 @@ impl Table {
     }
 
     /// The denial that applies to a hit.
+    ///
+    /// The set is locked for the scan and one clone of the decision.
     pub(super) fn find(&self, hit: Hit<'_>, lookup: Lookup) -> Option<Decision> {
         let set = self.set(lookup.budgets.hash);
         let mut denials = set.iter().flatten();
@@ -139,6 +184,9 @@ impl Table {
     }
 
     /// Inserts a denial in place of the last one of the same budgets, or else of the one that ends first.
+    ///
+    /// `None` sorts first, so the entry of the same budgets is replaced even if a place is free.
+    /// Two denials of one budget with different costs replace each other.
     pub(super) fn insert(&self, denial: CachedDenial) {
         let hash = denial.sent.budgets.hash;
         let mut set = self.set(hash);
@@ -162,7 +210,8 @@ impl Table {
         clippy::cast_possible_truncation,
         reason = "any bits of a hash will do"
     )]
-    /// The version counter of a budget.
+    /// The version counter of a budget. It uses the high half of the hash, and the sets use the low
+    /// bits, so that budgets which share a set seldom share a counter.
     fn version_of(&self, hash: u64) -> &AtomicU32 {
         &self.versions[(hash >> 32) as usize % COUNTERS]
     }

@@ -22,8 +22,9 @@ use crate::{
 
 /// Version of receipts whose marks have no refunds.
 ///
-/// A receipt that fits into it is written so: instances of the previous release can read it, and stores identify a
-/// receipt by its bytes, so each receipt must have one form.
+/// - A receipt that fits into it is written so: instances of the previous release can read it.
+/// - Stores identify a settled receipt by its bytes, so each receipt must have exactly one form. A
+///   second form could be settled a second time.
 const VERSION_WITHOUT_REFUNDS: u8 = 1;
 /// Version of receipts with refunds: a charge on a bucket that had been refunded before.
 const VERSION: u8 = 2;
@@ -32,9 +33,11 @@ impl Receipt {
     /// Returns the receipt as bytes, for [`Receipt::from_bytes`].
     ///
     /// - The bytes contain the key in plain text, and its policy by name without the limits.
-    /// - They are not authenticated: a client that can change them can refund other charges. Seal them, for example
-    ///   with an HMAC, before you hand them out. `ratelimit-server` does so.
-    /// - The same receipt always gives the same bytes.
+    /// - They are not authenticated: a client that can change them can refund other charges. Seal
+    ///   them, for example with an HMAC, before you hand them out. `ratelimit-server` does so.
+    /// - The same receipt always gives the same bytes. [`Limiter::settle`](crate::Limiter::settle)
+    ///   uses them to settle a receipt once.
+    /// - Only keys that limits of the policy use are written.
     pub fn to_bytes(&self) -> Vec<u8> {
         let version = version_of(&self.marks);
         let mut bytes = vec![version];
@@ -124,19 +127,35 @@ impl Receipt {
 }
 
 /// The contents of the bytes, before the policy is looked up.
+///
+/// Texts are borrowed from the bytes. All ranges have been checked, except those that depend on the
+/// policy.
 struct Decoded<'a> {
+    /// The store that made the charge. The bytes have a kind (0 store, 1 local, 2 share) and a
+    /// number of instances.
     origin: ChargedBy,
+    /// Units; above 0.
     cost: u64,
+    /// The number of the charge and of its slot.
     slot: u64,
+    /// Microseconds of the store's clock.
     charged_at: Timestamp,
+    /// Not before `charged_at`, and at most [`MAX_LIFE`] behind it.
     expires: Timestamp,
+    /// At most [`MOST_LIMITS`]. The number of limits may have changed since: missing marks refund
+    /// nothing, and excess marks are ignored.
     marks: Vec<RefundMark>,
+    /// The name of the policy, not of its tier.
     policy: &'a str,
+    /// The primary key, and the named keys in the order in which they were written.
     keys: KeySet,
 }
 
 impl<'a> Decoded<'a> {
     /// Reads and validates everything but the policy. Trailing bytes are the caller's to reject.
+    ///
+    /// `None` for any deviation: the caller cannot correct it, so one error without details is
+    /// enough.
     fn from(reader: &mut Decoder<'a>) -> Option<Decoded<'a>> {
         let version = reader
             .byte()
@@ -192,10 +211,12 @@ impl<'a> Decoder<'a> {
         Some(*taken)
     }
 
+    /// The next byte: a version, a kind or a count.
     fn byte(&mut self) -> Option<u8> {
         self.take().map(|[byte]| byte)
     }
 
+    /// The next number, 8 bytes in big-endian order.
     fn number(&mut self) -> Option<u64> {
         self.take().map(u64::from_be_bytes)
     }
@@ -232,7 +253,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The smallest version that can represent the marks.
+/// The smallest version that can represent the marks. Writer and reader both use it, which keeps
+/// the form unique.
 fn version_of(marks: &[RefundMark]) -> u8 {
     if marks.iter().all(|mark| mark.refunded == 0) {
         VERSION_WITHOUT_REFUNDS
@@ -242,6 +264,11 @@ fn version_of(marks: &[RefundMark]) -> u8 {
 }
 
 /// Writes a number of limits, or the length of a policy's name or of a key, as one byte.
+///
+/// # Panics
+///
+/// Above 255. A policy has at most eight limits, and the constructors of policies and keys bound
+/// their texts.
 fn encode_count(bytes: &mut Vec<u8>, count: usize) {
     bytes.push(u8::try_from(count).expect("a policy has few limits, and its names are short"));
 }
@@ -256,7 +283,8 @@ fn encode_text(bytes: &mut Vec<u8>, text: &str) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidReceipt {
-    /// The bytes are not a receipt.
+    /// The bytes are not a receipt: too short or too long, of an unknown version, or with values
+    /// that are never written.
     Malformed,
     /// The policy of the receipt does not exist any more.
     UnknownPolicy {

@@ -1,4 +1,7 @@
 //! Exponential backoff with jitter for reconnects.
+//!
+//! The task of a [`ManagedConnection`](super::ManagedConnection) sleeps for each delay, and so does
+//! the task that fetches the slot map of a cluster. A check never does.
 
 use std::{
     collections::VecDeque,
@@ -6,32 +9,40 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Attempts in any second, whatever the delays.
+/// Attempts in any second, whatever the delays. It bounds the handshakes at a server that accepts
+/// connections and closes them at once.
 const MAX_PER_SECOND: usize = 4;
+/// The window of [`MAX_PER_SECOND`].
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The first attempt after a lost connection is delayed by up to this much at random, so that the instances of a
-/// service do not reconnect at the same moment.
+/// The first attempt after a lost connection is delayed by up to this much at random, so that the
+/// instances of a service do not reconnect at the same moment. The common jitter adds a quarter: 62
+/// ms at most.
 const FIRST_JITTER: Duration = Duration::from_millis(50);
-/// The delay after the first failed attempt.
+/// The delay after the first failed attempt, before jitter.
 const MIN_DELAY: Duration = Duration::from_millis(250);
-/// The longest delay before jitter, which adds up to a quarter: one second in all.
+/// The longest delay before jitter, which adds up to a quarter: one second in all. A healed server
+/// is found within that time.
 const MAX_DELAY: Duration = Duration::from_millis(800);
 
 /// The delays between attempts to connect.
 ///
-/// - The delay grows by half with each failed attempt, from 250 ms to 800 ms, and jitter adds up to a quarter.
-/// - There are at most four attempts in any second, also when connections succeed and break at once.
-/// - After a success the next delay is at most 50 ms.
+/// - The first attempt of a task is not delayed.
+/// - The delay grows by half with each failed attempt, from 250 ms to 800 ms, and jitter adds up to
+///   a quarter: 250, 375, 562, 800 ms.
+/// - There are at most four attempts in any second, also when connections succeed and break at
+///   once.
+/// - After a success the next delay is at most 62 ms, unless the bound of four applies.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Backoff {
-    /// The last attempts, oldest first.
+    /// The planned times of the last attempts, oldest first; at most [`MAX_PER_SECOND`].
     attempts: VecDeque<Instant>,
     /// The delay before the next attempt, without jitter. `None` before the first attempt.
     delay: Option<Duration>,
 }
 
 impl Backoff {
+    /// A backoff whose first attempt is due at once.
     pub(in crate::store::redis) const fn new() -> Backoff {
         Backoff {
             attempts: VecDeque::new(),
@@ -39,12 +50,17 @@ impl Backoff {
         }
     }
 
-    /// The delay before the next attempt, which is counted at its end.
+    /// The delay before the next attempt. The caller sleeps for it and then connects.
+    ///
+    /// The attempt is counted at the end of its delay. A caller that sleeps longer makes fewer
+    /// attempts than the bound allows, never more.
     pub(in crate::store::redis) fn next_delay(&mut self, now: Instant) -> Duration {
         let delay = self
             .delay
             .map_or(Duration::ZERO, |delay| delay + jitter() * delay / 1024);
         self.delay = Some(match self.delay {
+            // A delay below the minimum is the random one after a success. The growth starts again
+            // behind it.
             Some(delay) if delay >= MIN_DELAY => (delay * 3 / 2).min(MAX_DELAY),
             _ => MIN_DELAY,
         });
@@ -61,6 +77,9 @@ impl Backoff {
     }
 
     /// Records a success: the first attempt after the connection is lost comes soon.
+    ///
+    /// The list of attempts stays, so that a flapping server is still tried at most four times a
+    /// second.
     pub(in crate::store::redis) fn reset(&mut self) {
         self.delay = Some(jitter() * FIRST_JITTER / 256);
     }

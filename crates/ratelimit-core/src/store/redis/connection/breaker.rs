@@ -3,18 +3,29 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The breaker opens after this many calls in a row without a reply in time.
+///
+/// Fewer would open it for a single slow command of another client. More would make more callers
+/// wait for their whole timeout.
 pub(in crate::store::redis) const MAX_TIMEOUTS: u32 = 5;
 
 /// Counts calls in a row without a reply in time.
 ///
-/// An open breaker has no half-open state of its own: the connection is taken out of use, and the handshake of the next
-/// one is the probe.
+/// - A single call and a batch both count once. Hits in a batch do not count by themselves.
+/// - An open breaker has no half-open state of its own: the connection is taken out of use, and the
+///   handshake of the next one is the probe.
+/// - It belongs to one connection. The next connection starts with a count of 0.
 #[derive(Debug, Default)]
 pub(in crate::store::redis) struct TimeoutBreaker {
+    /// Calls without a reply in time since the last reply.
     timeouts: AtomicU32,
 }
 
 impl TimeoutBreaker {
+    /// Records a reply in time.
+    ///
+    /// Fast path: a load alone while the count is 0, so that calls of several threads share the
+    /// cache line. A timeout between the load and the store can be lost, which delays the opening
+    /// by one call.
     pub(in crate::store::redis) fn reset(&self) {
         if self.timeouts.load(Ordering::Relaxed) > 0 {
             self.timeouts.store(0, Ordering::Relaxed);
@@ -22,6 +33,9 @@ impl TimeoutBreaker {
     }
 
     /// Counts a call without a reply in time. Returns whether the breaker opens.
+    ///
+    /// Every call from the fifth on returns true. Taking a connection out of use twice has no
+    /// effect.
     pub(in crate::store::redis) fn record_timeout(&self) -> bool {
         self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_TIMEOUTS
     }

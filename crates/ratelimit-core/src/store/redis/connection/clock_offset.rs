@@ -10,35 +10,50 @@ use crate::{
     time::{Timestamp, micros},
 };
 
-/// A sample counts for at least this long, and at most twice as long.
+/// A sample counts for at least this long, and at most twice as long while replies arrive.
+///
+/// Shorter windows would lose the best sample, which is the reply with the least delay on its way
+/// back. Longer ones would follow a drifting clock too late.
 const SAMPLE_WINDOW: Duration = Duration::from_secs(5);
 
 /// A lower bound of the server's time minus the local time.
 ///
-/// - A script ran before its reply was received. So the server's time in the reply, minus the local time of receipt, is
-///   never more than the true offset. The largest of these samples is close to it.
-/// - A deadline that is converted with a lower bound is never later than the caller's, so a hit is never charged after
-///   its caller gave up.
+/// - A script ran before its reply was received. So the server's time in the reply, minus the local
+///   time of receipt, is never more than the true offset. The largest of these samples is close to
+///   it.
+/// - A deadline that is converted with a lower bound is never later than the caller's, so a hit is
+///   never charged after its caller gave up.
 /// - Samples are kept in two windows of five seconds, so a clock that drifts is followed.
-/// - A server clock that is set back is noticed with the first reply: its time is then below the lower bound, even by
-///   the local time of sending.
+/// - A server clock that is set back is noticed with the first reply: its time is then below the
+///   lower bound, even by the local time of sending.
+/// - A server clock that is set forward makes deadlines too early until the next reply. The script
+///   replies `REPLY_TOO_LATE`, which carries the new time, and the call is sent again.
+/// - The idle probe keeps the samples of our own connections young. A connection of the application
+///   has no probe: after a pause its first call uses the last sample, however old.
+///
+/// The lock is held for a few comparisons and is never held across an await.
 #[derive(Debug)]
 pub(in crate::store::redis) struct ClockOffset {
+    /// The zero of the local time. It is monotonic: steps of the local wall clock have no effect.
     start: Instant,
+    /// Written for each reply, read for each call.
     samples: Mutex<OffsetSamples>,
 }
 
+/// The best sample of each window. All numbers are server time minus local time, in microseconds.
 #[derive(Debug)]
 struct OffsetSamples {
-    /// The largest sample of the current window, in microseconds.
+    /// The largest sample of the current window, in microseconds. `None` before its first reply.
     recent: Option<i64>,
-    /// The largest sample of the window before.
+    /// The largest sample of the window before. It bridges the start of a window, which has few
+    /// samples.
     older: Option<i64>,
-    /// The start of the current window.
+    /// The local time at which the current window started.
     window_start: Instant,
 }
 
 impl ClockOffset {
+    /// An offset without samples. Calls carry no deadline until the first reply is recorded.
     pub(in crate::store::redis) fn new() -> ClockOffset {
         let start = Instant::now();
         ClockOffset {
@@ -53,6 +68,8 @@ impl ClockOffset {
 
     /// Records that a call, sent and received at these local times, read `now` from the server's clock.
     pub(in crate::store::redis) fn record(&self, now: Timestamp, sent: Instant, received: Instant) {
+        // The server read its clock between `sent` and `received`, so the true offset is between
+        // these two.
         let at_least = offset(now, self.local_micros(received));
         let at_most = offset(now, self.local_micros(sent));
         let mut samples = self.samples();
@@ -79,18 +96,20 @@ impl ClockOffset {
         micros(moment.saturating_duration_since(self.start))
     }
 
+    /// Locks the samples.
     fn samples(&self) -> MutexGuard<'_, OffsetSamples> {
         lock(&self.samples)
     }
 }
 
 impl OffsetSamples {
+    /// The larger bound of the two windows. `None` is less than any sample.
     fn lower_bound(&self) -> Option<i64> {
         self.recent.max(self.older)
     }
 }
 
-/// Server time minus local time, in microseconds.
+/// Server time minus local time, in microseconds. Negative only for a server clock near the epoch.
 fn offset(server: Timestamp, local: u64) -> i64 {
     let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
     signed(server.as_micros()) - signed(local)

@@ -1,4 +1,7 @@
 //! A Redis Cluster: the slot map, and a connection to each node.
+//!
+//! One task fetches the slot map. Each node has a task of its own that connects
+//! ([`ManagedConnection`]). Both move to another runtime when theirs is not driven.
 
 use std::{
     sync::Arc,
@@ -22,17 +25,22 @@ use crate::store::redis::{
     url::with_address,
 };
 
-/// Interval between fetches of the slot map while every hash slot has a connected node.
+/// Pause between fetches of the slot map while every hash slot has a connected node. A redirection
+/// or a lost connection ends the pause early.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
-/// The interval while a node or a hash slot is missing.
+/// The pause while a node or a hash slot is missing. The delay of [`Backoff`] comes on top: at most
+/// four fetches in any second, and up to 1.25 s apart while no node answers.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The connections to all masters of a cluster.
 ///
-/// - A background task fetches the slot map from any node that answers, every five seconds, and at once after
-///   [`refresh_topology`](Self::refresh_topology).
-/// - Connections to nodes that stay in the map are kept. A new node is connected as soon as the map names it, also a
-///   master without slots, because hash slots may be moving to it.
+/// - A background task fetches the slot map from any node that answers, every five seconds, and
+///   soon after [`refresh_topology`](Self::refresh_topology).
+/// - Connections to nodes that stay in the map are kept. A node that leaves it is dropped with its
+///   connection, once no call uses it any more.
+/// - The map also names masters without slots, because hash slots may be moving to them.
+/// - A node is connected when a call is routed to it, or by a refresh, which starts the first node
+///   of the map that is not connected.
 /// - While no node answers, the last map stays in use.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Cluster {
@@ -42,10 +50,13 @@ pub(in crate::store::redis) struct Cluster {
 
 #[derive(Debug)]
 struct ClusterInner {
-    /// The nodes of the URL. Their credentials are used for all nodes.
+    /// The nodes of the URL, at least one. The first one's credentials and TLS settings are used
+    /// for all nodes.
     seeds: Vec<ConnectionInfo>,
     timeouts: Timeouts,
+    /// Names the probe key of each node.
     keys: KeySpace,
+    /// The map in use. Only the background task replaces it; readers hold its lock for one lookup.
     map: watch::Sender<Arc<SlotMap>>,
     /// Wakes the background task before its interval ends.
     stale: Notify,
@@ -56,6 +67,7 @@ struct ClusterInner {
 /// The node of each hash slot.
 #[derive(Debug, Default)]
 struct SlotMap {
+    /// All masters, each once.
     nodes: Vec<ClusterNode>,
     /// The index in `nodes` of each hash slot's master. Empty before the first fetch.
     owners: Vec<Option<u16>>,
@@ -65,19 +77,22 @@ struct SlotMap {
 struct ClusterNode {
     /// `host:port`, as redirections name it.
     address: String,
+    /// Shared with the map before and after this one while the node stays.
     connection: Arc<ManagedConnection>,
 }
 
 /// A range of hash slots and its master, or a master without slots.
 #[derive(Debug, PartialEq, Eq)]
 struct SlotRange {
-    /// First and last hash slot.
+    /// First and last hash slot, both included. `None` for a master without slots.
     slots: Option<(u16, u16)>,
+    /// The host as the cluster announces it.
     host: String,
     port: u16,
 }
 
 impl SlotRange {
+    /// Whether the hash slot is in the range.
     fn contains(&self, slot: u16) -> bool {
         self.slots
             .is_some_and(|(first, last)| (first..=last).contains(&slot))
@@ -104,7 +119,8 @@ impl Cluster {
         }
     }
 
-    /// The connection to the node that serves a Redis key.
+    /// The connection to the node that serves a Redis key. `None` before the first slot map, and
+    /// for a hash slot without a master.
     pub(in crate::store::redis) fn connection_for(
         &self,
         key: &str,
@@ -116,7 +132,8 @@ impl Cluster {
         Some(Arc::clone(&node.connection))
     }
 
-    /// The connection to the node at `host:port`, as a redirection names it.
+    /// The connection to the node at `host:port`, as a redirection names it. `None` for a node that
+    /// the map does not have yet.
     pub(in crate::store::redis) fn connection_at(
         &self,
         address: &str,
@@ -139,7 +156,8 @@ impl Cluster {
         &self.shared.log
     }
 
-    /// Has the slot map fetched at once.
+    /// Has the slot map fetched as soon as the backoff allows. Requests during a fetch lead to one
+    /// more fetch.
     pub(in crate::store::redis) fn refresh_topology(&self) {
         self.shared.stale.notify_one();
     }
@@ -164,6 +182,7 @@ impl Cluster {
 }
 
 impl ClusterInner {
+    /// Fetches the slot map, applies it and pauses, until the task is aborted. A failure is logged.
     async fn refresh_loop(self: Arc<ClusterInner>) {
         let mut backoff = Backoff::new();
         loop {
@@ -180,6 +199,9 @@ impl ClusterInner {
     }
 
     /// The slot map of the first node that answers: known nodes first, then the seeds.
+    ///
+    /// Known nodes are queried over their connections, seeds over a new one that is closed
+    /// afterwards. Each has the connect timeout.
     async fn fetch_topology(&self) -> Option<Vec<SlotRange>> {
         let known: Vec<ClusterNode> = self.map.borrow().nodes.clone();
         for node in &known {
@@ -194,7 +216,8 @@ impl ClusterInner {
         for seed in &self.seeds {
             let fetch = async { request_topology(open(seed.clone(), &self.timeouts).await?).await };
             if let Some(mut ranges) = self.with_timeout(fetch).await {
-                // A node that does not know its own address replies with an empty host.
+                // A node without a known address replies with an empty host, which means the host
+                // that was queried. The replies of known nodes above are not completed in this way.
                 let nameless = ranges.iter_mut().filter(|range| range.host.is_empty());
                 nameless.for_each(|range| range.host = host_of(seed));
                 return Some(ranges);
@@ -203,6 +226,7 @@ impl ClusterInner {
         None
     }
 
+    /// The ranges, if they arrive within the connect timeout (250 ms) and are not empty.
     async fn with_timeout(
         &self,
         fetch: impl Future<Output = RedisResult<Vec<SlotRange>>>,
@@ -212,6 +236,9 @@ impl ClusterInner {
     }
 
     /// Publishes a new slot map, and returns the pause before the next fetch.
+    ///
+    /// If two ranges name one hash slot, the last one counts. Hash slots without a range have no
+    /// owner, and their hits fail with `Unavailable`.
     fn apply_topology(&self, ranges: &[SlotRange]) -> Duration {
         let old = Arc::clone(&self.map.borrow());
         let mut map = SlotMap {
@@ -245,6 +272,7 @@ impl ClusterInner {
                 }
             }
         }
+        // `current` starts the task of a node. `all` stops at the first node without a connection.
         let all_well = map
             .nodes
             .iter()
@@ -259,6 +287,9 @@ impl ClusterInner {
     }
 
     /// A connection to a node of the map, which is established in the background.
+    ///
+    /// The hash slots of the node at this moment select its probe key. Later migrations do not
+    /// change it: a probe that is redirected passes.
     fn connect_node(&self, node: &SlotRange, ranges: &[SlotRange]) -> Arc<ManagedConnection> {
         let served = |slot: u16| {
             let here = |range: &&SlotRange| range.host == node.host && range.port == node.port;
@@ -281,6 +312,7 @@ impl ClusterInner {
     }
 }
 
+/// The host of a seed; empty for a unix socket.
 fn host_of(info: &ConnectionInfo) -> String {
     match info.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
@@ -288,7 +320,7 @@ fn host_of(info: &ConnectionInfo) -> String {
     }
 }
 
-/// Asks one node for the slot map.
+/// Fetches the slot map from one node, in one round trip.
 async fn request_topology(
     mut connection: redis::aio::MultiplexedConnection,
 ) -> RedisResult<Vec<SlotRange>> {
@@ -325,7 +357,8 @@ fn master_without_slots(line: &str) -> Option<SlotRange> {
 }
 
 impl SlotRange {
-    /// Reads one range of a reply to CLUSTER SLOTS.
+    /// Reads one range of a reply to CLUSTER SLOTS: first, last, master, replicas. A row of another
+    /// shape is skipped.
     fn decode(row: &Value) -> Option<SlotRange> {
         let Value::Array(row) = row else { return None };
         let [

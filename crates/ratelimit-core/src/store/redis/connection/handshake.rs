@@ -1,4 +1,16 @@
 //! Connecting: sockets, AUTH, version, role, and every script that writes.
+//!
+//! | step | time limit | error |
+//! |---|---|---|
+//! | address, from the sentinels if there are any | connect timeout for each | `NoMaster` |
+//! | sockets with AUTH and SELECT, one after another | connect timeout for each | `Redis` |
+//! | INFO and version | connect timeout, together with the next two | `TooOld`, `Redis`, `Silent` |
+//! | ROLE, if there are sentinels | | `NoMaster`, `Silent` |
+//! | every script that writes | | `Redis`, `Invalid`, `Silent` |
+//! | one more script call | timeout of a hit | `Slow`, `Redis`, `Invalid` |
+//!
+//! The connect timeout is 250 ms by default, the timeout of a hit 25 ms (`RedisConfig`). No check
+//! waits for any of this.
 
 use std::{fmt, time::Instant};
 
@@ -14,15 +26,19 @@ use crate::store::redis::{
     url::with_address,
 };
 
-/// The server that a connection leads to.
+/// The server that a connection leads to. Each attempt to connect resolves it anew.
 #[derive(Clone, Debug)]
 pub(in crate::store::redis) enum Endpoint {
     /// A server with a known address.
     Node(ConnectionInfo),
-    /// The current master of a service, which sentinels name.
+    /// The current master of a service, which sentinels name. After a failover the next attempt
+    /// finds the new master.
     Master {
+        /// The sentinels with their own credentials, tried in this order.
         sentinels: Vec<ConnectionInfo>,
+        /// The name of the master in the configuration of the sentinels.
         service: String,
+        /// Credentials, database and TLS settings of the master. Its address is a placeholder.
         master: Box<ConnectionInfo>,
     },
 }
@@ -38,31 +54,50 @@ impl fmt::Display for Endpoint {
 }
 
 /// The result of a handshake: connections that have decided a hit, and facts about their server.
+///
+/// All sockets were authenticated. The scripts ran over the first one only: access rules belong to
+/// the user, not to the socket.
 pub(in crate::store::redis) struct Handshake {
+    /// At least one socket, driven by the runtime on which the handshake ran.
     pub(in crate::store::redis) connections: Vec<MultiplexedConnection>,
+    /// The offset of the server's clock, with one sample.
     pub(in crate::store::redis) clock: ClockOffset,
+    /// The reply to INFO.
     pub(in crate::store::redis) about: ServerInfo,
 }
 
 /// Facts from INFO. Empty where the access rules of the server forbid INFO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store::redis) struct ServerInfo {
+    /// `redis_version`. Valkey reports the version of Redis that it is compatible with.
     pub(in crate::store::redis) version: Option<String>,
-    /// The `maxmemory-policy`, if the server may evict keys before they expire.
+    /// The `maxmemory-policy`, if the server may evict keys before they expire. `None` for
+    /// `noeviction`, and without `maxmemory`.
     pub(in crate::store::redis) eviction: Option<String>,
-    /// Keys that were evicted since the server started.
+    /// Keys that were evicted since the server started; 0 if INFO does not have the number.
     pub(in crate::store::redis) evicted: u64,
 }
 
 impl Endpoint {
     /// Connects, authenticates, and runs every script that writes on a reserved key.
     ///
-    /// One more call must be answered within the timeout of a hit. A slower server would only make callers wait before
-    /// the failure mode decides.
+    /// One more call must be answered within the timeout of a hit. A slower server would only make
+    /// callers wait before the failure mode decides. That call also records the first sample of the
+    /// server's clock, which every later deadline needs.
     ///
     /// # Errors
     ///
-    /// [`HandshakeError`], and the connection is not put to use.
+    /// The connection is dropped and not put to use.
+    ///
+    /// - [`HandshakeError::NoMaster`]: no sentinel names a master, or the named server is a
+    ///   replica.
+    /// - [`HandshakeError::Redis`]: the server cannot be reached, refuses the credentials, or
+    ///   refuses a script.
+    /// - [`HandshakeError::TooOld`]: the server is older than Redis 6.2.
+    /// - [`HandshakeError::Invalid`]: a script replied with something else than its format.
+    /// - [`HandshakeError::Silent`]: INFO, ROLE and the scripts took longer than the connect
+    ///   timeout.
+    /// - [`HandshakeError::Slow`]: the last call took longer than the timeout of a hit.
     pub(in crate::store::redis) async fn connect(
         &self,
         timeouts: &Timeouts,
@@ -86,6 +121,7 @@ impl Endpoint {
         let about = tokio::time::timeout(timeout, handshake)
             .await
             .map_err(|_| HandshakeError::Silent { timeout })??;
+        // The calls before this one compiled its script, so this one has the speed of a hit.
         let timeout = timeouts.timeout;
         let sent = Instant::now();
         let slow = |_| HandshakeError::Slow {
@@ -102,7 +138,13 @@ impl Endpoint {
         })
     }
 
-    /// The address of the server. Asks the sentinels one after another.
+    /// The address of the server. Queries the sentinels one after another, and takes the first that
+    /// names a master.
+    ///
+    /// # Errors
+    ///
+    /// [`HandshakeError::NoMaster`] if no sentinel names one. Errors of single sentinels are not
+    /// reported.
     async fn address(&self, timeouts: &Timeouts) -> Result<ConnectionInfo, HandshakeError> {
         let (sentinels, service, master) = match self {
             Endpoint::Node(info) => return Ok(info.clone()),
@@ -131,6 +173,10 @@ impl Endpoint {
     }
 
     /// Checks that the server is a master: a sentinel may still name one that was demoted.
+    ///
+    /// # Errors
+    ///
+    /// [`HandshakeError::NoMaster`] if the server reports another role.
     async fn check_role(
         &self,
         connection: &mut MultiplexedConnection,
@@ -148,12 +194,21 @@ impl Endpoint {
             Ok(role) if !is_master(&role) => Err(HandshakeError::NoMaster {
                 service: service.clone(),
             }),
+            // Access rules may forbid ROLE. The scripts, which run next, fail with READONLY on a
+            // replica.
             _ => Ok(()),
         }
     }
 }
 
-/// Opens a connection, without the handshake.
+/// Opens a connection with AUTH and SELECT, without the handshake.
+///
+/// The driver of the connection is spawned on the current runtime, and replies arrive only while
+/// that is driven.
+///
+/// # Errors
+///
+/// The error of the redis crate, also when the connect timeout is over.
 pub(in crate::store::redis) async fn open(
     info: ConnectionInfo,
     timeouts: &Timeouts,
@@ -166,15 +221,23 @@ pub(in crate::store::redis) async fn open(
         .await
 }
 
-/// Installs the default crypto provider of rustls, unless the process has installed one.
+/// Installs the default crypto provider of rustls, unless the process has installed one. rustls may
+/// panic without one.
 fn install_crypto_provider() {
     #[cfg(feature = "redis-tls")]
     if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Another thread may have installed one in the meantime, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
 
 impl ServerInfo {
+    /// Sends INFO and reads the reply.
+    ///
+    /// # Errors
+    ///
+    /// The error of Redis, except for a server that refuses this command (`NOPERM`): its facts are
+    /// empty.
     pub(in crate::store::redis) async fn fetch(
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<ServerInfo> {
@@ -188,7 +251,7 @@ impl ServerInfo {
         }
     }
 
-    /// Reads the reply to INFO.
+    /// Reads the reply to INFO. Unknown and missing fields are no error.
     fn read(info: &str) -> ServerInfo {
         let field = |name: &str| {
             let found = info.lines().find_map(|line| line.strip_prefix(name));
@@ -204,7 +267,11 @@ impl ServerInfo {
         }
     }
 
-    /// Checks that the version is supported.
+    /// Checks that the version is supported. An unknown version passes.
+    ///
+    /// # Errors
+    ///
+    /// [`HandshakeError::TooOld`] below [`MIN_VERSION`].
     fn check(&self) -> Result<(), HandshakeError> {
         let Some(version) = &self.version else {
             return Ok(());

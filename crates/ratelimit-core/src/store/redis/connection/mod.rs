@@ -1,4 +1,17 @@
-//! Connections to Redis. This module holds the connection to one server, which reconnects in the background.
+//! Connections to Redis. This module holds the connection to one server, which reconnects in the
+//! background.
+//!
+//! One background task for each server runs `ConnectionInner::reconnect_loop`:
+//!
+//! | state | slot | ends when | writes |
+//! |---|---|---|---|
+//! | waiting | `None` | the delay of [`Backoff`] is over | |
+//! | handshake | `None` | it succeeds or fails | `rate_limiter_reconnects_total`, "no connection" |
+//! | published | `Some` | a call or a probe fails | `rate_limiter_store_up` 1, "connected to Redis" |
+//! | broken | `None` | the task notices, at most 250 ms later | `rate_limiter_store_up` 0, "lost the connection" |
+//!
+//! The slot is the circuit breaker: `None` is open, the handshake is the probe, `Some` is closed
+//! (`docs/decisions/0004-the-breaker-is-in-the-link.md`).
 
 pub(in crate::store::redis) mod backoff;
 mod breaker;
@@ -38,39 +51,45 @@ use crate::store::redis::{
     },
 };
 
-/// Interval between probes of an idle connection.
+/// Interval between heartbeats. A connection without a reply since the last heartbeat is probed.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// Heartbeats between two reads of the number of evicted keys.
+/// Heartbeats between two reads of the number of evicted keys: 2 s. INFO is too large for each one.
 const BEATS_PER_EVICTION_POLL: u64 = 4;
-/// Heartbeats until a connection that replaced another is logged as connected, so that a flapping server does not fill
-/// the log.
+/// Heartbeats until a connection that replaced another is logged as connected: 5 s. A flapping
+/// server does not fill the log.
 const BEATS_UNTIL_STABLE: u64 = 10;
 
 /// A Redis connection that reconnects in the background.
 ///
 /// - [`current`](Self::current) returns the connection or `None`; it never waits.
-/// - A failed call reports the connection with [`mark_broken`](Self::mark_broken); one background task
-///   replaces it, after pauses that grow from 250 ms to one second.
-/// - A new connection is published only after AUTH, one call of every script that writes, and one more that
-///   was answered within the timeout of a hit.
+/// - A failed call reports the connection with [`mark_broken`](Self::mark_broken); one background
+///   task replaces it, after pauses that grow from 250 ms to one second.
+/// - A new connection is published only after AUTH, one call of every script that writes, and one
+///   more that was answered within the timeout of a hit.
 /// - An idle connection is probed every 500 ms.
 /// - Five calls in a row without a reply in time take the connection out of use.
+/// - The task and the sockets live on the runtime of the caller that started the task. Dropping
+///   this value aborts the task.
 #[derive(Debug)]
 pub(in crate::store::redis) struct ManagedConnection {
     shared: Arc<ConnectionInner>,
     task: RespawningTask,
 }
 
+/// The part that the background task shares with callers. The task holds a clone of its `Arc`.
 #[derive(Debug)]
 struct ConnectionInner {
+    /// The server. The address of a sentinel's master is looked up for each attempt.
     endpoint: Endpoint,
     /// The name of the server in logs and metrics.
     server: String,
     timeouts: Timeouts,
     /// The reserved key of probes.
     probe: String,
-    /// The connection in use.
+    /// The connection in use. Only the background task sets `Some`; callers and the task set
+    /// `None`.
     slot: watch::Sender<Option<Arc<LiveConnection>>>,
+    /// The throttled log lines, shared by all connections of a store.
     log: Arc<OutageLog>,
 }
 
@@ -79,10 +98,13 @@ struct ConnectionInner {
 pub(in crate::store::redis) struct LiveConnection {
     /// Unique in the process.
     pub(in crate::store::redis) id: u64,
+    /// The sockets, at least one (`RedisConfig::connections`).
     connections: Vec<MultiplexedConnection>,
     /// Index of the connection for the next call, before the modulo.
     turn: AtomicUsize,
+    /// The offset of the server's clock; the handshake has recorded its first sample.
     pub(in crate::store::redis) clock: ClockOffset,
+    /// Counts the calls in a row without a reply in time.
     breaker: TimeoutBreaker,
     /// The runtime that drives the sockets. Replies arrive only while it is driven.
     pub(in crate::store::redis) runtime: Handle,
@@ -90,7 +112,7 @@ pub(in crate::store::redis) struct LiveConnection {
     replies: AtomicUsize,
     /// Calls that were slower than the timeout and are not in the log yet.
     slow_calls: AtomicU64,
-    /// Why the connection was taken out of use.
+    /// Why the connection was taken out of use; the first cause stays.
     fault: OnceLock<String>,
 }
 
@@ -146,12 +168,14 @@ impl ManagedConnection {
     }
 
     /// The connection, if there is one now. Starts the background task with the first call.
+    ///
+    /// Outside of a runtime the task is not started, and the slot is returned as it is.
     pub(in crate::store::redis) fn current(&self) -> Option<Arc<LiveConnection>> {
         self.ensure_task();
         self.shared.slot.borrow().clone()
     }
 
-    /// Waits until there is a connection.
+    /// Waits until there is a connection, without a time limit of its own.
     pub(in crate::store::redis) async fn wait_connected(&self) {
         self.ensure_task();
         let mut slot = self.shared.slot.subscribe();
@@ -185,6 +209,7 @@ impl ManagedConnection {
     /// Starts the background task, unless it runs already.
     fn ensure_task(&self) {
         self.task.ensure_running(|| {
+            // The sockets of the task before this one live on a runtime that is blocked or gone.
             self.shared.slot.send_replace(None);
             metrics::store_up(&self.shared.server, false);
             Arc::clone(&self.shared).reconnect_loop()
@@ -193,6 +218,8 @@ impl ManagedConnection {
 }
 
 impl ConnectionInner {
+    /// Clears the slot if it still holds this connection: a late error must not take its successor
+    /// out of use.
     fn mark_broken(&self, connected: &Arc<LiveConnection>, fault: String) {
         let _ = connected.fault.set(fault);
         self.slot.send_if_modified(|slot| {
@@ -204,6 +231,10 @@ impl ConnectionInner {
         });
     }
 
+    /// Counts a call without a reply in time. Returns whether the breaker opened.
+    ///
+    /// Writes `rate_limiter_slow_calls_total`. The heartbeat writes the log line for all slow calls
+    /// since the last one.
     fn record_timeout(&self, connected: &Arc<LiveConnection>, elapsed: Duration) -> bool {
         metrics::slow_call(&self.server, elapsed);
         connected.slow_calls.fetch_add(1, Ordering::Relaxed);
@@ -216,7 +247,8 @@ impl ConnectionInner {
         is_one_too_many
     }
 
-    /// Connects, serves the connection until it breaks, and starts over.
+    /// Connects, serves the connection until it breaks, and starts over. It never returns; an abort
+    /// ends it.
     async fn reconnect_loop(self: Arc<ConnectionInner>) {
         let server = &self.server;
         metrics::no_slow_call_yet(server);
@@ -228,6 +260,8 @@ impl ConnectionInner {
             match self.endpoint.connect(&self.timeouts, &self.probe).await {
                 Ok(handshake) => {
                     self.publish(handshake, is_first).await;
+                    // A task that was restarted on another runtime begins with `is_first` and logs
+                    // at once.
                     is_first = false;
                     backoff.reset();
                 }
@@ -242,7 +276,7 @@ impl ConnectionInner {
         }
     }
 
-    /// Puts a connection to use until it breaks.
+    /// Puts a connection to use until it breaks. The caller reconnects when this returns.
     async fn publish(&self, handshake: Handshake, is_first: bool) {
         let server = &self.server;
         let about = handshake.about.clone();
@@ -266,7 +300,10 @@ impl ConnectionInner {
         self.log.log_lost(server, fault);
     }
 
-    /// Returns when a call has marked the connection as broken, or a probe of the idle connection failed.
+    /// Returns when a call has marked the connection as broken, or a probe of the idle connection
+    /// failed.
+    ///
+    /// Calls of other tasks keep their clone of the connection until their own deadline.
     async fn monitor(
         &self,
         evicts: bool,
@@ -307,6 +344,12 @@ impl ConnectionInner {
     }
 
     /// Probes a connection that had no reply since the last heartbeat.
+    ///
+    /// # Errors
+    ///
+    /// The text for the log line of the lost connection: the server or the script failed, or there
+    /// was no reply within the connect timeout (250 ms). A reply between the two timeouts only
+    /// counts for the breaker.
     async fn probe_idle(&self, connected: &Arc<LiveConnection>) -> Result<(), String> {
         let started = Instant::now();
         let mut connection = connected.connection();
@@ -317,6 +360,8 @@ impl ConnectionInner {
                 Ok(())
             }
             Ok(Ok(())) => {
+                // Not `record_reply`: a probe does not count as a reply, or every second heartbeat
+                // would skip its probe.
                 connected.breaker.reset();
                 Ok(())
             }
@@ -330,7 +375,8 @@ impl ConnectionInner {
         }
     }
 
-    /// Reads the number of evicted keys into the metrics.
+    /// Reads the number of evicted keys into the metrics. A failure is ignored: the next probe
+    /// finds it.
     async fn poll_evictions(&self, connected: &LiveConnection) {
         let mut connection = connected.connection();
         let info = ServerInfo::fetch(&mut connection);

@@ -1,4 +1,23 @@
 //! Throttled log lines about the servers of a store.
+//!
+//! | line | level | throttle | burst |
+//! |---|---|---|---|
+//! | no connection, lost connection, slow calls, no slot map | warn | `outage` | 5 |
+//! | a charge could not be given back | warn | `kept` | 1 |
+//! | Redis refused a call | warn | `refused` | 2 |
+//! | connected to Redis again | info | `connected` | 2 |
+//! | Redis may evict rate limits | warn | once for each `maxmemory-policy` | |
+//!
+//! An outage reads like this:
+//!
+//! ```text
+//! WARN lost the connection to Redis, the failure mode decides  server=.. cause=.. left_out=0
+//! WARN no connection to Redis, the failure mode decides        server=.. error=.. left_out=0
+//! INFO connected to Redis again                                server=.. version=.. left_out=0
+//! ```
+//!
+//! The last line comes five seconds after the connection was published. The first line of a store,
+//! "connected to Redis", is written by the connection and is not throttled.
 
 use std::{
     fmt,
@@ -14,25 +33,37 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
 use crate::sync::lock;
 
+/// The pause between two lines of a kind whose burst is used up.
 const MINUTE: Duration = Duration::from_secs(60);
-/// Lines of each kind that are written at once. Together they are at most ten in the first minute of an outage.
+/// Lines of each kind that are written at once. Together they are at most ten in the first minute
+/// of an outage.
 const OUTAGE_BURST: u32 = 5;
+/// Lines about charges that could not be given back. One is enough to show that it happens.
 const KEPT_BURST: u32 = 1;
+/// Lines about refused calls.
 const REFUSED_BURST: u32 = 2;
+/// Lines about stable connections that replaced another.
 const CONNECTED_BURST: u32 = 2;
 
 /// The log lines of one store, all its connections together.
 ///
 /// - Each kind is written at once until its burst is used up, then once a minute.
-/// - The field `left_out` of a line is the number of lines of its kind that were suppressed before it.
+/// - The field `left_out` of a line is the number of lines of its kind that were suppressed before
+///   it.
 /// - `governor` throttles, not this crate, so that a limiter never depends on itself.
+/// - Callers of any thread write lines. The throttles are atomic; only `log_eviction` takes a lock.
 #[derive(Debug)]
 pub(in crate::store::redis) struct OutageLog {
+    /// Lines that mean that the failure mode decides.
     outage: LogThrottle,
+    /// Lines about charges that stay although they should have been given back.
     kept: LogThrottle,
+    /// Lines about single calls that failed while the server works.
     refused: LogThrottle,
+    /// Lines that end an outage. A burst of their own keeps them from being lost behind the outage.
     connected: LogThrottle,
-    /// The `maxmemory-policy` of the last warning.
+    /// The `maxmemory-policy` of the last warning. Servers with different policies replace each
+    /// other here.
     eviction: Mutex<Option<String>>,
 }
 
@@ -49,14 +80,15 @@ impl Default for OutageLog {
 }
 
 impl OutageLog {
-    /// A connection could not be made.
+    /// Logs that a connection could not be made.
     pub(in crate::store::redis) fn log_unreachable(&self, server: &str, error: &dyn fmt::Display) {
         if let Some(left_out) = self.outage.permit() {
             tracing::warn!(server, %error, left_out, "no connection to Redis, the failure mode decides");
         }
     }
 
-    /// An established connection was taken out of use.
+    /// Logs that an established connection was taken out of use, with the first cause that was
+    /// recorded.
     pub(in crate::store::redis) fn log_lost(&self, server: &str, cause: &str) {
         if let Some(left_out) = self.outage.permit() {
             tracing::warn!(
@@ -68,7 +100,8 @@ impl OutageLog {
         }
     }
 
-    /// Calls were slower than the timeout.
+    /// Logs how many calls were slower than the timeout since the last heartbeat. The connection is
+    /// still in use.
     pub(in crate::store::redis) fn log_slow(&self, server: &str, calls: u64, timeout: Duration) {
         if let Some(left_out) = self.outage.permit() {
             let timeout = timeout.as_millis();
@@ -81,7 +114,7 @@ impl OutageLog {
         }
     }
 
-    /// No node of a cluster replied with the slot map.
+    /// Logs that no node of a cluster replied with the slot map. The last map stays in use.
     pub(in crate::store::redis) fn log_no_topology(&self) {
         if let Some(left_out) = self.outage.permit() {
             tracing::warn!(
@@ -91,33 +124,39 @@ impl OutageLog {
         }
     }
 
-    /// A refund or release failed, and the charge stays until it expires.
+    /// Logs that a refund or release failed. The units stay spent until they expire, and a slot
+    /// until its lease ends.
     pub(in crate::store::redis) fn log_kept_charge(&self, error: &dyn fmt::Display) {
         if let Some(left_out) = self.kept.permit() {
             tracing::warn!(%error, left_out, "a charge could not be given back to Redis");
         }
     }
 
-    /// Redis replied with an error, or a reply could not be read.
+    /// Logs that Redis replied with an error about one call, or that a reply could not be read.
     pub(in crate::store::redis) fn log_refused(&self, error: &dyn fmt::Display) {
         if let Some(left_out) = self.refused.permit() {
             tracing::warn!(%error, left_out, "Redis refused a call, the failure mode decided it");
         }
     }
 
-    /// A connection was established again and is stable.
+    /// Logs that a connection was established again and is stable: it has lived for ten heartbeats.
     pub(in crate::store::redis) fn log_reconnected(&self, server: &str, version: &str) {
         if let Some(left_out) = self.connected.permit() {
             tracing::info!(server, version, left_out, "connected to Redis again");
         }
     }
 
-    /// The server may evict keys before they expire. Logged once for each eviction policy, not for each connection.
+    /// Logs that the server may evict keys before they expire.
+    ///
+    /// The line is written when the policy differs from that of the last line, not for each
+    /// connection. An evicted key starts with a whole budget.
     pub(in crate::store::redis) fn log_eviction(&self, server: &str, rule: &str) {
         let mut known = lock(&self.eviction);
         if known.as_deref() == Some(rule) {
             return;
         }
+        // The lock is held until the line is written, so that connections to several nodes write it
+        // once.
         *known = Some(rule.to_owned());
         tracing::warn!(
             server,
@@ -129,11 +168,14 @@ impl OutageLog {
 
 /// Permits a burst of lines, then one a minute.
 struct LogThrottle {
+    /// Lock-free: a cell of `governor` in one atomic.
     quota: DefaultDirectRateLimiter,
+    /// Lines that were suppressed since the last permitted one.
     left_out: AtomicU64,
 }
 
 impl LogThrottle {
+    /// A throttle with a full burst. A burst of 0 counts as 1.
     fn new(burst: u32) -> LogThrottle {
         let quota = Quota::with_period(MINUTE).expect("a minute is not zero");
         let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
@@ -143,16 +185,20 @@ impl LogThrottle {
         }
     }
 
-    /// Permits one more line, with the number of suppressed ones since the last.
+    /// Permits one more line, and returns the number of suppressed ones since the last. `None`
+    /// suppresses the line.
     fn permit(&self) -> Option<u64> {
         if self.quota.check().is_err() {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return None;
         }
+        // A line that is suppressed between the check and the swap counts for this line. None is
+        // lost.
         Some(self.left_out.swap(0, Ordering::Relaxed))
     }
 }
 
+/// Shows the number of suppressed lines; the limiter of `governor` has nothing worth reading.
 impl fmt::Debug for LogThrottle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LogThrottle").field(&self.left_out).finish()

@@ -1,4 +1,18 @@
-//! Probes: script calls on a reserved key, which prove that the server executes our scripts and lets them write.
+//! Probes: script calls on a reserved key, which prove that the server executes our scripts and
+//! lets them write.
+//!
+//! | fault that a PING would miss | the probe fails with |
+//! |---|---|
+//! | a demoted master | `READONLY` |
+//! | full memory | `OOM` |
+//! | a failed snapshot, too few replicas | `MISCONF`, `NOREPLICAS` |
+//! | a user without the right to run scripts | `NOPERM` |
+//! | a server that answers too slowly | the timeout of the caller |
+//!
+//! - The handshake runs [`run_every_script`] once, and then [`probe`] once, within the timeout of a
+//!   hit.
+//! - The heartbeat runs [`probe`] on an idle connection every 500 ms.
+//! - The reserved key expires after about a second. It belongs to no policy.
 
 use std::time::Instant;
 
@@ -28,7 +42,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// A hit under a policy that only probes use.
+/// A hit under a policy that only probes use. It costs 1 of a million, so it is never denied.
 fn command(limits: &str) -> CheckCommand {
     CheckCommand {
         policy: Policy::parse("probe", limits).expect("a valid policy"),
@@ -44,10 +58,15 @@ fn command(limits: &str) -> CheckCommand {
     }
 }
 
-/// Runs every script that writes once.
+/// Runs every script that writes once, in one pipeline and one round trip.
 ///
-/// The access rules (ACL) of a server apply to the commands inside a script, so a script that works does not prove that
-/// another one does.
+/// The access rules (ACL) of a server apply to the commands inside a script, so a script that works
+/// does not prove that another one does.
+///
+/// # Errors
+///
+/// - [`HandshakeError::Redis`]: the connection broke, or the server refused one of the scripts.
+/// - [`HandshakeError::Invalid`]: a script replied with something else than bytes.
 pub(in crate::store::redis) async fn run_every_script(
     connection: &mut MultiplexedConnection,
     probe: &str,
@@ -57,6 +76,7 @@ pub(in crate::store::redis) async fn run_every_script(
     for command in &commands {
         pipeline.add_command(command.clone());
     }
+    // `send_packed_commands` returns error replies as values, so each script has its own result.
     let replies = connection.send_packed_commands(&pipeline, 0, commands.len());
     for reply in replies.await? {
         match reply.extract_error() {
@@ -70,6 +90,11 @@ pub(in crate::store::redis) async fn run_every_script(
     Ok(())
 }
 
+/// The calls of all scripts: one bucket, one window and several limits, each alone and where
+/// possible in a batch, a settlement and a reset.
+///
+/// The scripts of other algorithms use the same Redis commands, so the access rules treat them the
+/// same.
 fn every_script(probe: &str) -> Vec<Cmd> {
     let bucket = command("1000000/s");
     let window = command("fixed_window 1000000/s");
@@ -86,6 +111,7 @@ fn every_script(probe: &str) -> Vec<Cmd> {
         now: None,
     };
     let one_bucket = BucketCommand::new(&bucket).expect("the policy is one bucket");
+    // The reset comes last: it also clears what the others have written.
     vec![
         call(&one_bucket, probe),
         call(&BatchCommand::new(&bucket, vec![1]), probe),
@@ -99,11 +125,22 @@ fn every_script(probe: &str) -> Vec<Cmd> {
 }
 
 /// A call on the reserved key, with the source of its script and without a deadline.
+///
+/// The source loads the script into the cache of the server, so that the first hits do not fail
+/// with NOSCRIPT. A deadline is not possible yet: the offset of the server's clock is unknown.
 fn call(command: &impl ScriptCommand, probe: &str) -> Cmd {
     command.to_cmd(Eval::Source, std::iter::once(probe), None)
 }
 
 /// Decides a hit on the probe key, and records the time of the server's clock.
+///
+/// The caller sets the time limit. A redirection passes: the node works, and only the hash slot of
+/// the probe key has moved since the connection was made.
+///
+/// # Errors
+///
+/// - [`HandshakeError::Redis`]: the connection broke, or the server replied with an error.
+/// - [`HandshakeError::Invalid`]: the reply is not a decision.
 pub(in crate::store::redis) async fn probe(
     connection: &mut MultiplexedConnection,
     probe: &str,
@@ -130,6 +167,11 @@ pub(in crate::store::redis) async fn probe(
 }
 
 /// Records the time of the server's clock without using a key.
+///
+/// # Errors
+///
+/// - [`HandshakeError::Redis`]: the connection broke, or the server refused TIME.
+/// - [`HandshakeError::Invalid`]: the reply is not a time.
 async fn fetch_time(
     connection: &mut MultiplexedConnection,
     clock: &ClockOffset,
@@ -141,13 +183,14 @@ async fn fetch_time(
     Ok(())
 }
 
-/// Reads a reply to TIME: seconds and microseconds, as strings.
+/// Reads a reply to TIME: seconds and microseconds, as strings. `None` for any other reply.
 pub(in crate::store::redis) fn server_time(reply: &Value) -> Option<Timestamp> {
     let (seconds, micros): (u64, u64) = redis::from_redis_value_ref(reply).ok()?;
     let micros = seconds.checked_mul(1_000_000)?.checked_add(micros)?;
     Some(Timestamp::from_micros(micros))
 }
 
+/// Whether a cluster node answered that another one serves the key.
 const fn is_redirection(trouble: &CallError) -> bool {
     matches!(trouble, CallError::Moved(_) | CallError::Ask(_))
 }

@@ -1,4 +1,12 @@
-//! Routing: the connection for a Redis key, in one server, a cluster, or a connection of the application.
+//! Routing: the connection for a Redis key, in one server, a cluster, or a connection of the
+//! application.
+//!
+//! | | one server, sentinels | cluster | external |
+//! |---|---|---|---|
+//! | reconnects, heartbeat, circuit breaker | yes | for each node | no |
+//! | redirections | fail the call | are followed | are left to the connection |
+//! | batches | yes | for each hash slot | no |
+//! | deadline in the server's time | from the handshake | from the handshake | after a first TIME |
 
 use std::{
     sync::Arc,
@@ -19,18 +27,22 @@ use crate::store::redis::{
     url::Topology,
 };
 
-/// The `server` label in metrics of a connection that belongs to the application.
+/// The `server` label in metrics of a connection that belongs to the application. Its address is
+/// unknown here.
 const EXTERNAL_SERVER: &str = "existing";
 
 /// The connections of a store.
 ///
 /// - [`route`](Self::route) returns the connection for a Redis key or `None`; it never waits.
-/// - In a cluster the hash slot of the key decides which node serves it. A stale slot map is fetched again after a
-///   redirection, a lost connection or a slow node.
+/// - In a cluster the hash slot of the key decides which node serves it. A stale slot map is
+///   fetched again after a redirection, a lost connection or a slow node.
+/// - Dropping the router aborts the background tasks of its connections. A [`Route`] that is still
+///   in use keeps its connection and the task until the call ends.
 #[derive(Debug)]
 pub(in crate::store::redis) enum Router {
     /// One server, or the master that sentinels name.
     Single(Arc<ManagedConnection>),
+    /// All masters of a cluster, with a connection for each.
     Cluster(Cluster),
     /// A connection of the application.
     External(Arc<ExternalConnection>),
@@ -39,23 +51,38 @@ pub(in crate::store::redis) enum Router {
 /// A connection of the application. The store uses it as it is and does not reconnect.
 #[derive(Debug)]
 pub(in crate::store::redis) struct ExternalConnection {
+    /// Sends the commands.
     sender: Box<dyn ExternalSender>,
+    /// Whether keys are spread over several nodes, so that a call may use keys of one hash slot
+    /// only.
     is_cluster: bool,
+    /// The offset of the server's clock, measured before the first call. In a cluster of the
+    /// application, samples of all nodes are mixed: the largest one counts.
     clock: ClockOffset,
+    /// The throttled log lines of the store.
     log: OutageLog,
 }
 
 /// The connection for one call. A clone refers to the same connection, also after it was replaced.
+///
+/// A call reports its outcome to the route that it used: [`record_reply`](Self::record_reply),
+/// [`Router::record_timeout`] or [`mark_broken`](Self::mark_broken). A report about a replaced
+/// connection does not affect its successor.
 #[derive(Clone, Debug)]
 pub(in crate::store::redis) enum Route {
+    /// A connection of our own.
     Linked {
+        /// The server, to which faults are reported.
         connection: Arc<ManagedConnection>,
+        /// The connection that was current when the route was made.
         connected: Arc<LiveConnection>,
     },
+    /// A connection of the application.
     ExternalSender(Arc<ExternalConnection>),
 }
 
 impl Router {
+    /// Makes the connections of a configuration. Nothing is connected before the first call.
     pub(in crate::store::redis) fn new(config: &RedisConfig) -> Router {
         let timeouts = config.timeouts;
         let connection = |endpoint| {
@@ -87,6 +114,7 @@ impl Router {
         }
     }
 
+    /// A router over a connection of the application.
     pub(in crate::store::redis) fn external(sender: impl ExternalSender) -> Router {
         Router::External(Arc::new(ExternalConnection {
             is_cluster: sender.is_cluster(),
@@ -97,6 +125,9 @@ impl Router {
     }
 
     /// The connection for a Redis key, if there is one now.
+    ///
+    /// `None` means that the failure mode decides at once. A connection of the application is
+    /// always returned, broken or not.
     pub(in crate::store::redis) fn route(&self, key: &str) -> Option<Route> {
         match self {
             Router::Single(connection) => route_over(Arc::clone(connection)),
@@ -106,8 +137,11 @@ impl Router {
     }
 
     /// Whether one call can use all these Redis keys: in a cluster they must have one hash slot.
+    ///
+    /// Two hash slots of one node count as different: Redis refuses such a call with CROSSSLOT.
     pub(in crate::store::redis) fn same_node(&self, names: &[String]) -> bool {
         let spreads = match self {
+            // Sentinels lead to one master at a time, so all keys share a node there as well.
             Router::Single(_) => false,
             Router::Cluster(_) => true,
             Router::External(external) => external.is_cluster,
@@ -122,11 +156,14 @@ impl Router {
     }
 
     /// The hash slot of a Redis key, where hits of different hash slots cannot share a batch.
+    /// `None` on a single server, and for connections of the application, which are not batched.
     pub(in crate::store::redis) fn slot_for_batching(&self, name: &str) -> Option<u16> {
         matches!(self, Router::Cluster(_)).then(|| hash_slot(name))
     }
 
     /// The connection to the node that a redirection (MOVED, ASK) names.
+    ///
+    /// `None` if the node is not in the slot map or not connected, and outside of a cluster.
     pub(in crate::store::redis) fn route_to_address(&self, address: &str) -> Option<Route> {
         match self {
             Router::Cluster(cluster) => route_over(cluster.connection_at(address)?),
@@ -134,7 +171,8 @@ impl Router {
         }
     }
 
-    /// Has the slot map of a cluster fetched again soon.
+    /// Has the slot map of a cluster fetched again soon. It returns at once and does nothing
+    /// elsewhere.
     pub(in crate::store::redis) fn refresh_topology(&self) {
         if let Router::Cluster(cluster) = self {
             cluster.refresh_topology();
@@ -144,6 +182,9 @@ impl Router {
     /// Counts a call that was not answered in time, for which the caller waited `elapsed`.
     ///
     /// Redis may have executed it or not, which the metric for ambiguous calls counts.
+    ///
+    /// A breaker that opens also has the slot map fetched: a replica may have been promoted in
+    /// place of the slow node.
     pub(in crate::store::redis) fn record_timeout(&self, route: &Route, elapsed: Duration) {
         metrics::ambiguous();
         if route.record_timeout(elapsed) {
@@ -151,7 +192,8 @@ impl Router {
         }
     }
 
-    /// The runtime of any live connection.
+    /// The runtime of any live connection, for background work of a caller without a runtime. It
+    /// may not be driven.
     pub(in crate::store::redis) fn runtime(&self) -> Option<Handle> {
         let connection = match self {
             Router::Single(connection) => Some(Arc::clone(connection)),
@@ -171,7 +213,7 @@ impl Router {
         }
     }
 
-    /// Waits until all servers are connected.
+    /// Waits until all servers are connected. The caller sets the time limit.
     pub(in crate::store::redis) async fn wait_connected(&self) {
         match self {
             Router::Single(connection) => connection.wait_connected().await,
@@ -181,6 +223,7 @@ impl Router {
     }
 }
 
+/// A route over the present connection of a server, if there is one.
 fn route_over(connection: Arc<ManagedConnection>) -> Option<Route> {
     let connected = connection.current()?;
     Some(Route::Linked {
@@ -190,11 +233,20 @@ fn route_over(connection: Arc<ManagedConnection>) -> Option<Route> {
 }
 
 impl Route {
-    /// Sends a command and returns the reply. Error replies are errors.
+    /// Sends a command and returns the reply.
+    ///
+    /// Dropping the future does not recall a command that was written to the socket. The script's
+    /// own deadline keeps it from running late.
+    ///
+    /// # Errors
+    ///
+    /// An error reply, a broken connection, or a reply that cannot be parsed.
+    /// [`CallError`](super::error::CallError) classifies them.
     pub(in crate::store::redis) async fn send(&self, cmd: Cmd) -> RedisResult<Value> {
         match self {
             Route::Linked { connected, .. } => {
                 let mut connection = connected.connection();
+                // The outer error is a broken connection, the inner one an error reply.
                 connection.send_packed_command(&cmd).await?.extract_error()
             }
             Route::ExternalSender(external) => external.sender.send(cmd).await?.extract_error(),
@@ -202,7 +254,16 @@ impl Route {
     }
 
     /// Sends a command behind ASKING, for a key whose hash slot is being moved to this node.
+    ///
+    /// Both are in one pipeline on one socket: ASKING applies to the next command of its connection
+    /// only.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send`](Self::send). A connection of the application always fails, and never gets
+    /// here: it follows redirections itself.
     pub(in crate::store::redis) async fn send_asking(&self, cmd: Cmd) -> RedisResult<Value> {
+        // The router returns no route to an address for a connection of the application.
         let Route::Linked { connected, .. } = self else {
             return Err((
                 ErrorKind::Client,
@@ -225,7 +286,7 @@ impl Route {
         }
     }
 
-    /// The offset of the server's clock.
+    /// The offset of the server's clock, which turns a deadline into the server's time.
     pub(in crate::store::redis) fn clock(&self) -> &ClockOffset {
         match self {
             Route::Linked { connected, .. } => &connected.clock,
@@ -233,7 +294,7 @@ impl Route {
         }
     }
 
-    /// Records a reply in time, which resets the circuit breaker.
+    /// Records a reply in time, which resets the circuit breaker and spares the next idle probe.
     pub(in crate::store::redis) fn record_reply(&self) {
         if let Route::Linked { connected, .. } = self {
             connected.record_reply();
@@ -242,6 +303,9 @@ impl Route {
 
     /// Counts a call without a reply in time, after `elapsed`. Returns whether the circuit breaker opened, which takes
     /// the connection out of use.
+    ///
+    /// A connection of the application has no breaker. Its timeouts are counted with
+    /// `server="existing"`.
     fn record_timeout(&self, elapsed: Duration) -> bool {
         match self {
             Route::Linked {
@@ -256,6 +320,9 @@ impl Route {
     }
 
     /// Takes the connection out of use. A connection of the application stays in use.
+    ///
+    /// `fault` appears as `cause` in the log line of the lost connection, unless another fault was
+    /// recorded first.
     pub(in crate::store::redis) fn mark_broken(&self, fault: String) {
         if let Route::Linked {
             connection,
@@ -277,10 +344,14 @@ impl Route {
     /// Measures the offset of the server's clock, if it is not known yet, so that calls can carry a deadline.
     ///
     /// For connections of the application. The handshake measures it for all others.
+    ///
+    /// A failure is not reported: the call is then sent without a deadline, and a late execution
+    /// can charge it.
     pub(in crate::store::redis) async fn fetch_time(&self) {
         if let Route::ExternalSender(external) = self
             && external.clock.server_time(Instant::now()).is_none()
         {
+            // Several first calls may measure at the same time. The best sample counts.
             let sent = Instant::now();
             let reply = external.sender.send(redis::cmd("TIME")).await;
             if let Some(now) = reply.ok().as_ref().and_then(server_time) {

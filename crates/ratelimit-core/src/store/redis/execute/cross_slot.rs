@@ -4,6 +4,20 @@
 //! - At the first denial the charges before it are refunded, and the remaining keys are only read.
 //! - Limits that count denied hits record the denial, on whichever node they are.
 //! - A crash in between leaves charges behind, never credit.
+//!
+//! Three keys of which the second denies, in the order of the calls:
+//!
+//! | call | key 0 | key 1 | key 2 |
+//! |---|---|---|---|
+//! | 1 | charge: allowed | | |
+//! | 2 | | charge: denied, nothing spent | |
+//! | 3 | | | peek, or record the denial if a limit counts denials |
+//! | 4, in a task | refund, at most once | | |
+//! | 5, in a task | record the denial if a limit counts denials | | |
+//!
+//! Calls 1 and 2 have the deadline of the caller, call 3 one that is a fifth earlier, calls 4 and 5
+//! five seconds. The failure mode decides when a charge fails; a denial stands whatever fails
+//! behind it (`docs/decisions/0009-keys-apart.md`).
 
 use std::{
     sync::Arc,
@@ -25,29 +39,41 @@ use crate::{
     store::{contract::StoreError, hit::Hit, receipt::Receipt},
 };
 
-/// What a call does to the limits of one key.
+/// The effect of a call on the limits of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GroupMode {
-    /// Charges the hit if it fits.
+    /// Charges the hit if it fits. Used until a key denies.
     Charge,
-    /// Reads whether the hit would fit.
+    /// Reads whether the hit would fit, as a dry run. Writes nothing.
     Peek,
-    /// Records that another key denied the hit.
+    /// Records that another key denied the hit. It spends no units; only limits that count denials
+    /// change.
     Deny,
 }
 
 /// The charged keys by their number in the policy, each with a receipt.
+///
+/// Each receipt has the time of its own node. Clocks of nodes differ, and a refund finds its charge
+/// by that time.
 type ChargedGroups = Vec<(usize, Option<Receipt>)>;
 
 impl UndoableHit {
     /// Decides the hit key by key.
     ///
+    /// It runs in the task of the [`UndoableHit`], so a caller that is dropped does not stop it
+    /// between two charges. A crash of the process, or a runtime that is shut down, does: the
+    /// charges made so far stay until they expire.
+    ///
     /// # Errors
     ///
-    /// The error of the first key that cannot be decided. The charges before it are refunded in the background.
+    /// The error of the first key that cannot be decided before any key has denied. The charges
+    /// before it are refunded in the background. The failed key itself may have been charged; its
+    /// units are not refunded, because the outcome is unknown. A slot that it may have taken is
+    /// released.
     pub(in crate::store::redis) async fn check_across_slots(
         self: &Arc<UndoableHit>,
     ) -> Result<Decision, StoreError> {
+        // A peek, a dry run and an impossible hit read every key and charge none.
         let is_meant = self.pending.command.charges() && self.hit().can_ever_fit();
         let mut steps = LimitReplies::new();
         let mut charged = ChargedGroups::new();
@@ -60,6 +86,8 @@ impl UndoableHit {
                 Some(_) if self.counts_denied(number) => GroupMode::Deny,
                 Some(_) => GroupMode::Peek,
             };
+            // A charge has the caller's whole deadline, and its timeout counts for the circuit
+            // breaker. A read behind a denial must leave time for the answer.
             let reply = if denied_by.is_none() {
                 self.check_group(number, mode).await
             } else {
@@ -74,6 +102,8 @@ impl UndoableHit {
                     continue;
                 }
                 Err(error) => {
+                    // The reply of this key is lost, so there is no receipt with marks: only the
+                    // slot can be given back.
                     self.release_if_unknown(&error, Scope::Group(number));
                     self.spawn_refund(charged);
                     return Err(error);
@@ -89,6 +119,7 @@ impl UndoableHit {
             }
             steps.extend(reply.limits);
         }
+        // The decision has one time, that of the last node that replied.
         let now = now.ok_or(StoreError::TimedOut)?;
         if let Some(denied_by) = denied_by {
             steps = self.deny(steps, charged, denied_by).await;
@@ -102,9 +133,17 @@ impl UndoableHit {
         Ok(reply.decision())
     }
 
-    /// Refunds the charges of earlier keys, and has limits that count denied hits record the denial.
+    /// Refunds the charges of earlier keys, and has limits that count denied hits record the
+    /// denial. Returns the replies as they are after that.
     ///
     /// This runs in a task of its own: the caller gets the denial, however long the refunds take.
+    ///
+    /// - The refund comes first: a limit that records the denial must not still hold the charge.
+    /// - The task waits for the node of each key in turn, up to five seconds for each.
+    /// - The caller waits for the numbers until its early deadline. Without them it reports the
+    ///   numbers before the charge.
+    /// - Beyond the bound of background tasks nothing is refunded, and the charges stay ("a charge
+    ///   could not be given back").
     async fn deny(
         self: &Arc<UndoableHit>,
         steps: LimitReplies,
@@ -126,10 +165,13 @@ impl UndoableHit {
             }
             let _ = sender.send(reply);
         });
+        // An error means that the task was not spawned or its runtime was shut down.
         let reply = tokio::time::timeout_at(self.early_deadline().into(), reply).await;
         let reply = reply.ok().and_then(Result::ok).unwrap_or_default();
         let place_of = |step: &LimitReply| reply.iter().position(|reply| reply.index == step.index);
         let denied_places = self.limit_indices(denied_by..self.pending.names.len());
+        // In this order: a reply after the recorded denial; a limit of the denying or a later key,
+        // which was not charged; a limit whose charge is refunded.
         let settled = steps.into_iter().map(|step| match place_of(&step) {
             Some(index) => reply[index],
             None if denied_places.contains(&step.index) => step,
@@ -138,13 +180,16 @@ impl UndoableHit {
         settled.collect()
     }
 
-    /// A deadline before that of the caller, so that the denial reaches it.
+    /// A deadline before that of the caller, so that the denial reaches it: earlier by a fifth of
+    /// the timeout, 5 ms by default.
     fn early_deadline(&self) -> Instant {
         let early = self.executor.timeouts.timeout / 5;
         self.deadline.checked_sub(early).unwrap_or(self.deadline)
     }
 
     /// The replies for the limits of a key that cannot be read. They are reported as unused.
+    ///
+    /// They never decide: another key has denied already.
     fn unknown_replies(&self, number: usize) -> impl Iterator<Item = LimitReply> {
         let group = &self.pending.command.policy.groups()[number];
         let delay = Duration::ZERO;
@@ -158,14 +203,15 @@ impl UndoableHit {
         })
     }
 
-    /// The indices of the limits of some keys in their policy.
+    /// The indices of the limits of some keys in their policy. Limits of different keys may
+    /// alternate there.
     fn limit_indices(&self, numbers: std::ops::Range<usize>) -> Vec<usize> {
         let groups = &self.pending.command.policy.groups()[numbers];
         let limits = groups.iter().flat_map(|group| &group.limits);
         limits.map(|effective| effective.index).collect()
     }
 
-    /// Whether limits of a key count denied hits.
+    /// Whether limits of a key count denied hits: a penalty box, or a log with `count-denied`.
     fn counts_denied(&self, number: usize) -> bool {
         let group = &self.pending.command.policy.groups()[number];
         group
@@ -174,7 +220,7 @@ impl UndoableHit {
             .any(|effective| effective.limit.records_denials())
     }
 
-    /// The command for the limits of one key.
+    /// The command for the limits of one key: that of the whole policy with another scope and mode.
     fn group_command(&self, number: usize, mode: GroupMode) -> CheckCommand {
         let mut command = self.pending.command.clone();
         command.scope = Scope::Group(number);
@@ -186,6 +232,13 @@ impl UndoableHit {
     }
 
     /// Decides the limits of one key within the deadline of the hit.
+    ///
+    /// # Errors
+    ///
+    /// - [`StoreError::Unavailable`] without a source: the node of the key is not connected.
+    ///   Nothing was sent.
+    /// - [`StoreError::TimedOut`]: the deadline has passed, before or after the call was sent.
+    /// - Otherwise the errors of [`call::send`].
     async fn check_group(&self, number: usize, mode: GroupMode) -> Result<CheckReply, StoreError> {
         let command = self.group_command(number, mode);
         let names = &self.pending.names[number..=number];
@@ -200,8 +253,12 @@ impl UndoableHit {
         self.with_deadline(&route, reply).await
     }
 
-    /// Decides the limits of one key within another deadline. A timeout does not count for the circuit breaker, because
-    /// the deadline may be short.
+    /// Decides the limits of one key within another deadline. A timeout does not count for the
+    /// circuit breaker, because the deadline may be short.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`check_group`](Self::check_group).
     async fn check_group_until(
         &self,
         number: usize,
@@ -216,15 +273,20 @@ impl UndoableHit {
         reply.unwrap_or(Err(StoreError::TimedOut))
     }
 
-    /// Refunds in the background what was charged before a key failed.
+    /// Refunds in the background what was charged before a key failed. The caller gets its error at
+    /// once.
     fn spawn_refund(self: &Arc<UndoableHit>, charged: ChargedGroups) {
         let hit = Arc::clone(self);
         self.spawn_give_back(async move { hit.refund_groups(charged).await });
     }
 
-    /// Refunds the charges of some keys. A charge that cannot be refunded stays until it expires.
+    /// Refunds the charges of some keys, in the order in which they were charged.
+    ///
+    /// A refund is sent at most once; see [`Executor::give_back`](super::Executor::give_back). A
+    /// charge that cannot be refunded stays until it expires, and the next one is still tried.
     async fn refund_groups(&self, charged: ChargedGroups) {
         for (number, receipt) in charged {
+            // The refund of the whole cost also releases the slot of the key.
             let Some(receipt) = receipt else { continue };
             let change = Adjustment::Refund {
                 units: receipt.cost(),
@@ -235,6 +297,9 @@ impl UndoableHit {
     }
 
     /// A receipt for the charge of one key.
+    ///
+    /// It has a mark for every limit of the policy, and those of other keys are `NONE`. Together
+    /// with the scope of the refund this keeps other keys as they are.
     fn group_receipt(&self, reply: &CheckReply) -> Option<Receipt> {
         let hit: Hit<'_> = self.hit();
         let mut marks = vec![RefundMark::NONE; hit.policy.limits().len()];

@@ -1,4 +1,13 @@
 //! One check: from the bulkhead to the decision, and no longer than its timeout.
+//!
+//! ```text
+//! prepare        names of the Redis keys, route; fails at once without a connection
+//! check          deadline = first poll + timeout; one permit of the bulkhead
+//!   undoable.rs  a concurrency slot or several hash slots: a task of its own
+//!   batched      queued for the next batch of the same limits and cost
+//!   single       one call: the bucket script if it applies, else the general one
+//! settle.rs      changes to a charge, resets, deletions
+//! ```
 
 mod cross_slot;
 mod settle;
@@ -35,36 +44,55 @@ use crate::{
     time::{Clock, Timestamp},
 };
 
-/// Background tasks that give charges or slots back, for each hit that may be in flight.
+/// Background tasks that give charges or slots back, for each hit that may be in flight: 4 x 1,024
+/// by default.
+///
+/// Such a task lives up to five seconds, a hit 25 ms. Without a bound, an outage would pile up
+/// tasks until memory ends.
 const GIVE_BACKS_PER_HIT: usize = 4;
 
 /// Executes checks and settlements against Redis.
 ///
-/// - At most `max_in_flight` hits are in flight. Further ones fail with [`StoreError::Overloaded`] and are not queued.
+/// - At most `max_in_flight` hits are in flight. Further ones fail with [`StoreError::Overloaded`]
+///   and are not queued.
 /// - A hit is sent by itself or in a batch, as the [`Batcher`] decides.
-/// - A hit that may have to be undone runs in a task of its own; see [`UndoableHit`](undoable::UndoableHit). These
-///   are hits on keys in several hash slots, and hits that take a concurrency slot.
+/// - A hit that may have to be undone runs in a task of its own; see
+///   [`UndoableHit`](undoable::UndoableHit). These are hits on keys in several hash slots, and hits
+///   that take a concurrency slot.
+/// - A hit that fits neither case runs in the task of its caller. Dropping it leaves the charge:
+///   once or not at all.
+/// - Settlements, resets and deletions need no permit.
 pub(super) struct Executor {
+    /// The connections. Background tasks share them.
     pub(super) router: Arc<Router>,
+    /// The queues of hits that wait for a call in flight.
     batcher: Arc<Batcher>,
+    /// The names of Redis keys.
     pub(super) keys: KeySpace,
+    /// The clock of decisions if it is a manual one. The system clock stands for the clock of the
+    /// server.
     pub(super) clock: Clock,
+    /// The timeouts and bounds of the configuration.
     pub(super) timeouts: Timeouts,
-    /// The bulkhead: one permit for each hit in flight.
+    /// The bulkhead: one permit for each hit in flight. The caller's future holds it, so a dropped
+    /// caller returns it.
     in_flight: Arc<Semaphore>,
-    /// One permit for each background task that gives something back.
+    /// One permit for each background task that gives something back. The task holds it.
     give_backs: Arc<Semaphore>,
 }
 
-/// A hit whose route is known.
+/// A hit whose route is known. It owns all that the call needs and borrows nothing of the caller.
 pub(super) struct PreparedHit {
+    /// The connection for the first key. Other keys of the hit find their own.
     route: Route,
+    /// The command and the Redis keys, shared with the batch or the task that sends them.
     pending: Arc<PendingHit>,
     /// The hit itself, if it may have to be undone.
     undoable: Option<Box<OwnedHit>>,
 }
 
 impl Executor {
+    /// An executor with empty queues. It connects with the first hit.
     pub(super) fn new(router: Router, config: RedisConfig) -> Executor {
         let timeouts = config.timeouts;
         let router = Arc::new(router);
@@ -84,9 +112,12 @@ impl Executor {
 
     /// Finds the connection for a hit, and copies what the call needs of it.
     ///
+    /// This part is synchronous: without a connection the limiter gets the error before any future
+    /// is boxed.
+    ///
     /// # Errors
     ///
-    /// [`StoreError::Unavailable`] if there is no connection.
+    /// [`StoreError::Unavailable`] without a source if there is no connection. Nothing was sent.
     pub(super) fn prepare(&self, hit: Hit<'_>) -> Result<PreparedHit, StoreError> {
         let groups = hit.policy.groups();
         let names = self.keys.key_names(groups, |group| hit.key_for(group));
@@ -110,6 +141,16 @@ impl Executor {
     /// Decides a hit, and charges it if it is allowed.
     ///
     /// The rare branches are boxed: a future that waits for its batch stays small.
+    ///
+    /// # Errors
+    ///
+    /// - [`StoreError::Overloaded`]: all permits are taken. Nothing was sent.
+    /// - [`StoreError::TimedOut`]: there was no reply by the deadline. A script that runs later
+    ///   does nothing, so the hit is charged only if its script ran in time and the reply came
+    ///   late.
+    /// - [`StoreError::Unavailable`]: the connection broke, or the server refuses all calls.
+    /// - [`StoreError::Refused`]: Redis replied with an error about this call, or with a state that
+    ///   cannot be read.
     pub(super) async fn check(
         self: Arc<Executor>,
         prepared: PreparedHit,
@@ -119,6 +160,8 @@ impl Executor {
             pending,
             undoable,
         } = prepared;
+        // The time runs from the first poll, not from `prepare`: a future that nothing polls spends
+        // none of it.
         let deadline = Instant::now() + self.timeouts.timeout;
         if let Some(hit) = undoable {
             return Box::pin(self.check_undoable(route, pending, *hit, deadline)).await;
@@ -137,6 +180,7 @@ impl Executor {
             Dispatch::Batched(outcome) => {
                 match tokio::time::timeout_at(deadline.into(), outcome).await {
                     Ok(Ok(BatchOutcome::Decided(decision))) => return decision,
+                    // The batch left this hit undecided, and nothing was charged for it.
                     Ok(Ok(BatchOutcome::SendSingle { skip_fast_script })) => {
                         (None, skip_fast_script)
                     }
@@ -149,6 +193,12 @@ impl Executor {
     }
 
     /// Awaits a call until its deadline, and counts a timeout for the circuit breaker.
+    ///
+    /// A timeout increments `rate_limiter_ambiguous_total` and `rate_limiter_slow_calls_total`.
+    ///
+    /// # Errors
+    ///
+    /// The error of the call, or [`StoreError::TimedOut`].
     async fn with_deadline<T>(
         &self,
         route: &Route,
@@ -162,12 +212,21 @@ impl Executor {
         })
     }
 
-    /// The time since a call with this deadline started.
+    /// The time since a call with this deadline started: the timeout, and the delay with which it
+    /// was noticed.
     fn elapsed(&self, deadline: Instant) -> Duration {
         self.timeouts.timeout + deadline.elapsed()
     }
 
-    /// Decides a hit in a call of its own: by the bucket script if it applies, else by the general one.
+    /// Decides a hit in a call of its own: by the bucket script if it applies, else by the general
+    /// one.
+    ///
+    /// The bucket script replies `REPLY_FALLBACK` without a charge for states that it does not
+    /// decide. The second call has the time that is left.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`call::send`]. The caller sets the time limit.
     async fn check_single(
         &self,
         route: &Route,
@@ -188,12 +247,17 @@ impl Executor {
     }
 
     /// The connection for a Redis key.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unavailable`] without a source: nothing was sent, so a refund may be tried
+    /// again.
     fn route(&self, name: &str) -> Result<Route, StoreError> {
         let route = self.router.route(name);
         route.ok_or(StoreError::Unavailable { source: None })
     }
 
-    /// The time of a manual clock. Otherwise the scripts read the server's clock.
+    /// The time of a manual clock, which tests set. Otherwise the scripts read the server's clock.
     fn manual_now(&self) -> Option<Timestamp> {
         self.clock.is_manual().then(|| self.clock.now())
     }

@@ -1,4 +1,11 @@
 //! Settlements, resets and deletions.
+//!
+//! - A settlement is sent once. When its reply is lost it may have been applied, and sending it
+//!   again could refund twice. The give-backs in `undoable.rs` follow the same rule.
+//! - A settlement carries no deadline for the server: it takes effect even if it runs after the
+//!   caller's timeout.
+//! - A timeout does not count for the circuit breaker and writes no metric. The caller sees the
+//!   error.
 
 use std::{sync::Arc, time::Instant};
 
@@ -24,8 +31,17 @@ use crate::{
 impl Executor {
     /// Changes a charge on all its keys.
     ///
-    /// - Keys in one hash slot are changed in one call.
-    /// - Keys in several are changed one after another, in a task that goes on when the caller is dropped.
+    /// - Keys in one hash slot are changed in one call, in the task of the caller. A caller that is
+    ///   dropped leaves the change applied or not.
+    /// - Keys in several are changed one after another, in a task on the connection's runtime that
+    ///   goes on when the caller is dropped.
+    ///
+    /// # Errors
+    ///
+    /// - [`StoreError::Unavailable`]: there is no connection for a key, or it broke.
+    /// - [`StoreError::TimedOut`]: there was no reply by the deadline. The change may have been
+    ///   applied.
+    /// - [`StoreError::Refused`]: Redis replied with an error about one of the keys.
     pub(in crate::store::redis) async fn settle(
         self: Arc<Executor>,
         receipt: Receipt,
@@ -37,6 +53,7 @@ impl Executor {
             let scope = Scope::Policy;
             return self.settle_scope(&receipt, scope, change, deadline).await;
         }
+        // Any node that is connected will do: the route only selects the runtime of the task.
         let route = names.iter().find_map(|name| self.router.route(name));
         let route = route.ok_or(StoreError::Unavailable { source: None })?;
         let (sender, settlement) = oneshot::channel();
@@ -53,6 +70,13 @@ impl Executor {
     }
 
     /// Changes a charge on keys in several hash slots. A key that fails does not stop the others.
+    ///
+    /// The keys share one deadline. A node that hangs uses up the time of the keys behind it.
+    ///
+    /// # Errors
+    ///
+    /// The first error of any key, also if others were changed. The charges of keys that failed
+    /// stay as they are.
     async fn settle_across_slots(
         &self,
         receipt: &Receipt,
@@ -66,6 +90,8 @@ impl Executor {
             let settlement = self.settle_scope(receipt, scope, change, deadline).await;
             total = match (total, settlement) {
                 (Err(error), _) | (_, Err(error)) => Err(error),
+                // A slot that is lost on one node is lost: the holder must stop, whatever the other
+                // nodes replied.
                 (Ok(Settlement::LeaseLost), _) | (_, Ok(Settlement::LeaseLost)) => {
                     Ok(Settlement::LeaseLost)
                 }
@@ -77,6 +103,17 @@ impl Executor {
     }
 
     /// Changes a charge on the keys of one call.
+    ///
+    /// The names are derived from the receipt again, because a scope covers only some of them.
+    ///
+    /// # Errors
+    ///
+    /// - [`StoreError::Unavailable`] without a source: there is no connection, or a redirection
+    ///   names an unknown node. Nothing was executed, so the caller may send the change again.
+    /// - [`StoreError::Unavailable`] with a source: the connection broke, and the change may have
+    ///   been applied; or the server refuses all calls.
+    /// - [`StoreError::TimedOut`]: no reply by `deadline`. The change may have been applied.
+    /// - [`StoreError::Refused`]: Redis replied with an error. Nothing was changed.
     pub(in crate::store::redis) async fn settle_scope(
         &self,
         receipt: &Receipt,
@@ -98,7 +135,15 @@ impl Executor {
         settlement.unwrap_or(Err(StoreError::TimedOut))
     }
 
-    /// Forgets what the keys have spent, one call for each.
+    /// Forgets what the keys have spent, one call for each and each with a timeout of its own.
+    ///
+    /// `lua/reset.lua` leaves the time of the reset behind, so that receipts from before it refund
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first key that fails, as for [`settle`](Self::settle). Keys before it are
+    /// reset, keys behind it are not.
     pub(in crate::store::redis) async fn reset(&self, names: &[String]) -> Result<(), StoreError> {
         for name in names {
             let route = self.route(name)?;
@@ -106,6 +151,7 @@ impl Executor {
                 now: self.manual_now(),
             };
             let deadline = Instant::now() + self.timeouts.timeout;
+            // One call for each key: keys in several hash slots need no case of their own.
             let names = std::slice::from_ref(name);
             let reset = call::send(&command, names, &self.router, route, deadline);
             let reset = tokio::time::timeout_at(deadline.into(), reset).await;
@@ -114,7 +160,13 @@ impl Executor {
         Ok(())
     }
 
-    /// Deletes the values of `keys` under `policy`.
+    /// Deletes the values of `keys` under `policy`, for tools that leave nothing behind.
+    ///
+    /// Unlike a reset this leaves no time behind, so an older receipt may credit later charges.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first key that fails. Keys behind it are not deleted.
     pub(in crate::store::redis) async fn delete(
         &self,
         policy: &Policy,
@@ -126,11 +178,24 @@ impl Executor {
         Ok(())
     }
 
-    /// Deletes the reserved key of the handshake.
+    /// Deletes the reserved key of the handshake. In a cluster it deletes one of them; each node
+    /// has its own.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`delete`](Self::delete).
     pub(in crate::store::redis) async fn delete_probe_key(&self) -> Result<(), StoreError> {
         self.delete_key(&self.keys.probe_key(|_| true)).await
     }
 
+    /// Deletes one Redis key with DEL.
+    ///
+    /// # Errors
+    ///
+    /// - [`StoreError::Unavailable`]: there is no connection.
+    /// - [`StoreError::TimedOut`]: no reply within the timeout of a hit.
+    /// - [`StoreError::Refused`]: any error of Redis, also a broken connection. The connection is
+    ///   not marked as broken here; the next hit or heartbeat finds it.
     async fn delete_key(&self, name: &str) -> Result<(), StoreError> {
         let route = self.route(name)?;
         let mut cmd = redis::cmd("DEL");
@@ -142,14 +207,14 @@ impl Executor {
         }
     }
 
-    /// The Redis keys of `keys` under `policy`.
+    /// The Redis keys of `keys` under `policy`, one for each group of limits.
     pub(in crate::store::redis) fn key_names(&self, policy: &Policy, keys: &KeySet) -> KeyNames {
         let hit = Hit::for_keys(policy, keys);
         self.keys
             .key_names(policy.groups(), |group| hit.key_for(group))
     }
 
-    /// The Redis keys that were charged.
+    /// The Redis keys that were charged, in the order in which they were charged.
     pub(in crate::store::redis) fn receipt_names(&self, receipt: &Receipt) -> KeyNames {
         let groups = receipt.policy().groups();
         self.keys.key_names(groups, |group| receipt.key_for(group))

@@ -1,4 +1,13 @@
-//! Hits that may have to be undone: on keys in several hash slots, and hits that take a concurrency slot.
+//! Hits that may have to be undone: on keys in several hash slots, and hits that take a concurrency
+//! slot.
+//!
+//! | the caller | the decision | given back |
+//! |---|---|---|
+//! | takes it | any | nothing here; the reservation owns the charge |
+//! | timed out | allowed, after the deadline | the units and the slot |
+//! | was dropped | allowed, before the deadline | the slot; the units stay |
+//! | any | reply lost, or timed out | the slot, which may be taken; charges of earlier keys |
+//! | any | runtime of the connection shut down | the slot; units stay and are not logged |
 
 use std::{
     future::Future,
@@ -26,28 +35,36 @@ use crate::{
     time::Timestamp,
 };
 
-/// The time for a refund or release in the background, over a new connection if need be.
+/// The time for a refund or release in the background, over a new connection if need be: several
+/// reconnects.
 const GIVE_BACK_TIME: Duration = Duration::from_secs(5);
-/// The pause between two attempts.
+/// The pause between two attempts. A lost connection is replaced within about 62 ms at first.
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(50);
 
+/// The decision that the task sends to its caller.
 type CheckResult = Result<Decision, StoreError>;
 
 /// A hit that may have to be undone.
 ///
-/// - It is decided in a task of its own, which goes on when the caller is dropped or times out.
-/// - A caller that timed out was answered by the failure mode, so its charge is refunded and its slot released.
-/// - A caller that was dropped keeps its charge, as a request that was sent does, but its slot is released.
+/// - It is decided in a task of its own, which goes on when the caller is dropped or times out. The
+///   task runs on the runtime of the connection.
+/// - A caller that timed out was answered by the failure mode, so its charge is refunded and its
+///   slot released.
+/// - A caller that was dropped keeps its charge, as a request that was sent does, but its slot is
+///   released.
 /// - A slot is also released after a call without a reply, because the script may have taken it.
-/// - A background task that gives something back runs for up to five seconds. A charge that cannot be given back stays
-///   until it expires, and is logged.
+/// - A background task that gives something back runs for up to five seconds for each key. A charge
+///   that cannot be given back stays until it expires, and is logged.
+/// - One side undoes a decision: the task if it cannot send it, else the guard of the caller.
 pub(in crate::store::redis) struct UndoableHit {
     pub(in crate::store::redis) executor: Arc<Executor>,
+    /// The connection for the first key.
     pub(in crate::store::redis) route: Route,
     pub(in crate::store::redis) pending: Arc<PendingHit>,
     hit: OwnedHit,
+    /// The deadline of the caller. A decision after it is refunded.
     pub(in crate::store::redis) deadline: Instant,
-    /// The runtime of the caller.
+    /// The runtime of the caller, for connections of the application.
     runtime: Handle,
     /// The route of the call in flight. After the deadline the task or the caller takes it and counts the timeout,
     /// whichever comes first: the task is not polled while the connection's runtime is not driven.
@@ -62,6 +79,11 @@ struct UndoOnDrop {
 
 impl Executor {
     /// Decides a hit in a task of its own.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Executor::check`]. `Unavailable` without a source also means that the runtime of
+    /// the connection was shut down.
     pub(in crate::store::redis) async fn check_undoable(
         self: Arc<Executor>,
         route: Route,
@@ -85,6 +107,7 @@ impl Executor {
         });
         let (sender, decision) = oneshot::channel();
         let task = Arc::clone(&hit);
+        // The sockets live on that runtime. The task must not end with the runtime of its caller.
         hit.connection_runtime().spawn(async move {
             let decision = task.check().await;
             if let Err(decision) = sender.send(decision) {
@@ -133,6 +156,8 @@ impl Executor {
     /// Refunds or releases a charge in the background. A failure is logged.
     ///
     /// A refund whose outcome is unknown is not sent again, because it could count twice. Its slot is released.
+    ///
+    /// At most one refund is sent. A release is idempotent: a slot that is not held stays free.
     pub(in crate::store::redis) async fn give_back(
         &self,
         receipt: &Receipt,
@@ -187,6 +212,8 @@ impl Executor {
     ) -> Result<Settlement, StoreError> {
         let deadline = self.late_deadline();
         loop {
+            // An attempt to refund has all of the time that is left: it is sent once. A release may be
+            // sent again, and gives up a connection that hangs after one second.
             let attempt = match change {
                 Adjustment::Release => deadline.min(Instant::now() + GIVE_BACK_TIME / 5),
                 _ => deadline,
@@ -206,6 +233,8 @@ impl Executor {
 }
 
 impl Drop for UndoOnDrop {
+    /// Undoes a decision that arrived and was not taken. After `close` a later one fails to be
+    /// sent, and the task undoes it.
     fn drop(&mut self) {
         self.decision.close();
         // The decision arrived, but the caller was dropped before it took it.
@@ -220,6 +249,7 @@ impl UndoableHit {
         self.hit.as_hit()
     }
 
+    /// Decides the hit on the runtime of the connection, key by key or in one call.
     async fn check(self: &Arc<UndoableHit>) -> CheckResult {
         if !self.executor.router.same_node(&self.pending.names) {
             return self.check_across_slots().await;
@@ -235,6 +265,11 @@ impl UndoableHit {
     }
 
     /// Awaits a call until the deadline. A timeout is counted once, here or by the caller.
+    ///
+    /// # Errors
+    ///
+    /// The error of the call, or [`StoreError::TimedOut`]. It is also returned without a call when
+    /// the task is first polled after the deadline.
     pub(in crate::store::redis) async fn with_deadline<T>(
         &self,
         route: &Route,
@@ -254,12 +289,14 @@ impl UndoableHit {
         result
     }
 
-    /// Sets the route of the call in flight, and returns the one before.
+    /// Sets the route of the call in flight, and returns the one before. The lock is held for the
+    /// swap only.
     fn await_route(&self, route: Option<Route>) -> Option<Route> {
         let mut awaited = lock(&self.awaited);
         std::mem::replace(&mut awaited, route)
     }
 
+    /// Counts the timeout of the call in flight, unless the other side has done so.
     fn record_timeout(&self) {
         if let Some(route) = self.await_route(None) {
             let elapsed = self.executor.elapsed(self.deadline);
@@ -281,7 +318,8 @@ impl UndoableHit {
         self.executor.spawn_give_back(fallback_runtime, task);
     }
 
-    /// Releases a slot that a call without a reply may have taken.
+    /// Releases a slot that a call without a reply may have taken, in the background. Other errors
+    /// took none.
     pub(in crate::store::redis) fn release_if_unknown(
         self: &Arc<UndoableHit>,
         error: &StoreError,
@@ -307,14 +345,18 @@ impl UndoableHit {
         }
     }
 
-    /// A receipt that can only release the slot.
+    /// A receipt that can only release the slot: it has no marks, so it refunds no units.
     fn slot_receipt(&self) -> Option<Receipt> {
         Receipt::from_marks(self.hit(), Timestamp::default(), std::iter::empty())
     }
 
     /// Undoes a hit whose caller is gone: refunds it after a timeout, and otherwise only releases its slot.
+    ///
+    /// A denial and a failed check leave nothing to undo. Metrics do not count undone hits.
     fn spawn_undo(self: &Arc<UndoableHit>, decision: CheckResult) {
         let Ok(decision) = decision else { return };
+        // The receipt has the time of the last node. On another node a log finds no stamp of that
+        // time and refunds nothing, and a window refunds nothing if it ended in between.
         let Some(receipt) = Receipt::new(self.hit(), &decision) else {
             return;
         };
@@ -336,12 +378,13 @@ impl UndoableHit {
     }
 }
 
+/// Whether a call with this scope concerns a concurrency limit.
 fn has_slots(policy: &Policy, scope: Scope) -> bool {
     let mut limits = scope.groups(policy).iter().flat_map(|group| &group.limits);
     limits.any(|effective| matches!(effective.limit, Limit::Concurrency(_)))
 }
 
-/// Whether a call that failed may have been executed.
+/// Whether a call that failed may have been executed. Without a source nothing was sent.
 const fn may_have_run(error: &StoreError) -> bool {
     matches!(
         error,
