@@ -191,7 +191,7 @@ pub(super) fn store_error(
             }
             StoreError::unavailable(error)
         }
-        // An error about one key is no fault of the node, so the connection stays.
+        // An error about one key is not a fault of the node, so the connection stays.
         _ => {
             route.log().log_refused(&error);
             StoreError::refused(error)

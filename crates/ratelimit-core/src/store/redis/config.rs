@@ -7,6 +7,8 @@ use redis::{
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 
+use tokio::sync::Semaphore;
+
 use crate::store::redis::{
     error::InvalidRedisConfig,
     keyspace::KeySpace,
@@ -61,6 +63,9 @@ pub struct RedisConfig {
     /// The clock of decisions. Only a manual one is read; otherwise scripts read the server's.
     pub(super) clock: Clock,
 }
+
+/// The longest timeout: a deadline far in the future is beyond the range of [`Instant`](std::time::Instant).
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Timeouts and bounds, which connections and batches copy.
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +164,7 @@ impl RedisConfig {
     /// - It includes the time in a queue for a batch, redirections in a cluster and a second call after a fallback.
     /// - Five calls in a row that are slower take the connection out of use until a probe is faster.
     /// - It must exceed the round trip to Redis: a server that answers more slowly is never used.
+    /// - More than a day counts as a day.
     ///
     /// ```
     /// # use ratelimit_core::RedisConfig;
@@ -167,8 +173,8 @@ impl RedisConfig {
     /// # Ok::<(), ratelimit_core::InvalidRedisConfig>(())
     /// ```
     #[must_use]
-    pub fn timeout(mut self, budget: Duration) -> RedisConfig {
-        self.timeouts.timeout = budget;
+    pub fn timeout(mut self, timeout: Duration) -> RedisConfig {
+        self.timeouts.timeout = timeout.min(MAX_TIMEOUT);
         self
     }
 
@@ -200,7 +206,7 @@ impl RedisConfig {
     #[doc(alias = "bulkhead")]
     #[must_use]
     pub fn max_in_flight(mut self, max: usize) -> RedisConfig {
-        self.timeouts.max_in_flight = max.max(1);
+        self.timeouts.max_in_flight = max.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
 
@@ -340,5 +346,27 @@ fn name(what: &'static str, value: &str) -> Result<String, InvalidRedisConfig> {
             what,
             value: value.to_owned(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn the_largest_settings_are_bounded() {
+        let config = RedisConfig::new("redis://127.0.0.1").unwrap();
+
+        let timeouts = config
+            .timeout(Duration::MAX)
+            .max_in_flight(usize::MAX)
+            .timeouts;
+
+        assert!(Instant::now().checked_add(timeouts.timeout).is_some());
+        // A larger channel would panic when the connection is made.
+        let (_sender, _receiver) = tokio::sync::mpsc::channel::<()>(timeouts.max_in_flight);
+        let _ = timeouts.connection();
     }
 }

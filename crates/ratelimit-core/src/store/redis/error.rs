@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Why a [`RedisConfig`](crate::RedisConfig) cannot be made.
 ///
-/// An address that is valid but not reachable is no error: the store connects in the background.
+/// An address that is valid but not reachable is accepted: the store connects in the background.
 ///
 /// ```
 /// use ratelimit_core::{InvalidRedisConfig, RedisConfig};

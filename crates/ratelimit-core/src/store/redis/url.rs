@@ -69,8 +69,7 @@ impl Topology {
     /// Parses `[user:password@]host[:port],host[:port]/service[/db][?sentinel_password=...]`.
     ///
     /// - User and password are those of the master. `sentinel_password` is that of all sentinels, which have no user.
-    /// - Special characters in passwords are percent-encoded. An `@` in `sentinel_password` must be `%40`, because
-    ///   the credentials end at the last `@` of the URL.
+    /// - Special characters in passwords are percent-encoded. An `@` may stand as it is.
     fn sentinel(scheme: &str, rest: &str) -> Result<Topology, InvalidRedisConfig> {
         let (userinfo, rest) = split_userinfo(rest);
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -112,10 +111,11 @@ fn node(url: &str) -> Result<ConnectionInfo, InvalidRedisConfig> {
     Ok(info)
 }
 
-/// Splits into the credentials with their `@`, or an empty string, and the rest. The last `@` separates them: a
-/// password may contain one.
+/// Splits into the credentials with their `@`, or an empty string, and the rest. The last `@` before the query
+/// separates them: a password may contain one.
 fn split_userinfo(rest: &str) -> (&str, &str) {
-    let end = rest.rfind('@').map_or(0, |at| at + 1);
+    let query = rest.find('?').unwrap_or(rest.len());
+    let end = rest[..query].rfind('@').map_or(0, |at| at + 1);
     rest.split_at(end)
 }
 
@@ -169,11 +169,15 @@ pub(super) fn with_root(info: ConnectionInfo, pem: &[u8]) -> RedisResult<Connect
     Ok(client.get_connection_info().clone())
 }
 
-/// The settings as they are: without the feature `redis-tls` the certificate is ignored, and no address has TLS.
+/// An error: without the feature `redis-tls` no connection can use the certificate.
+///
+/// # Errors
+///
+/// Always.
 #[cfg(not(feature = "redis-tls"))]
-#[allow(clippy::unnecessary_wraps, reason = "its twin with TLS can fail")]
-pub(super) fn with_root(info: ConnectionInfo, _pem: &[u8]) -> RedisResult<ConnectionInfo> {
-    Ok(info)
+pub(super) fn with_root(_info: ConnectionInfo, _pem: &[u8]) -> RedisResult<ConnectionInfo> {
+    let message = "a root certificate needs the feature redis-tls";
+    Err((redis::ErrorKind::InvalidClientConfig, message).into())
 }
 
 #[cfg(test)]
@@ -193,6 +197,17 @@ mod tests {
         };
         assert_eq!(addresses(&seeds), ["a:7000", "b:6379", "::1:7002"]);
         assert_eq!(seeds[2].redis_settings().username(), Some("app"));
+    }
+
+    #[test]
+    fn the_password_of_sentinels_may_contain_an_at_sign() {
+        let url = "redis+sentinel://s1/mymaster?sentinel_password=p@ss";
+
+        let Ok(Topology::Sentinel { sentinels, .. }) = Topology::parse(url) else {
+            panic!("not sentinels");
+        };
+        assert_eq!(addresses(&sentinels), ["s1:26379"]);
+        assert_eq!(sentinels[0].redis_settings().password(), Some("p@ss"));
     }
 
     #[test]

@@ -155,11 +155,12 @@ impl Batch {
         hits.map(|hit| hit.deadline).min()
     }
 
-    /// Drops the hits whose deadline has passed, so that they do not make the next attempt too late. Their callers have
-    /// timed out. Returns whether any are left.
+    /// Drops the hits whose deadline has passed, so that they do not make the next attempt too late, and those whose
+    /// callers were dropped. Returns whether any are left.
     pub(in crate::store::redis) fn drop_expired(&mut self, now: Instant) -> bool {
         for key in &mut self.keys {
-            key.hits.retain(|hit| hit.deadline > now);
+            key.hits
+                .retain(|hit| hit.deadline > now && !hit.outcome.is_closed());
         }
         self.keys.retain(|key| !key.hits.is_empty());
         !self.keys.is_empty()

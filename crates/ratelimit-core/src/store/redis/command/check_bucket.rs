@@ -3,7 +3,7 @@
 //! The script handles the usual states of a bucket. For any other it does nothing and replies
 //! [`REPLY_FALLBACK`], and the general script decides.
 //!
-//! Usual states are no value, an expired value, and a value that was written under the same limit, is not ahead of the
+//! Usual states are a missing value, an expired one, and a value that was written under the same limit, is not ahead of the
 //! clock and owes no more than the maximum. A fallback costs a second round trip within the same deadline. A value of
 //! another limit falls back until the next charge rewrites it.
 //!

@@ -51,8 +51,8 @@ pub(super) trait ScriptCommand {
 
     /// The arguments of the call, `ARGV`.
     ///
-    /// The script does nothing when it runs after `deadline`, which is a time of the server's clock. `None` is no
-    /// deadline: the offset of that clock is unknown yet, or a test gives the time.
+    /// The script does nothing when it runs after `deadline`, which is a time of the server's clock. With `None`
+    /// the call has no deadline: the offset of that clock is unknown yet, or a test gives the time.
     fn encode(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>>;
 
     /// Reads the reply of the script.

@@ -7,6 +7,7 @@ use crate::store::redis::{
         reply::{InvalidReply, read_header},
     },
     script::Script,
+    wire::REPLY_DONE,
 };
 use crate::time::Timestamp;
 
@@ -48,8 +49,8 @@ impl ScriptCommand for ResetCommand {
     /// Reads a reply of 9 bytes: `REPLY_DONE` and the server's time in microseconds.
     fn decode(&self, reply: &[u8]) -> Result<Reply<()>, InvalidReply> {
         // Without a deadline the script has one status only.
-        let (_, now, rest) = read_header(reply)?;
-        if rest.is_empty() {
+        let (status, now, rest) = read_header(reply)?;
+        if status == REPLY_DONE && rest.is_empty() {
             Ok(Reply::Done((), now))
         } else {
             Err(InvalidReply::Malformed)

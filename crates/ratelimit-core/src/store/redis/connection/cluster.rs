@@ -207,19 +207,17 @@ impl ClusterInner {
         for node in &known {
             if let Some(connected) = node.connection.current() {
                 let fetch = request_topology(connected.connection());
-                let ranges = self.with_timeout(fetch).await;
-                if ranges.is_some() {
-                    return ranges;
+                if let Some(mut ranges) = self.with_timeout(fetch).await {
+                    let host = node.address.rsplit_once(':').map_or("", |(host, _)| host);
+                    complete_hosts(&mut ranges, host);
+                    return Some(ranges);
                 }
             }
         }
         for seed in &self.seeds {
             let fetch = async { request_topology(open(seed.clone(), &self.timeouts).await?).await };
             if let Some(mut ranges) = self.with_timeout(fetch).await {
-                // A node without a known address replies with an empty host, which means the host
-                // that was queried. The replies of known nodes above are not completed in this way.
-                let nameless = ranges.iter_mut().filter(|range| range.host.is_empty());
-                nameless.for_each(|range| range.host = host_of(seed));
+                complete_hosts(&mut ranges, &host_of(seed));
                 return Some(ranges);
             }
         }
@@ -272,12 +270,13 @@ impl ClusterInner {
                 }
             }
         }
-        // `current` starts the task of a node. `all` stops at the first node without a connection.
-        let all_well = map
+        // `current` starts the task of a node, so it is called for every node.
+        let connected = map
             .nodes
             .iter()
-            .all(|node| node.connection.current().is_some())
-            && map.owners.iter().all(Option::is_some);
+            .map(|node| node.connection.current().is_some());
+        let is_connected = connected.fold(true, |all, one| all & one);
+        let all_well = is_connected && map.owners.iter().all(Option::is_some);
         self.map.send_replace(Arc::new(map));
         if all_well {
             REFRESH_INTERVAL
@@ -313,6 +312,12 @@ impl ClusterInner {
 }
 
 /// The host of a seed; empty for a unix socket.
+/// Fills in the host that was queried where a node left it out, because it has no announced address.
+fn complete_hosts(ranges: &mut [SlotRange], host: &str) {
+    let nameless = ranges.iter_mut().filter(|range| range.host.is_empty());
+    nameless.for_each(|range| host.clone_into(&mut range.host));
+}
+
 fn host_of(info: &ConnectionInfo) -> String {
     match info.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),

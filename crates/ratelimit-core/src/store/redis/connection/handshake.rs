@@ -251,7 +251,7 @@ impl ServerInfo {
         }
     }
 
-    /// Reads the reply to INFO. Unknown and missing fields are no error.
+    /// Reads the reply to INFO. Unknown and missing fields are not errors.
     fn read(info: &str) -> ServerInfo {
         let field = |name: &str| {
             let found = info.lines().find_map(|line| line.strip_prefix(name));

@@ -20,6 +20,7 @@
 //! "connected to Redis", is written by the connection and is not throttled.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     num::NonZeroU32,
     sync::{
@@ -62,9 +63,8 @@ pub(in crate::store::redis) struct OutageLog {
     refused: LogThrottle,
     /// Lines that end an outage. A burst of their own keeps them from being lost behind the outage.
     connected: LogThrottle,
-    /// The `maxmemory-policy` of the last warning. Servers with different policies replace each
-    /// other here.
-    eviction: Mutex<Option<String>>,
+    /// The values of `maxmemory-policy` that were logged.
+    eviction: Mutex<BTreeSet<String>>,
 }
 
 impl Default for OutageLog {
@@ -148,16 +148,11 @@ impl OutageLog {
 
     /// Logs that the server may evict keys before they expire.
     ///
-    /// The line is written when the policy differs from that of the last line, not for each
-    /// connection. An evicted key starts with a whole budget.
+    /// The line is written once for each policy, not for each connection. An evicted key starts with a whole budget.
     pub(in crate::store::redis) fn log_eviction(&self, server: &str, rule: &str) {
-        let mut known = lock(&self.eviction);
-        if known.as_deref() == Some(rule) {
+        if !lock(&self.eviction).insert(rule.to_owned()) {
             return;
         }
-        // The lock is held until the line is written, so that connections to several nodes write it
-        // once.
-        *known = Some(rule.to_owned());
         tracing::warn!(
             server,
             maxmemory_policy = rule,

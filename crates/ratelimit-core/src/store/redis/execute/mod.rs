@@ -96,7 +96,7 @@ impl Executor {
     pub(super) fn new(router: Router, config: RedisConfig) -> Executor {
         let timeouts = config.timeouts;
         let router = Arc::new(router);
-        let in_flight = timeouts.max_in_flight.min(Semaphore::MAX_PERMITS);
+        let in_flight = timeouts.max_in_flight;
         let give_backs = in_flight.saturating_mul(GIVE_BACKS_PER_HIT);
         let give_backs = give_backs.min(Semaphore::MAX_PERMITS);
         Executor {

@@ -59,7 +59,7 @@ impl Executor {
         let (sender, settlement) = oneshot::channel();
         let runtime = route.runtime().cloned().unwrap_or_else(Handle::current);
         runtime.spawn(async move {
-            let settling = self.settle_across_slots(&receipt, names.len(), change, deadline);
+            let settling = self.settle_across_slots(&receipt, names.len(), change);
             let _ = sender.send(settling.await);
         });
         // The timeout is needed although the task has one: the connection's runtime may not be driven.
@@ -71,7 +71,8 @@ impl Executor {
 
     /// Changes a charge on keys in several hash slots. A key that fails does not stop the others.
     ///
-    /// The keys share one deadline. A node that hangs uses up the time of the keys behind it.
+    /// Each key has the whole timeout, so a node that hangs does not use up the time of the keys behind it. The caller
+    /// waits for one timeout in all.
     ///
     /// # Errors
     ///
@@ -82,11 +83,11 @@ impl Executor {
         receipt: &Receipt,
         count: usize,
         change: Adjustment,
-        deadline: Instant,
     ) -> Result<Settlement, StoreError> {
         let mut total = Ok(Settlement::Unchanged);
         for number in 0..count {
             let scope = Scope::Group(number);
+            let deadline = Instant::now() + self.timeouts.timeout;
             let settlement = self.settle_scope(receipt, scope, change, deadline).await;
             total = match (total, settlement) {
                 (Err(error), _) | (_, Err(error)) => Err(error),

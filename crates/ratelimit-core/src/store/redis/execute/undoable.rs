@@ -120,7 +120,10 @@ impl Executor {
             // The runtime of the connection was shut down, maybe after the call was sent.
             Ok(Err(_)) => {
                 guard.hit.spawn_release_all();
-                Err(StoreError::Unavailable { source: None })
+                let error = StoreError::Unavailable { source: None };
+                // Units that were charged cannot be refunded: their receipt is lost with the task.
+                guard.hit.executor.router.log().log_kept_charge(&error);
+                Err(error)
             }
             Err(_) => {
                 guard.hit.record_timeout();
