@@ -38,6 +38,8 @@
 //! | `tokio` | reservations are settled in spawned tasks if the store is not in memory |
 
 pub mod client_ip;
+mod digits;
+mod framework;
 #[doc(hidden)]
 pub mod handler;
 pub mod key;

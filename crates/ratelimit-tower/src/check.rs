@@ -10,22 +10,7 @@ use ratelimit_http::middleware::CheckOutcome;
 use crate::{
     body::ResponseBody,
     framework::{Config, HttpAdmission, finish, insert_into_request, write_headers},
-    layer::RateLimitLayer,
 };
-
-impl RateLimitLayer {
-    /// Decides a request without a service: for handlers, and for adapters of frameworks.
-    ///
-    /// It does what the layer does before it calls its service, including the delay of a shaping limit.
-    /// [`Admission::finish`] does what the layer does with the response.
-    ///
-    /// # Errors
-    ///
-    /// The response to a request that does not pass.
-    pub async fn check(&self, request: &mut Parts) -> Result<Admission, Response<Bytes>> {
-        Admission::check(self.config().current(), &self.config().limiter, request).await
-    }
-}
 
 /// A request that passed, until its response ends.
 ///

@@ -15,7 +15,7 @@ use ratelimit_http::{
     response::is_refusal,
 };
 
-use crate::{body::ResponseBody, key::PeerAddr, reset_value::cached_reset_value};
+use crate::{body::ResponseBody, peer_addr::PeerAddr, reset_value::cached_reset_value};
 
 /// The number of header fields of a rejection, with those that servers add. They take one allocation.
 const FIELDS: usize = 8;

@@ -25,10 +25,7 @@ pub use ratelimit_http::key::{
 };
 use ratelimit_http::key_extractor;
 
-pub use self::{
-    client::{AddPeerAddr, ClientKey, PeerAddr},
-    extension::ExtensionKey,
-};
+pub use self::{client::ClientKey, extension::ExtensionKey};
 use crate::framework::Head;
 
 /// The value of one header, for headers that a gateway sets or checks.

@@ -14,6 +14,7 @@ use ratelimit_http::{
 use tower_layer::Layer;
 
 use crate::{
+    check::Admission,
     framework::Config,
     key::{ClientKey, KeyError, KeyExtractor},
     rejection::Rejection,
@@ -119,4 +120,18 @@ impl<S> Layer<S> for RateLimitLayer {
 fn client_key() -> impl Fn(&Parts) -> Result<Key, KeyError> + Send + Sync + 'static {
     let client = ClientKey::new();
     move |request| client.extract(request)
+}
+
+impl RateLimitLayer {
+    /// Decides a request without a service: for handlers, and for adapters of frameworks.
+    ///
+    /// It does what the layer does before it calls its service, including the delay of a shaping limit.
+    /// [`Admission::finish`] does what the layer does with the response.
+    ///
+    /// # Errors
+    ///
+    /// The response to a request that does not pass.
+    pub async fn check(&self, request: &mut Parts) -> Result<Admission, Response<Bytes>> {
+        Admission::check(self.config().current(), &self.config().limiter, request).await
+    }
 }

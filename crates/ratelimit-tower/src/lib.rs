@@ -38,6 +38,7 @@ mod future;
 mod key;
 mod layer;
 mod outgoing;
+mod peer_addr;
 mod rejection;
 mod reset_value;
 mod service;
@@ -51,11 +52,12 @@ pub use crate::{
     framework::HttpFramework,
     future::ResponseFuture,
     key::{
-        AddPeerAddr, And, ApiKey, ClientAddress, ClientKey, CookieKey, ExtensionKey, HeaderKey,
-        KeyError, KeyExtractor, MethodKey, Or, OrShared, PathKey, PeerAddr, QueryKey,
+        And, ApiKey, ClientAddress, ClientKey, CookieKey, ExtensionKey, HeaderKey, KeyError,
+        KeyExtractor, MethodKey, Or, OrShared, PathKey, QueryKey,
     },
     layer::RateLimitLayer,
     outgoing::{OutgoingBody, OutgoingError, OutgoingFuture, OutgoingLimit, OutgoingLimitLayer},
+    peer_addr::{AddPeerAddr, PeerAddr},
     rejection::{Rejection, RejectionReason},
     service::RateLimit,
 };

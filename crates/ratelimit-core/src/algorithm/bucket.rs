@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use crate::algorithm::{
+    State,
     kind::Algorithm,
     period::{InvalidLimit, PackedPeriod, Period, catch_up},
-    state::State,
     step::{Demand, Refund, Step, WireState},
 };
 use crate::{

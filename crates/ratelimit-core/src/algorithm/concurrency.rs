@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::algorithm::{
+    State, is_oversized, own_state,
     period::{Grain, InvalidLimit, Period},
-    state::{State, is_oversized, own_state},
     step::{Demand, Step, WireState},
 };
 use crate::{

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::algorithm::{
+    State, own_state,
     period::{Grain, InvalidLimit, Period, catch_up},
-    state::{State, own_state},
     step::{Demand, Refund, Step, WireState},
 };
 use crate::{decision::RefundMark, time::Timestamp};

@@ -29,7 +29,6 @@ mod penalty_box;
 mod period;
 mod sliding_window_counter;
 mod sliding_window_log;
-mod state;
 mod step;
 mod token_bucket;
 
@@ -40,7 +39,6 @@ pub(crate) use self::{
     bucket::Bucket,
     concurrency::Renewal,
     period::Period,
-    state::State,
     step::{Demand, Effect, Fit, Refund, Step, StepResult},
 };
 pub use self::{
@@ -49,3 +47,118 @@ pub use self::{
     sliding_window_counter::SlidingWindowCounter, sliding_window_log::SlidingWindowLog,
     token_bucket::TokenBucket,
 };
+use crate::algorithm::{
+    bucket::{BucketState, RefundedBucketState},
+    concurrency::ConcurrencyState,
+    fixed_window::WindowState,
+    penalty_box::PenaltyState,
+    sliding_window_counter::CounterState,
+    sliding_window_log::LogState,
+};
+
+/// The largest limit of a log, and with it the most stamps that one key stores.
+const MAX_LOG: u64 = 10_000;
+/// The size of a boxed state in units of 8 bytes, for the memory accounting: no boxed state takes
+/// more than 40 bytes.
+const BOX_UNITS: usize = 5;
+
+/// The state that one limit stores for one key, tagged with its algorithm.
+///
+/// - A state carries the grain or the period that wrote it, so that a limit with other numbers can
+///   convert it (law 9).
+/// - A limit that finds a state of another algorithm treats it as absent.
+/// - Small states are stored inline and larger ones are boxed. A bucket takes 24 bytes with its
+///   tag, and the memory store keeps millions of them.
+///
+/// | state | inline | on the heap |
+/// |---|---|---|
+/// | bucket | 23 bytes | none |
+/// | bucket with refunds | a pointer | 40 bytes or less |
+/// | fixed window | 17 bytes | none |
+/// | log | a pointer | a box, and 8 bytes for each stamp |
+/// | counter | a pointer | 40 bytes |
+/// | concurrency | a pointer | a box, and 16 bytes for each slot |
+/// | penalty box | 19 bytes | none |
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The debt of a token bucket that has had no refund.
+    TokenBucket(BucketState),
+    /// The debt of a leaky bucket that has had no refund. It is a variant of its own: a policy that
+    /// changes from one kind of bucket to the other starts afresh.
+    LeakyBucket(BucketState),
+    /// A bucket of either kind that has had a refund or a changed unit. It is boxed, because
+    /// refunds are rare and their count would cost every plain bucket 8 bytes.
+    RefundedBucket(Box<RefundedBucketState>),
+    /// The count of one window of the clock.
+    FixedWindow(WindowState),
+    /// One tick for each unit spent.
+    SlidingWindowLog(Box<LogState>),
+    /// The counts of two windows.
+    SlidingWindowCounter(Box<CounterState>),
+    /// The held slots and the ends of their leases.
+    Concurrency(Box<ConcurrencyState>),
+    /// The denials that count, and the block in force.
+    PenaltyBox(PenaltyState),
+}
+
+impl State {
+    /// The heap memory of this state in units of 8 bytes: the box, and the buffer of stamps (one
+    /// unit each) or slots (two units each).
+    ///
+    /// The buffer counts by its capacity, not its length, because unused capacity takes memory as
+    /// well.
+    #[inline]
+    pub(crate) fn stored_entries(&self) -> usize {
+        match self {
+            State::SlidingWindowLog(log) => BOX_UNITS + log.capacity(),
+            State::Concurrency(slots) => BOX_UNITS + 2 * slots.capacity(),
+            State::RefundedBucket(_) | State::SlidingWindowCounter(_) => BOX_UNITS,
+            _ => 0,
+        }
+    }
+
+    /// Whether requests hold slots here. The memory store does not evict such a state before
+    /// others: the slots would be handed out again while they are in use.
+    #[inline]
+    pub(crate) fn has_slots(&self) -> bool {
+        matches!(self, State::Concurrency(slots) if slots.len() > 0)
+    }
+}
+
+/// Whether a buffer of `capacity` entries for `len` of them should shrink.
+///
+/// A buffer shrinks to twice its length once it is larger than four times its length, so that a key
+/// that alternates around one size does not reallocate each time. A buffer of 64 entries or fewer
+/// never shrinks.
+#[inline]
+fn is_oversized(capacity: usize, len: usize) -> bool {
+    capacity > 4 * len.max(16)
+}
+
+/// Implements `state_of` and `state_of_mut` of [`Step`]: they return the
+/// state if it is of this algorithm, and `None` if another algorithm wrote it.
+macro_rules! own_state {
+    ($variant:ident($state:ty)) => {
+        #[inline]
+        fn state_of<'a>(&self, state: &'a State) -> Option<&'a $state> {
+            match state {
+                State::$variant(own) => {
+                    let own: &$state = own;
+                    Some(own)
+                }
+                _ => None,
+            }
+        }
+
+        fn state_of_mut<'a>(&self, state: &'a mut State) -> Option<&'a mut $state> {
+            match state {
+                State::$variant(own) => {
+                    let own: &mut $state = own;
+                    Some(own)
+                }
+                _ => None,
+            }
+        }
+    };
+}
+use own_state;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::algorithm::{
+    State, own_state,
     period::{Grain, InvalidLimit, Period},
-    state::{State, own_state},
     step::{Demand, Step, WireState},
 };
 use crate::{decision::RefundMark, time::Timestamp};

@@ -325,7 +325,7 @@ impl fmt::Display for InvalidLimit {
                 f,
                 "a sliding window log of {limit} is too long: it remembers every hit, so at most \
                  {} (a sliding_window_counter has no such bound)",
-                super::sliding_window_log::MAX_LOG
+                crate::algorithm::MAX_LOG
             ),
             InvalidLimit::TooManySlots { limit } => write!(
                 f,

@@ -3,14 +3,11 @@
 use std::{collections::VecDeque, time::Duration};
 
 use crate::algorithm::{
+    MAX_LOG, State, is_oversized, own_state,
     period::{Grain, InvalidLimit, Period, catch_up},
-    state::{State, is_oversized, own_state},
     step::{Demand, Refund, Step, WireState},
 };
 use crate::{decision::RefundMark, time::Timestamp};
-
-/// The largest limit of a log, and with it the most stamps that one key stores.
-pub(super) const MAX_LOG: u64 = 10_000;
 
 /// A log of one timestamp per unit; no more than the limit passes in any span of one period.
 ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::state::State;
+use crate::algorithm::State;
 use crate::{
     decision::{LimitDecision, Outcome, RefundMark},
     time::Timestamp,

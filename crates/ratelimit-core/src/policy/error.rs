@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU64};
 
-use crate::policy::{MAX_KEY_NAME, MAX_LIMITS, Policy, throttle::MAX_PERCENT};
+use crate::policy::{MAX_KEY_NAME, MAX_LIMITS, MAX_PERCENT, Policy};
 use crate::{
     algorithm::InvalidLimit,
     limit::{Limit, ParseLimitError},

@@ -25,6 +25,9 @@ pub use self::{
 use crate::policy::{enforcement::Enforcement, tiers::Tiers};
 use crate::{algorithm::Algorithm, key::is_plain, limit::Limit, metrics::PolicyMetrics};
 
+/// The largest headroom of a throttle, in percent of the limit.
+const MAX_PERCENT: u32 = 10_000;
+
 /// The most limits of one policy.
 pub(crate) const MAX_LIMITS: usize = 8;
 /// The longest name in `by NAME`, in bytes.
@@ -167,7 +170,7 @@ impl Policy {
             return Err(InvalidPolicy::Cost { cost, limit });
         }
         let percent = settings.throttle.percent();
-        if percent > throttle::MAX_PERCENT {
+        if percent > MAX_PERCENT {
             return Err(InvalidPolicy::Percent { percent });
         }
         // The groups are derived last: they depend on limits, keys and throttle.

@@ -5,9 +5,6 @@ use std::{error, fmt, str::FromStr};
 use crate::load_signal::LoadSignal;
 use crate::policy::{InvalidPolicy, Policy, group::Overdraft};
 
-/// The largest headroom, in percent of the limit.
-pub(super) const MAX_PERCENT: u32 = 10_000;
-
 /// The behaviour beyond a limit: deny, or admit a bounded overdraft.
 ///
 /// - The headroom applies to every limit of the policy but penalty boxes, and is rounded down to

@@ -5,7 +5,7 @@ use std::{
     sync::{Once, OnceLock},
 };
 
-use crate::{handler::declared::MissingPolicies, registry::Registry};
+use crate::registry::{MissingPolicies, Registry};
 use ratelimit_core::{InvalidPolicy, Limiter, Policy};
 
 /// The limiter that [`set_global_limiter`] sets.

@@ -7,9 +7,10 @@ use std::sync::{
 
 use crate::{
     client_ip::HeaderLines as _,
+    framework::Framework,
     handler::{DeclaredPolicy, global_registry, policy_for_handler},
     key::{HeaderKey, KeyError},
-    middleware::{Config, Framework},
+    middleware::Config,
     policy::HttpPolicy,
     registry::{Registry, UnknownPolicy},
 };

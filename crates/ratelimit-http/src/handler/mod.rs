@@ -3,15 +3,14 @@
 //! The attribute expands to a static [`HandlerLimit`] and, if it names a policy, to a [`DeclaredPolicy`] that
 //! the program collects at link time. A registry can thereby check at the start that no policy is missing.
 
-mod declared;
 mod global;
 mod limit;
 
 pub use self::{
-    declared::{DeclaredPolicy, MissingPolicies},
     global::{
         AlreadySet, SetRegistryError, global_limiter, global_registry, policy_for_handler,
         set_global_limiter, set_global_registry,
     },
     limit::{CostOf, HandlerKey, HandlerLimit},
 };
+pub use crate::registry::{DeclaredPolicy, MissingPolicies};

@@ -14,8 +14,8 @@ use crate::{
     key::explicit::ExplicitKey,
 };
 use crate::{
+    framework::RequestHead,
     key::{error::KeyError, named::ClientAddress},
-    middleware::RequestHead,
 };
 use ratelimit_core::Key;
 

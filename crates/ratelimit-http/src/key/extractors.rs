@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use crate::key::explicit::ExplicitKey;
-use crate::{key::error::KeyError, middleware::RequestHead, syntax::is_token};
+use crate::{framework::RequestHead, key::error::KeyError, syntax::is_token};
 use ratelimit_core::Key;
 
 /// The value of one header, for headers that a gateway sets or checks.

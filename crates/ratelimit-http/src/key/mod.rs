@@ -20,7 +20,6 @@ mod extractors;
 mod named;
 mod request;
 
-pub(crate) use self::named::NamedKey;
 pub use self::{
     client::ClientKey,
     combine::{And, Or, OrShared},

@@ -1,6 +1,6 @@
 //! Keys from the method and the path.
 
-use crate::{key::error::KeyError, middleware::RequestHead, syntax::PercentDecoded};
+use crate::{framework::RequestHead, key::error::KeyError, syntax::PercentDecoded};
 use ratelimit_core::Key;
 
 /// The method of a request. All methods that HTTP does not define share one key.

@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 
 use crate::policy::SettleSource;
 use crate::{
+    framework::{Framework, RequestHead},
     middleware::{
         body_guard::{BodyGuard, BodyKind, SlotGuard},
         config::Config,
-        framework::{Framework, RequestHead},
     },
     response::LimitReport,
 };

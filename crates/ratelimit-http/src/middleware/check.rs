@@ -4,12 +4,12 @@ use std::{ptr, sync::atomic::Ordering, time::Duration};
 
 use crate::policy::{RuleOutcome, RuleRequest};
 use crate::{
+    framework::{Framework, RequestHead},
     key::KeyError,
     metrics,
     middleware::{
         admission::Admission,
         config::{Config, DecisionSharing, ResponseTo},
-        framework::{Framework, RequestHead},
         pending::{CompletedCheck, PendingCheck},
         rejection::{Rejection, RejectionReason},
     },

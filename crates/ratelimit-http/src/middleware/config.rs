@@ -6,8 +6,9 @@ use std::{
 };
 
 use crate::{
-    key::{ClientAddress, ClientKey, KeyError, NamedKey},
-    middleware::{framework::Framework, policy_flags::PolicyFlags, rejection::Rejection},
+    framework::Framework,
+    key::{ClientAddress, ClientKey, KeyError},
+    middleware::{policy_flags::PolicyFlags, rejection::Rejection},
     policy::HttpPolicy,
     registry::{Registry, UnknownPolicy},
     response::{HeaderStyle, HeaderWriter},
@@ -48,6 +49,8 @@ pub struct Config<F: Framework> {
     lookup: Option<RegistryLookup<F>>,
 }
 
+/// A name of a key, and the function that finds the key.
+type NamedKey<F> = (Arc<str>, Arc<KeyOf<F>>);
 /// A function that finds the key of a request.
 pub(crate) type KeyOf<F> =
     dyn Fn(&<F as Framework>::Request) -> Result<Key, KeyError> + Send + Sync;

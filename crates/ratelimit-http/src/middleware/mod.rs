@@ -46,18 +46,17 @@ mod body_guard;
 mod builder;
 mod check;
 mod config;
-mod framework;
+mod named_keys;
 mod pending;
 mod policy_flags;
 mod rejection;
 
-pub(crate) use self::config::KeyOf;
 pub use self::{
     admission::Admission,
     body_guard::{BodyGuard, SlotGuard},
     check::CheckOutcome,
     config::{Config, DecisionSharing},
-    framework::{Framework, RequestHead},
     pending::{CompletedCheck, PendingCheck},
     rejection::{Rejection, RejectionReason},
 };
+pub use crate::framework::{Framework, RequestHead};

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::{
+    framework::{Framework, RequestHead},
     key::KeyError,
-    middleware::framework::{Framework, RequestHead},
     response::{GRPC_RETRY_PUSHBACK, number, retry_after},
 };
 use crate::{

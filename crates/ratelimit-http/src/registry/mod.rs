@@ -1,5 +1,6 @@
 //! Policies by name, which can be changed while a service runs.
 
+mod declared;
 mod reordered;
 #[cfg(any(feature = "toml", feature = "yaml"))]
 mod text;
@@ -14,10 +15,12 @@ use std::{
     },
 };
 
-pub use self::reordered::log_reordered_limits;
 #[cfg(any(feature = "toml", feature = "yaml"))]
 pub use self::text::ReloadError;
-use crate::handler::{DeclaredPolicy, MissingPolicies};
+pub use self::{
+    declared::{DeclaredPolicy, MissingPolicies},
+    reordered::log_reordered_limits,
+};
 use crate::policy::HttpPolicy;
 
 /// Policies by name, for layers and handlers that name their policy.

@@ -3,11 +3,8 @@
 use std::{error, fmt};
 
 use crate::metrics;
-use crate::registry::Registry;
-use crate::{
-    handler::MissingPolicies,
-    policy_file::{Format, InvalidPolicyFile, PolicyFile},
-};
+use crate::policy_file::{Format, InvalidPolicyFile, PolicyFile};
+use crate::registry::{MissingPolicies, Registry};
 
 impl Registry {
     /// A registry of the policies in a TOML text. Its table `policy` has a text of limits or a table of

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use crate::digits::Digits;
 use crate::response::{
     header_style::{HeaderStyle, ratelimit_policy_value, ratelimit_value},
-    text::{Digits, small_number},
+    text::small_number,
 };
-use crate::{middleware::Framework, response::report::LimitReport};
+use crate::{framework::Framework, response::report::LimitReport};
 use ratelimit_core::{Decision, Limit, Policy};
 
 const RETRY_AFTER: &str = "retry-after";

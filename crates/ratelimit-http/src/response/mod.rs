@@ -19,5 +19,4 @@ pub use self::{
 pub(crate) use self::{
     header_writer::{GRPC_RETRY_PUSHBACK, number, retry_after},
     report::LimitReport,
-    text::Digits,
 };

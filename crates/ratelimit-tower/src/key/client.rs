@@ -1,45 +1,13 @@
 //! The client as a key, and the peer's address in the request's extensions.
 
-use std::{
-    fmt,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{fmt, net::IpAddr, sync::Arc};
 
-use http::{Extensions, HeaderName, Request, request::Parts};
+use http::{HeaderName, request::Parts};
 use ratelimit_core::Key;
 use ratelimit_http::client_ip::{ClientIpResolver, TrustedProxies};
-use tower_service::Service;
 
 use super::{ClientAddress, KeyError, KeyExtractor};
 use crate::framework::Head;
-
-/// The address at the other end of the connection, in the request's extensions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PeerAddr(pub SocketAddr);
-
-impl PeerAddr {
-    /// The peer's address in `extensions`: a [`PeerAddr`] or, with the feature `axum`, `ConnectInfo` or else
-    /// `MockConnectInfo`.
-    #[inline]
-    pub fn of(extensions: &Extensions) -> Option<PeerAddr> {
-        let peer = extensions.get::<PeerAddr>().copied();
-        #[cfg(feature = "axum")]
-        let peer = peer.or_else(|| connected(extensions));
-        peer
-    }
-}
-
-#[cfg(feature = "axum")]
-#[inline]
-fn connected(extensions: &Extensions) -> Option<PeerAddr> {
-    use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
-
-    let real = extensions.get().map(|ConnectInfo(peer)| *peer);
-    let mock = || extensions.get().map(|MockConnectInfo(peer)| *peer);
-    real.or_else(mock).map(PeerAddr)
-}
 
 /// The client of a request.
 ///
@@ -164,39 +132,5 @@ impl KeyExtractor for ClientKey {
 impl fmt::Debug for ClientKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.client.fmt(f)
-    }
-}
-
-/// A service for one connection that inserts its [`PeerAddr`] into every request.
-///
-/// It is for servers that do not provide the peer's address, such as hyper.
-#[derive(Clone, Copy, Debug)]
-pub struct AddPeerAddr<S> {
-    inner: S,
-    peer: PeerAddr,
-}
-
-impl<S> AddPeerAddr<S> {
-    /// Serves the connection from `peer` with `inner`.
-    pub const fn new(inner: S, peer: SocketAddr) -> AddPeerAddr<S> {
-        AddPeerAddr {
-            inner,
-            peer: PeerAddr(peer),
-        }
-    }
-}
-
-impl<S: Service<Request<B>>, B> Service<Request<B>> for AddPeerAddr<S> {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = S::Future;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<B>) -> S::Future {
-        request.extensions_mut().insert(self.peer);
-        self.inner.call(request)
     }
 }

@@ -3,8 +3,23 @@
 //! The estimate counts allocated memory, because a bound on bytes is a bound on the process. It is computed from
 //! lengths that are at hand; no allocator is asked.
 
-use crate::store::memory::{interner::NameId, shard::EntryId};
+use crate::store::memory::interner::NameId;
 use crate::{budget::Budget, key::Key, limit::Limit, policy::LimitGroup, time::Timestamp};
+
+/// Identifies one entry: the limit group, the key and their common hash.
+///
+/// It borrows from the hit, so looking up a known key copies nothing.
+#[derive(Clone, Copy)]
+pub(super) struct EntryId<'a> {
+    /// The hash of the key's text, combined with the hash of the group's name.
+    pub(super) hash: u64,
+    /// The limits that count by this key; its name is part of the entry's identity.
+    pub(super) group: &'a LimitGroup,
+    /// Cloned only when an entry is inserted.
+    pub(super) key: &'a Key,
+    /// The key's text, read once: reading it from a `CompactString` branches on its kind.
+    pub(super) text: &'a str,
+}
 
 /// Keys up to this length in bytes are stored inside the entry; longer keys have an allocation of their own.
 const INLINE_KEY: usize = 24;

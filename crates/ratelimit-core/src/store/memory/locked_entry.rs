@@ -6,10 +6,7 @@
 
 use std::sync::MutexGuard;
 
-use crate::store::memory::{
-    MemoryInner, MemoryStore,
-    shard::{EntryId, Shard},
-};
+use crate::store::memory::{MemoryInner, MemoryStore, entry::EntryId, shard::Shard};
 use crate::{
     decision::{Decision, FastCharge},
     policy::{HitParams, LimitGroup},

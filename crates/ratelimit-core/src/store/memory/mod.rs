@@ -19,8 +19,8 @@ use std::{
 pub(crate) use self::locked_entry::LockedEntry;
 pub use self::stats_reporter::MemoryStats;
 use crate::store::memory::{
-    entry::Entry,
-    shard::{Bounds, EntryId, HitKeys, Shard},
+    entry::{Entry, EntryId},
+    shard::{Bounds, HitKeys, Shard},
     stats_reporter::StatsReporter,
 };
 use crate::store::{

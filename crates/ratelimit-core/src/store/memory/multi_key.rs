@@ -15,7 +15,8 @@ use smallvec::SmallVec;
 
 use crate::store::memory::{
     MemoryInner, MemoryStore,
-    shard::{EntryId, HitKeys, Shard},
+    entry::EntryId,
+    shard::{HitKeys, Shard},
 };
 use crate::{
     algorithm::Fit,

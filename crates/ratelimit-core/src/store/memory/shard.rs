@@ -21,30 +21,18 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use hashbrown::HashTable;
 
-use crate::store::memory::{MemoryStats, entry::Entry, interner::Interner};
+use crate::store::memory::{
+    MemoryStats,
+    entry::{Entry, EntryId},
+    interner::Interner,
+};
 use crate::{
     algorithm::{Effect, Fit},
     budget::{AdjustmentRequest, AdjustmentResult, Budget},
     decision::{Decision, FastCharge, LimitDecision},
-    key::Key,
     policy::{EffectiveLimit, HitParams, LimitGroup},
     time::Timestamp,
 };
-
-/// Identifies one entry: the limit group, the key and their common hash.
-///
-/// It borrows from the hit, so looking up a known key copies nothing.
-#[derive(Clone, Copy)]
-pub(super) struct EntryId<'a> {
-    /// The hash of the key's text, combined with the hash of the group's name.
-    pub(super) hash: u64,
-    /// The limits that count by this key; its name is part of the entry's identity.
-    pub(super) group: &'a LimitGroup,
-    /// Cloned only when an entry is inserted.
-    pub(super) key: &'a Key,
-    /// The key's text, read once: reading it from a `CompactString` branches on its kind.
-    pub(super) text: &'a str,
-}
 
 /// The bounds of one shard. The keys of the hit that is being decided may exceed them.
 #[derive(Clone, Copy, Debug)]

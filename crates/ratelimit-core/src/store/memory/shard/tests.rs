@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     budget::{Adjustment, apply},
+    key::Key,
     key_set::KeySet,
     policy::{Policy, Throttle},
     store::{contract::Store as _, hit::Hit, memory::MemoryStore, receipt::Receipt},

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use crate::{client_ip::HeaderLines, response::Digits};
+use crate::{client_ip::HeaderLines, digits::Digits};
 use ratelimit_core::{Decision, Key};
 
 /// Read access to the head of a request.
