@@ -18,7 +18,7 @@ use crate::store::redis::{
 use crate::{
     algorithm::WireState,
     budget::{cap_waits, remaining_ttl},
-    decision::{Decision, LimitDecision},
+    decision::LimitDecision,
     limit::Limit,
     policy::{EffectiveLimit, HitMode, HitParams, LimitGroup, Policy},
     time::{MAX_EXACT, Timestamp},
@@ -195,33 +195,14 @@ impl CheckCommand {
         Ok(effective.report(cap_waits(decision, left), charged))
     }
 
-    /// The decision of a policy that one call decides.
-    ///
-    /// Fast path for a single limit: its decision is not collected into a list first.
-    pub(in crate::store::redis) fn decode_decision(
-        &self,
-        wire: WireReply<'_>,
-    ) -> Result<Decision, InvalidReply> {
-        let ([group], [state], [expires]) = (self.groups(), wire.states, wire.expires) else {
-            return Ok(self.decode_limits(wire)?.decision());
-        };
-        let [effective] = &*group.limits else {
-            return Err(InvalidReply::Malformed);
-        };
-        let decision =
-            self.decode_limit(effective, *state, wire, *expires, self.charged(wire.fits))?;
-        // Rust and Lua compute the outcome independently. They differ only if the stored value is corrupt.
-        if decision.outcome.is_allowed() != wire.fits {
-            return Err(InvalidReply::CorruptState);
-        }
-        Ok(Decision::new(decision, wire.now))
-    }
-
     /// The decisions of all limits of the scope, in the order of the message.
     ///
     /// The script's own decision must agree with them, or the stored value is corrupt. A call with [`FLAG_DENIED`] is
     /// exempt: it is denied although its own limits may allow the hit.
-    fn decode_limits(&self, wire: WireReply<'_>) -> Result<CheckReply, InvalidReply> {
+    pub(in crate::store::redis) fn decode_limits(
+        &self,
+        wire: WireReply<'_>,
+    ) -> Result<CheckReply, InvalidReply> {
         let WireReply { fits, now, .. } = wire;
         let charged = self.charged(fits);
         let mut states = wire.states.iter();

@@ -225,13 +225,14 @@ impl LimitsReply {
         } else {
             0
         };
-        command.decode_decision(WireReply {
+        let reply = command.decode_limits(WireReply {
             fits,
             now,
             expires: &[self.expires],
             states: states_after.unwrap_or(&self.states),
             before,
-        })
+        })?;
+        Ok(reply.decision())
     }
 }
 

@@ -241,13 +241,14 @@ impl BucketCommand<'_> {
         };
         // The debt was refilled up to now, so its tick is that of now.
         let tick = self.effective.limit.period_ticks().tick(now);
-        command.decode_decision(WireReply {
+        let reply = command.decode_limits(WireReply {
             fits: index < reply.fitting,
             now,
             expires: &[reply.expires],
             states: &[[tick, reply.debt, reply.refunded, 0]],
             before: cost.saturating_mul(index.min(reply.fitting) as u64),
-        })
+        })?;
+        Ok(reply.decision())
     }
 }
 
