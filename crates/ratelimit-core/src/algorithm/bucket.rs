@@ -140,6 +140,7 @@ impl Bucket {
     /// Fast path: charges as [`Step::step`] does, for a token bucket of the same period, a state not ahead of the
     /// clock, and at least one token left afterwards. Returns `None` and changes nothing otherwise. Its result is
     /// four words, because a whole decision stalls on store forwarding when it is copied right after it was written.
+    /// A check takes 714 instructions with it; that of a leaky bucket, which has none, takes 1,260 (`cargo xtask gate`).
     #[inline(always)]
     pub(crate) fn try_charge_fast(
         &self,

