@@ -30,7 +30,7 @@ pin_project! {
     #[derive(Debug)]
     enum Kind<B> {
         Inner { #[pin] body: B, guard: Option<Box<BodyGuard>> },
-        Ours { bytes: Bytes },
+        Rejection { bytes: Bytes },
     }
 }
 
@@ -41,9 +41,10 @@ impl<B> ResponseBody<B> {
         }
     }
 
-    pub(crate) const fn ours(bytes: Bytes) -> ResponseBody<B> {
+    /// The body of a response that the layer makes itself.
+    pub(crate) const fn rejection(bytes: Bytes) -> ResponseBody<B> {
         ResponseBody {
-            kind: Kind::Ours { bytes },
+            kind: Kind::Rejection { bytes },
         }
     }
 
@@ -69,7 +70,7 @@ impl<B> ResponseBody<B> {
     {
         match self.kind {
             Kind::Inner { body, .. } => body,
-            Kind::Ours { bytes } => bytes.into(),
+            Kind::Rejection { bytes } => bytes.into(),
         }
     }
 }
@@ -85,7 +86,7 @@ where
     fn from(body: ResponseBody<B>) -> axum::body::Body {
         match body.kind {
             Kind::Inner { body, guard: None } => axum::body::Body::new(body),
-            Kind::Ours { bytes } => bytes.into(),
+            Kind::Rejection { bytes } => bytes.into(),
             kind @ Kind::Inner { .. } => axum::body::Body::new(ResponseBody { kind }),
         }
     }
@@ -93,13 +94,13 @@ where
 
 impl<B> From<Bytes> for ResponseBody<B> {
     fn from(bytes: Bytes) -> ResponseBody<B> {
-        ResponseBody::ours(bytes)
+        ResponseBody::rejection(bytes)
     }
 }
 
 impl<B> Default for ResponseBody<B> {
     fn default() -> ResponseBody<B> {
-        ResponseBody::ours(Bytes::new())
+        ResponseBody::rejection(Bytes::new())
     }
 }
 
@@ -127,8 +128,8 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
                 }
                 Poll::Ready(frame)
             }
-            KindProj::Ours { bytes } if bytes.is_empty() => Poll::Ready(None),
-            KindProj::Ours { bytes } => Poll::Ready(Some(Ok(Frame::data(mem::take(bytes))))),
+            KindProj::Rejection { bytes } if bytes.is_empty() => Poll::Ready(None),
+            KindProj::Rejection { bytes } => Poll::Ready(Some(Ok(Frame::data(mem::take(bytes))))),
         }
     }
 
@@ -143,14 +144,14 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
                 }
                 is_ended
             }
-            Kind::Ours { bytes } => bytes.is_empty(),
+            Kind::Rejection { bytes } => bytes.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Inner { body, .. } => body.size_hint(),
-            Kind::Ours { bytes } => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Rejection { bytes } => SizeHint::with_exact(bytes.len() as u64),
         }
     }
 }

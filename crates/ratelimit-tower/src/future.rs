@@ -122,7 +122,7 @@ where
                 }
                 StateProj::Rejected { response } => {
                     let response = response.take().expect("polled after completion");
-                    return Poll::Ready(Ok(response.map(ResponseBody::ours)));
+                    return Poll::Ready(Ok(response.map(ResponseBody::rejection)));
                 }
                 StateProj::Checking {
                     check,

@@ -122,7 +122,7 @@ impl Check {
     ) -> Check {
         decision.is_enforced = hit.policy.enforces(hit.key);
         if !hit.is_read_only() {
-            limiter.count_decided(hit, &decision);
+            limiter.record_decision(hit, &decision);
         }
         if let Some(started) = started {
             record_duration(*hit, started);

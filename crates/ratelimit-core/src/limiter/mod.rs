@@ -283,26 +283,26 @@ impl Limiter {
             Err(error) => self.unchecked(hit, is_enforced, &error),
         };
         if !hit.is_read_only() {
-            self.count(&hit, &verdict);
+            self.record_verdict(&hit, &verdict);
         }
         verdict
     }
 
     /// Counts a verdict in the metrics of the policy, and a denial among the offenders.
-    fn count(&self, hit: &Hit<'_>, verdict: &Verdict) {
-        let meters = hit.policy.metrics();
+    fn record_verdict(&self, hit: &Hit<'_>, verdict: &Verdict) {
+        let metrics = hit.policy.metrics();
         match verdict.decision() {
-            Some(decision) => self.count_decided(hit, decision),
-            None => meters.count_without_decision(verdict.is_allowed()),
+            Some(decision) => self.record_decision(hit, decision),
+            None => metrics.count_without_decision(verdict.is_allowed()),
         }
         if let Verdict::Unchecked { mode, reason, .. } = verdict {
-            meters.count_unchecked(mode.as_str(), reason.as_str());
+            metrics.count_unchecked(mode.as_str(), reason.as_str());
         }
     }
 
     /// Counts a decision, of the store or of the local store.
     #[inline]
-    fn count_decided(&self, hit: &Hit<'_>, decision: &Decision) {
+    fn record_decision(&self, hit: &Hit<'_>, decision: &Decision) {
         hit.policy.metrics().count_decision(decision);
         if !decision.is_allowed() {
             self.count_offender(hit, decision.now);

@@ -73,7 +73,7 @@ struct PolicyInner {
     /// Whether a limit is a concurrency limit.
     holds_slots: bool,
     /// The metric handles, made with the first hit: a recorder may be installed after the policy.
-    meters: OnceLock<PolicyMetrics>,
+    metrics: OnceLock<PolicyMetrics>,
 }
 
 /// The settings of a policy; two policies are equal when these are.
@@ -181,7 +181,7 @@ impl Policy {
             holds_slots: limits.iter().any(is_concurrency),
             settings,
             groups,
-            meters: OnceLock::new(),
+            metrics: OnceLock::new(),
         })))
     }
 
@@ -194,7 +194,7 @@ impl Policy {
             settings,
             groups: self.0.groups.clone(),
             holds_slots: self.0.holds_slots,
-            meters: OnceLock::new(),
+            metrics: OnceLock::new(),
         }))
     }
 
@@ -296,7 +296,7 @@ impl Policy {
     #[inline]
     pub(crate) fn metrics(&self) -> &PolicyMetrics {
         self.0
-            .meters
+            .metrics
             .get_or_init(|| PolicyMetrics::new(&self.0.settings.name, self.limits()))
     }
 
