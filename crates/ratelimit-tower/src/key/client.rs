@@ -16,7 +16,7 @@ use crate::framework::Head;
 /// 1. The [`Key`] that the application put into the request's extensions.
 /// 2. A header or query parameter that the application opted into, if it passes its validator.
 /// 3. The address in the headers of trusted proxies, by the rules of [`ClientIpResolver`].
-/// 4. The peer's address: [`PeerAddr`] in the request's extensions, or the result of
+/// 4. The peer's address: [`PeerAddr`](crate::PeerAddr) in the request's extensions, or the result of
 ///    [`peer_by`](Self::peer_by).
 ///
 /// A request without any of them is rejected with 500, and the log says what to add.
@@ -53,7 +53,7 @@ impl ClientKey {
         ClientIpResolver::behind(proxies).into()
     }
 
-    /// Sets the function that finds the peer's address, in place of [`PeerAddr`].
+    /// Sets the function that finds the peer's address, in place of [`PeerAddr`](crate::PeerAddr).
     #[must_use]
     pub fn peer_by(
         mut self,
