@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Hit, Key, Policy, RedisConfig, RedisStore, Store};
+use ratelimit_core::{
+    Key, Policy, RedisConfig, RedisStore,
+    store::{Hit, Store},
+};
 
 use crate::{
     callgrind::{CountedServer, count},

@@ -95,7 +95,7 @@ impl RefundMark {
 }
 
 impl LimitDecision {
-    /// A decision with everything left. A [`Store`](crate::Store) of an application starts with it and sets
+    /// A decision with everything left. A [`Store`](crate::store::Store) of an application starts with it and sets
     /// the fields.
     ///
     /// ```
@@ -132,7 +132,7 @@ impl LimitDecision {
 /// blocks. [`limits`](Decision::limits) has the numbers of every limit.
 ///
 /// ```
-/// use ratelimit_core::{Hit, Key, MemoryStore, Outcome, Policy, Store};
+/// use ratelimit_core::{Key, MemoryStore, Outcome, Policy, store::{Hit, Store}};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
@@ -173,7 +173,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The decision of a policy with one limit, for a [`Store`](crate::Store) of an application.
+    /// The decision of a policy with one limit, for a [`Store`](crate::store::Store) of an application.
     pub fn new(limit: LimitDecision, now: Timestamp) -> Decision {
         Decision::from_limits(now, [limit].into_iter())
     }

@@ -2,7 +2,7 @@
 //!
 //! - A [`Policy`] is a name and one to eight [`Limit`]s that are decided together, all or nothing.
 //! - A [`Key`] names the budget that a hit spends: a client, a user, an address.
-//! - A [`Limiter`] decides hits with a [`Store`] and returns a [`Verdict`].
+//! - A [`Limiter`] decides hits with a [`Store`](store::Store) and returns a [`Verdict`].
 //! - A denial is a result and not an error. It spends nothing, and reports exactly when the same
 //!   hit would pass.
 //!
@@ -76,7 +76,7 @@ mod load_signal;
 pub mod metrics;
 mod offenders;
 mod policy;
-mod store;
+pub mod store;
 mod sync;
 mod time;
 
@@ -89,7 +89,6 @@ pub use self::{
         Algorithm, Concurrency, FixedWindow, InvalidLimit, LeakyBucket, PenaltyBox,
         SlidingWindowCounter, SlidingWindowLog, TokenBucket,
     },
-    budget::Adjustment,
     decision::{Decision, LimitDecision, Outcome},
     key::{InvalidKey, Key},
     key_set::KeySet,
@@ -97,13 +96,7 @@ pub use self::{
     limiter::{Check, Limiter, Reservation, Reserve, SettleError, UncheckedReason, Verdict},
     load_signal::{InFlightGuard, LoadSignal},
     offenders::{KeyDisplay, Offender, Offenders},
-    policy::{
-        FailureMode, HitMode, InvalidPolicy, InvalidThrottle, Overdraft, Policy, RedundantLimit,
-        Throttle,
-    },
-    store::{
-        Hit, InvalidReceipt, MemoryStats, MemoryStore, Receipt, Settlement, Store, StoreError,
-        StoreFuture,
-    },
+    policy::{FailureMode, InvalidPolicy, InvalidThrottle, Policy, RedundantLimit, Throttle},
+    store::MemoryStore,
     time::{Clock, Timestamp},
 };

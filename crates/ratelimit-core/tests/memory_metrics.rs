@@ -14,7 +14,8 @@ use metrics::{
     Counter, Gauge, Histogram, Key as Name, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 use ratelimit_core::{
-    Clock, Hit, Key, MemoryStore, Policy, Store as _, Timestamp, metrics as names,
+    Clock, Key, MemoryStore, Policy, Timestamp, metrics as names,
+    store::{Hit, Store as _},
 };
 use tracing::{
     Event, Level, Subscriber,

@@ -2,7 +2,7 @@
 
 use std::{fmt, fs::File, io::Read as _};
 
-use ratelimit_core::{InvalidReceipt, Receipt};
+use ratelimit_core::store::{InvalidReceipt, Receipt};
 use subtle::ConstantTimeEq as _;
 
 use crate::{
@@ -131,7 +131,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
-    use ratelimit_core::{Hit, Key, Limiter, Policy};
+    use ratelimit_core::{Key, Limiter, Policy, store::Hit};
 
     use super::*;
 

@@ -12,8 +12,8 @@ use http::{Request, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use ratelimit_core::{
-    Adjustment, Clock, Decision, FailureMode, Hit, Key, KeySet, Limiter, MemoryStore, Policy,
-    Receipt, Settlement, Store, StoreFuture, Timestamp,
+    Clock, Decision, FailureMode, Key, KeySet, Limiter, MemoryStore, Policy, Timestamp,
+    store::{Adjustment, Hit, Receipt, Settlement, Store, StoreFuture},
 };
 use ratelimit_tower::{KeyError, OutgoingError, OutgoingLimitLayer};
 use tokio::time::Instant;

@@ -16,8 +16,8 @@ use http::{Request, Response};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use ratelimit_core::{
-    Adjustment, Decision, Hit, KeySet, Limiter, MemoryStore, Policy, Receipt, Settlement, Store,
-    StoreFuture,
+    Decision, KeySet, Limiter, MemoryStore, Policy,
+    store::{Adjustment, Hit, Receipt, Settlement, Store, StoreFuture},
 };
 use ratelimit_http::policy::HttpPolicy;
 use ratelimit_tower::{RateLimitLayer, ResponseBody, SlotGuard};

@@ -5,7 +5,7 @@
 
 use std::io::{Read as _, Write as _};
 
-use ratelimit_core::{Hit, Key, Limiter, Policy, RedisConfig};
+use ratelimit_core::{Key, Limiter, Policy, RedisConfig, store::Hit};
 use ratelimit_tests::redis::connected;
 
 #[tokio::main]

@@ -4,7 +4,10 @@
 
 use std::{fmt::Write as _, io::Write as _};
 
-use ratelimit_core::{Hit, Key, Policy, RedisConfig, Store as _};
+use ratelimit_core::{
+    Key, Policy, RedisConfig,
+    store::{Hit, Store as _},
+};
 use ratelimit_tests::{random::Random, redis::connected};
 
 const TASKS: u64 = 64;

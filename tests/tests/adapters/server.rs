@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use actix_web::{App, HttpServer, web};
 use axum::{Router, routing::get};
 use ratelimit_core::{
-    Clock, FailureMode, Hit, KeySet, Limiter, MemoryStore, Policy, Store, StoreError, StoreFuture,
-    Timestamp,
+    Clock, FailureMode, KeySet, Limiter, MemoryStore, Policy, Timestamp,
+    store::{Hit, Store, StoreError, StoreFuture},
 };
 use ratelimit_http::{client_ip::TrustedProxies, response::HeaderStyle};
 use tokio::net::TcpListener;

@@ -3,8 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use ratelimit_core::{
-    Adjustment, FailureMode, Hit, Key, KeySet, Limiter, Policy, Store as _, StoreError,
-    UncheckedReason, Verdict,
+    FailureMode, Key, KeySet, Limiter, Policy, UncheckedReason, Verdict,
+    store::{Adjustment, Hit, Store as _, StoreError},
 };
 use ratelimit_tests::chaos::{Fixture, Observations, Ours, eventually, ours};
 use tokio::task::block_in_place;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ratelimit_core::{
-    Clock, Hit, Key, KeySet, MemoryStore, Policy, RedisConfig, Store as _, StoreError, Timestamp,
+    Clock, Key, KeySet, MemoryStore, Policy, RedisConfig, Timestamp,
+    store::{Hit, Store as _, StoreError},
 };
 use ratelimit_tests::{
     chaos::{TestCluster, eventually},

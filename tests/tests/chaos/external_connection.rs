@@ -6,7 +6,7 @@ use std::{
 };
 
 use bb8_redis::{RedisConnectionManager, bb8::Pool};
-use ratelimit_core::{FailureMode, Hit, Limiter, RedisConfig, RedisStore};
+use ratelimit_core::{FailureMode, Limiter, RedisConfig, RedisStore, store::Hit};
 use ratelimit_tests::{
     chaos::{Fixture, Observations, TestCluster, endless, eventually},
     redis::RedisProcess,

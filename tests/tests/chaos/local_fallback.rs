@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Clock, FailureMode, Hit, MemoryStore, Store as _, Timestamp, Verdict};
+use ratelimit_core::{
+    Clock, FailureMode, MemoryStore, Timestamp, Verdict,
+    store::{Hit, Store as _},
+};
 use ratelimit_tests::{
     chaos::{Fixture, Ours, ours},
     random::Random,

@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ratelimit_core::{Clock, FailureMode, Hit, Key, Limiter, MemoryStore, Store as _, Timestamp};
+use ratelimit_core::{
+    Clock, FailureMode, Key, Limiter, MemoryStore, Timestamp,
+    store::{Hit, Store as _},
+};
 use ratelimit_tests::chaos::{
     Expected, Fixture, Kind, Observations, PATIENCE, endless, eventually, ours,
     scenario::ScenarioRun, serial,

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use ratelimit_core::{
-    Clock, Decision, FailureMode, Hit, Key, KeySet, MemoryStore, Policy, RedisConfig, Store as _,
-    Timestamp,
+    Clock, Decision, FailureMode, Key, KeySet, MemoryStore, Policy, RedisConfig, Timestamp,
+    store::{Hit, Store as _},
 };
 use ratelimit_tests::{
     chaos::{TestCluster, eventually, ours},

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use ratelimit_core::{FailureMode, Hit, Limiter, Policy};
+use ratelimit_core::{FailureMode, Limiter, Policy, store::Hit};
 use ratelimit_tests::chaos::{Fixture, Observations, Ours, PATIENCE, endless, eventually, ours};
 
 use crate::harness::{AT_ONCE, heals, is_checked, key, policy};

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Clock, Hit, Limiter, MemoryStore, Policy, Store as _, Timestamp};
+use ratelimit_core::{
+    Clock, Limiter, MemoryStore, Policy, Timestamp,
+    store::{Hit, Store as _},
+};
 
 use crate::stores::{key, policy};
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use ratelimit_core::{
-    Clock, Decision, Hit, Key, Overdraft, Policy, RedisStore, Store, StoreError, Throttle,
-    Timestamp,
+    Clock, Decision, Key, Policy, RedisStore, Throttle, Timestamp,
+    store::{Hit, Overdraft, Store, StoreError},
 };
 use ratelimit_tests::{
     random::Random,

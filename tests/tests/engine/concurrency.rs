@@ -8,7 +8,8 @@ use std::{
 };
 
 use ratelimit_core::{
-    Adjustment, Clock, Hit, Limiter, MemoryStore, Receipt, Settlement, Store, Timestamp,
+    Clock, Limiter, MemoryStore, Timestamp,
+    store::{Adjustment, Hit, Receipt, Settlement, Store},
 };
 use ratelimit_tests::redis::{TestRedis, connected};
 

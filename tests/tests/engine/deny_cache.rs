@@ -9,8 +9,8 @@ use std::{
 };
 
 use ratelimit_core::{
-    Adjustment, Clock, Decision, Hit, Key, KeySet, Limiter, Outcome, Overdraft, Policy, Receipt,
-    Reservation, Settlement, Store, StoreFuture, Timestamp, Verdict,
+    Clock, Decision, Key, KeySet, Limiter, Outcome, Policy, Reservation, Timestamp, Verdict,
+    store::{Adjustment, Hit, Overdraft, Receipt, Settlement, Store, StoreFuture},
 };
 use ratelimit_tests::{
     model::{self, Model, ModelMark, ModelReceipt},

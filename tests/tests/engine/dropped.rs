@@ -16,7 +16,7 @@ use std::{
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use http::{HeaderName, Request, Response, request::Parts};
 use ratelimit_core::{
-    FailureMode, Hit, Key, KeySet, Limiter, MemoryStore, Policy, RedisConfig, Verdict,
+    FailureMode, Key, KeySet, Limiter, MemoryStore, Policy, RedisConfig, Verdict, store::Hit,
 };
 use ratelimit_tests::{
     chaos::TestCluster,

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use ratelimit_core::{
-    Adjustment, Clock, Hit, Key, KeySet, MemoryStore, Policy, Receipt, Settlement, Store as _,
-    Timestamp,
+    Clock, Key, KeySet, MemoryStore, Policy, Timestamp,
+    store::{Adjustment, Hit, Receipt, Settlement, Store as _},
 };
 use ratelimit_tests::redis::TestRedis;
 

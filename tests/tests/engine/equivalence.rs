@@ -1,6 +1,9 @@
 //! Memory equals Redis equals the exact model, field by field (laws 1 to 9 hold for the model).
 
-use ratelimit_core::{Adjustment, Hit, Overdraft, Receipt, Settlement, Timestamp};
+use ratelimit_core::{
+    Timestamp,
+    store::{Adjustment, Hit, Overdraft, Receipt, Settlement},
+};
 use ratelimit_tests::{
     model::{self, Model, ModelDecision, ModelReceipt},
     redis::TestRedis,

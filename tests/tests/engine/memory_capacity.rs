@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Clock, Hit, KeySet, MemoryStore, Store as _, Timestamp};
+use ratelimit_core::{
+    Clock, KeySet, MemoryStore, Timestamp,
+    store::{Hit, Store as _},
+};
 
 use crate::stores::{key, policy};
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ratelimit_core::{Hit, Key, KeySet, Policy, Timestamp};
+use ratelimit_core::{Key, KeySet, Policy, Timestamp, store::Hit};
 use ratelimit_tests::{
     model::{Answer, Model, Numbers, Spec},
     random::Random,

@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use ratelimit_core::{Clock, Hit, MemoryStore, Policy, Store};
+use ratelimit_core::{
+    Clock, MemoryStore, Policy,
+    store::{Hit, Store},
+};
 use ratelimit_tests::{
     model::{Answer, Model, Spec},
     redis::TestRedis,

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Clock, Hit, Key, Limiter, Store as _, Timestamp};
+use ratelimit_core::{
+    Clock, Key, Limiter, Timestamp,
+    store::{Hit, Store as _},
+};
 use ratelimit_tests::redis::TestRedis;
 
 use crate::stores::{TestStore, key, policy};

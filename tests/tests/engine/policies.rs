@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use ratelimit_core::{Hit, Limiter, LoadSignal, Policy, Settlement, Throttle, Timestamp};
+use ratelimit_core::{
+    Limiter, LoadSignal, Policy, Throttle, Timestamp,
+    store::{Hit, Settlement},
+};
 use ratelimit_tests::redis::TestRedis;
 
 use crate::stores::{TestStore, key, policy};

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use ratelimit_core::{
-    Adjustment, Decision, Hit, Key, KeySet, Limiter, Policy, Receipt, SettleError, Settlement,
-    Store, StoreFuture,
+    Decision, Key, KeySet, Limiter, Policy, SettleError,
+    store::{Adjustment, Hit, Receipt, Settlement, Store, StoreFuture},
 };
 use ratelimit_tests::{random::Random, redis::TestRedis};
 

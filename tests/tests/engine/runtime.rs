@@ -7,7 +7,9 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use ratelimit_core::{Clock, FailureMode, Hit, KeySet, Limiter, RedisConfig, RedisStore, Verdict};
+use ratelimit_core::{
+    Clock, FailureMode, KeySet, Limiter, RedisConfig, RedisStore, Verdict, store::Hit,
+};
 use ratelimit_tests::{chaos::TestCluster, redis::TestRedis};
 use tokio::runtime::{Builder, Runtime};
 

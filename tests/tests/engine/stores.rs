@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use ratelimit_core::{
-    Clock, Decision, Hit, Key, LimitDecision, MemoryStore, Outcome, Policy, Store, Timestamp,
+    Clock, Decision, Key, LimitDecision, MemoryStore, Outcome, Policy, Timestamp,
+    store::{Hit, Store},
 };
 use ratelimit_tests::{
     model::{Answer, Numbers},

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use ratelimit_core::{
-    Adjustment, Decision, Hit, Key, KeySet, Policy, Receipt, Settlement, Throttle, Timestamp,
+    Decision, Key, KeySet, Policy, Throttle, Timestamp,
+    store::{Adjustment, Hit, Receipt, Settlement},
 };
 use ratelimit_tests::{
     random::Random,

@@ -1,6 +1,9 @@
 //! Every key expires, no sooner than it may, and a key that lost its expiry blocks nobody (law 7).
 
-use ratelimit_core::{Clock, Hit, Policy, Store as _};
+use ratelimit_core::{
+    Clock, Policy,
+    store::{Hit, Store as _},
+};
 use ratelimit_tests::{model::Model, redis::TestRedis, traces::to_policy};
 
 use crate::stores::{TestStore, key, policy, told};

@@ -15,7 +15,7 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
-use ratelimit_core::{Clock, Limiter, MemoryStore, Policy, Store, Timestamp};
+use ratelimit_core::{Clock, Limiter, MemoryStore, Policy, Timestamp, store::Store};
 use ratelimit_tower::{AddPeerAddr, RateLimitLayer};
 use tokio::net::TcpListener;
 use tower::{Layer as _, Service};

@@ -23,7 +23,10 @@ use ahash::RandomState;
 use hashbrown::HashMap;
 use quick_cache::{Lifecycle, UnitWeighter, unsync};
 use ratelimit_bench::{Work, count, poll_now, tell_counts};
-use ratelimit_core::{Clock, Hit, Key, MemoryStore, Policy, Store as _, Timestamp};
+use ratelimit_core::{
+    Clock, Key, MemoryStore, Policy, Timestamp,
+    store::{Hit, Store as _},
+};
 
 const TIMES: u32 = 2_000;
 const KEYS: u64 = 10_000;

@@ -10,7 +10,10 @@ use std::{
 
 use governor::{Quota, RateLimiter};
 use limitador::limit::{Context, Limit, Namespace};
-use ratelimit_core::{Hit, Key, Limiter, MemoryStore, Policy, Store as _};
+use ratelimit_core::{
+    Key, Limiter, MemoryStore, Policy,
+    store::{Hit, Store as _},
+};
 
 use crate::workload::poll_now;
 

@@ -1,6 +1,9 @@
 //! Memory of a key in Redis.
 
-use ratelimit_core::{Hit, Key, Policy, RedisStore, Store as _};
+use ratelimit_core::{
+    Key, Policy, RedisStore,
+    store::{Hit, Store as _},
+};
 
 use super::{
     Plan,

@@ -2,7 +2,10 @@
 
 use std::{future::Future, time::Duration};
 
-use ratelimit_core::{Hit, Key, Policy, RedisStore, Store as _};
+use ratelimit_core::{
+    Key, Policy, RedisStore,
+    store::{Hit, Store as _},
+};
 use redis::{Script, aio::MultiplexedConnection};
 
 use super::{

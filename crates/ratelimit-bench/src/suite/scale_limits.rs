@@ -1,6 +1,9 @@
 //! How a decision grows with the limits of its policy.
 
-use ratelimit_core::{Hit, Key, Limiter, Policy, RedisStore, Store as _};
+use ratelimit_core::{
+    Key, Limiter, Policy, RedisStore,
+    store::{Hit, Store as _},
+};
 
 use super::{
     Plan,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ratelimit_core::{
-    Clock, Hit, Key, Limiter, MemoryStore, Policy, RedisStore, Store as _, Timestamp,
+    Clock, Key, Limiter, MemoryStore, Policy, RedisStore, Timestamp,
+    store::{Hit, Store as _},
 };
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Clock, Hit, Key, Limiter, MemoryStore, Policy, Timestamp};
+use ratelimit_core::{Clock, Key, Limiter, MemoryStore, Policy, Timestamp, store::Hit};
 
 use super::{Work, poll_now};
 

@@ -32,7 +32,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 ///   earlier.
 ///
 /// ```
-/// use ratelimit_core::{Concurrency, Hit, Key, Limiter, Policy};
+/// use ratelimit_core::{Concurrency, Key, Limiter, Policy, store::Hit};
 /// use std::time::Duration;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -35,7 +35,7 @@ pub(crate) struct AdjustmentRequest<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// A change to a charge that was made earlier, as a [`Store`](crate::Store) receives it.
+/// A change to a charge that was made earlier, as a [`Store`](crate::store::Store) receives it.
 ///
 /// | adjustment | units | slot | expiry of the budget |
 /// |---|---|---|---|
@@ -49,7 +49,7 @@ pub(crate) struct AdjustmentRequest<'a> {
 /// charged one and choose between a refund and a later charge:
 ///
 /// ```
-/// use ratelimit_core::{Hit, Key, Limiter, Policy};
+/// use ratelimit_core::{Key, Limiter, Policy, store::Hit};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///

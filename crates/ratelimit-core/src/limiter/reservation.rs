@@ -83,7 +83,7 @@ impl fmt::Debug for Reserve {
 /// - Every change goes to the store that made the charge: after an outage, a local charge is settled in the local store.
 ///
 /// ```
-/// use ratelimit_core::{Hit, Key, Limiter, Policy};
+/// use ratelimit_core::{Key, Limiter, Policy, store::Hit};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///

@@ -119,7 +119,7 @@ impl Limiter {
     /// [`Reservation`](crate::Reservation) renews its slot by itself.
     ///
     /// ```
-    /// use ratelimit_core::{Hit, Key, Limiter, Policy, Settlement};
+    /// use ratelimit_core::{Key, Limiter, Policy, store::{Hit, Settlement}};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     ///

@@ -75,7 +75,7 @@ pub(crate) struct HitParams {
 
 /// Whether a hit may use the headroom that a [`Throttle`](crate::Throttle) adds to its limits.
 ///
-/// [`Hit::new`](crate::Hit::new) sets it: a soft throttle always allows the headroom, an elastic one
+/// [`Hit::new`](crate::store::Hit::new) sets it: a soft throttle always allows the headroom, an elastic one
 /// while its load signal has capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overdraft {

@@ -163,7 +163,7 @@ impl Policy {
 
     /// The tier that `key` is in; this policy if it is in none.
     ///
-    /// [`Limiter::check`](crate::Limiter::check) calls it. Code that builds a [`Hit`](crate::Hit)
+    /// [`Limiter::check`](crate::Limiter::check) calls it. Code that builds a [`Hit`](crate::store::Hit)
     /// itself calls it first.
     #[inline]
     pub fn for_key(&self, key: &Key) -> &Policy {

@@ -27,7 +27,7 @@ use crate::{budget::Adjustment, decision::Decision, key_set::KeySet, policy::Pol
 /// [`Decision::from_limits`] makes its decisions.
 ///
 /// ```
-/// use ratelimit_core::{Hit, Key, MemoryStore, Policy, Store};
+/// use ratelimit_core::{Key, MemoryStore, Policy, store::{Hit, Store}};
 /// # fn block_on<F: std::future::Future>(f: F) -> F::Output {
 /// #     let mut f = std::pin::pin!(f);
 /// #     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
@@ -143,7 +143,7 @@ pub enum Settlement {
 /// futures. `pending` boxes its future.
 ///
 /// ```
-/// use ratelimit_core::{StoreError, StoreFuture};
+/// use ratelimit_core::store::{StoreError, StoreFuture};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///

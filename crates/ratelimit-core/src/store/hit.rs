@@ -11,12 +11,12 @@ use crate::{
 ///
 /// A hit is a borrowed, `Copy` value; building one allocates nothing. [`Limiter::check`](crate::Limiter::check) and
 /// its siblings build it. Build one yourself for [`Limiter::reserve`](crate::Limiter::reserve),
-/// [`Limiter::check_hit`](crate::Limiter::check_hit), or to call a [`Store`](crate::Store).
+/// [`Limiter::check_hit`](crate::Limiter::check_hit), or to call a [`Store`](crate::store::Store).
 ///
 /// A hit does not resolve tiers: pass [`policy.for_key(key)`](Policy::for_key) where the policy has tiers.
 ///
 /// ```
-/// use ratelimit_core::{Hit, Key, Policy};
+/// use ratelimit_core::{Key, Policy, store::Hit};
 ///
 /// let policy = Policy::parse("upload", "1000000/min")?;
 /// let key = Key::new("alice")?;

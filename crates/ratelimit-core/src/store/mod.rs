@@ -22,3 +22,7 @@ pub use self::{
     receipt::{InvalidReceipt, Receipt},
 };
 pub(crate) use self::{hit::OwnedHit, memory::LockedEntry, receipt::ChargedBy};
+pub use crate::{
+    budget::Adjustment,
+    policy::{HitMode, Overdraft},
+};

@@ -39,7 +39,7 @@ const MAX_LIFE: Duration = Duration::from_secs(366 * 86_400);
 /// - A receipt holds nothing: dropping it leaves the charge, and a slot until its lease ends.
 ///
 /// ```
-/// use ratelimit_core::{Hit, Key, Limiter, Policy, SettleError};
+/// use ratelimit_core::{Key, Limiter, Policy, SettleError, store::Hit};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///

@@ -9,7 +9,10 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use ratelimit_core::{InFlightGuard, Reservation, Settlement, StoreError};
+use ratelimit_core::{
+    InFlightGuard, Reservation,
+    store::{Settlement, StoreError},
+};
 
 /// The resources of a request until the body of its response ends: its reservation with the concurrency
 /// slot, and its place among the requests in flight.

@@ -15,7 +15,7 @@ use crate::{
     },
     response::LimitReport,
 };
-use ratelimit_core::{Decision, Hit, Key, Limiter, Policy, Verdict};
+use ratelimit_core::{Decision, Key, Limiter, Policy, Verdict, store::Hit};
 
 /// The outcome of [`Config::check`], as far as it is known without waiting.
 #[derive(Debug)]

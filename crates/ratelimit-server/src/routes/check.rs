@@ -6,7 +6,7 @@ use axum::{
     http::{Response, StatusCode},
 };
 use futures_util::{StreamExt as _, stream};
-use ratelimit_core::{Hit, Reservation, Verdict};
+use ratelimit_core::{Reservation, Verdict, store::Hit};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -195,7 +195,10 @@ mod tests {
     };
 
     use axum::http::header::CONTENT_TYPE;
-    use ratelimit_core::{Decision, KeySet, Limiter, MemoryStore, Policy, Store, StoreFuture};
+    use ratelimit_core::{
+        Decision, KeySet, Limiter, MemoryStore, Policy,
+        store::{Store, StoreFuture},
+    };
     use tower::ServiceExt as _;
 
     use super::*;

@@ -7,7 +7,10 @@ use axum::{
     extract::{Request, State},
     http::{Response, StatusCode},
 };
-use ratelimit_core::{Receipt, SettleError, Settlement, StoreError};
+use ratelimit_core::{
+    SettleError,
+    store::{Receipt, Settlement, StoreError},
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{body, json, object::Object};

@@ -11,7 +11,8 @@ use std::{
 
 use clap::Args;
 use ratelimit_core::{
-    Clock, InvalidPolicy, MemoryStore, Policy, RedisConfig, RedisStore, Store, Throttle, Timestamp,
+    Clock, InvalidPolicy, MemoryStore, Policy, RedisConfig, RedisStore, Throttle, Timestamp,
+    store::Store,
 };
 
 use super::{

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, io::Write, time::Duration};
 
-use ratelimit_core::{Clock, Decision, Hit, Key, Outcome, Policy, RedisStore, Store, Timestamp};
+use ratelimit_core::{
+    Clock, Decision, Key, Outcome, Policy, RedisStore, Timestamp,
+    store::{Hit, Store},
+};
 use serde::Serialize;
 use serde_json::value::RawValue;
 

@@ -11,7 +11,7 @@ use std::{
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use ratelimit_core::{Check, Decision, Hit, Key, Outcome, Reservation, Reserve, Verdict};
+use ratelimit_core::{Check, Decision, Key, Outcome, Reservation, Reserve, Verdict, store::Hit};
 use tokio::time::{Instant, Sleep, sleep};
 use tower_service::Service;
 

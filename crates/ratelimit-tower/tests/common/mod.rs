@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use ratelimit_core::{
-    Clock, Decision, Hit, KeySet, Limiter, MemoryStore, Policy, Store, StoreError, StoreFuture,
-    Timestamp,
+    Clock, Decision, KeySet, Limiter, MemoryStore, Policy, Timestamp,
+    store::{Hit, Store, StoreError, StoreFuture},
 };
 use ratelimit_tower::{PeerAddr, RateLimitLayer};
 use tower::{Layer as _, Service, ServiceExt as _};

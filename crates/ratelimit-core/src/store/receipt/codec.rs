@@ -76,7 +76,7 @@ impl Receipt {
     /// that of the primary key now.
     ///
     /// ```
-    /// use ratelimit_core::{Hit, Key, Limiter, Policy, Receipt};
+    /// use ratelimit_core::{Key, Limiter, Policy, store::{Hit, Receipt}};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     ///
