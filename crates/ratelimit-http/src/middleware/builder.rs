@@ -28,7 +28,8 @@ macro_rules! builder_methods {
             ///
             /// - A request without this key is counted by its main key instead.
             /// - The names `ip` (the address that the main key's [`ClientKey`](crate::ClientKey) finds),
-            ///   `route`, `global` and `header:NAME` are built in.
+            ///   `route`, `global` and `header:NAME` are built in. Only axum and actix-web find the `route`; elsewhere it
+            ///   is missing unless this method names it.
             /// - A limit that counts by an unknown name is an error when the layer is put over a service.
             ///
             $(#[$named_key_example])*

@@ -135,7 +135,7 @@ impl Simulate {
         let time_span = TimeSpan::of(&trace, &policies);
         let mut drawn = Vec::new();
         for (policy, text) in policies.into_iter().zip(&self.limit) {
-            let memory = MemoryStore::new().capacity(trace.len());
+            let memory = MemoryStore::new().capacity(capacity_for(&trace));
             let memory = memory.clock(clock.clone());
             let store: &dyn Store = match &redis {
                 Some(redis) => redis,
@@ -188,6 +188,17 @@ impl Simulate {
         store.delete_probe_key().await?;
         Ok(Some(store))
     }
+}
+
+/// A capacity at which no key is evicted: a policy keeps up to eight entries for a key, and keys are not divided evenly
+/// among the shards of the store.
+fn capacity_for(trace: &[TraceHit]) -> usize {
+    const ENTRIES_PER_HIT: usize = 8;
+    const MIN_CAPACITY: usize = 1_000_000;
+    trace
+        .len()
+        .saturating_mul(2 * ENTRIES_PER_HIT)
+        .max(MIN_CAPACITY)
 }
 
 /// Replays one run, then deletes its keys from `redis`, also after an error or Ctrl-C.

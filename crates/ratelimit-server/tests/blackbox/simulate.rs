@@ -82,6 +82,32 @@ async fn a_line_that_comes_late_is_answered_alike_in_both_stores() {
     assert_eq!(lines(&memory)[1]["remaining"], 0);
 }
 
+#[test]
+fn no_key_is_forgotten_in_memory_however_many_there_are() {
+    let mut trace = String::new();
+    for number in 0..9_900 {
+        writeln!(trace, "{{\"t\":0,\"key\":\"k{number}\"}}").unwrap();
+    }
+    for number in 0..100 {
+        writeln!(trace, "{{\"t\":1,\"key\":\"k{number}\"}}").unwrap();
+    }
+
+    let answers = lines(&simulate(&["--limit", "1/h"], &trace));
+
+    let again = &answers[9_900..];
+    assert_eq!(again.len(), 100);
+    assert!(again.iter().all(|line| line["allowed"] == false));
+}
+
+#[test]
+fn a_key_with_several_budgets_is_not_forgotten_in_memory() {
+    let trace = "{\"t\":0,\"key\":\"a\"}\n{\"t\":1,\"key\":\"b\"}\n{\"t\":2,\"key\":\"c\"}\n{\"t\":3,\"key\":\"a\"}\n";
+
+    let answers = lines(&simulate(&["--limit", "1/h by ip; 1/h by user"], trace));
+
+    assert_eq!(answers[3]["allowed"], false);
+}
+
 #[tokio::test]
 async fn every_vector_holds_in_both_stores() {
     let redis = TestRedis::start().await;

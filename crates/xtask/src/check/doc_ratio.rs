@@ -59,7 +59,8 @@ impl Lines {
     }
 
     fn docs_per_100(self) -> usize {
-        (self.docs * 100).checked_div(self.code).unwrap_or(100)
+        // A crate without code is one that the table names wrongly.
+        (self.docs * 100).checked_div(self.code).unwrap_or(0)
     }
 }
 

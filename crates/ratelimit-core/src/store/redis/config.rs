@@ -251,7 +251,7 @@ impl RedisConfig {
     /// Trusts only servers with a certificate that this root certificate (PEM) has signed.
     ///
     /// It applies to all servers of the address: sentinels and their master, and all nodes of a cluster. Without the
-    /// feature `redis-tls` it has no effect.
+    /// feature `redis-tls` it is an error.
     ///
     /// ```no_run
     /// use ratelimit_core::RedisConfig;

@@ -11,7 +11,7 @@
 //! | dropped | the hit |
 //! |---|---|
 //! | while the hit is queued | is skipped and spends nothing |
-//! | while its batch is filled, as the first hit of the batch | is sent, and charged if it fits |
+//! | while its batch is filled | is skipped and spends nothing |
 //! | after its batch was taken from the queue | is sent, and charged if it fits; the decision is discarded |
 
 pub(in crate::store::redis) mod batcher;

@@ -172,7 +172,7 @@ impl BatchQueue {
     /// A long queue fills the batch. A short one is divided among the batches that may be in flight, so that Redis has
     /// work while replies travel: ten hits become batches of 3, 3, 2 and 2.
     ///
-    /// `first` is taken without a check whether its caller was dropped since [`start`](Self::start).
+    /// Hits whose callers were dropped are skipped, also `first`. The batch may be empty.
     pub(in crate::store::redis) fn fill(&mut self, first: QueuedHit) -> Vec<QueuedHit> {
         self.is_filling = false;
         // Hits of dropped callers are counted here and skipped below, so a batch may be smaller than its share.

@@ -39,8 +39,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// - Connections to nodes that stay in the map are kept. A node that leaves it is dropped with its
 ///   connection, once no call uses it any more.
 /// - The map also names masters without slots, because hash slots may be moving to them.
-/// - A node is connected when a call is routed to it, or by a refresh, which starts the first node
-///   of the map that is not connected.
+/// - A node is connected as soon as the map names it.
 /// - While no node answers, the last map stays in use.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Cluster {
@@ -311,13 +310,13 @@ impl ClusterInner {
     }
 }
 
-/// The host of a seed; empty for a unix socket.
 /// Fills in the host that was queried where a node left it out, because it has no announced address.
 fn complete_hosts(ranges: &mut [SlotRange], host: &str) {
     let nameless = ranges.iter_mut().filter(|range| range.host.is_empty());
     nameless.for_each(|range| host.clone_into(&mut range.host));
 }
 
+/// The host of a seed; empty for a unix socket.
 fn host_of(info: &ConnectionInfo) -> String {
     match info.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),

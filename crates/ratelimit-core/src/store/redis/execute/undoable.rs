@@ -7,7 +7,7 @@
 //! | timed out | allowed, after the deadline | the units and the slot |
 //! | was dropped | allowed, before the deadline | the slot; the units stay |
 //! | any | reply lost, or timed out | the slot, which may be taken; charges of earlier keys |
-//! | any | runtime of the connection shut down | the slot; units stay and are not logged |
+//! | any | runtime of the connection shut down | the slot; units may stay, which is logged |
 
 use std::{
     future::Future,
@@ -122,7 +122,9 @@ impl Executor {
                 guard.hit.spawn_release_all();
                 let error = StoreError::Unavailable { source: None };
                 // Units that were charged cannot be refunded: their receipt is lost with the task.
-                guard.hit.executor.router.log().log_kept_charge(&error);
+                if guard.hit.charges_units() {
+                    guard.hit.executor.router.log().log_kept_charge(&error);
+                }
                 Err(error)
             }
             Err(_) => {
@@ -346,6 +348,13 @@ impl UndoableHit {
             let hit = Arc::clone(self);
             self.spawn_give_back(async move { hit.executor.release_late(&receipt).await });
         }
+    }
+
+    /// Whether the hit charges units, and not only a concurrency slot.
+    fn charges_units(&self) -> bool {
+        let command = &self.pending.command;
+        let mut limits = command.policy.limits().iter();
+        command.charges() && limits.any(|limit| !matches!(limit, Limit::Concurrency(_)))
     }
 
     /// A receipt that can only release the slot: it has no marks, so it refunds no units.
