@@ -86,7 +86,7 @@ async fn a_line_that_comes_late_is_answered_alike_in_both_stores() {
 fn no_key_is_forgotten_in_memory_however_many_there_are() {
     let mut trace = String::new();
     for number in 0..9_900 {
-        writeln!(trace, "{{\"t\":0,\"key\":\"k{number}\"}}").unwrap();
+        writeln!(trace, "{{\"t\":0.{number:04},\"key\":\"k{number}\"}}").unwrap();
     }
     for number in 0..100 {
         writeln!(trace, "{{\"t\":1,\"key\":\"k{number}\"}}").unwrap();

@@ -35,8 +35,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The time for a refund or release in the background, over a new connection if need be: several
-/// reconnects.
+/// The time for a refund or release in the background, over a new connection if need be.
 const GIVE_BACK_TIME: Duration = Duration::from_secs(5);
 /// The pause between two attempts. A lost connection is replaced within about 62 ms at first.
 const GIVE_BACK_PAUSE: Duration = Duration::from_millis(50);
@@ -46,15 +45,11 @@ type CheckResult = Result<Decision, StoreError>;
 
 /// A hit that may have to be undone.
 ///
-/// - It is decided in a task of its own, which goes on when the caller is dropped or times out. The
-///   task runs on the runtime of the connection.
-/// - A caller that timed out was answered by the failure mode, so its charge is refunded and its
-///   slot released.
-/// - A caller that was dropped keeps its charge, as a request that was sent does, but its slot is
-///   released.
+/// - It is decided in a task on the runtime of the connection, which goes on when the caller is dropped or times out.
+/// - A caller that timed out was answered by the failure mode, so its charge is refunded and its slot released.
+/// - A caller that was dropped keeps its charge, as a request that was sent does, but its slot is released.
 /// - A slot is also released after a call without a reply, because the script may have taken it.
-/// - A background task that gives something back runs for up to five seconds for each key. A charge
-///   that cannot be given back stays until it expires, and is logged.
+/// - A background task gives back for up to five seconds for each key. A charge that stays is logged.
 /// - One side undoes a decision: the task if it cannot send it, else the guard of the caller.
 pub(in crate::store::redis) struct UndoableHit {
     pub(in crate::store::redis) executor: Arc<Executor>,
