@@ -113,7 +113,7 @@ async fn a_layer_within_a_check_by_hand_is_nearer() {
     assert_eq!(told(app).await, ("9".to_owned(), "3".to_owned()));
 }
 
-/// What is in the extensions of the request, and of the response.
+/// The decisions in the extensions of the request and of the response.
 async fn shared(layer: RateLimitLayer) -> (bool, bool) {
     let has_decision = async |request: Request| {
         let decision = request.extensions().get::<Decision>();

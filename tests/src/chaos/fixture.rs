@@ -77,7 +77,7 @@ impl Fixture {
         }
     }
 
-    /// What the fixture's keys begin with.
+    /// The prefix of the fixture's keys.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

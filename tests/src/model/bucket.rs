@@ -6,7 +6,7 @@ use super::{
     tick::{Effective, LimitClock},
 };
 
-/// What a change of the unit adds to the tokens refunded: more than are refunded while a receipt is kept.
+/// A change of the unit adds this to the tokens refunded: more than are refunded while a receipt is kept.
 const UNIT_CHANGE: u128 = 1 << 32;
 /// The tokens refunded are counted up to here, and from zero again.
 const REFUND_COUNT_END: u128 = 1 << 52;

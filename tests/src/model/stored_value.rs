@@ -160,7 +160,7 @@ impl Model {
             reset_at_us: None,
             known: value.states.len(),
         });
-        // What the last policy wrote counts until the value expires.
+        // The states that the last policy wrote count until the value expires.
         let until_us = if own < before.known {
             before.until_us.max(value.expires_us)
         } else {

@@ -216,7 +216,7 @@ async fn a_reset_between_tiers_forgets_nothing_that_is_spent_after_it() {
     }
 }
 
-/// Nobody knows what limits have left that the last policy does not have, so the memory store evicts other keys.
+/// The rest of limits that the last policy does not have is unknown, so the memory store evicts other keys.
 #[tokio::test]
 async fn a_flood_of_new_keys_evicts_no_states_of_another_tier() {
     let (free, pro) = (

@@ -24,9 +24,7 @@ const ADVICE: &str = "\
 const MAX_TOKENS: usize = 60;
 
 pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
-    let findings = find(&workspace.root)?;
-    let exceptions = Exceptions::load(&workspace.root, LIST)?;
-    Failure::unless_none(exceptions.problems(&findings), ADVICE)
+    Exceptions::check(&workspace.root, LIST, &find(&workspace.root)?, ADVICE)
 }
 
 pub(super) fn write(workspace: &Workspace) -> Result<(), Failure> {

@@ -27,9 +27,7 @@ type Module = Vec<String>;
 type Edges = BTreeMap<Module, BTreeMap<Module, String>>;
 
 pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
-    let findings = find(&workspace.root)?;
-    let exceptions = Exceptions::load(&workspace.root, LIST)?;
-    Failure::unless_none(exceptions.problems(&findings), ADVICE)
+    Exceptions::check(&workspace.root, LIST, &find(&workspace.root)?, ADVICE)
 }
 
 pub(super) fn write(workspace: &Workspace) -> Result<(), Failure> {

@@ -34,8 +34,19 @@ pub(super) struct Exceptions {
 }
 
 impl Exceptions {
+    /// Compares findings with the list in `file`; `advice` is the help of a failure.
+    pub(super) fn check(
+        root: &Path,
+        file: &str,
+        findings: &Findings,
+        advice: &str,
+    ) -> Result<(), Failure> {
+        let exceptions = Exceptions::load(root, file)?;
+        Failure::unless_none(exceptions.problems(findings), advice)
+    }
+
     /// Reads a list. A missing file is an empty list.
-    pub(super) fn load(root: &Path, file: &str) -> Result<Exceptions, Failure> {
+    fn load(root: &Path, file: &str) -> Result<Exceptions, Failure> {
         let path = root.join(file);
         if !path.exists() {
             return Ok(Exceptions::default());
@@ -65,7 +76,7 @@ impl Exceptions {
     }
 
     /// The findings without an exception, and the exceptions that are larger than their findings.
-    pub(super) fn problems(&self, findings: &Findings) -> Vec<String> {
+    fn problems(&self, findings: &Findings) -> Vec<String> {
         let mut problems = Vec::new();
         for (key, finding) in findings {
             let allowed = self.counts.get(key).copied().unwrap_or(0);

@@ -17,9 +17,7 @@ const LIST: &str = "crates/xtask/exceptions/globs.txt";
 const ADVICE: &str = "name what is re-exported: `pub use self::limit::{Limit, InvalidLimit}`";
 
 pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
-    let findings = find(&workspace.root)?;
-    let exceptions = Exceptions::load(&workspace.root, LIST)?;
-    Failure::unless_none(exceptions.problems(&findings), ADVICE)
+    Exceptions::check(&workspace.root, LIST, &find(&workspace.root)?, ADVICE)
 }
 
 pub(super) fn write(workspace: &Workspace) -> Result<(), Failure> {

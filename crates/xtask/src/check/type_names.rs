@@ -17,9 +17,7 @@ const ADVICE: &str = "name each type after what it holds, as in `BucketState` an
 const KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
 
 pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
-    let findings = find(&workspace.root)?;
-    let exceptions = Exceptions::load(&workspace.root, LIST)?;
-    Failure::unless_none(exceptions.problems(&findings), ADVICE)
+    Exceptions::check(&workspace.root, LIST, &find(&workspace.root)?, ADVICE)
 }
 
 pub(super) fn write(workspace: &Workspace) -> Result<(), Failure> {

@@ -66,9 +66,7 @@ const NAME_OPENINGS: [&str; 2] = ["most", "longest"];
 const EXEMPT: [&str; 2] = ["docs/CHANGELOG.md", "docs/decisions/"];
 
 pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
-    let findings = find(&workspace.root)?;
-    let exceptions = Exceptions::load(&workspace.root, LIST)?;
-    Failure::unless_none(exceptions.problems(&findings), ADVICE)
+    Exceptions::check(&workspace.root, LIST, &find(&workspace.root)?, ADVICE)
 }
 
 pub(super) fn write(workspace: &Workspace) -> Result<(), Failure> {

@@ -39,7 +39,7 @@ const LIMITS: &[&str] = &[
     "9/min; 2/h; sliding_window_log 4/d",
 ];
 
-/// So many of the last limits are tiers of one policy, and share their keys.
+/// The number of last limits that are tiers of one policy and share their keys.
 const TIERS: usize = 3;
 
 /// As many keys has a hit on the last of them.
