@@ -191,6 +191,29 @@ impl Key {
         Key(short)
     }
 
+    /// The key that prints `text`, as logs, responses and the list of offenders show it.
+    ///
+    /// ```
+    /// use ratelimit_core::{InvalidKey, Key};
+    ///
+    /// let user = Key::tagged("user", "a/b")?;
+    /// assert_eq!(Key::from_printed("user:a%2Fb"), Ok(user));
+    /// assert_eq!(Key::from_printed("a/b"), Err(InvalidKey::Printed));
+    /// # Ok::<(), InvalidKey>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidKey::Empty`] when `text` is empty
+    /// - [`InvalidKey::Printed`] when no key prints `text`: it has no tag, or a byte that keys escape
+    pub fn from_printed(text: &str) -> Result<Key, InvalidKey> {
+        if text.is_empty() {
+            return Err(InvalidKey::Empty);
+        }
+        let key = Key::from_encoded(text).filter(|_| is_printed(text));
+        key.ok_or(InvalidKey::Printed)
+    }
+
     /// The key whose encoded form is `text`, as a receipt carries it; `None` if no key encodes so.
     pub(crate) fn from_encoded(text: &str) -> Option<Key> {
         let is_encoded = |byte: u8| is_plain(byte) || matches!(byte, b'%' | b'/' | b'~');
@@ -257,6 +280,52 @@ fn is_tag(tag: &str) -> bool {
     (1..=32).contains(&tag.len()) && tag.bytes().all(allowed)
 }
 
+/// Whether every part of `text` is one that a key can have: a tag and an escaped value, a digest, or
+/// the prefix length of a network.
+fn is_printed(text: &str) -> bool {
+    let mut before = "";
+    text.split('/').all(|part| {
+        let is_prefix = before.starts_with("ip:") && part.parse::<u8>().is_ok();
+        before = part;
+        is_prefix
+            || part.strip_prefix("sha256~").is_some_and(is_digest)
+            || part
+                .split_once(':')
+                .is_some_and(|(tag, value)| is_tag(tag) && !value.is_empty() && is_escaped(value))
+    })
+}
+
+/// Whether `hex` is 64 digits as a SHA-256 digest is written.
+fn is_digest(hex: &str) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    hex.len() == 64 && hex.bytes().all(is_digit)
+}
+
+/// Whether `value` is plain, except for `%XX` of bytes that are not.
+fn is_escaped(value: &str) -> bool {
+    let mut rest = value.bytes();
+    while let Some(byte) = rest.next() {
+        if is_plain(byte) {
+            continue;
+        }
+        let mut digit = || {
+            rest.next()
+                .and_then(|byte| HEX.iter().position(|hex| *hex == byte))
+        };
+        let (high, low) = (digit(), digit());
+        let (b'%', Some(high), Some(low)) = (byte, high, low) else {
+            return false;
+        };
+        if u8::try_from(high << 4 | low).is_ok_and(is_plain) {
+            return false;
+        }
+    }
+    true
+}
+
+/// The digits of escapes.
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
 /// Whether `byte` stands for itself in an encoded key and in names of policies.
 pub(crate) const fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'@' | b'-')
@@ -299,6 +368,8 @@ pub enum InvalidKey {
     Empty,
     /// The tag is not 1 to 32 bytes of `a-z 0-9 _ -`.
     Tag,
+    /// No key prints such a text.
+    Printed,
 }
 
 impl fmt::Display for InvalidKey {
@@ -306,6 +377,9 @@ impl fmt::Display for InvalidKey {
         f.write_str(match self {
             InvalidKey::Empty => "a key cannot be empty",
             InvalidKey::Tag => "a key's tag must be 1 to 32 of a-z, 0-9, _ and -",
+            InvalidKey::Printed => {
+                "no key prints this text: expected a tag and a value such as user:7"
+            }
         })
     }
 }
@@ -370,6 +444,38 @@ mod tests {
         for key in &keys {
             assert_eq!(Key::from_encoded(key.as_str()).as_ref(), Some(key));
         }
+    }
+
+    #[test]
+    fn a_printed_key_is_read_back_and_nothing_else_is() {
+        let keys = [
+            Key::new("}{al*\r\n\0\u{ff}").unwrap(),
+            Key::tagged("user", "7").unwrap(),
+            Key::hashed("api-key", "s3cr3t").unwrap(),
+            Key::new("x".repeat(300)).unwrap(),
+            Key::network("2001:db8::9".parse().unwrap(), 64),
+            Key::network("10.1.2.3".parse().unwrap(), 8).join(&Key::new("a").unwrap()),
+        ];
+        for key in keys {
+            assert_eq!(Key::from_printed(key.as_str()).as_ref(), Ok(&key), "{key}");
+        }
+        for text in [
+            "acme",
+            "user:",
+            ":7",
+            "User:7",
+            "user:a b",
+            "user:%41",
+            "user:%2f",
+            "user:%2",
+            "user:7/",
+            "user:7/8",
+            "sha256~abc",
+            "user:a~b",
+        ] {
+            assert_eq!(Key::from_printed(text), Err(InvalidKey::Printed), "{text}");
+        }
+        assert_eq!(Key::from_printed(""), Err(InvalidKey::Empty));
     }
 
     #[test]
