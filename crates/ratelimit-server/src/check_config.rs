@@ -7,17 +7,23 @@ use ratelimit_http::policy_file::{Diagnostic, Severity};
 
 use crate::{
     cli_error::CliError,
-    config::{Config, ConfigFile, InvalidConfig},
+    config::{Config, ConfigFile, InvalidConfig, unknown_variables},
+    policy_summary::PolicySummary,
 };
 
 /// Reads a configuration file and says what is wrong with it.
 ///
-/// Prints `FILE:LINE: error[code]: message` for each error and each warning. Ends with 0 when the server
-/// would start with the file, and with 1 when it would not.
+/// Prints `FILE:LINE: error[code]: message` for each error and each warning, and a warning for each variable
+/// `RATELIMIT_...` of the environment that is not a setting. Ends with 0 when the server would start with the
+/// file, and with 1 when it would not.
 #[derive(Args, Clone, Debug)]
 pub struct CheckConfig {
     /// The file, in TOML or YAML by its ending
     file: PathBuf,
+
+    /// Ends with 1 on a warning as well
+    #[arg(long)]
+    strict: bool,
 }
 
 impl CheckConfig {
@@ -37,9 +43,18 @@ impl CheckConfig {
             Err(why) => return Err(why.into()),
         };
         self.write_diagnostics(out, &file.warnings)?;
+        let unknown = unknown_variables();
+        for variable in &unknown {
+            writeln!(out, "environment: warning[unknown-variable]: {variable}")?;
+        }
         let config = Config::of(file.settings)?;
         for policy in config.rules.policies.iter() {
-            writeln!(out, "{name}: policy {} = {policy}", policy.name())?;
+            let summary = PolicySummary(policy);
+            writeln!(out, "{name}: policy {} = {summary}", policy.name())?;
+        }
+        let warnings = file.warnings.len() + unknown.len();
+        if self.strict && warnings > 0 {
+            return Err(format!("{name}: {warnings} warnings, and --strict refuses them").into());
         }
         writeln!(out, "{name}: ok")?;
         Ok(())

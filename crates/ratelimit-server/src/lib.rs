@@ -22,6 +22,7 @@ mod config;
 mod hmac;
 mod logging;
 mod metrics;
+mod policy_summary;
 mod query;
 mod receipt_token;
 mod reload;

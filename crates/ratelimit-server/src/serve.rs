@@ -31,7 +31,7 @@ use crate::{
     app::App,
     cli_error::CliError,
     client::Peer,
-    config::{Bounds, Config, Settings},
+    config::{Bounds, Config, Settings, unknown_variables},
     logging, metrics, reload,
     startup_banner::StartupBanner,
 };
@@ -78,6 +78,9 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     }
     if banner.is_exposed() && config.rules.admin.is_none() {
         tracing::warn!(%listen, "listening beyond this machine without an admin token");
+    }
+    for unknown in unknown_variables() {
+        tracing::warn!("{unknown}");
     }
     reload::log_warnings(&config, settings);
     tokio::spawn(metrics::upkeep(metrics));

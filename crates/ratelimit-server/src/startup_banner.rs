@@ -2,7 +2,10 @@
 
 use std::{fmt, net::SocketAddr};
 
-use crate::config::Config;
+use crate::{
+    config::Config,
+    policy_summary::{MAX_SHOWN_POLICIES, PolicySummary},
+};
 
 /// Address, store, policies, admin access, and a first command to try.
 pub(crate) struct StartupBanner<'a> {
@@ -34,14 +37,16 @@ impl fmt::Display for StartupBanner<'_> {
         writeln!(f)?;
         writeln!(f, "  listening  {url}")?;
         writeln!(f, "  store      {}", self.config.store)?;
-        let policies = self.config.rules.policies.iter();
-        let width = policies
-            .map(|policy| policy.name().len())
-            .max()
-            .unwrap_or(0);
-        for (place, policy) in self.config.rules.policies.iter().enumerate() {
+        let shown = || self.config.rules.policies.iter().take(MAX_SHOWN_POLICIES);
+        let width = shown().map(|policy| policy.name().len()).max().unwrap_or(0);
+        for (place, policy) in shown().enumerate() {
             let label = if place == 0 { "policies" } else { "" };
-            writeln!(f, "  {label:9}  {:width$}  {policy}", policy.name())?;
+            let summary = PolicySummary(policy);
+            writeln!(f, "  {label:9}  {:width$}  {summary}", policy.name())?;
+        }
+        let hidden = self.config.rules.policies.iter().count() - shown().count();
+        if hidden > 0 {
+            writeln!(f, "  {:9}  and {hidden} more", "")?;
         }
         writeln!(f, "  admin      {}", self.admin())?;
         writeln!(f, "  metrics    {url}/actuator/prometheus")?;

@@ -68,5 +68,6 @@ pub use self::{
     file::{PolicyFile, parse, read},
     format::Format,
     schema::read_policies,
+    suggest::nearest,
     tree::{Entry, Node, Value},
 };

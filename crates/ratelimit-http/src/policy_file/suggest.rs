@@ -3,7 +3,7 @@
 /// The known name that is nearest to `name`, if it is close enough to be a misspelling of it.
 ///
 /// Up to one edit per five letters, and one more, is close enough. Case and `-` or `_` do not count.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = normalize(name);
     let known = known.into_iter();
     let by_distance = known.map(|known| (distance(&name, &normalize(known)), known));

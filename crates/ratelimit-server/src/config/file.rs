@@ -10,7 +10,6 @@ use ratelimit_http::{
         self, Diagnostic, DiagnosticCode, Diagnostics, Entry, Field, InvalidPolicyFile, Node,
     },
 };
-use tracing_subscriber::filter::Targets;
 
 use super::{
     admin_token::AdminToken,
@@ -96,7 +95,7 @@ const FIELDS: &[Field<Settings>] = &[
         to.max_connections = at_least_1(node, found);
     }),
     Field::new("log", |to, node, found| {
-        to.log = node.parse_with(DiagnosticCode::BadValue, log_filter, found);
+        to.log = node.parsed(found);
     }),
     Field::new("log-format", |to, node, found| {
         to.log_format = node.parse_with(DiagnosticCode::BadValue, choice, found);
@@ -247,13 +246,6 @@ fn redis_prefix(text: &str) -> Result<String, CliError> {
 fn token_file(text: &str) -> Result<std::path::PathBuf, CliError> {
     AdminToken::read(Path::new(text))?;
     Ok(text.into())
-}
-
-fn log_filter(text: &str) -> Result<String, String> {
-    match text.parse::<Targets>() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(why) => Err(format!("the log filter {text:?} cannot be read: {why}")),
-    }
 }
 
 fn ipv6_prefix(node: &Node, findings: &mut Diagnostics) -> Option<u8> {

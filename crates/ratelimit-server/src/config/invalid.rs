@@ -41,8 +41,11 @@ pub enum InvalidConfig {
     Redis(InvalidRedisConfig),
     /// The IPv6 prefix is longer than an address.
     Ipv6Prefix(InvalidSyntax),
-    /// The log filter cannot be parsed.
-    Log(tracing_subscriber::filter::ParseError),
+    /// Two flags, or two entries of a variable, define one policy.
+    DuplicatePolicy {
+        /// The policy.
+        policy: String,
+    },
 }
 
 impl fmt::Display for InvalidConfig {
@@ -72,7 +75,9 @@ impl fmt::Display for InvalidConfig {
             ),
             InvalidConfig::Redis(why) => why.fmt(f),
             InvalidConfig::Ipv6Prefix(why) => why.fmt(f),
-            InvalidConfig::Log(_) => f.write_str("the log filter cannot be read"),
+            InvalidConfig::DuplicatePolicy { policy } => {
+                write!(f, "--policy gives {policy} twice")
+            }
         }
     }
 }
@@ -82,7 +87,6 @@ impl Error for InvalidConfig {
         match self {
             InvalidConfig::Unreadable { source, .. } => Some(source),
             InvalidConfig::Redis(why) => why.source(),
-            InvalidConfig::Log(why) => Some(why),
             _ => None,
         }
     }

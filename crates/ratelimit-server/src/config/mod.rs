@@ -2,14 +2,18 @@
 
 mod admin_token;
 mod duration;
+mod environment;
 mod file;
 mod invalid;
+mod log_filter;
 mod policies;
 mod resolved;
 mod settings;
 mod values;
 
-pub(crate) use self::{admin_token::AdminToken, duration::Span, file::ConfigFile};
+pub(crate) use self::{
+    admin_token::AdminToken, duration::Span, environment::unknown_variables, file::ConfigFile,
+};
 pub use self::{
     invalid::InvalidConfig,
     policies::Policies,

@@ -1,6 +1,7 @@
 //! The validated configuration.
 
 use std::{
+    collections::HashSet,
     fmt,
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroUsize,
@@ -15,7 +16,7 @@ use ratelimit_http::{
     policy_file::Diagnostic,
     response::HeaderStyle,
 };
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use super::{
     admin_token::AdminToken,
@@ -103,6 +104,7 @@ impl Config {
     ///
     /// Fails if a file cannot be read or a setting is invalid.
     pub fn load(settings: &Settings) -> Result<Config, InvalidConfig> {
+        check_policy_names(settings)?;
         let Some(path) = settings.file() else {
             return Config::of(settings.clone());
         };
@@ -125,7 +127,6 @@ impl Config {
             connections: settings.max_connections.map_or(10_000, NonZeroUsize::get),
         };
         let application = settings.application.as_deref();
-        let log = settings.log.as_deref().unwrap_or("info");
         let config = Config {
             listen: settings
                 .listen
@@ -136,7 +137,10 @@ impl Config {
                 .headers
                 .map_or(HeaderStyle::XRateLimit, HeaderStyle::from),
             application: application.unwrap_or("distributed-rate-limiter").to_owned(),
-            log: log.parse().map_err(InvalidConfig::Log)?,
+            log: settings
+                .log
+                .clone()
+                .map_or_else(default_log, |filter| filter.0),
             log_format: settings.log_format.unwrap_or_default(),
             rules: Rules::of(settings)?,
             warnings: Vec::new(),
@@ -159,6 +163,22 @@ impl Config {
             }
         }
         Ok(())
+    }
+}
+
+fn default_log() -> Targets {
+    Targets::new().with_default(LevelFilter::INFO)
+}
+
+/// Checks that flags and environment define each policy once. A policy of the file is replaced by one of these.
+fn check_policy_names(settings: &Settings) -> Result<(), InvalidConfig> {
+    let mut names = HashSet::new();
+    let mut policies = settings.policy.iter().map(|policy| policy.0.name());
+    match policies.find(|name| !names.insert(*name)) {
+        Some(twice) => Err(InvalidConfig::DuplicatePolicy {
+            policy: twice.to_owned(),
+        }),
+        None => Ok(()),
     }
 }
 

@@ -12,6 +12,7 @@ use ratelimit_http::response::HeaderStyle;
 
 use super::{
     duration::Span,
+    log_filter::LogFilter,
     values::{ChainName, KeyPattern, NamedPolicy, Network, RedisUrl},
 };
 
@@ -133,9 +134,9 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_MAX_CONNECTIONS", value_name = "N")]
     pub(super) max_connections: Option<NonZeroUsize>,
 
-    /// Which log lines are written, as in `info` or `warn,ratelimit_core=debug` [default: info]
+    /// Which log lines are written, as in `info` or `warn,ratelimit_server=debug` [default: info]
     #[arg(long, env = "RATELIMIT_LOG", value_name = "FILTER")]
-    pub(super) log: Option<String>,
+    pub(super) log: Option<LogFilter>,
 
     /// How log lines look [default: text]
     #[arg(long, env = "RATELIMIT_LOG_FORMAT", value_name = "FORMAT")]

@@ -11,7 +11,10 @@ use axum::{
 use serde::Serialize;
 
 use super::json;
-use crate::app::App;
+use crate::{
+    app::App,
+    policy_summary::{MAX_SHOWN_POLICIES, PolicySummary},
+};
 
 #[derive(Serialize)]
 struct Health {
@@ -19,10 +22,14 @@ struct Health {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Info<'a> {
     app: Named<'a>,
     store: Kind,
     policies: BTreeMap<&'a str, String>,
+    /// The number of policies that `policies` omits.
+    #[serde(skip_serializing_if = "is_zero")]
+    more_policies: usize,
 }
 
 #[derive(Serialize)]
@@ -60,8 +67,10 @@ pub(super) async fn info(State(app): State<App>) -> Response<Body> {
         },
         store: Kind { kind: app.store() },
         policies: policies
-            .map(|policy| (policy.name(), policy.to_string()))
+            .take(MAX_SHOWN_POLICIES)
+            .map(|policy| (policy.name(), PolicySummary(policy).to_string()))
             .collect(),
+        more_policies: rules.policies.iter().skip(MAX_SHOWN_POLICIES).count(),
     };
     json(StatusCode::OK, &info)
 }
@@ -69,4 +78,12 @@ pub(super) async fn info(State(app): State<App>) -> Response<Body> {
 pub(super) async fn prometheus(State(app): State<App>) -> impl IntoResponse {
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
     ([(CONTENT_TYPE, content_type)], app.metrics().render())
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }

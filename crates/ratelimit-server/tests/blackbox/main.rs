@@ -24,3 +24,4 @@ mod rest;
 mod server;
 mod session;
 mod simulate;
+mod strict_settings;
