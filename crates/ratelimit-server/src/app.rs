@@ -55,7 +55,10 @@ struct AppInner {
     headers: HeaderStyle,
     bounds: Bounds,
     warned: AtomicBool,
+    has_store: AtomicBool,
     draining: AtomicBool,
+    closing: AtomicBool,
+    admin_listen: Option<SocketAddr>,
 }
 
 impl App {
@@ -81,7 +84,10 @@ impl App {
             headers: config.headers,
             bounds: config.bounds,
             warned: AtomicBool::new(false),
+            has_store: AtomicBool::new(true),
             draining: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            admin_listen: config.admin_listen,
         }))
     }
 
@@ -90,9 +96,32 @@ impl App {
         *self.0.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }
 
-    /// Starts the shutdown: readiness fails, and every response has `Connection: close`.
+    /// Makes readiness fail until [`mark_store_connected`](Self::mark_store_connected).
+    pub(crate) fn await_store(&self) {
+        self.0.has_store.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn mark_store_connected(&self) {
+        self.0.has_store.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the store has been connected since the start; it may be unreachable again.
+    pub(crate) fn has_store(&self) -> bool {
+        self.0.has_store.load(Ordering::Relaxed)
+    }
+
+    /// Starts the shutdown: readiness fails.
     pub fn drain(&self) {
         self.0.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Every response has `Connection: close` from now on.
+    pub(crate) fn close(&self) {
+        self.0.closing.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.0.closing.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -114,6 +143,10 @@ impl App {
 
     pub(crate) fn listen(&self) -> SocketAddr {
         self.0.listen
+    }
+
+    pub(crate) fn has_admin_listener(&self) -> bool {
+        self.0.admin_listen.is_some()
     }
 
     pub(crate) fn store(&self) -> &'static str {

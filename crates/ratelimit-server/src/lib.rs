@@ -20,6 +20,7 @@ mod client;
 mod client_key;
 mod config;
 mod hmac;
+mod listener;
 mod logging;
 mod metrics;
 mod policy_summary;
@@ -39,6 +40,7 @@ pub use self::{
     client::Peer,
     client_key::ClientKey,
     config::{Bounds, Config, InvalidConfig, LogFormat, Policies, Rules, Settings, StoreConfig},
+    listener::Listener,
     metrics::recorder,
     serve::{run, serve},
     simulate::Simulate,

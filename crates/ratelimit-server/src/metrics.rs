@@ -7,6 +7,9 @@ use metrics_exporter_prometheus::{
 };
 use ratelimit_core::metrics;
 
+/// Gauge of open connections, by `listener`: `main` or `admin`.
+pub(crate) const HTTP_CONNECTIONS: &str = "rate_limiter_http_connections";
+
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A recorder that adds the label `application` to every metric.

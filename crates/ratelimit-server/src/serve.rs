@@ -1,81 +1,66 @@
 //! Listening, serving and graceful shutdown.
 
 use std::{
-    convert::Infallible,
     future::Future,
     io::{self, Write as _},
     net::SocketAddr,
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     time::Duration,
 };
 
-use axum::{Router, body::Body, http::Request};
-use futures_util::FutureExt as _;
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
-};
+use futures_util::future::{join, join_all};
+use ratelimit_core::RedisStore;
 use tokio::{
-    net::{TcpListener, TcpStream},
-    signal::unix::{SignalKind, signal},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{oneshot, watch},
 };
-use tower::ServiceExt as _;
 
 use crate::{
     app::App,
     cli_error::CliError,
-    client::Peer,
-    config::{Bounds, Config, Settings, unknown_variables},
+    config::{Config, Settings, unknown_variables},
+    listener::{Connections, Listener},
     logging, metrics, reload,
     startup_banner::StartupBanner,
 };
 
-/// Time after SIGTERM in which idle connections stay open, so clients see `Connection: close` in a response.
-const DRAIN_DELAY: Duration = Duration::from_secs(1);
+/// Time after the last accept in which idle connections stay open, so clients see `Connection: close` in a response.
+const IDLE_DELAY: Duration = Duration::from_secs(1);
 
-/// Time to wait for Redis before the server starts without it.
+/// Time to connect to Redis before the log says that it does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
-const MAX_HEAD_BYTES: usize = 64 * 1024;
-const MAX_STREAMS: u32 = 256;
-
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM or SIGINT. A second signal ends without waiting for open connections.
 ///
 /// # Errors
 ///
-/// Fails if the configuration is invalid or the address cannot be bound.
+/// Fails if the configuration is invalid or an address cannot be bound.
 pub async fn run(settings: &Settings) -> Result<(), CliError> {
     let version = reload::file_version(settings);
     let config = Config::load(settings)?;
     logging::start(&config);
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .map_err(|why| format!("cannot listen on {}: {why}", config.listen))?;
-    let listen = listener.local_addr()?;
+    let main = bind(config.listen).await?;
+    let listen = main.local_addr()?;
+    let admin = match config.admin_listen {
+        Some(addr) => Some(bind(addr).await?),
+        None => None,
+    };
+    let admin_listen = admin.as_ref().map(TcpListener::local_addr).transpose()?;
     let metrics = metrics::install(&config.application)?;
-    let (limiter, is_connected) = config.store.connected_limiter(CONNECT_TIMEOUT).await;
+    let (limiter, redis) = config.store.limiter_and_redis();
     let app = App::new(&config, limiter, listen, metrics.clone());
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals = StopSignals::new()?;
     // All handlers are installed now, so no signal terminates the process by default.
     let hangup = signal(SignalKind::hangup())?;
 
     let banner = StartupBanner {
         config: &config,
         listen,
+        admin_listen,
     };
     let mut out = io::stdout();
     write!(out, "{banner}").and_then(|()| out.flush())?;
-    if !is_connected {
-        tracing::warn!("Redis does not answer: serving without it until it does");
-    }
     if banner.is_exposed() && config.rules.admin.is_none() {
         tracing::warn!(%listen, "listening beyond this machine without an admin token");
     }
@@ -83,6 +68,10 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         tracing::warn!("{unknown}");
     }
     reload::log_warnings(&config, settings);
+    if let Some(redis) = redis {
+        app.await_store();
+        tokio::spawn(connect(redis, app.clone()));
+    }
     tokio::spawn(metrics::upkeep(metrics));
     tokio::spawn(reload::follow(
         app.clone(),
@@ -90,137 +79,104 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         version,
         hangup,
     ));
-    serve(listener, app, async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
-    .await;
+    let mut listeners = vec![Listener::main(main, &app)];
+    listeners.extend(admin.map(|socket| Listener::admin(socket, &app)));
+    serve_until_signal(listeners, app, &mut signals).await;
     Ok(())
+}
+
+async fn bind(addr: SocketAddr) -> Result<TcpListener, CliError> {
+    let bound = TcpListener::bind(addr).await;
+    bound.map_err(|why| format!("cannot listen on {addr}: {why}").into())
+}
+
+/// Connects to Redis, and marks the server ready then.
+async fn connect(redis: RedisStore, app: App) {
+    if !redis.wait_connected(CONNECT_TIMEOUT).await {
+        tracing::warn!("Redis does not answer: not ready until it does, the failure mode decides");
+        // Each call looks at the current slot map of a cluster, so a node that failed over is not waited for.
+        while !redis.wait_connected(CONNECT_TIMEOUT).await {}
+        tracing::info!("Redis answers: ready");
+    }
+    app.mark_store_connected();
+}
+
+async fn serve_until_signal(listeners: Vec<Listener>, app: App, signals: &mut StopSignals) {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let mut serving = pin!(serve(listeners, app, async {
+        // An error means that the sender was dropped, which ends the server as well.
+        let _ = stopped.await;
+    }));
+    tokio::select! {
+        () = &mut serving => return,
+        () = signals.next() => {}
+    }
+    // An error means that the server has ended.
+    let _ = stop.send(());
+    tokio::select! {
+        () = serving => {}
+        () = signals.next() => tracing::warn!("a second signal: open connections are closed"),
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn new() -> io::Result<StopSignals> {
+        Ok(StopSignals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// Serves until `shutdown` completes, then finishes the requests that have arrived.
 ///
-/// During the shutdown every response has `Connection: close`. Connections that are idle one second later are
-/// closed. Other connections are closed after their last response, or when the shutdown timeout expires.
-pub async fn serve(listener: TcpListener, app: App, shutdown: impl Future<Output = ()>) {
+/// 1. Readiness fails at once. Connections are accepted and served for the drain delay.
+/// 2. The sockets are closed, and every response has `Connection: close`.
+/// 3. Connections that are idle one second later are closed. Others are closed after their last response, or when the
+///    shutdown timeout expires.
+pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Output = ()>) {
     let bounds = app.bounds();
-    let server = Server {
-        router: app.router(),
-        builder: builder(bounds),
-        bounds,
-        graceful: GracefulShutdown::new(),
-        permit: Arc::new(Semaphore::new(bounds.connections)),
-    };
-    let mut shutdown = pin!(shutdown);
-    loop {
-        let permit = tokio::select! {
-            () = &mut shutdown => break,
-            permit = Arc::clone(&server.permit).acquire_owned() => permit,
-        };
-        let Ok(permit) = permit else { break };
-        tokio::select! {
-            () = &mut shutdown => break,
-            accepted = listener.accept() => server.start(accepted, permit).await,
+    let connections = Connections::new(bounds);
+    let (close, closing) = watch::channel(false);
+    let accepting = join_all(listeners.into_iter().map(|listener| {
+        let mut closing = closing.clone();
+        listener.accept_until(&connections, async move {
+            // An error means that the sender was dropped.
+            let _ = closing.wait_for(|is_closing| *is_closing).await;
+        })
+    }));
+    let stopping = async {
+        shutdown.await;
+        app.drain();
+        if !bounds.drain.is_zero() {
+            let drain_delay = bounds.drain;
+            tracing::info!(
+                ?drain_delay,
+                "not ready any more: still accepting connections"
+            );
+            tokio::time::sleep(drain_delay).await;
         }
-    }
-    app.drain();
-    tracing::info!("ending: open connections are served, new ones are not");
-    // Connections in the accept queue are established for their clients, so serve them too.
-    while let Some(accepted) = listener.accept().now_or_never() {
-        let Ok(permit) = Arc::clone(&server.permit).try_acquire_owned() else {
-            break;
-        };
-        server.start(accepted, permit).await;
-    }
-    drop(listener);
-    tokio::time::sleep(DRAIN_DELAY).await;
-    let ended = tokio::time::timeout(bounds.shutdown, server.graceful.shutdown()).await;
+        app.close();
+        tracing::info!("ending: open connections are served, new ones are not");
+        close.send_replace(true);
+    };
+    join(accepting, stopping).await;
+    tokio::time::sleep(IDLE_DELAY).await;
+    let ended = tokio::time::timeout(bounds.shutdown, connections.shutdown()).await;
     if ended.is_err() {
         tracing::warn!("connections were still open after the shutdown timeout");
     }
-}
-
-struct Server {
-    router: Router,
-    builder: auto::Builder<TokioExecutor>,
-    bounds: Bounds,
-    graceful: GracefulShutdown,
-    permit: Arc<Semaphore>,
-}
-
-impl Server {
-    async fn start(
-        &self,
-        accepted: io::Result<(TcpStream, SocketAddr)>,
-        permit: OwnedSemaphorePermit,
-    ) {
-        match accepted {
-            Ok((stream, peer)) => self.spawn_connection(stream, peer, permit),
-            Err(why) => {
-                // Without a delay, running out of file descriptors would be a busy loop.
-                tracing::warn!("a connection could not be accepted: {why}");
-                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-            }
-        }
-    }
-
-    fn spawn_connection(&self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
-        // An error means that the connection is already closed; serving it fails next.
-        let _ = stream.set_nodelay(true);
-        let router = self.router.clone();
-        let has_request = Arc::new(AtomicBool::new(false));
-        let saw_request = Arc::clone(&has_request);
-        let service = service_fn(move |request: Request<Incoming>| {
-            saw_request.store(true, Ordering::Relaxed);
-            respond(router.clone(), peer, request)
-        });
-        let connection = self
-            .builder
-            .serve_connection_with_upgrades(TokioIo::new(stream), service)
-            .into_owned();
-        let connection = self.graceful.watch(connection);
-        let header_timeout = self.bounds.header;
-        tokio::spawn(async move {
-            let _room = permit;
-            let mut connection = pin!(connection);
-            // Hyper applies no timeout before the first byte and while it detects the HTTP version.
-            tokio::select! {
-                _ = &mut connection => return,
-                () = tokio::time::sleep(header_timeout) => {}
-            }
-            if has_request.load(Ordering::Relaxed) {
-                // An error ends only this connection.
-                let _ = connection.await;
-            }
-        });
-    }
-}
-
-async fn respond(
-    router: Router,
-    peer: SocketAddr,
-    request: Request<Incoming>,
-) -> Result<axum::response::Response, Infallible> {
-    let mut request = request.map(Body::new);
-    request.extensions_mut().insert(Peer(peer));
-    router.oneshot(request).await
-}
-
-fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(bounds.header)
-        .max_buf_size(MAX_HEAD_BYTES);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(Some(bounds.header))
-        .keep_alive_timeout(bounds.header)
-        .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX))
-        .max_concurrent_streams(MAX_STREAMS);
-    builder
 }

@@ -11,6 +11,7 @@ use crate::{
 pub(crate) struct StartupBanner<'a> {
     pub(crate) config: &'a Config,
     pub(crate) listen: SocketAddr,
+    pub(crate) admin_listen: Option<SocketAddr>,
 }
 
 impl StartupBanner<'_> {
@@ -49,7 +50,8 @@ impl fmt::Display for StartupBanner<'_> {
             writeln!(f, "  {:9}  and {hidden} more", "")?;
         }
         writeln!(f, "  admin      {}", self.admin())?;
-        writeln!(f, "  metrics    {url}/actuator/prometheus")?;
+        let admin = self.admin_listen.unwrap_or(self.listen);
+        writeln!(f, "  metrics    http://{admin}/actuator/prometheus")?;
         if self.is_exposed() && self.config.rules.admin.is_none() {
             writeln!(
                 f,

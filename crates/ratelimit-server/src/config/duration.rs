@@ -26,6 +26,21 @@ impl FromStr for Span {
     }
 }
 
+/// A duration that may be zero, written `0` or as a [`Span`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delay(pub(crate) Duration);
+
+impl FromStr for Delay {
+    type Err = InvalidSpan;
+
+    fn from_str(text: &str) -> Result<Delay, InvalidSpan> {
+        match text {
+            "0" | "0s" | "0ms" => Ok(Delay(Duration::ZERO)),
+            _ => text.parse().map(|Span(span)| Delay(span)),
+        }
+    }
+}
+
 /// Text that is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidSpan(());
@@ -46,6 +61,14 @@ mod tests {
     fn a_span_is_a_number_and_a_unit() {
         assert_eq!("250ms".parse(), Ok(Span(Duration::from_millis(250))));
         assert_eq!("2min".parse(), Ok(Span(Duration::from_secs(120))));
+    }
+
+    #[test]
+    fn a_delay_may_be_zero() {
+        for (text, millis) in [("0", 0), ("0s", 0), ("250ms", 250)] {
+            assert_eq!(text.parse(), Ok(Delay(Duration::from_millis(millis))));
+        }
+        assert!("00".parse::<Delay>().is_err());
     }
 
     #[test]

@@ -23,6 +23,9 @@ use crate::cli_error::CliError;
 /// policy.
 const FIELDS: &[Field<Settings>] = &[
     Field::new("listen", |to, node, found| to.listen = node.parsed(found)),
+    Field::new("admin-listen", |to, node, found| {
+        to.admin_listen = node.parsed(found);
+    }),
     Field::new("redis", |to, node, found| to.redis = node.parsed(found)),
     Field::new("redis-prefix", |to, node, found| {
         to.redis_prefix = node.parse_with(DiagnosticCode::BadValue, redis_prefix, found);
@@ -84,6 +87,9 @@ const FIELDS: &[Field<Settings>] = &[
     }),
     Field::new("header-timeout", |to, node, found| {
         to.header_timeout = node.parsed(found);
+    }),
+    Field::new("drain-delay", |to, node, found| {
+        to.drain_delay = node.parsed(found);
     }),
     Field::new("shutdown-timeout", |to, node, found| {
         to.shutdown_timeout = node.parsed(found);

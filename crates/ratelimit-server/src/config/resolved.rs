@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     fmt,
+    io::{self, IsTerminal as _},
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroUsize,
     time::Duration,
@@ -37,6 +38,8 @@ const MAX_LOGGED_KEYS: usize = 5;
 pub struct Config {
     /// The listen address.
     pub listen: SocketAddr,
+    /// The listen address of metrics, info and admin calls, if it is not the same.
+    pub admin_listen: Option<SocketAddr>,
     /// The store of budgets.
     pub store: StoreConfig,
     /// The part that a reload replaces.
@@ -77,6 +80,8 @@ pub struct Bounds {
     pub request: Duration,
     /// Maximum time to receive a request head, and maximum idle time of a connection.
     pub header: Duration,
+    /// Time in which a server that is to end still accepts connections, while readiness fails.
+    pub drain: Duration,
     /// Maximum time for open connections to finish during a shutdown.
     pub shutdown: Duration,
     /// Maximum body size, in bytes.
@@ -122,6 +127,9 @@ impl Config {
         let bounds = Bounds {
             request: span(settings.request_timeout, 10),
             header: span(settings.header_timeout, 30),
+            drain: settings
+                .drain_delay
+                .map_or_else(default_drain, |delay| delay.0),
             shutdown: span(settings.shutdown_timeout, 20),
             body: settings.max_body.unwrap_or(1 << 20),
             connections: settings.max_connections.map_or(10_000, NonZeroUsize::get),
@@ -131,6 +139,7 @@ impl Config {
             listen: settings
                 .listen
                 .unwrap_or((Ipv4Addr::LOCALHOST, 8080).into()),
+            admin_listen: settings.admin_listen,
             store: StoreConfig::of(&settings)?,
             bounds,
             headers: settings
@@ -179,6 +188,15 @@ fn check_policy_names(settings: &Settings) -> Result<(), InvalidConfig> {
             policy: twice.to_owned(),
         }),
         None => Ok(()),
+    }
+}
+
+/// A load balancer needs some seconds to see that the server is not ready. Someone at a terminal waits for the end.
+fn default_drain() -> Duration {
+    if io::stdout().is_terminal() {
+        Duration::ZERO
+    } else {
+        Duration::from_secs(5)
     }
 }
 
@@ -252,22 +270,14 @@ impl StoreConfig {
 
     /// A limiter over this store. The first check connects to Redis.
     pub fn limiter(&self) -> Limiter {
-        self.limiter_over(self.redis_store())
+        self.limiter_and_redis().0
     }
 
-    /// A limiter over this store, and whether the store is connected. Waits for Redis for at most `within`.
-    pub(crate) async fn connected_limiter(&self, within: Duration) -> (Limiter, bool) {
-        let redis = self.redis_store();
-        let is_connected = match &redis {
-            Some(store) => store.wait_connected(within).await,
-            None => true,
-        };
-        (self.limiter_over(redis), is_connected)
-    }
-
-    fn redis_store(&self) -> Option<RedisStore> {
+    /// A limiter over this store, and its Redis store.
+    pub(crate) fn limiter_and_redis(&self) -> (Limiter, Option<RedisStore>) {
         let config = self.redis.as_ref().map(|(_, config)| config.clone());
-        config.map(RedisStore::new)
+        let redis = config.map(RedisStore::new);
+        (self.limiter_over(redis.clone()), redis)
     }
 
     fn memory_store(&self) -> MemoryStore {

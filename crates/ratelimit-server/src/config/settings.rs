@@ -11,7 +11,7 @@ use ratelimit_core::{FailureMode, KeyDisplay};
 use ratelimit_http::response::HeaderStyle;
 
 use super::{
-    duration::Span,
+    duration::{Delay, Span},
     log_filter::LogFilter,
     values::{ChainName, KeyPattern, NamedPolicy, Network, RedisUrl},
 };
@@ -22,6 +22,10 @@ pub struct Settings {
     /// Where to listen [default: 127.0.0.1:8080]
     #[arg(long, env = "RATELIMIT_LISTEN", value_name = "ADDR")]
     pub(super) listen: Option<SocketAddr>,
+
+    /// Where to listen for metrics, info and admin calls; --listen then serves only checks [default: --listen]
+    #[arg(long, env = "RATELIMIT_ADMIN_LISTEN", value_name = "ADDR")]
+    pub(super) admin_listen: Option<SocketAddr>,
 
     /// The Redis that all instances share, as in `redis://host:6379` [default: none, budgets in memory]
     #[arg(
@@ -122,7 +126,11 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_HEADER_TIMEOUT", value_name = "TIME")]
     pub(super) header_timeout: Option<Span>,
 
-    /// How long open connections may take to end after SIGTERM [default: 20s]
+    /// How long connections are still accepted after SIGTERM, while readiness fails [default: 5s; 0 on a terminal]
+    #[arg(long, env = "RATELIMIT_DRAIN_DELAY", value_name = "TIME")]
+    pub(super) drain_delay: Option<Delay>,
+
+    /// How long open connections may take to end after the drain delay [default: 20s]
     #[arg(long, env = "RATELIMIT_SHUTDOWN_TIMEOUT", value_name = "TIME")]
     pub(super) shutdown_timeout: Option<Span>,
 
@@ -180,9 +188,9 @@ impl Settings {
         macro_rules! fill_in {
             ($($name:ident)*) => { $( self.$name = self.$name.or(file.$name); )* };
         }
-        fill_in!(listen redis redis_prefix time_budget on_failure no_deny_cache memory_keys memory_bytes
+        fill_in!(listen admin_listen redis redis_prefix time_budget on_failure no_deny_cache memory_keys memory_bytes
             trust_everyone chain_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file headers
-            application request_timeout header_timeout shutdown_timeout max_body max_connections
+            application request_timeout header_timeout drain_delay shutdown_timeout max_body max_connections
             log log_format log_keys log_offenders offender_keys);
         if self.trusted.is_empty() {
             self.trusted = file.trusted;

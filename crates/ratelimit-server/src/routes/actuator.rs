@@ -19,6 +19,15 @@ use crate::{
 #[derive(Serialize)]
 struct Health {
     status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
+
+impl Health {
+    const UP: Health = Health {
+        status: "UP",
+        reason: None,
+    };
 }
 
 #[derive(Serialize)]
@@ -43,18 +52,25 @@ struct Kind {
     kind: &'static str,
 }
 
-/// Readiness. It does not depend on Redis, because the failure mode decides without it.
+/// Readiness. It fails until the first connection to Redis and during a shutdown.
+///
+/// A later outage of Redis does not change it, because the failure mode decides then, and all instances would
+/// leave the load balancer at once.
 pub(super) async fn health(State(app): State<App>) -> Response<Body> {
-    if app.is_draining() {
-        let status = "OUT_OF_SERVICE";
-        return json(StatusCode::SERVICE_UNAVAILABLE, &Health { status });
-    }
-    json(StatusCode::OK, &Health { status: "UP" })
+    let (status, reason) = if app.is_draining() {
+        ("OUT_OF_SERVICE", "the server shuts down")
+    } else if !app.has_store() {
+        ("DOWN", "no connection to Redis since the start")
+    } else {
+        return json(StatusCode::OK, &Health::UP);
+    };
+    let reason = Some(reason);
+    json(StatusCode::SERVICE_UNAVAILABLE, &Health { status, reason })
 }
 
 /// Liveness.
 pub(super) async fn liveness() -> Response<Body> {
-    json(StatusCode::OK, &Health { status: "UP" })
+    json(StatusCode::OK, &Health::UP)
 }
 
 pub(super) async fn info(State(app): State<App>) -> Response<Body> {

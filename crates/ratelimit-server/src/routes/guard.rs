@@ -25,7 +25,7 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
         response.status(),
         StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE
     );
-    if (app.is_draining() || is_cut_off) && version <= Version::HTTP_11 {
+    if (app.is_closing() || is_cut_off) && version <= Version::HTTP_11 {
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(CONNECTION, close);
     }

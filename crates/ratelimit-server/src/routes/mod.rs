@@ -36,36 +36,60 @@ const OPENAPI: &str = include_str!("../../openapi.json");
 const POLICIES: &str = "\"{policies}\"";
 
 impl App {
-    /// The routes of the server. Requests carry their [`Peer`](crate::Peer) in their extensions.
+    /// The routes of the main listener: all, or those of clients if there is an admin listener. Requests carry their
+    /// [`Peer`](crate::Peer) in their extensions.
     pub fn router(&self) -> Router {
-        router(self.clone())
+        let routes = common_routes().merge(client_routes());
+        if self.has_admin_listener() {
+            finish(routes, self)
+        } else {
+            finish(routes.merge(admin_routes()), self)
+        }
+    }
+
+    /// The routes of the admin listener.
+    pub fn admin_router(&self) -> Router {
+        finish(common_routes().merge(admin_routes()), self)
     }
 }
 
-fn router(app: App) -> Router {
+fn client_routes() -> Router<App> {
     // Without its own handler, HEAD would run the handler of GET and charge.
     let check = get(check::get).head(check_head).post(check::post);
     Router::new()
         .route("/api/v1/rate-limit/check", check)
         .route("/api/v1/rate-limit/remaining", get(remaining::get))
+        .route("/api/v1/rate-limit/release", post(receipt::release))
+        .route("/api/v1/rate-limit/renew", post(receipt::renew))
+        .route("/api/v1/rate-limit/forward-auth", any(forward_auth::any))
+}
+
+fn admin_routes() -> Router<App> {
+    Router::new()
         .route("/api/v1/rate-limit/reset", delete(reset::delete))
         .route("/api/v1/rate-limit/explain", get(explain::get))
         .route("/api/v1/rate-limit/offenders", get(offenders::get))
         .route("/api/v1/rate-limit/refund", post(receipt::refund))
         .route("/api/v1/rate-limit/settle", post(receipt::settle))
-        .route("/api/v1/rate-limit/release", post(receipt::release))
-        .route("/api/v1/rate-limit/renew", post(receipt::renew))
-        .route("/api/v1/rate-limit/forward-auth", any(forward_auth::any))
+        .route("/actuator/info", get(actuator::info))
+        .route("/actuator/prometheus", get(actuator::prometheus))
+}
+
+/// The routes of every listener.
+fn common_routes() -> Router<App> {
+    Router::new()
         .route("/actuator/health", get(actuator::health))
         .route("/actuator/health/liveness", get(actuator::liveness))
         .route("/actuator/health/readiness", get(actuator::health))
-        .route("/actuator/info", get(actuator::info))
-        .route("/actuator/prometheus", get(actuator::prometheus))
         .route("/openapi.json", get(openapi))
+}
+
+fn finish(routes: Router<App>, app: &App) -> Router {
+    routes
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
-        .with_state(app)
+        .with_state(app.clone())
 }
 
 /// The document with the names of the current policies.

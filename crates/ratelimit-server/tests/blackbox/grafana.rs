@@ -17,8 +17,11 @@ async fn exposed() -> String {
     let nowhere = format!("redis://{}", free.local_addr().unwrap());
     drop(free);
     let mut all = String::new();
-    for url in [redis.url(), &nowhere] {
-        let server = Server::start(&["--redis", url, "--redis-prefix", "grafana"]);
+    let args = |url| ["--redis", url, "--redis-prefix", "grafana"];
+    for server in [
+        Server::start_connected(&args(redis.url())),
+        Server::start(&args(&nowhere)),
+    ] {
         server.get(&format!("{CHECK}?key=k")).await;
         all += &server.get("/actuator/prometheus").await.body;
     }

@@ -165,7 +165,7 @@ async fn no_request_is_dropped_when_it_ends_under_load() {
 /// Asks on one connection until an answer says that it ends; every request must be answered.
 async fn ask_until_told_to_go(addr: std::net::SocketAddr, running: Arc<Barrier>) -> usize {
     let mut stream = TcpStream::connect(addr).await.unwrap();
-    let request = format!("GET {CHECK}?policy=huge&key=k HTTP/1.1\r\nhost: x\r\n\r\n");
+    let request = format!("GET {CHECK}?policy=huge&key=k HTTP/1.1\r\nhost: localhost\r\n\r\n");
     for answered in 1.. {
         stream.write_all(request.as_bytes()).await.unwrap();
         let answer = read_answer(&mut stream).await;

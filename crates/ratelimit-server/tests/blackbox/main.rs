@@ -11,6 +11,7 @@ mod foresight;
 mod grafana;
 mod input;
 mod lifecycle;
+mod listeners;
 mod metrics;
 mod nginx;
 mod offenders;

@@ -51,7 +51,7 @@ async fn dry_runs_and_explanations_are_not_counted_as_requests() {
     let policy = ["--policy", "two=fixed_window 2/d"];
     let shared = ["--redis", redis.url(), "--redis-prefix", "looks"];
     for args in [policy.to_vec(), [policy.as_slice(), &shared].concat()] {
-        let server = Server::start(&args);
+        let server = Server::start_connected(&args);
         server.get(&format!("{CHECK}?policy=two&key=k")).await;
         for path in [REMAINING, EXPLAIN] {
             for _ in 0..20 {

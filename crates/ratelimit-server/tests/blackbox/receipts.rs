@@ -166,7 +166,10 @@ fn together(redis: &TestRedis, prefix: &str, token: &str) -> [Server; 2] {
         "--admin-token-file",
         token,
     ];
-    [Server::start(&args), Server::start(&args)]
+    [
+        Server::start_connected(&args),
+        Server::start_connected(&args),
+    ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,7 +267,10 @@ async fn without_redis_what_this_process_charged_is_given_back_here_alone() {
         "--admin-token-file",
         file.path().to_str().unwrap(),
     ];
-    let (one, other) = (Server::start(&args), Server::start(&args));
+    let (one, other) = (
+        Server::start_connected(&args),
+        Server::start_connected(&args),
+    );
     let shared = charged(&one, "p", 1).await;
     redis.kill();
     let path = format!("{CHECK}?policy=p&key=k&permits=4&receipt=true");
@@ -299,7 +305,7 @@ async fn a_client_that_leaves_while_a_batch_is_decided_holds_no_slot() {
         name.expect("some key lives there")
     };
     let (decided, hanging) = (on_master(0), on_master(1));
-    let server = Server::start(&[
+    let server = Server::start_connected(&[
         "--redis",
         &cluster.url(),
         "--policy",

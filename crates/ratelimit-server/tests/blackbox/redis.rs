@@ -26,7 +26,7 @@ fn on(url: &str, prefix: &str, policy: &str) -> Server {
         "--time-budget",
         "10s",
     ];
-    Server::start(&args)
+    Server::start_connected(&args)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,7 +107,7 @@ async fn without_the_deny_cache_a_reset_elsewhere_shows_at_once() {
     let start = |cache: &[&str]| {
         let shared = ["--redis", redis.url(), "--time-budget", "10s"];
         let policy = ["--policy", "p=fixed_window 1/d"];
-        Server::start(&[&shared[..], &policy, cache].concat())
+        Server::start_connected(&[&shared[..], &policy, cache].concat())
     };
     let (one, other) = (start(&["--no-deny-cache"]), start(&[]));
     for server in [&one, &other] {
@@ -154,7 +154,9 @@ async fn without_redis_this_process_decides_and_says_so() {
         denied.header("retry-after").unwrap(),
         denied.json()["retryAfterSeconds"].to_string()
     );
-    assert_eq!(server.get("/actuator/health").await.status, StatusCode::OK);
+    let health = server.get("/actuator/health").await;
+    assert_eq!(health.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(health.json()["status"], "DOWN");
     server
         .delete(&format!("{RESET}?policy=p&key=k"))
         .await

@@ -2,10 +2,10 @@
 
 use std::{
     fs::File,
-    io::{BufRead as _, BufReader},
-    net::SocketAddr,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
     process::{Child, Command, ExitStatus, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::body::Bytes;
@@ -93,6 +93,9 @@ impl Server {
         if !args.contains(&"--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
+        if !args.contains(&"--drain-delay") {
+            command.args(["--drain-delay", "0"]);
+        }
         command.args(args).stdout(Stdio::piped()).stderr(log);
         prepare(&mut command);
         let mut child = command.spawn().unwrap();
@@ -111,6 +114,27 @@ impl Server {
             dir,
             client: Client::builder(TokioExecutor::new()).build_http(),
         }
+    }
+
+    /// Starts on a free port, and waits until the server has connected to its Redis.
+    pub(crate) fn start_connected(args: &[&str]) -> Server {
+        let server = Server::start(args);
+        let deadline = Instant::now() + PATIENCE;
+        while !server.is_ready() {
+            assert!(Instant::now() < deadline, "not ready: {}", server.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        server
+    }
+
+    /// Asks for readiness without a runtime.
+    fn is_ready(&self) -> bool {
+        let mut stream = TcpStream::connect(self.addr).unwrap();
+        let request = "GET /actuator/health/readiness HTTP/1.0\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.starts_with("HTTP/1.0 200")
     }
 
     pub(crate) async fn get(&self, path: &str) -> HttpResponse {

@@ -1,0 +1,264 @@
+//! A listening socket, its routes and its connections.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use axum::{Router, body::Body, http::Request};
+use futures_util::FutureExt as _;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulShutdown},
+};
+use metrics::{Gauge, gauge};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+use tower::ServiceExt as _;
+
+use crate::{app::App, client::Peer, config::Bounds, metrics::HTTP_CONNECTIONS};
+
+/// Maximum number of connections of the admin listener: probes, one or two Prometheus servers and operators.
+const MAX_ADMIN_CONNECTIONS: usize = 128;
+
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+const FULL_WARNING_INTERVAL: Duration = Duration::from_secs(60);
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+const MAX_STREAMS: u32 = 256;
+
+/// A listening socket with the routes that it serves and its own limit of connections.
+#[derive(Debug)]
+pub struct Listener {
+    name: &'static str,
+    socket: TcpListener,
+    router: Router,
+    max_connections: usize,
+}
+
+impl Listener {
+    /// The listener for checks. Without an admin listener it serves all routes.
+    pub fn main(socket: TcpListener, app: &App) -> Listener {
+        Listener {
+            name: "main",
+            socket,
+            router: app.router(),
+            max_connections: app.bounds().connections,
+        }
+    }
+
+    /// The listener of `--admin-listen`: health, metrics and admin calls.
+    pub fn admin(socket: TcpListener, app: &App) -> Listener {
+        Listener {
+            name: "admin",
+            socket,
+            router: app.admin_router(),
+            max_connections: MAX_ADMIN_CONNECTIONS,
+        }
+    }
+
+    /// Serves connections until `closing` completes, then those that wait in the accept queue, and closes the socket.
+    pub(crate) async fn accept_until(
+        self,
+        connections: &Connections,
+        closing: impl Future<Output = ()>,
+    ) {
+        let mut room = Room::new(&self);
+        let mut closing = pin!(closing);
+        loop {
+            let permit = tokio::select! {
+                () = &mut closing => break,
+                permit = room.wait() => permit,
+            };
+            tokio::select! {
+                () = &mut closing => break,
+                accepted = self.socket.accept() => {
+                    self.start(connections, accepted, room.count(permit)).await;
+                }
+            }
+        }
+        // Connections in the accept queue are established for their clients, so serve them too.
+        while let Some(accepted) = self.socket.accept().now_or_never() {
+            let Some(permit) = room.permit_now() else {
+                break;
+            };
+            self.start(connections, accepted, room.count(permit)).await;
+        }
+    }
+
+    async fn start(
+        &self,
+        connections: &Connections,
+        accepted: io::Result<(TcpStream, SocketAddr)>,
+        open: OpenConnection,
+    ) {
+        match accepted {
+            Ok((stream, peer)) => connections.spawn(stream, peer, self.router.clone(), open),
+            Err(why) => {
+                // Without a delay, running out of file descriptors would be a busy loop.
+                tracing::warn!("a connection could not be accepted: {why}");
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+            }
+        }
+    }
+}
+
+/// Room for connections of one listener.
+struct Room {
+    listener: &'static str,
+    max_connections: usize,
+    semaphore: Arc<Semaphore>,
+    open: Gauge,
+    warned_at: Option<Instant>,
+}
+
+impl Room {
+    fn new(listener: &Listener) -> Room {
+        let open = gauge!(HTTP_CONNECTIONS, "listener" => listener.name);
+        open.set(0.0);
+        Room {
+            listener: listener.name,
+            max_connections: listener.max_connections,
+            semaphore: Arc::new(Semaphore::new(listener.max_connections)),
+            open,
+            warned_at: None,
+        }
+    }
+
+    /// Waits until another connection may be open.
+    async fn wait(&mut self) -> OwnedSemaphorePermit {
+        if let Some(permit) = self.permit_now() {
+            return permit;
+        }
+        self.log_full();
+        let permit = Arc::clone(&self.semaphore).acquire_owned().await;
+        permit.expect("the semaphore is never closed")
+    }
+
+    fn permit_now(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.semaphore).try_acquire_owned().ok()
+    }
+
+    fn count(&self, permit: OwnedSemaphorePermit) -> OpenConnection {
+        self.open.increment(1.0);
+        OpenConnection {
+            _permit: permit,
+            open: self.open.clone(),
+        }
+    }
+
+    fn log_full(&mut self) {
+        let now = Instant::now();
+        let is_recent = |at: Instant| now.duration_since(at) < FULL_WARNING_INTERVAL;
+        if self.warned_at.is_some_and(is_recent) {
+            return;
+        }
+        self.warned_at = Some(now);
+        tracing::warn!(
+            listener = self.listener,
+            max_connections = self.max_connections,
+            "every connection of the listener is in use: new ones wait to be accepted, probes included"
+        );
+    }
+}
+
+/// The permit of an open connection. The gauge counts it until it is dropped.
+struct OpenConnection {
+    _permit: OwnedSemaphorePermit,
+    open: Gauge,
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.open.decrement(1.0);
+    }
+}
+
+/// The connections of all listeners.
+pub(crate) struct Connections {
+    builder: auto::Builder<TokioExecutor>,
+    header_timeout: Duration,
+    graceful: GracefulShutdown,
+}
+
+impl Connections {
+    pub(crate) fn new(bounds: Bounds) -> Connections {
+        Connections {
+            builder: builder(bounds),
+            header_timeout: bounds.header,
+            graceful: GracefulShutdown::new(),
+        }
+    }
+
+    /// Ends each connection after its current request.
+    pub(crate) async fn shutdown(self) {
+        self.graceful.shutdown().await;
+    }
+
+    fn spawn(&self, stream: TcpStream, peer: SocketAddr, router: Router, open: OpenConnection) {
+        // An error means that the connection is already closed; serving it fails next.
+        let _ = stream.set_nodelay(true);
+        let has_request = Arc::new(AtomicBool::new(false));
+        let saw_request = Arc::clone(&has_request);
+        let service = service_fn(move |request: Request<Incoming>| {
+            saw_request.store(true, Ordering::Relaxed);
+            respond(router.clone(), peer, request)
+        });
+        let connection = self
+            .builder
+            .serve_connection_with_upgrades(TokioIo::new(stream), service)
+            .into_owned();
+        let connection = self.graceful.watch(connection);
+        let header_timeout = self.header_timeout;
+        tokio::spawn(async move {
+            let _open = open;
+            let mut connection = pin!(connection);
+            // Hyper applies no timeout before the first byte and while it detects the HTTP version.
+            tokio::select! {
+                _ = &mut connection => return,
+                () = tokio::time::sleep(header_timeout) => {}
+            }
+            if has_request.load(Ordering::Relaxed) {
+                // An error ends only this connection.
+                let _ = connection.await;
+            }
+        });
+    }
+}
+
+async fn respond(
+    router: Router,
+    peer: SocketAddr,
+    request: Request<Incoming>,
+) -> Result<axum::response::Response, Infallible> {
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(Peer(peer));
+    router.oneshot(request).await
+}
+
+fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.header)
+        .max_buf_size(MAX_HEAD_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(bounds.header))
+        .keep_alive_timeout(bounds.header)
+        .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX))
+        .max_concurrent_streams(MAX_STREAMS);
+    builder
+}
