@@ -24,7 +24,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use metrics::{Counter, Histogram, SharedString, counter, gauge, histogram};
+use metrics::{
+    Counter, Histogram, SharedString, Unit, counter, describe_counter, describe_gauge,
+    describe_histogram, gauge, histogram,
+};
 
 use crate::{decision::Decision, limit::Limit};
 
@@ -53,7 +56,7 @@ pub const ROUND_TRIP_SECONDS: &str = "rate_limiter_round_trip_seconds";
 /// Gauge: always 1, with the `version` of the Redis server that was connected last.
 pub const SERVER_INFO: &str = "rate_limiter_redis_info";
 /// Counter: keys that a Redis server with an evicting `maxmemory-policy` has evicted, by `server`.
-pub const EVICTED: &str = "rate_limiter_redis_evicted_keys";
+pub const EVICTED: &str = "rate_limiter_redis_evicted_keys_total";
 /// Gauge: keys in all memory stores of the process. A store updates it at most once a second, while it is hit.
 pub const MEMORY_KEYS: &str = "rate_limiter_memory_keys";
 /// Gauge: estimated bytes of the keys of [`MEMORY_KEYS`].
@@ -88,6 +91,35 @@ pub const CHECK_SECONDS_BUCKETS: [f64; 16] = [
     0.25,
     1.0,
 ];
+
+/// Tells the installed recorder what each metric of the engine means, for `# HELP` lines.
+///
+/// Call it once, after the recorder is installed.
+pub fn describe() {
+    describe_counter!(REQUESTS, "Checks, by policy, algorithm and result.");
+    describe_histogram!(CHECK_SECONDS, Unit::Seconds, "Duration of checks.");
+    describe_counter!(UNCHECKED, "Checks that the failure mode decided.");
+    describe_counter!(OVER, "Checks that a throttle allowed beyond a limit.");
+    describe_counter!(DENY_CACHED, "Checks that the deny cache denied.");
+    describe_gauge!(STORE_UP, "Whether the Redis server decides.");
+    describe_counter!(SLOW_CALLS, "Calls to Redis that timed out.");
+    describe_counter!(CONNECTS, "Attempts to connect to Redis.");
+    describe_counter!(AMBIGUOUS, "Calls to Redis whose reply was lost.");
+    describe_histogram!(
+        ROUND_TRIP_SECONDS,
+        Unit::Seconds,
+        "Duration of calls to Redis."
+    );
+    describe_gauge!(SERVER_INFO, "Always 1, with the version of Redis.");
+    describe_counter!(EVICTED, "Keys that the Redis server evicted.");
+    describe_gauge!(MEMORY_KEYS, "Keys in the memory stores.");
+    describe_gauge!(MEMORY_BYTES, Unit::Bytes, "Estimated bytes of those keys.");
+    describe_counter!(
+        MEMORY_EVICTIONS,
+        "Keys that full memory stores evicted, by kind."
+    );
+    describe_counter!(TASK_RESTARTS, "Background tasks that were restarted.");
+}
 
 /// The metric handles of one policy, registered when the policy is made.
 ///

@@ -1,6 +1,6 @@
 //! Metrics of requests and policy files. `ratelimit_core::metrics` has those of the engine.
 
-use metrics::counter;
+use metrics::{counter, describe_counter};
 
 /// Counter of requests that a rule blocks, by `policy`.
 ///
@@ -8,6 +8,14 @@ use metrics::counter;
 pub const BLOCKED: &str = "rate_limiter_blocked_total";
 /// Counter of policy file reloads, by `result`: `ok`, or `rejected` if the previous policies stay.
 pub const POLICY_RELOADS: &str = "rate_limiter_policy_reloads_total";
+
+/// Tells the installed recorder what these metrics mean, for `# HELP` lines.
+///
+/// Call it once, after the recorder is installed, beside `ratelimit_core::metrics::describe`.
+pub fn describe() {
+    describe_counter!(BLOCKED, "Requests that a rule blocks, by policy.");
+    describe_counter!(POLICY_RELOADS, "Reloads of the policy file, by result.");
+}
 
 /// Counts a request that a rule blocked, or would have blocked under a policy in shadow mode.
 pub(crate) fn count_blocked(policy: &str, is_enforced: bool) {

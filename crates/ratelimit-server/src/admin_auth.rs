@@ -21,10 +21,15 @@ const PROXY_HEADERS: [&str; 3] = ["via", "x-forwarded-host", "x-forwarded-proto"
 /// Checks an admin call.
 ///
 /// With an admin token, the call must carry it. Without one, the server must listen on a loopback address
-/// and the call must come from there, with no sign of a proxy.
+/// and the call must come from there, with no sign of a proxy. Refused calls are logged.
 pub(crate) fn admit_request(app: &App, rules: &Rules, request: &Request) -> Result<(), ApiError> {
     let peer = Peer::of(request.extensions());
-    admit(rules, app.listen(), peer, request.headers())
+    let admitted = admit(rules, app.listen(), peer, request.headers());
+    if let Err(why) = &admitted {
+        let refusals = app.refusals();
+        refusals.log(request.uri().path(), peer, request.headers(), why.detail());
+    }
+    admitted
 }
 
 fn admit(

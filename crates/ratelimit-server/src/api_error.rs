@@ -41,6 +41,10 @@ impl ApiError {
         }
     }
 
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// 400. `detail` says what was expected.
     pub(crate) fn bad_request(detail: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, "Bad request", detail)

@@ -16,6 +16,7 @@ use ratelimit_http::response::HeaderStyle;
 use crate::{
     config::{Bounds, Config, Rules},
     receipt_token::ReceiptTokens,
+    refusal_log::RefusalLog,
 };
 
 /// The server without sockets: state, and the router over it.
@@ -56,6 +57,7 @@ struct AppInner {
     bounds: Bounds,
     warned: AtomicBool,
     has_store: AtomicBool,
+    refusals: RefusalLog,
     draining: AtomicBool,
     closing: AtomicBool,
     admin_listen: Option<SocketAddr>,
@@ -85,6 +87,7 @@ impl App {
             bounds: config.bounds,
             warned: AtomicBool::new(false),
             has_store: AtomicBool::new(true),
+            refusals: RefusalLog::default(),
             draining: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             admin_listen: config.admin_listen,
@@ -167,6 +170,10 @@ impl App {
 
     pub(crate) fn bounds(&self) -> Bounds {
         self.0.bounds
+    }
+
+    pub(crate) fn refusals(&self) -> &RefusalLog {
+        &self.0.refusals
     }
 
     /// Returns true once: the caller logs its warning then.

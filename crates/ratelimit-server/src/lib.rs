@@ -8,9 +8,11 @@
 //!            (time)   (policy, key)     (verdict)    (fields)
 //! ```
 
+mod access_log;
 mod admin_auth;
 mod api_error;
 mod app;
+mod audit;
 mod check_config;
 mod check_request;
 mod check_response;
@@ -26,11 +28,14 @@ mod metrics;
 mod policy_summary;
 mod query;
 mod receipt_token;
+mod refusal_log;
 mod reload;
+mod request_id;
 mod routes;
 mod serve;
 mod simulate;
 mod startup_banner;
+mod trace_context;
 
 pub use self::{
     app::App,

@@ -2,13 +2,20 @@
 
 use std::time::Duration;
 
+use ::metrics::{describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
+use metrics_process::Collector;
 use ratelimit_core::metrics;
 
 /// Gauge of open connections, by `listener`: `main` or `admin`.
 pub(crate) const HTTP_CONNECTIONS: &str = "rate_limiter_http_connections";
+
+/// Counter of responses, by `route` and `status`.
+pub(crate) const HTTP_REQUESTS: &str = "rate_limiter_http_requests_total";
+
+const BUILD_INFO: &str = "rate_limiter_build_info";
 
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -23,7 +30,21 @@ pub fn recorder(application: &str) -> PrometheusRecorder {
 ///
 /// Fails if the process already has a recorder.
 pub(crate) fn install(application: &str) -> Result<PrometheusHandle, BuildError> {
-    builder(application).install_recorder()
+    let handle = builder(application).install_recorder()?;
+    metrics::describe();
+    ratelimit_http::metrics::describe();
+    describe_counter!(HTTP_REQUESTS, "Responses, by route and status.");
+    describe_gauge!(HTTP_CONNECTIONS, "Open connections, by listener.");
+    describe_gauge!(BUILD_INFO, "Always 1, with the version of the server.");
+    gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    Collector::default().describe();
+    Ok(handle)
+}
+
+/// The metrics of this moment in the text format of Prometheus, those of the process included.
+pub(crate) fn render(handle: &PrometheusHandle) -> String {
+    Collector::default().collect();
+    handle.render()
 }
 
 fn builder(application: &str) -> PrometheusBuilder {

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::json;
 use crate::{
     app::App,
+    metrics,
     policy_summary::{MAX_SHOWN_POLICIES, PolicySummary},
 };
 
@@ -93,7 +94,10 @@ pub(super) async fn info(State(app): State<App>) -> Response<Body> {
 
 pub(super) async fn prometheus(State(app): State<App>) -> impl IntoResponse {
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
-    ([(CONTENT_TYPE, content_type)], app.metrics().render())
+    (
+        [(CONTENT_TYPE, content_type)],
+        metrics::render(app.metrics()),
+    )
 }
 
 #[allow(

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::json;
 use crate::{
-    admin_auth, api_error::ApiError, app::App, check_request::CheckRequest,
+    admin_auth, api_error::ApiError, app::App, audit::Audit, check_request::CheckRequest,
     check_response::is_false,
 };
 
@@ -51,14 +51,17 @@ pub(super) async fn get(
 ) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
     admin_auth::admit_request(&app, &rules, &request)?;
+    let mut audit = Audit::new("explain", &request);
     let (parts, _) = request.into_parts();
     let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
     let CheckRequest { policy, key, .. } = &check_request;
+    audit.about(policy, key);
     let permits = check_request.permits.get();
     let verdict = app.limiter().dry_run(policy, key, permits).await;
     let Verdict::Checked(decision) = verdict else {
         return Err(ApiError::unavailable());
     };
+    audit.succeed();
     Ok(json(StatusCode::OK, &explain(&check_request, &decision)))
 }
 

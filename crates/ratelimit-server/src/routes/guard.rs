@@ -11,10 +11,32 @@ use axum::{
     response::IntoResponse as _,
 };
 
-use crate::{api_error::ApiError, app::App};
+use tracing::Instrument as _;
 
-/// Applies the request timeout, forbids caching, and closes connections during a shutdown.
-pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response<Body> {
+use crate::{
+    access_log::{self, AccessRecord},
+    api_error::ApiError,
+    app::App,
+    request_id::{self, X_REQUEST_ID},
+};
+
+/// Gives the request an id and a span, applies the request timeout, forbids caching, closes connections during a
+/// shutdown, counts the response and writes the access log.
+pub(super) async fn guard(
+    State(app): State<App>,
+    mut request: Request,
+    next: Next,
+) -> Response<Body> {
+    let id = request_id::ensure(request.headers_mut());
+    let record = AccessRecord::start(&request);
+    let span = access_log::span(&request);
+    let mut response = respond(&app, request, next).instrument(span.clone()).await;
+    response.headers_mut().insert(X_REQUEST_ID, id);
+    span.in_scope(|| record.finish(response.status()));
+    response
+}
+
+async fn respond(app: &App, request: Request, next: Next) -> Response<Body> {
     let version = request.version();
     let answered = tokio::time::timeout(app.bounds().request, next.run(request)).await;
     let mut response = answered.unwrap_or_else(|_| too_slow());

@@ -11,7 +11,7 @@ use ratelimit_core::Offender;
 use serde::Serialize;
 
 use super::json;
-use crate::{admin_auth, api_error::ApiError, app::App, query::Query};
+use crate::{admin_auth, api_error::ApiError, app::App, audit::Audit, query::Query};
 
 const DEFAULT_COUNT: usize = 10;
 const MAX_COUNT: usize = 100;
@@ -36,6 +36,7 @@ pub(super) async fn get(
 ) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
     admin_auth::admit_request(&app, &rules, &request)?;
+    let mut audit = Audit::new("offenders", &request);
     let query = Query(request.uri().query().unwrap_or_default());
     let most = query.one("most")?;
     let most = most.map_or(Ok(DEFAULT_COUNT), |text| parse_count(&text))?;
@@ -52,6 +53,7 @@ pub(super) async fn get(
         (name, worst.into_iter().map(OffenderEntry::from).collect())
     });
     let policies = policies.collect();
+    audit.succeed();
     Ok(json(StatusCode::OK, &OffendersResponse { policies }))
 }
 

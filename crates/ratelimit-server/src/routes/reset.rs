@@ -8,7 +8,7 @@ use axum::{
 use serde::Serialize;
 
 use super::json;
-use crate::{admin_auth, api_error::ApiError, app::App, check_request::CheckRequest};
+use crate::{admin_auth, api_error::ApiError, app::App, audit::Audit, check_request::CheckRequest};
 
 #[derive(Serialize)]
 struct ResetResponse<'a> {
@@ -23,14 +23,16 @@ pub(super) async fn delete(
 ) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
     admin_auth::admit_request(&app, &rules, &request)?;
+    let mut audit = Audit::new("reset", &request);
     let (parts, _) = request.into_parts();
     let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
     let CheckRequest {
         policy, key, shown, ..
     } = &check_request;
+    audit.about(policy, key);
     let reset = app.limiter().reset(policy, key).await;
     reset.map_err(|_| ApiError::unavailable())?;
-    tracing::info!(policy = policy.name(), "reset");
+    audit.succeed();
     let response = ResetResponse {
         key: shown,
         algorithm: policy.limits()[0].algorithm().wire_name(),

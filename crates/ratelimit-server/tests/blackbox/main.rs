@@ -14,6 +14,7 @@ mod lifecycle;
 mod listeners;
 mod metrics;
 mod nginx;
+mod observability;
 mod offenders;
 mod openapi;
 mod pictures;

@@ -1,0 +1,60 @@
+//! Log lines about admin calls.
+
+use std::net::SocketAddr;
+
+use axum::extract::Request;
+use ratelimit_core::{Key, Policy};
+
+use crate::{client::Peer, request_id};
+
+/// The target of lines about admin calls.
+const TARGET: &str = "ratelimit_server::audit";
+
+/// An admin call that passed authorisation. Dropping it logs one line, also if the client has left.
+pub(crate) struct Audit {
+    call: &'static str,
+    peer: Option<SocketAddr>,
+    request_id: String,
+    policy: Option<String>,
+    key: Option<String>,
+    is_done: bool,
+}
+
+impl Audit {
+    pub(crate) fn new(call: &'static str, request: &Request) -> Audit {
+        Audit {
+            call,
+            peer: Peer::of(request.extensions()),
+            request_id: request_id::of(request.headers()).to_owned(),
+            policy: None,
+            key: None,
+            is_done: false,
+        }
+    }
+
+    /// Adds the policy, and the key by its fingerprint.
+    pub(crate) fn about(&mut self, policy: &Policy, key: &Key) {
+        self.policy = Some(policy.name().to_owned());
+        self.key = Some(key.fingerprint().to_string());
+    }
+
+    /// Marks the call as successful.
+    pub(crate) const fn succeed(&mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        tracing::info!(
+            target: TARGET,
+            call = self.call,
+            peer = self.peer.map(tracing::field::display),
+            policy = self.policy,
+            key = self.key,
+            result = if self.is_done { "ok" } else { "failed" },
+            request_id = self.request_id,
+            "admin call"
+        );
+    }
+}
