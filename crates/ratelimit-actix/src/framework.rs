@@ -94,6 +94,10 @@ impl Framework for ActixFramework {
         tracing::error!(policy, "{error}");
     }
 
+    fn warn(policy: &str, warning: fmt::Arguments<'_>) {
+        tracing::warn!(policy, "{warning}");
+    }
+
     fn name(name: &'static str) -> HeaderName {
         HeaderName::from_static(name)
     }

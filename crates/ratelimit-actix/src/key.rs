@@ -21,7 +21,10 @@ use ratelimit_core::Key;
 pub use ratelimit_http::key::ClientKey;
 #[doc(inline)]
 pub use ratelimit_http::key::{ApiKey, CookieKey, KeyError, MethodKey, PathKey, QueryKey};
-use ratelimit_http::{key::ClientAddress, key_extractor};
+use ratelimit_http::{
+    key::{ClientAddress, KeyKinds},
+    key_extractor,
+};
 
 use crate::framework::Head;
 
@@ -53,6 +56,10 @@ impl KeyExtractor for HeaderKey {
         let lines = request.headers().get_all(self.name());
         self.extract_key(lines.map(HeaderValue::as_bytes))
     }
+
+    fn key_kinds(&self) -> KeyKinds {
+        self.kinds()
+    }
 }
 
 impl KeyExtractor for ClientKey {
@@ -75,5 +82,9 @@ impl KeyExtractor for RouteKey {
     fn extract(&self, request: &HttpRequest) -> Result<Key, KeyError> {
         let route = request.match_pattern().ok_or(KeyError::Missing)?;
         Ok(Key::tagged("route", route)?)
+    }
+
+    fn key_kinds(&self) -> KeyKinds {
+        KeyKinds::tagged("route")
     }
 }

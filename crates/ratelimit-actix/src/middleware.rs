@@ -154,6 +154,7 @@ where
             }
             return ready(Err(()));
         }
+        self.config.log_unmatched_keys();
         let (config, shared) = (Arc::clone(&self.config), self.shared_limiter.clone());
         ready(Ok(RateLimitService::new(service, config, shared)))
     }

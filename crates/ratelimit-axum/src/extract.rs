@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use axum::extract::{FromRequestParts, MatchedPath};
 use http::request::Parts;
 use ratelimit_core::{Decision, Key};
+use ratelimit_http::key::KeyKinds;
 use ratelimit_tower::{KeyError, KeyExtractor};
 
 /// The decision of the nearest limit around a handler about its request.
@@ -57,5 +58,9 @@ impl KeyExtractor for RouteKey {
         let route = request.extensions.get::<MatchedPath>();
         let route = route.ok_or(KeyError::Missing)?;
         Ok(Key::tagged("route", route.as_str())?)
+    }
+
+    fn key_kinds(&self) -> KeyKinds {
+        KeyKinds::tagged("route")
     }
 }

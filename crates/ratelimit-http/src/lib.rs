@@ -43,6 +43,7 @@ mod framework;
 #[doc(hidden)]
 pub mod handler;
 pub mod key;
+mod log_once;
 pub mod metrics;
 pub mod middleware;
 pub mod policy;

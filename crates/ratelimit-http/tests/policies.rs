@@ -2,10 +2,10 @@
 #![cfg(all(feature = "toml", feature = "yaml"))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use ratelimit_core::{Algorithm, FailureMode};
+use ratelimit_core::{Algorithm, FailureMode, Key};
 use ratelimit_http::policy::HttpPolicy;
 use ratelimit_http::{
-    policy::{CostSource, SettleSource},
+    policy::{BlockStatus, CostSource, RuleOutcome, RuleRequest, SettleSource},
     policy_file::{Format, PolicyFile},
 };
 
@@ -47,6 +47,15 @@ fn every_section_has_a_policy_that_is_read_without_a_finding() {
 fn the_policies_are_what_their_sections_say() {
     let policies: Vec<HttpPolicy> = sections().into_iter().flat_map(|(_, some)| some).collect();
     let policy = |name: &str| policies.iter().find(|one| one.name() == name).unwrap();
+
+    let comment = policy("comment");
+    let user = Key::tagged("user", "4711").unwrap();
+    let headers: &[(&str, &str)] = &[];
+    let blocked = comment.evaluate(&RuleRequest::new(&user, "/", headers));
+    assert_eq!(blocked, RuleOutcome::Blocked(BlockStatus::TooManyRequests));
+    let team = Key::tagged("user", "1").unwrap();
+    let sessions = policy("sessions").policy();
+    assert_eq!(sessions.for_key(&team), sessions.tier("team"));
 
     let login = policy("login");
     assert_eq!(

@@ -642,3 +642,36 @@ fn a_tier_with_another_algorithm_at_a_position_is_found() {
         warning
     );
 }
+
+#[test]
+fn no_message_shows_a_secret() {
+    let toml = "[policy.api]\nlimits = '10/min'\ntiers = { pro = '20/min' }\n\
+        blocked = ['secret:api-key:s3cr3t', 'secret:api-key:s3cr3t', 'secret:s3cr3t']\n\
+        exempt = ['secret:api-key:s3cr3t']\n\
+        [policy.api.tenants]\n'secret:s3cr3t' = 'pro'\n'secret:cookie:a:s3cr3t' = 'por'\n";
+    let twice = "\"secret:cookie:a:s3cr3t\" = 'pro'\n";
+    let yaml = "policy: { api: { limits: 10/min, tiers: { pro: 20/min },\n\
+        tenants: { 'secret:cookie:a:s3cr3t': pro,\n 'secret:cookie:a:s3cr3t': pro } } }\n";
+
+    for (text, format, count) in [
+        (toml.to_owned(), Format::Toml, 5),
+        (format!("{toml}{twice}"), Format::Toml, 6),
+        (yaml.to_owned(), Format::Yaml, 1),
+    ] {
+        let file = PolicyFile::parse(&text, format);
+
+        assert_eq!(file.diagnostics.len(), count, "{:?}", file.diagnostics);
+        assert!(!format!("{file:?}").contains("s3cr3t"), "{file:?}");
+    }
+}
+
+#[test]
+fn two_texts_of_one_tenant_are_a_duplicate() {
+    let text = "[policy.api]\nlimits = '10/min'\ntiers = { pro = '20/min' }\n\
+        tenants = { acme = 'pro', 'key:acme' = 'pro', 'printed:key:acme' = 'pro' }\n";
+
+    let file = PolicyFile::parse(text, Format::Toml);
+
+    let codes: Vec<Code> = file.diagnostics.iter().map(|one| one.code).collect();
+    assert_eq!(codes, [Code::DuplicateName, Code::DuplicateName]);
+}

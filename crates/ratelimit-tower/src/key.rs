@@ -23,7 +23,7 @@ pub use ratelimit_http::key::PathKey;
 pub use ratelimit_http::key::{
     And, ApiKey, ClientAddress, CookieKey, KeyError, MethodKey, Or, OrShared, QueryKey,
 };
-use ratelimit_http::key_extractor;
+use ratelimit_http::{key::KeyKinds, key_extractor};
 
 pub use self::{client::ClientKey, extension::ExtensionKey};
 use crate::framework::Head;
@@ -67,5 +67,9 @@ impl KeyExtractor for HeaderKey {
     fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
         let lines = request.headers.get_all(self.name()).iter();
         self.extract_key(lines.map(HeaderValue::as_bytes))
+    }
+
+    fn key_kinds(&self) -> KeyKinds {
+        self.kinds()
     }
 }

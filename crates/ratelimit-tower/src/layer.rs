@@ -113,6 +113,7 @@ impl<S> Layer<S> for RateLimitLayer {
         if let Err(unknown) = self.config.check_key_names() {
             panic!("{unknown}");
         }
+        self.config.log_unmatched_keys();
         RateLimit::new(inner, Arc::clone(&self.config))
     }
 }

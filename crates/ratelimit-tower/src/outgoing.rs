@@ -13,11 +13,15 @@ use std::{
 
 use http::{Request, Response, request::Parts};
 use ratelimit_core::{Decision, Key, Limiter, Policy};
+use ratelimit_http::{middleware::log_unmatched_keys, policy::HttpPolicy};
 use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::{body::OutgoingBody, future::OutgoingFuture};
-use crate::key::{KeyError, KeyExtractor};
+use crate::{
+    framework::HttpFramework,
+    key::{KeyError, KeyExtractor},
+};
 
 /// Limits the requests that a client sends, so that it stays within the limits of the other side.
 ///
@@ -95,6 +99,8 @@ impl<S> Layer<S> for OutgoingLimitLayer {
     type Service = OutgoingLimit<S>;
 
     fn layer(&self, inner: S) -> OutgoingLimit<S> {
+        let policy = HttpPolicy::from(self.config.policy.clone());
+        log_unmatched_keys::<HttpFramework>(&policy, &self.config.key.key_kinds());
         OutgoingLimit {
             inner,
             config: Arc::clone(&self.config),

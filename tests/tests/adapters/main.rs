@@ -8,6 +8,7 @@ mod parity; // One table of cases for both.
 mod peers; // Bugs of other adapters.
 mod policies; // Policies as one writes them: login, sign-up, comments, tiers, uploads, streams.
 mod registry; // Policies that change while requests come.
+mod rules; // Rules whose key no request can have.
 mod server; // A server of either framework.
 mod snippets;
 mod worker_sharing; // Several servers on one Redis. // How many lines a newcomer writes.

@@ -151,6 +151,15 @@ impl Policy {
         self.map_settings(|settings| settings.tiers.members = Members::Listed(listed))
     }
 
+    /// The keys that [`with_tier_members`](Policy::with_tier_members) lists, in their order.
+    pub fn tier_members(&self) -> impl Iterator<Item = &Key> {
+        let members = match &self.0.settings.tiers.members {
+            Members::Listed(listed) => Some(listed.keys()),
+            Members::None | Members::Resolved(_) => None,
+        };
+        members.into_iter().flatten()
+    }
+
     /// The tiers with their names, in the order in which they were added.
     pub fn tiers(&self) -> impl Iterator<Item = (&str, &Policy)> {
         self.0.settings.tiers.iter()

@@ -185,6 +185,7 @@ impl<F: Framework> HandlerLimit<F> {
             _ => {
                 let config = new(limiter.clone(), self.with_terms(policy.clone()));
                 let config = Arc::new(self.configure(config));
+                config.log_unmatched_keys();
                 let latest = self.latest.write();
                 *latest.unwrap_or_else(PoisonError::into_inner) =
                     Some((policy, Arc::clone(&config)));
@@ -233,7 +234,9 @@ impl<F: Framework> HandlerLimit<F> {
             HandlerKey::Client => {}
             HandlerKey::Header(name) => {
                 let header = HeaderKey::new(name);
+                let kinds = header.kinds();
                 config.key_by(move |request| header.extract_key(F::head(request).lines(name)));
+                config.key_kinds(kinds);
             }
             HandlerKey::Function(function) => config.key_by(function),
         }

@@ -1,6 +1,6 @@
 //! Combinators of key extractors.
 
-use crate::key::error::KeyError;
+use crate::key::{error::KeyError, kinds::KeyKinds};
 use ratelimit_core::Key;
 
 /// The combination of two keys, made by `KeyExtractor::and`.
@@ -110,6 +110,11 @@ impl<A> OrShared<A> {
     pub fn new(extractor: A, name: &str) -> OrShared<A> {
         let shared = Key::tagged("shared", name).expect("a shared budget has a name");
         OrShared { extractor, shared }
+    }
+
+    /// The kinds of keys that it makes, if its extractor makes `kinds`.
+    pub fn kinds(&self, kinds: KeyKinds) -> KeyKinds {
+        kinds.or(KeyKinds::tagged("shared"))
     }
 
     /// The key that the function finds, or the shared one if it is missing.

@@ -39,6 +39,15 @@ macro_rules! key_extractor {
                 None
             }
 
+            /// The kinds of keys that this extractor makes.
+            ///
+            /// The layer warns about rules and tenants whose key is of another kind. The default is any kind, as
+            /// for functions and for [`ClientKey`](crate::ClientKey), which takes any key that the application
+            /// puts into the request's extensions.
+            fn key_kinds(&self) -> $crate::key::KeyKinds {
+                $crate::key::KeyKinds::unknown()
+            }
+
             /// Combines two keys, such as address and route, or tenant and user.
             ///
             /// Different pairs never produce the same key, whatever bytes they contain.
@@ -85,6 +94,10 @@ macro_rules! key_extractor {
                 fn extract(&self, request: &$Request) -> Result<::ratelimit_core::Key, $crate::key::KeyError> {
                     self.extract_key(&$Head(request))
                 }
+
+                fn key_kinds(&self) -> $crate::key::KeyKinds {
+                    self.kinds()
+                }
             }
         )+
 
@@ -97,6 +110,11 @@ macro_rules! key_extractor {
                 let (a, b) = self.parts();
                 a.client_address(request).or_else(|| b.client_address(request))
             }
+
+            fn key_kinds(&self) -> $crate::key::KeyKinds {
+                let (a, b) = self.parts();
+                a.key_kinds().join(&b.key_kinds())
+            }
         }
 
         impl<A: $KeyExtractor, B: $KeyExtractor> $KeyExtractor for $crate::key::Or<A, B> {
@@ -108,6 +126,11 @@ macro_rules! key_extractor {
                 let (a, b) = self.parts();
                 a.client_address(request).or_else(|| b.client_address(request))
             }
+
+            fn key_kinds(&self) -> $crate::key::KeyKinds {
+                let (a, b) = self.parts();
+                a.key_kinds().or(b.key_kinds())
+            }
         }
 
         impl<A: $KeyExtractor> $KeyExtractor for $crate::key::OrShared<A> {
@@ -117,6 +140,10 @@ macro_rules! key_extractor {
 
             fn client_address(&self, request: &$Request) -> Option<Result<$crate::key::ClientAddress, $crate::key::KeyError>> {
                 self.part().client_address(request)
+            }
+
+            fn key_kinds(&self) -> $crate::key::KeyKinds {
+                self.kinds(self.part().key_kinds())
             }
         }
     };

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::key::explicit::ExplicitKey;
+use crate::key::{explicit::ExplicitKey, kinds::KeyKinds};
 use crate::{framework::RequestHead, key::error::KeyError, syntax::is_token};
 use ratelimit_core::Key;
 
@@ -27,6 +27,11 @@ impl<N> HeaderKey<N> {
 }
 
 impl<N: AsRef<str>> HeaderKey<N> {
+    /// The kinds of keys that it makes.
+    pub fn kinds(&self) -> KeyKinds {
+        KeyKinds::named("header", self.0.as_ref())
+    }
+
     /// The key for the lines of the header.
     ///
     /// ```
@@ -62,6 +67,11 @@ impl<N: AsRef<str>> HeaderKey<N> {
 pub struct ApiKey;
 
 impl ApiKey {
+    /// The kinds of keys that it makes.
+    pub fn kinds(self) -> KeyKinds {
+        KeyKinds::hashed("api-key")
+    }
+
     /// The key of a request.
     ///
     /// # Errors
@@ -106,6 +116,11 @@ impl CookieKey {
     pub fn new(name: &str) -> CookieKey {
         assert!(is_token(name), "a cookie's name is a token of HTTP");
         CookieKey(name.into())
+    }
+
+    /// The kinds of keys that it makes.
+    pub fn kinds(&self) -> KeyKinds {
+        KeyKinds::hashed("cookie")
     }
 
     /// The key of a request.
@@ -161,6 +176,11 @@ impl QueryKey {
             name: name.into(),
             is_valid: Arc::new(is_valid),
         }
+    }
+
+    /// The kinds of keys that it makes.
+    pub fn kinds(&self) -> KeyKinds {
+        KeyKinds::named("query", &self.name)
     }
 
     /// The key of a request.

@@ -17,15 +17,21 @@ mod error;
 mod explicit;
 mod extractor;
 mod extractors;
+mod kinds;
 mod named;
 mod request;
+mod rule_key;
 
+#[cfg(any(feature = "toml", feature = "yaml"))]
+pub(crate) use self::rule_key::without_secret;
 pub use self::{
     client::ClientKey,
     combine::{And, Or, OrShared},
     error::KeyError,
     explicit::ExplicitKey,
     extractors::{ApiKey, CookieKey, HeaderKey, QueryKey},
+    kinds::KeyKinds,
     named::{ClientAddress, UnknownKeyName},
     request::{MethodKey, PathKey},
+    rule_key::RuleKey,
 };

@@ -1,6 +1,10 @@
 //! Keys from the method and the path.
 
-use crate::{framework::RequestHead, key::error::KeyError, syntax::PercentDecoded};
+use crate::{
+    framework::RequestHead,
+    key::{error::KeyError, kinds::KeyKinds},
+    syntax::PercentDecoded,
+};
 use ratelimit_core::Key;
 
 /// The method of a request. All methods that HTTP does not define share one key.
@@ -8,6 +12,11 @@ use ratelimit_core::Key;
 pub struct MethodKey;
 
 impl MethodKey {
+    /// The kinds of keys that it makes.
+    pub fn kinds(self) -> KeyKinds {
+        KeyKinds::tagged("method")
+    }
+
     /// The key of a request.
     ///
     /// # Errors
@@ -51,6 +60,11 @@ impl PathKey {
             template: template.into(),
             parameter: parameter.into(),
         }
+    }
+
+    /// The kinds of keys that it makes.
+    pub fn kinds(&self) -> KeyKinds {
+        KeyKinds::named("path", &self.parameter)
     }
 
     /// The key of a request.

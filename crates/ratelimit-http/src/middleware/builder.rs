@@ -18,8 +18,10 @@ macro_rules! builder_methods {
             pub fn key_by(self, key: impl $Extractor) -> $Layer {
                 let key = ::std::sync::Arc::new(key);
                 let client = ::std::sync::Arc::clone(&key);
+                let kinds = key.key_kinds();
                 self.map_config(|config| {
                     config.key_by(move |request| key.extract(request));
+                    config.key_kinds(kinds);
                     config.client_address_by(move |request| client.client_address(request));
                 })
             }

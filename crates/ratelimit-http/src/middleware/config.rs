@@ -7,7 +7,8 @@ use std::{
 
 use crate::{
     framework::Framework,
-    key::{ClientAddress, ClientKey, KeyError},
+    key::{ClientAddress, ClientKey, KeyError, KeyKinds},
+    log_once,
     middleware::{policy_flags::PolicyFlags, rejection::Rejection},
     policy::HttpPolicy,
     registry::{Registry, UnknownPolicy},
@@ -35,6 +36,7 @@ pub struct Config<F: Framework> {
     pub(crate) policy: HttpPolicy,
     pub(crate) flags: PolicyFlags,
     pub(crate) key: Arc<KeyOf<F>>,
+    key_kinds: KeyKinds,
     pub(crate) named_keys: Vec<NamedKey<F>>,
     pub(crate) client_address: Arc<ClientAddressOf<F>>,
     pub(crate) tier: Option<Arc<TierOf<F>>>,
@@ -121,6 +123,7 @@ impl<F: Framework> Config<F> {
             flags: PolicyFlags::of(&policy),
             policy,
             key: Arc::new(key),
+            key_kinds: KeyKinds::unknown(),
             named_keys: Vec::new(),
             client_address: Arc::new(move |request| client.client_address(&F::head(request))),
             tier: None,
@@ -160,12 +163,25 @@ impl<F: Framework> Config<F> {
         &self.policy
     }
 
-    /// Sets the function that finds the key of a request.
+    /// Sets the function that finds the key of a request. The kinds of its keys are unknown.
     pub fn key_by(
         &mut self,
         key: impl Fn(&F::Request) -> Result<Key, KeyError> + Send + Sync + 'static,
     ) {
         self.key = Arc::new(key);
+        self.key_kinds = KeyKinds::unknown();
+    }
+
+    /// Sets the kinds of keys that the function of [`key_by`](Self::key_by) makes.
+    pub fn key_kinds(&mut self, kinds: KeyKinds) {
+        self.key_kinds = kinds;
+    }
+
+    /// Logs a warning about each rule and tenant of the policy whose key no request can have.
+    ///
+    /// An adapter calls it when the layer is put over a service.
+    pub fn log_unmatched_keys(&self) {
+        log_unmatched_keys::<F>(&self.policy, &self.key_kinds);
     }
 
     /// Sets the function that finds a client's address, for rules about addresses and limits `by ip`.
@@ -266,6 +282,7 @@ impl<F: Framework> Config<F> {
         drop(latest);
         let policy = lookup.registry.get(self.policy.name());
         let config = Arc::new(self.with_policy(policy.unwrap_or(last_policy)));
+        config.log_unmatched_keys();
         let latest = lookup.latest.write();
         let mut latest = latest.unwrap_or_else(PoisonError::into_inner);
         *latest = Some((version, Arc::clone(&config)));
@@ -285,6 +302,16 @@ impl<F: Framework> Config<F> {
             policy,
             lookup: None,
             ..self.clone()
+        }
+    }
+}
+
+/// Logs a warning about each rule and tenant of `policy` whose key is not of these kinds. A warning appears
+/// once per process.
+pub fn log_unmatched_keys<F: Framework>(policy: &HttpPolicy, kinds: &KeyKinds) {
+    for warning in policy.unmatched_keys(kinds) {
+        if log_once::is_first(policy.name(), &warning) {
+            F::warn(policy.name(), format_args!("{warning}"));
         }
     }
 }

@@ -55,7 +55,7 @@ pub use self::{
     admission::Admission,
     body_guard::{BodyGuard, SlotGuard},
     check::CheckOutcome,
-    config::{Config, DecisionSharing},
+    config::{Config, DecisionSharing, log_unmatched_keys},
     pending::{CompletedCheck, PendingCheck},
     rejection::{Rejection, RejectionReason},
 };

@@ -5,6 +5,7 @@ use std::{net::IpAddr, str::FromStr};
 use super::path;
 use crate::{
     client_ip::{Cidr, HeaderLines},
+    key::RuleKey,
     syntax::{InvalidSyntax, field_name, trim},
 };
 use ratelimit_core::Key;
@@ -16,7 +17,7 @@ use ratelimit_core::Key;
 /// | text | matches |
 /// |---|---|
 /// | `10.0.0.0/8`, `ip:10.0.0.0/8` | the client's address |
-/// | `key:user:1` | the key that the request is counted by |
+/// | `key:user:1`, `printed:user:1`, `secret:api-key:VALUE` | the key that the request is counted by, as [`RuleKey`] says |
 /// | `header:x-internal`, `header:x-internal=yes` | a header, or a header with a value |
 /// | `path:/health`, `path:/internal/*` | a path, or all paths that begin so |
 ///
@@ -30,7 +31,7 @@ use ratelimit_core::Key;
 /// let health: Rule = "path:/health".parse()?;
 /// let inner: Rule = "path:/internal/*".parse()?;
 ///
-/// assert_eq!(batch, Rule::Key(Key::new("batch").expect("is not empty")));
+/// assert_eq!(batch, Rule::from(Key::new("batch").expect("is not empty")));
 /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +39,8 @@ use ratelimit_core::Key;
 pub enum Rule {
     /// The client's address: `10.0.0.0/8` or `ip:10.0.0.0/8`.
     Address(Cidr),
-    /// The key that the request is counted by: `key:user:1` is [`Key::new`] of `user:1`.
-    Key(Key),
+    /// The key that the request is counted by: `key:TEXT`, `printed:TEXT` or `secret:KIND:VALUE`.
+    Key(RuleKey),
     /// A header: `header:x-internal`, or `header:x-internal=yes` for one of its lines.
     ///
     /// Clients can send any header, so use it only for headers that a proxy sets or removes.
@@ -87,7 +88,7 @@ impl Rule {
     fn matches_beside_path<H: HeaderLines + ?Sized>(&self, request: &RuleRequest<'_, H>) -> bool {
         match self {
             Rule::Address(network) => request.address.is_some_and(|addr| network.contains(addr)),
-            Rule::Key(key) => key == request.key,
+            Rule::Key(wanted) => wanted.key() == request.key,
             Rule::Header { name, value } => {
                 let mut lines = request.headers.lines(name).map(trim);
                 match value {
@@ -113,6 +114,7 @@ impl Rule {
             (Rule::Address(wide), Rule::Address(narrow)) => wide.covers(narrow),
             (Rule::Header { name, value: None }, Rule::Header { name: same, .. }) => name == same,
             (Rule::Path(wide), Rule::Path(narrow)) => wide == narrow || path::matches(wide, narrow),
+            (Rule::Key(one), Rule::Key(other)) => one.key() == other.key(),
             _ => self == other,
         }
     }
@@ -139,6 +141,13 @@ impl From<Cidr> for Rule {
 impl From<Key> for Rule {
     /// A rule about the key that a request is counted by.
     fn from(key: Key) -> Rule {
+        Rule::Key(key.into())
+    }
+}
+
+impl From<RuleKey> for Rule {
+    /// A rule about the key that a request is counted by.
+    fn from(key: RuleKey) -> Rule {
         Rule::Key(key)
     }
 }
@@ -154,9 +163,8 @@ impl FromStr for Rule {
     /// example of what was expected.
     fn from_str(text: &str) -> Result<Rule, InvalidSyntax> {
         let invalid = |expected| InvalidSyntax::new("rule", text, expected);
-        if let Some(key) = text.strip_prefix("key:") {
-            let key = Key::new(key).map_err(|_| invalid("a key such as key:user:1"))?;
-            return Ok(Rule::Key(key));
+        if let Some(key) = RuleKey::parse_prefixed(text) {
+            return key.map(Rule::Key);
         }
         if let Some(header) = text.strip_prefix("header:") {
             return header_rule(header).ok_or_else(|| {
@@ -178,7 +186,7 @@ impl FromStr for Rule {
 }
 
 /// The expectation for a text without a known prefix.
-const ANY: &str = "a network such as 10.0.0.0/8, key:, header: or path:";
+const ANY: &str = "a network such as 10.0.0.0/8, key:, printed:, secret:, header: or path:";
 
 /// Parses `name` or `name=value`.
 fn header_rule(text: &str) -> Option<Rule> {

@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use crate::policy::{BlockStatus, HttpPolicy, SettleSource, StatusSet};
+use crate::key::KeyKinds;
+use crate::policy::{BlockStatus, HttpPolicy, Rule, SettleSource, StatusSet};
 use crate::policy_file::{
     code::DiagnosticCode,
     diagnostic::Diagnostics,
@@ -18,6 +19,8 @@ use ratelimit_core::{FailureMode, InvalidPolicy, Limit, Policy, Throttle};
 /// value, so that checks across fields do not report it as missing.
 #[derive(Default)]
 pub(crate) struct PolicyBuilder {
+    /// The kinds of keys that requests can have.
+    pub(crate) key_kinds: KeyKinds,
     pub(crate) limits: Option<Located<String>>,
     pub(crate) on_failure: Option<Located<FailureModeName>>,
     pub(crate) instances: Option<Located<NonZeroU32>>,
@@ -44,13 +47,14 @@ impl PolicyBuilder {
     /// - `enforced` together with `shadow`,
     /// - `blocked_status` without rules in `blocked`,
     /// - fields about costs in a policy that only limits concurrency,
-    /// - redundant limits, overlapping rules, and unknown tiers.
+    /// - redundant limits, overlapping rules, keys that no request can have, and unknown tiers.
     pub(crate) fn build(
         self,
         name: &str,
         line: usize,
         diagnostics: &mut Diagnostics,
     ) -> Option<HttpPolicy> {
+        self.report_unmatched_keys(diagnostics);
         let mode = self.failure_mode(line, diagnostics);
         let Some(limits) = self.limits else {
             let message = format!("the policy {name:?} has no limits");
@@ -70,7 +74,6 @@ impl PolicyBuilder {
         };
         report_redundant(&policy, limits.line, diagnostics);
         policy = add_tiers(policy, &self.tiers, diagnostics);
-        policy = add_tenants(&policy, self.tenants, diagnostics);
         if let Some(mode) = mode {
             policy = policy.with_failure_mode(mode);
         }
@@ -90,6 +93,7 @@ impl PolicyBuilder {
         ];
         report_ignored_costs(&policy, cost_fields, diagnostics);
         let policy = apply_cost(policy, self.cost, diagnostics);
+        let policy = add_tenants(policy, self.tenants, diagnostics);
         let mut policy = apply_rules(
             policy,
             self.exempt,
@@ -104,6 +108,24 @@ impl PolicyBuilder {
             policy = policy.with_settle_source(settle);
         }
         Some(policy)
+    }
+
+    /// Reports rules and tenants whose key no request can have.
+    fn report_unmatched_keys(&self, diagnostics: &mut Diagnostics) {
+        let rules = self.exempt.iter().chain(&self.blocked);
+        let rules = rules.filter_map(|located| match &located.rule {
+            Rule::Key(key) => Some(("rule", located.line, key)),
+            _ => None,
+        });
+        let tenants = self.tenants.iter().map(|tenant| {
+            let (line, key) = tenant.key();
+            ("tenant", line, key)
+        });
+        for (noun, line, key) in rules.chain(tenants) {
+            if let Some(message) = self.key_kinds.warning(noun, key) {
+                diagnostics.add(DiagnosticCode::UnmatchedKey, line, message);
+            }
+        }
     }
 
     /// The failure mode of `on_failure` and `instances`, which belong together.

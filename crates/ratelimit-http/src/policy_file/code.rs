@@ -110,6 +110,8 @@ codes! {
     IgnoredField = Warning "ignored-field",
     /// A rule has no effect, because of another.
     OverlappingRule = Warning "overlapping-rule",
+    /// A rule or a tenant names a key that no request can have.
+    UnmatchedKey = Warning "unmatched-key",
     /// A trusted network is inside another.
     OverlappingTrusted = Warning "overlapping-trusted",
     /// Every peer is trusted, so any client can choose the key it is counted by.

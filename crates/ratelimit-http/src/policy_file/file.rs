@@ -6,6 +6,7 @@ use std::{
     path::Path,
 };
 
+use crate::key::KeyKinds;
 use crate::policy::HttpPolicy;
 use crate::policy_file::{
     code::DiagnosticCode,
@@ -21,7 +22,7 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// The fields of a policy file.
 const FIELDS: &[Field<Vec<HttpPolicy>>] = &[Field::new("policy", |policies, node, diagnostics| {
-    *policies = read_policies(node, |name| name, diagnostics);
+    *policies = read_policies(node, |name| name, &KeyKinds::unknown(), diagnostics);
 })];
 
 /// The policies of a file, and the diagnostics about it.

@@ -15,6 +15,7 @@
 //!
 //! ```
 //! # #[cfg(feature = "toml")] {
+//! use ratelimit_http::key::KeyKinds;
 //! use ratelimit_http::policy_file::{Diagnostics, Field, Format, parse, read_policies, read_table};
 //! use ratelimit_http::policy::HttpPolicy;
 //!
@@ -29,7 +30,7 @@
 //!         settings.port = node.integer("a port", diagnostics);
 //!     }),
 //!     Field::new("policy", |settings, node, diagnostics| {
-//!         settings.policies = read_policies(node, |name| name, diagnostics);
+//!         settings.policies = read_policies(node, |name| name, &KeyKinds::unknown(), diagnostics);
 //!     }),
 //! ];
 //!

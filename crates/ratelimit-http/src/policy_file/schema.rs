@@ -18,6 +18,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
+use crate::key::KeyKinds;
 use crate::policy::HttpPolicy;
 use crate::policy_file::{
     build::PolicyBuilder,
@@ -85,10 +86,12 @@ const FIELDS: &[Field<PolicyBuilder>] = &[
 
 /// Reads policies from a table of names with limits or tables, or from a list of `name=limits`.
 ///
-/// `known_as` maps each name to the one that the policy gets. An invalid policy is reported and left out.
+/// `known_as` maps each name to the one that the policy gets. `key_kinds` are the kinds of keys that requests
+/// can have; a rule or tenant with another key is a warning. An invalid policy is reported and left out.
 pub fn read_policies(
     node: &Node,
     known_as: fn(&str) -> &str,
+    key_kinds: &KeyKinds,
     diagnostics: &mut Diagnostics,
 ) -> Vec<HttpPolicy> {
     let mut lines = BTreeMap::new();
@@ -112,7 +115,7 @@ pub fn read_policies(
         if let Some(before) = lines.insert(name, entry.line) {
             report_duplicate(&entry.name, entry.line, before, diagnostics);
         }
-        policies.extend(policy(name, entry, diagnostics));
+        policies.extend(policy(name, entry, key_kinds, diagnostics));
     }
     policies
 }
@@ -134,9 +137,17 @@ fn named_limits(node: &Node, diagnostics: &mut Diagnostics) -> Option<Entry> {
 }
 
 /// Reads one policy: a text of limits, or a table.
-fn policy(name: &str, entry: &Entry, diagnostics: &mut Diagnostics) -> Option<HttpPolicy> {
+fn policy(
+    name: &str,
+    entry: &Entry,
+    key_kinds: &KeyKinds,
+    diagnostics: &mut Diagnostics,
+) -> Option<HttpPolicy> {
     let node = &entry.node;
-    let mut builder = PolicyBuilder::default();
+    let mut builder = PolicyBuilder {
+        key_kinds: key_kinds.clone(),
+        ..PolicyBuilder::default()
+    };
     match &node.value {
         Value::Text(_) => builder.limits = Some(Located::of(node, limits(node, diagnostics))),
         Value::Table(entries) => read_table(&mut builder, entries, FIELDS, diagnostics),

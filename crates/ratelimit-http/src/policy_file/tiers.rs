@@ -4,7 +4,7 @@
 //! [policy.api]
 //! limits = "10/min"
 //! tiers = { pro = "100/min", enterprise = "10000/min" }
-//! tenants = { "acme" = "pro" }
+//! tenants = { "acme" = "pro", "printed:header:x-tenant:globex" = "enterprise" }
 //! ```
 //!
 //! A key without an entry in `tenants` has the limits of the policy itself.
@@ -18,8 +18,12 @@ use crate::policy_file::{
     tree::{Entry, Node},
     values::limits,
 };
+use crate::{
+    key::{RuleKey, without_secret},
+    policy::HttpPolicy,
+};
 use ratelimit_core::RedundantLimit;
-use ratelimit_core::{InvalidPolicy, Key, Limit, Policy};
+use ratelimit_core::{InvalidPolicy, Limit, Policy};
 
 /// An entry of `tiers`: a name and a text of limits.
 pub(crate) struct Tier {
@@ -31,8 +35,15 @@ pub(crate) struct Tier {
 /// An entry of `tenants`: a key and the name of its tier.
 pub(crate) struct Tenant {
     line: usize,
-    key: Key,
+    key: RuleKey,
     tier: String,
+}
+
+impl Tenant {
+    /// The line and the key.
+    pub(crate) const fn key(&self) -> (usize, &RuleKey) {
+        (self.line, &self.key)
+    }
 }
 
 /// Reads `tiers`.
@@ -47,19 +58,25 @@ pub(crate) fn tiers(node: &Node, diagnostics: &mut Diagnostics) -> Vec<Tier> {
 
 /// Reads `tenants`.
 pub(crate) fn tenants(node: &Node, diagnostics: &mut Diagnostics) -> Vec<Tenant> {
-    let tenants = distinct(node, diagnostics).into_iter().filter_map(|entry| {
-        let tier = entry.node.text(diagnostics)?.to_owned();
-        match Key::new(&entry.name) {
-            Ok(key) => Some(Tenant {
-                line: entry.node.line,
-                key,
-                tier,
-            }),
+    let mut lines = BTreeMap::new();
+    let entries = node.table(diagnostics).unwrap_or_default().iter();
+    let tenants = entries.filter_map(|entry| {
+        let key = match RuleKey::of_tenant(&entry.name) {
+            Ok(key) => key,
             Err(error) => {
                 diagnostics.add(DiagnosticCode::BadValue, entry.line, error.to_string());
-                None
+                return None;
             }
+        };
+        // Two texts can name one key, such as `acme` and `key:acme`.
+        if let Some(before) = lines.insert(key.key().clone(), entry.line) {
+            let name = without_secret(&entry.name);
+            report_duplicate(&name, entry.line, before, diagnostics);
+            return None;
         }
+        let tier = entry.node.text(diagnostics)?.to_owned();
+        let line = entry.node.line;
+        Some(Tenant { line, key, tier })
     });
     tenants.collect()
 }
@@ -99,11 +116,12 @@ pub(crate) fn add_tiers(
 
 /// Assigns the tenants to their tiers. An unknown tier is reported.
 pub(crate) fn add_tenants(
-    policy: &Policy,
+    policy: HttpPolicy,
     tenants: Vec<Tenant>,
     diagnostics: &mut Diagnostics,
-) -> Policy {
+) -> HttpPolicy {
     for Tenant { line, tier, .. } in &tenants {
+        let policy = policy.policy();
         if !policy.tiers().any(|(name, _)| name == tier) {
             let names: Vec<_> = policy.tiers().map(|(name, _)| name).collect();
             let hint = match names.join(", ").as_str() {
@@ -115,7 +133,7 @@ pub(crate) fn add_tenants(
         }
     }
     if tenants.is_empty() {
-        return policy.clone();
+        return policy;
     }
     policy.with_tier_members(tenants.into_iter().map(|tenant| (tenant.key, tenant.tier)))
 }

@@ -8,6 +8,7 @@ use toml::{
     de::{DeTable, DeValue, Error},
 };
 
+use crate::key::without_secret;
 use crate::policy_file::{
     code::DiagnosticCode,
     diagnostic::Diagnostics,
@@ -63,7 +64,7 @@ fn diagnose(error: &Error, text: &str) -> (DiagnosticCode, String) {
     let source = error.span().and_then(|span| text.get(span));
     match error.message() {
         DUPLICATE => {
-            let name = source.unwrap_or_default();
+            let name = without_secret(source.unwrap_or_default().trim_matches(['"', '\'']));
             (
                 DiagnosticCode::DuplicateName,
                 format!("{name:?} is there twice"),

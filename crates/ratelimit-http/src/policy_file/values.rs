@@ -4,6 +4,7 @@
 
 use std::num::NonZeroU64;
 
+use crate::key::without_secret;
 use crate::policy::{BlockStatus, CostSource, Rule, StatusSet};
 use crate::policy_file::{
     code::DiagnosticCode,
@@ -118,7 +119,7 @@ pub(crate) fn rules(node: &Node, diagnostics: &mut Diagnostics) -> Vec<LocatedRu
     let nodes = node.list(diagnostics).unwrap_or_default().iter();
     let rules = nodes.filter_map(|node| {
         let rule = node.parse_with(DiagnosticCode::BadRule, str::parse, diagnostics)?;
-        let text = node.text(diagnostics)?.to_owned();
+        let text = without_secret(node.text(diagnostics)?).into_owned();
         let line = node.line;
         Some(LocatedRule { line, text, rule })
     });

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use ratelimit_core::{MemoryStore, RedisConfig};
 use ratelimit_http::{
     client_ip::{ClientIpResolver, TrustedProxies},
+    key::KeyKinds,
     policy_file::{
         self, Diagnostic, DiagnosticCode, Diagnostics, Entry, Field, InvalidPolicyFile, Node,
     },
@@ -46,7 +47,8 @@ const FIELDS: &[Field<Settings>] = &[
         to.memory_bytes = at_least_1(node, found);
     }),
     Field::new("policy", |to, node, found| {
-        let policies = policy_file::read_policies(node, canonical, found);
+        let kinds = KeyKinds::tagged("key").or(KeyKinds::tagged("ip"));
+        let policies = policy_file::read_policies(node, canonical, &kinds, found);
         to.policy = policies.into_iter().map(NamedPolicy).collect();
     }),
     Field::new("trusted", |to, node, found| {

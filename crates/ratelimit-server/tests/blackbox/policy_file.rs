@@ -251,3 +251,28 @@ async fn forward_auth_obeys_the_rules_of_a_policy() {
     );
     assert_eq!(ask("198.51.100.1", "/", false).await, 429);
 }
+
+#[tokio::test]
+async fn tenants_and_rules_match_named_keys_and_addresses() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("server.toml");
+    let file = "[policy.site]\n\
+        limits = 'fixed_window 10/d'\n\
+        tiers = { pro = 'fixed_window 1000/d' }\n\
+        tenants = { 'key:acme' = 'pro', 'printed:ip:127.0.0.1' = 'pro' }\n\
+        blocked = ['key:mallory', 'printed:key:trudy']\n\
+        exempt = ['secret:api-key:s3cr3t']\n";
+    fs::write(&path, file).unwrap();
+    let unmatched = vec!["6: warning[unmatched-key]".to_owned()];
+    assert_eq!(check("toml", file.as_bytes()), (unmatched, true));
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+
+    for (key, limit) in [("&key=acme", 1000), ("", 1000), ("&key=127.0.0.1", 10)] {
+        let told = server.get(&format!("{CHECK}?policy=site{key}")).await;
+        assert_eq!(told.json()["remaining"], limit - 1, "{key}");
+    }
+    for (key, status) in [("mallory", 403), ("trudy", 403), ("alice", 200)] {
+        let asked = format!("/api/v1/rate-limit/forward-auth?policy=site&key={key}");
+        assert_eq!(server.get(&asked).await.status, status, "{key}");
+    }
+}

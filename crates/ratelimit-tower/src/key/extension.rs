@@ -21,6 +21,19 @@ use super::{KeyError, KeyExtractor};
 /// assert_eq!(by_user.extract(&request)?.as_str(), "user:7");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// A rule or a tenant of a policy names such a key as it prints, `printed:user:7`. The text `key:user:7` is
+/// the key [`Key::new`] of `user:7`, which is another one.
+///
+/// ```
+/// use ratelimit_core::Key;
+/// use ratelimit_http::policy::{HttpPolicy, Rule};
+///
+/// let rule: Rule = "printed:user:7".parse()?;
+/// assert_eq!(rule, Rule::from(Key::tagged("user", "7")?));
+/// let policy = HttpPolicy::parse("api", "100/min")?.with_block_rule(rule);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct ExtensionKey<T, F> {
     key: F,
     _extension: PhantomData<fn(&T)>,

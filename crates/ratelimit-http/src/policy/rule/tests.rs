@@ -42,6 +42,26 @@ fn a_key_rule_matches_the_explicit_key() {
 }
 
 #[test]
+fn a_rule_about_a_printed_or_secret_key_matches_the_keys_of_extractors() {
+    let headers: &HeaderList<'_> = &[];
+    let tagged = Key::tagged("user", "1").unwrap();
+    let secret = Key::hashed("api-key", "s3cr3t").unwrap();
+
+    for (key, matching) in [
+        (&tagged, "printed:user:1"),
+        (&secret, "secret:api-key:s3cr3t"),
+        (&user(), "printed:key:user:1"),
+    ] {
+        let facts = RuleRequest::new(key, "/", headers);
+        assert!(rule(matching).could_match(&facts), "{matching}");
+        for other in ["printed:user:10", "key:user:10", "secret:cookie:s3cr3t"] {
+            assert!(!rule(other).could_match(&facts), "{other}");
+        }
+    }
+    assert!(!rule("key:user:1").could_match(&RuleRequest::new(&tagged, "/", headers)));
+}
+
+#[test]
 fn a_header_rule_matches_the_name_or_one_line() {
     let key = user();
     let headers: &HeaderList<'_> = &[
@@ -99,12 +119,14 @@ fn an_ambiguous_path_is_never_exempt_and_may_be_blocked() {
 #[test]
 fn the_error_for_an_invalid_rule_says_what_was_expected() {
     for (text, expected) in [
-        ("", "key:, header: or path:"),
-        ("office", "key:, header: or path:"),
+        ("", "key:, printed:, secret:, header: or path:"),
+        ("office", "key:, printed:, secret:, header: or path:"),
         ("ip:office", "an address such as 10.0.0.1"),
         ("10.0.0.0/33", "a prefix from 1 to 32"),
         ("0.0.0.0/0", "smaller than the whole internet"),
         ("key:", "a key such as key:user:1"),
+        ("printed:acme", "printed:header:x-tenant:acme"),
+        ("secret:api-key", "secret:api-key:VALUE"),
         ("header:", "header:x-internal"),
         ("header:a b", "header:x-internal"),
         ("header:x=", "header:x-internal"),
@@ -124,7 +146,7 @@ fn the_error_for_an_invalid_rule_says_what_was_expected() {
 fn a_rule_covers_narrower_rules() {
     for (wide, narrow) in [
         ("10.0.0.0/8", "ip:10.1.0.0/16"),
-        ("key:a", "key:a"),
+        ("key:a", "printed:key:a"),
         ("header:x", "header:X=yes"),
         ("path:/a/*", "path:/a/b"),
         ("path:/a/*", "path:/a/b/*"),
