@@ -4,7 +4,7 @@ use std::{
     fmt,
     net::SocketAddr,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -14,7 +14,7 @@ use ratelimit_core::Limiter;
 use ratelimit_http::response::HeaderStyle;
 
 use crate::{
-    config::{Bounds, Config, Rules},
+    config::{AdminToken, Bounds, Config, Rules},
     receipt_token::ReceiptTokens,
     refusal_log::RefusalLog,
 };
@@ -56,6 +56,10 @@ struct AppInner {
     headers: HeaderStyle,
     bounds: Bounds,
     warned: AtomicBool,
+    warned_of_host: AtomicBool,
+    /// Token of this process, for a start without a token file.
+    generated_token: OnceLock<AdminToken>,
+    admin_without_token: bool,
     has_store: AtomicBool,
     refusals: RefusalLog,
     draining: AtomicBool,
@@ -86,6 +90,9 @@ impl App {
             headers: config.headers,
             bounds: config.bounds,
             warned: AtomicBool::new(false),
+            warned_of_host: AtomicBool::new(false),
+            generated_token: OnceLock::new(),
+            admin_without_token: config.admin_without_token,
             has_store: AtomicBool::new(true),
             refusals: RefusalLog::default(),
             draining: AtomicBool::new(false),
@@ -148,8 +155,26 @@ impl App {
         self.0.listen
     }
 
-    pub(crate) fn has_admin_listener(&self) -> bool {
-        self.0.admin_listen.is_some()
+    /// The configured address of the admin listener.
+    pub(crate) fn admin_listen(&self) -> Option<SocketAddr> {
+        self.0.admin_listen
+    }
+
+    /// The token that admin calls must carry. A token file wins over a generated token.
+    pub(crate) fn admin_token<'a>(&'a self, rules: &'a Rules) -> Option<&'a AdminToken> {
+        rules.admin.as_ref().or(self.0.generated_token.get())
+    }
+
+    /// Creates a random admin token for this process, and returns its text.
+    pub(crate) fn generate_admin_token(&self) -> String {
+        let (token, text) = AdminToken::generate();
+        // The first token stays: the caller generates one at the start only.
+        let _ = self.0.generated_token.set(token);
+        text
+    }
+
+    pub(crate) fn admits_without_token(&self) -> bool {
+        self.0.admin_without_token
     }
 
     pub(crate) fn store(&self) -> &'static str {
@@ -174,6 +199,11 @@ impl App {
 
     pub(crate) fn refusals(&self) -> &RefusalLog {
         &self.0.refusals
+    }
+
+    /// Returns true once: the caller logs a refused `Host` then.
+    pub(crate) fn warns_of_host_first_time(&self) -> bool {
+        !self.0.warned_of_host.swap(true, Ordering::Relaxed)
     }
 
     /// Returns true once: the caller logs its warning then.

@@ -13,6 +13,7 @@ mod admin_auth;
 mod api_error;
 mod app;
 mod audit;
+mod browser_guard;
 mod check_config;
 mod check_request;
 mod check_response;

@@ -1,50 +1,57 @@
 //! Reloads the configuration.
 
-use std::{
-    fs,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
 use metrics::counter;
 use ratelimit_http::policy_file::DiagnosticCode;
 use ratelimit_http::{metrics::POLICY_RELOADS, registry::log_reordered_limits};
+use sha2::{Digest as _, Sha256};
 use tokio::signal::unix::Signal;
 
 use crate::{
     app::App,
     cli_error::CliError,
-    config::{Config, Policies, Settings},
+    config::{Config, InvalidConfig, Policies, Settings},
 };
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reloads the configuration on SIGHUP and when its file changes; never returns.
+/// Reloads the configuration on SIGHUP and when its file or the file of the admin token changes; never returns.
 ///
 /// - A configuration with an error is logged and changes nothing.
-/// - The listen address and the store are not reloaded.
-/// - `version` is the version of the file before the current configuration was read.
+/// - Settings that are not part of the rules keep the values of `running`. A change of one is logged.
+/// - `versions` are the versions of the files before the current configuration was read.
 pub(crate) async fn follow(
     app: App,
     settings: Settings,
-    mut version: Option<FileVersion>,
+    running: Settings,
+    mut versions: FileVersions,
     mut hangup: Signal,
 ) {
     count("ok", 0);
     count("rejected", 0);
+    let mut current = running.clone();
     loop {
         let is_requested = tokio::select! {
             _ = hangup.recv() => true,
             () = tokio::time::sleep(POLL_INTERVAL) => false,
         };
-        let now = file_version(&settings);
-        if !is_requested && (now == version || now.is_none()) {
+        let now = file_versions(&current);
+        // A file that cannot be read is not a change: it may be about to be replaced.
+        let is_changed = now
+            .iter()
+            .any(|(path, version)| versions.get(path) != Some(version));
+        if !is_requested && !is_changed {
             continue;
         }
-        version = now;
-        match Config::load(&settings) {
-            Ok(config) => {
+        versions.extend(now);
+        match load_with_versions(&settings) {
+            Ok((config, now)) => {
+                versions.extend(now);
                 log_warnings(&config, &settings);
+                log_restart_needed(&config.settings, &running);
                 log_reordered(&app.rules().policies, &config.rules.policies);
+                current = config.settings;
                 app.adopt(config.rules);
                 count("ok", 1);
                 tracing::info!("reloaded the configuration");
@@ -55,6 +62,15 @@ pub(crate) async fn follow(
                 tracing::error!("the new configuration is refused, the old one stays: {why}");
             }
         }
+    }
+}
+
+/// Logs the settings that keep their value until the server is restarted.
+fn log_restart_needed(settings: &Settings, running: &Settings) {
+    let changes = settings.changes_needing_restart(running);
+    if !changes.is_empty() {
+        let changes = changes.join(", ");
+        tracing::warn!("these changed settings need a restart: {changes}");
     }
 }
 
@@ -81,18 +97,25 @@ fn count(result: &'static str, times: u64) {
     counter!(POLICY_RELOADS, "result" => result).increment(times);
 }
 
-/// Modification time and length of a file; a change of either means a new version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileVersion {
-    modified: SystemTime,
-    length: u64,
+/// Digests of the contents of the files that can be read.
+///
+/// Contents, because a file can be replaced by another one of the same length and modification time.
+pub(crate) type FileVersions = BTreeMap<PathBuf, [u8; 32]>;
+
+/// Loads the configuration, and the versions of its files from before they were read.
+pub(crate) fn load_with_versions(
+    settings: &Settings,
+) -> Result<(Config, FileVersions), InvalidConfig> {
+    // The file names others. A change after their versions were read is in the second load, or is found later.
+    let files = Config::load(settings)?.settings;
+    let versions = file_versions(&files);
+    Ok((Config::load(settings)?, versions))
 }
 
-/// The current version of the configuration file.
-pub(crate) fn file_version(settings: &Settings) -> Option<FileVersion> {
-    let about = fs::metadata(settings.file()?).ok()?;
-    Some(FileVersion {
-        modified: about.modified().ok()?,
-        length: about.len(),
-    })
+fn file_versions(settings: &Settings) -> FileVersions {
+    let files = settings.watched_files().filter_map(|path| {
+        let contents = fs::read(path).ok()?;
+        Some((path.to_owned(), Sha256::digest(contents).into()))
+    });
+    files.collect()
 }

@@ -2,7 +2,7 @@
 
 use std::{
     future::Future,
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     net::SocketAddr,
     pin::pin,
     time::Duration,
@@ -19,7 +19,7 @@ use tokio::{
 use crate::{
     app::App,
     cli_error::CliError,
-    config::{Config, Settings, unknown_variables},
+    config::{Settings, unknown_variables},
     listener::{Connections, Listener},
     logging, metrics, reload,
     startup_banner::StartupBanner,
@@ -37,8 +37,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// Fails if the configuration is invalid or an address cannot be bound.
 pub async fn run(settings: &Settings) -> Result<(), CliError> {
-    let version = reload::file_version(settings);
-    let config = Config::load(settings)?;
+    let (config, versions) = reload::load_with_versions(settings)?;
     logging::start(&config);
     let main = bind(config.listen).await?;
     let listen = main.local_addr()?;
@@ -54,10 +53,14 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     // All handlers are installed now, so no signal terminates the process by default.
     let hangup = signal(SignalKind::hangup())?;
 
+    let has_setting = config.rules.admin.is_some() || config.admin_without_token;
+    let generated_token =
+        (!has_setting && io::stdout().is_terminal()).then(|| app.generate_admin_token());
     let banner = StartupBanner {
         config: &config,
         listen,
         admin_listen,
+        generated_token: generated_token.as_deref(),
     };
     let mut out = io::stdout();
     write!(out, "{banner}").and_then(|()| out.flush())?;
@@ -76,7 +79,8 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     tokio::spawn(reload::follow(
         app.clone(),
         settings.clone(),
-        version,
+        config.settings.clone(),
+        versions,
         hangup,
     ));
     let mut listeners = vec![Listener::main(main, &app)];

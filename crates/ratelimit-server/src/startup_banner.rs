@@ -12,6 +12,8 @@ pub(crate) struct StartupBanner<'a> {
     pub(crate) config: &'a Config,
     pub(crate) listen: SocketAddr,
     pub(crate) admin_listen: Option<SocketAddr>,
+    /// The admin token that was made for this process.
+    pub(crate) generated_token: Option<&'a str>,
 }
 
 impl StartupBanner<'_> {
@@ -23,10 +25,12 @@ impl StartupBanner<'_> {
     fn admin(&self) -> &'static str {
         if self.config.rules.admin.is_some() {
             "reset, refund, explain and offenders need the token"
-        } else if self.is_exposed() {
-            "reset, refund, explain and offenders are off (no token; set --admin-token-file FILE)"
+        } else if self.generated_token.is_some() {
+            "reset, refund, explain and offenders need the token of this run (--admin-token-file FILE sets one)"
+        } else if self.config.admin_without_token {
+            "reset, refund, explain and offenders for direct callers on this machine, without a token"
         } else {
-            "reset, refund, explain and offenders for direct callers on this machine (no token; set --admin-token-file FILE)"
+            "reset, refund, explain and offenders are off (no token; set --admin-token-file FILE)"
         }
     }
 }
@@ -51,6 +55,14 @@ impl fmt::Display for StartupBanner<'_> {
         }
         writeln!(f, "  admin      {}", self.admin())?;
         let admin = self.admin_listen.unwrap_or(self.listen);
+        if let Some(token) = self.generated_token {
+            writeln!(f, "  token      {token}")?;
+            let offenders = format!("http://{admin}/api/v1/rate-limit/offenders");
+            writeln!(
+                f,
+                "             curl -H 'Authorization: Bearer {token}' '{offenders}'"
+            )?;
+        }
         writeln!(f, "  metrics    http://{admin}/actuator/prometheus")?;
         if self.is_exposed() && self.config.rules.admin.is_none() {
             writeln!(

@@ -1,6 +1,6 @@
 //! The admin token.
 
-use std::{fmt, path::Path};
+use std::{fmt, fs::File, io::Read as _, path::Path};
 
 use axum::http::{HeaderMap, header::AUTHORIZATION};
 use subtle::ConstantTimeEq as _;
@@ -28,6 +28,20 @@ impl AdminToken {
             });
         }
         Ok(AdminToken(token.into()))
+    }
+
+    /// A random token, and its text.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `/dev/urandom` cannot be read.
+    pub(crate) fn generate() -> (AdminToken, String) {
+        let mut bytes = [0; 16];
+        File::open("/dev/urandom")
+            .and_then(|mut random| random.read_exact(&mut bytes))
+            .expect("the system gives random bytes");
+        let text = format!("{:032x}", u128::from_be_bytes(bytes));
+        (AdminToken(text.as_bytes().into()), text)
     }
 
     /// Derives a secret for one purpose. The secret does not reveal the token.

@@ -78,6 +78,13 @@ const FIELDS: &[Field<Settings>] = &[
     Field::new("admin-token-file", |to, node, found| {
         to.admin_token_file = node.parse_with(DiagnosticCode::BadValue, token_file, found);
     }),
+    Field::new("admin-without-token", |to, node, found| {
+        to.admin_without_token = node.boolean(found);
+    }),
+    Field::new("allowed-host", |to, node, found| {
+        let names = node.list(found).unwrap_or_default().iter();
+        to.allowed_host = names.filter_map(|name| name.parsed(found)).collect();
+    }),
     Field::new("headers", |to, node, found| {
         to.headers = node.parse_with(DiagnosticCode::BadValue, choice, found);
     }),
@@ -190,9 +197,10 @@ fn find_overruled(entries: &[Entry], settings: &Settings, findings: &mut Diagnos
 fn find_exposed(entries: &[Entry], settings: &Settings, findings: &mut Diagnostics) {
     let is_exposed = |ip: std::net::IpAddr| !ip.to_canonical().is_loopback();
     let is_exposed = settings.listen.is_some_and(|at| is_exposed(at.ip()));
+    let is_exposed = is_exposed && settings.admin_listen.is_none();
     let has_token = line_of(entries, "admin-token-file").is_some();
     if let (Some(line), true, false) = (line_of(entries, "listen"), is_exposed, has_token) {
-        let message = "listens beyond this machine without an admin token";
+        let message = "listens beyond this machine without an admin token: admin calls are off";
         findings.add(DiagnosticCode::NoAdminToken, line, message);
     }
 }

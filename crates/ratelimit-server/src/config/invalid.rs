@@ -1,6 +1,6 @@
 //! Errors of a configuration.
 
-use std::{error::Error, fmt, io, path::PathBuf};
+use std::{error::Error, fmt, io, net::SocketAddr, path::PathBuf};
 
 use ratelimit_core::InvalidRedisConfig;
 use ratelimit_http::{InvalidSyntax, policy_file::InvalidPolicyFile};
@@ -27,6 +27,11 @@ pub enum InvalidConfig {
     Token {
         /// The file that it was read from.
         path: PathBuf,
+    },
+    /// Admin calls without a token are allowed beside a token, or beyond this machine.
+    AdminWithoutToken {
+        /// The address that is not loopback; `None` if there is a token.
+        listen: Option<SocketAddr>,
     },
     /// One key of a policy can take more bytes than the memory store reserves for a key.
     KeyExceedsMemory {
@@ -63,6 +68,16 @@ impl fmt::Display for InvalidConfig {
                 f,
                 "the token in {} must be at least 16 bytes of visible ASCII",
                 path.display()
+            ),
+            InvalidConfig::AdminWithoutToken {
+                listen: Some(listen),
+            } => write!(
+                f,
+                "admin-without-token needs a loopback address, and admin calls are served on {listen}; \
+                 set admin-listen to one"
+            ),
+            InvalidConfig::AdminWithoutToken { listen: None } => f.write_str(
+                "admin-without-token has no effect beside admin-token-file; remove one of them",
             ),
             InvalidConfig::KeyExceedsMemory {
                 policy,

@@ -10,7 +10,7 @@ const OWN_TARGETS: [&str; 3] = ["ratelimit_core", "ratelimit_http", "ratelimit_s
 /// A log filter: a level, `TARGET=LEVEL`, or several of both, joined by commas.
 ///
 /// `Targets` alone reads a misspelled level as a target, and then nothing else is logged.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LogFilter(pub(crate) Targets);
 
 impl FromStr for LogFilter {

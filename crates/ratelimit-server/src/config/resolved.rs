@@ -26,7 +26,7 @@ use super::{
     invalid::InvalidConfig,
     policies::Policies,
     settings::{LogFormat, Settings},
-    values::{KeyPattern, RedisUrl},
+    values::{HostName, KeyPattern, RedisUrl},
 };
 
 /// Maximum number of keys in a log line of offenders.
@@ -40,6 +40,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The listen address of metrics, info and admin calls, if it is not the same.
     pub admin_listen: Option<SocketAddr>,
+    /// Whether callers on this machine need no admin token.
+    pub admin_without_token: bool,
     /// The store of budgets.
     pub store: StoreConfig,
     /// The part that a reload replaces.
@@ -54,6 +56,8 @@ pub struct Config {
     pub log: Targets,
     /// The log format.
     pub log_format: LogFormat,
+    /// The merged settings of flags, environment and file.
+    pub(crate) settings: Settings,
     /// Warnings about the file.
     pub(crate) warnings: Vec<Diagnostic>,
 }
@@ -69,6 +73,7 @@ pub struct Rules {
     pub(crate) chain_header: ChainHeader,
     pub(crate) key_pattern: Option<KeyPattern>,
     pub(crate) admin: Option<AdminToken>,
+    pub(crate) allowed_hosts: Vec<HostName>,
     pub(crate) log_keys: bool,
 }
 
@@ -140,6 +145,8 @@ impl Config {
                 .listen
                 .unwrap_or((Ipv4Addr::LOCALHOST, 8080).into()),
             admin_listen: settings.admin_listen,
+            admin_without_token: settings.admin_without_token == Some(true),
+            settings: settings.clone(),
             store: StoreConfig::of(&settings)?,
             bounds,
             headers: settings
@@ -154,8 +161,19 @@ impl Config {
             rules: Rules::of(settings)?,
             warnings: Vec::new(),
         };
+        config.check_admin_without_token()?;
         config.check_key_bytes()?;
         Ok(config)
+    }
+
+    fn check_admin_without_token(&self) -> Result<(), InvalidConfig> {
+        let listen = self.admin_listen.unwrap_or(self.listen);
+        let is_exposed = !listen.ip().to_canonical().is_loopback();
+        if self.admin_without_token && (is_exposed || self.rules.admin.is_some()) {
+            let listen = is_exposed.then_some(listen);
+            return Err(InvalidConfig::AdminWithoutToken { listen });
+        }
+        Ok(())
     }
 
     /// Checks that the memory store can hold the largest key of each policy.
@@ -207,6 +225,7 @@ impl Rules {
             client: client(&settings)?,
             chain_header: settings.chain_header.map(|name| name.0).unwrap_or_default(),
             admin: admin.transpose()?,
+            allowed_hosts: settings.allowed_host,
             key_pattern: settings.key_pattern,
             log_keys: settings.log_keys.unwrap_or(false),
             policies: Policies::new(settings.policy),

@@ -13,7 +13,7 @@ use ratelimit_http::response::HeaderStyle;
 use super::{
     duration::{Delay, Span},
     log_filter::LogFilter,
-    values::{ChainName, KeyPattern, NamedPolicy, Network, RedisUrl},
+    values::{ChainName, HostName, KeyPattern, NamedPolicy, Network, RedisUrl},
 };
 
 /// The settings of the server. An unset field means the default.
@@ -110,6 +110,19 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub(super) admin_token_file: Option<PathBuf>,
 
+    /// Lets callers on this machine reset, refund, settle, explain and see offenders without a token; only on loopback
+    #[arg(long, env = "RATELIMIT_ADMIN_WITHOUT_TOKEN", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(super) admin_without_token: Option<bool>,
+
+    /// A name that callers may use in Host, besides IP addresses and localhost; repeatable
+    #[arg(
+        long,
+        env = "RATELIMIT_ALLOWED_HOST",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    pub(super) allowed_host: Vec<HostName>,
+
     /// The header fields of answers [default: x-ratelimit]
     #[arg(long, env = "RATELIMIT_HEADERS", value_name = "STYLE")]
     pub(super) headers: Option<Headers>,
@@ -183,17 +196,40 @@ impl Settings {
         self.memory_bytes.map_or(1 << 30, NonZeroUsize::get)
     }
 
+    /// Files whose change reloads the configuration.
+    pub(crate) fn watched_files(&self) -> impl Iterator<Item = &Path> {
+        let files = [&self.config, &self.admin_token_file];
+        files.into_iter().filter_map(Option::as_deref)
+    }
+
+    /// Names of the settings that differ from `running` and that only a restart applies.
+    pub(crate) fn changes_needing_restart(&self, running: &Settings) -> Vec<String> {
+        macro_rules! changed {
+            ($($name:ident)*) => { [$( (stringify!($name), self.$name != running.$name) ),*] };
+        }
+        // The other settings are part of `Rules`, which a reload replaces.
+        let settings = changed!(listen admin_listen redis redis_prefix time_budget on_failure no_deny_cache memory_keys
+            memory_bytes admin_without_token headers application request_timeout header_timeout drain_delay
+            shutdown_timeout max_body max_connections log log_format log_offenders offender_keys);
+        let changed = settings.iter().filter(|(_, is_changed)| *is_changed);
+        changed.map(|(name, _)| name.replace('_', "-")).collect()
+    }
+
     /// Fills unset fields from the settings of a file.
     pub(super) fn or(mut self, file: Settings) -> Settings {
         macro_rules! fill_in {
             ($($name:ident)*) => { $( self.$name = self.$name.or(file.$name); )* };
         }
         fill_in!(listen admin_listen redis redis_prefix time_budget on_failure no_deny_cache memory_keys memory_bytes
-            trust_everyone chain_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file headers
+            trust_everyone chain_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file
+            admin_without_token headers
             application request_timeout header_timeout drain_delay shutdown_timeout max_body max_connections
             log log_format log_keys log_offenders offender_keys);
         if self.trusted.is_empty() {
             self.trusted = file.trusted;
+        }
+        if self.allowed_host.is_empty() {
+            self.allowed_host = file.allowed_host;
         }
         let mut policies = file.policy;
         policies.append(&mut self.policy);
@@ -276,4 +312,66 @@ pub enum LogFormat {
     Text,
     /// One JSON object each
     Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches as _};
+
+    use super::*;
+
+    /// Settings that a reload applies.
+    const RELOADED: &[&str] = &[
+        "policy",
+        "trusted",
+        "trust_everyone",
+        "chain_header",
+        "hops",
+        "max_hops",
+        "ipv6_prefix",
+        "no_real_ip",
+        "key_pattern",
+        "admin_token_file",
+        "allowed_host",
+        "log_keys",
+        // The name of the file comes from a flag, which does not change.
+        "config",
+    ];
+
+    #[test]
+    fn a_change_of_every_other_setting_needs_a_restart() {
+        let samples = [
+            "true",
+            "127.0.0.1:1",
+            "redis://a",
+            "7s",
+            "local",
+            "info",
+            "ietf",
+            "json",
+            "shown",
+            "7",
+        ];
+        let command = || Settings::augment_args(Command::new("server"));
+        let names: Vec<String> = command()
+            .get_arguments()
+            .map(|argument| argument.get_id().to_string())
+            .collect();
+        for name in names
+            .iter()
+            .filter(|name| !RELOADED.contains(&name.as_str()))
+        {
+            let flag = name.replace('_', "-");
+            let changed = samples.iter().find_map(|sample| {
+                let line = ["server", &format!("--{flag}={sample}")].map(str::to_owned);
+                let matches = command().try_get_matches_from(line).ok()?;
+                Settings::from_arg_matches(&matches).ok()
+            });
+            let changed = changed.unwrap_or_else(|| panic!("no sample for {flag}"));
+            assert_eq!(
+                changed.changes_needing_restart(&Settings::default()),
+                [flag]
+            );
+        }
+    }
 }

@@ -52,6 +52,32 @@ impl FromStr for Network {
     }
 }
 
+/// A host name of this server, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostName(String);
+
+impl HostName {
+    pub(crate) fn is(&self, name: &str) -> bool {
+        self.0.eq_ignore_ascii_case(name)
+    }
+}
+
+impl FromStr for HostName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HostName, String> {
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let name = text.trim();
+        if name.parse::<std::net::IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost") {
+            return Err(format!("{name} is always allowed"));
+        }
+        if name.is_empty() || !name.bytes().all(is_name) || name.ends_with('.') {
+            return Err("expected a host name such as limits.example, without a port".to_owned());
+        }
+        Ok(HostName(name.to_ascii_lowercase()))
+    }
+}
+
 /// The URL of a Redis server. `Display` and `Debug` omit the password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct RedisUrl(pub(crate) String);

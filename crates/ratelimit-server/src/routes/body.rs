@@ -2,15 +2,24 @@
 
 use axum::{
     body::{self, Body, HttpBody as _},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
 };
 use bytes::Bytes;
 use serde::Deserialize;
 
 use crate::{api_error::ApiError, app::App};
 
-/// Reads a body up to the maximum size; a longer one is a 413.
-pub(super) async fn read(app: &App, body: Body) -> Result<Bytes, ApiError> {
+/// Reads a JSON body up to the maximum size; a longer one is a 413, and one of another type a 415.
+///
+/// A form of another site can send every type but JSON.
+pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+    if !is_json(headers) {
+        return Err(ApiError::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "Unsupported media type",
+            "the body must be sent with Content-Type: application/json",
+        ));
+    }
     let most = app.bounds().body;
     let too_large = || {
         let status = StatusCode::PAYLOAD_TOO_LARGE;
@@ -20,6 +29,16 @@ pub(super) async fn read(app: &App, body: Body) -> Result<Bytes, ApiError> {
         return Err(too_large());
     }
     body::to_bytes(body, most).await.map_err(|_| too_large())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(value), None) = (types.next(), types.next()) else {
+        return false;
+    };
+    let essence = value.as_bytes().split(|byte| *byte == b';').next();
+    let essence = essence.unwrap_or_default().trim_ascii();
+    essence.eq_ignore_ascii_case(b"application/json")
 }
 
 pub(super) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ApiError> {

@@ -17,29 +17,46 @@ use crate::{
     access_log::{self, AccessRecord},
     api_error::ApiError,
     app::App,
+    browser_guard,
     request_id::{self, X_REQUEST_ID},
 };
 
-/// Gives the request an id and a span, applies the request timeout, forbids caching, closes connections during a
-/// shutdown, counts the response and writes the access log.
+/// The state of the middleware: the application, and whether only this machine can connect to the listener.
+#[derive(Clone)]
+pub(super) struct GuardState {
+    pub(super) app: App,
+    pub(super) is_loopback: bool,
+}
+
+/// Gives the request an id and a span, refuses calls of web pages, applies the request timeout, forbids caching,
+/// closes connections during a shutdown, counts the response and writes the access log.
 pub(super) async fn guard(
-    State(app): State<App>,
+    State(state): State<GuardState>,
     mut request: Request,
     next: Next,
 ) -> Response<Body> {
     let id = request_id::ensure(request.headers_mut());
     let record = AccessRecord::start(&request);
     let span = access_log::span(&request);
-    let mut response = respond(&app, request, next).instrument(span.clone()).await;
+    let mut response = respond(&state, request, next)
+        .instrument(span.clone())
+        .await;
     response.headers_mut().insert(X_REQUEST_ID, id);
     span.in_scope(|| record.finish(response.status()));
     response
 }
 
-async fn respond(app: &App, request: Request, next: Next) -> Response<Body> {
+async fn respond(state: &GuardState, request: Request, next: Next) -> Response<Body> {
+    let GuardState { app, is_loopback } = state;
     let version = request.version();
-    let answered = tokio::time::timeout(app.bounds().request, next.run(request)).await;
-    let mut response = answered.unwrap_or_else(|_| too_slow());
+    let mut response = match browser_guard::admit_request(app, &app.rules(), *is_loopback, &request)
+    {
+        Ok(()) => {
+            let answered = tokio::time::timeout(app.bounds().request, next.run(request)).await;
+            answered.unwrap_or_else(|_| too_slow())
+        }
+        Err(why) => why.into_response(),
+    };
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().insert(CACHE_CONTROL, no_store);
     // The rest of an unread body would precede the next request on this connection.

@@ -12,6 +12,8 @@ mod receipt;
 mod remaining;
 mod reset;
 
+use std::net::SocketAddr;
+
 use axum::{
     Router,
     body::Body,
@@ -28,6 +30,7 @@ use ratelimit_core::Policy;
 use serde::Serialize;
 use serde_json::Value;
 
+use self::guard::GuardState;
 use crate::{api_error::ApiError, app::App};
 
 const OPENAPI: &str = include_str!("../../openapi.json");
@@ -40,16 +43,17 @@ impl App {
     /// [`Peer`](crate::Peer) in their extensions.
     pub fn router(&self) -> Router {
         let routes = common_routes().merge(client_routes());
-        if self.has_admin_listener() {
-            finish(routes, self)
-        } else {
-            finish(routes.merge(admin_routes()), self)
-        }
+        let routes = match self.admin_listen() {
+            Some(_) => routes,
+            None => routes.merge(admin_routes()),
+        };
+        finish(routes, self, self.listen())
     }
 
     /// The routes of the admin listener.
     pub fn admin_router(&self) -> Router {
-        finish(common_routes().merge(admin_routes()), self)
+        let routes = common_routes().merge(admin_routes());
+        finish(routes, self, self.admin_listen().unwrap_or(self.listen()))
     }
 }
 
@@ -84,11 +88,15 @@ fn common_routes() -> Router<App> {
         .route("/openapi.json", get(openapi))
 }
 
-fn finish(routes: Router<App>, app: &App) -> Router {
+fn finish(routes: Router<App>, app: &App, listen: SocketAddr) -> Router {
+    let guard_state = GuardState {
+        app: app.clone(),
+        is_loopback: listen.ip().to_canonical().is_loopback(),
+    };
     routes
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
-        .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
+        .layer(middleware::from_fn_with_state(guard_state, guard::guard))
         .with_state(app.clone())
 }
 

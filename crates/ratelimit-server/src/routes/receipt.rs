@@ -97,7 +97,8 @@ pub(super) async fn renew(
 }
 
 async fn parse_body<T: DeserializeOwned>(app: &App, request: Request) -> Result<T, ApiError> {
-    let bytes = body::read(app, request.into_body()).await?;
+    let (parts, body) = request.into_parts();
+    let bytes = body::read(app, &parts.headers, body).await?;
     body::parse(&bytes).map(|Object(body)| body)
 }
 

@@ -1,11 +1,14 @@
 //! Who may reset, refund, explain and see offenders.
 
-use std::io::Write as _;
+use std::{
+    io::Write as _,
+    process::{Command, Stdio},
+};
 
 use http::{Method, StatusCode};
 use tempfile::NamedTempFile;
 
-use crate::server::{EXPLAIN, OFFENDERS, REFUND, RESET, SETTLE, Server};
+use crate::server::{EXPLAIN, OFFENDERS, REFUND, RESET, SETTLE, Server, binary};
 
 const TOKEN: &str = "0123456789abcdef-secret";
 
@@ -16,8 +19,8 @@ fn token_file() -> NamedTempFile {
 }
 
 #[tokio::test]
-async fn without_a_token_only_direct_local_callers_may() {
-    let server = Server::start(&[]);
+async fn admin_without_token_is_for_direct_local_callers() {
+    let server = Server::start(&["--admin-without-token"]);
     let with = |name: &str| {
         let request = server.request(Method::DELETE, &format!("{RESET}?key=k"));
         request.header(name, "203.0.113.7")
@@ -41,7 +44,11 @@ async fn without_a_token_only_direct_local_callers_may() {
 
 #[tokio::test]
 async fn the_chain_header_counts_as_a_forwarding_header() {
-    let server = Server::start(&["--chain-header", "cf-connecting-ip"]);
+    let server = Server::start(&[
+        "--admin-without-token",
+        "--chain-header",
+        "cf-connecting-ip",
+    ]);
 
     let request = server.request(Method::GET, &format!("{EXPLAIN}?key=k"));
     let answer = server
@@ -66,6 +73,77 @@ async fn beyond_loopback_without_a_token_they_are_off() {
     assert!(server.banner.contains(off));
     assert!(server.banner.contains("warning"));
     assert!(server.log().contains("without an admin token"));
+}
+
+#[tokio::test]
+async fn without_a_token_they_are_off_on_this_machine_too() {
+    let server = Server::start(&[]);
+
+    for path in [EXPLAIN, OFFENDERS] {
+        server.get(&format!("{path}?key=k")).await.problem(403);
+    }
+    server.delete(&format!("{RESET}?key=k")).await.problem(403);
+    for path in [REFUND, SETTLE] {
+        server.post(path, "{}").await.problem(403);
+    }
+    let off = "reset, refund, explain and offenders are off";
+    assert!(server.banner.contains(off));
+}
+
+#[test]
+fn admin_without_token_is_refused_beyond_loopback_and_beside_a_token() {
+    let file = token_file();
+    let token = file.path().to_str().unwrap();
+    for (args, expected) in [
+        (
+            &["--listen", "0.0.0.0:0"][..],
+            "needs a loopback address, and admin calls are served on 0.0.0.0:0",
+        ),
+        (&["--admin-listen", "[::]:0"], "served on [::]:0"),
+        (
+            &["--admin-token-file", token],
+            "has no effect beside admin-token-file",
+        ),
+    ] {
+        let mut command = binary();
+        let ended = command.arg("--admin-without-token").args(args).output();
+        let ended = ended.unwrap();
+        let why = String::from_utf8(ended.stderr).unwrap();
+        assert!(
+            !ended.status.success() && why.contains(expected),
+            "{args:?}: {why}"
+        );
+    }
+    let args = ["--listen", "0.0.0.0:0", "--admin-listen", "127.0.0.1:0"];
+    Server::start(&[&args[..], &["--admin-without-token"]].concat());
+}
+
+#[tokio::test]
+async fn on_a_terminal_a_token_is_made_and_shown_with_a_command_that_uses_it() {
+    // `script` gives the server a terminal.
+    let server = Server::start_with(&[], |command| {
+        let mut line: Vec<_> = vec![command.get_program().to_owned()];
+        line.extend(command.get_args().map(ToOwned::to_owned));
+        let line: Vec<_> = line.iter().map(|word| word.to_str().unwrap()).collect();
+        let mut script = Command::new("script");
+        script.args(["-qfec", &line.join(" "), "/dev/null"]);
+        script.stdin(Stdio::piped()).stdout(Stdio::piped());
+        *command = script;
+    });
+    let mut lines = server.banner.lines().map(str::trim);
+    let typed = lines.find(|line| line.starts_with("curl -H")).unwrap();
+
+    let called = Command::new("sh")
+        .args([
+            "-c",
+            &format!("{typed} -s -o /dev/null -w '%{{http_code}}'"),
+        ])
+        .output()
+        .unwrap();
+    assert_eq!(str::from_utf8(&called.stdout), Ok("200"), "{typed}");
+    server.get(OFFENDERS).await.problem(401);
+    let token = typed.split("Bearer ").nth(1).unwrap().split('\'').next();
+    assert_eq!(token.unwrap().len(), 32);
 }
 
 #[tokio::test]

@@ -19,9 +19,10 @@ const CONF: &str = r#"
 {
     admin off
 }
-http://127.0.0.1:PORT {
+http://127.0.0.1:PORT, http://shop.example:PORT {
     forward_auth SERVER {
         uri /api/v1/rate-limit/forward-auth?policy=site
+        header_up Host {upstream_hostport}
     }
     respond "served"
 }
@@ -63,7 +64,7 @@ impl Caddy {
     async fn get(&self, forged: u8) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
         let request = format!(
-            "GET / HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nx-forwarded-for: 6.6.6.{forged}\r\n\
+            "GET / HTTP/1.1\r\nhost: shop.example:{}\r\nsec-fetch-site: cross-site\r\nx-forwarded-for: 6.6.6.{forged}\r\n\
              connection: close\r\n\r\n",
             self.port
         );

@@ -26,7 +26,13 @@ impl Subject {
     fn new(limits: &str, limiter: impl FnOnce(Clock) -> Limiter) -> Subject {
         let clock = Clock::manual(Timestamp::from_micros(1_234_567));
         let policy = format!("p={limits}");
-        let cli = Cli::try_parse_from(["ratelimit-server", "--policy", &policy]).unwrap();
+        let cli = Cli::try_parse_from([
+            "ratelimit-server",
+            "--admin-without-token",
+            "--policy",
+            &policy,
+        ])
+        .unwrap();
         let config = Config::load(&cli.settings).unwrap();
         let metrics = recorder("test").handle();
         let app = App::new(&config, limiter(clock.clone()), config.listen, metrics);

@@ -106,12 +106,16 @@ async fn bad_bodies_are_refused() {
         server.post(CHECK, body).await.problem(400);
     }
     for length in [100_001, 10_000_000] {
-        let head = format!("POST {CHECK} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+        let head = format!(
+            "POST {CHECK} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        );
         let refused = raw(server.addr, &head).await;
         assert!(refused.starts_with("HTTP/1.1 413"), "{refused}");
     }
     let chunk = format!("{:x}\r\n{}\r\n", 60_000, " ".repeat(60_000));
-    let head = format!("POST {CHECK} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+    let head = format!(
+        "POST {CHECK} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    );
     let refused = raw(server.addr, &format!("{head}{chunk}{chunk}")).await;
     assert!(refused.starts_with("HTTP/1.1 413"), "{refused}");
     let broken_text = server.post(CHECK, &b"{\"key\":\"\xff\"}"[..]).await;
@@ -158,7 +162,7 @@ async fn a_megabyte_of_key_is_refused() {
     let reply = raw(
         server.addr,
         &format!(
-            "GET {CHECK}?key={} HTTP/1.1\r\nhost: x\r\n\r\n",
+            "GET {CHECK}?key={} HTTP/1.1\r\nhost: localhost\r\n\r\n",
             "k".repeat(1 << 20)
         ),
     )
@@ -193,7 +197,9 @@ async fn slow_clients_are_cut() {
     let silent = raw(server.addr, "").await;
     let half_a_head = raw(server.addr, "GET / HTTP/1.1\r\nhos").await;
     let half_a_preface = raw(server.addr, "PRI * HT").await;
-    let half_a_body = format!("POST {CHECK} HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{{");
+    let half_a_body = format!(
+        "POST {CHECK} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n{{"
+    );
     let half_a_body = raw(server.addr, &half_a_body).await;
 
     assert_eq!(silent, "");

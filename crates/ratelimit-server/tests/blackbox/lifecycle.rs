@@ -10,7 +10,7 @@ use tokio::{
     sync::Barrier,
 };
 
-use crate::server::{CHECK, Server, until};
+use crate::server::{CHECK, OFFENDERS, Server, until};
 
 async fn knows(server: &Server, policy: &str, text: &str) -> Option<()> {
     let info = server.get("/actuator/info").await.json();
@@ -56,6 +56,67 @@ async fn a_hangup_reads_the_file_again_and_a_mistake_changes_nothing() {
         .delete("/api/v1/rate-limit/reset?key=k")
         .await
         .problem(401);
+}
+
+/// Replaces a file as a secret store does, and keeps its modification time.
+fn replace(path: &std::path::Path, contents: &str) {
+    let modified = fs::metadata(path).unwrap().modified().unwrap();
+    let new = path.with_extension("new");
+    fs::write(&new, contents).unwrap();
+    let file = fs::File::options().append(true).open(&new).unwrap();
+    file.set_modified(modified).unwrap();
+    fs::rename(&new, path).unwrap();
+}
+
+#[tokio::test]
+async fn a_replaced_token_file_ends_the_old_token_even_with_equal_time_and_length() {
+    let (old, new) = ("0123456789abcdef", "fedcba9876543210");
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("token");
+    fs::write(&path, old).unwrap();
+    let server = Server::start(&["--admin-token-file", path.to_str().unwrap()]);
+    let status = async |token: &str| {
+        let request = server.request(http::Method::GET, OFFENDERS);
+        let request = request.header("authorization", format!("Bearer {token}"));
+        server.send(request, "").await.status.as_u16()
+    };
+    assert_eq!((status(old).await, status(new).await), (200, 401));
+
+    replace(&path, new);
+    until(async || (status(new).await == 200).then_some(())).await;
+    assert_eq!(status(old).await, 401);
+
+    replace(&path, "short");
+    until(|| reloads(&server, "rejected", 1)).await;
+    assert_eq!(status(new).await, 200);
+}
+
+#[tokio::test]
+async fn a_replaced_file_of_equal_time_and_length_is_read() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("server.toml");
+    fs::write(&path, "[policy]\na = \"1/s\"\n").unwrap();
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+
+    replace(&path, "[policy]\na = \"2/s\"\n");
+
+    until(|| knows(&server, "a", "token_bucket 2/s")).await;
+}
+
+#[tokio::test]
+async fn a_reload_names_the_changed_settings_that_need_a_restart() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("server.toml");
+    fs::write(&path, "max-body = 1000\n").unwrap();
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+
+    let changed = "max-body = 2000\nredis = \"redis://:secret@127.0.0.1:1\"\nlog-keys = true\n";
+    fs::write(&path, changed).unwrap();
+    until(|| reloads(&server, "ok", 1)).await;
+
+    let log = server.log();
+    assert!(log.contains("need a restart: redis, max-body\n"), "{log}");
+    assert!(!log.contains("secret"), "{log}");
 }
 
 async fn reloads(server: &Server, result: &str, count: u64) -> Option<()> {

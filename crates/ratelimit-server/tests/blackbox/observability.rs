@@ -28,7 +28,7 @@ fn lines_of<'a>(lines: &'a [Value], target: &str) -> Vec<&'a Value> {
 #[tokio::test]
 async fn promtool_finds_nothing_to_improve_in_the_metrics() {
     let redis = TestRedis::start().await;
-    let server = Server::start(&["--redis", redis.url(), "--redis-prefix", "promtool"]);
+    let server = Server::start_connected(&["--redis", redis.url(), "--redis-prefix", "promtool"]);
     until(|| async {
         let ready = server.get("/actuator/health/readiness").await;
         (ready.status == 200).then_some(())
@@ -203,7 +203,7 @@ async fn admin_calls_leave_a_line_with_peer_key_and_result() {
 
 #[tokio::test]
 async fn a_settlement_writes_no_line_at_the_usual_level() {
-    let server = Server::start(&["--policy", "llm=fixed_window 1000/d"]);
+    let server = Server::start_admin(&["--policy", "llm=fixed_window 1000/d"]);
     let check = format!("{CHECK}?policy=llm&key=k&permits=400&receipt=true");
     let receipt = server.get(&check).await.json()["receipt"].clone();
 

@@ -21,7 +21,7 @@ const POLICIES: [&str; 4] = [
 #[tokio::test]
 async fn the_most_denied_keys_of_each_policy_are_listed() {
     let args = [&POLICIES[..], &["--offender-keys", "shown"]].concat();
-    let server = Server::start(&args);
+    let server = Server::start_admin(&args);
     deny(&server, "one", "alice", 2).await;
     deny(&server, "one", "bob", 5).await;
     deny(&server, "two", "carol", 1).await;
@@ -49,7 +49,7 @@ async fn the_most_denied_keys_of_each_policy_are_listed() {
 #[tokio::test]
 async fn keys_are_hidden_by_default() {
     let args = [&POLICIES[..], &["--log-offenders", "1ms"]].concat();
-    let server = Server::start(&args);
+    let server = Server::start_admin(&args);
     deny(&server, "one", "alice", 3).await;
 
     let told = server.get(OFFENDERS).await.body;
@@ -63,7 +63,7 @@ async fn keys_are_hidden_by_default() {
 #[tokio::test]
 async fn the_log_names_keys_where_it_may() {
     let args = [&POLICIES[..], &["--log-offenders", "1ms", "--log-keys"]].concat();
-    let server = Server::start(&args);
+    let server = Server::start_admin(&args);
 
     deny(&server, "one", "alice", 3).await;
 

@@ -43,6 +43,7 @@ async fn left(server: &Server, policy: &str) -> u64 {
 
 async fn post(server: &Server, path: &str, body: &Value) -> HttpResponse {
     let request = server.request(Method::POST, path);
+    let request = request.header("content-type", "application/json");
     let request = request.header("authorization", format!("Bearer {TOKEN}"));
     server.send(request, body.to_string()).await
 }
@@ -54,7 +55,7 @@ fn changed(answer: &HttpResponse) -> bool {
 
 #[tokio::test]
 async fn a_refund_returns_all_or_the_named_permits() {
-    let server = Server::start(&["--policy", "p=fixed_window 10/d"]);
+    let server = Server::start_admin(&["--policy", "p=fixed_window 10/d"]);
     let (one, other) = (
         charged(&server, "p", 4).await,
         charged(&server, "p", 3).await,
@@ -72,7 +73,7 @@ async fn a_refund_returns_all_or_the_named_permits() {
 
 #[tokio::test]
 async fn a_settlement_charges_what_it_came_to_cost() {
-    let server = Server::start(&["--policy", "p=fixed_window 10/d"]);
+    let server = Server::start_admin(&["--policy", "p=fixed_window 10/d"]);
     let (less, more) = (
         charged(&server, "p", 4).await,
         charged(&server, "p", 1).await,
@@ -88,7 +89,7 @@ async fn a_settlement_charges_what_it_came_to_cost() {
 
 #[tokio::test]
 async fn a_receipt_is_good_once_and_only_as_it_was_given() {
-    let server = Server::start(&["--policy", "p=fixed_window 10/d"]);
+    let server = Server::start_admin(&["--policy", "p=fixed_window 10/d"]);
     let receipt = charged(&server, "p", 4).await;
 
     for forged in [
@@ -116,7 +117,7 @@ async fn a_receipt_is_good_once_and_only_as_it_was_given() {
 
 #[tokio::test]
 async fn a_receipt_is_returned_only_for_a_charge_that_requested_one() {
-    let server = Server::start(&["--policy", "p=fixed_window 2/d"]);
+    let server = Server::start_admin(&["--policy", "p=fixed_window 2/d"]);
     let plain = server.get(&format!("{CHECK}?policy=p&key=k")).await;
     assert_eq!(plain.json().get("receipt"), None);
     let body = r#"{"policy":"p","key":"k","receipt":true}"#;
@@ -138,7 +139,7 @@ async fn a_receipt_is_returned_only_for_a_charge_that_requested_one() {
 async fn a_receipt_of_another_server_in_memory_is_refused() {
     let file = token_file();
     let args = ["--admin-token-file", file.path().to_str().unwrap()];
-    let (one, other) = (Server::start(&args), Server::start(&args));
+    let (one, other) = (Server::start_admin(&args), Server::start_admin(&args));
     let receipt = charged(&one, "fixed_window", 4).await;
     charged(&other, "fixed_window", 4).await;
 
@@ -326,7 +327,7 @@ async fn a_client_that_leaves_while_a_batch_is_decided_holds_no_slot() {
     let body = json!({"checks": [check(&decided), check(&hanging)]}).to_string();
     let length = body.len();
     let request = format!(
-        "POST {CHECK} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+        "POST {CHECK} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
          content-length: {length}\r\n\r\n{body}"
     );
     let mut client = TcpStream::connect(server.addr).await.unwrap();

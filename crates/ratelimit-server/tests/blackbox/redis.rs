@@ -125,7 +125,7 @@ async fn without_the_deny_cache_a_reset_elsewhere_shows_at_once() {
 
 #[tokio::test]
 async fn without_redis_this_process_decides_and_says_so() {
-    let server = Server::start(&[
+    let server = Server::start_admin(&[
         "--redis",
         "redis://127.0.0.1:1",
         "--policy",

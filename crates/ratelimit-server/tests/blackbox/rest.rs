@@ -22,7 +22,7 @@ async fn a_policy_says_what_a_check_costs() {
         "policy:\n  dear: { limits: fixed_window 10/d, cost: 4 }\n",
     )
     .unwrap();
-    let server = Server::start(&["--config", path.to_str().unwrap()]);
+    let server = Server::start_admin(&["--config", path.to_str().unwrap()]);
 
     let first = server.get(&format!("{CHECK}?policy=dear&key=k")).await;
     assert_eq!(first.json()["remaining"], 6);
@@ -38,7 +38,7 @@ async fn a_policy_says_what_a_check_costs() {
 
 #[tokio::test]
 async fn a_check_answers_seven_fields_in_order() {
-    let server = Server::start(&["--policy", "day=fixed_window 100/d"]);
+    let server = Server::start_admin(&["--policy", "day=fixed_window 100/d"]);
 
     let answer = server
         .get(&format!("{CHECK}?policy=day&key=user:123"))
@@ -56,7 +56,7 @@ async fn a_check_answers_seven_fields_in_order() {
 
 #[tokio::test]
 async fn every_algorithm_admits_a_hundred_and_agrees_with_its_headers() {
-    let server = Server::start(&[]);
+    let server = Server::start_admin(&[]);
 
     for algorithm in ALGORITHMS {
         let path = format!("{CHECK}?algorithm={algorithm}&key=k");
@@ -88,7 +88,7 @@ async fn every_algorithm_admits_a_hundred_and_agrees_with_its_headers() {
 
 #[tokio::test]
 async fn algorithms_are_known_by_either_name_in_any_case() {
-    let server = Server::start(&[]);
+    let server = Server::start_admin(&[]);
 
     for (name, wire) in [
         ("sliding_window_log", "SLIDING_WINDOW"),
@@ -106,7 +106,7 @@ async fn algorithms_are_known_by_either_name_in_any_case() {
 
 #[tokio::test]
 async fn an_impossible_cost_is_denied_without_a_wait() {
-    let server = Server::start(&[]);
+    let server = Server::start_admin(&[]);
 
     for permits in ["101", "18446744073709551615"] {
         let answer = server
@@ -122,7 +122,7 @@ async fn an_impossible_cost_is_denied_without_a_wait() {
 
 #[tokio::test]
 async fn a_shaped_check_says_how_long_to_wait() {
-    let server = Server::start(&["--policy", "slow=leaky_bucket 1/h queue 3"]);
+    let server = Server::start_admin(&["--policy", "slow=leaky_bucket 1/h queue 3"]);
     let path = format!("{CHECK}?policy=slow&key=k");
 
     let (first, second) = (server.get(&path).await, server.get(&path).await);
@@ -133,7 +133,8 @@ async fn a_shaped_check_says_how_long_to_wait() {
 
 #[tokio::test]
 async fn a_policy_is_spent_as_one_and_names_the_limit_that_speaks() {
-    let server = Server::start(&["--policy", "login=sliding_window_log 3/h; fixed_window 2/d"]);
+    let server =
+        Server::start_admin(&["--policy", "login=sliding_window_log 3/h; fixed_window 2/d"]);
     let path = format!("{CHECK}?policy=login&key=k");
 
     server.get(&path).await;
@@ -151,7 +152,7 @@ async fn a_policy_is_spent_as_one_and_names_the_limit_that_speaks() {
 
 #[tokio::test]
 async fn a_policy_named_like_an_algorithm_replaces_its_default() {
-    let server = Server::start(&["--policy", "TOKEN_BUCKET=token_bucket 2/h"]);
+    let server = Server::start_admin(&["--policy", "TOKEN_BUCKET=token_bucket 2/h"]);
 
     let by_algorithm = server
         .get(&format!("{CHECK}?algorithm=TOKEN_BUCKET&key=k"))
@@ -166,7 +167,7 @@ async fn a_policy_named_like_an_algorithm_replaces_its_default() {
 
 #[tokio::test]
 async fn a_look_spends_nothing_and_is_never_denied() {
-    let server = Server::start(&["--policy", "two=fixed_window 2/d"]);
+    let server = Server::start_admin(&["--policy", "two=fixed_window 2/d"]);
     let look = format!("{REMAINING}?policy=two&key=k");
 
     let fresh = server.get(&look).await;
@@ -195,7 +196,7 @@ async fn a_look_spends_nothing_and_is_never_denied() {
 
 #[tokio::test]
 async fn a_dry_run_says_whether_the_permits_would_be_allowed() {
-    let server = Server::start(&["--policy", "nine=fixed_window 9/d"]);
+    let server = Server::start_admin(&["--policy", "nine=fixed_window 9/d"]);
     let path = "?policy=nine&key=k&permits=";
     server.get(&format!("{CHECK}{path}5")).await;
 
@@ -215,7 +216,7 @@ async fn a_dry_run_says_whether_the_permits_would_be_allowed() {
 
 #[tokio::test]
 async fn a_reset_touches_one_key_and_no_pattern() {
-    let server = Server::start(&["--policy", "two=fixed_window 2/d"]);
+    let server = Server::start_admin(&["--policy", "two=fixed_window 2/d"]);
     for key in ["al*", "alice", "al%2A2"] {
         server.get(&format!("{CHECK}?policy=two&key={key}")).await;
     }
@@ -237,7 +238,7 @@ async fn a_reset_touches_one_key_and_no_pattern() {
 
 #[tokio::test]
 async fn without_a_key_the_caller_spends_its_own() {
-    let server = Server::start(&["--trusted", "127.0.0.1"]);
+    let server = Server::start_admin(&["--trusted", "127.0.0.1"]);
     let behind = |client: &str| {
         let request = server.request(Method::GET, CHECK);
         request.header("x-forwarded-for", client)
@@ -257,7 +258,7 @@ async fn without_a_key_the_caller_spends_its_own() {
 
 #[tokio::test]
 async fn a_body_asks_what_a_query_asks() {
-    let server = Server::start(&["--policy", "two=fixed_window 2/d"]);
+    let server = Server::start_admin(&["--policy", "two=fixed_window 2/d"]);
 
     let body = r#"{"policy":"two","key":"k","permits":2}"#;
     let first = server.post(CHECK, body).await;
@@ -272,7 +273,7 @@ async fn a_body_asks_what_a_query_asks() {
 
 #[tokio::test]
 async fn a_batch_is_answered_in_order() {
-    let server = Server::start(&["--policy", "many=fixed_window 600/d"]);
+    let server = Server::start_admin(&["--policy", "many=fixed_window 600/d"]);
     let checks: Vec<_> = (0..1000)
         .map(|_| json!({"policy": "many", "key": "k"}))
         .collect();
@@ -295,7 +296,7 @@ async fn a_batch_is_answered_in_order() {
 
 #[tokio::test]
 async fn a_batch_with_a_mistake_spends_nothing() {
-    let server = Server::start(&[]);
+    let server = Server::start_admin(&[]);
     let body = json!({"checks": [{"key": "k"}, {"key": "k", "permits": 0}]}).to_string();
     let too_many = json!({"checks": vec![json!({"key": "k"}); 1001]}).to_string();
     let unknown = json!({"checks": [{"key": "k"}, {"algorithm": "guess"}]}).to_string();
@@ -314,7 +315,7 @@ async fn a_batch_with_a_mistake_spends_nothing() {
 
 #[tokio::test]
 async fn an_explanation_says_which_limit_denies_and_until_when() {
-    let server = Server::start(&["--policy", "login=10/s; fixed_window 2/d"]);
+    let server = Server::start_admin(&["--policy", "login=10/s; fixed_window 2/d"]);
     server
         .get(&format!("{CHECK}?policy=login&key=k&permits=2"))
         .await;
@@ -335,8 +336,8 @@ async fn an_explanation_says_which_limit_denies_and_until_when() {
 
 #[tokio::test]
 async fn other_header_styles_are_a_setting() {
-    let ietf = Server::start(&["--headers", "ietf", "--policy", "p=fixed_window 5/d"]);
-    let none = Server::start(&["--headers", "none"]);
+    let ietf = Server::start_admin(&["--headers", "ietf", "--policy", "p=fixed_window 5/d"]);
+    let none = Server::start_admin(&["--headers", "none"]);
 
     let told = ietf.get(&format!("{CHECK}?policy=p&key=k")).await;
     let silent = none.get(&format!("{CHECK}?key=k")).await;
@@ -357,7 +358,7 @@ async fn other_header_styles_are_a_setting() {
 
 #[tokio::test]
 async fn operators_find_health_info_and_the_document() {
-    let server = Server::start(&["--application", "shop", "--policy", "login=5/min"]);
+    let server = Server::start_admin(&["--application", "shop", "--policy", "login=5/min"]);
 
     for path in [
         "/actuator/health",
@@ -375,16 +376,16 @@ async fn operators_find_health_info_and_the_document() {
 
 #[tokio::test]
 async fn every_operation_of_the_document_is_served() {
-    let server = Server::start(&[]);
+    let server = Server::start_admin(&[]);
     let document = server.get("/openapi.json").await.json();
 
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
             let method: Method = method.to_uppercase().parse().unwrap();
             let body = body_for(&server, path, &method).await;
-            let answer = server
-                .send(server.request(method.clone(), path), body)
-                .await;
+            let request = server.request(method.clone(), path);
+            let request = request.header("content-type", "application/json");
+            let answer = server.send(request, body).await;
 
             let status = answer.status.as_str();
             assert!(

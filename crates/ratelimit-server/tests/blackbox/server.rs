@@ -116,9 +116,17 @@ impl Server {
         }
     }
 
-    /// Starts on a free port, and waits until the server has connected to its Redis.
+    /// Starts on a free port. Admin calls need no token, unless `args` name a file with one.
+    pub(crate) fn start_admin(args: &[&str]) -> Server {
+        if args.contains(&"--admin-token-file") {
+            return Server::start(args);
+        }
+        Server::start(&[args, &["--admin-without-token"]].concat())
+    }
+
+    /// As [`Server::start_admin`], and waits until the server has connected to its Redis.
     pub(crate) fn start_connected(args: &[&str]) -> Server {
-        let server = Server::start(args);
+        let server = Server::start_admin(args);
         let deadline = Instant::now() + PATIENCE;
         while !server.is_ready() {
             assert!(Instant::now() < deadline, "not ready: {}", server.log());
@@ -146,7 +154,9 @@ impl Server {
     }
 
     pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> HttpResponse {
-        self.send(self.request(Method::POST, path), body).await
+        let request = self.request(Method::POST, path);
+        let request = request.header("content-type", "application/json");
+        self.send(request, body).await
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> http::request::Builder {

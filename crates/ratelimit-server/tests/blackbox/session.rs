@@ -44,7 +44,8 @@ async fn the_session_of_the_page_goes_as_it_stands() {
     let words: Vec<&str> = start.split('\'').collect();
     let policies: Vec<&str> = words.iter().skip(1).step_by(2).copied().collect();
     assert_eq!(policies.len(), 2, "{start}");
-    let server = Server::start(&["--policy", policies[0], "--policy", policies[1]]);
+    assert!(start.contains("--admin-without-token"), "{start}");
+    let server = Server::start_admin(&["--policy", policies[0], "--policy", policies[1]]);
     let commands: Vec<_> = commands.collect();
     assert!(commands.len() > 10, "{commands:?}");
 

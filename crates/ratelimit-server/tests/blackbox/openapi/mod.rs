@@ -14,6 +14,7 @@ use self::{
 };
 use crate::server::{CHECK, HttpResponse, Server};
 
+const WITHOUT: &str = "--admin-without-token";
 const SEED: u64 = 1;
 const REQUESTS: u64 = 400;
 const SLOTS: &str = "slots=concurrency 1000 lease 1min; fixed_window 1000/d";
@@ -103,7 +104,7 @@ async fn receipts(server: &Server) -> Vec<String> {
 
 #[tokio::test]
 async fn every_request_is_answered_as_the_document_says() {
-    let server = Server::start(&[
+    let server = Server::start_admin(&[
         "--policy",
         "login=5/min; fixed_window 9/h",
         "--policy",
@@ -141,7 +142,7 @@ async fn every_request_is_answered_as_the_document_says() {
 
 #[tokio::test]
 async fn routes_without_input_respond_as_documented() {
-    let server = Server::start(&[]);
+    let server = Server::start_admin(&[]);
     let document = Document::of(&server).await;
 
     for operation in document.operations().iter().filter(|it| !it.has_input()) {
@@ -159,10 +160,10 @@ async fn without_a_store_or_a_token_answers_are_in_the_document_too() {
     let nowhere = format!("redis://{}", free.local_addr().unwrap());
     drop(free);
     let settings: [&[&str]; 5] = [
-        &["--redis", &nowhere, "--on-failure", "closed"],
-        &["--redis", &nowhere, "--on-failure", "open"],
-        &["--redis", &nowhere, "--on-failure", "local"],
-        &["--headers", "ietf"],
+        &["--redis", &nowhere, "--on-failure", "closed", WITHOUT],
+        &["--redis", &nowhere, "--on-failure", "open", WITHOUT],
+        &["--redis", &nowhere, "--on-failure", "local", WITHOUT],
+        &["--headers", "ietf", WITHOUT],
         &["--listen", "0.0.0.0:0"],
     ];
     for args in settings {
