@@ -70,7 +70,7 @@ fn key(search: &ClientIpResolver, peer: IpAddr, lines: &Lines) -> String {
 fn key_of(addr: IpAddr, prefix: u8) -> String {
     let search = ClientIpResolver::default()
         .ipv6_prefix(prefix)
-        .expect("at most 128");
+        .expect("32 to 128");
     key(&search, addr, &Lines::new())
 }
 
@@ -287,7 +287,7 @@ proptest! {
         hops in 1..4_usize,
         joined in any::<bool>(),
     ) {
-        let search = ClientIpResolver::default().trusted_hops(hops).chain_header(name.parse().expect("a header's name"));
+        let search = ClientIpResolver::behind_hops(hops).chain_header(name.parse().expect("a header's name"));
         let mut lines = sent;
 
         append(&mut lines, name, &element(name, client, None), joined);
@@ -314,9 +314,9 @@ proptest! {
     fn one_address_in_any_spelling_is_one_key(
         (addr, spelling) in client().prop_flat_map(|addr| (Just(addr), spelling(addr))),
         name in select(&["x-forwarded-for", "x-real-ip"][..]),
-        prefix in 0..=128_u8,
+        prefix in 32..=128_u8,
     ) {
-        let search = search().ipv6_prefix(prefix).expect("at most 128");
+        let search = search().ipv6_prefix(prefix).expect("32 to 128");
         let lines = vec![(name, spelling.as_bytes().to_vec())];
 
         prop_assert_eq!(key(&search, PROXY.parse().expect("an address"), &lines), key_of(addr, prefix), "{}", spelling);
@@ -336,14 +336,14 @@ proptest! {
     }
 
     #[test]
-    fn two_addresses_are_one_key_only_when_the_prefix_says_so((a, b) in neighbours(), prefix in 0..=128_u8) {
+    fn two_addresses_are_one_key_only_when_the_prefix_says_so((a, b) in neighbours(), prefix in 32..=128_u8) {
         let same = shared_bits(a, b).is_some_and(|bits| bits >= u32::from(if b.to_canonical().is_ipv4() { 32 } else { prefix }));
 
         prop_assert_eq!(key_of(a, prefix) == key_of(b, prefix), same);
     }
 
     #[test]
-    fn two_addresses_that_differ_next_to_the_prefix_are_told_apart_exactly(a in any::<u128>(), prefix in 1..128_u8) {
+    fn two_addresses_that_differ_next_to_the_prefix_are_told_apart_exactly(a in any::<u128>(), prefix in 33..128_u8) {
         let flipped = |bit: u8| IpAddr::V6(Ipv6Addr::from_bits(a ^ 1 << (127 - bit)));
         let addr = IpAddr::V6(Ipv6Addr::from_bits(a));
 
@@ -396,10 +396,11 @@ proptest! {
         let lossy = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
         let proxies = TrustedProxies::parse(entries.iter().map(lossy)).unwrap_or_else(|_| TrustedProxies::everyone());
         let chain_header = lossy(&name).parse().unwrap_or(ChainHeader::Forwarded);
-        let mut search = ClientIpResolver::behind(proxies).chain_header(chain_header).max_hops(max_hops).trust_unix_sockets();
-        if let Some(hops) = hops {
-            search = search.trusted_hops(hops.into());
-        }
+        let search = match hops {
+            Some(hops) => ClientIpResolver::behind_hops(hops.into()),
+            None => ClientIpResolver::behind(proxies).max_hops(max_hops),
+        };
+        let search = search.chain_header(chain_header).trust_unix_sockets();
         let search = search.clone().ipv6_prefix(prefix).unwrap_or(search);
 
         prop_assert!(search.resolve(Some(peer), &lines[..]).is_ok());
@@ -408,6 +409,7 @@ proptest! {
             prop_assert!(search.resolve(Some(peer), &lines[..]).is_ok());
         }
         let _ = search.resolve(None, &lines[..]);
+        let _ = search.trusts(Some(peer));
         let _ = search.looks_like_untrusted_proxy(peer, &lines[..]);
         let _ = parse_address(&name);
     }
@@ -488,8 +490,32 @@ fn a_private_peer_with_forwarding_headers_looks_like_a_proxy() {
     assert!(!search().looks_like_untrusted_proxy(peer("10.0.0.1"), &forwarded[..]));
     assert!(!search().looks_like_untrusted_proxy(peer("203.0.113.9"), &forwarded[..]));
     assert!(
-        !search()
-            .trusted_hops(1)
+        !ClientIpResolver::behind_hops(1)
             .looks_like_untrusted_proxy(peer("192.168.0.1"), &forwarded[..])
     );
+}
+
+#[test]
+fn a_prefix_that_would_join_unrelated_clients_is_rejected() {
+    for bits in [0, 1, 31, 129, 255] {
+        let error = search().ipv6_prefix(bits).expect_err("not 32 to 128");
+        assert!(error.to_string().contains("32 to 128"), "{error}");
+    }
+    assert!(search().ipv6_prefix(32).is_ok() && search().ipv6_prefix(128).is_ok());
+}
+
+#[test]
+fn a_hop_count_trusts_every_peer_and_zero_trusts_none() {
+    let peer = Some("198.51.100.9".parse().expect("an address"));
+
+    assert!(ClientIpResolver::behind_hops(1).trusts(peer));
+    assert!(!ClientIpResolver::behind_hops(0).trusts(peer));
+    assert!(!ClientIpResolver::behind_hops(1).trusts(None));
+    assert!(search().trust_unix_sockets().trusts(None));
+}
+
+#[test]
+#[should_panic(expected = "no walk to end")]
+fn a_hop_count_has_no_walk_to_bound() {
+    let _ = ClientIpResolver::behind_hops(1).max_hops(3);
 }

@@ -102,13 +102,16 @@ fn search(vector: &Value, options: &Value) -> Result<ClientIpResolver, &'static 
     let entries = entries
         .iter()
         .map(|entry| entry.as_str().expect("a network"));
-    let mut search =
-        ClientIpResolver::behind(TrustedProxies::parse(entries).map_err(|_| BAD_CONFIG)?);
+    let proxies = TrustedProxies::parse(entries).map_err(|_| BAD_CONFIG)?;
+    let mut search = match options["hops"].as_u64() {
+        None => ClientIpResolver::behind(proxies),
+        Some(hops) if proxies == TrustedProxies::none() && options["max_hops"].is_null() => {
+            ClientIpResolver::behind_hops(usize::try_from(hops).expect("hops"))
+        }
+        Some(_) => return Err(BAD_CONFIG),
+    };
     if let Some(name) = options["chain_header"].as_str() {
         search = search.chain_header(name.parse::<ChainHeader>().map_err(|_| BAD_CONFIG)?);
-    }
-    if let Some(hops) = options["hops"].as_u64() {
-        search = search.trusted_hops(usize::try_from(hops).expect("hops"));
     }
     if let Some(hops) = options["max_hops"].as_u64() {
         search = search.max_hops(usize::try_from(hops).expect("max_hops"));

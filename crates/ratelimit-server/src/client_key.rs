@@ -44,7 +44,7 @@ pub struct ClientKey {
     #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
     chain_header: Option<String>,
 
-    /// Takes that element of the chain, counted from the right, instead of asking who is trusted
+    /// Takes that element of the chain, counted from the right, in place of --trusted: every peer is a proxy
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     hops: Option<String>,
 
@@ -52,7 +52,7 @@ pub struct ClientKey {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     max_hops: Option<String>,
 
-    /// How many leading bits tell IPv6 clients apart [default: 64]
+    /// How many leading bits tell IPv6 clients apart, 32 to 128 [default: 64]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     ipv6_prefix: Option<String>,
 
@@ -117,13 +117,17 @@ impl ClientKey {
 
     fn search(&self) -> Result<ClientIpResolver, &'static str> {
         let trusted = TrustedProxies::parse(&self.trusted).map_err(|_| BAD_CONFIG)?;
-        let mut search = ClientIpResolver::behind(trusted);
+        let mut search = match &self.hops {
+            None => ClientIpResolver::behind(trusted),
+            // Either would have no effect beside a number of hops.
+            Some(_) if !self.trusted.is_empty() || self.max_hops.is_some() => {
+                return Err(BAD_CONFIG);
+            }
+            Some(hops) => ClientIpResolver::behind_hops(number(hops)?),
+        };
         if let Some(name) = &self.chain_header {
             let header = name.parse::<ChainHeader>();
             search = search.chain_header(header.map_err(|_| BAD_CONFIG)?);
-        }
-        if let Some(hops) = &self.hops {
-            search = search.trusted_hops(number(hops)?);
         }
         if let Some(hops) = &self.max_hops {
             search = search.max_hops(number(hops)?);

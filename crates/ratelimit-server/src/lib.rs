@@ -45,7 +45,10 @@ pub use self::{
     cli_error::CliError,
     client::Peer,
     client_key::ClientKey,
-    config::{Bounds, Config, InvalidConfig, LogFormat, Policies, Rules, Settings, StoreConfig},
+    config::{
+        Bounds, Config, ConflictingSettings, InvalidConfig, LogFormat, Policies, Rules, Settings,
+        StoreConfig,
+    },
     listener::Listener,
     metrics::recorder,
     serve::{run, serve},

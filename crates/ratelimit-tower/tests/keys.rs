@@ -176,7 +176,7 @@ fn a_method_is_a_key_by_its_known_name() {
 fn an_extension_is_a_key_by_closure() {
     #[derive(Clone)]
     struct User(&'static str);
-    let user = ExtensionKey::new(|user: &User| Key::tagged("user", user.0));
+    let user = ExtensionKey::new(|user: &User| Ok(Key::tagged("user", user.0)?));
 
     assert_eq!(
         key(&user, request().extension(User("7"))).unwrap(),

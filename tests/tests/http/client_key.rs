@@ -102,13 +102,16 @@ fn extractor(vector: &Value) -> Result<ClientKey, String> {
         .iter()
         .map(|entry| entry.as_str().expect("a network"));
     let trusted = TrustedProxies::parse(trusted).map_err(|_| "bad_config".to_owned())?;
-    let mut search = ClientIpResolver::behind(trusted);
+    let mut search = match count("hops") {
+        None => ClientIpResolver::behind(trusted),
+        Some(hops) if trusted == TrustedProxies::none() && options["max_hops"].is_null() => {
+            ClientIpResolver::behind_hops(hops)
+        }
+        Some(_) => return Err("bad_config".to_owned()),
+    };
     if let Some(name) = options["chain_header"].as_str() {
         let header: ChainHeader = name.parse().map_err(|_| "bad_config".to_owned())?;
         search = search.chain_header(header);
-    }
-    if let Some(hops) = count("hops") {
-        search = search.trusted_hops(hops);
     }
     if let Some(hops) = count("max_hops") {
         search = search.max_hops(hops);

@@ -10,6 +10,7 @@ use crate::syntax::{InvalidSyntax, SMALLER_NETWORK};
 
 /// A CIDR block: one address (`10.0.0.1`) or a network (`10.0.0.0/8`, `fd00::/8`).
 ///
+/// - Spaces around the text are trimmed.
 /// - Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`.
 /// - An IPv4-mapped network is the IPv4 network that it maps: `::ffff:10.0.0.0/104` is `10.0.0.0/8`.
 /// - A network of all addresses, such as `0.0.0.0/0`, is rejected. In a list of trusted proxies or
@@ -114,6 +115,8 @@ const ADDRESS: &str = "an address such as 10.0.0.1 or a network such as 10.0.0.0
 
 /// Reads an address or a network; the error says what is expected in place of `text`.
 pub(crate) fn span(text: &str) -> Result<Span, &'static str> {
+    // A list such as "10.0.0.0/8, fd00::/8" is often split at its commas alone.
+    let text = text.trim_ascii();
     let (addr, prefix) = match text.split_once('/') {
         Some((addr, prefix)) => (addr, Some(prefix)),
         None => (text, None),
@@ -176,6 +179,14 @@ mod tests {
             assert_eq!(network(text).to_string(), text);
         }
         assert_eq!(network("::ffff:10.1.2.3/104").to_string(), "10.0.0.0/8");
+    }
+
+    #[test]
+    fn spaces_around_a_network_are_trimmed_and_those_inside_are_errors() {
+        assert_eq!(network(" 10.0.0.0/8\t"), network("10.0.0.0/8"));
+        for text in ["10.0.0.0 /8", "10.0.0.0/ 8", " ", "\u{a0}10.0.0.0/8"] {
+            assert!(text.parse::<Cidr>().is_err(), "{text:?}");
+        }
     }
 
     #[test]

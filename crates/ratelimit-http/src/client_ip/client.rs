@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv6Addr},
 };
 
-/// The client of a request: its address, cut to the prefix that identifies it, and the source.
+/// The client of a request: its address, the prefix that identifies it, and the source.
 ///
 /// It displays as its key: `ip:203.0.113.7`, `ip:2001:db8:1:2::/64`.
 ///
@@ -17,10 +17,12 @@ use std::{
 /// let client = resolver.resolve(Some("2001:db8:1:2::3".parse()?), headers)?;
 /// assert_eq!(client.to_string(), "ip:2001:db8:1:2::/64");
 /// assert_eq!((client.prefix(), client.source()), (64, ClientIpSource::Peer));
+/// assert_eq!(client.whole_addr().to_string(), "2001:db8:1:2::3");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientIp<'a> {
+    whole_addr: IpAddr,
     addr: IpAddr,
     ipv6_prefix: u8,
     source: ClientIpSource<'a>,
@@ -29,7 +31,8 @@ pub struct ClientIp<'a> {
 impl<'a> ClientIp<'a> {
     /// Cuts an IPv6 address to its prefix.
     pub(crate) fn new(addr: IpAddr, ipv6_prefix: u8, source: ClientIpSource<'a>) -> Self {
-        let addr = match addr.to_canonical() {
+        let whole_addr = addr.to_canonical();
+        let addr = match whole_addr {
             IpAddr::V6(v6) => {
                 let host = u128::MAX.checked_shr(ipv6_prefix.into()).unwrap_or(0);
                 IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !host))
@@ -37,6 +40,7 @@ impl<'a> ClientIp<'a> {
             v4 @ IpAddr::V4(_) => v4,
         };
         Self {
+            whole_addr,
             addr,
             ipv6_prefix,
             source,
@@ -46,6 +50,11 @@ impl<'a> ClientIp<'a> {
     /// The address. For IPv6 it is the network: the bits after [`prefix`](Self::prefix) are zero.
     pub fn addr(&self) -> IpAddr {
         self.addr
+    }
+
+    /// The whole address, also for IPv6. Rules about addresses compare it.
+    pub fn whole_addr(&self) -> IpAddr {
+        self.whole_addr
     }
 
     /// The number of leading bits that identify the client; 32 for IPv4.

@@ -12,7 +12,7 @@
 //! 3. When every element is trusted, the leftmost is the client; after
 //!    [`max_hops`](ClientIpResolver::max_hops) trusted elements the walk ends where it is.
 //! 4. Without an `X-Forwarded-For`, a single `X-Real-IP` of a trusted peer is the client.
-//! 5. [`trusted_hops`](ClientIpResolver::trusted_hops) replaces the list of trusted proxies by a count.
+//! 5. [`behind_hops`](ClientIpResolver::behind_hops) takes a count in place of the list of trusted proxies.
 //! 6. `::ffff:a.b.c.d` is `a.b.c.d` everywhere, ports and zones are dropped, and IPv6
 //!    clients are identified by their /64 unless [`ipv6_prefix`](ClientIpResolver::ipv6_prefix)
 //!    sets another length: one subscriber usually has a whole /64.

@@ -43,7 +43,7 @@ use crate::syntax::{InvalidSyntax, trim};
 pub struct ClientIpResolver {
     trusted: TrustedProxies,
     chain_header: ChainHeader,
-    trusted_hops: Option<usize>,
+    hops: Option<usize>,
     max_hops: usize,
     ipv6_prefix: u8,
     reads_x_real_ip: bool,
@@ -63,11 +63,34 @@ impl ClientIpResolver {
         Self {
             trusted,
             chain_header: ChainHeader::XForwardedFor,
-            trusted_hops: None,
+            hops: None,
             max_hops: 32,
             ipv6_prefix: 64,
             reads_x_real_ip: true,
             trusts_unix_sockets: false,
+        }
+    }
+
+    /// Takes the element at this position from the right, in place of a list of trusted proxies.
+    ///
+    /// It is for proxies whose number is known and whose addresses are not: every peer is one of
+    /// them. The peer is the client if the chain has fewer elements or no address at that position.
+    /// 0 reads no header.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::ClientIpResolver;
+    ///
+    /// // A load balancer, and a CDN in front of it.
+    /// let resolver = ClientIpResolver::behind_hops(2);
+    /// let headers = [("X-Forwarded-For", "6.6.6.6, 203.0.113.7, 198.51.100.1")];
+    /// let client = resolver.resolve(Some("10.0.0.1".parse()?), &headers[..])?;
+    /// assert_eq!(client.to_string(), "ip:203.0.113.7");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn behind_hops(hops: usize) -> Self {
+        Self {
+            hops: Some(hops),
+            ..Self::default()
         }
     }
 
@@ -90,47 +113,36 @@ impl ClientIpResolver {
         self
     }
 
-    /// Takes the element at this position from the right, in place of a list of trusted proxies.
-    ///
-    /// It is for proxies whose number is known and whose addresses are not. The peer is the client
-    /// if the chain has fewer elements or no address at that position. 0 reads no header.
-    ///
-    /// ```
-    /// use ratelimit_http::client_ip::ClientIpResolver;
-    ///
-    /// // A load balancer, and a CDN in front of it.
-    /// let resolver = ClientIpResolver::default().trusted_hops(2);
-    /// let headers = [("X-Forwarded-For", "6.6.6.6, 203.0.113.7, 198.51.100.1")];
-    /// let client = resolver.resolve(Some("10.0.0.1".parse()?), &headers[..])?;
-    /// assert_eq!(client.to_string(), "ip:203.0.113.7");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn trusted_hops(mut self, hops: usize) -> Self {
-        self.trusted_hops = Some(hops);
-        self
-    }
-
     /// Ends the walk after this many trusted elements. The default is 32.
     ///
     /// It bounds the work that a long header can cause.
+    ///
+    /// # Panics
+    ///
+    /// If the resolver [counts hops](Self::behind_hops): it takes one element and walks over none.
     #[must_use]
     pub fn max_hops(mut self, max_hops: usize) -> Self {
+        assert!(
+            self.hops.is_none(),
+            "a resolver that counts hops has no walk to end"
+        );
         self.max_hops = max_hops;
         self
     }
 
-    /// Identifies IPv6 clients by this many leading bits. The default is 64.
+    /// Identifies IPv6 clients by this many leading bits, 32 to 128. The default is 64.
+    ///
+    /// A shorter prefix would be a whole provider, whose customers would share one budget.
     ///
     /// # Errors
     ///
-    /// [`InvalidSyntax`] if `bits` is more than 128.
+    /// [`InvalidSyntax`] if `bits` is less than 32 or more than 128.
     pub fn ipv6_prefix(mut self, bits: u8) -> Result<Self, InvalidSyntax> {
-        if bits > 128 {
+        if !(32..=128).contains(&bits) {
             return Err(InvalidSyntax::new(
                 "IPv6 prefix",
                 &bits.to_string(),
-                "0 to 128",
+                "32 to 128",
             ));
         }
         self.ipv6_prefix = bits;
@@ -179,9 +191,9 @@ impl ClientIpResolver {
         if peer.is_none() && !self.trusts_unix_sockets {
             return Err(ClientIpError::NoAddress);
         }
-        let named = match self.trusted_hops {
+        let named = match self.hops {
             Some(hops) => self.counted(hops, headers),
-            None if peer.is_none_or(|peer| self.trusted.contains(peer)) => self.walked(headers),
+            None if self.trusts(peer) => self.walked(headers),
             None => None,
         };
         let (addr, source) = match (named, peer) {
@@ -192,12 +204,34 @@ impl ClientIpResolver {
         Ok(ClientIp::new(addr, self.ipv6_prefix, source))
     }
 
+    /// Whether the headers of `peer` are believed; `None` is a peer on a Unix socket.
+    ///
+    /// The address of the client is not the only thing that a proxy tells. Read the path, the host or
+    /// the protocol of the original request from the headers of such a peer only.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::{ClientIpResolver, TrustedProxies};
+    ///
+    /// let resolver = ClientIpResolver::behind(TrustedProxies::parse(["10.0.0.0/8"])?);
+    /// assert!(resolver.trusts(Some("10.0.0.1".parse()?)));
+    /// assert!(!resolver.trusts(Some("198.51.100.9".parse()?)));
+    /// assert!(!resolver.trusts(None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn trusts(&self, peer: Option<IpAddr>) -> bool {
+        match (peer, self.hops) {
+            (None, _) => self.trusts_unix_sockets,
+            (Some(_), Some(hops)) => hops > 0,
+            (Some(peer), None) => self.trusted.contains(peer),
+        }
+    }
+
     /// Whether `peer` is the client whatever its headers contain, and does not look like a proxy.
     ///
     /// Fast path: such a request needs no look at its headers.
     #[inline]
     pub(crate) fn is_direct_client(&self, peer: Ipv4Addr) -> bool {
-        self.trusted_hops.is_none() && !is_private_ipv4(peer) && !self.trusted.contains_ipv4(peer)
+        self.hops.is_none() && !is_private_ipv4(peer) && !self.trusted.contains_ipv4(peer)
     }
 
     /// Whether `peer` looks like a proxy that is missing in the list: it has a private address, is
@@ -219,14 +253,14 @@ impl ClientIpResolver {
         peer: IpAddr,
         headers: &(impl HeaderLines + ?Sized),
     ) -> bool {
-        self.trusted_hops.is_none()
+        self.hops.is_none()
             && is_private(peer)
             && !self.trusted.contains(peer)
             && (has_forwarding_headers(headers)
                 || headers.lines(self.chain_header.name()).next().is_some())
     }
 
-    /// The element at the position that [`trusted_hops`](Self::trusted_hops) sets.
+    /// The element at the position that [`behind_hops`](Self::behind_hops) sets.
     fn counted(
         &self,
         hops: usize,
@@ -347,7 +381,7 @@ mod tests {
             ClientIpResolver::default(),
             ClientIpResolver::behind(listed),
             ClientIpResolver::behind(TrustedProxies::everyone()),
-            ClientIpResolver::default().trusted_hops(1),
+            ClientIpResolver::behind_hops(1),
         ];
         let headers = [("x-forwarded-for", "198.51.100.1")];
 

@@ -61,7 +61,7 @@ impl TrustedProxies {
 
     /// Parses a list of addresses (`10.0.0.1`) and networks (`10.0.0.0/8`, `fd00::/8`).
     ///
-    /// Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`. An IPv4-mapped
+    /// Spaces around an entry are trimmed. Bits after the prefix are ignored: `10.1.2.3/8` is `10.0.0.0/8`. An IPv4-mapped
     /// network is the IPv4 network that it maps.
     ///
     /// # Errors

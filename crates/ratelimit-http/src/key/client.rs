@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    client_ip::{ClientIpResolver, TrustedProxies},
+    client_ip::{ClientIp, ClientIpResolver, TrustedProxies},
     key::explicit::ExplicitKey,
 };
 use crate::{
@@ -43,8 +43,6 @@ use ratelimit_core::Key;
 #[derive(Clone)]
 pub struct ClientKey {
     resolver: ClientIpResolver,
-    /// The same with a prefix of 128 bits, for the whole address of an IPv6 client.
-    whole_address: ClientIpResolver,
     header: Option<NamedSource>,
     query: Option<NamedSource>,
     warned: Arc<AtomicBool>,
@@ -135,7 +133,8 @@ impl ClientKey {
         {
             return Ok(Key::ip(v4.into()));
         }
-        self.address(request, peer)
+        let client = self.client(request, peer)?;
+        Ok(Key::network(client.addr(), client.prefix()))
     }
 
     /// The address of the client, whatever explicit key the request has.
@@ -157,18 +156,21 @@ impl ClientKey {
         request: &impl RequestHead,
         peer: Option<IpAddr>,
     ) -> Result<ClientAddress, KeyError> {
-        let key = self.address(request, peer)?;
-        let address = self.whole_address.resolve(peer, request)?.addr();
-        Ok(ClientAddress::new(address, key))
+        let client = self.client(request, peer)?;
+        let key = Key::network(client.addr(), client.prefix());
+        Ok(ClientAddress::new(client.whole_addr(), key))
     }
 
-    /// The key of the client's address, by the rules of the resolver.
-    fn address(&self, request: &impl RequestHead, peer: Option<IpAddr>) -> Result<Key, KeyError> {
+    /// The client's address, by the rules of the resolver.
+    fn client(
+        &self,
+        request: &impl RequestHead,
+        peer: Option<IpAddr>,
+    ) -> Result<ClientIp<'_>, KeyError> {
         if let Some(peer) = peer {
             self.warn_once_of_untrusted_proxy(peer, request);
         }
-        let client = self.resolver.resolve(peer, request)?;
-        Ok(Key::network(client.addr(), client.prefix()))
+        Ok(self.resolver.resolve(peer, request)?)
     }
 
     /// The key that the application or the request chose.
@@ -229,9 +231,7 @@ impl Default for ClientKey {
 impl From<ClientIpResolver> for ClientKey {
     /// Identifies clients by the address that `resolver` finds.
     fn from(resolver: ClientIpResolver) -> ClientKey {
-        let whole = resolver.clone().ipv6_prefix(128);
         ClientKey {
-            whole_address: whole.expect("an address has 128 bits"),
             resolver,
             header: None,
             query: None,

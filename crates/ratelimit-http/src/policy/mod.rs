@@ -191,6 +191,21 @@ impl HttpPolicy {
             .collect()
     }
 
+    /// Whether a rule compares the path of requests.
+    ///
+    /// ```
+    /// use ratelimit_http::policy::HttpPolicy;
+    ///
+    /// let api = HttpPolicy::parse("api", "10/min")?.with_exempt_rule("192.0.2.0/24".parse()?);
+    /// assert!(api.has_rules() && !api.has_path_rules());
+    /// assert!(api.with_exempt_rule("path:/health".parse()?).has_path_rules());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn has_path_rules(&self) -> bool {
+        let mut rules = self.terms.blocked.iter().chain(&self.terms.exempt);
+        rules.any(|rule| matches!(rule, Rule::Path(_)))
+    }
+
     /// Takes the cost of a request from `source`. The default is [`CostSource::Fixed`].
     #[must_use]
     pub fn with_cost_source(self, source: CostSource) -> HttpPolicy {

@@ -15,6 +15,7 @@ use ratelimit_http::{
 use super::{
     admin_token::AdminToken,
     invalid::InvalidConfig,
+    proxies,
     settings::Settings,
     values::{NamedPolicy, Network, canonical},
 };
@@ -59,6 +60,9 @@ const FIELDS: &[Field<Settings>] = &[
     }),
     Field::new("chain-header", |to, node, found| {
         to.chain_header = node.parsed(found);
+    }),
+    Field::new("path-header", |to, node, found| {
+        to.path_header = node.parsed(found);
     }),
     Field::new("hops", |to, node, found| {
         to.hops = node.integer(WHOLE_NUMBER, found);
@@ -129,13 +133,7 @@ const FIELDS: &[Field<Settings>] = &[
 const WHOLE_NUMBER: &str = "a whole number from 0";
 
 /// Fields that have no effect beside another field of the same file.
-const OVERRULED: &[(&str, &str)] = &[
-    ("memory-keys", "redis"),
-    ("memory-bytes", "redis"),
-    ("trusted", "hops"),
-    ("trusted", "trust-everyone"),
-    ("max-hops", "hops"),
-];
+const OVERRULED: &[(&str, &str)] = &[("memory-keys", "redis"), ("memory-bytes", "redis")];
 
 /// A valid configuration file.
 #[derive(Debug)]
@@ -172,25 +170,33 @@ fn settings(root: Option<&Node>, findings: &mut Diagnostics) -> Settings {
     let mut settings = Settings::default();
     if let Some(entries) = root.and_then(|root| root.table(findings)) {
         policy_file::read_table(&mut settings, entries, FIELDS, findings);
-        find_overruled(entries, &settings, findings);
+        find_overruled(entries, findings);
+        find_conflicts(entries, &settings, findings);
         find_exposed(entries, &settings, findings);
         find_long_logs(entries, &settings, findings);
     }
     settings
 }
 
-fn find_overruled(entries: &[Entry], settings: &Settings, findings: &mut Diagnostics) {
+fn find_overruled(entries: &[Entry], findings: &mut Diagnostics) {
     for (ignored, by) in OVERRULED {
-        let is_off = *by == "trust-everyone" && settings.trust_everyone != Some(true);
-        if let (Some(line), Some(_), false) =
-            (line_of(entries, ignored), line_of(entries, by), is_off)
-        {
+        if let (Some(line), Some(_)) = (line_of(entries, ignored), line_of(entries, by)) {
             findings.add(
                 DiagnosticCode::IgnoredField,
                 line,
                 format!("{by} makes {ignored} mean nothing"),
             );
         }
+    }
+}
+
+/// Reports the settings about proxies that contradict each other within the file.
+fn find_conflicts(entries: &[Entry], settings: &Settings, findings: &mut Diagnostics) {
+    if let Err(conflict) = proxies::check_exclusions(settings)
+        && let Some(line) = line_of(entries, conflict.setting)
+    {
+        let code = DiagnosticCode::ConflictingFields;
+        findings.add(code, line, conflict.to_string());
     }
 }
 
@@ -265,7 +271,7 @@ fn token_file(text: &str) -> Result<std::path::PathBuf, CliError> {
 }
 
 fn ipv6_prefix(node: &Node, findings: &mut Diagnostics) -> Option<u8> {
-    let bits = node.integer("a whole number from 0 to 128", findings)?;
+    let bits = node.integer("a whole number from 32 to 128", findings)?;
     let checked = ClientIpResolver::behind(TrustedProxies::none()).ipv6_prefix(bits);
     if let Err(why) = &checked {
         findings.add(DiagnosticCode::BadValue, node.line, why.to_string());
@@ -289,7 +295,10 @@ fn trusted(node: &Node, findings: &mut Diagnostics) -> Vec<Network> {
             continue;
         };
         match TrustedProxies::parse([text]) {
-            Ok(proxies) => networks.push((entry.line, proxies, Network(text.to_owned()))),
+            Ok(proxies) => {
+                let network = Network(text.trim_ascii().to_owned());
+                networks.push((entry.line, proxies, network));
+            }
             Err(why) if why.is_everyone() => {
                 findings.add(DiagnosticCode::TrustsEveryone, entry.line, why.to_string());
             }

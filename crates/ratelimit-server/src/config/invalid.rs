@@ -44,10 +44,17 @@ pub enum InvalidConfig {
     },
     /// The Redis settings are invalid.
     Redis(InvalidRedisConfig),
-    /// The IPv6 prefix is longer than an address.
+    /// The IPv6 prefix is not from 32 to 128.
     Ipv6Prefix(InvalidSyntax),
     /// Two flags, or two entries of a variable, define one policy.
     DuplicatePolicy {
+        /// The policy.
+        policy: String,
+    },
+    /// Settings about proxies exclude each other, or one has no effect without another.
+    Conflict(ConflictingSettings),
+    /// A policy has rules about paths, and forward-auth does not know the path of a request.
+    PathRules {
         /// The policy.
         policy: String,
     },
@@ -93,6 +100,12 @@ impl fmt::Display for InvalidConfig {
             InvalidConfig::DuplicatePolicy { policy } => {
                 write!(f, "--policy gives {policy} twice")
             }
+            InvalidConfig::Conflict(why) => why.fmt(f),
+            InvalidConfig::PathRules { policy } => write!(
+                f,
+                "policy {policy} has rules about paths, and only forward-auth applies rules: set path-header to the \
+                 header in which your proxy sends the path, such as X-Forwarded-Uri, or remove the rules"
+            ),
         }
     }
 }
@@ -106,3 +119,19 @@ impl Error for InvalidConfig {
         }
     }
 }
+
+/// Two settings about proxies that exclude each other, or a setting that has no effect without another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConflictingSettings {
+    /// The name of the setting to change or remove.
+    pub(super) setting: &'static str,
+    pub(super) why: &'static str,
+}
+
+impl fmt::Display for ConflictingSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.setting, self.why)
+    }
+}
+
+impl Error for ConflictingSettings {}

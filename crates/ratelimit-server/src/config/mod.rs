@@ -7,6 +7,7 @@ mod file;
 mod invalid;
 mod log_filter;
 mod policies;
+mod proxies;
 mod resolved;
 mod settings;
 mod values;
@@ -15,7 +16,7 @@ pub(crate) use self::{
     admin_token::AdminToken, duration::Span, environment::unknown_variables, file::ConfigFile,
 };
 pub use self::{
-    invalid::InvalidConfig,
+    invalid::{ConflictingSettings, InvalidConfig},
     policies::Policies,
     resolved::{Bounds, Config, Rules, StoreConfig},
     settings::{LogFormat, Settings},

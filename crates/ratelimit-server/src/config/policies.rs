@@ -52,6 +52,11 @@ impl Policies {
         self.0.get(canonical(name))
     }
 
+    /// The policies with rules about paths.
+    pub(super) fn with_path_rules(&self) -> impl Iterator<Item = &HttpPolicy> {
+        self.0.values().filter(|policy| policy.has_path_rules())
+    }
+
     /// All policies, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &Policy> {
         self.0.values().map(HttpPolicy::policy)

@@ -9,11 +9,12 @@ use std::{
     time::Duration,
 };
 
+use axum::http::HeaderName;
 use ratelimit_core::{
     FailureMode, KeyDisplay, Limiter, MemoryStore, Offenders, RedisConfig, RedisStore,
 };
 use ratelimit_http::{
-    client_ip::{ChainHeader, ClientIpResolver, TrustedProxies},
+    client_ip::{ChainHeader, ClientIpResolver},
     policy_file::Diagnostic,
     response::HeaderStyle,
 };
@@ -25,6 +26,7 @@ use super::{
     file::ConfigFile,
     invalid::InvalidConfig,
     policies::Policies,
+    proxies,
     settings::{LogFormat, Settings},
     values::{HostName, KeyPattern, RedisUrl},
 };
@@ -71,6 +73,8 @@ pub struct Rules {
     /// Finds the client IP for requests without a key.
     pub client: ClientIpResolver,
     pub(crate) chain_header: ChainHeader,
+    /// The header in which trusted peers send the path of the original request.
+    pub(crate) path_header: Option<HeaderName>,
     pub(crate) key_pattern: Option<KeyPattern>,
     pub(crate) admin: Option<AdminToken>,
     pub(crate) allowed_hosts: Vec<HostName>,
@@ -163,6 +167,7 @@ impl Config {
         };
         config.check_admin_without_token()?;
         config.check_key_bytes()?;
+        config.rules.check_path_rules()?;
         Ok(config)
     }
 
@@ -222,7 +227,8 @@ impl Rules {
     fn of(settings: Settings) -> Result<Rules, InvalidConfig> {
         let admin = settings.admin_token_file.as_deref().map(AdminToken::read);
         Ok(Rules {
-            client: client(&settings)?,
+            client: proxies::resolver(&settings)?,
+            path_header: settings.path_header,
             chain_header: settings.chain_header.map(|name| name.0).unwrap_or_default(),
             admin: admin.transpose()?,
             allowed_hosts: settings.allowed_host,
@@ -231,34 +237,17 @@ impl Rules {
             policies: Policies::new(settings.policy),
         })
     }
-}
 
-fn client(settings: &Settings) -> Result<ClientIpResolver, InvalidConfig> {
-    let trusted = if settings.trust_everyone == Some(true) {
-        TrustedProxies::everyone()
-    } else {
-        let networks = settings.trusted.iter().map(|network| &network.0);
-        TrustedProxies::parse(networks).expect("each was checked when it was read")
-    };
-    let mut client = ClientIpResolver::behind(trusted);
-    if let Some(header) = &settings.chain_header {
-        client = client.chain_header(header.0.clone());
+    /// Checks that forward-auth knows the path of a request if a rule compares it. No other call applies rules.
+    fn check_path_rules(&self) -> Result<(), InvalidConfig> {
+        let policy = self.policies.with_path_rules().next();
+        match policy.filter(|_| self.path_header.is_none()) {
+            Some(policy) => Err(InvalidConfig::PathRules {
+                policy: policy.name().to_owned(),
+            }),
+            None => Ok(()),
+        }
     }
-    if let Some(hops) = settings.hops {
-        client = client.trusted_hops(hops);
-    }
-    if let Some(hops) = settings.max_hops {
-        client = client.max_hops(hops);
-    }
-    if let Some(bits) = settings.ipv6_prefix {
-        client = client
-            .ipv6_prefix(bits)
-            .map_err(InvalidConfig::Ipv6Prefix)?;
-    }
-    if settings.no_real_ip == Some(true) {
-        client = client.ignore_x_real_ip();
-    }
-    Ok(client)
 }
 
 impl StoreConfig {

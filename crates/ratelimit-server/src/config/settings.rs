@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use axum::http::HeaderName;
 use clap::{Args, ValueEnum};
 use ratelimit_core::{FailureMode, KeyDisplay};
 use ratelimit_http::response::HeaderStyle;
@@ -86,7 +87,11 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_CHAIN_HEADER", value_name = "NAME")]
     pub(super) chain_header: Option<ChainName>,
 
-    /// Takes that element of the chain, counted from the right, instead of asking who is trusted
+    /// The header in which trusted proxies send the path of the original request to forward-auth [default: none]
+    #[arg(long, env = "RATELIMIT_PATH_HEADER", value_name = "NAME")]
+    pub(super) path_header: Option<HeaderName>,
+
+    /// Takes that element of the chain, counted from the right, in place of --trusted: every peer is a proxy
     #[arg(long, env = "RATELIMIT_HOPS", value_name = "N")]
     pub(super) hops: Option<usize>,
 
@@ -94,7 +99,7 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_MAX_HOPS", value_name = "N")]
     pub(super) max_hops: Option<usize>,
 
-    /// How many leading bits tell IPv6 clients apart [default: 64]
+    /// How many leading bits tell IPv6 clients apart, 32 to 128 [default: 64]
     #[arg(long, env = "RATELIMIT_IPV6_PREFIX", value_name = "N")]
     pub(super) ipv6_prefix: Option<u8>,
 
@@ -221,7 +226,7 @@ impl Settings {
             ($($name:ident)*) => { $( self.$name = self.$name.or(file.$name); )* };
         }
         fill_in!(listen admin_listen redis redis_prefix time_budget on_failure no_deny_cache memory_keys memory_bytes
-            trust_everyone chain_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file
+            trust_everyone chain_header path_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file
             admin_without_token headers
             application request_timeout header_timeout drain_delay shutdown_timeout max_body max_connections
             log log_format log_keys log_offenders offender_keys);

@@ -47,7 +47,7 @@ impl FromStr for Network {
     fn from_str(text: &str) -> Result<Network, String> {
         let checked = TrustedProxies::parse([text]);
         checked
-            .map(|_| Network(text.to_owned()))
+            .map(|_| Network(text.trim_ascii().to_owned()))
             .map_err(|why| why.to_string())
     }
 }

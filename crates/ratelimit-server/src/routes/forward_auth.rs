@@ -1,9 +1,11 @@
 //! Checks on behalf of a proxy: nginx `auth_request`, Traefik `ForwardAuth`, Caddy `forward_auth`.
 
+use std::sync::Once;
+
 use axum::{
     body::Body,
     extract::{Request, State},
-    http::{Response, StatusCode, request::Parts},
+    http::{HeaderName, Response, StatusCode, request::Parts},
 };
 use ratelimit_http::policy::{BlockStatus, RuleOutcome, RuleRequest};
 
@@ -30,7 +32,7 @@ pub(super) async fn any(
     let denied = Query(parts.uri.query().unwrap_or_default()).one("denied")?;
     let denied = denied_status(denied.as_deref())?;
     let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
-    match evaluate_rules(&rules, &check_request, &parts) {
+    match evaluate_rules(&rules, &check_request, &parts)? {
         RuleOutcome::Blocked(BlockStatus::TooManyRequests) => return Ok(status_only(denied)),
         RuleOutcome::Blocked(how) => {
             let status = StatusCode::from_u16(how.status());
@@ -54,22 +56,56 @@ pub(super) async fn any(
 }
 
 /// Evaluates the rules of the policy on the request that the proxy forwards.
-fn evaluate_rules(rules: &Rules, check_request: &CheckRequest, parts: &Parts) -> RuleOutcome {
+fn evaluate_rules(
+    rules: &Rules,
+    check_request: &CheckRequest,
+    parts: &Parts,
+) -> Result<RuleOutcome, ApiError> {
+    let policy = rules.policies.http(check_request.policy.name());
+    let Some(policy) = policy.filter(|policy| policy.has_rules()) else {
+        return Ok(RuleOutcome::Limited);
+    };
     let headers = Lines(&parts.headers);
     let peer = Peer::of(&parts.extensions).map(|peer| peer.ip());
+    let path = match &rules.path_header {
+        Some(name) if policy.has_path_rules() => {
+            let path = rules.client.trusts(peer).then(|| path_in(name, parts));
+            path.flatten().ok_or_else(|| no_path(policy.name(), name))?
+        }
+        _ => "",
+    };
     let client = rules.client.resolve(peer, &headers).ok();
-    let mut facts = RuleRequest::new(&check_request.key, path_of(parts), &headers);
-    facts.address = client.map(|client| client.addr());
-    let policy = rules.policies.http(check_request.policy.name());
-    policy.map_or(RuleOutcome::Limited, |policy| policy.evaluate(&facts))
+    let mut facts = RuleRequest::new(&check_request.key, path, &headers);
+    facts.address = client.map(|client| client.whole_addr());
+    Ok(policy.evaluate(&facts))
 }
 
-/// The path of the original request, from the headers of the proxy.
-fn path_of(parts: &Parts) -> &str {
-    let header = |name: &str| parts.headers.get(name)?.to_str().ok();
-    let uri = header("x-forwarded-uri").or_else(|| header("x-original-uri"));
-    let path = uri.and_then(|uri| uri.split('?').next());
-    path.unwrap_or_default()
+/// The path in the one line of the header `name`: the value up to its query, without scheme and host.
+fn path_in<'p>(name: &HeaderName, parts: &'p Parts) -> Option<&'p str> {
+    let mut lines = parts.headers.get_all(name).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        return None;
+    };
+    let uri = line.to_str().ok()?;
+    let uri = uri.split(['?', '#']).next().unwrap_or_default();
+    if uri.starts_with('/') {
+        return Some(uri);
+    }
+    let (_, after_scheme) = uri.split_once("://")?;
+    Some(match after_scheme.find('/') {
+        Some(slash) => &after_scheme[slash..],
+        None => "/",
+    })
+}
+
+/// Without the path, a blocked path would pass.
+fn no_path(policy: &str, name: &HeaderName) -> ApiError {
+    static WARNED: Once = Once::new();
+    let detail = format!(
+        "policy {policy} has rules about paths: a trusted proxy must send the path in one line of {name}"
+    );
+    WARNED.call_once(|| tracing::warn!("forward-auth refuses a request: {detail}"));
+    ApiError::bad_request(detail)
 }
 
 /// A response without a body.

@@ -252,3 +252,77 @@ async fn keys_are_logged_only_with_log_keys() {
         (Some("denied"), Some("key:somebody"))
     );
 }
+
+#[test]
+fn settings_about_proxies_that_exclude_each_other_are_errors() {
+    let everyone = "--trust-everyone";
+    for (args, expected) in [
+        (
+            &["--hops", "1", "--trusted", "10.0.0.0/8"][..],
+            "hops excludes trusted",
+        ),
+        (&["--hops", "1", everyone], "hops excludes trust-everyone"),
+        (
+            &["--trusted", "10.0.0.1", everyone],
+            "trust-everyone excludes trusted",
+        ),
+        (
+            &["--hops", "1", "--max-hops", "3"],
+            "max-hops has no effect with hops",
+        ),
+        (
+            &["--hops", "2", "--chain-header", "CF-Connecting-IP"],
+            "hops above 1 finds nothing",
+        ),
+        (&["--path-header", "X-Uri"], "path-header has no effect"),
+        (
+            &["--hops", "0", "--path-header", "X-Uri"],
+            "path-header has no effect",
+        ),
+        (
+            &["--chain-header", "Forwarded"],
+            "chain-header has no effect",
+        ),
+        (&["--ipv6-prefix", "31"], "expected 32 to 128"),
+        (&["--ipv6-prefix", "0"], "expected 32 to 128"),
+    ] {
+        let output = binary().args(args).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {told}");
+        assert!(told.contains(expected), "{args:?}: {told}");
+    }
+    let output = binary()
+        .env("RATELIMIT_TRUSTED", "10.0.0.0/8")
+        .args(["--hops", "1"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+
+    for (text, expected) in [
+        (
+            "trusted = [\"10.0.0.0/8\"]\nhops = 1\n",
+            ":2: error[conflicting-fields]: hops excludes trusted",
+        ),
+        ("ipv6-prefix = 31\n", ":1: error[bad-value]"),
+    ] {
+        let output = check_config(text);
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(told.contains(expected), "{told}");
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
+
+#[tokio::test]
+async fn spaces_around_the_networks_of_trusted_proxies_are_trimmed() {
+    let server = Server::start_with(&[], |command| {
+        command.env("RATELIMIT_TRUSTED", "127.0.0.1, 10.0.0.0/8");
+    });
+    let request = server.request(http::Method::GET, CHECK);
+    let answer = server
+        .send(
+            request.header("x-forwarded-for", "203.0.113.7, 10.1.2.3"),
+            "",
+        )
+        .await;
+    assert_eq!(answer.json()["key"], "ip:203.0.113.7");
+}

@@ -4,7 +4,6 @@
 
 mod admin;
 mod browser_headers;
-mod caddy;
 mod chart;
 mod client_key;
 mod command_line;
@@ -14,13 +13,13 @@ mod input;
 mod lifecycle;
 mod listeners;
 mod metrics;
-mod nginx;
 mod observability;
 mod offenders;
 mod openapi;
 mod pictures;
 mod policy_file;
 mod prometheus;
+mod proxies;
 mod receipts;
 mod redis;
 mod rest;

@@ -141,6 +141,9 @@ fn the_whole_example_stands_in_both_formats() {
 
 /// Every field of a policy's table.
 const ALL_FIELDS: &str = r#"
+trusted = ["10.0.0.1"]
+path-header = "X-Forwarded-Uri"
+
 [policy.watched]
 limits = "fixed_window 1/d"
 shadow = true
@@ -221,10 +224,11 @@ async fn forward_auth_obeys_the_rules_of_a_policy() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("server.toml");
     let file = "trusted = ['127.0.0.1/32']\n\
+        path-header = 'X-Forwarded-Uri'\n\
         [policy.site]\n\
         limits = 'fixed_window 1/d'\n\
         exempt = ['path:/health', '192.0.2.0/24']\n\
-        blocked = ['path:/admin/*', 'header:x-bad']\n";
+        blocked = ['path:/admin/*', 'header:x-bad', '2001:db8:1:2::bad']\n";
     fs::write(&path, file).unwrap();
     let server = Server::start(&["--config", path.to_str().unwrap()]);
     let ask = async |client: &str, uri: &str, bad: bool| {
@@ -243,7 +247,11 @@ async fn forward_auth_obeys_the_rules_of_a_policy() {
         assert_eq!(ask("192.0.2.7", "/", false).await, 200);
         assert_eq!(ask("198.51.100.1", "/admin/../admin/x", false).await, 403);
         assert_eq!(ask("192.0.2.7", "/", true).await, 403, "blocked goes first");
+        // The rule is about one address, the key is that of its /64.
+        assert_eq!(ask("2001:db8:1:2::bad", "/", false).await, 403);
     }
+    assert_eq!(ask("2001:db8:1:2::600d", "/", false).await, 200);
+    assert_eq!(ask("198.51.100.1", "http://site/admin/x", false).await, 403);
     assert_eq!(
         ask("198.51.100.1", "/", false).await,
         200,
@@ -275,4 +283,62 @@ async fn tenants_and_rules_match_named_keys_and_addresses() {
         let asked = format!("/api/v1/rate-limit/forward-auth?policy=site&key={key}");
         assert_eq!(server.get(&asked).await.status, status, "{key}");
     }
+}
+
+#[tokio::test]
+async fn forward_auth_believes_the_path_of_a_trusted_peer_only() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("server.toml");
+    let policy = "[policy.site]\nlimits = 'fixed_window 1/d'\nexempt = ['path:/health']\n";
+    let ask = async |server: &Server, headers: &[(&str, &str)]| {
+        let asked = "/api/v1/rate-limit/forward-auth?policy=site";
+        let mut request = server.request(http::Method::GET, asked);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        server.send(request, "").await
+    };
+
+    let trusting = format!("trusted = ['127.0.0.1']\npath-header = 'x-original-uri'\n{policy}");
+    fs::write(&path, &trusting).unwrap();
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+    for _ in 0..2 {
+        let exempt = ask(&server, &[("x-original-uri", "/health")]).await;
+        assert_eq!(exempt.status, 200);
+    }
+    let forged = [("x-original-uri", "/"), ("x-forwarded-uri", "/health")];
+    assert_eq!(ask(&server, &forged).await.status, 200);
+    assert_eq!(ask(&server, &forged).await.status, 429);
+    for bad in [
+        &[("x-forwarded-uri", "/health")][..],
+        &[("x-original-uri", "/health"), ("x-original-uri", "/")],
+        &[("x-original-uri", "health")],
+    ] {
+        let detail = ask(&server, bad).await.problem(400);
+        assert!(detail.contains("x-original-uri"), "{detail}");
+    }
+    assert_eq!(server.log().matches("rules about paths").count(), 1);
+
+    fs::write(&path, trusting.replace("127.0.0.1", "10.0.0.1")).unwrap();
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+    let untrusted = ask(&server, &[("x-original-uri", "/health")]).await;
+    assert!(untrusted.problem(400).contains("a trusted proxy"));
+}
+
+#[test]
+fn rules_about_paths_need_the_header_that_holds_the_path() {
+    let policy = "[policy.site]\nlimits = '1/s'\nblocked = ['path:/admin/*']\n";
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("server.toml");
+    fs::write(&path, policy).unwrap();
+    let path = path.to_str().unwrap();
+    for args in [&["check-config", path][..], &["--config", path]] {
+        let output = binary().args(args).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("policy site has rules about paths"), "{told}");
+    }
+    // A flag completes the file.
+    let flags = ["--hops", "1", "--path-header", "X-Forwarded-Uri"];
+    Server::start(&[&["--config", path][..], &flags].concat());
 }

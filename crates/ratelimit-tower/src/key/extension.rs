@@ -3,7 +3,7 @@
 use std::{fmt, marker::PhantomData};
 
 use http::request::Parts;
-use ratelimit_core::{InvalidKey, Key};
+use ratelimit_core::Key;
 
 use super::{KeyError, KeyExtractor};
 
@@ -16,7 +16,7 @@ use super::{KeyError, KeyExtractor};
 /// #[derive(Clone)]
 /// struct User(u64);
 ///
-/// let by_user = ExtensionKey::new(|user: &User| Key::tagged("user", user.0.to_string()));
+/// let by_user = ExtensionKey::new(|user: &User| Ok(Key::tagged("user", user.0.to_string())?));
 /// let (request, ()) = http::Request::builder().extension(User(7)).body(())?.into_parts();
 /// assert_eq!(by_user.extract(&request)?.as_str(), "user:7");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -42,9 +42,12 @@ pub struct ExtensionKey<T, F> {
 impl<T, F> ExtensionKey<T, F>
 where
     T: Send + Sync + 'static,
-    F: Fn(&T) -> Result<Key, InvalidKey> + Send + Sync + 'static,
+    F: Fn(&T) -> Result<Key, KeyError> + Send + Sync + 'static,
 {
     /// Makes the key with `key` from the extension of type `T`. It is missing if there is no such extension.
+    ///
+    /// `key` returns what a function that is a [`KeyExtractor`] returns: [`KeyError::Missing`] from it lets
+    /// `or` and `or_shared` use another key.
     pub const fn new(key: F) -> ExtensionKey<T, F> {
         ExtensionKey {
             key,
@@ -56,11 +59,11 @@ where
 impl<T, F> KeyExtractor for ExtensionKey<T, F>
 where
     T: Send + Sync + 'static,
-    F: Fn(&T) -> Result<Key, InvalidKey> + Send + Sync + 'static,
+    F: Fn(&T) -> Result<Key, KeyError> + Send + Sync + 'static,
 {
     fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
         let extension = request.extensions.get::<T>().ok_or(KeyError::Missing)?;
-        Ok((self.key)(extension)?)
+        (self.key)(extension)
     }
 }
 

@@ -1,0 +1,75 @@
+//! nginx with the snippet of docs/proxies.md.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use super::{
+    assert_enforces,
+    process::{Proxy, free_port},
+    server, snippet,
+};
+use crate::server::Server;
+
+const CONF: &str = r#"
+daemon off;
+pid nginx.pid;
+error_log stderr;
+events {}
+http {
+    access_log off;
+    client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+    underscores_in_headers on;
+    upstream service { server 127.0.0.1:SERVICE; }
+    server {
+        listen 127.0.0.1:SERVICE;
+        location / { return 200 "served"; }
+    }
+    server {
+        listen 127.0.0.1:PORT;
+        SNIPPET
+    }
+}
+"#;
+
+fn start(server: &Server) -> Proxy {
+    let dir = TempDir::new().unwrap();
+    let port = free_port();
+    let conf = CONF
+        .replace("PORT", &port.to_string())
+        .replace("SERVICE", &free_port().to_string())
+        .replace("SNIPPET", &snippet("nginx", server));
+    fs::write(dir.path().join("nginx.conf"), conf).unwrap();
+    let child = Command::new(binary())
+        .arg("-p")
+        .arg(dir.path())
+        .args(["-c", "nginx.conf"])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("nginx, as in `apt-get install nginx-light`");
+    Proxy {
+        child,
+        port,
+        _dir: dir,
+    }
+}
+
+/// Debian keeps it where users' paths do not lead.
+fn binary() -> &'static str {
+    ["/usr/sbin/nginx", "/usr/local/sbin/nginx"]
+        .into_iter()
+        .find(|path| fs::exists(path).unwrap_or(false))
+        .unwrap_or("nginx")
+}
+
+#[tokio::test]
+async fn nginx_enforces_the_policy_whatever_its_clients_claim() {
+    let dir = TempDir::new().unwrap();
+    let server = server(&dir);
+
+    assert_enforces(&start(&server)).await;
+}

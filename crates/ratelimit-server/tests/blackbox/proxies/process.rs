@@ -1,0 +1,62 @@
+//! A proxy process, and a client that sends what it likes.
+
+use std::{
+    net::TcpListener,
+    process::{Child, Command},
+};
+
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+/// A port of 127.0.0.1 that is free.
+pub(super) fn free_port() -> u16 {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap().port()
+}
+
+/// A proxy that runs until this is dropped.
+pub(super) struct Proxy {
+    pub(super) child: Child,
+    pub(super) port: u16,
+    pub(super) _dir: TempDir,
+}
+
+/// What a proxy answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) text: String,
+}
+
+impl Proxy {
+    /// The answer to a request with these header lines; nothing while the proxy does not listen yet.
+    pub(super) async fn get(&self, path: &str, headers: &str) -> Option<Answer> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n{headers}\r\nConnection: close\r\n\r\n",
+            self.port
+        );
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.ok()?;
+        let status = text.get(9..12)?.parse().ok()?;
+        Some(Answer { status, text })
+    }
+
+    pub(super) async fn status(&self, path: &str, headers: &str) -> u16 {
+        let answer = self.get(path, headers).await;
+        answer.expect("an answer").status
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let pid = self.child.id().to_string();
+        // A master ends its workers only when it is asked to.
+        let _ = Command::new("kill").args(["-TERM", &pid]).status();
+        let _ = self.child.wait();
+    }
+}
