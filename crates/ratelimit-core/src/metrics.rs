@@ -47,7 +47,7 @@ pub const DENY_CACHED: &str = "rate_limiter_deny_cached_total";
 pub const STORE_UP: &str = "rate_limiter_store_up";
 /// Counter: calls to Redis that were not answered within the time budget, by `server`.
 pub const SLOW_CALLS: &str = "rate_limiter_slow_calls_total";
-/// Counter: attempts to connect to Redis, by `server`.
+/// Counter: attempts to connect to Redis again, by `server`. The first attempt is not counted.
 pub const CONNECTS: &str = "rate_limiter_reconnects_total";
 /// Counter: calls to Redis whose reply was lost; such a hit was counted once or not at all.
 pub const AMBIGUOUS: &str = "rate_limiter_ambiguous_total";
@@ -306,8 +306,8 @@ mod of_redis {
         gauge!(STORE_UP, "server" => server.to_owned()).set(f64::NAN);
     }
 
-    /// Counts an attempt to connect.
-    pub(crate) fn connecting(server: &str) {
+    /// Counts an attempt to connect after the first one.
+    pub(crate) fn reconnecting(server: &str) {
         counter!(CONNECTS, "server" => server.to_owned()).increment(1);
     }
 
@@ -329,9 +329,10 @@ mod of_redis {
         round_trip(elapsed);
     }
 
-    /// Registers the counter at 0, so that `rate()` sees the first slow call as an increase.
-    pub(crate) fn no_slow_call_yet(server: &str) {
+    /// Registers the counters of a server at 0, so that `rate()` sees their first event as an increase.
+    pub(crate) fn register_counters(server: &str) {
         counter!(SLOW_CALLS, "server" => server.to_owned()).increment(0);
+        counter!(CONNECTS, "server" => server.to_owned()).increment(0);
     }
 
     /// Sets the version of the connected server.

@@ -11,6 +11,7 @@ mod dropped;
 mod earlier;
 mod equivalence;
 mod examples;
+mod first_hits;
 mod footprint;
 mod input;
 mod keys;

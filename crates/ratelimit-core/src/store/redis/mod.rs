@@ -32,7 +32,7 @@ use std::{fmt, sync::Arc, time::Duration};
 pub use self::{config::RedisConfig, error::InvalidRedisConfig};
 use crate::store::redis::{
     connection::{external, router::Router},
-    execute::Executor,
+    execute::{Executor, NoRoute},
 };
 use crate::{
     budget::Adjustment,
@@ -41,7 +41,7 @@ use crate::{
     policy::Policy,
     store::{
         contract::{Settlement, Store, StoreError, StoreFuture},
-        hit::Hit,
+        hit::{Hit, OwnedHit},
         receipt::Receipt,
     },
     time::Clock,
@@ -53,7 +53,8 @@ use crate::{
 /// - Concurrent checks of a policy are sent in batches; each is answered as if it had been sent by itself.
 /// - In a cluster, a policy whose keys are in several hash slots takes one call for each key. A denial refunds the
 ///   charges before it.
-/// - No check waits for a connection. While there is none, the limiter's failure mode decides.
+/// - The first checks wait for the first attempt to connect, within their timeout. No later check waits for a
+///   connection: while there is none, the limiter's failure mode decides.
 /// - A call that Redis executes after its timeout does nothing.
 /// - A connection that breaks is replaced in the background.
 ///
@@ -76,11 +77,12 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// A store that connects in the background when it is first used, and again when the connection breaks.
+    /// A store that connects in the background, and again when the connection breaks.
     ///
-    /// - The first check starts the connection on its tokio runtime, and is decided by the failure mode. Use
-    ///   [`wait_connected`](Self::wait_connected) to start with a connection.
-    /// - The store does not need to be made inside of a runtime.
+    /// - Made inside of a tokio runtime it connects at once, otherwise with the first check, on the runtime of that
+    ///   check.
+    /// - Checks that come before the first attempt to connect has ended wait for it, each within its timeout. If it
+    ///   fails or takes longer, the failure mode decides.
     ///
     /// ```no_run
     /// use ratelimit_core::{Key, Limiter, Policy, RedisConfig, RedisStore};
@@ -295,10 +297,20 @@ impl Store for RedisStore {
         match self.executor.prepare(hit) {
             Ok(prepared) => {
                 let executor = Arc::clone(&self.executor);
-                StoreFuture::pending(executor.check(prepared))
+                // The time runs from the first poll: a future that nothing polls spends none of it.
+                StoreFuture::pending(async move {
+                    let deadline = executor.deadline();
+                    executor.check(prepared, deadline).await
+                })
+            }
+            Err(NoRoute::Connecting) => {
+                let executor = Arc::clone(&self.executor);
+                StoreFuture::pending(executor.check_when_connected(OwnedHit::new(hit)))
             }
             // Without a box: during an outage every hit takes this path.
-            Err(error) => StoreFuture::ready(Err(error)),
+            Err(NoRoute::Disconnected) => {
+                StoreFuture::ready(Err(StoreError::Unavailable { source: None }))
+            }
         }
     }
 

@@ -4,11 +4,14 @@
 //! ([`ManagedConnection`]). Both move to another runtime when theirs is not driven.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use redis::{ConnectionAddr, ConnectionInfo, RedisResult, Value};
+use redis::{ConnectionAddr, ConnectionInfo, RedisResult};
 use tokio::sync::{Notify, watch};
 
 use crate::store::redis::{
@@ -19,6 +22,7 @@ use crate::store::redis::{
         handshake::{Endpoint, open},
         outage_log::OutageLog,
         task::RespawningTask,
+        topology::{SlotRange, complete_hosts, request_topology},
     },
     hash_slot::{HASH_SLOTS, hash_slot},
     keyspace::KeySpace,
@@ -57,6 +61,8 @@ struct ClusterInner {
     keys: KeySpace,
     /// The map in use. Only the background task replaces it; readers hold its lock for one lookup.
     map: watch::Sender<Arc<SlotMap>>,
+    /// Whether the first fetch has ended: `map` holds its result, or it failed.
+    has_fetched: AtomicBool,
     /// Wakes the background task before its interval ends.
     stale: Notify,
     /// Shared by the connections to all nodes.
@@ -80,24 +86,6 @@ struct ClusterNode {
     connection: Arc<ManagedConnection>,
 }
 
-/// A range of hash slots and its master, or a master without slots.
-#[derive(Debug, PartialEq, Eq)]
-struct SlotRange {
-    /// First and last hash slot, both included. `None` for a master without slots.
-    slots: Option<(u16, u16)>,
-    /// The host as the cluster announces it.
-    host: String,
-    port: u16,
-}
-
-impl SlotRange {
-    /// Whether the hash slot is in the range.
-    fn contains(&self, slot: u16) -> bool {
-        self.slots
-            .is_some_and(|(first, last)| (first..=last).contains(&slot))
-    }
-}
-
 impl Cluster {
     pub(in crate::store::redis) fn new(
         seeds: Vec<ConnectionInfo>,
@@ -109,6 +97,7 @@ impl Cluster {
             timeouts,
             keys,
             map: watch::Sender::default(),
+            has_fetched: AtomicBool::new(false),
             stale: Notify::new(),
             log: Arc::default(),
         };
@@ -124,7 +113,7 @@ impl Cluster {
         &self,
         key: &str,
     ) -> Option<Arc<ManagedConnection>> {
-        self.ensure_running();
+        self.start();
         let map = self.shared.map.borrow();
         let owner = (*map.owners.get(usize::from(hash_slot(key)))?)?;
         let node = map.nodes.get(usize::from(owner))?;
@@ -161,9 +150,33 @@ impl Cluster {
         self.shared.stale.notify_one();
     }
 
+    /// Whether the first fetch of the slot map has not ended yet, or the first attempt to connect the node of a Redis
+    /// key.
+    pub(in crate::store::redis) fn is_connecting(&self, key: &str) -> bool {
+        match self.connection_for(key) {
+            Some(connection) => connection.is_connecting(),
+            None => !self.shared.has_fetched.load(Ordering::Acquire),
+        }
+    }
+
+    /// Waits until the first fetch of the slot map has ended, and then the first attempt to connect the node of a Redis
+    /// key.
+    pub(in crate::store::redis) async fn first_attempt(&self, key: &str) {
+        self.start();
+        let mut map = self.shared.map.subscribe();
+        let has_fetched = |map: &Arc<SlotMap>| {
+            !map.owners.is_empty() || self.shared.has_fetched.load(Ordering::Acquire)
+        };
+        // The sender lives in `self`, so the wait ends with the fetch.
+        let _ = map.wait_for(has_fetched).await;
+        if let Some(connection) = self.connection_for(key) {
+            connection.first_attempt().await;
+        }
+    }
+
     /// Waits for the first slot map, and until all its nodes are connected.
     pub(in crate::store::redis) async fn wait_connected(&self) {
-        self.ensure_running();
+        self.start();
         let mut map = self.shared.map.subscribe();
         let complete = |map: &Arc<SlotMap>| !map.owners.is_empty();
         let Ok(nodes) = map.wait_for(complete).await.map(|map| map.nodes.clone()) else {
@@ -174,7 +187,8 @@ impl Cluster {
         }
     }
 
-    fn ensure_running(&self) {
+    /// Starts the background task, unless it runs already.
+    pub(in crate::store::redis) fn start(&self) {
         self.task
             .ensure_running(|| Arc::clone(&self.shared).refresh_loop());
     }
@@ -188,8 +202,13 @@ impl ClusterInner {
             tokio::time::sleep(backoff.next_delay(Instant::now())).await;
             let pause = if let Some(ranges) = self.fetch_topology().await {
                 backoff.reset();
-                self.apply_topology(&ranges)
+                let pause = self.apply_topology(&ranges);
+                self.has_fetched.store(true, Ordering::Release);
+                pause
             } else {
+                self.has_fetched.store(true, Ordering::Release);
+                // Wakes the hits that wait for the first fetch.
+                self.map.send_modify(|_| {});
                 self.log.log_no_topology();
                 RETRY_INTERVAL
             };
@@ -310,106 +329,10 @@ impl ClusterInner {
     }
 }
 
-/// Fills in the host that was queried where a node left it out, because it has no announced address.
-fn complete_hosts(ranges: &mut [SlotRange], host: &str) {
-    let nameless = ranges.iter_mut().filter(|range| range.host.is_empty());
-    nameless.for_each(|range| host.clone_into(&mut range.host));
-}
-
 /// The host of a seed; empty for a unix socket.
 fn host_of(info: &ConnectionInfo) -> String {
     match info.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
         _ => String::new(),
-    }
-}
-
-/// Fetches the slot map from one node, in one round trip.
-async fn request_topology(
-    mut connection: redis::aio::MultiplexedConnection,
-) -> RedisResult<Vec<SlotRange>> {
-    let mut pipeline = redis::pipe();
-    pipeline
-        .cmd("CLUSTER")
-        .arg("SLOTS")
-        .cmd("CLUSTER")
-        .arg("NODES");
-    let (slots, nodes): (Vec<Value>, String) = pipeline.query_async(&mut connection).await?;
-    let mut ranges: Vec<SlotRange> = slots.iter().filter_map(SlotRange::decode).collect();
-    // Hash slots may be moving to a master without slots, and ASK redirects to it before it serves any.
-    ranges.extend(nodes.lines().filter_map(master_without_slots));
-    Ok(ranges)
-}
-
-/// The master of a line of CLUSTER NODES that has no slots: `id host:port@bus flags master ...`.
-fn master_without_slots(line: &str) -> Option<SlotRange> {
-    let words: Vec<&str> = line.split(' ').collect();
-    let &[_, address, flags, _, _, _, _, "connected"] = words.as_slice() else {
-        return None;
-    };
-    let flags: Vec<&str> = flags.split(',').collect();
-    let unfit = ["slave", "fail", "fail?", "handshake", "noaddr"];
-    if !flags.contains(&"master") || unfit.iter().any(|flag| flags.contains(flag)) {
-        return None;
-    }
-    let (host, port) = address.split('@').next()?.rsplit_once(':')?;
-    Some(SlotRange {
-        slots: None,
-        host: host.to_owned(),
-        port: port.parse().ok()?,
-    })
-}
-
-impl SlotRange {
-    /// Reads one range of a reply to CLUSTER SLOTS: first, last, master, replicas. A row of another
-    /// shape is skipped.
-    fn decode(row: &Value) -> Option<SlotRange> {
-        let Value::Array(row) = row else { return None };
-        let [
-            Value::Int(first),
-            Value::Int(last),
-            Value::Array(master),
-            ..,
-        ] = row.as_slice()
-        else {
-            return None;
-        };
-        let [host, Value::Int(port), ..] = master.as_slice() else {
-            return None;
-        };
-        Some(SlotRange {
-            slots: Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?)),
-            host: match host {
-                Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
-                Value::SimpleString(host) => host.clone(),
-                Value::Nil => String::new(),
-                _ => return None,
-            },
-            port: u16::try_from(*port).ok()?,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_master_without_slots_is_known_and_others_are_not_taken_for_one() {
-        let idle = "07c3 127.0.0.1:7006@17006 master - 0 1426238317239 4 connected";
-        let found = master_without_slots(idle).unwrap();
-        assert_eq!(
-            (found.host.as_str(), found.port, found.slots),
-            ("127.0.0.1", 7006, None)
-        );
-
-        for line in [
-            "67ed 127.0.0.1:7002@17002 master - 0 1426238316232 2 connected 5461-10922",
-            "6ec2 127.0.0.1:7003@17003 slave 67ed 0 1426238318243 3 connected",
-            "824f 127.0.0.1:7004@17004 master,fail - 0 1426238317741 5 disconnected",
-            "",
-        ] {
-            assert_eq!(master_without_slots(line), None, "{line}");
-        }
     }
 }

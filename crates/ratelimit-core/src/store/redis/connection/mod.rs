@@ -20,31 +20,32 @@ pub(in crate::store::redis) mod cluster;
 pub(in crate::store::redis) mod error;
 pub(in crate::store::redis) mod external;
 pub(in crate::store::redis) mod handshake;
+mod live;
 pub(in crate::store::redis) mod outage_log;
 pub(in crate::store::redis) mod probe;
 pub(in crate::store::redis) mod router;
 pub(in crate::store::redis) mod task;
+mod topology;
 
 use std::{
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use redis::aio::MultiplexedConnection;
-use tokio::{runtime::Handle, sync::watch};
+use tokio::sync::watch;
 
 use crate::metrics;
 use crate::store::redis::{
     config::Timeouts,
     connection::{
         backoff::Backoff,
-        breaker::{MAX_TIMEOUTS, TimeoutBreaker},
-        clock_offset::ClockOffset,
+        breaker::MAX_TIMEOUTS,
         error::HandshakeError,
         handshake::{Endpoint, Handshake, ServerInfo},
+        live::LiveConnection,
         outage_log::OutageLog,
         probe::probe,
         task::RespawningTask,
@@ -62,6 +63,8 @@ const BEATS_UNTIL_STABLE: u64 = 10;
 /// A Redis connection that reconnects in the background.
 ///
 /// - [`current`](Self::current) returns the connection or `None`; it never waits.
+/// - [`first_attempt`](Self::first_attempt) waits while the very first attempt to connect is under
+///   way. Later attempts are not waited for.
 /// - A failed call reports the connection with [`mark_broken`](Self::mark_broken); one background
 ///   task replaces it, after pauses that grow from 250 ms to one second.
 /// - A new connection is published only after AUTH, one call of every script that writes, and one
@@ -89,61 +92,10 @@ struct ConnectionInner {
     /// The connection in use. Only the background task sets `Some`; callers and the task set
     /// `None`.
     slot: watch::Sender<Option<Arc<LiveConnection>>>,
+    /// Whether the first attempt to connect has ended: `slot` holds the connection, or it failed.
+    has_attempted: AtomicBool,
     /// The throttled log lines, shared by all connections of a store.
     log: Arc<OutageLog>,
-}
-
-/// An established connection whose handshake succeeded.
-#[derive(Debug)]
-pub(in crate::store::redis) struct LiveConnection {
-    /// Unique in the process.
-    pub(in crate::store::redis) id: u64,
-    /// The sockets, at least one (`RedisConfig::connections`).
-    connections: Vec<MultiplexedConnection>,
-    /// Index of the connection for the next call, before the modulo.
-    turn: AtomicUsize,
-    /// The offset of the server's clock; the handshake has recorded its first sample.
-    pub(in crate::store::redis) clock: ClockOffset,
-    /// Counts the calls in a row without a reply in time.
-    breaker: TimeoutBreaker,
-    /// The runtime that drives the sockets. Replies arrive only while it is driven.
-    pub(in crate::store::redis) runtime: Handle,
-    /// Number of replies, so that a heartbeat sees whether there were any since the last.
-    replies: AtomicUsize,
-    /// Calls that were slower than the timeout and are not in the log yet.
-    slow_calls: AtomicU64,
-    /// Why the connection was taken out of use; the first cause stays.
-    fault: OnceLock<String>,
-}
-
-impl LiveConnection {
-    /// For sockets that live on the current runtime.
-    fn new(handshake: Handshake) -> LiveConnection {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        LiveConnection {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            connections: handshake.connections,
-            turn: AtomicUsize::new(0),
-            clock: handshake.clock,
-            breaker: TimeoutBreaker::default(),
-            runtime: Handle::current(),
-            replies: AtomicUsize::new(0),
-            slow_calls: AtomicU64::new(0),
-            fault: OnceLock::new(),
-        }
-    }
-
-    /// One of the sockets, in turn.
-    pub(in crate::store::redis) fn connection(&self) -> MultiplexedConnection {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        self.connections[turn % self.connections.len()].clone()
-    }
-
-    /// Records a reply in time, which resets the breaker.
-    pub(in crate::store::redis) fn record_reply(&self) {
-        self.replies.fetch_add(1, Ordering::Relaxed);
-        self.breaker.reset();
-    }
 }
 
 impl ManagedConnection {
@@ -159,6 +111,7 @@ impl ManagedConnection {
             timeouts,
             probe,
             slot: watch::Sender::new(None),
+            has_attempted: AtomicBool::new(false),
             log,
         };
         ManagedConnection {
@@ -173,6 +126,23 @@ impl ManagedConnection {
     pub(in crate::store::redis) fn current(&self) -> Option<Arc<LiveConnection>> {
         self.ensure_task();
         self.shared.slot.borrow().clone()
+    }
+
+    /// Whether the first attempt to connect has not ended yet.
+    pub(in crate::store::redis) fn is_connecting(&self) -> bool {
+        // The slot is set first, so a caller that waited for it goes on.
+        !self.shared.has_attempted.load(Ordering::Acquire) && self.shared.slot.borrow().is_none()
+    }
+
+    /// Waits until the first attempt to connect has ended, well or badly. The caller sets the time limit.
+    pub(in crate::store::redis) async fn first_attempt(&self) {
+        self.ensure_task();
+        let mut slot = self.shared.slot.subscribe();
+        // The slot is locked here, so this is not `is_connecting`.
+        let has_ended = |slot: &Option<Arc<LiveConnection>>| {
+            slot.is_some() || self.shared.has_attempted.load(Ordering::Acquire)
+        };
+        let _ = slot.wait_for(has_ended).await;
     }
 
     /// Waits until there is a connection, without a time limit of its own.
@@ -251,12 +221,14 @@ impl ConnectionInner {
     /// ends it.
     async fn reconnect_loop(self: Arc<ConnectionInner>) {
         let server = &self.server;
-        metrics::no_slow_call_yet(server);
+        metrics::register_counters(server);
         let mut backoff = Backoff::new();
         let mut is_first = true;
         loop {
             tokio::time::sleep(backoff.next_delay(Instant::now())).await;
-            metrics::connecting(server);
+            if self.has_attempted.load(Ordering::Relaxed) {
+                metrics::reconnecting(server);
+            }
             match self.endpoint.connect(&self.timeouts, &self.probe).await {
                 Ok(handshake) => {
                     self.publish(handshake, is_first).await;
@@ -269,6 +241,9 @@ impl ConnectionInner {
                     if let HandshakeError::Slow { elapsed, .. } = error {
                         metrics::slow_call(server, elapsed);
                     }
+                    self.has_attempted.store(true, Ordering::Release);
+                    // Wakes the hits that wait for the first attempt.
+                    self.slot.send_replace(None);
                     metrics::store_up(server, false);
                     self.log.log_unreachable(server, &error);
                 }
@@ -290,6 +265,7 @@ impl ConnectionInner {
         }
         let connected = Arc::new(LiveConnection::new(handshake));
         self.slot.send_replace(Some(Arc::clone(&connected)));
+        self.has_attempted.store(true, Ordering::Release);
         metrics::store_up(server, true);
         let announced = (!is_first).then_some(version);
         self.monitor(about.eviction.is_some(), announced, &connected)

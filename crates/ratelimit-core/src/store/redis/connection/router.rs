@@ -20,8 +20,8 @@ use crate::metrics;
 use crate::store::redis::{
     config::RedisConfig,
     connection::{
-        LiveConnection, ManagedConnection, clock_offset::ClockOffset, cluster::Cluster,
-        external::ExternalSender, handshake::Endpoint, outage_log::OutageLog, probe::server_time,
+        ManagedConnection, clock_offset::ClockOffset, cluster::Cluster, external::ExternalSender,
+        handshake::Endpoint, live::LiveConnection, outage_log::OutageLog, probe::server_time,
     },
     hash_slot::hash_slot,
     url::Topology,
@@ -82,7 +82,7 @@ pub(in crate::store::redis) enum Route {
 }
 
 impl Router {
-    /// Makes the connections of a configuration. Nothing is connected before the first call.
+    /// Makes the connections of a configuration. [`start`](Self::start) or the first call connects them.
     pub(in crate::store::redis) fn new(config: &RedisConfig) -> Router {
         let timeouts = config.timeouts;
         let connection = |endpoint| {
@@ -138,7 +138,7 @@ impl Router {
 
     /// Whether one call can use all these Redis keys: in a cluster they must have one hash slot.
     ///
-    /// Two hash slots of one node count as different: Redis refuses such a call with CROSSSLOT.
+    /// Two hash slots of one node count as different: Redis refuses such a call.
     pub(in crate::store::redis) fn same_node(&self, names: &[String]) -> bool {
         let spreads = match self {
             // Sentinels lead to one master at a time, so all keys share a node there as well.
@@ -161,9 +161,7 @@ impl Router {
         matches!(self, Router::Cluster(_)).then(|| hash_slot(name))
     }
 
-    /// The connection to the node that a redirection (MOVED, ASK) names.
-    ///
-    /// `None` if the node is not in the slot map or not connected, and outside of a cluster.
+    /// The connection to the node that a redirection (MOVED, ASK) names. `None` if the node is not in the slot map or not connected, and outside of a cluster.
     pub(in crate::store::redis) fn route_to_address(&self, address: &str) -> Option<Route> {
         match self {
             Router::Cluster(cluster) => route_over(cluster.connection_at(address)?),
@@ -210,6 +208,38 @@ impl Router {
             Router::Single(connection) => connection.log(),
             Router::Cluster(cluster) => cluster.log(),
             Router::External(external) => &external.log,
+        }
+    }
+
+    /// Starts to connect. It does nothing outside of a runtime.
+    pub(in crate::store::redis) fn start(&self) {
+        match self {
+            Router::Single(connection) => drop(connection.current()),
+            Router::Cluster(cluster) => cluster.start(),
+            Router::External(_) => {}
+        }
+    }
+
+    /// Whether callers may wait for the first attempt to connect the servers of these keys. Never outside of a runtime.
+    pub(in crate::store::redis) fn is_connecting(&self, names: &[String]) -> bool {
+        let is_connecting = match self {
+            Router::Single(connection) => connection.is_connecting(),
+            Router::Cluster(cluster) => names.iter().any(|name| cluster.is_connecting(name)),
+            Router::External(_) => false,
+        };
+        is_connecting && Handle::try_current().is_ok()
+    }
+
+    /// Waits until those attempts have ended, well or badly. The caller sets the time limit.
+    pub(in crate::store::redis) async fn first_attempts(&self, names: &[String]) {
+        match self {
+            Router::Single(connection) => connection.first_attempt().await,
+            Router::Cluster(cluster) => {
+                for name in names {
+                    cluster.first_attempt(name).await;
+                }
+            }
+            Router::External(_) => {}
         }
     }
 

@@ -1,7 +1,8 @@
 //! One check: from the bulkhead to the decision, and no longer than its timeout.
 //!
 //! ```text
-//! prepare        names of the Redis keys, route; fails at once without a connection
+//! prepare        names of the Redis keys, route; fails at once without a connection,
+//!                waits only for the first attempt to connect
 //! check          deadline = first poll + timeout; one permit of the bulkhead
 //!   undoable.rs  a concurrency slot or several hash slots: a task of its own
 //!   batched      queued for the next batch of the same limits and cost
@@ -91,10 +92,20 @@ pub(super) struct PreparedHit {
     undoable: Option<Box<OwnedHit>>,
 }
 
+/// Why a hit has no route.
+pub(super) enum NoRoute {
+    /// The first attempt to connect is under way. The hit may wait for it.
+    Connecting,
+    /// There is no connection.
+    Disconnected,
+}
+
 impl Executor {
-    /// An executor with empty queues. It connects with the first hit.
+    /// An executor with empty queues, which connects in the background if this is a runtime, and with the first hit
+    /// otherwise.
     pub(super) fn new(router: Router, config: RedisConfig) -> Executor {
         let timeouts = config.timeouts;
+        router.start();
         let router = Arc::new(router);
         let in_flight = timeouts.max_in_flight;
         let give_backs = in_flight.saturating_mul(GIVE_BACKS_PER_HIT);
@@ -117,13 +128,22 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Unavailable`] without a source if there is no connection. Nothing was sent.
-    pub(super) fn prepare(&self, hit: Hit<'_>) -> Result<PreparedHit, StoreError> {
+    /// [`NoRoute`] if there is no connection. Nothing was sent.
+    pub(super) fn prepare(&self, hit: Hit<'_>) -> Result<PreparedHit, NoRoute> {
         let groups = hit.policy.groups();
         let names = self.keys.key_names(groups, |group| hit.key_for(group));
-        let route = self.route(&names[0])?;
+        let route = match self.router.route(&names[0]) {
+            Some(route) => route,
+            None if self.router.is_connecting(&names) => return Err(NoRoute::Connecting),
+            // The first attempt may have succeeded since the line above.
+            None => self.router.route(&names[0]).ok_or(NoRoute::Disconnected)?,
+        };
+        let is_one_call = self.router.same_node(&names);
+        if !is_one_call && self.router.is_connecting(&names) {
+            return Err(NoRoute::Connecting);
+        }
         let takes_slot = !hit.is_read_only() && hit.policy.has_concurrency_limit();
-        let is_undoable = takes_slot || !self.router.same_node(&names);
+        let is_undoable = takes_slot || !is_one_call;
         let command = CheckCommand {
             policy: hit.policy.clone(),
             scope: Scope::Policy,
@@ -138,7 +158,43 @@ impl Executor {
         })
     }
 
-    /// Decides a hit, and charges it if it is allowed.
+    /// Decides a hit after the first attempt to connect, within one timeout for both.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`check`](Self::check), and [`StoreError::Unavailable`] without a source if there is no connection then.
+    pub(super) async fn check_when_connected(
+        self: Arc<Executor>,
+        hit: OwnedHit,
+    ) -> Result<Decision, StoreError> {
+        let deadline = self.deadline();
+        let groups = hit.as_hit().policy.groups();
+        let names = self
+            .keys
+            .key_names(groups, |group| hit.as_hit().key_for(group));
+        self.wait_first_attempts(&names, deadline).await;
+        match self.prepare(hit.as_hit()) {
+            Ok(prepared) => self.check(prepared, deadline).await,
+            Err(_) => Err(StoreError::Unavailable { source: None }),
+        }
+    }
+
+    /// Waits for the first attempt to connect the servers of these Redis keys, at most until `deadline`.
+    ///
+    /// It returns at once when that has ended.
+    async fn wait_first_attempts(&self, names: &[String], deadline: Instant) {
+        if self.router.is_connecting(names) {
+            let attempts = self.router.first_attempts(names);
+            let _ = tokio::time::timeout_at(deadline.into(), attempts).await;
+        }
+    }
+
+    /// The end of a call that starts now.
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.timeouts.timeout
+    }
+
+    /// Decides a hit by `deadline`, and charges it if it is allowed.
     ///
     /// The rare branches are boxed: a future that waits for its batch stays small.
     ///
@@ -154,15 +210,13 @@ impl Executor {
     pub(super) async fn check(
         self: Arc<Executor>,
         prepared: PreparedHit,
+        deadline: Instant,
     ) -> Result<Decision, StoreError> {
         let PreparedHit {
             route,
             pending,
             undoable,
         } = prepared;
-        // The time runs from the first poll, not from `prepare`: a future that nothing polls spends
-        // none of it.
-        let deadline = Instant::now() + self.timeouts.timeout;
         if let Some(hit) = undoable {
             return Box::pin(self.check_undoable(route, pending, *hit, deadline)).await;
         }

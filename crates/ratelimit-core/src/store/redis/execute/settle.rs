@@ -47,12 +47,13 @@ impl Executor {
         receipt: Receipt,
         change: Adjustment,
     ) -> Result<Settlement, StoreError> {
-        let deadline = Instant::now() + self.timeouts.timeout;
+        let deadline = self.deadline();
         let names = self.receipt_names(&receipt);
         if self.router.same_node(&names) {
             let scope = Scope::Policy;
             return self.settle_scope(&receipt, scope, change, deadline).await;
         }
+        self.wait_first_attempts(&names, deadline).await;
         // Any node that is connected will do: the route only selects the runtime of the task.
         let route = names.iter().find_map(|name| self.router.route(name));
         let route = route.ok_or(StoreError::Unavailable { source: None })?;
@@ -87,7 +88,7 @@ impl Executor {
         let mut total = Ok(Settlement::Unchanged);
         for number in 0..count {
             let scope = Scope::Group(number);
-            let deadline = Instant::now() + self.timeouts.timeout;
+            let deadline = self.deadline();
             let settlement = self.settle_scope(receipt, scope, change, deadline).await;
             total = match (total, settlement) {
                 (Err(error), _) | (_, Err(error)) => Err(error),
@@ -124,6 +125,7 @@ impl Executor {
     ) -> Result<Settlement, StoreError> {
         let groups = scope.groups(receipt.policy());
         let names = self.keys.key_names(groups, |group| receipt.key_for(group));
+        self.wait_first_attempts(&names, deadline).await;
         let route = self.route(&names[0])?;
         let command = SettleCommand {
             receipt,
@@ -147,13 +149,14 @@ impl Executor {
     /// reset, keys behind it are not.
     pub(in crate::store::redis) async fn reset(&self, names: &[String]) -> Result<(), StoreError> {
         for name in names {
+            let deadline = self.deadline();
+            // One call for each key: keys in several hash slots need no case of their own.
+            let names = std::slice::from_ref(name);
+            self.wait_first_attempts(names, deadline).await;
             let route = self.route(name)?;
             let command = ResetCommand {
                 now: self.manual_now(),
             };
-            let deadline = Instant::now() + self.timeouts.timeout;
-            // One call for each key: keys in several hash slots need no case of their own.
-            let names = std::slice::from_ref(name);
             let reset = call::send(&command, names, &self.router, route, deadline);
             let reset = tokio::time::timeout_at(deadline.into(), reset).await;
             reset.unwrap_or(Err(StoreError::TimedOut))?;
@@ -197,11 +200,14 @@ impl Executor {
     /// - [`StoreError::TimedOut`]: no reply within the timeout of a hit.
     /// - [`StoreError::Refused`]: any error of Redis, also a broken connection. The connection is
     ///   not marked as broken here; the next hit or heartbeat finds it.
-    async fn delete_key(&self, name: &str) -> Result<(), StoreError> {
+    async fn delete_key(&self, name: &String) -> Result<(), StoreError> {
+        let deadline = self.deadline();
+        self.wait_first_attempts(std::slice::from_ref(name), deadline)
+            .await;
         let route = self.route(name)?;
         let mut cmd = redis::cmd("DEL");
         cmd.arg(name);
-        match tokio::time::timeout(self.timeouts.timeout, route.send(cmd)).await {
+        match tokio::time::timeout_at(deadline.into(), route.send(cmd)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(StoreError::refused(error)),
             Err(_) => Err(StoreError::TimedOut),
