@@ -39,7 +39,7 @@ use crate::{
     offenders::Offenders,
     policy::{FailureMode, Policy},
     store::{Hit, MemoryStore, Store, StoreError},
-    time::{Clock, Timestamp},
+    time::Clock,
 };
 
 /// `retry_after` of a hit that costs more than the local share: a store that is back decides within this time.
@@ -305,19 +305,20 @@ impl Limiter {
     fn record_decision(&self, hit: &Hit<'_>, decision: &Decision) {
         hit.policy.metrics().count_decision(decision);
         if !decision.is_allowed() {
-            self.count_offender(hit, decision.now);
+            self.count_offender(hit, decision);
         }
     }
 
     /// Counts a denial by its key. Out of line: allowed hits do not need it.
     #[inline(never)]
-    fn count_offender(&self, hit: &Hit<'_>, now: Timestamp) {
+    fn count_offender(&self, hit: &Hit<'_>, decision: &Decision) {
         let LimiterInner {
             offenders, memory, ..
         } = &*self.shared;
         // The time of a Redis decision is not that of this process, so offenders read their own clock then.
-        let decided_at = |clock: &Clock| memory.as_ref()?.decided_at(now, clock);
-        offenders.denied(hit.policy.shared_name(), hit.key, decided_at);
+        let decided_at = |clock: &Clock| memory.as_ref()?.decided_at(decision.now, clock);
+        let policy = hit.policy.shared_name();
+        offenders.denied(policy, hit.key, decision.is_enforced, decided_at);
     }
 
     /// Decides a hit by the failure mode. No other code turns an error of the store into a verdict.

@@ -20,13 +20,35 @@ impl Limiter {
 
     /// The keys that a policy denied most lately, at most `most` of them, the worst first.
     ///
-    /// Every denied hit counts for one, whatever its cost, also when it was not enforced. One that was
-    /// refused because no store decided does not count: that is not the key's doing.
+    /// Every denied hit counts for one, whatever its cost. One that was refused because no store decided does not
+    /// count: that is not the key's doing. Nor does one that shadow mode let pass, see
+    /// [`shadow_offenders`](Self::shadow_offenders).
     pub fn offenders(&self, policy: &str, most: usize) -> Vec<Offender> {
         self.shared.offenders.top(policy, most)
     }
 
-    /// The names of the policies that denied something lately, in order.
+    /// The keys that a policy in shadow mode would have denied most lately, the worst first.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Limiter, Policy};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let (limiter, tried) = (Limiter::in_memory(), Policy::parse("login", "1/min")?.shadow());
+    /// for _ in 0..3 {
+    ///     assert!(limiter.check(&tried, &Key::new("mallory")?).await.is_allowed());
+    /// }
+    ///
+    /// assert!(limiter.offenders("login", 10).is_empty());
+    /// assert_eq!(limiter.shadow_offenders("login", 10)[0].denied, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shadow_offenders(&self, policy: &str, most: usize) -> Vec<Offender> {
+        self.shared.offenders.top_shadow(policy, most)
+    }
+
+    /// The names of the policies that denied something lately, or would have in shadow mode, in order.
     pub fn policies_with_offenders(&self) -> Vec<String> {
         self.shared.offenders.policies()
     }

@@ -17,8 +17,13 @@ pub(super) struct LogInterval {
 }
 
 /// Logs the offenders of a policy in one line at the level `info`.
-pub(super) fn line(policy: &str, worst: &[Offender]) {
-    tracing::info!(policy, offenders = %OffenderList(worst), "the most denied keys");
+pub(super) fn line(policy: &str, is_shadow: bool, worst: &[Offender]) {
+    let offenders = OffenderList(worst);
+    if is_shadow {
+        tracing::info!(policy, %offenders, shadow = true, "the most denied keys in shadow mode");
+    } else {
+        tracing::info!(policy, %offenders, "the most denied keys");
+    }
 }
 
 /// The field `offenders` of the line: `key:a 12, key:b 7 (at most 2 too many)`.

@@ -5,7 +5,7 @@ mod space_saving;
 mod window;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt,
     sync::{Arc, Mutex, OnceLock, RwLock},
     time::Duration,
@@ -58,6 +58,7 @@ pub enum KeyDisplay {
 ///   never missed.
 /// - A report covers the present and the previous window: with the default of ten minutes, the last ten to
 ///   twenty minutes. A key without denials disappears after two windows.
+/// - Denials in shadow mode are counted by themselves, see [`top_shadow`](Offenders::top_shadow).
 /// - At most 1,024 policies are counted; the first one beyond is logged.
 ///
 /// ```
@@ -86,7 +87,14 @@ pub struct Offenders {
     /// The settings; a clone may show keys in another form.
     settings: OffenderSettings,
     /// The counts; `None` when counting is off.
-    policies: Option<Arc<TrackedPolicies>>,
+    counts: Option<Arc<DenialCounts>>,
+}
+
+/// The counts of enforced denials, and of those in shadow mode.
+#[derive(Default)]
+struct DenialCounts {
+    enforced: TrackedPolicies,
+    shadow: TrackedPolicies,
 }
 
 /// The settings of a counter.
@@ -129,7 +137,7 @@ impl Offenders {
         };
         Offenders {
             settings,
-            policies: Some(Arc::default()),
+            counts: Some(Arc::default()),
         }
     }
 
@@ -143,7 +151,7 @@ impl Offenders {
     /// ```
     pub fn off() -> Offenders {
         Offenders {
-            policies: None,
+            counts: None,
             ..Offenders::new()
         }
     }
@@ -152,7 +160,7 @@ impl Offenders {
     fn without_counts(self) -> Offenders {
         Offenders {
             settings: self.settings,
-            policies: self.policies.map(|_| Arc::default()),
+            counts: self.counts.map(|_| Arc::default()),
         }
     }
 
@@ -227,32 +235,48 @@ impl Offenders {
     /// assert!(offenders.top("login", 10).is_empty());
     /// ```
     pub fn top(&self, policy: &str, most: usize) -> Vec<Offender> {
+        self.top_of(|counts| &counts.enforced, policy, most)
+    }
+
+    /// The keys that a policy in shadow mode would have denied most, the worst first. [`top`](Self::top) has none of
+    /// these denials.
+    pub fn top_shadow(&self, policy: &str, most: usize) -> Vec<Offender> {
+        self.top_of(|counts| &counts.shadow, policy, most)
+    }
+
+    /// The most denied keys of a policy in some counts.
+    fn top_of(
+        &self,
+        counts: impl FnOnce(&DenialCounts) -> &TrackedPolicies,
+        policy: &str,
+        most: usize,
+    ) -> Vec<Offender> {
         let now = self.settings.clock.now();
-        let worst = self.with(policy, |recent| recent.top(most, now));
+        let policies = self.counts.as_deref().map(counts);
+        let worst =
+            policies.and_then(|policies| policies.with(policy, |recent| recent.top(most, now)));
         redacted(worst.unwrap_or_default(), self.settings.redaction)
     }
 
-    /// The names of the policies with denials in the present or the previous window, sorted.
+    /// The names of the policies with denials in the present or the previous window, enforced or not, sorted.
     ///
     /// A policy whose windows are empty keeps its memory, and is left out here.
     pub fn policies(&self) -> Vec<String> {
-        let Some(policies) = &self.policies else {
-            return Vec::new();
-        };
         let now = self.settings.clock.now();
-        let by_name = read(&policies.by_name);
-        let denied = by_name
+        let counts = self
+            .counts
             .iter()
-            .filter(|(_, recent)| !lock(recent).is_empty(now));
-        let mut names: Vec<String> = denied.map(|(name, _)| name.to_string()).collect();
-        names.sort();
-        names
+            .flat_map(|counts| [&counts.enforced, &counts.shadow]);
+        let names = counts.flat_map(|policies| policies.names(now));
+        let names: BTreeSet<String> = names.collect();
+        names.into_iter().collect()
     }
 
     /// Forgets all counts, for all clones.
     pub fn clear(&self) {
-        if let Some(policies) = &self.policies {
-            write(&policies.by_name).clear();
+        if let Some(counts) = &self.counts {
+            write(&counts.enforced.by_name).clear();
+            write(&counts.shadow.by_name).clear();
         }
     }
 
@@ -265,10 +289,16 @@ impl Offenders {
         &self,
         policy: &Arc<str>,
         key: &Key,
+        is_enforced: bool,
         decided_at: impl FnOnce(&Clock) -> Option<Timestamp>,
     ) {
-        let Some(policies) = &self.policies else {
+        let Some(counts) = &self.counts else {
             return;
+        };
+        let policies = if is_enforced {
+            &counts.enforced
+        } else {
+            &counts.shadow
         };
         let clock = &self.settings.clock;
         // Reading the clock once per denial is enough: the memory store has just read the same one.
@@ -279,15 +309,16 @@ impl Offenders {
         };
         // The shared lock suffices for every policy but a new one, which `admit` adds under the exclusive
         // lock.
-        let line = match self.with(policy, count) {
+        let line = match policies.with(policy, count) {
             Some(line) => line,
             None if policies.admit(policy, &self.settings, now) => {
-                self.with(policy, count).flatten()
+                policies.with(policy, count).flatten()
             }
             None => None,
         };
         if let Some(worst) = line {
-            log::line(policy, &redacted(worst, self.settings.line_redaction));
+            let worst = redacted(worst, self.settings.line_redaction);
+            log::line(policy, !is_enforced, &worst);
         }
     }
 
@@ -298,15 +329,24 @@ impl Offenders {
         let is_due = recent.is_line_due(lines.every, now);
         is_due.then(|| recent.top(lines.most, now))
     }
-
-    /// Runs `act` on the counts of a policy, if there are any.
-    fn with<T>(&self, policy: &str, act: impl FnOnce(&mut RotatingWindow) -> T) -> Option<T> {
-        let by_name = read(&self.policies.as_ref()?.by_name);
-        by_name.get(policy).map(|recent| act(&mut lock(recent)))
-    }
 }
 
 impl TrackedPolicies {
+    /// Runs `act` on the counts of a policy, if there are any.
+    fn with<T>(&self, policy: &str, act: impl FnOnce(&mut RotatingWindow) -> T) -> Option<T> {
+        let by_name = read(&self.by_name);
+        by_name.get(policy).map(|recent| act(&mut lock(recent)))
+    }
+
+    /// The names of the policies with denials in the present or the previous window.
+    fn names(&self, now: Timestamp) -> Vec<String> {
+        let by_name = read(&self.by_name);
+        let denied = by_name
+            .iter()
+            .filter(|(_, recent)| !lock(recent).is_empty(now));
+        denied.map(|(name, _)| name.to_string()).collect()
+    }
+
     /// Adds counts for a policy, unless there are too many policies.
     fn admit(&self, policy: &Arc<str>, settings: &OffenderSettings, now: Timestamp) -> bool {
         let mut by_name = write(&self.by_name);
@@ -341,7 +381,7 @@ impl Default for Offenders {
 
 impl fmt::Debug for Offenders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.policies {
+        match self.counts {
             Some(_) => self.settings.fmt(f),
             None => f.write_str("Offenders::off"),
         }
