@@ -16,6 +16,8 @@ use crate::{
     query::Query,
 };
 
+const EMPTY_KEY: &str = "the key is empty: leave it out to count by the client's address";
+
 /// One check: policy, key and permits.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckRequest {
@@ -51,6 +53,9 @@ impl CheckRequest {
         let policy = query.one("policy")?;
         let permits = query.one("permits")?;
         let key = ExplicitKey::from_query(query.as_bytes(), "key").map_err(bad_key)?;
+        if key.is_none() && query.one("key")?.is_some() {
+            return Err(ApiError::bad_request(EMPTY_KEY));
+        }
         let (key, shown) = key_of(app, rules, parts, key)?;
         let policy = policy_of(rules, algorithm.as_deref(), policy.as_deref())?;
         let policy = policy.for_key(&key).clone();
@@ -71,6 +76,9 @@ impl CheckRequest {
         parts: &Parts,
         item: Item,
     ) -> Result<CheckRequest, ApiError> {
+        if item.key.as_deref() == Some("") {
+            return Err(ApiError::bad_request(EMPTY_KEY));
+        }
         let key = item.key.map(ExplicitKey::from_value).transpose();
         let (key, shown) = key_of(app, rules, parts, key.map_err(bad_key)?.flatten())?;
         let policy = policy_of(rules, item.algorithm.as_deref(), item.policy.as_deref())?;

@@ -70,10 +70,8 @@ impl<'a> CheckResponse<'a> {
         };
         CheckResponse {
             allowed: false,
-            // A denial of the local fallback reports its own remaining; the capacity would contradict it.
-            remaining: verdict
-                .decision()
-                .map_or(reported.remaining, |decision| decision.remaining),
+            // Without a decision nothing may be spent: the failure mode refuses everything.
+            remaining: verdict.decision().map_or(0, |decision| decision.remaining),
             retry_after_seconds,
             message,
             ..reported
@@ -88,16 +86,13 @@ impl<'a> CheckResponse<'a> {
     /// An allowing response with the numbers of the binding limit.
     fn reported(check_request: &'a CheckRequest, verdict: &Verdict) -> CheckResponse<'a> {
         let policy = &check_request.policy;
-        let (limit, remaining, reset_after) = match verdict {
-            Verdict::Checked(decision) => (
-                &policy.limits()[decision.speaker],
-                decision.remaining,
-                decision.reset_after,
-            ),
-            Verdict::Unchecked { decision, .. } => {
-                let limit = unchecked_limit(policy, decision.as_ref());
-                (limit, limit.capacity(), Duration::ZERO)
-            }
+        // The store's numbers, or those of the local fallback.
+        let (limit, remaining, reset_after) = if let Some(decision) = verdict.decision() {
+            let limit = &policy.limits()[decision.speaker];
+            (limit, decision.remaining, decision.reset_after)
+        } else {
+            let limit = smallest_limit(policy);
+            (limit, limit.capacity(), Duration::ZERO)
         };
         CheckResponse {
             allowed: true,
@@ -116,18 +111,14 @@ impl<'a> CheckResponse<'a> {
     }
 }
 
-fn unchecked_limit<'p>(policy: &'p Policy, decision: Option<&Decision>) -> &'p Limit {
+fn smallest_limit(policy: &Policy) -> &Limit {
     let limits = policy.limits();
-    match decision {
-        Some(decision) => &limits[decision.speaker],
-        None => limits
-            .iter()
-            .min_by_key(|limit| limit.capacity())
-            .unwrap_or(&limits[0]),
-    }
+    let smallest = limits.iter().min_by_key(|limit| limit.capacity());
+    smallest.unwrap_or(&limits[0])
 }
 
-const fn decided_by(verdict: &Verdict) -> Option<&'static str> {
+/// The decider, if it was not the store: `local` or `none`.
+pub(crate) const fn decided_by(verdict: &Verdict) -> Option<&'static str> {
     match verdict {
         Verdict::Checked(_) => None,
         Verdict::Unchecked {
@@ -164,14 +155,15 @@ pub(crate) fn respond(
     if !is_empty {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
-    if let Verdict::Checked(decision) = verdict {
+    // Numbers of a policy in shadow mode are not the budget that the client has left.
+    if let Verdict::Checked(decision) = verdict
+        && decision.is_enforced
+    {
         for (name, value) in style.fields(policy.name(), decision) {
             headers.insert(HeaderName::from_static(name), header_value(&value));
         }
         if style == HeaderStyle::Ietf {
-            let limits = policy.limits().iter();
-            let field =
-                ratelimit_policy_value(policy.name(), limits.map(|l| (l.capacity(), l.period())));
+            let field = ratelimit_policy_value(policy);
             let name = HeaderName::from_static("ratelimit-policy");
             headers.insert(name, header_value(&field));
         }

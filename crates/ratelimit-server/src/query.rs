@@ -13,7 +13,8 @@ pub(crate) struct Query<'a>(pub(crate) &'a str);
 impl<'a> Query<'a> {
     /// The value of the parameter `name`. A repeated parameter is an error.
     pub(crate) fn one(self, name: &str) -> Result<Option<Cow<'a, str>>, ApiError> {
-        let pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
+        let pairs = self.0.split('&');
+        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let mut values = pairs
             .filter(|pair| percent_decode_str(pair.0).eq(name.bytes()))
             .map(|pair| pair.1);
@@ -46,6 +47,7 @@ mod tests {
 
         assert_eq!(query.one("permits").unwrap().as_deref(), Some("2"));
         assert_eq!(query.one("key").unwrap().as_deref(), Some("a b"));
+        assert_eq!(query.one("x").unwrap().as_deref(), Some(""));
         assert_eq!(query.one("policy").unwrap(), None);
     }
 

@@ -108,10 +108,10 @@ fn a_key_that_calmed_down_is_gone_after_two_windows() {
     let clock = Clock::manual(at(100));
     let offenders = counted_on(&clock);
     let policy = Arc::from("login");
-    offenders.denied(&policy, &key(1), |_| None);
+    offenders.denied(&policy, &key(1), true, |_| None);
 
     clock.set(at(115));
-    offenders.denied(&policy, &key(2), |_| None);
+    offenders.denied(&policy, &key(2), true, |_| None);
     assert_eq!(
         numbers(&offenders.top("login", 9)),
         [("key:1", 1), ("key:2", 1)]
@@ -129,7 +129,7 @@ fn a_key_that_calmed_down_is_gone_after_two_windows() {
 fn a_long_silence_forgets_both_windows() {
     let clock = Clock::manual(at(100));
     let offenders = counted_on(&clock);
-    offenders.denied(&Arc::from("login"), &key(1), |_| None);
+    offenders.denied(&Arc::from("login"), &key(1), true, |_| None);
 
     clock.set(at(1_000_000));
 
@@ -141,7 +141,7 @@ fn a_clock_that_steps_back_does_not_keep_a_window_for_ever() {
     let clock = Clock::manual(at(5_000));
     let offenders = counted_on(&clock);
     let policy = Arc::from("login");
-    offenders.denied(&policy, &key(1), |_| None);
+    offenders.denied(&policy, &key(1), true, |_| None);
 
     clock.set(at(100));
     assert_eq!(offenders.top("login", 9).len(), 1);
@@ -153,8 +153,8 @@ fn a_clock_that_steps_back_does_not_keep_a_window_for_ever() {
 #[test]
 fn policies_are_counted_apart_and_forgotten_together() {
     let offenders = Offenders::new();
-    offenders.denied(&Arc::from("b"), &key(1), |_| None);
-    offenders.denied(&Arc::from("a"), &key(2), |_| None);
+    offenders.denied(&Arc::from("b"), &key(1), true, |_| None);
+    offenders.denied(&Arc::from("a"), &key(2), true, |_| None);
 
     assert_eq!(offenders.policies(), ["a", "b"]);
     assert_eq!(numbers(&offenders.top("a", 9)), [("key:2", 1)]);
@@ -169,7 +169,12 @@ fn policies_beyond_the_bound_are_not_counted() {
     let offenders = Offenders::new();
 
     for number in 0..=MAX_POLICIES {
-        offenders.denied(&Arc::from(format!("policy-{number}")), &key(1), |_| None);
+        offenders.denied(
+            &Arc::from(format!("policy-{number}")),
+            &key(1),
+            true,
+            |_| None,
+        );
     }
 
     assert_eq!(offenders.policies().len(), MAX_POLICIES);
@@ -184,7 +189,7 @@ fn policies_beyond_the_bound_are_not_counted() {
 fn nothing_is_counted_when_it_is_off() {
     let offenders = Offenders::off();
 
-    offenders.denied(&Arc::from("login"), &key(1), |_| None);
+    offenders.denied(&Arc::from("login"), &key(1), true, |_| None);
 
     assert!(offenders.top("login", 9).is_empty());
     assert!(offenders.policies().is_empty());
@@ -194,7 +199,7 @@ fn nothing_is_counted_when_it_is_off() {
 fn a_digest_is_shown_instead_of_the_key() {
     let offenders = Offenders::new().key_display(KeyDisplay::Fingerprint);
 
-    offenders.denied(&Arc::from("login"), &key(1), |_| None);
+    offenders.denied(&Arc::from("login"), &key(1), true, |_| None);
 
     assert_eq!(offenders.top("login", 9)[0].key, key(1).fingerprint());
 }
@@ -208,7 +213,7 @@ fn no_denial_is_lost_between_threads() {
         for _ in 0..8 {
             threads.spawn(|| {
                 for round in 0..10_000 {
-                    offenders.denied(&policy, &key(round % 50), |_| None);
+                    offenders.denied(&policy, &key(round % 50), true, |_| None);
                 }
             });
         }
@@ -267,9 +272,9 @@ fn a_line_comes_with_a_denial_once_its_time_has_come() {
     tracing::subscriber::with_default(heard.clone(), || {
         for second in [0, 30, 59, 60, 61, 119, 120] {
             clock.set(at(second));
-            silent.denied(&policy, &key(2), |_| None);
-            offenders.denied(&policy, &key(1), |_| None);
-            offenders.denied(&policy, &key(1), |_| None);
+            silent.denied(&policy, &key(2), true, |_| None);
+            offenders.denied(&policy, &key(1), true, |_| None);
+            offenders.denied(&policy, &key(1), true, |_| None);
         }
     });
 
@@ -283,7 +288,7 @@ fn lines_show_digests_unless_told_otherwise() {
     let heard = RecordedLines::default();
 
     tracing::subscriber::with_default(heard.clone(), || {
-        offenders.denied(&Arc::from("login"), &key(1), |_| None);
+        offenders.denied(&Arc::from("login"), &key(1), true, |_| None);
     });
 
     let digest = key(1).fingerprint();
@@ -298,7 +303,7 @@ fn a_counter_that_is_off_stays_off_with_any_setting() {
         .window(Duration::from_secs(1))
         .clock(clock);
 
-    off.denied(&"p".into(), &key(1), |_| None);
+    off.denied(&"p".into(), &key(1), true, |_| None);
 
     assert!(off.policies().is_empty());
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::response::text::{HeaderText, TextBuffer, parse, strictest_member};
-use ratelimit_core::{Decision, Outcome};
+use ratelimit_core::{Decision, Limit, Outcome, Policy};
 
 /// The header fields that report the remaining budget.
 ///
@@ -180,30 +180,36 @@ pub fn retry_after_millis(decision: &Decision) -> Option<u64> {
     Some(u64::try_from(millis(wait)).unwrap_or(u64::MAX).max(1))
 }
 
-/// The value of `RateLimit-Policy`: the quota and the window in seconds of each limit.
+/// The value of `RateLimit-Policy`: the quota of each limit, and the seconds in which all of it is restored.
 ///
 /// A policy with several limits names them `policy.1`, `policy.2` and so on.
 ///
 /// ```
+/// use ratelimit_core::Policy;
 /// use ratelimit_http::response::ratelimit_policy_value;
-/// use std::time::Duration;
 ///
-/// let field = ratelimit_policy_value("login", [(5, Duration::from_secs(60))]);
-/// assert_eq!(field.as_bytes(), br#""login";q=5;w=60"#);
+/// let login = Policy::parse("login", "5/min; 10/s burst 100")?;
+/// let field = ratelimit_policy_value(&login);
+/// assert_eq!(field.as_bytes(), br#""login.1";q=5;w=60, "login.2";q=100;w=10"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn ratelimit_policy_value<I>(policy: &str, limits: I) -> HeaderText
-where
-    I: IntoIterator<Item = (u64, Duration), IntoIter: ExactSizeIterator>,
-{
-    let limits = limits.into_iter();
-    let names = LimitNames::new(policy, limits.len());
+pub fn ratelimit_policy_value(policy: &Policy) -> HeaderText {
+    let limits = policy.limits();
+    let names = LimitNames::new(policy.name(), limits.len());
     let mut field = TextBuffer::new();
-    for (index, (quota, window)) in limits.enumerate() {
+    for (index, limit) in limits.iter().enumerate() {
         names.start_member(&mut field, index);
-        field.push_parameter(";q=", quota);
-        field.push_parameter(";w=", whole_seconds(window));
+        field.push_parameter(";q=", limit.capacity());
+        field.push_parameter(";w=", whole_seconds(window(limit)));
     }
     field.into()
+}
+
+/// The time after which a whole limit is available again; for a bucket, until it is full.
+fn window(limit: &Limit) -> Duration {
+    let nanos = limit.period().as_nanos() * u128::from(limit.capacity());
+    let nanos = nanos.div_ceil(u128::from(limit.per_period().max(1)));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 /// The value of `RateLimit`: the remaining quota of each limit, and the seconds until it is full.

@@ -1,7 +1,5 @@
 //! Writing of header fields into responses.
 
-use std::time::Duration;
-
 use crate::digits::Digits;
 use crate::response::{
     header_style::{HeaderStyle, ratelimit_policy_value, ratelimit_value},
@@ -245,14 +243,5 @@ fn single<'a, F: Framework>(map: &'a F::Map, name: &F::Name) -> Option<&'a [u8]>
 
 /// The value of `RateLimit-Policy`.
 fn describe<F: Framework>(policy: &Policy) -> F::Value {
-    let limits = policy.limits().iter();
-    let limits = limits.map(|limit| (limit.capacity(), window(limit)));
-    F::value(ratelimit_policy_value(policy.name(), limits).as_bytes())
-}
-
-/// The time after which a whole limit is available again; for a bucket, until it is full.
-fn window(limit: &Limit) -> Duration {
-    let nanos = limit.period().as_nanos() * u128::from(limit.capacity());
-    let nanos = nanos.div_ceil(u128::from(limit.per_period().max(1)));
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    F::value(ratelimit_policy_value(policy).as_bytes())
 }

@@ -1,15 +1,17 @@
 //! Request bodies.
 
 use axum::{
-    body::{self, Body, HttpBody as _},
+    body::{Body, HttpBody as _},
     http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
 };
 use bytes::Bytes;
+use http_body_util::{BodyExt as _, Collected, LengthLimitError, Limited};
 use serde::Deserialize;
 
 use crate::{api_error::ApiError, app::App};
 
-/// Reads a JSON body up to the maximum size; a longer one is a 413, and one of another type a 415.
+/// Reads a JSON body up to the maximum size. A longer one is a 413, one of another type a 415, and one that breaks off or
+/// is malformed a 400.
 ///
 /// A form of another site can send every type but JSON.
 pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
@@ -28,7 +30,12 @@ pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<B
     if body.size_hint().lower() > most as u64 {
         return Err(too_large());
     }
-    body::to_bytes(body, most).await.map_err(|_| too_large())
+    let read = Limited::new(body, most).collect().await;
+    let bytes = read.map(Collected::to_bytes);
+    bytes.map_err(|why| match why.downcast_ref::<LengthLimitError>() {
+        Some(_) => too_large(),
+        None => ApiError::bad_request("the body could not be read"),
+    })
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

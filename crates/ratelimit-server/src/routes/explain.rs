@@ -12,8 +12,12 @@ use serde::Serialize;
 
 use super::json;
 use crate::{
-    admin_auth, api_error::ApiError, app::App, audit::Audit, check_request::CheckRequest,
-    check_response::is_false,
+    admin_auth,
+    api_error::ApiError,
+    app::App,
+    audit::Audit,
+    check_request::CheckRequest,
+    check_response::{decided_by, is_false},
 };
 
 /// The outcome of a dry run, and the reason.
@@ -30,6 +34,9 @@ struct Explanation<'a> {
     /// The check would be allowed only because the policy is in shadow mode.
     #[serde(skip_serializing_if = "is_false")]
     shadow: bool,
+    /// `local` or `none` if the store did not decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<&'static str>,
 }
 
 /// The state of one limit.
@@ -58,28 +65,33 @@ pub(super) async fn get(
     audit.about(policy, key);
     let permits = check_request.permits.get();
     let verdict = app.limiter().dry_run(policy, key, permits).await;
-    let Verdict::Checked(decision) = verdict else {
-        return Err(ApiError::unavailable());
-    };
     audit.succeed();
-    Ok(json(StatusCode::OK, &explain(&check_request, &decision)))
+    Ok(json(StatusCode::OK, &explain(&check_request, &verdict)))
 }
 
-fn explain<'a>(check_request: &'a CheckRequest, decision: &Decision) -> Explanation<'a> {
+/// Explains the store's decision, that of the local fallback, or why there is none.
+fn explain<'a>(check_request: &'a CheckRequest, verdict: &Verdict) -> Explanation<'a> {
     let permits = check_request.permits.get();
-    let limits = check_request.policy.limits().iter().zip(decision.limits());
+    let decision = verdict.decision();
+    let seen = decision.into_iter().flat_map(Decision::limits);
+    let limits = check_request.policy.limits().iter().zip(seen);
     let limits: Vec<LimitExplanation> = limits
         .map(|(limit, seen)| LimitExplanation::new(limit, &seen))
         .collect();
+    let passes_after = match decision {
+        Some(decision) => decision.retry_after(),
+        None => verdict.is_allowed().then_some(Duration::ZERO),
+    };
     Explanation {
         key: &check_request.shown,
         policy: check_request.policy.name(),
         permits,
-        allowed: decision.admits(),
-        reason: reason(&limits, permits),
-        passes_after_micros: decision.retry_after().map(micros),
+        allowed: verdict.is_allowed(),
+        reason: reason(verdict, &limits, permits),
+        passes_after_micros: passes_after.map(micros),
         limits,
-        shadow: decision.admits() && !decision.is_allowed(),
+        shadow: decision.is_some_and(|decision| decision.admits() && !decision.is_allowed()),
+        store: decided_by(verdict),
     }
 }
 
@@ -102,7 +114,20 @@ impl LimitExplanation {
     }
 }
 
-fn reason(limits: &[LimitExplanation], permits: u64) -> String {
+fn reason(verdict: &Verdict, limits: &[LimitExplanation], permits: u64) -> String {
+    let Verdict::Unchecked { mode, reason, .. } = verdict else {
+        return refusals(limits, permits);
+    };
+    let (mode, why) = (mode.as_str(), reason.as_str());
+    let start = format!("the store did not decide ({why}), the failure mode `{mode}` does");
+    if limits.is_empty() {
+        return start;
+    }
+    format!("{start}: {}", refusals(limits, permits))
+}
+
+/// The limits that refuse, with their numbers.
+fn refusals(limits: &[LimitExplanation], permits: u64) -> String {
     let refusals: Vec<String> = limits
         .iter()
         .filter(|limit| !limit.allowed)

@@ -19,8 +19,13 @@ const MAX_COUNT: usize = 100;
 /// The most denied keys of each policy, in descending order.
 #[derive(Serialize)]
 struct OffendersResponse {
-    policies: BTreeMap<String, Vec<OffenderEntry>>,
+    policies: OffendersByPolicy,
+    /// Those that policies in shadow mode would have denied.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    shadow: OffendersByPolicy,
 }
+
+type OffendersByPolicy = BTreeMap<String, Vec<OffenderEntry>>;
 
 /// A key that was denied between `denied - error` and `denied` times.
 #[derive(Serialize)]
@@ -48,13 +53,25 @@ pub(super) async fn get(
         }
         None => app.limiter().policies_with_offenders(),
     };
-    let policies = names.into_iter().map(|name| {
-        let worst = app.limiter().offenders(&name, most);
-        (name, worst.into_iter().map(OffenderEntry::from).collect())
-    });
-    let policies = policies.collect();
+    let limiter = app.limiter();
+    let response = OffendersResponse {
+        policies: entries(&names, |name| limiter.offenders(name, most)),
+        shadow: entries(&names, |name| limiter.shadow_offenders(name, most))
+            .into_iter()
+            .filter(|(_, worst)| !worst.is_empty())
+            .collect(),
+    };
     audit.succeed();
-    Ok(json(StatusCode::OK, &OffendersResponse { policies }))
+    Ok(json(StatusCode::OK, &response))
+}
+
+/// The offenders of each policy.
+fn entries(names: &[String], worst: impl Fn(&str) -> Vec<Offender>) -> OffendersByPolicy {
+    let entries = |name: &String| worst(name).into_iter().map(OffenderEntry::from).collect();
+    names
+        .iter()
+        .map(|name| (name.clone(), entries(name)))
+        .collect()
 }
 
 impl From<Offender> for OffenderEntry {

@@ -37,11 +37,13 @@ async fn bad_queries_are_refused_and_spend_nothing() {
         "key=%FF",
         "key=%ZZ",
         "key=k&key=other",
+        "key=",
+        "key",
         &format!("key={long}"),
     ];
 
     for query in queries {
-        let whose = if query.contains("key=") { "" } else { "&key=k" };
+        let whose = if query.contains("key") { "" } else { "&key=k" };
         let answer = server.get(&format!("{CHECK}?{query}{whose}")).await;
         answer.problem(400);
         assert!(!answer.body.contains(&long));
@@ -94,6 +96,7 @@ async fn bad_bodies_are_refused() {
         r#"{"key":"k","permits":1e308}"#,
         r#"{"key":"k","permits":1.5}"#,
         r#"{"key":"k","key":"l"}"#,
+        r#"{"key":""}"#,
         r#"{"key":"a\u0000b"}"#,
         r#"{"key":"k","policy":"token_bucket","algorithm":"TOKEN_BUCKET"}"#,
         r#"{"checks":{}}"#,
@@ -118,6 +121,10 @@ async fn bad_bodies_are_refused() {
     );
     let refused = raw(server.addr, &format!("{head}{chunk}{chunk}")).await;
     assert!(refused.starts_with("HTTP/1.1 413"), "{refused}");
+    for broken in ["zz\r\n{}\r\n0\r\n\r\n", "2\r\n{}\r\n-1\r\n\r\n"] {
+        let refused = raw(server.addr, &format!("{head}{broken}")).await;
+        assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
+    }
     let broken_text = server.post(CHECK, &b"{\"key\":\"\xff\"}"[..]).await;
     broken_text.problem(400);
     assert_eq!(

@@ -47,6 +47,23 @@ async fn the_most_denied_keys_of_each_policy_are_listed() {
 }
 
 #[tokio::test]
+async fn denials_of_a_policy_in_shadow_mode_are_listed_by_themselves() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let file = "admin-without-token: true\noffender-keys: shown\npolicy:\n  tried: {limits: fixed_window 1/d, shadow: true}\n";
+    let server = Server::with_file(&dir, file);
+    let path = format!("{CHECK}?policy=tried&key=alice&permits=9");
+    assert_eq!(server.get(&path).await.status, 200);
+
+    let told = server.get(OFFENDERS).await.json();
+
+    let alice = json!({"key": "key:alice", "denied": 1, "error": 0});
+    assert_eq!(
+        told,
+        json!({"policies": {"tried": []}, "shadow": {"tried": [alice]}})
+    );
+}
+
+#[tokio::test]
 async fn keys_are_hidden_by_default() {
     let args = [&POLICIES[..], &["--log-offenders", "1ms"]].concat();
     let server = Server::start_admin(&args);

@@ -2,8 +2,9 @@
 
 use http::StatusCode;
 use ratelimit_tests::redis::{RedisProcess, TestRedis};
+use serde_json::json;
 
-use crate::server::{CHECK, HttpResponse, REMAINING, RESET, Server, until};
+use crate::server::{CHECK, EXPLAIN, HttpResponse, REMAINING, RESET, Server, until};
 
 /// Answers of a store, and not of the failure mode.
 async fn shared(server: &Server, path: &str) -> HttpResponse {
@@ -138,9 +139,13 @@ async fn without_redis_this_process_decides_and_says_so() {
     let denied = server.get(&path).await;
 
     assert_eq!(allowed.status, StatusCode::OK);
+    let reset = allowed.json()["resetAfterSeconds"].as_u64();
+    let reset = reset.filter(|reset| (1..=86_400).contains(reset)).unwrap();
     assert_eq!(
         allowed.body,
-        r#"{"allowed":true,"key":"k","algorithm":"FIXED_WINDOW","remaining":2,"resetAfterSeconds":0,"retryAfterSeconds":0,"message":"Request allowed","store":"local"}"#
+        format!(
+            r#"{{"allowed":true,"key":"k","algorithm":"FIXED_WINDOW","remaining":1,"resetAfterSeconds":{reset},"retryAfterSeconds":0,"message":"Request allowed","store":"local"}}"#
+        )
     );
     assert!(
         !allowed
@@ -157,6 +162,17 @@ async fn without_redis_this_process_decides_and_says_so() {
     let health = server.get("/actuator/health").await;
     assert_eq!(health.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(health.json()["status"], "DOWN");
+    let explained = server.get(&format!("{EXPLAIN}?policy=p&key=k")).await;
+    assert_eq!(explained.status, StatusCode::OK);
+    let explained = explained.json();
+    assert_eq!(
+        (&explained["allowed"], &explained["store"]),
+        (&json!(false), &json!("local"))
+    );
+    assert_eq!(
+        explained["reason"],
+        "the store did not decide (unavailable), the failure mode `local` does: fixed_window 2/d has 0 left of 2"
+    );
     server
         .delete(&format!("{RESET}?policy=p&key=k"))
         .await
@@ -165,7 +181,8 @@ async fn without_redis_this_process_decides_and_says_so() {
 
 #[tokio::test]
 async fn the_failure_mode_is_a_setting() {
-    let start = |mode| Server::start(&["--redis", "redis://127.0.0.1:1", "--on-failure", mode]);
+    let start =
+        |mode| Server::start_admin(&["--redis", "redis://127.0.0.1:1", "--on-failure", mode]);
     let (open, closed) = (start("open"), start("closed"));
 
     let passed = open.get(&format!("{CHECK}?key=k&permits=1000")).await;
@@ -186,6 +203,12 @@ async fn the_failure_mode_is_a_setting() {
             refused.json()["store"].as_str()
         ),
         (Some(false), Some("none"))
+    );
+    assert_eq!(refused.json()["remaining"], 0);
+    let explained = closed.get(&format!("{EXPLAIN}?key=k")).await.json();
+    assert_eq!(
+        (&explained["allowed"], &explained["limits"]),
+        (&json!(false), &json!([]))
     );
     assert_eq!(refused.header("retry-after"), Some("1"));
 }

@@ -1,6 +1,6 @@
 //! Checks, looks and resets over REST.
 
-use http::{Method, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 use serde_json::json;
 
 use crate::server::{CHECK, EXPLAIN, REMAINING, RESET, SETTLE, Server};
@@ -151,6 +151,36 @@ async fn a_policy_is_spent_as_one_and_names_the_limit_that_speaks() {
 }
 
 #[tokio::test]
+async fn a_policy_in_shadow_mode_reports_no_numbers() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let server = Server::with_file(
+        &dir,
+        "policy:\n  tried: {limits: fixed_window 1/d, shadow: true}\n",
+    );
+    let path = format!("{CHECK}?policy=tried&key=k");
+
+    let first = server.get(&path).await;
+    let second = server.get(&path).await;
+
+    let numbers = |name: &&HeaderName| name.as_str().contains("ratelimit");
+    assert_eq!(first.headers.keys().find(numbers), None);
+    assert_eq!(second.headers.keys().find(numbers), None);
+    assert_eq!(
+        (second.status, &second.json()["shadow"]),
+        (StatusCode::OK, &json!(true))
+    );
+}
+
+#[tokio::test]
+async fn the_described_policy_says_in_which_time_a_burst_is_restored() {
+    let server = Server::start(&["--headers", "ietf", "--policy", "p=10/s burst 100"]);
+
+    let answer = server.get(&format!("{CHECK}?policy=p&key=k")).await;
+
+    assert_eq!(answer.header("ratelimit-policy"), Some(r#""p";q=100;w=10"#));
+}
+
+#[tokio::test]
 async fn a_policy_named_like_an_algorithm_replaces_its_default() {
     let server = Server::start_admin(&["--policy", "TOKEN_BUCKET=token_bucket 2/h"]);
 
@@ -245,12 +275,12 @@ async fn without_a_key_the_caller_spends_its_own() {
     };
 
     let direct = server.get(CHECK).await;
-    let empty = server.get(&format!("{CHECK}?key=")).await;
+    let again = server.get(CHECK).await;
     let one = server.send(behind("6.6.6.6, 203.0.113.7"), "").await;
     let other = server.send(behind("2001:db8::1"), "").await;
 
     assert_eq!(direct.json()["key"], "ip:127.0.0.1");
-    assert_eq!(empty.json()["remaining"], 98);
+    assert_eq!(again.json()["remaining"], 98);
     assert_eq!(one.json()["key"], "ip:203.0.113.7");
     assert_eq!(one.json()["remaining"], 99);
     assert_eq!(other.json()["key"], "ip:2001:db8::/64");

@@ -85,6 +85,13 @@ impl Server {
         Server::start_with(args, |_| {})
     }
 
+    /// Starts with a configuration file, which it writes into `dir`.
+    pub(crate) fn with_file(dir: &TempDir, yaml: &str) -> Server {
+        let path = dir.path().join("server.yaml");
+        std::fs::write(&path, yaml).unwrap();
+        Server::start(&["--config", path.to_str().unwrap()])
+    }
+
     /// Starts after `prepare` has changed the command.
     pub(crate) fn start_with(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Server {
         let dir = TempDir::new().unwrap();
