@@ -1,4 +1,5 @@
 //! What tests over several crates share: an exact model, traces aimed at edges, real servers.
+#![doc(test(attr(deny(unused_must_use))))]
 
 pub mod chaos;
 pub mod handlers;

@@ -4,26 +4,57 @@ use std::{fmt, sync::Arc};
 
 use actix_web::{
     Error, HttpMessage as _, HttpRequest, HttpResponse,
+    body::MessageBody,
     http::{StatusCode, header::HeaderMap},
     rt,
 };
-use ratelimit_core::Limiter;
+use ratelimit_core::{Decision, Limiter};
 use ratelimit_http::middleware::{BodyGuard, CheckOutcome, DecisionSharing};
 
-use crate::framework::{Config, HttpAdmission};
+use crate::{
+    body::ResponseBody,
+    framework::{Config, HttpAdmission},
+};
 
-/// The admission of a request that passed.
+/// A request that passed, until its response ends.
 ///
-/// Dropping it keeps the charge and releases the slot.
-pub(crate) struct Admission {
+/// - It carries the decision from the check to the response, whose header fields report it.
+/// - It holds the request's slot under a concurrency limit. Dropping it releases the slot.
+/// - Dropping it refunds nothing.
+#[must_use = "the response reports the remaining budget"]
+pub struct Admission {
     admission: Option<HttpAdmission>,
     config: Arc<Config>,
 }
 
 impl Admission {
+    /// The decision, or `None` if the request was exempt or no store decided.
+    pub fn decision(&self) -> Option<&Decision> {
+        self.admission.as_ref()?.decision()
+    }
+
+    /// Writes the header fields of a response, unless it has stricter ones.
+    ///
+    /// It settles nothing; [`finish`](Self::finish) does everything that the middleware does with a response.
+    pub fn write_headers<B>(&self, response: &mut HttpResponse<B>) {
+        if let Some(admission) = &self.admission {
+            self.config.write_headers(admission, response.headers_mut());
+        }
+    }
+
+    /// Writes the header fields of a response, settles the charge by it, and holds the slot until its body
+    /// ends.
+    pub fn finish<B: MessageBody>(
+        self,
+        mut response: HttpResponse<B>,
+    ) -> HttpResponse<ResponseBody<B>> {
+        let guard = self.settle(response.status(), response.headers_mut());
+        response.map_body(|_, body| ResponseBody::new(body, guard))
+    }
+
     /// Settles the charge by the head of a response and writes its header fields. The guard belongs to the
     /// body.
-    pub(crate) fn finish(
+    pub(crate) fn settle(
         mut self,
         status: StatusCode,
         headers: &mut HeaderMap,
@@ -62,6 +93,10 @@ pub(crate) async fn check(
         CheckOutcome::Admitted(delay, admission) => (delay, admission),
         CheckOutcome::Pending(pending) => config.complete(request, pending.await)?,
     };
+    if let Some(slot) = admission.slot() {
+        let outer = request.extensions_mut().remove();
+        request.extensions_mut().insert(slot.inside(outer));
+    }
     if config.sharing != DecisionSharing::Off
         && let Some(decision) = admission.decision()
     {

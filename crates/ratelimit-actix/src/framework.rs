@@ -9,7 +9,6 @@ use actix_web::{
         header::{self, HeaderMap, HeaderName, HeaderValue},
     },
 };
-use ratelimit_core::Key;
 use ratelimit_http::{
     client_ip::HeaderLines,
     middleware::{self, Framework, RequestHead},
@@ -52,8 +51,8 @@ impl RequestHead for Head<'_> {
         self.0.peer_addr().map(|peer| peer.ip())
     }
 
-    fn explicit_key(&self) -> Option<Key> {
-        self.0.extensions().get().cloned()
+    fn extension<T: Send + Sync + 'static, R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
+        self.0.extensions().get().map(read)
     }
 
     fn warn(&self, peer: IpAddr, warning: fmt::Arguments<'_>) {

@@ -15,6 +15,7 @@ use crate::{
     check::{Admission, check},
     framework::ActixFramework,
     middleware::new_config,
+    rejection::{Rejection, respond},
 };
 
 /// The limit of one handler.
@@ -22,6 +23,20 @@ pub type HandlerLimit = handler::HandlerLimit<ActixFramework>;
 
 /// The key by which a handler's requests are counted.
 pub type HandlerKey = handler::HandlerKey<ActixFramework>;
+
+/// A rejection as the function of `on_denied` in an expansion receives it.
+pub type HandlerRejection<'a> = Rejection<'a>;
+
+/// The response that the function of `on_denied` in an expansion returns.
+pub type HandlerResponse = HttpResponse;
+
+/// Calls the function of `on_denied` in an attribute.
+pub fn respond_to_rejection<R: Responder>(
+    make: impl Fn(&Rejection<'_>) -> R,
+    rejection: &HandlerRejection<'_>,
+) -> HandlerResponse {
+    respond(make, rejection)
+}
 
 /// Checks a request, extracts the handler's arguments, calls it, and finishes its response.
 ///
@@ -48,7 +63,7 @@ where
         }
         Err(error) => HttpResponse::from_error(error),
     };
-    let guard = admission.finish(response.status(), response.headers_mut());
+    let guard = admission.settle(response.status(), response.headers_mut());
     match guard {
         Some(_) => response.map_body(|_, body| BoxBody::new(ResponseBody::new(body, guard))),
         None => response,
@@ -59,7 +74,8 @@ async fn check_handler(
     limit: &HandlerLimit,
     request: &HttpRequest,
 ) -> Result<Admission, HttpResponse> {
-    let limiter = from_request::<Limiter>(request).unwrap_or_else(handler::global_limiter);
+    let limiter =
+        from_request::<Limiter>(request).unwrap_or_else(handler::global_limiter::<ActixFramework>);
     let config = limit.config(&limiter, || from_request::<Registry>(request), new_config);
     let config = config.map_err(|_| HttpResponse::InternalServerError().finish())?;
     check(config, &limiter, request).await

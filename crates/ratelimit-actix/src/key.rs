@@ -19,6 +19,20 @@ use ratelimit_core::Key;
 /// ```
 #[doc(inline)]
 pub use ratelimit_http::key::ClientKey;
+/// ```
+/// use actix_web::{HttpMessage, test::TestRequest};
+/// use ratelimit_actix::{ExtensionKey, Key, KeyExtractor};
+///
+/// struct User(u64);
+///
+/// let by_user = ExtensionKey::new(|user: &User| Ok(Key::tagged("user", user.0.to_string())?));
+/// let request = TestRequest::get().to_http_request();
+/// request.extensions_mut().insert(User(7));
+/// assert_eq!(by_user.extract(&request)?.as_str(), "user:7");
+/// # Ok::<(), ratelimit_actix::KeyError>(())
+/// ```
+#[doc(inline)]
+pub use ratelimit_http::key::ExtensionKey;
 #[doc(inline)]
 pub use ratelimit_http::key::{ApiKey, CookieKey, KeyError, MethodKey, PathKey, QueryKey};
 use ratelimit_http::{

@@ -53,7 +53,7 @@ pub use ratelimit_core::{RedisConfig, RedisStore};
 pub use ratelimit_http as http;
 pub use ratelimit_http::{
     client_ip::TrustedProxies,
-    handler::{set_global_limiter, set_global_registry},
+    handler::set_global_registry,
     middleware::SlotGuard,
     policy::{CostSource, HttpPolicy, Rule, SettleSource, StatusSet},
     registry::Registry,
@@ -64,14 +64,15 @@ pub use ratelimit_macros::rate_limit_actix as rate_limit;
 
 pub use crate::{
     body::ResponseBody,
+    check::Admission,
     extract::CurrentDecision,
     framework::ActixFramework,
     key::{
-        ApiKey, ClientKey, CookieKey, HeaderKey, KeyError, KeyExtractor, MethodKey, PathKey,
-        QueryKey, RouteKey,
+        ApiKey, ClientKey, CookieKey, ExtensionKey, HeaderKey, KeyError, KeyExtractor, MethodKey,
+        PathKey, QueryKey, RouteKey,
     },
     middleware::RateLimit,
-    rejection::Rejection,
+    rejection::{Defaults, Rejection, set_global_defaults},
     service::RateLimitService,
 };
 
@@ -80,10 +81,14 @@ pub use crate::{
 #[doc(hidden)]
 pub mod private {
     pub use actix_web::{FromRequest, HttpRequest, HttpResponse, web::Payload};
+    pub use ratelimit_core::FailureMode;
     pub use ratelimit_http::{
         handler::{CostOf, DeclaredPolicy},
         private::inventory,
+        response::HeaderStyle,
     };
 
-    pub use crate::handler::{HandlerKey, HandlerLimit, run};
+    pub use crate::handler::{
+        HandlerKey, HandlerLimit, HandlerRejection, HandlerResponse, respond_to_rejection, run,
+    };
 }

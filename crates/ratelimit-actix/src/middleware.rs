@@ -3,11 +3,11 @@
 use std::{
     future::{Ready, ready},
     panic::Location,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use actix_web::{
-    Error, HttpRequest, HttpResponse,
+    Error, HttpRequest, HttpResponse, Responder,
     body::MessageBody,
     dev::{Service, ServiceRequest, ServiceResponse, Transform},
 };
@@ -20,9 +20,10 @@ use ratelimit_http::{
 };
 
 use crate::{
+    check::{Admission, check},
     framework::Config,
     key::{ClientKey, KeyError, KeyExtractor, RouteKey},
-    rejection::Rejection,
+    rejection::{Rejection, respond},
     service::RateLimitService,
     worker_sharing::{SharedLimiter, share_between_workers, warn_once_if_unshared},
 };
@@ -37,10 +38,14 @@ use crate::{
 /// - actix-web calls the closure of `HttpServer::new` once per worker. Make a limiter in memory outside of
 ///   the closure and clone it inside, or each worker counts on its own.
 ///   [`per_client`](Self::per_client), which makes its own limiter, shares it between all workers.
+/// - Settings that are not made are those of [`set_global_defaults`](crate::set_global_defaults) when the
+///   middleware is put over a service.
 #[doc(alias = "throttle")]
 #[derive(Clone, Debug)]
 pub struct RateLimit {
     config: Arc<Config>,
+    /// The settings with the process's defaults, from the first use on.
+    completed: OnceLock<Arc<Config>>,
     shared_limiter: Option<Arc<SharedLimiter>>,
 }
 
@@ -106,6 +111,30 @@ impl RateLimit {
         Ok(RateLimit::from_config(with_defaults(config)))
     }
 
+    /// Decides a request without a service, as in a handler that chooses among several limits.
+    ///
+    /// [`Admission::finish`] does with the response what the middleware would have done.
+    ///
+    /// ```
+    /// use actix_web::{HttpRequest, HttpResponse, Responder, web::Data};
+    /// use ratelimit_actix::RateLimit;
+    ///
+    /// async fn search(request: HttpRequest, limit: Data<RateLimit>) -> impl Responder {
+    ///     match limit.check(&request).await {
+    ///         Ok(admission) => admission.finish(HttpResponse::Ok().body("found")).map_into_boxed_body(),
+    ///         Err(response) => response,
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The response to a request that does not pass.
+    pub async fn check(&self, request: &HttpRequest) -> Result<Admission, HttpResponse> {
+        let config = self.completed();
+        check(config.current(), &config.limiter, request).await
+    }
+
     #[cfg(test)]
     pub(crate) fn limiter(&self) -> &Limiter {
         &self.config.limiter
@@ -114,13 +143,20 @@ impl RateLimit {
     fn from_config(config: Config) -> RateLimit {
         RateLimit {
             config: Arc::new(config),
+            completed: OnceLock::new(),
             shared_limiter: None,
         }
     }
 
     fn map_config(mut self, change: impl FnOnce(&mut Config)) -> RateLimit {
         change(Arc::make_mut(&mut self.config));
+        self.completed = OnceLock::new();
         self
+    }
+
+    /// The settings with the process's defaults.
+    fn completed(&self) -> &Arc<Config> {
+        self.completed.get_or_init(|| self.config.with_defaults())
     }
 }
 
@@ -132,7 +168,7 @@ builder_methods! {
     /// let limit = RateLimit::new(Limiter::in_memory(), policy).named_key("app", ApiKey);
     /// # Ok::<(), ratelimit_actix::InvalidPolicy>(())
     /// ```
-    impl RateLimit for KeyExtractor(HttpRequest), Rejection -> HttpResponse
+    impl RateLimit for KeyExtractor(HttpRequest), Rejection -> Responder as respond
 }
 
 impl<S, B> Transform<S, ServiceRequest> for RateLimit
@@ -155,7 +191,7 @@ where
             return ready(Err(()));
         }
         self.config.log_unmatched_keys();
-        let (config, shared) = (Arc::clone(&self.config), self.shared_limiter.clone());
+        let (config, shared) = (Arc::clone(self.completed()), self.shared_limiter.clone());
         ready(Ok(RateLimitService::new(service, config, shared)))
     }
 }

@@ -7,12 +7,16 @@ use axum::{
     extract::{FromRequest, FromRequestParts, Request},
     response::{IntoResponse, Response},
 };
+use bytes::Bytes;
 use http::{StatusCode, request::Parts};
 use ratelimit_core::Limiter;
 use ratelimit_http::{handler, registry::Registry};
 use ratelimit_tower::{Admission, HttpFramework};
 
-use crate::layer::RateLimitLayer;
+use crate::{
+    layer::RateLimitLayer,
+    rejection::{Rejection, respond},
+};
 
 /// The limit of one handler.
 pub type HandlerLimit = handler::HandlerLimit<HttpFramework>;
@@ -20,10 +24,47 @@ pub type HandlerLimit = handler::HandlerLimit<HttpFramework>;
 /// The key by which a handler's requests are counted.
 pub type HandlerKey = handler::HandlerKey<HttpFramework>;
 
-/// The marker type of one handler, which leads from the type of its argument to its limit.
-pub trait Marker: Send + Sync + 'static {
+/// A rejection as the function of `on_denied` in an expansion receives it.
+pub type HandlerRejection<'a> = ratelimit_tower::Rejection<'a>;
+
+/// The response that the function of `on_denied` in an expansion returns.
+pub type HandlerResponse = http::Response<Bytes>;
+
+/// Calls the function of `on_denied` in an attribute.
+pub fn respond_to_rejection<R: IntoResponse>(
+    make: impl Fn(&Rejection<'_>) -> R,
+    rejection: &HandlerRejection<'_>,
+) -> HandlerResponse {
+    respond(make, rejection)
+}
+
+/// Identifies a handler in the type of its argument, by [`handler_id`].
+#[derive(Clone, Copy, Debug)]
+pub struct HandlerId<const ID: u64>;
+
+/// Leads from the type of a handler's argument to its limit.
+///
+/// The expansion implements it inside of the handler, so that it also works in an `impl`. `M` is a type of
+/// the handler, because the trait and [`HandlerId`] belong to another crate.
+pub trait LimitOf<M> {
     /// The handler's limit.
     fn limit() -> &'static HandlerLimit;
+}
+
+/// The number of a handler, by its path, its line and the number of the expansion: FNV-1a.
+pub const fn handler_id(path: &str, line: u32, expansion: u32) -> u64 {
+    let place = ((line as u64) << 32) | expansion as u64;
+    let hash = fnv1a(0xcbf2_9ce4_8422_2325, &place.to_le_bytes());
+    fnv1a(hash, path.as_bytes())
+}
+
+const fn fnv1a(mut hash: u64, bytes: &[u8]) -> u64 {
+    let mut index = 0;
+    while index < bytes.len() {
+        hash = (hash ^ bytes[index] as u64).wrapping_mul(0x0100_0000_01b3);
+        index += 1;
+    }
+    hash
 }
 
 /// All arguments of a limited handler, extracted after its check.
@@ -31,38 +72,38 @@ pub trait Marker: Send + Sync + 'static {
 /// They are extracted inside this extractor, so that the response of an extractor that fails reports the
 /// remaining budget as well.
 #[derive(Debug)]
-pub struct Limited<M, A> {
+pub struct Limited<H, A> {
     admission: Admission,
     arguments: A,
-    _marker: PhantomData<fn() -> M>,
+    _handler: PhantomData<fn() -> H>,
 }
 
 /// `Via` is axum's way to extract the arguments. Without the tuple around it the implementation would overlap
 /// with axum's own.
-impl<M, A, Via, S> FromRequest<S, (Via,)> for Limited<M, A>
+impl<H, M, A, Via, S> FromRequest<S, (Via, M)> for Limited<H, A>
 where
-    M: Marker,
+    H: LimitOf<M>,
     A: FromRequest<S, Via> + Send,
     S: Send + Sync,
 {
     type Rejection = Response;
 
-    async fn from_request(request: Request, state: &S) -> Result<Limited<M, A>, Response> {
+    async fn from_request(request: Request, state: &S) -> Result<Limited<H, A>, Response> {
         let (mut head, body) = request.into_parts();
-        let admission = check(M::limit(), &mut head).await?;
+        let admission = check(H::limit(), &mut head).await?;
         let request = Request::from_parts(head, body);
         match A::from_request(request, state).await {
             Ok(arguments) => Ok(Limited {
                 admission,
                 arguments,
-                _marker: PhantomData,
+                _handler: PhantomData,
             }),
             Err(rejection) => Err(finish(admission, rejection)),
         }
     }
 }
 
-impl<M, A> Limited<M, A> {
+impl<H, A> Limited<H, A> {
     /// Calls the handler, writes the header fields of its response, and settles the request's cost.
     pub async fn call<R>(self, handler: impl FnOnce(A) -> R) -> Response
     where
@@ -75,7 +116,7 @@ impl<M, A> Limited<M, A> {
 
 async fn check(limit: &HandlerLimit, request: &mut Parts) -> Result<Admission, Response> {
     let limiter = request.extensions.get::<Limiter>().cloned();
-    let limiter = limiter.unwrap_or_else(handler::global_limiter);
+    let limiter = limiter.unwrap_or_else(handler::global_limiter::<HttpFramework>);
     let registry = || request.extensions.get::<Registry>().cloned();
     let config = limit.config(&limiter, registry, RateLimitLayer::handler_config);
     let config = config.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())?;
@@ -104,7 +145,18 @@ impl<S: Sync> FromRequestParts<S> for Placeholder {
 
 /// The arguments of a handler that has none.
 ///
-/// The compiler shows this name in its error if `#[debug_handler]` is above `#[rate_limit]`.
+/// The compiler shows this name in its error if `#[debug_handler]` is above `#[rate_limit]`:
+///
+/// ```compile_fail,E0061
+/// use axum::debug_handler;
+/// use ratelimit_axum::rate_limit;
+///
+/// #[debug_handler]
+/// #[rate_limit("5/min")]
+/// async fn index() -> &'static str {
+///     "hello"
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct DebugHandlerGoesBelowRateLimit;
 

@@ -1,7 +1,6 @@
 //! The layer that limits a router, a route or a method.
 
-use axum::body::Body;
-use bytes::Bytes;
+use axum::{body::Body, response::IntoResponse};
 use http::{Response, request::Parts};
 use ratelimit_core::{InvalidPolicy, Limiter, Policy};
 use ratelimit_http::{
@@ -10,10 +9,14 @@ use ratelimit_http::{
     policy::HttpPolicy,
     registry::{Registry, UnknownPolicy},
 };
-use ratelimit_tower::{Admission, HttpFramework, KeyExtractor, Rejection};
+use ratelimit_tower::{Admission, HttpFramework, KeyExtractor};
 use tower_layer::Layer;
 
-use crate::{extract::RouteKey, service::RateLimit};
+use crate::{
+    extract::RouteKey,
+    rejection::{Rejection, respond},
+    service::RateLimit,
+};
 
 const MISSING_CLIENT_HELP: &str = "serve the router with \
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()), \
@@ -28,6 +31,8 @@ const MISSING_CLIENT_HELP: &str = "serve the router with \
 ///   chooses other fields.
 /// - Handlers read the [`Decision`](ratelimit_core::Decision) with [`CurrentDecision`](crate::CurrentDecision).
 /// - All routes under one layer, and all its clones, share its budgets.
+/// - Settings that are not made are those of [`set_global_defaults`](crate::set_global_defaults) when the
+///   layer is put over its first service.
 #[doc(alias = "throttle")]
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer(ratelimit_tower::RateLimitLayer);
@@ -115,7 +120,7 @@ builder_methods! {
     /// let layer = RateLimitLayer::new(Limiter::in_memory(), policy).named_key("app", ApiKey);
     /// # Ok::<(), ratelimit_axum::InvalidPolicy>(())
     /// ```
-    impl RateLimitLayer for KeyExtractor(Parts), Rejection -> Response<Bytes>
+    impl RateLimitLayer for KeyExtractor(Parts), Rejection -> IntoResponse as respond
 }
 
 impl From<ratelimit_tower::RateLimitLayer> for RateLimitLayer {

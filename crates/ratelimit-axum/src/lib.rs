@@ -35,6 +35,7 @@ mod extract;
 #[cfg(feature = "macros")]
 mod handler;
 mod layer;
+mod rejection;
 mod service;
 
 #[doc(no_inline)]
@@ -49,7 +50,7 @@ pub use ratelimit_core::{RedisConfig, RedisStore};
 pub use ratelimit_http as http;
 pub use ratelimit_http::{
     client_ip::TrustedProxies,
-    handler::{set_global_limiter, set_global_registry},
+    handler::set_global_registry,
     middleware::SlotGuard,
     policy::{CostSource, HttpPolicy, Rule, SettleSource, StatusSet},
     registry::Registry,
@@ -59,12 +60,13 @@ pub use ratelimit_http::{
 pub use ratelimit_macros::rate_limit_axum as rate_limit;
 pub use ratelimit_tower::{
     ApiKey, ClientKey, CookieKey, ExtensionKey, HeaderKey, KeyError, KeyExtractor, MethodKey,
-    PathKey, QueryKey, Rejection,
+    PathKey, QueryKey,
 };
 
 pub use crate::{
     extract::{CurrentDecision, RouteKey},
     layer::RateLimitLayer,
+    rejection::{Defaults, Rejection, set_global_defaults},
     service::{RateLimit, ResponseFuture},
 };
 
@@ -74,13 +76,16 @@ pub use crate::{
 pub mod private {
     pub use axum::response::Response;
     pub use http::request::Parts;
+    pub use ratelimit_core::FailureMode;
     pub use ratelimit_http::{
         handler::{CostOf, DeclaredPolicy},
         private::inventory,
+        response::HeaderStyle,
     };
 
     pub use crate::handler::{
-        DebugHandlerGoesBelowRateLimit, HandlerKey, HandlerLimit, Limited, Marker, Placeholder,
+        DebugHandlerGoesBelowRateLimit, HandlerId, HandlerKey, HandlerLimit, HandlerRejection,
+        HandlerResponse, LimitOf, Limited, Placeholder, handler_id, respond_to_rejection,
     };
 }
 

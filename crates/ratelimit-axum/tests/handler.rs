@@ -58,6 +58,15 @@ async fn generic<T: Number>(Path(id): Path<u8>) -> String {
     T::of(id)
 }
 
+struct Shop;
+
+impl Shop {
+    #[rate_limit("2/min", scope = "shop")]
+    async fn sell(Path(id): Path<u8>) -> String {
+        id.to_string()
+    }
+}
+
 trait Number: 'static {
     fn of(id: u8) -> String;
 }
@@ -77,6 +86,7 @@ fn app() -> Router {
         .route("/one", post(one))
         .route("/sixteen", post(sixteen))
         .route("/generic/{id}", get(generic::<u8>))
+        .route("/sell/{id}", get(Shop::sell))
         .with_state(App { name: "shop" })
         .layer(axum::Extension(Limiter::in_memory()))
         .layer(MockConnectInfo(peer))
@@ -101,7 +111,7 @@ fn remaining(response: &Response<Body>) -> (StatusCode, String) {
 }
 
 #[tokio::test]
-async fn debug_handler_works_above_and_below() {
+async fn handlers_of_all_shapes_are_limited() {
     let app = app();
     for (request, body, answer) in [
         ("POST /above/7", "5", "shop 7 5"),
@@ -110,6 +120,7 @@ async fn debug_handler_works_above_and_below() {
         ("POST /one", "body", "body"),
         ("POST /sixteen", "body", "body"),
         ("GET /generic/7", "", "7"),
+        ("GET /sell/7", "", "7"),
     ] {
         for (status, left) in [(200, "1"), (200, "0"), (429, "0")] {
             let (found, told, text) = asked(&app, request, body).await;

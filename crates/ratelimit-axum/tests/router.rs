@@ -1,16 +1,26 @@
 //! Where a layer can stand, and what it then limits.
 
-use std::net::SocketAddr;
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
 use axum::{
     Router,
     body::Body,
-    extract::{State, connect_info::MockConnectInfo},
+    extract::{Request, State, connect_info::MockConnectInfo},
     handler::Handler as _,
+    middleware::{self, Next},
+    response::Response,
     routing::get,
 };
-use http::Request;
-use ratelimit_axum::{ClientKey, KeyExtractor as _, Limiter, Policy, RateLimitLayer, RouteKey};
+use bytes::Bytes;
+use http::StatusCode;
+use ratelimit_axum::{
+    ClientKey, Key, KeyExtractor as _, Limiter, Policy, RateLimitLayer, RouteKey,
+};
 use tower::ServiceExt as _;
 
 async fn statuses(app: Router, paths: &[&str]) -> Vec<u16> {
@@ -90,7 +100,7 @@ async fn a_limiter_in_the_state_shares_its_budgets_with_the_layer() {
     let policy = Policy::parse("api", "2/h").expect("a policy");
     let reset = async |State(limiter): State<Limiter>| {
         let policy = Policy::parse("api", "2/h").expect("a policy");
-        let key = ratelimit_axum::Key::ip([203, 0, 113, 7].into());
+        let key = Key::ip([203, 0, 113, 7].into());
         limiter.reset(&policy, &key).await.expect("memory answers");
     };
     let app = Router::new()
@@ -101,4 +111,87 @@ async fn a_limiter_in_the_state_shares_its_budgets_with_the_layer() {
 
     let asked = ["/", "/", "/", "/reset", "/"];
     assert_eq!(statuses(app, &asked).await, [200, 200, 429, 200, 200]);
+}
+
+/// Looks the user of a token up, as a database would be asked.
+async fn authenticate(mut request: Request, next: Next) -> Response {
+    let token = request.headers().get("authorization").cloned();
+    tokio::task::yield_now().await;
+    if let Some(token) = token {
+        let user = Key::tagged("user", token).expect("a short token");
+        request.extensions_mut().insert(user);
+    }
+    next.run(request).await
+}
+
+#[tokio::test]
+async fn an_asynchronous_middleware_finds_the_key() {
+    let app = Router::new()
+        .route("/", get(async || "hello"))
+        .layer(RateLimitLayer::per_client("1/min").unwrap())
+        .layer(middleware::from_fn(authenticate));
+    let sent = async |token: &'static str| {
+        let request = Request::get("/").header("authorization", token);
+        let request = request.body(Body::empty()).unwrap();
+        app.clone().oneshot(request).await.unwrap().status()
+    };
+
+    assert_eq!(sent("alice").await, 200);
+    assert_eq!(sent("alice").await, 429);
+    assert_eq!(sent("bob").await, 200);
+}
+
+#[tokio::test]
+async fn a_limit_by_global_needs_no_address_but_one_by_ip_does() {
+    let limited = |limits| get(async || "hello").layer(RateLimitLayer::per_client(limits).unwrap());
+    let app: Router = Router::new()
+        .route("/global", limited("1/min by global"))
+        .route("/ip", limited("1/min by ip"))
+        .route("/both", limited("1/min by global; 1/min"));
+    for (path, status) in [
+        ("/global", 200),
+        ("/global", 429),
+        ("/ip", 500),
+        ("/both", 500),
+    ] {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = app.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), status, "{path}");
+    }
+}
+
+/// A body that waits for data.
+struct Endless;
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Frame>> {
+        Poll::Pending
+    }
+}
+
+type Frame = Result<http_body::Frame<Bytes>, Infallible>;
+
+#[tokio::test]
+async fn a_response_of_ones_own_has_to_be_complete() {
+    let limit = || RateLimitLayer::per_client("1/min by global").unwrap();
+    let hello = || get(async || "hello");
+    let app: Router = Router::new()
+        .route(
+            "/text",
+            hello().layer(limit().on_denied(|_| (StatusCode::IM_A_TEAPOT, "no"))),
+        )
+        .route(
+            "/stream",
+            hello().layer(limit().on_denied(|_| Body::new(Endless))),
+        );
+    for (path, status) in [("/text", 418), ("/stream", 429)] {
+        for expected in [200, status] {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let response = app.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.status(), expected, "{path}");
+        }
+    }
 }

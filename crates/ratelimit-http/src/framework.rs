@@ -22,8 +22,13 @@ pub trait RequestHead: HeaderLines {
     /// The address at the other end of the connection, or `None` if the adapter does not know it.
     fn peer(&self) -> Option<IpAddr>;
 
+    /// Reads the value of type `T` in the request's extensions.
+    fn extension<T: Send + Sync + 'static, R>(&self, read: impl FnOnce(&T) -> R) -> Option<R>;
+
     /// The key that the application put into the request's extensions.
-    fn explicit_key(&self) -> Option<Key>;
+    fn explicit_key(&self) -> Option<Key> {
+        self.extension(Key::clone)
+    }
 
     /// Logs a warning about `peer`, with the adapter's crate as the log target.
     fn warn(&self, peer: IpAddr, warning: fmt::Arguments<'_>);

@@ -80,6 +80,23 @@ fn value(
     if let Some(source) = &options.settle {
         limit.extend(quote!(.settle_source(#source)));
     }
+    if let Some(tier) = &options.tier {
+        limit.extend(quote!(.tier(#tier)));
+    }
+    if let Some(style) = &options.headers {
+        limit.extend(quote!(.headers(#private::HeaderStyle::#style)));
+    }
+    if let Some(mode) = &options.on_failure {
+        limit.extend(quote!(.failure_mode(#private::FailureMode::#mode)));
+    }
+    if let Some(response) = &options.on_denied {
+        limit.extend(quote!(.on_denied({
+            fn denied(rejection: &#private::HandlerRejection<'_>) -> #private::HandlerResponse {
+                #private::respond_to_rejection(#response, rejection)
+            }
+            denied
+        })));
+    }
     if options.marks.is_some() {
         limit.extend(quote!(.mark_responses()));
     }

@@ -3,8 +3,8 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::{
-    Attribute, Error, FnArg, GenericParam, Ident, ItemFn, Result, Type, ext::IdentExt as _, parse2,
-    spanned::Spanned as _,
+    Attribute, Error, FnArg, GenericParam, Ident, ItemFn, Result, Type, Visibility,
+    ext::IdentExt as _, parse2, spanned::Spanned as _,
 };
 
 /// The route attributes of actix-web, which have to be above `#[rate_limit]`.
@@ -37,8 +37,8 @@ impl Handler {
             match argument {
                 FnArg::Typed(argument) => types.push((*argument.ty).clone()),
                 FnArg::Receiver(receiver) => {
-                    let problem = "#[rate_limit] goes on a free function: \
-                        move the handler out of its `impl`";
+                    let problem = "#[rate_limit] goes on a function without `self`: \
+                        a handler is called without a value";
                     return Err(Error::new(receiver.span(), problem));
                 }
             }
@@ -67,17 +67,27 @@ impl Handler {
         self.name().unraw().to_string()
     }
 
-    /// The original function as an item inside the outer one.
-    pub(crate) fn inner_function(&self) -> TokenStream {
+    /// The original function: an item inside the outer one, or beside it under the name `unlimited`.
+    pub(crate) fn inner_function(&self, unlimited: Option<&Ident>) -> TokenStream {
         let mut inner = self.inner.clone();
-        inner.vis = syn::Visibility::Inherited;
+        let doc = match unlimited {
+            None => {
+                inner.vis = Visibility::Inherited;
+                None
+            }
+            Some(name) => {
+                inner.sig.ident = name.clone();
+                let doc = format!("`{}` without its limit.", self.name());
+                Some(quote!(#[doc = #doc]))
+            }
+        };
         // Frameworks require `async`. The inner function is called like any other, so the lint applies.
-        quote!(#[allow(clippy::unused_async)] #inner)
+        quote!(#doc #[allow(clippy::unused_async)] #inner)
     }
 
     /// The path of the inner function with its generic arguments.
-    pub(crate) fn inner_path(&self) -> TokenStream {
-        let name = self.name();
+    pub(crate) fn inner_path(&self, unlimited: Option<&Ident>) -> TokenStream {
+        let name = unlimited.unwrap_or(self.name());
         let parameters = self.inner.sig.generics.params.iter();
         let arguments: Vec<&Ident> = parameters
             .filter_map(|parameter| match parameter {

@@ -17,6 +17,11 @@
 //! | `marks` | `X-RateLimit-Over` and `X-RateLimit-Shadow` on responses |
 //! | `scope = "name"` | handlers with the same scope and limits share budgets; by default each handler has its own, under its module and name |
 //! | `exempt_when = function` | exempts the requests for which the function returns true, `fn(&Parts) -> bool` |
+//! | `tier = function` | the tier of a request, `fn(&Parts) -> Option<String>` |
+//! | `headers = "ietf"` | the header fields: `x-ratelimit`, `x-ratelimit-delta`, `ratelimit`, `ietf` or `none` |
+//! | `on_failure = "closed"` | the failure mode: `local`, `open` or `closed` |
+//! | `on_denied = function` | the response to denied and blocked requests, `fn(&Rejection<'_>) -> R` |
+//! | `unlimited = name` | a second function `name` that runs the handler without its limit, for unit tests |
 //! | `shadow` | decides and counts, and denies nothing |
 
 mod expand;
@@ -35,7 +40,7 @@ use crate::{
 ///
 /// - The check precedes the handler's extractors, so a request with an invalid body is counted as well, and
 ///   its response reports the remaining budget.
-/// - The handler is a free `async fn`. Put `#[debug_handler]` below the attribute.
+/// - The handler is an `async fn` without `self`. Put `#[debug_handler]` below the attribute.
 /// - The [crate's documentation](crate) lists the options.
 #[proc_macro_attribute]
 pub fn rate_limit_axum(options: TokenStream, item: TokenStream) -> TokenStream {
@@ -45,7 +50,7 @@ pub fn rate_limit_axum(options: TokenStream, item: TokenStream) -> TokenStream {
 /// Limits the requests to a handler of actix-web.
 ///
 /// - The check precedes the handler's extractors, so a request with an invalid body is counted as well.
-/// - The handler is a free `async fn`. Put `#[get("/")]` and other routes above the attribute.
+/// - The handler is an `async fn` without `self`. Put `#[get("/")]` and other routes above the attribute.
 /// - The [crate's documentation](crate) lists the options.
 #[proc_macro_attribute]
 pub fn rate_limit_actix(options: TokenStream, item: TokenStream) -> TokenStream {

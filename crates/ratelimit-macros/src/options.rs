@@ -14,7 +14,34 @@ use syn::{
 
 const HOW: &str = "write the limits or a policy's name: #[rate_limit(\"5/min\")] or \
     #[rate_limit(policy = \"login\")]";
-const KNOWN: &str = "policy, key, cost, charge_on, settle, scope, exempt_when, marks and shadow";
+const KNOWN: &str = "policy, key, cost, charge_on, settle, scope, tier, headers, on_failure, on_denied, \
+    exempt_when, unlimited, marks and shadow";
+/// The options with a value.
+const NAMED: [&str; 12] = [
+    "policy",
+    "key",
+    "cost",
+    "charge_on",
+    "settle",
+    "scope",
+    "tier",
+    "headers",
+    "on_failure",
+    "on_denied",
+    "exempt_when",
+    "unlimited",
+];
+/// The header styles, by the names that the server has for them.
+const HEADERS: [(&str, &str); 5] = [
+    ("x-ratelimit", "XRateLimit"),
+    ("x-ratelimit-delta", "XRateLimitDelta"),
+    ("ratelimit", "RateLimit"),
+    ("ietf", "Ietf"),
+    ("none", "None"),
+];
+/// The failure modes that need no number of instances, by their names in a policy file.
+const FAILURE_MODES: [(&str, &str); 3] =
+    [("local", "Local"), ("open", "Open"), ("closed", "Closed")];
 
 /// The options of one attribute. Texts are valid once [`Options::parse`] returns.
 #[derive(Default)]
@@ -27,7 +54,15 @@ pub(crate) struct Options {
     pub(crate) settle: Option<LitStr>,
     pub(crate) marks: Option<Ident>,
     pub(crate) scope: Option<LitStr>,
+    pub(crate) tier: Option<Expr>,
+    /// A variant of `HeaderStyle`.
+    pub(crate) headers: Option<Ident>,
+    /// A variant of `FailureMode`.
+    pub(crate) on_failure: Option<Ident>,
+    pub(crate) on_denied: Option<Expr>,
     pub(crate) exempt_when: Option<Expr>,
+    /// The name of a function that runs the handler without its limit.
+    pub(crate) unlimited: Option<Ident>,
     pub(crate) shadow: Option<Ident>,
 }
 
@@ -83,16 +118,7 @@ impl Options {
         if text == "marks" {
             return set(&mut self.marks, name.clone(), &name, "`marks`");
         }
-        let named = [
-            "policy",
-            "key",
-            "cost",
-            "charge_on",
-            "settle",
-            "scope",
-            "exempt_when",
-        ];
-        if !named.contains(&text.as_str()) {
+        if !NAMED.contains(&text.as_str()) {
             let problem = format!("there is no option `{text}`: the options are {KNOWN}");
             return Err(Error::new(name.span(), problem));
         }
@@ -109,6 +135,17 @@ impl Options {
             "cost" => set(&mut self.cost, Cost::of(input)?, &name, &what),
             "charge_on" => set(&mut self.charge_on, statuses(input)?, &name, &what),
             "settle" => set(&mut self.settle, settle(input)?, &name, &what),
+            "tier" => set(&mut self.tier, input.parse()?, &name, &what),
+            "headers" => {
+                let style = variant(input, &text, &HEADERS)?;
+                set(&mut self.headers, style, &name, &what)
+            }
+            "on_failure" => {
+                let mode = variant(input, &text, &FAILURE_MODES)?;
+                set(&mut self.on_failure, mode, &name, &what)
+            }
+            "on_denied" => set(&mut self.on_denied, input.parse()?, &name, &what),
+            "unlimited" => set(&mut self.unlimited, input.parse()?, &name, &what),
             _ => set(&mut self.exempt_when, input.parse()?, &name, &what),
         }
     }
@@ -247,6 +284,18 @@ impl Key {
     }
 
     const HOW: &str = "a key is \"ip\", \"header:x-api-key\" or the path of a function";
+}
+
+/// Reads a text as the variant that has this name.
+fn variant(input: ParseStream<'_>, option: &str, known: &[(&str, &str)]) -> Result<Ident> {
+    let text = string(input, option)?;
+    let found = known.iter().find(|(name, _)| *name == text.value());
+    let Some((_, variant)) = found else {
+        let names: Vec<String> = known.iter().map(|(name, _)| format!("{name:?}")).collect();
+        let problem = format!("`{option}` is one of {}", names.join(", "));
+        return Err(Error::new(text.span(), problem));
+    };
+    Ok(Ident::new(variant, text.span()))
 }
 
 fn string(input: ParseStream<'_>, option: &str) -> Result<LitStr> {

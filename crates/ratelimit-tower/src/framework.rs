@@ -8,7 +8,7 @@ use http::{
     header::{self, Entry},
     request::Parts,
 };
-use ratelimit_core::{Decision, Key};
+use ratelimit_core::Decision;
 use ratelimit_http::{client_ip::HeaderLines, response::ProblemDetails};
 use ratelimit_http::{
     middleware::{self, DecisionSharing, Framework, RequestHead},
@@ -125,8 +125,8 @@ impl RequestHead for Head<'_> {
     }
 
     #[inline]
-    fn explicit_key(&self) -> Option<Key> {
-        self.0.extensions.get().cloned()
+    fn extension<T: Send + Sync + 'static, R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
+        self.0.extensions.get().map(read)
     }
 
     fn warn(&self, peer: IpAddr, warning: fmt::Arguments<'_>) {

@@ -1,10 +1,23 @@
 //! The keys by which requests are counted.
 
 mod client;
-mod extension;
 
 use http::{HeaderName, HeaderValue, request::Parts};
 use ratelimit_core::Key;
+/// ```
+/// use ratelimit_core::Key;
+/// use ratelimit_tower::{ExtensionKey, KeyExtractor};
+///
+/// #[derive(Clone)]
+/// struct User(u64);
+///
+/// let by_user = ExtensionKey::new(|user: &User| Ok(Key::tagged("user", user.0.to_string())?));
+/// let (request, ()) = http::Request::builder().extension(User(7)).body(())?.into_parts();
+/// assert_eq!(by_user.extract(&request)?.as_str(), "user:7");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(inline)]
+pub use ratelimit_http::key::ExtensionKey;
 /// ```
 /// use ratelimit_tower::{KeyError, KeyExtractor, PathKey};
 ///
@@ -25,7 +38,7 @@ pub use ratelimit_http::key::{
 };
 use ratelimit_http::{key::KeyKinds, key_extractor};
 
-pub use self::{client::ClientKey, extension::ExtensionKey};
+pub use self::client::ClientKey;
 use crate::framework::Head;
 
 /// The value of one header, for headers that a gateway sets or checks.

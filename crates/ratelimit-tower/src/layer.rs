@@ -1,6 +1,6 @@
 //! The layer that limits requests.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::{Response, request::Parts};
@@ -17,7 +17,7 @@ use crate::{
     check::Admission,
     framework::Config,
     key::{ClientKey, KeyError, KeyExtractor},
-    rejection::Rejection,
+    rejection::{Rejection, respond},
     service::RateLimit,
 };
 
@@ -28,18 +28,20 @@ use crate::{
 /// - Other responses carry `X-RateLimit-Limit`, `-Remaining` and `-Reset`; [`headers`](Self::headers)
 ///   chooses other fields.
 /// - All services that one layer makes, and all its clones, share the budgets of its [`Limiter`].
+/// - Settings that are not made are those of [`set_global_defaults`](crate::set_global_defaults) when the
+///   layer is put over its first service.
 #[doc(alias = "throttle")]
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
     config: Arc<Config>,
+    /// The settings with the process's defaults, from the first use on.
+    completed: OnceLock<Arc<Config>>,
 }
 
 impl RateLimitLayer {
     /// Limits the requests of each client by `policy`.
     pub fn new(limiter: Limiter, policy: impl Into<HttpPolicy>) -> RateLimitLayer {
-        RateLimitLayer {
-            config: Arc::new(Config::new(limiter, policy.into(), client_key())),
-        }
+        RateLimitLayer::from_config(Config::new(limiter, policy.into(), client_key()))
     }
 
     /// Limits the requests of each client by the policy called `name`, in the registry's latest version.
@@ -55,8 +57,19 @@ impl RateLimitLayer {
         name: &str,
     ) -> Result<RateLimitLayer, UnknownPolicy> {
         let config = Config::by_name(limiter, registry, name, client_key())?;
-        let config = Arc::new(config);
-        Ok(RateLimitLayer { config })
+        Ok(RateLimitLayer::from_config(config))
+    }
+
+    fn from_config(config: Config) -> RateLimitLayer {
+        RateLimitLayer {
+            config: Arc::new(config),
+            completed: OnceLock::new(),
+        }
+    }
+
+    /// The settings with the process's defaults.
+    fn completed(&self) -> &Arc<Config> {
+        self.completed.get_or_init(|| self.config.with_defaults())
     }
 
     /// Inserts the [`Decision`](ratelimit_core::Decision) into the extensions of the request, for the
@@ -79,10 +92,11 @@ impl RateLimitLayer {
     #[must_use]
     pub fn map_config(mut self, change: impl FnOnce(&mut Config)) -> RateLimitLayer {
         change(Arc::make_mut(&mut self.config));
+        self.completed = OnceLock::new();
         self
     }
 
-    /// The settings. It is for adapters of frameworks.
+    /// The settings without the process's defaults. It is for adapters of frameworks.
     #[doc(hidden)]
     pub const fn config(&self) -> &Arc<Config> {
         &self.config
@@ -100,7 +114,7 @@ builder_methods! {
     /// let layer = RateLimitLayer::new(Limiter::in_memory(), policy).named_key("user", user);
     /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
     /// ```
-    impl RateLimitLayer for KeyExtractor(Parts), Rejection -> Response<Bytes>
+    impl RateLimitLayer for KeyExtractor(Parts), Rejection -> Into<Response<Bytes>> as respond
 }
 
 impl<S> Layer<S> for RateLimitLayer {
@@ -114,7 +128,7 @@ impl<S> Layer<S> for RateLimitLayer {
             panic!("{unknown}");
         }
         self.config.log_unmatched_keys();
-        RateLimit::new(inner, Arc::clone(&self.config))
+        RateLimit::new(inner, Arc::clone(self.completed()))
     }
 }
 
@@ -133,6 +147,7 @@ impl RateLimitLayer {
     ///
     /// The response to a request that does not pass.
     pub async fn check(&self, request: &mut Parts) -> Result<Admission, Response<Bytes>> {
-        Admission::check(self.config().current(), &self.config().limiter, request).await
+        let config = self.completed();
+        Admission::check(config.current(), &config.limiter, request).await
     }
 }

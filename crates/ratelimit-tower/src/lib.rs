@@ -58,6 +58,6 @@ pub use crate::{
     layer::RateLimitLayer,
     outgoing::{OutgoingBody, OutgoingError, OutgoingFuture, OutgoingLimit, OutgoingLimitLayer},
     peer_addr::{AddPeerAddr, PeerAddr},
-    rejection::{Rejection, RejectionReason},
+    rejection::{Defaults, Rejection, RejectionReason, set_global_defaults},
     service::RateLimit,
 };

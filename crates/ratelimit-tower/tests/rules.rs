@@ -64,6 +64,6 @@ async fn a_secret_matches_the_digest_that_the_extractor_makes() {
 
 #[tokio::test]
 async fn the_user_of_an_extension_can_be_blocked_and_have_a_tier() {
-    let by_user = || ExtensionKey::new(|user: &User| Key::tagged("user", user.0.to_string()));
+    let by_user = || ExtensionKey::new(|user: &User| Ok(Key::tagged("user", user.0.to_string())?));
     assert_matched(by_user, "printed:user:4711").await;
 }

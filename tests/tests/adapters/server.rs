@@ -156,7 +156,7 @@ impl Setup {
                 Flag::Exempt => layer.exempt_when(|request| request.uri.path() == "/health"),
                 Flag::Shadow => layer.shadow(),
                 Flag::OwnAnswer => layer.on_denied(|_| {
-                    let mut own = http::Response::new("slow down".into());
+                    let mut own = http::Response::new(axum::body::Body::from("slow down"));
                     *own.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
                     own
                 }),

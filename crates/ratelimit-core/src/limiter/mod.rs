@@ -92,8 +92,8 @@ struct LimiterInner {
     /// A clone of `store` if it is a [`MemoryStore`]. A check calls it directly: without the trait, it needs no future
     /// and can keep the four words of the fast path.
     memory: Option<MemoryStore>,
-    /// The mode of policies without one of their own.
-    failure_mode: FailureMode,
+    /// The mode of policies without one of their own; `None` means the default.
+    failure_mode: Option<FailureMode>,
     /// Decides in the modes `Local` and `LocalShare`. Its budgets are those of this process.
     local: MemoryStore,
     offenders: Offenders,
@@ -115,7 +115,7 @@ impl Limiter {
             // Recognised by type: a wrapper around a memory store is called through the trait.
             memory: (&store as &dyn Any).downcast_ref().cloned(),
             store: Arc::new(store),
-            failure_mode: FailureMode::default(),
+            failure_mode: None,
             local: MemoryStore::new(),
             offenders: Offenders::new(),
             deny_cache: Arc::new(deny_cache),
@@ -162,12 +162,19 @@ impl Limiter {
     #[doc(alias = "fallback")]
     pub fn failure_mode(self, mode: FailureMode) -> Limiter {
         let shared = LimiterInner {
-            failure_mode: mode,
+            failure_mode: Some(mode),
             ..Arc::unwrap_or_clone(self.shared)
         };
         Limiter {
             shared: Arc::new(shared),
         }
+    }
+
+    /// Whether [`failure_mode`](Self::failure_mode) was called.
+    ///
+    /// An adapter detects with it that the limiter leaves the mode to the defaults of the process.
+    pub fn has_failure_mode(&self) -> bool {
+        self.shared.failure_mode.is_some()
     }
 
     /// Sets the store of the local failure modes. The default is a [`MemoryStore`] of its own with 1,000,000 keys.
@@ -321,13 +328,19 @@ impl Limiter {
         offenders.denied(policy, hit.key, decision.is_enforced, decided_at);
     }
 
+    /// The failure mode of a policy: its own, the limiter's, or the default.
+    fn mode_of(&self, policy: &Policy) -> FailureMode {
+        let own = policy.failure_mode().or(self.shared.failure_mode);
+        own.unwrap_or_default()
+    }
+
     /// Decides a hit by the failure mode. No other code turns an error of the store into a verdict.
     ///
     /// A policy in shadow mode never denies, so [`FailureMode::Closed`] becomes `Open` for keys that are not enforced.
     fn unchecked(&self, hit: Hit<'_>, is_enforced: bool, error: &StoreError) -> Verdict {
         let policy = hit.policy;
         tracing::debug!(policy = policy.name(), error = %ErrorChain(error), "not decided by the store");
-        let mode = match policy.failure_mode().unwrap_or(self.shared.failure_mode) {
+        let mode = match self.mode_of(policy) {
             FailureMode::Closed if !is_enforced => FailureMode::Open,
             mode => mode,
         };
@@ -359,7 +372,10 @@ impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
             .field("store", &self.shared.store)
-            .field("failure_mode", &self.shared.failure_mode)
+            .field(
+                "failure_mode",
+                &self.shared.failure_mode.unwrap_or_default(),
+            )
             .field("deny_cache", &self.shared.deny_cache)
             .finish_non_exhaustive()
     }

@@ -1,37 +1,12 @@
-//! The process-wide limiter and registry of `#[rate_limit]`.
+//! The process-wide registry of `#[rate_limit]`, and the names of its policies.
 
-use std::{
-    error, fmt,
-    sync::{Once, OnceLock},
-};
+use std::{error, fmt, sync::OnceLock};
 
 use crate::registry::{MissingPolicies, Registry};
-use ratelimit_core::{InvalidPolicy, Limiter, Policy};
+use ratelimit_core::{InvalidPolicy, Policy};
 
-/// The limiter that [`set_global_limiter`] sets.
-static LIMITER: OnceLock<Limiter> = OnceLock::new();
 /// The registry that [`set_global_registry`] sets.
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
-
-/// Sets the limiter of `#[rate_limit(...)]`, for requests that carry no other in their extensions.
-///
-/// Call it once at the start of `main`. Without it, handlers count in the memory of the process, and the
-/// first request logs a warning.
-///
-/// ```
-/// use ratelimit_core::Limiter;
-/// use ratelimit_http::handler::{AlreadySet, set_global_limiter};
-///
-/// assert_eq!(set_global_limiter(Limiter::in_memory()), Ok(()));
-/// assert_eq!(set_global_limiter(Limiter::in_memory()), Err(AlreadySet));
-/// ```
-///
-/// # Errors
-///
-/// [`AlreadySet`] if a limiter was set before: budgets do not move while a process runs.
-pub fn set_global_limiter(limiter: Limiter) -> Result<(), AlreadySet> {
-    LIMITER.set(limiter).map_err(|_| AlreadySet)
-}
 
 /// Sets the registry of `#[rate_limit(policy = "...")]`, for requests that carry no other in their
 /// extensions.
@@ -62,22 +37,6 @@ pub fn set_global_registry(registry: Registry) -> Result<(), SetRegistryError> {
     REGISTRY
         .set(registry)
         .map_err(|_| SetRegistryError::Already)
-}
-
-/// The global limiter. If none was set, it is a limiter in memory, and the first call logs a warning.
-pub fn global_limiter() -> Limiter {
-    static IN_MEMORY: OnceLock<Limiter> = OnceLock::new();
-    static WARNING: Once = Once::new();
-    if let Some(limiter) = LIMITER.get() {
-        return limiter.clone();
-    }
-    WARNING.call_once(|| {
-        tracing::warn!(
-            "no global limiter is set: handlers count in the memory of this process; \
-             call set_global_limiter(limiter) at the start of main"
-        );
-    });
-    IN_MEMORY.get_or_init(Limiter::in_memory).clone()
 }
 
 /// The global registry, or `None` if none was set.
@@ -117,18 +76,6 @@ fn fnv1a(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The error of a second call to [`set_global_limiter`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AlreadySet;
-
-impl fmt::Display for AlreadySet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it is set already: set it once, at the start of main")
-    }
-}
-
-impl error::Error for AlreadySet {}
-
 /// The error of [`set_global_registry`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -142,7 +89,9 @@ pub enum SetRegistryError {
 impl fmt::Display for SetRegistryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SetRegistryError::Already => AlreadySet.fmt(f),
+            SetRegistryError::Already => {
+                f.write_str("a registry is set already: set it once, at the start of main")
+            }
             SetRegistryError::Missing(missing) => missing.fmt(f),
         }
     }
@@ -188,11 +137,5 @@ mod tests {
             all.replace([] as [Policy; 0]).is_err(),
             "the global registry keeps its declared policies"
         );
-    }
-
-    #[test]
-    fn the_global_limiter_is_set_once() {
-        assert_eq!(set_global_limiter(Limiter::in_memory()), Ok(()));
-        assert_eq!(set_global_limiter(Limiter::in_memory()), Err(AlreadySet));
     }
 }

@@ -10,11 +10,12 @@ use crate::{
     framework::Framework,
     handler::{DeclaredPolicy, global_registry, policy_for_handler},
     key::{HeaderKey, KeyError},
-    middleware::Config,
+    middleware::{Config, HasDefaults, Rejection},
     policy::HttpPolicy,
     registry::{Registry, UnknownPolicy},
+    response::HeaderStyle,
 };
-use ratelimit_core::{Key, Limiter};
+use ratelimit_core::{FailureMode, Key, Limiter};
 
 /// The end of the log line about a policy that is missing at run time.
 const UNKNOWN_POLICY_HELP: &str = "set_global_registry(registry) or registry.check_declared() \
@@ -45,11 +46,20 @@ pub struct HandlerLimit<F: Framework> {
     cost_source: Option<&'static str>,
     charge_on: Option<&'static str>,
     settle_source: Option<&'static str>,
+    tier: Option<TierOfRequest<F>>,
+    headers: Option<HeaderStyle>,
+    failure_mode: Option<FailureMode>,
+    on_denied: Option<ResponseToRejection<F>>,
     marks_responses: bool,
     is_shadow: bool,
     latest: RwLock<Option<(HttpPolicy, Arc<Config<F>>)>>,
     logged: AtomicBool,
 }
+
+/// A function that names the tier of a request.
+type TierOfRequest<F> = fn(&<F as Framework>::Request) -> Option<String>;
+/// A function that makes the response to a request that is denied or blocked.
+type ResponseToRejection<F> = fn(&Rejection<'_, F>) -> <F as Framework>::Response;
 
 /// The policy of an attribute: limits that it contains, or a name in a registry.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +103,10 @@ impl<F: Framework> HandlerLimit<F> {
             cost_source: None,
             charge_on: None,
             settle_source: None,
+            tier: None,
+            headers: None,
+            failure_mode: None,
+            on_denied: None,
             marks_responses: false,
             is_shadow: false,
             latest: RwLock::new(None),
@@ -142,6 +156,37 @@ impl<F: Framework> HandlerLimit<F> {
         self
     }
 
+    /// Names the tier of a request.
+    #[must_use]
+    pub const fn tier(mut self, tier: fn(&F::Request) -> Option<String>) -> HandlerLimit<F> {
+        self.tier = Some(tier);
+        self
+    }
+
+    /// Sets the header fields that report the remaining budget.
+    #[must_use]
+    pub const fn headers(mut self, style: HeaderStyle) -> HandlerLimit<F> {
+        self.headers = Some(style);
+        self
+    }
+
+    /// Sets the failure mode, in place of that of the policy.
+    #[must_use]
+    pub const fn failure_mode(mut self, mode: FailureMode) -> HandlerLimit<F> {
+        self.failure_mode = Some(mode);
+        self
+    }
+
+    /// Sets the response to a request that is denied or blocked.
+    #[must_use]
+    pub const fn on_denied(
+        mut self,
+        response: fn(&Rejection<'_, F>) -> F::Response,
+    ) -> HandlerLimit<F> {
+        self.on_denied = Some(response);
+        self
+    }
+
     /// Marks responses to requests that exceeded a soft limit or that shadow mode let pass.
     #[must_use]
     pub const fn mark_responses(mut self) -> HandlerLimit<F> {
@@ -154,44 +199,6 @@ impl<F: Framework> HandlerLimit<F> {
     pub const fn shadow(mut self) -> HandlerLimit<F> {
         self.is_shadow = true;
         self
-    }
-
-    /// The settings with the current policy.
-    ///
-    /// `registry` returns the registry that the request carries; the global one is used if it has none.
-    /// `new` makes the adapter's default settings.
-    ///
-    /// # Errors
-    ///
-    /// [`UnknownPolicy`] if the registry has no policy of the declared name. The first such error is logged.
-    pub fn config(
-        &self,
-        limiter: &Limiter,
-        registry: impl FnOnce() -> Option<Registry>,
-        new: impl FnOnce(Limiter, HttpPolicy) -> Config<F>,
-    ) -> Result<Arc<Config<F>>, UnknownPolicy> {
-        // One statement, so that the read lock is released before the write lock is taken.
-        let latest = self
-            .latest
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if let (PolicySource::Text { .. }, Some((_, config))) = (self.source, &latest) {
-            return Ok(Arc::clone(config));
-        }
-        let policy = self.policy(registry)?;
-        match latest {
-            Some((before, config)) if before == policy => Ok(config),
-            _ => {
-                let config = new(limiter.clone(), self.with_terms(policy.clone()));
-                let config = Arc::new(self.configure(config));
-                config.log_unmatched_keys();
-                let latest = self.latest.write();
-                *latest.unwrap_or_else(PoisonError::into_inner) =
-                    Some((policy, Arc::clone(&config)));
-                Ok(config)
-            }
-        }
     }
 
     /// The policy of this moment: the handler's own, or the one that the registry has now.
@@ -225,6 +232,9 @@ impl<F: Framework> HandlerLimit<F> {
         if let Some(source) = self.settle_source {
             policy = policy.with_settle_source(source.parse().expect(PARSED));
         }
+        if let Some(mode) = self.failure_mode {
+            policy = policy.with_failure_mode(mode);
+        }
         policy
     }
 
@@ -246,6 +256,15 @@ impl<F: Framework> HandlerLimit<F> {
         if let Some(exempt) = self.exempt {
             config.exempt_when(exempt);
         }
+        if let Some(tier) = self.tier {
+            config.tier(tier);
+        }
+        if let Some(style) = self.headers {
+            config.headers(style);
+        }
+        if let Some(response) = self.on_denied {
+            config.on_denied(response);
+        }
         if self.marks_responses {
             config.mark_responses();
         }
@@ -263,6 +282,46 @@ impl<F: Framework> HandlerLimit<F> {
         F::error(policy, format_args!("{unknown}; {UNKNOWN_POLICY_HELP}"));
         if !tracing::dispatcher::has_been_set() {
             eprintln!("rate limit: {unknown}; {UNKNOWN_POLICY_HELP}");
+        }
+    }
+}
+
+impl<F: HasDefaults> HandlerLimit<F> {
+    /// The settings with the current policy.
+    ///
+    /// `registry` returns the registry that the request carries; the global one is used if it has none.
+    /// `new` makes the adapter's default settings.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownPolicy`] if the registry has no policy of the declared name. The first such error is logged.
+    pub fn config(
+        &self,
+        limiter: &Limiter,
+        registry: impl FnOnce() -> Option<Registry>,
+        new: impl FnOnce(Limiter, HttpPolicy) -> Config<F>,
+    ) -> Result<Arc<Config<F>>, UnknownPolicy> {
+        // One statement, so that the read lock is released before the write lock is taken.
+        let latest = self
+            .latest
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let (PolicySource::Text { .. }, Some((_, config))) = (self.source, &latest) {
+            return Ok(Arc::clone(config));
+        }
+        let policy = self.policy(registry)?;
+        match latest {
+            Some((before, config)) if before == policy => Ok(config),
+            _ => {
+                let config = new(limiter.clone(), self.with_terms(policy.clone()));
+                let config = Arc::new(self.configure(config)).with_defaults();
+                config.log_unmatched_keys();
+                let latest = self.latest.write();
+                *latest.unwrap_or_else(PoisonError::into_inner) =
+                    Some((policy, Arc::clone(&config)));
+                Ok(config)
+            }
         }
     }
 }

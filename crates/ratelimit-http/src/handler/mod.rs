@@ -1,4 +1,4 @@
-//! Support of `#[rate_limit]`: the limit of a handler, declared policies, the global limiter and registry.
+//! Support of `#[rate_limit]`: the limit of a handler, declared policies, the global registry.
 //!
 //! The attribute expands to a static [`HandlerLimit`] and, if it names a policy, to a [`DeclaredPolicy`] that
 //! the program collects at link time. A registry can thereby check at the start that no policy is missing.
@@ -7,10 +7,10 @@ mod global;
 mod limit;
 
 pub use self::{
-    global::{
-        AlreadySet, SetRegistryError, global_limiter, global_registry, policy_for_handler,
-        set_global_limiter, set_global_registry,
-    },
+    global::{SetRegistryError, global_registry, policy_for_handler, set_global_registry},
     limit::{CostOf, HandlerKey, HandlerLimit},
 };
-pub use crate::registry::{DeclaredPolicy, MissingPolicies};
+pub use crate::{
+    middleware::global_limiter,
+    registry::{DeclaredPolicy, MissingPolicies},
+};

@@ -204,8 +204,9 @@ impl ClientKey {
                 peer,
                 format_args!(
                     "a private peer that is not trusted sends forwarding headers: all clients \
-                     behind it share one budget; if it is your proxy, add \
-                     ClientKey::behind(TrustedProxies::parse([\"{peer}\"])?)"
+                     behind it share one budget; if it is your proxy, pass \
+                     ClientKey::behind(TrustedProxies::parse([\"{peer}\"])?) to key_by of the layer, or to \
+                     set_global_defaults(Defaults::new().client_key(...)) for all limits and #[rate_limit]"
                 ),
             );
         }

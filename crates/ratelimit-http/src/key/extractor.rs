@@ -101,6 +101,16 @@ macro_rules! key_extractor {
             }
         )+
 
+        impl<T, F> $KeyExtractor for $crate::key::ExtensionKey<T, F>
+        where
+            T: Send + Sync + 'static,
+            F: Fn(&T) -> Result<::ratelimit_core::Key, $crate::key::KeyError> + Send + Sync + 'static,
+        {
+            fn extract(&self, request: &$Request) -> Result<::ratelimit_core::Key, $crate::key::KeyError> {
+                self.extract_key(&$Head(request))
+            }
+        }
+
         impl<A: $KeyExtractor, B: $KeyExtractor> $KeyExtractor for $crate::key::And<A, B> {
             fn extract(&self, request: &$Request) -> Result<::ratelimit_core::Key, $crate::key::KeyError> {
                 self.combine(|a| a.extract(request), |b| b.extract(request))

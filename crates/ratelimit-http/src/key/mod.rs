@@ -9,12 +9,14 @@
 //! | [`ClientKey`] | the client's address, or a key that the application chose |
 //! | [`ApiKey`], [`CookieKey`] | a digest of a secret |
 //! | [`HeaderKey`], [`QueryKey`] | a value that the request contains under a name |
+//! | [`ExtensionKey`] | a value that a middleware put into the request's extensions |
 //! | [`MethodKey`], [`PathKey`] | the method, a segment of the path |
 
 mod client;
 mod combine;
 mod error;
 mod explicit;
+mod extension;
 mod extractor;
 mod extractors;
 mod kinds;
@@ -29,6 +31,7 @@ pub use self::{
     combine::{And, Or, OrShared},
     error::KeyError,
     explicit::ExplicitKey,
+    extension::ExtensionKey,
     extractors::{ApiKey, CookieKey, HeaderKey, QueryKey},
     kinds::KeyKinds,
     named::{ClientAddress, UnknownKeyName},

@@ -3,13 +3,14 @@
 /// Defines the setters of an adapter's layer over [`Config`](crate::middleware::Config), with their docs.
 ///
 /// The layer has a method `map_config(self, impl FnOnce(&mut Config<_>)) -> Self`. The first argument is a
-/// doc comment with the example of `named_key` in the adapter's own types.
+/// doc comment with the example of `named_key` in the adapter's own types. `$convert` calls a function for
+/// `on_denied` or `on_error` and converts its value, of a type with the trait `$Bound`, into a response.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! builder_methods {
     (
         $(#[$named_key_example:meta])*
-        impl $Layer:ident for $Extractor:ident($Request:ty), $Rejection:ident -> $Response:ty
+        impl $Layer:ident for $Extractor:ident($Request:ty), $Rejection:ident -> $Bound:path as $convert:path
     ) => {
         impl $Layer {
             /// Sets the key by which requests are counted. The default is the client's address, as
@@ -85,21 +86,25 @@ macro_rules! builder_methods {
             ///
             /// The layer adds its header fields and `Retry-After`, unless the response has stricter ones.
             #[must_use]
-            pub fn on_denied(
+            pub fn on_denied<R: $Bound>(
                 self,
-                response: impl Fn(&$Rejection<'_>) -> $Response + Send + Sync + 'static,
+                response: impl Fn(&$Rejection<'_>) -> R + Send + Sync + 'static,
             ) -> $Layer {
-                self.map_config(|config| config.on_denied(response))
+                self.map_config(|config| {
+                    config.on_denied(move |rejection| $convert(&response, rejection));
+                })
             }
 
             /// Sets the response to a request that could not be decided: it has no key, or the store
             /// failed and the failure mode is closed.
             #[must_use]
-            pub fn on_error(
+            pub fn on_error<R: $Bound>(
                 self,
-                response: impl Fn(&$Rejection<'_>) -> $Response + Send + Sync + 'static,
+                response: impl Fn(&$Rejection<'_>) -> R + Send + Sync + 'static,
             ) -> $Layer {
-                self.map_config(|config| config.on_error(response))
+                self.map_config(|config| {
+                    config.on_error(move |rejection| $convert(&response, rejection));
+                })
             }
 
             /// Counts the preflight requests of CORS. By default they pass uncounted.

@@ -39,7 +39,8 @@ impl<F: Framework> Config<F> {
     /// 1. Preflight requests of CORS and requests that `exempt_when` selects bypass the limit.
     /// 2. The key is extracted. Rules about other things than keys apply even if it is missing.
     /// 3. Block rules reject, exempt rules bypass.
-    /// 4. A request without a key is rejected. In shadow mode it bypasses the limit.
+    /// 4. A request without a key is rejected, unless every limit counts by another key, as `by global`. In
+    ///    shadow mode it bypasses the limit.
     /// 5. The tier and the cost are determined, and the limiter is asked. The request is reserved
     ///    rather than charged if its response can change the charge.
     #[inline]
@@ -53,9 +54,12 @@ impl<F: Framework> Config<F> {
         {
             return outcome;
         }
-        let key = match key {
-            Ok(key) => key,
-            Err(error) => return self.reject_without_key(request, error),
+        let (key, key_error) = match key {
+            Ok(key) => (key, None),
+            Err(error) => match self.stand_in_key(error) {
+                Some(key) => (key, Some(error)),
+                None => return self.reject_without_key(request, error),
+            },
         };
         let policy = self.policy_for(request, &key);
         let cost = self.cost_of(request);
@@ -65,6 +69,12 @@ impl<F: Framework> Config<F> {
                 Ok(keys) => keys,
                 Err(error) => return self.reject_without_key(request, error),
             };
+            let counts_by_primary = |name| keys.get(name) == keys.primary();
+            if let Some(error) = key_error
+                && policy.key_names().any(counts_by_primary)
+            {
+                return self.reject_without_key(request, error);
+            }
             Hit::for_keys(policy, &keys)
         } else {
             Hit::new(policy, &key)
@@ -83,6 +93,15 @@ impl<F: Framework> Config<F> {
             return CheckOutcome::Rejected(self.deny(request, verdict, tier.as_ref()));
         }
         CheckOutcome::Admitted(delay(verdict), self.admission(request, ready, tier))
+    }
+
+    /// The main key of a request that has none, if no limit counts by the main key, as in `10/s by global`.
+    fn stand_in_key(&self, error: KeyError) -> Option<Key> {
+        let is_absent = matches!(error, KeyError::Missing | KeyError::NoClientAddress);
+        let is_unused = is_absent && !self.flags.counts_by_main_key;
+        is_unused
+            .then(|| Key::tagged("no-key", "none").ok())
+            .flatten()
     }
 
     /// Continues with the limiter's answer: returns the delay before the request is served, and its

@@ -14,7 +14,7 @@ use crate::{
     registry::{Registry, UnknownPolicy},
     response::{HeaderStyle, HeaderWriter},
 };
-use ratelimit_core::{Key, Limiter};
+use ratelimit_core::{FailureMode, Key, Limiter};
 
 /// The settings of a layer, shared by all its services.
 ///
@@ -24,6 +24,10 @@ use ratelimit_core::{Key, Limiter};
 ///   changed there applies to the next request. A policy that is removed there stays in force.
 /// - Setters change one layer. A layer is cloned before it is changed, so layers that were cloned before
 ///   keep their settings. All clones share the budgets of the [`Limiter`].
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the settings are independent"
+)]
 #[derive(Clone)]
 pub struct Config<F: Framework> {
     /// The limiter that counts and decides.
@@ -39,6 +43,8 @@ pub struct Config<F: Framework> {
     key_kinds: KeyKinds,
     pub(crate) named_keys: Vec<NamedKey<F>>,
     pub(crate) client_address: Arc<ClientAddressOf<F>>,
+    /// The function of [`client_address_by`](Config::client_address_by).
+    pub(crate) own_address: Option<Arc<OwnAddressOf<F>>>,
     pub(crate) tier: Option<Arc<TierOf<F>>>,
     pub(crate) cost: Option<Arc<CostOfRequest<F>>>,
     pub(crate) exempt: Option<Arc<IsExempt<F>>>,
@@ -48,6 +54,12 @@ pub struct Config<F: Framework> {
     pub(crate) logged_no_client: Arc<AtomicBool>,
     pub(crate) logged_unknown_key: Arc<AtomicBool>,
     is_shadow: bool,
+    /// Whether the key is the built-in one, which the process's defaults may replace.
+    pub(crate) has_default_key: bool,
+    /// Whether the header style is the built-in one, which the process's defaults may replace.
+    pub(crate) has_default_headers: bool,
+    /// The mode of policies that have none.
+    pub(crate) default_failure_mode: Option<FailureMode>,
     lookup: Option<RegistryLookup<F>>,
 }
 
@@ -59,8 +71,11 @@ pub(crate) type KeyOf<F> =
 /// A function that computes the cost of a request.
 type CostOfRequest<F> = dyn Fn(&<F as Framework>::Request) -> u64 + Send + Sync;
 /// A function that finds the client's address.
-type ClientAddressOf<F> =
+pub(crate) type ClientAddressOf<F> =
     dyn Fn(&<F as Framework>::Request) -> Result<ClientAddress, KeyError> + Send + Sync;
+/// A function that finds the client's address for some requests.
+type OwnAddressOf<F> =
+    dyn Fn(&<F as Framework>::Request) -> Option<Result<ClientAddress, KeyError>> + Send + Sync;
 /// A function that names the tier of a request.
 type TierOf<F> = dyn Fn(&<F as Framework>::Request) -> Option<String> + Send + Sync;
 /// A function that exempts requests.
@@ -126,6 +141,7 @@ impl<F: Framework> Config<F> {
             key_kinds: KeyKinds::unknown(),
             named_keys: Vec::new(),
             client_address: Arc::new(move |request| client.client_address(&F::head(request))),
+            own_address: None,
             tier: None,
             cost: None,
             exempt: None,
@@ -135,6 +151,9 @@ impl<F: Framework> Config<F> {
             logged_no_client: Arc::default(),
             logged_unknown_key: Arc::default(),
             is_shadow: false,
+            has_default_key: true,
+            has_default_headers: true,
+            default_failure_mode: None,
             lookup: None,
         }
     }
@@ -169,6 +188,7 @@ impl<F: Framework> Config<F> {
         key: impl Fn(&F::Request) -> Result<Key, KeyError> + Send + Sync + 'static,
     ) {
         self.key = Arc::new(key);
+        self.has_default_key = false;
         self.key_kinds = KeyKinds::unknown();
     }
 
@@ -186,11 +206,14 @@ impl<F: Framework> Config<F> {
 
     /// Sets the function that finds a client's address, for rules about addresses and limits `by ip`.
     ///
-    /// The peer's address is used if the function returns `None`.
+    /// If the function returns `None`, the address is the one that the process's defaults find, or else the
+    /// peer's.
     pub fn client_address_by(
         &mut self,
         find: impl Fn(&F::Request) -> Option<Result<ClientAddress, KeyError>> + Send + Sync + 'static,
     ) {
+        let find: Arc<OwnAddressOf<F>> = Arc::new(find);
+        self.own_address = Some(Arc::clone(&find));
         let client = ClientKey::new();
         self.client_address = Arc::new(move |request| {
             find(request).unwrap_or_else(|| client.client_address(&F::head(request)))
@@ -222,6 +245,7 @@ impl<F: Framework> Config<F> {
     /// Sets the header fields that report the remaining budget.
     pub fn headers(&mut self, style: HeaderStyle) {
         self.headers = self.headers.with_style(style, self.policy.policy());
+        self.has_default_headers = false;
     }
 
     /// Lists the header fields in `Access-Control-Expose-Headers`.
@@ -291,17 +315,26 @@ impl<F: Framework> Config<F> {
 
     /// The same settings for another policy.
     fn with_policy(&self, policy: HttpPolicy) -> Config<F> {
-        let policy = if self.is_shadow {
-            policy.shadow()
-        } else {
-            policy
-        };
+        let policy = self.completed(policy);
         Config {
             headers: self.headers.with_policy(policy.policy()),
             flags: PolicyFlags::of(&policy),
             policy,
             lookup: None,
             ..self.clone()
+        }
+    }
+
+    /// The policy with the settings of the layer and the process: shadow mode and the failure mode.
+    pub(crate) fn completed(&self, mut policy: HttpPolicy) -> HttpPolicy {
+        if self.is_shadow {
+            policy = policy.shadow();
+        }
+        match self.default_failure_mode {
+            Some(mode) if policy.policy().failure_mode().is_none() => {
+                policy.with_failure_mode(mode)
+            }
+            _ => policy,
         }
     }
 }

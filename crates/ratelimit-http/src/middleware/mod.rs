@@ -38,7 +38,9 @@
 //! 2. Call the macro `key_extractor!` for the trait of key extractors.
 //! 3. Define a layer with an `Arc<Config>` and a method `map_config`, and call the macro
 //!    `builder_methods!` for its setters.
-//! 4. Drive the four steps in the future of the layer's service, and keep the [`BodyGuard`] in the
+//! 4. Implement [`HasDefaults`] with a `static`, and call the macro `defaults_type!` for the defaults that all
+//!    limits of a process share.
+//! 5. Drive the four steps in the future of the layer's service, and keep the [`BodyGuard`] in the
 //!    type of its bodies.
 
 mod admission;
@@ -46,6 +48,7 @@ mod body_guard;
 mod builder;
 mod check;
 mod config;
+mod defaults;
 mod named_keys;
 mod pending;
 mod policy_flags;
@@ -56,6 +59,7 @@ pub use self::{
     body_guard::{BodyGuard, SlotGuard},
     check::CheckOutcome,
     config::{Config, DecisionSharing, log_unmatched_keys},
+    defaults::{DefaultSettings, GlobalDefaults, HasDefaults, SetDefaultsError, global_limiter},
     pending::{CompletedCheck, PendingCheck},
     rejection::{Rejection, RejectionReason},
 };

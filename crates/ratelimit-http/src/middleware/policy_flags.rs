@@ -17,6 +17,8 @@ pub(crate) struct PolicyFlags {
     pub(crate) has_tiers: bool,
     /// Whether a limit in any tier counts by a named key.
     pub(crate) has_named_keys: bool,
+    /// Whether a limit in any tier counts by the main key.
+    pub(crate) counts_by_main_key: bool,
     /// The cost of every request, if it does not depend on the request.
     pub(crate) cost: Option<u64>,
 }
@@ -32,6 +34,8 @@ impl PolicyFlags {
             has_tiers: policy.tiers().next().is_some(),
             has_named_keys: counts_by_names(policy)
                 || policy.tiers().any(|(_, tier)| counts_by_names(tier)),
+            counts_by_main_key: counts_by_main(policy)
+                || policy.tiers().any(|(_, tier)| counts_by_main(tier)),
             cost: is_fixed.then(|| policy.cost().get()),
         }
     }
@@ -39,4 +43,8 @@ impl PolicyFlags {
 
 fn counts_by_names(policy: &Policy) -> bool {
     policy.key_names().next().is_some()
+}
+
+fn counts_by_main(policy: &Policy) -> bool {
+    policy.limits_by_key().any(|(name, _)| name.is_none())
 }

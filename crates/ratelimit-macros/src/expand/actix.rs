@@ -18,16 +18,23 @@ pub(crate) fn expand(options: &Options, handler: &Handler) -> Result<TokenStream
     } = handler;
     let (visibility, name) = (&inner.vis, handler.name());
     let (generics, _, conditions) = inner.sig.generics.split_for_impl();
-    let inner_function = handler.inner_function();
-    let inner_path = handler.inner_path();
+    let unlimited = options.unlimited.as_ref();
+    let inner_function = handler.inner_function(unlimited);
+    let inner_path = handler.inner_path(unlimited);
+    let (inside, beside) = match unlimited {
+        None => (Some(inner_function), None),
+        Some(_) => (None, Some(inner_function)),
+    };
     Ok(quote! {
+        #beside
+
         #(#outer_attributes)*
         #visibility async fn #name #generics (
             request: #private::HttpRequest,
             payload: #private::Payload,
         ) -> #private::HttpResponse #conditions {
             #limit
-            #inner_function
+            #inside
             let handler = |(#(#arguments,)*): (#(#types,)*)| #inner_path(#(#arguments),*);
             #private::run(&LIMIT, request, payload, handler).await
         }

@@ -1,12 +1,21 @@
 //! The expansion for axum: the last argument is an extractor that checks, and then extracts all arguments.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::quote;
 use syn::{Error, Result};
 
-use crate::{expand::limit, handler::Handler, options::Options};
+use crate::{
+    expand::{limit, path},
+    handler::Handler,
+    options::Options,
+};
 
 const MAX_ARGUMENTS: usize = 16;
+
+/// Distinguishes the copies of one handler that `#[debug_handler]` above the attribute makes.
+static EXPANSIONS: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) fn expand(options: &Options, handler: &Handler) -> Result<TokenStream> {
     if handler.arguments.len() > MAX_ARGUMENTS {
@@ -31,30 +40,41 @@ pub(crate) fn expand(options: &Options, handler: &Handler) -> Result<TokenStream
         [] => (quote!(#private::DebugHandlerGoesBelowRateLimit), quote!(_)),
         types => (quote!((#(#types,)*)), quote!((#(#arguments,)*))),
     };
-    let marker = format_ident!("__rate_limit_{}", handler.plain_name());
+    let path = path(handler);
+    let expansion = EXPANSIONS.fetch_add(1, Ordering::Relaxed);
+    let id = quote!(#private::HandlerId<{
+        #private::handler_id(#path, ::core::line!(), #expansion)
+    }>);
     let (generics, _, conditions) = inner.sig.generics.split_for_impl();
-    let inner_function = handler.inner_function();
-    let inner_path = handler.inner_path();
+    let unlimited = options.unlimited.as_ref();
+    let inner_function = handler.inner_function(unlimited);
+    let inner_path = handler.inner_path(unlimited);
+    let (inside, beside) = match unlimited {
+        None => (Some(inner_function), None),
+        Some(_) => (None, Some(inner_function)),
+    };
     Ok(quote! {
-        #[doc(hidden)]
-        #[allow(non_camel_case_types)]
-        #[derive(Clone, Copy, Debug)]
-        #visibility struct #marker;
-
-        impl #private::Marker for #marker {
-            fn limit() -> &'static #private::HandlerLimit {
-                #limit
-                &LIMIT
-            }
-        }
+        #beside
 
         #(#outer_attributes)*
         #[allow(clippy::too_many_arguments)]
         #visibility async fn #name #generics (
             #(#before,)*
-            limited: #private::Limited<#marker, #all>
+            limited: #private::Limited<#id, #all>
         ) -> #private::Response #conditions {
-            #inner_function
+            /// Local, so that the trait can be implemented for a type of another crate.
+            #[allow(unreachable_pub)]
+            pub struct Marker;
+
+            #[allow(non_local_definitions)]
+            impl #private::LimitOf<Marker> for #id {
+                fn limit() -> &'static #private::HandlerLimit {
+                    #limit
+                    &LIMIT
+                }
+            }
+
+            #inside
             limited.call(|#taken| #inner_path(#(#arguments),*)).await
         }
     })

@@ -2,25 +2,16 @@
 
 use std::{fmt, marker::PhantomData};
 
-use http::request::Parts;
 use ratelimit_core::Key;
 
-use super::{KeyError, KeyExtractor};
+use crate::{framework::RequestHead, key::KeyError};
 
 /// A key from a value in the request's extensions, such as the authenticated user.
 ///
-/// ```
-/// use ratelimit_core::Key;
-/// use ratelimit_tower::{ExtensionKey, KeyExtractor};
-///
-/// #[derive(Clone)]
-/// struct User(u64);
-///
-/// let by_user = ExtensionKey::new(|user: &User| Ok(Key::tagged("user", user.0.to_string())?));
-/// let (request, ()) = http::Request::builder().extension(User(7)).body(())?.into_parts();
-/// assert_eq!(by_user.extract(&request)?.as_str(), "user:7");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// - A middleware in front of the limit puts the value there; it may be asynchronous and ask a database.
+/// - The key is missing if the request has no value of type `T`. Combine it with `or` or `or_shared` for
+///   anonymous requests.
+/// - Under axum, `.layer(...)` that is added last runs first: add the middleware after the limit.
 ///
 /// A rule or a tenant of a policy names such a key as it prints, `printed:user:7`. The text `key:user:7` is
 /// the key [`Key::new`] of `user:7`, which is another one.
@@ -54,16 +45,14 @@ where
             _extension: PhantomData,
         }
     }
-}
 
-impl<T, F> KeyExtractor for ExtensionKey<T, F>
-where
-    T: Send + Sync + 'static,
-    F: Fn(&T) -> Result<Key, KeyError> + Send + Sync + 'static,
-{
-    fn extract(&self, request: &Parts) -> Result<Key, KeyError> {
-        let extension = request.extensions.get::<T>().ok_or(KeyError::Missing)?;
-        (self.key)(extension)
+    /// The key of a request.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::Missing`] if the request has no such extension, or the error of the function.
+    pub fn extract_key(&self, request: &impl RequestHead) -> Result<Key, KeyError> {
+        request.extension(&self.key).ok_or(KeyError::Missing)?
     }
 }
 

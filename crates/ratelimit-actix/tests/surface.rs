@@ -1,0 +1,178 @@
+//! What axum's layer offers to handlers, here too: keys from extensions, slots, and checks by hand.
+
+use actix_web::{
+    App, HttpMessage as _, HttpRequest, HttpResponse, Responder,
+    dev::{Service as _, ServiceRequest},
+    middleware::{Next, from_fn},
+    test::{self, TestRequest},
+    web::{self, Data, ReqData},
+};
+use ratelimit_actix::{
+    ExtensionKey, HttpPolicy, Key, Limiter, Policy, RateLimit, SlotGuard, rate_limit,
+};
+
+struct User(String);
+
+fn policy(limits: &str) -> Policy {
+    Policy::parse("api", limits).expect("a policy")
+}
+
+/// Looks the user of a token up, as a database would be asked.
+async fn authenticate(
+    request: ServiceRequest,
+    next: Next<impl actix_web::body::MessageBody>,
+) -> Result<actix_web::dev::ServiceResponse<impl actix_web::body::MessageBody>, actix_web::Error> {
+    let token = request.headers().get("authorization").cloned();
+    tokio_yield().await;
+    if let Some(token) = token {
+        let user = User(token.to_str().expect("text").to_owned());
+        request.extensions_mut().insert(user);
+    }
+    next.call(request).await
+}
+
+async fn tokio_yield() {
+    let mut has_yielded = false;
+    std::future::poll_fn(|cx| {
+        if has_yielded {
+            return std::task::Poll::Ready(());
+        }
+        has_yielded = true;
+        cx.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}
+
+#[actix_web::test]
+async fn an_asynchronous_middleware_finds_the_key() {
+    let by_user = ExtensionKey::new(|user: &User| Ok(Key::tagged("user", &user.0)?));
+    let limit = RateLimit::new(Limiter::in_memory(), policy("1/min")).key_by(by_user);
+    let app = App::new()
+        .route("/", web::get().to(async || "hello"))
+        .wrap(limit)
+        .wrap(from_fn(authenticate));
+    let app = test::init_service(app).await;
+    let sent = async |token: Option<&str>| {
+        let mut request = TestRequest::get();
+        if let Some(token) = token {
+            request = request.insert_header(("authorization", token));
+        }
+        test::call_service(&app, request.to_request())
+            .await
+            .status()
+    };
+
+    assert_eq!(sent(Some("alice")).await, 200);
+    assert_eq!(sent(Some("alice")).await, 429);
+    assert_eq!(sent(Some("bob")).await, 200);
+    assert_eq!(sent(None).await, 400);
+}
+
+#[actix_web::test]
+async fn a_handler_can_keep_its_slot() {
+    let policy = policy("concurrency 1 lease 30s by global");
+    let limit = RateLimit::new(Limiter::in_memory(), policy);
+    let kept: Data<std::sync::Mutex<Option<SlotGuard>>> = Data::default();
+    let handler = async |slot: ReqData<SlotGuard>,
+                         kept: Data<std::sync::Mutex<Option<SlotGuard>>>| {
+        *kept.lock().expect("not poisoned") = Some(slot.into_inner());
+        "kept"
+    };
+    let app = App::new()
+        .app_data(kept.clone())
+        .route("/", web::get().to(handler))
+        .wrap(limit);
+    let app = test::init_service(app).await;
+    let sent = async || {
+        let response = test::call_service(&app, TestRequest::get().to_request()).await;
+        let status = response.status();
+        drop(test::read_body(response).await);
+        status
+    };
+
+    assert_eq!(sent().await, 200);
+    assert_eq!(sent().await, 429, "the session keeps the slot");
+    drop(kept.lock().expect("not poisoned").take());
+    assert_eq!(sent().await, 200);
+}
+
+#[actix_web::test]
+async fn a_handler_can_check_by_hand() {
+    async fn search(request: HttpRequest, limit: Data<RateLimit>) -> impl Responder {
+        match limit.check(&request).await {
+            Ok(admission) => {
+                let left = admission.decision().map(|decision| decision.remaining);
+                let body = format!("{} left", left.unwrap_or_default());
+                let response = admission.finish(HttpResponse::NotFound().body(body));
+                response.map_into_boxed_body()
+            }
+            Err(response) => response,
+        }
+    }
+    let login = HttpPolicy::from(policy("2/min by global"));
+    let login = login.with_charge_on("404".parse().expect("a status"));
+    let limit = RateLimit::new(Limiter::in_memory(), login);
+    let app = App::new()
+        .app_data(Data::new(limit))
+        .route("/", web::get().to(search));
+    let app = test::init_service(app).await;
+
+    for (status, left, body) in [(404, "1", "1 left"), (404, "0", "0 left"), (429, "0", "")] {
+        let response = app.call(TestRequest::get().to_request()).await;
+        let response = response.expect("no error");
+        assert_eq!(response.status(), status);
+        assert_eq!(
+            response.headers().get("x-ratelimit-remaining").unwrap(),
+            left
+        );
+        let text = test::read_body(response).await;
+        assert!(status == 429 || text == body, "{text:?}");
+    }
+}
+
+#[rate_limit("1/min by global")]
+async fn shared() -> &'static str {
+    "hello"
+}
+
+#[actix_web::test]
+async fn a_limit_by_global_needs_no_address_but_one_by_ip_does() {
+    let limit = |limits| RateLimit::new(Limiter::in_memory(), policy(limits));
+    let hello = || web::get().to(async || "hello");
+    let app = App::new()
+        .app_data(Limiter::in_memory())
+        .route("/handler", web::get().to(shared))
+        .service(
+            web::resource("/global")
+                .wrap(limit("1/min by global"))
+                .route(hello()),
+        )
+        .service(
+            web::resource("/ip")
+                .wrap(limit("1/min by ip"))
+                .route(hello()),
+        )
+        .service(
+            web::resource("/both")
+                .wrap(limit("1/min by global; 1/min"))
+                .route(hello()),
+        );
+    let app = test::init_service(app).await;
+
+    for (path, status) in [
+        ("/handler", 200),
+        ("/handler", 429),
+        ("/global", 200),
+        ("/global", 429),
+        ("/ip", 500),
+        ("/both", 500),
+    ] {
+        let request = TestRequest::get().uri(path).to_request();
+        assert_eq!(
+            test::call_service(&app, request).await.status(),
+            status,
+            "{path}"
+        );
+    }
+}

@@ -1,0 +1,8 @@
+use ratelimit_actix::rate_limit;
+
+#[rate_limit("5/min", headers = "x")]
+async fn login() -> &'static str {
+    "hello"
+}
+
+fn main() {}
