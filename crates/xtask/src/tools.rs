@@ -1,18 +1,25 @@
-//! The other programs that tests start: proxies in front of a service, and who reads its metrics.
+//! The other programs that tests start: proxies in front of a service, who reads its metrics, and a browser.
 
-use std::{env, path::PathBuf};
+use std::{env, path::PathBuf, process::Command};
 
 use crate::{
+    command::{run, succeeds},
     failure::Failure,
     install::{self, Program},
 };
+
+/// The folder of the scripts that tests run in a browser.
+const BROWSER_TESTS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../ratelimit-server/tests/browser"
+);
 
 struct Tool {
     binary: &'static str,
     package: Program,
 }
 
-const TOOLS: [Tool; 4] = [
+const TOOLS: [Tool; 6] = [
     Tool {
         binary: "nginx",
         package: Program {
@@ -45,6 +52,22 @@ const TOOLS: [Tool; 4] = [
             brew: "prometheus",
         },
     },
+    Tool {
+        binary: "chromium",
+        package: Program {
+            apt: "chromium",
+            dnf: "chromium",
+            brew: "chromium",
+        },
+    },
+    Tool {
+        binary: "npm",
+        package: Program {
+            apt: "npm",
+            dnf: "npm",
+            brew: "node",
+        },
+    },
 ];
 
 /// Installs a program whose packages are named like it, if it is missing.
@@ -65,7 +88,21 @@ pub(crate) fn ensure() -> Result<(), Failure> {
         install::install(&tool.package)?;
         install::stop_service(tool.binary);
     }
-    Ok(())
+    ensure_browser_driver()
+}
+
+/// Installs the package that drives the browser, at the version of the lock file.
+fn ensure_browser_driver() -> Result<(), Failure> {
+    let npm = |args: &[&str]| {
+        let mut command = Command::new("npm");
+        command.current_dir(BROWSER_TESTS).args(args);
+        command
+    };
+    if succeeds(&mut npm(&["ls"])) {
+        return Ok(());
+    }
+    let advice = format!("run `npm ci` in {BROWSER_TESTS}");
+    run(&mut npm(&["ci", "--no-audit", "--no-fund"]), &advice)
 }
 
 fn is_present(binary: &str) -> bool {

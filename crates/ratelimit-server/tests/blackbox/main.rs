@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
 
 mod admin;
+mod browser;
 mod browser_headers;
 mod chart;
 mod client_key;

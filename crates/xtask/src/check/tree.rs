@@ -84,7 +84,8 @@ pub(super) fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, Fail
     while let Some(folder) = open.pop() {
         for path in entries(&folder)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if path.is_symlink() || name.starts_with('.') || name == "target" {
+            let is_built = name == "target" || name == "node_modules";
+            if path.is_symlink() || name.starts_with('.') || is_built {
                 continue;
             }
             if path.is_dir() {
