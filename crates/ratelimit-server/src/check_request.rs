@@ -1,9 +1,9 @@
 //! The parameters of a check.
 
-use std::num::NonZeroU64;
+use std::{collections::BTreeMap, num::NonZeroU64};
 
 use axum::http::request::Parts;
-use ratelimit_core::{Algorithm, Key, Policy};
+use ratelimit_core::{Algorithm, Key, KeySet, Policy, store::Hit};
 use ratelimit_http::{client_ip::ClientIpError, key::ExplicitKey};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Number;
@@ -11,6 +11,7 @@ use serde_json::Number;
 use crate::{
     api_error::ApiError,
     app::App,
+    check_keys::{KeySource, named_key},
     client::{self, Peer},
     config::Rules,
     query::Query,
@@ -18,12 +19,12 @@ use crate::{
 
 const EMPTY_KEY: &str = "the key is empty: leave it out to count by the client's address";
 
-/// One check: policy, key and permits.
+/// One check: policy, keys and permits.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckRequest {
     pub(crate) policy: Policy,
-    pub(crate) key: Key,
-    /// The key as the client sent it, or the address of the client.
+    pub(crate) keys: KeySet,
+    /// The check's own key as the client sent it, or the address of the client. It names the key again.
     pub(crate) shown: String,
     pub(crate) permits: NonZeroU64,
     pub(crate) wants_receipt: bool,
@@ -35,6 +36,7 @@ pub(crate) struct CheckRequest {
 pub(crate) struct Item {
     algorithm: Option<String>,
     key: Option<String>,
+    keys: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "whole_number")]
     permits: Option<NonZeroU64>,
     policy: Option<String>,
@@ -47,6 +49,45 @@ impl CheckRequest {
         app: &App,
         rules: &Rules,
         parts: &Parts,
+    ) -> Result<CheckRequest, ApiError> {
+        CheckRequest::new(app, rules, parts, KeySource::Query)
+    }
+
+    /// Reads a check on behalf of a proxy, whose request has the keys of limits `by ip` and `by header:NAME`.
+    pub(crate) fn forwarded(
+        app: &App,
+        rules: &Rules,
+        parts: &Parts,
+    ) -> Result<CheckRequest, ApiError> {
+        CheckRequest::new(app, rules, parts, |query| {
+            KeySource::Forwarded(query, parts)
+        })
+    }
+
+    /// Reads which budgets a call is about. It need not name the keys of all limits.
+    pub(crate) fn partial(
+        app: &App,
+        rules: &Rules,
+        parts: &Parts,
+    ) -> Result<CheckRequest, ApiError> {
+        CheckRequest::new(app, rules, parts, KeySource::Partial)
+    }
+
+    /// The check's own key.
+    pub(crate) const fn key(&self) -> &Key {
+        self.keys.primary()
+    }
+
+    /// The hit that this check is.
+    pub(crate) fn hit(&self) -> Hit<'_> {
+        Hit::for_keys(&self.policy, &self.keys).cost(self.permits.get())
+    }
+
+    fn new<'p>(
+        app: &App,
+        rules: &Rules,
+        parts: &'p Parts,
+        source: impl FnOnce(Query<'p>) -> KeySource<'p>,
     ) -> Result<CheckRequest, ApiError> {
         let query = Query(parts.uri.query().unwrap_or_default());
         let algorithm = query.one("algorithm")?;
@@ -62,8 +103,8 @@ impl CheckRequest {
         let permits = permits.map(|text| permits_of(&text)).transpose()?;
         Ok(CheckRequest {
             permits: permits.unwrap_or_else(|| policy.cost()),
+            keys: source(query).keys(rules, &policy, key)?,
             policy,
-            key,
             shown,
             wants_receipt: false,
         })
@@ -83,10 +124,11 @@ impl CheckRequest {
         let (key, shown) = key_of(app, rules, parts, key.map_err(bad_key)?.flatten())?;
         let policy = policy_of(rules, item.algorithm.as_deref(), item.policy.as_deref())?;
         let policy = policy.for_key(&key).clone();
+        let keys = item.keys.unwrap_or_default();
         Ok(CheckRequest {
             permits: item.permits.unwrap_or_else(|| policy.cost()),
+            keys: KeySource::Body(&keys).keys(rules, &policy, key)?,
             policy,
-            key,
             shown,
             wants_receipt: item.receipt.unwrap_or(false),
         })
@@ -110,9 +152,7 @@ fn key_of(
             "the key does not match the pattern of this server",
         ));
     }
-    let key = Key::new(named.as_str());
-    let key = key.map_err(|why| ApiError::bad_request(why.to_string()))?;
-    Ok((key, named.into_string()))
+    Ok((named_key(named.as_str())?, named.into_string()))
 }
 
 fn bad_key(why: ClientIpError) -> ApiError {

@@ -211,13 +211,13 @@ mod tests {
         let limiter = Limiter::in_memory();
         let check_request = CheckRequest {
             policy,
-            key: Key::new("k").unwrap(),
+            keys: Key::new("k").unwrap().into(),
             shown: "k".to_owned(),
             permits: NonZeroU64::MIN,
             wants_receipt: false,
         };
         let check = |_| {
-            let check = limiter.check(&check_request.policy, &check_request.key);
+            let check = limiter.check_hit(check_request.hit());
             let verdict = check.now_or_never().unwrap();
             serde_json::to_value(CheckResponse::new(&check_request, &verdict)).unwrap()
         };

@@ -40,7 +40,8 @@ pub(crate) fn own_key(
     let client = rules.client.resolve(peer, &lines);
     let client = client.map_err(|why| ApiError::bad_request(format!("{why}: name a key")))?;
     let key = Key::network(client.addr(), client.prefix());
-    Ok((key, client.to_string()))
+    let shown = key.to_string();
+    Ok((key, shown))
 }
 
 /// Adapter from [`HeaderMap`] to the header lines that the client IP resolver reads.

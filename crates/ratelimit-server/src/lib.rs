@@ -15,6 +15,7 @@ mod app;
 mod audit;
 mod browser_guard;
 mod check_config;
+mod check_keys;
 mod check_request;
 mod check_response;
 mod cli;

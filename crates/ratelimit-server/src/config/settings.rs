@@ -331,6 +331,7 @@ mod tests {
         "trusted",
         "trust_everyone",
         "chain_header",
+        "path_header",
         "hops",
         "max_hops",
         "ipv6_prefix",

@@ -6,7 +6,7 @@ use axum::{
     http::{Response, StatusCode},
 };
 use futures_util::{StreamExt as _, stream};
-use ratelimit_core::{Reservation, Verdict, store::Hit};
+use ratelimit_core::{Reservation, Verdict};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -142,9 +142,7 @@ async fn charge(app: &App, rules: &Rules, check_request: &CheckRequest) -> Charg
             reservation: None,
         };
     }
-    let CheckRequest { policy, key, .. } = check_request;
-    let hit = Hit::new(policy, key).cost(check_request.permits.get());
-    let (verdict, reservation) = app.limiter().reserve(hit).await;
+    let (verdict, reservation) = app.limiter().reserve(check_request.hit()).await;
     log_decision(rules, check_request, &verdict);
     ChargedCheck {
         verdict,
@@ -154,9 +152,7 @@ async fn charge(app: &App, rules: &Rules, check_request: &CheckRequest) -> Charg
 
 /// Charges the budget. A slot of a concurrency limit is held until its lease expires.
 pub(super) async fn check(app: &App, rules: &Rules, check_request: &CheckRequest) -> Verdict {
-    let CheckRequest { policy, key, .. } = check_request;
-    let permits = check_request.permits.get();
-    let verdict = app.limiter().check_cost(policy, key, permits).await;
+    let verdict = app.limiter().check_hit(check_request.hit()).await;
     log_decision(rules, check_request, &verdict);
     verdict
 }
@@ -173,7 +169,7 @@ fn wants_receipt(query: Query<'_>) -> Result<bool, ApiError> {
 fn log_decision(rules: &Rules, check_request: &CheckRequest, verdict: &Verdict) {
     if rules.log_keys && !verdict.is_allowed() {
         let policy = check_request.policy.name();
-        tracing::info!(policy, key = %check_request.key, permits = check_request.permits, "denied");
+        tracing::info!(policy, key = %check_request.key(), permits = check_request.permits, "denied");
     }
 }
 
@@ -197,7 +193,7 @@ mod tests {
     use axum::http::header::CONTENT_TYPE;
     use ratelimit_core::{
         Decision, KeySet, Limiter, MemoryStore, Policy,
-        store::{Store, StoreFuture},
+        store::{Hit, Store, StoreFuture},
     };
     use tower::ServiceExt as _;
 

@@ -61,10 +61,8 @@ pub(super) async fn get(
     let mut audit = Audit::new("explain", &request);
     let (parts, _) = request.into_parts();
     let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
-    let CheckRequest { policy, key, .. } = &check_request;
-    audit.about(policy, key);
-    let permits = check_request.permits.get();
-    let verdict = app.limiter().dry_run(policy, key, permits).await;
+    audit.about(&check_request.policy, check_request.key());
+    let verdict = app.limiter().check_hit(check_request.hit().dry_run()).await;
     audit.succeed();
     Ok(json(StatusCode::OK, &explain(&check_request, &verdict)))
 }

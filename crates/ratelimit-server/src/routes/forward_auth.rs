@@ -31,7 +31,7 @@ pub(super) async fn any(
     let rules = app.rules();
     let denied = Query(parts.uri.query().unwrap_or_default()).one("denied")?;
     let denied = denied_status(denied.as_deref())?;
-    let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
+    let check_request = CheckRequest::forwarded(&app, &rules, &parts)?;
     match evaluate_rules(&rules, &check_request, &parts)? {
         RuleOutcome::Blocked(BlockStatus::TooManyRequests) => return Ok(status_only(denied)),
         RuleOutcome::Blocked(how) => {
@@ -75,7 +75,7 @@ fn evaluate_rules(
         _ => "",
     };
     let client = rules.client.resolve(peer, &headers).ok();
-    let mut facts = RuleRequest::new(&check_request.key, path, &headers);
+    let mut facts = RuleRequest::new(check_request.key(), path, &headers);
     facts.address = client.map(|client| client.whole_addr());
     Ok(policy.evaluate(&facts))
 }

@@ -11,7 +11,9 @@ use ratelimit_core::Offender;
 use serde::Serialize;
 
 use super::json;
-use crate::{admin_auth, api_error::ApiError, app::App, audit::Audit, query::Query};
+use crate::{
+    admin_auth, api_error::ApiError, app::App, audit::Audit, check_keys::key_text, query::Query,
+};
 
 const DEFAULT_COUNT: usize = 10;
 const MAX_COUNT: usize = 100;
@@ -77,7 +79,7 @@ fn entries(names: &[String], worst: impl Fn(&str) -> Vec<Offender>) -> Offenders
 impl From<Offender> for OffenderEntry {
     fn from(offender: Offender) -> OffenderEntry {
         OffenderEntry {
-            key: offender.key.to_string(),
+            key: key_text(&offender.key),
             denied: offender.denied,
             error: offender.error,
         }

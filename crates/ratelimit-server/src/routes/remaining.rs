@@ -21,9 +21,7 @@ pub(super) async fn get(
     let (parts, _) = request.into_parts();
     let rules = app.rules();
     let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
-    let CheckRequest { policy, key, .. } = &check_request;
-    let permits = check_request.permits.get();
-    let verdict = app.limiter().dry_run(policy, key, permits).await;
+    let verdict = app.limiter().check_hit(check_request.hit().dry_run()).await;
     let body = to_json(&CheckResponse::new(&check_request, &verdict));
     let status = StatusCode::OK;
     Ok(check_response::respond(

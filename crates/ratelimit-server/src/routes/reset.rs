@@ -25,12 +25,15 @@ pub(super) async fn delete(
     admin_auth::admit_request(&app, &rules, &request)?;
     let mut audit = Audit::new("reset", &request);
     let (parts, _) = request.into_parts();
-    let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
+    let check_request = CheckRequest::partial(&app, &rules, &parts)?;
     let CheckRequest {
-        policy, key, shown, ..
+        policy,
+        keys,
+        shown,
+        ..
     } = &check_request;
-    audit.about(policy, key);
-    let reset = app.limiter().reset(policy, key).await;
+    audit.about(policy, check_request.key());
+    let reset = app.limiter().reset_keys(policy, keys).await;
     reset.map_err(|_| ApiError::unavailable())?;
     audit.succeed();
     let response = ResetResponse {

@@ -46,6 +46,8 @@ async fn admin_without_token_is_for_direct_local_callers() {
 async fn the_chain_header_counts_as_a_forwarding_header() {
     let server = Server::start(&[
         "--admin-without-token",
+        "--trusted",
+        "10.0.0.1",
         "--chain-header",
         "cf-connecting-ip",
     ]);

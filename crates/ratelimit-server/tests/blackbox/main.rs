@@ -11,6 +11,7 @@ mod command_line;
 mod foresight;
 mod grafana;
 mod input;
+mod keys;
 mod lifecycle;
 mod listeners;
 mod metrics;

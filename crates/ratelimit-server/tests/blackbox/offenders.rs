@@ -29,9 +29,9 @@ async fn the_most_denied_keys_of_each_policy_are_listed() {
     let told = server.get(OFFENDERS).await.json();
 
     let (alice, bob, carol) = (
-        json!({"key": "key:alice", "denied": 2, "error": 0}),
-        json!({"key": "key:bob", "denied": 5, "error": 0}),
-        json!({"key": "key:carol", "denied": 1, "error": 0}),
+        json!({"key": "alice", "denied": 2, "error": 0}),
+        json!({"key": "bob", "denied": 5, "error": 0}),
+        json!({"key": "carol", "denied": 1, "error": 0}),
     );
     let all = json!({"policies": {"one": [bob, alice], "two": [carol]}});
     assert_eq!(told, all);
@@ -56,7 +56,7 @@ async fn denials_of_a_policy_in_shadow_mode_are_listed_by_themselves() {
 
     let told = server.get(OFFENDERS).await.json();
 
-    let alice = json!({"key": "key:alice", "denied": 1, "error": 0});
+    let alice = json!({"key": "alice", "denied": 1, "error": 0});
     assert_eq!(
         told,
         json!({"policies": {"tried": []}, "shadow": {"tried": [alice]}})

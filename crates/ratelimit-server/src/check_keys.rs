@@ -1,0 +1,240 @@
+//! The keys of a check: its own, and those of limits that count by another key, as in `5/min by ip`.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use axum::http::request::Parts;
+use ratelimit_core::{Key, KeySet, Policy};
+use ratelimit_http::{
+    client_ip::{ClientIpResolver, HeaderLines, parse_address},
+    key::{HeaderKey, KeyError},
+};
+
+use crate::{
+    api_error::ApiError,
+    client::{Lines, Peer},
+    config::Rules,
+    query::Query,
+};
+
+/// One budget for all requests. Every call has this key.
+const GLOBAL: &str = "global";
+const IP: &str = "ip";
+const HEADER: &str = "header:";
+
+/// Where a call finds the keys of limits `by NAME`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KeySource<'a> {
+    /// The parameters `keys.NAME` of a query.
+    Query(Query<'a>),
+    /// The member `keys` of a body.
+    Body(&'a BTreeMap<String, String>),
+    /// The parameters `keys.NAME`, or else the request that a proxy asks about: its client and its headers.
+    Forwarded(Query<'a>, &'a Parts),
+    /// As [`Query`](KeySource::Query), for a call about those keys that it names.
+    Partial(Query<'a>),
+}
+
+impl KeySource<'_> {
+    /// The keys that the limits of `policy` count by.
+    ///
+    /// A missing key is an error: the engine would count by the check's own key, which is another limit than the
+    /// one that was written.
+    pub(crate) fn keys(self, rules: &Rules, policy: &Policy, own: Key) -> Result<KeySet, ApiError> {
+        let mut keys = KeySet::new(own);
+        for name in policy.key_names() {
+            if name == GLOBAL {
+                keys = keys.with(name, tagged(name, "all")?);
+            } else if let Some(text) = self.given(name)? {
+                keys = keys.with(name, given_key(rules, name, &text)?);
+            } else if let KeySource::Forwarded(_, parts) = self
+                && (name == IP || name.starts_with(HEADER))
+            {
+                keys = with_forwarded(keys, rules, name, parts)?;
+            } else if !matches!(self, KeySource::Partial(_)) {
+                return Err(self.missing(policy, name));
+            }
+        }
+        Ok(keys)
+    }
+
+    /// The text that the caller gives for a name.
+    fn given(self, name: &str) -> Result<Option<String>, ApiError> {
+        match self {
+            KeySource::Body(given) => Ok(given.get(name).cloned()),
+            KeySource::Query(query)
+            | KeySource::Partial(query)
+            | KeySource::Forwarded(query, _) => {
+                let text = query.one(&format!("keys.{name}"))?;
+                Ok(text.map(std::borrow::Cow::into_owned))
+            }
+        }
+    }
+
+    fn missing(self, policy: &Policy, name: &str) -> ApiError {
+        let policy = policy.name();
+        let place = match self {
+            KeySource::Body(_) => format!("\"keys\":{{\"{name}\":\"...\"}}"),
+            _ => format!("keys.{name}=..."),
+        };
+        ApiError::bad_request(format!(
+            "a limit of policy {policy} counts by {name}: send {place}"
+        ))
+    }
+}
+
+/// Adds the key of a forwarded request. A request without the header counts by its own key, as in the layers.
+fn with_forwarded(
+    keys: KeySet,
+    rules: &Rules,
+    name: &str,
+    parts: &Parts,
+) -> Result<KeySet, ApiError> {
+    let lines = Lines(&parts.headers);
+    let key = match name.strip_prefix(HEADER) {
+        Some(header) => {
+            let header = HeaderKey::new(header.to_ascii_lowercase());
+            header.extract_key(lines.lines(header.name()))
+        }
+        None => {
+            let peer = Peer::of(&parts.extensions).map(|peer| peer.ip());
+            let client = rules.client.resolve(peer, &lines);
+            client
+                .map(|client| Key::network(client.addr(), client.prefix()))
+                .map_err(KeyError::from)
+        }
+    };
+    match key {
+        Ok(key) => Ok(keys.with(name, key)),
+        Err(KeyError::Missing) => Ok(keys),
+        Err(why) => Err(ApiError::bad_request(format!("{name}: {why}"))),
+    }
+}
+
+/// The key of a text that a caller gives for a name. It equals the key that a layer finds.
+fn given_key(rules: &Rules, name: &str, text: &str) -> Result<Key, ApiError> {
+    if name == IP {
+        let address = parse_address(text.as_bytes());
+        let address = address.ok_or_else(|| {
+            ApiError::bad_request("keys.ip must be an address such as 203.0.113.7")
+        })?;
+        return Ok(address_key(&rules.client, address));
+    }
+    match name.strip_prefix(HEADER) {
+        Some(header) => {
+            let header = HeaderKey::new(header.to_ascii_lowercase());
+            let key = header.extract_key([text.as_bytes()].into_iter());
+            key.map_err(|why| ApiError::bad_request(format!("keys.{name}: {why}")))
+        }
+        None => tagged(name, text),
+    }
+}
+
+/// The key of an address, cut to the prefix that tells clients apart.
+fn address_key(resolver: &ClientIpResolver, address: IpAddr) -> Key {
+    let no_headers: &[(&str, &str)] = &[];
+    match resolver.resolve(Some(address), no_headers) {
+        Ok(client) => Key::network(client.addr(), client.prefix()),
+        Err(_) => Key::ip(address),
+    }
+}
+
+fn tagged(name: &str, text: &str) -> Result<Key, ApiError> {
+    // A name may have letters that a tag cannot have.
+    let key = Key::tagged(name, text).or_else(|_| Key::tagged("named", format!("{name}:{text}")));
+    match key {
+        Ok(key) if !text.is_empty() => Ok(key),
+        _ => Err(ApiError::bad_request(format!("keys.{name} is empty"))),
+    }
+}
+
+/// The key that a caller names, or that a response showed to it.
+///
+/// `ip:` begins an address or a network, `sha256~` the digest of a long key. Any other text is a key of its own.
+pub(crate) fn named_key(text: &str) -> Result<Key, ApiError> {
+    if let Some(key) = text.strip_prefix("ip:").and_then(network_key) {
+        return Ok(key);
+    }
+    if let Some(digest) = text.strip_prefix("sha256~") {
+        if let Ok(key) = Key::from_printed(text) {
+            return Ok(key);
+        }
+        if digest.len() == 16 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(ApiError::bad_request(
+                "this is the fingerprint of a key, and the key cannot be found by it; \
+                 --offender-keys shown lists the keys themselves",
+            ));
+        }
+    }
+    Key::new(text).map_err(|why| ApiError::bad_request(why.to_string()))
+}
+
+fn network_key(text: &str) -> Option<Key> {
+    let (address, prefix) = match text.split_once('/') {
+        Some((address, prefix)) => (address, prefix.parse().ok()?),
+        None => (text, 128),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let widest = if address.is_ipv4() { 32 } else { 128 };
+    let is_valid = prefix <= widest || !text.contains('/');
+    is_valid.then(|| Key::network(address, prefix))
+}
+
+/// The text that names a key in the calls of this server: the inverse of [`named_key`].
+pub(crate) fn key_text(key: &Key) -> String {
+    let printed = key.as_str();
+    let Some(escaped) = printed.strip_prefix("key:") else {
+        return printed.to_owned();
+    };
+    let text = percent_encoding::percent_decode_str(escaped).decode_utf8();
+    match text {
+        Ok(text) if named_key(&text).is_ok_and(|named| named == *key) => text.into_owned(),
+        _ => printed.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shown_key_names_the_same_key_again() {
+        let address = "2001:db8:1:2::9".parse().unwrap();
+        for key in [
+            Key::new("user:123").unwrap(),
+            Key::new("a b/ü%41").unwrap(),
+            Key::new("key:alice").unwrap(),
+            Key::new("ip:nobody").unwrap(),
+            Key::new("x".repeat(256)).unwrap(),
+            Key::ip("203.0.113.7".parse().unwrap()),
+            Key::network(address, 64),
+            Key::network(address, 128),
+            Key::network("203.0.113.7".parse().unwrap(), 24),
+        ] {
+            let shown = key_text(&key);
+            assert_eq!(named_key(&shown).unwrap(), key, "{shown}");
+        }
+        assert_eq!(key_text(&Key::new("user:123").unwrap()), "user:123");
+    }
+
+    #[test]
+    fn a_fingerprint_is_no_key() {
+        let shown = Key::new("alice").unwrap().fingerprint();
+
+        assert!(named_key(shown.as_str()).is_err());
+    }
+
+    #[test]
+    fn an_address_in_the_keys_is_the_key_of_its_prefix() {
+        let rules = Rules::default();
+        let key = |name: &str, text: &str| given_key(&rules, name, text);
+
+        let network = Key::network("2001:db8:1:2::".parse().unwrap(), 64);
+        assert_eq!(key("ip", "2001:db8:1:2::9"), Ok(network));
+        assert!(key("ip", "alice").is_err());
+        let header = key("header:X-Tenant", "acme").unwrap();
+        assert_eq!(header.as_str(), "header:x-tenant:acme");
+        assert_eq!(key("tenant", "acme").unwrap().as_str(), "tenant:acme");
+        assert_eq!(key("A:b", "c").unwrap().as_str(), "named:A:b:c");
+        assert!(key("tenant", "").is_err() && key("A:b", "").is_err());
+    }
+}
