@@ -332,6 +332,7 @@ mod tests {
         "trust_everyone",
         "chain_header",
         "path_header",
+        "path_header",
         "hops",
         "max_hops",
         "ipv6_prefix",
