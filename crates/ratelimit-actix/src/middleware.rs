@@ -190,7 +190,7 @@ where
             }
             return ready(Err(()));
         }
-        self.config.log_unmatched_keys();
+        self.config.log_policy_warnings();
         let (config, shared) = (Arc::clone(self.completed()), self.shared_limiter.clone());
         ready(Ok(RateLimitService::new(service, config, shared)))
     }

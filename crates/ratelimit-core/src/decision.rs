@@ -3,6 +3,8 @@
 mod fast_charge;
 mod per_limit;
 
+mod waits;
+
 use std::time::Duration;
 
 pub(crate) use self::fast_charge::FastCharge;

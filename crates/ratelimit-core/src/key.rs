@@ -1,5 +1,7 @@
 //! The key of a budget, encoded so that different keys never collide.
 
+mod printed;
+
 use std::{
     fmt::{self, Write as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -191,29 +193,6 @@ impl Key {
         Key(short)
     }
 
-    /// The key that prints `text`, as logs, responses and the list of offenders show it.
-    ///
-    /// ```
-    /// use ratelimit_core::{InvalidKey, Key};
-    ///
-    /// let user = Key::tagged("user", "a/b")?;
-    /// assert_eq!(Key::from_printed("user:a%2Fb"), Ok(user));
-    /// assert_eq!(Key::from_printed("a/b"), Err(InvalidKey::Printed));
-    /// # Ok::<(), InvalidKey>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// - [`InvalidKey::Empty`] when `text` is empty
-    /// - [`InvalidKey::Printed`] when no key prints `text`: it has no tag, or a byte that keys escape
-    pub fn from_printed(text: &str) -> Result<Key, InvalidKey> {
-        if text.is_empty() {
-            return Err(InvalidKey::Empty);
-        }
-        let key = Key::from_encoded(text).filter(|_| is_printed(text));
-        key.ok_or(InvalidKey::Printed)
-    }
-
     /// The key whose encoded form is `text`, as a receipt carries it; `None` if no key encodes so.
     pub(crate) fn from_encoded(text: &str) -> Option<Key> {
         let is_encoded = |byte: u8| is_plain(byte) || matches!(byte, b'%' | b'/' | b'~');
@@ -280,52 +259,6 @@ fn is_tag(tag: &str) -> bool {
     (1..=32).contains(&tag.len()) && tag.bytes().all(allowed)
 }
 
-/// Whether every part of `text` is one that a key can have: a tag and an escaped value, a digest, or
-/// the prefix length of a network.
-fn is_printed(text: &str) -> bool {
-    let mut before = "";
-    text.split('/').all(|part| {
-        let is_prefix = before.starts_with("ip:") && part.parse::<u8>().is_ok();
-        before = part;
-        is_prefix
-            || part.strip_prefix("sha256~").is_some_and(is_digest)
-            || part
-                .split_once(':')
-                .is_some_and(|(tag, value)| is_tag(tag) && !value.is_empty() && is_escaped(value))
-    })
-}
-
-/// Whether `hex` is 64 digits as a SHA-256 digest is written.
-fn is_digest(hex: &str) -> bool {
-    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    hex.len() == 64 && hex.bytes().all(is_digit)
-}
-
-/// Whether `value` is plain, except for `%XX` of bytes that are not.
-fn is_escaped(value: &str) -> bool {
-    let mut rest = value.bytes();
-    while let Some(byte) = rest.next() {
-        if is_plain(byte) {
-            continue;
-        }
-        let mut digit = || {
-            rest.next()
-                .and_then(|byte| HEX.iter().position(|hex| *hex == byte))
-        };
-        let (high, low) = (digit(), digit());
-        let (b'%', Some(high), Some(low)) = (byte, high, low) else {
-            return false;
-        };
-        if u8::try_from(high << 4 | low).is_ok_and(is_plain) {
-            return false;
-        }
-    }
-    true
-}
-
-/// The digits of escapes.
-const HEX: &[u8; 16] = b"0123456789ABCDEF";
-
 /// Whether `byte` stands for itself in an encoded key and in names of policies.
 pub(crate) const fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'@' | b'-')
@@ -361,7 +294,7 @@ impl From<IpAddr> for Key {
 }
 
 /// The reason why bytes cannot be a [`Key`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidKey {
     /// The value is empty. An empty key would make unrelated clients share one budget by accident.
@@ -383,6 +316,8 @@ impl fmt::Display for InvalidKey {
         })
     }
 }
+
+crate::debug_as_display!(InvalidKey);
 
 impl std::error::Error for InvalidKey {}
 

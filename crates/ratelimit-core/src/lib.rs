@@ -65,6 +65,19 @@
     reason = "the fast path is one inlined piece: passing its result on in memory takes longer than computing it"
 )]
 
+/// Implements `Debug` as `Display`, because `main` prints its error with `Debug`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_as_display {
+    ($Error:ty) => {
+        impl ::std::fmt::Debug for $Error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
 mod algorithm;
 mod budget;
 mod decision;

@@ -4,6 +4,7 @@
 //! clock and stores nothing: the state is the caller's.
 
 mod parse;
+mod units;
 
 use std::{fmt, time::Duration};
 
@@ -33,7 +34,8 @@ use crate::{
 /// penalty_box N/PERIOD for SPAN [growing]
 /// ```
 ///
-/// - `PERIOD` is a unit (`ms`, `s`, `min`, `h`, `d`) with an optional number before it: `s`,
+/// - `PERIOD` is a unit (`ms`, `s`, `min`, `h`, `d`, or `second`, `minute`, `hour`, `day` and their
+///   plurals) with an optional number before it: `s`,
 ///   `15min`. `SPAN` is the same with the number required: `30s`.
 /// - A limit without a name is a token bucket. Without `burst` or `queue` the capacity is `N`.
 /// - An unknown name or option is an error and never a default.
@@ -349,10 +351,10 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Limit::Concurrency(slots) = self {
             write!(f, "concurrency {} lease ", slots.limit())?;
-            return parse::write_span(f, slots.lease());
+            return units::write_span(f, slots.lease());
         }
         write!(f, "{} {}/", self.algorithm(), self.per_period())?;
-        parse::write_period(f, self.period_ticks().micros())?;
+        units::write_period(f, self.period_ticks().micros())?;
         // A capacity equal to the rate is the default and is left out.
         if self.capacity() != self.per_period() {
             let capacity = if matches!(self, Limit::LeakyBucket(_)) {
@@ -367,7 +369,7 @@ impl fmt::Display for Limit {
             Limit::SlidingWindowLog(log) if log.counts_denied() => f.write_str(" count-denied"),
             Limit::PenaltyBox(penalty) => {
                 f.write_str(" for ")?;
-                parse::write_span(f, penalty.block_duration())?;
+                units::write_span(f, penalty.block_duration())?;
                 f.write_str(if penalty.is_doubling() {
                     " growing"
                 } else {

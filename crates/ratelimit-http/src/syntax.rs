@@ -16,7 +16,7 @@ use std::{error, fmt};
 /// assert_eq!(error.to_string(), "invalid network \"10.0.0.0/33\": expected a prefix from 1 to 32");
 /// assert_eq!(error.text(), "10.0.0.0/33");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct InvalidSyntax {
     /// The noun for the whole text, such as `rule`; `None` for the value of a field that has a name already.
     noun: Option<&'static str>,
@@ -78,6 +78,8 @@ impl fmt::Display for InvalidSyntax {
         }
     }
 }
+
+ratelimit_core::debug_as_display!(InvalidSyntax);
 
 impl error::Error for InvalidSyntax {}
 

@@ -127,7 +127,7 @@ impl<S> Layer<S> for RateLimitLayer {
         if let Err(unknown) = self.config.check_key_names() {
             panic!("{unknown}");
         }
-        self.config.log_unmatched_keys();
+        self.config.log_policy_warnings();
         RateLimit::new(inner, Arc::clone(self.completed()))
     }
 }

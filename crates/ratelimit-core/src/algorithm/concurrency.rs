@@ -28,8 +28,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// - A [`Reservation`](crate::Reservation) releases its slot when it is dropped. With the feature
 ///   `tokio` it renews the lease while it lives.
 /// - A slot has an id that its hit chose. A second hit with the same id takes no second slot.
-/// - `retry_after` is the earliest end of a lease, an upper bound: a slot is usually released
-///   earlier.
+/// - The `retry_after` of a [`Store`](crate::store::Store) is the earliest end of a lease. Holders renew their
+///   leases and release their slots earlier, so a [`Limiter`](crate::Limiter) reports one second at most.
 ///
 /// ```
 /// use ratelimit_core::{Concurrency, Key, Limiter, Policy, store::Hit};

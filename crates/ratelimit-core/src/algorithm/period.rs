@@ -228,7 +228,7 @@ pub(crate) const fn catch_up(stored: u64, now: u64, period: u64) -> (u64, bool) 
 /// let nothing = FixedWindow::new(10, Duration::ZERO).unwrap_err();
 /// assert_eq!(nothing.to_string(), "the period 0ns must be from 1 ms to 366 days");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidLimit {
     /// A limit, capacity, refill or number of denials is 0, so that nothing could ever pass.
@@ -351,5 +351,7 @@ impl fmt::Display for InvalidLimit {
         }
     }
 }
+
+crate::debug_as_display!(InvalidLimit);
 
 impl std::error::Error for InvalidLimit {}

@@ -1,32 +1,28 @@
-//! The text of a limit, `token_bucket 10/s burst 100`: a parser that reports where it failed, and the writer of
-//! spans.
+//! The text of a limit, `token_bucket 10/s burst 100`: a parser that reports where it failed.
 
-use std::{fmt, str::FromStr, time::Duration};
+mod error;
 
-use crate::limit::Limit;
-use crate::{
-    algorithm::{
-        Algorithm, Concurrency, FixedWindow, InvalidLimit, LeakyBucket, PenaltyBox,
-        SlidingWindowCounter, SlidingWindowLog, TokenBucket,
-    },
-    time::micros,
+use std::{str::FromStr, time::Duration};
+
+pub use self::error::ParseLimitError;
+use self::error::Reason;
+
+use crate::algorithm::{
+    Algorithm, Concurrency, FixedWindow, LeakyBucket, PenaltyBox, SlidingWindowCounter,
+    SlidingWindowLog, TokenBucket,
 };
-
-/// Units of time in microseconds, the largest first. `us` is accepted and written, and left out of error
-/// messages.
-const UNITS: [(&str, u64); 6] = [
-    ("d", 86_400_000_000),
-    ("h", 3_600_000_000),
-    ("min", 60_000_000),
-    ("s", 1_000_000),
-    ("ms", 1_000),
-    ("us", 1),
-];
+use crate::limit::{Limit, units::micros_of};
 
 /// The phrase of an error message, after "expected".
 const EXPECTED_RATE: &str = "a rate such as 10/s or 100/15min";
 /// The same for a period, whose number is optional.
 const EXPECTED_PERIOD: &str = "a period such as s, 15min or 1h (units: ms, s, min, h, d)";
+/// The same for `m`, which could be a minute or a month.
+const EXPECTED_MINUTE: &str = "`min` for a minute, or `30d` for a month";
+/// The same for a comma behind a limit.
+const EXPECTED_SEMICOLON: &str = "`;` between two limits";
+/// The same for `by` before other words.
+const EXPECTED_KEY_LAST: &str = "`by KEY` as the last words of the limit";
 /// The same for a span, whose number is required.
 const EXPECTED_SPAN: &str = "a time such as 30s or 15min (units: ms, s, min, h, d)";
 
@@ -73,7 +69,11 @@ impl Limit {
         let mut start = 0;
         for part in text.split(';') {
             let (limit, by) = cut_key(part);
-            limits.push((Parser::from(text, limit, start).limit()?, by));
+            let parser = Parser {
+                is_keyed: true,
+                ..Parser::from(text, limit, start)
+            };
+            limits.push((parser.limit()?, by));
             start += part.len() + 1;
         }
         Ok(limits)
@@ -92,49 +92,6 @@ fn cut_key(part: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// A text is not a limit. The message has the column and what was expected there, or the [`InvalidLimit`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseLimitError {
-    /// The whole text, also where one limit of a list failed.
-    text: String,
-    /// The byte offset of the mistake.
-    at: usize,
-    /// The kind of mistake.
-    problem: Reason,
-}
-
-/// The kind of a mistake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Reason {
-    /// The grammar expected something else.
-    Expected(&'static str),
-    /// The text is well-formed, and its numbers cannot be a limit.
-    Refused(InvalidLimit),
-}
-
-impl ParseLimitError {
-    /// The byte offset in the text at which the mistake begins.
-    pub const fn offset(&self) -> usize {
-        self.at
-    }
-}
-
-impl fmt::Display for ParseLimitError {
-    /// The column counts characters from 1, for a reader; [`offset`](ParseLimitError::offset) counts bytes.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let before = self.text.get(..self.at).unwrap_or(&self.text);
-        let column = before.chars().count() + 1;
-        match &self.problem {
-            Reason::Expected(what) => {
-                write!(f, "expected {what} at column {column} of {:?}", self.text)
-            }
-            Reason::Refused(why) => write!(f, "{why} (at column {column} of {:?})", self.text),
-        }
-    }
-}
-
-impl std::error::Error for ParseLimitError {}
-
 /// A cursor over the words of one limit.
 struct Parser<'a> {
     /// The whole text, for error messages.
@@ -143,6 +100,8 @@ struct Parser<'a> {
     rest: &'a str,
     /// The byte offset of `rest` in `text`.
     at: usize,
+    /// Whether the limit may name its key.
+    is_keyed: bool,
 }
 
 /// A word and its byte offset in the whole text; an empty word is the end of the limit.
@@ -160,7 +119,12 @@ impl<'a> Parser<'a> {
 
     /// A cursor over `rest`, which begins at the byte `at` of `text`.
     fn from(text: &'a str, rest: &'a str, at: usize) -> Parser<'a> {
-        Parser { text, rest, at }
+        Parser {
+            text,
+            rest,
+            at,
+            is_keyed: false,
+        }
     }
 
     /// Parses the whole limit; the words that the algorithm does not have are errors.
@@ -266,7 +230,10 @@ impl<'a> Parser<'a> {
             return Err(self.expected(span, EXPECTED_SPAN));
         }
         let found = self.period(span);
-        found.map_err(|_| self.expected(span, EXPECTED_SPAN))
+        found.map_err(|error| match error.problem {
+            Reason::Expected(what) if what == EXPECTED_PERIOD => self.expected(span, EXPECTED_SPAN),
+            _ => error,
+        })
     }
 
     /// `N/PERIOD`.
@@ -289,8 +256,14 @@ impl<'a> Parser<'a> {
     fn period(&self, period: Token<'a>) -> Result<Duration, ParseLimitError> {
         let digits = period.word.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = period.word.split_at(digits);
-        let Some((_, micros)) = UNITS.into_iter().find(|(name, _)| *name == unit) else {
-            return Err(self.expected(period, EXPECTED_PERIOD));
+        let Some(micros) = micros_of(unit) else {
+            let is_ambiguous = unit == "m";
+            let what = if is_ambiguous {
+                EXPECTED_MINUTE
+            } else {
+                EXPECTED_PERIOD
+            };
+            return Err(self.expected(period, what));
         };
         let many = if number.is_empty() {
             1
@@ -354,7 +327,27 @@ impl<'a> Parser<'a> {
         Token { word, at }
     }
 
+    /// The error for a word, with a hint for frequent mistakes.
     fn expected(&self, found: Token<'_>, what: &'static str) -> ParseLimitError {
+        let comma = found.word.find(',').filter(|comma| {
+            let (before, after) = found.word.split_at(*comma);
+            // A comma between digits belongs to a number.
+            after.len() == 1 || !before.ends_with(|c: char| c.is_ascii_digit())
+        });
+        if let Some(comma) = comma {
+            return self.error(
+                found.at + comma,
+                Reason::Expected(EXPECTED_SEMICOLON.into()),
+            );
+        }
+        let what = match found.word {
+            "by" if self.is_keyed => EXPECTED_KEY_LAST.into(),
+            _ if self.is_keyed => what
+                .replace("or the end of", "the end of")
+                .replace("the end of", "`by KEY`, or the end of")
+                .into(),
+            _ => what.into(),
+        };
         self.error(found.at, Reason::Expected(what))
     }
 
@@ -373,24 +366,6 @@ struct Options {
     capacity: Option<u64>,
     police: bool,
     count_denied: bool,
-}
-
-/// Writes a period in the largest unit that divides it: `15min`, or `s` without its number for one unit.
-pub(super) fn write_period(f: &mut fmt::Formatter<'_>, micros: u64) -> fmt::Result {
-    let divides = |(_, unit): &(&str, u64)| micros.is_multiple_of(*unit);
-    let (name, unit) = UNITS.into_iter().find(divides).unwrap_or(("us", 1));
-    match micros / unit {
-        1 => f.write_str(name),
-        many => write!(f, "{many}{name}"),
-    }
-}
-
-/// Writes a span of time in the largest unit that divides it, with its number: `30s`.
-pub(super) fn write_span(f: &mut fmt::Formatter<'_>, span: Duration) -> fmt::Result {
-    let micros = micros(span);
-    let divides = |(_, unit): &(&str, u64)| micros.is_multiple_of(*unit);
-    let (name, unit) = UNITS.into_iter().find(divides).unwrap_or(("us", 1));
-    write!(f, "{}{name}", micros / unit)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::{error, fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::limiter::{Limiter, LimiterInner, Verdict, WaitQueues};
+use crate::limiter::{Limiter, LimiterInner, Verdict, WaitQueues, denial::is_slot_limit};
 use crate::{decision::Decision, key::Key, limit::Limit, policy::Policy};
 
 /// Minimum sleep between two attempts: the resolution of tokio's timers.
@@ -42,7 +42,8 @@ impl Limiter {
     /// - Each queue is bounded by [`max_waiters`](Limiter::max_waiters).
     /// - Under a policy that is not [enforced](Policy::enforces) for `key`, such as one in shadow mode, the hit is checked
     ///   once and returned without waiting.
-    /// - A concurrency slot that it takes is held until its lease ends; nothing is reserved.
+    /// - A concurrency slot that it takes is held until its lease ends; nothing is reserved. While all slots are taken, it
+    ///   checks once a second, and a last time at the deadline.
     /// - Dropping the future leaves the queue, and the next waiter moves up. A call to Redis in flight at that moment may
     ///   be counted.
     ///
@@ -205,9 +206,22 @@ impl Attempt<'_> {
         let Some(retry_after) = verdict.decision().and_then(Decision::retry_after) else {
             return Err(AcquireError::with_retry_after(None, &verdict));
         };
-        self.ensure_in_time(retry_after, &verdict)?;
-        let moment = Instant::now() + retry_after.max(MIN_WAIT);
+        let wait = self.wait_for_slot(retry_after, &verdict);
+        self.ensure_in_time(wait, &verdict)?;
+        let moment = Instant::now() + wait.max(MIN_WAIT);
         Ok(ControlFlow::Continue(moment))
+    }
+
+    /// The wait before the next attempt. For a slot it ends at the deadline at the latest, because slots are released at
+    /// any time.
+    fn wait_for_slot(&self, wait: Duration, verdict: &Verdict) -> Duration {
+        let policy = self.policy.for_key(self.key);
+        let speaker = verdict.decision().map(|decision| decision.speaker);
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() || !speaker.is_some_and(|speaker| is_slot_limit(policy, speaker)) {
+            return wait;
+        }
+        wait.min(left)
     }
 
     /// Fails if `wait` from now ends after the deadline.

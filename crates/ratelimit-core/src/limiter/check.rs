@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use crate::limiter::{Limiter, Verdict, deny_cache::Lookup};
+use crate::limiter::{Limiter, Verdict, denial::with_slot_wait, deny_cache::Lookup};
 use crate::{
     decision::{Decision, FastCharge},
     metrics,
@@ -120,6 +120,9 @@ impl Check {
         mut decision: Decision,
         started: Option<Instant>,
     ) -> Check {
+        if !decision.is_allowed() {
+            decision = with_slot_wait(decision, hit.policy);
+        }
         decision.is_enforced = hit.policy.enforces(hit.key);
         if !hit.is_read_only() {
             limiter.record_decision(hit, &decision);

@@ -1,6 +1,8 @@
 //! The limiter: decides hits by its store, and by the failure mode when the store does not answer.
 //!
 //! - `check.rs`: [`Check`], the future of one check; it turns a store's answer into a [`Verdict`] (`verdict.rs`).
+//! - `denial.rs`: metrics of verdicts, the wait that a denial reports, and its log line.
+//! - `policy_names.rs`: one warning when two policies of one name have different limits.
 //! - `deny_cache.rs`: answers repeated denials without a call to the store.
 //! - `reservation.rs`: [`Reservation`], a charge that can be settled, and that holds a slot.
 //! - `settle.rs`: settlement, release and renewal by receipt. `reset.rs`: clearing budgets.
@@ -10,8 +12,10 @@
 #[cfg(feature = "acquire")]
 mod acquire;
 mod check;
+mod denial;
 mod deny_cache;
 mod offenders;
+mod policy_names;
 mod reservation;
 mod reset;
 mod settle;
@@ -31,7 +35,12 @@ pub use self::{
 };
 #[cfg(feature = "acquire")]
 use crate::limiter::wait_queue::WaitQueues;
-use crate::limiter::{deny_cache::DenyCache, verdict::ErrorChain};
+use crate::limiter::{
+    denial::{log_denial, with_slot_wait},
+    deny_cache::DenyCache,
+    policy_names::PolicyNames,
+    verdict::ErrorChain,
+};
 use crate::{
     decision::Decision,
     key::Key,
@@ -99,6 +108,8 @@ struct LimiterInner {
     offenders: Offenders,
     /// Caches denials of a store over a network; empty for a memory store.
     deny_cache: Arc<DenyCache>,
+    /// The limits of each policy that was announced.
+    policy_names: Arc<PolicyNames>,
     /// Waiters of [`Limiter::acquire`], one queue for each budget.
     #[cfg(feature = "acquire")]
     wait_queues: Arc<WaitQueues>,
@@ -119,6 +130,7 @@ impl Limiter {
             local: MemoryStore::new(),
             offenders: Offenders::new(),
             deny_cache: Arc::new(deny_cache),
+            policy_names: Arc::default(),
             #[cfg(feature = "acquire")]
             wait_queues: Arc::default(),
         };
@@ -286,7 +298,10 @@ impl Limiter {
     fn verdict(&self, hit: Hit<'_>, answer: Result<Decision, StoreError>) -> Verdict {
         let is_enforced = hit.policy.enforces(hit.key);
         let verdict = match answer {
-            Ok(decision) => Verdict::Checked(decision.with_enforcement(is_enforced)),
+            Ok(decision) => {
+                let decision = with_slot_wait(decision, hit.policy);
+                Verdict::Checked(decision.with_enforcement(is_enforced))
+            }
             Err(error) => self.unchecked(hit, is_enforced, &error),
         };
         if !hit.is_read_only() {
@@ -295,23 +310,12 @@ impl Limiter {
         verdict
     }
 
-    /// Counts a verdict in the metrics of the policy, and a denial among the offenders.
-    fn record_verdict(&self, hit: &Hit<'_>, verdict: &Verdict) {
-        let metrics = hit.policy.metrics();
-        match verdict.decision() {
-            Some(decision) => self.record_decision(hit, decision),
-            None => metrics.count_without_decision(verdict.is_allowed()),
-        }
-        if let Verdict::Unchecked { mode, reason, .. } = verdict {
-            metrics.count_unchecked(mode.as_str(), reason.as_str());
-        }
-    }
-
     /// Counts a decision, of the store or of the local store.
     #[inline]
     fn record_decision(&self, hit: &Hit<'_>, decision: &Decision) {
         hit.policy.metrics().count_decision(decision);
         if !decision.is_allowed() {
+            log_denial(hit, decision);
             self.count_offender(hit, decision);
         }
     }
@@ -363,7 +367,8 @@ impl Limiter {
         Verdict::Unchecked {
             mode,
             reason: UncheckedReason::of(error),
-            decision: decision.map(|decision| decision.with_enforcement(is_enforced)),
+            decision: decision
+                .map(|decision| with_slot_wait(decision, policy).with_enforcement(is_enforced)),
         }
     }
 }

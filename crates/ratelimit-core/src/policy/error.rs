@@ -19,7 +19,7 @@ use crate::{
 /// let mistake = Policy::parse("api", "10/s; 5/x").unwrap_err();
 /// assert!(mistake.to_string().ends_with("at column 9 of \"10/s; 5/x\""));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidPolicy {
     /// The name is not 1 to 100 bytes of `A-Z a-z 0-9 . _ : @ -`.
@@ -95,5 +95,7 @@ impl fmt::Display for InvalidPolicy {
         }
     }
 }
+
+crate::debug_as_display!(InvalidPolicy);
 
 impl std::error::Error for InvalidPolicy {}

@@ -162,7 +162,7 @@ impl fmt::Display for Throttle {
 }
 
 /// A text is not a throttle mode. The message shows the text and the grammar.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct InvalidThrottle {
     text: String,
 }
@@ -172,6 +172,8 @@ impl fmt::Display for InvalidThrottle {
         write!(f, "expected {EXPECTED}, not {:?}", self.text)
     }
 }
+
+crate::debug_as_display!(InvalidThrottle);
 
 impl error::Error for InvalidThrottle {}
 

@@ -1,6 +1,13 @@
 //! Tiers: other limits for some keys of a policy.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use crate::key::Key;
 use crate::policy::{InvalidPolicy, Policy, PolicySettings};
@@ -10,9 +17,11 @@ use crate::policy::{InvalidPolicy, Policy, PolicySettings};
 pub(super) struct Tiers {
     /// Each tier is a whole policy with the name and the settings of its parent and limits of its
     /// own.
-    tiers: Vec<(Arc<str>, Policy)>,
+    named: Vec<(Arc<str>, Policy)>,
     /// Which key is in which tier.
     members: Members,
+    /// Whether an unknown tier was logged.
+    logged_unknown: Arc<AtomicBool>,
 }
 
 /// The assignment of keys to tiers. A key without a tier has the limits of the policy itself.
@@ -33,44 +42,57 @@ type Resolver = dyn Fn(&Key) -> Option<String> + Send + Sync;
 impl Tiers {
     /// Adds a tier, or replaces the one of that name.
     pub(super) fn add(&mut self, name: &str, policy: Policy) {
-        self.tiers.retain(|(known, _)| **known != *name);
-        self.tiers.push((name.into(), policy));
+        self.named.retain(|(known, _)| **known != *name);
+        self.named.push((name.into(), policy));
     }
 
     /// The tier of that name.
     pub(super) fn find(&self, name: &str) -> Option<&Policy> {
-        let found = self.tiers.iter().find(|(known, _)| **known == *name);
+        let found = self.named.iter().find(|(known, _)| **known == *name);
         found.map(|(_, policy)| policy)
     }
 
     /// The tier of a key. Inlined for policies without members, which is nearly all of them.
     #[inline]
-    pub(super) fn of(&self, key: &Key) -> Option<&Policy> {
+    pub(super) fn of(&self, key: &Key, policy: &str) -> Option<&Policy> {
         match &self.members {
             // Fast path of policies without tiers: no lookup, and no call of a resolver.
             Members::None => None,
-            members => self.find_of(members, key),
+            members => self.find_of(members, key, policy),
         }
     }
 
     /// Looks the key up, out of line.
     #[inline(never)]
-    fn find_of(&self, members: &Members, key: &Key) -> Option<&Policy> {
+    fn find_of(&self, members: &Members, key: &Key, policy: &str) -> Option<&Policy> {
         match members {
             Members::None => None,
-            Members::Listed(tiers) => self.find(tiers.get(key)?),
-            Members::Resolved(resolver) => self.find(&resolver(key)?),
+            Members::Listed(tiers) => self.find_or_log(tiers.get(key)?, policy),
+            Members::Resolved(resolver) => self.find_or_log(&resolver(key)?, policy),
         }
+    }
+
+    /// The tier of that name. The first that does not exist is logged.
+    fn find_or_log(&self, name: &str, policy: &str) -> Option<&Policy> {
+        let found = self.find(name);
+        if found.is_none() && !self.logged_unknown.swap(true, Ordering::Relaxed) {
+            let known: Vec<&str> = self.iter().map(|(name, _)| name).collect();
+            tracing::warn!(
+                policy,
+                "there is no tier {name:?} among {known:?}: its keys have the policy's own limits"
+            );
+        }
+        found
     }
 
     /// The tiers in the order in which they were added.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Policy)> {
-        self.tiers.iter().map(|(name, policy)| (&**name, policy))
+        self.named.iter().map(|(name, policy)| (&**name, policy))
     }
 
     /// The tiers for a change in place.
     pub(super) fn policies(&mut self) -> impl Iterator<Item = &mut Policy> {
-        self.tiers.iter_mut().map(|(_, policy)| policy)
+        self.named.iter_mut().map(|(_, policy)| policy)
     }
 }
 
@@ -115,7 +137,8 @@ impl Policy {
 
     /// Assigns keys to tiers with a function, in place of any earlier assignment.
     ///
-    /// - `None`, or the name of a tier that does not exist, means the limits of this policy.
+    /// - `None`, or the name of a tier that does not exist, means the limits of this policy. The first name that
+    ///   does not exist is logged.
     /// - The function runs on every check, so it must be fast and must not block.
     #[must_use]
     pub fn with_tier_resolver(
@@ -128,7 +151,7 @@ impl Policy {
 
     /// Assigns these keys to tiers, in place of any earlier assignment.
     ///
-    /// The name of a tier that does not exist means the limits of this policy.
+    /// The name of a tier that does not exist means the limits of this policy. The first is logged.
     ///
     /// ```
     /// use ratelimit_core::{Key, Policy};
@@ -165,9 +188,10 @@ impl Policy {
         self.0.settings.tiers.iter()
     }
 
-    /// The tier of that name; this policy if there is none.
+    /// The tier of that name; this policy if there is none, which is logged once.
     pub fn tier(&self, name: &str) -> &Policy {
-        self.0.settings.tiers.find(name).unwrap_or(self)
+        let tiers = &self.0.settings.tiers;
+        tiers.find_or_log(name, self.name()).unwrap_or(self)
     }
 
     /// The tier that `key` is in; this policy if it is in none.
@@ -176,14 +200,14 @@ impl Policy {
     /// itself calls it first.
     #[inline]
     pub fn for_key(&self, key: &Key) -> &Policy {
-        self.0.settings.tiers.of(key).unwrap_or(self)
+        self.0.settings.tiers.of(key, self.name()).unwrap_or(self)
     }
 }
 
 impl PartialEq for Tiers {
     /// Resolvers are equal when they are clones of one.
     fn eq(&self, other: &Tiers) -> bool {
-        self.members == other.members && self.tiers == other.tiers
+        self.members == other.members && self.named == other.named
     }
 }
 

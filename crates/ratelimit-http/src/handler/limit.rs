@@ -250,6 +250,10 @@ impl<F: Framework> HandlerLimit<F> {
             }
             HandlerKey::Function(function) => config.key_by(function),
         }
+        if let PolicySource::Text { name, .. } = self.source {
+            // Responses show the handler's name without the modules of the program.
+            config.shown_name = name.rsplit("::").next();
+        }
         if let Some(cost) = self.cost {
             config.cost(cost);
         }
@@ -316,7 +320,10 @@ impl<F: HasDefaults> HandlerLimit<F> {
             _ => {
                 let config = new(limiter.clone(), self.with_terms(policy.clone()));
                 let config = Arc::new(self.configure(config)).with_defaults();
-                config.log_unmatched_keys();
+                match self.source {
+                    PolicySource::Text { .. } => config.log_policy_warnings(),
+                    PolicySource::Registry(_) => config.log_unmatched_keys(),
+                }
                 let latest = self.latest.write();
                 *latest.unwrap_or_else(PoisonError::into_inner) =
                     Some((policy, Arc::clone(&config)));

@@ -264,6 +264,7 @@ impl<F: Framework> Config<F> {
         let rejection = Rejection {
             request,
             policy: self.policy.policy(),
+            shown_name: self.shown_name.unwrap_or_else(|| self.policy.name()),
             cause,
         };
         let response = match self.custom_response(cause) {

@@ -41,6 +41,8 @@ pub struct Config<F: Framework> {
     pub(crate) flags: PolicyFlags,
     pub(crate) key: Arc<KeyOf<F>>,
     key_kinds: KeyKinds,
+    /// The policy's name in responses, if it differs.
+    pub(crate) shown_name: Option<&'static str>,
     pub(crate) named_keys: Vec<NamedKey<F>>,
     pub(crate) client_address: Arc<ClientAddressOf<F>>,
     /// The function of [`client_address_by`](Config::client_address_by).
@@ -139,6 +141,7 @@ impl<F: Framework> Config<F> {
             policy,
             key: Arc::new(key),
             key_kinds: KeyKinds::unknown(),
+            shown_name: None,
             named_keys: Vec::new(),
             client_address: Arc::new(move |request| client.client_address(&F::head(request))),
             own_address: None,
@@ -198,10 +201,18 @@ impl<F: Framework> Config<F> {
     }
 
     /// Logs a warning about each rule and tenant of the policy whose key no request can have.
-    ///
-    /// An adapter calls it when the layer is put over a service.
-    pub fn log_unmatched_keys(&self) {
+    pub(crate) fn log_unmatched_keys(&self) {
         log_unmatched_keys::<F>(&self.policy, &self.key_kinds);
+    }
+
+    /// Logs what a layer's policy has wrong that only shows together with its key and its limiter. An adapter
+    /// calls it when the layer is put over a service.
+    pub fn log_policy_warnings(&self) {
+        self.log_unmatched_keys();
+        // A policy of a registry changes its limits while it keeps its name.
+        if self.lookup.is_none() {
+            self.limiter.announce_policy(self.policy.policy());
+        }
     }
 
     /// Sets the function that finds a client's address, for rules about addresses and limits `by ip`.

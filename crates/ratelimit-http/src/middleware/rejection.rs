@@ -36,6 +36,8 @@ pub struct Rejection<'a, F: Framework> {
     pub policy: &'a Policy,
     /// The reason.
     pub cause: RejectionReason<'a>,
+    /// The policy's name as responses show it.
+    pub(crate) shown_name: &'a str,
 }
 
 /// The reason why a request is not served.
@@ -73,7 +75,7 @@ impl<F: Framework> Rejection<'_, F> {
     pub fn problem(&self) -> ProblemDetails<'_> {
         match self.cause {
             RejectionReason::Denied(decision) => ProblemDetails::Denied {
-                policy: self.policy.name(),
+                policy: self.shown_name,
                 decision,
             },
             RejectionReason::Blocked(BlockStatus::TooManyRequests) => ProblemDetails::Blocked,

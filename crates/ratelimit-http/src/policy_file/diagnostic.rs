@@ -102,7 +102,7 @@ impl Diagnostics {
 }
 
 /// The error for a policy file with at least one error. It displays all diagnostics.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct InvalidPolicyFile {
     diagnostics: Vec<Diagnostic>,
 }
@@ -128,5 +128,7 @@ impl fmt::Display for InvalidPolicyFile {
         Ok(())
     }
 }
+
+ratelimit_core::debug_as_display!(InvalidPolicyFile);
 
 impl std::error::Error for InvalidPolicyFile {}

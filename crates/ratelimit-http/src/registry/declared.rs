@@ -77,12 +77,7 @@ impl fmt::Display for MissingPolicies {
     }
 }
 
-impl fmt::Debug for MissingPolicies {
-    /// Writes the same as `Display`, because `main` prints its error with `Debug`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+ratelimit_core::debug_as_display!(MissingPolicies);
 
 impl error::Error for MissingPolicies {}
 

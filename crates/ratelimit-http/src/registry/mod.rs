@@ -241,7 +241,7 @@ fn check_declared_in(policies: &ByName) -> Result<(), MissingPolicies> {
 /// assert_eq!(error.to_string(), "there is no policy \"logn\" among login");
 /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct UnknownPolicy {
     name: String,
     known: Vec<Box<str>>,
@@ -281,6 +281,8 @@ impl fmt::Display for UnknownPolicy {
         }
     }
 }
+
+ratelimit_core::debug_as_display!(UnknownPolicy);
 
 impl std::error::Error for UnknownPolicy {}
 

@@ -119,7 +119,6 @@ impl Registry {
 }
 
 /// The error of a reload. The registry keeps its previous policies.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ReloadError {
     /// The file has errors.
@@ -136,5 +135,7 @@ impl fmt::Display for ReloadError {
         }
     }
 }
+
+ratelimit_core::debug_as_display!(ReloadError);
 
 impl error::Error for ReloadError {}

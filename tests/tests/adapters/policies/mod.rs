@@ -7,3 +7,5 @@ mod handlers; // The same in attributes.
 mod people; // Login, sign-up and comments.
 mod sessions; // Slots: streams, and connections that are upgraded.
 mod site; // The service behind the limit.
+
+pub(crate) use self::site::{Site, With, policy};

@@ -143,3 +143,62 @@ fn a_number_that_no_grain_can_count_is_refused_by_name() {
     assert!(refusal("9000000000000000/1500ms").contains("whole seconds"));
     assert!(refusal("18446744073709551615/s").contains("too large"));
 }
+
+#[test]
+fn units_have_long_names() {
+    for (long, short) in [
+        ("10/second", "10/s"),
+        ("10/minute", "10/min"),
+        ("10/hour", "10/h"),
+        ("10/day", "10/d"),
+        ("100/15minutes", "100/15min"),
+        ("concurrency 5 lease 30seconds", "concurrency 5 lease 30s"),
+        ("penalty_box 3/hour for 2days", "penalty_box 3/h for 2d"),
+    ] {
+        assert_eq!(long.parse::<Limit>(), short.parse(), "{long}");
+    }
+}
+
+#[test]
+fn frequent_mistakes_have_a_hint() {
+    let refusal = |text: &str| {
+        let refused = crate::Policy::parse("api", text).expect_err(text);
+        refused.to_string()
+    };
+    for (text, message) in [
+        (
+            "10/m",
+            "expected `min` for a minute, or `30d` for a month at column 4 of \"10/m\"",
+        ),
+        (
+            "concurrency 5 lease 5m",
+            "expected `min` for a minute, or `30d` for a month at column 21 of \"concurrency 5 lease 5m\"",
+        ),
+        (
+            "10/min,20/h",
+            "expected `;` between two limits at column 7 of \"10/min,20/h\"",
+        ),
+        (
+            "10/min burst 5, 20/h",
+            "expected `;` between two limits at column 15 of \"10/min burst 5, 20/h\"",
+        ),
+        (
+            "1,000/min",
+            "expected a whole number below 2^64 at column 1 of \"1,000/min\"",
+        ),
+        (
+            "10/min per ip",
+            "expected `burst N`, `by KEY`, or the end of the limit at column 8 of \"10/min per ip\"",
+        ),
+        (
+            "fixed_window 10/min per ip",
+            "expected `by KEY`, or the end of the limit at column 21 of \"fixed_window 10/min per ip\"",
+        ),
+        (
+            "10/min by ip burst 5",
+            "expected `by KEY` as the last words of the limit at column 8 of \"10/min by ip burst 5\"",
+        ),
+    ] {
+        assert_eq!(refusal(text), message);
+    }
+}

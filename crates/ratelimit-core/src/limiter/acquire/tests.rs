@@ -466,3 +466,24 @@ async fn a_tier_that_shapes_is_looked_at_before_it_is_charged() {
     let remaining = |verdict: &Verdict| verdict.decision().unwrap().remaining;
     assert_eq!(remaining(&after), remaining(&before));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_awaited_until_it_is_released_or_the_time_is_over() {
+    let limiter = Limiter::in_memory();
+    let slots = Policy::parse("slots", "concurrency 1 lease 1h").unwrap();
+    let (_, held) = limiter.reserve(Hit::new(&slots, &alice())).await;
+    assert!(held.is_some());
+
+    let late = limiter.acquire(&slots, &alice(), secs(3)).await;
+    assert_eq!(late.unwrap_err().retry_after, Some(secs(1)));
+
+    let waiting = tokio::spawn({
+        let (limiter, slots) = (limiter.clone(), slots.clone());
+        async move { limiter.acquire(&slots, &alice(), secs(30)).await }
+    });
+    sleep(secs(5)).await;
+    assert!(!waiting.is_finished());
+    drop(held);
+
+    assert!(waiting.await.unwrap().is_ok());
+}

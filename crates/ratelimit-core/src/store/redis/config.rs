@@ -267,6 +267,7 @@ impl RedisConfig {
     pub fn tls_root_certificate(mut self, pem: &[u8]) -> Result<RedisConfig, InvalidRedisConfig> {
         let trust = |info: &mut ConnectionInfo| {
             *info = with_root(info.clone(), pem).map_err(|source| InvalidRedisConfig::Url {
+                url: info.addr().to_string(),
                 source: Box::new(source),
             })?;
             Ok(())

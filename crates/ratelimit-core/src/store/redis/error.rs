@@ -13,12 +13,13 @@ use std::fmt;
 /// assert!(matches!(error, InvalidRedisConfig::Url { .. }));
 /// assert!(error.to_string().contains("expected redis://"));
 /// ```
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum InvalidRedisConfig {
     /// The URL is not that of a Redis server, or it needs a feature of this crate that is not compiled in. Or a root
     /// certificate cannot be read, or the URL has no TLS that would use it.
     Url {
+        /// The URL without user and password.
+        url: String,
         /// The error of the Redis client.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -36,10 +37,13 @@ pub enum InvalidRedisConfig {
 impl fmt::Display for InvalidRedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            InvalidRedisConfig::Url { source } => write!(
+            InvalidRedisConfig::Url { url, .. } if needs_tls(url) => {
+                write!(f, "{url} needs TLS: turn on the feature redis-tls")
+            }
+            InvalidRedisConfig::Url { url, source } => write!(
                 f,
-                "not the address of a Redis server ({source}): expected redis://, rediss://, \
-                 redis+unix://, redis+sentinel:// or redis+cluster://"
+                "{url:?} is not the address of a Redis server ({source}): expected redis://, \
+                 rediss://, redis+unix://, redis+sentinel:// or redis+cluster://"
             ),
             InvalidRedisConfig::NoService => f.write_str(
                 "a redis+sentinel:// address names the service: redis+sentinel://host:26379/mymaster",
@@ -51,4 +55,11 @@ impl fmt::Display for InvalidRedisConfig {
     }
 }
 
+crate::debug_as_display!(InvalidRedisConfig);
+
 impl std::error::Error for InvalidRedisConfig {}
+
+/// Whether the URL needs TLS that is not compiled in.
+fn needs_tls(url: &str) -> bool {
+    cfg!(not(feature = "redis-tls")) && url.starts_with("rediss")
+}

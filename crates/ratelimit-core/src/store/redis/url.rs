@@ -103,12 +103,24 @@ fn plain(scheme: &str) -> &str {
 /// Parses the URL of one server with the redis crate.
 fn node(url: &str) -> Result<ConnectionInfo, InvalidRedisConfig> {
     let refused = |source| InvalidRedisConfig::Url {
+        url: without_credentials(url),
         source: Box::new(source),
     };
     let info = url.into_connection_info().map_err(refused)?;
     // An address that needs a feature which is not compiled in is refused here, not at the first connection.
     Client::open(info.clone()).map_err(refused)?;
     Ok(info)
+}
+
+/// The URL without user, password and query, for messages.
+fn without_credentials(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (_, hosts) = split_userinfo(rest);
+    let hosts = hosts.split('?').next().unwrap_or_default();
+    match scheme {
+        "" => hosts.to_owned(),
+        scheme => format!("{scheme}://{hosts}"),
+    }
 }
 
 /// Splits into the credentials with their `@`, or an empty string, and the rest. The last `@` before the query
@@ -226,6 +238,36 @@ mod tests {
         assert_eq!(service, "mymaster");
         assert_eq!(master.redis_settings().db(), 3);
         assert_eq!(sentinels[0].redis_settings().password(), None);
+    }
+
+    #[test]
+    fn an_error_names_the_url_without_its_password() {
+        for (url, shown) in [
+            ("http://app:s3cr3t@a:80/x", "\"http://a:80/x\""),
+            ("redis://app:s3cr3t@a:b:c", "\"redis://a:b:c\""),
+            ("app:s3cr3t@a", "\"a\""),
+            (
+                "redis+sentinel://a:b:c/m?sentinel_password=s3cr3t",
+                "\"redis://a:b:c",
+            ),
+        ] {
+            let error = Topology::parse(url).expect_err(url);
+            // `main` prints the error that it returns with `Debug`.
+            let message = format!("{error:?}");
+            assert!(message.starts_with(shown), "{message}");
+            assert!(!message.contains("s3cr3t"), "{message}");
+        }
+    }
+
+    #[cfg(not(feature = "redis-tls"))]
+    #[test]
+    fn an_address_of_tls_names_the_feature_that_it_needs() {
+        let error = Topology::parse("rediss://app:s3cr3t@cache:6380").expect_err("no TLS");
+
+        assert_eq!(
+            format!("{error:?}"),
+            "rediss://cache:6380 needs TLS: turn on the feature redis-tls"
+        );
     }
 
     #[test]

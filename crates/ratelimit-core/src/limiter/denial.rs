@@ -1,0 +1,89 @@
+//! Verdicts: their metrics, and the wait and the log line of a denial.
+
+use std::time::Duration;
+
+use crate::limiter::{Limiter, Verdict};
+use crate::{decision::Decision, limit::Limit, policy::Policy, store::Hit};
+
+impl Limiter {
+    /// Counts a verdict in the metrics of the policy, and a denial among the offenders.
+    pub(super) fn record_verdict(&self, hit: &Hit<'_>, verdict: &Verdict) {
+        let metrics = hit.policy.metrics();
+        if let Some(decision) = verdict.decision() {
+            self.record_decision(hit, decision);
+        } else {
+            let allowed = verdict.is_allowed();
+            tracing::debug!(
+                policy = hit.policy.name(),
+                allowed,
+                "decided by the failure mode"
+            );
+            metrics.count_without_decision(allowed);
+        }
+        if let Verdict::Unchecked { mode, reason, .. } = verdict {
+            metrics.count_unchecked(mode.as_str(), reason.as_str());
+        }
+    }
+}
+
+/// The longest wait that is reported for a slot of a concurrency limit.
+///
+/// The earliest end of a lease says nothing about the next free slot: holders renew their leases, and
+/// release their slots before they end.
+const MAX_SLOT_WAIT: Duration = Duration::from_secs(1);
+
+/// The decision with the wait for slots that is reported.
+pub(super) fn with_slot_wait(decision: Decision, policy: &Policy) -> Decision {
+    if decision.is_allowed() || !policy.has_concurrency_limit() {
+        return decision;
+    }
+    let counts_slots = |index: usize| is_slot_limit(policy, index);
+    decision.with_waits_up_to(MAX_SLOT_WAIT, counts_slots)
+}
+
+/// Whether the limit at `index` counts slots, which are released at any time.
+pub(super) fn is_slot_limit(policy: &Policy, index: usize) -> bool {
+    matches!(policy.limits().get(index), Some(Limit::Concurrency(_)))
+}
+
+/// Logs a denial, with the kind of its key and never the key itself.
+#[inline(never)]
+pub(super) fn log_denial(hit: &Hit<'_>, decision: &Decision) {
+    tracing::debug!(
+        policy = hit.policy.name(),
+        limit = hit.policy.limits().get(decision.speaker).map(tracing::field::display),
+        key_kind = %hit.key.kind(),
+        retry_after = decision.retry_after().map(tracing::field::debug),
+        enforced = decision.is_enforced,
+        "denied"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+
+    async fn wait_of_second(limits: &str) -> Duration {
+        let policy = Policy::parse("api", limits).unwrap();
+        let key = Key::new("alice").unwrap();
+        let limiter = Limiter::in_memory();
+        assert!(limiter.check(&policy, &key).await.is_allowed());
+        let denied = limiter.check(&policy, &key).await;
+        denied.decision().unwrap().retry_after().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_denial_by_a_concurrency_limit_reports_a_second_at_most() {
+        let second = Duration::from_secs(1);
+
+        assert_eq!(wait_of_second("concurrency 1 lease 30s").await, second);
+        assert_eq!(
+            wait_of_second("100/s; concurrency 1 lease 30s").await,
+            second
+        );
+        assert!(wait_of_second("concurrency 1 lease 300ms").await < second);
+        let longer = wait_of_second("1/h; concurrency 1 lease 30s").await;
+        assert!(longer > 1000 * second, "{longer:?}");
+    }
+}

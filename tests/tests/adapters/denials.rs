@@ -1,0 +1,126 @@
+//! What a denial tells: the client in its response, the operator in the log.
+
+use axum::{Extension, Router, routing::get};
+use ratelimit_core::{Limiter, MemoryStore};
+
+use crate::{
+    client::{self, ask},
+    log::Log,
+    policies::{Site, With, policy},
+    server::{BOTH, clock, serve_axum},
+};
+
+mod module {
+    #[ratelimit_axum::rate_limit("1/h")]
+    pub(super) async fn below() -> &'static str {
+        "hello"
+    }
+
+    #[ratelimit_axum::rate_limit("1/h", scope = "checkout")]
+    pub(super) async fn scoped() -> &'static str {
+        "hello"
+    }
+
+    #[ratelimit_axum::rate_limit("2/h", scope = "checkout")]
+    pub(super) async fn other_scoped() -> &'static str {
+        "hello"
+    }
+}
+
+fn router() -> Router {
+    let limiter = Limiter::new(MemoryStore::new().clock(clock()));
+    Router::new()
+        .route("/below", get(module::below))
+        .route("/scoped", get(module::scoped))
+        .route("/other", get(module::other_scoped))
+        .layer(Extension(limiter))
+}
+
+#[tokio::test]
+async fn the_body_names_the_handler_or_its_scope_and_no_module() {
+    let server = serve_axum(router()).await;
+
+    for (path, name) in [("/below", "below"), ("/scoped", "checkout")] {
+        assert_eq!(client::get(server, path).await.status, 200, "{path}");
+        let denied = client::get(server, path).await;
+        let told = format!("\"violated-policies\":[\"{name}\"]");
+        assert!(denied.body.contains(&told), "{}", denied.body);
+    }
+}
+
+#[tokio::test]
+async fn two_limits_of_one_scope_cause_one_warning() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let server = serve_axum(router()).await;
+
+    for path in ["/scoped", "/other", "/scoped", "/other"] {
+        client::get(server, path).await;
+    }
+
+    let told = "two policies of one name have different limits";
+    assert_eq!(log.holding(told), 1);
+    assert_eq!(log.holding("token_bucket 1/h and token_bucket 2/h"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_taken_slot_is_worth_another_try_in_a_second() {
+    for framework in BOTH {
+        let site = Site::of("concurrency 1 lease 5min");
+        let server = site.clone().serve(framework).await;
+        let key = ratelimit_core::Key::ip("127.0.0.1".parse().expect("an address"));
+        let held = policy("concurrency 1 lease 5min");
+        let hit = ratelimit_core::store::Hit::new(held.policy(), &key);
+        let (_, slot) = site.limiter.reserve(hit).await;
+        assert!(slot.is_some());
+
+        let denied = client::get(server, "/").await;
+
+        assert_eq!(denied.status, 429, "{framework:?}");
+        assert_eq!(denied.field("retry-after"), Some("1"), "{framework:?}");
+        assert!(denied.body.contains("Try again in 1 second."));
+    }
+}
+
+#[tokio::test]
+async fn a_denial_is_one_line_with_the_kind_of_its_key() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let site = Site::of("1/h").with(With::KeyByUser);
+    let server = serve_axum(
+        Router::new()
+            .route("/", get(async || "hello"))
+            .layer(site.layer()),
+    )
+    .await;
+
+    for status in [200, 429] {
+        let answer = ask(server, "GET /", &["x-user: alice"]).await;
+        assert_eq!(answer.status, status);
+    }
+
+    assert_eq!(log.holding("message=denied"), 1);
+    assert_eq!(log.holding("key_kind=header"), 1);
+    assert_eq!(log.holding("retry_after=3600s"), 1);
+    assert_eq!(log.holding("alice"), 0);
+}
+
+#[tokio::test]
+async fn an_unknown_tier_is_one_warning() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let tiered = policy("10/h").with_tier("pro", "20/h");
+    let site = Site::new(tiered.expect("a limit")).with(With::TierByRequest);
+    let server = serve_axum(
+        Router::new()
+            .route("/", get(async || "hello"))
+            .layer(site.layer()),
+    )
+    .await;
+
+    for plan in ["x-plan: pro", "x-plan: por", "x-plan: por"] {
+        assert_eq!(ask(server, "GET /", &[plan]).await.status, 200);
+    }
+
+    assert_eq!(log.holding("there is no tier \"por\" among [\"pro\"]"), 1);
+}
