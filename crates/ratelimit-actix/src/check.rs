@@ -9,7 +9,7 @@ use actix_web::{
     rt,
 };
 use ratelimit_core::{Decision, Limiter};
-use ratelimit_http::middleware::{BodyGuard, CheckOutcome, DecisionSharing};
+use ratelimit_http::middleware::{BodyGuard, DecisionSharing};
 
 use crate::{
     body::ResponseBody,
@@ -84,14 +84,9 @@ pub(crate) async fn check(
     limiter: &Limiter,
     request: &HttpRequest,
 ) -> Result<Admission, HttpResponse> {
-    let (delay, admission) = match config.check(limiter, request) {
-        CheckOutcome::Bypassed => {
-            let admission = None;
-            return Ok(Admission { admission, config });
-        }
-        CheckOutcome::Rejected(response) => return Err(response),
-        CheckOutcome::Admitted(delay, admission) => (delay, admission),
-        CheckOutcome::Pending(pending) => config.complete(request, pending.await)?,
+    let Some((delay, admission)) = config.decide(limiter, request).await? else {
+        let admission = None;
+        return Ok(Admission { admission, config });
     };
     if let Some(slot) = admission.slot() {
         let outer = request.extensions_mut().remove();

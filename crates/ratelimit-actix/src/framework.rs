@@ -93,10 +93,6 @@ impl Framework for ActixFramework {
         tracing::error!(policy, "{error}");
     }
 
-    fn warn(policy: &str, warning: fmt::Arguments<'_>) {
-        tracing::warn!(policy, "{warning}");
-    }
-
     fn name(name: &'static str) -> HeaderName {
         HeaderName::from_static(name)
     }
@@ -127,6 +123,10 @@ impl Framework for ActixFramework {
 
     fn insert(map: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
         map.insert(name.clone(), value);
+    }
+
+    fn warn(policy: &str, warning: fmt::Arguments<'_>) {
+        tracing::warn!(policy, "{warning}");
     }
 
     fn append(map: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {

@@ -8,7 +8,7 @@ use actix_web::{
     web::{self, Data, ReqData},
 };
 use ratelimit_actix::{
-    ExtensionKey, HttpPolicy, Key, Limiter, Policy, RateLimit, SlotGuard, rate_limit,
+    ExtensionKey, HttpPolicy, Key, Limiter, Policy, RateLimit, SlotGuard, TierResolver, rate_limit,
 };
 
 struct User(String);
@@ -174,5 +174,35 @@ async fn a_limit_by_global_needs_no_address_but_one_by_ip_does() {
             status,
             "{path}"
         );
+    }
+}
+
+#[actix_web::test]
+async fn a_tier_can_be_looked_up_asynchronously() {
+    let tiered = policy("1/min").with_tier("pro", "2/min").expect("a tier");
+    let resolver = TierResolver::new(async |key: Key| {
+        tokio_yield().await;
+        let is_pro = key.as_str().ends_with("acme");
+        Ok::<_, String>(is_pro.then(|| "pro".to_owned()))
+    });
+    let by_user = ExtensionKey::new(|user: &User| Ok(Key::tagged("user", &user.0)?));
+    let limit = RateLimit::new(Limiter::in_memory(), tiered)
+        .key_by(by_user)
+        .tier_async(resolver);
+    let app = App::new()
+        .route("/", web::get().to(async || "hello"))
+        .wrap(limit)
+        .wrap(from_fn(authenticate));
+    let app = test::init_service(app).await;
+    for (user, status) in [
+        ("acme", 200),
+        ("acme", 200),
+        ("acme", 429),
+        ("bob", 200),
+        ("bob", 429),
+    ] {
+        let request = TestRequest::get().insert_header(("authorization", user));
+        let response = test::call_service(&app, request.to_request()).await;
+        assert_eq!(response.status(), status, "{user}");
     }
 }

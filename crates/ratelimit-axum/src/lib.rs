@@ -51,7 +51,7 @@ pub use ratelimit_http as http;
 pub use ratelimit_http::{
     client_ip::TrustedProxies,
     handler::set_global_registry,
-    middleware::SlotGuard,
+    middleware::{SlotGuard, TierResolver},
     policy::{CostSource, HttpPolicy, Rule, SettleSource, StatusSet},
     registry::Registry,
     response::HeaderStyle,

@@ -19,7 +19,7 @@ use axum::{
 use bytes::Bytes;
 use http::StatusCode;
 use ratelimit_axum::{
-    ClientKey, Key, KeyExtractor as _, Limiter, Policy, RateLimitLayer, RouteKey,
+    ClientKey, Key, KeyExtractor as _, Limiter, Policy, RateLimitLayer, RouteKey, TierResolver,
 };
 use tower::ServiceExt as _;
 
@@ -193,5 +193,32 @@ async fn a_response_of_ones_own_has_to_be_complete() {
             let response = app.clone().oneshot(request).await.unwrap();
             assert_eq!(response.status(), expected, "{path}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_tier_can_be_looked_up_asynchronously() {
+    let policy = Policy::parse("api", "1/min").unwrap();
+    let policy = policy.with_tier("pro", "2/min").unwrap();
+    let resolver = TierResolver::new(async |key: Key| {
+        tokio::task::yield_now().await;
+        let is_pro = key.as_str().ends_with("acme");
+        Ok::<_, String>(is_pro.then(|| "pro".to_owned()))
+    });
+    let app = Router::new()
+        .route("/", get(async || "hello"))
+        .layer(RateLimitLayer::new(Limiter::in_memory(), policy).tier_async(resolver))
+        .layer(middleware::from_fn(authenticate));
+    for (user, status) in [
+        ("acme", 200),
+        ("acme", 200),
+        ("acme", 429),
+        ("bob", 200),
+        ("bob", 429),
+    ] {
+        let request = Request::get("/").header("authorization", user);
+        let request = request.body(Body::empty()).unwrap();
+        let response = app.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), status, "{user}");
     }
 }

@@ -74,8 +74,8 @@ fn the_policies_are_what_their_sections_say() {
     assert_eq!(policy("api").policy().tiers().count(), 2);
     assert_eq!(policy("api").policy().enforcement_percent(), 100);
     assert_eq!(policy("upload").cost_source(), &CostSource::ContentLength);
-    let used = SettleSource::Header("x-used-tokens".to_owned());
-    assert_eq!(policy("llm").settle_source(), Some(&used));
+    let settled_by = SettleSource::Header("x-used-tokens".to_owned());
+    assert_eq!(policy("llm").settle_source(), Some(&settled_by));
     for name in ["upload", "llm", "sessions"] {
         assert!(policy(name).policy().has_concurrency_limit(), "{name}");
     }

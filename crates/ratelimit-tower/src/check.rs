@@ -5,7 +5,6 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use http::{Response, request::Parts};
 use ratelimit_core::{Decision, Limiter};
-use ratelimit_http::middleware::CheckOutcome;
 
 use crate::{
     body::ResponseBody,
@@ -35,16 +34,11 @@ impl Admission {
         limiter: &Limiter,
         request: &mut Parts,
     ) -> Result<Admission, Response<Bytes>> {
-        let (delay, admission) = match config.check(limiter, request) {
-            CheckOutcome::Bypassed => {
-                return Ok(Admission {
-                    admission: None,
-                    config,
-                });
-            }
-            CheckOutcome::Rejected(response) => return Err(response),
-            CheckOutcome::Admitted(delay, admission) => (delay, admission),
-            CheckOutcome::Pending(pending) => config.complete(request, pending.await)?,
+        let Some((delay, admission)) = config.decide(limiter, request).await? else {
+            return Ok(Admission {
+                admission: None,
+                config,
+            });
         };
         insert_into_request(&config, &admission, &mut request.extensions);
         if !delay.is_zero() {

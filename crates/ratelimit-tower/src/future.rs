@@ -1,4 +1,4 @@
-//! The future of a request: checking, delaying, calling.
+//! The future of a request: resolving its tier, checking, delaying, calling.
 
 use std::{
     fmt,
@@ -12,14 +12,16 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use ratelimit_http::middleware::{CompletedCheck, PendingCheck};
+use ratelimit_http::middleware::{
+    CheckOutcome, CompletedCheck, PendingCheck, PendingTier, ResolvedTier,
+};
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
 use crate::{
     body::ResponseBody,
     check::Admission,
-    framework::{Config, insert_into_request},
+    framework::{Config, HttpAdmission, insert_into_request},
 };
 
 pin_project! {
@@ -40,6 +42,7 @@ pin_project! {
     #[project = StateProj]
     enum State<S, B, F> {
         Rejected { response: Option<Response<Bytes>> },
+        Resolving { tier: PendingTier, call: Option<PendingCall<S, B>>, config: Arc<Config> },
         Checking { check: PendingCheck, call: Option<PendingCall<S, B>>, config: Arc<Config> },
         Delaying { sleep: Pin<Box<Sleep>>, call: Option<PendingCall<S, B>>, admission: Option<Admission> },
         Calling { #[pin] response: F, admission: Option<Admission> },
@@ -78,6 +81,19 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
     ) -> Self {
         let state = State::Checking {
             check,
+            call: Some(call),
+            config,
+        };
+        ResponseFuture { state }
+    }
+
+    pub(crate) const fn resolving(
+        tier: PendingTier,
+        call: PendingCall<S, B>,
+        config: Arc<Config>,
+    ) -> Self {
+        let state = State::Resolving {
+            tier,
             call: Some(call),
             config,
         };
@@ -124,6 +140,11 @@ where
                     let response = response.take().expect("polled after completion");
                     return Poll::Ready(Ok(response.map(ResponseBody::rejection)));
                 }
+                StateProj::Resolving { tier, call, config } => {
+                    let resolved = ready!(Pin::new(tier).poll(cx));
+                    let call = call.take().expect("taken once, when the tier is known");
+                    after_resolving(resolved, call, config)
+                }
                 StateProj::Checking {
                     check,
                     call,
@@ -154,6 +175,46 @@ where
     }
 }
 
+/// The next state after the tier was looked up.
+fn after_resolving<S, B>(
+    resolved: ResolvedTier,
+    call: PendingCall<S, B>,
+    config: &Arc<Config>,
+) -> State<S, B, S::Future>
+where
+    S: Service<Request<B>> + Clone,
+{
+    let (service, request) = *call.0;
+    let (parts, body) = request.into_parts();
+    let outcome = config.check_resolved(&config.limiter, &parts, resolved);
+    let call = |service| PendingCall::new(service, Request::from_parts(parts, body));
+    match outcome {
+        CheckOutcome::Admitted(delay, admission) => {
+            admit(delay, admission, call(service), Arc::clone(config))
+        }
+        CheckOutcome::Rejected(response) => State::Rejected {
+            response: Some(response),
+        },
+        CheckOutcome::Bypassed => {
+            let (mut service, request) = *call(service).0;
+            State::Calling {
+                response: service.call(request),
+                admission: None,
+            }
+        }
+        CheckOutcome::Pending(check) => State::Checking {
+            check,
+            call: Some(call(service)),
+            config: Arc::clone(config),
+        },
+        CheckOutcome::Resolving(tier) => State::Resolving {
+            tier,
+            call: Some(call(service)),
+            config: Arc::clone(config),
+        },
+    }
+}
+
 /// The next state after the limiter's answer.
 fn after_check<S, B>(
     completed: CompletedCheck,
@@ -163,18 +224,32 @@ fn after_check<S, B>(
 where
     S: Service<Request<B>> + Clone,
 {
-    let (mut service, request) = *call.0;
-    let (mut parts, body) = request.into_parts();
-    let (delay, admission) = match config.complete(&parts, completed) {
-        Ok(admitted) => admitted,
-        Err(response) => {
-            let response = Some(response);
-            return State::Rejected { response };
+    let (service, request) = *call.0;
+    let (parts, body) = request.into_parts();
+    match config.complete(&parts, completed) {
+        Ok((delay, admission)) => {
+            let call = PendingCall::new(service, Request::from_parts(parts, body));
+            admit(delay, admission, call, Arc::clone(config))
         }
-    };
-    insert_into_request(config, &admission, &mut parts.extensions);
-    let admission = Admission::new(admission, Arc::clone(config));
-    let request = Request::from_parts(parts, body);
+        Err(response) => State::Rejected {
+            response: Some(response),
+        },
+    }
+}
+
+/// The next state of a request that passed.
+fn admit<S, B>(
+    delay: Duration,
+    admission: HttpAdmission,
+    call: PendingCall<S, B>,
+    config: Arc<Config>,
+) -> State<S, B, S::Future>
+where
+    S: Service<Request<B>> + Clone,
+{
+    let (mut service, mut request) = *call.0;
+    insert_into_request(&config, &admission, request.extensions_mut());
+    let admission = Admission::new(admission, config);
     if !delay.is_zero() {
         // Dropping the ready service frees its capacity for other requests during the delay.
         let call = PendingCall::new(service.clone(), request);
@@ -190,6 +265,7 @@ impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.state {
             State::Rejected { .. } => "ResponseFuture::Rejected",
+            State::Resolving { .. } => "ResponseFuture::Resolving",
             State::Checking { .. } => "ResponseFuture::Checking",
             State::Delaying { .. } => "ResponseFuture::Delaying",
             State::Calling { .. } => "ResponseFuture::Calling",

@@ -44,7 +44,10 @@ mod reset_value;
 mod service;
 
 #[doc(inline)]
-pub use ratelimit_http::{key::UnknownKeyName, middleware::SlotGuard};
+pub use ratelimit_http::{
+    key::UnknownKeyName,
+    middleware::{SlotGuard, TierResolver},
+};
 
 pub use crate::{
     body::ResponseBody,

@@ -29,6 +29,17 @@ impl<S> RateLimit<S> {
         RateLimit { inner, config }
     }
 
+    /// A call for a future that checks before it calls. It takes the service that `poll_ready` made ready,
+    /// and a clone takes its place.
+    fn pending_call<B>(&mut self, request: Request<B>) -> PendingCall<S, B>
+    where
+        S: Clone,
+    {
+        let clone = self.inner.clone();
+        let ready = mem::replace(&mut self.inner, clone);
+        PendingCall::new(ready, request)
+    }
+
     /// The inner service.
     pub const fn get_ref(&self) -> &S {
         &self.inner
@@ -69,12 +80,12 @@ where
             }
             CheckOutcome::Rejected(response) => ResponseFuture::rejected(response),
             CheckOutcome::Pending(check) => {
-                // The future checks before it calls. It takes the service that `poll_ready` made
-                // ready, and a clone takes its place.
-                let clone = self.inner.clone();
-                let ready = mem::replace(&mut self.inner, clone);
-                let call = PendingCall::new(ready, Request::from_parts(parts, body));
+                let call = self.pending_call(Request::from_parts(parts, body));
                 ResponseFuture::checking(check, call, config)
+            }
+            CheckOutcome::Resolving(tier) => {
+                let call = self.pending_call(Request::from_parts(parts, body));
+                ResponseFuture::resolving(tier, call, config)
             }
         }
     }

@@ -51,6 +51,15 @@ macro_rules! builder_methods {
                 self.map_config(|config| config.tier(tier))
             }
 
+            /// Looks the tier of a request up by its key, for requests whose tier [`tier`](Self::tier) does
+            /// not name. The lookup may wait, as for a database.
+            ///
+            /// If it fails or finds none, the policy chooses the tier by the key.
+            #[must_use]
+            pub fn tier_async(self, resolver: $crate::middleware::TierResolver) -> $Layer {
+                self.map_config(|config| config.tier_async(resolver))
+            }
+
             /// Sets the cost of a request, in place of the policy's cost. A cost of 0 reads the budget and
             /// spends nothing.
             #[doc(alias = "weight")]

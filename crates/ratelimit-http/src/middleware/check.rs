@@ -2,6 +2,8 @@
 
 use std::{ptr, sync::atomic::Ordering, time::Duration};
 
+#[cfg(feature = "tokio")]
+use crate::middleware::tier_resolver::{PendingTier, ResolvedTier, TierLookup};
 use crate::policy::{RuleOutcome, RuleRequest};
 use crate::{
     framework::{Framework, RequestHead},
@@ -27,6 +29,9 @@ pub enum CheckOutcome<F: Framework> {
     Rejected(F::Response),
     /// The request is served after this delay, which is zero unless a shaping limit asks for it.
     Admitted(Duration, Admission<F>),
+    /// The tier is being looked up. Await it and pass it to [`Config::check_resolved`].
+    #[cfg(feature = "tokio")]
+    Resolving(PendingTier),
     /// The limiter's answer is pending. Await it and pass it to [`Config::complete`].
     Pending(PendingCheck),
 }
@@ -61,7 +66,76 @@ impl<F: Framework> Config<F> {
                 None => return self.reject_without_key(request, error),
             },
         };
-        let policy = self.policy_for(request, &key);
+        let tier = self.tier_of(request);
+        #[cfg(feature = "tokio")]
+        let tier = match self.resolve_tier(&key, tier) {
+            TierLookup::Known(tier) => tier,
+            TierLookup::Pending(found) => {
+                return CheckOutcome::Resolving(PendingTier::new(found, key, key_error));
+            }
+        };
+        self.check_in_tier(limiter, request, key, key_error, tier.as_deref())
+    }
+
+    /// Continues with the tier that was looked up, as [`check`](Self::check) does from step 5 on.
+    ///
+    /// Nothing was spent before. The key that `check` found is used, so that the request is not read twice.
+    #[cfg(feature = "tokio")]
+    pub fn check_resolved(
+        &self,
+        limiter: &Limiter,
+        request: &F::Request,
+        resolved: ResolvedTier,
+    ) -> CheckOutcome<F> {
+        let ResolvedTier {
+            tier,
+            key,
+            key_error,
+        } = resolved;
+        self.check_in_tier(limiter, request, key, key_error, tier.as_deref())
+    }
+
+    /// Decides a request and waits for everything that the decision needs: its tier and the limiter's answer.
+    ///
+    /// It is [`check`](Self::check), [`check_resolved`](Self::check_resolved) and
+    /// [`complete`](Self::complete) for adapters whose checks are asynchronous functions. It returns the delay
+    /// before the request is served and its admission, or `None` if the request bypasses the limit.
+    ///
+    /// # Errors
+    ///
+    /// The response to a request that is not served.
+    #[cfg(feature = "tokio")]
+    pub async fn decide(
+        &self,
+        limiter: &Limiter,
+        request: &F::Request,
+    ) -> Result<Option<(Duration, Admission<F>)>, F::Response> {
+        let mut outcome = self.check(limiter, request);
+        loop {
+            return match outcome {
+                CheckOutcome::Bypassed => Ok(None),
+                CheckOutcome::Rejected(response) => Err(response),
+                CheckOutcome::Admitted(delay, admission) => Ok(Some((delay, admission))),
+                CheckOutcome::Pending(check) => self.complete(request, check.await).map(Some),
+                CheckOutcome::Resolving(tier) => {
+                    outcome = self.check_resolved(limiter, request, tier.await);
+                    continue;
+                }
+            };
+        }
+    }
+
+    /// Determines the limits and the cost, and asks the limiter.
+    #[inline]
+    fn check_in_tier(
+        &self,
+        limiter: &Limiter,
+        request: &F::Request,
+        key: Key,
+        key_error: Option<KeyError>,
+        tier: Option<&str>,
+    ) -> CheckOutcome<F> {
+        let policy = self.policy_for(&key, tier);
         let cost = self.cost_of(request);
         let keys;
         let hit = if self.flags.has_named_keys {
@@ -128,17 +202,31 @@ impl<F: Framework> Config<F> {
         Ok((delay, admission))
     }
 
-    /// The policy of the request's tier: the one that the layer names, or else the policy chooses by
-    /// the key.
+    /// The tier that the layer names.
     #[inline]
-    fn policy_for(&self, request: &F::Request, key: &Key) -> &Policy {
-        if !self.flags.has_tiers {
-            return self.policy.policy();
+    fn tier_of(&self, request: &F::Request) -> Option<String> {
+        let tier = self.tier.as_ref().filter(|_| self.flags.has_tiers)?;
+        tier(request)
+    }
+
+    /// The tier that the resolver finds, if the layer named none.
+    #[cfg(feature = "tokio")]
+    #[inline]
+    fn resolve_tier(&self, key: &Key, named: Option<String>) -> TierLookup {
+        match &self.tier_resolver {
+            Some(resolver) if named.is_none() && self.flags.has_tiers => resolver.resolve(key),
+            _ => TierLookup::Known(named),
         }
-        let named = self.tier.as_ref().and_then(|tier| tier(request));
-        match named {
-            Some(tier) => self.policy.policy().tier(&tier),
-            None => self.policy.policy().for_key(key),
+    }
+
+    /// The policy of a tier. Without one the policy chooses by the key.
+    #[inline]
+    fn policy_for(&self, key: &Key, tier: Option<&str>) -> &Policy {
+        let policy = self.policy.policy();
+        match tier {
+            _ if !self.flags.has_tiers => policy,
+            Some(tier) => policy.tier(tier),
+            None => policy.for_key(key),
         }
     }
 

@@ -5,6 +5,8 @@ use std::{
     sync::{Arc, PoisonError, RwLock, atomic::AtomicBool},
 };
 
+#[cfg(feature = "tokio")]
+use crate::middleware::tier_resolver::TierResolver;
 use crate::{
     framework::Framework,
     key::{ClientAddress, ClientKey, KeyError, KeyKinds},
@@ -48,6 +50,8 @@ pub struct Config<F: Framework> {
     /// The function of [`client_address_by`](Config::client_address_by).
     pub(crate) own_address: Option<Arc<OwnAddressOf<F>>>,
     pub(crate) tier: Option<Arc<TierOf<F>>>,
+    #[cfg(feature = "tokio")]
+    pub(crate) tier_resolver: Option<TierResolver>,
     pub(crate) cost: Option<Arc<CostOfRequest<F>>>,
     pub(crate) exempt: Option<Arc<IsExempt<F>>>,
     pub(crate) on_denied: Option<Arc<ResponseTo<F>>>,
@@ -146,6 +150,8 @@ impl<F: Framework> Config<F> {
             client_address: Arc::new(move |request| client.client_address(&F::head(request))),
             own_address: None,
             tier: None,
+            #[cfg(feature = "tokio")]
+            tier_resolver: None,
             cost: None,
             exempt: None,
             on_denied: None,
@@ -236,6 +242,20 @@ impl<F: Framework> Config<F> {
     /// The policy chooses the tier by the key if the function returns `None`.
     pub fn tier(&mut self, tier: impl Fn(&F::Request) -> Option<String> + Send + Sync + 'static) {
         self.tier = Some(Arc::new(tier));
+    }
+
+    /// Sets the resolver that looks tiers up, for requests whose tier [`tier`](Config::tier) does not name.
+    ///
+    /// A policy without tiers is not looked up; a warning is logged now.
+    #[cfg(feature = "tokio")]
+    pub fn tier_async(&mut self, resolver: TierResolver) {
+        if !self.flags.has_tiers {
+            F::warn(
+                self.policy.name(),
+                format_args!("the tier resolver has no effect: the policy has no tiers"),
+            );
+        }
+        self.tier_resolver = Some(resolver);
     }
 
     /// Sets the function that computes the cost of a request, in place of the policy's cost.

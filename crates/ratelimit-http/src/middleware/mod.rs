@@ -26,7 +26,8 @@
 //! ```
 //!
 //! 1. [`Config::check`] evaluates the head of the request. It rejects the request, lets it bypass the
-//!    limit, or asks the limiter. A limiter in memory answers at once.
+//!    limit, or asks the limiter. A limiter in memory answers at once. If the tier of the request has to be
+//!    looked up first, the adapter awaits it and calls `Config::check_resolved`.
 //! 2. [`Config::complete`] takes the limiter's answer if it was pending. The adapter awaits the answer.
 //! 3. The adapter waits for the delay, and calls the service.
 //! 4. [`Config::finish`] settles the charge by the head of the response and writes the header fields. It
@@ -53,7 +54,11 @@ mod named_keys;
 mod pending;
 mod policy_flags;
 mod rejection;
+#[cfg(feature = "tokio")]
+mod tier_resolver;
 
+#[cfg(feature = "tokio")]
+pub use self::tier_resolver::{PendingTier, ResolvedTier, TierResolver};
 pub use self::{
     admission::Admission,
     body_guard::{BodyGuard, SlotGuard},
