@@ -19,6 +19,7 @@ use super::{
     chart,
     frames::TimeSpan,
     replay::{Replay, Run},
+    report::{Summary, UntilClosed},
     trace::{self, TraceHit},
     traffic::Traffic,
 };
@@ -35,7 +36,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// the microsecond. Without a key it is "default", without a cost 1; a cost of 0 looks. Hits are
 /// replayed in the order of their time. For each hit one line is printed, with "over" where it passed
 /// beyond a soft limit; with several --limit, the whole trace is replayed for each in turn, and
-/// "policy" says for which.
+/// "policy" says for which. A summary of each run is printed to standard error.
 #[derive(Args, Clone, Debug)]
 pub struct Simulate {
     /// The limits of a policy, joined by ";", as in `token_bucket 10/s burst 100`; repeatable
@@ -114,12 +115,15 @@ fn throttle(text: &str) -> Result<Throttle, String> {
 }
 
 impl Simulate {
-    /// Prints the decision of every hit to `out`, and writes the chart.
+    /// Prints the decision of every hit to `out`, a summary to standard error, and writes the chart.
+    ///
+    /// A reader that closes the pipe ends the lines, and the replay if no chart is wanted.
     ///
     /// # Errors
     ///
     /// Fails if the trace is invalid, the store does not answer, or an output cannot be written.
     pub async fn run(&self, out: &mut impl Write) -> Result<(), CliError> {
+        let mut out = UntilClosed::new(out);
         let throttle = self.throttle.clone().unwrap_or_default();
         let policies = self.limit.iter().enumerate();
         let policies: Vec<Policy> = policies
@@ -148,7 +152,11 @@ impl Simulate {
                 clock: clock.clone(),
             };
             let filmed = self.chart.as_ref().map(|_| time_span);
-            let replayed = replay(&run, redis.as_ref(), &trace, filmed, out).await?;
+            let replayed = replay(&run, redis.as_ref(), &trace, filmed, &mut out).await?;
+            if out.is_closed() && filmed.is_none() {
+                return Ok(());
+            }
+            eprintln!("{text}: {}", Summary::new(&trace, &replayed.hits));
             drawn.push((&**text, replayed));
         }
         if let Some(path) = &self.chart {
@@ -207,7 +215,7 @@ async fn replay(
     redis: Option<&RedisStore>,
     trace: &[TraceHit],
     time_span: Option<TimeSpan>,
-    out: &mut impl Write,
+    out: &mut UntilClosed<impl Write>,
 ) -> Result<Replay, CliError> {
     let replayed = tokio::select! {
         replayed = run.replay(trace, time_span, out) => replayed,

@@ -5,6 +5,7 @@ mod command;
 mod decimal;
 mod frames;
 mod replay;
+mod report;
 mod trace;
 mod traffic;
 

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::{
     decimal,
     frames::{BudgetFrames, BudgetLine, TimeSpan},
+    report::{Progress, UntilClosed},
     trace::TraceHit,
 };
 use crate::{check_response::is_false, cli_error::CliError};
@@ -75,12 +76,18 @@ impl Run<'_> {
         &self,
         trace: &[TraceHit],
         time_span: Option<TimeSpan>,
-        out: &mut impl Write,
+        out: &mut UntilClosed<impl Write>,
     ) -> Result<Replay, CliError> {
+        let mut progress = Progress::new(trace.len());
         let mut frames =
             time_span.map(|time_span| BudgetFrames::new(time_span, &self.policy, trace));
         let mut hits = Vec::with_capacity(trace.len());
         for hit in trace {
+            // The reader has left, and no chart needs the rest.
+            if out.is_closed() && time_span.is_none() {
+                break;
+            }
+            progress.show(hits.len());
             self.sample_until(frames.as_mut(), hit.at_micros).await?;
             let decision = self.check(&hit.key, hit.at_micros, hit.cost).await?;
             serde_json::to_writer(&mut *out, &self.line(hit, &decision)?)?;

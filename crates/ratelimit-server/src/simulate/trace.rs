@@ -34,6 +34,7 @@ impl TraceHit {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct TraceLine<'a> {
     #[serde(borrow)]
     t: &'a RawValue,
@@ -42,7 +43,7 @@ struct TraceLine<'a> {
     cost: Option<u64>,
 }
 
-/// Reads a trace and sorts it by time. Empty lines are skipped.
+/// Reads a trace and sorts it by time. Empty lines are skipped. A note on standard error says how many lines were late.
 ///
 /// Access logs are written when requests end, so their lines are seldom in the order in which requests began.
 pub(super) fn read(mut lines: impl BufRead) -> Result<Vec<TraceHit>, InvalidTrace> {
@@ -61,6 +62,14 @@ pub(super) fn read(mut lines: impl BufRead) -> Result<Vec<TraceHit>, InvalidTrac
         if !line.trim_ascii().is_empty() {
             trace.push(parse_line(&line).map_err(wrong)?);
         }
+    }
+    let late = trace.windows(2);
+    let late = late.filter(|pair: &&[TraceHit]| pair[1].at_micros < pair[0].at_micros);
+    let late = late.count();
+    if late > 0 {
+        eprintln!(
+            "note: {late} lines were earlier than the line before; hits are replayed by their time"
+        );
     }
     trace.sort_by_key(|hit| hit.at_micros);
     Ok(trace)
@@ -141,6 +150,7 @@ mod tests {
             "nonsense",
             "{\"t\":\"1\"}",
             "{\"t\":1} {}",
+            "{\"t\":1,\"csot\":2}",
         ];
         for mistake in mistakes {
             let text = format!("{{\"t\":0}}\n{mistake}\n");

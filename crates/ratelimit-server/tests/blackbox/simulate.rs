@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Write as _,
-    io::Write as _,
+    io::{BufRead as _, BufReader, Write as _},
     process::{Output, Stdio},
 };
 
@@ -50,12 +50,50 @@ fn the_line_is_as_documented() {
 }
 
 #[test]
+fn a_reader_that_leaves_early_gets_its_lines_and_the_chart_is_drawn() {
+    let dir = TempDir::new().unwrap();
+    let chart = dir.path().join("chart.svg");
+    let mut child = binary()
+        .args(["simulate", "--limit", "5/s", "--traffic", "steady"])
+        .args(["--hits", "20000", "--chart", chart.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    lines.read_line(&mut first).unwrap();
+    drop(lines);
+
+    let output = child.wait_with_output().unwrap();
+
+    assert!(output.status.success(), "{output:?}");
+    let summary = str::from_utf8(&output.stderr).unwrap();
+    assert!(
+        summary.starts_with("5/s: 20000 hits of 1 key in "),
+        "{summary}"
+    );
+    assert_eq!(summary.lines().count(), 1, "{summary}");
+    assert!(
+        std::fs::read_to_string(chart)
+            .unwrap()
+            .ends_with("</svg>\n")
+    );
+}
+
+#[test]
 fn hits_are_replayed_in_the_order_of_their_time() {
     let unsorted =
         "{\"t\":1.5,\"key\":\"c\"}\n{\"t\":0,\"key\":\"a\"}\n{\"t\":1.5,\"key\":\"b\"}\n";
 
     let output = simulate(&["--limit", "fixed_window 1/s"], unsorted);
 
+    let notes = str::from_utf8(&output.stderr).unwrap();
+    assert!(notes.contains("note: 1 lines were earlier"), "{notes}");
+    assert!(
+        notes.contains("3 hits of 3 keys in 1.5s: 3 admitted, 0 delayed, 0 denied (0.0 %)"),
+        "{notes}"
+    );
     let answers = lines(&output);
     let keys: Vec<&str> = answers
         .iter()
