@@ -317,7 +317,7 @@ impl fmt::Display for InvalidKey {
     }
 }
 
-crate::debug_as_display!(InvalidKey);
+debug_as_display!(InvalidKey);
 
 impl std::error::Error for InvalidKey {}
 

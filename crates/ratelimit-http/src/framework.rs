@@ -81,9 +81,6 @@ pub trait Framework: Copy + fmt::Debug + Send + Sync + 'static {
     /// Logs that a policy cannot be applied, with the adapter's crate as the log target.
     fn error(policy: &str, error: fmt::Arguments<'_>);
 
-    /// Logs a warning about a policy, with the adapter's crate as the log target.
-    fn warn(policy: &str, warning: fmt::Arguments<'_>);
-
     /// Removes the body of a response to HEAD and keeps its length in `Content-Length`.
     ///
     /// The default returns the response as it is, for frameworks whose server removes the body.

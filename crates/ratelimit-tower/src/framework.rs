@@ -169,10 +169,6 @@ impl Framework for HttpFramework {
         tracing::error!(policy, "{error}");
     }
 
-    fn warn(policy: &str, warning: fmt::Arguments<'_>) {
-        tracing::warn!(policy, "{warning}");
-    }
-
     fn without_body(response: Response<Bytes>) -> Response<Bytes> {
         let (mut head, body) = response.into_parts();
         let length = HeaderValue::from(body.len());

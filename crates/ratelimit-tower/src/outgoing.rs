@@ -18,10 +18,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::{body::OutgoingBody, future::OutgoingFuture};
-use crate::{
-    framework::HttpFramework,
-    key::{KeyError, KeyExtractor},
-};
+use crate::key::{KeyError, KeyExtractor};
 
 /// Limits the requests that a client sends, so that it stays within the limits of the other side.
 ///
@@ -100,7 +97,7 @@ impl<S> Layer<S> for OutgoingLimitLayer {
 
     fn layer(&self, inner: S) -> OutgoingLimit<S> {
         let policy = HttpPolicy::from(self.config.policy.clone());
-        log_unmatched_keys::<HttpFramework>(&policy, &self.config.key.key_kinds());
+        log_unmatched_keys(&policy, &self.config.key.key_kinds());
         OutgoingLimit {
             inner,
             config: Arc::clone(&self.config),

@@ -352,6 +352,6 @@ impl fmt::Display for InvalidLimit {
     }
 }
 
-crate::debug_as_display!(InvalidLimit);
+debug_as_display!(InvalidLimit);
 
 impl std::error::Error for InvalidLimit {}

@@ -96,6 +96,6 @@ impl fmt::Display for InvalidPolicy {
     }
 }
 
-crate::debug_as_display!(InvalidPolicy);
+debug_as_display!(InvalidPolicy);
 
 impl std::error::Error for InvalidPolicy {}

@@ -173,7 +173,7 @@ impl fmt::Display for InvalidThrottle {
     }
 }
 
-crate::debug_as_display!(InvalidThrottle);
+debug_as_display!(InvalidThrottle);
 
 impl error::Error for InvalidThrottle {}
 

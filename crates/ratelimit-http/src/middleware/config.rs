@@ -208,7 +208,7 @@ impl<F: Framework> Config<F> {
 
     /// Logs a warning about each rule and tenant of the policy whose key no request can have.
     pub(crate) fn log_unmatched_keys(&self) {
-        log_unmatched_keys::<F>(&self.policy, &self.key_kinds);
+        log_unmatched_keys(&self.policy, &self.key_kinds);
     }
 
     /// Logs what a layer's policy has wrong that only shows together with its key and its limiter. An adapter
@@ -372,10 +372,10 @@ impl<F: Framework> Config<F> {
 
 /// Logs a warning about each rule and tenant of `policy` whose key is not of these kinds. A warning appears
 /// once per process.
-pub fn log_unmatched_keys<F: Framework>(policy: &HttpPolicy, kinds: &KeyKinds) {
+pub fn log_unmatched_keys(policy: &HttpPolicy, kinds: &KeyKinds) {
     for warning in policy.unmatched_keys(kinds) {
         if log_once::is_first(policy.name(), &warning) {
-            F::warn(policy.name(), format_args!("{warning}"));
+            tracing::warn!(policy = policy.name(), "{warning}");
         }
     }
 }

@@ -45,6 +45,6 @@ impl fmt::Display for ParseLimitError {
     }
 }
 
-crate::debug_as_display!(ParseLimitError);
+debug_as_display!(ParseLimitError);
 
 impl std::error::Error for ParseLimitError {}

@@ -162,7 +162,7 @@ fn units_have_long_names() {
 #[test]
 fn frequent_mistakes_have_a_hint() {
     let refusal = |text: &str| {
-        let refused = crate::Policy::parse("api", text).expect_err(text);
+        let refused = Limit::parse_list_keyed(text).expect_err(text);
         refused.to_string()
     };
     for (text, message) in [

@@ -55,7 +55,7 @@ impl fmt::Display for InvalidRedisConfig {
     }
 }
 
-crate::debug_as_display!(InvalidRedisConfig);
+debug_as_display!(InvalidRedisConfig);
 
 impl std::error::Error for InvalidRedisConfig {}
 
