@@ -125,10 +125,6 @@ impl Framework for ActixFramework {
         map.insert(name.clone(), value);
     }
 
-    fn warn(policy: &str, warning: fmt::Arguments<'_>) {
-        tracing::warn!(policy, "{warning}");
-    }
-
     fn append(map: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
         map.append(name.clone(), value);
     }

@@ -347,3 +347,27 @@ fn an_untrusted_proxy_and_a_missing_peer_are_logged_once_with_the_fix() {
         "{lines:?}"
     );
 }
+
+#[test]
+fn a_trusted_proxy_without_a_forwarding_header_is_logged_once() {
+    let log = Log::default();
+    let behind = TrustedProxies::parse(["10.0.0.1"]).unwrap();
+    let layer = layer(&start(), "9/min").key_by(ClientKey::behind(behind));
+    let silent = |peer| from(peer).body(()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+
+    tracing::subscriber::with_default(log.clone(), || {
+        runtime.block_on(async {
+            for _ in 0..3 {
+                send(&layer, silent("203.0.113.7")).await;
+                send(&layer, silent("10.0.0.1")).await;
+            }
+        });
+    });
+
+    let lines = log.0.lock().unwrap();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("a trusted proxy sends no forwarding header"));
+}

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    client_ip::{ClientIp, ClientIpResolver, TrustedProxies},
+    client_ip::{ClientIp, ClientIpResolver, ClientIpSource, TrustedProxies},
     key::explicit::ExplicitKey,
 };
 use crate::{
@@ -46,6 +46,7 @@ pub struct ClientKey {
     header: Option<NamedSource>,
     query: Option<NamedSource>,
     warned: Arc<AtomicBool>,
+    warned_silent: Arc<AtomicBool>,
 }
 
 /// A header or query parameter in which a request may send its key.
@@ -170,7 +171,28 @@ impl ClientKey {
         if let Some(peer) = peer {
             self.warn_once_of_untrusted_proxy(peer, request);
         }
-        Ok(self.resolver.resolve(peer, request)?)
+        let client = self.resolver.resolve(peer, request)?;
+        if let Some(peer) = peer
+            && client.source() == ClientIpSource::Peer
+            && self.resolver.trusts(Some(peer))
+        {
+            self.warn_once_of_silent_proxy(peer, request);
+        }
+        Ok(client)
+    }
+
+    /// Logs one warning about a trusted proxy that does not name its client.
+    fn warn_once_of_silent_proxy(&self, peer: IpAddr, request: &impl RequestHead) {
+        if !self.warned_silent.swap(true, Ordering::Relaxed) {
+            request.warn(
+                peer,
+                format_args!(
+                    "a trusted proxy sends no forwarding header with an address: all clients behind it \
+                     share one budget; let it send the header that docs/client-key.md lists (requests \
+                     of the proxy itself, such as health checks, need none)"
+                ),
+            );
+        }
     }
 
     /// The key that the application or the request chose.
@@ -237,6 +259,7 @@ impl From<ClientIpResolver> for ClientKey {
             header: None,
             query: None,
             warned: Arc::default(),
+            warned_silent: Arc::default(),
         }
     }
 }

@@ -250,9 +250,9 @@ impl<F: Framework> Config<F> {
     #[cfg(feature = "tokio")]
     pub fn tier_async(&mut self, resolver: TierResolver) {
         if !self.flags.has_tiers {
-            F::warn(
-                self.policy.name(),
-                format_args!("the tier resolver has no effect: the policy has no tiers"),
+            tracing::warn!(
+                policy = self.policy.name(),
+                "the tier resolver has no effect: the policy has no tiers"
             );
         }
         self.tier_resolver = Some(resolver);
