@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    check_config::CheckConfig, client_key::ClientKey, config::Settings, simulate::Simulate,
+    check_config::CheckConfig, client_key::ClientKey, config::Settings, health::Health,
+    simulate::Simulate,
 };
 
 /// Answers over REST whether a request may pass, with budgets in memory or in Redis.
@@ -33,6 +34,8 @@ pub enum Command {
     CheckConfig(CheckConfig),
     /// Replays a trace on a virtual clock, and prints what every hit would be answered.
     Simulate(Simulate),
+    /// Asks a server whether it is alive, for container health checks.
+    Health(Health),
     /// Says whose budget a request would spend, and how that was found.
     ClientKey(ClientKey),
 }

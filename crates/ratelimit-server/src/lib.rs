@@ -23,6 +23,7 @@ mod cli_error;
 mod client;
 mod client_key;
 mod config;
+mod health;
 mod hmac;
 mod listener;
 mod logging;
@@ -37,6 +38,7 @@ mod routes;
 mod serve;
 mod simulate;
 mod startup_banner;
+mod tls;
 mod trace_context;
 
 pub use self::{
@@ -50,6 +52,7 @@ pub use self::{
         Bounds, Config, ConflictingSettings, InvalidConfig, LogFormat, Policies, Rules, Settings,
         StoreConfig,
     },
+    health::Health,
     listener::Listener,
     metrics::recorder,
     serve::{run, serve},

@@ -18,16 +18,27 @@ use futures_util::FutureExt as _;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
+    server::{
+        conn::auto,
+        graceful::{GracefulShutdown, Watcher},
+    },
 };
-use metrics::{Gauge, gauge};
+use metrics::{Gauge, counter, gauge};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tower::ServiceExt as _;
 
-use crate::{app::App, client::Peer, config::Bounds, metrics::HTTP_CONNECTIONS};
+use crate::{
+    app::App,
+    client::Peer,
+    config::Bounds,
+    metrics::{HTTP_CONNECTIONS, TLS_HANDSHAKE_FAILURES},
+    tls::CurrentTls,
+};
 
 /// Maximum number of connections of the admin listener: probes, one or two Prometheus servers and operators.
 const MAX_ADMIN_CONNECTIONS: usize = 128;
@@ -44,6 +55,7 @@ pub struct Listener {
     socket: TcpListener,
     router: Router,
     max_connections: usize,
+    tls: Option<CurrentTls>,
 }
 
 impl Listener {
@@ -54,6 +66,7 @@ impl Listener {
             socket,
             router: app.router(),
             max_connections: app.bounds().connections,
+            tls: None,
         }
     }
 
@@ -64,7 +77,14 @@ impl Listener {
             socket,
             router: app.admin_router(),
             max_connections: MAX_ADMIN_CONNECTIONS,
+            tls: None,
         }
+    }
+
+    /// Serves TLS only.
+    pub(crate) fn tls(mut self, tls: CurrentTls) -> Listener {
+        self.tls = Some(tls);
+        self
     }
 
     /// Serves connections until `closing` completes, then those that wait in the accept queue, and closes the socket.
@@ -103,13 +123,59 @@ impl Listener {
         open: OpenConnection,
     ) {
         match accepted {
-            Ok((stream, peer)) => connections.spawn(stream, peer, self.router.clone(), open),
+            Ok((stream, peer)) => {
+                let service = Service {
+                    router: self.router.clone(),
+                    peer,
+                };
+                connections.spawn(stream, service, self.handshake(), open);
+            }
             Err(why) => {
                 // Without a delay, running out of file descriptors would be a busy loop.
                 tracing::warn!("a connection could not be accepted: {why}");
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
+    }
+
+    fn handshake(&self) -> Option<Handshake> {
+        let tls = self.tls.as_ref()?;
+        Some(Handshake {
+            acceptor: tls.acceptor(),
+            listener: self.name,
+        })
+    }
+}
+
+/// The routes for the requests of one peer.
+struct Service {
+    router: Router,
+    peer: SocketAddr,
+}
+
+/// The TLS handshake of a connection.
+struct Handshake {
+    acceptor: TlsAcceptor,
+    listener: &'static str,
+}
+
+impl Handshake {
+    /// Returns the encrypted stream, or `None` if the handshake fails or takes longer than `timeout`.
+    async fn accept(
+        self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        timeout: Duration,
+    ) -> Option<TlsStream<TcpStream>> {
+        let why = match tokio::time::timeout(timeout, self.acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(why)) => why.to_string(),
+            Err(_) => "it took too long".to_owned(),
+        };
+        counter!(TLS_HANDSHAKE_FAILURES, "listener" => self.listener).increment(1);
+        // Scanners cause such errors at will, so they are counted and not logged by default.
+        tracing::debug!(%peer, listener = self.listener, "a TLS handshake failed: {why}");
+        None
     }
 }
 
@@ -205,34 +271,56 @@ impl Connections {
         self.graceful.shutdown().await;
     }
 
-    fn spawn(&self, stream: TcpStream, peer: SocketAddr, router: Router, open: OpenConnection) {
+    fn spawn(
+        &self,
+        stream: TcpStream,
+        service: Service,
+        handshake: Option<Handshake>,
+        open: OpenConnection,
+    ) {
         // An error means that the connection is already closed; serving it fails next.
         let _ = stream.set_nodelay(true);
-        let has_request = Arc::new(AtomicBool::new(false));
-        let saw_request = Arc::clone(&has_request);
-        let service = service_fn(move |request: Request<Incoming>| {
-            saw_request.store(true, Ordering::Relaxed);
-            respond(router.clone(), peer, request)
-        });
-        let connection = self
-            .builder
-            .serve_connection_with_upgrades(TokioIo::new(stream), service)
-            .into_owned();
-        let connection = self.graceful.watch(connection);
-        let header_timeout = self.header_timeout;
+        let (builder, header_timeout) = (self.builder.clone(), self.header_timeout);
+        // Made before the handshake, so a shutdown waits for the connection from now on.
+        let watcher = self.graceful.watcher();
         tokio::spawn(async move {
             let _open = open;
-            let mut connection = pin!(connection);
-            // Hyper applies no timeout before the first byte and while it detects the HTTP version.
-            tokio::select! {
-                _ = &mut connection => return,
-                () = tokio::time::sleep(header_timeout) => {}
-            }
-            if has_request.load(Ordering::Relaxed) {
-                // An error ends only this connection.
-                let _ = connection.await;
+            let Some(handshake) = handshake else {
+                return serve_stream(&builder, stream, service, watcher, header_timeout).await;
+            };
+            let accepted = handshake.accept(stream, service.peer, header_timeout).await;
+            if let Some(stream) = accepted {
+                serve_stream(&builder, stream, service, watcher, header_timeout).await;
             }
         });
+    }
+}
+
+/// Serves the requests of one connection until it ends.
+async fn serve_stream(
+    builder: &auto::Builder<TokioExecutor>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    service: Service,
+    watcher: Watcher,
+    header_timeout: Duration,
+) {
+    let has_request = Arc::new(AtomicBool::new(false));
+    let saw_request = Arc::clone(&has_request);
+    let Service { router, peer } = service;
+    let service = service_fn(move |request: Request<Incoming>| {
+        saw_request.store(true, Ordering::Relaxed);
+        respond(router.clone(), peer, request)
+    });
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let mut connection = pin!(watcher.watch(connection.into_owned()));
+    // Hyper applies no timeout before the first byte and while it detects the HTTP version.
+    tokio::select! {
+        _ = &mut connection => return,
+        () = tokio::time::sleep(header_timeout) => {}
+    }
+    if has_request.load(Ordering::Relaxed) {
+        // An error ends only this connection.
+        let _ = connection.await;
     }
 }
 

@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         }
         Some(Command::CheckConfig(command)) => command.run(&mut out),
         Some(Command::ClientKey(command)) => command.run(&mut out),
+        Some(Command::Health(command)) => block_on(command.run(&mut out)),
         Some(Command::Simulate(command)) => block_on(command.run(&mut out)),
         Some(_) => Ok(()),
     };

@@ -15,6 +15,12 @@ pub(crate) const HTTP_CONNECTIONS: &str = "rate_limiter_http_connections";
 /// Counter of responses, by `route` and `status`.
 pub(crate) const HTTP_REQUESTS: &str = "rate_limiter_http_requests_total";
 
+/// Counter of changed certificate files, by `result`: `ok`, or `rejected` if the previous certificates stay.
+pub(crate) const TLS_RELOADS: &str = "rate_limiter_tls_reloads_total";
+
+/// Counter of TLS handshakes that failed or took too long, by `listener`.
+pub(crate) const TLS_HANDSHAKE_FAILURES: &str = "rate_limiter_tls_handshake_failures_total";
+
 const BUILD_INFO: &str = "rate_limiter_build_info";
 
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -35,6 +41,8 @@ pub(crate) fn install(application: &str) -> Result<PrometheusHandle, BuildError>
     ratelimit_http::metrics::describe();
     describe_counter!(HTTP_REQUESTS, "Responses, by route and status.");
     describe_gauge!(HTTP_CONNECTIONS, "Open connections, by listener.");
+    describe_counter!(TLS_RELOADS, "Reloads of the certificates, by result.");
+    describe_counter!(TLS_HANDSHAKE_FAILURES, "TLS handshakes that failed.");
     describe_gauge!(BUILD_INFO, "Always 1, with the version of the server.");
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     Collector::default().describe();

@@ -23,6 +23,7 @@ use crate::{
     listener::{Connections, Listener},
     logging, metrics, reload,
     startup_banner::StartupBanner,
+    tls::ServerTls,
 };
 
 /// Time after the last accept in which idle connections stay open, so clients see `Connection: close` in a response.
@@ -46,6 +47,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         None => None,
     };
     let admin_listen = admin.as_ref().map(TcpListener::local_addr).transpose()?;
+    let tls = config.tls.clone().map(ServerTls::new).transpose()?;
     let metrics = metrics::install(&config.application)?;
     let (limiter, redis) = config.store.limiter_and_redis();
     let app = App::new(&config, limiter, listen, metrics.clone());
@@ -83,8 +85,14 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         versions,
         hangup,
     ));
-    let mut listeners = vec![Listener::main(main, &app)];
-    listeners.extend(admin.map(|socket| Listener::admin(socket, &app)));
+    let mut main = Listener::main(main, &app);
+    let mut admin = admin.map(|socket| Listener::admin(socket, &app));
+    if let Some(tls) = tls {
+        main = main.tls(tls.main.clone());
+        admin = admin.map(|listener| listener.tls(tls.admin.clone()));
+        tokio::spawn(tls.follow(signal(SignalKind::hangup())?));
+    }
+    let listeners = std::iter::once(main).chain(admin).collect();
     serve_until_signal(listeners, app, &mut signals).await;
     Ok(())
 }

@@ -37,7 +37,11 @@ impl StartupBanner<'_> {
 
 impl fmt::Display for StartupBanner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let url = format!("http://{}", self.listen);
+        let scheme = match self.config.tls {
+            Some(_) => "https",
+            None => "http",
+        };
+        let url = format!("{scheme}://{}", self.listen);
         writeln!(f, "ratelimit-server {}", env!("CARGO_PKG_VERSION"))?;
         writeln!(f)?;
         writeln!(f, "  listening  {url}")?;
@@ -57,13 +61,13 @@ impl fmt::Display for StartupBanner<'_> {
         let admin = self.admin_listen.unwrap_or(self.listen);
         if let Some(token) = self.generated_token {
             writeln!(f, "  token      {token}")?;
-            let offenders = format!("http://{admin}/api/v1/rate-limit/offenders");
+            let offenders = format!("{scheme}://{admin}/api/v1/rate-limit/offenders");
             writeln!(
                 f,
                 "             curl -H 'Authorization: Bearer {token}' '{offenders}'"
             )?;
         }
-        writeln!(f, "  metrics    http://{admin}/actuator/prometheus")?;
+        writeln!(f, "  metrics    {scheme}://{admin}/actuator/prometheus")?;
         if self.is_exposed() && self.config.rules.admin.is_none() {
             writeln!(
                 f,

@@ -19,7 +19,7 @@ struct Tool {
     package: Program,
 }
 
-const TOOLS: [Tool; 6] = [
+const TOOLS: &[Tool] = &[
     Tool {
         binary: "nginx",
         package: Program {
@@ -66,6 +66,15 @@ const TOOLS: [Tool; 6] = [
             apt: "npm",
             dnf: "npm",
             brew: "node",
+        },
+    },
+    #[cfg(target_os = "linux")]
+    Tool {
+        binary: "systemd-analyze",
+        package: Program {
+            apt: "systemd",
+            dnf: "systemd",
+            brew: "systemd",
         },
     },
 ];

@@ -1,6 +1,9 @@
 //! The configuration file.
 
-use std::{num::NonZeroUsize, path::Path};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+};
 
 use clap::ValueEnum;
 use ratelimit_core::{MemoryStore, RedisConfig};
@@ -29,6 +32,24 @@ const FIELDS: &[Field<Settings>] = &[
         to.admin_listen = node.parsed(found);
     }),
     Field::new("redis", |to, node, found| to.redis = node.parsed(found)),
+    Field::new("redis-ca", |to, node, found| {
+        to.redis_ca = node.text(found).map(PathBuf::from);
+    }),
+    Field::new("redis-cert", |to, node, found| {
+        to.redis_cert = node.text(found).map(PathBuf::from);
+    }),
+    Field::new("redis-key", |to, node, found| {
+        to.redis_key = node.text(found).map(PathBuf::from);
+    }),
+    Field::new("tls-cert", |to, node, found| {
+        to.tls_cert = node.text(found).map(PathBuf::from);
+    }),
+    Field::new("tls-key", |to, node, found| {
+        to.tls_key = node.text(found).map(PathBuf::from);
+    }),
+    Field::new("tls-client-ca", |to, node, found| {
+        to.tls_client_ca = node.text(found).map(PathBuf::from);
+    }),
     Field::new("redis-prefix", |to, node, found| {
         to.redis_prefix = node.parse_with(DiagnosticCode::BadValue, redis_prefix, found);
     }),
@@ -265,7 +286,7 @@ fn redis_prefix(text: &str) -> Result<String, CliError> {
     Ok(text.to_owned())
 }
 
-fn token_file(text: &str) -> Result<std::path::PathBuf, CliError> {
+fn token_file(text: &str) -> Result<PathBuf, CliError> {
     AdminToken::read(Path::new(text))?;
     Ok(text.into())
 }

@@ -44,6 +44,11 @@ pub enum InvalidConfig {
     },
     /// The Redis settings are invalid.
     Redis(InvalidRedisConfig),
+    /// Certificates cannot be used, or have no effect.
+    Tls {
+        /// The reason.
+        message: String,
+    },
     /// The IPv6 prefix is not from 32 to 128.
     Ipv6Prefix(InvalidSyntax),
     /// Two flags, or two entries of a variable, define one policy.
@@ -96,6 +101,7 @@ impl fmt::Display for InvalidConfig {
                  do not hold in memory; raise memory-bytes or lower memory-keys"
             ),
             InvalidConfig::Redis(why) => why.fmt(f),
+            InvalidConfig::Tls { message } => f.write_str(message),
             InvalidConfig::Ipv6Prefix(why) => why.fmt(f),
             InvalidConfig::DuplicatePolicy { policy } => {
                 write!(f, "--policy gives {policy} twice")

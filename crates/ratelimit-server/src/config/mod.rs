@@ -10,10 +10,15 @@ mod policies;
 mod proxies;
 mod resolved;
 mod settings;
+mod tls;
 mod values;
 
 pub(crate) use self::{
-    admin_token::AdminToken, duration::Span, environment::unknown_variables, file::ConfigFile,
+    admin_token::AdminToken,
+    duration::Span,
+    environment::unknown_variables,
+    file::ConfigFile,
+    tls::{TlsConfigs, TlsContents, TlsFiles},
 };
 pub use self::{
     invalid::{ConflictingSettings, InvalidConfig},

@@ -28,6 +28,7 @@ use super::{
     policies::Policies,
     proxies,
     settings::{LogFormat, Settings},
+    tls::{self, TlsFiles},
     values::{HostName, KeyPattern, RedisUrl},
 };
 
@@ -44,6 +45,8 @@ pub struct Config {
     pub admin_listen: Option<SocketAddr>,
     /// Whether callers on this machine need no admin token.
     pub admin_without_token: bool,
+    /// The certificate files, if the listeners have TLS.
+    pub(crate) tls: Option<TlsFiles>,
     /// The store of budgets.
     pub store: StoreConfig,
     /// The part that a reload replaces.
@@ -151,6 +154,7 @@ impl Config {
             admin_listen: settings.admin_listen,
             admin_without_token: settings.admin_without_token == Some(true),
             settings: settings.clone(),
+            tls: TlsFiles::of(&settings)?,
             store: StoreConfig::of(&settings)?,
             bounds,
             headers: settings
@@ -253,18 +257,15 @@ impl Rules {
 impl StoreConfig {
     fn of(settings: &Settings) -> Result<StoreConfig, InvalidConfig> {
         let prefix = settings.redis_prefix.clone();
-        let redis = settings.redis.clone().map(|url| {
-            let mut redis = RedisConfig::new(&url.0)?;
-            if let Some(prefix) = &settings.redis_prefix {
-                redis = redis.prefix(prefix)?;
-            }
-            if let Some(budget) = settings.time_budget {
-                redis = redis.timeout(budget.0);
-            }
-            Ok((url, redis))
-        });
+        let redis = if let Some(url) = settings.redis.clone() {
+            let config = redis_config(settings, &url)?;
+            Some((url, config))
+        } else {
+            tls::check_without_redis(settings)?;
+            None
+        };
         Ok(StoreConfig {
-            redis: redis.transpose().map_err(InvalidConfig::Redis)?,
+            redis,
             memory_keys: settings.memory_keys(),
             memory_bytes: settings.memory_bytes(),
             shared_prefix: settings.redis.as_ref().map(|_| prefix.unwrap_or_default()),
@@ -319,6 +320,17 @@ impl StoreConfig {
             None => "memory",
         }
     }
+}
+
+fn redis_config(settings: &Settings, url: &RedisUrl) -> Result<RedisConfig, InvalidConfig> {
+    let mut redis = RedisConfig::new(&url.0).map_err(InvalidConfig::Redis)?;
+    if let Some(prefix) = &settings.redis_prefix {
+        redis = redis.prefix(prefix).map_err(InvalidConfig::Redis)?;
+    }
+    if let Some(budget) = settings.time_budget {
+        redis = redis.timeout(budget.0);
+    }
+    tls::with_redis_certificates(settings, url, redis)
 }
 
 fn offenders(settings: &Settings) -> Offenders {

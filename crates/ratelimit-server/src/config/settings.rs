@@ -28,7 +28,19 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_ADMIN_LISTEN", value_name = "ADDR")]
     pub(super) admin_listen: Option<SocketAddr>,
 
-    /// The Redis that all instances share, as in `redis://host:6379` [default: none, budgets in memory]
+    /// The certificate chain (PEM) of the server; it then serves TLS only, and reads the file again when it changes
+    #[arg(long, env = "RATELIMIT_TLS_CERT", value_name = "FILE")]
+    pub(super) tls_cert: Option<PathBuf>,
+
+    /// The private key (PEM) of --tls-cert
+    #[arg(long, env = "RATELIMIT_TLS_KEY", value_name = "FILE")]
+    pub(super) tls_key: Option<PathBuf>,
+
+    /// Asks clients of --listen for a certificate that one of these (PEM) has signed; --admin-listen never asks
+    #[arg(long, env = "RATELIMIT_TLS_CLIENT_CA", value_name = "FILE")]
+    pub(super) tls_client_ca: Option<PathBuf>,
+
+    /// The Redis that all instances share, as in `redis://host:6379` or `rediss://host:6380` [default: none, budgets in memory]
     #[arg(
         long,
         env = "RATELIMIT_REDIS",
@@ -36,6 +48,18 @@ pub struct Settings {
         hide_env_values = true
     )]
     pub(super) redis: Option<RedisUrl>,
+
+    /// The root certificate (PEM) that signs the certificate of a rediss:// server [default: those of the system]
+    #[arg(long, env = "RATELIMIT_REDIS_CA", value_name = "FILE")]
+    pub(super) redis_ca: Option<PathBuf>,
+
+    /// The client certificate (PEM) for a rediss:// server that asks for one
+    #[arg(long, env = "RATELIMIT_REDIS_CERT", value_name = "FILE")]
+    pub(super) redis_cert: Option<PathBuf>,
+
+    /// The private key (PEM) of --redis-cert
+    #[arg(long, env = "RATELIMIT_REDIS_KEY", value_name = "FILE")]
+    pub(super) redis_key: Option<PathBuf>,
 
     /// The prefix of every key in Redis [default: `rate_limiter`]
     #[arg(long, env = "RATELIMIT_REDIS_PREFIX", value_name = "NAME")]
@@ -213,7 +237,8 @@ impl Settings {
             ($($name:ident)*) => { [$( (stringify!($name), self.$name != running.$name) ),*] };
         }
         // The other settings are part of `Rules`, which a reload replaces.
-        let settings = changed!(listen admin_listen redis redis_prefix time_budget on_failure no_deny_cache memory_keys
+        let settings = changed!(listen admin_listen tls_cert tls_key tls_client_ca redis redis_ca redis_cert redis_key
+            redis_prefix time_budget on_failure no_deny_cache memory_keys
             memory_bytes admin_without_token headers application request_timeout header_timeout drain_delay
             shutdown_timeout max_body max_connections log log_format log_offenders offender_keys);
         let changed = settings.iter().filter(|(_, is_changed)| *is_changed);
@@ -225,7 +250,8 @@ impl Settings {
         macro_rules! fill_in {
             ($($name:ident)*) => { $( self.$name = self.$name.or(file.$name); )* };
         }
-        fill_in!(listen admin_listen redis redis_prefix time_budget on_failure no_deny_cache memory_keys memory_bytes
+        fill_in!(listen admin_listen tls_cert tls_key tls_client_ca redis redis_ca redis_cert redis_key redis_prefix
+            time_budget on_failure no_deny_cache memory_keys memory_bytes
             trust_everyone chain_header path_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file
             admin_without_token headers
             application request_timeout header_timeout drain_delay shutdown_timeout max_body max_connections
@@ -331,7 +357,6 @@ mod tests {
         "trusted",
         "trust_everyone",
         "chain_header",
-        "path_header",
         "path_header",
         "hops",
         "max_hops",

@@ -112,7 +112,8 @@ impl Server {
             let read = lines.read_line(&mut banner).unwrap();
             assert_ne!(read, 0, "it ended: {banner}\n{}", log_in(&dir));
         }
-        let (_, url) = banner.split_once("listening  http://").unwrap();
+        let (_, url) = banner.split_once("listening  ").unwrap();
+        let (_, url) = url.split_once("://").unwrap();
         let addr: SocketAddr = url.lines().next().unwrap().parse().unwrap();
         Server {
             child,

@@ -12,7 +12,8 @@ use tokio::sync::Semaphore;
 use crate::store::redis::{
     error::InvalidRedisConfig,
     keyspace::KeySpace,
-    url::{Topology, with_root},
+    tls::{self, ClientPem, TlsPem},
+    url::Topology,
 };
 use crate::{key::is_plain, time::Clock};
 
@@ -27,6 +28,7 @@ use crate::{key::is_plain, time::Clock};
 /// | [`connections`](Self::connections) | 1 |
 /// | [`unbatched_calls`](Self::unbatched_calls) | 2 |
 /// | [`tls_root_certificate`](Self::tls_root_certificate) | the roots of the system |
+/// | [`tls_client_certificate`](Self::tls_client_certificate) | none |
 /// | [`clock`](Self::clock) | that of the Redis server |
 ///
 /// | URL | meaning |
@@ -56,6 +58,8 @@ use crate::{key::is_plain, time::Clock};
 pub struct RedisConfig {
     /// The servers. Not used by stores on a connection of the application.
     pub(super) target: Topology,
+    /// Certificates for TLS. They are in `target` as well; each setter applies all of them again.
+    pub(super) tls: TlsPem,
     /// The prefix and version of Redis keys.
     pub(super) keys: KeySpace,
     /// Timeouts and bounds.
@@ -107,6 +111,7 @@ impl RedisConfig {
     pub fn new(url: &str) -> Result<RedisConfig, InvalidRedisConfig> {
         Ok(RedisConfig {
             target: Topology::parse(url)?,
+            tls: TlsPem::default(),
             keys: KeySpace::default(),
             timeouts: Timeouts {
                 timeout: Duration::from_millis(25),
@@ -265,22 +270,64 @@ impl RedisConfig {
     ///
     /// [`InvalidRedisConfig::Url`] if `pem` is not a certificate, or the address is not one of TLS (`rediss://`).
     pub fn tls_root_certificate(mut self, pem: &[u8]) -> Result<RedisConfig, InvalidRedisConfig> {
-        let trust = |info: &mut ConnectionInfo| {
-            *info = with_root(info.clone(), pem).map_err(|source| InvalidRedisConfig::Url {
+        self.tls.root = Some(pem.into());
+        self.with_certificates()
+    }
+
+    /// Presents a client certificate (PEM, with its chain) and its private key (PEM) to servers that ask for one.
+    ///
+    /// It applies to the same servers as [`tls_root_certificate`](Self::tls_root_certificate), and needs the feature
+    /// `redis-tls` as well.
+    ///
+    /// ```no_run
+    /// use ratelimit_core::RedisConfig;
+    ///
+    /// let certificate = std::fs::read("/etc/ssl/limiter.pem")?;
+    /// let key = std::fs::read("/etc/ssl/limiter.key")?;
+    /// let config = RedisConfig::new("rediss://redis.internal:6380")?
+    ///     .tls_client_certificate(&certificate, &key)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRedisConfig::Url`] if one of them cannot be read, or the address is not one of TLS (`rediss://`).
+    pub fn tls_client_certificate(
+        mut self,
+        certificate: &[u8],
+        key: &[u8],
+    ) -> Result<RedisConfig, InvalidRedisConfig> {
+        self.tls.client = Some(ClientPem {
+            certificate: certificate.into(),
+            key: key.into(),
+        });
+        self.with_certificates()
+    }
+
+    /// Applies the certificates to every server of the address.
+    fn with_certificates(mut self) -> Result<RedisConfig, InvalidRedisConfig> {
+        let RedisConfig {
+            target,
+            tls: certificates,
+            ..
+        } = &mut self;
+        let apply = |info: &mut ConnectionInfo| {
+            let applied = tls::apply(info.clone(), certificates);
+            *info = applied.map_err(|source| InvalidRedisConfig::Url {
                 url: info.addr().to_string(),
                 source: Box::new(source),
             })?;
             Ok(())
         };
-        match &mut self.target {
-            Topology::Single(info) => trust(info)?,
+        match target {
+            Topology::Single(info) => apply(info)?,
             Topology::Sentinel {
                 sentinels, master, ..
             } => {
-                sentinels.iter_mut().try_for_each(trust)?;
-                trust(master)?;
+                sentinels.iter_mut().try_for_each(apply)?;
+                apply(master)?;
             }
-            Topology::Cluster { seeds } => seeds.iter_mut().try_for_each(trust)?,
+            Topology::Cluster { seeds } => seeds.iter_mut().try_for_each(apply)?,
         }
         Ok(self)
     }

@@ -15,7 +15,7 @@ use std::fmt;
 /// ```
 #[non_exhaustive]
 pub enum InvalidRedisConfig {
-    /// The URL is not that of a Redis server, or it needs a feature of this crate that is not compiled in. Or a root
+    /// The URL is not that of a Redis server, or it needs a feature of this crate that is not compiled in. Or a
     /// certificate cannot be read, or the URL has no TLS that would use it.
     Url {
         /// The URL without user and password.

@@ -24,6 +24,7 @@ mod execute;
 mod hash_slot;
 mod keyspace;
 mod script;
+mod tls;
 mod url;
 mod wire;
 

@@ -8,7 +8,7 @@
 //!
 //! URLs with several hosts are split here, and each host is parsed as a URL of one server.
 
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisResult};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 
 use crate::store::redis::error::InvalidRedisConfig;
 
@@ -164,32 +164,6 @@ pub(super) fn with_address(info: &ConnectionInfo, host: &str, port: u16) -> Conn
         _ => ConnectionAddr::Tcp(host, port),
     };
     info.clone().set_addr(addr)
-}
-
-/// The same settings with a root certificate (PEM) as the only trusted one.
-///
-/// # Errors
-///
-/// The error of the redis crate if `pem` is not a certificate, or the address is not one of TLS.
-#[cfg(feature = "redis-tls")]
-pub(super) fn with_root(info: ConnectionInfo, pem: &[u8]) -> RedisResult<ConnectionInfo> {
-    let certificates = redis::TlsCertificates {
-        client_tls: None,
-        root_cert: Some(pem.to_vec()),
-    };
-    let client = Client::build_with_tls(info, certificates)?;
-    Ok(client.get_connection_info().clone())
-}
-
-/// An error: without the feature `redis-tls` no connection can use the certificate.
-///
-/// # Errors
-///
-/// Always.
-#[cfg(not(feature = "redis-tls"))]
-pub(super) fn with_root(_info: ConnectionInfo, _pem: &[u8]) -> RedisResult<ConnectionInfo> {
-    let message = "a root certificate needs the feature redis-tls";
-    Err((redis::ErrorKind::InvalidClientConfig, message).into())
 }
 
 #[cfg(test)]
