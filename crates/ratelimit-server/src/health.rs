@@ -51,8 +51,8 @@ impl Health {
             Some(url) => url.clone(),
             None => own_url()?,
         };
-        let asked = tokio::time::timeout(TIMEOUT, ask(&url)).await;
-        let response = asked.map_err(|_| format!("{url} does not answer"))??;
+        let answered = tokio::time::timeout(TIMEOUT, ask(&url)).await;
+        let response = answered.map_err(|_| format!("{url} does not answer"))??;
         let status = response.status();
         let body = axum::body::to_bytes(Body::new(response.into_body()), 64 * 1024).await?;
         writeln!(out, "{}", String::from_utf8_lossy(&body))?;

@@ -18,14 +18,14 @@ use crate::{
 };
 
 #[derive(Serialize)]
-struct Health {
+struct HealthBody {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
 }
 
-impl Health {
-    const UP: Health = Health {
+impl HealthBody {
+    const UP: HealthBody = HealthBody {
         status: "UP",
         reason: None,
     };
@@ -63,15 +63,18 @@ pub(super) async fn health(State(app): State<App>) -> Response<Body> {
     } else if !app.has_store() {
         ("DOWN", "no connection to Redis since the start")
     } else {
-        return json(StatusCode::OK, &Health::UP);
+        return json(StatusCode::OK, &HealthBody::UP);
     };
     let reason = Some(reason);
-    json(StatusCode::SERVICE_UNAVAILABLE, &Health { status, reason })
+    json(
+        StatusCode::SERVICE_UNAVAILABLE,
+        &HealthBody { status, reason },
+    )
 }
 
 /// Liveness.
 pub(super) async fn liveness() -> Response<Body> {
-    json(StatusCode::OK, &Health::UP)
+    json(StatusCode::OK, &HealthBody::UP)
 }
 
 pub(super) async fn info(State(app): State<App>) -> Response<Body> {
