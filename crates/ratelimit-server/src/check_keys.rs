@@ -90,18 +90,15 @@ fn with_forwarded(
     parts: &Parts,
 ) -> Result<KeySet, ApiError> {
     let lines = Lines(&parts.headers);
-    let key = match name.strip_prefix(HEADER) {
-        Some(header) => {
-            let header = HeaderKey::new(header.to_ascii_lowercase());
-            header.extract_key(lines.lines(header.name()))
-        }
-        None => {
-            let peer = Peer::of(&parts.extensions).map(|peer| peer.ip());
-            let client = rules.client.resolve(peer, &lines);
-            client
-                .map(|client| Key::network(client.addr(), client.prefix()))
-                .map_err(KeyError::from)
-        }
+    let key = if let Some(header) = name.strip_prefix(HEADER) {
+        let header = HeaderKey::new(header.to_ascii_lowercase());
+        header.extract_key(lines.lines(header.name()))
+    } else {
+        let peer = Peer::of(&parts.extensions).map(|peer| peer.ip());
+        let client = rules.client.resolve(peer, &lines);
+        client
+            .map(|client| Key::network(client.addr(), client.prefix()))
+            .map_err(KeyError::from)
     };
     match key {
         Ok(key) => Ok(keys.with(name, key)),
