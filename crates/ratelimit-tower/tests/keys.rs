@@ -371,3 +371,20 @@ fn a_trusted_proxy_without_a_forwarding_header_is_logged_once() {
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("a trusted proxy sends no forwarding header"));
 }
+
+#[test]
+#[should_panic(expected = "counts by \"route\"")]
+fn a_layer_without_routes_refuses_to_count_by_them() {
+    let policy = ratelimit_core::Policy::parse("api", "100/min; 10/min by route").unwrap();
+    let layer = ratelimit_tower::RateLimitLayer::new(ratelimit_core::Limiter::in_memory(), policy);
+
+    let _ = tower::Layer::layer(&layer, ());
+}
+
+#[test]
+fn a_layer_counts_by_routes_that_it_names() {
+    let policy = ratelimit_core::Policy::parse("api", "100/min; 10/min by route").unwrap();
+    let layer = ratelimit_tower::RateLimitLayer::new(ratelimit_core::Limiter::in_memory(), policy);
+
+    let _ = tower::Layer::layer(&layer.named_key("route", MethodKey), ());
+}

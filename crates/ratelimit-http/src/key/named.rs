@@ -26,7 +26,7 @@ impl ClientAddress {
 /// A limit that counts by a name for which its layer has no key.
 ///
 /// The layer reports it before it serves requests. Add the key with `named_key`, or count by one of
-/// the built-in names `ip`, `route`, `global` and `header:NAME`.
+/// the built-in names `ip`, `global` and `header:NAME`. The layers of axum and actix-web also know `route`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKeyName {
     pub(crate) policy: String,
@@ -46,7 +46,7 @@ impl fmt::Display for UnknownKeyName {
         write!(
             f,
             "the policy {policy:?} counts by {name:?}, which is no key that the limit knows: \
-             add .named_key({name:?}, ...), or write ip, route, global or header:NAME"
+             add .named_key({name:?}, ...), or write ip, global, header:NAME, or route under axum and actix-web"
         )
     }
 }

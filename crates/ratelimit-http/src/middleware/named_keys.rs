@@ -13,7 +13,7 @@ use crate::{
 
 /// The client's address.
 const IP: &str = "ip";
-/// Adapters of frameworks with routes name this key; elsewhere it is missing.
+/// Adapters of frameworks with routes name this key; elsewhere it is unknown.
 const ROUTE: &str = "route";
 /// One budget for all requests.
 const GLOBAL: &str = "global";
@@ -52,7 +52,7 @@ impl<F: Framework> Config<F> {
     /// Whether the layer has a key of this name, or it is built in.
     fn has_key(&self, name: &str) -> bool {
         let is_given = self.named_keys.iter().any(|(known, _)| **known == *name);
-        is_given || [IP, ROUTE, GLOBAL].contains(&name) || name.starts_with(HEADER)
+        is_given || [IP, GLOBAL].contains(&name) || name.starts_with(HEADER)
     }
 
     /// The error for a name that is not known.
