@@ -341,6 +341,7 @@ fn an_untrusted_proxy_and_a_missing_peer_are_logged_once_with_the_fix() {
         lines[0].contains("TrustedProxies::parse([\"10.0.0.1\"])"),
         "{lines:?}"
     );
+    assert!(lines[0].contains("set_global_defaults"), "{lines:?}");
     assert!(lines[1].starts_with("ERROR"), "{lines:?}");
     assert!(
         lines[1].contains("AddPeerAddr::new(service, peer)"),
@@ -387,4 +388,30 @@ fn a_layer_counts_by_routes_that_it_names() {
     let layer = ratelimit_tower::RateLimitLayer::new(ratelimit_core::Limiter::in_memory(), policy);
 
     let _ = tower::Layer::layer(&layer.named_key("route", MethodKey), ());
+}
+
+#[test]
+fn a_body_of_unknown_length_is_logged_once() {
+    let log = Log::default();
+    let policy = ratelimit_http::policy::HttpPolicy::parse("chunked", "9/min by global").unwrap();
+    let policy = policy.with_cost_source("body".parse().unwrap());
+    let layer = ratelimit_tower::RateLimitLayer::new(ratelimit_core::Limiter::in_memory(), policy);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+
+    tracing::subscriber::with_default(log.clone(), || {
+        runtime.block_on(async {
+            for _ in 0..3 {
+                let chunked = Request::builder().header("transfer-encoding", "chunked");
+                send(&layer, chunked.body(()).unwrap()).await;
+                let sized = Request::builder().header("content-length", "1");
+                send(&layer, sized.body(()).unwrap()).await;
+            }
+        });
+    });
+
+    let lines = log.0.lock().unwrap();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("without Content-Length"), "{lines:?}");
 }

@@ -4,11 +4,11 @@ use std::{ptr, sync::atomic::Ordering, time::Duration};
 
 #[cfg(feature = "tokio")]
 use crate::middleware::tier_resolver::{PendingTier, ResolvedTier, TierLookup};
-use crate::policy::{RuleOutcome, RuleRequest};
+use crate::policy::{CostSource, RuleOutcome, RuleRequest};
 use crate::{
     framework::{Framework, RequestHead},
     key::KeyError,
-    metrics,
+    log_once, metrics,
     middleware::{
         admission::Admission,
         config::{Config, DecisionSharing, ResponseTo},
@@ -236,7 +236,27 @@ impl<F: Framework> Config<F> {
         match (&self.cost, self.flags.cost) {
             (Some(cost), _) => cost(request),
             (None, Some(cost)) => cost,
-            (None, None) => self.policy.cost_of_request(&F::head(request)).get(),
+            (None, None) => {
+                self.warn_once_of_unknown_length(request);
+                self.policy.cost_of_request(&F::head(request)).get()
+            }
+        }
+    }
+
+    /// Logs once that a body without a length costs the policy's cost, not its bytes.
+    fn warn_once_of_unknown_length(&self, request: &F::Request) {
+        let head = F::head(request);
+        if *self.policy.cost_source() != CostSource::ContentLength
+            || head.has_header("content-length")
+            || !head.has_header("transfer-encoding")
+        {
+            return;
+        }
+        let policy = self.policy.name();
+        let warning = "a body without Content-Length costs the cost of the policy, not its bytes: \
+            require a length in front of the limit";
+        if log_once::is_first(policy, warning) {
+            tracing::warn!(policy, "{warning}");
         }
     }
 
