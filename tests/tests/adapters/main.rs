@@ -11,5 +11,6 @@ mod policies; // Policies as one writes them: login, sign-up, comments, tiers, u
 mod registry; // Policies that change while requests come.
 mod rules; // Rules whose key no request can have.
 mod server; // A server of either framework.
+mod settings; // Every field of a policy in every adapter.
 mod snippets;
 mod worker_sharing; // Several servers on one Redis. // How many lines a newcomer writes.

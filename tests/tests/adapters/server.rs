@@ -89,7 +89,7 @@ fn policy(name: &str, limits: &str) -> Policy {
 
 /// A store that never answers.
 #[derive(Debug)]
-struct Down;
+pub(crate) struct Down;
 
 impl Store for Down {
     fn hit(&self, _: Hit<'_>) -> StoreFuture<ratelimit_core::Decision> {

@@ -68,7 +68,7 @@ pub use self::{
     field::{Field, read_table},
     file::{PolicyFile, parse, read},
     format::Format,
-    schema::read_policies,
+    schema::{policy_field_names, read_policies},
     suggest::nearest,
     tree::{Entry, Node, Value},
 };

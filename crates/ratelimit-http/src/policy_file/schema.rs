@@ -84,6 +84,17 @@ const FIELDS: &[Field<PolicyBuilder>] = &[
     }),
 ];
 
+/// The names of the fields of a policy's table.
+///
+/// ```
+/// use ratelimit_http::policy_file::policy_field_names;
+///
+/// assert!(policy_field_names().any(|name| name == "limits"));
+/// ```
+pub fn policy_field_names() -> impl Iterator<Item = &'static str> {
+    FIELDS.iter().map(Field::name)
+}
+
 /// Reads policies from a table of names with limits or tables, or from a list of `name=limits`.
 ///
 /// `known_as` maps each name to the one that the policy gets. `key_kinds` are the kinds of keys that requests
