@@ -2,11 +2,26 @@
 
 use std::process::Command;
 
+use ratelimit_tests::chaos::Certificates;
 use serde_json::{Map, Value};
 
 use crate::server::{CHECK, REMAINING, Server};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/browser/attack.mjs");
+
+/// The requests of a page of another site, as the access log shows them.
+const REFUSED: [&str; 10] = [
+    "GET check 403",
+    "GET forward-auth 403",
+    "GET check 403",
+    "POST check 403",
+    "POST check 403",
+    "POST forward-auth 403",
+    "POST refund 403",
+    "OPTIONS check 403",
+    "OPTIONS forward-auth 403",
+    "OPTIONS reset 403",
+];
 
 /// What the page of an attack was answered, by call.
 fn attack(args: &[&str]) -> Map<String, Value> {
@@ -71,7 +86,7 @@ fn requests_of_page(server: &Server) -> Vec<String> {
     };
     let log = server.log();
     let lines = log.lines().filter(|line| line.contains("access: request"));
-    // The first request is the one that spends the budget.
+    // The first request is the one of the test, before the attack.
     let lines = lines.skip(1);
     lines
         .map(|line| ["method", "route", "status"].map(|name| field(line, name)))
@@ -86,23 +101,42 @@ async fn forms_images_and_scripts_of_another_site_neither_spend_nor_reset() {
     let target = format!("http://{}", server.addr);
     let statuses = attack(&["foreign", "evil.example", &target]);
 
-    assert_eq!(
-        requests_of_page(&server),
-        [
-            "GET check 403",
-            "GET forward-auth 403",
-            "GET check 403",
-            "POST check 403",
-            "POST check 403",
-            "POST forward-auth 403",
-            "POST refund 403",
-            "OPTIONS check 403",
-            "OPTIONS forward-auth 403",
-            "OPTIONS reset 403",
-        ]
-    );
+    assert_eq!(requests_of_page(&server), REFUSED);
     assert!(statuses.values().all(Value::is_null), "{statuses:?}");
     assert_nothing_changed(&server).await;
+}
+
+#[tokio::test]
+async fn over_tls_another_site_neither_spends_nor_resets_beyond_loopback() {
+    let certificates = Certificates::new();
+    let [cert, key] = ["server.pem", "server.key"].map(|name| certificates.file(name));
+    let server = Server::start(&[
+        "--listen",
+        "0.0.0.0:0",
+        "--tls-cert",
+        &cert,
+        "--tls-key",
+        &key,
+        "--policy",
+        "p=fixed_window 9/d",
+        "--log",
+        "ratelimit_server::access=debug",
+    ]);
+    let port = server.addr.port();
+    let remaining = || {
+        let url = format!("https://127.0.0.1:{port}{REMAINING}?policy=p&key=k");
+        let answer = Command::new("curl").args(["-sk", &url]).output().unwrap();
+        let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
+        answer["remaining"].clone()
+    };
+    assert_eq!(remaining(), 9);
+
+    let target = format!("https://limits.example:{port}");
+    let statuses = attack(&["foreign", "evil.example", &target]);
+
+    assert_eq!(requests_of_page(&server), REFUSED);
+    assert!(statuses.values().all(Value::is_null), "{statuses:?}");
+    assert_eq!(remaining(), 9);
 }
 
 /// The requests of the other tests are not refused for another reason: a page of the same site can make them.

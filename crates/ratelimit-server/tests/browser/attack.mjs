@@ -4,7 +4,7 @@
 //   node attack.mjs rebound ORIGIN        a page of ORIGIN calls ORIGIN
 //   node attack.mjs foreign PAGE TARGET   a page of host PAGE calls TARGET
 //
-// evil.example resolves to 127.0.0.1, as an attacker's name server would answer.
+// Every name below .example resolves to 127.0.0.1, as an attacker's name server would answer.
 
 import http from "node:http";
 import { chromium } from "playwright-core";
@@ -14,7 +14,7 @@ const [attack, ...args] = process.argv.slice(2);
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM_BIN ?? "/usr/bin/chromium",
   args: [
-    "--host-resolver-rules=MAP evil.example 127.0.0.1",
+    "--host-resolver-rules=MAP *.example 127.0.0.1",
     // A newer browser asks its user before a page reaches loopback. The server does not rely on that.
     "--disable-features=LocalNetworkAccessChecks",
   ],
