@@ -37,7 +37,7 @@ where
 {
     /// Makes the key with `key` from the extension of type `T`. It is missing if there is no such extension.
     ///
-    /// `key` returns what a function that is a [`KeyExtractor`] returns: [`KeyError::Missing`] from it lets
+    /// `key` returns what a function that is a `KeyExtractor` of the adapter returns: [`KeyError::Missing`] from it lets
     /// `or` and `or_shared` use another key.
     pub const fn new(key: F) -> ExtensionKey<T, F> {
         ExtensionKey {

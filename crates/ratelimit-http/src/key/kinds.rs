@@ -62,7 +62,16 @@ impl KeyKinds {
         }
     }
 
-    /// The kinds of an extractor that makes keys of either.
+    /// The kinds of an extractor that makes keys of either. They are unknown if one of the two is.
+    ///
+    /// ```
+    /// use ratelimit_http::key::KeyKinds;
+    ///
+    /// let either = KeyKinds::tagged("user").or(KeyKinds::tagged("ip"));
+    /// assert!(either.can_make(&"printed:user:4711".parse()?));
+    /// assert!(!either.can_make(&"key:4711".parse()?));
+    /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
+    /// ```
     #[must_use]
     pub fn or(self, other: KeyKinds) -> KeyKinds {
         let both = self.alternatives.zip(other.alternatives);
@@ -74,7 +83,16 @@ impl KeyKinds {
         }
     }
 
-    /// The kinds of an extractor that [joins](Key::join) a key of each.
+    /// The kinds of an extractor that [joins](Key::join) a key of each. They are unknown if one of the two is.
+    ///
+    /// ```
+    /// use ratelimit_http::key::KeyKinds;
+    ///
+    /// let both = KeyKinds::tagged("user").join(&KeyKinds::tagged("route"));
+    /// assert!(both.can_make(&"printed:user:4711/route:login".parse()?));
+    /// assert!(!both.can_make(&"printed:user:4711".parse()?));
+    /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
+    /// ```
     #[must_use]
     pub fn join(self, other: &KeyKinds) -> KeyKinds {
         let (Some(first), Some(second)) = (&self.alternatives, &other.alternatives) else {
@@ -89,6 +107,9 @@ impl KeyKinds {
     }
 
     /// Whether the extractor could make this key.
+    ///
+    /// - A secret is compared by its kind only: its value is a digest.
+    /// - A key that is a digest as a whole, because it would be too long, could be of any kind.
     pub fn can_make(&self, key: &RuleKey) -> bool {
         let Some(alternatives) = &self.alternatives else {
             return true;

@@ -43,8 +43,8 @@ impl HttpPolicy {
         rules.any(|rule| matches!(rule, Rule::Path(_)))
     }
 
-    /// Assigns keys to tiers: [`Policy::with_tier_members`]. A member is a [`Key`], or a [`RuleKey`]
-    /// that was parsed from a text.
+    /// Assigns keys to tiers: [`Policy::with_tier_members`](ratelimit_core::Policy::with_tier_members). A member is a
+    /// [`Key`](ratelimit_core::Key), or a [`RuleKey`] that was parsed from a text.
     ///
     /// ```
     /// use ratelimit_core::Key;

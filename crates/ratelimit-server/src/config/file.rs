@@ -11,7 +11,7 @@ use ratelimit_http::{
     client_ip::{ClientIpResolver, TrustedProxies},
     key::KeyKinds,
     policy_file::{
-        self, Diagnostic, DiagnosticCode, Diagnostics, Entry, Field, InvalidPolicyFile, Node,
+        self, Diagnostic, DiagnosticCode, Diagnostics, Entry, Field, InvalidPolicyFile, Node, Value,
     },
 };
 
@@ -192,6 +192,7 @@ fn settings(root: Option<&Node>, findings: &mut Diagnostics) -> Settings {
     if let Some(entries) = root.and_then(|root| root.table(findings)) {
         policy_file::read_table(&mut settings, entries, FIELDS, findings);
         find_overruled(entries, findings);
+        find_fields_of_layers(entries, findings);
         find_conflicts(entries, &settings, findings);
         find_exposed(entries, &settings, findings);
         find_long_logs(entries, &settings, findings);
@@ -208,6 +209,33 @@ fn find_overruled(entries: &[Entry], findings: &mut Diagnostics) {
                 format!("{by} makes {ignored} mean nothing"),
             );
         }
+    }
+}
+
+/// Reports fields of policies that only layers honour: the server sees neither bodies nor responses.
+fn find_fields_of_layers(entries: &[Entry], findings: &mut Diagnostics) {
+    let policies = entries.iter().filter(|entry| entry.name == "policy");
+    let fields = policies.flat_map(members).flat_map(members);
+    for field in fields {
+        let instead = match (&*field.name, &field.node.value) {
+            ("charge_on", _) => "refund a check by its receipt",
+            ("settle", _) => "settle a check by its receipt",
+            ("cost", Value::Text(_)) => "send the cost as permits",
+            _ => continue,
+        };
+        let message = format!(
+            "the server does not see the request or the response, so {} has no effect: {instead}",
+            field.name
+        );
+        findings.add(DiagnosticCode::IgnoredField, field.line, message);
+    }
+}
+
+/// The entries of a table; none for other values.
+fn members(entry: &Entry) -> &[Entry] {
+    match &entry.node.value {
+        Value::Table(entries) => entries,
+        _ => &[],
     }
 }
 

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::{
     decimal,
     frames::{BudgetLine, TimeSpan},
-    replay::{ChartHit, Fate, Replay},
+    replay::Replay,
+    report::{ChartHit, Fate},
 };
 
 const WIDTH: u64 = 900;

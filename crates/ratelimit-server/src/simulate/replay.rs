@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::{
     decimal,
     frames::{BudgetFrames, BudgetLine, TimeSpan},
-    report::{Progress, UntilClosed},
+    report::{ChartHit, Fate, Progress, UntilClosed},
     trace::TraceHit,
 };
 use crate::{check_response::is_false, cli_error::CliError};
@@ -35,21 +35,6 @@ struct ReplayLine<'a> {
     over: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a str>,
-}
-
-/// The outcome of a hit in a chart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Admitted,
-    Delayed,
-    Denied,
-}
-
-/// A hit in a chart.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ChartHit {
-    pub(super) at_micros: u64,
-    pub(super) fate: Fate,
 }
 
 /// The result of a run that a chart shows.

@@ -7,13 +7,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    decimal,
-    replay::{ChartHit, Fate},
-    trace::TraceHit,
-};
+use super::{decimal, trace::TraceHit};
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The outcome of a hit in a chart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Admitted,
+    Delayed,
+    Denied,
+}
+
+/// A hit in a chart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChartHit {
+    pub(super) at_micros: u64,
+    pub(super) fate: Fate,
+}
 
 /// An output that ignores further text once its reader has closed the pipe, as `head` does.
 pub(super) struct UntilClosed<W> {
