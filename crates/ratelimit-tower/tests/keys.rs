@@ -282,7 +282,8 @@ struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("ratelimit_tower")
+        let is_warning = *metadata.level() <= tracing::Level::WARN;
+        is_warning && metadata.target().starts_with("ratelimit_")
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
