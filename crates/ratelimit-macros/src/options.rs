@@ -163,6 +163,10 @@ impl Options {
     }
 
     fn check_limits(&self, limits: &LitStr) -> Result<()> {
+        if let Some(tier) = &self.tier {
+            let problem = "limits in an attribute have no tiers: `tier` goes with `policy`";
+            return Err(Error::new_spanned(tier, problem));
+        }
         let scope = self.scope.as_ref().map(LitStr::value);
         let name = scope.as_deref().unwrap_or("handler");
         match Policy::parse(name, &limits.value()) {

@@ -7,7 +7,7 @@ use ratelimit_http::policy_file::{Diagnostic, Severity};
 
 use crate::{
     cli_error::CliError,
-    config::{Config, ConfigFile, InvalidConfig, unknown_variables},
+    config::{Config, ConfigFile, InvalidConfig, Settings, unknown_variables},
     policy_summary::PolicySummary,
 };
 
@@ -29,10 +29,12 @@ pub struct CheckConfig {
 impl CheckConfig {
     /// Writes the diagnostics of the file and the policies that it defines.
     ///
+    /// `settings` are those of flags and the environment, which go before the file as they do in the server.
+    ///
     /// # Errors
     ///
     /// Fails if the server would reject the file, or if `out` cannot be written.
-    pub fn run(&self, out: &mut impl Write) -> Result<(), CliError> {
+    pub fn run(&self, settings: &Settings, out: &mut impl Write) -> Result<(), CliError> {
         let name = self.file.display();
         let file = match ConfigFile::read(&self.file) {
             Ok(file) => file,
@@ -47,7 +49,7 @@ impl CheckConfig {
         for variable in &unknown {
             writeln!(out, "environment: warning[unknown-variable]: {variable}")?;
         }
-        let config = Config::of(file.settings)?;
+        let config = Config::of(settings.clone().or(file.settings))?;
         for policy in config.rules.policies.iter() {
             let summary = PolicySummary(policy);
             writeln!(out, "{name}: policy {} = {summary}", policy.name())?;

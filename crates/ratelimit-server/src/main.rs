@@ -17,7 +17,7 @@ fn main() -> ExitCode {
             drop(out);
             return exit_code(block_on(ratelimit_server::run(&cli.settings)));
         }
-        Some(Command::CheckConfig(command)) => command.run(&mut out),
+        Some(Command::CheckConfig(command)) => command.run(&cli.settings, &mut out),
         Some(Command::ClientKey(command)) => command.run(&mut out),
         Some(Command::Health(command)) => block_on(command.run(&mut out)),
         Some(Command::Simulate(command)) => block_on(command.run(&mut out)),

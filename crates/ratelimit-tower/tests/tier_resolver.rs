@@ -135,3 +135,29 @@ async fn the_policy_chooses_the_tier_if_the_lookup_fails_or_takes_too_long() {
         assert_eq!(passing(&layer, "alice").await, 1);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_durations_are_those_of_a_year() {
+    let (resolver, lookups) = counting();
+    let layer = layer(resolver.ttl(Duration::MAX).timeout(Duration::MAX));
+
+    assert_eq!(passing(&layer, "alice").await, 3);
+    assert_eq!(lookups.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_that_panics_is_not_repeated_for_a_second() {
+    let lookups = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lookups);
+    let layer = layer(TierResolver::new(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { panic!("a mistake in the lookup") as Result<Option<String>, String> }
+    }));
+
+    assert_eq!(passing(&layer, "alice").await, 1);
+    assert_eq!(send(&layer, "alice").await, 429);
+    assert_eq!(lookups.load(Ordering::Relaxed), 1);
+    time::advance(Duration::from_secs(2)).await;
+    send(&layer, "alice").await;
+    assert_eq!(lookups.load(Ordering::Relaxed), 2);
+}

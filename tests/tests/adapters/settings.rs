@@ -142,12 +142,12 @@ const OF_HTTP: [Case; 5] = [
 
 impl Case {
     fn registry(&self) -> Registry {
-        let text = format!("[policy.matrix]\n{}\n", self.policy);
+        let text = format!("[policy.login]\n{}\n", self.policy);
         Registry::from_toml(&text).unwrap_or_else(|why| panic!("{}: {why}", self.field))
     }
 
     fn policy(&self) -> HttpPolicy {
-        self.registry().get("matrix").expect("it was read")
+        self.registry().get("login").expect("it was read")
     }
 
     fn limiter(&self) -> Limiter {
@@ -262,12 +262,12 @@ async fn actix_hello() -> HttpResponse {
         .finish()
 }
 
-#[ratelimit_axum::rate_limit(policy = "matrix", key = user)]
+#[ratelimit_axum::rate_limit(policy = "login", key = user)]
 async fn axum_handler() -> (StatusCode, [(&'static str, &'static str); 1]) {
     hello().await
 }
 
-#[ratelimit_actix::rate_limit(policy = "matrix", key = actix_user)]
+#[ratelimit_actix::rate_limit(policy = "login", key = actix_user)]
 async fn actix_handler() -> HttpResponse {
     actix_hello().await
 }

@@ -147,7 +147,7 @@ async fn a_shadow_decides_and_never_denies() {
             assert_eq!(decision.is_allowed(), number == 0, "{}", subject.name);
             assert!(!decision.is_enforced);
         }
-        assert_eq!(limiter.offenders("shadow", 1)[0].denied, 2);
+        assert_eq!(limiter.shadow_offenders("shadow", 1)[0].denied, 2);
     }
 }
 

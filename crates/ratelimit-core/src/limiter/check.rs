@@ -121,7 +121,7 @@ impl Check {
         started: Option<Instant>,
     ) -> Check {
         if !decision.is_allowed() {
-            decision = with_slot_wait(decision, hit.policy);
+            decision = with_slot_wait(decision, hit);
         }
         decision.is_enforced = hit.policy.enforces(hit.key);
         if !hit.is_read_only() {

@@ -33,11 +33,13 @@ impl Limiter {
 const MAX_SLOT_WAIT: Duration = Duration::from_secs(1);
 
 /// The decision with the wait for slots that is reported.
-pub(super) fn with_slot_wait(decision: Decision, policy: &Policy) -> Decision {
-    if decision.is_allowed() || !policy.has_concurrency_limit() {
+///
+/// A dry run reports the earliest end of a lease, for those who look into a limit.
+pub(super) fn with_slot_wait(decision: Decision, hit: &Hit<'_>) -> Decision {
+    if decision.is_allowed() || hit.is_read_only() || !hit.policy.has_concurrency_limit() {
         return decision;
     }
-    let counts_slots = |index: usize| is_slot_limit(policy, index);
+    let counts_slots = |index: usize| is_slot_limit(hit.policy, index);
     decision.with_waits_up_to(MAX_SLOT_WAIT, counts_slots)
 }
 

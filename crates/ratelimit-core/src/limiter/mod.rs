@@ -299,7 +299,7 @@ impl Limiter {
         let is_enforced = hit.policy.enforces(hit.key);
         let verdict = match answer {
             Ok(decision) => {
-                let decision = with_slot_wait(decision, hit.policy);
+                let decision = with_slot_wait(decision, &hit);
                 Verdict::Checked(decision.with_enforcement(is_enforced))
             }
             Err(error) => self.unchecked(hit, is_enforced, &error),
@@ -368,7 +368,7 @@ impl Limiter {
             mode,
             reason: UncheckedReason::of(error),
             decision: decision
-                .map(|decision| with_slot_wait(decision, policy).with_enforcement(is_enforced)),
+                .map(|decision| with_slot_wait(decision, &hit).with_enforcement(is_enforced)),
         }
     }
 }

@@ -90,7 +90,8 @@ impl RuleKey {
 
 /// The text for messages: that of a secret without its value.
 pub(crate) fn without_secret(text: &str) -> Cow<'_, str> {
-    if text.starts_with(SECRET) {
+    let start = text.trim_start().get(..SECRET.len());
+    if start.is_some_and(|start| start.eq_ignore_ascii_case(SECRET)) {
         return "secret:...".into();
     }
     text.into()

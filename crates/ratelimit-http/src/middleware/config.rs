@@ -370,10 +370,10 @@ impl<F: Framework> Config<F> {
     }
 }
 
-/// Logs a warning about each rule and tenant of `policy` whose key is not of these kinds. A warning appears
+/// Logs a warning about each rule and tenant of `policy` whose key is not of these kinds, at most ten. A warning appears
 /// once per process.
 pub fn log_unmatched_keys(policy: &HttpPolicy, kinds: &KeyKinds) {
-    for warning in policy.unmatched_keys(kinds) {
+    for warning in policy.unmatched_keys(kinds).into_iter().take(10) {
         if log_once::is_first(policy.name(), &warning) {
             tracing::warn!(policy = policy.name(), "{warning}");
         }

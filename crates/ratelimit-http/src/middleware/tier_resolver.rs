@@ -16,12 +16,20 @@ use std::{
 use ratelimit_core::Key;
 use tokio::{
     runtime::Handle,
-    sync::watch,
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, timeout},
 };
 
 use crate::key::KeyError;
 
+/// The longest time to live and the longest timeout. Longer ones would overflow a point in time.
+const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// Lookups at the same time. Beyond it the policy chooses the tier: clients that invent keys must not open as many
+/// calls to a database as they like.
+const MAX_LOOKUPS: usize = 1_000;
+/// The time beyond the timeout of a lookup after which a request stops waiting for it: the task may be on a runtime that
+/// is blocked.
+const WAIT_SLACK: Duration = Duration::from_millis(250);
 /// How long a failed lookup is not repeated.
 const FAILURE_TTL: Duration = Duration::from_secs(1);
 
@@ -29,7 +37,8 @@ const FAILURE_TTL: Duration = Duration::from_secs(1);
 ///
 /// - `Ok(None)` leaves the choice to the policy, as its members or resolver make it.
 /// - A lookup that fails, panics or takes longer than [`timeout`](Self::timeout) leaves it to the policy too.
-///   The first such lookup logs a warning, and the key is looked up again after one second.
+///   The first such lookup logs a warning, and the key is looked up again after one second. So does a lookup beyond
+///   1,000 at the same time.
 /// - Requests of one key at the same time share one lookup. It runs in a task of its own, so a request that
 ///   is dropped does not end it for the others.
 /// - The lookup runs between the key and the check: a request that waits for it has spent nothing, and one that
@@ -57,6 +66,7 @@ pub struct TierResolver {
     timeout: Duration,
     capacity: usize,
     cache: Arc<Mutex<TierCache>>,
+    lookups: Arc<Semaphore>,
     warned: Arc<AtomicBool>,
 }
 
@@ -83,7 +93,13 @@ struct CachedTier {
 /// A tier that is known, or is being looked up.
 pub(crate) enum TierLookup {
     Known(Option<String>),
-    Pending(watch::Receiver<Found>),
+    Pending(PendingLookup),
+}
+
+/// A lookup under way, and the longest wait for it.
+pub(crate) struct PendingLookup {
+    found: watch::Receiver<Found>,
+    max_wait: Duration,
 }
 
 impl TierResolver {
@@ -111,6 +127,7 @@ impl TierResolver {
             timeout: Duration::from_secs(1),
             capacity: 10_000,
             cache: Arc::default(),
+            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
             warned: Arc::default(),
         }
     }
@@ -120,8 +137,8 @@ impl TierResolver {
     /// A key that changes tiers keeps what it has spent, as
     /// [`Policy::with_tier`](ratelimit_core::Policy::with_tier) describes.
     #[must_use]
-    pub const fn ttl(mut self, ttl: Duration) -> TierResolver {
-        self.ttl = ttl;
+    pub fn ttl(mut self, ttl: Duration) -> TierResolver {
+        self.ttl = ttl.min(MAX_DURATION);
         self
     }
 
@@ -130,8 +147,8 @@ impl TierResolver {
     /// A lookup that takes longer is dropped. Its requests are then limited by the tier that the policy
     /// chooses, and the key is looked up again after one second.
     #[must_use]
-    pub const fn timeout(mut self, timeout: Duration) -> TierResolver {
-        self.timeout = timeout;
+    pub fn timeout(mut self, timeout: Duration) -> TierResolver {
+        self.timeout = timeout.min(MAX_DURATION);
         self
     }
 
@@ -160,38 +177,33 @@ impl TierResolver {
                 Some(tier) => return TierLookup::Known(tier),
                 // Without a sender the lookup panicked or its runtime ended: it is started again.
                 None if entry.found.has_changed().is_ok() => {
-                    return TierLookup::Pending(entry.found.clone());
+                    return self.pending(entry.found.clone());
                 }
                 None => {}
             }
         }
+        let Ok(permit) = Arc::clone(&self.lookups).try_acquire_owned() else {
+            self.warn_once(key, "too many lookups are under way");
+            return TierLookup::Known(None);
+        };
         let (sender, found) = watch::channel(None);
         let number = cache.enter(key, found.clone(), now + self.timeout, self.capacity.max(1));
         drop(cache);
-        runtime.spawn(self.clone().look_up(key.clone(), number, sender));
-        TierLookup::Pending(found)
+        let ending = LookupEnd {
+            resolver: self.clone(),
+            key: key.clone(),
+            number,
+            sender,
+            result: Err("it panicked, or its runtime ended".to_owned()),
+            _permit: permit,
+        };
+        runtime.spawn(ending.look_up());
+        self.pending(found)
     }
 
-    /// Looks one key up, caches the tier and wakes the requests that wait for it.
-    async fn look_up(self, key: Key, number: u64, sender: watch::Sender<Found>) {
-        let (tier, ttl) = match timeout(self.timeout, (self.lookup)(key.clone())).await {
-            Ok(Ok(tier)) => (tier, self.ttl),
-            Ok(Err(error)) => {
-                self.warn_once(&key, &error);
-                (None, FAILURE_TTL)
-            }
-            Err(_) => {
-                self.warn_once(&key, &format!("it took longer than {:?}", self.timeout));
-                (None, FAILURE_TTL)
-            }
-        };
-        if let Some(entry) = self.lock().entries.get_mut(&key)
-            && entry.number == number
-        {
-            entry.expires = Instant::now() + ttl;
-        }
-        // Without a receiver every request that waited has left.
-        drop(sender.send(Some(tier)));
+    fn pending(&self, found: watch::Receiver<Found>) -> TierLookup {
+        let max_wait = self.timeout + WAIT_SLACK;
+        TierLookup::Pending(PendingLookup { found, max_wait })
     }
 
     fn warn_once(&self, key: &Key, error: &str) {
@@ -206,6 +218,47 @@ impl TierResolver {
 
     fn lock(&self) -> MutexGuard<'_, TierCache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Caches the result of a lookup and wakes the requests that wait for it, when it is dropped: also if the lookup panics or
+/// its runtime ends.
+struct LookupEnd {
+    resolver: TierResolver,
+    key: Key,
+    number: u64,
+    sender: watch::Sender<Found>,
+    result: Result<Option<String>, String>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl LookupEnd {
+    async fn look_up(mut self) {
+        let limit = self.resolver.timeout;
+        let looking = (self.resolver.lookup)(self.key.clone());
+        self.result = match timeout(limit, looking).await {
+            Ok(result) => result,
+            Err(_) => Err(format!("it took longer than {limit:?}")),
+        };
+    }
+}
+
+impl Drop for LookupEnd {
+    fn drop(&mut self) {
+        let result = std::mem::replace(&mut self.result, Ok(None));
+        let (tier, ttl) = match result {
+            Ok(tier) => (tier, self.resolver.ttl),
+            Err(error) => {
+                self.resolver.warn_once(&self.key, &error);
+                (None, FAILURE_TTL)
+            }
+        };
+        if let Some(entry) = self.resolver.lock().entries.get_mut(&self.key)
+            && entry.number == self.number
+        {
+            entry.expires = Instant::now() + ttl;
+        }
+        self.sender.send_replace(Some(tier));
     }
 }
 
@@ -268,14 +321,18 @@ pub struct PendingTier {
 
 impl PendingTier {
     pub(crate) fn new(
-        mut found: watch::Receiver<Found>,
+        pending: PendingLookup,
         key: Key,
         key_error: Option<KeyError>,
     ) -> PendingTier {
         PendingTier {
             found: Box::pin(async move {
-                let found = found.wait_for(Option::is_some).await;
-                found.ok().and_then(|found| found.clone()).flatten()
+                let PendingLookup {
+                    mut found,
+                    max_wait,
+                } = pending;
+                let found = timeout(max_wait, found.wait_for(Option::is_some)).await;
+                found.ok()?.ok().and_then(|found| found.clone()).flatten()
             }),
             key: Some((key, key_error)),
         }

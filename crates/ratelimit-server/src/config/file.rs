@@ -153,9 +153,6 @@ const FIELDS: &[Field<Settings>] = &[
 
 const WHOLE_NUMBER: &str = "a whole number from 0";
 
-/// Fields that have no effect beside another field of the same file.
-const OVERRULED: &[(&str, &str)] = &[("memory-keys", "redis"), ("memory-bytes", "redis")];
-
 /// A valid configuration file.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
@@ -191,25 +188,12 @@ fn settings(root: Option<&Node>, findings: &mut Diagnostics) -> Settings {
     let mut settings = Settings::default();
     if let Some(entries) = root.and_then(|root| root.table(findings)) {
         policy_file::read_table(&mut settings, entries, FIELDS, findings);
-        find_overruled(entries, findings);
         find_fields_of_layers(entries, findings);
         find_conflicts(entries, &settings, findings);
         find_exposed(entries, &settings, findings);
         find_long_logs(entries, &settings, findings);
     }
     settings
-}
-
-fn find_overruled(entries: &[Entry], findings: &mut Diagnostics) {
-    for (ignored, by) in OVERRULED {
-        if let (Some(line), Some(_)) = (line_of(entries, ignored), line_of(entries, by)) {
-            findings.add(
-                DiagnosticCode::IgnoredField,
-                line,
-                format!("{by} makes {ignored} mean nothing"),
-            );
-        }
-    }
 }
 
 /// Reports fields of policies that only layers honour: the server sees neither bodies nor responses.

@@ -24,7 +24,7 @@ use super::{
     admin_token::AdminToken,
     duration::Span,
     file::ConfigFile,
-    invalid::InvalidConfig,
+    invalid::{ConflictingSettings, InvalidConfig},
     policies::Policies,
     proxies,
     settings::{LogFormat, Settings},
@@ -254,6 +254,27 @@ impl Rules {
     }
 }
 
+/// Checks that nothing about Redis is set without a Redis. The memory store never fails, so a failure mode has no effect.
+fn check_without_redis(settings: &Settings) -> Result<(), InvalidConfig> {
+    let others = [
+        ("redis-prefix", settings.redis_prefix.is_some()),
+        ("time-budget", settings.time_budget.is_some()),
+        ("no-deny-cache", settings.no_deny_cache == Some(true)),
+        ("on-failure", settings.on_failure.is_some()),
+    ];
+    let others = others.into_iter().filter(|(_, is_set)| *is_set);
+    let mut names = tls::redis_settings(settings)
+        .into_iter()
+        .chain(others.map(|(name, _)| name));
+    match names.next() {
+        Some(setting) => Err(InvalidConfig::Conflict(ConflictingSettings {
+            setting,
+            why: "has no effect without redis",
+        })),
+        None => Ok(()),
+    }
+}
+
 impl StoreConfig {
     fn of(settings: &Settings) -> Result<StoreConfig, InvalidConfig> {
         let prefix = settings.redis_prefix.clone();
@@ -261,7 +282,7 @@ impl StoreConfig {
             let config = redis_config(settings, &url)?;
             Some((url, config))
         } else {
-            tls::check_without_redis(settings)?;
+            check_without_redis(settings)?;
             None
         };
         Ok(StoreConfig {

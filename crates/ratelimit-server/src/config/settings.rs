@@ -246,7 +246,7 @@ impl Settings {
     }
 
     /// Fills unset fields from the settings of a file.
-    pub(super) fn or(mut self, file: Settings) -> Settings {
+    pub(crate) fn or(mut self, file: Settings) -> Settings {
         macro_rules! fill_in {
             ($($name:ident)*) => { $( self.$name = self.$name.or(file.$name); )* };
         }

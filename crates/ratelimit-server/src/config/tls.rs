@@ -137,15 +137,8 @@ pub(super) fn with_redis_certificates(
     }
 }
 
-/// Checks that no certificate for Redis is set without a Redis.
-pub(super) fn check_without_redis(settings: &Settings) -> Result<(), InvalidConfig> {
-    match redis_settings(settings).first() {
-        Some(name) => Err(tls_error(format!("{name} has no effect without redis"))),
-        None => Ok(()),
-    }
-}
-
-fn redis_settings(settings: &Settings) -> Vec<&'static str> {
+/// The names of the settings about certificates for Redis that are set.
+pub(super) fn redis_settings(settings: &Settings) -> Vec<&'static str> {
     let all = [
         ("redis-ca", &settings.redis_ca),
         ("redis-cert", &settings.redis_cert),

@@ -28,6 +28,7 @@ mod redis;
 mod rest;
 mod server;
 mod session;
+mod settings_matrix;
 mod simulate;
 mod strict_settings;
 mod tls;

@@ -332,7 +332,8 @@ async fn a_denial_that_is_remembered_counts_as_any_other() {
     }
     let watched = scene.hit(&window.shadow(), 1).await;
 
-    assert_eq!(scene.limiter.offenders("denials", 1)[0].denied, 6);
+    assert_eq!(scene.limiter.offenders("denials", 1)[0].denied, 5);
+    assert_eq!(scene.limiter.shadow_offenders("denials", 1)[0].denied, 1);
     assert!(watched.admits() && !watched.is_allowed());
     assert_eq!(scene.params(), 3);
 }

@@ -183,7 +183,8 @@ impl RedisConfig {
         self
     }
 
-    /// Sets the timeout of connecting and of the handshake. The default is 250 ms. No decision waits for it.
+    /// Sets the timeout of connecting and of the handshake. The default is 250 ms. Only the first decisions wait
+    /// for it, each at most for its own timeout.
     ///
     /// It applies to each socket, to each lookup at a sentinel and to the handshake, one after another.
     ///

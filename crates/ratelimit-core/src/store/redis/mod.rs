@@ -54,7 +54,7 @@ use crate::{
 /// - Concurrent checks of a policy are sent in batches; each is answered as if it had been sent by itself.
 /// - In a cluster, a policy whose keys are in several hash slots takes one call for each key. A denial refunds the
 ///   charges before it.
-/// - The first checks wait for the first attempt to connect, within their timeout. No later check waits for a
+/// - The first checks wait for the first attempt to connect, at most for their timeout. No later check waits for a
 ///   connection: while there is none, the limiter's failure mode decides.
 /// - A call that Redis executes after its timeout does nothing.
 /// - A connection that breaks is replaced in the background.
@@ -82,8 +82,8 @@ impl RedisStore {
     ///
     /// - Made inside of a tokio runtime it connects at once, otherwise with the first check, on the runtime of that
     ///   check.
-    /// - Checks that come before the first attempt to connect has ended wait for it, each within its timeout. If it
-    ///   fails or takes longer, the failure mode decides.
+    /// - Checks that come before the first attempt to connect has ended wait for it, at most for their timeout. If it
+    ///   fails or takes longer, the failure mode decides; otherwise the check then has its whole timeout.
     ///
     /// ```no_run
     /// use ratelimit_core::{Key, Limiter, Policy, RedisConfig, RedisStore};

@@ -115,7 +115,8 @@ fn node(url: &str) -> Result<ConnectionInfo, InvalidRedisConfig> {
 /// The URL without user, password and query, for messages.
 fn without_credentials(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let (_, hosts) = split_userinfo(rest);
+    // The last `@` of all, and not that before the query: an unescaped `?` in a password begins no query.
+    let hosts = rest.rsplit('@').next().unwrap_or_default();
     let hosts = hosts.split('?').next().unwrap_or_default();
     match scheme {
         "" => hosts.to_owned(),
@@ -220,6 +221,8 @@ mod tests {
             ("http://app:s3cr3t@a:80/x", "\"http://a:80/x\""),
             ("redis://app:s3cr3t@a:b:c", "\"redis://a:b:c\""),
             ("app:s3cr3t@a", "\"a\""),
+            ("redis://app:s3cr3t?x@a:6379", "\"redis://a:6379\""),
+            ("redis+cluster://:s3cr3t?x@a:6379", "\"redis://a:6379\""),
             (
                 "redis+sentinel://a:b:c/m?sentinel_password=s3cr3t",
                 "\"redis://a:b:c",

@@ -320,12 +320,12 @@ impl ClusterInner {
             None => self.keys.probe_key(|_| true),
         };
         let endpoint = Endpoint::Node(with_address(&self.seeds[0], &node.host, node.port));
-        Arc::new(ManagedConnection::new(
-            endpoint,
-            self.timeouts,
-            probe,
-            Arc::clone(&self.log),
-        ))
+        let log = Arc::clone(&self.log);
+        let connection = ManagedConnection::new(endpoint, self.timeouts, probe, log);
+        if self.has_fetched.load(Ordering::Acquire) {
+            connection.skip_first_attempt();
+        }
+        Arc::new(connection)
     }
 }
 

@@ -134,6 +134,11 @@ impl ManagedConnection {
         !self.shared.has_attempted.load(Ordering::Acquire) && self.shared.slot.borrow().is_none()
     }
 
+    /// Has no hit wait for the first attempt, for a server that the store did not start with.
+    pub(in crate::store::redis) fn skip_first_attempt(&self) {
+        self.shared.has_attempted.store(true, Ordering::Release);
+    }
+
     /// Waits until the first attempt to connect has ended, well or badly. The caller sets the time limit.
     pub(in crate::store::redis) async fn first_attempt(&self) {
         self.ensure_task();
@@ -221,6 +226,7 @@ impl ConnectionInner {
     /// ends it.
     async fn reconnect_loop(self: Arc<ConnectionInner>) {
         let server = &self.server;
+        let _panic_guard = EndOnPanic(&self);
         metrics::register_counters(server);
         let mut backoff = Backoff::new();
         let mut is_first = true;
@@ -358,6 +364,18 @@ impl ConnectionInner {
         let info = ServerInfo::fetch(&mut connection);
         if let Ok(Ok(about)) = tokio::time::timeout(self.timeouts.connect_timeout, info).await {
             metrics::evicted(&self.server, about.evicted);
+        }
+    }
+}
+
+/// Ends the first attempt if it panics. Without that, every hit would wait for it.
+struct EndOnPanic<'a>(&'a ConnectionInner);
+
+impl Drop for EndOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.has_attempted.store(true, Ordering::Release);
+            self.0.slot.send_replace(None);
         }
     }
 }

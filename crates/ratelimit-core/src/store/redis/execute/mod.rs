@@ -158,7 +158,8 @@ impl Executor {
         })
     }
 
-    /// Decides a hit after the first attempt to connect, within one timeout for both.
+    /// Decides a hit after the first attempt to connect. The wait and the call have a timeout each: a call with less
+    /// time would count as slow, and hits that waited together would open the circuit breaker of a healthy connection.
     ///
     /// # Errors
     ///
@@ -167,14 +168,16 @@ impl Executor {
         self: Arc<Executor>,
         hit: OwnedHit,
     ) -> Result<Decision, StoreError> {
-        let deadline = self.deadline();
         let groups = hit.as_hit().policy.groups();
         let names = self
             .keys
             .key_names(groups, |group| hit.as_hit().key_for(group));
-        self.wait_first_attempts(&names, deadline).await;
+        self.wait_first_attempts(&names, self.deadline()).await;
         match self.prepare(hit.as_hit()) {
-            Ok(prepared) => self.check(prepared, deadline).await,
+            Ok(prepared) => {
+                let deadline = self.deadline();
+                self.check(prepared, deadline).await
+            }
             Err(_) => Err(StoreError::Unavailable { source: None }),
         }
     }

@@ -1,0 +1,8 @@
+use ratelimit_axum::rate_limit;
+
+#[rate_limit("5/min", tier = plan)]
+async fn hello() -> &'static str {
+    "hello"
+}
+
+fn main() {}
