@@ -6,7 +6,7 @@ use axum::http::request::Parts;
 use ratelimit_core::{Key, KeySet, Policy};
 use ratelimit_http::{
     client_ip::{ClientIpResolver, HeaderLines, parse_address},
-    key::{HeaderKey, KeyError},
+    key::{ExplicitKey, HeaderKey, KeyError},
 };
 
 use crate::{
@@ -42,7 +42,7 @@ impl KeySource<'_> {
     pub(crate) fn keys(self, rules: &Rules, policy: &Policy, own: Key) -> Result<KeySet, ApiError> {
         let mut keys = KeySet::new(own);
         for name in policy.key_names() {
-            if name == GLOBAL {
+            if name == GLOBAL && !matches!(self, KeySource::Partial(_)) {
                 keys = keys.with(name, tagged(name, "all")?);
             } else if let Some(text) = self.given(name)? {
                 keys = keys.with(name, given_key(rules, name, &text)?);
@@ -109,6 +109,9 @@ fn with_forwarded(
 
 /// The key of a text that a caller gives for a name. It equals the key that a layer finds.
 fn given_key(rules: &Rules, name: &str, text: &str) -> Result<Key, ApiError> {
+    // The same bounds as for `key`.
+    let bounded = ExplicitKey::from_value(text);
+    bounded.map_err(|why| ApiError::bad_request(format!("keys.{name}: {why}")))?;
     if name == IP {
         let address = parse_address(text.as_bytes());
         let address = address.ok_or_else(|| {

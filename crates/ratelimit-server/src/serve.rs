@@ -66,7 +66,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     };
     let mut out = io::stdout();
     write!(out, "{banner}").and_then(|()| out.flush())?;
-    if banner.is_exposed() && config.rules.admin.is_none() {
+    if banner.is_exposed() && config.admin_listen.is_none() && config.rules.admin.is_none() {
         tracing::warn!(%listen, "listening beyond this machine without an admin token");
     }
     for unknown in unknown_variables() {

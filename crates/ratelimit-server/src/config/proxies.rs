@@ -93,6 +93,7 @@ fn check_trust(settings: &Settings) -> Result<(), ConflictingSettings> {
         (settings.path_header.is_some(), "path-header", why),
         (settings.chain_header.is_some(), "chain-header", why),
         (settings.max_hops.is_some(), "max-hops", why),
+        (settings.no_real_ip == Some(true), "no-real-ip", why),
     ])
 }
 

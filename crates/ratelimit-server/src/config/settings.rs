@@ -44,6 +44,7 @@ pub struct Settings {
     #[arg(
         long,
         env = "RATELIMIT_REDIS",
+        value_parser = RedisUrl::unchecked,
         value_name = "URL",
         hide_env_values = true
     )]

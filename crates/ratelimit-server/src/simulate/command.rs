@@ -1,6 +1,7 @@
 //! The command line of `simulate`, and its stores.
 
 use std::{
+    convert::Infallible,
     fs::File,
     hash::{BuildHasher as _, RandomState},
     io::{self, BufReader, Write},
@@ -83,16 +84,14 @@ enum StoreChoice {
 }
 
 impl FromStr for StoreChoice {
-    type Err = String;
+    type Err = Infallible;
 
-    fn from_str(text: &str) -> Result<StoreChoice, String> {
-        if text == "memory" {
-            return Ok(StoreChoice::Memory);
-        }
-        match RedisConfig::new(text) {
-            Ok(_) => Ok(StoreChoice::Redis(text.to_owned())),
-            Err(why) => Err(format!("neither memory nor a Redis server: {why}")),
-        }
+    /// An error of clap quotes the whole text with its password, so an address is checked later.
+    fn from_str(text: &str) -> Result<StoreChoice, Infallible> {
+        Ok(match text {
+            "memory" => StoreChoice::Memory,
+            url => StoreChoice::Redis(url.to_owned()),
+        })
     }
 }
 
@@ -184,7 +183,8 @@ impl Simulate {
             return Ok(None);
         };
         let random = RandomState::new().hash_one(std::process::id());
-        let config = RedisConfig::new(url)?
+        let config = RedisConfig::new(url)
+            .map_err(|why| format!("--store is neither memory nor a Redis server: {why}"))?
             .prefix(&format!("simulate-{random:016x}"))?
             .timeout(TIMEOUT)
             .clock(clock);

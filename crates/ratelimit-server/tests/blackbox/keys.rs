@@ -170,3 +170,34 @@ async fn a_fingerprint_is_refused_as_a_key() {
 
     assert!(detail.contains("fingerprint"), "{detail}");
 }
+
+#[tokio::test]
+async fn a_reset_of_one_key_leaves_the_budget_of_all() {
+    let server = Server::start_admin(&[
+        "--policy",
+        "mix=fixed_window 9/d; fixed_window 2/d by global",
+    ]);
+    let check = |key: &str| format!("{CHECK}?policy=mix&key={key}");
+    for key in ["one", "two"] {
+        assert_eq!(server.get(&check(key)).await.status, 200);
+    }
+
+    server
+        .delete(&format!("{RESET}?policy=mix&key=other"))
+        .await;
+    assert_eq!(server.get(&check("three")).await.status, 429);
+
+    server
+        .delete(&format!("{RESET}?policy=mix&key=other&keys.global=all"))
+        .await;
+    assert_eq!(server.get(&check("three")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_named_key_has_the_bounds_of_a_key() {
+    let server = Server::start(&["--policy", "p=5/h by route"]);
+    for text in ["a%00", "a%0Ab", &"x".repeat(300)] {
+        let path = format!("{CHECK}?policy=p&key=k&keys.route={text}");
+        server.get(&path).await.problem(400);
+    }
+}

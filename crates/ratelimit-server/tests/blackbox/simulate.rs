@@ -342,12 +342,11 @@ fn a_bad_line_is_named_and_nothing_is_printed() {
 }
 
 #[test]
-fn a_bad_limit_or_store_ends_with_two() {
+fn a_bad_limit_ends_with_two() {
     for args in [
         &["--limit", "10/fortnight"][..],
         &["--limit", "0/s"],
         &[],
-        &["--limit", "1/s", "--store", "http://x"],
         &["--limit", "1/s", "--traffic", "steady"],
         &["--limit", "1/s", "--throttle", "soft"],
         &["--limit", "1/s", "--throttle", "soft -1%"],

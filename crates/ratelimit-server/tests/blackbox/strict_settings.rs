@@ -156,3 +156,25 @@ async fn tiers_throttle_shadow_and_cost_are_shown() {
     let checked = String::from_utf8(checked.stdout).unwrap();
     assert!(checked.contains(expected), "{checked}");
 }
+
+#[test]
+fn an_invalid_address_of_redis_is_named_without_its_password() {
+    let url = "redis://user:s3cr3t@127.0.0.1:99999";
+
+    let flag = refusal(binary().args(["--redis", url]));
+    let variable = refusal(binary().env("RATELIMIT_REDIS", url));
+    let store = refusal(binary().args([
+        "simulate",
+        "--limit",
+        "1/s",
+        "--traffic",
+        "steady",
+        "--store",
+        url,
+    ]));
+
+    for told in [flag, variable, store] {
+        assert!(told.contains("redis://127.0.0.1:99999"), "{told}");
+        assert!(!told.contains("s3cr3t"), "{told}");
+    }
+}
