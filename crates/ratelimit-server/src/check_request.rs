@@ -1,11 +1,14 @@
 //! The parameters of a check.
 
-use std::{collections::BTreeMap, num::NonZeroU64};
+use std::{collections::BTreeMap, fmt, num::NonZeroU64};
 
 use axum::http::request::Parts;
 use ratelimit_core::{Algorithm, Key, KeySet, Policy, store::Hit};
 use ratelimit_http::{client_ip::ClientIpError, key::ExplicitKey};
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, MapAccess, Visitor},
+};
 use serde_json::Number;
 
 use crate::{
@@ -36,6 +39,7 @@ pub(crate) struct CheckRequest {
 pub(crate) struct Item {
     algorithm: Option<String>,
     key: Option<String>,
+    #[serde(deserialize_with = "unique_keys")]
     keys: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "whole_number")]
     permits: Option<NonZeroU64>,
@@ -185,6 +189,42 @@ fn policy_of<'r>(
         )),
     };
     known.ok_or_else(unknown)
+}
+
+/// Reads an object whose names are unique, or null. Serde would keep the last of two values.
+fn unique_keys<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    Ok(Option::<UniqueKeys>::deserialize(from)?.map(|keys| keys.0))
+}
+
+struct UniqueKeys(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for UniqueKeys {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<UniqueKeys, D::Error> {
+        from.deserialize_map(UniqueKeysVisitor)
+    }
+}
+
+struct UniqueKeysVisitor;
+
+impl<'de> Visitor<'de> for UniqueKeysVisitor {
+    type Value = UniqueKeys;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of names and keys")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<UniqueKeys, A::Error> {
+        let mut keys = BTreeMap::new();
+        while let Some((name, key)) = members.next_entry::<String, String>()? {
+            if keys.contains_key(&name) {
+                return Err(A::Error::custom(format!("keys names {name} twice")));
+            }
+            keys.insert(name, key);
+        }
+        Ok(UniqueKeys(keys))
+    }
 }
 
 const PERMITS_RANGE: &str = "permits must be a whole number from 1 to 18446744073709551615";

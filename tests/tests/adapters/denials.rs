@@ -21,6 +21,11 @@ mod module {
         "hello"
     }
 
+    #[ratelimit_axum::rate_limit("1/h", headers = "ietf")]
+    pub(super) async fn described() -> &'static str {
+        "hello"
+    }
+
     #[ratelimit_axum::rate_limit("2/h", scope = "checkout")]
     pub(super) async fn other_scoped() -> &'static str {
         "hello"
@@ -31,6 +36,7 @@ fn router() -> Router {
     let limiter = Limiter::new(MemoryStore::new().clock(clock()));
     Router::new()
         .route("/below", get(module::below))
+        .route("/described", get(module::described))
         .route("/scoped", get(module::scoped))
         .route("/other", get(module::other_scoped))
         .layer(Extension(limiter))
@@ -46,6 +52,18 @@ async fn the_body_names_the_handler_or_its_scope_and_no_module() {
         let told = format!("\"violated-policies\":[\"{name}\"]");
         assert!(denied.body.contains(&told), "{}", denied.body);
     }
+}
+
+#[tokio::test]
+async fn the_header_fields_name_the_handler_as_the_body_does() {
+    let server = serve_axum(router()).await;
+
+    let answer = client::get(server, "/described").await;
+
+    let described = "\"described\";q=1;w=3600";
+    assert_eq!(answer.field("ratelimit-policy"), Some(described));
+    let report = answer.field("ratelimit").expect("a report");
+    assert!(report.starts_with("\"described\";r=0"), "{report}");
 }
 
 #[tokio::test]

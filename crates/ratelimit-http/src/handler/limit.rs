@@ -252,7 +252,9 @@ impl<F: Framework> HandlerLimit<F> {
         }
         if let PolicySource::Text { name, .. } = self.source {
             // Responses show the handler's name without the modules of the program.
-            config.shown_name = name.rsplit("::").next();
+            if let Some(name) = name.rsplit("::").next() {
+                config.show_as(name);
+            }
         }
         if let Some(cost) = self.cost {
             config.cost(cost);

@@ -39,6 +39,13 @@ impl KeyKinds {
     }
 
     /// Keys of [`Key::tagged`] with this tag.
+    ///
+    /// ```
+    /// use ratelimit_http::key::KeyKinds;
+    ///
+    /// assert!(KeyKinds::tagged("user").can_make(&"printed:user:4711".parse()?));
+    /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
+    /// ```
     pub fn tagged(tag: &str) -> KeyKinds {
         KeyKinds::beginning(format!("{tag}:"))
     }
@@ -52,6 +59,15 @@ impl KeyKinds {
     }
 
     /// Keys of [`Key::hashed`] with this tag.
+    ///
+    /// ```
+    /// use ratelimit_http::key::KeyKinds;
+    ///
+    /// let kinds = KeyKinds::hashed("api-key");
+    /// assert!(kinds.can_make(&"secret:api-key:5up3r".parse()?));
+    /// assert!(!kinds.can_make(&"secret:cookie:session:5up3r".parse()?));
+    /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
+    /// ```
     pub fn hashed(tag: &str) -> KeyKinds {
         KeyKinds::beginning(format!("{SECRET}{tag}:"))
     }

@@ -289,6 +289,15 @@ impl<F: Framework> Config<F> {
         self.headers = self.headers.clone().with_marks();
     }
 
+    /// Shows the policy under another name in responses.
+    pub(crate) fn show_as(&mut self, name: &'static str) {
+        self.shown_name = Some(name);
+        self.headers = self
+            .headers
+            .clone()
+            .with_shown_name(name, self.policy.policy());
+    }
+
     /// Puts the policy into shadow mode: it decides and counts, and denies nothing.
     pub fn shadow(&mut self) {
         self.is_shadow = true;

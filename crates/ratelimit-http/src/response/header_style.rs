@@ -194,8 +194,13 @@ pub fn retry_after_millis(decision: &Decision) -> Option<u64> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn ratelimit_policy_value(policy: &Policy) -> HeaderText {
+    policy_value(policy.name(), policy)
+}
+
+/// The value of `RateLimit-Policy` for a policy that is shown as `name`.
+pub(crate) fn policy_value(name: &str, policy: &Policy) -> HeaderText {
     let limits = policy.limits();
-    let names = LimitNames::new(policy.name(), limits.len());
+    let names = LimitNames::new(name, limits.len());
     let mut field = TextBuffer::new();
     for (index, limit) in limits.iter().enumerate() {
         names.start_member(&mut field, index);

@@ -2,7 +2,7 @@
 
 use crate::digits::Digits;
 use crate::response::{
-    header_style::{HeaderStyle, ratelimit_policy_value, ratelimit_value},
+    header_style::{HeaderStyle, policy_value, ratelimit_value},
     text::small_number,
 };
 use crate::{framework::Framework, response::report::LimitReport};
@@ -28,6 +28,8 @@ pub(crate) const GRPC_RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
 #[derive(Clone, Debug)]
 pub struct HeaderWriter<F: Framework> {
     style: HeaderStyle,
+    /// The name of the policy in responses, if it is not its own.
+    shown_name: Option<&'static str>,
     names: Box<[F::Name]>,
     /// The capacities of the policy's limits as header values.
     limits: Box<[(u64, F::Value)]>,
@@ -50,9 +52,15 @@ impl<F: Framework> HeaderWriter<F> {
     pub(crate) fn new(style: HeaderStyle, policy: &Policy) -> HeaderWriter<F> {
         let names = style.names().iter();
         let limits = policy.limits().iter().map(Limit::capacity);
-        let described = || (F::name(RATELIMIT_POLICY), describe::<F>(policy));
+        let described = || {
+            (
+                F::name(RATELIMIT_POLICY),
+                describe::<F>(policy.name(), policy),
+            )
+        };
         HeaderWriter {
             style,
+            shown_name: None,
             limits: limits.map(|limit| (limit, number::<F>(limit))).collect(),
             names: names.map(|name| F::name(name)).collect(),
             policy: (style == HeaderStyle::Ietf).then(described),
@@ -70,10 +78,28 @@ impl<F: Framework> HeaderWriter<F> {
     pub(crate) fn with_style(&self, style: HeaderStyle, policy: &Policy) -> HeaderWriter<F> {
         let mut writer = HeaderWriter::new(style, policy);
         writer.marks.clone_from(&self.marks);
+        if let Some(name) = self.shown_name {
+            writer = writer.with_shown_name(name, policy);
+        }
         match self.exposed {
             Some(_) => writer.with_exposed(),
             None => writer,
         }
+    }
+
+    /// Shows the policy under another name: a handler's own, without the modules of the program.
+    ///
+    /// Metrics, logs and Redis keys keep the name of the policy.
+    pub(crate) fn with_shown_name(
+        mut self,
+        name: &'static str,
+        policy: &Policy,
+    ) -> HeaderWriter<F> {
+        self.shown_name = Some(name);
+        if let Some((_, value)) = &mut self.policy {
+            *value = describe::<F>(name, policy);
+        }
+        self
     }
 
     /// Lists the fields in `Access-Control-Expose-Headers`.
@@ -146,7 +172,9 @@ impl<F: Framework> HeaderWriter<F> {
             F::insert(map, third, self.reset(decision));
         }
         if let Some((name, policy)) = &self.policy {
-            let described = report.tier.map(describe::<F>);
+            let described = report
+                .tier
+                .map(|tier| describe::<F>(self.shown(report), tier));
             F::insert(map, name, described.unwrap_or_else(|| policy.clone()));
         }
     }
@@ -155,11 +183,16 @@ impl<F: Framework> HeaderWriter<F> {
     fn first(&self, report: &LimitReport<'_>) -> F::Value {
         match self.style {
             HeaderStyle::Ietf => {
-                let list = ratelimit_value(report.policy.name(), report.decision);
+                let list = ratelimit_value(self.shown(report), report.decision);
                 F::value(list.as_bytes())
             }
             _ => self.limit(report.decision.limit),
         }
+    }
+
+    /// The name of the policy in the response.
+    fn shown<'a>(&self, report: &LimitReport<'a>) -> &'a str {
+        self.shown_name.unwrap_or_else(|| report.policy.name())
     }
 
     /// The limit as a header value. It is the policy's own in most responses, and then cloned.
@@ -242,6 +275,6 @@ fn single<'a, F: Framework>(map: &'a F::Map, name: &F::Name) -> Option<&'a [u8]>
 }
 
 /// The value of `RateLimit-Policy`.
-fn describe<F: Framework>(policy: &Policy) -> F::Value {
-    F::value(ratelimit_policy_value(policy).as_bytes())
+fn describe<F: Framework>(name: &str, policy: &Policy) -> F::Value {
+    F::value(policy_value(name, policy).as_bytes())
 }

@@ -97,6 +97,7 @@ async fn bad_bodies_are_refused() {
         r#"{"key":"k","permits":1.5}"#,
         r#"{"key":"k","key":"l"}"#,
         r#"{"key":""}"#,
+        r#"{"key":"k","keys":{"ip":"1.1.1.1","ip":"2.2.2.2"}}"#,
         r#"{"key":"a\u0000b"}"#,
         r#"{"key":"k","policy":"token_bucket","algorithm":"TOKEN_BUCKET"}"#,
         r#"{"checks":{}}"#,
