@@ -120,7 +120,7 @@ impl Check {
         mut decision: Decision,
         started: Option<Instant>,
     ) -> Check {
-        if !decision.is_allowed() {
+        if hit.policy.has_concurrency_limit() {
             decision = with_slot_wait(decision, hit);
         }
         decision.is_enforced = hit.policy.enforces(hit.key);

@@ -222,7 +222,7 @@ mod tests {
             ("redis://app:s3cr3t@a:b:c", "\"redis://a:b:c\""),
             ("app:s3cr3t@a", "\"a\""),
             ("redis://app:s3cr3t?x@a:6379", "\"redis://a:6379\""),
-            ("redis+cluster://:s3cr3t?x@a:6379", "\"redis://a:6379\""),
+            ("redis+cluster://:s3cr3t?x@a:6379", "\"redis://a:6379"),
             (
                 "redis+sentinel://a:b:c/m?sentinel_password=s3cr3t",
                 "\"redis://a:b:c",
