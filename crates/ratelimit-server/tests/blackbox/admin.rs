@@ -128,7 +128,9 @@ async fn on_a_terminal_a_token_is_made_and_shown_with_a_command_that_uses_it() {
         line.extend(command.get_args().map(ToOwned::to_owned));
         let line: Vec<_> = line.iter().map(|word| word.to_str().unwrap()).collect();
         let mut script = Command::new("script");
-        script.args(["-qfec", &line.join(" "), "/dev/null"]);
+        // The server takes the hang-up of its terminal for a reload, so it has to be ended with `script`.
+        let line = format!("exec setpriv --pdeathsig KILL {}", line.join(" "));
+        script.args(["-qfec", &line, "/dev/null"]);
         script.stdin(Stdio::piped()).stdout(Stdio::piped());
         *command = script;
     });
