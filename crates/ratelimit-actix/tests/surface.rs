@@ -1,4 +1,4 @@
-//! What axum's layer offers to handlers, here too: keys from extensions, slots, and checks by hand.
+//! The surface of axum's layer in actix-web: keys from extensions, slots, and checks by hand.
 
 use actix_web::{
     App, HttpMessage as _, HttpRequest, HttpResponse, Responder,

@@ -68,7 +68,10 @@ impl Handler {
     }
 
     /// The original function: an item inside the outer one, or beside it under the name `unlimited`.
-    pub(crate) fn inner_function(&self, unlimited: Option<&Ident>) -> TokenStream {
+    pub(crate) fn inner_function(
+        &self,
+        unlimited: Option<&Ident>,
+    ) -> (Option<TokenStream>, Option<TokenStream>) {
         let mut inner = self.inner.clone();
         let doc = match unlimited {
             None => {
@@ -82,7 +85,11 @@ impl Handler {
             }
         };
         // Frameworks require `async`. The inner function is called like any other, so the lint applies.
-        quote!(#doc #[allow(clippy::unused_async)] #inner)
+        let function = quote!(#doc #[allow(clippy::unused_async)] #inner);
+        match unlimited {
+            None => (Some(function), None),
+            Some(_) => (None, Some(function)),
+        }
     }
 
     /// The path of the inner function with its generic arguments.

@@ -1,4 +1,4 @@
-//! What a denial tells: the client in its response, the operator in the log.
+//! The response of a denial, for the client, and its log line, for the operator.
 
 use axum::{Extension, Router, routing::get};
 use ratelimit_core::{Limiter, MemoryStore};

@@ -3,7 +3,7 @@
 mod attribute; // Handlers with a limit of their own.
 mod client; // A client that sees the bytes.
 mod declared_policies; // Attributes that name a policy.
-mod denials; // What a denial tells.
+mod denials; // The response and the log line of a denial.
 mod log; // What was logged while a test ran.
 mod parity; // One table of cases for both.
 mod peers; // Bugs of other adapters.

@@ -47,12 +47,8 @@ pub(crate) fn expand(options: &Options, handler: &Handler) -> Result<TokenStream
     }>);
     let (generics, _, conditions) = inner.sig.generics.split_for_impl();
     let unlimited = options.unlimited.as_ref();
-    let inner_function = handler.inner_function(unlimited);
+    let (inside, beside) = handler.inner_function(unlimited);
     let inner_path = handler.inner_path(unlimited);
-    let (inside, beside) = match unlimited {
-        None => (Some(inner_function), None),
-        Some(_) => (None, Some(inner_function)),
-    };
     Ok(quote! {
         #beside
 

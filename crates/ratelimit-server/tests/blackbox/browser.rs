@@ -23,7 +23,7 @@ const REFUSED: [&str; 10] = [
     "OPTIONS reset 403",
 ];
 
-/// What the page of an attack was answered, by call.
+/// The answers to the page of an attack, by call.
 fn attack(args: &[&str]) -> Map<String, Value> {
     let ended = Command::new("node").arg(SCRIPT).args(args).output();
     let ended = ended.expect("node, which `cargo xtask test` installs");

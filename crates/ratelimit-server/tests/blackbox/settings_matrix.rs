@@ -159,7 +159,7 @@ async fn every_policy_field_is_honoured_or_warned_of_by_the_server() {
     const DOWN: &[&str] = &["--redis", "redis://127.0.0.1:1"];
     const ONE: &str = "limits = 'fixed_window 1/d'";
     let tiers = format!("{ONE}\ntiers = {{ pro = 'fixed_window 2/d' }}\ntenants = {{ k = 'pro' }}");
-    // What a check and a call of forward-auth answer, one after the other, for the same key.
+    // The statuses of checks of one key, and of calls of forward-auth.
     let honoured: [(&str, String, &[&str], &[u16]); 9] = [
         ("limits", ONE.to_owned(), &[], &[200, 429]),
         (

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::server::Server;
 
-/// What the snippet leaves to its reader: timeouts, and the service.
+/// The parts that the snippet leaves to its reader: timeouts, and the service.
 const REST: &str = "
 defaults
     mode http

@@ -24,7 +24,7 @@ pub(super) struct Proxy {
     pub(super) _dir: TempDir,
 }
 
-/// What a proxy answered.
+/// The answer of a proxy.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
