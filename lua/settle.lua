@@ -1,11 +1,11 @@
 -- Changes a charge that was made earlier, for all limits of a policy. The line before this file defines
--- `algorithms`: for each code the functions roll, state, left, refund, release and renew, or nil.
+-- `algorithms`: for each code the functions roll, state, left, refund, release, renew and insert, or nil.
 --
 -- ARGV[1]  as in prelude.lua, without a deadline; cost is the number of units
 -- ARGV[2]  the id of the slot, 8 bytes
--- ARGV[3]  SETTLE_REFUND, SETTLE_CHARGE, SETTLE_RELEASE or SETTLE_RENEW; whether the whole cost is refunded (1) or
---          not (0); the time of the charge (microseconds); its cost; for each limit its mark, and the tokens that
---          its bucket had refunded by then
+-- ARGV[3]  SETTLE_REFUND, SETTLE_CHARGE, SETTLE_RELEASE, SETTLE_RENEW or SETTLE_CATCH_UP; whether the whole cost is refunded (1) or
+--          not (0); the time of the charge (microseconds); its cost; for each limit its mark (the units to
+--          charge for SETTLE_CATCH_UP), and the tokens that its bucket had refunded by then
 --
 -- reply    SETTLED_UNCHANGED, SETTLED_APPLIED or SETTLED_LEASE_LOST; now (microseconds)
 
@@ -25,7 +25,7 @@ end
 
 -- The state of one limit after the change, and its end; nil when it stays.
 local function settled(l, stored, raw, reset_at)
-  local roll, state, left, refund, release, renew = unpack(algorithms[l.code], 1, 6)
+  local roll, state, left, refund, release, renew, insert = unpack(algorithms[l.code], 1, 7)
   local now_tick = div(now, l.grain)
   if release and (change == SETTLE_RELEASE or (change == SETTLE_REFUND and is_whole == 1)) then
     return stored and release(stored)
@@ -40,10 +40,18 @@ local function settled(l, stored, raw, reset_at)
     local charge_tick = div(charged_at, l.grain)
     return refund(
       stored, cost, charged_cost, l.mark, l.refunded_before, charge_tick, now_tick, l.grain, l.period, l.rate)
-  elseif left and change == SETTLE_CHARGE and (stored or raw == '') then
+  elseif left and (change == SETTLE_CHARGE or change == SETTLE_CATCH_UP) and (stored or raw == '') then
     local _, _, at, a, b, c, stamps =
       roll(stored, stored and 1, #raw, now_tick, 0, l.grain, l.limit, l.period, l.rate, 0)
-    local units = math.min(cost, left(l.limit, l.period, at, a, b, c))
+    local wanted = change == SETTLE_CHARGE and cost or l.mark
+    local units = math.min(wanted, left(l.limit, l.period, at, a, b, c))
+    if insert and change == SETTLE_CATCH_UP then
+      local stamp = math.min(div(charged_at, l.grain), at)
+      if units == 0 or stamp + l.period <= at then
+        return nil
+      end
+      return state(l.code, 0, l.grain, l.period, l.rate, at, a, b, c, insert(stamps, stamp, units))
+    end
     if units > 0 then
       return state(l.code, units, l.grain, l.period, l.rate, at, a, b, c, stamps)
     end

@@ -1,13 +1,13 @@
 //! The decision of a store: the outcome of a hit and the numbers of its limits.
 
 mod fast_charge;
+mod level;
 mod per_limit;
-
 mod waits;
 
 use std::time::Duration;
 
-pub(crate) use self::fast_charge::FastCharge;
+pub(crate) use self::{fast_charge::FastCharge, level::Level};
 use crate::decision::per_limit::PerLimit;
 use crate::time::Timestamp;
 
@@ -71,6 +71,8 @@ pub struct LimitDecision {
     pub is_over: bool,
     /// The mark that a refund of this charge needs.
     pub(crate) mark: RefundMark,
+    /// The state of the limit after the hit, from which the local fallback continues.
+    pub(crate) level: Level,
     /// Whether this limit gives the numbers of the decision only when it denies (penalty box).
     pub(crate) is_silent: bool,
 }
@@ -116,6 +118,7 @@ impl LimitDecision {
             reset_after: Duration::ZERO,
             is_over: false,
             mark: RefundMark::NONE,
+            level: Level::UNKNOWN,
             is_silent: false,
         }
     }
@@ -168,8 +171,12 @@ pub struct Decision {
     /// Whether a denial applies; unset if the policy is in shadow mode for this key.
     #[doc(alias = "shadow")]
     pub is_enforced: bool,
+    /// Whether the local fallback allowed the hit, and the store will be charged for it.
+    pub(crate) is_owed: bool,
     /// The refund mark of a single limit.
     mark: RefundMark,
+    /// The level of a single limit.
+    level: Level,
     /// The decision of every limit, if there are several; `mark` is then that of the reported one.
     several: PerLimit,
 }
@@ -221,7 +228,9 @@ impl Decision {
             speaker: 0,
             is_over: false,
             is_enforced: true,
+            is_owed: false,
             mark: RefundMark::NONE,
+            level: Level::UNKNOWN,
             several: PerLimit::NONE,
         }
     }
@@ -235,6 +244,7 @@ impl Decision {
         self.reset_after = limit.reset_after;
         self.is_over = limit.is_over && limit.outcome.is_allowed();
         self.mark = limit.mark;
+        self.level = limit.level;
     }
 
     /// Adds the decision of one of several limits.
@@ -348,15 +358,21 @@ impl Decision {
         self.limits().map(|limit| limit.mark)
     }
 
-    /// The decision of each limit, in the order of the policy.
-    pub fn limits(&self) -> impl ExactSizeIterator<Item = LimitDecision> + '_ {
-        let single = LimitDecision {
+    /// The decision of the reported limit, which is the only one of most policies.
+    pub(crate) const fn only_limit(&self) -> LimitDecision {
+        LimitDecision {
             remaining: self.remaining,
             reset_after: self.reset_after,
             is_over: self.is_over,
             mark: self.mark,
+            level: self.level,
             ..LimitDecision::new(self.outcome, self.limit)
-        };
+        }
+    }
+
+    /// The decision of each limit, in the order of the policy.
+    pub fn limits(&self) -> impl ExactSizeIterator<Item = LimitDecision> + '_ {
+        let single = self.only_limit();
         let several = self.several.as_slice();
         // A single limit has no buffer; its decision is that of the policy.
         (0..several.len().max(1)).map(move |index| several.get(index).copied().unwrap_or(single))

@@ -20,7 +20,7 @@ use crate::key::Key;
 /// assert_eq!(keys.get("route"), &alice);
 /// # Ok::<(), ratelimit_core::InvalidKey>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeySet {
     /// The primary key, which tiers and enforcement depend on.
     own: Key,
@@ -29,7 +29,7 @@ pub struct KeySet {
 }
 
 /// A key with the name that limits use for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NamedKey {
     name: CompactString,
     key: Key,

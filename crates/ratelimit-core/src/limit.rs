@@ -3,6 +3,7 @@
 //! [`Limit`] dispatches to the [`Step`] of its algorithm. It has no arithmetic of its own, reads no
 //! clock and stores nothing: the state is the caller's.
 
+mod mirror;
 mod parse;
 mod units;
 
@@ -83,8 +84,8 @@ pub enum Limit {
 macro_rules! with_step {
     ($limit:expr, $step:ident => $body:expr) => {
         match $limit {
-            Limit::TokenBucket(TokenBucket { bucket: $step })
-            | Limit::LeakyBucket(LeakyBucket { bucket: $step }) => $body,
+            Limit::TokenBucket($crate::algorithm::TokenBucket { bucket: $step })
+            | Limit::LeakyBucket($crate::algorithm::LeakyBucket { bucket: $step }) => $body,
             Limit::FixedWindow($step) => $body,
             Limit::SlidingWindowLog($step) => $body,
             Limit::SlidingWindowCounter($step) => $body,
@@ -93,6 +94,8 @@ macro_rules! with_step {
         }
     };
 }
+
+use with_step;
 
 impl Limit {
     /// The algorithm of this limit.

@@ -49,6 +49,12 @@ pub const STORE_UP: &str = "rate_limiter_store_up";
 pub const SLOW_CALLS: &str = "rate_limiter_slow_calls_total";
 /// Counter: attempts to connect to Redis again, by `server`. The first attempt is not counted.
 pub const CONNECTS: &str = "rate_limiter_reconnects_total";
+/// Counter: units of hits that the local fallback let pass and that the store had not charged, by `outcome`.
+///
+/// - `charged`: the store was charged for them when it answered again, as far as it had room.
+/// - `unknown`: the reply to that charge was lost.
+/// - `dropped`: 65,536 other keys owed hits already.
+pub const CATCH_UP: &str = "rate_limiter_catch_up_units_total";
 /// Counter: calls to Redis whose reply was lost; such a hit was counted once or not at all.
 pub const AMBIGUOUS: &str = "rate_limiter_ambiguous_total";
 /// Histogram: duration of calls to Redis in seconds. A call that timed out counts with the time until the time-out.
@@ -92,6 +98,11 @@ pub const CHECK_SECONDS_BUCKETS: [f64; 16] = [
     1.0,
 ];
 
+/// Counts units of owed hits by what became of them.
+pub(crate) fn count_catch_up(outcome: &'static str, units: u64) {
+    counter!(CATCH_UP, "outcome" => outcome).increment(units);
+}
+
 /// Tells the installed recorder what each metric of the engine means, for `# HELP` lines.
 ///
 /// Call it once, after the recorder is installed.
@@ -104,6 +115,10 @@ pub fn describe() {
     describe_gauge!(STORE_UP, "Whether the Redis server decides.");
     describe_counter!(SLOW_CALLS, "Calls to Redis that timed out.");
     describe_counter!(CONNECTS, "Attempts to connect to Redis.");
+    describe_counter!(
+        CATCH_UP,
+        "Units that the local fallback allowed and the store was charged for later, by outcome."
+    );
     describe_counter!(AMBIGUOUS, "Calls to Redis whose reply was lost.");
     describe_histogram!(
         ROUND_TRIP_SECONDS,

@@ -1,7 +1,9 @@
 //! Moments in whole microseconds, and the clock of a store.
 
+mod store_clock;
 mod tsc_clock;
 
+pub(crate) use self::store_clock::StoreClock;
 use std::{
     fmt,
     sync::{
@@ -108,6 +110,8 @@ enum ClockSource {
     System,
     /// Microseconds since the epoch, shared by all clones.
     Manual(Arc<AtomicU64>),
+    /// The time of a shared store, as its replies told it.
+    Store(Arc<StoreClock>),
 }
 
 impl Clock {
@@ -131,7 +135,13 @@ impl Clock {
             // Saturates at the year 2255; a system clock beyond it is an error of the machine.
             ClockSource::System => Timestamp::from_micros(tsc_clock::now_micros()),
             ClockSource::Manual(now) => Timestamp(now.load(Ordering::SeqCst)),
+            ClockSource::Store(clock) => clock.now(),
         }
+    }
+
+    /// The clock that estimates the time of a shared store.
+    pub(crate) const fn of_store(clock: Arc<StoreClock>) -> Clock {
+        Clock(ClockSource::Store(clock))
     }
 
     /// Moves a manual clock forward.
@@ -151,7 +161,9 @@ impl Clock {
     pub fn set(&self, now: Timestamp) {
         match &self.0 {
             // A test that moves the wrong clock must fail, and not pass by accident.
-            ClockSource::System => panic!("only a manual clock can be set"),
+            ClockSource::System | ClockSource::Store(_) => {
+                panic!("only a manual clock can be set")
+            }
             ClockSource::Manual(time) => time.store(now.as_micros(), Ordering::SeqCst),
         }
     }
@@ -179,6 +191,7 @@ impl fmt::Debug for Clock {
         match &self.0 {
             ClockSource::System => f.write_str("Clock::System"),
             ClockSource::Manual(_) => write!(f, "Clock::Manual({})", self.now().as_micros()),
+            ClockSource::Store(_) => f.write_str("Clock::Store"),
         }
     }
 }

@@ -7,10 +7,10 @@ use crate::algorithm::{
     State,
     kind::Algorithm,
     period::{InvalidLimit, PackedPeriod, Period, catch_up},
-    step::{Demand, Refund, Step, WireState},
+    step::{Demand, MirroredReply, Refund, Step, WireState},
 };
 use crate::{
-    decision::{FastCharge, RefundMark},
+    decision::{FastCharge, Level, RefundMark},
     time::{MAX_EXACT, Timestamp},
 };
 
@@ -350,6 +350,31 @@ impl Step for Bucket {
         let refunded = (refunded + credit.div_ceil(unit)) % REFUND_COUNT_END;
         *state = self.stored_state(stored, refunded);
         true
+    }
+
+    #[inline]
+    fn level(&self, snapshot: BucketSnapshot, charged: u64) -> Level {
+        Level {
+            spent: self.debt_after(snapshot, charged),
+            earlier: snapshot.refunded,
+        }
+    }
+
+    fn level_of_units(&self, spent: u64, _now: Timestamp) -> Level {
+        Level::new(spent.min(self.capacity) * self.period.ticks)
+    }
+
+    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
+        if reply.is_stale {
+            return;
+        }
+        let snapshot = BucketSnapshot {
+            at: self.period.tick(reply.now),
+            debt: reply.level.spent.min(self.max_debt()),
+            refunded: reply.level.earlier,
+            repaired: false,
+        };
+        self.write(slot, snapshot, 0);
     }
 
     #[inline]

@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::algorithm::{
     State, is_oversized, own_state,
     period::{Grain, InvalidLimit, Period},
-    step::{Demand, Step, WireState},
+    step::{Demand, MirroredReply, Step, WireState},
 };
 use crate::{
-    decision::RefundMark,
+    decision::{Level, RefundMark},
     time::{Timestamp, micros},
 };
 
@@ -389,6 +389,23 @@ impl Step for Concurrency {
     /// A slot is not a unit: it is released by its id, and a cost does not change it.
     fn counts_units(&self) -> bool {
         false
+    }
+
+    fn level(&self, _snapshot: ConcurrencySnapshot, _charged: u64) -> Level {
+        Level::new(0)
+    }
+
+    /// Records the slots of this process only: those of others are released without a reply here.
+    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
+        if reply.charged == 0 {
+            return;
+        }
+        let demand = Demand {
+            slot: reply.slot,
+            ..Demand::PEEK
+        };
+        let snapshot = self.advance(self.state(slot.as_ref()), reply.now, demand);
+        self.write(slot, snapshot, reply.charged);
     }
 
     own_state!(Concurrency(ConcurrencyState));

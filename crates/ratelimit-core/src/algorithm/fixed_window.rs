@@ -5,9 +5,12 @@ use std::time::Duration;
 use crate::algorithm::{
     State, own_state,
     period::{Grain, InvalidLimit, Period, catch_up},
-    step::{Demand, Refund, Step, WireState},
+    step::{Demand, MirroredReply, Refund, Step, WireState},
 };
-use crate::{decision::RefundMark, time::Timestamp};
+use crate::{
+    decision::{Level, RefundMark},
+    time::Timestamp,
+};
 
 /// One count for each window of the clock; the count begins at zero when a window begins.
 ///
@@ -246,6 +249,23 @@ impl Step for FixedWindow {
         }
         state.spent -= credit;
         true
+    }
+
+    #[inline]
+    fn level(&self, snapshot: WindowSnapshot, charged: u64) -> Level {
+        Level::new(snapshot.count + charged)
+    }
+
+    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
+        if reply.is_stale {
+            return;
+        }
+        let snapshot = WindowSnapshot {
+            at: self.period.tick(reply.now),
+            count: reply.level.spent.min(self.limit),
+            repaired: false,
+        };
+        self.write(slot, snapshot, 0);
     }
 
     own_state!(FixedWindow(WindowState));

@@ -39,7 +39,7 @@ pub(crate) use self::{
     bucket::Bucket,
     concurrency::Renewal,
     period::Period,
-    step::{Demand, Effect, Fit, Refund, Step, StepResult},
+    step::{Demand, Effect, Fit, MirroredReply, Refund, Step, StepResult},
 };
 pub use self::{
     concurrency::Concurrency, fixed_window::FixedWindow, kind::Algorithm,
@@ -59,8 +59,8 @@ use crate::algorithm::{
 /// The largest limit of a log, and with it the most stamps that one key stores.
 const MAX_LOG: u64 = 10_000;
 /// The size of a boxed state in units of 8 bytes, for the memory accounting: no boxed state takes
-/// more than 40 bytes.
-const BOX_UNITS: usize = 5;
+/// more than 48 bytes.
+const BOX_UNITS: usize = 6;
 
 /// The state that one limit stores for one key, tagged with its algorithm.
 ///

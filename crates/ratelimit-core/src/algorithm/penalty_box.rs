@@ -5,9 +5,12 @@ use std::time::Duration;
 use crate::algorithm::{
     State, own_state,
     period::{Grain, InvalidLimit, Period},
-    step::{Demand, Step, WireState},
+    step::{Demand, MirroredReply, Step, WireState},
 };
-use crate::{decision::RefundMark, time::Timestamp};
+use crate::{
+    decision::{Level, RefundMark},
+    time::Timestamp,
+};
 
 /// The most denials that a box counts to; the stored count has 16 bits.
 const MAX_DENIALS: u64 = 10_000;
@@ -374,6 +377,34 @@ impl Step for PenaltyBox {
 
     fn reports_only_denials(&self) -> bool {
         true
+    }
+
+    fn level(&self, snapshot: PenaltySnapshot, _charged: u64) -> Level {
+        let PenaltyState {
+            until,
+            count,
+            level,
+            ..
+        } = snapshot.stored;
+        Level {
+            spent: until,
+            earlier: 64 * u64::from(count) + u64::from(level),
+        }
+    }
+
+    /// Denials without a block are not spent units, and their end is not known.
+    fn level_of_units(&self, _spent: u64, _now: Timestamp) -> Level {
+        Level::new(0)
+    }
+
+    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
+        let at = self.period.tick(reply.now);
+        let words = [at, reply.level.earlier, at, reply.level.spent];
+        // A period of denials is taken to begin with the reply: it is longer here than in the store.
+        match self.decode_wire(words) {
+            Some(snapshot) if !reply.is_stale => self.write(slot, snapshot, 0),
+            _ => {}
+        }
     }
 
     own_state!(PenaltyBox(PenaltyState));

@@ -6,9 +6,12 @@ use std::time::Duration;
 use crate::algorithm::{
     State, own_state,
     period::{InvalidLimit, Period, catch_up},
-    step::{Demand, Refund, Step, WireState},
+    step::{Demand, MirroredReply, Refund, Step, WireState},
 };
-use crate::{decision::RefundMark, time::Timestamp};
+use crate::{
+    decision::{Level, RefundMark},
+    time::Timestamp,
+};
 
 /// An estimate over a sliding window: the present window's count, plus the previous one weighted by
 /// overlap.
@@ -336,6 +339,45 @@ impl Step for SlidingWindowCounter {
         let credit = refund.units.min(*count);
         *count -= credit;
         credit > 0
+    }
+
+    #[inline]
+    fn level(&self, snapshot: CounterSnapshot, charged: u64) -> Level {
+        Level {
+            spent: snapshot.cur + charged,
+            earlier: snapshot.prev,
+        }
+    }
+
+    /// The previous window is divided too, so that the share frees up as the whole does.
+    fn share_of_level(&self, whole: Level, spent: u64, instances: u64, now: Timestamp) -> Level {
+        let shared = CounterSnapshot {
+            at: self.period.tick(now),
+            prev: (whole.earlier / instances).min(self.limit),
+            cur: 0,
+            repaired: false,
+        };
+        Level {
+            spent: spent.saturating_sub(self.carried(shared)),
+            earlier: shared.prev,
+        }
+    }
+
+    fn units_spent(&self, snapshot: CounterSnapshot) -> u64 {
+        snapshot.cur
+    }
+
+    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
+        if reply.is_stale {
+            return;
+        }
+        let snapshot = CounterSnapshot {
+            at: self.period.tick(reply.now),
+            prev: reply.level.earlier.min(self.limit),
+            cur: reply.level.spent.min(self.limit),
+            repaired: false,
+        };
+        self.write(slot, snapshot, 0);
     }
 
     own_state!(SlidingWindowCounter(CounterState));

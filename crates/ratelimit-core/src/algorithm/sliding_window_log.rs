@@ -5,9 +5,12 @@ use std::{collections::VecDeque, time::Duration};
 use crate::algorithm::{
     MAX_LOG, State, is_oversized, own_state,
     period::{Grain, InvalidLimit, Period, catch_up},
-    step::{Demand, Refund, Step, WireState},
+    step::{Demand, MirroredReply, Refund, Step, WireState},
 };
-use crate::{decision::RefundMark, time::Timestamp};
+use crate::{
+    decision::{Level, RefundMark},
+    time::Timestamp,
+};
 
 /// A log of one timestamp per unit; no more than the limit passes in any span of one period.
 ///
@@ -94,11 +97,24 @@ impl SlidingWindowLog {
         self.period.duration()
     }
 
+    #[cfg(feature = "tokio")]
+    /// The times of the units that are younger than the period, oldest first.
+    pub(crate) fn live_stamps(&self, log: &LogState, now: Timestamp) -> Vec<Timestamp> {
+        let tick = self.period.tick(now);
+        let stamps = (0..log.len()).filter_map(|index| log.stamp(index));
+        let stamps = stamps.map(|stamp| self.period.convert(stamp, log.grain));
+        let live = stamps.filter(|stamp| stamp + self.period.ticks > tick);
+        let time = |stamp: u64| Timestamp::from_micros(stamp * self.period.grain.micros());
+        live.map(time).collect()
+    }
+
     /// The log in `slot`; an empty one replaces an absent state or one of another algorithm.
     fn log<'a>(&self, slot: &'a mut Option<State>) -> &'a mut LogState {
         self.state_or_insert(slot, || {
             State::SlidingWindowLog(Box::new(LogState {
                 stamps: VecDeque::new(),
+                rest_at: 0,
+                rest: 0,
                 grain: self.period.grain,
             }))
         })
@@ -109,14 +125,14 @@ impl SlidingWindowLog {
     ///
     /// `pivot` is the stamp whose departure makes room: with `over` units too many, the stamp
     /// number `over`.
-    fn seen(&self, stamps: &VecDeque<u64>, first: usize, at: u64, wanted: u64) -> LogSnapshot {
-        let live = (stamps.len() - first) as u64;
+    fn seen(&self, log: &LogState, first: usize, at: u64, wanted: u64) -> LogSnapshot {
+        let live = (log.len() - first) as u64;
         let over = (live + wanted.min(self.limit)).saturating_sub(self.limit);
         // Stamps are numbered from 1, the oldest live one. An empty log has none, and `at` takes
         // its place.
         let stamp = |number: u64| {
             let index = first + usize::try_from(number - 1).unwrap_or(usize::MAX - first);
-            stamps.get(index).copied().unwrap_or(at)
+            log.stamp(index).unwrap_or(at)
         };
         LogSnapshot {
             at,
@@ -134,6 +150,10 @@ impl SlidingWindowLog {
 pub(crate) struct LogState {
     /// Ticks of `grain`, oldest first. Expired stamps stay until the next write.
     stamps: VecDeque<u64>,
+    /// The common stamp of `rest` older units.
+    rest_at: u64,
+    /// Units before `stamps` that are known by their number only: hits of other processes, in the local fallback.
+    rest: u16,
     /// The grain of all stamps.
     grain: Grain,
 }
@@ -145,9 +165,43 @@ impl LogState {
         self.stamps.capacity()
     }
 
+    /// The number of stamps, live and expired.
+    #[inline]
+    fn len(&self) -> usize {
+        usize::from(self.rest) + self.stamps.len()
+    }
+
+    /// The stamp at `index`, from the oldest on.
+    #[inline]
+    fn stamp(&self, index: usize) -> Option<u64> {
+        match index.checked_sub(self.rest.into()) {
+            Some(own) => self.stamps.get(own).copied(),
+            None => Some(self.rest_at),
+        }
+    }
+
+    /// The newest stamp.
+    #[inline]
+    fn newest(&self) -> Option<u64> {
+        let rest = (self.rest > 0).then_some(self.rest_at);
+        self.stamps.back().copied().or(rest)
+    }
+
+    /// The number of stamps that `has_expired` selects; they are the oldest.
+    #[inline]
+    fn expired(&self, has_expired: impl Fn(u64) -> bool) -> usize {
+        if self.rest > 0 && !has_expired(self.rest_at) {
+            return 0;
+        }
+        usize::from(self.rest) + self.stamps.partition_point(|&stamp| has_expired(stamp))
+    }
+
     /// Drops the oldest stamps until `len` are left, and shrinks a buffer that is mostly unused.
     fn keep_newest(&mut self, len: usize) {
-        let excess = self.stamps.len().saturating_sub(len);
+        let excess = self.len().saturating_sub(len);
+        let from_rest = u16::try_from(excess).unwrap_or(u16::MAX).min(self.rest);
+        self.rest -= from_rest;
+        let excess = excess - usize::from(from_rest);
         if excess > 0 {
             self.stamps.drain(..excess);
             self.shrink_if_oversized();
@@ -199,7 +253,7 @@ impl Step for SlidingWindowLog {
     /// 8).
     fn advance(&self, stored: Option<&LogState>, now: Timestamp, demand: Demand) -> LogSnapshot {
         let now = self.period.tick(now);
-        let Some((log, &newest)) = stored.and_then(|log| Some((log, log.stamps.back()?))) else {
+        let Some((log, newest)) = stored.and_then(|log| Some((log, log.newest()?))) else {
             return LogSnapshot {
                 at: now,
                 live: 0,
@@ -215,10 +269,8 @@ impl Step for SlidingWindowLog {
         // A repaired log keeps the stamps that were live when the newest was written. They all
         // become `at`.
         let window_end = if repaired { newest } else { at };
-        let first = log
-            .stamps
-            .partition_point(|&stamp| ours(stamp) + self.period.ticks <= window_end);
-        let seen = self.seen(&log.stamps, first, at, demand.total());
+        let first = log.expired(|stamp| ours(stamp) + self.period.ticks <= window_end);
+        let seen = self.seen(log, first, at, demand.total());
         let present = |stamp| if repaired { at } else { ours(stamp) };
         LogSnapshot {
             oldest: present(seen.oldest),
@@ -305,12 +357,14 @@ impl Step for SlidingWindowLog {
             for stamp in &mut log.stamps {
                 *stamp = self.period.convert(*stamp, grain);
             }
+            log.rest_at = self.period.convert(log.rest_at, grain);
             log.grain = self.period.grain;
         }
         let live = usize::try_from(snapshot.live).unwrap_or(usize::MAX);
         log.keep_newest(live);
         if snapshot.repaired {
             log.stamps.iter_mut().for_each(|stamp| *stamp = snapshot.at);
+            log.rest_at = snapshot.at;
         }
         for _ in 0..charged {
             log.stamps.push_back(snapshot.at);
@@ -332,7 +386,7 @@ impl Step for SlidingWindowLog {
         let log = self.log(slot);
         let max_len = usize::try_from(self.limit).unwrap_or(usize::MAX);
         log.keep_newest(max_len);
-        self.seen(&log.stamps, 0, snapshot.at, demand.total())
+        self.seen(log, 0, snapshot.at, demand.total())
     }
 
     /// A mark of 1 means that the stamps of the charge carry the tick of its time.
@@ -358,6 +412,77 @@ impl Step for SlidingWindowLog {
             log.shrink_if_oversized();
         }
         is_changed
+    }
+
+    fn level(&self, snapshot: LogSnapshot, charged: u64) -> Level {
+        Level {
+            spent: snapshot.live + charged,
+            earlier: match snapshot.live {
+                0 => snapshot.at,
+                _ => snapshot.oldest,
+            },
+        }
+    }
+
+    fn level_of_units(&self, spent: u64, now: Timestamp) -> Level {
+        Level {
+            spent,
+            earlier: self.period.tick(now),
+        }
+    }
+
+    /// Inserts the stamps at their place; those that have left the window are not charged.
+    fn catch_up(
+        &self,
+        slot: &mut Option<State>,
+        units: u64,
+        charged_at: Timestamp,
+        now: Timestamp,
+    ) -> Option<Duration> {
+        let own = self.state(slot.as_ref());
+        let is_of_another = slot.is_some() && own.is_none();
+        let snapshot = self.advance(own, now, Demand::PEEK);
+        let stamp = self.period.tick(charged_at).min(snapshot.at);
+        let charged = units.min(self.remaining(snapshot, 0));
+        if charged == 0 || is_of_another || stamp + self.period.ticks <= snapshot.at {
+            return None;
+        }
+        self.write(slot, snapshot, 0);
+        let log = self.log(slot);
+        let index = log.stamps.partition_point(|&known| known <= stamp);
+        for _ in 0..charged {
+            log.stamps.insert(index, stamp);
+        }
+        let newest = log.newest().unwrap_or(stamp);
+        Some(self.period.until(newest + self.period.ticks, now))
+    }
+
+    fn share_of_level(&self, whole: Level, spent: u64, _instances: u64, _now: Timestamp) -> Level {
+        Level { spent, ..whole }
+    }
+
+    /// Keeps the stamps of own hits, and counts the rest of the reply's stamps as old as the oldest.
+    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
+        let at = self.period.tick(reply.now);
+        let snapshot = self.advance(self.state(slot.as_ref()), reply.now, Demand::PEEK);
+        // Expired stamps are dropped, and those of a changed grain are converted.
+        self.write(slot, snapshot, 0);
+        let log = self.log(slot);
+        let count = if reply.is_stale {
+            log.len()
+        } else {
+            usize::try_from(reply.level.spent.min(MAX_LOG)).unwrap_or(usize::MAX)
+        };
+        let index = log.stamps.partition_point(|&stamp| stamp <= at);
+        for _ in 0..reply.charged {
+            log.stamps.insert(index, at);
+        }
+        let excess = log.stamps.len().saturating_sub(count);
+        log.stamps.drain(..excess);
+        log.rest = u16::try_from(count - log.stamps.len()).unwrap_or(u16::MAX);
+        if !reply.is_stale {
+            log.rest_at = reply.level.earlier;
+        }
     }
 
     own_state!(SlidingWindowLog(LogState));

@@ -3,13 +3,17 @@
 //!
 //! Lua twins: `lua/check_one.lua` and `lua/check.lua` decide and store in the same order, `lua/reset.lua` resets.
 
+mod mirror;
 mod settle;
 mod states;
 
 use std::time::Duration;
 
 pub use self::settle::Adjustment;
-pub(crate) use self::settle::{AdjustmentRequest, AdjustmentResult};
+pub(crate) use self::{
+    mirror::StoreReply,
+    settle::{AdjustmentRequest, AdjustmentResult},
+};
 use crate::budget::states::{States, Tail};
 use crate::policy::{EffectiveLimit, HitMode, HitParams, LimitGroup};
 use crate::{

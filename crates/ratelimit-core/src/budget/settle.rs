@@ -11,7 +11,7 @@ use crate::{
     algorithm::{Refund, Renewal, State},
     decision::RefundMark,
     limit::Limit,
-    policy::{EffectiveLimit, LimitGroup},
+    policy::{EffectiveLimit, LimitGroup, MAX_LIMITS},
     time::Timestamp,
 };
 
@@ -41,6 +41,7 @@ pub(crate) struct AdjustmentRequest<'a> {
 /// |---|---|---|---|
 /// | `Refund` | given back | released with the whole cost | unchanged |
 /// | `Charge` | charged, as far as there is room | unchanged | may move to a later time |
+/// | `CatchUp` | charged, as far as there is room | unchanged | may move to a later time |
 /// | `Release` | unchanged | released | unchanged |
 /// | `Renew` | unchanged | held for a whole lease from now | may move to a later time |
 ///
@@ -77,6 +78,13 @@ pub enum Adjustment {
     Charge {
         /// The additional units.
         units: u64,
+    },
+    /// Charges hits that the local fallback let pass while the store did not answer, as far as there is room.
+    ///
+    /// A log stamps them with the time of the receipt; every other limit charges them now.
+    CatchUp {
+        /// The units of each limit, by its index in the policy.
+        units: [u64; MAX_LIMITS],
     },
     /// Releases the slot. The units stay spent.
     Release,
@@ -153,6 +161,11 @@ impl Budget {
                 }
                 Adjustment::Charge { units } => {
                     effective.limit.charge_more(slot, units, settling.now)
+                }
+                Adjustment::CatchUp { units } => {
+                    let units = units.get(effective.index).copied().unwrap_or(0);
+                    let (charged_at, now) = (settling.charged_at, settling.now);
+                    effective.limit.catch_up(slot, units, charged_at, now)
                 }
                 Adjustment::Renew => match renew(effective, slot, settling) {
                     Some(Renewal::Extended(end)) => Some(end.since(settling.now)),

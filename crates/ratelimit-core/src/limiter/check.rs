@@ -5,7 +5,7 @@ use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::limiter::{Limiter, Verdict, denial::with_slot_wait, deny_cache::Lookup};
@@ -146,6 +146,9 @@ impl Check {
         match limiter.shared.store.hit(hit).try_ready() {
             Ok(decision) => {
                 deny_cache.record(hit, None, &decision);
+                if let Ok(decision) = &decision {
+                    limiter.mirror(&hit, decision, Instant::now());
+                }
                 Check::finish(limiter, hit, decision, started)
             }
             Err(decision) => {
@@ -211,13 +214,17 @@ impl Future for Check {
 impl PendingCheck {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict> {
         let decision = ready!(Pin::new(&mut self.decision).poll(cx));
-        let hit = self.hit.as_hit();
-        record_duration(hit, self.started);
-        self.limiter
+        let received = Instant::now();
+        let (hit, limiter) = (self.hit.as_hit(), &self.limiter);
+        record_span(hit, received - self.started);
+        limiter
             .shared
             .deny_cache
             .record(hit, self.lookup, &decision);
-        Poll::Ready(self.limiter.verdict(hit, decision))
+        if let Ok(decision) = &decision {
+            limiter.mirror(&hit, decision, received);
+        }
+        Poll::Ready(limiter.verdict(hit, decision))
     }
 }
 
@@ -233,7 +240,12 @@ impl fmt::Debug for Check {
 /// Records the duration of a check. A peek is not a check.
 #[inline(never)]
 fn record_duration(hit: Hit<'_>, started: Instant) {
+    record_span(hit, started.elapsed());
+}
+
+/// Records the duration of a check that is known.
+fn record_span(hit: Hit<'_>, span: Duration) {
     if !hit.is_read_only() {
-        hit.policy.metrics().record_duration(started.elapsed());
+        hit.policy.metrics().record_duration(span);
     }
 }

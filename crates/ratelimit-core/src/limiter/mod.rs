@@ -4,6 +4,7 @@
 //! - `denial.rs`: metrics of verdicts, the wait that a denial reports, and its log line.
 //! - `policy_names.rs`: one warning when two policies of one name have different limits.
 //! - `deny_cache.rs`: answers repeated denials without a call to the store.
+//! - `fallback/`: decides while the store does not answer, from what the store replied last.
 //! - `reservation.rs`: [`Reservation`], a charge that can be settled, and that holds a slot.
 //! - `settle.rs`: settlement, release and renewal by receipt. `reset.rs`: clearing budgets.
 //! - `acquire.rs`: waiting until a hit is allowed. `wait_queue.rs`: the FIFO queues behind it.
@@ -14,6 +15,7 @@ mod acquire;
 mod check;
 mod denial;
 mod deny_cache;
+mod fallback;
 mod offenders;
 mod policy_names;
 mod reservation;
@@ -23,7 +25,7 @@ mod verdict;
 #[cfg(feature = "acquire")]
 mod wait_queue;
 
-use std::{any::Any, fmt, sync::Arc, time::Duration};
+use std::{any::Any, fmt, sync::Arc, time::Instant};
 
 use tracing::level_filters::LevelFilter;
 
@@ -40,6 +42,7 @@ use crate::limiter::wait_queue::WaitQueues;
 use crate::limiter::{
     denial::{log_denial, with_slot_wait},
     deny_cache::DenyCache,
+    fallback::Fallback,
     policy_names::PolicyNames,
     verdict::ErrorChain,
 };
@@ -52,9 +55,6 @@ use crate::{
     store::{Hit, MemoryStore, Store, StoreError},
     time::Clock,
 };
-
-/// `retry_after` of a hit that costs more than the local share: a store that is back decides within this time.
-const STORE_RETRY: Duration = Duration::from_secs(1);
 
 /// Decides hits by a [`Store`], and by the failure mode when the store does not answer.
 ///
@@ -105,8 +105,8 @@ struct LimiterInner {
     memory: Option<MemoryStore>,
     /// The mode of policies without one of their own; `None` means the default.
     failure_mode: Option<FailureMode>,
-    /// Decides in the modes `Local` and `LocalShare`. Its budgets are those of this process.
-    local: MemoryStore,
+    /// Decides in the modes `Local` and `LocalShare`.
+    fallback: Arc<Fallback>,
     offenders: Offenders,
     /// Caches denials of a store over a network; empty for a memory store.
     deny_cache: Arc<DenyCache>,
@@ -124,12 +124,13 @@ impl Limiter {
     /// caches.
     pub fn new(store: impl Store) -> Limiter {
         let deny_cache = DenyCache::new(store.manual_clock());
+        let fallback = Fallback::new(store.manual_clock());
         let shared = LimiterInner {
             // Recognised by type: a wrapper around a memory store is called through the trait.
             memory: (&store as &dyn Any).downcast_ref().cloned(),
             store: Arc::new(store),
             failure_mode: None,
-            local: MemoryStore::new(),
+            fallback: Arc::new(fallback),
             offenders: Offenders::new(),
             deny_cache: Arc::new(deny_cache),
             policy_names: Arc::default(),
@@ -191,13 +192,17 @@ impl Limiter {
         self.shared.failure_mode.is_some()
     }
 
-    /// Sets the store of the local failure modes. The default is a [`MemoryStore`] of its own with 1,000,000 keys.
+    /// Sets the number of keys that the local failure modes hold. The default is 65,536.
     ///
-    /// Use it to bound the memory of the fallback, or to give it a manual clock in tests.
+    /// The local budget of a key follows the replies of the store, so it must hold the keys that are hit within the
+    /// longest period. A key that is not held starts full during an outage.
+    ///
+    /// Call it when the limiter is made: it empties the local budgets.
     #[must_use]
-    pub fn local_store(self, store: MemoryStore) -> Limiter {
+    pub fn local_capacity(self, keys: usize) -> Limiter {
+        let fallback = Arc::new(self.shared.fallback.with_capacity(keys));
         let shared = LimiterInner {
-            local: store,
+            fallback,
             ..Arc::unwrap_or_clone(self.shared)
         };
         Limiter {
@@ -337,6 +342,20 @@ impl Limiter {
         offenders.denied(policy, hit.key, decision.is_enforced, decided_at);
     }
 
+    /// Whether the local fallback decides the hits of a policy while the store does not answer.
+    fn falls_back_locally(&self, policy: &Policy) -> bool {
+        let mode = self.mode_of(policy);
+        self.shared.memory.is_none()
+            && matches!(mode, FailureMode::Local | FailureMode::LocalShare { .. })
+    }
+
+    /// Sets the local budgets of a hit to those of the store, which replied at `received`.
+    fn mirror(&self, hit: &Hit<'_>, decision: &Decision, received: Instant) {
+        if self.falls_back_locally(hit.policy) {
+            self.shared.fallback.mirror(hit, decision, received);
+        }
+    }
+
     /// The failure mode of a policy: its own, the limiter's, or the default.
     fn mode_of(&self, policy: &Policy) -> FailureMode {
         let own = policy.failure_mode().or(self.shared.failure_mode);
@@ -353,19 +372,13 @@ impl Limiter {
             FailureMode::Closed if !is_enforced => FailureMode::Open,
             mode => mode,
         };
-        let local = &self.shared.local;
+        let LimiterInner {
+            fallback, store, ..
+        } = &*self.shared;
         let decision = match mode {
-            FailureMode::Local => Some(local.check(&hit)),
+            FailureMode::Local => Some(fallback.decide(&hit, None, error, store)),
             FailureMode::LocalShare { instances } => {
-                let share = policy.share_of(instances);
-                let decision = local.check(&hit.with_policy(&share));
-                // A cost above the share, but not above the limit, passes when the store is back: it is denied with a
-                // wait in place of `Impossible`.
-                Some(if hit.can_ever_fit() {
-                    decision.possible_after(STORE_RETRY)
-                } else {
-                    decision
-                })
+                Some(fallback.decide(&hit, Some(instances), error, store))
             }
             FailureMode::Open | FailureMode::Closed => None,
         };
@@ -396,7 +409,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
-    use crate::{decision::Outcome, store::StoreFuture};
+    use crate::{decision::Outcome, limiter::fallback::STORE_RETRY, store::StoreFuture};
 
     /// A store that does not answer.
     #[derive(Debug)]

@@ -135,7 +135,9 @@ impl Reservation {
             }
             _ => hit,
         };
-        let receipt = Receipt::new(hit, decision)?.charged_in(origin);
+        let receipt = Receipt::new(hit, decision)?
+            .charged_in(origin)
+            .owed(decision.is_owed);
         let charge = Reservation {
             receipt,
             limiter: limiter.clone(),

@@ -55,9 +55,10 @@ impl Limiter {
         let mut answer = Ok(());
         for part in covering(policy) {
             let (local, remote) = (
-                shared.local.reset(part, keys),
+                shared.fallback.local.reset(part, keys),
                 shared.store.reset(part, keys),
             );
+            shared.fallback.forget_owed(part, keys);
             answer = answer.and(local.await).and(remote.await);
             // After the reset: a denial that was in flight during it must not enter the cache.
             shared.deny_cache.invalidate(Hit::for_keys(part, keys));

@@ -150,17 +150,29 @@ impl Limiter {
         let settling = self.store_of(receipt).settle(receipt, change);
         match settling.try_ready() {
             Ok(settled) => {
-                self.invalidate_denials(receipt);
+                self.after_change(receipt, change, settled.is_ok());
                 StoreFuture::ready(settled)
             }
             Err(settling) => {
                 let (limiter, receipt) = (self.clone(), receipt.clone());
                 StoreFuture::pending(async move {
                     let settled = settling.await;
-                    limiter.invalidate_denials(&receipt);
+                    limiter.after_change(&receipt, change, settled.is_ok());
                     settled
                 })
             }
+        }
+    }
+
+    /// Drops cached denials, and applies a change of the store to the local fallback, or one of the fallback to what it
+    /// owes the store.
+    fn after_change(&self, receipt: &Receipt, change: Adjustment, is_made: bool) {
+        self.invalidate_denials(receipt);
+        let fallback = &self.shared.fallback;
+        if receipt.is_owed() {
+            fallback.adjust_owed(receipt, change);
+        } else if is_made && !receipt.is_local() && self.falls_back_locally(receipt.policy()) {
+            fallback.local.adjust(receipt, change);
         }
     }
 
@@ -169,7 +181,7 @@ impl Limiter {
     /// Without a runtime the slot is held until its lease ends.
     pub(super) fn release_in_background(&self, receipt: &Receipt) {
         self.store_of(receipt).release_in_background(receipt);
-        self.invalidate_denials(receipt);
+        self.after_change(receipt, Adjustment::Release, true);
     }
 
     /// Drops cached denials of the receipt's keys: the change may have made room.
@@ -182,7 +194,7 @@ impl Limiter {
     fn store_of(&self, receipt: &Receipt) -> &dyn Store {
         match receipt.charged_by() {
             ChargedBy::Store => &*self.shared.store,
-            ChargedBy::Local | ChargedBy::LocalShare { .. } => &self.shared.local,
+            ChargedBy::Local | ChargedBy::LocalShare { .. } => &self.shared.fallback.local,
         }
     }
 
@@ -193,7 +205,7 @@ impl Limiter {
             (ChargedBy::Store, Some(memory)) => memory.settled_receipts(),
             (ChargedBy::Store, None) => &*self.shared.store,
             (ChargedBy::Local | ChargedBy::LocalShare { .. }, _) => {
-                self.shared.local.settled_receipts()
+                self.shared.fallback.local.settled_receipts()
             }
         }
     }

@@ -87,7 +87,7 @@ impl UncheckedReason {
     pub(super) const fn of(error: &StoreError) -> UncheckedReason {
         match error {
             StoreError::Unavailable { .. } => UncheckedReason::Unavailable,
-            StoreError::TimedOut => UncheckedReason::TimedOut,
+            StoreError::TimedOut | StoreError::TooLate => UncheckedReason::TimedOut,
             StoreError::Overloaded => UncheckedReason::Overloaded,
             StoreError::Refused { .. } => UncheckedReason::Refused,
         }

@@ -227,6 +227,8 @@ pub enum StoreError {
     },
     /// The store did not answer within the time budget. The hit was counted once or not at all.
     TimedOut,
+    /// The time budget ended before the store executed the call: nothing was charged.
+    TooLate,
     /// Too many calls are in flight; nothing was sent.
     Overloaded,
     /// The store answered with an error about this call, such as a corrupt value. Other calls may succeed.
@@ -252,11 +254,33 @@ impl StoreError {
     }
 }
 
+impl StoreError {
+    /// Whether the store certainly did not charge the hit.
+    pub(crate) const fn charged_nothing(&self) -> bool {
+        match self {
+            StoreError::TooLate | StoreError::Overloaded | StoreError::Refused { .. } => true,
+            StoreError::Unavailable { source } => source.is_none(),
+            StoreError::TimedOut => false,
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    /// Whether nothing was sent, so that the same call may be made again.
+    pub(crate) const fn sent_nothing(&self) -> bool {
+        matches!(
+            self,
+            StoreError::Overloaded | StoreError::Unavailable { source: None }
+        )
+    }
+}
+
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             StoreError::Unavailable { .. } => "the rate limit store cannot be reached",
-            StoreError::TimedOut => "the rate limit store did not answer in time",
+            StoreError::TimedOut | StoreError::TooLate => {
+                "the rate limit store did not answer in time"
+            }
             StoreError::Overloaded => "too many calls to the rate limit store are under way",
             StoreError::Refused { .. } => "the rate limit store could not decide this hit",
         })
@@ -271,7 +295,7 @@ impl Error for StoreError {
                 source.as_deref().map(|s| s as &(dyn Error + 'static))
             }
             StoreError::Refused { source } => Some(&**source),
-            StoreError::TimedOut | StoreError::Overloaded => None,
+            StoreError::TimedOut | StoreError::TooLate | StoreError::Overloaded => None,
         }
     }
 }

@@ -317,7 +317,7 @@ impl StoreConfig {
 
     fn limiter_over(&self, redis: Option<RedisStore>) -> Limiter {
         let limiter = match redis {
-            Some(store) => Limiter::new(store).local_store(self.memory_store()),
+            Some(store) => Limiter::new(store),
             None => Limiter::new(self.memory_store()),
         };
         let limiter = limiter.track_offenders(self.offenders.clone());

@@ -36,7 +36,7 @@ const MAX_STAMP_BYTES: usize = 16;
 /// Maximum bytes of one concurrency slot: 16, doubled because the buffer grows by doubling.
 const MAX_SLOT_BYTES: usize = 32;
 /// Bytes of the box of a state that is not stored inline.
-const BOX_BYTES: usize = 40;
+const BOX_BYTES: usize = 48;
 
 /// One key with its budget under one group of limits.
 ///

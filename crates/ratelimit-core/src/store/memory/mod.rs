@@ -6,6 +6,7 @@
 mod entry;
 mod interner;
 mod locked_entry;
+mod mirror;
 mod multi_key;
 mod shard;
 mod stats_reporter;

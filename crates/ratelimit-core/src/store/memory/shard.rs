@@ -17,7 +17,7 @@
 mod eviction;
 mod partition;
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{cmp::Reverse, collections::BinaryHeap, num::NonZeroU32};
 
 use hashbrown::HashTable;
 
@@ -28,7 +28,7 @@ use crate::store::memory::{
 };
 use crate::{
     algorithm::{Effect, Fit},
-    budget::{AdjustmentRequest, AdjustmentResult, Budget},
+    budget::{AdjustmentRequest, AdjustmentResult, Budget, StoreReply},
     decision::{Decision, FastCharge, LimitDecision},
     policy::{EffectiveLimit, HitParams, LimitGroup},
     time::Timestamp,
@@ -303,6 +303,38 @@ impl Shard {
         if may_be_exhausted {
             self.classify(index, id.group, may_be_exhausted, own.now);
         }
+    }
+
+    /// Sets the budget of a key to that of a store's reply; `is_used_up` tells whether a limit has nothing left.
+    pub(super) fn mirror(
+        &mut self,
+        id: EntryId<'_>,
+        own: HitKeys<'_>,
+        reply: StoreReply,
+        is_used_up: bool,
+        limit: impl Fn(usize) -> LimitDecision,
+    ) {
+        self.write(id, self.find(id), own, |budget| WriteResult {
+            stored: budget.mirror(id.group, reply, limit),
+            is_used_up,
+        });
+    }
+
+    /// Divides what a mirrored key has left among `instances`; `shared` are the limits of one instance.
+    pub(super) fn take_share(
+        &mut self,
+        id: EntryId<'_>,
+        own: HitKeys<'_>,
+        shared: &LimitGroup,
+        instances: NonZeroU32,
+    ) {
+        let Some(index) = self.find(id) else {
+            return;
+        };
+        self.write(id, Some(index), own, |budget| WriteResult {
+            stored: budget.take_share(id.group, shared, instances, own.now),
+            is_used_up: true,
+        });
     }
 
     /// Clears what a key has spent.

@@ -121,6 +121,7 @@ impl Receipt {
             charged_at: read.charged_at,
             expires: read.expires,
             origin: read.origin,
+            is_owed: false,
             marks: read.marks.into(),
         })
     }

@@ -48,7 +48,7 @@ const MAX_RETRY_DELAY: Duration = Duration::from_millis(8);
 ///   fetched again.
 /// - [`StoreError::Refused`] if the server rejects this call, such as WRONGTYPE for the key, or its reply cannot be
 ///   read.
-/// - [`StoreError::TimedOut`] if [`MAX_ATTEMPTS`] attempts executed nothing, mostly because the script came too late.
+/// - [`StoreError::TooLate`] if [`MAX_ATTEMPTS`] attempts executed nothing, mostly because the script came too late.
 pub(super) async fn send<C: ScriptCommand>(
     command: &C,
     names: &[String],
@@ -101,7 +101,7 @@ pub(super) async fn send<C: ScriptCommand>(
             call_error => return Err(store_error(router, &route, &call_error, error)),
         }
     }
-    Err(StoreError::TimedOut)
+    Err(StoreError::TooLate)
 }
 
 /// The deadline on the server's clock, if the script reads that clock and its offset is known.

@@ -268,10 +268,14 @@ const fn count_of(algorithm: Algorithm) -> Option<&'static str> {
 }
 
 /// The functions that change a charge, in the order in which `settle.lua` unpacks them. A penalty box has none.
-const fn settle_functions(algorithm: Algorithm) -> [Option<&'static str>; 6] {
+const fn settle_functions(algorithm: Algorithm) -> [Option<&'static str>; 7] {
+    let insert = match algorithm {
+        Algorithm::SlidingWindowLog => Some("insert"),
+        _ => None,
+    };
     match algorithm {
-        Algorithm::Concurrency => [None, None, None, None, Some("release"), Some("renew")],
-        Algorithm::PenaltyBox => [None; 6],
+        Algorithm::Concurrency => [None, None, None, None, Some("release"), Some("renew"), None],
+        Algorithm::PenaltyBox => [None; 7],
         _ => [
             Some("roll"),
             Some("state"),
@@ -279,6 +283,7 @@ const fn settle_functions(algorithm: Algorithm) -> [Option<&'static str>; 6] {
             Some("refund"),
             None,
             None,
+            insert,
         ],
     }
 }

@@ -35,6 +35,8 @@ pub(super) const SETTLE_CHARGE: u8 = 2;
 pub(super) const SETTLE_RELEASE: u8 = 3;
 /// Extend the lease of a slot to a whole lease from now.
 pub(super) const SETTLE_RENEW: u8 = 4;
+/// Charge hits that the local fallback let pass; the marks are the units of each limit.
+pub(super) const SETTLE_CATCH_UP: u8 = 5;
 
 /// The settlement changed nothing.
 pub(super) const SETTLED_UNCHANGED: u8 = 0;
@@ -46,7 +48,7 @@ pub(super) const SETTLED_LEASE_LOST: u8 = 2;
 /// Every code by its name in the scripts.
 ///
 /// A code that is missing here stays a global name in the script, which Redis rejects when it runs.
-pub(super) const CODES: [(&str, u8); 12] = [
+pub(super) const CODES: [(&str, u8); 13] = [
     ("REPLY_DENIED", REPLY_DENIED),
     ("REPLY_ALLOWED", REPLY_ALLOWED),
     ("REPLY_TOO_LATE", REPLY_TOO_LATE),
@@ -56,6 +58,7 @@ pub(super) const CODES: [(&str, u8); 12] = [
     ("SETTLE_CHARGE", SETTLE_CHARGE),
     ("SETTLE_RELEASE", SETTLE_RELEASE),
     ("SETTLE_RENEW", SETTLE_RENEW),
+    ("SETTLE_CATCH_UP", SETTLE_CATCH_UP),
     ("SETTLED_UNCHANGED", SETTLED_UNCHANGED),
     ("SETTLED_APPLIED", SETTLED_APPLIED),
     ("SETTLED_LEASE_LOST", SETTLED_LEASE_LOST),

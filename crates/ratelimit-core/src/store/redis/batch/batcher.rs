@@ -252,7 +252,7 @@ impl CallPermit {
                 | CallError::Rejected => return batch.split_up(),
             }
         }
-        batch.fail_all(&StoreError::TimedOut);
+        batch.fail_all(&StoreError::TooLate);
     }
 }
 

@@ -8,12 +8,13 @@ use crate::store::redis::{
     },
     script::Script,
     wire::{
-        SETTLE_CHARGE, SETTLE_REFUND, SETTLE_RELEASE, SETTLE_RENEW, SETTLED_APPLIED,
-        SETTLED_LEASE_LOST, SETTLED_UNCHANGED, write_number,
+        SETTLE_CATCH_UP, SETTLE_CHARGE, SETTLE_REFUND, SETTLE_RELEASE, SETTLE_RENEW,
+        SETTLED_APPLIED, SETTLED_LEASE_LOST, SETTLED_UNCHANGED, write_number,
     },
 };
 use crate::{
     budget::Adjustment,
+    decision::RefundMark,
     policy::{HitMode, HitParams, Overdraft},
     store::{contract::Settlement, receipt::Receipt},
     time::{MAX_EXACT, Timestamp},
@@ -56,11 +57,11 @@ impl ScriptCommand for SettleCommand<'_> {
     ///
     /// | offset | bytes | content |
     /// |---|---|---|
-    /// | 0 | 1 | the change: `SETTLE_REFUND`, `SETTLE_CHARGE`, `SETTLE_RELEASE` or `SETTLE_RENEW` |
+    /// | 0 | 1 | the change: `SETTLE_REFUND`, `SETTLE_CHARGE`, `SETTLE_RELEASE`, `SETTLE_RENEW` or `SETTLE_CATCH_UP` |
     /// | 1 | 1 | 1 if the units are the whole cost, else 0: a whole refund also releases the slot |
     /// | 2 | 8 | time of the charge, in microseconds of the store's clock |
     /// | 10 | 8 | cost of the charge, in units, at most 2^53 - 1 |
-    /// | 18 + 16 i | 8 | mark of limit i of the scope: a bucket's debt after the charge, else 1; 0 for no refund |
+    /// | 18 + 16 i | 8 | mark of limit i of the scope: a bucket's debt after the charge, else 1; 0 for no refund. The units of limit i for `SETTLE_CATCH_UP` |
     /// | 26 + 16 i | 8 | tokens that the bucket of limit i had refunded before the charge |
     ///
     /// The message carries no deadline: a refund that runs late is still a refund.
@@ -76,6 +77,7 @@ impl ScriptCommand for SettleCommand<'_> {
         let (code, units) = match request.change {
             Adjustment::Refund { units } => (SETTLE_REFUND, units),
             Adjustment::Charge { units } => (SETTLE_CHARGE, units),
+            Adjustment::CatchUp { .. } => (SETTLE_CATCH_UP, 0),
             Adjustment::Release => (SETTLE_RELEASE, 0),
             Adjustment::Renew => (SETTLE_RENEW, 0),
         };
@@ -96,7 +98,10 @@ impl ScriptCommand for SettleCommand<'_> {
         for effective in groups.iter().flat_map(|group| &group.limits) {
             // Marks are in the order of the whole policy, also where the scope has some of its limits only.
             let mark = request.marks.get(effective.index);
-            let mark = mark.copied().unwrap_or_default();
+            let mark = match request.change {
+                Adjustment::CatchUp { units } => RefundMark::new(units[effective.index]),
+                _ => mark.copied().unwrap_or_default(),
+            };
             write_number(&mut charge, mark.debt);
             write_number(&mut charge, mark.refunded);
         }

@@ -34,7 +34,7 @@ use crate::store::redis::{
 };
 use crate::{
     budget::Adjustment,
-    decision::{Decision, LimitDecision, Outcome, RefundMark},
+    decision::{Decision, Level, LimitDecision, Outcome, RefundMark},
     policy::HitMode,
     store::{contract::StoreError, hit::Hit, receipt::Receipt},
 };
@@ -194,7 +194,10 @@ impl UndoableHit {
         let group = &self.pending.command.policy.groups()[number];
         let delay = Duration::ZERO;
         group.limits.iter().map(move |effective| {
-            let unused = LimitDecision::new(Outcome::Allowed { delay }, effective.limit.capacity());
+            let unused = LimitDecision {
+                level: Level::NOT_READ,
+                ..LimitDecision::new(Outcome::Allowed { delay }, effective.limit.capacity())
+            };
             LimitReply {
                 index: effective.index,
                 decision: unused,

@@ -1,0 +1,148 @@
+//! The budget of the local fallback: its states are those that a shared store replied last.
+//!
+//! The limiter charges hits to it while the store does not answer (`docs/failure.md`).
+
+use std::{num::NonZeroU32, time::Duration};
+
+use crate::budget::{Budget, expires, states::States};
+use crate::{
+    algorithm::MirroredReply,
+    decision::{Level, LimitDecision},
+    policy::LimitGroup,
+    time::Timestamp,
+};
+
+/// A reply whose time is earlier than that of the last one by more than this is not late: the server's clock was set
+/// back, or another node took over.
+const MAX_DISORDER: Duration = Duration::from_secs(1);
+
+/// A reply of a store, as all limits of a group see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoreReply {
+    /// The store's time of the reply.
+    pub(crate) now: Timestamp,
+    /// The units that the hit was charged; 0 if it was denied, or spent nothing.
+    pub(crate) charged: u64,
+    /// The id of the concurrency slot that the hit took; 0 without one.
+    pub(crate) slot: u64,
+}
+
+impl Budget {
+    /// Sets the states to those of a store's reply. `limit` gives the decision of each limit of the policy by its index.
+    ///
+    /// Returns whether the budget changed. A key that has spent nothing and is not known here stays unknown.
+    pub(crate) fn mirror(
+        &mut self,
+        group: &LimitGroup,
+        reply: StoreReply,
+        limit: impl Fn(usize) -> LimitDecision,
+    ) -> bool {
+        let StoreReply { now, charged, slot } = reply;
+        if now >= self.expires {
+            let is_unspent = |index: usize| limit(index).reset_after.is_zero();
+            if charged == 0 && group.limits.iter().all(|own| is_unspent(own.index)) {
+                return false;
+            }
+            self.expires = Timestamp::default();
+            if !matches!(self.states, States::Mirrored(_)) {
+                self.states = States::default();
+            }
+        }
+        let own = group.limits.len();
+        let mirrored = self.states.mirrored(own);
+        let is_stale = now < mirrored.reply_at && mirrored.reply_at.since(now) < MAX_DISORDER;
+        let is_same_time = now == mirrored.reply_at;
+        let mut ttl = Duration::ZERO;
+        for (effective, state) in group.limits.iter().zip(&mut mirrored.states) {
+            let decision = limit(effective.index);
+            let level = match decision.level {
+                Level::NOT_READ => continue,
+                Level::UNKNOWN => {
+                    let spent = decision.limit.saturating_sub(decision.remaining);
+                    effective.limit.level_of_units(spent, now)
+                }
+                level => level,
+            };
+            let reply = MirroredReply {
+                level,
+                now,
+                charged,
+                slot,
+                is_stale,
+            };
+            ttl = ttl.max(effective.limit.mirror(state, reply, is_same_time));
+        }
+        if !is_stale {
+            mirrored.reply_at = now;
+            mirrored.instances = 0;
+        }
+        // States of limits that this policy does not have keep the budget alive.
+        let before = if mirrored.states.len() > own || is_stale {
+            self.expires
+        } else {
+            Timestamp::default()
+        };
+        self.expires = before.max(expires(now, ttl));
+        true
+    }
+
+    /// Divides what a mirrored budget has left among `instances`, once after each reply. `shared` are the limits of one
+    /// instance.
+    ///
+    /// Returns whether the budget changed. A budget that no reply has set starts full, under the shared limits.
+    pub(crate) fn take_share(
+        &mut self,
+        group: &LimitGroup,
+        shared: &LimitGroup,
+        instances: NonZeroU32,
+        now: Timestamp,
+    ) -> bool {
+        let States::Mirrored(mirrored) = &mut self.states else {
+            return false;
+        };
+        if mirrored.instances == instances.get() || now >= self.expires {
+            return false;
+        }
+        let pairs = group.limits.iter().zip(&shared.limits);
+        for ((whole, share), state) in pairs.zip(&mut mirrored.states) {
+            let count = u64::from(instances.get());
+            share.limit.take_share(&whole.limit, state, count, now);
+        }
+        mirrored.instances = instances.get();
+        true
+    }
+
+    /// The units that each limit of the group counts in its present window.
+    pub(crate) fn units_spent(
+        &self,
+        group: &LimitGroup,
+        now: Timestamp,
+    ) -> impl Iterator<Item = u64> {
+        let states = self.states.as_slice();
+        group.limits.iter().enumerate().map(move |(index, own)| {
+            let state = states.get(index).and_then(Option::as_ref);
+            own.limit.units_spent(state, now)
+        })
+    }
+
+    #[cfg(feature = "tokio")]
+    /// The live stamps of the logs of the group, each with the index of its limit in the policy.
+    pub(crate) fn stamps(
+        &self,
+        group: &LimitGroup,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (usize, Timestamp)> {
+        let states = group.limits.iter().zip(self.states.as_slice());
+        states.flat_map(move |(own, state)| {
+            let stamps = own.limit.stamps(state.as_ref(), now);
+            stamps.map(|stamp| (own.index, stamp))
+        })
+    }
+
+    /// Removes up to `units` from each limit, whichever hit they were charged by.
+    pub(crate) fn remove_units(&mut self, group: &LimitGroup, units: u64, now: Timestamp) {
+        for (own, state) in group.limits.iter().zip(self.states.as_mut_slice()) {
+            own.limit.remove_units(state, units, now);
+        }
+    }
+}

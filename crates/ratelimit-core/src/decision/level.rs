@@ -1,0 +1,49 @@
+//! The level of a limit: the numbers of its state that a decision carries to the local fallback.
+
+/// The state of a limit in two numbers, by which the local fallback mirrors a store.
+///
+/// | algorithm | `spent` | `earlier` |
+/// |---|---|---|
+/// | buckets | debt, in the unit of the bucket | tokens refunded |
+/// | fixed window | count of the window | 0 |
+/// | sliding window counter | count of the present window | count of the previous window |
+/// | sliding window log | live stamps | tick of the oldest |
+/// | penalty box | end of the block, in ticks | 64 x denials + level of the block |
+/// | concurrency | 0 | 0 |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Level {
+    /// The first number of the algorithm.
+    pub(crate) spent: u64,
+    /// The second number of the algorithm.
+    pub(crate) earlier: u64,
+}
+
+impl Level {
+    /// The level of a decision that a store of an application made: only `remaining` is known.
+    pub(crate) const UNKNOWN: Level = Level::new(u64::MAX);
+
+    /// The level of a limit that could not be read. It changes nothing.
+    pub(crate) const NOT_READ: Level = Level {
+        spent: u64::MAX,
+        earlier: u64::MAX,
+    };
+
+    /// A level whose second number is 0.
+    pub(crate) const fn new(spent: u64) -> Level {
+        Level { spent, earlier: 0 }
+    }
+}
+
+#[cfg(test)]
+impl crate::decision::Decision {
+    /// The decision with the levels of another one, to compare the answers alone.
+    pub(crate) fn with_levels_of(mut self, other: &crate::decision::Decision) -> Self {
+        self.level = other.level;
+        let levels = other.several.as_slice().iter();
+        let limits = self.several.as_mut_slice().iter_mut();
+        limits
+            .zip(levels)
+            .for_each(|(own, other)| own.level = other.level);
+        self
+    }
+}

@@ -1,0 +1,165 @@
+//! The local fallback: decides while the store does not answer, from what the store replied last.
+//!
+//! - Every reply of the store sets the local budgets of its keys ([`Fallback::mirror`]).
+//! - A hit without a reply is decided and charged there ([`Fallback::decide`]). A key without a reply starts full.
+//! - A hit that passed and that the store certainly did not charge is owed (`owed.rs`). It is charged to the store when
+//!   that answers again (`catch_up.rs`).
+//!
+//! `docs/failure.md` states what passes at most during an outage.
+
+#[cfg(feature = "tokio")]
+mod catch_up;
+mod owed;
+
+use std::{
+    num::NonZeroU32,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::limiter::fallback::owed::OwedHits;
+use crate::{
+    budget::Adjustment,
+    decision::Decision,
+    key_set::KeySet,
+    policy::Policy,
+    store::{Hit, MemoryStore, Receipt, Store, StoreError},
+    time::{Clock, StoreClock},
+};
+
+/// Keys of the local fallback unless [`Limiter::local_capacity`](crate::Limiter::local_capacity) sets another number.
+const DEFAULT_KEYS: usize = 65_536;
+/// Bytes of the local fallback: what 65,536 keys take, with room for logs.
+const MAX_BYTES: usize = 256 << 20;
+/// `retry_after` of a hit that costs more than the local share: a store that is back decides within this time.
+pub(super) const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// The budgets of this process that stand in for those of the store.
+#[derive(Debug)]
+pub(super) struct Fallback {
+    /// The mirrored budgets, on the time of the store.
+    pub(super) local: MemoryStore,
+    /// The time of the store, estimated between its replies.
+    clock: Arc<StoreClock>,
+    /// Hits that passed here and that the store did not charge.
+    owed: OwedHits,
+    /// Whether the task runs that charges them.
+    #[cfg(feature = "tokio")]
+    is_catching_up: std::sync::atomic::AtomicBool,
+}
+
+impl Fallback {
+    /// An empty fallback for a store that decides on the manual `clock`, or on one of its own.
+    pub(super) fn new(clock: Option<Clock>) -> Fallback {
+        let clock = Arc::new(StoreClock::new(clock));
+        Fallback {
+            local: local_store(&clock, DEFAULT_KEYS),
+            clock,
+            owed: OwedHits::default(),
+            #[cfg(feature = "tokio")]
+            is_catching_up: false.into(),
+        }
+    }
+
+    /// An empty fallback with room for `keys` keys.
+    pub(super) fn with_capacity(&self, keys: usize) -> Fallback {
+        Fallback {
+            local: local_store(&self.clock, keys),
+            clock: Arc::clone(&self.clock),
+            owed: OwedHits::default(),
+            #[cfg(feature = "tokio")]
+            is_catching_up: false.into(),
+        }
+    }
+
+    /// Sets the local budgets of a hit to those of the store, which replied at `received`.
+    pub(super) fn mirror(&self, hit: &Hit<'_>, decision: &Decision, received: Instant) {
+        self.clock.observe(decision.now, received);
+        if self.owed.is_empty() {
+            return self.local.mirror(hit, decision);
+        }
+        // Under the lock, so that no hit is decided between the two steps.
+        let owed = self.owed.lock();
+        self.local.mirror(hit, decision);
+        let units = owed.units_of(hit, self.local.now());
+        if let Some(units) = units
+            && let Some(receipt) = Receipt::of_owed(hit, self.local.now())
+        {
+            self.local.adjust(&receipt, Adjustment::CatchUp { units });
+        }
+    }
+
+    /// Decides a hit that the store did not, and charges it here. `instances` divide what is left.
+    pub(super) fn decide(
+        self: &Arc<Fallback>,
+        hit: &Hit<'_>,
+        instances: Option<NonZeroU32>,
+        error: &StoreError,
+        store: &Arc<dyn Store>,
+    ) -> Decision {
+        // Without tokio no task can charge the store later.
+        let may_owe = cfg!(feature = "tokio") && error.charged_nothing();
+        if hit.is_read_only() || !may_owe || !hit.policy.counts_units() {
+            return self.check(hit, instances);
+        }
+        let mut owed = self.owed.lock();
+        let mut decision = self.check(hit, instances);
+        if decision.is_allowed() {
+            decision.is_owed = owed.add(hit, hit.cost, decision.now);
+        }
+        drop(owed);
+        #[cfg(feature = "tokio")]
+        if decision.is_owed {
+            catch_up::start(self, store);
+        }
+        #[cfg(not(feature = "tokio"))]
+        let _ = store;
+        decision
+    }
+
+    fn check(&self, hit: &Hit<'_>, instances: Option<NonZeroU32>) -> Decision {
+        let Some(instances) = instances else {
+            return self.local.check(hit);
+        };
+        let share = hit.policy.share_of(instances);
+        self.local.take_share(hit, &share, instances);
+        let decision = self.local.check(&hit.with_policy(&share));
+        // A cost above the share, but not above the limit, passes when the store is back: it is denied with a
+        // wait in place of `Impossible`.
+        if hit.can_ever_fit() {
+            decision.possible_after(STORE_RETRY)
+        } else {
+            decision
+        }
+    }
+
+    /// Applies a change of a charge to what is owed: the hit passed here, and the store does not know it.
+    pub(super) fn adjust_owed(&self, receipt: &Receipt, change: Adjustment) {
+        let hit = Hit::for_keys(receipt.policy(), receipt.keys());
+        match change {
+            Adjustment::Refund { units } => {
+                let units = units.min(receipt.cost());
+                self.owed.lock().remove(&hit, units, self.local.now());
+            }
+            Adjustment::Charge { units } => {
+                self.owed.lock().add(&hit, units, self.local.now());
+            }
+            Adjustment::CatchUp { .. } | Adjustment::Release | Adjustment::Renew => {}
+        }
+    }
+
+    /// Forgets what is owed of these keys.
+    pub(super) fn forget_owed(&self, policy: &Policy, keys: &KeySet) {
+        if !self.owed.is_empty() {
+            self.owed.lock().forget(&Hit::for_keys(policy, keys));
+        }
+    }
+}
+
+/// A memory store on the time of the shared store.
+fn local_store(clock: &Arc<StoreClock>, keys: usize) -> MemoryStore {
+    MemoryStore::new()
+        .capacity(keys)
+        .max_bytes(MAX_BYTES)
+        .clock(Clock::of_store(Arc::clone(clock)))
+}
