@@ -7,7 +7,10 @@ mod waits;
 
 use std::time::Duration;
 
-pub(crate) use self::{fast_charge::FastCharge, level::Level};
+pub(crate) use self::{
+    fast_charge::FastCharge,
+    level::{IsOwed, Level},
+};
 use crate::decision::per_limit::PerLimit;
 use crate::time::Timestamp;
 
@@ -172,7 +175,7 @@ pub struct Decision {
     #[doc(alias = "shadow")]
     pub is_enforced: bool,
     /// Whether the local fallback allowed the hit, and the store will be charged for it.
-    pub(crate) is_owed: bool,
+    pub(crate) is_owed: IsOwed,
     /// The refund mark of a single limit.
     mark: RefundMark,
     /// The level of a single limit.
@@ -228,7 +231,7 @@ impl Decision {
             speaker: 0,
             is_over: false,
             is_enforced: true,
-            is_owed: false,
+            is_owed: IsOwed(false),
             mark: RefundMark::NONE,
             level: Level::UNKNOWN,
             several: PerLimit::NONE,

@@ -7,6 +7,7 @@
 mod auth;
 mod clock;
 mod cluster;
+mod continued;
 mod corrupt;
 mod cross_slot;
 mod dropped_callers;

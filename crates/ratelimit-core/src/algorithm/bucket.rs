@@ -354,10 +354,7 @@ impl Step for Bucket {
 
     #[inline]
     fn level(&self, snapshot: BucketSnapshot, charged: u64) -> Level {
-        Level {
-            spent: self.debt_after(snapshot, charged),
-            earlier: snapshot.refunded,
-        }
+        Level::new(self.debt_after(snapshot, charged))
     }
 
     fn level_of_units(&self, spent: u64, _now: Timestamp) -> Level {
@@ -371,7 +368,10 @@ impl Step for Bucket {
         let snapshot = BucketSnapshot {
             at: self.period.tick(reply.now),
             debt: reply.level.spent.min(self.max_debt()),
-            refunded: reply.level.earlier,
+            refunded: slot
+                .as_ref()
+                .and_then(debt_of_state)
+                .map_or(0, |(_, refunded)| refunded),
             repaired: false,
         };
         self.write(slot, snapshot, 0);

@@ -4,7 +4,7 @@
 ///
 /// | algorithm | `spent` | `earlier` |
 /// |---|---|---|
-/// | buckets | debt, in the unit of the bucket | tokens refunded |
+/// | buckets | debt, in the unit of the bucket | 0 |
 /// | fixed window | count of the window | 0 |
 /// | sliding window counter | count of the present window | count of the previous window |
 /// | sliding window log | live stamps | tick of the oldest |
@@ -31,6 +31,17 @@ impl Level {
     /// A level whose second number is 0.
     pub(crate) const fn new(spent: u64) -> Level {
         Level { spent, earlier: 0 }
+    }
+}
+
+/// Whether the store will be charged for a hit that the local fallback allowed. It is not part of the answer, so
+/// decisions that differ in it only are equal.
+#[derive(Clone, Copy, Debug, Eq)]
+pub(crate) struct IsOwed(pub(crate) bool);
+
+impl PartialEq for IsOwed {
+    fn eq(&self, _other: &IsOwed) -> bool {
+        true
     }
 }
 

@@ -137,7 +137,7 @@ impl Reservation {
         };
         let receipt = Receipt::new(hit, decision)?
             .charged_in(origin)
-            .owed(decision.is_owed);
+            .owed(decision.is_owed.0);
         let charge = Reservation {
             receipt,
             limiter: limiter.clone(),

@@ -20,7 +20,7 @@ use std::{
 use crate::limiter::fallback::owed::OwedHits;
 use crate::{
     budget::Adjustment,
-    decision::Decision,
+    decision::{Decision, IsOwed},
     key_set::KeySet,
     policy::Policy,
     store::{Hit, MemoryStore, Receipt, Store, StoreError},
@@ -105,11 +105,11 @@ impl Fallback {
         let mut owed = self.owed.lock();
         let mut decision = self.check(hit, instances);
         if decision.is_allowed() {
-            decision.is_owed = owed.add(hit, hit.cost, decision.now);
+            decision.is_owed = IsOwed(owed.add(hit, hit.cost, decision.now));
         }
         drop(owed);
         #[cfg(feature = "tokio")]
-        if decision.is_owed {
+        if decision.is_owed.0 {
             catch_up::start(self, store);
         }
         #[cfg(not(feature = "tokio"))]
