@@ -24,6 +24,8 @@
 
 mod budget;
 mod callgrind;
+#[cfg(feature = "peers")]
+mod far_link;
 mod gate;
 #[cfg(feature = "peers")]
 pub mod peer;

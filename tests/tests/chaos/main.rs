@@ -13,6 +13,7 @@ mod cross_slot;
 mod dropped_callers;
 mod errors;
 mod external_connection;
+mod far;
 mod harness;
 mod local_fallback;
 mod log;

@@ -3,6 +3,7 @@
 mod binaries;
 mod denied_flood;
 mod duration;
+mod far;
 mod http;
 mod load;
 mod memory;
@@ -22,9 +23,10 @@ use crate::report::Report;
 pub type Suite = fn(Plan, &mut Report);
 
 /// All suites by the names that `--only` takes.
-pub const SUITES: [(&str, Suite); 11] = [
+pub const SUITES: [(&str, Suite); 12] = [
     ("redis-cost", redis_cost::run),
     ("throughput", throughput::run),
+    ("far", far::run),
     ("memory", memory::run),
     ("http", http::run),
     ("flood", denied_flood::run),

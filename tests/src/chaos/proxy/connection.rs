@@ -76,6 +76,7 @@ impl<'a> Connection<'a> {
             }
             let moves = !faults.frozen;
             let arrival = self.replies.front().map(|(due, _)| *due);
+            let arrival = arrival.filter(|_| !faults.holds_replies);
             let due = arrival.unwrap_or_else(Instant::now);
             let fate = tokio::select! {
                 changed = self.faults.changed() => match changed {

@@ -45,6 +45,8 @@ pub(super) struct Faults {
     pub(super) frozen: bool,
     /// How long replies take on top.
     pub(super) delay: Duration,
+    /// Requests arrive, and replies wait.
+    pub(super) holds_replies: bool,
     /// Replies arrive one byte at a time.
     pub(super) trickles: bool,
     /// What is answered in place of the server, to each request.
@@ -80,6 +82,7 @@ impl Proxy {
             target,
             frozen: false,
             delay: Duration::ZERO,
+            holds_replies: false,
             trickles: false,
             answer: None,
             turns_away: false,
@@ -127,6 +130,11 @@ impl Proxy {
         self.change(|faults| faults.delay = by);
     }
 
+    /// Holds every reply back until [`Proxy::behave`]. Requests arrive.
+    pub fn hold_replies(&self) {
+        self.change(|faults| faults.holds_replies = true);
+    }
+
     /// Delivers replies one byte at a time.
     pub fn trickle(&self) {
         self.change(|faults| faults.trickles = true);
@@ -142,6 +150,7 @@ impl Proxy {
         self.change(|faults| {
             faults.frozen = false;
             faults.delay = Duration::ZERO;
+            faults.holds_replies = false;
             faults.trickles = false;
             faults.answer = None;
             faults.turns_away = false;

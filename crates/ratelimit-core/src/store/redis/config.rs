@@ -203,6 +203,7 @@ impl RedisConfig {
     /// Sets how many decisions may be in flight. The default is 1024. The failure mode decides the rest.
     ///
     /// The bound is that of one store with all its clones. 0 counts as 1. Settlements and resets are not bounded by it.
+    /// A store decides at most this number in a round trip: 1024 over a link of 20 ms are 51,000 decisions a second.
     ///
     /// ```
     /// # use ratelimit_core::RedisConfig;
@@ -234,8 +235,8 @@ impl RedisConfig {
     /// Sets how many decisions of a policy are in flight at each server, each in a call of its own, before further ones
     /// are batched. The default is 2. 0 counts as 1.
     ///
-    /// - No timer delays a batch. A batch contains the decisions that are queued when it starts, up to 64 of them, and
-    ///   up to four batches are in flight.
+    /// - No timer delays a batch. A batch contains the decisions that are queued when it starts, up to 64 of them. Up to
+    ///   four batches are in flight, and to a far server one full batch more for each 0.4 ms of the round trip.
     /// - Decisions share a batch if their limits, cost and mode are equal, and in a cluster the hash slots of their
     ///   keys.
     /// - Policies with several keys, a concurrency limit, a penalty box, or a log that counts denied hits or has a
@@ -307,11 +308,7 @@ impl RedisConfig {
 
     /// Applies the certificates to every server of the address.
     fn with_certificates(mut self) -> Result<RedisConfig, InvalidRedisConfig> {
-        let RedisConfig {
-            target,
-            tls: certificates,
-            ..
-        } = &mut self;
+        let (target, certificates) = (&mut self.target, &self.tls);
         let apply = |info: &mut ConnectionInfo| {
             let applied = tls::apply(info.clone(), certificates);
             *info = applied.map_err(|source| InvalidRedisConfig::Url {

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::store::redis::{
     batch::{
         Batch, BatchOutcome, PendingHit, QueuedHit,
-        queue::{BatchKey, BatchQueue, CallKind},
+        queue::{BatchKey, BatchQueue, CallKind, max_batches},
     },
     call::{MAX_ATTEMPTS, read_reply, server_deadline, store_error},
     command::{Eval, Reply, ScriptCommand as _},
@@ -29,8 +29,8 @@ use crate::{store::contract::StoreError, sync::lock};
 ///   the same hash slot. See [`BatchKey`].
 /// - The first hits of a queue are sent by themselves, up to `unbatched_calls` at a time. Hits that arrive meanwhile
 ///   are batched.
-/// - No timer delays a batch. A batch contains the hits that are queued when it starts, and a queue has up to four
-///   batches in flight.
+/// - No timer delays a batch. A batch contains the hits that are queued when it starts. A queue has up to four batches
+///   in flight, and over a long link more if they are full. See [`max_batches`].
 /// - A batch runs in a task on the runtime of its connection, so dropping one caller does not affect the others. A
 ///   hit whose caller is dropped while it is queued spends nothing.
 /// - A call without a reply counts once for the circuit breaker, however many hits it has.
@@ -114,7 +114,7 @@ impl Batcher {
             deadline,
             outcome,
         };
-        let first = queue.push(hit);
+        let first = queue.push(hit, max_batches(route.clock().min_round_trip()));
         // Unlock first: a runtime that shuts down drops the task inside of `spawn`, and its permit takes the lock.
         drop(queues);
         if let Some(first) = first {
@@ -136,20 +136,20 @@ impl Batcher {
     }
 
     /// The first hit of the next batch, if one may start. An idle queue is removed.
-    fn start_next(&self, key: &BatchKey) -> Option<QueuedHit> {
+    fn start_next(&self, permit: &CallPermit) -> Option<QueuedHit> {
         let mut queues = self.queues();
-        let queue = queues.get_mut(key)?;
-        let next = queue.start_next();
+        let queue = queues.get_mut(&permit.key)?;
+        let next = queue.start_next(permit.max_batches());
         if queue.is_idle() {
-            queues.remove(key);
+            queues.remove(&permit.key);
         }
         next
     }
 
     /// The hits of a batch, and the first hit of a further batch if more are queued than this one takes.
-    fn fill(&self, key: &BatchKey, first: QueuedHit) -> (Vec<QueuedHit>, Option<QueuedHit>) {
-        match self.queues().get_mut(key) {
-            Some(queue) => (queue.fill(first), queue.start()),
+    fn fill(&self, permit: &CallPermit, first: QueuedHit) -> (Vec<QueuedHit>, Option<QueuedHit>) {
+        match self.queues().get_mut(&permit.key) {
+            Some(queue) => (queue.fill(first), queue.start(permit.max_batches())),
             None => (vec![first], None),
         }
     }
@@ -168,12 +168,12 @@ impl CallPermit {
 
     /// Fills a batch, sends it and delivers the reply.
     ///
-    /// It starts the next batch before it sends its own, so up to four are in flight. Dropping this future, with its
+    /// It starts the next batch before it sends its own, so several are in flight. Dropping this future, with its
     /// runtime, drops the hits: their callers time out, and a batch that was sent may have charged them.
     async fn run(mut self, first: QueuedHit) {
         // Yield once: tasks that are ready to run can still join this batch.
         tokio::task::yield_now().await;
-        let (hits, next) = self.batcher.fill(&self.key, first);
+        let (hits, next) = self.batcher.fill(&self, first);
         // From here on the permit must not clear `is_filling` of the queue, which may belong to the next batch.
         self.kind = CallKind::Sent;
         if let Some(first) = next {
@@ -192,6 +192,11 @@ impl CallPermit {
             let elapsed = timeout + deadline.elapsed();
             self.batcher.router.record_timeout(&self.route, elapsed);
         }
+    }
+
+    /// How many batches may be in flight over the connection of the queue.
+    fn max_batches(&self) -> usize {
+        max_batches(self.route.clock().min_round_trip())
     }
 
     /// A permit for another call of the same queue, which the queue has counted already.
@@ -263,7 +268,7 @@ impl Drop for CallPermit {
         if !self.batcher.release(self) {
             return;
         }
-        while let Some(first) = self.batcher.start_next(&self.key) {
+        while let Some(first) = self.batcher.start_next(self) {
             self.clone_for(CallKind::Filling).spawn(first);
         }
     }

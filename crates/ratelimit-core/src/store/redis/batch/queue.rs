@@ -6,6 +6,7 @@
 use std::{
     collections::VecDeque,
     hash::{Hash, Hasher},
+    time::Duration,
 };
 
 use crate::store::redis::{
@@ -17,13 +18,26 @@ use crate::{
     time::Timestamp,
 };
 
-/// A queue has at most this many batches in flight. Hits that arrive meanwhile fill the next batch.
+/// A queue has this many batches in flight, of any size. Hits that arrive meanwhile fill the next batch.
 ///
 /// More than one, so that Redis decides a batch while the reply to another travels. Few, so that batches become large
 /// under load.
-const MAX_BATCHES: usize = 4;
+const NEAR_BATCHES: usize = 4;
+/// Redis decides a full batch in about this time: 64 hits at 160,000 a second.
+const FULL_BATCH_TIME: Duration = Duration::from_micros(400);
 /// Up to this many queued hits are spread over all batches, so that Redis is never idle. More fill one batch.
 const SPREAD_BELOW: usize = 16;
+
+/// Batches of one queue that may be in flight over a link with this shortest round trip.
+///
+/// - Near: [`NEAR_BATCHES`].
+/// - Far: in addition as many as Redis decides in one round trip, the bandwidth-delay product of the link. A batch above
+///   [`NEAR_BATCHES`] starts only when it is full: 54 at 20 ms and 204 at 80 ms.
+/// - The round trip is the shortest of the connection, so a server that becomes slow gets no more batches.
+pub(in crate::store::redis) fn max_batches(min_round_trip: Duration) -> usize {
+    let on_the_way = min_round_trip.as_micros() / FULL_BATCH_TIME.as_micros();
+    NEAR_BATCHES.saturating_add(usize::try_from(on_the_way).unwrap_or(usize::MAX))
+}
 
 /// The properties that hits must share for one call to decide them.
 ///
@@ -103,7 +117,7 @@ impl Hash for SameLimits {
 /// - A hit is sent by itself while no batch is in flight, no hit waits, and fewer than `unbatched_calls` single calls
 ///   are in flight.
 /// - Otherwise it waits for the batch that is being filled, or for the next. A batch starts at once while fewer than
-///   [`MAX_BATCHES`] are in flight.
+///   [`NEAR_BATCHES`] are in flight, and a full one while fewer than [`max_batches`] are.
 /// - When a call completes, [`start_next`](Self::start_next) starts the next batch. Only one task at a time does so,
 ///   which keeps a permit that is dropped inside of it from recursion.
 ///
@@ -117,7 +131,7 @@ impl Hash for SameLimits {
 pub(in crate::store::redis) struct BatchQueue {
     /// Single calls in flight; at most `unbatched_calls`.
     singles: usize,
-    /// Batches in flight, with the one that is being filled; at most [`MAX_BATCHES`].
+    /// Batches in flight, with the one that is being filled; at most [`max_batches`].
     batches: usize,
     /// Whether a batch was started whose hits are not taken from the queue yet. Hits that arrive join it, so no second
     /// one starts meanwhile.
@@ -151,14 +165,20 @@ impl BatchQueue {
     }
 
     /// Queues a hit. Returns the first hit of a batch, if one may start now.
-    pub(in crate::store::redis) fn push(&mut self, hit: QueuedHit) -> Option<QueuedHit> {
+    pub(in crate::store::redis) fn push(
+        &mut self,
+        hit: QueuedHit,
+        max_batches: usize,
+    ) -> Option<QueuedHit> {
         self.waiting.push_back(hit);
-        self.start()
+        self.start(max_batches)
     }
 
     /// Starts a batch, if one may start. Returns its first hit, which the caller passes to [`fill`](Self::fill) later.
-    pub(in crate::store::redis) fn start(&mut self) -> Option<QueuedHit> {
-        if self.is_filling || self.batches >= MAX_BATCHES {
+    pub(in crate::store::redis) fn start(&mut self, max_batches: usize) -> Option<QueuedHit> {
+        let is_full = self.waiting.len() >= MAX_HITS;
+        let max_batches = if is_full { max_batches } else { NEAR_BATCHES };
+        if self.is_filling || self.batches >= max_batches {
             return None;
         }
         let first = self.pop()?;
@@ -169,16 +189,16 @@ impl BatchQueue {
 
     /// Takes the hits of a batch from the queue.
     ///
-    /// A long queue fills the batch. A short one is divided among the batches that may be in flight, so that Redis has
-    /// work while replies travel: ten hits become batches of 3, 3, 2 and 2.
+    /// A long queue fills the batch. A short one is divided among the first [`NEAR_BATCHES`], so that Redis has work
+    /// while replies travel: ten hits become batches of 3, 3, 2 and 2.
     ///
     /// Hits whose callers were dropped are skipped, also `first`. The batch may be empty.
     pub(in crate::store::redis) fn fill(&mut self, first: QueuedHit) -> Vec<QueuedHit> {
         self.is_filling = false;
         // Hits of dropped callers are counted here and skipped below, so a batch may be smaller than its share.
         let all = 1 + self.waiting.len();
-        // `batches` counts this one, so `calls` is at least 1.
-        let calls = MAX_BATCHES - self.batches + 1;
+        // `batches` counts this one.
+        let calls = NEAR_BATCHES.saturating_sub(self.batches) + 1;
         let share = if all > SPREAD_BELOW {
             all
         } else {
@@ -229,10 +249,10 @@ impl BatchQueue {
     ///
     /// `None` ends the duty to call it again. A completed call whose place cannot be used now is not kept: the batch
     /// that is being filled starts the next one itself.
-    pub(in crate::store::redis) fn start_next(&mut self) -> Option<QueuedHit> {
+    pub(in crate::store::redis) fn start_next(&mut self, max_batches: usize) -> Option<QueuedHit> {
         while self.completed > 0 {
             self.completed -= 1;
-            let first = self.start();
+            let first = self.start(max_batches);
             if first.is_some() {
                 return first;
             }
@@ -298,11 +318,14 @@ mod tests {
         assert!(queue.try_single(2) && queue.try_single(2) && !queue.try_single(2));
         let (hits, _receivers): (Vec<_>, Vec<_>) = (0..70).map(|_| hit()).unzip();
 
-        let begun: Vec<QueuedHit> = hits.into_iter().filter_map(|hit| queue.push(hit)).collect();
+        let begun: Vec<QueuedHit> = hits
+            .into_iter()
+            .filter_map(|hit| queue.push(hit, NEAR_BATCHES))
+            .collect();
 
         let [first] = <[QueuedHit; 1]>::try_from(begun).unwrap();
         assert_eq!(queue.fill(first).len(), MAX_HITS);
-        assert!(queue.start().is_some(), "some are left");
+        assert!(queue.start(NEAR_BATCHES).is_some(), "some are left");
         assert!(!queue.try_single(2), "calls are shared while some are");
     }
 
@@ -312,13 +335,13 @@ mod tests {
         let (hits, _receivers): (Vec<_>, Vec<_>) = (0..10).map(|_| hit()).unzip();
         let mut begun = None;
         for hit in hits {
-            begun = begun.or(queue.push(hit));
+            begun = begun.or(queue.push(hit, NEAR_BATCHES));
         }
 
         let mut sizes = Vec::new();
         while let Some(first) = begun {
             sizes.push(queue.fill(first).len());
-            begun = queue.start();
+            begun = queue.start(NEAR_BATCHES);
         }
 
         assert_eq!(sizes, [3, 3, 2, 2]);
@@ -331,9 +354,9 @@ mod tests {
         let mut wait = |queue: &mut BatchQueue| {
             let (hit, receiver) = hit();
             reply.push(receiver);
-            queue.push(hit)
+            queue.push(hit, NEAR_BATCHES)
         };
-        for _ in 0..MAX_BATCHES {
+        for _ in 0..NEAR_BATCHES {
             let first = wait(&mut queue).expect("there is room for a call");
             queue.fill(first);
         }
@@ -341,41 +364,78 @@ mod tests {
 
         assert!(queue.release(CallKind::Sent));
         assert!(!queue.release(CallKind::Sent), "it is looked after already");
-        let next = queue.start_next().expect("one waits");
+        let next = queue.start_next(NEAR_BATCHES).expect("one waits");
         assert_eq!(queue.fill(next).len(), 1);
-        assert!(queue.start_next().is_none());
+        assert!(queue.start_next(NEAR_BATCHES).is_none());
 
-        for _ in 1..MAX_BATCHES {
+        for _ in 1..NEAR_BATCHES {
             assert!(queue.release(CallKind::Sent));
-            assert!(!queue.is_idle() && queue.start_next().is_none());
+            assert!(!queue.is_idle() && queue.start_next(NEAR_BATCHES).is_none());
         }
         assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn the_number_of_batches_follows_the_round_trip() {
+        let batches = |micros| max_batches(Duration::from_micros(micros));
+
+        assert_eq!(batches(0), NEAR_BATCHES);
+        assert_eq!(batches(399), NEAR_BATCHES);
+        assert_eq!(batches(400), NEAR_BATCHES + 1);
+        assert_eq!(batches(20_000), 54);
+        assert_eq!(batches(80_000), 204);
+        assert!(max_batches(Duration::MAX) >= NEAR_BATCHES);
+    }
+
+    #[test]
+    fn over_a_long_link_further_batches_start_when_they_are_full() {
+        let mut queue = BatchQueue::default();
+        let far = NEAR_BATCHES + 2;
+        let mut receivers = Vec::new();
+        let mut sizes = Vec::new();
+
+        for _ in 0..NEAR_BATCHES + 3 * MAX_HITS {
+            let (hit, receiver) = hit();
+            receivers.push(receiver);
+            if let Some(first) = queue.push(hit, far) {
+                sizes.push(queue.fill(first).len());
+            }
+        }
+
+        assert_eq!(sizes, [1, 1, 1, 1, MAX_HITS, MAX_HITS]);
+        assert_eq!(queue.waiting.len(), MAX_HITS, "the bound is reached");
+        assert!(queue.release(CallKind::Sent));
+        let next = queue.start_next(far).expect("a full batch waits");
+        assert_eq!(queue.fill(next).len(), MAX_HITS);
     }
 
     #[test]
     fn a_batch_that_is_dropped_while_it_is_filled_frees_its_place() {
         let mut queue = BatchQueue::default();
         let (first, _receivers) = hit();
-        assert!(queue.push(first).is_some());
+        assert!(queue.push(first, NEAR_BATCHES).is_some());
         let (second, _receivers) = hit();
-        assert!(queue.push(second).is_none());
+        assert!(queue.push(second, NEAR_BATCHES).is_none());
 
         assert!(queue.release(CallKind::Filling));
 
-        assert!(queue.start_next().is_some());
+        assert!(queue.start_next(NEAR_BATCHES).is_some());
     }
 
     #[test]
     fn a_dropped_hit_is_not_sent() {
         let mut queue = BatchQueue::default();
         let (hits, reply): (Vec<_>, Vec<_>) = (0..9).map(|_| hit()).unzip();
-        let begun: Vec<QueuedHit> = hits.into_iter().filter_map(|hit| queue.push(hit)).collect();
+        let begun: Vec<QueuedHit> = hits
+            .into_iter()
+            .filter_map(|hit| queue.push(hit, NEAR_BATCHES))
+            .collect();
         drop(reply);
 
         let first = begun.into_iter().next().unwrap();
 
         assert_eq!(queue.fill(first).len(), 0);
-        assert!(queue.start().is_none());
+        assert!(queue.start(NEAR_BATCHES).is_none());
     }
 
     #[test]

@@ -1,7 +1,11 @@
-//! The offset of the server's clock, so that a call can carry a deadline in the server's time.
+//! The offset of the server's clock, so that a call can carry a deadline in the server's time, and the length of the
+//! link.
 
 use std::{
-    sync::{Mutex, MutexGuard},
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -30,6 +34,7 @@ const SAMPLE_WINDOW: Duration = Duration::from_secs(5);
 ///   replies `REPLY_TOO_LATE`, which carries the new time, and the call is sent again.
 /// - The idle probe keeps the samples of our own connections young. A connection of the application
 ///   has no probe: after a pause its first call uses the last sample, however old.
+/// - The same samples give the [shortest round trip](Self::min_round_trip).
 ///
 /// The lock is held for a few comparisons and is never held across an await.
 #[derive(Debug)]
@@ -38,6 +43,9 @@ pub(in crate::store::redis) struct ClockOffset {
     start: Instant,
     /// Written for each reply, read for each call.
     samples: Mutex<OffsetSamples>,
+    /// The shortest round trip in microseconds; `u64::MAX` before the first reply. Outside of the lock, because every
+    /// batched hit reads it.
+    min_round_trip_us: AtomicU64,
 }
 
 /// The best sample of each window. All numbers are server time minus local time, in microseconds.
@@ -63,11 +71,15 @@ impl ClockOffset {
                 older: None,
                 window_start: start,
             }),
+            min_round_trip_us: AtomicU64::new(u64::MAX),
         }
     }
 
     /// Records that a call, sent and received at these local times, read `now` from the server's clock.
     pub(in crate::store::redis) fn record(&self, now: Timestamp, sent: Instant, received: Instant) {
+        let round_trip = micros(received.saturating_duration_since(sent));
+        self.min_round_trip_us
+            .fetch_min(round_trip, Ordering::Relaxed);
         // The server read its clock between `sent` and `received`, so the true offset is between
         // these two.
         let at_least = offset(now, self.local_micros(received));
@@ -89,6 +101,17 @@ impl ClockOffset {
         let offset = self.samples().lower_bound()?;
         let server = self.local_micros(moment).checked_add_signed(offset)?;
         Some(Timestamp::from_micros(server))
+    }
+
+    /// The shortest round trip of all replies. Zero before the first one.
+    ///
+    /// It tells a far server from a slow one: the replies of an overloaded server take longer, but the shortest round
+    /// trip stays. A link that becomes longer is noticed when the connection is replaced.
+    pub(in crate::store::redis) fn min_round_trip(&self) -> Duration {
+        match self.min_round_trip_us.load(Ordering::Relaxed) {
+            u64::MAX => Duration::ZERO,
+            round_trip => Duration::from_micros(round_trip),
+        }
     }
 
     /// A local time in microseconds since this value was made.
@@ -154,6 +177,20 @@ mod tests {
 
         let shown = clock.server_time(start + MILLI * 2).unwrap();
         assert_eq!(shown, Timestamp::from_secs(1_400));
+    }
+
+    #[test]
+    fn the_shortest_round_trip_stays_when_the_server_becomes_slow() {
+        let clock = ClockOffset::new();
+        let start = clock.start;
+        let now = Timestamp::from_secs(100);
+        assert_eq!(clock.min_round_trip(), Duration::ZERO);
+
+        for round_trip in [MILLI * 30, MILLI * 20, MILLI * 500] {
+            clock.record(now, start, start + round_trip);
+        }
+
+        assert_eq!(clock.min_round_trip(), MILLI * 20);
     }
 
     #[test]
