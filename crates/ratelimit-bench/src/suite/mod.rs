@@ -1,6 +1,7 @@
 //! The measurements, one file per suite.
 
 mod binaries;
+mod busy_host;
 mod denied_flood;
 mod duration;
 mod far;
@@ -23,7 +24,7 @@ use crate::report::Report;
 pub type Suite = fn(Plan, &mut Report);
 
 /// All suites by the names that `--only` takes.
-pub const SUITES: [(&str, Suite); 12] = [
+pub const SUITES: [(&str, Suite); 13] = [
     ("redis-cost", redis_cost::run),
     ("throughput", throughput::run),
     ("far", far::run),
@@ -36,4 +37,5 @@ pub const SUITES: [(&str, Suite); 12] = [
     ("scale-log", scale_log::run),
     ("scale-instances", scale_instances::run),
     ("scale-shards", scale_shards::run),
+    ("busy-host", busy_host::run),
 ];
