@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    handle::{Faults, Loss, Shared},
+    handle::{Faults, Loss, Shared, Stall},
     requests::Requests,
 };
 
@@ -74,9 +74,9 @@ impl<'a> Connection<'a> {
             if faults.resets > self.resets_at_birth {
                 return self.client.set_zero_linger();
             }
-            let moves = !faults.frozen;
+            let moves = faults.stall != Stall::Everything;
             let arrival = self.replies.front().map(|(due, _)| *due);
-            let arrival = arrival.filter(|_| !faults.holds_replies);
+            let arrival = arrival.filter(|_| faults.stall == Stall::Nothing);
             let due = arrival.unwrap_or_else(Instant::now);
             let fate = tokio::select! {
                 changed = self.faults.changed() => match changed {
@@ -94,7 +94,7 @@ impl<'a> Connection<'a> {
                     let faults = self.current();
                     self.reply(&reply[..length], &faults)
                 }
-                () = sleep_until(due), if moves && arrival.is_some() => {
+                () = sleep_until(due), if arrival.is_some() => {
                     self.deliver(&faults).await?;
                     Fate::GoesOn
                 }

@@ -41,12 +41,10 @@ pub(super) struct Shared {
 #[derive(Clone, Debug)]
 pub(super) struct Faults {
     pub(super) target: u16,
-    /// Nothing moves, and nothing is lost.
-    pub(super) frozen: bool,
+    /// What does not move. Nothing is lost by it.
+    pub(super) stall: Stall,
     /// How long replies take on top.
     pub(super) delay: Duration,
-    /// Requests arrive, and replies wait.
-    pub(super) holds_replies: bool,
     /// Replies arrive one byte at a time.
     pub(super) trickles: bool,
     /// What is answered in place of the server, to each request.
@@ -56,6 +54,17 @@ pub(super) struct Faults {
     /// How often all connections were reset, and silenced, so far.
     pub(super) resets: u64,
     pub(super) silences: u64,
+}
+
+/// What is held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stall {
+    /// Nothing.
+    Nothing,
+    /// Replies. Requests arrive.
+    Replies,
+    /// Requests and replies.
+    Everything,
 }
 
 /// What gets lost, and the connection with it.
@@ -80,9 +89,8 @@ impl Proxy {
     pub async fn start(target: u16) -> Proxy {
         let faults = Faults {
             target,
-            frozen: false,
+            stall: Stall::Nothing,
             delay: Duration::ZERO,
-            holds_replies: false,
             trickles: false,
             answer: None,
             turns_away: false,
@@ -117,12 +125,12 @@ impl Proxy {
 
     /// Holds everything back.
     pub fn freeze(&self) {
-        self.change(|faults| faults.frozen = true);
+        self.change(|faults| faults.stall = Stall::Everything);
     }
 
     /// Lets everything that was held back arrive.
     pub fn thaw(&self) {
-        self.change(|faults| faults.frozen = false);
+        self.change(|faults| faults.stall = Stall::Nothing);
     }
 
     /// Delays every reply.
@@ -132,7 +140,7 @@ impl Proxy {
 
     /// Holds every reply back until [`Proxy::behave`]. Requests arrive.
     pub fn hold_replies(&self) {
-        self.change(|faults| faults.holds_replies = true);
+        self.change(|faults| faults.stall = Stall::Replies);
     }
 
     /// Delivers replies one byte at a time.
@@ -148,9 +156,8 @@ impl Proxy {
     /// Lets the server answer again, at once and whole.
     pub fn behave(&self) {
         self.change(|faults| {
-            faults.frozen = false;
+            faults.stall = Stall::Nothing;
             faults.delay = Duration::ZERO;
-            faults.holds_replies = false;
             faults.trickles = false;
             faults.answer = None;
             faults.turns_away = false;
