@@ -25,6 +25,10 @@ use crate::redis::{RedisProcess, as_asked};
 /// Longer than any pause of a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The time-out of a decision in this suite. The default is longer, for busy machines
+/// (`docs/decisions/0015-time-out.md`).
+pub const TIME_OUT: Duration = Duration::from_millis(25);
+
 /// Which layer is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -91,14 +95,14 @@ impl Fixture {
         self.config_at(&self.proxy.url())
     }
 
-    /// A configuration for any address, with the fixture's prefix.
+    /// A configuration for any address, with the fixture's prefix and [`TIME_OUT`].
     ///
     /// # Panics
     ///
     /// When `url` is no address.
     pub fn config_at(&self, url: &str) -> RedisConfig {
         let config = RedisConfig::new(url).and_then(|config| config.prefix(&self.prefix));
-        as_asked(config.expect("a valid address"))
+        as_asked(config.expect("a valid address").timeout(TIME_OUT))
     }
 
     /// A connected layer that asks through the proxy.

@@ -22,7 +22,7 @@ mod tls;
 
 pub use self::{
     cluster::TestCluster,
-    fixture::{Fixture, Kind, PATIENCE, eventually, ours},
+    fixture::{Fixture, Kind, PATIENCE, TIME_OUT, eventually, ours},
     layer::{Audit, CallOutcome, Later, Layer, Ours},
     ledger::{Entry, Ledger},
     load::{COMMON_LIMIT, Load, common, endless},

@@ -70,7 +70,7 @@ impl Observations {
             .map(|(_, value)| f64::from_bits(value.load(Ordering::Relaxed)))
     }
 
-    /// How many samples of a histogram were more than 25 ms.
+    /// How many samples of a histogram were more than the time-out of the suite, 25 ms.
     pub fn slow_samples(&self, name: &str) -> u64 {
         let slow = locked(&self.slow);
         let ours = slow.iter().filter(|(key, _)| key.starts_with(name));

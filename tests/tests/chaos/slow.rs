@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use ratelimit_core::{FailureMode, Limiter, Policy, store::Hit};
-use ratelimit_tests::chaos::{Fixture, Observations, Ours, PATIENCE, endless, eventually, ours};
+use ratelimit_tests::chaos::{
+    Fixture, Observations, Ours, PATIENCE, TIME_OUT, endless, eventually, ours,
+};
 
 use crate::harness::{AT_ONCE, heals, is_checked, key, policy};
 
-/// The time-out of a call unless it is set.
-const TIME_OUT: Duration = Duration::from_millis(25);
 /// What a slow server needs for an answer.
 const SLOW: Duration = Duration::from_millis(40);
 

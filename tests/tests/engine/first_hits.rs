@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::stores::{key, policy};
 
-/// Room for a busy machine; a hit in production waits 25 ms.
+/// Room for a busy machine; a hit in production waits 100 ms.
 const PATIENT: Duration = Duration::from_secs(10);
 
 /// Sends hits at once to a new store, and counts those that it decided.

@@ -66,7 +66,7 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_REDIS_PREFIX", value_name = "NAME")]
     pub(super) redis_prefix: Option<String>,
 
-    /// How long Redis may take to decide [default: 25ms]
+    /// How long Redis may take to decide [default: 100ms]
     #[arg(long, env = "RATELIMIT_TIME_BUDGET", value_name = "TIME")]
     pub(super) time_budget: Option<Span>,
 

@@ -22,7 +22,7 @@ use crate::{key::is_plain, time::Clock};
 /// | setting | default |
 /// |---|---|
 /// | [`prefix`](Self::prefix), [`version`](Self::version) | `rate_limiter`, `v1` |
-/// | [`timeout`](Self::timeout) | 25 ms |
+/// | [`timeout`](Self::timeout) | 100 ms |
 /// | [`connect_timeout`](Self::connect_timeout) | 250 ms |
 /// | [`max_in_flight`](Self::max_in_flight) | 1024 |
 /// | [`connections`](Self::connections) | 1 |
@@ -114,7 +114,7 @@ impl RedisConfig {
             tls: TlsPem::default(),
             keys: KeySpace::default(),
             timeouts: Timeouts {
-                timeout: Duration::from_millis(25),
+                timeout: Duration::from_millis(100),
                 connect_timeout: Duration::from_millis(250),
                 max_in_flight: 1_024,
                 connections: 1,
@@ -163,7 +163,7 @@ impl RedisConfig {
         Ok(self)
     }
 
-    /// Sets the timeout of a decision. The default is 25 ms. After it the failure mode decides.
+    /// Sets the timeout of a decision. The default is 100 ms. After it the failure mode decides.
     ///
     /// - The timeout travels with the call: a script that Redis executes later does nothing.
     /// - It includes the time in a queue for a batch, redirections in a cluster and a second call after a fallback.

@@ -9,7 +9,7 @@
 //! | every script that writes | | `Redis`, `Invalid`, `Silent` |
 //! | one more script call | timeout of a hit | `Slow`, `Redis`, `Invalid` |
 //!
-//! The connect timeout is 250 ms by default, the timeout of a hit 25 ms (`RedisConfig`). No check
+//! The connect timeout is 250 ms by default, the timeout of a hit 100 ms (`RedisConfig`). No check
 //! waits for any of this.
 
 use std::{fmt, time::Instant};

@@ -48,7 +48,7 @@ use crate::{
 /// Background tasks that give charges or slots back, for each hit that may be in flight: 4 x 1,024
 /// by default.
 ///
-/// Such a task lives up to five seconds, a hit 25 ms. Without a bound, an outage would pile up
+/// Such a task lives up to five seconds, a hit 100 ms. Without a bound, an outage would pile up
 /// tasks until memory ends.
 const GIVE_BACKS_PER_HIT: usize = 4;
 
