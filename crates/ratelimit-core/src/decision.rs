@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub(crate) use self::{
     fast_charge::FastCharge,
-    level::{IsOwed, Level},
+    level::{IsOwed, Level, RefundMark},
 };
 use crate::decision::per_limit::PerLimit;
 use crate::time::Timestamp;
@@ -72,33 +72,12 @@ pub struct LimitDecision {
     pub reset_after: Duration,
     /// Whether the hit used the headroom of a soft or elastic throttle.
     pub is_over: bool,
-    /// The mark that a refund of this charge needs.
-    pub(crate) mark: RefundMark,
-    /// The state of the limit after the hit, from which the local fallback continues.
+    /// The state of the limit after the hit: the mark of a refund, and where the local fallback continues.
     pub(crate) level: Level,
+    /// Whether the charge can be refunded.
+    pub(crate) is_refundable: bool,
     /// Whether this limit gives the numbers of the decision only when it denies (penalty box).
     pub(crate) is_silent: bool,
-}
-
-/// The mark of a charge that a receipt keeps for each limit (`docs/decisions/0008-settling.md`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RefundMark {
-    /// The debt of a bucket right after the charge, in its own unit; 1 for other limits; 0 if the charge
-    /// cannot be refunded.
-    pub(crate) debt: u64,
-    /// The count of refunded tokens of the bucket at the charge, plus 2^32 for each change of its unit
-    /// (`lua/README.md`).
-    pub(crate) refunded: u64,
-}
-
-impl RefundMark {
-    /// The mark of a charge that cannot be refunded, or of no charge.
-    pub(crate) const NONE: RefundMark = RefundMark::new(0);
-
-    /// The mark of a charge before which nothing was refunded.
-    pub(crate) const fn new(debt: u64) -> RefundMark {
-        RefundMark { debt, refunded: 0 }
-    }
 }
 
 impl LimitDecision {
@@ -120,8 +99,8 @@ impl LimitDecision {
             remaining: limit,
             reset_after: Duration::ZERO,
             is_over: false,
-            mark: RefundMark::NONE,
             level: Level::UNKNOWN,
+            is_refundable: false,
             is_silent: false,
         }
     }
@@ -176,11 +155,11 @@ pub struct Decision {
     pub is_enforced: bool,
     /// Whether the local fallback allowed the hit, and the store will be charged for it.
     pub(crate) is_owed: IsOwed,
-    /// The refund mark of a single limit.
-    mark: RefundMark,
+    /// Whether the charge of a single limit can be refunded.
+    is_refundable: bool,
     /// The level of a single limit.
     level: Level,
-    /// The decision of every limit, if there are several; `mark` is then that of the reported one.
+    /// The decision of every limit, if there are several; `level` is then that of the reported one.
     several: PerLimit,
 }
 
@@ -232,7 +211,7 @@ impl Decision {
             is_over: false,
             is_enforced: true,
             is_owed: IsOwed(false),
-            mark: RefundMark::NONE,
+            is_refundable: false,
             level: Level::UNKNOWN,
             several: PerLimit::NONE,
         }
@@ -246,7 +225,7 @@ impl Decision {
         self.remaining = limit.remaining;
         self.reset_after = limit.reset_after;
         self.is_over = limit.is_over && limit.outcome.is_allowed();
-        self.mark = limit.mark;
+        self.is_refundable = limit.is_refundable;
         self.level = limit.level;
     }
 
@@ -358,7 +337,7 @@ impl Decision {
 
     /// The refund mark of each limit, in the order of the policy.
     pub(crate) fn refund_marks(&self) -> impl Iterator<Item = RefundMark> + '_ {
-        self.limits().map(|limit| limit.mark)
+        self.limits().map(|limit| limit.refund_mark())
     }
 
     /// The decision of the reported limit, which is the only one of most policies.
@@ -367,7 +346,7 @@ impl Decision {
             remaining: self.remaining,
             reset_after: self.reset_after,
             is_over: self.is_over,
-            mark: self.mark,
+            is_refundable: self.is_refundable,
             level: self.level,
             ..LimitDecision::new(self.outcome, self.limit)
         }
@@ -383,6 +362,18 @@ impl Decision {
 }
 
 impl LimitDecision {
+    /// The mark that a refund of this charge needs; none if it cannot be refunded.
+    pub(crate) const fn refund_mark(&self) -> RefundMark {
+        if self.is_refundable {
+            RefundMark {
+                debt: self.level.spent,
+                refunded: self.level.earlier,
+            }
+        } else {
+            RefundMark::NONE
+        }
+    }
+
     /// The delay of this limit; zero unless it allows and shapes.
     const fn delay(&self) -> Duration {
         match self.outcome {

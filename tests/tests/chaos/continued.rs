@@ -321,3 +321,95 @@ async fn a_refund_in_an_outage_is_not_owed() {
         );
     }
 }
+
+const BUSY_ROUNDS: usize = 10;
+const BUSY_CLIENTS: usize = 64;
+const BUSY_CHECKS: usize = 3_000;
+const BUSY_LIMIT: u64 = 500;
+
+/// Keeps all cores busy until it is dropped.
+struct Spinners(Arc<std::sync::atomic::AtomicBool>);
+
+impl Spinners {
+    fn start() -> Spinners {
+        let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        for _ in 0..4 * cores {
+            let is_over = Arc::clone(&is_over);
+            std::thread::spawn(move || {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Spinners(is_over)
+    }
+}
+
+impl Drop for Spinners {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// On a busy host calls miss their time budget. No more passes than the budget and the hits whose outcome is unknown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn on_a_busy_host_the_limit_holds_but_for_ambiguous_hits() {
+    let fixture = Fixture::start(&[]).await;
+    let config = || fixture.config().timeout(Duration::from_millis(25));
+    let instances = Arc::new([
+        ours(config(), FailureMode::Local).await,
+        ours(config(), FailureMode::Local).await,
+    ]);
+    let spinners = Spinners::start();
+    let mut rounds = Vec::new();
+    for round in 0..BUSY_ROUNDS {
+        let limit = policy(&format!("busy{round}"), &format!("{BUSY_LIMIT}/366d"));
+        let mut clients = tokio::task::JoinSet::new();
+        for client in 0..BUSY_CLIENTS {
+            let (instances, limit) = (Arc::clone(&instances), limit.clone());
+            let count =
+                BUSY_CHECKS / BUSY_CLIENTS + usize::from(client < BUSY_CHECKS % BUSY_CLIENTS);
+            clients.spawn(async move {
+                let mut tally = Tally::default();
+                for _ in 0..count {
+                    tally.add(&hits(&instances[client % 2], &limit, 1).await);
+                    // The work of a request.
+                    let started = std::time::Instant::now();
+                    while started.elapsed() < Duration::from_micros(100) {
+                        std::hint::spin_loop();
+                    }
+                }
+                (client % 2, tally)
+            });
+        }
+        let mut tallies = [Tally::default(), Tally::default()];
+        while let Some(tally) = clients.join_next().await {
+            let (instance, tally) = tally.expect("no client panics");
+            tallies[instance].add(&tally);
+        }
+        rounds.push(tallies);
+    }
+    drop(spinners);
+    for [one, other] in &rounds {
+        let passed = one.passed + other.passed;
+        let ambiguous = one.ambiguous + other.ambiguous;
+        let owed = |tally: &Tally| tally.passed_locally - tally.ambiguous;
+        println!(
+            "busy host: {passed} of {BUSY_CHECKS} passed on a budget of {BUSY_LIMIT}; locally {} and {}, {ambiguous} of \
+             them ambiguous",
+            one.passed_locally, other.passed_locally
+        );
+        assert!(passed >= BUSY_LIMIT, "{rounds:?}");
+        // An instance knows its own hits and those that Redis counted: beyond the limit it lets pass only hits whose
+        // reply was lost, and all instances together what the others let pass without Redis.
+        for instance in [one, other] {
+            assert!(
+                instance.passed <= BUSY_LIMIT + instance.ambiguous,
+                "{rounds:?}"
+            );
+        }
+        let bound = BUSY_LIMIT + ambiguous + owed(one).max(owed(other));
+        assert!(passed <= bound, "{rounds:?}");
+    }
+}

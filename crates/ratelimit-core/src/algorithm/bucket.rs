@@ -10,7 +10,7 @@ use crate::algorithm::{
     step::{Demand, MirroredReply, Refund, Step, WireState},
 };
 use crate::{
-    decision::{FastCharge, Level, RefundMark},
+    decision::{FastCharge, Level},
     time::{MAX_EXACT, Timestamp},
 };
 
@@ -301,14 +301,8 @@ impl Step for Bucket {
 
     /// A state ahead of the clock gives no mark: the age of its charge would be unknown.
     #[inline]
-    fn refund_mark(&self, snapshot: BucketSnapshot, charged: u64, now: Timestamp) -> RefundMark {
-        if snapshot.at != self.period.tick(now) {
-            return RefundMark::NONE;
-        }
-        RefundMark {
-            debt: self.debt_after(snapshot, charged),
-            refunded: snapshot.refunded,
-        }
+    fn is_refundable(&self, snapshot: BucketSnapshot, now: Timestamp) -> bool {
+        snapshot.at == self.period.tick(now)
     }
 
     /// Lowers the debt by what is left of the charge (`docs/decisions/0008-settling.md`). A refund errs towards
@@ -354,7 +348,11 @@ impl Step for Bucket {
 
     #[inline]
     fn level(&self, snapshot: BucketSnapshot, charged: u64) -> Level {
-        Level::new(self.debt_after(snapshot, charged))
+        Level {
+            spent: self.debt_after(snapshot, charged),
+            // A denial of the bucket scripts does not tell it.
+            earlier: if charged > 0 { snapshot.refunded } else { 0 },
+        }
     }
 
     fn level_of_units(&self, spent: u64, _now: Timestamp) -> Level {

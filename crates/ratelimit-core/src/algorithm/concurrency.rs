@@ -8,7 +8,7 @@ use crate::algorithm::{
     step::{Demand, MirroredReply, Step, WireState},
 };
 use crate::{
-    decision::{Level, RefundMark},
+    decision::Level,
     time::{Timestamp, micros},
 };
 
@@ -377,13 +377,8 @@ impl Step for Concurrency {
     }
 
     /// A slot is released by its id, at any time.
-    fn refund_mark(
-        &self,
-        _snapshot: ConcurrencySnapshot,
-        _charged: u64,
-        _now: Timestamp,
-    ) -> RefundMark {
-        RefundMark::new(1)
+    fn is_refundable(&self, _snapshot: ConcurrencySnapshot, _now: Timestamp) -> bool {
+        true
     }
 
     /// A slot is not a unit: it is released by its id, and a cost does not change it.
@@ -392,7 +387,7 @@ impl Step for Concurrency {
     }
 
     fn level(&self, _snapshot: ConcurrencySnapshot, _charged: u64) -> Level {
-        Level::new(0)
+        Level::new(1)
     }
 
     /// Records the slots of this process only: those of others are released without a reply here.

@@ -7,10 +7,7 @@ use crate::algorithm::{
     period::{Grain, InvalidLimit, Period, catch_up},
     step::{Demand, MirroredReply, Refund, Step, WireState},
 };
-use crate::{
-    decision::{Level, RefundMark},
-    time::Timestamp,
-};
+use crate::{decision::Level, time::Timestamp};
 
 /// One count for each window of the clock; the count begins at zero when a window begins.
 ///
@@ -231,11 +228,11 @@ impl Step for FixedWindow {
         }
     }
 
-    /// A mark of 1 means that the charge lies in the window of the present; a charge made while the
+    /// The window of a charge is known by its time; a charge made while the
     /// clock was behind the state cannot be refunded.
     #[inline]
-    fn refund_mark(&self, snapshot: WindowSnapshot, _charged: u64, now: Timestamp) -> RefundMark {
-        RefundMark::new(u64::from(snapshot.at == self.period.tick(now)))
+    fn is_refundable(&self, snapshot: WindowSnapshot, now: Timestamp) -> bool {
+        snapshot.at == self.period.tick(now)
     }
 
     /// Gives units back to the window that was charged, as long as no later window replaced its

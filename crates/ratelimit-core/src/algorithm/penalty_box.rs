@@ -7,10 +7,7 @@ use crate::algorithm::{
     period::{Grain, InvalidLimit, Period},
     step::{Demand, MirroredReply, Step, WireState},
 };
-use crate::{
-    decision::{Level, RefundMark},
-    time::Timestamp,
-};
+use crate::{decision::Level, time::Timestamp};
 
 /// The most denials that a box counts to; the stored count has 16 bits.
 const MAX_DENIALS: u64 = 10_000;
@@ -361,13 +358,8 @@ impl Step for PenaltyBox {
     }
 
     /// A hit that passed has not changed the box, so there is nothing to refund.
-    fn refund_mark(
-        &self,
-        _snapshot: PenaltySnapshot,
-        _charged: u64,
-        _now: Timestamp,
-    ) -> RefundMark {
-        RefundMark::NONE
+    fn is_refundable(&self, _snapshot: PenaltySnapshot, _now: Timestamp) -> bool {
+        false
     }
 
     /// A denial is not a unit, so neither refunds nor later charges apply.

@@ -8,10 +8,7 @@ use crate::algorithm::{
     period::{InvalidLimit, Period, catch_up},
     step::{Demand, MirroredReply, Refund, Step, WireState},
 };
-use crate::{
-    decision::{Level, RefundMark},
-    time::Timestamp,
-};
+use crate::{decision::Level, time::Timestamp};
 
 /// An estimate over a sliding window: the present window's count, plus the previous one weighted by
 /// overlap.
@@ -315,10 +312,10 @@ impl Step for SlidingWindowCounter {
         }
     }
 
-    /// A mark of 1 means that the window of the charge is known by its time.
+    /// The window of the charge is known by its time, unless the clock is behind the state.
     #[inline]
-    fn refund_mark(&self, snapshot: CounterSnapshot, _charged: u64, now: Timestamp) -> RefundMark {
-        RefundMark::new(u64::from(snapshot.at == self.period.tick(now)))
+    fn is_refundable(&self, snapshot: CounterSnapshot, now: Timestamp) -> bool {
+        snapshot.at == self.period.tick(now)
     }
 
     /// Gives units back to the count of the window that was charged, the present or the previous

@@ -7,10 +7,7 @@ use crate::algorithm::{
     period::{Grain, InvalidLimit, Period, catch_up},
     step::{Demand, MirroredReply, Refund, Step, WireState},
 };
-use crate::{
-    decision::{Level, RefundMark},
-    time::Timestamp,
-};
+use crate::{decision::Level, time::Timestamp};
 
 /// A log of one timestamp per unit; no more than the limit passes in any span of one period.
 ///
@@ -389,9 +386,9 @@ impl Step for SlidingWindowLog {
         self.seen(log, 0, snapshot.at, demand.total())
     }
 
-    /// A mark of 1 means that the stamps of the charge carry the tick of its time.
-    fn refund_mark(&self, snapshot: LogSnapshot, _charged: u64, now: Timestamp) -> RefundMark {
-        RefundMark::new(u64::from(snapshot.at == self.period.tick(now)))
+    /// Stamps carry the tick of their charge, unless the clock is behind the log.
+    fn is_refundable(&self, snapshot: LogSnapshot, now: Timestamp) -> bool {
+        snapshot.at == self.period.tick(now)
     }
 
     /// Removes up to `units` stamps with the tick of the charge.
@@ -491,7 +488,7 @@ impl Step for SlidingWindowLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::Effect;
+    use crate::{algorithm::Effect, decision::RefundMark};
 
     fn charge(log: &SlidingWindowLog, state: &mut Option<State>, secs: u64, cost: u64) {
         let demand = Demand {

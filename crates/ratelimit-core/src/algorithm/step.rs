@@ -218,9 +218,8 @@ pub(crate) trait Step {
         false
     }
 
-    /// The mark that a later refund of this charge needs; [`RefundMark::NONE`] when it cannot be
-    /// refunded.
-    fn refund_mark(&self, snapshot: Self::Snapshot, charged: u64, now: Timestamp) -> RefundMark;
+    /// Whether a charge at this snapshot can be refunded later.
+    fn is_refundable(&self, snapshot: Self::Snapshot, now: Timestamp) -> bool;
 
     /// The level after `charged` units were spent, which a decision carries to the local fallback.
     fn level(&self, snapshot: Self::Snapshot, charged: u64) -> Level;
@@ -373,11 +372,8 @@ pub(crate) trait Step {
         LimitDecision {
             remaining: self.remaining(snapshot, charged),
             reset_after: self.reset_after(snapshot, charged, now),
-            mark: match charged {
-                0 => RefundMark::NONE,
-                _ => self.refund_mark(snapshot, charged, now),
-            },
             level: self.level(snapshot, charged),
+            is_refundable: charged > 0 && self.is_refundable(snapshot, now),
             is_silent: self.reports_only_denials(),
             ..LimitDecision::new(outcome, self.limit())
         }

@@ -4,12 +4,12 @@
 ///
 /// | algorithm | `spent` | `earlier` |
 /// |---|---|---|
-/// | buckets | debt, in the unit of the bucket | 0 |
+/// | buckets | debt, in the unit of the bucket | tokens refunded before a charge |
 /// | fixed window | count of the window | 0 |
 /// | sliding window counter | count of the present window | count of the previous window |
 /// | sliding window log | live stamps | tick of the oldest |
 /// | penalty box | end of the block, in ticks | 64 x denials + level of the block |
-/// | concurrency | 0 | 0 |
+/// | concurrency | 1 | 0 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
     /// The first number of the algorithm.
@@ -31,6 +31,27 @@ impl Level {
     /// A level whose second number is 0.
     pub(crate) const fn new(spent: u64) -> Level {
         Level { spent, earlier: 0 }
+    }
+}
+
+/// The mark of a charge that a receipt keeps for each limit (`docs/decisions/0008-settling.md`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RefundMark {
+    /// The debt of a bucket right after the charge, in its own unit; any other number for other limits; 0 if the
+    /// charge cannot be refunded.
+    pub(crate) debt: u64,
+    /// The count of refunded tokens of the bucket at the charge, plus 2^32 for each change of its unit
+    /// (`lua/README.md`).
+    pub(crate) refunded: u64,
+}
+
+impl RefundMark {
+    /// The mark of a charge that cannot be refunded, or of no charge.
+    pub(crate) const NONE: RefundMark = RefundMark::new(0);
+
+    /// The mark of a charge before which nothing was refunded.
+    pub(crate) const fn new(debt: u64) -> RefundMark {
+        RefundMark { debt, refunded: 0 }
     }
 }
 

@@ -143,6 +143,9 @@ impl Check {
             hit.policy.metrics().count_deny_cache_hit();
             return Check::finish(limiter, hit, Ok(denied), started);
         }
+        if let Some(denied) = limiter.deny_while_owed(&hit) {
+            return Check(CheckState::Decided(Some(denied)));
+        }
         match limiter.shared.store.hit(hit).try_ready() {
             Ok(decision) => {
                 deny_cache.record(hit, None, &decision);

@@ -356,6 +356,22 @@ impl Limiter {
         }
     }
 
+    /// Denies a hit on a budget that is spent by hits which the store has not been charged for yet.
+    #[inline]
+    fn deny_while_owed(&self, hit: &Hit<'_>) -> Option<Verdict> {
+        let decision = self.shared.fallback.deny_while_owed(hit)?;
+        if hit.is_read_only() || !self.falls_back_locally(hit.policy) {
+            return None;
+        }
+        let verdict = Verdict::Unchecked {
+            mode: self.mode_of(hit.policy),
+            reason: UncheckedReason::CatchingUp,
+            decision: Some(decision.with_enforcement(hit.policy.enforces(hit.key))),
+        };
+        self.record_verdict(hit, &verdict);
+        Some(verdict)
+    }
+
     /// The failure mode of a policy: its own, the limiter's, or the default.
     fn mode_of(&self, policy: &Policy) -> FailureMode {
         let own = policy.failure_mode().or(self.shared.failure_mode);

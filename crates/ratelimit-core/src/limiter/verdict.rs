@@ -80,6 +80,8 @@ pub enum UncheckedReason {
     Overloaded,
     /// The store answered with an error about this call.
     Refused,
+    /// Hits that passed locally have not been charged to the store yet, and with them the budget is spent.
+    CatchingUp,
 }
 
 impl UncheckedReason {
@@ -100,6 +102,7 @@ impl UncheckedReason {
             UncheckedReason::TimedOut => "timed_out",
             UncheckedReason::Overloaded => "overloaded",
             UncheckedReason::Refused => "refused",
+            UncheckedReason::CatchingUp => "catching_up",
         }
     }
 }

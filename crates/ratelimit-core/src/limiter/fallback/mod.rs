@@ -117,6 +117,23 @@ impl Fallback {
         decision
     }
 
+    /// Denies a hit on a budget that is spent by hits which the store has not been charged for yet. The store would allow it.
+    #[inline]
+    pub(super) fn deny_while_owed(&self, hit: &Hit<'_>) -> Option<Decision> {
+        if self.owed.is_empty() {
+            return None;
+        }
+        self.deny_owed(hit)
+    }
+
+    #[inline(never)]
+    fn deny_owed(&self, hit: &Hit<'_>) -> Option<Decision> {
+        let owed = self.owed.lock();
+        owed.has(hit)
+            .then(|| self.local.check(&hit.dry_run()))
+            .filter(|decision| !decision.is_allowed())
+    }
+
     fn check(&self, hit: &Hit<'_>, instances: Option<NonZeroU32>) -> Decision {
         let Some(instances) = instances else {
             return self.local.check(hit);

@@ -133,6 +133,11 @@ impl LockedOwed<'_> {
         self.entries.remove(&OwedKey::of(hit));
     }
 
+    /// Whether the key of a hit owes anything.
+    pub(super) fn has(&self, hit: &Hit<'_>) -> bool {
+        self.entries.contains_key(&OwedKey::of(hit))
+    }
+
     /// The units that the key of a hit owes, those in flight included; `None` if it owes nothing.
     pub(super) fn units_of(&self, hit: &Hit<'_>, now: Timestamp) -> Option<LimitUnits> {
         let entry = self.entries.get(&OwedKey::of(hit))?;

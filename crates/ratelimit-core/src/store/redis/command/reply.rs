@@ -121,7 +121,7 @@ pub(in crate::store::redis) struct LimitReply {
 impl LimitReply {
     /// The mark that a refund of the charge needs. It goes into the receipt.
     pub(in crate::store::redis) const fn refund_mark(&self) -> RefundMark {
-        self.decision.mark
+        self.decision.refund_mark()
     }
 
     /// The reply after the charge was refunded.
