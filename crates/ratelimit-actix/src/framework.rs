@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr};
 use actix_web::{
     HttpMessage as _, HttpRequest, HttpResponse,
     http::{
-        StatusCode,
+        StatusCode, Version,
         header::{self, HeaderMap, HeaderName, HeaderValue},
     },
 };
@@ -47,6 +47,10 @@ impl RequestHead for Head<'_> {
         self.0.query_string()
     }
 
+    fn is_http1(&self) -> bool {
+        self.0.version() < Version::HTTP_2
+    }
+
     fn peer(&self) -> Option<IpAddr> {
         self.0.peer_addr().map(|peer| peer.ip())
     }
@@ -69,6 +73,7 @@ impl Framework for ActixFramework {
 
     const MISSING_CLIENT_HELP: &'static str = "listen on TCP, add TestRequest::peer_addr in a test, or \
         ClientIpResolver::trust_unix_sockets behind a proxy on a unix socket";
+    const UNCOUNTED_BODY_HELP: &'static str = "RateLimit::check sees no body, so use the middleware or the attribute, or require a length";
     const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
     const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
     const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;

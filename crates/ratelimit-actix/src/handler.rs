@@ -1,6 +1,6 @@
 //! The code that `#[rate_limit(...)]` expands to: check, extract, call.
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
 use actix_web::{
     FromRequest, HttpMessage as _, HttpRequest, HttpResponse, Responder,
@@ -12,8 +12,9 @@ use ratelimit_http::{handler, registry::Registry};
 
 use crate::{
     body::ResponseBody,
-    check::{Admission, check},
-    framework::ActixFramework,
+    check::check,
+    count_body::count_body,
+    framework::{ActixFramework, Config},
     middleware::new_config,
     rejection::{Rejection, respond},
 };
@@ -51,11 +52,18 @@ where
     A: FromRequest,
     R: Future<Output: Responder>,
 {
-    let admission = match check_handler(limit, &request).await {
+    let (config, limiter) = match settings(limit, &request) {
+        Ok(settings) => settings,
+        Err(response) => return response,
+    };
+    let mut payload = count_body(&config, &request, payload.into_inner());
+    let admission = match check(config, &limiter, &request).await {
         Ok(admission) => admission,
         Err(response) => return response,
     };
-    let extracted = A::from_request(&request, &mut payload.into_inner()).await;
+    let extracted = A::from_request(&request, &mut payload).await;
+    // The body counts as ended if the handler did not keep it.
+    drop(payload);
     let mut response = match extracted {
         Ok(arguments) => {
             let response = handler(arguments).await.respond_to(&request);
@@ -70,15 +78,16 @@ where
     }
 }
 
-async fn check_handler(
+/// The settings of a handler's limit for a request, and its limiter.
+fn settings(
     limit: &HandlerLimit,
     request: &HttpRequest,
-) -> Result<Admission, HttpResponse> {
+) -> Result<(Arc<Config>, Limiter), HttpResponse> {
     let limiter =
         from_request::<Limiter>(request).unwrap_or_else(handler::global_limiter::<ActixFramework>);
     let config = limit.config(&limiter, || from_request::<Registry>(request), new_config);
     let config = config.map_err(|_| HttpResponse::InternalServerError().finish())?;
-    check(config, &limiter, request).await
+    Ok((config, limiter))
 }
 
 /// The value of type `T` in the request's extensions, or else in the application's data.

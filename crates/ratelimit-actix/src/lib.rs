@@ -31,6 +31,7 @@
 
 mod body;
 mod check;
+mod count_body;
 mod extract;
 mod framework;
 #[cfg(feature = "macros")]

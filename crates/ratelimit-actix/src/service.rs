@@ -9,12 +9,15 @@ use std::{
 };
 
 use actix_web::{
-    Error,
+    Error, HttpMessage as _,
     body::{EitherBody, MessageBody},
     dev::{Service, ServiceRequest, ServiceResponse},
 };
 
-use crate::{body::ResponseBody, check::check, framework::Config, worker_sharing::SharedLimiter};
+use crate::{
+    body::ResponseBody, check::check, count_body::count_body, framework::Config,
+    worker_sharing::SharedLimiter,
+};
 
 /// A service whose requests are limited, made by [`RateLimit`](crate::RateLimit).
 #[derive(Debug)]
@@ -52,9 +55,12 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&self, request: ServiceRequest) -> Self::Future {
+    fn call(&self, mut request: ServiceRequest) -> Self::Future {
         let inner = Rc::clone(&self.inner);
         let config = self.config.current();
+        let payload = request.take_payload();
+        let payload = count_body(&config, request.request(), payload);
+        request.set_payload(payload);
         Box::pin(async move {
             let limiter = config.limiter.clone();
             let admission = match check(config, &limiter, request.request()).await {

@@ -1,6 +1,6 @@
 //! The code that `#[rate_limit(...)]` expands to: the check of a handler and its arguments.
 
-use std::{convert::Infallible, future::Future, marker::PhantomData};
+use std::{convert::Infallible, future::Future, marker::PhantomData, sync::Arc};
 
 use axum::{
     body::Body,
@@ -10,8 +10,8 @@ use axum::{
 use bytes::Bytes;
 use http::{StatusCode, request::Parts};
 use ratelimit_core::Limiter;
-use ratelimit_http::{handler, registry::Registry};
-use ratelimit_tower::{Admission, HttpFramework};
+use ratelimit_http::{handler, middleware::Config, registry::Registry};
+use ratelimit_tower::{Admission, HttpFramework, count_body};
 
 use crate::{
     layer::RateLimitLayer,
@@ -90,7 +90,10 @@ where
 
     async fn from_request(request: Request, state: &S) -> Result<Limited<H, A>, Response> {
         let (mut head, body) = request.into_parts();
-        let admission = check(H::limit(), &mut head).await?;
+        let (config, limiter) = settings(H::limit(), &head)?;
+        let body = count_body(&config, &mut head, body, Body::new);
+        let admission = Admission::check(config, &limiter, &mut head).await;
+        let admission = admission.map_err(|response| response.map(Body::from))?;
         let request = Request::from_parts(head, body);
         match A::from_request(request, state).await {
             Ok(arguments) => Ok(Limited {
@@ -114,14 +117,17 @@ impl<H, A> Limited<H, A> {
     }
 }
 
-async fn check(limit: &HandlerLimit, request: &mut Parts) -> Result<Admission, Response> {
+/// The settings of a handler's limit for a request, and its limiter.
+fn settings(
+    limit: &HandlerLimit,
+    request: &Parts,
+) -> Result<(Arc<Config<HttpFramework>>, Limiter), Response> {
     let limiter = request.extensions.get::<Limiter>().cloned();
     let limiter = limiter.unwrap_or_else(handler::global_limiter::<HttpFramework>);
     let registry = || request.extensions.get::<Registry>().cloned();
     let config = limit.config(&limiter, registry, RateLimitLayer::handler_config);
     let config = config.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())?;
-    let admission = Admission::check(config, &limiter, request).await;
-    admission.map_err(|response| response.map(Body::from))
+    Ok((config, limiter))
 }
 
 fn finish(admission: Admission, response: impl IntoResponse) -> Response {

@@ -31,19 +31,21 @@ impl<S> RateLimit<S> {
 
 impl<S, B, R> Service<Request<B>> for RateLimit<S>
 where
-    S: Service<Request<B>, Response = Response<R>> + Clone,
+    S: Service<Request<Body>, Response = Response<R>> + Clone,
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     R: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = ResponseFuture<S, B>;
+    type Future = ResponseFuture<S>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.0.poll_ready(cx)
     }
 
     #[inline]
-    fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
+    fn call(&mut self, request: Request<B>) -> ResponseFuture<S> {
+        let request = self.0.count_body(request.map(Body::new), Body::new);
         let response = self.0.call(request);
         ResponseFuture { response }
     }
@@ -52,18 +54,18 @@ where
 pin_project! {
     /// The response future of a [`RateLimit`].
     #[must_use = "a request is made when its future is polled"]
-    pub struct ResponseFuture<S, B>
+    pub struct ResponseFuture<S>
     where
-        S: Service<Request<B>>,
+        S: Service<Request<Body>>,
     {
         #[pin]
-        response: ratelimit_tower::ResponseFuture<S, B>,
+        response: ratelimit_tower::ResponseFuture<S, Body>,
     }
 }
 
-impl<S, B, R> Future for ResponseFuture<S, B>
+impl<S, R> Future for ResponseFuture<S>
 where
-    S: Service<Request<B>, Response = Response<R>> + Clone,
+    S: Service<Request<Body>, Response = Response<R>> + Clone,
     R: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     type Output = Result<Response<Body>, S::Error>;
@@ -75,7 +77,7 @@ where
     }
 }
 
-impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
+impl<S: Service<Request<Body>>> fmt::Debug for ResponseFuture<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.response.fmt(f)
     }

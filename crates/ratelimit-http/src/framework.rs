@@ -22,6 +22,9 @@ pub trait RequestHead: HeaderLines {
     /// The address at the other end of the connection, or `None` if the adapter does not know it.
     fn peer(&self) -> Option<IpAddr>;
 
+    /// Whether the request came over HTTP/1, where a body without a length has a `Transfer-Encoding`.
+    fn is_http1(&self) -> bool;
+
     /// Reads the value of type `T` in the request's extensions.
     fn extension<T: Send + Sync + 'static, R>(&self, read: impl FnOnce(&T) -> R) -> Option<R>;
 
@@ -58,6 +61,8 @@ pub trait Framework: Copy + fmt::Debug + Send + Sync + 'static {
 
     /// The instruction for services that do not know the peer's address. It ends the log line about it.
     const MISSING_CLIENT_HELP: &'static str;
+    /// The instruction for requests whose body nothing counts. It ends the log line about it.
+    const UNCOUNTED_BODY_HELP: &'static str;
     /// `Retry-After`.
     const RETRY_AFTER: Self::Name;
     /// `Content-Type`.

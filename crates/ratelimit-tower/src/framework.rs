@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr};
 
 use bytes::Bytes;
 use http::{
-    Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
+    Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version,
     header::{self, Entry},
     request::Parts,
 };
@@ -120,6 +120,11 @@ impl RequestHead for Head<'_> {
     }
 
     #[inline]
+    fn is_http1(&self) -> bool {
+        self.0.version < Version::HTTP_2
+    }
+
+    #[inline]
     fn peer(&self) -> Option<IpAddr> {
         PeerAddr::of(&self.0.extensions).map(|peer| peer.0.ip())
     }
@@ -143,6 +148,8 @@ impl Framework for HttpFramework {
 
     const MISSING_CLIENT_HELP: &'static str =
         "serve each connection with AddPeerAddr::new(service, peer), or set ClientKey::peer_by";
+    const UNCOUNTED_BODY_HELP: &'static str =
+        "put CountBodyLayer over the limit, or require a length in front of it";
     const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
     const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
     const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;

@@ -33,6 +33,7 @@
 
 mod body;
 mod check;
+mod count_body;
 mod framework;
 mod future;
 mod key;
@@ -49,9 +50,13 @@ pub use ratelimit_http::{
     middleware::{SlotGuard, TierResolver},
 };
 
+#[doc(hidden)]
+pub use crate::count_body::count_body;
+
 pub use crate::{
     body::ResponseBody,
     check::Admission,
+    count_body::{CountBody, CountBodyLayer, CountedBody},
     framework::HttpFramework,
     future::ResponseFuture,
     key::{

@@ -7,12 +7,14 @@ use std::{
 };
 
 use http::{Request, Response};
+use http_body::Body;
 use ratelimit_http::middleware::CheckOutcome;
 use tower_service::Service;
 
 use crate::{
     body::ResponseBody,
     check::Admission,
+    count_body::{CountedBody, count_body},
     framework::{Config, insert_into_request},
     future::{PendingCall, ResponseFuture},
 };
@@ -38,6 +40,19 @@ impl<S> RateLimit<S> {
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         PendingCall::new(ready, request)
+    }
+
+    /// Counts the body of a request if the limit needs it. It is for adapters of frameworks.
+    #[doc(hidden)]
+    #[inline]
+    pub fn count_body<B: Body>(
+        &self,
+        request: Request<B>,
+        wrap: impl FnOnce(CountedBody<B>) -> B,
+    ) -> Request<B> {
+        let (mut head, body) = request.into_parts();
+        let body = count_body(&self.config.current(), &mut head, body, wrap);
+        Request::from_parts(head, body)
     }
 
     /// The inner service.

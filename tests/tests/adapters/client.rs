@@ -48,6 +48,19 @@ pub(crate) async fn post(server: SocketAddr, path: &str, body: &str) -> Answer {
     asked.await.expect("an answer")
 }
 
+/// Sends a request with a body in chunks, whose length is not announced.
+pub(crate) async fn post_chunked(server: SocketAddr, path: &str, chunks: &[&str]) -> Answer {
+    let mut text = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+         transfer-encoding: chunked\r\n\r\n"
+    );
+    for chunk in chunks.iter().chain(&[""]) {
+        text.push_str(&format!("{:x}\r\n{chunk}\r\n", chunk.len()));
+    }
+    let asked = tokio::task::spawn_blocking(move || exchange(server, &text));
+    asked.await.expect("an answer")
+}
+
 pub(crate) async fn get(server: SocketAddr, path: &str) -> Answer {
     ask(server, &format!("GET {path}"), &[]).await
 }

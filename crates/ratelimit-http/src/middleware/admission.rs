@@ -6,6 +6,7 @@ use crate::policy::SettleSource;
 use crate::{
     framework::{Framework, RequestHead},
     middleware::{
+        body_counter::BodyCount,
         body_guard::{BodyGuard, BodyKind, SlotGuard},
         config::Config,
     },
@@ -39,6 +40,14 @@ impl<F: Framework> Admission<F> {
     pub(crate) fn hold(&mut self, request: &F::Request, reservation: Reservation) {
         let guard = || Box::new(BodyGuard::new(body_of::<F>(request)));
         self.guard.get_or_insert_with(guard).hold(reservation);
+    }
+
+    /// Holds the charge until the body of the request ends as well.
+    pub(crate) fn count_body(&self, count: &BodyCount) {
+        let guard = self.guard.as_ref();
+        if let Some(charge) = guard.and_then(|guard| guard.reservation()) {
+            count.hold(charge);
+        }
     }
 
     /// The request's slot under a concurrency limit, for work that outlives the response.

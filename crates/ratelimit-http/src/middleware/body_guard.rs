@@ -129,6 +129,11 @@ impl BodyGuard {
         });
     }
 
+    /// A share of the reservation, for the body of the request.
+    pub(crate) fn reservation(&self) -> Option<Arc<SharedReservation>> {
+        self.reservation.clone()
+    }
+
     /// A share of the slot, for work that outlives the response.
     pub(crate) fn slot(&self) -> Option<SlotGuard> {
         let reservation = self.reservation.as_ref()?;
@@ -181,13 +186,16 @@ impl SlotGuard {
     }
 }
 
-/// A reservation that its body and its slot guards share. The last of them settles it.
+/// A reservation that the bodies of a request and its response and the slot guards share. The last of them settles
+/// it.
 #[derive(Debug)]
-struct SharedReservation {
+pub(crate) struct SharedReservation {
     /// `Some` until the drop.
     reservation: Option<Reservation>,
     /// The actual cost, or [`AS_CHARGED`].
     actual: AtomicU64,
+    /// The bytes of the request's body, if they determine the cost and their number was unknown; otherwise 0.
+    read_bytes: AtomicU64,
 }
 
 /// Stands for an actual cost that equals the charge. Costs are below 2^53.
@@ -198,7 +206,13 @@ impl SharedReservation {
         SharedReservation {
             reservation: Some(reservation),
             actual: AtomicU64::new(AS_CHARGED),
+            read_bytes: AtomicU64::new(0),
         }
+    }
+
+    /// Charges at least the bytes that were read of the request's body, unless the response determines the cost.
+    pub(crate) fn settle_read_bytes(self: Arc<Self>, bytes: u64) {
+        self.read_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Whether the reservation has a slot of a concurrency limit.
@@ -216,11 +230,15 @@ impl SharedReservation {
 
 impl Drop for SharedReservation {
     fn drop(&mut self) {
-        let actual = *self.actual.get_mut();
-        if let Some(reservation) = self.reservation.take()
-            && actual != AS_CHARGED
-        {
+        let (actual, read_bytes) = (*self.actual.get_mut(), *self.read_bytes.get_mut());
+        let charged = self.cost();
+        let Some(reservation) = self.reservation.take() else {
+            return;
+        };
+        if actual != AS_CHARGED {
             settle_in_background(reservation, actual);
+        } else if read_bytes > charged {
+            settle_in_background(reservation, read_bytes);
         }
     }
 }

@@ -4,11 +4,11 @@ use std::{ptr, sync::atomic::Ordering, time::Duration};
 
 #[cfg(feature = "tokio")]
 use crate::middleware::tier_resolver::{PendingTier, ResolvedTier, TierLookup};
-use crate::policy::{CostSource, RuleOutcome, RuleRequest};
+use crate::policy::{RuleOutcome, RuleRequest};
 use crate::{
     framework::{Framework, RequestHead},
     key::KeyError,
-    log_once, metrics,
+    metrics,
     middleware::{
         admission::Admission,
         config::{Config, DecisionSharing, ResponseTo},
@@ -47,7 +47,7 @@ impl<F: Framework> Config<F> {
     /// 4. A request without a key is rejected, unless every limit counts by another key, as `by global`. In
     ///    shadow mode it bypasses the limit.
     /// 5. The tier and the cost are determined, and the limiter is asked. The request is reserved
-    ///    rather than charged if its response can change the charge.
+    ///    rather than charged if its body or its response can change the charge.
     #[inline]
     pub fn check(&self, limiter: &Limiter, request: &F::Request) -> CheckOutcome<F> {
         if self.is_bypassed(request) {
@@ -155,7 +155,7 @@ impl<F: Framework> Config<F> {
         };
         let tier = (!ptr::eq(policy, self.policy.policy())).then(|| policy.clone());
         let hit = hit.cost(cost);
-        if self.flags.needs_reservation {
+        if self.flags.needs_reservation || self.body_count(request).is_some() {
             return CheckOutcome::Pending(PendingCheck::reserving(limiter.reserve(hit), tier));
         }
         let mut check = limiter.check_hit(hit);
@@ -198,6 +198,9 @@ impl<F: Framework> Config<F> {
         let mut admission = self.admission(request, Some(verdict), completed.tier);
         if let Some(reservation) = completed.reservation {
             admission.hold(request, reservation);
+            if let Some(count) = self.body_count(request) {
+                admission.count_body(&count);
+            }
         }
         Ok((delay, admission))
     }
@@ -227,36 +230,6 @@ impl<F: Framework> Config<F> {
             _ if !self.flags.has_tiers => policy,
             Some(tier) => policy.tier(tier),
             None => policy.for_key(key),
-        }
-    }
-
-    /// The cost that the layer computes, or else the policy's.
-    #[inline]
-    fn cost_of(&self, request: &F::Request) -> u64 {
-        match (&self.cost, self.flags.cost) {
-            (Some(cost), _) => cost(request),
-            (None, Some(cost)) => cost,
-            (None, None) => {
-                self.warn_once_of_unknown_length(request);
-                self.policy.cost_of_request(&F::head(request)).get()
-            }
-        }
-    }
-
-    /// Logs once that a body without a length costs the policy's cost, not its bytes.
-    fn warn_once_of_unknown_length(&self, request: &F::Request) {
-        let head = F::head(request);
-        if *self.policy.cost_source() != CostSource::ContentLength
-            || head.has_header("content-length")
-            || !head.has_header("transfer-encoding")
-        {
-            return;
-        }
-        let policy = self.policy.name();
-        let warning = "a body without Content-Length costs the cost of the policy, not its bytes: \
-            require a length in front of the limit";
-        if log_once::is_first(policy, warning) {
-            tracing::warn!(policy, "{warning}");
         }
     }
 

@@ -41,10 +41,13 @@
 //!    `builder_methods!` for its setters.
 //! 4. Implement [`HasDefaults`] with a `static`, and call the macro `defaults_type!` for the defaults that all
 //!    limits of a process share.
-//! 5. Drive the four steps in the future of the layer's service, and keep the [`BodyGuard`] in the
+//! 5. Before the check, attach a [`BodyCounter`] to the body of a request if [`Config::counts_body`] is true.
+//! 6. Drive the four steps in the future of the layer's service, and keep the [`BodyGuard`] in the
 //!    type of its bodies.
 
 mod admission;
+mod body_cost;
+mod body_counter;
 mod body_guard;
 mod builder;
 mod check;
@@ -61,6 +64,7 @@ mod tier_resolver;
 pub use self::tier_resolver::{PendingTier, ResolvedTier, TierResolver};
 pub use self::{
     admission::Admission,
+    body_counter::{BodyCount, BodyCounter},
     body_guard::{BodyGuard, SlotGuard},
     check::CheckOutcome,
     config::{Config, DecisionSharing, log_unmatched_keys},

@@ -19,6 +19,8 @@ pub(crate) struct PolicyFlags {
     pub(crate) has_named_keys: bool,
     /// Whether a limit in any tier counts by the main key.
     pub(crate) counts_by_main_key: bool,
+    /// Whether the cost of a request is the length of its body.
+    pub(crate) counts_bodies: bool,
     /// The cost of every request, if it does not depend on the request.
     pub(crate) cost: Option<u64>,
 }
@@ -36,6 +38,7 @@ impl PolicyFlags {
                 || policy.tiers().any(|(_, tier)| counts_by_names(tier)),
             counts_by_main_key: counts_by_main(policy)
                 || policy.tiers().any(|(_, tier)| counts_by_main(tier)),
+            counts_bodies: *http.cost_source() == CostSource::ContentLength,
             cost: is_fixed.then(|| policy.cost().get()),
         }
     }

@@ -25,8 +25,10 @@ pub enum CostSource {
     /// The whole number in this header of the request. Of several lines the largest counts. The
     /// policy's cost is used if there is no number or it is 0.
     Header(String),
-    /// The `Content-Length` of the request, at least 1. The policy's cost is used if the request has
-    /// none.
+    /// The `Content-Length` of the request, at least 1.
+    ///
+    /// A request without one costs the policy's cost at first. The layers of the adapters then count its body
+    /// and charge the bytes that were read, as far as the budget allows.
     ContentLength,
 }
 

@@ -7,7 +7,7 @@ use super::{
     site::{Site, policy},
 };
 use crate::{
-    client::{ask, get, post},
+    client::{ask, get, post, post_chunked},
     server::BOTH,
 };
 
@@ -21,13 +21,38 @@ async fn file_uploads_cost_their_bytes() {
         assert_eq!(first.status, 200, "{framework:?}");
         assert_eq!(first.field("x-ratelimit-remaining"), Some("400"));
         assert_eq!(post(server, "/", &"x".repeat(401)).await.status, 429);
-        // Nothing costs nothing, and a length that nobody announced is the policy's cost.
+        // An empty body costs the policy's cost.
         let empty = post(server, "/", "").await;
         assert_eq!(empty.field("x-ratelimit-remaining"), Some("399"));
         let rest = post(server, "/", &"x".repeat(399)).await;
         assert_eq!(rest.field("x-ratelimit-remaining"), Some("0"));
         let never = post(server, "/", &"x".repeat(1001)).await;
         assert_eq!((never.status, never.field("retry-after")), (429, None));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_of_unknown_length_costs_the_bytes_that_were_read() {
+    for framework in BOTH {
+        let policy = policy("1000/min").with_cost_source(CostSource::ContentLength);
+        let server = Site::new(policy).serve(framework).await;
+        let chunk = "x".repeat(200);
+
+        let first = post_chunked(server, "/length", &[&chunk, &chunk]).await;
+        assert_eq!((first.status, &*first.body), (200, "400"), "{framework:?}");
+        assert_eq!(first.field("x-ratelimit-remaining"), Some("999"));
+        let second = post(server, "/length", "x").await;
+        assert_eq!(second.field("x-ratelimit-remaining"), Some("599"));
+        // An unread body costs the policy's cost.
+        assert_eq!(post_chunked(server, "/status/204", &[]).await.status, 204);
+        let fourth = post(server, "/length", "x").await;
+        assert_eq!(fourth.field("x-ratelimit-remaining"), Some("597"));
+        // A body beyond the budget leaves 0.
+        let fifth = post_chunked(server, "/length", &[&chunk, &chunk, &chunk]).await;
+        assert_eq!((fifth.status, &*fifth.body), (200, "600"));
+        let last = post_chunked(server, "/length", &[&chunk]).await;
+        assert_eq!(last.status, 429);
+        assert_eq!(last.field("x-ratelimit-remaining"), Some("0"));
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     site::ticks,
 };
 use crate::{
-    client::{ask, get, post},
+    client::{ask, get, post, post_chunked},
     server::{clock, serve_actix, serve_axum},
 };
 
@@ -121,6 +121,10 @@ async fn attributes_hold_settle_and_mark_as_layers_do() {
 
         let upload = post(server, "/upload", &"x".repeat(300)).await;
         assert_eq!(upload.field("x-ratelimit-remaining"), Some("700"));
+        let chunked = post_chunked(server, "/upload", &[&"x".repeat(300)]).await;
+        assert_eq!(chunked.field("x-ratelimit-remaining"), Some("699"));
+        let upload = post(server, "/upload", "x").await;
+        assert_eq!(upload.field("x-ratelimit-remaining"), Some("399"));
 
         let (one, two) = (get(server, "/watched").await, get(server, "/watched").await);
         assert_eq!((one.status, two.status), (200, 200));

@@ -173,6 +173,7 @@ fn routes_of_axum() -> Router {
     Router::new()
         .route("/", any(async || "hello"))
         .route("/other", any(async || "other"))
+        .route("/length", any(async |body: String| body.len().to_string()))
         .route(
             "/status/{code}",
             any(async |Path(code): Path<u16>| StatusCode::from_u16(code).expect("a status")),
@@ -202,6 +203,10 @@ fn routes_of_axum() -> Router {
 fn routes_of_actix(app: &mut web::ServiceConfig) {
     app.route("/", web::to(async || "hello"))
         .route("/other", web::to(async || "other"))
+        .route(
+            "/length",
+            web::to(async |body: String| body.len().to_string()),
+        )
         .route(
             "/status/{code}",
             web::to(async |code: web::Path<u16>| {

@@ -1,0 +1,81 @@
+//! The cost of a request, by its body among others.
+
+use crate::{
+    framework::{Framework, RequestHead},
+    log_once,
+    middleware::{body_counter::BodyCount, config::Config},
+};
+
+impl<F: Framework> Config<F> {
+    /// Whether the adapter has to count the body of `request` as it is read.
+    ///
+    /// This is so if the cost is the length of the body, its length is unknown, and no outer layer counts it.
+    #[inline]
+    pub fn counts_body(&self, request: &F::Request) -> bool {
+        if !self.counts_unknown_length(request) {
+            return false;
+        }
+        let count = F::head(request).extension(|_: &BodyCount| ());
+        count.is_none()
+    }
+
+    /// The count of the body, if it changes the cost of the request.
+    #[inline]
+    pub(crate) fn body_count(&self, request: &F::Request) -> Option<BodyCount> {
+        if !self.counts_unknown_length(request) {
+            return None;
+        }
+        let count = F::head(request).extension(BodyCount::clone);
+        count.filter(|count| !count.is_ended())
+    }
+
+    /// The cost that the layer computes, or else the policy's.
+    #[inline]
+    pub(crate) fn cost_of(&self, request: &F::Request) -> u64 {
+        match (&self.cost, self.flags.cost) {
+            (Some(cost), _) => cost(request),
+            (None, Some(cost)) => cost,
+            (None, None) => {
+                if self.counts_body(request) {
+                    self.warn_once_of_uncounted_body(request);
+                }
+                self.policy.cost_of_request(&F::head(request)).get()
+            }
+        }
+    }
+
+    /// Whether the cost is the length of a body that the head of the request does not say.
+    ///
+    /// A chunked body can be longer than a `Content-Length` beside it.
+    #[inline]
+    fn counts_unknown_length(&self, request: &F::Request) -> bool {
+        if !self.flags.counts_bodies || self.cost.is_some() {
+            return false;
+        }
+        let head = F::head(request);
+        !head.has_header("content-length") || head.has_header("transfer-encoding")
+    }
+
+    /// Logs once that a body costs the policy's cost, not its bytes, because nothing counts it.
+    ///
+    /// HTTP/1 announces a body. Later versions do not, so a body is assumed by the method.
+    fn warn_once_of_uncounted_body(&self, request: &F::Request) {
+        let head = F::head(request);
+        let has_body = if head.is_http1() {
+            head.has_header("transfer-encoding")
+        } else {
+            matches!(head.method(), "POST" | "PUT" | "PATCH")
+        };
+        if !has_body {
+            return;
+        }
+        let policy = self.policy.name();
+        let warning = F::UNCOUNTED_BODY_HELP;
+        if log_once::is_first(policy, warning) {
+            tracing::warn!(
+                policy,
+                "a body without Content-Length costs the cost of the policy, not its bytes: {warning}"
+            );
+        }
+    }
+}
