@@ -83,11 +83,9 @@ fn settings(
     limit: &HandlerLimit,
     request: &HttpRequest,
 ) -> Result<(Arc<Config>, Limiter), HttpResponse> {
-    let limiter =
-        from_request::<Limiter>(request).unwrap_or_else(handler::global_limiter::<ActixFramework>);
-    let config = limit.config(&limiter, || from_request::<Registry>(request), new_config);
-    let config = config.map_err(|_| HttpResponse::InternalServerError().finish())?;
-    Ok((config, limiter))
+    let registry = || from_request::<Registry>(request);
+    let settings = limit.config(from_request::<Limiter>(request), registry, new_config);
+    settings.map_err(|_| HttpResponse::InternalServerError().finish())
 }
 
 /// The value of type `T` in the request's extensions, or else in the application's data.

@@ -123,11 +123,9 @@ fn settings(
     request: &Parts,
 ) -> Result<(Arc<Config<HttpFramework>>, Limiter), Response> {
     let limiter = request.extensions.get::<Limiter>().cloned();
-    let limiter = limiter.unwrap_or_else(handler::global_limiter::<HttpFramework>);
     let registry = || request.extensions.get::<Registry>().cloned();
-    let config = limit.config(&limiter, registry, RateLimitLayer::handler_config);
-    let config = config.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())?;
-    Ok((config, limiter))
+    let settings = limit.config(limiter, registry, RateLimitLayer::handler_config);
+    settings.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
 fn finish(admission: Admission, response: impl IntoResponse) -> Response {

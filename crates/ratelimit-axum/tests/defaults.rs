@@ -13,7 +13,9 @@ use axum::{
 };
 use ratelimit_axum::{
     ClientKey, Defaults, FailureMode, HeaderKey, HeaderStyle, Limiter, Policy, RateLimitLayer,
-    Rejection, TrustedProxies, http::middleware::SetDefaultsError, rate_limit, set_global_defaults,
+    Rejection, TrustedProxies,
+    http::{middleware::SetDefaultsError, policy::HttpPolicy},
+    rate_limit, set_global_defaults,
 };
 use ratelimit_core::{RedisConfig, RedisStore};
 use tower::ServiceExt as _;
@@ -35,6 +37,16 @@ async fn own() -> &'static str {
 
 #[rate_limit("1/min", on_failure = "open")]
 async fn open() -> &'static str {
+    "hello"
+}
+
+#[rate_limit(policy = "closed", on_failure = "open", charge_on = [500])]
+async fn named_closed() -> &'static str {
+    "hello"
+}
+
+#[rate_limit(policy = "tiers", on_failure = "open")]
+async fn named_open() -> &'static str {
     "hello"
 }
 
@@ -100,15 +112,36 @@ async fn layers_and_handlers_take_the_defaults_and_their_own_settings_win() {
     let layer = |limiter, limits| RateLimitLayer::new(limiter, policy(limits));
     let hello = || get(async || "hello");
     let tiered = policy("1/min").with_tier("pro", "2/min").expect("a tier");
-    let registry = ratelimit_axum::Registry::from_policies([Policy::parse("tiers", "1/min")
-        .and_then(|policy| policy.with_tier("pro", "2/min"))
-        .expect("a policy")]);
+    let named = Policy::parse("tiers", "1/min").and_then(|policy| policy.with_tier("pro", "2/min"));
+    let closed = Policy::parse("closed", "1/min").expect("a policy");
+    let closed = HttpPolicy::from(closed.with_failure_mode(FailureMode::Closed));
+    let closed = closed.with_charge_on("2xx".parse().expect("statuses"));
+    let registry =
+        ratelimit_axum::Registry::from_policies([named.expect("a policy").into(), closed]);
+    let failing = |mode| Extension(unreachable_store().failure_mode(mode));
     let app = Router::new()
         .route("/plain", get(plain))
         .route("/by-user", get(by_user))
         .route("/own", get(own))
         .route("/open", get(open).layer(Extension(unreachable_store())))
         .route("/closed", get(plain).layer(Extension(unreachable_store())))
+        .route(
+            "/carried-open",
+            get(plain).layer(failing(FailureMode::Open)),
+        )
+        .route(
+            "/carried-closed",
+            get(open).layer(failing(FailureMode::Closed)),
+        )
+        .route(
+            "/named-closed",
+            get(named_closed).layer(Extension(unreachable_store())),
+        )
+        .route("/named-charged", get(named_closed))
+        .route(
+            "/named-open",
+            get(named_open).layer(Extension(unreachable_store())),
+        )
         .route("/tiers", get(tiers))
         .route("/add", post(add))
         .layer(Extension(registry))
@@ -164,6 +197,12 @@ async fn layers_and_handlers_take_the_defaults_and_their_own_settings_win() {
     for (path, status) in [
         ("/open", 200),
         ("/closed", 503),
+        ("/carried-open", 200),
+        ("/carried-closed", 503),
+        ("/named-open", 200),
+        ("/named-closed", 503),
+        ("/named-charged", 200),
+        ("/named-charged", 429),
         ("/layer-open", 200),
         ("/layer-closed", 503),
     ] {

@@ -10,8 +10,8 @@ use crate::{
     framework::Framework,
     handler::{DeclaredPolicy, global_registry, policy_for_handler},
     key::{HeaderKey, KeyError},
-    middleware::{Config, HasDefaults, Rejection},
-    policy::HttpPolicy,
+    middleware::{Config, HasDefaults, Rejection, global_limiter},
+    policy::{CostSource, HttpPolicy},
     registry::{Registry, UnknownPolicy},
     response::HeaderStyle,
 };
@@ -52,10 +52,13 @@ pub struct HandlerLimit<F: Framework> {
     on_denied: Option<ResponseToRejection<F>>,
     marks_responses: bool,
     is_shadow: bool,
-    latest: RwLock<Option<(HttpPolicy, Arc<Config<F>>)>>,
+    /// The settings of the latest policy, one for each [`LimiterOrigin`].
+    latest: RwLock<[Option<LatestConfig<F>>; 3]>,
     logged: AtomicBool,
 }
 
+/// A policy as its registry has it, and the settings that were made for it.
+type LatestConfig<F> = (HttpPolicy, Arc<Config<F>>);
 /// A function that names the tier of a request.
 type TierOfRequest<F> = fn(&<F as Framework>::Request) -> Option<String>;
 /// A function that makes the response to a request that is denied or blocked.
@@ -70,6 +73,27 @@ enum PolicySource {
         limits: &'static str,
     },
     Registry(DeclaredPolicy),
+}
+
+/// The limiter of a request, as far as the failure mode depends on it. A handler can meet all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LimiterOrigin {
+    /// The limiter of the process.
+    Global,
+    /// A limiter that the request carries, without a failure mode.
+    Carried,
+    /// A limiter that the request carries, with a failure mode.
+    CarriedWithMode,
+}
+
+impl LimiterOrigin {
+    fn of(carried: Option<&Limiter>) -> LimiterOrigin {
+        match carried {
+            None => LimiterOrigin::Global,
+            Some(limiter) if limiter.has_failure_mode() => LimiterOrigin::CarriedWithMode,
+            Some(_) => LimiterOrigin::Carried,
+        }
+    }
 }
 
 /// The key by which a handler's requests are counted.
@@ -109,7 +133,7 @@ impl<F: Framework> HandlerLimit<F> {
             on_denied: None,
             marks_responses: false,
             is_shadow: false,
-            latest: RwLock::new(None),
+            latest: RwLock::new([None, None, None]),
             logged: AtomicBool::new(false),
         }
     }
@@ -135,21 +159,23 @@ impl<F: Framework> HandlerLimit<F> {
         self
     }
 
-    /// Takes the cost of a request from `body` or `header:NAME`.
+    /// Takes the cost of a request from `body` or `header:NAME`. A registry's policy keeps its own cost.
     #[must_use]
     pub const fn cost_source(mut self, source: &'static str) -> HandlerLimit<F> {
         self.cost_source = Some(source);
         self
     }
 
-    /// Refunds requests unless their response has one of these statuses, such as `401, 4xx`.
+    /// Refunds requests unless their response has one of these statuses, such as `401, 4xx`. A registry's
+    /// policy keeps its own statuses.
     #[must_use]
     pub const fn charge_on(mut self, statuses: &'static str) -> HandlerLimit<F> {
         self.charge_on = Some(statuses);
         self
     }
 
-    /// Takes the actual cost of a request from `response-bytes` or `header:NAME`.
+    /// Takes the actual cost of a request from `response-bytes` or `header:NAME`. A registry's policy keeps its own
+    /// source.
     #[must_use]
     pub const fn settle_source(mut self, source: &'static str) -> HandlerLimit<F> {
         self.settle_source = Some(source);
@@ -170,7 +196,7 @@ impl<F: Framework> HandlerLimit<F> {
         self
     }
 
-    /// Sets the failure mode, in place of that of the policy.
+    /// Sets the failure mode. A registry's policy and a limiter that a request carries keep their own.
     #[must_use]
     pub const fn failure_mode(mut self, mode: FailureMode) -> HandlerLimit<F> {
         self.failure_mode = Some(mode);
@@ -221,18 +247,24 @@ impl<F: Framework> HandlerLimit<F> {
         }
     }
 
-    /// Adds the terms of the attribute to its policy.
-    fn with_terms(&self, mut policy: HttpPolicy) -> HttpPolicy {
-        if let Some(source) = self.cost_source {
+    /// Adds the terms of the attribute that its policy does not set itself.
+    fn with_terms(&self, mut policy: HttpPolicy, origin: LimiterOrigin) -> HttpPolicy {
+        let has_cost =
+            *policy.cost_source() != CostSource::Fixed || policy.policy().cost().get() > 1;
+        if let (Some(source), false) = (self.cost_source, has_cost) {
             policy = policy.with_cost_source(source.parse().expect(PARSED));
         }
-        if let Some(statuses) = self.charge_on {
+        if let (Some(statuses), None) = (self.charge_on, policy.charge_on()) {
             policy = policy.with_charge_on(statuses.parse().expect(PARSED));
         }
-        if let Some(source) = self.settle_source {
+        if let (Some(source), None) = (self.settle_source, policy.settle_source()) {
             policy = policy.with_settle_source(source.parse().expect(PARSED));
         }
-        if let Some(mode) = self.failure_mode {
+        let has_mode = policy.policy().failure_mode().is_some();
+        if let Some(mode) = self.failure_mode
+            && !has_mode
+            && origin != LimiterOrigin::CarriedWithMode
+        {
             policy = policy.with_failure_mode(mode);
         }
         policy
@@ -293,26 +325,38 @@ impl<F: Framework> HandlerLimit<F> {
 }
 
 impl<F: HasDefaults> HandlerLimit<F> {
-    /// The settings with the current policy.
+    /// The settings with the current policy, and the limiter.
     ///
-    /// `registry` returns the registry that the request carries; the global one is used if it has none.
-    /// `new` makes the adapter's default settings.
+    /// - `carried` is the limiter that the request carries; the global one is used if it has none.
+    /// - `registry` returns the registry that the request carries; the global one is used if it has none.
+    /// - `new` makes the adapter's default settings.
     ///
     /// # Errors
     ///
     /// [`UnknownPolicy`] if the registry has no policy of the declared name. The first such error is logged.
     pub fn config(
         &self,
+        carried: Option<Limiter>,
+        registry: impl FnOnce() -> Option<Registry>,
+        new: impl FnOnce(Limiter, HttpPolicy) -> Config<F>,
+    ) -> Result<(Arc<Config<F>>, Limiter), UnknownPolicy> {
+        let origin = LimiterOrigin::of(carried.as_ref());
+        let limiter = carried.unwrap_or_else(global_limiter::<F>);
+        let config = self.config_for(&limiter, origin, registry, new)?;
+        Ok((config, limiter))
+    }
+
+    /// The settings with the current policy, from the cache if the policy is the same.
+    fn config_for(
+        &self,
         limiter: &Limiter,
+        origin: LimiterOrigin,
         registry: impl FnOnce() -> Option<Registry>,
         new: impl FnOnce(Limiter, HttpPolicy) -> Config<F>,
     ) -> Result<Arc<Config<F>>, UnknownPolicy> {
+        let index = origin as usize;
         // One statement, so that the read lock is released before the write lock is taken.
-        let latest = self
-            .latest
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let latest = self.latest.read().unwrap_or_else(PoisonError::into_inner)[index].clone();
         if let (PolicySource::Text { .. }, Some((_, config))) = (self.source, &latest) {
             return Ok(Arc::clone(config));
         }
@@ -320,14 +364,14 @@ impl<F: HasDefaults> HandlerLimit<F> {
         match latest {
             Some((before, config)) if before == policy => Ok(config),
             _ => {
-                let config = new(limiter.clone(), self.with_terms(policy.clone()));
+                let config = new(limiter.clone(), self.with_terms(policy.clone(), origin));
                 let config = Arc::new(self.configure(config)).with_defaults();
                 match self.source {
                     PolicySource::Text { .. } => config.log_policy_warnings(),
                     PolicySource::Registry(_) => config.log_unmatched_keys(),
                 }
                 let latest = self.latest.write();
-                *latest.unwrap_or_else(PoisonError::into_inner) =
+                latest.unwrap_or_else(PoisonError::into_inner)[index] =
                     Some((policy, Arc::clone(&config)));
                 Ok(config)
             }

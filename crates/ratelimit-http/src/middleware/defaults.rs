@@ -275,6 +275,9 @@ macro_rules! defaults_type {
         /// 3. these defaults,
         /// 4. the built-in value.
         ///
+        /// A policy that an attribute names keeps its own settings, and so does the failure mode of a limiter
+        /// that a request carries.
+        ///
         /// A layer takes them when it is put over a service, a handler at its first request.
         ///
         $(#[$example])*
