@@ -10,8 +10,7 @@ use crate::middleware::tier_resolver::TierResolver;
 use crate::{
     framework::Framework,
     key::{ClientAddress, ClientKey, KeyError, KeyKinds},
-    log_once,
-    middleware::{policy_flags::PolicyFlags, rejection::Rejection},
+    middleware::{key_observer::KeyObserver, policy_flags::PolicyFlags, rejection::Rejection},
     policy::HttpPolicy,
     registry::{Registry, UnknownPolicy},
     response::{HeaderStyle, HeaderWriter},
@@ -42,7 +41,9 @@ pub struct Config<F: Framework> {
     pub(crate) policy: HttpPolicy,
     pub(crate) flags: PolicyFlags,
     pub(crate) key: Arc<KeyOf<F>>,
-    key_kinds: KeyKinds,
+    pub(crate) key_kinds: KeyKinds,
+    /// Shared by clones with the same extractor.
+    pub(crate) key_observer: Arc<KeyObserver>,
     /// The policy's name in responses, if it differs.
     pub(crate) shown_name: Option<&'static str>,
     pub(crate) named_keys: Vec<NamedKey<F>>,
@@ -145,6 +146,7 @@ impl<F: Framework> Config<F> {
             policy,
             key: Arc::new(key),
             key_kinds: KeyKinds::unknown(),
+            key_observer: Arc::default(),
             shown_name: None,
             named_keys: Vec::new(),
             client_address: Arc::new(move |request| client.client_address(&F::head(request))),
@@ -199,16 +201,12 @@ impl<F: Framework> Config<F> {
         self.key = Arc::new(key);
         self.has_default_key = false;
         self.key_kinds = KeyKinds::unknown();
+        self.key_observer = Arc::default();
     }
 
     /// Sets the kinds of keys that the function of [`key_by`](Self::key_by) makes.
     pub fn key_kinds(&mut self, kinds: KeyKinds) {
         self.key_kinds = kinds;
-    }
-
-    /// Logs a warning about each rule and tenant of the policy whose key no request can have.
-    pub(crate) fn log_unmatched_keys(&self) {
-        log_unmatched_keys(&self.policy, &self.key_kinds);
     }
 
     /// Logs what a layer's policy has wrong that only shows together with its key and its limiter. An adapter
@@ -375,16 +373,6 @@ impl<F: Framework> Config<F> {
                 policy.with_failure_mode(mode)
             }
             _ => policy,
-        }
-    }
-}
-
-/// Logs a warning about each rule and tenant of `policy` whose key is not of these kinds, at most ten. A warning appears
-/// once per process.
-pub fn log_unmatched_keys(policy: &HttpPolicy, kinds: &KeyKinds) {
-    for warning in policy.unmatched_keys(kinds).into_iter().take(10) {
-        if log_once::is_first(policy.name(), &warning) {
-            tracing::warn!(policy = policy.name(), "{warning}");
         }
     }
 }

@@ -53,6 +53,7 @@ mod builder;
 mod check;
 mod config;
 mod defaults;
+mod key_observer;
 mod named_keys;
 mod pending;
 mod policy_flags;
@@ -67,8 +68,9 @@ pub use self::{
     body_counter::{BodyCount, BodyCounter},
     body_guard::{BodyGuard, SlotGuard},
     check::CheckOutcome,
-    config::{Config, DecisionSharing, log_unmatched_keys},
+    config::{Config, DecisionSharing},
     defaults::{DefaultSettings, GlobalDefaults, HasDefaults, SetDefaultsError, global_limiter},
+    key_observer::log_unmatched_keys,
     pending::{CompletedCheck, PendingCheck},
     rejection::{Rejection, RejectionReason},
 };
