@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use axum::extract::Request;
-use ratelimit_core::{Key, Policy};
+use ratelimit_core::{KeySet, Policy};
 
 use crate::{client::Peer, request_id};
 
@@ -17,6 +17,8 @@ pub(crate) struct Audit {
     request_id: String,
     policy: Option<String>,
     key: Option<String>,
+    /// The keys of limits `by NAME`, as in `ip=sha256~...`.
+    keys: Option<String>,
     is_done: bool,
 }
 
@@ -28,14 +30,20 @@ impl Audit {
             request_id: request_id::of(request.headers()).to_owned(),
             policy: None,
             key: None,
+            keys: None,
             is_done: false,
         }
     }
 
-    /// Adds the policy, and the key by its fingerprint.
-    pub(crate) fn about(&mut self, policy: &Policy, key: &Key) {
+    /// Adds the policy, and the keys by their fingerprints.
+    pub(crate) fn about(&mut self, policy: &Policy, keys: &KeySet) {
+        let own = keys.primary();
+        let named = policy.key_names().filter(|name| keys.get(name) != own);
+        let named = named.map(|name| format!("{name}={}", keys.get(name).fingerprint()));
+        let named: Vec<String> = named.collect();
         self.policy = Some(policy.name().to_owned());
-        self.key = Some(key.fingerprint().to_string());
+        self.key = Some(own.fingerprint().to_string());
+        self.keys = (!named.is_empty()).then(|| named.join(" "));
     }
 
     /// Marks the call as successful.
@@ -52,6 +60,7 @@ impl Drop for Audit {
             peer = self.peer.map(tracing::field::display),
             policy = self.policy,
             key = self.key,
+            keys = self.keys,
             result = if self.is_done { "ok" } else { "failed" },
             request_id = self.request_id,
             "admin call"

@@ -119,6 +119,7 @@ fn given_key(rules: &Rules, name: &str, text: &str) -> Result<Key, ApiError> {
         })?;
         return Ok(address_key(&rules.client, address));
     }
+    check_pattern(rules, &format!("keys.{name}"), text)?;
     match name.strip_prefix(HEADER) {
         Some(header) => {
             let header = HeaderKey::new(header.to_ascii_lowercase());
@@ -126,6 +127,16 @@ fn given_key(rules: &Rules, name: &str, text: &str) -> Result<Key, ApiError> {
             key.map_err(|why| ApiError::bad_request(format!("keys.{name}: {why}")))
         }
         None => tagged(name, text),
+    }
+}
+
+/// Checks a key that a caller names against `--key-pattern`. Addresses are not subject to it.
+pub(crate) fn check_pattern(rules: &Rules, noun: &str, text: &str) -> Result<(), ApiError> {
+    match &rules.key_pattern {
+        Some(pattern) if !pattern.accepts(text) => Err(ApiError::bad_request(format!(
+            "{noun} does not match the pattern of this server"
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, num::NonZeroU64};
 
 use axum::http::request::Parts;
-use ratelimit_core::{Algorithm, Key, KeySet, Policy, store::Hit};
+use ratelimit_core::{Algorithm, Key, KeySet, Policy, Verdict, store::Hit};
 use ratelimit_http::{client_ip::ClientIpError, key::ExplicitKey};
 use serde::{
     Deserialize, Deserializer,
@@ -14,7 +14,7 @@ use serde_json::Number;
 use crate::{
     api_error::ApiError,
     app::App,
-    check_keys::{KeySource, named_key},
+    check_keys::{KeySource, check_pattern, named_key},
     client::{self, Peer},
     config::Rules,
     query::Query,
@@ -80,6 +80,13 @@ impl CheckRequest {
     /// The check's own key.
     pub(crate) const fn key(&self) -> &Key {
         self.keys.primary()
+    }
+
+    /// The key that the limit counts by which a verdict reports, or else the check's own key.
+    pub(crate) fn key_of(&self, verdict: &Verdict) -> &Key {
+        let reported = verdict.decision().map(|decision| decision.speaker);
+        let name = reported.and_then(|index| self.policy.key_name(index));
+        name.map_or_else(|| self.keys.primary(), |name| self.keys.get(name))
     }
 
     /// The hit that this check is.
@@ -150,12 +157,7 @@ fn key_of(
         let peer = Peer::of(&parts.extensions);
         return client::own_key(app, rules, peer, &parts.headers);
     };
-    let pattern = rules.key_pattern.as_ref();
-    if pattern.is_some_and(|pattern| !pattern.accepts(named.as_str())) {
-        return Err(ApiError::bad_request(
-            "the key does not match the pattern of this server",
-        ));
-    }
+    check_pattern(rules, "the key", named.as_str())?;
     Ok((named_key(named.as_str())?, named.into_string()))
 }
 

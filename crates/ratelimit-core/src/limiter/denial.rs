@@ -54,7 +54,7 @@ pub(super) fn log_denial(hit: &Hit<'_>, decision: &Decision) {
     tracing::debug!(
         policy = hit.policy.name(),
         limit = hit.policy.limits().get(decision.speaker).map(tracing::field::display),
-        key_kind = %hit.key.kind(),
+        key_kind = %hit.key_of_limit(decision.speaker).kind(),
         retry_after = decision.retry_after().map(tracing::field::debug),
         enforced = decision.is_enforced,
         "denied"

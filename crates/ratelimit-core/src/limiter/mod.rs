@@ -330,7 +330,7 @@ impl Limiter {
         }
     }
 
-    /// Counts a denial by its key. Out of line: allowed hits do not need it.
+    /// Counts a denial by the key of the limit that denied. Out of line: allowed hits do not need it.
     #[inline(never)]
     fn count_offender(&self, hit: &Hit<'_>, decision: &Decision) {
         let LimiterInner {
@@ -339,7 +339,8 @@ impl Limiter {
         // The time of a Redis decision is not that of this process, so offenders read their own clock then.
         let decided_at = |clock: &Clock| memory.as_ref()?.decided_at(decision.now, clock);
         let policy = hit.policy.shared_name();
-        offenders.denied(policy, hit.key, decision.is_enforced, decided_at);
+        let key = hit.key_of_limit(decision.speaker);
+        offenders.denied(policy, key, decision.is_enforced, decided_at);
     }
 
     /// Whether the local fallback decides the hits of a policy while the store does not answer.

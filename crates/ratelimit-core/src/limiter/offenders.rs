@@ -20,7 +20,8 @@ impl Limiter {
 
     /// The keys that a policy denied most lately, at most `most` of them, the worst first.
     ///
-    /// Every denied hit counts for one, whatever its cost. One that was refused because no store decided does not
+    /// Every denied hit counts for one, whatever its cost, by the key of the limit that denied: under `5/min by ip` that
+    /// is the address. One that was refused because no store decided does not
     /// count: that is not the key's doing. Nor does one that shadow mode let pass, see
     /// [`shadow_offenders`](Self::shadow_offenders).
     pub fn offenders(&self, policy: &str, most: usize) -> Vec<Offender> {
@@ -103,6 +104,24 @@ mod tests {
 
         limiter.clear_offenders();
         assert!(limiter.policies_with_offenders().is_empty());
+    }
+
+    #[test]
+    fn a_denial_counts_by_the_key_of_the_limit_that_denied() {
+        let limiter = Limiter::in_memory();
+        let policy = Policy::parse("login", "9/h; 1/h by ip").unwrap();
+        let address = Key::tagged("ip", "203.0.113.7").unwrap();
+        for account in ["alice", "bob", "carol"] {
+            let keys = KeySet::new(Key::new(account).unwrap()).with("ip", address.clone());
+            let _ = limiter
+                .check_hit(Hit::for_keys(&policy, &keys))
+                .take_ready();
+        }
+
+        let worst = limiter.offenders("login", 9);
+
+        assert_eq!(worst.len(), 1);
+        assert_eq!((&worst[0].key, worst[0].denied), (&address, 2));
     }
 
     #[test]

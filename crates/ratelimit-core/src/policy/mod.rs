@@ -342,6 +342,11 @@ impl Policy {
         })
     }
 
+    /// The name in `by NAME` of the limit at `index`; `None` if it counts by the hit's own key.
+    pub fn key_name(&self, index: usize) -> Option<&str> {
+        self.0.settings.keys.get(index)?.as_deref()
+    }
+
     /// The groups of limits that share a key.
     pub(crate) fn groups(&self) -> &[LimitGroup] {
         &self.0.groups

@@ -151,6 +151,15 @@ impl<'a> Hit<'a> {
         by.and_then(|by| find(self.others, by)).unwrap_or(self.key)
     }
 
+    /// The key that the limit at `index` of the policy counts by.
+    pub(crate) fn key_of_limit(&self, index: usize) -> &'a Key {
+        if self.others.is_empty() {
+            return self.key;
+        }
+        let by = self.policy.key_name(index);
+        by.and_then(|by| find(self.others, by)).unwrap_or(self.key)
+    }
+
     /// The identity of each budget of the hit: the name of the limit group, and the key.
     pub(crate) fn budget_names(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let groups = self.policy.groups();

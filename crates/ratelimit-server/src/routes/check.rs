@@ -169,7 +169,8 @@ fn wants_receipt(query: Query<'_>) -> Result<bool, ApiError> {
 fn log_decision(rules: &Rules, check_request: &CheckRequest, verdict: &Verdict) {
     if rules.log_keys && !verdict.is_allowed() {
         let policy = check_request.policy.name();
-        tracing::info!(policy, key = %check_request.key(), permits = check_request.permits, "denied");
+        let key = check_request.key_of(verdict);
+        tracing::info!(policy, %key, permits = check_request.permits, "denied");
     }
 }
 

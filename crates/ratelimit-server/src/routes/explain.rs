@@ -44,6 +44,9 @@ struct Explanation<'a> {
 #[serde(rename_all = "camelCase")]
 struct LimitExplanation {
     text: String,
+    /// The name of the key that the limit counts by, if it is not the check's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
     algorithm: &'static str,
     allowed: bool,
     limit: u64,
@@ -61,7 +64,7 @@ pub(super) async fn get(
     let mut audit = Audit::new("explain", &request);
     let (parts, _) = request.into_parts();
     let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
-    audit.about(&check_request.policy, check_request.key());
+    audit.about(&check_request.policy, &check_request.keys);
     let verdict = app.limiter().check_hit(check_request.hit().dry_run()).await;
     audit.succeed();
     Ok(json(StatusCode::OK, &explain(&check_request, &verdict)))
@@ -72,9 +75,10 @@ fn explain<'a>(check_request: &'a CheckRequest, verdict: &Verdict) -> Explanatio
     let permits = check_request.permits.get();
     let decision = verdict.decision();
     let seen = decision.into_iter().flat_map(Decision::limits);
-    let limits = check_request.policy.limits().iter().zip(seen);
+    let policy = &check_request.policy;
+    let limits = policy.limits().iter().zip(seen).enumerate();
     let limits: Vec<LimitExplanation> = limits
-        .map(|(limit, seen)| LimitExplanation::new(limit, &seen))
+        .map(|(index, (limit, seen))| LimitExplanation::new(limit, policy.key_name(index), &seen))
         .collect();
     let passes_after = match decision {
         Some(decision) => decision.retry_after(),
@@ -82,7 +86,7 @@ fn explain<'a>(check_request: &'a CheckRequest, verdict: &Verdict) -> Explanatio
     };
     Explanation {
         key: &check_request.shown,
-        policy: check_request.policy.name(),
+        policy: policy.name(),
         permits,
         allowed: verdict.is_allowed(),
         reason: reason(verdict, &limits, permits),
@@ -94,7 +98,15 @@ fn explain<'a>(check_request: &'a CheckRequest, verdict: &Verdict) -> Explanatio
 }
 
 impl LimitExplanation {
-    fn new(limit: &Limit, seen: &LimitDecision) -> LimitExplanation {
+    /// The limit as its policy writes it, as in `5/min by ip`.
+    fn written(&self) -> String {
+        match &self.by {
+            Some(by) => format!("{} by {by}", self.text),
+            None => self.text.clone(),
+        }
+    }
+
+    fn new(limit: &Limit, by: Option<&str>, seen: &LimitDecision) -> LimitExplanation {
         let passes_after = match seen.outcome {
             Outcome::Allowed { .. } => Some(Duration::ZERO),
             Outcome::Denied { retry_after } => Some(retry_after),
@@ -102,6 +114,7 @@ impl LimitExplanation {
         };
         LimitExplanation {
             text: limit.to_string(),
+            by: by.map(str::to_owned),
             algorithm: limit.algorithm().wire_name(),
             allowed: seen.outcome.is_allowed(),
             limit: seen.limit,
@@ -131,13 +144,15 @@ fn refusals(limits: &[LimitExplanation], permits: u64) -> String {
         .filter(|limit| !limit.allowed)
         .map(|limit| match limit.passes_after_micros {
             Some(_) if limit.algorithm == Algorithm::PenaltyBox.wire_name() => {
-                format!("{} refuses the key for a while", limit.text)
+                format!("{} refuses the key for a while", limit.written())
             }
             Some(_) => format!(
                 "{} has {} left of {}",
-                limit.text, limit.remaining, limit.limit
+                limit.written(),
+                limit.remaining,
+                limit.limit
             ),
-            None => format!("{} never holds {permits}", limit.text),
+            None => format!("{} never holds {permits}", limit.written()),
         })
         .collect();
     if refusals.is_empty() {

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::json;
 use crate::{admin_auth, api_error::ApiError, app::App, audit::Audit, check_request::CheckRequest};
 
+/// The response when every store has reset the key.
 #[derive(Serialize)]
 struct ResetResponse<'a> {
     key: &'a str,
@@ -32,9 +33,9 @@ pub(super) async fn delete(
         shown,
         ..
     } = &check_request;
-    audit.about(policy, check_request.key());
+    audit.about(policy, keys);
     let reset = app.limiter().reset_keys(policy, keys).await;
-    reset.map_err(|_| ApiError::unavailable())?;
+    reset.map_err(|_| ApiError::reset_locally())?;
     audit.succeed();
     let response = ResetResponse {
         key: shown,

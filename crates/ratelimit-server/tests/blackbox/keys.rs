@@ -201,3 +201,50 @@ async fn a_named_key_has_the_bounds_of_a_key() {
         server.get(&path).await.problem(400);
     }
 }
+
+#[tokio::test]
+async fn a_key_pattern_applies_to_named_keys_but_addresses() {
+    let policy = "p=5/h; 5/h by tenant; 5/h by ip";
+    let server = Server::start(&["--key-pattern", "t[0-9]+", "--policy", policy]);
+    let check = async |tenant: &str| {
+        let path = format!("{CHECK}?policy=p&key=t1&keys.ip=203.0.113.7&keys.tenant={tenant}");
+        server.get(&path).await
+    };
+
+    assert_eq!(check("t2").await.status, 200);
+    let detail = check("acme").await.problem(400);
+    assert!(detail.starts_with("keys.tenant does not match"), "{detail}");
+}
+
+#[tokio::test]
+async fn offenders_and_explain_name_the_key_that_the_limit_counts_by() {
+    let policy = "login=9/h; fixed_window 1/h by ip";
+    let server =
+        Server::start_admin(&["--policy", policy, "--offender-keys", "shown", "--log-keys"]);
+    for (account, status) in [("alice", 200), ("bob", 429), ("carol", 429)] {
+        let path = format!("{CHECK}?policy=login&key={account}&keys.ip=203.0.113.7");
+        assert_eq!(server.get(&path).await.status, status);
+    }
+
+    let offenders = server.get(OFFENDERS).await.json();
+    let address = json!([{"key": "ip:203.0.113.7", "denied": 2, "error": 0}]);
+    assert_eq!(offenders["policies"]["login"], address);
+    let log = server.log();
+    assert!(
+        log.contains("ip:203.0.113.7") && !log.contains("bob"),
+        "{log}"
+    );
+
+    let path = format!("{EXPLAIN}?policy=login&key=bob&keys.ip=203.0.113.7");
+    let explained = server.get(&path).await.json();
+    let expected = "fixed_window 1/h by ip has 0 left of 1";
+    assert_eq!(explained["reason"], expected);
+    assert_eq!(explained["limits"][0].get("by"), None);
+    assert_eq!(explained["limits"][1]["by"], "ip");
+
+    // The shown key names the budget that denied.
+    let reset = format!("{RESET}?policy=login&key=ip:203.0.113.7");
+    assert_eq!(server.delete(&reset).await.status, 200);
+    let path = format!("{CHECK}?policy=login&key=bob&keys.ip=203.0.113.7");
+    assert_eq!(server.get(&path).await.status, 200);
+}

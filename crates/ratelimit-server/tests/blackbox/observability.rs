@@ -202,6 +202,24 @@ async fn admin_calls_leave_a_line_with_peer_key_and_result() {
 }
 
 #[tokio::test]
+async fn the_line_of_a_reset_has_the_keys_of_limits_by_name() {
+    let policy = "login=9/h; 5/h by ip; 5/h by tenant";
+    let server = Server::start_admin(&["--policy", policy, "--log-format", "json"]);
+
+    server
+        .delete(&format!(
+            "{RESET}?policy=login&key=alice&keys.ip=203.0.113.7"
+        ))
+        .await;
+
+    let lines = json_lines(&server.log());
+    let audit = lines_of(&lines, "ratelimit_server::audit");
+    let address = ratelimit_core::Key::ip("203.0.113.7".parse().unwrap());
+    assert_eq!(audit[0]["key"], "sha256~ce597ac46d430f16");
+    assert_eq!(audit[0]["keys"], format!("ip={}", address.fingerprint()));
+}
+
+#[tokio::test]
 async fn a_settlement_writes_no_line_at_the_usual_level() {
     let server = Server::start_admin(&["--policy", "llm=fixed_window 1000/d"]);
     let check = format!("{CHECK}?policy=llm&key=k&permits=400&receipt=true");
