@@ -69,6 +69,16 @@ impl ApiError {
         ApiError::new(StatusCode::GONE, "Receipt too old", detail)
     }
 
+    /// 503: the store did not answer a reset, which applies to the local budget nevertheless.
+    pub(crate) fn reset_locally() -> ApiError {
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Reset in this server only",
+            "the store did not answer, so its budget is as it was; the budget of the local failure mode \
+             in this server was reset; send the call again when the store answers",
+        )
+    }
+
     /// 503: the store did not answer, and no failure mode applies.
     pub(crate) fn unavailable() -> ApiError {
         ApiError::new(

@@ -173,10 +173,25 @@ async fn without_redis_this_process_decides_and_says_so() {
         explained["reason"],
         "the store did not decide (unavailable), the failure mode `local` does: fixed_window 2/d has 0 left of 2"
     );
-    server
-        .delete(&format!("{RESET}?policy=p&key=k"))
-        .await
-        .problem(503);
+}
+
+#[tokio::test]
+async fn a_reset_without_redis_resets_the_local_budget_and_says_so() {
+    let policy = "p=fixed_window 1/d";
+    let server = Server::start_admin(&["--redis", "redis://127.0.0.1:1", "--policy", policy]);
+    let path = format!("{CHECK}?policy=p&key=k");
+    server.get(&path).await;
+    assert_eq!(
+        server.get(&path).await.status,
+        StatusCode::TOO_MANY_REQUESTS
+    );
+
+    let reset = server.delete(&format!("{RESET}?policy=p&key=k")).await;
+
+    let detail = reset.problem(503);
+    assert!(detail.contains("its budget is as it was"), "{detail}");
+    assert!(detail.contains("in this server was reset"), "{detail}");
+    assert_eq!(server.get(&path).await.status, StatusCode::OK);
 }
 
 #[tokio::test]
