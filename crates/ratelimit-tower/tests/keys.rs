@@ -448,3 +448,35 @@ fn a_rule_of_a_kind_that_no_request_has_is_logged_after_a_thousand() {
         "by the keys of 1000 requests, the rule key:user:4711 never matches: keys are user:...";
     assert!(lines[0].contains(expected), "{lines:?}");
 }
+
+#[test]
+fn a_reload_to_an_unknown_key_name_keeps_the_policy_and_is_logged() {
+    let log = Log::default();
+    let registry =
+        ratelimit_http::registry::Registry::from_policies([ratelimit_core::Policy::parse(
+            "reloaded",
+            "1/min by global",
+        )
+        .unwrap()]);
+    let limiter = ratelimit_core::Limiter::in_memory();
+    let layer = ratelimit_tower::RateLimitLayer::named(limiter, &registry, "reloaded").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+
+    tracing::subscriber::with_default(log.clone(), || {
+        runtime.block_on(async {
+            assert_eq!(send(&layer, get()).await.status(), 200);
+            let by_route = ratelimit_core::Policy::parse("reloaded", "100/min; 10/min by route");
+            registry.replace([by_route.unwrap()]).unwrap();
+            for _ in 0..3 {
+                assert_eq!(send(&layer, get()).await.status(), 429);
+            }
+        });
+    });
+
+    let lines = log.0.lock().unwrap();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("counts by \"route\""), "{lines:?}");
+    assert!(lines[0].contains("stays in force"), "{lines:?}");
+}

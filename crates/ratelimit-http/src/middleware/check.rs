@@ -300,16 +300,12 @@ impl<F: Framework> Config<F> {
 
     /// Logs once that a limit counts by a name for which the layer has no key.
     ///
-    /// A policy that was changed in a registry can contain such a limit.
+    /// A policy that an attribute names in a registry can contain such a limit.
     pub(crate) fn log_unknown_key_once(&self, name: &str) {
         if self.logged_unknown_key.swap(true, Ordering::Relaxed) {
             return;
         }
-        let unknown = self.unknown(name);
-        F::error(self.policy.name(), format_args!("{unknown}"));
-        if !tracing::dispatcher::has_been_set() {
-            eprintln!("rate limit: {unknown}");
-        }
+        self.log_error(format_args!("{}", self.unknown(name)));
     }
 
     /// Logs once that the peer's address is unknown, and how to configure it.

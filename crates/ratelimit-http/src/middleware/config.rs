@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, PoisonError, RwLock, atomic::AtomicBool},
+    sync::{Arc, RwLock, atomic::AtomicBool},
 };
 
 #[cfg(feature = "tokio")]
@@ -67,7 +67,7 @@ pub struct Config<F: Framework> {
     pub(crate) has_default_headers: bool,
     /// The mode of policies that have none.
     pub(crate) default_failure_mode: Option<FailureMode>,
-    lookup: Option<RegistryLookup<F>>,
+    pub(crate) lookup: Option<RegistryLookup<F>>,
 }
 
 /// A name of a key, and the function that finds the key.
@@ -106,10 +106,10 @@ pub enum DecisionSharing {
 }
 
 /// The registry of a policy that is known by name, and the settings with its latest version.
-struct RegistryLookup<F: Framework> {
-    registry: Registry,
+pub(crate) struct RegistryLookup<F: Framework> {
+    pub(crate) registry: Registry,
     /// The registry's version, and the settings that were made for it.
-    latest: RwLock<Option<(u64, Arc<Config<F>>)>>,
+    pub(crate) latest: RwLock<Option<(u64, Arc<Config<F>>)>>,
 }
 
 impl<F: Framework> RegistryLookup<F> {
@@ -318,41 +318,16 @@ impl<F: Framework> Config<F> {
         self.on_error = Some(Arc::new(response));
     }
 
-    /// The settings for the next request: with the registry's latest policy if they follow a registry.
-    ///
-    /// It costs one atomic load while the registry does not change.
-    #[inline]
-    pub fn current(self: &Arc<Self>) -> Arc<Config<F>> {
-        match &self.lookup {
-            Some(lookup) => self.with_latest_policy(lookup),
-            None => Arc::clone(self),
+    /// Logs an error of the configuration, on standard error if the program has no subscriber.
+    pub(crate) fn log_error(&self, error: fmt::Arguments<'_>) {
+        F::error(self.policy.name(), error);
+        if !tracing::dispatcher::has_been_set() {
+            eprintln!("rate limit: {error}");
         }
     }
 
-    /// The settings with the registry's latest policy, which are made once per version.
-    ///
-    /// The previous policy stays if the registry has none of this name.
-    fn with_latest_policy(&self, lookup: &RegistryLookup<F>) -> Arc<Config<F>> {
-        let version = lookup.registry.version();
-        let latest = lookup.latest.read();
-        let latest = latest.unwrap_or_else(PoisonError::into_inner);
-        let last_policy = match &*latest {
-            Some((seen, config)) if *seen == version => return Arc::clone(config),
-            Some((_, config)) => config.policy.clone(),
-            None => self.policy.clone(),
-        };
-        drop(latest);
-        let policy = lookup.registry.get(self.policy.name());
-        let config = Arc::new(self.with_policy(policy.unwrap_or(last_policy)));
-        config.log_unmatched_keys();
-        let latest = lookup.latest.write();
-        let mut latest = latest.unwrap_or_else(PoisonError::into_inner);
-        *latest = Some((version, Arc::clone(&config)));
-        config
-    }
-
     /// The same settings for another policy.
-    fn with_policy(&self, policy: HttpPolicy) -> Config<F> {
+    pub(crate) fn with_policy(&self, policy: HttpPolicy) -> Config<F> {
         let policy = self.completed(policy);
         Config {
             headers: self.headers.with_policy(policy.policy()),

@@ -1,20 +1,15 @@
-//! Warnings about rules and tenants whose key no request has.
+//! Learning the kinds of keys from requests.
 
-use std::{
-    fmt,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU32, Ordering},
 };
 
-use crate::{
-    framework::Framework, key::KeyKinds, log_once, middleware::config::Config, policy::HttpPolicy,
-};
+use crate::key::KeyKinds;
 use ratelimit_core::Key;
 
 /// The number of requests after which the kinds of keys count as known.
-const MAX_OBSERVED: u32 = 1_000;
+pub(crate) const MAX_OBSERVED: u32 = 1_000;
 
 /// Learns the kinds of an extractor's keys, which a function or an extension cannot declare.
 ///
@@ -27,7 +22,7 @@ pub(crate) struct KeyObserver {
 
 impl KeyObserver {
     /// The kinds of all keys, if enough were observed; otherwise unknown.
-    fn kinds(&self) -> KeyKinds {
+    pub(crate) fn kinds(&self) -> KeyKinds {
         if self.observed.load(Ordering::Relaxed) < MAX_OBSERVED {
             return KeyKinds::unknown();
         }
@@ -37,48 +32,12 @@ impl KeyObserver {
 
     /// Observes one key, and returns whether it is the last.
     #[inline]
-    fn observe(&self, key: &Key) -> bool {
+    pub(crate) fn observe(&self, key: &Key) -> bool {
         if self.observed.load(Ordering::Relaxed) >= MAX_OBSERVED {
             return false;
         }
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         kinds.learn(KeyKinds::of_key(key));
         self.observed.fetch_add(1, Ordering::Relaxed) + 1 == MAX_OBSERVED
-    }
-}
-
-impl<F: Framework> Config<F> {
-    /// Learns the kind of a request's key, and logs a warning about rules and tenants of other kinds at the end.
-    ///
-    /// It does nothing if the extractor declares its kinds, or the policy names no keys.
-    #[inline]
-    pub(crate) fn observe_key(&self, key: &Key) {
-        if self.flags.names_keys && !self.key_kinds.is_known() && self.key_observer.observe(key) {
-            self.log_unmatched_keys();
-        }
-    }
-
-    /// Logs a warning about each rule and tenant of the policy whose key no request can have, as far as it is
-    /// known.
-    pub(crate) fn log_unmatched_keys(&self) {
-        if self.key_kinds.is_known() {
-            return log_unmatched_keys(&self.policy, &self.key_kinds);
-        }
-        let basis = format_args!("by the keys of {MAX_OBSERVED} requests, ");
-        log_warnings(&self.policy, &self.key_observer.kinds(), basis);
-    }
-}
-
-/// Logs a warning about each rule and tenant of `policy` whose key is not of these kinds, at most ten. A warning appears
-/// once per process.
-pub fn log_unmatched_keys(policy: &HttpPolicy, kinds: &KeyKinds) {
-    log_warnings(policy, kinds, format_args!(""));
-}
-
-fn log_warnings(policy: &HttpPolicy, kinds: &KeyKinds, basis: fmt::Arguments<'_>) {
-    for warning in policy.unmatched_keys(kinds).into_iter().take(10) {
-        if log_once::is_first(policy.name(), &warning) {
-            tracing::warn!(policy = policy.name(), "{basis}{warning}");
-        }
     }
 }

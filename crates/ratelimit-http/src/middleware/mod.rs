@@ -54,6 +54,8 @@ mod check;
 mod config;
 mod defaults;
 mod key_observer;
+mod key_warnings;
+mod latest_policy;
 mod named_keys;
 mod pending;
 mod policy_flags;
@@ -70,7 +72,7 @@ pub use self::{
     check::CheckOutcome,
     config::{Config, DecisionSharing},
     defaults::{DefaultSettings, GlobalDefaults, HasDefaults, SetDefaultsError, global_limiter},
-    key_observer::log_unmatched_keys,
+    key_warnings::log_unmatched_keys,
     pending::{CompletedCheck, PendingCheck},
     rejection::{Rejection, RejectionReason},
 };
