@@ -57,6 +57,7 @@ struct AppInner {
     bounds: Bounds,
     warned: AtomicBool,
     warned_of_host: AtomicBool,
+    warned_of_silent_proxy: AtomicBool,
     /// Token of this process, for a start without a token file.
     generated_token: OnceLock<AdminToken>,
     admin_without_token: bool,
@@ -91,6 +92,7 @@ impl App {
             bounds: config.bounds,
             warned: AtomicBool::new(false),
             warned_of_host: AtomicBool::new(false),
+            warned_of_silent_proxy: AtomicBool::new(false),
             generated_token: OnceLock::new(),
             admin_without_token: config.admin_without_token,
             has_store: AtomicBool::new(true),
@@ -204,6 +206,11 @@ impl App {
     /// Returns true once: the caller logs a refused `Host` then.
     pub(crate) fn warns_of_host_first_time(&self) -> bool {
         !self.0.warned_of_host.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns true once: the caller logs its warning about a trusted proxy that names no client.
+    pub(crate) fn warns_first_time_of_silent_proxy(&self) -> bool {
+        !self.0.warned_of_silent_proxy.swap(true, Ordering::Relaxed)
     }
 
     /// Returns true once: the caller logs its warning then.

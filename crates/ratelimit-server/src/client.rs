@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use axum::http::{Extensions, HeaderMap, HeaderValue};
 use ratelimit_core::Key;
-use ratelimit_http::client_ip::HeaderLines;
+use ratelimit_http::client_ip::{ClientIpSource, HeaderLines};
 
 use crate::{api_error::ApiError, app::App, config::Rules};
 
@@ -39,6 +39,17 @@ pub(crate) fn own_key(
     }
     let client = rules.client.resolve(peer, &lines);
     let client = client.map_err(|why| ApiError::bad_request(format!("{why}: name a key")))?;
+    if let Some(peer) = peer
+        && client.source() == ClientIpSource::Peer
+        && rules.client.trusts(Some(peer))
+        && app.warns_first_time_of_silent_proxy()
+    {
+        tracing::warn!(
+            %peer,
+            "a trusted proxy sends no forwarding header with an address: all clients behind it share one budget; \
+             let it send the header, or name a key (calls of the proxy itself need neither)"
+        );
+    }
     let key = Key::network(client.addr(), client.prefix());
     let shown = key.to_string();
     Ok((key, shown))

@@ -28,6 +28,7 @@ mod hmac;
 mod listener;
 mod logging;
 mod metrics;
+mod missing_files;
 mod policy_summary;
 mod query;
 mod receipt_token;

@@ -1,6 +1,11 @@
 //! Reloads the configuration.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use metrics::counter;
 use ratelimit_http::policy_file::DiagnosticCode;
@@ -12,6 +17,7 @@ use crate::{
     app::App,
     cli_error::CliError,
     config::{Config, InvalidConfig, Policies, Settings},
+    missing_files::MissingFiles,
 };
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -31,12 +37,17 @@ pub(crate) async fn follow(
     count("ok", 0);
     count("rejected", 0);
     let mut current = running.clone();
+    let mut missing = MissingFiles::default();
     loop {
         let is_requested = tokio::select! {
             _ = hangup.recv() => true,
             () = tokio::time::sleep(POLL_INTERVAL) => false,
         };
         let now = file_versions(&current);
+        let unreadable = current
+            .watched_files()
+            .filter(|path| !now.contains_key(*path));
+        missing.log_lost(&unreadable.map(Path::to_owned).collect::<Vec<_>>());
         // A file that cannot be read is not a change: it may be about to be replaced.
         let is_changed = now
             .iter()

@@ -14,6 +14,7 @@ use crate::{
     cli_error::CliError,
     config::{InvalidConfig, TlsConfigs, TlsContents, TlsFiles},
     metrics::TLS_RELOADS,
+    missing_files::MissingFiles,
 };
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -66,12 +67,19 @@ impl ServerTls {
         count("rejected", 0);
         // A change is used when two looks a second apart agree: certificate and key are replaced one after the other.
         let mut changed: Option<TlsContents> = None;
+        let mut missing = MissingFiles::default();
         loop {
             let is_requested = tokio::select! {
                 _ = hangup.recv() => true,
                 () = tokio::time::sleep(POLL_INTERVAL) => false,
             };
-            let contents = match self.files.read() {
+            let read = self.files.read();
+            let unreadable = match &read {
+                Err(InvalidConfig::Unreadable { path, .. }) => Some(path.clone()),
+                _ => None,
+            };
+            missing.log_lost(&Vec::from_iter(unreadable));
+            let contents = match read {
                 Ok(contents) => contents,
                 // A file that is missing for a moment is being replaced.
                 Err(_) if !is_requested => continue,

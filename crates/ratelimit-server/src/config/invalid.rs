@@ -33,6 +33,11 @@ pub enum InvalidConfig {
         /// The address that is not loopback; `None` if there is a token.
         listen: Option<SocketAddr>,
     },
+    /// `admin-listen` is the address of `listen`, or one of them is all addresses at the same port.
+    SameListener {
+        /// The address of `admin-listen`.
+        listen: SocketAddr,
+    },
     /// One key of a policy can take more bytes than the memory store reserves for a key.
     KeyExceedsMemory {
         /// The policy.
@@ -90,6 +95,10 @@ impl fmt::Display for InvalidConfig {
             ),
             InvalidConfig::AdminWithoutToken { listen: None } => f.write_str(
                 "admin-without-token has no effect beside admin-token-file; remove one of them",
+            ),
+            InvalidConfig::SameListener { listen } => write!(
+                f,
+                "admin-listen {listen} is the address of listen: give it another port, or remove it"
             ),
             InvalidConfig::KeyExceedsMemory {
                 policy,

@@ -2,10 +2,42 @@
 
 use std::str::FromStr;
 
+use ratelimit_http::policy_file::nearest;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// The crates of this workspace that log.
-const OWN_TARGETS: [&str; 3] = ["ratelimit_core", "ratelimit_http", "ratelimit_server"];
+/// The targets of this workspace: its crates that log here, their modules, and two names for kinds of lines.
+const OWN_TARGETS: [&str; 30] = [
+    "ratelimit_core",
+    "ratelimit_core::limiter",
+    "ratelimit_core::limiter::denial",
+    "ratelimit_core::limiter::policy_names",
+    "ratelimit_core::limiter::reservation",
+    "ratelimit_core::load_signal",
+    "ratelimit_core::load_signal::cpu",
+    "ratelimit_core::offenders",
+    "ratelimit_core::offenders::log",
+    "ratelimit_core::policy::tiers",
+    "ratelimit_core::store::memory::stats_reporter",
+    "ratelimit_core::store::redis::config",
+    "ratelimit_core::store::redis::connection",
+    "ratelimit_core::store::redis::connection::outage_log",
+    "ratelimit_http",
+    "ratelimit_http::middleware",
+    "ratelimit_http::registry::reordered",
+    "ratelimit_server",
+    "ratelimit_server::access",
+    "ratelimit_server::audit",
+    "ratelimit_server::browser_guard",
+    "ratelimit_server::client",
+    "ratelimit_server::listener",
+    "ratelimit_server::missing_files",
+    "ratelimit_server::reload",
+    "ratelimit_server::routes::check",
+    "ratelimit_server::routes::forward_auth",
+    "ratelimit_server::routes::receipt",
+    "ratelimit_server::serve",
+    "ratelimit_server::tls",
+];
 
 /// A log filter: a level, `TARGET=LEVEL`, or several of both, joined by commas.
 ///
@@ -32,18 +64,42 @@ fn check_directive(directive: &str) -> Result<(), String> {
         return check_level(directive);
     };
     check_level(level)?;
+    check_target(target)
+}
+
+/// Refuses a target of this workspace that never logs, and a crate that is almost one of this workspace.
+fn check_target(target: &str) -> Result<(), String> {
     let root = target.split("::").next().unwrap_or(target);
-    if root.starts_with("ratelimit") && !OWN_TARGETS.contains(&root) {
-        let known = OWN_TARGETS.join(", ");
-        return Err(format!(
-            "the log filter names {root:?}, which never logs; expected one of {known}"
-        ));
+    let roots = || {
+        OWN_TARGETS
+            .iter()
+            .filter(|known| !known.contains("::"))
+            .copied()
+    };
+    let is_own = root.starts_with("ratelimit") || nearest(root, roots()).is_some();
+    let is_known = |known: &&str| {
+        let rest = known.strip_prefix(target);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
+    if !is_own || OWN_TARGETS.iter().any(|known| is_known(&known)) {
+        return Ok(());
     }
-    Ok(())
+    let hint = match nearest(target, OWN_TARGETS) {
+        Some(known) => format!("did you mean {known}?"),
+        None => format!(
+            "expected a module of {}",
+            roots().collect::<Vec<_>>().join(", ")
+        ),
+    };
+    Err(format!(
+        "the log filter names {target:?}, which never logs; {hint}"
+    ))
 }
 
 fn check_level(level: &str) -> Result<(), String> {
-    if !level.is_empty() && level.parse::<LevelFilter>().is_ok() {
+    // A number would be a level too, and nothing says which.
+    let is_word = level.starts_with(|first: char| first.is_ascii_alphabetic());
+    if is_word && level.parse::<LevelFilter>().is_ok() {
         return Ok(());
     }
     let hint = match level.to_ascii_lowercase().as_str() {
@@ -71,6 +127,7 @@ mod tests {
             "off",
             "warn,ratelimit_core=debug",
             "info, ratelimit_server::access=debug",
+            "ratelimit_core::store::redis=trace",
             "hyper=trace",
         ] {
             assert!(text.parse::<LogFilter>().is_ok(), "{text}");
@@ -84,7 +141,16 @@ mod tests {
             ("info,WARNING", "did you mean warn?"),
             ("ratelimit_core", "did you mean ratelimit_core=trace?"),
             ("ratelimit_core=loud", "\"loud\" is not a log level"),
-            ("ratelimit_cor=debug", "expected one of ratelimit_core"),
+            ("3", "\"3\" is not a log level"),
+            ("ratelimit_core=3", "\"3\" is not a log level"),
+            ("ratelimit_cor=debug", "did you mean ratelimit_core?"),
+            ("ratelmit_core=debug", "did you mean ratelimit_core?"),
+            (
+                "ratelimit_server::acess=debug",
+                "did you mean ratelimit_server::access?",
+            ),
+            ("ratelimit_core::limit=debug", "which never logs"),
+            ("ratelimit_meter=debug", "which never logs"),
             ("", "is not a log level"),
             ("info,", "is not a log level"),
             ("ratelimit_core=", "is not a log level"),
@@ -92,6 +158,38 @@ mod tests {
         ] {
             let why = text.parse::<LogFilter>().unwrap_err();
             assert!(why.contains(expected), "{text}: {why}");
+        }
+    }
+
+    /// Every module with a log line is a target.
+    #[test]
+    fn all_modules_that_log_are_targets() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for name in ["core", "server"] {
+            let root = crates.join(format!("ratelimit-{name}/src"));
+            let mut folders = vec![(root, format!("ratelimit_{name}"))];
+            while let Some((folder, module)) = folders.pop() {
+                for entry in std::fs::read_dir(folder).unwrap() {
+                    let path = entry.unwrap().path();
+                    let stem = path.file_stem().unwrap().to_str().unwrap();
+                    let module = match stem {
+                        "mod" | "lib" | "main" => module.clone(),
+                        stem => format!("{module}::{stem}"),
+                    };
+                    if path.is_dir() {
+                        folders.push((path, module));
+                        continue;
+                    }
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    let levels = ["error", "warn", "info", "debug", "trace"];
+                    let logs = levels.iter().any(|level| {
+                        let start = format!("tracing::{level}!(");
+                        let mut lines = text.split(&start).skip(1);
+                        lines.any(|rest| !rest.trim_start().starts_with("target:"))
+                    });
+                    assert!(!logs || check_target(&module).is_ok(), "{module}");
+                }
+            }
         }
     }
 }

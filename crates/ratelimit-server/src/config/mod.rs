@@ -5,6 +5,7 @@ mod duration;
 mod environment;
 mod file;
 mod invalid;
+mod listeners;
 mod log_filter;
 mod policies;
 mod proxies;

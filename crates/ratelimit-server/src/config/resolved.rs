@@ -169,20 +169,11 @@ impl Config {
             rules: Rules::of(settings)?,
             warnings: Vec::new(),
         };
+        config.check_listeners()?;
         config.check_admin_without_token()?;
         config.check_key_bytes()?;
         config.rules.check_path_rules()?;
         Ok(config)
-    }
-
-    fn check_admin_without_token(&self) -> Result<(), InvalidConfig> {
-        let listen = self.admin_listen.unwrap_or(self.listen);
-        let is_exposed = !listen.ip().to_canonical().is_loopback();
-        if self.admin_without_token && (is_exposed || self.rules.admin.is_some()) {
-            let listen = is_exposed.then_some(listen);
-            return Err(InvalidConfig::AdminWithoutToken { listen });
-        }
-        Ok(())
     }
 
     /// Checks that the memory store can hold the largest key of each policy.

@@ -1,6 +1,6 @@
 //! Checks on behalf of a proxy: nginx `auth_request`, Traefik `ForwardAuth`, Caddy `forward_auth`.
 
-use std::sync::Once;
+use std::{borrow::Cow, sync::Once};
 
 use axum::{
     body::Body,
@@ -72,30 +72,35 @@ fn evaluate_rules(
             let path = rules.client.trusts(peer).then(|| path_in(name, parts));
             path.flatten().ok_or_else(|| no_path(policy.name(), name))?
         }
-        _ => "",
+        _ => Cow::Borrowed(""),
     };
     let client = rules.client.resolve(peer, &headers).ok();
-    let mut facts = RuleRequest::new(check_request.key(), path, &headers);
+    let mut facts = RuleRequest::new(check_request.key(), &path, &headers);
     facts.address = client.map(|client| client.whole_addr());
     Ok(policy.evaluate(&facts))
 }
 
 /// The path in the one line of the header `name`: the value up to its query, without scheme and host.
-fn path_in<'p>(name: &HeaderName, parts: &'p Parts) -> Option<&'p str> {
+///
+/// The value may be any bytes: nginx sends the path as the client did. Bytes that are not UTF-8 are replaced, as those
+/// of escapes are when rules compare the path.
+fn path_in<'p>(name: &HeaderName, parts: &'p Parts) -> Option<Cow<'p, str>> {
     let mut lines = parts.headers.get_all(name).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return None;
     };
-    let uri = line.to_str().ok()?;
-    let uri = uri.split(['?', '#']).next().unwrap_or_default();
-    if uri.starts_with('/') {
-        return Some(uri);
+    let uri = line.as_bytes();
+    let end = uri.iter().position(|byte| matches!(byte, b'?' | b'#'));
+    let uri = &uri[..end.unwrap_or(uri.len())];
+    if uri.starts_with(b"/") {
+        return Some(String::from_utf8_lossy(uri));
     }
-    let (_, after_scheme) = uri.split_once("://")?;
-    Some(match after_scheme.find('/') {
-        Some(slash) => &after_scheme[slash..],
-        None => "/",
-    })
+    let scheme = uri.windows(3).position(|part| part == b"://")?;
+    let after_scheme = &uri[scheme + 3..];
+    let slash = after_scheme.iter().position(|byte| *byte == b'/');
+    Some(slash.map_or("/".into(), |slash| {
+        String::from_utf8_lossy(&after_scheme[slash..])
+    }))
 }
 
 /// Without the path, a blocked path would pass.

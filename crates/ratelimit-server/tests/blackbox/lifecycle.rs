@@ -58,6 +58,24 @@ async fn a_hangup_reads_the_file_again_and_a_mistake_changes_nothing() {
         .problem(401);
 }
 
+#[tokio::test]
+async fn a_token_file_that_is_gone_is_logged_once() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("token");
+    fs::write(&path, "0123456789abcdef").unwrap();
+    let server = Server::start(&["--admin-token-file", path.to_str().unwrap()]);
+    let lines = || server.log().matches("cannot be read any more").count();
+
+    fs::remove_file(&path).unwrap();
+    until(|| async { (lines() > 0).then_some(()) }).await;
+
+    let request = server.request(http::Method::GET, OFFENDERS);
+    let request = request.header("authorization", "Bearer 0123456789abcdef");
+    let answer = server.send(request, "").await;
+    assert_eq!(answer.status, StatusCode::OK, "the old token stays");
+    assert_eq!(lines(), 1);
+}
+
 /// Replaces a file as a secret store does, and keeps its modification time.
 fn replace(path: &std::path::Path, contents: &str) {
     let modified = fs::metadata(path).unwrap().modified().unwrap();

@@ -202,6 +202,23 @@ async fn admin_calls_leave_a_line_with_peer_key_and_result() {
 }
 
 #[tokio::test]
+async fn a_trusted_proxy_that_names_no_client_is_logged_once() {
+    let server = Server::start(&["--trusted", "127.0.0.1"]);
+    let lines = || server.log().matches("sends no forwarding header").count();
+    let named = server.request(Method::GET, CHECK);
+    let named = named.header("x-forwarded-for", "203.0.113.7");
+    server.send(named, "").await;
+    server.get(&format!("{CHECK}?key=alice")).await;
+    assert_eq!(lines(), 0, "{}", server.log());
+
+    for _ in 0..3 {
+        server.get(CHECK).await;
+    }
+
+    assert_eq!(lines(), 1, "{}", server.log());
+}
+
+#[tokio::test]
 async fn the_line_of_a_reset_has_the_keys_of_limits_by_name() {
     let policy = "login=9/h; 5/h by ip; 5/h by tenant";
     let server = Server::start_admin(&["--policy", policy, "--log-format", "json"]);

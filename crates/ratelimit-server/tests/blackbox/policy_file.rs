@@ -323,6 +323,18 @@ async fn forward_auth_believes_the_path_of_a_trusted_peer_only() {
         assert!(detail.contains("x-original-uri"), "{detail}");
     }
     assert_eq!(server.log().matches("rules about paths").count(), 1);
+    // A path of any bytes is a path.
+    for path in [&b"/\xc3\xbc"[..], b"/\xff?\xff", b"http://h/\xff"] {
+        let request = server.request(
+            http::Method::GET,
+            "/api/v1/rate-limit/forward-auth?policy=site",
+        );
+        let header = http::HeaderValue::from_bytes(path).unwrap();
+        let answer = server
+            .send(request.header("x-original-uri", header), "")
+            .await;
+        assert_eq!(answer.status, 429, "{path:?}");
+    }
 
     fs::write(&path, trusting.replace("127.0.0.1", "10.0.0.1")).unwrap();
     let server = Server::start(&["--config", path.to_str().unwrap()]);

@@ -40,6 +40,16 @@ fn a_log_filter_that_names_no_level_is_refused_with_a_hint() {
     let verdict = binary().arg("check-config").arg(config.path()).output();
 
     assert!(flag.contains("did you mean warn?"), "{flag}");
+    for (filter, expected) in [
+        ("3", "\"3\" is not a log level"),
+        (
+            "ratelimit_server::acess=debug",
+            "did you mean ratelimit_server::access?",
+        ),
+    ] {
+        let why = refusal(binary().args(listen).args(["--log", filter]));
+        assert!(why.contains(expected), "{filter}: {why}");
+    }
     assert!(
         variable.contains("\"debg\" is not a log level"),
         "{variable}"
@@ -177,4 +187,22 @@ fn an_invalid_address_of_redis_is_named_without_its_password() {
         assert!(told.contains("redis://127.0.0.1:99999"), "{told}");
         assert!(!told.contains("s3cr3t"), "{told}");
     }
+}
+
+#[test]
+fn equal_listeners_are_refused_by_check_config_too() {
+    for (listen, admin) in [
+        ("127.0.0.1:9000", "127.0.0.1:9000"),
+        ("0.0.0.0:9000", "127.0.0.1:9000"),
+        ("127.0.0.1:9000", "[::]:9000"),
+    ] {
+        let config = file(&format!(
+            "listen = \"{listen}\"\nadmin-listen = \"{admin}\"\n"
+        ));
+        let checked = refusal(binary().arg("check-config").arg(config.path()));
+        assert!(checked.contains("is the address of listen"), "{checked}");
+    }
+    let config = file("listen = \"127.0.0.1:9000\"\nadmin-listen = \"127.0.0.1:9001\"\n");
+    let checked = binary().arg("check-config").arg(config.path()).output();
+    assert!(checked.unwrap().status.success());
 }

@@ -197,6 +197,11 @@ async fn changed_certificates_are_used_and_broken_ones_are_not() {
     server.signal("HUP");
     until(|| async { (refusals() == 2).then_some(()) }).await;
     assert!(is_served(&new_ca));
+
+    fs::remove_file(certificates.file("server.key")).unwrap();
+    let is_lost = || server.log().contains("server.key cannot be read any more");
+    until(|| async { is_lost().then_some(()) }).await;
+    assert!(is_served(&new_ca));
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use super::{
     process::{Proxy, free_port},
     server, snippet,
 };
-use crate::server::Server;
+use crate::server::{Server, until};
 
 const CONF: &str = r#"
 daemon off;
@@ -64,6 +64,18 @@ fn binary() -> &'static str {
         .into_iter()
         .find(|path| fs::exists(path).unwrap_or(false))
         .unwrap_or("nginx")
+}
+
+/// nginx takes any response of forward-auth but 2xx, 401 and 403 for an error, and answers 500.
+#[tokio::test]
+async fn nginx_passes_a_path_that_is_not_ascii() {
+    let dir = TempDir::new().unwrap();
+    let server = server(&dir);
+    let proxy = start(&server);
+    until(|| proxy.get("/health", "Accept: */*")).await;
+
+    assert_eq!(proxy.status("/bücher", "Accept: */*").await, 200);
+    assert_eq!(proxy.status("/admin/bücher", "Accept: */*").await, 403);
 }
 
 #[tokio::test]
