@@ -8,7 +8,10 @@ use actix_web::{
     web::{Data, Payload},
 };
 use ratelimit_core::Limiter;
-use ratelimit_http::{handler, registry::Registry};
+use ratelimit_http::{
+    handler,
+    registry::{Registry, UnknownPolicy},
+};
 
 use crate::{
     body::ResponseBody,
@@ -52,9 +55,8 @@ where
     A: FromRequest,
     R: Future<Output: Responder>,
 {
-    let (config, limiter) = match settings(limit, &request) {
-        Ok(settings) => settings,
-        Err(response) => return response,
+    let Ok((config, limiter)) = settings(limit, &request) else {
+        return HttpResponse::InternalServerError().finish();
     };
     let mut payload = count_body(&config, &request, payload.into_inner());
     let admission = match check(config, &limiter, &request).await {
@@ -82,10 +84,9 @@ where
 fn settings(
     limit: &HandlerLimit,
     request: &HttpRequest,
-) -> Result<(Arc<Config>, Limiter), HttpResponse> {
+) -> Result<(Arc<Config>, Limiter), UnknownPolicy> {
     let registry = || from_request::<Registry>(request);
-    let settings = limit.config(from_request::<Limiter>(request), registry, new_config);
-    settings.map_err(|_| HttpResponse::InternalServerError().finish())
+    limit.config(from_request::<Limiter>(request), registry, new_config)
 }
 
 /// The value of type `T` in the request's extensions, or else in the application's data.

@@ -90,7 +90,8 @@ where
 
     async fn from_request(request: Request, state: &S) -> Result<Limited<H, A>, Response> {
         let (mut head, body) = request.into_parts();
-        let (config, limiter) = settings(H::limit(), &head)?;
+        let settings = settings(H::limit(), &head);
+        let (config, limiter) = settings.map_err(IntoResponse::into_response)?;
         let body = count_body(&config, &mut head, body, Body::new);
         let admission = Admission::check(config, &limiter, &mut head).await;
         let admission = admission.map_err(|response| response.map(Body::from))?;
@@ -121,11 +122,11 @@ impl<H, A> Limited<H, A> {
 fn settings(
     limit: &HandlerLimit,
     request: &Parts,
-) -> Result<(Arc<Config<HttpFramework>>, Limiter), Response> {
+) -> Result<(Arc<Config<HttpFramework>>, Limiter), StatusCode> {
     let limiter = request.extensions.get::<Limiter>().cloned();
     let registry = || request.extensions.get::<Registry>().cloned();
     let settings = limit.config(limiter, registry, RateLimitLayer::handler_config);
-    settings.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+    settings.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 fn finish(admission: Admission, response: impl IntoResponse) -> Response {

@@ -13,7 +13,7 @@ use axum::{
 };
 use ratelimit_axum::{
     ClientKey, Defaults, FailureMode, HeaderKey, HeaderStyle, Limiter, Policy, RateLimitLayer,
-    Rejection, TrustedProxies,
+    Registry, Rejection, TrustedProxies,
     http::{middleware::SetDefaultsError, policy::HttpPolicy},
     rate_limit, set_global_defaults,
 };
@@ -75,6 +75,29 @@ fn unreachable_store() -> Limiter {
     Limiter::new(RedisStore::new(redis))
 }
 
+fn registry() -> Registry {
+    let tiers = Policy::parse("tiers", "1/min").and_then(|policy| policy.with_tier("pro", "2/min"));
+    let closed = Policy::parse("closed", "1/min").expect("a policy");
+    let closed = HttpPolicy::from(closed.with_failure_mode(FailureMode::Closed));
+    let closed = closed.with_charge_on("2xx".parse().expect("statuses"));
+    Registry::from_policies([tiers.expect("a policy").into(), closed])
+}
+
+/// Handlers whose requests carry a limiter that cannot decide, and one that can.
+fn handlers_without_store() -> Router {
+    let failing = |mode| Extension(unreachable_store().failure_mode(mode));
+    let undecided = || Extension(unreachable_store());
+    let (open_mode, closed_mode) = (FailureMode::Open, FailureMode::Closed);
+    Router::new()
+        .route("/open", get(open).layer(undecided()))
+        .route("/closed", get(plain).layer(undecided()))
+        .route("/carried-open", get(plain).layer(failing(open_mode)))
+        .route("/carried-closed", get(open).layer(failing(closed_mode)))
+        .route("/named-open", get(named_open).layer(undecided()))
+        .route("/named-closed", get(named_closed).layer(undecided()))
+        .route("/named-charged", get(named_closed))
+}
+
 /// The status, the names of the rate limit fields, and the body.
 async fn sent(app: &Router, path: &str, fields: &[(&str, &str)]) -> (u16, String, String) {
     let mut request = Request::get(path);
@@ -112,39 +135,14 @@ async fn layers_and_handlers_take_the_defaults_and_their_own_settings_win() {
     let layer = |limiter, limits| RateLimitLayer::new(limiter, policy(limits));
     let hello = || get(async || "hello");
     let tiered = policy("1/min").with_tier("pro", "2/min").expect("a tier");
-    let named = Policy::parse("tiers", "1/min").and_then(|policy| policy.with_tier("pro", "2/min"));
-    let closed = Policy::parse("closed", "1/min").expect("a policy");
-    let closed = HttpPolicy::from(closed.with_failure_mode(FailureMode::Closed));
-    let closed = closed.with_charge_on("2xx".parse().expect("statuses"));
-    let registry =
-        ratelimit_axum::Registry::from_policies([named.expect("a policy").into(), closed]);
-    let failing = |mode| Extension(unreachable_store().failure_mode(mode));
     let app = Router::new()
         .route("/plain", get(plain))
         .route("/by-user", get(by_user))
         .route("/own", get(own))
-        .route("/open", get(open).layer(Extension(unreachable_store())))
-        .route("/closed", get(plain).layer(Extension(unreachable_store())))
-        .route(
-            "/carried-open",
-            get(plain).layer(failing(FailureMode::Open)),
-        )
-        .route(
-            "/carried-closed",
-            get(open).layer(failing(FailureMode::Closed)),
-        )
-        .route(
-            "/named-closed",
-            get(named_closed).layer(Extension(unreachable_store())),
-        )
-        .route("/named-charged", get(named_closed))
-        .route(
-            "/named-open",
-            get(named_open).layer(Extension(unreachable_store())),
-        )
         .route("/tiers", get(tiers))
         .route("/add", post(add))
-        .layer(Extension(registry))
+        .merge(handlers_without_store())
+        .layer(Extension(registry()))
         .route(
             "/layer",
             hello().layer(layer(Limiter::in_memory(), "1/min")),

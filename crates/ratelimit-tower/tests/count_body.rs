@@ -28,8 +28,8 @@ const ALL: Upload = Upload {
 };
 
 fn policy(name: &str, limits: &str) -> HttpPolicy {
-    let policy = HttpPolicy::parse(name, limits).unwrap();
-    policy.with_cost_source("body".parse().unwrap())
+    let policy = HttpPolicy::parse(name, limits).expect("the limits of a test");
+    policy.with_cost_source("body".parse().expect("a source"))
 }
 
 /// A request of four parts of 100 bytes over HTTP/2, without a length.
@@ -37,7 +37,7 @@ fn request() -> Request<impl Body<Data = Bytes, Error = Infallible>> {
     let part = || Ok(Frame::data(Bytes::from_static(&[0; 100])));
     let body = StreamBody::new(stream::iter((0..4).map(move |_| part())));
     let request = from("203.0.113.7").method("POST").version(Version::HTTP_2);
-    request.body(body).unwrap()
+    request.body(body).expect("a request")
 }
 
 /// Sends a request through both layers, and returns its status.
@@ -53,16 +53,16 @@ async fn send(outer: &RateLimitLayer, inner: &RateLimitLayer, upload: Upload) ->
         Ok::<_, Infallible>(response)
     });
     let service = CountBodyLayer.layer(outer.layer(inner.layer(service)));
-    let response = service.oneshot(request()).await.unwrap();
+    let response = service.oneshot(request()).await.expect("infallible");
     let status = response.status();
-    response.into_body().collect().await.unwrap();
+    response.into_body().collect().await.expect("infallible");
     status
 }
 
 async fn remaining(limiter: &Limiter, policy: &HttpPolicy) -> u64 {
-    let key = ratelimit_core::Key::ip("203.0.113.7".parse().unwrap());
+    let key = ratelimit_core::Key::ip("203.0.113.7".parse().expect("an address"));
     let verdict = limiter.peek(policy.policy(), &key).await;
-    verdict.decision().unwrap().remaining
+    verdict.decision().expect("it is in memory").remaining
 }
 
 #[tokio::test]

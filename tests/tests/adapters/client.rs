@@ -1,6 +1,7 @@
 //! A client that sees the bytes of an answer.
 
 use std::{
+    fmt::Write as _,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
 };
@@ -55,7 +56,7 @@ pub(crate) async fn post_chunked(server: SocketAddr, path: &str, chunks: &[&str]
          transfer-encoding: chunked\r\n\r\n"
     );
     for chunk in chunks.iter().chain(&[""]) {
-        text.push_str(&format!("{:x}\r\n{chunk}\r\n", chunk.len()));
+        write!(text, "{:x}\r\n{chunk}\r\n", chunk.len()).expect("a string takes all");
     }
     let asked = tokio::task::spawn_blocking(move || exchange(server, &text));
     asked.await.expect("an answer")

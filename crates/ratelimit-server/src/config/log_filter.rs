@@ -77,11 +77,11 @@ fn check_target(target: &str) -> Result<(), String> {
             .copied()
     };
     let is_own = root.starts_with("ratelimit") || nearest(root, roots()).is_some();
-    let is_known = |known: &&str| {
+    let is_known = |known: &str| {
         let rest = known.strip_prefix(target);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
     };
-    if !is_own || OWN_TARGETS.iter().any(|known| is_known(&known)) {
+    if !is_own || OWN_TARGETS.iter().any(|known| is_known(known)) {
         return Ok(());
     }
     let hint = match nearest(target, OWN_TARGETS) {
