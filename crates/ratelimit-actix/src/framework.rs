@@ -73,7 +73,6 @@ impl Framework for ActixFramework {
 
     const MISSING_CLIENT_HELP: &'static str = "listen on TCP, add TestRequest::peer_addr in a test, or \
         ClientIpResolver::trust_unix_sockets behind a proxy on a unix socket";
-    const UNCOUNTED_BODY_HELP: &'static str = "RateLimit::check sees no body, so use the middleware or the attribute, or require a length";
     const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
     const CONTENT_TYPE: HeaderName = header::CONTENT_TYPE;
     const CACHE_CONTROL: HeaderName = header::CACHE_CONTROL;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{StatusCode, request::Parts};
 use ratelimit_core::Limiter;
 use ratelimit_http::{handler, middleware::Config, registry::Registry};
-use ratelimit_tower::{Admission, HttpFramework, count_body};
+use ratelimit_tower::{Admission, CountedBody, HttpFramework};
 
 use crate::{
     layer::RateLimitLayer,
@@ -92,7 +92,7 @@ where
         let (mut head, body) = request.into_parts();
         let settings = settings(H::limit(), &head);
         let (config, limiter) = settings.map_err(IntoResponse::into_response)?;
-        let body = count_body(&config, &mut head, body, Body::new);
+        let body = CountedBody::wrap_if_needed(&config, &mut head, body, Body::new);
         let admission = Admission::check(config, &limiter, &mut head).await;
         let admission = admission.map_err(|response| response.map(Body::from))?;
         let request = Request::from_parts(head, body);

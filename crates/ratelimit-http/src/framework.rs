@@ -62,7 +62,10 @@ pub trait Framework: Copy + fmt::Debug + Send + Sync + 'static {
     /// The instruction for services that do not know the peer's address. It ends the log line about it.
     const MISSING_CLIENT_HELP: &'static str;
     /// The instruction for requests whose body nothing counts. It ends the log line about it.
-    const UNCOUNTED_BODY_HELP: &'static str;
+    ///
+    /// The default is for frameworks whose layer and attribute count, and whose check by hand sees no body.
+    const UNCOUNTED_BODY_HELP: &'static str =
+        "use the layer or the attribute, which count it, or require a length in front of the limit";
     /// `Retry-After`.
     const RETRY_AFTER: Self::Name;
     /// `Content-Type`.

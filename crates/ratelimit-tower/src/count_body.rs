@@ -97,21 +97,21 @@ impl<B: Body> CountedBody<B> {
         let counter = (!body.is_end_stream()).then_some(counter);
         CountedBody { body, counter }
     }
-}
 
-/// Counts the body of a request if a limit needs it. It is for adapters of frameworks.
-#[doc(hidden)]
-#[inline]
-pub fn count_body<B: Body>(
-    config: &Config,
-    head: &mut Parts,
-    body: B,
-    wrap: impl FnOnce(CountedBody<B>) -> B,
-) -> B {
-    if config.counts_body(head) {
-        wrap(CountedBody::new(head, body))
-    } else {
-        body
+    /// Counts the body of a request if a limit needs it. It is for adapters of frameworks.
+    #[doc(hidden)]
+    #[inline]
+    pub fn wrap_if_needed(
+        config: &Config,
+        head: &mut Parts,
+        body: B,
+        wrap: impl FnOnce(CountedBody<B>) -> B,
+    ) -> B {
+        if config.counts_body(head) {
+            wrap(CountedBody::new(head, body))
+        } else {
+            body
+        }
     }
 }
 

@@ -50,9 +50,6 @@ pub use ratelimit_http::{
     middleware::{SlotGuard, TierResolver},
 };
 
-#[doc(hidden)]
-pub use crate::count_body::count_body;
-
 pub use crate::{
     body::ResponseBody,
     check::Admission,

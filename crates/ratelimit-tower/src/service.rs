@@ -14,7 +14,7 @@ use tower_service::Service;
 use crate::{
     body::ResponseBody,
     check::Admission,
-    count_body::{CountedBody, count_body},
+    count_body::CountedBody,
     framework::{Config, insert_into_request},
     future::{PendingCall, ResponseFuture},
 };
@@ -51,7 +51,7 @@ impl<S> RateLimit<S> {
         wrap: impl FnOnce(CountedBody<B>) -> B,
     ) -> Request<B> {
         let (mut head, body) = request.into_parts();
-        let body = count_body(&self.config.current(), &mut head, body, wrap);
+        let body = CountedBody::wrap_if_needed(&self.config.current(), &mut head, body, wrap);
         Request::from_parts(head, body)
     }
 

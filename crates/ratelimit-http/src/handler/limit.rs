@@ -331,6 +331,10 @@ impl<F: HasDefaults> HandlerLimit<F> {
     /// - `registry` returns the registry that the request carries; the global one is used if it has none.
     /// - `new` makes the adapter's default settings.
     ///
+    /// The failure mode is the first of these: that of the registry's policy, of a limiter that the request
+    /// carries, of the attribute, of the global limiter, of the process's defaults. The settings of each case
+    /// are made once.
+    ///
     /// # Errors
     ///
     /// [`UnknownPolicy`] if the registry has no policy of the declared name. The first such error is logged.

@@ -9,7 +9,11 @@ use crate::{
 impl<F: Framework> Config<F> {
     /// Whether the adapter has to count the body of `request` as it is read.
     ///
-    /// This is so if the cost is the length of the body, its length is unknown, and no outer layer counts it.
+    /// This is so under three conditions:
+    ///
+    /// - the cost is the length of the body, and the layer has no function for the cost;
+    /// - the length is unknown: there is no `Content-Length`, or a `Transfer-Encoding` beside it;
+    /// - no outer layer counts the body: the request's extensions have no [`BodyCount`].
     #[inline]
     pub fn counts_body(&self, request: &F::Request) -> bool {
         if !self.counts_unknown_length(request) {

@@ -17,11 +17,26 @@ use crate::middleware::body_guard::SharedReservation;
 /// - All limits that the request passes share one counter.
 /// - Dropping it charges each of them the bytes that were read, as far as their budgets allow. An adapter drops
 ///   it when the body ends or fails, and with a body that is not read to its end.
+/// - A limit that refunds the request or settles it by its response ignores the bytes.
+///
+/// ```
+/// use ratelimit_http::middleware::{BodyCount, BodyCounter};
+///
+/// let counter = BodyCounter::default();
+/// let extension: BodyCount = counter.count();
+/// counter.count_bytes(400);
+/// assert_eq!(extension.bytes(), 400);
+/// drop(counter);
+/// assert!(extension.is_ended());
+/// ```
 #[derive(Debug, Default)]
 #[must_use = "dropping it ends the count"]
 pub struct BodyCounter(BodyCount);
 
 /// The bytes that were read of a body, and the charges that wait for its end. It is an extension of the request.
+///
+/// - Clones share one count, which its [`BodyCounter`] advances.
+/// - A charge that it holds keeps its slot under a concurrency limit until the body ends.
 #[derive(Clone, Debug, Default)]
 pub struct BodyCount(Arc<CountState>);
 
@@ -71,7 +86,9 @@ impl Drop for BodyCounter {
 
 impl BodyCount {
     /// Whether the body has ended, or nothing reads it any more.
-    pub(crate) fn is_ended(&self) -> bool {
+    ///
+    /// A limit that is checked afterwards does not wait for bytes.
+    pub fn is_ended(&self) -> bool {
         matches!(*self.lock(), WaitingCharges::Ended)
     }
 
@@ -83,7 +100,8 @@ impl BodyCount {
         }
     }
 
-    fn bytes(&self) -> u64 {
+    /// The bytes that were read so far.
+    pub fn bytes(&self) -> u64 {
         self.0.bytes.load(Ordering::Relaxed)
     }
 

@@ -35,6 +35,14 @@ impl<F: Framework> Config<F> {
 
 /// Logs a warning about each rule and tenant of `policy` whose key is not of these kinds, at most ten. A warning appears
 /// once per process.
+///
+/// ```
+/// use ratelimit_http::{key::KeyKinds, middleware::log_unmatched_keys, policy::HttpPolicy};
+///
+/// let api = HttpPolicy::parse("api", "10/min")?.with_block_rule("key:mallory".parse()?);
+/// log_unmatched_keys(&api, &KeyKinds::named("header", "x-user")); // logs a warning
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn log_unmatched_keys(policy: &HttpPolicy, kinds: &KeyKinds) {
     log_warnings(policy, kinds, format_args!(""));
 }
