@@ -33,13 +33,15 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureMode {
-    /// A memory store of this process decides, with the same limits.
+    /// This process decides, from what the store replied last.
     ///
-    /// It bounds an outage: at most the number of instances times the limit passes. It admits at
-    /// least as much as a healthy store would have.
+    /// - A key that the store has never answered for starts full.
+    /// - Hits that the store certainly did not charge are charged to it when it answers again.
+    /// - It bounds an outage: the limit passes, what the other instances let pass meanwhile, and hits whose reply was
+    ///   lost. It admits at least as much as a healthy store would have.
     #[default]
     Local,
-    /// A memory store of this process decides, with the share of this instance of the limits.
+    /// This process decides, with its share of what was left at the last reply of the store, and of the refill.
     ///
     /// - It stays closer to the limit during an outage, and denies hits where load is balanced
     ///   unevenly.

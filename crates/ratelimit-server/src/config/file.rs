@@ -62,6 +62,9 @@ const FIELDS: &[Field<Settings>] = &[
     Field::new("no-deny-cache", |to, node, found| {
         to.no_deny_cache = node.boolean(found);
     }),
+    Field::new("local-keys", |to, node, found| {
+        to.local_keys = at_least_1(node, found);
+    }),
     Field::new("memory-keys", |to, node, found| {
         to.memory_keys = at_least_1(node, found);
     }),

@@ -107,6 +107,8 @@ pub struct Bounds {
 pub struct StoreConfig {
     redis: Option<(RedisUrl, RedisConfig)>,
     memory_keys: usize,
+    /// Keys of the local fallback; `None` for the default of the limiter.
+    local_keys: Option<NonZeroUsize>,
     memory_bytes: usize,
     on_failure: FailureMode,
     without_deny_cache: bool,
@@ -252,6 +254,7 @@ fn check_without_redis(settings: &Settings) -> Result<(), InvalidConfig> {
         ("time-budget", settings.time_budget.is_some()),
         ("no-deny-cache", settings.no_deny_cache == Some(true)),
         ("on-failure", settings.on_failure.is_some()),
+        ("local-keys", settings.local_keys.is_some()),
     ];
     let others = others.into_iter().filter(|(_, is_set)| *is_set);
     let mut names = tls::redis_settings(settings)
@@ -266,11 +269,27 @@ fn check_without_redis(settings: &Settings) -> Result<(), InvalidConfig> {
     }
 }
 
+/// Rejects settings of the memory store: with Redis there is none.
+fn check_with_redis(settings: &Settings) -> Result<(), InvalidConfig> {
+    let memory = [
+        ("memory-keys", settings.memory_keys.is_some()),
+        ("memory-bytes", settings.memory_bytes.is_some()),
+    ];
+    match memory.into_iter().find(|(_, is_set)| *is_set) {
+        Some((setting, _)) => Err(InvalidConfig::Conflict(ConflictingSettings {
+            setting,
+            why: "has no effect with redis; local-keys bounds the local fallback",
+        })),
+        None => Ok(()),
+    }
+}
+
 impl StoreConfig {
     fn of(settings: &Settings) -> Result<StoreConfig, InvalidConfig> {
         let prefix = settings.redis_prefix.clone();
         let redis = if let Some(url) = settings.redis.clone() {
             let config = redis_config(settings, &url)?;
+            check_with_redis(settings)?;
             Some((url, config))
         } else {
             check_without_redis(settings)?;
@@ -279,6 +298,7 @@ impl StoreConfig {
         Ok(StoreConfig {
             redis,
             memory_keys: settings.memory_keys(),
+            local_keys: settings.local_keys,
             memory_bytes: settings.memory_bytes(),
             shared_prefix: settings.redis.as_ref().map(|_| prefix.unwrap_or_default()),
             offenders: offenders(settings),
@@ -308,7 +328,10 @@ impl StoreConfig {
 
     fn limiter_over(&self, redis: Option<RedisStore>) -> Limiter {
         let limiter = match redis {
-            Some(store) => Limiter::new(store),
+            Some(store) => match self.local_keys {
+                Some(keys) => Limiter::new(store).local_capacity(keys.get()),
+                None => Limiter::new(store),
+            },
             None => Limiter::new(self.memory_store()),
         };
         let limiter = limiter.track_offenders(self.offenders.clone());

@@ -78,7 +78,11 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_NO_DENY_CACHE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(super) no_deny_cache: Option<bool>,
 
-    /// How many keys are kept in memory [default: 1000000]
+    /// How many keys the local fallback keeps while Redis does not answer [default: 65536]
+    #[arg(long, env = "RATELIMIT_LOCAL_KEYS", value_name = "N")]
+    pub(super) local_keys: Option<NonZeroUsize>,
+
+    /// How many keys are kept in memory without Redis [default: 1000000]
     #[arg(long, env = "RATELIMIT_MEMORY_KEYS", value_name = "N")]
     pub(super) memory_keys: Option<NonZeroUsize>,
 
@@ -239,7 +243,7 @@ impl Settings {
         }
         // The other settings are part of `Rules`, which a reload replaces.
         let settings = changed!(listen admin_listen tls_cert tls_key tls_client_ca redis redis_ca redis_cert redis_key
-            redis_prefix time_budget on_failure no_deny_cache memory_keys
+            redis_prefix time_budget on_failure no_deny_cache local_keys memory_keys
             memory_bytes admin_without_token headers application request_timeout header_timeout drain_delay
             shutdown_timeout max_body max_connections log log_format log_offenders offender_keys);
         let changed = settings.iter().filter(|(_, is_changed)| *is_changed);
@@ -252,7 +256,7 @@ impl Settings {
             ($($name:ident)*) => { $( self.$name = self.$name.or(file.$name); )* };
         }
         fill_in!(listen admin_listen tls_cert tls_key tls_client_ca redis redis_ca redis_cert redis_key redis_prefix
-            time_budget on_failure no_deny_cache memory_keys memory_bytes
+            time_budget on_failure no_deny_cache local_keys memory_keys memory_bytes
             trust_everyone chain_header path_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file
             admin_without_token headers
             application request_timeout header_timeout drain_delay shutdown_timeout max_body max_connections

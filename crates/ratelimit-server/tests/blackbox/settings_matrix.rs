@@ -132,6 +132,7 @@ fn settings_without_effect_in_memory_are_errors() {
         ("time-budget", "20ms"),
         ("on-failure", "open"),
         ("no-deny-cache", "true"),
+        ("local-keys", "100"),
     ];
     let rows = rows("## Settings of the server");
     let errors = rows.iter().filter(|row| row[1] == "error");
@@ -150,6 +151,22 @@ fn settings_without_effect_in_memory_are_errors() {
         let told = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(1), "{name}: {told}");
         let expected = format!("{name} has no effect without redis");
+        assert!(told.contains(&expected), "{told}");
+    }
+}
+
+#[test]
+fn settings_of_the_memory_store_are_errors_with_redis() {
+    for setting in ["memory-keys", "memory-bytes"] {
+        let mut server = Command::new("timeout");
+        server.arg("10").arg(binary().get_program());
+        server.args(["--listen", "127.0.0.1:0", "--redis", "redis://127.0.0.1:1"]);
+        server.args([format!("--{setting}"), "1000".to_owned()]);
+        let ended = server.output().unwrap();
+
+        let told = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{setting}: {told}");
+        let expected = format!("{setting} has no effect with redis");
         assert!(told.contains(&expected), "{told}");
     }
 }
