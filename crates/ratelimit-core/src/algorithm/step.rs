@@ -65,6 +65,8 @@ pub(crate) struct MirroredReply {
     pub(crate) level: Level,
     /// The store's time of the reply.
     pub(crate) now: Timestamp,
+    /// The time until the limit resets, as the reply says.
+    pub(crate) reset_after: Duration,
     /// The units that the hit was charged; 0 if it was denied, or spent nothing.
     pub(crate) charged: u64,
     /// The id of the concurrency slot that the hit took; 0 without one.

@@ -66,6 +66,7 @@ impl Budget {
             let reply = MirroredReply {
                 level,
                 now,
+                reset_after: decision.reset_after,
                 charged,
                 slot,
                 is_stale,
