@@ -4,18 +4,19 @@
 //! clock and stores nothing: the state is the caller's.
 
 mod parse;
+mod prefetch;
 mod units;
 
 use std::{fmt, time::Duration};
 
-pub use self::parse::ParseLimitError;
+pub use self::{parse::ParseLimitError, prefetch::NotPrefetchable};
 #[cfg(feature = "redis")]
-use crate::{algorithm::WireState, decision::LimitDecision};
+use crate::decision::LimitDecision;
 use crate::{
     algorithm::{
         Algorithm, Concurrency, Demand, Effect, Fit, FixedWindow, InvalidLimit, LeakyBucket,
         PenaltyBox, Period, Refund, SlidingWindowCounter, SlidingWindowLog, State, Step,
-        StepResult, TokenBucket,
+        StepResult, TokenBucket, WireState,
     },
     time::Timestamp,
 };
@@ -188,6 +189,14 @@ impl Limit {
         with_step!(self, step => {
             let snapshot = step.advance(step.state(state), now, demand);
             step.fit(snapshot, demand)
+        })
+    }
+
+    /// The state at `now` as a script returns it, or `None` for one that was too far ahead of the clock.
+    pub(crate) fn wire_state(&self, state: Option<&State>, now: Timestamp) -> Option<WireState> {
+        with_step!(self, step => {
+            let snapshot = step.advance(step.state(state), now, Demand::PEEK);
+            (!clock_was_repaired(step, snapshot)).then(|| step.encode_wire(snapshot))
         })
     }
 

@@ -16,6 +16,7 @@ mod denial;
 mod deny_cache;
 mod offenders;
 mod policy_names;
+mod prefetch;
 mod reservation;
 mod reset;
 mod settle;

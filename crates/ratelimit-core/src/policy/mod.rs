@@ -4,6 +4,7 @@ mod enforcement;
 mod error;
 mod failure_mode;
 mod group;
+mod prefetch;
 mod redundancy;
 mod throttle;
 mod tiers;
@@ -90,6 +91,8 @@ struct PolicySettings {
     failure_mode: Option<FailureMode>,
     /// The cost of a hit whose caller names none.
     cost: NonZeroU64,
+    /// The share of each limit that may be prefetched, in percent.
+    prefetch: Option<u32>,
     tiers: Tiers,
 }
 
@@ -137,6 +140,7 @@ impl Policy {
             enforcement: Enforcement::FULL,
             failure_mode: None,
             cost: NonZeroU64::MIN,
+            prefetch: None,
             tiers: Tiers::default(),
         })
     }
@@ -172,6 +176,9 @@ impl Policy {
         let percent = settings.throttle.percent();
         if percent > MAX_PERCENT {
             return Err(InvalidPolicy::Percent { percent });
+        }
+        if let Some(share) = settings.prefetch {
+            prefetch::validate(share, limits)?;
         }
         // The groups are derived last: they depend on limits, keys and throttle.
         let groups = group::groups(&settings.name, limits, &settings.keys, percent)

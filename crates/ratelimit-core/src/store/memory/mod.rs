@@ -7,6 +7,7 @@ mod entry;
 mod interner;
 mod locked_entry;
 mod multi_key;
+mod prefetch;
 mod shard;
 mod stats_reporter;
 
@@ -26,6 +27,7 @@ use crate::store::memory::{
 use crate::store::{
     contract::{Settlement, Store, StoreFuture},
     hit::Hit,
+    prefetch::{PrefetchGrant, PrefetchRequest},
     receipt::Receipt,
 };
 use crate::{
@@ -361,6 +363,11 @@ impl Store for MemoryStore {
 
     fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         StoreFuture::ready(Ok(self.adjust(receipt, change)))
+    }
+
+    /// Decides the hit and charges the units under the locks of all its shards.
+    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
+        StoreFuture::ready(self.grant(&hit, request))
     }
 
     /// Resets one group of limits after another; a concurrent hit may see some of them reset.
