@@ -94,6 +94,7 @@ macro_rules! with_step {
         }
     };
 }
+use with_step;
 
 impl Limit {
     /// The algorithm of this limit.

@@ -1,8 +1,12 @@
 //! Which limits can be prefetched, and why others cannot.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
-use crate::limit::Limit;
+use crate::limit::{Limit, with_step};
+use crate::{
+    algorithm::{Demand, LeakyBucket, Step as _, TokenBucket, WireState},
+    time::Timestamp,
+};
 
 /// The reason why units of a limit cannot be charged before they are spent.
 ///
@@ -53,5 +57,28 @@ impl Limit {
             Limit::Concurrency(_) => Some(NotPrefetchable::Slots),
             Limit::PenaltyBox(_) => Some(NotPrefetchable::Penalty),
         }
+    }
+
+    /// The time from `now` until `cost` units fit into a state with `charged` more units; zero if they fit.
+    ///
+    /// The state may be older than `now`; its waits end at fixed moments.
+    pub(crate) fn wait_after(
+        &self,
+        state: WireState,
+        charged: u64,
+        cost: u64,
+        now: Timestamp,
+    ) -> Duration {
+        let demand = Demand {
+            cost,
+            ..Demand::PEEK
+        };
+        with_step!(self, step => {
+            let snapshot = step.decode_wire(state).map(|snapshot| step.with_charge(snapshot, charged));
+            let snapshot = snapshot.filter(|snapshot| {
+                step.can_ever_fit(demand) && !step.fits(*snapshot, demand)
+            });
+            snapshot.map_or(Duration::ZERO, |snapshot| step.retry_after(snapshot, demand, now))
+        })
     }
 }

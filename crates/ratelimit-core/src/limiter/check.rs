@@ -8,6 +8,8 @@ use std::{
     time::Instant,
 };
 
+#[cfg(feature = "tokio")]
+use crate::limiter::prefetch::Prefetch;
 use crate::limiter::{Limiter, Verdict, denial::with_slot_wait, deny_cache::Lookup};
 use crate::{
     decision::{Decision, FastCharge},
@@ -109,6 +111,10 @@ impl Check {
         started: Option<Instant>,
     ) -> Check {
         let decision = entry.decide(hit.params());
+        #[cfg(feature = "tokio")]
+        if hit.policy.prefetch().is_some() {
+            limiter.warn_prefetch_in_memory(hit.policy);
+        }
         Check::finish_in_memory(limiter, hit, decision, started)
     }
 
@@ -137,6 +143,14 @@ impl Check {
     #[inline(never)]
     fn start(limiter: &Limiter, hit: Hit<'_>) -> Check {
         let started = metrics::sample_start();
+        #[cfg(feature = "tokio")]
+        let asked = match hit.policy.prefetch() {
+            None => None,
+            Some(_) => match Prefetch::check(limiter, &hit) {
+                Ok(decision) => return Check::finish(limiter, hit, Ok(decision), started),
+                Err(asked) => asked,
+            },
+        };
         let deny_cache = &limiter.shared.deny_cache;
         let lookup = deny_cache.start_lookup(hit);
         if let Some(denied) = lookup.and_then(|lookup| deny_cache.lookup(hit, lookup)) {
@@ -150,6 +164,11 @@ impl Check {
             }
             Err(decision) => {
                 deny_cache.enable();
+                #[cfg(feature = "tokio")]
+                let decision = match asked {
+                    Some(asked) => asked.complete(decision),
+                    None => decision,
+                };
                 Check(CheckState::Pending(Box::new(PendingCheck {
                     decision,
                     started: Instant::now(),

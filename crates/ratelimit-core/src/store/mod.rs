@@ -24,7 +24,9 @@ pub use self::{
     prefetch::{PrefetchGrant, PrefetchRequest},
     receipt::{InvalidReceipt, Receipt},
 };
-pub(crate) use self::{hit::OwnedHit, memory::LockedEntry, receipt::ChargedBy};
+pub(crate) use self::{
+    hit::OwnedHit, memory::LockedEntry, prefetch::LimitStates, receipt::ChargedBy,
+};
 pub use crate::{
     budget::Adjustment,
     policy::{HitMode, Overdraft},

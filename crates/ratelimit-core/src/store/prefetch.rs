@@ -100,6 +100,12 @@ impl PrefetchRequest {
         self
     }
 
+    /// The numbers of the message to the scripts: want, scarcity, horizon and shortest life (microseconds).
+    #[cfg(feature = "redis")]
+    pub(crate) const fn wire_numbers(&self) -> [u64; 4] {
+        [self.want, self.scarcity, self.horizon, self.min_life]
+    }
+
     /// The share of a capacity, in units, rounded down.
     pub(crate) fn cap_of(capacity: u64, share_percent: u32) -> u64 {
         let share = u128::from(capacity) * u128::from(share_percent) / 100;

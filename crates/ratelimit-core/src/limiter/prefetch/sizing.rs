@@ -13,8 +13,9 @@ pub(super) const MAX_HOLD: u64 = 1_000_000;
 pub(super) const MIN_UNITS: u64 = 4;
 /// Hits for which one call is meant at most.
 const HITS_PER_CALL: u64 = 2_000;
-/// Added to one and a half round trips, so that a busy runtime still starts the next call in time: 1 ms.
-const WAKE_UP: u64 = 1_000;
+/// Added to one and a half round trips, so that the next call starts in time: 2.5 ms. Timers of tokio tick once in a
+/// millisecond, and a busy runtime polls a task later.
+const WAKE_UP: u64 = 2_500;
 /// Microseconds in a second.
 const SECOND: u64 = 1_000_000;
 

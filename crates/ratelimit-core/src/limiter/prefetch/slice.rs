@@ -169,12 +169,6 @@ impl Slice {
         self.units - self.next
     }
 
-    /// Gives back units that were spent of this slice and not used. Units that are void by now stay void.
-    pub(super) fn restore(&mut self, units: u64, now: Timestamp) {
-        self.next = self.next.saturating_sub(units);
-        self.drop_void(now);
-    }
-
     /// The first moment at which no unit is live, whatever is spent until then.
     pub(super) fn lapses_at(&self) -> Timestamp {
         let lapses = self.bounds.iter().map(|bound| bound.lapses_at(self.units));

@@ -105,28 +105,4 @@ proptest! {
         }
         prop_assert_eq!(fresh.usable(last), 0);
     }
-
-    #[test]
-    fn units_that_are_given_back_are_never_more_than_the_store_still_counts(
-        units in 1..60_u64,
-        bounds in prop::collection::vec(bounds(), 1..4),
-        steps in steps(),
-    ) {
-        let start = Timestamp::from_micros(0);
-        let mut slice = Slice::new(units, start, bounds.iter().copied());
-        let untouched = NaiveSlice::new(units, &bounds);
-        let (mut now, mut taken) = (start, 0);
-        for (index, (pause, cost)) in steps.into_iter().enumerate() {
-            now = Timestamp::from_micros(now.as_micros() + pause);
-            let before = slice.usable(now);
-            if index % 3 == 2 {
-                slice.restore(cost.min(taken), now);
-                prop_assert!(slice.usable(now) <= before + cost.min(taken));
-                taken -= cost.min(taken);
-            } else if slice.try_spend(cost, now) {
-                taken += cost;
-            }
-            prop_assert!(slice.usable(now) <= untouched.live(now).len() as u64);
-        }
-    }
 }

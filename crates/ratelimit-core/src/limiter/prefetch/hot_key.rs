@@ -1,0 +1,488 @@
+//! The state of one hot key: its slices, its estimates, and the next call.
+//!
+//! | state | a hit | next |
+//! |---|---|---|
+//! | prefetched | spends units of a slice | open, when they are used up |
+//! | open | is sent to the store | prefetched; scarce, when the store denies it |
+//! | scarce | spends units, or is denied from memory; no hit waits | prefetched, when the share is left again |
+//! | off | is sent to the store, because two round trips are longer than a hold | prefetched |
+//!
+//! It reads no clock and sends nothing; `keeper.rs` does.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::limiter::prefetch::{
+    age::Moment,
+    sizing::{MAX_HOLD, MIN_UNITS, Sizing},
+    slice::{Slice, SliceBound},
+};
+use crate::{
+    decision::Decision,
+    limit::Limit,
+    policy::{Policy, Throttle},
+    store::{LimitStates, PrefetchGrant, PrefetchRequest},
+    time::{Timestamp, micros},
+};
+
+/// The time after which a key without hits is given up, at least: 1 s.
+const IDLE: u64 = 1_000_000;
+/// The time between two samples of the demand: 5 ms.
+const SAMPLE: u64 = 5_000;
+/// The pause of a key that cannot be prefetched, and after an error that will not pass soon: 10 s.
+const OFF: u64 = 10_000_000;
+
+/// The slices and estimates of one key that is hit often.
+pub(super) struct HotKey {
+    sizing: Sizing,
+    /// At most two, the older one first.
+    slices: SmallVec<[Slice; 2]>,
+    /// The last answer of the store.
+    last: Option<LastGrant>,
+    phase: Phase,
+    /// No call leaves before this span after this moment.
+    pause: Option<(Moment, u64)>,
+    /// Since when less than the share was left.
+    low_since: Option<Moment>,
+    hot_since: Moment,
+    last_hit: Moment,
+    sampled_at: Moment,
+    /// Units that were wanted since `sampled_at`.
+    wanted: u64,
+    /// A call is due when no more units than this are left.
+    low_water: u64,
+    /// Whether the keeper was woken since it last looked.
+    is_woken: bool,
+    /// Whether the slices count no more: the key was reset or given up.
+    is_ended: bool,
+    void: u64,
+}
+
+/// The last answer of the store, with the moment before its call was sent.
+struct LastGrant {
+    sent: Moment,
+    /// The decision of a peek at the time of the grant; hits are answered with its numbers.
+    decision: Decision,
+    units: u64,
+    states: LimitStates,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Prefetched,
+    Scarce,
+    Off,
+}
+
+/// The answer of a hot key to a hit.
+#[derive(Debug)]
+pub(super) enum HotAnswer {
+    /// Decided from memory. `wakes` asks to wake the keeper.
+    Decided { decision: Decision, wakes: bool },
+    /// The store has to decide.
+    Ask { wakes: bool },
+}
+
+/// The next step of the keeper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeeperStep {
+    /// Ask the store for units.
+    Call(PrefetchRequest),
+    /// Look again after so many microseconds, or when woken.
+    Wait(u64),
+    /// Give the key up.
+    End,
+}
+
+impl HotKey {
+    /// A key of which `units` were wanted between `since` and `now`.
+    pub(super) fn new(policy: &Policy, units: u64, since: Moment, now: Moment) -> HotKey {
+        let share = policy.prefetch().unwrap_or(0);
+        let mut sizing = Sizing::new(policy.limits().iter(), share, policy.cost().get());
+        sizing.observe_demand(units, now.since(since).max(1));
+        HotKey {
+            sizing,
+            slices: SmallVec::new(),
+            last: None,
+            phase: Phase::Prefetched,
+            pause: None,
+            low_since: None,
+            hot_since: since,
+            last_hit: now,
+            sampled_at: now,
+            wanted: 0,
+            low_water: 0,
+            is_woken: false,
+            is_ended: false,
+            void: 0,
+        }
+    }
+
+    /// Decides a hit of `cost` from memory, if possible.
+    #[inline]
+    pub(super) fn check(&mut self, policy: &Policy, cost: u64, now: Moment) -> HotAnswer {
+        self.wanted += cost;
+        self.last_hit = now;
+        let Some(last) = &self.last else {
+            return HotAnswer::Ask { wakes: false };
+        };
+        let at = last.store_time(now);
+        if self.try_spend(cost, at) {
+            let usable = self.usable(at);
+            let wakes = usable <= self.low_water && !self.is_woken;
+            self.is_woken |= wakes;
+            let last = self.last.as_ref().expect("a slice has its grant");
+            let decision = last.decision.prefetched(at, last.units, usable);
+            return HotAnswer::Decided { decision, wakes };
+        }
+        if self.phase == Phase::Scarce && self.may_deny(policy, cost) {
+            let decision = self.denial(policy, cost, at, now);
+            return HotAnswer::Decided {
+                decision,
+                wakes: false,
+            };
+        }
+        let wakes = !self.is_woken;
+        self.is_woken = true;
+        HotAnswer::Ask { wakes }
+    }
+
+    /// Whether a hit may be denied from memory while the budget is scarce. Headroom is known to the store alone.
+    fn may_deny(&self, policy: &Policy, cost: u64) -> bool {
+        cost <= self.sizing.cap() / 2 && matches!(policy.throttle(), Throttle::Hard)
+    }
+
+    /// Spends units of both slices, the older one first.
+    #[inline]
+    fn try_spend(&mut self, cost: u64, at: Timestamp) -> bool {
+        let Some(first) = self.slices.first_mut() else {
+            return false;
+        };
+        if first.try_spend(cost, at) {
+            return true;
+        }
+        let mut missing = cost;
+        if self.usable(at) < cost {
+            return false;
+        }
+        for slice in &mut self.slices {
+            let units = slice.usable(at).min(missing);
+            slice.try_spend(units, at);
+            missing -= units;
+        }
+        self.drop_empty(at);
+        true
+    }
+
+    /// The units that may be spent at the store's time `at`.
+    #[inline]
+    fn usable(&mut self, at: Timestamp) -> u64 {
+        self.slices.iter_mut().map(|slice| slice.usable(at)).sum()
+    }
+
+    fn drop_empty(&mut self, at: Timestamp) {
+        let void = &mut self.void;
+        self.slices.retain(|slice| {
+            let is_empty = slice.usable(at) == 0;
+            *void += slice.take_void();
+            !is_empty
+        });
+    }
+
+    /// The units on hand, for peeks and metrics.
+    pub(super) fn usable_at(&mut self, now: Moment) -> u64 {
+        match self.last.as_ref().map(|last| last.store_time(now)) {
+            Some(at) => self.usable(at),
+            None => 0,
+        }
+    }
+
+    /// Takes the slices out, for a hit that the store pays in part. Hits that come meanwhile do not spend them.
+    pub(super) fn set_aside(&mut self) -> SmallVec<[Slice; 2]> {
+        std::mem::take(&mut self.slices)
+    }
+
+    /// Spends `units` of slices that were set aside, if as many are still live, and puts the slices back.
+    ///
+    /// After a reset the slices count no more.
+    pub(super) fn put_back(
+        &mut self,
+        mut aside: SmallVec<[Slice; 2]>,
+        units: u64,
+        now: Moment,
+    ) -> bool {
+        let Some(at) = self.last.as_ref().map(|last| last.store_time(now)) else {
+            return false;
+        };
+        if self.is_ended {
+            return false;
+        }
+        let taken_meanwhile = std::mem::take(&mut self.slices);
+        std::mem::swap(&mut self.slices, &mut aside);
+        let is_paid = units > 0 && self.try_spend(units, at);
+        self.drop_empty(at);
+        self.slices.extend(taken_meanwhile);
+        // The oldest units end first anyway.
+        while self.slices.len() > 2 {
+            self.slices.remove(0);
+        }
+        is_paid
+    }
+
+    /// Records that the store denied a hit of `cost`: until the next call, hits are denied from memory.
+    pub(super) fn record_denial(
+        &mut self,
+        policy: &Policy,
+        cost: u64,
+        retry_after: Duration,
+        now: Moment,
+    ) {
+        if self.last.is_none() || self.phase != Phase::Prefetched || !self.may_deny(policy, cost) {
+            return;
+        }
+        self.phase = Phase::Scarce;
+        let wait = micros(retry_after).min(MAX_HOLD);
+        self.pause = Some((now, wait.max(self.half_to_one_hold(now))));
+    }
+
+    /// The denial of a hit while the budget is scarce: until the next call, and no shorter than the store's wait.
+    fn denial(&mut self, policy: &Policy, cost: u64, at: Timestamp, now: Moment) -> Decision {
+        let usable = self.usable(at);
+        let pause = self
+            .pause
+            .map_or(0, |(since, span)| span.saturating_sub(now.since(since)));
+        let pause = Duration::from_micros(pause.max(1));
+        let last = self.last.as_ref().expect("a scarce key has an answer");
+        let waits = policy.limits().iter().zip(&last.states);
+        let waits = waits.map(|(limit, state)| limit.wait_after(*state, last.units, cost, at));
+        last.decision
+            .prefetch_denial(at, last.units, usable, pause, waits)
+    }
+
+    /// The next step, at `now`.
+    pub(super) fn next_step(&mut self, now: Moment) -> KeeperStep {
+        self.is_woken = false;
+        self.sample(now);
+        let (idle, hold) = (now.since(self.last_hit), self.sizing.hold());
+        let is_given_up = self.sizing.is_cold() && self.slices.is_empty();
+        if self.is_ended || is_given_up || idle >= hold.max(IDLE) {
+            return KeeperStep::End;
+        }
+        if let Some((since, span)) = self.pause {
+            let left = span.saturating_sub(now.since(since));
+            if left > 0 {
+                return KeeperStep::Wait(left.min(hold.max(IDLE) - idle));
+            }
+        }
+        let at = self.last.as_ref().map(|last| last.store_time(now));
+        let usable = at.map_or(0, |at| self.usable(at));
+        if let Some(at) = at {
+            self.drop_empty(at);
+        }
+        let request = self.sizing.request(
+            now.since(self.hot_since),
+            usable,
+            self.phase == Phase::Scarce,
+        );
+        let lead = self.sizing.lead();
+        let life = match (self.slices.last(), at) {
+            (Some(slice), Some(at)) => slice.lapses_at().as_micros().saturating_sub(at.as_micros()),
+            _ => 0,
+        };
+        let is_due = match self.phase {
+            Phase::Scarce => request.want() >= MIN_UNITS,
+            _ => usable <= self.low_water || life <= lead,
+        };
+        let is_active = idle <= hold.max(SAMPLE);
+        if is_due && is_active && self.slices.len() < 2 {
+            return KeeperStep::Call(request);
+        }
+        let until_due = match self.phase {
+            Phase::Scarce => hold / 2,
+            _ => life.saturating_sub(lead),
+        };
+        let until_due = if is_due { IDLE } else { until_due };
+        KeeperStep::Wait(until_due.clamp(SAMPLE / 5, IDLE))
+    }
+
+    fn sample(&mut self, now: Moment) {
+        let span = now.since(self.sampled_at);
+        if span >= SAMPLE {
+            self.sizing.observe_demand(self.wanted, span);
+            (self.wanted, self.sampled_at) = (0, now);
+        }
+    }
+
+    /// Takes over the answer to a call that was sent at `sent`. Returns the units that were dropped because the store
+    /// knows less than it must.
+    pub(super) fn apply(
+        &mut self,
+        policy: &Policy,
+        grant: &PrefetchGrant,
+        sent: Moment,
+        now: Moment,
+    ) -> u64 {
+        if self.is_ended {
+            return grant.units();
+        }
+        self.sizing.observe_round_trip(now.since(sent));
+        let decided_at = grant.decision().now;
+        let mut dropped = 0;
+        if let Some(last) = &self.last {
+            let span = decided_at
+                .as_micros()
+                .saturating_sub(last.decision.now.as_micros());
+            let mut is_known = true;
+            for (index, limit) in policy.limits().iter().enumerate() {
+                let states = (last.states.get(index), grant.states().get(index));
+                let (Some(before), Some(after)) = states else {
+                    continue;
+                };
+                match limit.units_since(*before, last.units, *after) {
+                    Some(units) if span >= 1_000 => {
+                        self.sizing.observe_fleet(index, units + last.units, span);
+                    }
+                    Some(_) => {}
+                    None => is_known = false,
+                }
+            }
+            if !is_known {
+                dropped = self.usable_at(now);
+                self.slices.clear();
+            }
+        }
+        let bounds = policy.limits().iter().zip(grant.states());
+        let bounds = bounds.map(|(limit, state)| SliceBound::new(limit, *state, 0, decided_at));
+        let bounds: Option<SmallVec<[SliceBound; 1]>> = bounds.collect();
+        if let (true, Some(bounds)) = (grant.units() > 0, bounds) {
+            self.slices
+                .push(Slice::new(grant.units(), decided_at, bounds));
+        }
+        self.last = Some(LastGrant {
+            sent: sent.as_sent(),
+            decision: grant
+                .decision()
+                .clone()
+                .refundable_in_windows(policy.limits()),
+            units: grant.units(),
+            states: grant.states().into(),
+        });
+        let usable = self.usable_at(now);
+        self.low_water = self.sizing.low_water(usable);
+        self.set_phase(policy, grant, now);
+        dropped
+    }
+
+    /// The phase and the pause after an answer.
+    fn set_phase(&mut self, policy: &Policy, grant: &PrefetchGrant, now: Moment) {
+        if !self.sizing.is_prefetchable() {
+            self.phase = Phase::Off;
+            self.pause = Some((now, OFF));
+            return;
+        }
+        let wanted = self.sizing.demand_in_hold();
+        let left = grant
+            .decision()
+            .limits()
+            .map(|limit| limit.remaining.saturating_sub(grant.units()));
+        let (mut is_low, mut is_ample) = (false, true);
+        for (index, left) in left.enumerate() {
+            let cap = self.sizing.cap_of(index);
+            is_low |= left < cap;
+            is_ample &= left >= cap.max(wanted);
+        }
+        let since = self.low_since.filter(|_| is_low);
+        self.low_since = is_low.then(|| since.unwrap_or(now));
+        let was_low = since.is_some_and(|since| now.since(since) >= 2 * self.sizing.hold());
+        self.phase = match self.phase {
+            Phase::Scarce if is_ample => Phase::Prefetched,
+            Phase::Scarce => Phase::Scarce,
+            _ if was_low && matches!(policy.throttle(), Throttle::Hard) => Phase::Scarce,
+            _ => Phase::Prefetched,
+        };
+        self.pause = (self.phase == Phase::Scarce || grant.units() == 0).then(|| {
+            let waits = policy.limits().iter().zip(grant.states());
+            let waits = waits.map(|(limit, state)| {
+                micros(limit.wait_after(*state, grant.units(), 1, grant.decision().now))
+            });
+            let wait = waits.max().unwrap_or(0).min(MAX_HOLD);
+            let wait = if grant.units() == 0 { wait } else { 0 };
+            (now, wait.max(self.half_to_one_hold(now)))
+        });
+    }
+
+    /// Records that a call failed: the next one leaves after a hold, or much later where the store refuses.
+    pub(super) fn record_error(&mut self, is_refused: bool, now: Moment) {
+        if is_refused {
+            self.phase = Phase::Off;
+        }
+        let span = if is_refused {
+            OFF
+        } else {
+            self.sizing.hold().max(SAMPLE)
+        };
+        self.pause = Some((now, span));
+    }
+
+    /// The share in percent that the round trip needs, while two of them are longer than a hold.
+    pub(super) fn needed_percent(&self) -> Option<u64> {
+        let is_off =
+            self.phase == Phase::Off && self.last.is_some() && self.sizing.cap() >= MIN_UNITS;
+        is_off.then(|| self.sizing.needed_percent())
+    }
+
+    /// Ends the key. Returns what windows can be given back: units and the time of their charge.
+    pub(super) fn end(&mut self, now: Moment) -> SmallVec<[(u64, Timestamp); 2]> {
+        self.is_ended = true;
+        let Some(at) = self.last.as_ref().map(|last| last.store_time(now)) else {
+            return SmallVec::new();
+        };
+        let slices = std::mem::take(&mut self.slices);
+        let with_windows = slices.into_iter().filter(Slice::has_window);
+        let returned = with_windows.map(|mut slice| (slice.usable(at), slice.charged_at()));
+        returned.filter(|(units, _)| *units > 0).collect()
+    }
+
+    /// The units that became void unspent since the last call.
+    pub(super) fn take_void(&mut self) -> u64 {
+        let in_slices: u64 = self.slices.iter_mut().map(Slice::take_void).sum();
+        std::mem::take(&mut self.void) + in_slices
+    }
+
+    /// A random span between half a hold and one, so that instances do not call at the same moment.
+    fn half_to_one_hold(&self, now: Moment) -> u64 {
+        let half = (self.sizing.hold() / 2).max(1);
+        half + now.jitter() % half
+    }
+}
+
+impl LastGrant {
+    /// The store's time at `now`, never too early: the call was decided after it was sent.
+    #[inline]
+    fn store_time(&self, now: Moment) -> Timestamp {
+        Timestamp::from_micros(self.decision.now.as_micros() + now.age_since(self.sent))
+    }
+}
+
+impl Limit {
+    /// The units that were charged between two states, or `None` if the later one knows less than it must: a reset, a
+    /// refund, or a store that lost its writes. `units` were charged to the earlier one.
+    fn units_since(&self, before: [u64; 4], units: u64, after: [u64; 4]) -> Option<u64> {
+        let period = self.period_ticks();
+        match self {
+            Limit::TokenBucket(_) | Limit::LeakyBucket(_) => {
+                let forgiven = after[0]
+                    .saturating_sub(before[0])
+                    .saturating_mul(self.per_period());
+                let debt = before[1] + units * period.ticks;
+                let charged = after[1].checked_sub(debt.saturating_sub(forgiven))?;
+                // What a full bucket could not forgive was not there to be charged.
+                Some(charged / period.ticks)
+            }
+            _ if period.window_end(before[0]) != period.window_end(after[0]) => Some(0),
+            Limit::SlidingWindowCounter(_) => after[2].checked_sub(before[2] + units),
+            _ => after[1].checked_sub(before[1] + units),
+        }
+    }
+}
