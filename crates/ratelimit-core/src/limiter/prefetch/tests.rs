@@ -140,7 +140,10 @@ async fn a_hot_key_is_decided_from_memory() {
             prefetched += usize::from(decision.is_prefetched);
             of_the_last += usize::from(decision.is_prefetched && round >= 1_000);
         }
-        assert!(of_the_last >= 980, "{limits}: {of_the_last} of the last 1,000");
+        assert!(
+            of_the_last >= 980,
+            "{limits}: {of_the_last} of the last 1,000"
+        );
         let calls = fleet.store.calls.load(Ordering::SeqCst);
         assert!(calls < 60, "{limits}: {calls} calls");
         assert_eq!(fleet.hits_in_store() + prefetched, 2_000, "{limits}");
