@@ -2,6 +2,7 @@
 
 mod fast_charge;
 mod per_limit;
+#[cfg(feature = "tokio")]
 mod prefetched;
 
 mod waits;

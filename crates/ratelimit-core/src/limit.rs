@@ -94,6 +94,7 @@ macro_rules! with_step {
         }
     };
 }
+#[cfg(feature = "tokio")]
 use with_step;
 
 impl Limit {
@@ -193,11 +194,11 @@ impl Limit {
         })
     }
 
-    /// The state at `now` as a script returns it, or `None` for one that was too far ahead of the clock.
-    pub(crate) fn wire_state(&self, state: Option<&State>, now: Timestamp) -> Option<WireState> {
+    /// The state at `now` as a script returns it, and whether it was too far ahead of the clock.
+    pub(crate) fn wire_state(&self, state: Option<&State>, now: Timestamp) -> (WireState, bool) {
         with_step!(self, step => {
             let snapshot = step.advance(step.state(state), now, Demand::PEEK);
-            (!clock_was_repaired(step, snapshot)).then(|| step.encode_wire(snapshot))
+            (step.encode_wire(snapshot), clock_was_repaired(step, snapshot))
         })
     }
 

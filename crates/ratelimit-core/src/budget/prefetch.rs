@@ -8,12 +8,12 @@ use crate::{
 };
 
 impl Budget {
-    /// Reports the state of each limit at `now`; `None` for one that was too far ahead of the clock.
+    /// Reports the state of each limit at `now`, and whether it was too far ahead of the clock.
     pub(crate) fn wire_states(
         &self,
         group: &LimitGroup,
         now: Timestamp,
-        mut each: impl FnMut(&EffectiveLimit, Option<WireState>),
+        mut each: impl FnMut(&EffectiveLimit, (WireState, bool)),
     ) {
         let has_expired = now >= self.expires;
         let slots = self.states.as_slice();

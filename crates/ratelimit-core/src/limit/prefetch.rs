@@ -1,10 +1,14 @@
 //! Which limits can be prefetched, and why others cannot.
 
-use std::{fmt, time::Duration};
+use std::fmt;
+#[cfg(feature = "tokio")]
+use std::time::Duration;
 
-use crate::limit::{Limit, with_step};
+use crate::limit::Limit;
+#[cfg(feature = "tokio")]
 use crate::{
     algorithm::{Demand, LeakyBucket, Step as _, TokenBucket, WireState},
+    limit::with_step,
     time::Timestamp,
 };
 
@@ -62,6 +66,7 @@ impl Limit {
     /// The time from `now` until `cost` units fit into a state with `charged` more units; zero if they fit.
     ///
     /// The state may be older than `now`; its waits end at fixed moments.
+    #[cfg(feature = "tokio")]
     pub(crate) fn wait_after(
         &self,
         state: WireState,

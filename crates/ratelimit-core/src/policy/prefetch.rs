@@ -13,6 +13,7 @@ impl Policy {
     /// - A hot key is decided from memory. Nothing passes beyond the limit.
     /// - The error is on the other side: a hit may be denied while other instances hold units that they have not spent,
     ///   at most about the share.
+    /// - It needs the feature `tokio` and a tokio runtime; without them it has no effect.
     /// - Keys that are not hot, and every key of a [`MemoryStore`](crate::MemoryStore), are decided as without it.
     ///
     /// `docs/prefetch.md` has the bounds.

@@ -15,6 +15,8 @@ mod receipt;
 mod redis;
 mod slot;
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::prefetch::LimitStates;
 #[cfg(feature = "redis")]
 pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use self::{
@@ -24,9 +26,7 @@ pub use self::{
     prefetch::{PrefetchGrant, PrefetchRequest},
     receipt::{InvalidReceipt, Receipt},
 };
-pub(crate) use self::{
-    hit::OwnedHit, memory::LockedEntry, prefetch::LimitStates, receipt::ChargedBy,
-};
+pub(crate) use self::{hit::OwnedHit, memory::LockedEntry, receipt::ChargedBy};
 pub use crate::{
     budget::Adjustment,
     policy::{HitMode, Overdraft},

@@ -30,8 +30,8 @@ use crate::{
 const IDLE: u64 = 1_000_000;
 /// The time between two samples of the demand: 5 ms.
 const SAMPLE: u64 = 5_000;
-/// The pause of a key that cannot be prefetched, and after an error that will not pass soon: 10 s.
-const OFF: u64 = 10_000_000;
+/// The pause of a key that cannot be prefetched, after which its round trip is measured again: 1 s.
+const OFF: u64 = 1_000_000;
 
 /// The slices and estimates of one key that is hit often.
 pub(super) struct HotKey {
@@ -143,8 +143,12 @@ impl HotKey {
                 wakes: false,
             };
         }
-        let wakes = !self.is_woken;
-        self.is_woken = true;
+        // While no call may leave, the keeper wakes by its own timer.
+        let is_paused = self
+            .pause
+            .is_some_and(|(since, span)| now.since(since) < span);
+        let wakes = !self.is_woken && !is_paused;
+        self.is_woken |= wakes;
         HotAnswer::Ask { wakes }
     }
 

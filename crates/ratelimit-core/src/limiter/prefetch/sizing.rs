@@ -94,9 +94,12 @@ impl Sizing {
         }
     }
 
-    /// Adds a sample of the round trip. A longer one counts at once, a shorter one by an eighth.
+    /// Adds a sample of the round trip, which counts by a quarter: a single slow call changes little.
     pub(super) fn observe_round_trip(&mut self, micros: u64) {
-        self.rtt = micros.max((7 * self.rtt + micros) / 8);
+        self.rtt = match self.rtt {
+            0 => micros,
+            known => (3 * known + micros) / 4,
+        };
     }
 
     /// The time for which a slice is meant, in microseconds.

@@ -29,11 +29,11 @@ const COUNTS: usize = 1 << 14;
 pub(super) struct HotKeys {
     /// Keyed at random for each table: a client cannot choose keys that fall into one set.
     hasher: RandomState,
-    sets: Box<[Mutex<Set>]>,
+    sets: Box<[Mutex<HotSet>]>,
     counts: Box<[AtomicU64]>,
 }
 
-type Set = [Option<Arc<HotEntry>>; WAYS];
+type HotSet = [Option<Arc<HotEntry>>; WAYS];
 
 /// One hot key, shared with its keeper.
 pub(super) struct HotEntry {
@@ -151,7 +151,7 @@ impl HotKeys {
         }
     }
 
-    fn set(&self, hash: u64) -> &Mutex<Set> {
+    fn set(&self, hash: u64) -> &Mutex<HotSet> {
         &self.sets[index(hash, SETS)]
     }
 }

@@ -60,9 +60,8 @@ impl MemoryStore {
         let mut is_repaired = false;
         for id in &keys {
             let shard = locked.shard(all.shard_index(id.hash));
-            shard.wire_states(*id, now, |effective, state| {
-                is_repaired |= state.is_none();
-                let state = state.unwrap_or_default();
+            shard.wire_states(*id, now, |effective, (state, was_ahead)| {
+                is_repaired |= was_ahead;
                 let share = LimitShare::new(effective, &request);
                 states[effective.index] = state;
                 grants.push(share.grant(&effective.limit, state, charged, now, &request));

@@ -204,7 +204,7 @@ impl Shard {
         &self,
         id: EntryId<'_>,
         now: Timestamp,
-        each: impl FnMut(&EffectiveLimit, Option<WireState>),
+        each: impl FnMut(&EffectiveLimit, (WireState, bool)),
     ) {
         match self.find(id) {
             Some(index) => self.entries[index].budget.wire_states(id.group, now, each),
