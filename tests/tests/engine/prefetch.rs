@@ -35,6 +35,9 @@ async fn compare(aim: Aim, name: &str) {
                 continue;
             };
             hit.limits.iter_mut().for_each(make_prefetchable);
+            if seed % 4 > 0 {
+                enlarge(&mut hit);
+            }
             if random.one_in(3) {
                 hit.cost = 0;
             }
@@ -112,6 +115,38 @@ fn request(random: &mut Random) -> PrefetchRequest {
         .horizon(Duration::from_micros(horizon))
         .min_life(Duration::from_micros(min_life))
         .scarce(random.one_in(3))
+}
+
+/// Makes small limits a hundred times as large, so that a share of them is worth a call, and costs with them.
+fn enlarge(hit: &mut TracedHit) {
+    let enlarged: Vec<Spec> = hit.limits.iter().map(enlarged).collect();
+    if enlarged
+        .iter()
+        .all(|spec| spec.throttled_grain_us(hit.percent).is_some())
+    {
+        hit.limits = enlarged;
+        hit.cost = hit.cost.saturating_mul(60);
+    }
+}
+
+fn enlarged(spec: &Spec) -> Spec {
+    let mut spec = *spec;
+    match &mut spec {
+        Spec::TokenBucket {
+            capacity, refill, ..
+        }
+        | Spec::LeakyBucket {
+            capacity, refill, ..
+        } => {
+            *capacity = capacity.saturating_mul(100);
+            *refill = refill.saturating_mul(100);
+        }
+        Spec::FixedWindow { limit, .. } | Spec::SlidingWindowCounter { limit, .. } => {
+            *limit = limit.saturating_mul(100);
+        }
+        _ => {}
+    }
+    spec
 }
 
 /// Logs become counters, and no leaky bucket shapes.
@@ -248,6 +283,12 @@ async fn eight_processes_with_prefetch_never_over_admit() {
             fleet.passed.len(),
         );
         assert_eq!(beyond, 0, "{text}");
-        assert!(fleet.prefetched * 10 > fleet.hits * 8, "{text}");
+        assert!(fleet.prefetched * 2 > fleet.hits, "{text}");
+        let least = if text.starts_with("sliding") {
+            3_800
+        } else {
+            3_920
+        };
+        assert!(steady >= least, "{text}: {steady} passed in a second");
     }
 }

@@ -30,6 +30,8 @@ use crate::{
 const IDLE: u64 = 1_000_000;
 /// The time between two samples of the demand: 5 ms.
 const SAMPLE: u64 = 5_000;
+/// The time between two samples of the fleet's rate, at least: 10 ms.
+const FLEET_SPAN: u64 = 10_000;
 /// The pause of a key that cannot be prefetched, after which its round trip is measured again: 1 s.
 const OFF: u64 = 1_000_000;
 
@@ -40,6 +42,8 @@ pub(super) struct HotKey {
     slices: SmallVec<[Slice; 2]>,
     /// The last answer of the store.
     last: Option<LastGrant>,
+    /// The answer from which the rate of the fleet is counted.
+    fleet_from: Option<FleetSample>,
     phase: Phase,
     /// No call leaves before this span after this moment.
     pause: Option<(Moment, u64)>,
@@ -64,6 +68,13 @@ struct LastGrant {
     sent: Moment,
     /// The decision of a peek at the time of the grant; hits are answered with its numbers.
     decision: Decision,
+    units: u64,
+    states: LimitStates,
+}
+
+/// The states after an answer.
+struct FleetSample {
+    at: Timestamp,
     units: u64,
     states: LimitStates,
 }
@@ -105,6 +116,7 @@ impl HotKey {
             sizing,
             slices: SmallVec::new(),
             last: None,
+            fleet_from: None,
             phase: Phase::Prefetched,
             pause: None,
             low_since: None,
@@ -334,28 +346,15 @@ impl HotKey {
         let decided_at = grant.decision().now;
         let mut dropped = 0;
         if let Some(last) = &self.last {
-            let span = decided_at
-                .as_micros()
-                .saturating_sub(last.decision.now.as_micros());
-            let mut is_known = true;
-            for (index, limit) in policy.limits().iter().enumerate() {
-                let states = (last.states.get(index), grant.states().get(index));
-                let (Some(before), Some(after)) = states else {
-                    continue;
-                };
-                match limit.units_since(*before, last.units, *after) {
-                    Some(units) if span >= 1_000 => {
-                        self.sizing.observe_fleet(index, units + last.units, span);
-                    }
-                    Some(_) => {}
-                    None => is_known = false,
-                }
-            }
-            if !is_known {
+            let known = (policy.limits().iter().zip(&last.states)).zip(grant.states());
+            let mut charged = known
+                .map(|((limit, before), after)| limit.units_since(*before, last.units, *after));
+            if charged.any(|units| units.is_none()) {
                 dropped = self.usable_at(now);
                 self.slices.clear();
             }
         }
+        self.observe_fleet(policy, grant);
         let bounds = policy.limits().iter().zip(grant.states());
         let bounds = bounds.map(|(limit, state)| SliceBound::new(limit, *state, 0, decided_at));
         let bounds: Option<SmallVec<[SliceBound; 1]>> = bounds.collect();
@@ -376,6 +375,30 @@ impl HotKey {
         self.low_water = self.sizing.low_water(usable);
         self.set_phase(policy, grant, now);
         dropped
+    }
+
+    /// Compares an answer with one of at least 10 ms before: the fleet has charged the difference.
+    fn observe_fleet(&mut self, policy: &Policy, grant: &PrefetchGrant) {
+        let decided_at = grant.decision().now;
+        if let Some(from) = &self.fleet_from {
+            let span = decided_at.as_micros().saturating_sub(from.at.as_micros());
+            if span < FLEET_SPAN {
+                return;
+            }
+            let limits = policy.limits().iter().zip(&from.states);
+            for (index, ((limit, before), after)) in limits.zip(grant.states()).enumerate() {
+                if let Some(units) = limit.units_since(*before, from.units, *after)
+                    && units > 0
+                {
+                    self.sizing.observe_fleet(index, units, span);
+                }
+            }
+        }
+        self.fleet_from = Some(FleetSample {
+            at: decided_at,
+            units: grant.units(),
+            states: grant.states().into(),
+        });
     }
 
     /// The phase and the pause after an answer.

@@ -16,6 +16,8 @@ const HITS_PER_CALL: u64 = 2_000;
 /// Added to one and a half round trips, so that the next call starts in time: 2.5 ms. Timers of tokio tick once in a
 /// millisecond, and a busy runtime polls a task later.
 const WAKE_UP: u64 = 2_500;
+/// Round trips below this count as this where outliers are cut: 0.1 ms.
+const MIN_RTT: u64 = 100;
 /// Microseconds in a second.
 const SECOND: u64 = 1_000_000;
 
@@ -94,11 +96,12 @@ impl Sizing {
         }
     }
 
-    /// Adds a sample of the round trip, which counts by a quarter: a single slow call changes little.
+    /// Adds a sample of the round trip, which counts by a quarter and as four times the estimate at most: a single
+    /// slow call changes little.
     pub(super) fn observe_round_trip(&mut self, micros: u64) {
         self.rtt = match self.rtt {
             0 => micros,
-            known => (3 * known + micros) / 4,
+            known => (3 * known + micros.min(4 * known.max(MIN_RTT))) / 4,
         };
     }
 
