@@ -7,22 +7,26 @@
 //! | scarce | spends units, or is denied from memory; no hit waits | prefetched, when the share is left again |
 //! | off | is sent to the store, because two round trips are longer than a hold | prefetched |
 //!
-//! It reads no clock and sends nothing; `keeper.rs` does.
+//! - `grant.rs`: an answer of the store. `schedule.rs`: when the next call leaves.
+//! - It reads no clock and sends nothing; `keeper.rs` does.
+
+mod grant;
+mod schedule;
 
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
+pub(super) use self::schedule::KeeperStep;
 use crate::limiter::prefetch::{
     age::Moment,
     sizing::{MAX_HOLD, MIN_UNITS, Sizing},
-    slice::{Slice, SliceBound},
+    slice::Slice,
 };
 use crate::{
     decision::Decision,
-    limit::Limit,
     policy::{Policy, Throttle},
-    store::{LimitStates, PrefetchGrant, PrefetchRequest},
+    store::LimitStates,
     time::{Timestamp, micros},
 };
 
@@ -30,8 +34,6 @@ use crate::{
 const IDLE: u64 = 1_000_000;
 /// The time between two samples of the demand: 5 ms.
 const SAMPLE: u64 = 5_000;
-/// The time between two samples of the fleet's rate, at least: 10 ms.
-const FLEET_SPAN: u64 = 10_000;
 /// The pause of a key that cannot be prefetched, after which its round trip is measured again: 1 s.
 const OFF: u64 = 1_000_000;
 
@@ -93,17 +95,6 @@ pub(super) enum HotAnswer {
     Decided { decision: Decision, wakes: bool },
     /// The store has to decide.
     Ask { wakes: bool },
-}
-
-/// The next step of the keeper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeeperStep {
-    /// Ask the store for units.
-    Call(PrefetchRequest),
-    /// Look again after so many microseconds, or when woken.
-    Wait(u64),
-    /// Give the key up.
-    End,
 }
 
 impl HotKey {
@@ -276,169 +267,6 @@ impl HotKey {
             .prefetch_denial(at, last.units, usable, pause, waits)
     }
 
-    /// The next step, at `now`.
-    pub(super) fn next_step(&mut self, now: Moment) -> KeeperStep {
-        self.is_woken = false;
-        self.sample(now);
-        let (idle, hold) = (now.since(self.last_hit), self.sizing.hold());
-        let is_given_up = self.sizing.is_cold() && self.slices.is_empty();
-        if self.is_ended || is_given_up || idle >= hold.max(IDLE) {
-            return KeeperStep::End;
-        }
-        if let Some((since, span)) = self.pause {
-            let left = span.saturating_sub(now.since(since));
-            if left > 0 {
-                return KeeperStep::Wait(left.min(hold.max(IDLE) - idle));
-            }
-        }
-        let at = self.last.as_ref().map(|last| last.store_time(now));
-        let usable = at.map_or(0, |at| self.usable(at));
-        if let Some(at) = at {
-            self.drop_empty(at);
-        }
-        let request = self.sizing.request(
-            now.since(self.hot_since),
-            usable,
-            self.phase == Phase::Scarce,
-        );
-        let lead = self.sizing.lead();
-        let life = match (self.slices.last(), at) {
-            (Some(slice), Some(at)) => slice.lapses_at().as_micros().saturating_sub(at.as_micros()),
-            _ => 0,
-        };
-        let is_due = match self.phase {
-            Phase::Scarce => request.want() >= MIN_UNITS,
-            _ => usable <= self.low_water || life <= lead,
-        };
-        let is_active = idle <= hold.max(SAMPLE);
-        if is_due && is_active && self.slices.len() < 2 {
-            return KeeperStep::Call(request);
-        }
-        let until_due = match self.phase {
-            Phase::Scarce => hold / 2,
-            _ => life.saturating_sub(lead),
-        };
-        let until_due = if is_due { IDLE } else { until_due };
-        KeeperStep::Wait(until_due.clamp(SAMPLE / 5, IDLE))
-    }
-
-    fn sample(&mut self, now: Moment) {
-        let span = now.since(self.sampled_at);
-        if span >= SAMPLE {
-            self.sizing.observe_demand(self.wanted, span);
-            (self.wanted, self.sampled_at) = (0, now);
-        }
-    }
-
-    /// Takes over the answer to a call that was sent at `sent`. Returns the units that were dropped because the store
-    /// knows less than it must.
-    pub(super) fn apply(
-        &mut self,
-        policy: &Policy,
-        grant: &PrefetchGrant,
-        sent: Moment,
-        now: Moment,
-    ) -> u64 {
-        if self.is_ended {
-            return grant.units();
-        }
-        self.sizing.observe_round_trip(now.since(sent));
-        let decided_at = grant.decision().now;
-        let mut dropped = 0;
-        if let Some(last) = &self.last {
-            let known = (policy.limits().iter().zip(&last.states)).zip(grant.states());
-            let mut charged = known
-                .map(|((limit, before), after)| limit.units_since(*before, last.units, *after));
-            if charged.any(|units| units.is_none()) {
-                dropped = self.usable_at(now);
-                self.slices.clear();
-            }
-        }
-        self.observe_fleet(policy, grant);
-        let bounds = policy.limits().iter().zip(grant.states());
-        let bounds = bounds.map(|(limit, state)| SliceBound::new(limit, *state, 0, decided_at));
-        let bounds: Option<SmallVec<[SliceBound; 1]>> = bounds.collect();
-        if let (true, Some(bounds)) = (grant.units() > 0, bounds) {
-            self.slices
-                .push(Slice::new(grant.units(), decided_at, bounds));
-        }
-        self.last = Some(LastGrant {
-            sent: sent.as_sent(),
-            decision: grant
-                .decision()
-                .clone()
-                .refundable_in_windows(policy.limits()),
-            units: grant.units(),
-            states: grant.states().into(),
-        });
-        let usable = self.usable_at(now);
-        self.low_water = self.sizing.low_water(usable);
-        self.set_phase(policy, grant, now);
-        dropped
-    }
-
-    /// Compares an answer with one of at least 10 ms before: the fleet has charged the difference.
-    fn observe_fleet(&mut self, policy: &Policy, grant: &PrefetchGrant) {
-        let decided_at = grant.decision().now;
-        if let Some(from) = &self.fleet_from {
-            let span = decided_at.as_micros().saturating_sub(from.at.as_micros());
-            if span < FLEET_SPAN {
-                return;
-            }
-            let limits = policy.limits().iter().zip(&from.states);
-            for (index, ((limit, before), after)) in limits.zip(grant.states()).enumerate() {
-                if let Some(units) = limit.units_since(*before, from.units, *after)
-                    && units > 0
-                {
-                    self.sizing.observe_fleet(index, units, span);
-                }
-            }
-        }
-        self.fleet_from = Some(FleetSample {
-            at: decided_at,
-            units: grant.units(),
-            states: grant.states().into(),
-        });
-    }
-
-    /// The phase and the pause after an answer.
-    fn set_phase(&mut self, policy: &Policy, grant: &PrefetchGrant, now: Moment) {
-        if !self.sizing.is_prefetchable() {
-            self.phase = Phase::Off;
-            self.pause = Some((now, OFF));
-            return;
-        }
-        let wanted = self.sizing.demand_in_hold();
-        let left = grant
-            .decision()
-            .limits()
-            .map(|limit| limit.remaining.saturating_sub(grant.units()));
-        let (mut is_low, mut is_ample) = (false, true);
-        for (index, left) in left.enumerate() {
-            let cap = self.sizing.cap_of(index);
-            is_low |= left < cap;
-            is_ample &= left >= cap.max(wanted);
-        }
-        let since = self.low_since.filter(|_| is_low);
-        self.low_since = is_low.then(|| since.unwrap_or(now));
-        let was_low = since.is_some_and(|since| now.since(since) >= 2 * self.sizing.hold());
-        self.phase = match self.phase {
-            Phase::Scarce if is_ample => Phase::Prefetched,
-            Phase::Scarce => Phase::Scarce,
-            _ if was_low && matches!(policy.throttle(), Throttle::Hard) => Phase::Scarce,
-            _ => Phase::Prefetched,
-        };
-        self.pause = (self.phase == Phase::Scarce || grant.units() == 0).then(|| {
-            let waits = policy.limits().iter().zip(grant.states());
-            let waits = waits.map(|(limit, state)| {
-                micros(limit.wait_after(*state, grant.units(), 1, grant.decision().now))
-            });
-            let wait = waits.max().unwrap_or(0).min(MAX_HOLD);
-            let wait = if grant.units() == 0 { wait } else { 0 };
-            (now, wait.max(self.half_to_one_hold(now)))
-        });
-    }
-
     /// Records that a call failed: the next one leaves after a hold, or much later where the store refuses.
     pub(super) fn record_error(&mut self, is_refused: bool, now: Moment) {
         if is_refused {
@@ -476,12 +304,6 @@ impl HotKey {
         let in_slices: u64 = self.slices.iter_mut().map(Slice::take_void).sum();
         std::mem::take(&mut self.void) + in_slices
     }
-
-    /// A random span between half a hold and one, so that instances do not call at the same moment.
-    fn half_to_one_hold(&self, now: Moment) -> u64 {
-        let half = (self.sizing.hold() / 2).max(1);
-        half + now.jitter() % half
-    }
 }
 
 impl LastGrant {
@@ -489,27 +311,5 @@ impl LastGrant {
     #[inline]
     fn store_time(&self, now: Moment) -> Timestamp {
         Timestamp::from_micros(self.decision.now.as_micros() + now.age_since(self.sent))
-    }
-}
-
-impl Limit {
-    /// The units that were charged between two states, or `None` if the later one knows less than it must: a reset, a
-    /// refund, or a store that lost its writes. `units` were charged to the earlier one.
-    fn units_since(&self, before: [u64; 4], units: u64, after: [u64; 4]) -> Option<u64> {
-        let period = self.period_ticks();
-        match self {
-            Limit::TokenBucket(_) | Limit::LeakyBucket(_) => {
-                let forgiven = after[0]
-                    .saturating_sub(before[0])
-                    .saturating_mul(self.per_period());
-                let debt = before[1] + units * period.ticks;
-                let charged = after[1].checked_sub(debt.saturating_sub(forgiven))?;
-                // What a full bucket could not forgive was not there to be charged.
-                Some(charged / period.ticks)
-            }
-            _ if period.window_end(before[0]) != period.window_end(after[0]) => Some(0),
-            Limit::SlidingWindowCounter(_) => after[2].checked_sub(before[2] + units),
-            _ => after[1].checked_sub(before[1] + units),
-        }
     }
 }
