@@ -31,18 +31,14 @@ impl Store for PendingStore {
     }
 }
 
-/// Hits that spend prefetched units of a token bucket, and of several limits.
+/// Hits that spend prefetched units of a token bucket.
 ///
 /// # Panics
 ///
 /// When the key does not become hot.
 pub fn checks() -> Vec<Work> {
-    let bucket = "100000000/s";
-    let several = "100000000/s; fixed_window 1000000000/min; sliding_window_counter 10000000000/h";
-    vec![
-        check("prefetch.token_bucket.allowed", bucket),
-        check("prefetch.several.allowed", several),
-    ]
+    // While the clock stands still no unit lapses, and a nearly full bucket gives millions of them.
+    vec![check("prefetch.token_bucket.allowed", "100000000/s")]
 }
 
 fn check(name: &str, limits: &str) -> Work {
@@ -57,11 +53,14 @@ fn check(name: &str, limits: &str) -> Work {
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        for _ in 0..200_000 {
+        for round in 0..20_000 {
             let verdict = limiter.check(&policy, &key).await;
             let left = verdict.decision().expect("a decision");
             assert!(left.is_allowed());
-            clock.advance(Duration::from_micros(20));
+            // The clock stands still for the last calls, so that the last slice is whole.
+            if round < 19_000 {
+                clock.advance(Duration::from_micros(20));
+            }
             tokio::task::yield_now().await;
             tokio::task::yield_now().await;
         }

@@ -154,11 +154,12 @@ impl Sizing {
         longest.max(2 * self.rtt).clamp(1, MAX_HOLD)
     }
 
-    /// The request for a slice: for all that is wanted, less the `usable` units that are left.
+    /// The request for a slice. While the budget is scarce, the `usable` units that are left are not asked for again.
     pub(super) fn request(&self, watched: u64, usable: u64, is_scarce: bool) -> PrefetchRequest {
         let horizon = self.horizon(watched);
         let want = units_in(self.demand, horizon).max(MIN_UNITS);
-        let want = want.min(self.cap()).saturating_sub(usable);
+        let on_hand = if is_scarce { usable } else { 0 };
+        let want = want.min(self.cap()).saturating_sub(on_hand);
         PrefetchRequest::new(want, self.share_percent)
             .horizon_micros(horizon)
             .min_life_micros(2 * self.rtt)

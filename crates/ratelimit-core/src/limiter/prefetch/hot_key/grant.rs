@@ -18,6 +18,9 @@ use crate::{
 /// The time between two samples of the fleet's rate, at least: 10 ms.
 const FLEET_SPAN: u64 = 10_000;
 
+/// The longest pause after a call that gave nothing although the budget is not scarce: 100 ms.
+const NOTHING_GIVEN: u64 = 100_000;
+
 impl HotKey {
     /// Takes over the answer to a call that was sent at `sent`. Returns the units that were dropped because the store
     /// knows less than it must.
@@ -124,7 +127,11 @@ impl HotKey {
             });
             let wait = waits.max().unwrap_or(0).min(MAX_HOLD);
             let wait = if grant.units() == 0 { wait } else { 0 };
-            (now, wait.max(self.half_to_one_hold(now)))
+            let spread = match self.phase {
+                Phase::Scarce => self.half_to_one_hold(now),
+                _ => self.half_to_one_hold(now).min(NOTHING_GIVEN),
+            };
+            (now, wait.max(spread))
         });
     }
 }
