@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::decision::{Decision, LimitDecision, Outcome, RefundMark};
+use crate::decision::{Decision, LimitDecision, Outcome, PerLimit, RefundMark};
 use crate::{limit::Limit, time::Timestamp};
 
 impl Decision {
@@ -12,11 +12,25 @@ impl Decision {
     #[inline]
     pub(crate) fn prefetched(&self, now: Timestamp, units: u64, usable: u64) -> Decision {
         let elapsed = now.since(self.now);
-        let mut decision = self.clone().aged_by(elapsed);
-        decision.is_prefetched = true;
-        decision.remaining = on_hand(self.remaining, self.limit, units, usable);
+        let mut decision = Decision {
+            outcome: self.outcome,
+            limit: self.limit,
+            remaining: on_hand(self.remaining, self.limit, units, usable),
+            reset_after: self.reset_after.saturating_sub(elapsed),
+            now,
+            speaker: self.speaker,
+            is_over: self.is_over,
+            is_prefetched: true,
+            is_enforced: true,
+            mark: self.mark,
+            several: PerLimit::NONE,
+        };
+        if !self.several.as_slice().is_empty() {
+            decision.several = self.several.clone();
+        }
         for limit in decision.several.as_mut_slice() {
             limit.remaining = on_hand(limit.remaining, limit.limit, units, usable);
+            limit.reset_after = limit.reset_after.saturating_sub(elapsed);
         }
         decision
     }

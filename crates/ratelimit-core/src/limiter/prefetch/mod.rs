@@ -74,33 +74,48 @@ impl Prefetch {
     pub(super) fn check(limiter: &Limiter, hit: &Hit<'_>) -> Result<Decision, Option<AskedHit>> {
         let prefetch = &limiter.shared.prefetch;
         let hash = prefetch.table.hash(hit);
-        let Some(entry) = prefetch.table.find(hash, hit) else {
-            if !hit.is_read_only() {
-                Prefetch::count_cold(limiter, hash, hit);
-            }
-            return Err(None);
-        };
-        if !hit.is_read_only() {
-            let now = prefetch.clock.now();
-            let answer = lock(&entry.key).check(hit.policy, hit.cost, now);
-            let (decision, wakes) = match answer {
-                HotAnswer::Decided { decision, wakes } => (Some(decision), wakes),
-                HotAnswer::Ask { wakes } => (None, wakes),
-            };
-            if wakes {
-                entry.wake.notify_one();
-            }
-            if let Some(decision) = decision {
-                entry.metrics.count_hit();
-                return Ok(decision);
+        let answer = prefetch
+            .table
+            .with(hash, hit, |entry| prefetch.check_hot(entry, hit));
+        match answer {
+            Some(Ok(decision)) => Ok(decision),
+            Some(Err(entry)) => Err(Some(AskedHit {
+                prefetch: Arc::clone(prefetch),
+                store: Arc::clone(&limiter.shared.store),
+                hit: OwnedHit::new(*hit),
+                entry,
+            })),
+            None => {
+                if !hit.is_read_only() {
+                    Prefetch::count_cold(limiter, hash, hit);
+                }
+                Err(None)
             }
         }
-        Err(Some(AskedHit {
-            prefetch: Arc::clone(prefetch),
-            store: Arc::clone(&limiter.shared.store),
-            hit: OwnedHit::new(*hit),
-            entry,
-        }))
+    }
+
+    /// Decides a hit on a hot key from memory. Returns the key where the store has to decide.
+    #[inline]
+    fn check_hot(&self, entry: &Arc<HotEntry>, hit: &Hit<'_>) -> Result<Decision, Arc<HotEntry>> {
+        if hit.is_read_only() {
+            return Err(Arc::clone(entry));
+        }
+        let now = self.clock.now();
+        match lock(&entry.key).check(hit.policy, hit.cost, now) {
+            HotAnswer::Decided { decision, wakes } => {
+                if wakes {
+                    entry.wake.notify_one();
+                }
+                entry.metrics.count_hit();
+                Ok(decision)
+            }
+            HotAnswer::Ask { wakes } => {
+                if wakes {
+                    entry.wake.notify_one();
+                }
+                Err(Arc::clone(entry))
+            }
+        }
     }
 
     /// Counts a hit on a key that is not hot, and starts to keep the key when four units were wanted within a hold.

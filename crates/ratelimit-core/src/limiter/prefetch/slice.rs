@@ -169,6 +169,12 @@ impl Slice {
         self.units - self.next
     }
 
+    /// The units that were not spent. Some may be void since the last look.
+    #[inline]
+    pub(super) const fn unspent(&self) -> u64 {
+        self.units - self.next
+    }
+
     /// The first moment at which no unit is live, whatever is spent until then.
     pub(super) fn lapses_at(&self) -> Timestamp {
         let lapses = self.bounds.iter().map(|bound| bound.lapses_at(self.units));

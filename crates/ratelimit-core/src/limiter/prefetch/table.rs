@@ -13,7 +13,9 @@ use tokio::sync::Notify;
 
 use crate::limiter::prefetch::{age::Moment, hot_key::HotKey};
 use crate::{
+    key::Key,
     metrics::PrefetchMetrics,
+    policy::Policy,
     store::{Hit, OwnedHit},
     sync::lock,
 };
@@ -38,6 +40,8 @@ type HotSet = [Option<Arc<HotEntry>>; WAYS];
 /// One hot key, shared with its keeper.
 pub(super) struct HotEntry {
     hash: u64,
+    /// The policy and the key, where there is one key.
+    single: Option<(Policy, Key)>,
     /// Policy and keys of its hits.
     pub(super) hit: OwnedHit,
     pub(super) key: Mutex<HotKey>,
@@ -51,6 +55,21 @@ pub(super) struct HotEntry {
 pub(super) struct ColdCount {
     pub(super) units: u64,
     pub(super) since: Moment,
+}
+
+impl HotEntry {
+    /// Whether a hit spends from the same budgets under equal limits.
+    ///
+    /// Fast path: the very policy and one key, which spares the comparison of all limits.
+    #[inline]
+    fn is_of(&self, hit: &Hit<'_>) -> bool {
+        if let (Some((policy, key)), [group]) = (&self.single, hit.policy.groups())
+            && policy.is_same_as(hit.policy)
+        {
+            return key.as_str() == hit.key_for(group).as_str();
+        }
+        hit.same_budgets_as(&self.hit.as_hit())
+    }
 }
 
 impl HotKeys {
@@ -73,13 +92,19 @@ impl HotKeys {
         })
     }
 
-    /// The hot key of the budgets and limits of a hit.
+    /// Calls `each` with the hot key of the budgets and limits of a hit, if there is one.
+    ///
+    /// The set stays locked, which spares a reference count; `each` may lock the key, and nothing else.
     #[inline]
-    pub(super) fn find(&self, hash: u64, hit: &Hit<'_>) -> Option<Arc<HotEntry>> {
+    pub(super) fn with<T>(
+        &self,
+        hash: u64,
+        hit: &Hit<'_>,
+        each: impl FnOnce(&Arc<HotEntry>) -> T,
+    ) -> Option<T> {
         let set = lock(self.set(hash));
-        let is_same =
-            |entry: &&Arc<HotEntry>| entry.hash == hash && hit.same_budgets_as(&entry.hit.as_hit());
-        set.iter().flatten().find(is_same).cloned()
+        let is_same = |entry: &&Arc<HotEntry>| entry.hash == hash && entry.is_of(hit);
+        set.iter().flatten().find(is_same).map(each)
     }
 
     /// Adds a key. `None` if its set is full, or another thread has added it.
@@ -93,6 +118,10 @@ impl HotKeys {
         let free = set.iter_mut().find(|place| place.is_none())?;
         let entry = Arc::new(HotEntry {
             hash,
+            single: match hit.policy.groups() {
+                [group] => Some((hit.policy.clone(), hit.key_for(group).clone())),
+                _ => None,
+            },
             hit: OwnedHit::new(hit.cost(0)),
             key: Mutex::new(key),
             wake: Notify::new(),

@@ -132,7 +132,7 @@ impl HotKey {
         };
         let at = last.store_time(now);
         if self.try_spend(cost, at) {
-            let usable = self.usable(at);
+            let usable = self.slices.iter().map(Slice::unspent).sum();
             let wakes = usable <= self.low_water && !self.is_woken;
             self.is_woken |= wakes;
             let last = self.last.as_ref().expect("a slice has its grant");
