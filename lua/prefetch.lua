@@ -6,8 +6,8 @@
 --          for each limit cap, the share of the limit (units); the units of headroom; the debt that a bucket forgives
 --          within the horizon, and within the shortest life
 --
--- reply    REPLY_ALLOWED or REPLY_DENIED; now (microseconds); the further units; expires of each key (microseconds); the
---          numbers of each limit before the hit
+-- reply    REPLY_ALLOWED or REPLY_DENIED; now (microseconds); the further units; expires of each key (microseconds);
+--          the numbers of each limit before the hit
 
 local want, scarcity, horizon, min_life, next_share = struct.unpack('<dddd', ARGV[2])
 

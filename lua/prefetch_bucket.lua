@@ -23,7 +23,7 @@ if owed > most or flags % 2 == 1 then
 end
 
 local want, scarcity, cap, empty, horizon_debt, min_debt = unpack('<dddddd', ARGV[2])
-local left, top_up, least, part = empty - owed, horizon_debt - owed, 4, 0
+local left, top_up, least = empty - owed, horizon_debt - owed, 4
 left = left > 0 and (left - left % unit) / unit or 0
 if top_up > 0 then
   top_up = (top_up - top_up % unit) / unit
@@ -35,24 +35,24 @@ if want > cap then
   want = cap
 end
 local units = want < left and want or left
-part = cap % scarcity
+local part = cap % scarcity
 if left < (cap - part) / scarcity + (part > 0 and 1 or 0) then
   -- Less than the share is left. Large shares are scaled, so that the product stays below 2^53.
   part = cap % 67108864
   local scale = (cap - part) / 67108864 + (part > 0 and 1 or 0)
   part = cap % scale
   local scaled_cap = (cap - part) / scale + (part > 0 and 1 or 0)
-  part = scarcity * want * ((left - left % scale) / scale)
-  part = (part - part % scaled_cap) / scaled_cap
-  if part < units then
-    units = part
+  local product = scarcity * want * ((left - left % scale) / scale)
+  local shrunk = (product - product % scaled_cap) / scaled_cap
+  if shrunk < units then
+    units = shrunk
   end
 end
 if min_debt >= owed then
-  part = min_debt - owed
-  part = (part - part % unit) / unit + 1
-  if part > least then
-    least = part
+  local missing = min_debt - owed
+  missing = (missing - missing % unit) / unit + 1
+  if missing > least then
+    least = missing
   end
 end
 if units < least then

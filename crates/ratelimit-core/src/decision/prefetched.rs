@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::decision::{Decision, LimitDecision, Outcome, PerLimit, RefundMark};
-use crate::{limit::Limit, time::Timestamp};
+use crate::time::Timestamp;
 
 impl Decision {
     /// The decision of a hit that spent prefetched units at `now`.
@@ -71,17 +71,22 @@ impl Decision {
         decision
     }
 
-    /// The decision with marks of charges that windows can refund. Prefetched units of a bucket lapse by themselves.
-    pub(crate) fn refundable_in_windows(mut self, limits: &[Limit]) -> Decision {
-        let mark_of = |limit: &Limit| match limit {
-            Limit::FixedWindow(_) | Limit::SlidingWindowCounter(_) => RefundMark::new(1),
-            _ => RefundMark::NONE,
+    /// The decision with marks of charges that windows can refund; `is_window` tells it of each limit. Prefetched units
+    /// of a bucket lapse by themselves.
+    pub(crate) fn refundable_in_windows(
+        mut self,
+        mut is_window: impl Iterator<Item = bool>,
+    ) -> Decision {
+        let mark_of = |is_window: bool| match is_window {
+            true => RefundMark::new(1),
+            false => RefundMark::NONE,
         };
-        if let [limit] = limits {
-            self.mark = mark_of(limit);
+        if self.several.as_slice().is_empty() {
+            self.mark = mark_of(is_window.next().unwrap_or(false));
+            return self;
         }
-        for (decision, limit) in self.several.as_mut_slice().iter_mut().zip(limits) {
-            decision.mark = mark_of(limit);
+        for (decision, is_window) in self.several.as_mut_slice().iter_mut().zip(is_window) {
+            decision.mark = mark_of(is_window);
         }
         self
     }

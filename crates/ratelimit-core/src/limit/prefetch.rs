@@ -51,6 +51,12 @@ impl fmt::Display for NotPrefetchable {
 }
 
 impl Limit {
+    /// Whether units count until the end of a window of the clock.
+    #[cfg(feature = "tokio")]
+    pub(crate) const fn is_window(&self) -> bool {
+        matches!(self, Limit::FixedWindow(_) | Limit::SlidingWindowCounter(_))
+    }
+
     /// The reason why this limit cannot be prefetched, or `None` if it can.
     pub const fn not_prefetchable(&self) -> Option<NotPrefetchable> {
         match self {

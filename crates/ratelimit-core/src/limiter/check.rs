@@ -140,11 +140,11 @@ impl Check {
     fn start(limiter: &Limiter, hit: Hit<'_>) -> Check {
         let started = metrics::sample_start();
         #[cfg(feature = "tokio")]
-        let asked = match hit.policy.prefetch() {
+        let unpaid = match hit.policy.prefetch() {
             None => None,
             Some(_) => match Prefetch::check(limiter, &hit) {
                 Ok(decision) => return Check::finish_in_memory(limiter, &hit, decision, started),
-                Err(asked) => asked,
+                Err(unpaid) => unpaid,
             },
         };
         let deny_cache = &limiter.shared.deny_cache;
@@ -161,8 +161,8 @@ impl Check {
             Err(decision) => {
                 deny_cache.enable();
                 #[cfg(feature = "tokio")]
-                let decision = match asked {
-                    Some(asked) => asked.complete(decision),
+                let decision = match unpaid {
+                    Some(unpaid) => unpaid.complete(decision),
                     None => decision,
                 };
                 Check(CheckState::Pending(Box::new(PendingCheck {

@@ -2,9 +2,7 @@
 
 use std::{fmt, num::NonZeroU64};
 
-use crate::policy::{
-    MAX_KEY_NAME, MAX_LIMITS, MAX_PERCENT, Policy, prefetch::MAX_PREFETCH_PERCENT,
-};
+use crate::policy::{MAX_KEY_NAME, MAX_LIMITS, MAX_PERCENT, MAX_PREFETCH_PERCENT, Policy};
 use crate::{
     algorithm::InvalidLimit,
     limit::{Limit, NotPrefetchable, ParseLimitError},

@@ -29,6 +29,9 @@ use crate::{algorithm::Algorithm, key::is_plain, limit::Limit, metrics::PolicyMe
 /// The largest headroom of a throttle, in percent of the limit.
 const MAX_PERCENT: u32 = 10_000;
 
+/// The largest share that can be prefetched, in percent of each limit.
+const MAX_PREFETCH_PERCENT: u32 = 50;
+
 /// The most limits of one policy.
 pub(crate) const MAX_LIMITS: usize = 8;
 /// The longest name in `by NAME`, in bytes.

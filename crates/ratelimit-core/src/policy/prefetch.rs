@@ -1,10 +1,7 @@
 //! The share of each limit that an instance may prefetch.
 
 use crate::limit::Limit;
-use crate::policy::{InvalidPolicy, Policy};
-
-/// The largest share, in percent of each limit.
-pub(super) const MAX_PREFETCH_PERCENT: u32 = 50;
+use crate::policy::{InvalidPolicy, MAX_PREFETCH_PERCENT, Policy};
 
 impl Policy {
     /// Lets limiters over a network store charge units of hot keys before they are spent, for all tiers: up to

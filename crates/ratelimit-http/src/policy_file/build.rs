@@ -31,6 +31,7 @@ pub(crate) struct PolicyBuilder {
     pub(crate) throttle: Option<Located<Throttle>>,
     pub(crate) shadow: Option<Located<bool>>,
     pub(crate) enforced: Option<Located<u8>>,
+    /// The share of each limit that may be prefetched, in percent.
     pub(crate) prefetch: Option<Located<u32>>,
     pub(crate) tiers: Vec<Tier>,
     pub(crate) tenants: Vec<Tenant>,
@@ -206,7 +207,13 @@ fn apply_throttle(
     })
 }
 
-/// Sets the share to prefetch, and warns where it is too small for any limit.
+/// Sets the share to prefetch.
+///
+/// - A limit that cannot be prefetched, of the policy or of a tier, is an error that names the limit and the reason.
+/// - A share outside of 1 % to 50 % is an error.
+/// - A share of fewer than four units of a limit is a warning, because nothing is prefetched then.
+///
+/// After an error the policy is built without prefetching, so that further mistakes of the file are found.
 fn apply_prefetch(
     policy: Policy,
     prefetch: Option<Located<u32>>,

@@ -114,7 +114,15 @@ pub(crate) fn percent(node: &Node, diagnostics: &mut Diagnostics) -> Option<u8> 
     Some(percent)
 }
 
-/// The share of `prefetch = "5%"`, in percent. The policy checks its bounds.
+/// The share of `prefetch = "5%"`, in percent.
+///
+/// | text | share |
+/// |---|---|
+/// | `5%` | 5 |
+/// | `0%`, `60%` | read here, and rejected by the policy with its bounds |
+/// | `5`, `5 %`, `five` | a diagnostic |
+///
+/// The unit is required, so that a share is not mistaken for a number of units.
 pub(crate) fn prefetch_share(node: &Node, diagnostics: &mut Diagnostics) -> Option<u32> {
     let known = |text: &str| {
         let digits = text.strip_suffix('%').filter(|digits| {

@@ -88,7 +88,7 @@ impl Moment {
         self.monotonic & mask
     }
 
-    /// The moment so many microseconds earlier.
+    /// The moment `micros` microseconds earlier.
     pub(super) const fn before(self, micros: u64) -> Moment {
         Moment {
             monotonic: self.monotonic.saturating_sub(micros),

@@ -53,7 +53,7 @@ pub(super) struct Prefetch {
 }
 
 /// The part of a hit's answer that prefetching adds when the store decides.
-pub(super) struct AskedHit {
+pub(super) struct UnpaidHit {
     entry: Arc<HotEntry>,
     prefetch: Arc<Prefetch>,
     store: Arc<dyn Store>,
@@ -71,7 +71,7 @@ impl Prefetch {
     }
 
     /// Decides a hit from memory, or says how its answer by the store is used.
-    pub(super) fn check(limiter: &Limiter, hit: &Hit<'_>) -> Result<Decision, Option<AskedHit>> {
+    pub(super) fn check(limiter: &Limiter, hit: &Hit<'_>) -> Result<Decision, Option<UnpaidHit>> {
         let prefetch = &limiter.shared.prefetch;
         let hash = prefetch.table.hash(hit);
         let answer = prefetch
@@ -79,7 +79,7 @@ impl Prefetch {
             .with(hash, hit, |entry| prefetch.check_hot(entry, hit));
         match answer {
             Some(Ok(decision)) => Ok(decision),
-            Some(Err(entry)) => Err(Some(AskedHit {
+            Some(Err(entry)) => Err(Some(UnpaidHit {
                 prefetch: Arc::clone(prefetch),
                 store: Arc::clone(&limiter.shared.store),
                 hit: OwnedHit::new(*hit),
@@ -185,7 +185,7 @@ impl Prefetch {
     }
 }
 
-impl AskedHit {
+impl UnpaidHit {
     /// Awaits the decision of the store, and adds what this instance has on hand.
     ///
     /// - A peek reports the units on hand beside those of the store.
@@ -220,13 +220,13 @@ impl AskedHit {
             }
             (key.set_aside(), units)
         };
-        // The rest of the cost is asked of the store. Units that become void meanwhile do not pay, and the store's part
+        // The rest of the cost is unpaid of the store. Units that become void meanwhile do not pay, and the store's part
         // is lost then.
         let rest = self.store.hit(hit.cost(hit.cost - units)).await;
         let now = self.prefetch.clock.now();
         let rest = rest.ok().filter(Decision::is_allowed);
-        let asked = if rest.is_some() { units } else { 0 };
-        let is_paid = lock(&self.entry.key).put_back(aside, asked, now);
+        let unpaid = if rest.is_some() { units } else { 0 };
+        let is_paid = lock(&self.entry.key).put_back(aside, unpaid, now);
         Ok(rest.filter(|_| is_paid).unwrap_or(decision))
     }
 }

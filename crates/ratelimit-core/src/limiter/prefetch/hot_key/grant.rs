@@ -59,7 +59,7 @@ impl HotKey {
             decision: grant
                 .decision()
                 .clone()
-                .refundable_in_windows(policy.limits()),
+                .refundable_in_windows(policy.limits().iter().map(Limit::is_window)),
             units: grant.units(),
             states: grant.states().into(),
         });
@@ -148,7 +148,7 @@ impl Limit {
                     .saturating_mul(self.per_period());
                 let debt = before[1] + units * period.ticks;
                 let charged = after[1].checked_sub(debt.saturating_sub(forgiven))?;
-                // What a full bucket could not forgive was not there to be charged.
+                // A full bucket forgives nothing, so the difference may be less than was charged.
                 Some(charged / period.ticks)
             }
             _ if period.window_end(before[0]) != period.window_end(after[0]) => Some(0),

@@ -12,7 +12,7 @@ use crate::store::PrefetchRequest;
 pub(in crate::limiter::prefetch) enum KeeperStep {
     /// Ask the store for units.
     Call(PrefetchRequest),
-    /// Look again after so many microseconds, or when woken.
+    /// Look again after this number of microseconds, or when woken.
     Wait(u64),
     /// Give the key up.
     End,
