@@ -19,3 +19,4 @@ files["lua/check_one.lua"] = { read_globals = { "code", "roll", "state", "count"
 files["lua/check.lua"] = { read_globals = { "algorithms" } }
 files["lua/settle.lua"] = { read_globals = { "algorithms" } }
 files["lua/check_batch.lua"] = { read_globals = { "algorithms" } }
+files["lua/prefetch.lua"] = { read_globals = { "algorithms" } }

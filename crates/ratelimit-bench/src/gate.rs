@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use ratelimit_core::{
     Key, Policy, RedisConfig, RedisStore,
-    store::{Hit, Store},
+    store::{Hit, PrefetchRequest, Store},
 };
 
 use crate::{
     callgrind::{CountedServer, count},
-    workload::{Work, layer, memory},
+    workload::{Work, layer, memory, prefetch},
 };
 
 /// Longer than anything takes on a server under callgrind.
@@ -31,7 +31,8 @@ pub struct Measured {
 ///
 /// When valgrind or redis-server is missing.
 pub fn measure_gate(allocations: fn(&mut dyn FnMut()) -> u64) -> Measured {
-    let works = memory::checks().into_iter().chain(layer::requests());
+    let works = memory::checks().into_iter().chain(prefetch::checks());
+    let works = works.chain(layer::requests());
     let allocated = works.map(|work| allocations_of(work, allocations));
     let mut counts = over_bare(count("instructions"));
     counts.extend(over_bare(allocated.collect()));
@@ -85,8 +86,26 @@ fn redis_counts(server: &mut CountedServer) -> Vec<(String, f64)> {
                 counts.push((name, redis_call(server, &store, limits).await));
             }
         }
+        counts.push((
+            "redis.token_bucket.prefetch".to_owned(),
+            prefetch_call(server, &store).await,
+        ));
         counts
     })
+}
+
+/// The server's instructions for one call that prefetches 2,000 units.
+async fn prefetch_call(server: &mut CountedServer, store: &RedisStore) -> f64 {
+    let policy = Policy::parse("counted", "token_bucket 100000/s").expect("well-formed limits");
+    let key = Key::new("user:12345678").expect("a key that is not empty");
+    let request = PrefetchRequest::new(2_000, 5).horizon(Duration::from_millis(40));
+    let ask = async || {
+        let answered = store
+            .prefetch(Hit::new(&policy, &key).cost(0), request)
+            .await;
+        answered.expect("the server decides");
+    };
+    server.of_a_script(ask).await
 }
 
 /// The server's instructions for one call after another.

@@ -44,5 +44,5 @@ pub use crate::{
         in_turn,
     },
     server::RedisServer,
-    workload::{Work, layer, memory, poll_now},
+    workload::{Work, layer, memory, poll_now, prefetch},
 };

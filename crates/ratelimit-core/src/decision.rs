@@ -3,6 +3,8 @@
 mod fast_charge;
 mod level;
 mod per_limit;
+#[cfg(feature = "tokio")]
+mod prefetched;
 mod waits;
 
 use std::time::Duration;
@@ -150,6 +152,11 @@ pub struct Decision {
     pub speaker: usize,
     /// Whether the hit used the headroom of a limit.
     pub is_over: bool,
+    /// Whether the limiter decided from memory, with units that the store had charged before
+    /// ([`Policy::with_prefetch`](crate::Policy::with_prefetch)).
+    ///
+    /// `remaining` is then what the store had left at its last answer, with the units on hand.
+    pub is_prefetched: bool,
     /// Whether a denial applies; unset if the policy is in shadow mode for this key.
     #[doc(alias = "shadow")]
     pub is_enforced: bool,
@@ -209,6 +216,7 @@ impl Decision {
             now,
             speaker: 0,
             is_over: false,
+            is_prefetched: false,
             is_enforced: true,
             is_owed: IsOwed(false),
             is_refundable: false,

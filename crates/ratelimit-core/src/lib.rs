@@ -105,7 +105,7 @@ pub use self::{
     decision::{Decision, LimitDecision, Outcome},
     key::{InvalidKey, Key},
     key_set::KeySet,
-    limit::{Limit, ParseLimitError},
+    limit::{Limit, NotPrefetchable, ParseLimitError},
     limiter::{Check, Limiter, Reservation, Reserve, SettleError, UncheckedReason, Verdict},
     load_signal::{InFlightGuard, LoadSignal},
     offenders::{KeyDisplay, Offender, Offenders},

@@ -5,18 +5,19 @@
 
 mod mirror;
 mod parse;
+mod prefetch;
 mod units;
 
 use std::{fmt, time::Duration};
 
-pub use self::parse::ParseLimitError;
+pub use self::{parse::ParseLimitError, prefetch::NotPrefetchable};
 #[cfg(feature = "redis")]
-use crate::{algorithm::WireState, decision::LimitDecision};
+use crate::decision::LimitDecision;
 use crate::{
     algorithm::{
         Algorithm, Concurrency, Demand, Effect, Fit, FixedWindow, InvalidLimit, LeakyBucket,
         PenaltyBox, Period, Refund, SlidingWindowCounter, SlidingWindowLog, State, Step,
-        StepResult, TokenBucket,
+        StepResult, TokenBucket, WireState,
     },
     time::Timestamp,
 };
@@ -94,7 +95,6 @@ macro_rules! with_step {
         }
     };
 }
-
 use with_step;
 
 impl Limit {
@@ -191,6 +191,14 @@ impl Limit {
         with_step!(self, step => {
             let snapshot = step.advance(step.state(state), now, demand);
             step.fit(snapshot, demand)
+        })
+    }
+
+    /// The state at `now` as a script returns it, and whether it was too far ahead of the clock.
+    pub(crate) fn wire_state(&self, state: Option<&State>, now: Timestamp) -> (WireState, bool) {
+        with_step!(self, step => {
+            let snapshot = step.advance(step.state(state), now, Demand::PEEK);
+            (step.encode_wire(snapshot), clock_was_repaired(step, snapshot))
         })
     }
 

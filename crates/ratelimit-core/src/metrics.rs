@@ -29,6 +29,11 @@ use metrics::{
     describe_histogram, gauge, histogram,
 };
 
+#[cfg(feature = "tokio")]
+mod prefetch;
+
+#[cfg(feature = "tokio")]
+pub(crate) use self::prefetch::PrefetchMetrics;
 use crate::{decision::Decision, limit::Limit};
 
 /// Counter: checks, by `policy`, `allowed`, and `algorithm` of the reported limit.
@@ -75,6 +80,18 @@ pub const MEMORY_BYTES: &str = "rate_limiter_memory_bytes";
 ///
 /// The last two kinds mean that limits do not hold for some keys: raise the capacity.
 pub const MEMORY_EVICTIONS: &str = "rate_limiter_memory_evictions_total";
+/// Counter: hits that were decided from prefetched units, or denied because there are none, by `policy`.
+/// [`REQUESTS`] counts them too.
+pub const PREFETCH_HITS: &str = "rate_limiter_prefetch_hits_total";
+/// Counter: calls that prefetch units, by `policy` and `given`: `all`, `part` or `none` of the units that were wanted.
+pub const PREFETCH_CALLS: &str = "rate_limiter_prefetch_calls_total";
+/// Counter: prefetched units that the limit gave back before they were spent, by `policy`.
+pub const PREFETCH_VOID: &str = "rate_limiter_prefetch_void_total";
+/// Counter: prefetched units that were dropped because of a reset, or because the store knew less than it must, by
+/// `policy`.
+pub const PREFETCH_DROPPED: &str = "rate_limiter_prefetch_dropped_total";
+/// Gauge: prefetched units on hand, by `policy`.
+pub const PREFETCH_UNITS: &str = "rate_limiter_prefetch_units";
 /// Counter: background tasks that ended, or were not polled, and were restarted.
 pub const TASK_RESTARTS: &str = "rate_limiter_task_restarts_total";
 
@@ -133,6 +150,11 @@ pub fn describe() {
         MEMORY_EVICTIONS,
         "Keys that full memory stores evicted, by kind."
     );
+    describe_counter!(PREFETCH_HITS, "Checks decided from prefetched units.");
+    describe_counter!(PREFETCH_CALLS, "Calls that prefetch units.");
+    describe_counter!(PREFETCH_VOID, "Prefetched units that lapsed unspent.");
+    describe_counter!(PREFETCH_DROPPED, "Prefetched units that were dropped.");
+    describe_gauge!(PREFETCH_UNITS, "Prefetched units on hand.");
     describe_counter!(TASK_RESTARTS, "Background tasks that were restarted.");
 }
 

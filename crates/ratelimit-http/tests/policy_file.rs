@@ -351,7 +351,7 @@ fn an_unknown_field_suggests_the_nearest_one() {
         [
             "line 3: error[unknown-field]: unknown field \"on-failure\": did you mean on_failure?",
             "line 4: error[unknown-field]: unknown field \"colour\": expected one of limits, \
-             on_failure, instances, cost, throttle, shadow, enforced, tiers, tenants, exempt, blocked, \
+             on_failure, instances, cost, throttle, shadow, enforced, prefetch, tiers, tenants, exempt, blocked, \
              blocked_status, charge_on, settle",
         ]
     );

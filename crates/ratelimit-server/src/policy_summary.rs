@@ -28,6 +28,9 @@ impl PolicySummary<'_> {
             0 => notes.push("shadow".to_owned()),
             percent => notes.push(format!("enforced for {percent}% of keys")),
         }
+        if let Some(percent) = policy.prefetch() {
+            notes.push(format!("prefetches {percent}%"));
+        }
         if let Some(mode) = policy.failure_mode() {
             notes.push(format!("on failure {}", mode.as_str()));
         }

@@ -20,6 +20,7 @@ mod decision;
 mod fixed_window;
 mod hit;
 mod penalty_box;
+pub mod prefetch;
 mod settle;
 mod sliding_window_counter;
 mod sliding_window_log;

@@ -63,7 +63,7 @@ const fn case(field: &'static str, policy: &'static str, requests: Requests) -> 
 }
 
 /// One case for each field of a policy that an outgoing limit has, too.
-const OF_ENGINE: [Case; 9] = [
+const OF_ENGINE: [Case; 10] = [
     case(
         "limits",
         "limits = 'fixed_window 1/h'",
@@ -88,6 +88,11 @@ const OF_ENGINE: [Case; 9] = [
         "enforced",
         "limits = 'fixed_window 1/h'\nenforced = 0",
         Statuses(&[200, 200]),
+    ),
+    case(
+        "prefetch",
+        "limits = 'fixed_window 4/h'\ncost = 4\nprefetch = '50%'",
+        Statuses(&[200, 429]),
     ),
     case("tiers", TIERS, Statuses(&[200, 200, 429])),
     case("tenants", TIERS, Statuses(&[200, 200, 429])),

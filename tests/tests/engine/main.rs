@@ -20,6 +20,7 @@ mod multi_key;
 mod oracle;
 mod peers;
 mod policies;
+mod prefetch;
 mod receipts;
 mod runtime;
 mod stores;

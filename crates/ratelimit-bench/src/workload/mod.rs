@@ -2,6 +2,7 @@
 
 pub mod layer;
 pub mod memory;
+pub mod prefetch;
 
 use std::{
     fmt,

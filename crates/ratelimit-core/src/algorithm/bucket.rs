@@ -96,8 +96,7 @@ impl Bucket {
         self.capacity * self.period.ticks
     }
 
-    /// Converts a debt written under another unit: the same number of tokens, rounded up, so that a change never
-    /// refills.
+    /// Converts a debt of another unit: the same number of tokens, rounded up, so that a change never refills.
     #[inline]
     const fn convert_debt(&self, owed: u64, stored_unit: u64) -> u64 {
         let unit = self.period.ticks;
@@ -125,8 +124,7 @@ impl Bucket {
         snapshot.debt + charged * self.period.ticks
     }
 
-    /// The time until `debt` is forgiven, counted from `at`, which is where forgiving stands still while the clock is
-    /// behind.
+    /// The time until `debt` is forgiven, from `at`, where forgiving stands still while the clock is behind.
     #[inline]
     fn time_to_forgive(&self, at: u64, debt: u64, now: Timestamp) -> Duration {
         if debt == 0 {
@@ -222,8 +220,7 @@ impl Step for Bucket {
         }
     }
 
-    /// Reads `at`, the debt and the count of refunded tokens. A debt above `max_debt` cannot be a state of this
-    /// bucket.
+    /// Reads `at`, the debt and the count of refunded tokens. No bucket has a debt above `max_debt`.
     fn decode_wire(&self, [at, debt, refunded, _]: WireState) -> Option<BucketSnapshot> {
         (debt <= self.max_debt()).then_some(BucketSnapshot {
             at,
@@ -231,6 +228,10 @@ impl Step for Bucket {
             refunded,
             repaired: false,
         })
+    }
+
+    fn encode_wire(&self, snapshot: BucketSnapshot) -> WireState {
+        [snapshot.at, snapshot.debt, snapshot.refunded, 0]
     }
 
     fn with_charge(&self, snapshot: BucketSnapshot, units: u64) -> BucketSnapshot {
@@ -305,8 +306,7 @@ impl Step for Bucket {
         snapshot.at == self.period.tick(now)
     }
 
-    /// Lowers the debt by what is left of the charge (`docs/decisions/0008-settling.md`). A refund errs towards
-    /// strict.
+    /// Lowers the debt by what is left of the charge, and errs towards strict (`docs/decisions/0008-settling.md`).
     fn refund(&self, state: &mut State, refund: Refund) -> bool {
         let Some((mut stored, refunded)) = debt_of_state(state) else {
             return false;

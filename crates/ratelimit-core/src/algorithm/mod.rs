@@ -33,13 +33,11 @@ mod step;
 mod token_bucket;
 
 pub(crate) use self::period::Grain;
-#[cfg(feature = "redis")]
-pub(crate) use self::step::WireState;
 pub(crate) use self::{
     bucket::Bucket,
     concurrency::Renewal,
     period::Period,
-    step::{Demand, Effect, Fit, MirroredReply, Refund, Step, StepResult},
+    step::{Demand, Effect, Fit, MirroredReply, Refund, Step, StepResult, WireState},
 };
 pub use self::{
     concurrency::Concurrency, fixed_window::FixedWindow, kind::Algorithm,

@@ -112,6 +112,16 @@ impl Period {
         }
     }
 
+    /// The moment at which `tick` begins.
+    pub(crate) const fn start_of(self, tick: u64) -> Timestamp {
+        Timestamp::from_micros(tick.saturating_mul(self.grain.micros()))
+    }
+
+    /// The end of the window of the clock that the tick `at` lies in.
+    pub(crate) const fn window_end(self, at: u64) -> Timestamp {
+        self.start_of(at - at % self.ticks + self.ticks)
+    }
+
     /// Converts a tick of another grain into this one, rounded down. A state written under other
     /// numbers is read so.
     #[inline]

@@ -4,6 +4,7 @@
 //! Lua twins: `lua/check_one.lua` and `lua/check.lua` decide and store in the same order, `lua/reset.lua` resets.
 
 mod mirror;
+mod prefetch;
 mod settle;
 mod states;
 

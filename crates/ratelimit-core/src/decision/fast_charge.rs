@@ -48,6 +48,7 @@ impl Decision {
             now,
             speaker: 0,
             is_over: false,
+            is_prefetched: false,
             is_enforced: true,
             is_owed: IsOwed(false),
             is_refundable: true,

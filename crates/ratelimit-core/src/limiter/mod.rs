@@ -5,6 +5,7 @@
 //! - `policy_names.rs`: one warning when two policies of one name have different limits.
 //! - `deny_cache.rs`: answers repeated denials without a call to the store.
 //! - `fallback/`: decides while the store does not answer, from what the store replied last.
+//! - `prefetch/`: hot keys that are decided from memory, with units that the store has charged before.
 //! - `reservation.rs`: [`Reservation`], a charge that can be settled, and that holds a slot.
 //! - `settle.rs`: settlement, release and renewal by receipt. `reset.rs`: clearing budgets.
 //! - `acquire.rs`: waiting until a hit is allowed. `wait_queue.rs`: the FIFO queues behind it.
@@ -18,6 +19,8 @@ mod deny_cache;
 mod fallback;
 mod offenders;
 mod policy_names;
+#[cfg(feature = "tokio")]
+mod prefetch;
 mod reservation;
 mod reset;
 mod settle;
@@ -37,6 +40,8 @@ pub use self::{
     settle::SettleError,
     verdict::{UncheckedReason, Verdict},
 };
+#[cfg(feature = "tokio")]
+use crate::limiter::prefetch::Prefetch;
 #[cfg(feature = "acquire")]
 use crate::limiter::wait_queue::WaitQueues;
 use crate::limiter::{
@@ -110,6 +115,9 @@ struct LimiterInner {
     offenders: Offenders,
     /// Caches denials of a store over a network; empty for a memory store.
     deny_cache: Arc<DenyCache>,
+    /// The hot keys of policies with [`Policy::with_prefetch`].
+    #[cfg(feature = "tokio")]
+    prefetch: Arc<Prefetch>,
     /// The limits of each policy that was announced.
     policy_names: Arc<PolicyNames>,
     /// Waiters of [`Limiter::acquire`], one queue for each budget.
@@ -125,6 +133,8 @@ impl Limiter {
     pub fn new(store: impl Store) -> Limiter {
         let deny_cache = DenyCache::new(store.manual_clock());
         let fallback = Fallback::new(store.manual_clock());
+        #[cfg(feature = "tokio")]
+        let prefetch = Prefetch::new(store.manual_clock());
         let shared = LimiterInner {
             // Recognised by type: a wrapper around a memory store is called through the trait.
             memory: (&store as &dyn Any).downcast_ref().cloned(),
@@ -133,6 +143,8 @@ impl Limiter {
             fallback: Arc::new(fallback),
             offenders: Offenders::new(),
             deny_cache: Arc::new(deny_cache),
+            #[cfg(feature = "tokio")]
+            prefetch: Arc::new(prefetch),
             policy_names: Arc::default(),
             #[cfg(feature = "acquire")]
             wait_queues: Arc::default(),

@@ -62,6 +62,8 @@ impl Limiter {
             answer = answer.and(local.await).and(remote.await);
             // After the reset: a denial that was in flight during it must not enter the cache.
             shared.deny_cache.invalidate(Hit::for_keys(part, keys));
+            #[cfg(feature = "tokio")]
+            shared.prefetch.forget(Hit::for_keys(part, keys));
         }
         answer
     }

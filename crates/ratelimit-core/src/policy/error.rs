@@ -2,10 +2,10 @@
 
 use std::{fmt, num::NonZeroU64};
 
-use crate::policy::{MAX_KEY_NAME, MAX_LIMITS, MAX_PERCENT, Policy};
+use crate::policy::{MAX_KEY_NAME, MAX_LIMITS, MAX_PERCENT, MAX_PREFETCH_PERCENT, Policy};
 use crate::{
     algorithm::InvalidLimit,
-    limit::{Limit, ParseLimitError},
+    limit::{Limit, NotPrefetchable, ParseLimitError},
 };
 
 /// The reason why a name, limits and settings cannot be a policy.
@@ -55,6 +55,18 @@ pub enum InvalidPolicy {
     },
     /// A limit with the headroom of the throttle cannot be counted exactly.
     Ceiling(InvalidLimit),
+    /// The share to prefetch is not from 1 to 50 percent.
+    PrefetchShare {
+        /// The rejected percentage.
+        percent: u32,
+    },
+    /// A limit cannot be prefetched.
+    Prefetch {
+        /// The limit.
+        limit: Limit,
+        /// Why its units cannot be charged before they are spent.
+        reason: NotPrefetchable,
+    },
 }
 
 impl fmt::Display for InvalidPolicy {
@@ -91,6 +103,13 @@ impl fmt::Display for InvalidPolicy {
             ),
             InvalidPolicy::Ceiling(why) => {
                 write!(f, "with what the throttle mode adds, {why}")
+            }
+            InvalidPolicy::PrefetchShare { percent } => write!(
+                f,
+                "{percent} percent cannot be prefetched: the share is from 1 to {MAX_PREFETCH_PERCENT}"
+            ),
+            InvalidPolicy::Prefetch { limit, reason } => {
+                write!(f, "{limit} cannot be prefetched: {reason}")
             }
         }
     }

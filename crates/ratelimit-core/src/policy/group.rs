@@ -138,6 +138,11 @@ impl EffectiveLimit {
         }
     }
 
+    /// The units between the plain limit and the ceiling.
+    pub(crate) const fn headroom(&self) -> u64 {
+        self.extra
+    }
+
     /// The demand of a hit. Without overdraft the headroom is reserved, so that the hit is compared
     /// with the plain limit although the state is counted against the ceiling.
     #[inline]
@@ -166,6 +171,13 @@ impl EffectiveLimit {
 }
 
 impl Policy {
+    /// Whether both are clones of one policy.
+    #[cfg(feature = "tokio")]
+    #[inline]
+    pub(crate) fn is_same_as(&self, other: &Policy) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether both have equal limits, headroom and keys at each position, so that their hits can
     /// share a batch.
     pub(crate) fn has_limits_of(&self, other: &Policy) -> bool {

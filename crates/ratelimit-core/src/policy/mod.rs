@@ -4,6 +4,7 @@ mod enforcement;
 mod error;
 mod failure_mode;
 mod group;
+mod prefetch;
 mod redundancy;
 mod throttle;
 mod tiers;
@@ -27,6 +28,9 @@ use crate::{algorithm::Algorithm, key::is_plain, limit::Limit, metrics::PolicyMe
 
 /// The largest headroom of a throttle, in percent of the limit.
 const MAX_PERCENT: u32 = 10_000;
+
+/// The largest share that can be prefetched, in percent of each limit.
+const MAX_PREFETCH_PERCENT: u32 = 50;
 
 /// The most limits of one policy.
 pub(crate) const MAX_LIMITS: usize = 8;
@@ -90,6 +94,8 @@ struct PolicySettings {
     failure_mode: Option<FailureMode>,
     /// The cost of a hit whose caller names none.
     cost: NonZeroU64,
+    /// The share of each limit that may be prefetched, in percent.
+    prefetch: Option<u32>,
     tiers: Tiers,
 }
 
@@ -137,6 +143,7 @@ impl Policy {
             enforcement: Enforcement::FULL,
             failure_mode: None,
             cost: NonZeroU64::MIN,
+            prefetch: None,
             tiers: Tiers::default(),
         })
     }
@@ -172,6 +179,9 @@ impl Policy {
         let percent = settings.throttle.percent();
         if percent > MAX_PERCENT {
             return Err(InvalidPolicy::Percent { percent });
+        }
+        if let Some(share) = settings.prefetch {
+            prefetch::validate(share, limits)?;
         }
         // The groups are derived last: they depend on limits, keys and throttle.
         let groups = group::groups(&settings.name, limits, &settings.keys, percent)

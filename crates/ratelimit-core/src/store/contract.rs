@@ -9,7 +9,11 @@ use std::{
     task::{Context, Poll},
 };
 
-use crate::store::{hit::Hit, receipt::Receipt};
+use crate::store::{
+    hit::Hit,
+    prefetch::{CannotPrefetch, PrefetchGrant, PrefetchRequest},
+    receipt::Receipt,
+};
 use crate::{budget::Adjustment, decision::Decision, key_set::KeySet, policy::Policy, time::Clock};
 
 /// Decides hits, and keeps the budgets.
@@ -60,6 +64,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         StoreFuture::ready(Err(StoreError::refused(CannotSettle)))
     }
 
+    /// Decides a hit, and charges further units in the same step, which the limiter spends later from memory.
+    ///
+    /// - The hit comes first: the units are taken of the rest, and none when the hit is denied. A hit of cost 0 asks
+    ///   for the units alone.
+    /// - The units never use the headroom of a throttle.
+    /// - The default implementation fails with [`StoreError::Refused`], and the limiter sends every hit to
+    ///   [`hit`](Store::hit).
+    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
+        let _ = (hit, request);
+        StoreFuture::ready(Err(StoreError::refused(CannotPrefetch)))
+    }
+
     /// Clears what `keys` have spent in the budgets of `policy`.
     ///
     /// Tiers with budgets under other names need calls of their own; [`Limiter::reset`](crate::Limiter::reset) makes them.
@@ -97,6 +113,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         (**self).settle(receipt, change)
+    }
+
+    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
+        (**self).prefetch(hit, request)
     }
 
     fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {

@@ -2,23 +2,28 @@
 //!
 //! - `contract.rs`: [`Store`], [`StoreFuture`], [`StoreError`] and [`Settlement`].
 //! - `hit.rs`: [`Hit`], the request to a store; `slot.rs` numbers its slot.
+//! - `prefetch.rs`: [`PrefetchRequest`] and [`PrefetchGrant`], units that are charged before they are spent.
 //! - `receipt.rs`: [`Receipt`], which identifies a charge later; `receipt/codec.rs` is its form in bytes.
 //! - `memory/` and `redis/`: the two stores. Both run the same steps, so they return equal decisions.
 
 mod contract;
 mod hit;
 mod memory;
+mod prefetch;
 mod receipt;
 #[cfg(feature = "redis")]
 mod redis;
 mod slot;
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::prefetch::LimitStates;
 #[cfg(feature = "redis")]
 pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use self::{
     contract::{Settlement, Store, StoreError, StoreFuture},
     hit::Hit,
     memory::{MemoryStats, MemoryStore},
+    prefetch::{PrefetchGrant, PrefetchRequest},
     receipt::{InvalidReceipt, Receipt},
 };
 pub(crate) use self::{hit::OwnedHit, memory::LockedEntry, receipt::ChargedBy};

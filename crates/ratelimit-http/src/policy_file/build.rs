@@ -13,6 +13,9 @@ use crate::policy_file::{
 };
 use ratelimit_core::{FailureMode, InvalidPolicy, Limit, Policy, Throttle};
 
+/// The fewest units that a limiter prefetches.
+const MIN_PREFETCH: u64 = 4;
+
 /// The fields of a policy's table.
 ///
 /// A field is `None` or empty if it is absent. A field that is present and invalid is a [`Located`] without a
@@ -28,6 +31,8 @@ pub(crate) struct PolicyBuilder {
     pub(crate) throttle: Option<Located<Throttle>>,
     pub(crate) shadow: Option<Located<bool>>,
     pub(crate) enforced: Option<Located<u8>>,
+    /// The share of each limit that may be prefetched, in percent.
+    pub(crate) prefetch: Option<Located<u32>>,
     pub(crate) tiers: Vec<Tier>,
     pub(crate) tenants: Vec<Tenant>,
     pub(crate) exempt: Vec<LocatedRule>,
@@ -84,6 +89,7 @@ impl PolicyBuilder {
             diagnostics,
         );
         policy = apply_throttle(policy, self.throttle, diagnostics);
+        policy = apply_prefetch(policy, self.prefetch, diagnostics);
         let cost_fields = [
             self.cost.as_ref().map(|cost| ("cost", cost.line)),
             self.charge_on
@@ -199,6 +205,58 @@ fn apply_throttle(
         diagnostics.add(DiagnosticCode::BadThrottle, line, error.to_string());
         policy
     })
+}
+
+/// Sets the share to prefetch.
+///
+/// - A limit that cannot be prefetched, of the policy or of a tier, is an error that names the limit and the reason.
+/// - A share outside of 1 % to 50 % is an error.
+/// - A share of fewer than four units of a limit is a warning, because nothing is prefetched then.
+///
+/// After an error the policy is built without prefetching, so that further mistakes of the file are found.
+fn apply_prefetch(
+    policy: Policy,
+    prefetch: Option<Located<u32>>,
+    diagnostics: &mut Diagnostics,
+) -> Policy {
+    let Some(Located {
+        line,
+        value: Some(percent),
+    }) = prefetch
+    else {
+        return policy;
+    };
+    let policy = match policy.with_prefetch(percent) {
+        Ok(policy) => policy,
+        Err(error) => {
+            let code = match error {
+                InvalidPolicy::Prefetch { .. } => DiagnosticCode::NotPrefetchable,
+                _ => DiagnosticCode::BadValue,
+            };
+            diagnostics.add(code, line, error.to_string());
+            return policy;
+        }
+    };
+    let units = |limit: &Limit| {
+        limit.capacity() / 100 * u64::from(percent)
+            + limit.capacity() % 100 * u64::from(percent) / 100
+    };
+    let too_small = |policy: &Policy| {
+        policy
+            .limits()
+            .iter()
+            .copied()
+            .find(|limit| units(limit) < MIN_PREFETCH)
+    };
+    let tiers = policy.tiers().map(|(_, tier)| tier);
+    if let Some(limit) = std::iter::once(&policy).chain(tiers).find_map(too_small) {
+        let message = format!(
+            "{percent}% of {limit} are {} units, and fewer than {MIN_PREFETCH} are never prefetched",
+            units(&limit)
+        );
+        diagnostics.add(DiagnosticCode::PrefetchesNothing, line, message);
+    }
+    policy
 }
 
 /// Applies `cost`: a number, or a source.

@@ -92,6 +92,10 @@ codes! {
     UnknownFailureMode = Error "unknown-failure-mode",
     /// Unknown throttle mode, or one that a limit of the policy does not support.
     BadThrottle = Error "bad-throttle",
+    /// A limit that cannot be prefetched, under a policy with `prefetch`.
+    ///
+    /// The message names the limit and the reason.
+    NotPrefetchable = Error "not-prefetchable",
     /// A tenant is assigned to an unknown tier.
     UnknownTier = Error "unknown-tier",
     /// A text is not a rule.
@@ -106,6 +110,10 @@ codes! {
     RepeatedLimit = Warning "repeated-limit",
     /// Tiers of a policy have different algorithms at the same position.
     TierAlgorithms = Warning "tier-algorithms",
+    /// A share of a limit that is too small to be prefetched.
+    ///
+    /// Fewer than four units are not worth a call to the store.
+    PrefetchesNothing = Warning "prefetches-nothing",
     /// A field has no effect, because of another.
     IgnoredField = Warning "ignored-field",
     /// A rule has no effect, because of another.

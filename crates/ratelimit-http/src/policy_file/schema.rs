@@ -9,6 +9,7 @@
 //! | `throttle` | a throttle mode |
 //! | `shadow` | true: decide and count, deny nothing |
 //! | `enforced` | the percentage of keys for which the policy is enforced |
+//! | `prefetch` | the share of each limit that an instance may prefetch, such as `5%` |
 //! | `tiers` | a table of names and limits |
 //! | `tenants` | a table of keys and the names of their tiers |
 //! | `exempt`, `blocked` | lists of rules |
@@ -28,8 +29,8 @@ use crate::policy_file::{
     tiers::{tenants, tiers},
     tree::{Entry, Node, Value},
     values::{
-        AT_LEAST_1, Located, at_least_1, blocked_status, cost, limits, mode, percent, rules,
-        statuses,
+        AT_LEAST_1, Located, at_least_1, blocked_status, cost, limits, mode, percent,
+        prefetch_share, rules, statuses,
     },
 };
 
@@ -60,6 +61,9 @@ const FIELDS: &[Field<PolicyBuilder>] = &[
     }),
     Field::new("enforced", |builder, node, diagnostics| {
         builder.enforced = Some(Located::of(node, percent(node, diagnostics)));
+    }),
+    Field::new("prefetch", |builder, node, diagnostics| {
+        builder.prefetch = Some(Located::of(node, prefetch_share(node, diagnostics)));
     }),
     Field::new("tiers", |builder, node, diagnostics| {
         builder.tiers = tiers(node, diagnostics);

@@ -114,6 +114,26 @@ pub(crate) fn percent(node: &Node, diagnostics: &mut Diagnostics) -> Option<u8> 
     Some(percent)
 }
 
+/// The share of `prefetch = "5%"`, in percent.
+///
+/// | text | share |
+/// |---|---|
+/// | `5%` | 5 |
+/// | `0%`, `60%` | read here, and rejected by the policy with its bounds |
+/// | `5`, `5 %`, `five` | a diagnostic |
+///
+/// The unit is required, so that a share is not mistaken for a number of units.
+pub(crate) fn prefetch_share(node: &Node, diagnostics: &mut Diagnostics) -> Option<u32> {
+    let known = |text: &str| {
+        let digits = text.strip_suffix('%').filter(|digits| {
+            !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+        });
+        let percent = digits.and_then(|digits| digits.parse().ok());
+        percent.ok_or_else(|| format!("expected a share from 1% to 50%, not {text:?}"))
+    };
+    node.parse_with(DiagnosticCode::BadValue, known, diagnostics)
+}
+
 /// Reads a list of rules and leaves out the invalid ones.
 pub(crate) fn rules(node: &Node, diagnostics: &mut Diagnostics) -> Vec<LocatedRule> {
     let nodes = node.list(diagnostics).unwrap_or_default().iter();

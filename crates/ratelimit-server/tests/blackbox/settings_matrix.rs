@@ -177,7 +177,7 @@ async fn every_policy_field_is_honoured_or_warned_of_by_the_server() {
     const ONE: &str = "limits = 'fixed_window 1/d'";
     let tiers = format!("{ONE}\ntiers = {{ pro = 'fixed_window 2/d' }}\ntenants = {{ k = 'pro' }}");
     // The statuses of checks of one key, and of calls of forward-auth.
-    let honoured: [(&str, String, &[&str], &[u16]); 9] = [
+    let honoured: [(&str, String, &[&str], &[u16]); 10] = [
         ("limits", ONE.to_owned(), &[], &[200, 429]),
         (
             "cost",
@@ -193,6 +193,12 @@ async fn every_policy_field_is_honoured_or_warned_of_by_the_server() {
         ),
         ("shadow", format!("{ONE}\nshadow = true"), &[], &[200, 200]),
         ("enforced", format!("{ONE}\nenforced = 0"), &[], &[200, 200]),
+        (
+            "prefetch",
+            format!("{ONE}\nprefetch = '5%'"),
+            &[],
+            &[200, 429],
+        ),
         ("tiers", tiers.clone(), &[], &[200, 200, 429]),
         ("tenants", tiers, &[], &[200, 200, 429]),
         (

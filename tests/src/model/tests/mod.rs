@@ -4,5 +4,6 @@ mod examples;
 mod extended_examples;
 mod history;
 mod laws;
+mod prefetch_laws;
 mod settle_laws;
 mod vectors;

@@ -26,6 +26,8 @@ use crate::{
     store::{Hit, MemoryStore, Receipt, Store, StoreError},
     time::{Clock, StoreClock},
 };
+#[cfg(feature = "tokio")]
+use crate::{policy::MAX_LIMITS, store::PrefetchGrant};
 
 /// Keys of the local fallback unless [`Limiter::local_capacity`](crate::Limiter::local_capacity) sets another number.
 const DEFAULT_KEYS: usize = 65_536;
@@ -85,6 +87,16 @@ impl Fallback {
         if let Some(units) = units
             && let Some(receipt) = Receipt::of_owed(hit, self.local.now())
         {
+            self.local.adjust(&receipt, Adjustment::CatchUp { units });
+        }
+    }
+
+    /// Sets the local budgets to those of a grant of prefetched units, which the store has charged.
+    #[cfg(feature = "tokio")]
+    pub(super) fn mirror_grant(&self, hit: &Hit<'_>, grant: &PrefetchGrant, received: Instant) {
+        self.mirror(hit, grant.decision(), received);
+        let units = [grant.units(); MAX_LIMITS];
+        if let Some(receipt) = Receipt::of_owed(hit, grant.decision().now) {
             self.local.adjust(&receipt, Adjustment::CatchUp { units });
         }
     }

@@ -8,6 +8,7 @@ mod interner;
 mod locked_entry;
 mod mirror;
 mod multi_key;
+mod prefetch;
 mod shard;
 mod stats_reporter;
 
@@ -27,6 +28,7 @@ use crate::store::memory::{
 use crate::store::{
     contract::{Settlement, Store, StoreFuture},
     hit::Hit,
+    prefetch::{PrefetchGrant, PrefetchRequest},
     receipt::Receipt,
 };
 use crate::{
@@ -362,6 +364,11 @@ impl Store for MemoryStore {
 
     fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
         StoreFuture::ready(Ok(self.adjust(receipt, change)))
+    }
+
+    /// Decides the hit and charges the units under the locks of all its shards.
+    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
+        StoreFuture::ready(self.grant(&hit, request))
     }
 
     /// Resets one group of limits after another; a concurrent hit may see some of them reset.

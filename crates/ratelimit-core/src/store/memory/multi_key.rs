@@ -34,11 +34,11 @@ use crate::{
 /// hits lock in ascending order of the index, so two hits never wait for each other.
 ///
 /// Dropping it unlocks all shards. A panic under the locks poisons them, which `lock` ignores.
-struct LockedShards<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); MAX_LIMITS]>);
+pub(super) struct LockedShards<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); MAX_LIMITS]>);
 
 impl<'a> LockedShards<'a> {
     /// Locks the shards of `keys`, without duplicates, in ascending order.
-    fn new(all: &'a MemoryInner, keys: &[EntryId<'_>]) -> LockedShards<'a> {
+    pub(super) fn new(all: &'a MemoryInner, keys: &[EntryId<'_>]) -> LockedShards<'a> {
         let mut indices: SmallVec<[usize; MAX_LIMITS]> =
             keys.iter().map(|id| all.shard_index(id.hash)).collect();
         // The lock order of the store: ascending, and each shard once.
@@ -53,7 +53,7 @@ impl<'a> LockedShards<'a> {
     }
 
     /// The locked shard with this index. A linear search: a hit has at most eight keys.
-    fn shard(&mut self, index: usize) -> &mut Shard {
+    pub(super) fn shard(&mut self, index: usize) -> &mut Shard {
         let found = self.0.iter_mut().find(|(locked, _)| *locked == index);
         &mut found.expect("all shards of the hit are locked").1
     }
@@ -107,7 +107,7 @@ impl MemoryInner {
     /// Counts the hit in each shard, sweeps the shards whose turn has come, and unlocks all of them.
     ///
     /// Then it sweeps one other shard and reports; neither happens under a lock of this hit.
-    fn release(&self, mut locked: LockedShards<'_>, now: Timestamp) {
+    pub(super) fn release(&self, mut locked: LockedShards<'_>, now: Timestamp) {
         let mut swept = None;
         for (_, shard) in &mut locked.0 {
             if let Some(turn) = shard.count_hit() {

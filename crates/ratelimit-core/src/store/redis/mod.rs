@@ -43,6 +43,7 @@ use crate::{
     store::{
         contract::{Settlement, Store, StoreError, StoreFuture},
         hit::{Hit, OwnedHit},
+        prefetch::{PrefetchGrant, PrefetchRequest},
         receipt::Receipt,
     },
     time::Clock,
@@ -320,6 +321,12 @@ impl Store for RedisStore {
         let executor = Arc::clone(&self.executor);
         let receipt = receipt.clone();
         StoreFuture::pending(executor.settle(receipt, change))
+    }
+
+    /// Decides a hit and charges further units by one call. Keys in several hash slots of a cluster are refused.
+    fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
+        let executor = Arc::clone(&self.executor);
+        StoreFuture::pending(executor.prefetch(OwnedHit::new(hit), request))
     }
 
     /// Clears what keys have spent, one call for each key. Dropping the future leaves the remaining keys.

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `check_one` | `prelude.lua`, the files of the algorithm, a line with definitions, `check_one.lua` |
 //! | `check`, `check_batch`, `settle` | `prelude.lua`, the files of each algorithm, a table, the file of that name |
+//! | `prefetch` | `prelude.lua`, the files of each algorithm, a table, `prefetch.lua` |
+//! | `prefetch_bucket` | `bucket_prelude.lua`, `prefetch_bucket.lua` with `bucket_step.lua` in it |
 //! | `reset` | `prelude.lua`, `reset.lua` |
 //! | `check_bucket`, `check_bucket_batch` | `bucket_prelude.lua`, the file of that name with `bucket_step.lua` in it |
 //!
@@ -24,6 +26,8 @@ const RESET: &str = include_str!("../../../lua/reset.lua");
 const BUCKET_PRELUDE: &str = include_str!("../../../lua/bucket_prelude.lua");
 const BUCKET_STEP: &str = include_str!("../../../lua/bucket_step.lua");
 const CHECK_BUCKET: &str = include_str!("../../../lua/check_bucket.lua");
+const PREFETCH: &str = include_str!("../../../lua/prefetch.lua");
+const PREFETCH_BUCKET: &str = include_str!("../../../lua/prefetch_bucket.lua");
 const CHECK_BUCKET_BATCH: &str = include_str!("../../../lua/check_bucket_batch.lua");
 
 /// The line that [`BUCKET_STEP`] replaces. It is a comment, so each file is valid Lua by itself.
@@ -80,13 +84,17 @@ enum ScriptId {
     CheckBucket,
     /// Several hits under one bucket.
     CheckBucketBatch,
+    /// One hit and further units, under any limits that can be prefetched.
+    Prefetch(AlgorithmSet),
+    /// The same under one bucket.
+    PrefetchBucket,
 }
 
 /// A set of algorithms: bit `code - 1` for each. The order and the number of the limits make no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct AlgorithmSet(u8);
 
-/// The scripts that were used so far. There are at most 3 * 2^7 + 10, each of a few kilobytes.
+/// The scripts that were used so far. There are at most 3 * 2^7 + 2^4 + 11, each of a few kilobytes.
 ///
 /// A hit takes the lock for reading, for one lookup. The first use of a script takes it for writing and assembles the
 /// script under it, so that each is assembled and leaked once.
@@ -116,6 +124,16 @@ impl Script {
     /// The fast script that decides several hits on one bucket each.
     pub(super) fn check_bucket_batch() -> &'static Script {
         ScriptId::CheckBucketBatch.script()
+    }
+
+    /// The script that decides a hit on the limits of `groups` and charges further units.
+    pub(super) fn prefetch(groups: &[LimitGroup]) -> &'static Script {
+        ScriptId::Prefetch(AlgorithmSet::of(groups)).script()
+    }
+
+    /// The fast script for the same on one bucket. It leaves unusual states to [`Script::prefetch`].
+    pub(super) fn prefetch_bucket() -> &'static Script {
+        ScriptId::PrefetchBucket.script()
     }
 
     /// The script that changes a charge under the limits of `groups`. A single limit has no script of its own.
@@ -156,12 +174,8 @@ impl ScriptId {
                 row.push(format!("'<{}'", numbers(algorithm)));
                 row
             }),
-            ScriptId::CheckBatch(set) => with_table(set, CHECK_BATCH, |algorithm| {
-                let names = ["roll", "state", "left"];
-                let mut row = names.map(|name| function(algorithm, Some(name))).to_vec();
-                row.push(format!("'<{}'", numbers(algorithm)));
-                row
-            }),
+            ScriptId::CheckBatch(set) => with_table(set, CHECK_BATCH, counting_row),
+            ScriptId::Prefetch(set) => with_table(set, PREFETCH, counting_row),
             ScriptId::Settle(set) => with_table(set, SETTLE, |algorithm| {
                 let names = settle_functions(algorithm);
                 names.map(|name| function(algorithm, name)).to_vec()
@@ -169,6 +183,7 @@ impl ScriptId {
             ScriptId::Reset => [PRELUDE, RESET].concat(),
             ScriptId::CheckBucket => [BUCKET_PRELUDE, CHECK_BUCKET].concat(),
             ScriptId::CheckBucketBatch => [BUCKET_PRELUDE, CHECK_BUCKET_BATCH].concat(),
+            ScriptId::PrefetchBucket => [BUCKET_PRELUDE, PREFETCH_BUCKET].concat(),
         };
         // In this order: the include is a comment, and comments name codes and functions that the code does not use.
         let text = text.replace(INCLUDE_BUCKET_STEP, BUCKET_STEP);
@@ -241,6 +256,14 @@ fn with_table(set: AlgorithmSet, tail: &str, row: impl Fn(Algorithm) -> Vec<Stri
     }
     table.push_str("}\n");
     [PRELUDE, &sources.concat(), &table, tail].concat()
+}
+
+/// The row of an algorithm in scripts that count what is left.
+fn counting_row(algorithm: Algorithm) -> Vec<String> {
+    let names = ["roll", "state", "left"];
+    let mut row = names.map(|name| function(algorithm, Some(name))).to_vec();
+    row.push(format!("'<{}'", numbers(algorithm)));
+    row
 }
 
 /// How many numbers a reply has for a limit: `at`, and those that `lua/README.md` lists for the algorithm.

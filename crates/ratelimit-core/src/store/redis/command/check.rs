@@ -81,7 +81,7 @@ impl CheckCommand {
     }
 
     /// The limits of the scope in the order of messages and replies: group by group.
-    fn limits(&self) -> impl Iterator<Item = &EffectiveLimit> {
+    pub(in crate::store::redis) fn limits(&self) -> impl Iterator<Item = &EffectiveLimit> {
         self.groups().iter().flat_map(|group| &group.limits)
     }
 
@@ -126,6 +126,17 @@ impl CheckCommand {
         } else {
             FLAG_READ_ONLY
         }
+    }
+
+    /// The flags of a prefetch call. A hit of cost 0 writes there, because it charges further units.
+    pub(in crate::store::redis) fn prefetch_flags(&self) -> u8 {
+        let is_plain_peek = self.params.cost == 0 && self.params.mode == HitMode::Charge;
+        self.time_flag()
+            | if is_plain_peek {
+                0
+            } else {
+                self.read_only_flag()
+            }
     }
 
     /// [`FLAG_TIME_GIVEN`] where a test gives the time.

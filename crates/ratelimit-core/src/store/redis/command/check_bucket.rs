@@ -111,6 +111,16 @@ impl BucketCommand<'_> {
     ///
     /// The script compares the shape with that of the value as one double and never computes with it.
     pub(in crate::store::redis) fn encode_bucket(&self, deadline: Option<Timestamp>) -> Vec<u8> {
+        let flags = self.command.read_only_flag() | self.command.time_flag();
+        self.encode_with_flags(deadline, flags)
+    }
+
+    /// The same with flags that the caller chose.
+    pub(in crate::store::redis) fn encode_with_flags(
+        &self,
+        deadline: Option<Timestamp>,
+        flags: u8,
+    ) -> Vec<u8> {
         let (command, limit) = (self.command, &self.effective.limit);
         let period = limit.period_ticks();
         let grain = period.grain.micros();
@@ -128,12 +138,21 @@ impl BucketCommand<'_> {
         bytes.extend_from_slice(&grain.to_le_bytes()[..3]);
         write_number(&mut bytes, period.ticks);
         // A charge on the server's clock has no flags, and saves the server the unpacking of two numbers.
-        let flags = command.read_only_flag() | command.time_flag();
         if flags != 0 {
             write_number(&mut bytes, flags.into());
             write_number(&mut bytes, command.now.unwrap_or_default().as_micros());
         }
         bytes
+    }
+
+    /// The only limit of the policy.
+    pub(in crate::store::redis) const fn effective(&self) -> &EffectiveLimit {
+        self.effective
+    }
+
+    /// Whether the hit fits behind this debt.
+    pub(in crate::store::redis) fn fits(&self, debt: u64) -> bool {
+        debt.saturating_add(self.debt_of_cost()) <= self.max_debt()
     }
 
     /// The debt that a hit adds. A product beyond 2^53 belongs to an impossible hit, which is read only.
@@ -289,9 +308,8 @@ impl ScriptCommand for BucketCommand<'_> {
                 let now = read_server_time(&mut rest)?;
                 let [debt, expires] = read_numbers(&mut rest)?;
                 // The reply has no status. This is the comparison of the script, on the same numbers.
-                let fits = debt.saturating_add(self.debt_of_cost()) <= self.max_debt();
                 let bucket = BucketReply {
-                    fitting: usize::from(fits),
+                    fitting: usize::from(self.fits(debt)),
                     expires: Timestamp::from_micros(expires),
                     debt,
                     refunded: 0,

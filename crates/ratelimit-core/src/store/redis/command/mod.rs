@@ -7,6 +7,7 @@
 //! | [`check`] | `lua/check.lua`, `lua/check_one.lua` | one for each key of the policy |
 //! | [`check_bucket`] | `lua/check_bucket.lua` | one |
 //! | [`check_batch`] | `lua/check_batch.lua`, `lua/check_bucket_batch.lua` | each key of the batch once |
+//! | [`prefetch`] | `lua/prefetch.lua`, `lua/prefetch_bucket.lua` | one for each key of the policy |
 //! | [`settle`] | `lua/settle.lua` | one for each key of the policy |
 //! | [`reset`] | `lua/reset.lua` | one |
 //!
@@ -15,6 +16,7 @@
 pub(super) mod check;
 pub(super) mod check_batch;
 pub(super) mod check_bucket;
+pub(super) mod prefetch;
 pub(super) mod reply;
 pub(super) mod reset;
 pub(super) mod settle;

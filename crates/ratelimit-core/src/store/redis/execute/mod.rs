@@ -11,6 +11,7 @@
 //! ```
 
 mod cross_slot;
+mod prefetch;
 mod settle;
 mod undoable;
 

@@ -1,0 +1,159 @@
+//! An answer of the store: its slice, what it tells of the fleet, and the phase that follows.
+
+use smallvec::SmallVec;
+
+use crate::limiter::prefetch::{
+    age::Moment,
+    hot_key::{FleetSample, HotKey, LastGrant, OFF, Phase},
+    sizing::MAX_HOLD,
+    slice::{Slice, SliceBound},
+};
+use crate::{
+    limit::Limit,
+    policy::{Policy, Throttle},
+    store::PrefetchGrant,
+    time::micros,
+};
+
+/// The time between two samples of the fleet's rate, at least: 10 ms.
+const FLEET_SPAN: u64 = 10_000;
+
+/// The longest pause after a call that gave nothing although the budget is not scarce: 100 ms.
+const NOTHING_GIVEN: u64 = 100_000;
+
+impl HotKey {
+    /// Takes over the answer to a call that was sent at `sent`. Returns the units that were dropped because the store
+    /// knows less than it must.
+    pub(in crate::limiter::prefetch) fn apply(
+        &mut self,
+        policy: &Policy,
+        grant: &PrefetchGrant,
+        sent: Moment,
+        now: Moment,
+    ) -> u64 {
+        if self.is_ended {
+            return grant.units();
+        }
+        self.sizing.observe_round_trip(now.since(sent));
+        let decided_at = grant.decision().now;
+        let mut dropped = 0;
+        if let Some(last) = &self.last {
+            let known = (policy.limits().iter().zip(&last.states)).zip(grant.states());
+            let mut charged = known
+                .map(|((limit, before), after)| limit.units_since(*before, last.units, *after));
+            if charged.any(|units| units.is_none()) {
+                dropped = self.usable_at(now);
+                self.slices.clear();
+            }
+        }
+        self.observe_fleet(policy, grant);
+        let bounds = policy.limits().iter().zip(grant.states());
+        let bounds = bounds.map(|(limit, state)| SliceBound::new(limit, *state, 0, decided_at));
+        let bounds: Option<SmallVec<[SliceBound; 1]>> = bounds.collect();
+        if let (true, Some(bounds)) = (grant.units() > 0, bounds) {
+            self.slices
+                .push(Slice::new(grant.units(), decided_at, bounds));
+        }
+        self.last = Some(LastGrant {
+            sent: sent.as_sent(),
+            decision: grant
+                .decision()
+                .clone()
+                .refundable_in_windows(policy.limits().iter().map(Limit::is_window)),
+            units: grant.units(),
+            states: grant.states().into(),
+        });
+        let usable = self.usable_at(now);
+        self.low_water = self.sizing.low_water(usable);
+        self.set_phase(policy, grant, now);
+        dropped
+    }
+
+    /// Compares an answer with one of at least 10 ms before: the fleet has charged the difference.
+    fn observe_fleet(&mut self, policy: &Policy, grant: &PrefetchGrant) {
+        let decided_at = grant.decision().now;
+        if let Some(from) = &self.fleet_from {
+            let span = decided_at.as_micros().saturating_sub(from.at.as_micros());
+            if span < FLEET_SPAN {
+                return;
+            }
+            let limits = policy.limits().iter().zip(&from.states);
+            for (index, ((limit, before), after)) in limits.zip(grant.states()).enumerate() {
+                if let Some(units) = limit.units_since(*before, from.units, *after)
+                    && units > 0
+                {
+                    self.sizing.observe_fleet(index, units, span);
+                }
+            }
+        }
+        self.fleet_from = Some(FleetSample {
+            at: decided_at,
+            units: grant.units(),
+            states: grant.states().into(),
+        });
+    }
+
+    /// The phase and the pause after an answer.
+    fn set_phase(&mut self, policy: &Policy, grant: &PrefetchGrant, now: Moment) {
+        if !self.sizing.is_prefetchable() {
+            self.phase = Phase::Off;
+            self.pause = Some((now, OFF));
+            return;
+        }
+        let wanted = self.sizing.demand_in_hold();
+        let left = grant
+            .decision()
+            .limits()
+            .map(|limit| limit.remaining.saturating_sub(grant.units()));
+        let (mut is_low, mut is_ample) = (false, true);
+        for (index, left) in left.enumerate() {
+            let cap = self.sizing.cap_of(index);
+            is_low |= left < cap;
+            is_ample &= left >= cap.max(wanted);
+        }
+        let since = self.low_since.filter(|_| is_low);
+        self.low_since = is_low.then(|| since.unwrap_or(now));
+        let was_low = since.is_some_and(|since| now.since(since) >= 2 * self.sizing.hold());
+        self.phase = match self.phase {
+            Phase::Scarce if is_ample => Phase::Prefetched,
+            Phase::Scarce => Phase::Scarce,
+            _ if was_low && matches!(policy.throttle(), Throttle::Hard) => Phase::Scarce,
+            _ => Phase::Prefetched,
+        };
+        self.pause = (self.phase == Phase::Scarce || grant.units() == 0).then(|| {
+            let waits = policy.limits().iter().zip(grant.states());
+            let waits = waits.map(|(limit, state)| {
+                micros(limit.wait_after(*state, grant.units(), 1, grant.decision().now))
+            });
+            let wait = waits.max().unwrap_or(0).min(MAX_HOLD);
+            let wait = if grant.units() == 0 { wait } else { 0 };
+            let spread = match self.phase {
+                Phase::Scarce => self.half_to_one_hold(now),
+                _ => self.half_to_one_hold(now).min(NOTHING_GIVEN),
+            };
+            (now, wait.max(spread))
+        });
+    }
+}
+
+impl Limit {
+    /// The units that were charged between two states, or `None` if the later one knows less than it must: a reset, a
+    /// refund, or a store that lost its writes. `units` were charged to the earlier one.
+    fn units_since(&self, before: [u64; 4], units: u64, after: [u64; 4]) -> Option<u64> {
+        let period = self.period_ticks();
+        match self {
+            Limit::TokenBucket(_) | Limit::LeakyBucket(_) => {
+                let forgiven = after[0]
+                    .saturating_sub(before[0])
+                    .saturating_mul(self.per_period());
+                let debt = before[1] + units * period.ticks;
+                let charged = after[1].checked_sub(debt.saturating_sub(forgiven))?;
+                // A full bucket forgives nothing, so the difference may be less than was charged.
+                Some(charged / period.ticks)
+            }
+            _ if period.window_end(before[0]) != period.window_end(after[0]) => Some(0),
+            Limit::SlidingWindowCounter(_) => after[2].checked_sub(before[2] + units),
+            _ => after[1].checked_sub(before[1] + units),
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The state of one hot key: its slices, its estimates, and the next call.
+//!
+//! | state | a hit | next |
+//! |---|---|---|
+//! | prefetched | spends units of a slice | open, when they are used up |
+//! | open | is sent to the store | prefetched; scarce, when the store denies it |
+//! | scarce | spends units, or is denied from memory; no hit waits | prefetched, when the share is left again |
+//! | off | is sent to the store, because two round trips are longer than a hold | prefetched |
+//!
+//! - `grant.rs`: an answer of the store. `schedule.rs`: when the next call leaves.
+//! - It reads no clock and sends nothing; `keeper.rs` does.
+
+mod grant;
+mod schedule;
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+pub(super) use self::schedule::KeeperStep;
+use crate::limiter::prefetch::{
+    age::Moment,
+    sizing::{MAX_HOLD, MIN_UNITS, Sizing},
+    slice::Slice,
+};
+use crate::{
+    decision::Decision,
+    policy::{Policy, Throttle},
+    store::LimitStates,
+    time::{Timestamp, micros},
+};
+
+/// The time after which a key without hits is given up, at least: 1 s.
+const IDLE: u64 = 1_000_000;
+/// The time between two samples of the demand: 5 ms.
+const SAMPLE: u64 = 5_000;
+/// The pause of a key that cannot be prefetched, after which its round trip is measured again: 1 s.
+const OFF: u64 = 1_000_000;
+
+/// The slices and estimates of one key that is hit often.
+pub(super) struct HotKey {
+    sizing: Sizing,
+    /// At most two, the older one first.
+    slices: SmallVec<[Slice; 2]>,
+    /// The last answer of the store.
+    last: Option<LastGrant>,
+    /// The answer from which the rate of the fleet is counted.
+    fleet_from: Option<FleetSample>,
+    phase: Phase,
+    /// No call leaves before this span after this moment.
+    pause: Option<(Moment, u64)>,
+    /// Since when less than the share was left.
+    low_since: Option<Moment>,
+    hot_since: Moment,
+    last_hit: Moment,
+    sampled_at: Moment,
+    /// Units that were wanted since `sampled_at`.
+    wanted: u64,
+    /// A call is due when no more units than this are left.
+    low_water: u64,
+    /// Whether the keeper was woken since it last looked.
+    is_woken: bool,
+    /// Whether the slices count no more: the key was reset or given up.
+    is_ended: bool,
+    void: u64,
+}
+
+/// The last answer of the store, with the moment before its call was sent.
+struct LastGrant {
+    sent: Moment,
+    /// The decision of a peek at the time of the grant; hits are answered with its numbers.
+    decision: Decision,
+    units: u64,
+    states: LimitStates,
+}
+
+/// The states after an answer.
+struct FleetSample {
+    at: Timestamp,
+    units: u64,
+    states: LimitStates,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Prefetched,
+    Scarce,
+    Off,
+}
+
+/// The answer of a hot key to a hit.
+#[derive(Debug)]
+pub(super) enum HotAnswer {
+    /// Decided from memory. `wakes` asks to wake the keeper.
+    Decided { decision: Decision, wakes: bool },
+    /// The store has to decide.
+    Ask { wakes: bool },
+}
+
+impl HotKey {
+    /// A key of which `units` were wanted between `since` and `now`.
+    pub(super) fn new(policy: &Policy, units: u64, since: Moment, now: Moment) -> HotKey {
+        let share = policy.prefetch().unwrap_or(0);
+        let mut sizing = Sizing::new(policy.limits().iter(), share, policy.cost().get());
+        sizing.observe_demand(units, now.since(since).max(1));
+        HotKey {
+            sizing,
+            slices: SmallVec::new(),
+            last: None,
+            fleet_from: None,
+            phase: Phase::Prefetched,
+            pause: None,
+            low_since: None,
+            hot_since: since,
+            last_hit: now,
+            sampled_at: now,
+            wanted: 0,
+            low_water: 0,
+            is_woken: false,
+            is_ended: false,
+            void: 0,
+        }
+    }
+
+    /// Decides a hit of `cost` from memory, if possible.
+    #[inline]
+    pub(super) fn check(&mut self, policy: &Policy, cost: u64, now: Moment) -> HotAnswer {
+        self.wanted += cost;
+        self.last_hit = now;
+        let Some(last) = &self.last else {
+            return HotAnswer::Ask { wakes: false };
+        };
+        let at = last.store_time(now);
+        if self.try_spend(cost, at) {
+            let usable = self.slices.iter().map(Slice::unspent).sum();
+            let wakes = usable <= self.low_water && !self.is_woken;
+            self.is_woken |= wakes;
+            let last = self.last.as_ref().expect("a slice has its grant");
+            let decision = last.decision.prefetched(at, last.units, usable);
+            return HotAnswer::Decided { decision, wakes };
+        }
+        if self.phase == Phase::Scarce && self.may_deny(policy, cost) {
+            let decision = self.denial(policy, cost, at, now);
+            return HotAnswer::Decided {
+                decision,
+                wakes: false,
+            };
+        }
+        // While no call may leave, the keeper wakes by its own timer.
+        let is_paused = self
+            .pause
+            .is_some_and(|(since, span)| now.since(since) < span);
+        let wakes = !self.is_woken && !is_paused;
+        self.is_woken |= wakes;
+        HotAnswer::Ask { wakes }
+    }
+
+    /// Whether a hit may be denied from memory while the budget is scarce. Headroom is known to the store alone.
+    fn may_deny(&self, policy: &Policy, cost: u64) -> bool {
+        cost <= self.sizing.cap() / 2 && matches!(policy.throttle(), Throttle::Hard)
+    }
+
+    /// Spends units of both slices, the older one first.
+    #[inline]
+    fn try_spend(&mut self, cost: u64, at: Timestamp) -> bool {
+        let Some(first) = self.slices.first_mut() else {
+            return false;
+        };
+        if first.try_spend(cost, at) {
+            return true;
+        }
+        let mut missing = cost;
+        if self.usable(at) < cost {
+            return false;
+        }
+        for slice in &mut self.slices {
+            let units = slice.usable(at).min(missing);
+            slice.try_spend(units, at);
+            missing -= units;
+        }
+        self.drop_empty(at);
+        true
+    }
+
+    /// The units that may be spent at the store's time `at`.
+    #[inline]
+    fn usable(&mut self, at: Timestamp) -> u64 {
+        self.slices.iter_mut().map(|slice| slice.usable(at)).sum()
+    }
+
+    fn drop_empty(&mut self, at: Timestamp) {
+        let void = &mut self.void;
+        self.slices.retain(|slice| {
+            let is_empty = slice.usable(at) == 0;
+            *void += slice.take_void();
+            !is_empty
+        });
+    }
+
+    /// The units on hand, for peeks and metrics.
+    pub(super) fn usable_at(&mut self, now: Moment) -> u64 {
+        match self.last.as_ref().map(|last| last.store_time(now)) {
+            Some(at) => self.usable(at),
+            None => 0,
+        }
+    }
+
+    /// Takes the slices out, for a hit that the store pays in part. Hits that come meanwhile do not spend them.
+    pub(super) fn set_aside(&mut self) -> SmallVec<[Slice; 2]> {
+        std::mem::take(&mut self.slices)
+    }
+
+    /// Spends `units` of slices that were set aside, if as many are still live, and puts the slices back.
+    ///
+    /// After a reset the slices count no more.
+    pub(super) fn put_back(
+        &mut self,
+        mut aside: SmallVec<[Slice; 2]>,
+        units: u64,
+        now: Moment,
+    ) -> bool {
+        let Some(at) = self.last.as_ref().map(|last| last.store_time(now)) else {
+            return false;
+        };
+        if self.is_ended {
+            return false;
+        }
+        let taken_meanwhile = std::mem::take(&mut self.slices);
+        std::mem::swap(&mut self.slices, &mut aside);
+        let is_paid = units > 0 && self.try_spend(units, at);
+        self.drop_empty(at);
+        self.slices.extend(taken_meanwhile);
+        // The oldest units end first anyway.
+        while self.slices.len() > 2 {
+            self.slices.remove(0);
+        }
+        is_paid
+    }
+
+    /// Records that the store denied a hit of `cost`: until the next call, hits are denied from memory.
+    pub(super) fn record_denial(
+        &mut self,
+        policy: &Policy,
+        cost: u64,
+        retry_after: Duration,
+        now: Moment,
+    ) {
+        if self.last.is_none() || self.phase != Phase::Prefetched || !self.may_deny(policy, cost) {
+            return;
+        }
+        self.phase = Phase::Scarce;
+        let wait = micros(retry_after).min(MAX_HOLD);
+        self.pause = Some((now, wait.max(self.half_to_one_hold(now))));
+    }
+
+    /// The denial of a hit while the budget is scarce: until the next call, and no shorter than the store's wait.
+    fn denial(&mut self, policy: &Policy, cost: u64, at: Timestamp, now: Moment) -> Decision {
+        let usable = self.usable(at);
+        let pause = self
+            .pause
+            .map_or(0, |(since, span)| span.saturating_sub(now.since(since)));
+        let pause = Duration::from_micros(pause.max(1));
+        let last = self.last.as_ref().expect("a scarce key has an answer");
+        let waits = policy.limits().iter().zip(&last.states);
+        let waits = waits.map(|(limit, state)| limit.wait_after(*state, last.units, cost, at));
+        last.decision
+            .prefetch_denial(at, last.units, usable, pause, waits)
+    }
+
+    /// Records that a call failed: the next one leaves after a hold, or much later where the store refuses.
+    pub(super) fn record_error(&mut self, is_refused: bool, now: Moment) {
+        if is_refused {
+            self.phase = Phase::Off;
+        }
+        let span = if is_refused {
+            OFF
+        } else {
+            self.sizing.hold().max(SAMPLE)
+        };
+        self.pause = Some((now, span));
+    }
+
+    /// The share in percent that the round trip needs, while two of them are longer than a hold.
+    pub(super) fn needed_percent(&self) -> Option<u64> {
+        let is_off =
+            self.phase == Phase::Off && self.last.is_some() && self.sizing.cap() >= MIN_UNITS;
+        is_off.then(|| self.sizing.needed_percent())
+    }
+
+    /// Ends the key. Returns what windows can be given back: units and the time of their charge.
+    pub(super) fn end(&mut self, now: Moment) -> SmallVec<[(u64, Timestamp); 2]> {
+        self.is_ended = true;
+        let Some(at) = self.last.as_ref().map(|last| last.store_time(now)) else {
+            return SmallVec::new();
+        };
+        let slices = std::mem::take(&mut self.slices);
+        let with_windows = slices.into_iter().filter(Slice::has_window);
+        let returned = with_windows.map(|mut slice| (slice.usable(at), slice.charged_at()));
+        returned.filter(|(units, _)| *units > 0).collect()
+    }
+
+    /// The units that became void unspent since the last call.
+    pub(super) fn take_void(&mut self) -> u64 {
+        let in_slices: u64 = self.slices.iter_mut().map(Slice::take_void).sum();
+        std::mem::take(&mut self.void) + in_slices
+    }
+}
+
+impl LastGrant {
+    /// The store's time at `now`, never too early: the call was decided after it was sent.
+    #[inline]
+    fn store_time(&self, now: Moment) -> Timestamp {
+        Timestamp::from_micros(self.decision.now.as_micros() + now.age_since(self.sent))
+    }
+}

@@ -1,0 +1,81 @@
+//! When the next call of a hot key leaves.
+
+use crate::limiter::prefetch::{
+    age::Moment,
+    hot_key::{HotKey, IDLE, Phase, SAMPLE},
+    sizing::MIN_UNITS,
+};
+use crate::store::PrefetchRequest;
+
+/// The next step of the keeper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::limiter::prefetch) enum KeeperStep {
+    /// Ask the store for units.
+    Call(PrefetchRequest),
+    /// Look again after this number of microseconds, or when woken.
+    Wait(u64),
+    /// Give the key up.
+    End,
+}
+
+impl HotKey {
+    /// The next step, at `now`.
+    pub(in crate::limiter::prefetch) fn next_step(&mut self, now: Moment) -> KeeperStep {
+        self.is_woken = false;
+        self.sample(now);
+        let (idle, hold) = (now.since(self.last_hit), self.sizing.hold());
+        let is_given_up = self.sizing.is_cold() && self.slices.is_empty();
+        if self.is_ended || is_given_up || idle >= hold.max(IDLE) {
+            return KeeperStep::End;
+        }
+        if let Some((since, span)) = self.pause {
+            let left = span.saturating_sub(now.since(since));
+            if left > 0 {
+                return KeeperStep::Wait(left.min(hold.max(IDLE) - idle));
+            }
+        }
+        let at = self.last.as_ref().map(|last| last.store_time(now));
+        let usable = at.map_or(0, |at| self.usable(at));
+        if let Some(at) = at {
+            self.drop_empty(at);
+        }
+        let request = self.sizing.request(
+            now.since(self.hot_since),
+            usable,
+            self.phase == Phase::Scarce,
+        );
+        let lead = self.sizing.lead();
+        let life = match (self.slices.last(), at) {
+            (Some(slice), Some(at)) => slice.lapses_at().as_micros().saturating_sub(at.as_micros()),
+            _ => 0,
+        };
+        let is_due = match self.phase {
+            Phase::Scarce => request.want() >= MIN_UNITS,
+            _ => usable <= self.low_water || life <= lead,
+        };
+        let is_active = idle <= hold.max(SAMPLE);
+        if is_due && is_active && self.slices.len() < 2 {
+            return KeeperStep::Call(request);
+        }
+        let until_due = match self.phase {
+            Phase::Scarce => hold / 2,
+            _ => life.saturating_sub(lead),
+        };
+        let until_due = if is_due { IDLE } else { until_due };
+        KeeperStep::Wait(until_due.clamp(SAMPLE / 5, IDLE))
+    }
+
+    fn sample(&mut self, now: Moment) {
+        let span = now.since(self.sampled_at);
+        if span >= SAMPLE {
+            self.sizing.observe_demand(self.wanted, span);
+            (self.wanted, self.sampled_at) = (0, now);
+        }
+    }
+
+    /// A random span between half a hold and one, so that instances do not call at the same moment.
+    pub(super) fn half_to_one_hold(&self, now: Moment) -> u64 {
+        let half = (self.sizing.hold() / 2).max(1);
+        half + now.jitter() % half
+    }
+}

@@ -1,0 +1,72 @@
+//! The metric handles of one hot key.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use metrics::{Counter, Gauge, SharedString, counter, gauge};
+
+use crate::metrics::{
+    PREFETCH_CALLS, PREFETCH_DROPPED, PREFETCH_HITS, PREFETCH_UNITS, PREFETCH_VOID,
+};
+
+/// The metric handles of one hot key; those of equal policies count together.
+pub(crate) struct PrefetchMetrics {
+    hits: Counter,
+    void: Counter,
+    dropped: Counter,
+    all: Counter,
+    part: Counter,
+    none: Counter,
+    units: Gauge,
+    /// The units of this key in the gauge.
+    reported: AtomicU64,
+}
+
+impl PrefetchMetrics {
+    pub(crate) fn new(policy: &Arc<str>) -> PrefetchMetrics {
+        let name = SharedString::from(Arc::clone(policy));
+        let calls = |given: &'static str| counter!(PREFETCH_CALLS, "policy" => name.clone(), "given" => given);
+        PrefetchMetrics {
+            hits: counter!(PREFETCH_HITS, "policy" => name.clone()),
+            void: counter!(PREFETCH_VOID, "policy" => name.clone()),
+            dropped: counter!(PREFETCH_DROPPED, "policy" => name.clone()),
+            all: calls("all"),
+            part: calls("part"),
+            none: calls("none"),
+            units: gauge!(PREFETCH_UNITS, "policy" => name.clone()),
+            reported: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn count_hit(&self) {
+        self.hits.increment(1);
+    }
+
+    pub(crate) fn count_void(&self, units: u64) {
+        self.void.increment(units);
+    }
+
+    pub(crate) fn count_dropped(&self, units: u64) {
+        self.dropped.increment(units);
+    }
+
+    pub(crate) fn count_call(&self, given: u64, wanted: u64) {
+        let counter = match given {
+            0 => &self.none,
+            given if given < wanted => &self.part,
+            _ => &self.all,
+        };
+        counter.increment(1);
+    }
+
+    /// Sets the units of this key, which the gauge adds to those of other keys.
+    pub(crate) fn set_units(&self, units: u64) {
+        let before = self.reported.swap(units, Ordering::Relaxed);
+        let as_f64 = |units: u64| f64::from(u32::try_from(units).unwrap_or(u32::MAX));
+        self.units.increment(as_f64(units));
+        self.units.decrement(as_f64(before));
+    }
+}

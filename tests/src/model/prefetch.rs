@@ -1,0 +1,277 @@
+//! Prefetched units in exact arithmetic: instances that spend later what the store has charged.
+//!
+//! Each rule can be broken on purpose with a [`Mistake`], to show that the laws notice it.
+
+use super::{
+    decision::ModelDecision,
+    hit::ModelHit,
+    settle::{Change, ModelReceipt},
+    spec::Spec,
+    stored_value::Model,
+};
+
+/// A rule of prefetching that is broken on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// Every rule holds.
+    None,
+    /// The age of a slice is measured from the reply, not from the sending.
+    AgeFromReply,
+    /// A unit of a bucket lives one tick too long.
+    OneTickShort,
+    /// Units of a bucket are never void.
+    BucketUnitsStay,
+    /// Units of a window outlive it.
+    WindowUnitsStay,
+    /// All units of a slice live as long as its last one.
+    PlaceOfTheLastUnit,
+    /// Unspent units of a window are given back twice.
+    ReturnedTwice,
+    /// A slice is taken of the headroom of a throttle.
+    Headroom,
+    /// A slow clock of an instance is not compensated.
+    NoMargin,
+}
+
+impl Mistake {
+    /// All mistakes.
+    pub const ALL: [Mistake; 8] = [
+        Mistake::AgeFromReply,
+        Mistake::OneTickShort,
+        Mistake::BucketUnitsStay,
+        Mistake::WindowUnitsStay,
+        Mistake::PlaceOfTheLastUnit,
+        Mistake::ReturnedTwice,
+        Mistake::Headroom,
+        Mistake::NoMargin,
+    ];
+}
+
+/// Units that one call charged, and when each is void.
+#[derive(Clone, Debug)]
+pub struct ModelSlice {
+    units: u64,
+    gone: u64,
+    sent_us: u64,
+    replied_us: u64,
+    charged_at_us: u64,
+    bounds: Vec<Bound>,
+    receipt: ModelReceipt,
+}
+
+/// How one limit gives units back.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    Debt {
+        ahead: u128,
+        unit: u128,
+        refill: u128,
+        grain_us: u128,
+    },
+    Window {
+        end_us: u64,
+    },
+}
+
+/// The headroom of the policies of the model, in percent; exact hits and slices never use it.
+pub const HEADROOM: u64 = 20;
+
+impl ModelSlice {
+    /// Charges `units` at `now_us` in a call that left `there_us` earlier and is answered `back_us` later. `None` when
+    /// the store has fewer units.
+    pub fn take(
+        store: &mut Model,
+        limits: &[Spec],
+        units: u64,
+        now_us: u64,
+        [there_us, back_us]: [u64; 2],
+        mistake: Mistake,
+    ) -> Option<ModelSlice> {
+        let asked = ModelHit {
+            room: mistake == Mistake::Headroom,
+            ..plain(units)
+        };
+        let charged = store.hit_with(limits, now_us, asked);
+        if !charged.overall.answer.is_allowed() {
+            return None;
+        }
+        let marks = charged.marks.iter();
+        let bounds = limits
+            .iter()
+            .zip(marks)
+            .map(|(spec, mark)| Bound::new(spec, u128::from(mark.debt), units, now_us));
+        Some(ModelSlice {
+            units,
+            gone: 0,
+            sent_us: now_us.saturating_sub(there_us),
+            replied_us: now_us + back_us,
+            charged_at_us: now_us,
+            bounds: bounds.collect(),
+            receipt: ModelReceipt {
+                limits: limits.to_vec(),
+                percent: HEADROOM,
+                now_us,
+                cost: units,
+                slot: 0,
+                marks: charged.marks.iter().zip(limits).map(returnable).collect(),
+            },
+        })
+    }
+
+    /// The age that the instance reckons with at `now_us`. Its clock is slow by one part in 1,500.
+    fn age_us(&self, now_us: u64, mistake: Mistake) -> u64 {
+        let from_us = match mistake {
+            Mistake::AgeFromReply => self.replied_us,
+            _ => self.sent_us,
+        };
+        let age_us = now_us.saturating_sub(from_us);
+        let measured_us = age_us - age_us / 1_500;
+        match mistake {
+            Mistake::NoMargin => measured_us,
+            _ => measured_us + measured_us / 1_024 + 1,
+        }
+    }
+
+    /// The store's time that a hit of this slice is dated with.
+    pub fn dated_us(&self, now_us: u64, mistake: Mistake) -> u64 {
+        self.charged_at_us + self.age_us(now_us, mistake)
+    }
+
+    /// The units that the instance believes it may spend.
+    pub fn usable(&self, now_us: u64, mistake: Mistake) -> u64 {
+        if now_us < self.replied_us {
+            return 0;
+        }
+        let dated_us = self.dated_us(now_us, mistake);
+        let void = self.void(dated_us, mistake);
+        self.units - self.gone.max(void)
+    }
+
+    /// The units that the store still counts at its time `now_us` and that were not spent.
+    pub fn backed(&self, now_us: u64) -> u64 {
+        self.units - self.gone.max(self.void(now_us, Mistake::None))
+    }
+
+    fn void(&self, at_us: u64, mistake: Mistake) -> u64 {
+        let charged_at_us = self.charged_at_us;
+        let void = |bound: &Bound| bound.void(self.units, charged_at_us, at_us, mistake);
+        self.bounds.iter().map(void).max().unwrap_or(self.units)
+    }
+
+    /// Spends `cost` units if the instance believes it may.
+    pub fn spend(&mut self, cost: u64, now_us: u64, mistake: Mistake) -> bool {
+        let usable = self.usable(now_us, mistake);
+        if usable >= cost {
+            self.gone = self.units - usable + cost;
+        }
+        usable >= cost
+    }
+
+    /// Gives what is left back to the store, as far as windows count it.
+    pub fn give_back(mut self, store: &mut Model, now_us: u64, mistake: Mistake) {
+        let actual = self.units - self.usable(now_us, Mistake::None);
+        let times = if mistake == Mistake::ReturnedTwice {
+            2
+        } else {
+            1
+        };
+        for _ in 0..times {
+            store.settle(&self.receipt, now_us, Change::Settle { actual });
+        }
+        self.gone = self.units;
+    }
+
+    /// A moment at which something ends, for tests that aim at edges.
+    pub fn edge_us(&self) -> u64 {
+        let edge = |bound: &Bound| match *bound {
+            Bound::Window { end_us } => end_us,
+            Bound::Debt {
+                ahead,
+                unit,
+                refill,
+                grain_us,
+            } => {
+                let ticks = (ahead + unit * u128::from(self.units)) / refill;
+                self.charged_at_us + u64::try_from(ticks * grain_us).unwrap_or(0)
+            }
+        };
+        self.bounds.iter().map(edge).min().unwrap_or(0)
+    }
+}
+
+impl Bound {
+    fn new(spec: &Spec, mark: u128, units: u64, now_us: u64) -> Bound {
+        let period_us = spec.period_us();
+        match *spec {
+            Spec::TokenBucket { refill, .. } | Spec::LeakyBucket { refill, .. } => {
+                let grain_us = spec.throttled_grain_us(HEADROOM).expect("a valid limit");
+                let unit = u128::from(period_us / grain_us);
+                Bound::Debt {
+                    ahead: mark - u128::from(units) * unit,
+                    unit,
+                    refill: u128::from(refill),
+                    grain_us: u128::from(grain_us),
+                }
+            }
+            _ => Bound::Window {
+                end_us: now_us - now_us % period_us + period_us,
+            },
+        }
+    }
+
+    fn void(&self, units: u64, charged_at_us: u64, at_us: u64, mistake: Mistake) -> u64 {
+        match *self {
+            Bound::Window { end_us } => {
+                let is_over = at_us >= end_us && mistake != Mistake::WindowUnitsStay;
+                if is_over { units } else { 0 }
+            }
+            Bound::Debt { .. } if mistake == Mistake::BucketUnitsStay => 0,
+            Bound::Debt {
+                ahead,
+                unit,
+                refill,
+                grain_us,
+            } => {
+                let tick = |us: u64| u128::from(us) / grain_us;
+                let mut elapsed = tick(at_us).saturating_sub(tick(charged_at_us));
+                if mistake == Mistake::OneTickShort {
+                    elapsed = elapsed.saturating_sub(1);
+                }
+                let forgiven = (elapsed * refill).saturating_sub(ahead);
+                let void = u64::try_from(forgiven.div_ceil(unit)).unwrap_or(u64::MAX);
+                if mistake == Mistake::PlaceOfTheLastUnit && void < units {
+                    return 0;
+                }
+                void.min(units)
+            }
+        }
+    }
+}
+
+/// A hit on the plain limits of a policy with headroom.
+pub const fn plain(cost: u64) -> ModelHit {
+    ModelHit {
+        cost,
+        percent: HEADROOM,
+        room: false,
+        slot: 0,
+    }
+}
+
+/// The mark of a slice: windows give units back, buckets let them lapse.
+fn returnable((mark, spec): (&super::ModelMark, &Spec)) -> super::ModelMark {
+    match spec {
+        Spec::TokenBucket { .. } | Spec::LeakyBucket { .. } => super::ModelMark {
+            debt: 0,
+            refunded: 0,
+        },
+        _ => *mark,
+    }
+}
+
+/// What the store has left for all limits, in units.
+pub fn left(store: &mut Model, limits: &[Spec], now_us: u64) -> u64 {
+    let seen: ModelDecision = store.hit_with(limits, now_us, plain(0));
+    let left = seen.limits.iter().map(|limit| limit.remaining);
+    left.min().unwrap_or(0)
+}
