@@ -43,11 +43,11 @@ local function settled(l, stored, raw, reset_at)
   elseif left and (change == SETTLE_CHARGE or change == SETTLE_CATCH_UP) and (stored or raw == '') then
     local _, _, at, a, b, c, stamps =
       roll(stored, stored and 1, #raw, now_tick, 0, l.grain, l.limit, l.period, l.rate, 0)
-    local wanted = change == SETTLE_CHARGE and cost or l.mark
+    local wanted = change == SETTLE_CHARGE and cost or (charged_at > reset_at and l.mark or 0)
     local units = math.min(wanted, left(l.limit, l.period, at, a, b, c))
     if insert and change == SETTLE_CATCH_UP then
       local stamp = math.min(div(charged_at, l.grain), at)
-      if units == 0 or stamp + l.period <= at then
+      if units <= 0 or stamp + l.period <= at then
         return nil
       end
       return state(l.code, 0, l.grain, l.period, l.rate, at, a, b, c, insert(stamps, stamp, units))

@@ -4,6 +4,7 @@
 
 mod allocations;
 mod batching;
+mod catch_up;
 mod concurrency;
 mod deny_cache;
 mod deployments;

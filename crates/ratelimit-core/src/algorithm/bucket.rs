@@ -1,13 +1,15 @@
 //! The arithmetic that the token bucket and the leaky bucket share: a debt that time forgives. Lua twin:
 //! `lua/token_bucket.lua`.
 
+mod mirror;
+
 use std::time::Duration;
 
 use crate::algorithm::{
     State,
     kind::Algorithm,
     period::{InvalidLimit, PackedPeriod, Period, catch_up},
-    step::{Demand, MirroredReply, Refund, Step, WireState},
+    step::{Demand, Refund, Step, WireState},
 };
 use crate::{
     decision::{FastCharge, Level},
@@ -353,26 +355,6 @@ impl Step for Bucket {
             // A denial of the bucket scripts does not tell it.
             earlier: if charged > 0 { snapshot.refunded } else { 0 },
         }
-    }
-
-    fn level_of_units(&self, spent: u64, _now: Timestamp) -> Level {
-        Level::new(spent.min(self.capacity) * self.period.ticks)
-    }
-
-    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
-        if reply.is_stale {
-            return;
-        }
-        let snapshot = BucketSnapshot {
-            at: self.period.tick(reply.now),
-            debt: reply.level.spent.min(self.max_debt()),
-            refunded: slot
-                .as_ref()
-                .and_then(debt_of_state)
-                .map_or(0, |(_, refunded)| refunded),
-            repaired: false,
-        };
-        self.write(slot, snapshot, 0);
     }
 
     #[inline]

@@ -1,11 +1,13 @@
 //! Concurrency: slots for requests in progress, each held on a lease.
 
+mod mirror;
+
 use std::time::Duration;
 
 use crate::algorithm::{
     State, is_oversized, own_state,
     period::{Grain, InvalidLimit, Period},
-    step::{Demand, MirroredReply, Step, WireState},
+    step::{Demand, Step, WireState},
 };
 use crate::{
     decision::Level,
@@ -388,19 +390,6 @@ impl Step for Concurrency {
 
     fn level(&self, _snapshot: ConcurrencySnapshot, _charged: u64) -> Level {
         Level::new(1)
-    }
-
-    /// Records the slots of this process only: those of others are released without a reply here.
-    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
-        if reply.charged == 0 {
-            return;
-        }
-        let demand = Demand {
-            slot: reply.slot,
-            ..Demand::PEEK
-        };
-        let snapshot = self.advance(self.state(slot.as_ref()), reply.now, demand);
-        self.write(slot, snapshot, reply.charged);
     }
 
     own_state!(Concurrency(ConcurrencyState));

@@ -1,11 +1,13 @@
 //! Fixed window: one count for each window of the clock.
 
+mod mirror;
+
 use std::time::Duration;
 
 use crate::algorithm::{
     State, own_state,
     period::{Grain, InvalidLimit, Period, catch_up},
-    step::{Demand, MirroredReply, Refund, Step, WireState},
+    step::{Demand, Refund, Step, WireState},
 };
 use crate::{decision::Level, time::Timestamp};
 
@@ -255,18 +257,6 @@ impl Step for FixedWindow {
     #[inline]
     fn level(&self, snapshot: WindowSnapshot, charged: u64) -> Level {
         Level::new(snapshot.count + charged)
-    }
-
-    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
-        if reply.is_stale {
-            return;
-        }
-        let snapshot = WindowSnapshot {
-            at: self.period.tick(reply.now),
-            count: reply.level.spent.min(self.limit),
-            repaired: false,
-        };
-        self.write(slot, snapshot, 0);
     }
 
     own_state!(FixedWindow(WindowState));

@@ -25,6 +25,7 @@ mod concurrency;
 mod fixed_window;
 mod kind;
 mod leaky_bucket;
+mod mirror;
 mod penalty_box;
 mod period;
 mod sliding_window_counter;
@@ -36,8 +37,9 @@ pub(crate) use self::period::Grain;
 pub(crate) use self::{
     bucket::Bucket,
     concurrency::Renewal,
+    mirror::{MirrorStep, MirroredReply},
     period::Period,
-    step::{Demand, Effect, Fit, MirroredReply, Refund, Step, StepResult, WireState},
+    step::{Demand, Effect, Fit, Refund, Step, StepResult, WireState},
 };
 pub use self::{
     concurrency::Concurrency, fixed_window::FixedWindow, kind::Algorithm,

@@ -1,11 +1,13 @@
 //! Penalty box: blocks a key after too many denials.
 
+mod mirror;
+
 use std::time::Duration;
 
 use crate::algorithm::{
     State, own_state,
     period::{Grain, InvalidLimit, Period},
-    step::{Demand, MirroredReply, Step, WireState},
+    step::{Demand, Step, WireState},
 };
 use crate::{decision::Level, time::Timestamp};
 
@@ -381,21 +383,6 @@ impl Step for PenaltyBox {
         Level {
             spent: until,
             earlier: 64 * u64::from(count) + u64::from(level),
-        }
-    }
-
-    /// Denials without a block are not spent units, and their end is not known.
-    fn level_of_units(&self, _spent: u64, _now: Timestamp) -> Level {
-        Level::new(0)
-    }
-
-    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
-        let at = self.period.tick(reply.now);
-        let words = [at, reply.level.earlier, at, reply.level.spent];
-        // A period of denials is taken to begin with the reply: it is longer here than in the store.
-        match self.decode_wire(words) {
-            Some(snapshot) if !reply.is_stale => self.write(slot, snapshot, 0),
-            _ => {}
         }
     }
 

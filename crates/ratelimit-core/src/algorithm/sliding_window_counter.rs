@@ -1,12 +1,14 @@
 //! Sliding window counter: an estimate over a sliding window, from the counts of two windows of the
 //! clock.
 
+mod mirror;
+
 use std::time::Duration;
 
 use crate::algorithm::{
     State, own_state,
     period::{InvalidLimit, Period, catch_up},
-    step::{Demand, MirroredReply, Refund, Step, WireState},
+    step::{Demand, Refund, Step, WireState},
 };
 use crate::{decision::Level, time::Timestamp};
 
@@ -348,37 +350,6 @@ impl Step for SlidingWindowCounter {
             spent: snapshot.cur + charged,
             earlier: snapshot.prev,
         }
-    }
-
-    /// The previous window is divided too, so that the share frees up as the whole does.
-    fn share_of_level(&self, whole: Level, spent: u64, instances: u64, now: Timestamp) -> Level {
-        let shared = CounterSnapshot {
-            at: self.period.tick(now),
-            prev: (whole.earlier / instances).min(self.limit),
-            cur: 0,
-            repaired: false,
-        };
-        Level {
-            spent: spent.saturating_sub(self.carried(shared)),
-            earlier: shared.prev,
-        }
-    }
-
-    fn units_spent(&self, snapshot: CounterSnapshot) -> u64 {
-        snapshot.cur
-    }
-
-    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
-        if reply.is_stale {
-            return;
-        }
-        let snapshot = CounterSnapshot {
-            at: self.period.tick(reply.now),
-            prev: reply.level.earlier.min(self.limit),
-            cur: reply.level.spent.min(self.limit),
-            repaired: false,
-        };
-        self.write(slot, snapshot, 0);
     }
 
     own_state!(SlidingWindowCounter(CounterState));

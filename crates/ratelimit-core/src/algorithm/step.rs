@@ -58,23 +58,6 @@ pub(crate) struct Refund {
     pub(crate) now: Timestamp,
 }
 
-/// The reply of a store about one limit, for the local fallback.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MirroredReply {
-    /// The level after the hit.
-    pub(crate) level: Level,
-    /// The store's time of the reply.
-    pub(crate) now: Timestamp,
-    /// The time until the limit resets, as the reply says.
-    pub(crate) reset_after: Duration,
-    /// The units that the hit was charged; 0 if it was denied, or spent nothing.
-    pub(crate) charged: u64,
-    /// The id of the concurrency slot that the hit took; 0 without one.
-    pub(crate) slot: u64,
-    /// Whether the state is that of a later reply.
-    pub(crate) is_stale: bool,
-}
-
 /// Whether a hit fits into a limit. The order matters: the fit of a policy is the maximum over its
 /// limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -231,27 +214,6 @@ pub(crate) trait Step {
 
     /// The level after `charged` units were spent, which a decision carries to the local fallback.
     fn level(&self, snapshot: Self::Snapshot, charged: u64) -> Level;
-
-    /// The level of a limit of which only the `spent` units are known.
-    fn level_of_units(&self, spent: u64, _now: Timestamp) -> Level {
-        Level::new(spent)
-    }
-
-    /// The level of this limit as a share of another one, of which `spent` units are used up here.
-    fn share_of_level(&self, _whole: Level, spent: u64, _instances: u64, now: Timestamp) -> Level {
-        self.level_of_units(spent, now)
-    }
-
-    /// The units that the snapshot counts, without those of an earlier window.
-    fn units_spent(&self, snapshot: Self::Snapshot) -> u64 {
-        self.limit().saturating_sub(self.remaining(snapshot, 0))
-    }
-
-    /// Replaces the state in `slot` by the level that a store replied.
-    ///
-    /// A stale reply was decided before the one that the state is of: only its own charge counts, where the state
-    /// lists charges one by one.
-    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply);
 
     /// Whether a hit spends its cost in units. Only such limits take part in refunds and later
     /// charges.
@@ -410,17 +372,6 @@ pub(crate) trait Step {
         self.write(slot, snapshot, charged);
         let ttl = self.ttl(snapshot, charged, now);
         Some(ttl.unwrap_or_else(|| self.reset_after(snapshot, charged, now)))
-    }
-
-    /// Charges hits of `charged_at` that were decided elsewhere, as far as there is room. A log stamps them with that time.
-    fn catch_up(
-        &self,
-        slot: &mut Option<State>,
-        units: u64,
-        _charged_at: Timestamp,
-        now: Timestamp,
-    ) -> Option<Duration> {
-        self.charge_more(slot, units, now)
     }
 
     /// The stored state, if this algorithm wrote it.

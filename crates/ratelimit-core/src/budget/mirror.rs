@@ -27,32 +27,52 @@ pub(crate) struct StoreReply {
     pub(crate) slot: u64,
 }
 
+/// The effect of a reply on a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mirrored {
+    /// Nothing was written.
+    Unchanged,
+    /// The reply was older than the budget: at most its own stamps were added.
+    Stale,
+    /// The levels are those of the reply.
+    Replaced,
+}
+
 impl Budget {
     /// Sets the states to those of a store's reply. `limit` gives the decision of each limit of the policy by its index.
     ///
-    /// Returns whether the budget changed. A key that has spent nothing and is not known here stays unknown.
+    /// A key that has spent nothing and is not known here stays unknown.
     pub(crate) fn mirror(
         &mut self,
         group: &LimitGroup,
         reply: StoreReply,
         limit: impl Fn(usize) -> LimitDecision,
-    ) -> bool {
+    ) -> Mirrored {
         let StoreReply { now, charged, slot } = reply;
         if now >= self.expires {
-            let is_unspent = |index: usize| limit(index).reset_after.is_zero();
+            let is_unspent = |index: usize| {
+                let limit = limit(index);
+                limit.reset_after.is_zero() && limit.remaining == limit.limit
+            };
             if charged == 0 && group.limits.iter().all(|own| is_unspent(own.index)) {
-                return false;
+                return Mirrored::Unchanged;
             }
             self.expires = Timestamp::default();
             if !matches!(self.states, States::Mirrored(_)) {
                 self.states = States::default();
             }
         }
-        let own = group.limits.len();
+        let is_read = |index: usize| limit(index).level != Level::NOT_READ;
+        let unread = group.limits.iter().filter(|own| !is_read(own.index));
+        let (own, unread) = (group.limits.len(), unread.count());
+        if unread == own {
+            return Mirrored::Unchanged;
+        }
         let mirrored = self.states.mirrored(own);
         let is_stale = now < mirrored.reply_at && mirrored.reply_at.since(now) < MAX_DISORDER;
         let is_same_time = now == mirrored.reply_at;
         let mut ttl = Duration::ZERO;
+        let mut is_replaced = false;
         for (effective, state) in group.limits.iter().zip(&mut mirrored.states) {
             let decision = limit(effective.index);
             let level = match decision.level {
@@ -71,20 +91,26 @@ impl Budget {
                 slot,
                 is_stale,
             };
-            ttl = ttl.max(effective.limit.mirror(state, reply, is_same_time));
+            let (need, is_level_set) = effective.limit.mirror(state, reply, is_same_time);
+            ttl = ttl.max(need);
+            is_replaced |= is_level_set;
         }
         if !is_stale {
             mirrored.reply_at = now;
             mirrored.instances = 0;
         }
         // States of limits that this policy does not have keep the budget alive.
-        let before = if mirrored.states.len() > own || is_stale {
+        let before = if mirrored.states.len() > own || is_stale || unread > 0 {
             self.expires
         } else {
             Timestamp::default()
         };
         self.expires = before.max(expires(now, ttl));
-        true
+        if is_replaced {
+            Mirrored::Replaced
+        } else {
+            Mirrored::Stale
+        }
     }
 
     /// Divides what a mirrored budget has left among `instances`, once after each reply. `shared` are the limits of one
@@ -126,17 +152,17 @@ impl Budget {
         })
     }
 
-    #[cfg(feature = "tokio")]
-    /// The live stamps of the logs of the group, each with the index of its limit in the policy.
-    pub(crate) fn stamps(
+    /// The live stamps of the log at `index` of the policy; none for other limits.
+    pub(crate) fn stamps_of(
         &self,
         group: &LimitGroup,
+        index: usize,
         now: Timestamp,
-    ) -> impl Iterator<Item = (usize, Timestamp)> {
-        let states = group.limits.iter().zip(self.states.as_slice());
-        states.flat_map(move |(own, state)| {
-            let stamps = own.limit.stamps(state.as_ref(), now);
-            stamps.map(|stamp| (own.index, stamp))
+    ) -> Vec<Timestamp> {
+        let mut states = group.limits.iter().zip(self.states.as_slice());
+        let own = states.find(|(own, _)| own.index == index);
+        own.map_or_else(Vec::new, |(own, state)| {
+            own.limit.stamps(state.as_ref(), now)
         })
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub use self::settle::Adjustment;
 pub(crate) use self::{
-    mirror::StoreReply,
+    mirror::{Mirrored, StoreReply},
     settle::{AdjustmentRequest, AdjustmentResult},
 };
 use crate::budget::states::{States, Tail};

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use crate::limit::{Limit, with_step};
 use crate::{
-    algorithm::{Demand, MirroredReply, State, Step as _},
+    algorithm::{Demand, MirrorStep as _, MirroredReply, State, Step as _},
     decision::Level,
     time::Timestamp,
 };
 
 impl Limit {
-    /// Replaces the state by that of a store's reply, and returns how long it is needed at most.
+    /// Replaces the state by that of a store's reply, and returns how long it is needed at most,
+    /// and whether its level was replaced.
     ///
     /// Replies of one batch have the same time; the largest level of them is the last one.
     pub(crate) fn mirror(
@@ -18,7 +19,7 @@ impl Limit {
         state: &mut Option<State>,
         mut reply: MirroredReply,
         is_same_time: bool,
-    ) -> Duration {
+    ) -> (Duration, bool) {
         with_step!(self, step => {
             if is_same_time {
                 let known = step.advance(step.state(state.as_ref()), reply.now, Demand::PEEK);
@@ -27,11 +28,12 @@ impl Limit {
             step.mirror(state, reply);
             if step.counts_units() {
                 // No unit counts for longer. The exact time would take another step: 4 % of a check on Redis in all.
-                return reply.reset_after + self.period();
+                return (reply.reset_after + self.period(), !reply.is_stale);
             }
             let snapshot = step.advance(step.state(state.as_ref()), reply.now, Demand::PEEK);
             let ttl = step.ttl(snapshot, 0, reply.now);
-            ttl.unwrap_or_else(|| step.reset_after(snapshot, 0, reply.now))
+            let ttl = ttl.unwrap_or_else(|| step.reset_after(snapshot, 0, reply.now));
+            (ttl, !reply.is_stale)
         })
     }
 
@@ -88,26 +90,19 @@ impl Limit {
         })
     }
 
-    #[cfg(feature = "tokio")]
     /// Whether the limit keeps a stamp for each unit.
     pub(crate) const fn has_stamps(&self) -> bool {
         matches!(self, Limit::SlidingWindowLog(_))
     }
 
-    #[cfg(feature = "tokio")]
     /// The times of the units of a log that are younger than its period; none for other limits.
-    pub(crate) fn stamps(
-        &self,
-        state: Option<&State>,
-        now: Timestamp,
-    ) -> impl Iterator<Item = Timestamp> + use<> {
-        let stamps = match (self, state) {
+    pub(crate) fn stamps(&self, state: Option<&State>, now: Timestamp) -> Vec<Timestamp> {
+        match (self, state) {
             (Limit::SlidingWindowLog(log), Some(State::SlidingWindowLog(state))) => {
                 log.live_stamps(state, now)
             }
             _ => Vec::new(),
-        };
-        stamps.into_iter()
+        }
     }
 
     /// Removes up to `units` from the state, whichever hit they were charged by.

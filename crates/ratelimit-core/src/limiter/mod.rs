@@ -372,7 +372,11 @@ impl Limiter {
     /// Denies a hit on a budget that is spent by hits which the store has not been charged for yet.
     #[inline]
     fn deny_while_owed(&self, hit: &Hit<'_>) -> Option<Verdict> {
-        let decision = self.shared.fallback.deny_while_owed(hit)?;
+        let LimiterInner {
+            fallback, store, ..
+        } = &*self.shared;
+        let decision = fallback.deny_while_owed(hit, store)?;
+        let decision = with_slot_wait(decision, hit);
         if hit.is_read_only() || !self.falls_back_locally(hit.policy) {
             return None;
         }

@@ -150,14 +150,14 @@ impl Limiter {
         let settling = self.store_of(receipt).settle(receipt, change);
         match settling.try_ready() {
             Ok(settled) => {
-                self.after_change(receipt, change, settled.is_ok());
+                self.after_change(receipt, change, settled.as_ref().ok());
                 StoreFuture::ready(settled)
             }
             Err(settling) => {
                 let (limiter, receipt) = (self.clone(), receipt.clone());
                 StoreFuture::pending(async move {
                     let settled = settling.await;
-                    limiter.after_change(&receipt, change, settled.is_ok());
+                    limiter.after_change(&receipt, change, settled.as_ref().ok());
                     settled
                 })
             }
@@ -166,12 +166,15 @@ impl Limiter {
 
     /// Drops cached denials, and applies a change of the store to the local fallback, or one of the fallback to what it
     /// owes the store.
-    fn after_change(&self, receipt: &Receipt, change: Adjustment, is_made: bool) {
+    fn after_change(&self, receipt: &Receipt, change: Adjustment, settled: Option<&Settlement>) {
         self.invalidate_denials(receipt);
         let fallback = &self.shared.fallback;
-        if receipt.is_owed() {
+        if receipt.is_owed() && settled == Some(&Settlement::Applied) {
             fallback.adjust_owed(receipt, change);
-        } else if is_made && !receipt.is_local() && self.falls_back_locally(receipt.policy()) {
+        } else if settled.is_some()
+            && !receipt.is_local()
+            && self.falls_back_locally(receipt.policy())
+        {
             fallback.local.adjust(receipt, change);
         }
     }
@@ -181,7 +184,7 @@ impl Limiter {
     /// Without a runtime the slot is held until its lease ends.
     pub(super) fn release_in_background(&self, receipt: &Receipt) {
         self.store_of(receipt).release_in_background(receipt);
-        self.after_change(receipt, Adjustment::Release, true);
+        self.after_change(receipt, Adjustment::Release, Some(&Settlement::Applied));
     }
 
     /// Drops cached denials of the receipt's keys: the change may have made room.

@@ -84,7 +84,7 @@ pub struct Receipt {
     expires: Timestamp,
     /// The store that made the charge.
     origin: ChargedBy,
-    /// Whether a charge of the local fallback will be made in the shared store too. Not part of the bytes.
+    /// Whether a charge of the local fallback will be made in the shared store too.
     is_owed: bool,
     /// One mark for each limit, in the order of the policy: it bounds what the limit gives back.
     marks: SmallVec<[RefundMark; 2]>,
@@ -143,7 +143,9 @@ impl Receipt {
 
     /// The receipt by which hits of `charged_at` are charged that the local fallback let pass.
     pub(crate) fn of_owed(hit: &Hit<'_>, charged_at: Timestamp) -> Option<Receipt> {
-        Receipt::from_marks(hit.cost(1), charged_at, std::iter::empty())
+        let mut charged = hit.cost(1);
+        charged.mode = HitMode::Charge;
+        Receipt::from_marks(charged, charged_at, std::iter::empty())
     }
 
     /// Returns the receipt of a hit that the local fallback let pass, and whether the shared store will be charged for it.

@@ -9,82 +9,101 @@ use tokio::{runtime::Handle, task::JoinSet};
 
 use crate::limiter::fallback::{
     Fallback,
-    owed::{CatchUpCalls, LimitUnits},
+    owed::{BudgetId, CatchUpCalls, LimitUnits},
 };
 use crate::{
     budget::Adjustment,
     metrics,
-    store::{Hit, Receipt, Store},
+    store::{Hit, Receipt, Store, StoreError},
 };
 
-/// Keys that are charged at the same time.
-const BATCH_KEYS: usize = 64;
+/// Budgets that are charged at the same time.
+const BATCH_BUDGETS: usize = 64;
 /// The pause before the first peek at the store.
 const MIN_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause between two peeks at a store that does not answer.
 const MAX_PAUSE: Duration = Duration::from_millis(250);
 
-/// Starts the task, unless it runs. Without a runtime the hits stay owed until there is one.
+/// Starts the task, unless it runs. Without a runtime the hits stay owed until a check finds one.
 pub(super) fn start(fallback: &Arc<Fallback>, store: &Arc<dyn Store>) {
+    if fallback.is_catching_up.load(Ordering::Acquire) {
+        return;
+    }
     let Ok(runtime) = Handle::try_current() else {
         return;
     };
     if fallback.is_catching_up.swap(true, Ordering::AcqRel) {
         return;
     }
-    let task = CatchUpTask(FallbackRef {
+    let task = CatchUpTask {
         fallback: Arc::downgrade(fallback),
         store: Arc::downgrade(store),
-    });
+        has_ended: false,
+    };
     runtime.spawn(task.run());
 }
 
-/// A weak reference to a fallback and its store: the task ends with the limiter.
-struct FallbackRef {
+/// The running task. It ends with its limiter.
+///
+/// Dropping it, also with its runtime, lets the next check start another.
+struct CatchUpTask {
     fallback: Weak<Fallback>,
     store: Weak<dyn Store>,
+    /// Whether it has ended by itself, and another task may run already.
+    has_ended: bool,
 }
 
-/// The running task. Dropping it, also with its runtime, lets the next owed hit start another.
-struct CatchUpTask(FallbackRef);
-
 impl CatchUpTask {
-    async fn run(self) {
+    async fn run(mut self) {
         let mut pause = MIN_PAUSE;
         loop {
             tokio::time::sleep(pause).await;
-            match self.0.catch_up_batch().await {
+            match self.catch_up_batch().await {
                 Some(true) => pause = MIN_PAUSE,
                 Some(false) => pause = (pause * 2).min(MAX_PAUSE),
-                None => return,
+                None => {
+                    self.has_ended = self.may_end();
+                    if self.has_ended {
+                        return;
+                    }
+                }
             }
         }
     }
-}
 
-impl Drop for CatchUpTask {
-    fn drop(&mut self) {
-        if let Some(fallback) = self.0.fallback.upgrade() {
-            fallback.is_catching_up.store(false, Ordering::Release);
-        }
+    /// Ends the task, unless a hit was added meanwhile whose caller saw it running.
+    fn may_end(&self) -> bool {
+        let Some(fallback) = self.fallback.upgrade() else {
+            return true;
+        };
+        fallback.is_catching_up.store(false, Ordering::SeqCst);
+        fallback.owed.is_empty() || fallback.is_catching_up.swap(true, Ordering::SeqCst)
     }
-}
 
-impl FallbackRef {
-    /// Charges the hits of some keys if the store answers a peek. Returns whether it does; `None` when nothing is left to
-    /// do, or the limiter is gone.
+    /// Charges the hits on some budgets if the store answers a peek. Returns whether it does; `None` when nothing is left
+    /// to do, or the limiter is gone.
     ///
     /// Only a peek is repeated. A charge is sent once: it may have been made although its reply is lost.
     async fn catch_up_batch(&self) -> Option<bool> {
         let fallback = self.fallback.upgrade()?;
         let store = self.store.upgrade()?;
-        let (policy, keys) = fallback.owed.lock().first()?;
+        let (id, policy, keys) = fallback.owed.lock().first()?;
         let peek = Hit::for_keys(&policy, &keys).cost(0);
-        let Ok(decision) = store.hit(peek).await else {
-            return Some(false);
-        };
-        fallback.mirror(&peek, &decision, Instant::now());
-        let batch = fallback.owed.lock().take(BATCH_KEYS, fallback.local.now());
+        match store.hit(peek).await {
+            Ok(decision) => fallback.mirror(&peek, &decision, Instant::now()),
+            // The store answers, but not about this key: a corrupt value, or missing rights.
+            Err(StoreError::Refused { .. }) => {
+                let now = fallback.local.now();
+                let units = fallback.owed.lock().drop_budget(&id, now);
+                metrics::count_catch_up("dropped", units);
+                return Some(true);
+            }
+            Err(_) => return Some(false),
+        }
+        let batch = fallback
+            .owed
+            .lock()
+            .take(BATCH_BUDGETS, fallback.local.now());
         let mut charging = JoinSet::new();
         for calls in batch {
             charging.spawn(charge(Arc::clone(&fallback), Arc::clone(&store), calls));
@@ -97,10 +116,38 @@ impl FallbackRef {
     }
 }
 
-/// Charges the hits of one key. Returns whether the store answered.
+impl Drop for CatchUpTask {
+    fn drop(&mut self) {
+        if let Some(fallback) = self.fallback.upgrade()
+            && !self.has_ended
+        {
+            fallback.is_catching_up.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// The calls for a budget in flight. Dropping it with a runtime ends them, so that the budget is not owed for ever.
+struct CallsInFlight {
+    fallback: Arc<Fallback>,
+    id: BudgetId,
+}
+
+impl Drop for CallsInFlight {
+    fn drop(&mut self) {
+        self.fallback.owed.lock().end(&self.id, &[]);
+    }
+}
+
+/// Charges the hits on one budget. Returns whether the store answered.
 async fn charge(fallback: Arc<Fallback>, store: Arc<dyn Store>, owed: CatchUpCalls) -> bool {
-    let CatchUpCalls { key, policy, calls } = owed;
-    let hit = Hit::for_keys(&policy, key.keys());
+    let CatchUpCalls {
+        id,
+        policy,
+        keys,
+        calls,
+    } = owed;
+    let in_flight = CallsInFlight { fallback, id };
+    let hit = Hit::for_keys(&policy, &keys);
     for (index, &(charged_at, units)) in calls.iter().enumerate() {
         let Some(receipt) = Receipt::of_owed(&hit, charged_at) else {
             continue;
@@ -109,16 +156,20 @@ async fn charge(fallback: Arc<Fallback>, store: Arc<dyn Store>, owed: CatchUpCal
         match settled.await {
             Ok(_) => metrics::count_catch_up("charged", largest(&units)),
             Err(error) if error.sent_nothing() => {
-                fallback.owed.lock().end(&key, &calls[index..]);
+                let mut owed = in_flight.fallback.owed.lock();
+                owed.end(&in_flight.id, &calls[index..]);
                 return false;
             }
             Err(error) => {
                 tracing::debug!(policy = policy.name(), %error, "owed hits may not have been charged");
-                metrics::count_catch_up("unknown", largest(&units));
+                let outcome = match error {
+                    StoreError::Refused { .. } => "dropped",
+                    _ => "unknown",
+                };
+                metrics::count_catch_up(outcome, largest(&units));
             }
         }
     }
-    fallback.owed.lock().end(&key, &[]);
     true
 }
 

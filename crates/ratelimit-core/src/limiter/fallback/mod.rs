@@ -23,7 +23,7 @@ use crate::{
     decision::{Decision, IsOwed},
     key_set::KeySet,
     policy::Policy,
-    store::{Hit, MemoryStore, Receipt, Store, StoreError},
+    store::{ChargedBy, Hit, MemoryStore, Receipt, Store, StoreError},
     time::{Clock, StoreClock},
 };
 #[cfg(feature = "tokio")]
@@ -78,16 +78,22 @@ impl Fallback {
     pub(super) fn mirror(&self, hit: &Hit<'_>, decision: &Decision, received: Instant) {
         self.clock.observe(decision.now, received);
         if self.owed.is_empty() {
-            return self.local.mirror(hit, decision);
+            self.local.mirror(hit, decision);
+            return;
         }
         // Under the lock, so that no hit is decided between the two steps.
         let owed = self.owed.lock();
-        self.local.mirror(hit, decision);
-        let units = owed.units_of(hit, self.local.now());
-        if let Some(units) = units
-            && let Some(receipt) = Receipt::of_owed(hit, self.local.now())
-        {
-            self.local.adjust(&receipt, Adjustment::CatchUp { units });
+        let replaced = self.local.mirror(hit, decision);
+        let now = self.local.now();
+        for (number, group) in hit.policy.groups().iter().enumerate() {
+            if replaced & (1 << number) == 0 {
+                continue;
+            }
+            for (charged_at, units) in owed.calls_of(hit, group, now) {
+                if let Some(receipt) = Receipt::of_owed(hit, charged_at) {
+                    self.local.adjust(&receipt, Adjustment::CatchUp { units });
+                }
+            }
         }
     }
 
@@ -120,30 +126,40 @@ impl Fallback {
             decision.is_owed = IsOwed(owed.add(hit, hit.cost, decision.now));
         }
         drop(owed);
-        #[cfg(feature = "tokio")]
         if decision.is_owed.0 {
-            catch_up::start(self, store);
+            self.start_catch_up(store);
         }
-        #[cfg(not(feature = "tokio"))]
-        let _ = store;
         decision
     }
 
-    /// Denies a hit on a budget that is spent by hits which the store has not been charged for yet. The store would allow it.
+    /// Denies a hit on a budget that is spent by hits which the store has not been charged for yet. The store would allow
+    /// it. Such a hit also starts the task that charges them, if its runtime has ended.
     #[inline]
-    pub(super) fn deny_while_owed(&self, hit: &Hit<'_>) -> Option<Decision> {
+    pub(super) fn deny_while_owed(
+        self: &Arc<Fallback>,
+        hit: &Hit<'_>,
+        store: &Arc<dyn Store>,
+    ) -> Option<Decision> {
         if self.owed.is_empty() {
             return None;
         }
-        self.deny_owed(hit)
+        self.deny_owed(hit, store)
     }
 
     #[inline(never)]
-    fn deny_owed(&self, hit: &Hit<'_>) -> Option<Decision> {
+    fn deny_owed(self: &Arc<Fallback>, hit: &Hit<'_>, store: &Arc<dyn Store>) -> Option<Decision> {
+        self.start_catch_up(store);
         let owed = self.owed.lock();
-        owed.has(hit)
-            .then(|| self.local.check(&hit.dry_run()))
-            .filter(|decision| !decision.is_allowed())
+        let decision = owed.has(hit).then(|| self.local.check(&hit.dry_run()));
+        decision.filter(|decision| !decision.is_allowed())
+    }
+
+    /// Starts the task that charges owed hits, unless it runs.
+    fn start_catch_up(self: &Arc<Fallback>, store: &Arc<dyn Store>) {
+        #[cfg(feature = "tokio")]
+        catch_up::start(self, store);
+        #[cfg(not(feature = "tokio"))]
+        let _ = store;
     }
 
     fn check(&self, hit: &Hit<'_>, instances: Option<NonZeroU32>) -> Decision {
@@ -162,18 +178,22 @@ impl Fallback {
         }
     }
 
-    /// Applies a change of a charge to what is owed: the hit passed here, and the store does not know it.
+    /// Applies a change of a local charge to what is owed: the store does not know the hit.
+    ///
+    /// Hits that have been charged already stay charged.
     pub(super) fn adjust_owed(&self, receipt: &Receipt, change: Adjustment) {
         let hit = Hit::for_keys(receipt.policy(), receipt.keys());
+        let now = self.local.now();
         match change {
             Adjustment::Refund { units } => {
                 let units = units.min(receipt.cost());
-                self.owed.lock().remove(&hit, units, self.local.now());
+                self.owed.lock().remove(&hit, units, now);
             }
-            Adjustment::Charge { units } => {
-                self.owed.lock().add(&hit, units, self.local.now());
+            // The limits of a share are not those of the store: what a share is charged later stays local.
+            Adjustment::Charge { units } if receipt.charged_by() == ChargedBy::Local => {
+                self.owed.lock().add(&hit, units, now);
             }
-            Adjustment::CatchUp { .. } | Adjustment::Release | Adjustment::Renew => {}
+            _ => {}
         }
     }
 
@@ -192,3 +212,6 @@ fn local_store(clock: &Arc<StoreClock>, keys: usize) -> MemoryStore {
         .max_bytes(MAX_BYTES)
         .clock(Clock::of_store(Arc::clone(clock)))
 }
+
+#[cfg(all(test, feature = "tokio"))]
+mod tests;

@@ -1,6 +1,6 @@
 //! Hits that passed locally and that the store certainly did not charge.
 //!
-//! The hits of a key are charged to budgets of their own, without those of the store. So they age by the algorithm: a
+//! The hits on a budget are charged to one of their own, without those of the store. So they age by the algorithm: a
 //! bucket owes its units minus the refill since, a window and a counter owe the present window, and a log owes the hits
 //! that are younger than its period.
 
@@ -8,79 +8,84 @@
 mod drain;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use smallvec::SmallVec;
-
 #[cfg(feature = "tokio")]
 pub(super) use self::drain::CatchUpCalls;
-
 use crate::{
     budget::{Adjustment, AdjustmentRequest, Budget},
+    key::Key,
     key_set::KeySet,
     metrics,
-    policy::{MAX_LIMITS, Policy},
+    policy::{LimitGroup, MAX_LIMITS, Policy},
     store::Hit,
     sync::lock,
     time::Timestamp,
 };
 
-/// Keys that owe hits at most. Further keys owe nothing, which `rate_limiter_catch_up_units_total` counts.
-const MAX_KEYS: usize = 65_536;
+/// Budgets that owe hits at most. Hits on further ones are dropped, which `rate_limiter_catch_up_units_total` counts.
+const MAX_BUDGETS: usize = 65_536;
+/// Calls for one budget at most. A log with more distinct stamps charges those of one part of its period together.
+const MAX_CALLS: u64 = 64;
+
 /// The units of each limit, by its index in the policy.
 pub(super) type LimitUnits = [u64; MAX_LIMITS];
+/// A call that charges owed hits: their time, and their units.
+pub(super) type OwedCall = (Timestamp, LimitUnits);
 
-/// The owed hits of all keys.
+/// The owed hits of all budgets.
 #[derive(Debug, Default)]
 pub(super) struct OwedHits {
     entries: Mutex<OwedEntries>,
-    /// The number of keys, to skip the lock while there are none.
+    /// The number of budgets, to skip the lock while there are none.
     count: AtomicUsize,
 }
 
-/// The owed hits of all keys, locked.
+/// The owed hits of all budgets, locked.
 pub(super) struct LockedOwed<'a> {
     entries: MutexGuard<'a, OwedEntries>,
     count: &'a AtomicUsize,
 }
 
-type OwedEntries = HashMap<OwedKey, OwedHit>;
+type OwedEntries = HashMap<BudgetId, OwedBudget>;
 
-/// Identifies the budgets of a hit.
+/// Identifies a budget: the name of a group of limits, and the key that it counts by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct OwedKey {
-    policy: Arc<str>,
-    keys: KeySet,
+pub(super) struct BudgetId {
+    name: Arc<str>,
+    key: Key,
 }
 
-/// The owed hits of one key.
+/// The owed hits on one budget.
 #[derive(Debug)]
-struct OwedHit {
+struct OwedBudget {
+    /// The policy of the last hit, and its keys.
     policy: Policy,
-    /// The hits that are not being charged yet, one budget for each group of limits.
-    waiting: Budgets,
-    /// The hits whose call is in flight.
-    sending: Option<Budgets>,
+    keys: KeySet,
+    /// The hits that are not being charged yet.
+    waiting: Option<Budget>,
+    /// The hits whose calls are in flight.
+    sending: Option<Budget>,
+    /// The time of the last hit.
+    last: Timestamp,
 }
 
-type Budgets = SmallVec<[Budget; 1]>;
-
-impl OwedKey {
-    fn of(hit: &Hit<'_>) -> OwedKey {
-        OwedKey {
-            policy: Arc::clone(hit.policy.shared_name()),
-            keys: hit.keys(),
+impl BudgetId {
+    fn of(hit: &Hit<'_>, group: &LimitGroup) -> BudgetId {
+        BudgetId {
+            name: Arc::clone(&group.name),
+            key: hit.key_for(group).clone(),
         }
     }
 }
 
 impl OwedHits {
-    /// Whether no key owes anything.
+    /// Whether no budget owes anything.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
@@ -101,89 +106,127 @@ impl Drop for LockedOwed<'_> {
 }
 
 impl LockedOwed<'_> {
-    /// Adds `units` of a hit. Returns whether they are owed; a full table drops them.
+    /// Adds `units` of a hit to each of its budgets. Returns whether they are owed; a full table drops them.
     pub(super) fn add(&mut self, hit: &Hit<'_>, units: u64, now: Timestamp) -> bool {
-        let key = OwedKey::of(hit);
-        if self.entries.len() >= MAX_KEYS && !self.entries.contains_key(&key) {
-            metrics::count_catch_up("dropped", units);
-            return false;
+        if self.entries.len() >= MAX_BUDGETS {
+            self.entries.retain(|_, owed| owed.counts(now));
         }
-        let entry = self.entries.entry(key).or_insert_with(|| OwedHit {
-            policy: hit.policy.clone(),
-            waiting: Budgets::new(),
-            sending: None,
-        });
-        // The hits of a changed policy are charged under its present limits.
-        entry.policy = hit.policy.clone();
-        entry.charge(units, now);
-        true
+        let mut is_owed = true;
+        for group in hit.policy.groups() {
+            let id = BudgetId::of(hit, group);
+            if self.entries.len() >= MAX_BUDGETS && !self.entries.contains_key(&id) {
+                is_owed = false;
+                continue;
+            }
+            let entry = self.entries.entry(id).or_insert_with(|| OwedBudget {
+                policy: hit.policy.clone(),
+                keys: hit.keys(),
+                waiting: None,
+                sending: None,
+                last: now,
+            });
+            // The hits of a changed policy are charged under its present limits.
+            entry.policy = hit.policy.clone();
+            entry.keys = hit.keys();
+            entry.last = now;
+            entry.charge(group, Adjustment::Charge { units }, now);
+        }
+        if !is_owed {
+            metrics::count_catch_up("dropped", units);
+        }
+        is_owed
     }
 
-    /// Removes up to `units` of a hit, whose charge was given back.
+    /// Removes up to `units` of a hit whose charge was given back.
     pub(super) fn remove(&mut self, hit: &Hit<'_>, units: u64, now: Timestamp) {
-        if let Some(entry) = self.entries.get_mut(&OwedKey::of(hit)) {
-            for (group, budget) in entry.policy.groups().iter().zip(&mut entry.waiting) {
-                budget.remove_units(group, units, now);
+        self.each_owed(hit, |entry, group| {
+            if let Some(waiting) = &mut entry.waiting {
+                waiting.remove_units(group, units, now);
+            }
+        });
+    }
+
+    /// Runs `change` on the budgets of a hit that owe something, with the limits under which they owe it.
+    fn each_owed(&mut self, hit: &Hit<'_>, change: impl Fn(&mut OwedBudget, &LimitGroup)) {
+        for group in hit.policy.groups() {
+            if let Some(entry) = self.entries.get_mut(&BudgetId::of(hit, group)) {
+                let policy = entry.policy.clone();
+                if let Some(own) = policy.groups().iter().find(|own| own.name == group.name) {
+                    change(entry, own);
+                }
             }
         }
     }
 
-    /// Forgets the hits of a key that was reset.
+    /// Forgets the hits on budgets that were reset.
     pub(super) fn forget(&mut self, hit: &Hit<'_>) {
-        self.entries.remove(&OwedKey::of(hit));
+        for group in hit.policy.groups() {
+            self.entries.remove(&BudgetId::of(hit, group));
+        }
     }
 
-    /// Whether the key of a hit owes anything.
+    /// Whether a budget of a hit owes anything.
     pub(super) fn has(&self, hit: &Hit<'_>) -> bool {
-        self.entries.contains_key(&OwedKey::of(hit))
+        let mut groups = hit.policy.groups().iter();
+        groups.any(|group| self.entries.contains_key(&BudgetId::of(hit, group)))
     }
 
-    /// The units that the key of a hit owes, those in flight included; `None` if it owes nothing.
-    pub(super) fn units_of(&self, hit: &Hit<'_>, now: Timestamp) -> Option<LimitUnits> {
-        let entry = self.entries.get(&OwedKey::of(hit))?;
-        let mut units = units(&entry.policy, &entry.waiting, now);
-        if let Some(sending) = &entry.sending {
-            let sent = self::units(&entry.policy, sending, now);
-            units
-                .iter_mut()
-                .zip(sent)
-                .for_each(|(all, sent)| *all += sent);
-        }
-        Some(units)
+    /// The calls that charge the hits on one budget of a hit, those in flight included.
+    pub(super) fn calls_of(
+        &self,
+        hit: &Hit<'_>,
+        group: &LimitGroup,
+        now: Timestamp,
+    ) -> Vec<OwedCall> {
+        let Some(entry) = self.entries.get(&BudgetId::of(hit, group)) else {
+            return Vec::new();
+        };
+        let owed = entry.waiting.iter().chain(&entry.sending);
+        owed.flat_map(|budget| calls(group, budget, entry.last, now))
+            .collect()
     }
 }
 
-impl OwedHit {
-    fn charge(&mut self, units: u64, now: Timestamp) {
-        self.adjust(Adjustment::Charge { units }, now);
+impl OwedBudget {
+    fn charge(&mut self, group: &LimitGroup, change: Adjustment, now: Timestamp) {
+        let waiting = self.waiting.get_or_insert_default();
+        let request = AdjustmentRequest {
+            change,
+            cost: 1,
+            charged_at: now,
+            marks: &[],
+            slot: 0,
+            now,
+        };
+        waiting.settle(group, request);
     }
 
-    fn adjust(&mut self, change: Adjustment, now: Timestamp) {
-        let groups = self.policy.groups();
-        self.waiting.resize(groups.len(), Budget::default());
-        for (group, budget) in groups.iter().zip(&mut self.waiting) {
-            budget.settle(
-                group,
-                AdjustmentRequest {
-                    change,
-                    cost: 1,
-                    charged_at: now,
-                    marks: &[],
-                    slot: 0,
-                    now,
-                },
-            );
-        }
+    /// Whether a hit still counts, or is being charged.
+    fn counts(&self, now: Timestamp) -> bool {
+        let waiting = self.waiting.as_ref();
+        self.sending.is_some() || waiting.is_some_and(|waiting| waiting.expires() > now)
     }
 }
 
-/// The units of each limit that still count.
-fn units(policy: &Policy, budgets: &Budgets, now: Timestamp) -> LimitUnits {
-    let mut units = LimitUnits::default();
-    for (group, budget) in policy.groups().iter().zip(budgets) {
-        for (effective, owed) in group.limits.iter().zip(budget.units_spent(group, now)) {
-            units[effective.index] = owed;
+/// The calls that charge the hits on a budget, oldest first: one, and one for each part of the period of a log.
+fn calls(group: &LimitGroup, budget: &Budget, last: Timestamp, now: Timestamp) -> Vec<OwedCall> {
+    let mut calls: BTreeMap<Timestamp, LimitUnits> = BTreeMap::new();
+    for (effective, units) in group.limits.iter().zip(budget.units_spent(group, now)) {
+        if !effective.limit.has_stamps() {
+            calls.entry(last).or_default()[effective.index] = units;
+            continue;
+        }
+        let part = effective.limit.period_ticks().micros() / MAX_CALLS + 1;
+        // Each stamp becomes the newest of its part, so that no hit is forgotten early.
+        let mut newest: BTreeMap<u64, (Timestamp, u64)> = BTreeMap::new();
+        for stamp in budget.stamps_of(group, effective.index, now) {
+            let slot = newest.entry(stamp.as_micros() / part).or_default();
+            *slot = (slot.0.max(stamp), slot.1 + 1);
+        }
+        for (stamp, units) in newest.into_values() {
+            calls.entry(stamp).or_default()[effective.index] += units;
         }
     }
-    units
+    calls.retain(|_, units| units.iter().any(|units| *units > 0));
+    calls.into_iter().collect()
 }

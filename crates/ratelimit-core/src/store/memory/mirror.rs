@@ -16,8 +16,9 @@ use crate::{
 impl MemoryStore {
     /// Sets the budgets of a hit to those of the shared store, as its decision tells them.
     ///
-    /// Replies may come in any order: an older one changes no level.
-    pub(crate) fn mirror(&self, hit: &Hit<'_>, decision: &Decision) {
+    /// Replies may come in any order: an older one changes no level. Returns one bit for each budget whose levels were
+    /// replaced, in the order of the policy's groups.
+    pub(crate) fn mirror(&self, hit: &Hit<'_>, decision: &Decision) -> u8 {
         let is_charged = decision.is_allowed() && !hit.is_read_only();
         let reply = StoreReply {
             now: decision.now,
@@ -34,7 +35,7 @@ impl MemoryStore {
         let unknown = LimitDecision::new(decision.outcome, 0);
         self.mirror_groups(hit, reply, decision.is_exhausted(), |index| {
             limits.get(index).copied().unwrap_or(unknown)
-        });
+        })
     }
 
     fn mirror_groups(
@@ -43,7 +44,7 @@ impl MemoryStore {
         reply: StoreReply,
         is_used_up: bool,
         limit: impl Fn(usize) -> LimitDecision,
-    ) {
+    ) -> u8 {
         let all = &*self.shared;
         let groups = hit.policy.groups().iter();
         let keys: SmallVec<[EntryId<'_>; 2]> = groups
@@ -53,13 +54,16 @@ impl MemoryStore {
             keys: &keys,
             now: reply.now,
         };
-        for id in &keys {
+        let mut replaced = 0;
+        for (number, id) in keys.iter().enumerate() {
             let mut shard = lock(all.shard(id.hash));
-            shard.mirror(*id, own, reply, is_used_up, &limit);
+            let is_replaced = shard.mirror(*id, own, reply, is_used_up, &limit);
+            replaced |= u8::from(is_replaced) << number;
             if shard.count_hit().is_some() {
                 shard.sweep(reply.now);
             }
         }
+        replaced
     }
 
     /// Divides what the mirrored budgets of a hit have left among `instances`, once after each reply.

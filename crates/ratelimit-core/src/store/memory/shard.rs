@@ -28,7 +28,7 @@ use crate::store::memory::{
 };
 use crate::{
     algorithm::{Effect, Fit, WireState},
-    budget::{AdjustmentRequest, AdjustmentResult, Budget, StoreReply},
+    budget::{AdjustmentRequest, AdjustmentResult, Budget, Mirrored, StoreReply},
     decision::{Decision, FastCharge, LimitDecision},
     policy::{EffectiveLimit, HitParams, LimitGroup},
     time::Timestamp,
@@ -318,7 +318,8 @@ impl Shard {
         }
     }
 
-    /// Sets the budget of a key to that of a store's reply; `is_used_up` tells whether a limit has nothing left.
+    /// Sets the budget of a key to that of a store's reply; `is_used_up` tells whether a limit has nothing left. Returns
+    /// whether its levels were replaced.
     pub(super) fn mirror(
         &mut self,
         id: EntryId<'_>,
@@ -326,11 +327,16 @@ impl Shard {
         reply: StoreReply,
         is_used_up: bool,
         limit: impl Fn(usize) -> LimitDecision,
-    ) {
-        self.write(id, self.find(id), own, |budget| WriteResult {
-            stored: budget.mirror(id.group, reply, limit),
-            is_used_up,
+    ) -> bool {
+        let mut mirrored = Mirrored::Unchanged;
+        self.write(id, self.find(id), own, |budget| {
+            mirrored = budget.mirror(id.group, reply, limit);
+            WriteResult {
+                stored: mirrored != Mirrored::Unchanged,
+                is_used_up,
+            }
         });
+        mirrored == Mirrored::Replaced
     }
 
     /// Divides what a mirrored key has left among `instances`; `shared` are the limits of one instance.

@@ -1,103 +1,85 @@
 //! Taking owed hits out, as calls that charge them to the store.
 
-use std::collections::BTreeMap;
-
-use crate::limiter::fallback::owed::{Budgets, LimitUnits, LockedOwed, OwedHit, OwedKey, units};
+use crate::limiter::fallback::owed::{BudgetId, LockedOwed, OwedCall, calls};
 use crate::{budget::Adjustment, key_set::KeySet, policy::Policy, time::Timestamp};
 
-/// Calls for one key at most. A log with more distinct stamps charges its oldest ones with a later stamp.
-const MAX_CALLS: usize = 16;
-
-/// The calls that charge the owed hits of one key.
+/// The calls that charge the owed hits on one budget.
 pub(in crate::limiter::fallback) struct CatchUpCalls {
-    pub(in crate::limiter::fallback) key: OwedKey,
+    pub(in crate::limiter::fallback) id: BudgetId,
     pub(in crate::limiter::fallback) policy: Policy,
-    /// The time of the hits, and their units; oldest first. Only a log needs more than one call.
-    pub(in crate::limiter::fallback) calls: Vec<(Timestamp, LimitUnits)>,
-}
-
-impl OwedKey {
-    pub(in crate::limiter::fallback) const fn keys(&self) -> &KeySet {
-        &self.keys
-    }
+    pub(in crate::limiter::fallback) keys: KeySet,
+    pub(in crate::limiter::fallback) calls: Vec<OwedCall>,
 }
 
 impl LockedOwed<'_> {
-    /// Any key that owes something, to learn whether the store answers.
-    pub(in crate::limiter::fallback) fn first(&self) -> Option<(Policy, KeySet)> {
-        let (key, entry) = self.entries.iter().next()?;
-        Some((entry.policy.clone(), key.keys.clone()))
+    /// A budget that owes something and is not being charged, to learn whether the store answers.
+    pub(in crate::limiter::fallback) fn first(&self) -> Option<(BudgetId, Policy, KeySet)> {
+        let mut waiting = self
+            .entries
+            .iter()
+            .filter(|(_, owed)| owed.sending.is_none());
+        let (id, owed) = waiting.next()?;
+        Some((id.clone(), owed.policy.clone(), owed.keys.clone()))
     }
 
-    /// Takes the hits of up to `count` keys, which are in flight from now on.
+    /// Drops the hits on a budget. Returns their units.
+    pub(in crate::limiter::fallback) fn drop_budget(
+        &mut self,
+        id: &BudgetId,
+        now: Timestamp,
+    ) -> u64 {
+        let Some(owed) = self.entries.remove(id) else {
+            return 0;
+        };
+        let groups = owed.policy.groups().iter();
+        let units = groups
+            .filter(|group| group.name == id.name)
+            .flat_map(|group| {
+                let budgets = owed.waiting.iter();
+                budgets.flat_map(|budget| budget.units_spent(group, now).collect::<Vec<_>>())
+            });
+        units.max().unwrap_or(0)
+    }
+
+    /// Takes the hits on up to `count` budgets, which are in flight from now on.
     pub(in crate::limiter::fallback) fn take(
         &mut self,
         count: usize,
         now: Timestamp,
     ) -> Vec<CatchUpCalls> {
-        let waiting = self.entries.iter_mut();
-        let waiting = waiting.filter(|(_, entry)| entry.sending.is_none());
-        let taken = waiting.take(count).map(|(key, entry)| {
-            let sending = std::mem::take(&mut entry.waiting);
-            let calls = calls(&entry.policy, &sending, now);
-            entry.sending = Some(sending);
+        let entries = self.entries.iter_mut();
+        let waiting = entries.filter(|(_, owed)| owed.sending.is_none());
+        let taken = waiting.take(count).map(|(id, owed)| {
+            let sending = owed.waiting.take().unwrap_or_default();
+            let mut groups = owed.policy.groups().iter();
+            let group = groups.find(|group| group.name == id.name);
+            let calls = group.map(|group| calls(group, &sending, owed.last, now));
+            owed.sending = Some(sending);
             CatchUpCalls {
-                key: key.clone(),
-                policy: entry.policy.clone(),
-                calls,
+                id: id.clone(),
+                policy: owed.policy.clone(),
+                keys: owed.keys.clone(),
+                calls: calls.unwrap_or_default(),
             }
         });
         taken.collect()
     }
 
-    /// Ends the calls of a key. Hits that were not sent wait again.
-    pub(in crate::limiter::fallback) fn end(
-        &mut self,
-        key: &OwedKey,
-        unsent: &[(Timestamp, LimitUnits)],
-    ) {
-        let Some(entry) = self.entries.get_mut(key) else {
+    /// Ends the calls for a budget. The calls `unsent` wait again.
+    pub(in crate::limiter::fallback) fn end(&mut self, id: &BudgetId, unsent: &[OwedCall]) {
+        let Some(owed) = self.entries.get_mut(id) else {
             return;
         };
-        entry.sending = None;
-        for (charged_at, units) in unsent {
-            entry.catch_up(*charged_at, *units);
+        owed.sending = None;
+        let policy = owed.policy.clone();
+        let mut groups = policy.groups().iter();
+        if let Some(group) = groups.find(|group| group.name == id.name) {
+            for &(charged_at, units) in unsent {
+                owed.charge(group, Adjustment::CatchUp { units }, charged_at);
+            }
         }
-        if entry.waiting.is_empty() {
-            self.entries.remove(key);
-        }
-    }
-}
-
-impl OwedHit {
-    fn catch_up(&mut self, charged_at: Timestamp, units: LimitUnits) {
-        self.adjust(Adjustment::CatchUp { units }, charged_at);
-    }
-}
-
-/// The calls that charge these hits: one, or one for each time at which a log was charged.
-fn calls(policy: &Policy, budgets: &Budgets, now: Timestamp) -> Vec<(Timestamp, LimitUnits)> {
-    let mut calls: BTreeMap<Timestamp, LimitUnits> = BTreeMap::new();
-    let total = units(policy, budgets, now);
-    let last = calls.entry(now).or_default();
-    for limit in 0..policy.limits().len() {
-        if !policy.limits()[limit].has_stamps() {
-            last[limit] = total[limit];
+        if owed.waiting.is_none() {
+            self.entries.remove(id);
         }
     }
-    for (group, budget) in policy.groups().iter().zip(budgets) {
-        for (effective, stamp) in budget.stamps(group, now) {
-            calls.entry(stamp).or_default()[effective] += 1;
-        }
-    }
-    // The oldest stamps become those of the oldest call that is kept.
-    while calls.len() > MAX_CALLS
-        && let Some((_, oldest)) = calls.pop_first()
-        && let Some(mut next) = calls.first_entry()
-    {
-        let next = next.get_mut().iter_mut();
-        next.zip(oldest).for_each(|(next, oldest)| *next += oldest);
-    }
-    calls.retain(|_, units| units.iter().any(|units| *units > 0));
-    calls.into_iter().collect()
 }

@@ -90,6 +90,11 @@ impl Executor {
             let scope = Scope::Group(number);
             let deadline = self.deadline();
             let settlement = self.settle_scope(receipt, scope, change, deadline).await;
+            // The change may have been made for other keys, so the whole must not be sent again.
+            let settlement = settlement.map_err(|error| match error {
+                StoreError::Unavailable { source: None } if number > 0 => StoreError::TimedOut,
+                error => error,
+            });
             total = match (total, settlement) {
                 (Err(error), _) | (_, Err(error)) => Err(error),
                 // A slot that is lost on one node is lost: the holder must stop, whatever the other

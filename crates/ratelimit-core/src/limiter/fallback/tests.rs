@@ -1,0 +1,221 @@
+//! What is owed to a store, on a store that a test switches off.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{
+    budget::Adjustment,
+    decision::Decision,
+    key::Key,
+    key_set::KeySet,
+    limiter::{Limiter, UncheckedReason, Verdict},
+    policy::Policy,
+    store::{Hit, MemoryStore, Receipt, Settlement, Store, StoreError, StoreFuture},
+    time::{Clock, Timestamp},
+};
+
+/// A memory store that is away while a test says so, and that refuses one key.
+#[derive(Clone, Debug)]
+struct SwitchedStore {
+    inner: MemoryStore,
+    clock: Clock,
+    is_away: Arc<AtomicBool>,
+}
+
+impl SwitchedStore {
+    fn new() -> SwitchedStore {
+        let clock = Clock::manual(Timestamp::from_secs(600));
+        SwitchedStore {
+            inner: MemoryStore::new().clock(clock.clone()),
+            clock,
+            is_away: Arc::default(),
+        }
+    }
+
+    fn switch(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::SeqCst);
+    }
+
+    fn error(&self, key: &Key) -> Option<StoreError> {
+        if self.is_away.load(Ordering::SeqCst) {
+            return Some(StoreError::Unavailable { source: None });
+        }
+        let is_refused = key.as_str().contains("refused");
+        is_refused.then(|| StoreError::refused(std::io::Error::other("WRONGTYPE")))
+    }
+
+    async fn remaining(&self, policy: &Policy, key: &Key) -> u64 {
+        let peek = self.inner.hit(Hit::new(policy, key).cost(0)).await;
+        peek.unwrap().remaining
+    }
+}
+
+impl Store for SwitchedStore {
+    fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
+        match self.error(hit.key) {
+            Some(error) => StoreFuture::ready(Err(error)),
+            None => self.inner.hit(hit),
+        }
+    }
+
+    fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
+        match self.error(receipt.keys().primary()) {
+            Some(error) => StoreFuture::ready(Err(error)),
+            None => self.inner.settle(receipt, change),
+        }
+    }
+
+    fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
+        self.inner.reset(policy, keys)
+    }
+
+    fn manual_clock(&self) -> Option<Clock> {
+        Some(self.clock.clone())
+    }
+}
+
+fn key(name: &str) -> Key {
+    Key::new(name).unwrap()
+}
+
+fn policy(limits: &str) -> Policy {
+    Policy::parse("owed", limits).unwrap()
+}
+
+async fn passed(limiter: &Limiter, policy: &Policy, keys: &KeySet, hits: usize) -> usize {
+    let mut passed = 0;
+    for _ in 0..hits {
+        passed += usize::from(limiter.check_keys(policy, keys).await.is_allowed());
+    }
+    passed
+}
+
+/// Lets the task run that charges the store. Time is paused, so this takes none.
+async fn catch_up(limiter: &Limiter) {
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if limiter.shared.fallback.owed.is_empty() {
+            return;
+        }
+    }
+    panic!("hits are still owed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_the_store_refuses_does_not_stop_the_others() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let limit = policy("fixed_window 10/d");
+    store.switch(true);
+    for name in ["refused", "a", "b", "c", "d", "e"] {
+        passed(&limiter, &limit, &KeySet::new(key(name)), 3).await;
+    }
+    store.switch(false);
+
+    catch_up(&limiter).await;
+
+    for name in ["a", "b", "c", "d", "e"] {
+        assert_eq!(store.remaining(&limit, &key(name)).await, 7, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hits_of_several_users_of_one_address_owe_to_one_budget() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let limit = policy("100/d; fixed_window 10/d by ip");
+    let home = |name: &str| KeySet::new(key(name)).with("ip", key("home"));
+    store.switch(true);
+    assert_eq!(passed(&limiter, &limit, &home("alice"), 8).await, 8);
+    store.switch(false);
+    // The replies to Bob's hits do not know what Alice owes.
+    assert_eq!(passed(&limiter, &limit, &home("bob"), 1).await, 1);
+    store.switch(true);
+    assert_eq!(passed(&limiter, &limit, &home("bob"), 8).await, 1);
+    store.switch(false);
+
+    catch_up(&limiter).await;
+
+    assert_eq!(passed(&limiter, &limit, &home("carol"), 8).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replies_of_one_time_add_what_is_owed_once() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let (limit, alice) = (policy("fixed_window 1000/d"), KeySet::new(key("alice")));
+    passed(&limiter, &limit, &alice, 10).await;
+    store.switch(true);
+    passed(&limiter, &limit, &alice, 100).await;
+    store.switch(false);
+
+    // The clock stands still, so all replies have the same time.
+    assert_eq!(passed(&limiter, &limit, &alice, 50).await, 50);
+    catch_up(&limiter).await;
+
+    assert_eq!(store.remaining(&limit, &key("alice")).await, 840);
+}
+
+#[test]
+fn a_runtime_that_ends_leaves_hits_to_the_next_one() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let (limit, alice) = (policy("fixed_window 10/d"), KeySet::new(key("alice")));
+    let runtime = || {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        { runtime }.enable_all().start_paused(true).build().unwrap()
+    };
+    store.switch(true);
+    runtime().block_on(passed(&limiter, &limit, &alice, 10));
+    store.switch(false);
+
+    runtime().block_on(async {
+        let denied = limiter.check_keys(&limit, &alice).await;
+        let reason = UncheckedReason::CatchingUp;
+        assert!(matches!(denied, Verdict::Unchecked { reason: why, .. } if why == reason));
+        catch_up(&limiter).await;
+    });
+
+    let remaining = runtime().block_on(store.remaining(&limit, &key("alice")));
+    assert_eq!(remaining, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_by_the_bytes_of_a_receipt_is_not_owed() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let (limit, alice) = (policy("fixed_window 10/d"), key("alice"));
+    store.switch(true);
+    let (_, reservation) = limiter.reserve(Hit::new(&limit, &alice).cost(5)).await;
+    let bytes = reservation.unwrap().into_receipt().to_bytes();
+    let receipt = Receipt::from_bytes(&bytes, |_| Some(limit.clone())).unwrap();
+    limiter.settle(&receipt, 2).await.unwrap();
+    store.switch(false);
+
+    catch_up(&limiter).await;
+
+    assert_eq!(store.remaining(&limit, &alice).await, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_by_another_instance_forgets_what_is_owed_from_before() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let (limit, alice) = (policy("fixed_window 10/d"), KeySet::new(key("alice")));
+    passed(&limiter, &limit, &alice, 1).await;
+    store.switch(true);
+    store.clock.advance(Duration::from_secs(1));
+    passed(&limiter, &limit, &alice, 5).await;
+    store.clock.advance(Duration::from_secs(1));
+    store.inner.reset(&limit, &alice).await.unwrap();
+    store.switch(false);
+
+    catch_up(&limiter).await;
+
+    assert_eq!(store.remaining(&limit, &key("alice")).await, 10);
+}
