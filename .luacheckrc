@@ -5,7 +5,7 @@ read_globals = {
   "redis", "struct", "KEYS", "ARGV",
   -- The assembler replaces the names of codes by their values; the table is in lua/README.md.
   "REPLY_DENIED", "REPLY_ALLOWED", "REPLY_TOO_LATE", "REPLY_DONE", "REPLY_FALLBACK",
-  "SETTLE_REFUND", "SETTLE_CHARGE", "SETTLE_RELEASE", "SETTLE_RENEW",
+  "SETTLE_REFUND", "SETTLE_CHARGE", "SETTLE_RELEASE", "SETTLE_RENEW", "SETTLE_CATCH_UP",
   "SETTLED_UNCHANGED", "SETTLED_APPLIED", "SETTLED_LEASE_LOST",
 }
 not_globals = {

@@ -3,9 +3,9 @@
 --
 -- ARGV[1]  as in prelude.lua, without a deadline; cost is the number of units
 -- ARGV[2]  the id of the slot, 8 bytes
--- ARGV[3]  SETTLE_REFUND, SETTLE_CHARGE, SETTLE_RELEASE, SETTLE_RENEW or SETTLE_CATCH_UP; whether the whole cost is refunded (1) or
---          not (0); the time of the charge (microseconds); its cost; for each limit its mark (the units to
---          charge for SETTLE_CATCH_UP), and the tokens that its bucket had refunded by then
+-- ARGV[3]  SETTLE_REFUND, SETTLE_CHARGE, SETTLE_RELEASE, SETTLE_RENEW or SETTLE_CATCH_UP; whether the whole cost
+--          is refunded (1) or not (0); the time of the charge (microseconds); its cost; for each limit its mark
+--          (the units to charge for SETTLE_CATCH_UP), and the tokens that its bucket had refunded by then
 --
 -- reply    SETTLED_UNCHANGED, SETTLED_APPLIED or SETTLED_LEASE_LOST; now (microseconds)
 

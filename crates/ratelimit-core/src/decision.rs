@@ -137,6 +137,10 @@ impl LimitDecision {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own that users read by name"
+)]
 pub struct Decision {
     /// The outcome of the policy: allowed only if every limit allows.
     pub outcome: Outcome,
@@ -348,18 +352,6 @@ impl Decision {
         self.limits().map(|limit| limit.refund_mark())
     }
 
-    /// The decision of the reported limit, which is the only one of most policies.
-    pub(crate) const fn only_limit(&self) -> LimitDecision {
-        LimitDecision {
-            remaining: self.remaining,
-            reset_after: self.reset_after,
-            is_over: self.is_over,
-            is_refundable: self.is_refundable,
-            level: self.level,
-            ..LimitDecision::new(self.outcome, self.limit)
-        }
-    }
-
     /// The decision of each limit, in the order of the policy.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = LimitDecision> + '_ {
         let single = self.only_limit();
@@ -370,18 +362,6 @@ impl Decision {
 }
 
 impl LimitDecision {
-    /// The mark that a refund of this charge needs; none if it cannot be refunded.
-    pub(crate) const fn refund_mark(&self) -> RefundMark {
-        if self.is_refundable {
-            RefundMark {
-                debt: self.level.spent,
-                refunded: self.level.earlier,
-            }
-        } else {
-            RefundMark::NONE
-        }
-    }
-
     /// The delay of this limit; zero unless it allows and shapes.
     const fn delay(&self) -> Duration {
         match self.outcome {

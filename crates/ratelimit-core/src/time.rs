@@ -110,7 +110,7 @@ enum ClockSource {
     System,
     /// Microseconds since the epoch, shared by all clones.
     Manual(Arc<AtomicU64>),
-    /// The time of a shared store, as its replies told it.
+    /// The time of a shared store, estimated from its replies.
     Store(Arc<StoreClock>),
 }
 

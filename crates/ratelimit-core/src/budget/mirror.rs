@@ -28,6 +28,9 @@ pub(crate) struct StoreReply {
 }
 
 /// The effect of a reply on a budget.
+///
+/// Concurrent calls of one key are answered in any order, and the replies of a batch have the same time. A budget keeps
+/// the time of the latest reply; of replies with one time it keeps the highest level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mirrored {
     /// Nothing was written.

@@ -7,6 +7,7 @@ mod mirror;
 mod prefetch;
 mod settle;
 mod states;
+mod waits;
 
 use std::time::Duration;
 
@@ -14,12 +15,13 @@ pub use self::settle::Adjustment;
 pub(crate) use self::{
     mirror::{Mirrored, StoreReply},
     settle::{AdjustmentRequest, AdjustmentResult},
+    waits::{cap_waits, remaining_ttl},
 };
 use crate::budget::states::{States, Tail};
 use crate::policy::{EffectiveLimit, HitMode, HitParams, LimitGroup};
 use crate::{
     algorithm::{Demand, Effect, Fit, State},
-    decision::{Decision, FastCharge, LimitDecision, Outcome},
+    decision::{Decision, FastCharge, LimitDecision},
     time::{Timestamp, micros},
 };
 
@@ -382,24 +384,6 @@ fn expires(now: Timestamp, ttl: Duration) -> Timestamp {
 #[inline]
 const fn after(now: Timestamp, micros: u64) -> Timestamp {
     Timestamp::from_micros(now.as_micros().saturating_add(micros))
-}
-
-/// How long the stored states still count; `Duration::MAX` if there are none or they never expire.
-pub(crate) fn remaining_ttl(expires: Timestamp, now: Timestamp) -> Duration {
-    if expires > now && expires < Timestamp::MAX {
-        expires.since(now)
-    } else {
-        Duration::MAX
-    }
-}
-
-/// Cuts waits to the remaining life of the states: a changed limit may compute longer ones, but the hit passes then.
-pub(crate) fn cap_waits(mut decision: LimitDecision, left: Duration) -> LimitDecision {
-    decision.reset_after = decision.reset_after.min(left);
-    if let Outcome::Denied { retry_after } = &mut decision.outcome {
-        *retry_after = (*retry_after).min(left);
-    }
-    decision
 }
 
 #[cfg(test)]

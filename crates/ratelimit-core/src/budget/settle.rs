@@ -163,10 +163,8 @@ impl Budget {
                     effective.limit.charge_more(slot, units, settling.now)
                 }
                 Adjustment::CatchUp { units } => {
-                    let units = match is_forgotten {
-                        true => 0,
-                        false => units.get(effective.index).copied().unwrap_or(0),
-                    };
+                    let units = units.get(effective.index).filter(|_| !is_forgotten);
+                    let units = units.copied().unwrap_or(0);
                     let (charged_at, now) = (settling.charged_at, settling.now);
                     effective.limit.catch_up(slot, units, charged_at, now)
                 }

@@ -1,5 +1,7 @@
 //! The level of a limit: the numbers of its state that a decision carries to the local fallback.
 
+use crate::decision::{Decision, LimitDecision};
+
 /// The state of a limit in two numbers, by which the local fallback mirrors a store.
 ///
 /// | algorithm | `spent` | `earlier` |
@@ -66,10 +68,38 @@ impl PartialEq for IsOwed {
     }
 }
 
+impl LimitDecision {
+    /// The mark that a refund of this charge needs; none if it cannot be refunded.
+    pub(crate) const fn refund_mark(&self) -> RefundMark {
+        if self.is_refundable {
+            RefundMark {
+                debt: self.level.spent,
+                refunded: self.level.earlier,
+            }
+        } else {
+            RefundMark::NONE
+        }
+    }
+}
+
+impl Decision {
+    /// The decision of the reported limit, which is the only one of most policies.
+    pub(crate) const fn only_limit(&self) -> LimitDecision {
+        LimitDecision {
+            remaining: self.remaining,
+            reset_after: self.reset_after,
+            is_over: self.is_over,
+            is_refundable: self.is_refundable,
+            level: self.level,
+            ..LimitDecision::new(self.outcome, self.limit)
+        }
+    }
+}
+
 #[cfg(test)]
-impl crate::decision::Decision {
+impl Decision {
     /// The decision with the levels of another one, to compare the answers alone.
-    pub(crate) fn with_levels_of(mut self, other: &crate::decision::Decision) -> Self {
+    pub(crate) fn with_levels_of(mut self, other: &Decision) -> Decision {
         self.level = other.level;
         let levels = other.several.as_slice().iter();
         let limits = self.several.as_mut_slice().iter_mut();

@@ -6,6 +6,7 @@
 //! - `deny_cache.rs`: answers repeated denials without a call to the store.
 //! - `fallback/`: decides while the store does not answer, from what the store replied last.
 //! - `prefetch/`: hot keys that are decided from memory, with units that the store has charged before.
+//! - `unchecked.rs`: hits that the store does not decide.
 //! - `reservation.rs`: [`Reservation`], a charge that can be settled, and that holds a slot.
 //! - `settle.rs`: settlement, release and renewal by receipt. `reset.rs`: clearing budgets.
 //! - `acquire.rs`: waiting until a hit is allowed. `wait_queue.rs`: the FIFO queues behind it.
@@ -24,11 +25,12 @@ mod prefetch;
 mod reservation;
 mod reset;
 mod settle;
+mod unchecked;
 mod verdict;
 #[cfg(feature = "acquire")]
 mod wait_queue;
 
-use std::{any::Any, fmt, sync::Arc, time::Instant};
+use std::{any::Any, fmt, sync::Arc};
 
 use tracing::level_filters::LevelFilter;
 
@@ -49,7 +51,6 @@ use crate::limiter::{
     deny_cache::DenyCache,
     fallback::Fallback,
     policy_names::PolicyNames,
-    verdict::ErrorChain,
 };
 use crate::{
     decision::Decision,
@@ -353,74 +354,6 @@ impl Limiter {
         let policy = hit.policy.shared_name();
         let key = hit.key_of_limit(decision.speaker);
         offenders.denied(policy, key, decision.is_enforced, decided_at);
-    }
-
-    /// Whether the local fallback decides the hits of a policy while the store does not answer.
-    fn falls_back_locally(&self, policy: &Policy) -> bool {
-        let mode = self.mode_of(policy);
-        self.shared.memory.is_none()
-            && matches!(mode, FailureMode::Local | FailureMode::LocalShare { .. })
-    }
-
-    /// Sets the local budgets of a hit to those of the store, which replied at `received`.
-    fn mirror(&self, hit: &Hit<'_>, decision: &Decision, received: Instant) {
-        if self.falls_back_locally(hit.policy) {
-            self.shared.fallback.mirror(hit, decision, received);
-        }
-    }
-
-    /// Denies a hit on a budget that is spent by hits which the store has not been charged for yet.
-    #[inline]
-    fn deny_while_owed(&self, hit: &Hit<'_>) -> Option<Verdict> {
-        let LimiterInner {
-            fallback, store, ..
-        } = &*self.shared;
-        let decision = fallback.deny_while_owed(hit, store)?;
-        let decision = with_slot_wait(decision, hit);
-        if hit.is_read_only() || !self.falls_back_locally(hit.policy) {
-            return None;
-        }
-        let verdict = Verdict::Unchecked {
-            mode: self.mode_of(hit.policy),
-            reason: UncheckedReason::CatchingUp,
-            decision: Some(decision.with_enforcement(hit.policy.enforces(hit.key))),
-        };
-        self.record_verdict(hit, &verdict);
-        Some(verdict)
-    }
-
-    /// The failure mode of a policy: its own, the limiter's, or the default.
-    fn mode_of(&self, policy: &Policy) -> FailureMode {
-        let own = policy.failure_mode().or(self.shared.failure_mode);
-        own.unwrap_or_default()
-    }
-
-    /// Decides a hit by the failure mode. No other code turns an error of the store into a verdict.
-    ///
-    /// A policy in shadow mode never denies, so [`FailureMode::Closed`] becomes `Open` for keys that are not enforced.
-    fn unchecked(&self, hit: Hit<'_>, is_enforced: bool, error: &StoreError) -> Verdict {
-        let policy = hit.policy;
-        tracing::debug!(policy = policy.name(), error = %ErrorChain(error), "not decided by the store");
-        let mode = match self.mode_of(policy) {
-            FailureMode::Closed if !is_enforced => FailureMode::Open,
-            mode => mode,
-        };
-        let LimiterInner {
-            fallback, store, ..
-        } = &*self.shared;
-        let decision = match mode {
-            FailureMode::Local => Some(fallback.decide(&hit, None, error, store)),
-            FailureMode::LocalShare { instances } => {
-                Some(fallback.decide(&hit, Some(instances), error, store))
-            }
-            FailureMode::Open | FailureMode::Closed => None,
-        };
-        Verdict::Unchecked {
-            mode,
-            reason: UncheckedReason::of(error),
-            decision: decision
-                .map(|decision| with_slot_wait(decision, &hit).with_enforcement(is_enforced)),
-        }
     }
 }
 

@@ -171,6 +171,11 @@ impl EffectiveLimit {
 }
 
 impl Policy {
+    /// Whether a limit counts units, as all but concurrency limits and penalty boxes do.
+    pub(crate) fn counts_units(&self) -> bool {
+        self.limits().iter().any(Limit::counts_units)
+    }
+
     /// Whether both are clones of one policy.
     #[cfg(feature = "tokio")]
     #[inline]

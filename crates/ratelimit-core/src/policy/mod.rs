@@ -315,11 +315,6 @@ impl Policy {
         &self.0.settings.name
     }
 
-    /// Whether a limit counts units, as all but concurrency limits and penalty boxes do.
-    pub(crate) fn counts_units(&self) -> bool {
-        self.limits().iter().any(Limit::counts_units)
-    }
-
     /// The name without a copy.
     pub(crate) fn shared_name(&self) -> &Arc<str> {
         &self.0.settings.name

@@ -358,8 +358,7 @@ impl<F: HasDefaults> HandlerLimit<F> {
         registry: impl FnOnce() -> Option<Registry>,
         new: impl FnOnce(Limiter, HttpPolicy) -> Config<F>,
     ) -> Result<Arc<Config<F>>, UnknownPolicy> {
-        let index = origin as usize;
-        // One statement, so that the read lock is released before the write lock is taken.
+        let index = origin as usize; // One statement below: the read lock ends before the write lock is taken.
         let latest = self.latest.read().unwrap_or_else(PoisonError::into_inner)[index].clone();
         if let (PolicySource::Text { .. }, Some((_, config))) = (self.source, &latest) {
             return Ok(Arc::clone(config));
@@ -374,9 +373,8 @@ impl<F: HasDefaults> HandlerLimit<F> {
                     PolicySource::Text { .. } => config.log_policy_warnings(),
                     PolicySource::Registry(_) => config.log_unmatched_keys(),
                 }
-                let latest = self.latest.write();
-                latest.unwrap_or_else(PoisonError::into_inner)[index] =
-                    Some((policy, Arc::clone(&config)));
+                let mut latest = self.latest.write().unwrap_or_else(PoisonError::into_inner);
+                latest[index] = Some((policy, Arc::clone(&config)));
                 Ok(config)
             }
         }

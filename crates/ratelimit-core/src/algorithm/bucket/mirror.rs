@@ -1,7 +1,8 @@
 //! The state in the local fallback.
 
-use crate::algorithm::bucket::*;
-use crate::algorithm::{MirrorStep, MirroredReply};
+use crate::algorithm::bucket::{Bucket, BucketSnapshot, state::debt_of_state};
+use crate::algorithm::{MirrorStep, MirroredReply, State, Step};
+use crate::{decision::Level, time::Timestamp};
 
 impl MirrorStep for Bucket {
     fn level_of_units(&self, spent: u64, _now: Timestamp) -> Level {

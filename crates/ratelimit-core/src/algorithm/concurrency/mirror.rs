@@ -1,7 +1,7 @@
 //! The state in the local fallback.
 
-use crate::algorithm::concurrency::*;
-use crate::algorithm::{MirrorStep, MirroredReply};
+use crate::algorithm::concurrency::Concurrency;
+use crate::algorithm::{Demand, MirrorStep, MirroredReply, State, Step};
 
 impl MirrorStep for Concurrency {
     /// Records the slots of this process only: those of others are released without a reply here.

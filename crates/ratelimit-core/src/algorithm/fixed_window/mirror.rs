@@ -1,7 +1,7 @@
 //! The state in the local fallback.
 
-use crate::algorithm::fixed_window::*;
-use crate::algorithm::{MirrorStep, MirroredReply};
+use crate::algorithm::fixed_window::{FixedWindow, WindowSnapshot};
+use crate::algorithm::{MirrorStep, MirroredReply, State, Step};
 
 impl MirrorStep for FixedWindow {
     fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {

@@ -1,7 +1,8 @@
 //! The state in the local fallback.
 
-use crate::algorithm::penalty_box::*;
-use crate::algorithm::{MirrorStep, MirroredReply};
+use crate::algorithm::penalty_box::PenaltyBox;
+use crate::algorithm::{MirrorStep, MirroredReply, State, Step};
+use crate::{decision::Level, time::Timestamp};
 
 impl MirrorStep for PenaltyBox {
     /// Denials without a block are not spent units, and their end is not known.

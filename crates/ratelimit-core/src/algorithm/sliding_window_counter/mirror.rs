@@ -1,7 +1,8 @@
 //! The state in the local fallback.
 
-use crate::algorithm::sliding_window_counter::*;
-use crate::algorithm::{MirrorStep, MirroredReply};
+use crate::algorithm::sliding_window_counter::{CounterSnapshot, SlidingWindowCounter};
+use crate::algorithm::{MirrorStep, MirroredReply, State, Step};
+use crate::{decision::Level, time::Timestamp};
 
 impl MirrorStep for SlidingWindowCounter {
     /// The previous window is divided too, so that the share frees up as the whole does.

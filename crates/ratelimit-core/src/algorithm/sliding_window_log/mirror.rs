@@ -1,7 +1,10 @@
 //! The state in the local fallback.
 
-use crate::algorithm::sliding_window_log::*;
-use crate::algorithm::{MirrorStep, MirroredReply};
+use std::time::Duration;
+
+use crate::algorithm::sliding_window_log::SlidingWindowLog;
+use crate::algorithm::{Demand, MAX_LOG, MirrorStep, MirroredReply, State, Step};
+use crate::{decision::Level, time::Timestamp};
 
 impl MirrorStep for SlidingWindowLog {
     fn level_of_units(&self, spent: u64, now: Timestamp) -> Level {

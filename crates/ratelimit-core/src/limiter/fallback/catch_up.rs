@@ -9,7 +9,7 @@ use tokio::{runtime::Handle, task::JoinSet};
 
 use crate::limiter::fallback::{
     Fallback,
-    owed::{BudgetId, CatchUpCalls, LimitUnits},
+    owed::{CatchUpCalls, LimitUnits, OwedId},
 };
 use crate::{
     budget::Adjustment,
@@ -54,6 +54,9 @@ struct CatchUpTask {
 }
 
 impl CatchUpTask {
+    /// Peeks at the store until it answers, then charges batches until nothing is owed.
+    ///
+    /// The pause doubles from 20 ms to 250 ms while the store does not answer.
     async fn run(mut self) {
         let mut pause = MIN_PAUSE;
         loop {
@@ -129,7 +132,7 @@ impl Drop for CatchUpTask {
 /// The calls for a budget in flight. Dropping it with a runtime ends them, so that the budget is not owed for ever.
 struct CallsInFlight {
     fallback: Arc<Fallback>,
-    id: BudgetId,
+    id: OwedId,
 }
 
 impl Drop for CallsInFlight {
@@ -139,6 +142,13 @@ impl Drop for CallsInFlight {
 }
 
 /// Charges the hits on one budget. Returns whether the store answered.
+///
+/// | result of a call | the hits |
+/// |---|---|
+/// | settled | are charged, as far as there was room |
+/// | nothing was sent | wait again, with those of the calls behind |
+/// | refused | are dropped: the store would refuse them again |
+/// | any other error | may have been charged, and are not sent again |
 async fn charge(fallback: Arc<Fallback>, store: Arc<dyn Store>, owed: CatchUpCalls) -> bool {
     let CatchUpCalls {
         id,

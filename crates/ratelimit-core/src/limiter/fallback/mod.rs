@@ -37,6 +37,12 @@ const MAX_BYTES: usize = 256 << 20;
 pub(super) const STORE_RETRY: Duration = Duration::from_secs(1);
 
 /// The budgets of this process that stand in for those of the store.
+///
+/// - `local` has the levels of the last replies, plus what was charged here since. Its clock is that of the store.
+/// - `owed` has the hits that the store is charged for later. A reply replaces the levels of `local`, and what is owed is
+///   added again: the store does not know it yet.
+/// - Lock order: `owed`, then a shard of `local`.
+/// - Modes `Open` and `Closed` use neither, and pay nothing for them.
 #[derive(Debug)]
 pub(super) struct Fallback {
     /// The mirrored budgets, on the time of the store.
@@ -108,6 +114,10 @@ impl Fallback {
     }
 
     /// Decides a hit that the store did not, and charges it here. `instances` divide what is left.
+    ///
+    /// - A hit that the store certainly did not charge is owed, if it passes and a limit counts units.
+    /// - A call without a reply is ambiguous: the hit is charged here until the next reply, and not owed.
+    /// - Peeks and dry runs charge nothing.
     pub(super) fn decide(
         self: &Arc<Fallback>,
         hit: &Hit<'_>,
@@ -162,6 +172,9 @@ impl Fallback {
         let _ = store;
     }
 
+    /// Decides a hit by the local budgets, whole or divided among `instances`.
+    ///
+    /// A share is made of what is left once after each reply; after that it has limits of its own.
     fn check(&self, hit: &Hit<'_>, instances: Option<NonZeroU32>) -> Decision {
         let Some(instances) = instances else {
             return self.local.check(hit);

@@ -52,16 +52,20 @@ pub(super) struct LockedOwed<'a> {
     count: &'a AtomicUsize,
 }
 
-type OwedEntries = HashMap<BudgetId, OwedBudget>;
+type OwedEntries = HashMap<OwedId, OwedBudget>;
 
 /// Identifies a budget: the name of a group of limits, and the key that it counts by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct BudgetId {
+pub(super) struct OwedId {
     name: Arc<str>,
     key: Key,
 }
 
 /// The owed hits on one budget.
+///
+/// - They wait until the store answers a peek, and are in flight while their calls are.
+/// - Hits that were not sent wait again. Hits whose reply is lost are not sent a second time.
+/// - Hits that are added while others are in flight wait for the next batch.
 #[derive(Debug)]
 struct OwedBudget {
     /// The policy of the last hit, and its keys.
@@ -75,9 +79,10 @@ struct OwedBudget {
     last: Timestamp,
 }
 
-impl BudgetId {
-    fn of(hit: &Hit<'_>, group: &LimitGroup) -> BudgetId {
-        BudgetId {
+impl OwedId {
+    /// The budget of a hit under one group of its limits.
+    fn of(hit: &Hit<'_>, group: &LimitGroup) -> OwedId {
+        OwedId {
             name: Arc::clone(&group.name),
             key: hit.key_for(group).clone(),
         }
@@ -91,6 +96,7 @@ impl OwedHits {
         self.count.load(Ordering::Acquire) == 0
     }
 
+    /// Locks the table. The number of budgets is published when the lock is released.
     pub(super) fn lock(&self) -> LockedOwed<'_> {
         LockedOwed {
             entries: lock(&self.entries),
@@ -113,7 +119,7 @@ impl LockedOwed<'_> {
         }
         let mut is_owed = true;
         for group in hit.policy.groups() {
-            let id = BudgetId::of(hit, group);
+            let id = OwedId::of(hit, group);
             if self.entries.len() >= MAX_BUDGETS && !self.entries.contains_key(&id) {
                 is_owed = false;
                 continue;
@@ -149,7 +155,7 @@ impl LockedOwed<'_> {
     /// Runs `change` on the budgets of a hit that owe something, with the limits under which they owe it.
     fn each_owed(&mut self, hit: &Hit<'_>, change: impl Fn(&mut OwedBudget, &LimitGroup)) {
         for group in hit.policy.groups() {
-            if let Some(entry) = self.entries.get_mut(&BudgetId::of(hit, group)) {
+            if let Some(entry) = self.entries.get_mut(&OwedId::of(hit, group)) {
                 let policy = entry.policy.clone();
                 if let Some(own) = policy.groups().iter().find(|own| own.name == group.name) {
                     change(entry, own);
@@ -161,14 +167,14 @@ impl LockedOwed<'_> {
     /// Forgets the hits on budgets that were reset.
     pub(super) fn forget(&mut self, hit: &Hit<'_>) {
         for group in hit.policy.groups() {
-            self.entries.remove(&BudgetId::of(hit, group));
+            self.entries.remove(&OwedId::of(hit, group));
         }
     }
 
     /// Whether a budget of a hit owes anything.
     pub(super) fn has(&self, hit: &Hit<'_>) -> bool {
         let mut groups = hit.policy.groups().iter();
-        groups.any(|group| self.entries.contains_key(&BudgetId::of(hit, group)))
+        groups.any(|group| self.entries.contains_key(&OwedId::of(hit, group)))
     }
 
     /// The calls that charge the hits on one budget of a hit, those in flight included.
@@ -178,7 +184,7 @@ impl LockedOwed<'_> {
         group: &LimitGroup,
         now: Timestamp,
     ) -> Vec<OwedCall> {
-        let Some(entry) = self.entries.get(&BudgetId::of(hit, group)) else {
+        let Some(entry) = self.entries.get(&OwedId::of(hit, group)) else {
             return Vec::new();
         };
         let owed = entry.waiting.iter().chain(&entry.sending);
@@ -188,6 +194,7 @@ impl LockedOwed<'_> {
 }
 
 impl OwedBudget {
+    /// Charges the hits that wait, as far as the limits have room: more than a limit holds cannot have passed.
     fn charge(&mut self, group: &LimitGroup, change: Adjustment, now: Timestamp) {
         let waiting = self.waiting.get_or_insert_default();
         let request = AdjustmentRequest {

@@ -194,8 +194,7 @@ impl MemoryStore {
     /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
     /// ```
     pub fn max_key_bytes(&self) -> usize {
-        let shared = &self.shared;
-        shared.max_bytes / shared.shards.len() / LARGE_KEYS_PER_SHARD
+        self.shared.max_bytes / self.shared.shards.len() / LARGE_KEYS_PER_SHARD
     }
 
     /// The store for settled receipts: for as many keys as this store, in a quarter of its bytes.

@@ -62,9 +62,9 @@ impl MemoryStore {
             let shard = locked.shard(all.shard_index(id.hash));
             shard.wire_states(*id, now, |effective, (state, was_ahead)| {
                 is_repaired |= was_ahead;
-                let share = LimitShare::new(effective, &request);
+                let limit_share = LimitShare::new(effective, &request);
                 states[effective.index] = state;
-                grants.push(share.grant(&effective.limit, state, charged, now, &request));
+                grants.push(limit_share.grant(&effective.limit, state, charged, now, &request));
             });
         }
         let may_take = !is_repaired

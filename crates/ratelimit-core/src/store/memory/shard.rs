@@ -15,9 +15,10 @@
 //! calls [`Shard::fit`] for each key, then [`Shard::apply`] for each. All calls of a hit run under one lock.
 
 mod eviction;
+mod mirror;
 mod partition;
 
-use std::{cmp::Reverse, collections::BinaryHeap, num::NonZeroU32};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 use hashbrown::HashTable;
 
@@ -28,7 +29,7 @@ use crate::store::memory::{
 };
 use crate::{
     algorithm::{Effect, Fit, WireState},
-    budget::{AdjustmentRequest, AdjustmentResult, Budget, Mirrored, StoreReply},
+    budget::{AdjustmentRequest, AdjustmentResult, Budget},
     decision::{Decision, FastCharge, LimitDecision},
     policy::{EffectiveLimit, HitParams, LimitGroup},
     time::Timestamp,
@@ -316,44 +317,6 @@ impl Shard {
         if may_be_exhausted {
             self.classify(index, id.group, may_be_exhausted, own.now);
         }
-    }
-
-    /// Sets the budget of a key to that of a store's reply; `is_used_up` tells whether a limit has nothing left. Returns
-    /// whether its levels were replaced.
-    pub(super) fn mirror(
-        &mut self,
-        id: EntryId<'_>,
-        own: HitKeys<'_>,
-        reply: StoreReply,
-        is_used_up: bool,
-        limit: impl Fn(usize) -> LimitDecision,
-    ) -> bool {
-        let mut mirrored = Mirrored::Unchanged;
-        self.write(id, self.find(id), own, |budget| {
-            mirrored = budget.mirror(id.group, reply, limit);
-            WriteResult {
-                stored: mirrored != Mirrored::Unchanged,
-                is_used_up,
-            }
-        });
-        mirrored == Mirrored::Replaced
-    }
-
-    /// Divides what a mirrored key has left among `instances`; `shared` are the limits of one instance.
-    pub(super) fn take_share(
-        &mut self,
-        id: EntryId<'_>,
-        own: HitKeys<'_>,
-        shared: &LimitGroup,
-        instances: NonZeroU32,
-    ) {
-        let Some(index) = self.find(id) else {
-            return;
-        };
-        self.write(id, Some(index), own, |budget| WriteResult {
-            stored: budget.take_share(id.group, shared, instances, own.now),
-            is_used_up: true,
-        });
     }
 
     /// Clears what a key has spent.

@@ -12,44 +12,19 @@
 //! The files are part of the binary, so a process never reads them at run time. Local variables of one file are visible
 //! in the files behind it: the order matters, and a Lua chunk has at most 200 of them.
 
+mod sources;
+
 use std::{collections::HashMap, fmt::Write as _, sync::RwLock};
 
+use crate::store::redis::script::sources::{
+    BUCKET_PRELUDE, BUCKET_STEP, CHECK, CHECK_BATCH, CHECK_BUCKET, CHECK_BUCKET_BATCH, CHECK_ONE,
+    PREFETCH, PREFETCH_BUCKET, PRELUDE, RESET, SETTLE, files,
+};
 use crate::store::redis::wire::CODES;
 use crate::{algorithm::Algorithm, policy::LimitGroup, sync};
 
-const PRELUDE: &str = include_str!("../../../lua/prelude.lua");
-const CHECK_ONE: &str = include_str!("../../../lua/check_one.lua");
-const CHECK: &str = include_str!("../../../lua/check.lua");
-const CHECK_BATCH: &str = include_str!("../../../lua/check_batch.lua");
-const SETTLE: &str = include_str!("../../../lua/settle.lua");
-const RESET: &str = include_str!("../../../lua/reset.lua");
-const BUCKET_PRELUDE: &str = include_str!("../../../lua/bucket_prelude.lua");
-const BUCKET_STEP: &str = include_str!("../../../lua/bucket_step.lua");
-const CHECK_BUCKET: &str = include_str!("../../../lua/check_bucket.lua");
-const PREFETCH: &str = include_str!("../../../lua/prefetch.lua");
-const PREFETCH_BUCKET: &str = include_str!("../../../lua/prefetch_bucket.lua");
-const CHECK_BUCKET_BATCH: &str = include_str!("../../../lua/check_bucket_batch.lua");
-
 /// The line that [`BUCKET_STEP`] replaces. It is a comment, so each file is valid Lua by itself.
 const INCLUDE_BUCKET_STEP: &str = "-- @include bucket_step";
-
-/// The files with the functions of an algorithm, in order. A leaky bucket calls the functions of a token bucket.
-const fn files(algorithm: Algorithm) -> &'static [&'static str] {
-    match algorithm {
-        Algorithm::TokenBucket => &[include_str!("../../../lua/token_bucket.lua")],
-        Algorithm::LeakyBucket => &[
-            include_str!("../../../lua/token_bucket.lua"),
-            include_str!("../../../lua/leaky_bucket.lua"),
-        ],
-        Algorithm::FixedWindow => &[include_str!("../../../lua/fixed_window.lua")],
-        Algorithm::SlidingWindowLog => &[include_str!("../../../lua/sliding_window_log.lua")],
-        Algorithm::SlidingWindowCounter => {
-            &[include_str!("../../../lua/sliding_window_counter.lua")]
-        }
-        Algorithm::Concurrency => &[include_str!("../../../lua/concurrency.lua")],
-        Algorithm::PenaltyBox => &[include_str!("../../../lua/penalty_box.lua")],
-    }
-}
 
 /// A script and its SHA-1.
 ///

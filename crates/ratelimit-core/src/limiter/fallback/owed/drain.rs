@@ -1,11 +1,11 @@
 //! Taking owed hits out, as calls that charge them to the store.
 
-use crate::limiter::fallback::owed::{BudgetId, LockedOwed, OwedCall, calls};
+use crate::limiter::fallback::owed::{LockedOwed, OwedCall, OwedId, calls};
 use crate::{budget::Adjustment, key_set::KeySet, policy::Policy, time::Timestamp};
 
 /// The calls that charge the owed hits on one budget.
 pub(in crate::limiter::fallback) struct CatchUpCalls {
-    pub(in crate::limiter::fallback) id: BudgetId,
+    pub(in crate::limiter::fallback) id: OwedId,
     pub(in crate::limiter::fallback) policy: Policy,
     pub(in crate::limiter::fallback) keys: KeySet,
     pub(in crate::limiter::fallback) calls: Vec<OwedCall>,
@@ -13,7 +13,7 @@ pub(in crate::limiter::fallback) struct CatchUpCalls {
 
 impl LockedOwed<'_> {
     /// A budget that owes something and is not being charged, to learn whether the store answers.
-    pub(in crate::limiter::fallback) fn first(&self) -> Option<(BudgetId, Policy, KeySet)> {
+    pub(in crate::limiter::fallback) fn first(&self) -> Option<(OwedId, Policy, KeySet)> {
         let mut waiting = self
             .entries
             .iter()
@@ -23,11 +23,7 @@ impl LockedOwed<'_> {
     }
 
     /// Drops the hits on a budget. Returns their units.
-    pub(in crate::limiter::fallback) fn drop_budget(
-        &mut self,
-        id: &BudgetId,
-        now: Timestamp,
-    ) -> u64 {
+    pub(in crate::limiter::fallback) fn drop_budget(&mut self, id: &OwedId, now: Timestamp) -> u64 {
         let Some(owed) = self.entries.remove(id) else {
             return 0;
         };
@@ -66,7 +62,7 @@ impl LockedOwed<'_> {
     }
 
     /// Ends the calls for a budget. The calls `unsent` wait again.
-    pub(in crate::limiter::fallback) fn end(&mut self, id: &BudgetId, unsent: &[OwedCall]) {
+    pub(in crate::limiter::fallback) fn end(&mut self, id: &OwedId, unsent: &[OwedCall]) {
         let Some(owed) = self.entries.get_mut(id) else {
             return;
         };

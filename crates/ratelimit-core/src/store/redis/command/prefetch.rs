@@ -80,9 +80,9 @@ impl ScriptCommand for PrefetchCommand {
         encode_limits(&mut hit, self.check.groups(), *params);
         let mut request = Vec::new();
         let numbers = self.request.wire_numbers();
-        numbers
-            .into_iter()
-            .for_each(|number| write_number(&mut request, number));
+        for number in numbers {
+            write_number(&mut request, number);
+        }
         for effective in self.check.limits() {
             let share = LimitShare::new(effective, &self.request);
             for number in [share.cap, share.extra, share.horizon_debt, share.min_debt] {
@@ -120,17 +120,17 @@ impl ScriptCommand for PrefetchCommand {
         let units = read_number(&mut rest)?;
         let expires = check.groups().iter().map(|_| read_time(&mut rest));
         let expires = expires.collect::<Result<SmallVec<[Timestamp; 1]>, InvalidReply>>()?;
-        let states = check.read_states(&mut rest)?;
+        let wire_states = check.read_states(&mut rest)?;
         let reply = check.decode_limits(WireReply {
             fits,
             now,
             expires: &expires,
-            states: &states,
+            states: &wire_states,
             before: 0,
         })?;
-        let states = self.in_policy_order(&states);
+        let ordered = self.in_policy_order(&wire_states);
         Ok(Reply::Done(
-            PrefetchGrant::new(reply.decision(), units, states),
+            PrefetchGrant::new(reply.decision(), units, ordered),
             now,
         ))
     }
