@@ -49,10 +49,12 @@ impl FromStr for LogFilter {
     type Err = String;
 
     fn from_str(text: &str) -> Result<LogFilter, String> {
-        for directive in text.split(',').map(str::trim) {
+        let directives: Vec<&str> = text.split(',').map(str::trim).collect();
+        for directive in &directives {
             check_directive(directive)?;
         }
-        let targets = text.parse();
+        // `Targets` takes a level with a blank beside it as a target.
+        let targets = directives.join(",").parse();
         targets
             .map(LogFilter)
             .map_err(|why| format!("the log filter {text:?} cannot be read: {why}"))
@@ -117,6 +119,8 @@ fn check_level(level: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
 
     #[test]
@@ -131,6 +135,19 @@ mod tests {
             "hyper=trace",
         ] {
             assert!(text.parse::<LogFilter>().is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn blanks_around_a_directive_change_nothing() {
+        for (text, target, level) in [
+            (" info", "ratelimit_server", Level::INFO),
+            ("info ,hyper=warn", "ratelimit_server", Level::INFO),
+            ("info , hyper=debug ", "hyper", Level::DEBUG),
+            ("off, ratelimit_core=debug", "ratelimit_core", Level::DEBUG),
+        ] {
+            let LogFilter(targets) = text.parse().unwrap();
+            assert!(targets.would_enable(target, &level), "{text:?}");
         }
     }
 
