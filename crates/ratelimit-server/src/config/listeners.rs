@@ -1,6 +1,6 @@
 //! Checks of the addresses that the server listens on.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 
 use super::{invalid::InvalidConfig, resolved::Config};
 
@@ -10,9 +10,8 @@ impl Config {
         let Some(admin) = self.admin_listen.filter(|admin| admin.port() != 0) else {
             return Ok(());
         };
-        let (main, is_any) = (self.listen, |one: SocketAddr| one.ip().is_unspecified());
-        let is_same_address = main.ip() == admin.ip() || is_any(main) || is_any(admin);
-        if main.port() == admin.port() && is_same_address {
+        let main = self.listen;
+        if main.port() == admin.port() && is_same_address(main.ip(), admin.ip()) {
             return Err(InvalidConfig::SameListener { listen: admin });
         }
         Ok(())
@@ -27,5 +26,42 @@ impl Config {
             return Err(InvalidConfig::AdminWithoutToken { listen });
         }
         Ok(())
+    }
+}
+
+/// Whether two listeners on these addresses cannot have the same port.
+///
+/// `[::]` accepts IPv4 connections too, and `0.0.0.0` only those.
+fn is_same_address(one: IpAddr, other: IpAddr) -> bool {
+    let (one, other) = (one.to_canonical(), other.to_canonical());
+    let includes =
+        |any: IpAddr, single: IpAddr| any.is_unspecified() && (any.is_ipv6() || single.is_ipv4());
+    one == other || includes(one, other) || includes(other, one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wildcard_collides_with_the_addresses_that_it_includes() {
+        for (one, other, expected) in [
+            ("127.0.0.1", "127.0.0.1", true),
+            ("127.0.0.1", "127.0.0.2", false),
+            ("127.0.0.1", "::1", false),
+            ("127.0.0.1", "::ffff:127.0.0.1", true),
+            ("0.0.0.0", "127.0.0.1", true),
+            ("0.0.0.0", "::ffff:127.0.0.1", true),
+            ("0.0.0.0", "::1", false),
+            ("::ffff:0.0.0.0", "127.0.0.1", true),
+            ("::ffff:0.0.0.0", "::1", false),
+            ("::", "::1", true),
+            ("::", "127.0.0.1", true),
+            ("::", "0.0.0.0", true),
+        ] {
+            let (first, second) = (one.parse().unwrap(), other.parse().unwrap());
+            assert_eq!(is_same_address(first, second), expected, "{one} {other}");
+            assert_eq!(is_same_address(second, first), expected, "{other} {one}");
+        }
     }
 }
