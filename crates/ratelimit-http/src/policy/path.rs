@@ -23,6 +23,30 @@ pub(crate) fn matches(wanted: &str, path: &str) -> bool {
     }
 }
 
+/// Whether a service could interpret `path` as a path that `wanted` matches.
+///
+/// The escapes of `wanted` are decoded too. An escaped star is not a wildcard, and a prefix of nothing but
+/// slashes does not become one of all paths.
+pub(crate) fn could_match(wanted: &str, path: &str) -> bool {
+    if matches(wanted, path) {
+        return true;
+    }
+    let path = plain(path);
+    if matches(wanted, &path) {
+        return true;
+    }
+    if !wanted.contains('%') {
+        return false;
+    }
+    match wanted.strip_suffix('*') {
+        Some(begin) => {
+            let begin = plain(begin);
+            begin != "/" && path.starts_with(&begin)
+        }
+        None => path == plain(wanted),
+    }
+}
+
 /// Whether a segment is `.` or `..`, in any spelling.
 pub(crate) fn has_dot_segments(path: &str) -> bool {
     let decoded = decoded(path);

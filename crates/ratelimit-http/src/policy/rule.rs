@@ -70,16 +70,14 @@ impl Rule {
 
     /// Whether the rule could match a request. Blocking uses it.
     ///
-    /// A path matches as it was sent, or decoded and with dot segments resolved.
+    /// A path matches as it was sent, or decoded and with dot segments resolved. The escapes of the rule are
+    /// decoded too.
     pub(crate) fn could_match<H: HeaderLines + ?Sized>(
         &self,
         request: &RuleRequest<'_, H>,
     ) -> bool {
         match self {
-            Rule::Path(wanted) => {
-                path::matches(wanted, request.path)
-                    || path::matches(wanted, &path::plain(request.path))
-            }
+            Rule::Path(wanted) => path::could_match(wanted, request.path),
             _ => self.matches_beside_path(request),
         }
     }
@@ -172,6 +170,11 @@ impl FromStr for Rule {
             });
         }
         if let Some(path) = text.strip_prefix("path:") {
+            if !path.is_ascii() {
+                return Err(invalid(
+                    "a path in ASCII such as path:/caf%C3%A9: write it percent-encoded",
+                ));
+            }
             if !path::is_valid_pattern(path) {
                 return Err(invalid("a path such as path:/health or path:/internal/*"));
             }

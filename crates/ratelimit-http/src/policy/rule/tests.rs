@@ -117,6 +117,37 @@ fn an_ambiguous_path_is_never_exempt_and_may_be_blocked() {
 }
 
 #[test]
+fn a_block_rule_with_escapes_matches_every_spelling_of_its_path() {
+    for (text, sent) in [
+        ("path:/%C3%BCber", "/%c3%bcber"),
+        ("path:/%C3%BCber", "/über"),
+        ("path:/a%62c", "/abc"),
+        ("path:/a%62c", "/x/../%61bc"),
+        ("path:/caf%c3%a9/*", "/caf%C3%A9/menu"),
+        ("path:/caf%c3%a9/*", "/café/menu"),
+        ("path:/a%2fb", "/a/b"),
+    ] {
+        assert_eq!(at_path(&rule(text), sent), (false, true), "{text} {sent}");
+    }
+    for (text, sent) in [
+        ("path:/%C3%BCber", "/%C3%BCber"),
+        ("path:/caf%c3%a9/*", "/caf%c3%a9/menu"),
+    ] {
+        assert_eq!(at_path(&rule(text), sent), (true, true), "{text} {sent}");
+    }
+    for (text, other) in [
+        ("path:/a%62c", "/abcd"),
+        ("path:/caf%c3%a9/*", "/café"),
+        // An escaped star is not a wildcard.
+        ("path:/a/%2a", "/a/b"),
+        ("path:/%2f/*", "/a"),
+    ] {
+        let expected = (false, false);
+        assert_eq!(at_path(&rule(text), other), expected, "{text} {other}");
+    }
+}
+
+#[test]
 fn the_error_for_an_invalid_rule_says_what_was_expected() {
     for (text, expected) in [
         ("", "key:, printed:, secret:, header: or path:"),
@@ -136,6 +167,7 @@ fn the_error_for_an_invalid_rule_says_what_was_expected() {
         ("path:/a/*/b", "path:/health"),
         ("path:/a?b=1", "path:/health"),
         ("path:/a/../b", "path:/health"),
+        ("path:/über", "write it percent-encoded"),
     ] {
         let message = text.parse::<Rule>().expect_err(text).to_string();
         assert!(message.contains(expected), "{text}: {message}");
