@@ -100,6 +100,39 @@ async fn a_body_that_is_dropped_costs_the_part_that_was_read() {
 }
 
 #[tokio::test]
+async fn a_body_that_was_read_before_the_check_costs_its_bytes() {
+    let limiter = limiter(&start());
+    let (wide, narrow) = (policy("wide", "1000/min"), policy("narrow", "500/min"));
+    let outer = RateLimitLayer::new(limiter.clone(), wide.clone());
+    let inner = RateLimitLayer::new(limiter.clone(), narrow.clone());
+    let send = async || {
+        let service = service_fn(async |_: Request<Full<Bytes>>| {
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::new())))
+        });
+        let inner = inner.layer(service);
+        let buffering = service_fn(move |request: Request<_>| {
+            let inner = inner.clone();
+            async move {
+                let (head, body) = request.into_parts();
+                let body = BodyExt::collect(body).await.expect("infallible");
+                let body = Full::new(body.to_bytes());
+                inner.oneshot(Request::from_parts(head, body)).await
+            }
+        });
+        let service = CountBodyLayer.layer(outer.layer(buffering));
+        let response = service.oneshot(request()).await.expect("infallible");
+        response.status()
+    };
+
+    assert_eq!(send().await, StatusCode::OK);
+    assert_eq!(remaining(&limiter, &wide).await, 600);
+    assert_eq!(remaining(&limiter, &narrow).await, 100);
+
+    assert_eq!(send().await, StatusCode::TOO_MANY_REQUESTS, "400 of 100");
+    assert_eq!(remaining(&limiter, &narrow).await, 100);
+}
+
+#[tokio::test]
 async fn the_response_can_refund_or_settle_a_counted_body() {
     let limiter = limiter(&start());
     let refunded = policy("refunded", "1000/min").with_charge_on("5xx".parse().unwrap());

@@ -33,7 +33,8 @@ impl<F: Framework> Config<F> {
         count.filter(|count| !count.is_ended())
     }
 
-    /// The cost that the layer computes, or else the policy's.
+    /// The cost that the layer computes, or else the policy's, and at least the bytes of a body that was read
+    /// already.
     #[inline]
     pub(crate) fn cost_of(&self, request: &F::Request) -> u64 {
         match (&self.cost, self.flags.cost) {
@@ -43,9 +44,21 @@ impl<F: Framework> Config<F> {
                 if self.counts_body(request) {
                     self.warn_once_of_uncounted_body(request);
                 }
-                self.policy.cost_of_request(&F::head(request)).get()
+                let cost = self.policy.cost_of_request(&F::head(request)).get();
+                cost.max(self.bytes_of_ended_body(request))
             }
         }
+    }
+
+    /// The bytes of a body of unknown length that was read before this layer, by a middleware that buffers it.
+    #[inline]
+    fn bytes_of_ended_body(&self, request: &F::Request) -> u64 {
+        if !self.counts_unknown_length(request) {
+            return 0;
+        }
+        let count = F::head(request).extension(BodyCount::clone);
+        let ended = count.filter(BodyCount::is_ended);
+        ended.map_or(0, |count| count.bytes())
     }
 
     /// Whether the cost is the length of a body that the head of the request does not say.
