@@ -20,6 +20,8 @@ use crate::{
 const GLOBAL: &str = "global";
 const IP: &str = "ip";
 const HEADER: &str = "header:";
+/// The tag of the own keys of checks.
+const OWN: &str = "key:";
 
 /// Where a call finds the keys of limits `by NAME`.
 #[derive(Clone, Copy, Debug)]
@@ -193,7 +195,7 @@ fn network_key(text: &str) -> Option<Key> {
 /// The text that names a key in the calls of this server: the inverse of [`named_key`].
 pub(crate) fn key_text(key: &Key) -> String {
     let printed = key.as_str();
-    let Some(escaped) = printed.strip_prefix("key:") else {
+    let Some(escaped) = printed.strip_prefix(OWN) else {
         return printed.to_owned();
     };
     let text = percent_encoding::percent_decode_str(escaped).decode_utf8();
@@ -201,6 +203,30 @@ pub(crate) fn key_text(key: &Key) -> String {
         Ok(text) if named_key(&text).is_ok_and(|named| named == *key) => text.into_owned(),
         _ => printed.to_owned(),
     }
+}
+
+/// The name of the limits `by NAME` of `policy` that count by `key`, or `None` for the own key of a check.
+///
+/// A check whose own key is an address and a limit `by ip` have equal keys: then it is `ip`.
+pub(crate) fn name_of_key<'a>(policy: &'a Policy, key: &Key) -> Option<&'a str> {
+    let begins_key = |name: &&str| {
+        let begin = key_prefix(name);
+        begin.is_some_and(|begin| begin != OWN && key.as_str().starts_with(&begin))
+    };
+    // Of `A` and `A:b` the longer name is meant.
+    policy
+        .key_names()
+        .filter(begins_key)
+        .max_by_key(|name| name.len())
+}
+
+/// The text that begins all keys of limits `by NAME`.
+fn key_prefix(name: &str) -> Option<String> {
+    if let Some(header) = name.strip_prefix(HEADER) {
+        return Some(format!("{HEADER}{}:", header.to_ascii_lowercase()));
+    }
+    let key = tagged(name, "x").ok()?;
+    key.as_str().strip_suffix('x').map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -225,6 +251,31 @@ mod tests {
             assert_eq!(named_key(&shown).unwrap(), key, "{shown}");
         }
         assert_eq!(key_text(&Key::new("user:123").unwrap()), "user:123");
+    }
+
+    #[test]
+    fn a_key_of_a_limit_by_name_has_its_name() {
+        let rules = Rules::default();
+        let limits = "9/h; 1/h by ip; 1/h by tenant; 1/h by header:X-Org; 1/h by global; 1/h by A; 1/h by A:b";
+        let policy = Policy::parse("p", limits).unwrap();
+        for (name, text) in [
+            ("ip", "2001:db8:1:2::9"),
+            ("tenant", "a/b"),
+            ("header:X-Org", "acme"),
+            ("global", "all"),
+            ("A", "c"),
+            ("A:b", "c"),
+        ] {
+            let key = given_key(&rules, name, text).unwrap();
+            assert_eq!(name_of_key(&policy, &key), Some(name), "{key}");
+        }
+        for own in ["tenant:acme", "alice", "ip:nobody"] {
+            let key = Key::new(own).unwrap();
+            assert_eq!(name_of_key(&policy, &key), None, "{key}");
+        }
+        let address = Key::ip("203.0.113.7".parse().unwrap());
+        let plain = Policy::parse("p", "9/h; 1/h by tenant").unwrap();
+        assert_eq!(name_of_key(&plain, &address), None);
     }
 
     #[test]

@@ -7,12 +7,18 @@ use axum::{
     extract::{Request, State},
     http::{Response, StatusCode},
 };
-use ratelimit_core::Offender;
+use ratelimit_core::{Offender, Policy};
 use serde::Serialize;
 
 use super::json;
 use crate::{
-    admin_auth, api_error::ApiError, app::App, audit::Audit, check_keys::key_text, query::Query,
+    admin_auth,
+    api_error::ApiError,
+    app::App,
+    audit::Audit,
+    check_keys::{key_text, name_of_key},
+    config::Rules,
+    query::Query,
 };
 
 const DEFAULT_COUNT: usize = 10;
@@ -33,6 +39,9 @@ type OffendersByPolicy = BTreeMap<String, Vec<OffenderEntry>>;
 #[derive(Serialize)]
 struct OffenderEntry {
     key: String,
+    /// The name, if a limit `by NAME` counts by the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
     denied: u64,
     error: u64,
 }
@@ -57,8 +66,8 @@ pub(super) async fn get(
     };
     let limiter = app.limiter();
     let response = OffendersResponse {
-        policies: entries(&names, |name| limiter.offenders(name, most)),
-        shadow: entries(&names, |name| limiter.shadow_offenders(name, most))
+        policies: entries(&rules, &names, |name| limiter.offenders(name, most)),
+        shadow: entries(&rules, &names, |name| limiter.shadow_offenders(name, most))
             .into_iter()
             .filter(|(_, worst)| !worst.is_empty())
             .collect(),
@@ -68,18 +77,31 @@ pub(super) async fn get(
 }
 
 /// The offenders of each policy.
-fn entries(names: &[String], worst: impl Fn(&str) -> Vec<Offender>) -> OffendersByPolicy {
-    let entries = |name: &String| worst(name).into_iter().map(OffenderEntry::from).collect();
+fn entries(
+    rules: &Rules,
+    names: &[String],
+    worst: impl Fn(&str) -> Vec<Offender>,
+) -> OffendersByPolicy {
+    let entries = |name: &String| {
+        let policy = rules.policies.named(name);
+        let worst = worst(name).into_iter();
+        worst
+            .map(|offender| OffenderEntry::new(policy, &offender))
+            .collect()
+    };
     names
         .iter()
         .map(|name| (name.clone(), entries(name)))
         .collect()
 }
 
-impl From<Offender> for OffenderEntry {
-    fn from(offender: Offender) -> OffenderEntry {
+impl OffenderEntry {
+    /// The entry of an offender. `policy` is `None` if a reload removed it.
+    fn new(policy: Option<&Policy>, offender: &Offender) -> OffenderEntry {
+        let by = policy.and_then(|policy| name_of_key(policy, &offender.key));
         OffenderEntry {
             key: key_text(&offender.key),
+            by: by.map(str::to_owned),
             denied: offender.denied,
             error: offender.error,
         }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::server::{CHECK, OFFENDERS, Server};
+use crate::server::{CHECK, OFFENDERS, RESET, Server};
 
 async fn deny(server: &Server, policy: &str, key: &str, times: usize) {
     for _ in 0..times {
@@ -61,6 +61,35 @@ async fn denials_of_a_policy_in_shadow_mode_are_listed_by_themselves() {
         told,
         json!({"policies": {"tried": []}, "shadow": {"tried": [alice]}})
     );
+}
+
+#[tokio::test]
+async fn an_offender_under_a_limit_by_name_names_it() {
+    let limits = "mix=fixed_window 9/d; fixed_window 1/d by tenant; fixed_window 2/d by ip; \
+                  fixed_window 3/d by header:x-org; fixed_window 100/d by A:b";
+    let server = Server::start_admin(&["--policy", limits, "--offender-keys", "shown"]);
+    let check = |tenant: &str, permits: u64| {
+        format!(
+            "{CHECK}?policy=mix&key=alice&keys.tenant={tenant}&keys.ip=203.0.113.7\
+             &keys.header:x-org=o&keys.A:b=c&permits={permits}"
+        )
+    };
+    assert_eq!(server.get(&check("a%2Fb", 1)).await.status, 200);
+    assert_eq!(server.get(&check("a%2Fb", 1)).await.status, 429);
+
+    let told = server.get(OFFENDERS).await.json();
+
+    let tenant = json!({"key": "tenant:a%2Fb", "by": "tenant", "denied": 1, "error": 0});
+    assert_eq!(told, json!({"policies": {"mix": [tenant]}}));
+    let reset = format!("{RESET}?policy=mix&key=nobody&keys.tenant=a%2Fb");
+    assert_eq!(server.delete(&reset).await.status, 200);
+    assert_eq!(server.get(&check("a%2Fb", 1)).await.status, 200);
+    // Two of two are spent by the address.
+    assert_eq!(server.get(&check("other", 1)).await.status, 429);
+    let told = server.get(OFFENDERS).await.json();
+    let address = json!({"key": "ip:203.0.113.7", "by": "ip", "denied": 1, "error": 0});
+    let entries = told["policies"]["mix"].as_array().unwrap();
+    assert!(entries.contains(&address), "{told}");
 }
 
 #[tokio::test]
