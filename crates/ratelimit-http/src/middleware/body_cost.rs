@@ -51,6 +51,9 @@ impl<F: Framework> Config<F> {
     }
 
     /// The bytes of a body of unknown length that was read before this layer, by a middleware that buffers it.
+    ///
+    /// No [`BodyCount`] can charge them afterwards, because it has ended. They are known, so they are charged in
+    /// advance, and a body beyond the budget is denied.
     #[inline]
     fn bytes_of_ended_body(&self, request: &F::Request) -> u64 {
         if !self.counts_unknown_length(request) {

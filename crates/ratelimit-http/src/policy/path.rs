@@ -25,8 +25,11 @@ pub(crate) fn matches(wanted: &str, path: &str) -> bool {
 
 /// Whether a service could interpret `path` as a path that `wanted` matches.
 ///
-/// The escapes of `wanted` are decoded too. An escaped star is not a wildcard, and a prefix of nothing but
-/// slashes does not become one of all paths.
+/// - The path is compared as it was sent, and as [`plain`] makes it.
+/// - The escapes of `wanted` are decoded too: `/%C3%BCber` also blocks `/%c3%bcber` and `/über`.
+/// - A `wanted` without escapes is taken as it is, so `//a` does not block `/a`.
+/// - An escaped star is not a wildcard.
+/// - A prefix of nothing but escaped slashes does not become the prefix of all paths.
 pub(crate) fn could_match(wanted: &str, path: &str) -> bool {
     if matches(wanted, path) {
         return true;
