@@ -2,6 +2,7 @@
 //!
 //! Arguments: the address of Redis, a prefix, the text of the policy, the share in percent, hits a second, milliseconds.
 
+use std::fmt::Write as _;
 use std::{
     io::Write as _,
     time::{Duration, Instant},
@@ -49,7 +50,7 @@ async fn main() {
     }
     let mut lines = format!("hits {hits} {prefetched}\n");
     for now in passed {
-        lines.push_str(&format!("passed {now}\n"));
+        let _ = writeln!(lines, "passed {now}");
     }
     std::io::stdout()
         .write_all(lines.as_bytes())

@@ -23,6 +23,9 @@ pub(crate) struct MirroredReply {
 }
 
 /// The part of an algorithm that the local fallback needs beside its [`Step`].
+///
+/// A level is what a reply says of a state: two numbers, without the time at which it was written. A mirrored state has
+/// the time of the reply.
 pub(crate) trait MirrorStep: Step {
     /// The level of a limit of which only the `spent` units are known.
     fn level_of_units(&self, spent: u64, _now: Timestamp) -> Level {

@@ -106,6 +106,8 @@ impl Limit {
     }
 
     /// Removes up to `units` from the state, whichever hit they were charged by.
+    ///
+    /// Only for states of owed hits, which no receipt names. A refund of a stored charge needs its mark.
     pub(crate) fn remove_units(&self, state: &mut Option<State>, units: u64, now: Timestamp) {
         if !self.counts_units() || state.is_none() {
             return;

@@ -41,6 +41,9 @@ impl StoreClock {
     }
 
     /// The estimate of the store's present time.
+    ///
+    /// It can step back by the difference in travel time of two replies. States that are then ahead of the clock stand
+    /// still until the clock reaches them (law 8).
     pub(crate) fn now(&self) -> Timestamp {
         if let Some(manual) = &self.manual {
             return manual.now();

@@ -89,7 +89,7 @@ impl PolicyBuilder {
             diagnostics,
         );
         policy = apply_throttle(policy, self.throttle, diagnostics);
-        policy = apply_prefetch(policy, self.prefetch, diagnostics);
+        policy = apply_prefetch(policy, self.prefetch.as_ref(), diagnostics);
         let cost_fields = [
             self.cost.as_ref().map(|cost| ("cost", cost.line)),
             self.charge_on
@@ -216,10 +216,10 @@ fn apply_throttle(
 /// After an error the policy is built without prefetching, so that further mistakes of the file are found.
 fn apply_prefetch(
     policy: Policy,
-    prefetch: Option<Located<u32>>,
+    prefetch: Option<&Located<u32>>,
     diagnostics: &mut Diagnostics,
 ) -> Policy {
-    let Some(Located {
+    let Some(&Located {
         line,
         value: Some(percent),
     }) = prefetch

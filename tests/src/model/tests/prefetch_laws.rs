@@ -44,9 +44,10 @@ impl World {
     fn pass(&mut self, dated_us: u64, cost: u64) -> Result<(), String> {
         self.passed.push((dated_us, cost));
         let exact = self.exact.hit_with(&self.limits, self.now_us, plain(cost));
-        match exact.overall.answer.is_allowed() {
-            true => Ok(()),
-            false => Err(format!("law 1: {cost} units pass beyond the limit")),
+        if exact.overall.answer.is_allowed() {
+            Ok(())
+        } else {
+            Err(format!("law 1: {cost} units pass beyond the limit"))
         }
     }
 
@@ -61,9 +62,9 @@ impl World {
             6..=7 => return self.spend(place),
             8 if self.random.one_in(3) => {
                 let slices = std::mem::take(&mut self.instances[place]);
-                slices
-                    .into_iter()
-                    .for_each(|slice| slice.give_back(&mut self.store, self.now_us, self.mistake));
+                for slice in slices {
+                    slice.give_back(&mut self.store, self.now_us, self.mistake);
+                }
             }
             9 if self.random.one_in(8) => {
                 let crashed = std::mem::take(&mut self.instances[place]);

@@ -169,7 +169,7 @@ impl Fallback {
         #[cfg(feature = "tokio")]
         catch_up::start(self, store);
         #[cfg(not(feature = "tokio"))]
-        let _ = store;
+        let _ = (self, store);
     }
 
     /// Decides a hit by the local budgets, whole or divided among `instances`.
@@ -226,5 +226,6 @@ fn local_store(clock: &Arc<StoreClock>, keys: usize) -> MemoryStore {
         .clock(Clock::of_store(Arc::clone(clock)))
 }
 
-#[cfg(all(test, feature = "tokio"))]
+#[cfg(feature = "tokio")]
+#[cfg(test)]
 mod tests;

@@ -98,7 +98,7 @@ impl Fleet {
         self.pass_time(micros).await;
         match verdict {
             Verdict::Checked(decision) => decision,
-            other => panic!("{other:?}"),
+            other @ Verdict::Unchecked { .. } => panic!("{other:?}"),
         }
     }
 

@@ -48,7 +48,7 @@ fn void_at(bound: &SliceBound, place: u64) -> Timestamp {
         } => {
             let in_front = u128::from(ahead) + u128::from(place) * u128::from(period.ticks);
             let is_void = |elapsed: &u64| u128::from(*elapsed) * u128::from(refill) > in_front;
-            let elapsed = (0..).find(is_void).unwrap();
+            let elapsed = (0..u64::MAX).find(is_void).unwrap();
             Timestamp::from_micros((from + elapsed) * period.grain.micros())
         }
     }
