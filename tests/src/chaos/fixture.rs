@@ -122,8 +122,7 @@ impl Fixture {
     pub async fn layer_as(&self, kind: Kind, user: &str) -> Arc<dyn Layer> {
         let url = format!("redis://{user}127.0.0.1:{}", self.proxy.port());
         match kind {
-            // A local fallback would charge the server later, and the audit expects it to count no such hit.
-            Kind::Ours => Arc::new(ours(self.config_at(&url), FailureMode::Open).await),
+            Kind::Ours => Arc::new(ours(self.config_at(&url), FailureMode::Local).await),
             Kind::Manager => Arc::new(Manager::connect(&url).await),
             Kind::Pool => Arc::new(Pooled::connect(&url).await),
         }

@@ -15,11 +15,11 @@ use crate::harness::{AT_ONCE, heals, key, policy, remaining};
 async fn row_01_nobody_waits_for_a_redis_that_was_killed() {
     let observed = Observations::listen();
 
-    let before = observed.counter("rate_limiter_unchecked_total", "mode=open");
+    let before = observed.counter("rate_limiter_unchecked_total", "mode=local");
     let report = scenario::killed(Kind::Ours).await;
 
     report.assert_survived();
-    let unchecked = observed.counter("rate_limiter_unchecked_total", "mode=open") - before;
+    let unchecked = observed.counter("rate_limiter_unchecked_total", "mode=local") - before;
     assert_eq!(unchecked, report.unchecked as u64);
     assert!(observed.counter("rate_limiter_reconnects_total", "") > 0);
     assert!(

@@ -6,7 +6,10 @@ use std::{num::NonZeroU32, time::Duration};
 
 use crate::budget::{Budget, expires, states::States};
 use crate::{
-    algorithm::MirroredReply, decision::LimitDecision, policy::LimitGroup, time::Timestamp,
+    algorithm::MirroredReply,
+    decision::{Level, LimitDecision},
+    policy::LimitGroup,
+    time::Timestamp,
 };
 
 /// A reply whose time is earlier than that of the last one by more than this is not late: the server's clock was set
@@ -62,7 +65,7 @@ impl Budget {
                 self.states = States::default();
             }
         }
-        let is_read = |index: usize| limit(index).level.is_read();
+        let is_read = |index: usize| limit(index).level != Level::NOT_READ;
         let unread = group.limits.iter().filter(|own| !is_read(own.index));
         let (own, unread) = (group.limits.len(), unread.count());
         if unread == own {
@@ -75,14 +78,13 @@ impl Budget {
         let mut is_replaced = false;
         for (effective, state) in group.limits.iter().zip(&mut mirrored.states) {
             let decision = limit(effective.index);
-            if !decision.level.is_read() {
-                continue;
-            }
-            let level = if decision.level.is_known() {
-                decision.level
-            } else {
-                let spent = decision.limit.saturating_sub(decision.remaining);
-                effective.limit.level_of_units(spent, now)
+            let level = match decision.level {
+                Level::NOT_READ => continue,
+                Level::UNKNOWN => {
+                    let spent = decision.limit.saturating_sub(decision.remaining);
+                    effective.limit.level_of_units(spent, now)
+                }
+                level => level,
             };
             let reply = MirroredReply {
                 level,

@@ -21,7 +21,7 @@ pub async fn flushed_scripts(kind: Kind) -> Report {
     let fixture = Fixture::start(&[]).await;
     let layer = if kind == Kind::Ours {
         let config = fixture.config().timeout(Duration::from_secs(1));
-        std::sync::Arc::new(ours(config, FailureMode::Open).await)
+        std::sync::Arc::new(ours(config, FailureMode::Local).await)
     } else {
         fixture.layer(kind).await
     };
