@@ -112,7 +112,11 @@ async fn an_error_of_redis_is_logged_verbatim_and_not_each_time() {
     let observed = Observations::listen();
     let fixture = Fixture::start(&[]).await;
     let ours: Ours = ours(fixture.config().timeout(AT_ONCE), FailureMode::Local).await;
-    for text in ["fixed_window 10/366d", "10/h", "10/h; fixed_window 9/366d"] {
+    for text in [
+        "fixed_window 1000/366d",
+        "1000/h",
+        "1000/h; fixed_window 900/366d",
+    ] {
         let limit = policy(&text.replace([' ', '/', ';'], "_"), text);
         let name = format!("{}:v1:{}:{{key:list}}", fixture.prefix(), limit.name());
         fixture.command(&format!("LPUSH {name} x"));

@@ -6,10 +6,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use crate::budget::{Budget, expires, states::States};
 use crate::{
-    algorithm::MirroredReply,
-    decision::{Level, LimitDecision},
-    policy::LimitGroup,
-    time::Timestamp,
+    algorithm::MirroredReply, decision::LimitDecision, policy::LimitGroup, time::Timestamp,
 };
 
 /// A reply whose time is earlier than that of the last one by more than this is not late: the server's clock was set
@@ -65,7 +62,7 @@ impl Budget {
                 self.states = States::default();
             }
         }
-        let is_read = |index: usize| limit(index).level != Level::NOT_READ;
+        let is_read = |index: usize| limit(index).level.is_read();
         let unread = group.limits.iter().filter(|own| !is_read(own.index));
         let (own, unread) = (group.limits.len(), unread.count());
         if unread == own {
@@ -78,13 +75,14 @@ impl Budget {
         let mut is_replaced = false;
         for (effective, state) in group.limits.iter().zip(&mut mirrored.states) {
             let decision = limit(effective.index);
-            let level = match decision.level {
-                Level::NOT_READ => continue,
-                Level::UNKNOWN => {
-                    let spent = decision.limit.saturating_sub(decision.remaining);
-                    effective.limit.level_of_units(spent, now)
-                }
-                level => level,
+            if !decision.level.is_read() {
+                continue;
+            }
+            let level = if decision.level.is_known() {
+                decision.level
+            } else {
+                let spent = decision.limit.saturating_sub(decision.remaining);
+                effective.limit.level_of_units(spent, now)
             };
             let reply = MirroredReply {
                 level,

@@ -12,12 +12,21 @@ use crate::decision::{Decision, LimitDecision};
 /// | sliding window log | live stamps | tick of the oldest |
 /// | penalty box | end of the block, in ticks | 64 x denials + level of the block |
 /// | concurrency | 1 | 0 |
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// It is not part of the answer, so decisions that differ in it only are equal: a denial of the deny cache has the level of
+/// an earlier moment.
+#[derive(Clone, Copy, Debug, Eq)]
 pub(crate) struct Level {
     /// The first number of the algorithm.
     pub(crate) spent: u64,
     /// The second number of the algorithm.
     pub(crate) earlier: u64,
+}
+
+impl PartialEq for Level {
+    fn eq(&self, _other: &Level) -> bool {
+        true
+    }
 }
 
 impl Level {
@@ -29,6 +38,16 @@ impl Level {
         spent: u64::MAX,
         earlier: u64::MAX,
     };
+
+    /// Whether the limit was read.
+    pub(crate) const fn is_read(self) -> bool {
+        self.spent != u64::MAX || self.earlier != u64::MAX
+    }
+
+    /// Whether the decision has the level.
+    pub(crate) const fn is_known(self) -> bool {
+        self.spent != u64::MAX
+    }
 
     /// A level whose second number is 0.
     pub(crate) const fn new(spent: u64) -> Level {
@@ -93,19 +112,5 @@ impl Decision {
             level: self.level,
             ..LimitDecision::new(self.outcome, self.limit)
         }
-    }
-}
-
-#[cfg(test)]
-impl Decision {
-    /// The decision with the levels of another one, to compare the answers alone.
-    pub(crate) fn with_levels_of(mut self, other: &Decision) -> Decision {
-        self.level = other.level;
-        let levels = other.several.as_slice().iter();
-        let limits = self.several.as_mut_slice().iter_mut();
-        limits
-            .zip(levels)
-            .for_each(|(own, other)| own.level = other.level);
-        self
     }
 }

@@ -6,7 +6,7 @@ use ratelimit_http::policy_file::nearest;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// The targets of this workspace: its crates that log here, their modules, and two names for kinds of lines.
-const OWN_TARGETS: [&str; 33] = [
+const OWN_TARGETS: [&str; 34] = [
     "ratelimit_core",
     "ratelimit_core::limiter",
     "ratelimit_core::limiter::denial",
@@ -15,6 +15,7 @@ const OWN_TARGETS: [&str; 33] = [
     "ratelimit_core::limiter::prefetch",
     "ratelimit_core::limiter::prefetch::keeper",
     "ratelimit_core::limiter::reservation",
+    "ratelimit_core::limiter::unchecked",
     "ratelimit_core::load_signal",
     "ratelimit_core::load_signal::cpu",
     "ratelimit_core::offenders",

@@ -112,7 +112,7 @@ async fn a_denial_is_told_again_with_what_is_left_of_its_waits() {
         let asking = scene.limiter.clone().without_deny_cache();
         let mut fresh = checked(asking.check(&bucket, &key("a"))).await;
         fresh.remaining = again.remaining;
-        fresh.with_levels_of(&again)
+        fresh
     });
 }
 
