@@ -34,6 +34,10 @@ impl Level {
     pub(crate) const UNKNOWN: Level = Level::new(u64::MAX);
 
     /// The level of a limit that could not be read. It changes nothing.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "only a key on another node cannot be read")
+    )]
     pub(crate) const NOT_READ: Level = Level {
         spent: u64::MAX,
         earlier: u64::MAX,
