@@ -1,11 +1,11 @@
-//! Limited handlers below the attributes of routes.
+//! Limited handlers, also below and above the attributes of routes.
 
 use actix_web::{
     App, HttpResponse, Responder, get,
     test::{self, TestRequest},
-    web::{Json, Path},
+    web::{self, Json, Path},
 };
-use ratelimit_actix::{Limiter, rate_limit};
+use ratelimit_actix::{Limiter, Policy, Registry, rate_limit};
 
 #[get("/plain")]
 #[rate_limit("2/min")]
@@ -17,6 +17,70 @@ async fn plain() -> &'static str {
 #[rate_limit("2/min")]
 async fn number(id: Path<u8>, Json(number): Json<u64>) -> impl Responder {
     HttpResponse::Ok().body(format!("{id} {number}"))
+}
+
+#[rate_limit("2/min", unlimited = double_unlimited)]
+#[actix_web::post("/double")]
+async fn double(Json(value): Json<u64>) -> String {
+    (value * 2).to_string()
+}
+
+/// An application whose items have the names that an expansion might use.
+mod names {
+    use actix_web::{HttpRequest, HttpResponse, web::Json};
+    use ratelimit_actix::{Key, KeyError, Rejection, rate_limit};
+
+    type Marker = String;
+    const LIMIT: u64 = 2;
+    const DECLARED: u64 = 3;
+
+    fn cost(_: &HttpRequest) -> u64 {
+        LIMIT
+    }
+
+    fn request(_: &HttpRequest) -> u64 {
+        DECLARED
+    }
+
+    fn limit(_: &HttpRequest) -> Result<Key, KeyError> {
+        Ok(Key::new("one")?)
+    }
+
+    fn handler_limit(_: &HttpRequest) -> bool {
+        false
+    }
+
+    fn tier(_: &HttpRequest) -> Option<String> {
+        None
+    }
+
+    fn denied(_: &Rejection<'_>) -> HttpResponse {
+        HttpResponse::ImATeapot().finish()
+    }
+
+    fn rejection(rejection: &Rejection<'_>) -> HttpResponse {
+        denied(rejection)
+    }
+
+    #[rate_limit("10/min", cost = cost, key = limit, on_denied = denied)]
+    pub(super) async fn limited(Json(argument_0): Json<Marker>) -> String {
+        format!("{argument_0} {LIMIT}")
+    }
+
+    #[rate_limit("10/min", cost = request, exempt_when = handler_limit, on_denied = rejection)]
+    pub(super) async fn handler(Json(limited): Json<Marker>) -> String {
+        format!("{limited} {LIMIT}")
+    }
+
+    #[rate_limit("10/min", cost = LIMIT + DECLARED, on_denied = denied)]
+    pub(super) async fn argument_0(Json(request): Json<Marker>) -> String {
+        format!("{request} {LIMIT}")
+    }
+
+    #[rate_limit(policy = "login", cost = DECLARED, tier = tier, on_denied = denied)]
+    pub(super) async fn payload(Json(payload): Json<Marker>) -> String {
+        format!("{payload} {LIMIT}")
+    }
 }
 
 #[actix_web::test]
@@ -40,4 +104,55 @@ async fn a_handler_below_its_route_is_limited_and_always_has_the_headers() {
     let bad_path = TestRequest::post().uri("/number/seven").set_json(5);
     assert_eq!(asked(bad_path).await, (404, "0".to_owned()));
     assert_eq!(asked(put("five")).await, (429, "0".to_owned()));
+}
+
+#[actix_web::test]
+async fn a_handler_above_its_route_is_limited_and_can_be_called_without_its_limit() {
+    let app = App::new().app_data(Limiter::in_memory()).service(double);
+    let app = test::init_service(app).await;
+    for status in [200, 200, 429] {
+        let peer = ([203, 0, 113, 7], 443).into();
+        let request = TestRequest::post().uri("/double").peer_addr(peer);
+        let response = test::call_service(&app, request.set_json(2).to_request()).await;
+        assert_eq!(response.status().as_u16(), status);
+        assert_eq!(double_unlimited(Json(2)).await, "4");
+    }
+}
+
+#[actix_web::test]
+async fn items_of_the_application_keep_their_names_in_a_limited_handler() {
+    let login = Policy::parse("login", "10/min").expect("a policy");
+    let app = App::new()
+        .app_data(Limiter::in_memory())
+        .app_data(Registry::from_policies([login]))
+        .route("/limited", web::post().to(names::limited))
+        .route("/handler", web::post().to(names::handler))
+        .route("/argument_0", web::post().to(names::argument_0))
+        .route("/payload", web::post().to(names::payload));
+    let app = test::init_service(app).await;
+    let asked = async |path: &str| {
+        let peer = ([203, 0, 113, 7], 443).into();
+        let request = TestRequest::post().uri(path).peer_addr(peer);
+        let response = test::call_service(&app, request.set_json("body").to_request()).await;
+        let left = response.headers().get("x-ratelimit-remaining").cloned();
+        let status = response.status().as_u16();
+        (status, left, test::read_body(response).await)
+    };
+    for (path, cost) in [
+        ("/limited", 2),
+        ("/handler", 3),
+        ("/argument_0", 5),
+        ("/payload", 3),
+    ] {
+        for hit in 1..=10 / cost {
+            let (status, left, body) = asked(path).await;
+            assert_eq!(
+                (status, left),
+                (200, Some((10 - hit * cost).into())),
+                "{path}"
+            );
+            assert_eq!(body, "body 2", "{path}");
+        }
+        assert_eq!(asked(path).await.0, 418, "{path}");
+    }
 }

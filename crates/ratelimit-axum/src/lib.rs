@@ -26,7 +26,8 @@
 //! |---|---|
 //! | `macros` (default) | `#[rate_limit("5/min")]` for handlers |
 //! | `redis` | `RedisStore`, whose budgets all instances of a service share |
-//! | `redis-cluster`, `redis-tls`, `bb8` | Redis Cluster, TLS, and existing connection pools |
+//! | `redis-tls` | TLS connections to Redis |
+//! | `redis-cluster`, `bb8` | stores on a `ClusterConnection` of the redis crate, and on existing connection pools |
 //! | `toml`, `yaml` | policies from a file |
 //!
 #![doc = include_str!("../docs/axum.md")]

@@ -11,7 +11,7 @@ use axum::{
     routing::{get, post},
 };
 use http::{Request, Response};
-use ratelimit_axum::{Limiter, rate_limit};
+use ratelimit_axum::{Limiter, Policy, Registry, rate_limit};
 use tower::ServiceExt as _;
 
 #[derive(Clone)]
@@ -77,8 +77,70 @@ impl Number for u8 {
     }
 }
 
+/// An application whose items have the names that an expansion might use.
+mod names {
+    use axum::{
+        Json,
+        http::{StatusCode, request::Parts},
+    };
+    use ratelimit_axum::{Key, KeyError, Rejection, rate_limit};
+
+    type Marker = String;
+    const LIMIT: u64 = 2;
+    const DECLARED: u64 = 3;
+
+    fn cost(_: &Parts) -> u64 {
+        LIMIT
+    }
+
+    fn request(_: &Parts) -> u64 {
+        DECLARED
+    }
+
+    fn limit(_: &Parts) -> Result<Key, KeyError> {
+        Ok(Key::new("one")?)
+    }
+
+    fn handler_limit(_: &Parts) -> bool {
+        false
+    }
+
+    fn tier(_: &Parts) -> Option<String> {
+        None
+    }
+
+    fn denied(_: &Rejection<'_>) -> StatusCode {
+        StatusCode::IM_A_TEAPOT
+    }
+
+    fn rejection(rejection: &Rejection<'_>) -> StatusCode {
+        denied(rejection)
+    }
+
+    #[rate_limit("10/min", cost = cost, key = limit, on_denied = denied)]
+    pub(super) async fn limited(Json(argument_0): Json<Marker>) -> String {
+        format!("{argument_0} {LIMIT}")
+    }
+
+    #[rate_limit("10/min", cost = request, exempt_when = handler_limit, on_denied = rejection)]
+    pub(super) async fn handler(Json(limited): Json<Marker>) -> String {
+        format!("{limited} {LIMIT}")
+    }
+
+    #[rate_limit("10/min", cost = LIMIT + DECLARED, on_denied = denied)]
+    pub(super) async fn argument_0(Json(request): Json<Marker>) -> String {
+        format!("{request} {LIMIT}")
+    }
+
+    #[rate_limit(policy = "login", cost = DECLARED, tier = tier, on_denied = denied)]
+    pub(super) async fn payload(Json(payload): Json<Marker>) -> String {
+        format!("{payload} {LIMIT}")
+    }
+}
+
 fn app() -> Router {
     let peer = SocketAddr::from(([203, 0, 113, 7], 443));
+    let login = Policy::parse("login", "10/min").expect("a policy");
     Router::new()
         .route("/above/{id}", post(above))
         .route("/below/{id}", post(below))
@@ -87,8 +149,13 @@ fn app() -> Router {
         .route("/sixteen", post(sixteen))
         .route("/generic/{id}", get(generic::<u8>))
         .route("/sell/{id}", get(Shop::sell))
+        .route("/limited", post(names::limited))
+        .route("/handler", post(names::handler))
+        .route("/argument_0", post(names::argument_0))
+        .route("/payload", post(names::payload))
         .with_state(App { name: "shop" })
         .layer(axum::Extension(Limiter::in_memory()))
+        .layer(axum::Extension(Registry::from_policies([login])))
         .layer(MockConnectInfo(peer))
 }
 
@@ -144,5 +211,25 @@ async fn the_response_of_a_failing_extractor_has_the_headers() {
         assert_eq!((path.0.as_u16(), path.1.as_str()), (400, "1"));
         assert_eq!((body.0.as_u16(), body.1.as_str()), (400, "0"));
         assert_eq!((denied.0.as_u16(), denied.1.as_str()), (429, "0"));
+    }
+}
+
+#[tokio::test]
+async fn items_of_the_application_keep_their_names_in_a_limited_handler() {
+    let app = app();
+    for (path, cost) in [
+        ("/limited", 2),
+        ("/handler", 3),
+        ("/argument_0", 5),
+        ("/payload", 3),
+    ] {
+        let request = format!("POST {path}");
+        for hit in 1..=10 / cost {
+            let left = (10 - hit * cost).to_string();
+            let expected = (StatusCode::OK, left, "body 2".to_owned());
+            assert_eq!(asked(&app, &request, "\"body\"").await, expected, "{path}");
+        }
+        let (status, ..) = asked(&app, &request, "\"body\"").await;
+        assert_eq!(status, StatusCode::IM_A_TEAPOT, "{path}");
     }
 }

@@ -1,4 +1,7 @@
 //! The expansion of a limited handler.
+//!
+//! Items of an expansion are visible to the handler and to the expressions of the attribute. All names that an
+//! expansion introduces therefore begin with `__ratelimit`, in one of the three cases of Rust.
 
 pub(crate) mod actix;
 pub(crate) mod axum;
@@ -12,7 +15,7 @@ use crate::{
     options::{Cost, Key, Options},
 };
 
-/// The items of a handler: the static `LIMIT` and, for a named policy, its declaration.
+/// The items of a handler: the static `__RATELIMIT_LIMIT` and, for a named policy, its declaration.
 ///
 /// `private` is the adapter's private module, `request` its request type.
 fn limit(
@@ -22,19 +25,19 @@ fn limit(
     request: &TokenStream,
 ) -> TokenStream {
     let value = value(options, handler, private, request);
-    let limit = quote!(static LIMIT: #private::HandlerLimit = #value;);
+    let limit = quote!(static __RATELIMIT_LIMIT: #private::HandlerLimit = #value;);
     let Some(policy) = &options.policy else {
         return limit;
     };
     let path = path(handler);
     quote! {
-        const DECLARED: #private::DeclaredPolicy = #private::DeclaredPolicy {
+        const __RATELIMIT_DECLARED: #private::DeclaredPolicy = #private::DeclaredPolicy {
             file: ::core::file!(),
             line: ::core::line!(),
             handler: #path,
             policy: #policy,
         };
-        #private::inventory::submit! { DECLARED }
+        #private::inventory::submit! { __RATELIMIT_DECLARED }
         #limit
     }
 }
@@ -52,7 +55,7 @@ fn value(
             let path = path(handler);
             quote!(#private::HandlerLimit::text(#path, #limits))
         }
-        (None, ..) => quote!(#private::HandlerLimit::named(DECLARED)),
+        (None, ..) => quote!(#private::HandlerLimit::named(__RATELIMIT_DECLARED)),
     };
     match &options.key {
         None | Some(Key::Client) => {}
@@ -67,10 +70,10 @@ fn value(
         Some(Cost::Computed(cost)) => {
             let cost = cost_of(cost);
             limit.extend(quote!(.cost({
-                fn cost(request: &#request) -> u64 {
-                    #private::CostOf::cost_of(&(#cost), request)
+                fn __ratelimit_cost(__ratelimit_request: &#request) -> ::core::primitive::u64 {
+                    #private::CostOf::cost_of(&(#cost), __ratelimit_request)
                 }
-                cost
+                __ratelimit_cost
             })));
         }
     }
@@ -91,10 +94,12 @@ fn value(
     }
     if let Some(response) = &options.on_denied {
         limit.extend(quote!(.on_denied({
-            fn denied(rejection: &#private::HandlerRejection<'_>) -> #private::HandlerResponse {
-                #private::respond_to_rejection(#response, rejection)
+            fn __ratelimit_denied(
+                __ratelimit_rejection: &#private::HandlerRejection<'_>,
+            ) -> #private::HandlerResponse {
+                #private::respond_to_rejection(#response, __ratelimit_rejection)
             }
-            denied
+            __ratelimit_denied
         })));
     }
     if options.marks.is_some() {
@@ -121,7 +126,66 @@ fn cost_of(cost: &Expr) -> TokenStream {
         Expr::Lit(ExprLit {
             lit: Lit::Int(number),
             ..
-        }) if number.suffix().is_empty() => quote!(#number as u64),
+        }) if number.suffix().is_empty() => quote!(#number as ::core::primitive::u64),
         other => quote!(#other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proc_macro2::TokenTree;
+
+    use super::*;
+
+    /// Collects the names that `tokens` declare: after a keyword, or before the type of an argument.
+    fn collect_declared(tokens: TokenStream, names: &mut Vec<String>) {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        let is_colon = |index: usize| matches!(tokens.get(index), Some(TokenTree::Punct(punct)) if punct.as_char() == ':');
+        let keywords = [
+            "fn", "static", "const", "struct", "type", "mod", "let", "use",
+        ];
+        for (index, token) in tokens.iter().enumerate() {
+            match token {
+                TokenTree::Group(group) => collect_declared(group.stream(), names),
+                TokenTree::Ident(ident) => {
+                    let follows_keyword = index > 0
+                        && matches!(&tokens[index - 1], TokenTree::Ident(before) if keywords.iter().any(|word| before == word));
+                    let is_typed = is_colon(index + 1) && !is_colon(index + 2);
+                    if follows_keyword || is_typed {
+                        names.push(ident.to_string());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn every_name_that_an_expansion_declares_is_reserved() {
+        let handler = quote!(
+            async fn handler(_: A, _: B) {}
+        );
+        for source in [quote!("5/min"), quote!(policy = "login")] {
+            let options =
+                quote!(#source, key = by, cost = price, exempt_when = free, on_denied = words);
+            let options = Options::parse(options).expect("options");
+            let handler = Handler::parse(handler.clone()).expect("a handler");
+            let expansions = [
+                axum::expand(&options, &handler),
+                actix::expand(&options, &handler),
+            ];
+            for expansion in expansions {
+                let mut names: Vec<String> =
+                    handler.arguments.iter().map(ToString::to_string).collect();
+                collect_declared(expansion.expect("an expansion"), &mut names);
+                assert!(names.len() > 10, "{names:?}");
+
+                // The handler itself, a method of a trait, and the fields of `DeclaredPolicy`.
+                let known = ["handler", "limit", "file", "line", "policy", "_"];
+                names.retain(|name| !known.contains(&name.as_str()));
+                names.retain(|name| !name.to_lowercase().starts_with("__ratelimit"));
+                assert!(names.is_empty(), "{names:?}");
+            }
+        }
     }
 }

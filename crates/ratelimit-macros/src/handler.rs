@@ -3,11 +3,11 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::{
-    Attribute, Error, FnArg, GenericParam, Ident, ItemFn, Result, Type, Visibility,
+    Attribute, Error, FnArg, GenericParam, Ident, ItemFn, PathSegment, Result, Type, Visibility,
     ext::IdentExt as _, parse2, spanned::Spanned as _,
 };
 
-/// The route attributes of actix-web, which have to be above `#[rate_limit]`.
+/// The route attributes of actix-web, which belong to the outer function.
 const ROUTES: [&str; 11] = [
     "get", "post", "put", "delete", "head", "options", "connect", "trace", "patch", "route",
     "routes",
@@ -17,7 +17,7 @@ const ROUTES: [&str; 11] = [
 pub(crate) struct Handler {
     /// The function as it was written, without [`outer_attributes`](Self::outer_attributes).
     pub(crate) inner: ItemFn,
-    /// The attributes that belong to the outer function: `doc`, `deprecated`, `must_use`.
+    /// The attributes that belong to the outer function: `doc`, `deprecated`, `must_use`, routes.
     pub(crate) outer_attributes: Vec<Attribute>,
     /// A fresh name for each argument.
     pub(crate) arguments: Vec<Ident>,
@@ -43,7 +43,7 @@ impl Handler {
                 }
             }
         }
-        let arguments = (0..types.len()).map(|index| format_ident!("argument_{index}"));
+        let arguments = (0..types.len()).map(|index| format_ident!("__ratelimit_argument_{index}"));
         let arguments = arguments.collect();
         let mut inner = function;
         let (outer_attributes, inner_attributes) = std::mem::take(&mut inner.attrs)
@@ -110,19 +110,14 @@ impl Handler {
     }
 }
 
-/// Rejects functions that are not `async`, and attributes in the wrong order.
+/// Rejects functions that are not `async` or have two limits.
 fn check(function: &ItemFn) -> Result<()> {
     for attribute in &function.attrs {
         let Some(last) = attribute.path().segments.last() else {
             continue;
         };
-        let name = last.ident.to_string();
-        if name == "rate_limit" {
+        if last.ident == "rate_limit" {
             let problem = "a handler has one #[rate_limit]: join limits as in \"5/min; 20/h\"";
-            return Err(Error::new(last.ident.span(), problem));
-        }
-        if ROUTES.contains(&name.as_str()) {
-            let problem = format!("write #[{name}(...)] above #[rate_limit(...)]");
             return Err(Error::new(last.ident.span(), problem));
         }
     }
@@ -135,7 +130,10 @@ fn check(function: &ItemFn) -> Result<()> {
 
 /// Whether an attribute belongs to the outer function.
 fn belongs_outside(attribute: &Attribute) -> bool {
-    ["doc", "deprecated", "must_use"]
-        .iter()
-        .any(|name| attribute.path().is_ident(name))
+    let path = attribute.path();
+    let is_route = |last: &PathSegment| ROUTES.iter().any(|route| last.ident == route);
+    path.segments.last().is_some_and(is_route)
+        || ["doc", "deprecated", "must_use"]
+            .iter()
+            .any(|name| path.is_ident(name))
 }

@@ -10,7 +10,7 @@
 //! | `key = "ip"` | count by the client's address; this is the default |
 //! | `key = "header:x-api-key"` | count by the value of the header |
 //! | `key = path::to::function` | count by the key that the function returns: `fn(&Parts) -> Result<Key, KeyError>` for axum, `fn(&HttpRequest) -> ...` for actix-web |
-//! | `cost = 3`, `cost = function` | the cost of a request; the default is 1 |
+//! | `cost = 3`, `cost = function` | the cost of a request; the default is 1, and a number that exceeds a limit of the attribute is an error |
 //! | `cost = "header:x-tokens"`, `cost = "body"` | the cost is in a header of the request, or its content length |
 //! | `charge_on = [401, "5xx"]` | the request is refunded unless the response has one of these statuses |
 //! | `settle = "header:x-tokens-used"`, `settle = "response-bytes"` | the actual cost is in a header of the response, or its length |
@@ -50,7 +50,8 @@ pub fn rate_limit_axum(options: TokenStream, item: TokenStream) -> TokenStream {
 /// Limits the requests to a handler of actix-web.
 ///
 /// - The check precedes the handler's extractors, so a request with an invalid body is counted as well.
-/// - The handler is an `async fn` without `self`. Put `#[get("/")]` and other routes above the attribute.
+/// - The handler is an `async fn` without `self`. `#[get("/")]` and other routes go above or below the attribute;
+///   with `unlimited` they go below.
 /// - The [crate's documentation](crate) lists the options.
 #[proc_macro_attribute]
 pub fn rate_limit_actix(options: TokenStream, item: TokenStream) -> TokenStream {

@@ -1,5 +1,7 @@
 //! The options of the attribute.
 
+use std::num::NonZeroU64;
+
 use proc_macro2::{Span, TokenStream};
 use ratelimit_core::{InvalidPolicy, Policy};
 use ratelimit_http::{
@@ -170,7 +172,10 @@ impl Options {
         let scope = self.scope.as_ref().map(LitStr::value);
         let name = scope.as_deref().unwrap_or("handler");
         match Policy::parse(name, &limits.value()) {
-            Ok(policy) => check_key_names(&policy, limits),
+            Ok(policy) => {
+                check_key_names(&policy, limits)?;
+                self.check_cost(&policy)
+            }
             Err(InvalidPolicy::Text(error)) => {
                 let mut problem = error.to_string();
                 let looks_like_a_name = !limits.value().contains(['/', ' ']);
@@ -185,6 +190,23 @@ impl Options {
                 Err(Error::new(span, error))
             }
         }
+    }
+
+    /// Rejects a number that no request could ever pay.
+    fn check_cost(&self, policy: &Policy) -> Result<()> {
+        let Some(Cost::Computed(Expr::Lit(ExprLit {
+            lit: Lit::Int(number),
+            ..
+        }))) = &self.cost
+        else {
+            return Ok(());
+        };
+        // A cost of 0 is valid: such a request reads the budget and spends nothing.
+        if let Some(cost) = NonZeroU64::new(number.base10_parse()?) {
+            let checked = policy.with_cost(cost);
+            checked.map_err(|error| Error::new(number.span(), error))?;
+        }
+        Ok(())
     }
 
     fn check_policy(&self, policy: &LitStr) -> Result<()> {

@@ -56,22 +56,22 @@ pub(crate) fn expand(options: &Options, handler: &Handler) -> Result<TokenStream
         #[allow(clippy::too_many_arguments)]
         #visibility async fn #name #generics (
             #(#before,)*
-            limited: #private::Limited<#id, #all>
+            __ratelimit_limited: #private::Limited<#id, #all>
         ) -> #private::Response #conditions {
             /// Local, so that the trait can be implemented for a type of another crate.
             #[allow(unreachable_pub)]
-            pub struct Marker;
+            pub struct __RatelimitMarker;
 
             #[allow(non_local_definitions)]
-            impl #private::LimitOf<Marker> for #id {
+            impl #private::LimitOf<__RatelimitMarker> for #id {
                 fn limit() -> &'static #private::HandlerLimit {
                     #limit
-                    &LIMIT
+                    &__RATELIMIT_LIMIT
                 }
             }
 
             #inside
-            limited.call(|#taken| #inner_path(#(#arguments),*)).await
+            __ratelimit_limited.call(|#taken| #inner_path(#(#arguments),*)).await
         }
     })
 }

@@ -1,7 +1,7 @@
 use ratelimit_actix::rate_limit;
 
-#[rate_limit("5/min")]
 #[actix_web::get("/login")]
+#[rate_limit("5/min", unlimited = login_unlimited)]
 async fn login() -> &'static str {
     "hello"
 }
