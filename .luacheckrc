@@ -6,7 +6,8 @@ read_globals = {
   -- The assembler replaces the names of codes by their values; the table is in lua/README.md.
   "REPLY_DENIED", "REPLY_ALLOWED", "REPLY_TOO_LATE", "REPLY_DONE", "REPLY_FALLBACK",
   "SETTLE_REFUND", "SETTLE_CHARGE", "SETTLE_RELEASE", "SETTLE_RENEW", "SETTLE_CATCH_UP",
-  "SETTLED_UNCHANGED", "SETTLED_APPLIED", "SETTLED_LEASE_LOST",
+  "SETTLE_CREDIT", "SETTLE_RELEASE_OLDEST",
+  "SETTLED_UNCHANGED", "SETTLED_APPLIED", "SETTLED_LEASE_LOST", "JOINT_MUST", "JOINT_ANY", "JOINT_WATCH",
 }
 not_globals = {
   "arg", "collectgarbage", "debug", "dofile", "getfenv", "io", "load", "loadfile", "loadstring",
@@ -20,3 +21,4 @@ files["lua/check.lua"] = { read_globals = { "algorithms" } }
 files["lua/settle.lua"] = { read_globals = { "algorithms" } }
 files["lua/check_batch.lua"] = { read_globals = { "algorithms" } }
 files["lua/prefetch.lua"] = { read_globals = { "algorithms" } }
+files["lua/check_joint.lua"] = { read_globals = { "algorithms" } }

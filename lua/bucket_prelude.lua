@@ -1,7 +1,7 @@
--- The first part of the bucket scripts: arguments and time. They are fast paths for policies whose only limit is a
--- token bucket or a leaky bucket, which most policies are. They take the same step as token_bucket.lua for the usual
--- states: no value, or one that was written under the same limit, is not ahead of the clock, and whose debt does not
--- exceed the maximum. Any other state is left to check_one.lua.
+-- Fragment: flags and time of the bucket scripts, which include it as text. They are fast paths for policies whose
+-- only limit is a token bucket or a leaky bucket, which most policies are. They take the same step as
+-- token_bucket.lua for the usual states: no value, or one that was written under the same limit, is not ahead of the
+-- clock, and whose debt does not exceed the maximum. Any other state is left to check_one.lua or prefetch.lua.
 --
 -- Redis pays in each call for every function that a script contains, for every function call, and for every number
 -- that is packed or unpacked. So there are no helpers here but one for long values, and the reply to a charged hit is
@@ -10,12 +10,11 @@
 -- ARGV[1]  deadline (microseconds, 2^53 - 1 for none); the debt that a hit adds, and the maximum debt
 --          with it; refill, the debt forgiven each tick; grain (microseconds); shape: the eight
 --          bytes of the value between expires and debt, which are only compared; unit, the debt that a token
---          costs. Then, where one is set or the time is given: flags (1: read only, 2: the time is
---          given) and now (microseconds)
-
-local pack, unpack = struct.pack, struct.unpack
-local question = ARGV[1]
-local deadline, price, most, refill, grain, shape, unit, after = unpack('<ddddddd', question)
+--          costs; the request of prefetch_bucket.lua. Then, where one is set or the time is given: flags (1: read
+--          only, 2: the time is given) and now (microseconds)
+--
+-- takes    question, which is ARGV[1], and its numbers up to the flags; after, the place of the flags
+-- sets     flags, now, tick
 local flags, now = 0, 0
 if after <= #question then
   flags, now = unpack('<dd', question, after)

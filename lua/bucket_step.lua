@@ -1,5 +1,5 @@
--- Fragment: reads the value of one bucket and refills the bucket. check_bucket.lua and check_bucket_batch.lua
--- include it as text, because a function would cost the server more than the step itself.
+-- Fragment: reads the value of one bucket and refills the bucket. The bucket scripts include it as text, because
+-- a function would cost the server more than the step itself.
 --
 -- takes    value, what GET replied
 -- sets     expires, debt (after the refill), refunded, rest, keep_until, as for no value where the stored one

@@ -4,13 +4,7 @@
 -- reply   REPLY_ALLOWED or REPLY_DENIED; now (microseconds); expires of each key (microseconds); the numbers of
 --         each limit
 
-local budgets = {}
-for number, key in ipairs(KEYS) do
-  local value, expires = stored_value(key)
-  budgets[number] = {
-    key = key, value = value, expires = expires, next_state = 9, states = {}, expires_after = 0, is_written = false,
-  }
-end
+-- @include read_budgets
 
 local limits = {}
 local all_fit = not is_denied
@@ -42,48 +36,6 @@ while next_limit <= #ARGV[1] do
   }
 end
 
-if not writes_nothing then
-  for _, l in ipairs(limits) do
-    local budget = l.budget
-    if all_fit or budget.is_written then
-      if l.counted and not all_fit then
-        l.a, l.b, l.c, l.stamps =
-          algorithms[l.code][3](l.stamps, l.at, l.a, l.b, l.c, cost, l.reserve, l.limit, l.period, l.rate)
-      end
-      local charged = all_fit and cost or 0
-      local written, ends, keeps_expiry =
-        algorithms[l.code][2](l.code, charged, l.grain, l.period, l.rate, l.at, l.a, l.b, l.c, l.stamps)
-      if not (all_fit or l.repaired or l.counted) then
-        written = l.raw
-      end
-      budget.states[#budget.states + 1] = framed(written)
-      budget.expires_after = math.max(budget.expires_after, expiry(ends), keeps_expiry and budget.expires or 0)
-    end
-  end
-  -- All that can fail comes before the first write: an error does not undo it.
-  for _, budget in ipairs(budgets) do
-    if all_fit or budget.is_written then
-      local rest, keep_until = rest_of(budget.value, budget.next_state, budget.expires, #budget.states)
-      budget.written = table.concat(budget.states) .. rest
-      budget.expires = math.max(budget.expires_after, keep_until)
-      local is_exact = budget.expires < 9007199254740992 and budget.expires % 1 == 0
-      if not is_exact then
-        error('corrupt rate limit state')
-      end
-    end
-  end
-  for _, budget in ipairs(budgets) do
-    if budget.written then
-      store(budget.key, budget.written, budget.expires)
-    end
-  end
-end
-
+local charged, writes = all_fit and cost or 0, not writes_nothing
 local answer = { struct.pack('<Bd', all_fit and REPLY_ALLOWED or REPLY_DENIED, now) }
-for _, budget in ipairs(budgets) do
-  answer[#answer + 1] = struct.pack('<d', budget.expires)
-end
-for _, l in ipairs(limits) do
-  answer[#answer + 1] = struct.pack(algorithms[l.code][4], l.at, l.a, l.b, l.c)
-end
-return table.concat(answer)
+-- @include write_budgets

@@ -7,6 +7,11 @@
 --          are any. Not charged: now, debt, expires. After the deadline: now. Left to check_one.lua: now and
 --          REPLY_FALLBACK.
 
+local pack, unpack = struct.pack, struct.unpack
+local question = ARGV[1]
+local deadline, price, most, refill, grain, shape, unit, after = unpack('<ddddddd', question)
+-- @include bucket_prelude
+
 local key = KEYS[1]
 local value = redis.call('GET', key)
 local expires, debt, refunded, rest, keep_until, is_plain = 0, 0, 0, '', 0, true
@@ -19,34 +24,10 @@ local owed = debt + price
 if owed > most or flags % 2 == 1 then
   return pack('<ddd', now, debt, expires)
 end
-local part = owed % refill
-local need = (tick + (owed - part) / refill + (part > 0 and 1 or 0)) * grain - now
-local ttl, ttl_text = 1000, '1000'
-if need > 999000 then
-  part = need % 1000
-  ttl = (need - part) / 1000 + (part > 0 and 2 or 1)
-  ttl_text = string.format('%d', ttl)
-end
-if refunded > 0 and expires > keep_until then
-  -- The value keeps its refunds for as long as earlier receipts can be settled.
-  keep_until = expires
-end
-expires = now + ttl * 1000
-if expires < keep_until then
-  expires = keep_until
-  part = (expires - now) % 1000
-  ttl_text = string.format('%d', (expires - now - part) / 1000 + (part > 0 and 1 or 0))
-end
+-- @include bucket_value
 if expires > 9007199254740991 then
   return pack('<dB', now, REPLY_FALLBACK)
 end
-if flags >= 2 then
-  ttl_text = '3600000'
-end
-if refunded > 0 then
-  value = pack('<d', expires) .. '\36\0\0\0' .. question:sub(45, 48) .. pack('<dddd', owed, unit, now, refunded)
-else
-  value = pack('<ddddd', expires, shape, owed, unit, now)
-end
+local ttl_text = ttl == 1000 and '1000' or string.format('%d', ttl)
 redis.call('SET', key, rest == '' and value or value .. rest, 'PX', ttl_text)
 return value

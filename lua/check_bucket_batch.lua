@@ -8,6 +8,11 @@
 --          written, and nothing was done for it; otherwise -1 - n, where n hits fit, the debt before them, expires
 --          (microseconds), and the tokens refunded
 
+local pack, unpack = struct.pack, struct.unpack
+local question = ARGV[1]
+local deadline, price, most, refill, grain, shape, unit, after = unpack('<ddddddd', question)
+-- @include bucket_prelude
+
 local call, counts = redis.pcall, ARGV[2]
 local writes = flags % 2 == 0
 local last_ttl, ttl_text = 1000, '1000'
@@ -32,32 +37,9 @@ for number = 1, #KEYS do
         fitting = (left - left % price) / price
       end
       local owed = debt + fitting * price
-      local part = owed % refill
-      local need = (tick + (owed - part) / refill + (part > 0 and 1 or 0)) * grain - now
-      local ttl = 1000
-      if need > 999000 then
-        part = need % 1000
-        ttl = (need - part) / 1000 + (part > 0 and 2 or 1)
-      end
-      if refunded > 0 and expires > keep_until then
-        keep_until = expires
-      end
-      expires = now + ttl * 1000
-      if expires < keep_until then
-        expires = keep_until
-        part = (expires - now) % 1000
-        ttl = (expires - now - part) / 1000 + (part > 0 and 1 or 0)
-      end
-      if flags >= 2 then
-        ttl = 3600000
-      end
+      -- @include bucket_value
       if ttl ~= last_ttl then
         last_ttl, ttl_text = ttl, string.format('%d', ttl)
-      end
-      if refunded > 0 then
-        value = pack('<d', expires) .. '\36\0\0\0' .. question:sub(45, 48) .. pack('<dddd', owed, unit, now, refunded)
-      else
-        value = pack('<ddddd', expires, shape, owed, unit, now)
       end
       is_plain = expires < 9007199254740992
         and not call('SET', key, rest == '' and value or value .. rest, 'PX', ttl_text).err

@@ -9,6 +9,11 @@
 
 local concurrency_slot = ARGV[2]
 
+-- Sets the slot of the hit, where a script decides several hits.
+local function concurrency_select(slot)
+  concurrency_slot = slot
+end
+
 local function concurrency_end(slots, number)
   return (struct.unpack('<I7', slots, 15 * number - 6))
 end
@@ -109,6 +114,17 @@ local function concurrency_release(stored)
   end
   local code, grain = struct.unpack('<BI3', stored)
   return struct.pack('<BI3d', code, grain, lease) .. concurrency_without(slots, held)
+end
+
+-- Releases the held slot that ends first.
+local function concurrency_release_oldest(stored, at)
+  local lease, slots = concurrency_read(stored, 1, #stored)
+  local ended = concurrency_ended(slots, at)
+  if 15 * ended == #slots then
+    return nil
+  end
+  local code, grain = struct.unpack('<BI3', stored)
+  return struct.pack('<BI3d', code, grain, lease) .. slots:sub(15 * ended + 16)
 end
 
 -- Extends a slot to a whole lease from now. Returns whether it is held, the new state and its end.

@@ -54,3 +54,9 @@ local function fixed_window_refund(stored, units, _, _, _, charge_tick, _, grain
   end
   return struct.pack('<BI3dd', code, stored_grain, count - credit, at)
 end
+
+local function fixed_window_credit(units, _, count)
+  if units > 0 and count > 0 then
+    return math.max(count - units, 0)
+  end
+end

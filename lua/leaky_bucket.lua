@@ -19,3 +19,7 @@ end
 local function leaky_bucket_refund(...)
   return token_bucket_refund(...)
 end
+
+local function leaky_bucket_credit(...)
+  return token_bucket_credit(...)
+end

@@ -16,20 +16,14 @@ local want, scarcity, horizon, min_life, next_share = struct.unpack('<dddd', ARG
 local function shrunk(wanted, left, cap)
   wanted = math.min(wanted, cap)
   local units = math.min(wanted, left)
-  if cap == 0 or left >= div_up(cap, scarcity) then
+  if left * scarcity >= cap then
     return units
   end
   local scale = div_up(cap, 67108864)
   return math.min(units, div(scarcity * wanted * div(left, scale), div_up(cap, scale)))
 end
 
-local budgets = {}
-for number, key in ipairs(KEYS) do
-  local value, expires = stored_value(key)
-  budgets[number] = {
-    key = key, value = value, expires = expires, next_state = 9, states = {}, expires_after = 0, is_written = false,
-  }
-end
+-- @include read_budgets
 
 local limits = {}
 local all_fit, units, least = true, 9007199254740992, 4
@@ -69,7 +63,7 @@ while next_limit <= #ARGV[1] do
     local life = (at - at % period + period) * grain - now
     local left = math.max(algorithms[code][3](limit - extra, period, at, a, b) - cost, 0)
     if life > min_life then
-      given = shrunk(life < horizon and div(want * life, horizon) or want, left, cap)
+      given = math.min(shrunk(want, left, cap), life < horizon and div(want * life, horizon) or want)
     end
   end
   units = math.min(units, given)
@@ -83,45 +77,6 @@ if units < least or not all_fit or writes_nothing then
 end
 
 local charged = all_fit and cost + units or 0
-if not writes_nothing and not (all_fit and charged == 0) then
-  for _, l in ipairs(limits) do
-    local budget = l.budget
-    if all_fit or budget.is_written then
-      local written, ends, keeps_expiry =
-        algorithms[l.code][2](l.code, charged, l.grain, l.period, l.rate, l.at, l.a, l.b, l.c)
-      if not (all_fit or l.repaired) then
-        written = l.raw
-      end
-      budget.states[#budget.states + 1] = framed(written)
-      budget.expires_after = math.max(budget.expires_after, expiry(ends), keeps_expiry and budget.expires or 0)
-    end
-  end
-  -- All that can fail comes before the first write: an error does not undo it.
-  for _, budget in ipairs(budgets) do
-    if all_fit or budget.is_written then
-      local rest, keep_until = rest_of(budget.value, budget.next_state, budget.expires, #budget.states)
-      budget.written = table.concat(budget.states) .. rest
-      budget.expires_after = math.max(budget.expires_after, keep_until)
-      local is_exact = budget.expires_after < 9007199254740992 and budget.expires_after % 1 == 0
-      if not is_exact then
-        error('corrupt rate limit state')
-      end
-    end
-  end
-  for _, budget in ipairs(budgets) do
-    if budget.written then
-      store(budget.key, budget.written, budget.expires_after)
-      -- A hit of cost 0 is answered with the expiry before the further units.
-      budget.expires = cost > 0 and budget.expires_after or budget.expires
-    end
-  end
-end
-
+local writes = not writes_nothing and not (all_fit and charged == 0)
 local answer = { struct.pack('<Bdd', all_fit and REPLY_ALLOWED or REPLY_DENIED, now, units) }
-for _, budget in ipairs(budgets) do
-  answer[#answer + 1] = struct.pack('<d', budget.expires)
-end
-for _, l in ipairs(limits) do
-  answer[#answer + 1] = struct.pack(algorithms[l.code][4], l.at, l.a, l.b, l.c)
-end
-return table.concat(answer)
+-- @include write_budgets

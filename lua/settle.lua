@@ -1,11 +1,13 @@
 -- Changes a charge that was made earlier, for all limits of a policy. The line before this file defines
--- `algorithms`: for each code the functions roll, state, left, refund, release, renew and insert, or nil.
+-- `algorithms`: for each code the functions roll, state, left, refund, release, renew, insert, credit and
+-- release_oldest, or nil.
 --
 -- ARGV[1]  as in prelude.lua, without a deadline; cost is the number of units
 -- ARGV[2]  the id of the slot, 8 bytes
--- ARGV[3]  SETTLE_REFUND, SETTLE_CHARGE, SETTLE_RELEASE, SETTLE_RENEW or SETTLE_CATCH_UP; whether the whole cost
---          is refunded (1) or not (0); the time of the charge (microseconds); its cost; for each limit its mark
---          (the units to charge for SETTLE_CATCH_UP), and the tokens that its bucket had refunded by then
+-- ARGV[3]  SETTLE_REFUND, SETTLE_CHARGE, SETTLE_RELEASE, SETTLE_RENEW, SETTLE_CATCH_UP, SETTLE_CREDIT or
+--          SETTLE_RELEASE_OLDEST; whether the whole cost is refunded (1) or not (0); the time of the charge
+--          (microseconds); its cost; for each limit its mark (the units to charge for SETTLE_CATCH_UP), and the
+--          tokens that its bucket had refunded by then
 --
 -- reply    SETTLED_UNCHANGED, SETTLED_APPLIED or SETTLED_LEASE_LOST; now (microseconds)
 
@@ -25,10 +27,19 @@ end
 
 -- The state of one limit after the change, and its end; nil when it stays.
 local function settled(l, stored, raw, reset_at)
-  local roll, state, left, refund, release, renew, insert = unpack(algorithms[l.code], 1, 7)
+  local roll, state, left, refund, release, renew, insert, credit, release_oldest = unpack(algorithms[l.code], 1, 9)
   local now_tick = div(now, l.grain)
   if release and (change == SETTLE_RELEASE or (change == SETTLE_REFUND and is_whole == 1)) then
     return stored and release(stored)
+  elseif release_oldest and change == SETTLE_RELEASE_OLDEST then
+    return stored and release_oldest(stored, now_tick)
+  elseif credit and change == SETTLE_CREDIT and stored then
+    local _, _, at, a, b, c, stamps =
+      roll(stored, 1, #raw, now_tick, 0, l.grain, l.limit, l.period, l.rate, 0)
+    a, b, stamps = credit(cost, l.period, a, b, stamps)
+    if a then
+      return state(l.code, 0, l.grain, l.period, l.rate, at, a, b, c, stamps)
+    end
   elseif renew and change == SETTLE_RENEW then
     local is_held, renewed, ends = false, nil, nil
     if stored then

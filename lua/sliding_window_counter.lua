@@ -84,3 +84,11 @@ local function sliding_window_counter_refund(stored, units, _, _, _, charge_tick
   end
   return struct.pack('<BI3dddd', code, stored_grain, prev, cur, at, stored_period)
 end
+
+-- The present window gives first, then the previous one.
+local function sliding_window_counter_credit(units, _, prev, cur)
+  if units > 0 and prev + cur > 0 then
+    local from_cur = math.min(units, cur)
+    return prev - math.min(units - from_cur, prev), cur - from_cur
+  end
+end

@@ -115,3 +115,10 @@ local function sliding_window_log_refund(stored, units, _, _, _, charge_tick, _,
   end
   return struct.pack('<BI3', code, stored_grain) .. table.concat(kept)
 end
+
+-- Removes the oldest stamps.
+local function sliding_window_log_credit(units, _, live, oldest, stamps)
+  if units > 0 and live > 0 then
+    return live - math.min(units, live), oldest, stamps:sub(7 * math.min(units, live) + 1)
+  end
+end

@@ -72,6 +72,14 @@ local function token_bucket_left(capacity, period, _, debt)
   return div(capacity * period - debt, period)
 end
 
+-- The debt and the tokens refunded after a credit, or nil when nothing is owed.
+local function token_bucket_credit(units, period, debt, refunded)
+  local credit = math.min(units * period, debt)
+  if credit > 0 then
+    return debt - credit, (refunded + div_up(credit, period)) % REFUND_COUNT_END
+  end
+end
+
 -- Lowers the debt by the part of the charge that is still owed. Time forgives the oldest debt first, and a refund since
 -- the charge may have removed older debt, which time did not have to forgive. `mark` is the debt with the
 -- charge, `refunded_before` the tokens refunded by then. Nothing is refunded when the mark is of another unit,

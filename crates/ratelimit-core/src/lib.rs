@@ -54,7 +54,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `redis` | the store that all instances of a service share |
-//! | `redis-cluster` | Redis Cluster |
+//! | `redis-cluster` | stores on a `ClusterConnection` of the redis crate; `redis+cluster://` URLs need only `redis` |
 //! | `redis-tls` | TLS connections to Redis |
 //! | `bb8` | Redis connections from a bb8 pool |
 //! | `acquire` | `Limiter::acquire`, which waits until a hit passes |
@@ -95,6 +95,8 @@ mod time;
 
 #[cfg(feature = "acquire")]
 pub use self::limiter::AcquireError;
+#[cfg(feature = "tokio")]
+pub use self::limiter::PrefetchState;
 #[cfg(feature = "redis")]
 pub use self::store::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use self::{
@@ -106,7 +108,10 @@ pub use self::{
     key::{InvalidKey, Key},
     key_set::KeySet,
     limit::{Limit, NotPrefetchable, ParseLimitError},
-    limiter::{Check, Limiter, Reservation, Reserve, SettleError, UncheckedReason, Verdict},
+    limiter::{
+        Check, JointCheck, JointVerdict, Limiter, MemberVerdict, Reservation, Reserve, SettleError,
+        UncheckedReason, Verdict,
+    },
     load_signal::{InFlightGuard, LoadSignal},
     offenders::{KeyDisplay, Offender, Offenders},
     policy::{FailureMode, InvalidPolicy, InvalidThrottle, Policy, RedundantLimit, Throttle},

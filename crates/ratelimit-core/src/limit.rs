@@ -3,6 +3,7 @@
 //! [`Limit`] dispatches to the [`Step`] of its algorithm. It has no arithmetic of its own, reads no
 //! clock and stores nothing: the state is the caller's.
 
+mod credit;
 mod mirror;
 mod parse;
 mod prefetch;

@@ -310,6 +310,17 @@ impl Step for Bucket {
         snapshot.at == self.period.tick(now)
     }
 
+    /// The credit counts as a refund: a receipt of a later charge must not give the same older debt back again.
+    fn with_credit(&self, snapshot: BucketSnapshot, units: u64) -> Option<BucketSnapshot> {
+        let unit = self.period.ticks;
+        let credit = units.saturating_mul(unit).min(snapshot.debt);
+        (credit > 0).then(|| BucketSnapshot {
+            debt: snapshot.debt - credit,
+            refunded: (snapshot.refunded + credit.div_ceil(unit)) % REFUND_COUNT_END,
+            ..snapshot
+        })
+    }
+
     /// Lowers the debt by what is left of the charge, and errs towards strict (`docs/decisions/0008-settling.md`).
     fn refund(&self, state: &mut State, refund: Refund) -> bool {
         let Some((mut stored, refunded)) = debt_of_state(state) else {

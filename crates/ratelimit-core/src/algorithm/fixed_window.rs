@@ -241,6 +241,11 @@ impl Step for FixedWindow {
         snapshot.at == self.period.tick(now)
     }
 
+    fn with_credit(&self, snapshot: WindowSnapshot, units: u64) -> Option<WindowSnapshot> {
+        let count = snapshot.count.saturating_sub(units);
+        (count < snapshot.count).then_some(WindowSnapshot { count, ..snapshot })
+    }
+
     /// Gives units back to the window that was charged, as long as no later window replaced its
     /// count.
     fn refund(&self, state: &mut WindowState, refund: Refund) -> bool {

@@ -42,11 +42,25 @@ pub(crate) trait MirrorStep: Step {
         self.limit().saturating_sub(self.remaining(snapshot, 0))
     }
 
+    /// The snapshot that has the level of a store's reply, for the state that was known; `None` changes nothing.
+    ///
+    /// An algorithm that keeps more of its state than a level has its own [`mirror`](Self::mirror) instead.
+    fn snapshot_of(&self, _known: Option<&State>, _reply: MirroredReply) -> Option<Self::Snapshot> {
+        None
+    }
+
     /// Replaces the state in `slot` by the level that a store replied.
     ///
     /// A stale reply was decided before the one that the state is of: only its own charge counts, where the state
     /// lists charges one by one.
-    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply);
+    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
+        if reply.is_stale {
+            return;
+        }
+        if let Some(snapshot) = self.snapshot_of(slot.as_ref(), reply) {
+            self.write(slot, snapshot, 0);
+        }
+    }
 
     /// Charges hits of `charged_at` that were decided elsewhere, as far as there is room. A log stamps them with that time.
     fn catch_up(

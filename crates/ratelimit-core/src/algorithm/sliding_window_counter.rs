@@ -324,6 +324,17 @@ impl Step for SlidingWindowCounter {
         snapshot.at == self.period.tick(now)
     }
 
+    /// The present window gives first, then the previous one.
+    fn with_credit(&self, snapshot: CounterSnapshot, units: u64) -> Option<CounterSnapshot> {
+        let from_cur = units.min(snapshot.cur);
+        let from_prev = (units - from_cur).min(snapshot.prev);
+        (from_cur + from_prev > 0).then(|| CounterSnapshot {
+            cur: snapshot.cur - from_cur,
+            prev: snapshot.prev - from_prev,
+            ..snapshot
+        })
+    }
+
     /// Gives units back to the count of the window that was charged, the present or the previous
     /// one.
     fn refund(&self, counts: &mut CounterState, refund: Refund) -> bool {

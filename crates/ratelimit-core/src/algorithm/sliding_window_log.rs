@@ -315,6 +315,13 @@ impl Step for SlidingWindowLog {
         snapshot.at == self.period.tick(now)
     }
 
+    /// The oldest stamps are removed, which would leave first: a credit never makes room for longer than the hits
+    /// that it gives back took.
+    fn with_credit(&self, snapshot: LogSnapshot, units: u64) -> Option<LogSnapshot> {
+        let live = snapshot.live.saturating_sub(units);
+        (live < snapshot.live).then_some(LogSnapshot { live, ..snapshot })
+    }
+
     /// Removes up to `units` stamps with the tick of the charge.
     ///
     /// Stamps of other hits in the same tick are equal, and removing one of them has the same

@@ -349,6 +349,11 @@ pub(crate) trait Step {
         }
     }
 
+    /// The snapshot with up to `units` less spent; `None` if nothing is, and for a limit that counts no units.
+    fn with_credit(&self, _snapshot: Self::Snapshot, _units: u64) -> Option<Self::Snapshot> {
+        None
+    }
+
     /// Charges up to `units` later than the hit, as far as there is room (`settle` with more than
     /// was reserved).
     ///

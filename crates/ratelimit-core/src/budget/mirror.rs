@@ -10,8 +10,8 @@ use crate::{
 };
 
 /// A reply whose time is earlier than that of the last one by more than this is not late: the server's clock was set
-/// back, or another node took over.
-const MAX_DISORDER: Duration = Duration::from_secs(1);
+/// back, or another node took over. Late replies are taken up for a second after the timeout.
+const MAX_DISORDER: Duration = Duration::from_secs(3);
 
 /// A reply of a store, as all limits of a group see it.
 #[derive(Clone, Copy, Debug)]
@@ -39,22 +39,22 @@ pub(crate) enum Mirrored {
 }
 
 impl Budget {
-    /// Sets the states to those of a store's reply. `limit` gives the decision of each limit of the policy by its index.
+    /// Sets the states to those of a store's reply, which decided each of `limits`, in the order of the policy.
     ///
     /// A key that has spent nothing and is not known here stays unknown.
     pub(crate) fn mirror(
         &mut self,
         group: &LimitGroup,
         reply: StoreReply,
-        limit: impl Fn(usize) -> LimitDecision,
+        limits: &[LimitDecision],
     ) -> Mirrored {
         let StoreReply { now, charged, slot } = reply;
         if now >= self.expires {
-            let is_unspent = |index: usize| {
-                let limit = limit(index);
+            let is_unspent = |limit: &LimitDecision| {
                 limit.reset_after.is_zero() && limit.remaining == limit.limit
             };
-            if charged == 0 && group.limits.iter().all(|own| is_unspent(own.index)) {
+            let mut own = group.limits.iter().filter_map(|own| limits.get(own.index));
+            if charged == 0 && own.all(is_unspent) {
                 return Mirrored::Unchanged;
             }
             self.expires = Timestamp::default();
@@ -62,22 +62,21 @@ impl Budget {
                 self.states = States::default();
             }
         }
-        let is_read = |index: usize| limit(index).level.is_read();
-        let unread = group.limits.iter().filter(|own| !is_read(own.index));
-        let (own, unread) = (group.limits.len(), unread.count());
-        if unread == own {
+        let read = |index: usize| limits.get(index).filter(|limit| limit.level.is_read());
+        if !group.limits.iter().any(|own| read(own.index).is_some()) {
             return Mirrored::Unchanged;
         }
+        let own = group.limits.len();
         let mirrored = self.states.mirrored(own);
         let is_stale = now < mirrored.reply_at && mirrored.reply_at.since(now) < MAX_DISORDER;
         let is_same_time = now == mirrored.reply_at;
         let mut ttl = Duration::ZERO;
-        let mut is_replaced = false;
+        let (mut is_replaced, mut is_whole) = (false, true);
         for (effective, state) in group.limits.iter().zip(&mut mirrored.states) {
-            let decision = limit(effective.index);
-            if !decision.level.is_read() {
+            let Some(decision) = read(effective.index) else {
+                is_whole = false;
                 continue;
-            }
+            };
             let level = if decision.level.is_known() {
                 decision.level
             } else {
@@ -101,7 +100,7 @@ impl Budget {
             mirrored.instances = 0;
         }
         // States of limits that this policy does not have keep the budget alive.
-        let before = if mirrored.states.len() > own || is_stale || unread > 0 {
+        let before = if mirrored.states.len() > own || is_stale || !is_whole {
             self.expires
         } else {
             Timestamp::default()

@@ -24,6 +24,7 @@ pub(crate) struct Level {
 }
 
 impl PartialEq for Level {
+    /// Levels are not part of an answer.
     fn eq(&self, _other: &Level) -> bool {
         true
     }
@@ -34,10 +35,6 @@ impl Level {
     pub(crate) const UNKNOWN: Level = Level::new(u64::MAX);
 
     /// The level of a limit that could not be read. It changes nothing.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(dead_code, reason = "only a key on another node cannot be read")
-    )]
     pub(crate) const NOT_READ: Level = Level {
         spent: u64::MAX,
         earlier: u64::MAX,
@@ -106,6 +103,14 @@ impl LimitDecision {
 }
 
 impl Decision {
+    /// Whether the numbers come from the state of the limit.
+    ///
+    /// A member of a joint hit is not read if another one is denied without a call to the store. `remaining` is then its
+    /// whole limit.
+    pub const fn is_read(&self) -> bool {
+        self.level.is_read()
+    }
+
     /// The decision of the reported limit, which is the only one of most policies.
     pub(crate) const fn only_limit(&self) -> LimitDecision {
         LimitDecision {
@@ -116,5 +121,10 @@ impl Decision {
             level: self.level,
             ..LimitDecision::new(self.outcome, self.limit)
         }
+    }
+
+    /// The decision of every limit, in the order of the policy; empty for a single one.
+    pub(crate) fn several_limits(&self) -> &[LimitDecision] {
+        self.several.as_slice()
     }
 }

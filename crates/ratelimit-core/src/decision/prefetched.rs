@@ -8,9 +8,16 @@ use crate::time::Timestamp;
 impl Decision {
     /// The decision of a hit that spent prefetched units at `now`.
     ///
-    /// `self` is the decision of the grant, without its `units`; `usable` of them and of others are left.
+    /// `self` is the decision of the grant, without its `units`; `usable` of them and of others are left. `slice` is the
+    /// time at which the spent units were charged; [`prefetched_slice`](Decision::prefetched_slice) returns it.
     #[inline]
-    pub(crate) fn prefetched(&self, now: Timestamp, units: u64, usable: u64) -> Decision {
+    pub(crate) fn prefetched(
+        &self,
+        now: Timestamp,
+        units: u64,
+        usable: u64,
+        slice: Timestamp,
+    ) -> Decision {
         let elapsed = now.since(self.now);
         let mut decision = Decision {
             outcome: self.outcome,
@@ -24,8 +31,8 @@ impl Decision {
             is_enforced: true,
             is_owed: IsOwed(false),
             is_refundable: self.is_refundable,
-            // The mark of a window that can be refunded: its charge is found by its time.
-            level: Level::new(1),
+            // A window finds a charge by its time, so any mark but 0 lets it be refunded.
+            level: Level::new(slice.as_micros()),
             several: PerLimit::NONE,
         };
         if !self.several.as_slice().is_empty() {
@@ -34,8 +41,15 @@ impl Decision {
         for limit in decision.several.as_mut_slice() {
             limit.remaining = on_hand(limit.remaining, limit.limit, units, usable);
             limit.reset_after = limit.reset_after.saturating_sub(elapsed);
+            limit.level = Level::new(slice.as_micros());
         }
         decision
+    }
+
+    /// When the units were charged that paid a hit from memory; `None` for a hit that the store decided.
+    pub(crate) fn prefetched_slice(&self) -> Option<Timestamp> {
+        self.is_prefetched
+            .then(|| Timestamp::from_micros(self.level.spent))
     }
 
     /// The denial of a hit from memory: each limit that has too little denies for its wait, at least for `pause`.
@@ -47,7 +61,7 @@ impl Decision {
         pause: Duration,
         waits: impl Iterator<Item = Duration>,
     ) -> Decision {
-        let mut decision = self.prefetched(now, units, usable);
+        let mut decision = self.prefetched(now, units, usable, self.now);
         let denied = |wait: Duration| Outcome::Denied {
             retry_after: wait.max(pause),
         };
@@ -74,19 +88,17 @@ impl Decision {
         decision
     }
 
-    /// The decision with marks of charges that windows can refund; `is_window` tells it of each limit. Prefetched units
-    /// of a bucket lapse by themselves.
+    /// The decision of a charge that only windows refund; `is_window` tells it of each limit. The place of prefetched
+    /// units in the debt of a bucket is not that of the charge.
     pub(crate) fn refundable_in_windows(
         mut self,
         mut is_window: impl Iterator<Item = bool>,
     ) -> Decision {
         if self.several.as_slice().is_empty() {
-            self.level = Level::new(1);
             self.is_refundable = is_window.next().unwrap_or(false);
             return self;
         }
         for (decision, is_window) in self.several.as_mut_slice().iter_mut().zip(is_window) {
-            decision.level = Level::new(1);
             decision.is_refundable = is_window;
         }
         self

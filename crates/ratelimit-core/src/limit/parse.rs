@@ -351,6 +351,7 @@ impl<'a> Parser<'a> {
         self.error(found.at, Reason::Expected(what))
     }
 
+    /// The error at a byte of the text.
     fn error(&self, at: usize, problem: Reason) -> ParseLimitError {
         ParseLimitError {
             text: self.text.to_owned(),

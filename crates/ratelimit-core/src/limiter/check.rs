@@ -27,6 +27,7 @@ use crate::{
 #[must_use = "a check is made when it is awaited"]
 pub struct Check(CheckState);
 
+/// A check before and after the answer of the store.
 enum CheckState {
     /// Decided by the fast path of the memory store.
     FastVerdict(Option<FastVerdict>),
@@ -82,6 +83,7 @@ impl Check {
         let started = metrics::sample_start();
         let now = memory.now();
         let [group] = hit.policy.groups() else {
+            warn_prefetch(limiter, hit);
             let decision = memory.check_keys(hit, now);
             return Check::finish_in_memory(limiter, hit, decision, started);
         };
@@ -110,6 +112,7 @@ impl Check {
         entry: LockedEntry<'_>,
         started: Option<Instant>,
     ) -> Check {
+        warn_prefetch(limiter, hit);
         let decision = entry.decide(hit.params());
         Check::finish_in_memory(limiter, hit, decision, started)
     }
@@ -130,7 +133,7 @@ impl Check {
             limiter.record_decision(hit, &decision);
         }
         if let Some(started) = started {
-            record_in_memory(limiter, *hit, started);
+            record_duration(*hit, started);
         }
         Check(CheckState::Decided(Some(Verdict::Checked(decision))))
     }
@@ -230,6 +233,7 @@ impl Future for Check {
 }
 
 impl PendingCheck {
+    /// Takes up the answer: deny cache, local budgets, failure mode, metrics.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Verdict> {
         let decision = ready!(Pin::new(&mut self.decision).poll(cx));
         let received = Instant::now();
@@ -255,17 +259,17 @@ impl fmt::Debug for Check {
     }
 }
 
-/// Records the duration of a check that the general path decided, one in 64, and warns of a policy that prefetches
-/// nothing in memory. The fast path would pay 10 instructions for the warning.
-#[inline(never)]
-fn record_in_memory(limiter: &Limiter, hit: Hit<'_>, started: Instant) {
-    record_duration(hit, started);
+/// Warns once of a policy that prefetches nothing, because the store is in memory.
+///
+/// The fast path does not need it: the first hit on a key takes the general path.
+#[inline]
+fn warn_prefetch(limiter: &Limiter, hit: &Hit<'_>) {
     #[cfg(feature = "tokio")]
-    if hit.policy.prefetch().is_some() && limiter.shared.memory.is_some() {
+    if hit.policy.prefetch().is_some() {
         limiter.warn_prefetch_in_memory(hit.policy);
     }
     #[cfg(not(feature = "tokio"))]
-    let _ = limiter;
+    let _ = (limiter, hit);
 }
 
 /// Records the duration of a check. A peek is not a check.
@@ -275,7 +279,7 @@ fn record_duration(hit: Hit<'_>, started: Instant) {
 }
 
 /// Records the duration of a check that is known.
-fn record_span(hit: Hit<'_>, span: Duration) {
+pub(super) fn record_span(hit: Hit<'_>, span: Duration) {
     if !hit.is_read_only() {
         hit.policy.metrics().record_duration(span);
     }

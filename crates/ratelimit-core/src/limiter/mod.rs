@@ -1,6 +1,7 @@
 //! The limiter: decides hits by its store, and by the failure mode when the store does not answer.
 //!
 //! - `check.rs`: [`Check`], the future of one check; it turns a store's answer into a [`Verdict`] (`verdict.rs`).
+//! - `joint.rs`: [`JointCheck`], the future of a check under several policies.
 //! - `denial.rs`: metrics of verdicts, the wait that a denial reports, and its log line.
 //! - `policy_names.rs`: one warning when two policies of one name have different limits.
 //! - `deny_cache.rs`: answers repeated denials without a call to the store.
@@ -18,6 +19,7 @@ mod check;
 mod denial;
 mod deny_cache;
 mod fallback;
+mod joint;
 mod offenders;
 mod policy_names;
 #[cfg(feature = "tokio")]
@@ -36,11 +38,14 @@ use tracing::level_filters::LevelFilter;
 
 #[cfg(feature = "acquire")]
 pub use self::acquire::AcquireError;
+#[cfg(feature = "tokio")]
+pub use self::prefetch::PrefetchState;
 pub use self::{
     check::Check,
+    joint::JointCheck,
     reservation::{Reservation, Reserve},
     settle::SettleError,
-    verdict::{UncheckedReason, Verdict},
+    verdict::{JointVerdict, MemberVerdict, UncheckedReason, Verdict},
 };
 #[cfg(feature = "tokio")]
 use crate::limiter::prefetch::Prefetch;

@@ -13,6 +13,8 @@ use crate::{
     policy::{FailureMode, Policy},
     store::{ChargedBy, Hit, OwnedHit, Receipt, Settlement, StoreError, StoreFuture},
 };
+#[cfg(feature = "tokio")]
+use crate::{decision::Decision, time::Timestamp};
 
 /// The future of [`Limiter::reserve`]: the [`Verdict`], and the [`Reservation`] if something was charged.
 ///
@@ -108,6 +110,9 @@ pub struct Reservation {
     limiter: Limiter,
     /// Whether the slot outlives this value, because the receipt was taken out.
     is_kept: bool,
+    /// The slice of prefetched units that paid it.
+    #[cfg(feature = "tokio")]
+    slice: Option<Timestamp>,
     /// Stops the renewal of the lease.
     #[cfg(feature = "tokio")]
     renewal: Option<tokio::task::AbortHandle>,
@@ -116,32 +121,13 @@ pub struct Reservation {
 impl Reservation {
     /// The reservation of an allowed hit; `None` if nothing was charged, or the modes `Open` and `Closed` decided.
     fn from_verdict(limiter: &Limiter, hit: Hit<'_>, verdict: &Verdict) -> Option<Reservation> {
-        let (decision, origin) = match verdict {
-            Verdict::Checked(decision) => (decision, ChargedBy::Store),
-            Verdict::Unchecked { mode, decision, .. } => {
-                let origin = match *mode {
-                    FailureMode::LocalShare { instances } => ChargedBy::LocalShare { instances },
-                    _ => ChargedBy::Local,
-                };
-                (decision.as_ref()?, origin)
-            }
-        };
-        // The local store charged the share of the limits, so the receipt must carry the share too.
-        let share: Policy;
-        let hit = match origin {
-            ChargedBy::LocalShare { instances } => {
-                share = hit.policy.share_of(instances);
-                hit.with_policy(&share)
-            }
-            _ => hit,
-        };
-        let receipt = Receipt::new(hit, decision)?
-            .charged_in(origin)
-            .owed(decision.is_owed.0);
+        let receipt = receipt_of(hit, verdict)?;
         let charge = Reservation {
             receipt,
             limiter: limiter.clone(),
             is_kept: false,
+            #[cfg(feature = "tokio")]
+            slice: verdict.decision().and_then(Decision::prefetched_slice),
             #[cfg(feature = "tokio")]
             renewal: None,
         };
@@ -196,8 +182,16 @@ impl Reservation {
         }
     }
 
-    /// Changes the charge in the store that made it.
+    /// Changes the charge in the store that made it, or gives prefetched units back to their slice.
     fn adjust(&self, change: Adjustment) -> StoreFuture<Settlement> {
+        #[cfg(feature = "tokio")]
+        if let (Some(slice), Adjustment::Refund { units }) = (self.slice, change) {
+            let hit = Hit::for_keys(self.receipt.policy(), self.receipt.keys());
+            let prefetch = &self.limiter.shared.prefetch;
+            if prefetch.try_unspend(&hit, slice, units) {
+                return StoreFuture::ready(Ok(Settlement::Applied));
+            }
+        }
         self.limiter.adjust(&self.receipt, change)
     }
 
@@ -232,6 +226,33 @@ impl Reservation {
         self.renewal = Some(runtime.spawn(renewing).abort_handle());
         self
     }
+}
+
+/// The receipt of an allowed hit, which names the store that charged it; `None` if nothing was charged.
+pub(super) fn receipt_of(hit: Hit<'_>, verdict: &Verdict) -> Option<Receipt> {
+    let (decision, origin) = match verdict {
+        Verdict::Checked(decision) => (decision, ChargedBy::Store),
+        Verdict::Unchecked { mode, decision, .. } => {
+            let origin = match *mode {
+                FailureMode::LocalShare { instances } => ChargedBy::LocalShare { instances },
+                _ => ChargedBy::Local,
+            };
+            (decision.as_ref()?, origin)
+        }
+    };
+    // The local store charged the share of the limits, so the receipt must carry the share too.
+    let share: Policy;
+    let hit = match origin {
+        ChargedBy::LocalShare { instances } => {
+            share = hit.policy.share_of(instances);
+            hit.with_policy(&share)
+        }
+        _ => hit,
+    };
+    let receipt = Receipt::new(hit, decision)?
+        .charged_in(origin)
+        .owed(decision.is_owed.0);
+    Some(receipt)
 }
 
 impl Drop for Reservation {

@@ -10,8 +10,10 @@ use crate::{
     algorithm::TokenBucket,
     budget::Adjustment,
     key::Key,
+    key_set::KeySet,
     policy::Policy,
     store::{ChargedBy, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
+    time::Timestamp,
 };
 
 /// The policy name of the marks. No policy can have it: `~` is not allowed in names.
@@ -143,6 +145,96 @@ impl Limiter {
         self.adjust(receipt, Adjustment::Renew).await
     }
 
+    /// Gives up to `units` back to the budgets of `keys`, whichever hits spent them. It needs no receipt.
+    ///
+    /// - Never more than was spent is given back: a bucket becomes full at most, a window or log empty.
+    /// - A log gives its oldest units back. Concurrency limits and penalty boxes stay as they are.
+    /// - The limits are those of the tier of the primary key. Units that were prefetched stay with their process.
+    /// - The call is not idempotent. After [`StoreError::TimedOut`] the units may have been given back or not.
+    /// - Where the store does not answer, nothing is given back, also not by the local fallback.
+    ///
+    /// To give back one known charge, and no more than time has left of it, use [`settle`](Limiter::settle).
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Limiter, Policy};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let limiter = Limiter::in_memory();
+    /// let (policy, alice) = (Policy::parse("api", "fixed_window 10/d")?, Key::new("alice")?);
+    /// assert!(limiter.check_cost(&policy, &alice, 7).await.is_allowed());
+    ///
+    /// limiter.credit(&policy, &alice.clone().into(), 5).await?;
+    /// assert_eq!(limiter.peek(&policy, &alice).await.decision().unwrap().remaining, 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A [`StoreError`] when the store does not answer, or refuses.
+    #[doc(alias = "refund")]
+    pub async fn credit(
+        &self,
+        policy: &Policy,
+        keys: &KeySet,
+        units: u64,
+    ) -> Result<Settlement, StoreError> {
+        let change = Adjustment::Credit { units };
+        self.adjust_keys(policy, keys, change).await
+    }
+
+    /// Releases one slot of `keys` without its receipt: the one whose lease ends first, of each concurrency limit.
+    ///
+    /// - It is the oldest slot unless leases are renewed or differ. Its holder gets no notice, and a later release by its
+    ///   receipt changes nothing.
+    /// - The call is not idempotent. After [`StoreError::TimedOut`] a slot may have been released or not.
+    /// - [`Settlement::Unchanged`] means that no slot was held, or that the policy has no concurrency limit.
+    ///
+    /// For callers that learn of the end of a request, and not which slot it held, such as a proxy that reports the end of
+    /// each stream.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Limiter, Policy};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let limiter = Limiter::in_memory();
+    /// let (streams, alice) = (Policy::parse("streams", "concurrency 1")?, Key::new("alice")?);
+    /// assert!(limiter.check(&streams, &alice).await.is_allowed());
+    /// assert!(!limiter.check(&streams, &alice).await.is_allowed());
+    ///
+    /// limiter.release_oldest(&streams, &alice.clone().into()).await?;
+    /// assert!(limiter.check(&streams, &alice).await.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A [`StoreError`] when the store does not answer, or refuses.
+    pub async fn release_oldest(
+        &self,
+        policy: &Policy,
+        keys: &KeySet,
+    ) -> Result<Settlement, StoreError> {
+        self.adjust_keys(policy, keys, Adjustment::ReleaseOldest)
+            .await
+    }
+
+    /// Changes the budgets of keys, whichever hits were charged to them.
+    fn adjust_keys(
+        &self,
+        policy: &Policy,
+        keys: &KeySet,
+        change: Adjustment,
+    ) -> StoreFuture<Settlement> {
+        let hit = Hit::for_keys(policy.for_key(keys.primary()), keys);
+        let marks = std::iter::empty();
+        let receipt = Receipt::from_marks(hit, Timestamp::default(), marks);
+        self.adjust(&receipt.expect("a hit of cost 1 has a receipt"), change)
+    }
+
     /// Changes a charge in the store that made it, and drops cached denials of its keys.
     ///
     /// Denials are dropped after the answer, also after an error: the change may have happened.
@@ -170,7 +262,7 @@ impl Limiter {
         self.invalidate_denials(receipt);
         let fallback = &self.shared.fallback;
         if receipt.is_owed() && settled == Some(&Settlement::Applied) {
-            fallback.adjust_owed(receipt, change);
+            fallback.adjust_owed(receipt, change, &self.shared.store);
         } else if settled.is_some()
             && !receipt.is_local()
             && self.falls_back_locally(receipt.policy())
@@ -267,10 +359,7 @@ impl From<StoreError> for SettleError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        store::MemoryStore,
-        time::{Clock, Timestamp},
-    };
+    use crate::{store::MemoryStore, time::Clock};
 
     async fn charged(clock: &Clock, limits: &str) -> (Limiter, Policy, Key, Receipt) {
         let limiter = Limiter::new(MemoryStore::new().clock(clock.clone()));

@@ -68,6 +68,59 @@ impl Verdict {
     }
 }
 
+/// The answer of a limiter to a joint hit.
+///
+/// [`is_allowed`](JointVerdict::is_allowed) is all that a caller needs to act on. The members show which of them denied,
+/// and when they would fit.
+///
+/// ```
+/// use ratelimit_core::{Key, Limiter, Policy, store::{Hit, JointHit}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let (user, route) = (Policy::parse("user", "5/min")?, Policy::parse("route", "1/min")?);
+/// let (limiter, key) = (Limiter::in_memory(), Key::new("alice")?);
+/// let members = [&user, &route].map(|policy| JointHit::new(Hit::new(policy, &key)));
+/// assert!(limiter.check_joint(&members)?.await.is_allowed);
+///
+/// let denied = limiter.check_joint(&members)?.await;
+/// let waits = denied.members.iter().filter_map(|member| member.verdict.decision()?.retry_after());
+/// println!("denied, try again in {:?}", waits.max());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a verdict says whether to go on"]
+#[non_exhaustive]
+pub struct JointVerdict {
+    /// Whether the joint hit passes.
+    pub is_allowed: bool,
+    /// The answers to the members, in their order.
+    pub members: Vec<MemberVerdict>,
+}
+
+/// The answer to one member of a joint hit.
+///
+/// | `verdict` | `is_charged` | meaning |
+/// |---|---|---|
+/// | allowed | yes | the member fits, and the joint hit passes |
+/// | allowed | no | the joint hit is denied by another member; or a dry run, a peek, or the failure mode `Open` |
+/// | denied | no | the member does not fit |
+///
+/// The decision of a charged member makes its receipt: [`Receipt::new`](crate::store::Receipt::new) with the hit of the
+/// member, if the verdict is [`Checked`](Verdict::Checked). Do not make one of a member that was not charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemberVerdict {
+    /// The member's own verdict. A member may be allowed although the joint hit is not.
+    ///
+    /// If another member was denied without a call to the store, a member that was not
+    /// [read](crate::Decision::is_read) reports its limits as unused.
+    pub verdict: Verdict,
+    /// Whether the member was charged, by the store or by the local fallback.
+    pub is_charged: bool,
+}
+
 /// Why the store did not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -89,6 +142,8 @@ impl UncheckedReason {
     pub(super) const fn of(error: &StoreError) -> UncheckedReason {
         match error {
             StoreError::Unavailable { .. } => UncheckedReason::Unavailable,
+            #[cfg(feature = "tokio")]
+            StoreError::Unanswered { .. } => UncheckedReason::TimedOut,
             StoreError::TimedOut | StoreError::TooLate => UncheckedReason::TimedOut,
             StoreError::Overloaded => UncheckedReason::Overloaded,
             StoreError::Refused { .. } => UncheckedReason::Refused,

@@ -25,6 +25,7 @@ pub(crate) struct PrefetchMetrics {
 }
 
 impl PrefetchMetrics {
+    /// Registers the metrics of a key of this policy.
     pub(crate) fn new(policy: &Arc<str>) -> PrefetchMetrics {
         let name = SharedString::from(Arc::clone(policy));
         let calls = |given: &'static str| counter!(PREFETCH_CALLS, "policy" => name.clone(), "given" => given);
@@ -40,19 +41,23 @@ impl PrefetchMetrics {
         }
     }
 
+    /// Counts a hit that was decided from memory.
     #[inline]
     pub(crate) fn count_hit(&self) {
         self.hits.increment(1);
     }
 
+    /// Counts units that lapsed unspent.
     pub(crate) fn count_void(&self, units: u64) {
         self.void.increment(units);
     }
 
+    /// Counts units that were dropped after a reset, or because the store knew less than it must.
     pub(crate) fn count_dropped(&self, units: u64) {
         self.dropped.increment(units);
     }
 
+    /// Counts a call by how many of the wanted units it gave.
     pub(crate) fn count_call(&self, given: u64, wanted: u64) {
         let counter = match given {
             0 => &self.none,

@@ -9,8 +9,11 @@ use std::{
     task::{Context, Poll},
 };
 
+#[cfg(feature = "tokio")]
+use crate::store::late_reply::{LateReceiver, LateReply};
 use crate::store::{
     hit::Hit,
+    joint::{CannotJoin, JointHit},
     prefetch::{CannotPrefetch, PrefetchGrant, PrefetchRequest},
     receipt::Receipt,
 };
@@ -51,6 +54,37 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// A hit of cost 0 (a peek) and a dry run spend nothing. The future fails with the variants of [`StoreError`].
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision>;
+
+    /// Decides the members of a joint hit in one step, and charges all that fit if the joint hit passes.
+    ///
+    /// - The decisions are in the order of `members`. Where the joint hit does not pass, a member that fits has the
+    ///   decision of a dry run.
+    /// - The joint hit passes if every `Must` and one of the `Any`, if there are any, is allowed by its decision. The
+    ///   limiter derives it in the same way, so the decisions are the whole answer.
+    /// - The default implementation fails with [`StoreError::Refused`], and the failure modes decide.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, MemoryStore, Policy, store::{Hit, JointHit, Store}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let store = MemoryStore::new();
+    /// let (few, many) = (Policy::parse("few", "1/min")?, Policy::parse("many", "9/min")?);
+    /// let key = Key::new("alice")?;
+    /// let members = [&few, &many].map(|policy| JointHit::new(Hit::new(policy, &key)));
+    ///
+    /// let first = store.hit_joint(&members).await?;
+    /// assert_eq!((first[0].remaining, first[1].remaining), (0, 8));
+    /// let second = store.hit_joint(&members).await?;
+    /// assert!(!second[0].is_allowed() && second[1].is_allowed());
+    /// assert_eq!(second[1].remaining, 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+        let _ = members;
+        StoreFuture::ready(Err(StoreError::refused(CannotJoin)))
+    }
 
     /// Changes a charge that was made earlier: refunds it, charges more, releases or renews its slot.
     ///
@@ -109,6 +143,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
         (**self).hit(hit)
+    }
+
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+        (**self).hit_joint(members)
     }
 
     fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {
@@ -247,6 +285,12 @@ pub enum StoreError {
     },
     /// The store did not answer within the time budget. The hit was counted once or not at all.
     TimedOut,
+    /// As [`TimedOut`](StoreError::TimedOut), and the reply may still arrive.
+    #[cfg(feature = "tokio")]
+    Unanswered {
+        /// The reply, for the local fallback.
+        reply: LateReply,
+    },
     /// The time budget ended before the store executed the call: nothing was charged.
     TooLate,
     /// Too many calls are in flight; nothing was sent.
@@ -281,6 +325,26 @@ impl StoreError {
             StoreError::TooLate | StoreError::Overloaded | StoreError::Refused { .. } => true,
             StoreError::Unavailable { source } => source.is_none(),
             StoreError::TimedOut => false,
+            #[cfg(feature = "tokio")]
+            StoreError::Unanswered { .. } => false,
+        }
+    }
+
+    /// Whether a call that failed may have been executed. Without a source nothing was sent.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn may_have_run(&self) -> bool {
+        matches!(
+            self,
+            StoreError::TimedOut | StoreError::Unavailable { source: Some(_) }
+        )
+    }
+
+    /// The reply that may still arrive. A clone of the error may have taken it already.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn late_reply(&self) -> Option<LateReceiver> {
+        match self {
+            StoreError::Unanswered { reply } => reply.take(),
+            _ => None,
         }
     }
 
@@ -301,6 +365,8 @@ impl fmt::Display for StoreError {
             StoreError::TimedOut | StoreError::TooLate => {
                 "the rate limit store did not answer in time"
             }
+            #[cfg(feature = "tokio")]
+            StoreError::Unanswered { .. } => "the rate limit store did not answer in time",
             StoreError::Overloaded => "too many calls to the rate limit store are under way",
             StoreError::Refused { .. } => "the rate limit store could not decide this hit",
         })
@@ -315,6 +381,8 @@ impl Error for StoreError {
                 source.as_deref().map(|s| s as &(dyn Error + 'static))
             }
             StoreError::Refused { source } => Some(&**source),
+            #[cfg(feature = "tokio")]
+            StoreError::Unanswered { .. } => None,
             StoreError::TimedOut | StoreError::TooLate | StoreError::Overloaded => None,
         }
     }

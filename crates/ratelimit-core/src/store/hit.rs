@@ -1,5 +1,7 @@
 //! The request to a store: policy, keys, cost and mode.
 
+use std::time::Instant;
+
 use crate::store::slot;
 use crate::{
     key::Key,
@@ -46,6 +48,8 @@ pub struct Hit<'a> {
     pub overdraft: Overdraft,
     /// Whether the hit spends its cost, or is a dry run.
     pub mode: HitMode,
+    /// The time until which the caller waits for the store, if that may be shorter than the store's own time budget.
+    pub deadline: Option<Instant>,
     /// The keys of limits with `by`, by name.
     others: &'a [NamedKey],
 }
@@ -62,6 +66,7 @@ impl<'a> Hit<'a> {
             // Reads the load signal of an elastic throttle, once for each hit.
             overdraft: policy.throttle().overdraft(),
             mode: HitMode::Charge,
+            deadline: None,
             others: &[],
         }
     }
@@ -95,6 +100,28 @@ impl<'a> Hit<'a> {
     #[must_use]
     pub const fn overdraft(mut self, overdraft: Overdraft) -> Hit<'a> {
         self.overdraft = overdraft;
+        self
+    }
+
+    /// Returns the hit with a time until which a shared store may decide it, such as the deadline of the caller's own
+    /// request. Afterwards the failure mode decides, and the store charges nothing.
+    ///
+    /// It shortens the store's time budget and never extends it. A memory store decides at once.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Policy, store::Hit};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let policy = Policy::parse("api", "100/min")?;
+    /// let key = Key::new("alice")?;
+    /// // The caller waits for 20 ms, of which 5 ms are for the way back.
+    /// let hit = Hit::new(&policy, &key).deadline(Instant::now() + Duration::from_millis(15));
+    /// assert!(hit.deadline.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Instant) -> Hit<'a> {
+        self.deadline = Some(deadline);
         self
     }
 
@@ -196,17 +223,21 @@ pub(crate) struct OwnedHit {
     policy: Policy,
     keys: KeySet,
     params: HitParams,
+    deadline: Option<Instant>,
 }
 
 impl OwnedHit {
+    /// Copies policy, keys and parameters.
     pub(crate) fn new(hit: Hit<'_>) -> OwnedHit {
         OwnedHit {
             policy: hit.policy.clone(),
             keys: hit.keys(),
             params: hit.params(),
+            deadline: hit.deadline,
         }
     }
 
+    /// The hit that was copied.
     pub(crate) fn as_hit(&self) -> Hit<'_> {
         let HitParams {
             cost,
@@ -219,6 +250,7 @@ impl OwnedHit {
             slot,
             overdraft,
             mode,
+            deadline: self.deadline,
             ..Hit::for_keys(&self.policy, &self.keys)
         }
     }

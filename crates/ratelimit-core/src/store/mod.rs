@@ -2,12 +2,17 @@
 //!
 //! - `contract.rs`: [`Store`], [`StoreFuture`], [`StoreError`] and [`Settlement`].
 //! - `hit.rs`: [`Hit`], the request to a store; `slot.rs` numbers its slot.
+//! - `joint.rs`: [`JointHit`], hits under several policies that are decided together.
+//! - `late_reply.rs`: [`LateReply`], the reply to a hit that timed out.
 //! - `prefetch.rs`: [`PrefetchRequest`] and [`PrefetchGrant`], units that are charged before they are spent.
 //! - `receipt.rs`: [`Receipt`], which identifies a charge later; `receipt/codec.rs` is its form in bytes.
 //! - `memory/` and `redis/`: the two stores. Both run the same steps, so they return equal decisions.
 
 mod contract;
 mod hit;
+mod joint;
+#[cfg(feature = "tokio")]
+mod late_reply;
 mod memory;
 mod prefetch;
 mod receipt;
@@ -16,17 +21,25 @@ mod redis;
 mod slot;
 
 #[cfg(feature = "tokio")]
+pub use self::late_reply::LateReply;
+#[cfg(feature = "tokio")]
 pub(crate) use self::prefetch::LimitStates;
 #[cfg(feature = "redis")]
 pub use self::redis::{InvalidRedisConfig, RedisConfig, RedisStore};
 pub use self::{
     contract::{Settlement, Store, StoreError, StoreFuture},
     hit::Hit,
+    joint::{InvalidJointHit, JointHit, JointRole, MAX_JOINT_HITS},
     memory::{MemoryStats, MemoryStore},
     prefetch::{PrefetchGrant, PrefetchRequest},
     receipt::{InvalidReceipt, Receipt},
 };
-pub(crate) use self::{hit::OwnedHit, memory::LockedEntry, receipt::ChargedBy};
+pub(crate) use self::{
+    hit::OwnedHit,
+    joint::{passes, unread},
+    memory::LockedEntry,
+    receipt::ChargedBy,
+};
 pub use crate::{
     budget::Adjustment,
     policy::{HitMode, Overdraft},

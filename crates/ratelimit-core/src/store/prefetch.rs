@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The most units of one request, 2^24. Products with it stay below 2^53.
-const MAX_WANT: u64 = 1 << 24;
+pub(crate) const MAX_WANT: u64 = 1 << 24;
 /// Shares above this are scaled down before they are multiplied with a request.
 const MAX_FACTOR: u64 = 1 << 26;
 /// The longest horizon: 1 s.
@@ -90,11 +90,13 @@ impl PrefetchRequest {
         self.share_percent
     }
 
+    /// Returns the request with the time that the units should last, in microseconds.
     pub(crate) fn horizon_micros(mut self, horizon: u64) -> PrefetchRequest {
         self.horizon = horizon.clamp(1, MAX_HORIZON);
         self
     }
 
+    /// Returns the request with the shortest time that units must live to be of use, in microseconds.
     pub(crate) fn min_life_micros(mut self, min_life: u64) -> PrefetchRequest {
         self.min_life = min_life.min(MAX_HORIZON);
         self
@@ -128,6 +130,7 @@ pub struct PrefetchGrant {
 pub(crate) type LimitStates = SmallVec<[WireState; 1]>;
 
 impl PrefetchGrant {
+    /// The answer to a hit with `units` for later. `states` are those of the limits after both.
     pub(crate) const fn new(decision: Decision, units: u64, states: LimitStates) -> PrefetchGrant {
         PrefetchGrant {
             decision,
@@ -233,13 +236,14 @@ impl LimitShare {
                 if life <= request.min_life {
                     return LimitGrant::NONE;
                 }
-                let want = if life < request.horizon {
+                // As many as are spent before the window ends.
+                let spendable = if life < request.horizon {
                     request.want * life / request.horizon
                 } else {
                     request.want
                 };
                 LimitGrant {
-                    units: self.shrunk(want, left, request),
+                    units: self.shrunk(request.want, left, request).min(spendable),
                     least: 0,
                 }
             }

@@ -98,6 +98,8 @@ codes! {
     NotPrefetchable = Error "not-prefetchable",
     /// A tenant is assigned to an unknown tier.
     UnknownTier = Error "unknown-tier",
+    /// An Envoy rule names a policy that does not exist.
+    UnknownPolicy = Error "unknown-policy",
     /// A text is not a rule.
     BadRule = Error "bad-rule",
     /// Two fields contradict each other.
@@ -116,6 +118,14 @@ codes! {
     PrefetchesNothing = Warning "prefetches-nothing",
     /// A field has no effect, because of another.
     IgnoredField = Warning "ignored-field",
+    /// A known field is in a table that does not have it, so it has no effect.
+    ///
+    /// Only files of Envoy rules are accepted with it.
+    MisplacedField = Warning "misplaced-field",
+    /// A field is there twice in a file of Envoy rules: the last value counts.
+    RepeatedField = Warning "repeated-field",
+    /// The key of an Envoy rule contains `*`, so it matches several keys.
+    KeyPattern = Warning "key-pattern",
     /// A rule has no effect, because of another.
     OverlappingRule = Warning "overlapping-rule",
     /// A rule or a tenant names a key that no request can have.

@@ -1,7 +1,7 @@
 //! The state in the local fallback.
 
 use crate::algorithm::bucket::{Bucket, BucketSnapshot, state::debt_of_state};
-use crate::algorithm::{MirrorStep, MirroredReply, State, Step};
+use crate::algorithm::{MirrorStep, MirroredReply, State};
 use crate::{decision::Level, time::Timestamp};
 
 impl MirrorStep for Bucket {
@@ -9,19 +9,14 @@ impl MirrorStep for Bucket {
         Level::new(spent.min(self.capacity) * self.period.ticks)
     }
 
-    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
-        if reply.is_stale {
-            return;
-        }
-        let snapshot = BucketSnapshot {
+    fn snapshot_of(&self, known: Option<&State>, reply: MirroredReply) -> Option<BucketSnapshot> {
+        Some(BucketSnapshot {
             at: self.period.tick(reply.now),
             debt: reply.level.spent.min(self.max_debt()),
-            refunded: slot
-                .as_ref()
+            refunded: known
                 .and_then(debt_of_state)
                 .map_or(0, |(_, refunded)| refunded),
             repaired: false,
-        };
-        self.write(slot, snapshot, 0);
+        })
     }
 }

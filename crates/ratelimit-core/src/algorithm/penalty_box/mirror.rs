@@ -1,6 +1,6 @@
 //! The state in the local fallback.
 
-use crate::algorithm::penalty_box::PenaltyBox;
+use crate::algorithm::penalty_box::{PenaltyBox, PenaltySnapshot};
 use crate::algorithm::{MirrorStep, MirroredReply, State, Step};
 use crate::{decision::Level, time::Timestamp};
 
@@ -10,13 +10,9 @@ impl MirrorStep for PenaltyBox {
         Level::new(0)
     }
 
-    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
+    fn snapshot_of(&self, _known: Option<&State>, reply: MirroredReply) -> Option<PenaltySnapshot> {
         let at = self.period.tick(reply.now);
-        let words = [at, reply.level.earlier, at, reply.level.spent];
         // A period of denials is taken to begin with the reply: it is longer here than in the store.
-        match self.decode_wire(words) {
-            Some(snapshot) if !reply.is_stale => self.write(slot, snapshot, 0),
-            _ => {}
-        }
+        self.decode_wire([at, reply.level.earlier, at, reply.level.spent])
     }
 }

@@ -1,7 +1,7 @@
 //! The state in the local fallback.
 
 use crate::algorithm::sliding_window_counter::{CounterSnapshot, SlidingWindowCounter};
-use crate::algorithm::{MirrorStep, MirroredReply, State, Step};
+use crate::algorithm::{MirrorStep, MirroredReply, State};
 use crate::{decision::Level, time::Timestamp};
 
 impl MirrorStep for SlidingWindowCounter {
@@ -23,16 +23,12 @@ impl MirrorStep for SlidingWindowCounter {
         snapshot.cur
     }
 
-    fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
-        if reply.is_stale {
-            return;
-        }
-        let snapshot = CounterSnapshot {
+    fn snapshot_of(&self, _known: Option<&State>, reply: MirroredReply) -> Option<CounterSnapshot> {
+        Some(CounterSnapshot {
             at: self.period.tick(reply.now),
             prev: reply.level.earlier.min(self.limit),
             cur: reply.level.spent.min(self.limit),
             repaired: false,
-        };
-        self.write(slot, snapshot, 0);
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::sliding_window_log::SlidingWindowLog;
+use crate::algorithm::sliding_window_log::{LogState, SlidingWindowLog};
 use crate::algorithm::{Demand, MAX_LOG, MirrorStep, MirroredReply, State, Step};
 use crate::{decision::Level, time::Timestamp};
 
@@ -21,32 +21,37 @@ impl MirrorStep for SlidingWindowLog {
     /// Keeps the stamps of own hits, and counts the rest of the reply's stamps as old as the oldest.
     fn mirror(&self, slot: &mut Option<State>, reply: MirroredReply) {
         let at = self.period.tick(reply.now);
-        let snapshot = self.advance(self.state(slot.as_ref()), reply.now, Demand::PEEK);
-        // Expired stamps are dropped, and those of a changed grain are converted.
-        self.write(slot, snapshot, 0);
+        let is_last = |log: &LogState| log.stamps.back().is_none_or(|&newest| newest <= at);
+        let is_plain = |log: &LogState| log.grain == self.period.grain && is_last(log);
+        if reply.is_stale || !self.state(slot.as_ref()).is_some_and(is_plain) {
+            // Expired stamps are dropped, and those of a changed grain are converted.
+            let snapshot = self.advance(self.state(slot.as_ref()), reply.now, Demand::PEEK);
+            self.write(slot, snapshot, 0);
+        }
         let log = self.log(slot);
         let count = if reply.is_stale {
             log.len()
         } else {
+            log.rest_at = reply.level.earlier;
+            // Own hits that the store does not have: they have expired, or their replies were lost.
+            let is_unknown = |stamp: &u64| *stamp < reply.level.earlier;
+            while log.stamps.front().is_some_and(is_unknown) {
+                log.stamps.pop_front();
+            }
             usize::try_from(reply.level.spent.min(MAX_LOG)).unwrap_or(usize::MAX)
         };
-        if !reply.is_stale {
-            // Own hits that the store does not have: their replies were lost.
-            let unknown = log
-                .stamps
-                .partition_point(|&stamp| stamp < reply.level.earlier);
-            log.stamps.drain(..unknown);
-        }
-        let index = log.stamps.partition_point(|&stamp| stamp <= at);
         for _ in 0..reply.charged {
-            log.stamps.insert(index, at);
+            if is_last(log) {
+                log.stamps.push_back(at);
+            } else {
+                let index = log.stamps.partition_point(|&stamp| stamp <= at);
+                log.stamps.insert(index, at);
+            }
         }
-        let excess = log.stamps.len().saturating_sub(count);
-        log.stamps.drain(..excess);
+        while log.stamps.len() > count {
+            log.stamps.pop_front();
+        }
         log.rest = u16::try_from(count - log.stamps.len()).unwrap_or(u16::MAX);
-        if !reply.is_stale {
-            log.rest_at = reply.level.earlier;
-        }
     }
 
     /// Inserts the stamps at their place; those that have left the window are not charged.

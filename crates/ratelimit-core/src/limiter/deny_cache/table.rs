@@ -221,6 +221,7 @@ impl Table {
         clippy::cast_possible_truncation,
         reason = "any bits of a hash will do"
     )]
+    /// Locks the entries that share the lowest bits of a hash.
     fn set(&self, hash: u64) -> MutexGuard<'_, Set> {
         let set = &self.sets[hash as usize % SETS];
         lock(set)

@@ -14,7 +14,8 @@ use crate::limiter::fallback::{
 use crate::{
     budget::Adjustment,
     metrics,
-    store::{Hit, Receipt, Store, StoreError},
+    store::{Hit, OwnedHit, Receipt, Store, StoreError},
+    time::Timestamp,
 };
 
 /// Budgets that are charged at the same time.
@@ -41,6 +42,28 @@ pub(super) fn start(fallback: &Arc<Fallback>, store: &Arc<dyn Store>) {
         has_ended: false,
     };
     runtime.spawn(task.run());
+}
+
+/// Waits for the late reply to a hit that passed locally at `charged_at`, if one may arrive.
+pub(super) fn await_late_reply(
+    fallback: &Arc<Fallback>,
+    store: &Arc<dyn Store>,
+    hit: &Hit<'_>,
+    charged_at: Timestamp,
+    error: &StoreError,
+) {
+    let (Some(reply), Ok(runtime)) = (error.late_reply(), Handle::try_current()) else {
+        return;
+    };
+    let (fallback, store) = (Arc::downgrade(fallback), Arc::downgrade(store));
+    let hit = OwnedHit::new(*hit);
+    runtime.spawn(async move {
+        if let Ok(reply) = reply.await
+            && let (Some(fallback), Some(store)) = (fallback.upgrade(), store.upgrade())
+        {
+            fallback.resolve(&hit.as_hit(), charged_at, reply.as_ref(), &store);
+        }
+    });
 }
 
 /// The running task. It ends with its limiter.
@@ -120,6 +143,7 @@ impl CatchUpTask {
 }
 
 impl Drop for CatchUpTask {
+    /// Lets the next check start a task, unless this one has ended by itself.
     fn drop(&mut self) {
         if let Some(fallback) = self.fallback.upgrade()
             && !self.has_ended
@@ -137,7 +161,7 @@ struct CallsInFlight {
 
 impl Drop for CallsInFlight {
     fn drop(&mut self) {
-        self.fallback.owed.lock().end(&self.id, &[]);
+        self.fallback.owed.lock().end(&self.id, &[], 0);
     }
 }
 
@@ -158,17 +182,25 @@ async fn charge(fallback: Arc<Fallback>, store: Arc<dyn Store>, owed: CatchUpCal
     } = owed;
     let in_flight = CallsInFlight { fallback, id };
     let hit = Hit::for_keys(&policy, &keys);
+    // One hit can be in several calls: one for each limit that has stamps.
+    let mut charged = LimitUnits::default();
+    let mut is_answering = true;
     for (index, &(charged_at, units)) in calls.iter().enumerate() {
         let Some(receipt) = Receipt::of_owed(&hit, charged_at) else {
             continue;
         };
         let settled = store.settle(&receipt, Adjustment::CatchUp { units });
         match settled.await {
-            Ok(_) => metrics::count_catch_up("charged", largest(&units)),
+            Ok(_) => {
+                for (sum, units) in charged.iter_mut().zip(units) {
+                    *sum += units;
+                }
+            }
             Err(error) if error.sent_nothing() => {
                 let mut owed = in_flight.fallback.owed.lock();
-                owed.end(&in_flight.id, &calls[index..]);
-                return false;
+                owed.end(&in_flight.id, &calls, index);
+                is_answering = false;
+                break;
             }
             Err(error) => {
                 tracing::debug!(policy = policy.name(), %error, "owed hits may not have been charged");
@@ -180,7 +212,8 @@ async fn charge(fallback: Arc<Fallback>, store: Arc<dyn Store>, owed: CatchUpCal
             }
         }
     }
-    true
+    metrics::count_catch_up("charged", largest(&charged));
+    is_answering
 }
 
 /// The hits of a call, in units: limits whose window has passed owe fewer than others.

@@ -27,7 +27,7 @@ use crate::{
     time::{Clock, StoreClock},
 };
 #[cfg(feature = "tokio")]
-use crate::{policy::MAX_LIMITS, store::PrefetchGrant};
+use crate::{metrics, policy::MAX_LIMITS, store::PrefetchGrant, time::Timestamp};
 
 /// Keys of the local fallback unless [`Limiter::local_capacity`](crate::Limiter::local_capacity) sets another number.
 const DEFAULT_KEYS: usize = 65_536;
@@ -83,6 +83,12 @@ impl Fallback {
     /// Sets the local budgets of a hit to those of the store, which replied at `received`.
     pub(super) fn mirror(&self, hit: &Hit<'_>, decision: &Decision, received: Instant) {
         self.clock.observe(decision.now, received);
+        self.mirror_levels(hit, decision);
+    }
+
+    /// Sets the local budgets of a hit to those of the store, and adds what is owed to it.
+    #[inline]
+    fn mirror_levels(&self, hit: &Hit<'_>, decision: &Decision) {
         if self.owed.is_empty() {
             self.local.mirror(hit, decision);
             return;
@@ -116,7 +122,8 @@ impl Fallback {
     /// Decides a hit that the store did not, and charges it here. `instances` divide what is left.
     ///
     /// - A hit that the store certainly did not charge is owed, if it passes and a limit counts units.
-    /// - A call without a reply is ambiguous: the hit is charged here until the next reply, and not owed.
+    /// - A call without a reply is ambiguous: the hit is charged here until the next reply, and not owed. A late reply
+    ///   resolves it ([`resolve`](Self::resolve)).
     /// - Peeks and dry runs charge nothing.
     pub(super) fn decide(
         self: &Arc<Fallback>,
@@ -126,9 +133,17 @@ impl Fallback {
         store: &Arc<dyn Store>,
     ) -> Decision {
         // Without tokio no task can charge the store later.
-        let may_owe = cfg!(feature = "tokio") && error.charged_nothing();
-        if hit.is_read_only() || !may_owe || !hit.policy.counts_units() {
+        let may_owe = cfg!(feature = "tokio") && hit.policy.counts_units();
+        if hit.is_read_only() || !may_owe {
             return self.check(hit, instances);
+        }
+        if !error.charged_nothing() {
+            let decision = self.check(hit, instances);
+            #[cfg(feature = "tokio")]
+            if decision.is_allowed() {
+                catch_up::await_late_reply(self, store, hit, decision.now, error);
+            }
+            return decision;
         }
         let mut owed = self.owed.lock();
         let mut decision = self.check(hit, instances);
@@ -140,6 +155,30 @@ impl Fallback {
             self.start_catch_up(store);
         }
         decision
+    }
+
+    /// Takes up the late reply to a hit that passed here at `charged_at`: one that the store denied, or did not execute
+    /// (`None`), is owed.
+    #[cfg(feature = "tokio")]
+    fn resolve(
+        self: &Arc<Fallback>,
+        hit: &Hit<'_>,
+        charged_at: Timestamp,
+        reply: Option<&Decision>,
+        store: &Arc<dyn Store>,
+    ) {
+        let is_charged = reply.is_some_and(Decision::is_allowed);
+        metrics::count_late_reply(is_charged);
+        if !is_charged {
+            self.owed.lock().add(hit, hit.cost, charged_at);
+        }
+        if let Some(decision) = reply {
+            // Not for the clock, which would be behind by as much as the reply is late.
+            self.mirror_levels(hit, decision);
+        }
+        if !is_charged {
+            self.start_catch_up(store);
+        }
     }
 
     /// Denies a hit on a budget that is spent by hits which the store has not been charged for yet. The store would allow
@@ -194,7 +233,12 @@ impl Fallback {
     /// Applies a change of a local charge to what is owed: the store does not know the hit.
     ///
     /// Hits that have been charged already stay charged.
-    pub(super) fn adjust_owed(&self, receipt: &Receipt, change: Adjustment) {
+    pub(super) fn adjust_owed(
+        self: &Arc<Fallback>,
+        receipt: &Receipt,
+        change: Adjustment,
+        store: &Arc<dyn Store>,
+    ) {
         let hit = Hit::for_keys(receipt.policy(), receipt.keys());
         let now = self.local.now();
         match change {
@@ -205,6 +249,7 @@ impl Fallback {
             // The limits of a share are not those of the store: what a share is charged later stays local.
             Adjustment::Charge { units } if receipt.charged_by() == ChargedBy::Local => {
                 self.owed.lock().add(&hit, units, now);
+                self.start_catch_up(store);
             }
             _ => {}
         }

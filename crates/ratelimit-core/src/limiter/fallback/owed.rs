@@ -30,6 +30,8 @@ use crate::{
 
 /// Budgets that owe hits at most. Hits on further ones are dropped, which `rate_limiter_catch_up_units_total` counts.
 const MAX_BUDGETS: usize = 65_536;
+/// Entries of owed logs at most, over all budgets: 64 MiB. Hits beyond them are dropped too.
+const MAX_LOG_ENTRIES: usize = 8 << 20;
 /// Calls for one budget at most. A log with more distinct stamps charges those of one part of its period together.
 const MAX_CALLS: u64 = 64;
 
@@ -52,7 +54,13 @@ pub(super) struct LockedOwed<'a> {
     count: &'a AtomicUsize,
 }
 
-type OwedEntries = HashMap<OwedId, OwedBudget>;
+/// The budgets that owe hits, and the size of their logs.
+#[derive(Debug, Default)]
+struct OwedEntries {
+    budgets: HashMap<OwedId, OwedBudget>,
+    /// The sum of [`OwedBudget::log_entries`].
+    log_entries: usize,
+}
 
 /// Identifies a budget: the name of a group of limits, and the key that it counts by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,6 +85,8 @@ struct OwedBudget {
     sending: Option<Budget>,
     /// The time of the last hit.
     last: Timestamp,
+    /// The entries of its logs when it was changed last.
+    log_entries: usize,
 }
 
 impl OwedId {
@@ -106,36 +116,47 @@ impl OwedHits {
 }
 
 impl Drop for LockedOwed<'_> {
+    /// Publishes the number of budgets, before the lock is released.
     fn drop(&mut self) {
-        self.count.store(self.entries.len(), Ordering::Release);
+        self.count
+            .store(self.entries.budgets.len(), Ordering::Release);
     }
 }
 
 impl LockedOwed<'_> {
     /// Adds `units` of a hit to each of its budgets. Returns whether they are owed; a full table drops them.
     pub(super) fn add(&mut self, hit: &Hit<'_>, units: u64, now: Timestamp) -> bool {
-        if self.entries.len() >= MAX_BUDGETS {
-            self.entries.retain(|_, owed| owed.counts(now));
+        let OwedEntries {
+            budgets,
+            log_entries,
+        } = &mut *self.entries;
+        if budgets.len() >= MAX_BUDGETS {
+            budgets.retain(|_, owed| owed.counts(now));
+            *log_entries = budgets.values().map(|owed| owed.log_entries).sum();
         }
         let mut is_owed = true;
         for group in hit.policy.groups() {
             let id = OwedId::of(hit, group);
-            if self.entries.len() >= MAX_BUDGETS && !self.entries.contains_key(&id) {
+            let is_full = budgets.len() >= MAX_BUDGETS && !budgets.contains_key(&id);
+            let has_stamps = group.limits.iter().any(|own| own.limit.has_stamps());
+            if is_full || (has_stamps && *log_entries >= MAX_LOG_ENTRIES) {
                 is_owed = false;
                 continue;
             }
-            let entry = self.entries.entry(id).or_insert_with(|| OwedBudget {
+            let entry = budgets.entry(id).or_insert_with(|| OwedBudget {
                 policy: hit.policy.clone(),
                 keys: hit.keys(),
                 waiting: None,
                 sending: None,
                 last: now,
+                log_entries: 0,
             });
             // The hits of a changed policy are charged under its present limits.
             entry.policy = hit.policy.clone();
             entry.keys = hit.keys();
-            entry.last = now;
+            entry.last = entry.last.max(now);
             entry.charge(group, Adjustment::Charge { units }, now);
+            *log_entries = *log_entries - entry.log_entries + entry.count_log_entries();
         }
         if !is_owed {
             metrics::count_catch_up("dropped", units);
@@ -155,7 +176,7 @@ impl LockedOwed<'_> {
     /// Runs `change` on the budgets of a hit that owe something, with the limits under which they owe it.
     fn each_owed(&mut self, hit: &Hit<'_>, change: impl Fn(&mut OwedBudget, &LimitGroup)) {
         for group in hit.policy.groups() {
-            if let Some(entry) = self.entries.get_mut(&OwedId::of(hit, group)) {
+            if let Some(entry) = self.entries.budgets.get_mut(&OwedId::of(hit, group)) {
                 let policy = entry.policy.clone();
                 if let Some(own) = policy.groups().iter().find(|own| own.name == group.name) {
                     change(entry, own);
@@ -167,14 +188,24 @@ impl LockedOwed<'_> {
     /// Forgets the hits on budgets that were reset.
     pub(super) fn forget(&mut self, hit: &Hit<'_>) {
         for group in hit.policy.groups() {
-            self.entries.remove(&OwedId::of(hit, group));
+            self.remove_budget(&OwedId::of(hit, group));
         }
+    }
+
+    /// Removes a budget.
+    fn remove_budget(&mut self, id: &OwedId) -> Option<OwedBudget> {
+        let owed = self.entries.budgets.remove(id)?;
+        self.entries.log_entries -= owed.log_entries;
+        Some(owed)
     }
 
     /// Whether a budget of a hit owes anything.
     pub(super) fn has(&self, hit: &Hit<'_>) -> bool {
         let mut groups = hit.policy.groups().iter();
-        groups.any(|group| self.entries.contains_key(&OwedId::of(hit, group)))
+        groups.any(|group| {
+            let id = OwedId::of(hit, group);
+            self.entries.budgets.contains_key(&id)
+        })
     }
 
     /// The calls that charge the hits on one budget of a hit, those in flight included.
@@ -184,7 +215,7 @@ impl LockedOwed<'_> {
         group: &LimitGroup,
         now: Timestamp,
     ) -> Vec<OwedCall> {
-        let Some(entry) = self.entries.get(&OwedId::of(hit, group)) else {
+        let Some(entry) = self.entries.budgets.get(&OwedId::of(hit, group)) else {
             return Vec::new();
         };
         let owed = entry.waiting.iter().chain(&entry.sending);
@@ -206,6 +237,13 @@ impl OwedBudget {
             now,
         };
         waiting.settle(group, request);
+    }
+
+    /// Counts the entries of its logs, which bound the memory of all budgets.
+    fn count_log_entries(&mut self) -> usize {
+        let budgets = self.waiting.iter().chain(&self.sending);
+        self.log_entries = budgets.map(Budget::stored_entries).sum();
+        self.log_entries
     }
 
     /// Whether a hit still counts, or is being charged.

@@ -1,4 +1,4 @@
-//! What is owed to a store, on a store that a test switches off.
+//! Hits that are owed to a store, which a test switches off.
 
 use std::{
     sync::{
@@ -218,4 +218,43 @@ async fn a_reset_by_another_instance_forgets_what_is_owed_from_before() {
     catch_up(&limiter).await;
 
     assert_eq!(store.remaining(&limit, &key("alice")).await, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_charge_of_a_local_receipt_is_charged_too() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let (limit, later) = (policy("fixed_window 10/d"), key("later"));
+    store.switch(true);
+    let (_, reservation) = limiter.reserve(Hit::new(&limit, &later)).await;
+    store.switch(false);
+    catch_up(&limiter).await;
+    assert_eq!(store.remaining(&limit, &later).await, 9);
+
+    reservation.unwrap().settle(10).await.unwrap();
+
+    catch_up(&limiter).await;
+    assert_eq!(store.remaining(&limit, &later).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn owed_logs_have_a_bound_and_other_limits_go_on() {
+    let store = SwitchedStore::new();
+    let limiter = Limiter::new(store.clone());
+    let log = policy("sliding_window_log 10000/d");
+    store.switch(true);
+    let owes = async |limit: &Policy, name: &str| {
+        let hit_key = key(name);
+        let hit = Hit::new(limit, &hit_key).cost(10_000);
+        assert!(limiter.check_hit(hit).await.is_allowed(), "{name}");
+        limiter.shared.fallback.owed.lock().has(&hit)
+    };
+
+    let mut count = 0;
+    while count < 2_000 && owes(&log, &format!("k{count}")).await {
+        count += 1;
+    }
+
+    assert!((500..=839).contains(&count), "{count} of 8,388,608 entries");
+    assert!(owes(&policy("fixed_window 10000/d"), "window").await);
 }

@@ -10,6 +10,7 @@ const SYSTEM_SLACK: u64 = 100;
 const MAX_DRIFT: u64 = 1_024;
 
 /// Reads [`Moment`]s.
+#[derive(Clone)]
 pub(super) enum PrefetchClock {
     /// The monotonic clock and the system clock of the process.
     Process { since: Instant, system: Clock },

@@ -6,19 +6,28 @@ use std::{
 };
 
 use crate::limiter::fallback::Fallback;
-use crate::limiter::prefetch::{Prefetch, age::Moment, hot_key::KeeperStep, table::HotEntry};
+use crate::limiter::prefetch::{
+    Prefetch,
+    age::{Moment, PrefetchClock},
+    hot_key::KeeperStep,
+    table::HotEntry,
+};
 use crate::{
     budget::Adjustment,
     decision::RefundMark,
     limit::Limit,
-    store::{Receipt, Store, StoreError},
+    store::{PrefetchGrant, PrefetchRequest, Receipt, Store, StoreError},
     sync::lock,
     time::Timestamp,
 };
 
 /// Keeps one key until it is idle, reset, or its limiter is gone.
 pub(super) struct Keeper {
+    /// The hot keys; gone with the last clone of the limiter.
     pub(super) prefetch: Weak<Prefetch>,
+    /// The clock of the hot keys.
+    pub(super) clock: PrefetchClock,
+    /// The store that is called.
     pub(super) store: Arc<dyn Store>,
     pub(super) entry: Arc<HotEntry>,
     /// The local fallback, which learns the budget from grants too; `None` where another failure mode decides.
@@ -26,13 +35,15 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
+    /// Calls the store until the key is idle, reset or given up, and then gives back what windows count.
     pub(super) async fn run(self) {
         let entry = &self.entry;
         loop {
+            let now = self.clock.now();
             let Some(prefetch) = self.prefetch.upgrade() else {
+                return_units(&*self.store, entry, now).await;
                 return;
             };
-            let now = prefetch.clock.now();
             let (step, usable) = {
                 let mut key = lock(&entry.key);
                 let step = key.next_step(now);
@@ -54,33 +65,59 @@ impl Keeper {
                     let _ = tokio::time::timeout(Duration::from_micros(micros), waiting).await;
                 }
                 KeeperStep::Call(request) => {
-                    let sent = prefetch.clock.now();
+                    let _calling = entry.calling.lock().await;
+                    // The units may have been given back meanwhile.
+                    if lock(&entry.key).is_ended() {
+                        continue;
+                    }
+                    let sent = self.clock.now();
                     let hit = entry
                         .hit
                         .as_hit()
                         .overdraft(crate::policy::Overdraft::Refused);
                     let answer = self.store.prefetch(hit, request).await;
-                    let now = prefetch.clock.now();
+                    let now = self.clock.now();
                     if let (Ok(grant), Some(fallback)) = (&answer, &self.fallback) {
                         fallback.mirror_grant(&hit.cost(0), grant, Instant::now());
                     }
-                    let mut key = lock(&entry.key);
-                    match answer {
-                        Ok(grant) => {
-                            entry.metrics.count_call(grant.units(), request.want());
-                            let dropped = key.apply(hit.policy, &grant, sent, now);
-                            entry.metrics.count_dropped(dropped);
-                            let needed = key.needed_percent();
-                            drop(key);
-                            prefetch.warn_far(hit.policy, needed);
-                        }
-                        Err(error) => {
-                            tracing::debug!(policy = hit.policy.name(), %error, "nothing was prefetched");
-                            let is_refused = matches!(error, StoreError::Refused { .. });
-                            key.record_error(is_refused, now);
-                        }
+                    let unused = self.apply(&prefetch, request, answer, sent, now);
+                    if let Some((units, charged_at)) = unused {
+                        refund(&*self.store, entry, units, charged_at).await;
                     }
                 }
+            }
+        }
+    }
+
+    /// Takes over the answer to a call. Returns the units of a key that was reset meanwhile, and the time of their charge:
+    /// they are given back, and the store gives nothing back that was charged before a reset.
+    fn apply(
+        &self,
+        prefetch: &Prefetch,
+        request: PrefetchRequest,
+        answer: Result<PrefetchGrant, StoreError>,
+        sent: Moment,
+        now: Moment,
+    ) -> Option<(u64, Timestamp)> {
+        let entry = &self.entry;
+        let policy = entry.hit.as_hit().policy;
+        let mut key = lock(&entry.key);
+        match answer {
+            Ok(grant) => {
+                entry.metrics.count_call(grant.units(), request.want());
+                let is_ended = key.is_ended();
+                let dropped = key.apply(policy, &grant, sent, now);
+                entry.metrics.count_dropped(dropped);
+                let needed = key.needed_percent();
+                drop(key);
+                prefetch.warn_far(policy, needed);
+                is_ended.then(|| (grant.units(), grant.decision().now))
+            }
+            Err(error) => {
+                tracing::debug!(policy = policy.name(), %error, "nothing was prefetched");
+                let is_refused = matches!(error, StoreError::Refused { .. });
+                key.record_error(is_refused, now);
+                None
             }
         }
     }
@@ -91,10 +128,14 @@ pub(super) async fn return_units(store: &dyn Store, entry: &HotEntry, now: Momen
     let returned = lock(&entry.key).end(now);
     entry.metrics.set_units(0);
     for (units, charged_at) in returned {
-        if let Some(receipt) = receipt(entry, units, charged_at) {
-            // A lost refund leaves the units charged until the window ends.
-            let _ = store.settle(&receipt, Adjustment::Refund { units }).await;
-        }
+        refund(store, entry, units, charged_at).await;
+    }
+}
+
+/// Gives units back that were charged at `charged_at`. A lost refund leaves them charged until the window ends.
+async fn refund(store: &dyn Store, entry: &HotEntry, units: u64, charged_at: Timestamp) {
+    if let Some(receipt) = receipt(entry, units, charged_at) {
+        let _ = store.settle(&receipt, Adjustment::Refund { units }).await;
     }
 }
 

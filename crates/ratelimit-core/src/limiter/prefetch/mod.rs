@@ -2,7 +2,8 @@
 //!
 //! - `slice.rs`: units that one call charged, and when each is void. `sizing.rs`: how many, and when.
 //! - `hot_key.rs`: the state of one hot key. `table.rs`: all of them, and the counts of other keys.
-//! - `keeper.rs`: the background task of a hot key. `age.rs`: the clock by which slices age.
+//! - `keeper.rs`: the background task of a hot key. `age.rs`: the clock by which slices age. `state.rs`: the numbers of a
+//!   key for operators.
 //!
 //! A check looks here first, then in the deny cache, then it asks the store. `docs/prefetch.md` has the laws.
 
@@ -11,6 +12,7 @@ mod hot_key;
 mod keeper;
 mod sizing;
 mod slice;
+mod state;
 mod table;
 
 use std::{
@@ -18,6 +20,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+pub use self::state::PrefetchState;
 use crate::limiter::{
     Limiter,
     prefetch::{
@@ -30,10 +33,11 @@ use crate::limiter::{
 };
 use crate::{
     decision::{Decision, Outcome},
+    limit::Limit,
     policy::Policy,
     store::{Hit, OwnedHit, Store, StoreError, StoreFuture},
     sync::lock,
-    time::Clock,
+    time::{Clock, Timestamp},
 };
 
 /// Policies that a warning is logged for, at most.
@@ -54,6 +58,7 @@ pub(super) struct Prefetch {
 
 /// The part of a hit's answer that prefetching adds when the store decides.
 pub(super) struct UnpaidHit {
+    /// The hot key, whose units did not pay.
     entry: Arc<HotEntry>,
     prefetch: Arc<Prefetch>,
     store: Arc<dyn Store>,
@@ -71,7 +76,10 @@ impl Prefetch {
     }
 
     /// Decides a hit from memory, or says how its answer by the store is used.
-    pub(super) fn check(limiter: &Limiter, hit: &Hit<'_>) -> Result<Decision, Option<UnpaidHit>> {
+    pub(super) fn check(
+        limiter: &Limiter,
+        hit: &Hit<'_>,
+    ) -> Result<Decision, Option<Box<UnpaidHit>>> {
         let prefetch = &limiter.shared.prefetch;
         let hash = prefetch.table.hash(hit);
         let answer = prefetch
@@ -79,12 +87,12 @@ impl Prefetch {
             .with(hash, hit, |entry| prefetch.check_hot(entry, hit));
         match answer {
             Some(Ok(decision)) => Ok(decision),
-            Some(Err(entry)) => Err(Some(UnpaidHit {
+            Some(Err(entry)) => Err(Some(Box::new(UnpaidHit {
                 prefetch: Arc::clone(prefetch),
                 store: Arc::clone(&limiter.shared.store),
                 hit: OwnedHit::new(*hit),
                 entry,
-            })),
+            }))),
             None => {
                 if !hit.is_read_only() {
                     Prefetch::count_cold(limiter, hash, hit);
@@ -143,6 +151,7 @@ impl Prefetch {
         if let Some(entry) = prefetch.table.insert(hash, hit, key) {
             let keeper = Keeper {
                 prefetch: Arc::downgrade(prefetch),
+                clock: prefetch.clock.clone(),
                 store: Arc::clone(&limiter.shared.store),
                 entry,
                 fallback: limiter
@@ -168,6 +177,16 @@ impl Prefetch {
         }
     }
 
+    /// Gives refunded units back to the slice that paid them, without a call. Returns `false` if the slice is gone, or
+    /// some of it is void.
+    pub(super) fn try_unspend(&self, hit: &Hit<'_>, slice: Timestamp, units: u64) -> bool {
+        let (hash, now) = (self.table.hash(hit), self.clock.now());
+        let unspent = self.table.with(hash, hit, |entry| {
+            lock(&entry.key).try_unspend(slice, units, now)
+        });
+        unspent.unwrap_or(false)
+    }
+
     /// Logs once for each policy that its share is too small for the round trip.
     fn warn_far(&self, policy: &Policy, needed: Option<u64>) {
         let Some(needed) = needed else {
@@ -182,9 +201,19 @@ impl Prefetch {
         }
     }
 
+    /// Whether no warning about this policy was logged before.
     fn is_first_warning(&self, policy: &Policy) -> bool {
         let mut warned = lock(&self.warned);
         warned.len() < MAX_WARNED && warned.insert(policy.name().to_owned())
+    }
+}
+
+impl Drop for Prefetch {
+    /// Wakes the keepers, which give back what windows count, as long as their runtime runs.
+    fn drop(&mut self) {
+        for entry in self.table.drain(|_| true) {
+            entry.wake.notify_one();
+        }
     }
 }
 
@@ -201,6 +230,7 @@ impl UnpaidHit {
         })
     }
 
+    /// Pays a hit that the store denied from units on hand and from the store together.
     async fn add(self, decision: Decision) -> Result<Decision, StoreError> {
         let hit = self.hit.as_hit();
         let now = self.prefetch.clock.now();
@@ -230,15 +260,19 @@ impl UnpaidHit {
         let rest = rest.ok().filter(Decision::is_allowed);
         let unpaid = if rest.is_some() { units } else { 0 };
         let is_paid = lock(&self.entry.key).put_back(aside, unpaid, now);
-        Ok(rest.filter(|_| is_paid).unwrap_or(decision))
+        let limits = hit.policy.limits().iter().map(Limit::is_window);
+        let paid = rest.filter(|_| is_paid);
+        Ok(paid.map_or(decision, |paid| paid.refundable_in_windows(limits)))
     }
 }
 
 impl Limiter {
     /// Gives back what this limiter has prefetched and not spent, before a planned end.
     ///
-    /// Windows and counters get the units back at once. Units of a bucket are not sent back: the bucket refills them by
-    /// itself, at the latest in the time in which it fills. Dropping a limiter gives nothing back.
+    /// - Windows and counters get the units back before the future is ready, also those of a call that is under way.
+    /// - Units of a bucket are not sent back: the bucket refills them by itself, at the latest in the time in which it
+    ///   fills.
+    /// - Dropping the last clone of a limiter gives back in the background, as long as its tokio runtime runs.
     ///
     /// ```
     /// use ratelimit_core::Limiter;
@@ -251,9 +285,9 @@ impl Limiter {
     /// ```
     pub async fn return_prefetched(&self) {
         let shared = &self.shared;
-        let now = shared.prefetch.clock.now();
         for entry in shared.prefetch.table.drain(|_| true) {
-            return_units(&*shared.store, &entry, now).await;
+            let _idle = entry.calling.lock().await;
+            return_units(&*shared.store, &entry, shared.prefetch.clock.now()).await;
             entry.wake.notify_one();
         }
     }

@@ -13,8 +13,8 @@ pub(super) const MAX_HOLD: u64 = 1_000_000;
 pub(super) const MIN_UNITS: u64 = 4;
 /// Hits for which one call is meant at most.
 const HITS_PER_CALL: u64 = 2_000;
-/// Added to one and a half round trips, so that the next call starts in time: 2.5 ms. Timers of tokio tick once in a
-/// millisecond, and a busy runtime polls a task later.
+/// Added to one and a half round trips, so that the next call starts in time: 2.5 ms, or an eighth of a hold. Timers of
+/// tokio tick once in a millisecond, and a busy runtime polls a task later.
 const WAKE_UP: u64 = 2_500;
 /// Round trips below this count as this where outliers are cut: 0.1 ms.
 const MIN_RTT: u64 = 100;
@@ -30,7 +30,7 @@ const SECOND: u64 = 1_000_000;
 /// hold         = min(1 s, cap / max(F, R))                 of several limits the shortest
 /// prefetchable : 2 rtt <= hold and cap >= 4
 /// hot          : D hold >= 4, cold below 2
-/// horizon      = max(2 rtt, min(hold, 2,000 hits / D, time since the key became hot))
+/// horizon      = max(min(3 rtt, hold), min(hold, 2,000 hits / D, time since the key became hot))
 /// want         = min(cap, D horizon)
 /// ```
 #[derive(Clone, Debug)]
@@ -96,12 +96,12 @@ impl Sizing {
         }
     }
 
-    /// Adds a sample of the round trip, which counts by a quarter and as four times the estimate at most: a single
-    /// slow call changes little.
+    /// Adds a sample of the round trip, which counts by a quarter and as twice the estimate at most: a few slow calls
+    /// change little.
     pub(super) fn observe_round_trip(&mut self, micros: u64) {
         self.rtt = match self.rtt {
             0 => micros,
-            known => (3 * known + micros.min(4 * known.max(MIN_RTT))) / 4,
+            known => (3 * known + micros.min(2 * known.max(MIN_RTT))) / 4,
         };
     }
 
@@ -127,6 +127,13 @@ impl Sizing {
         2 * self.rtt <= self.hold() && self.cap() >= MIN_UNITS
     }
 
+    /// Whether a slice would live for less than half a round trip after it arrives.
+    ///
+    /// A key that is prefetched stays so up to here: a few slow calls do not switch it off.
+    pub(super) fn is_too_far(&self) -> bool {
+        3 * self.rtt > 2 * self.hold()
+    }
+
     /// The smallest share, in percent, with which the key could be prefetched at this round trip.
     pub(super) fn needed_percent(&self) -> u64 {
         let needed = |limit: &LimitRate| {
@@ -148,10 +155,14 @@ impl Sizing {
     }
 
     /// The time that the next slice should cover, for a key that has been hot for `watched` microseconds.
+    ///
+    /// A slice arrives one round trip after its charge, and the next one a round trip later. The third round trip is
+    /// for calls that take longer.
     pub(super) fn horizon(&self, watched: u64) -> u64 {
         let by_hits = span_of(HITS_PER_CALL.saturating_mul(self.cost), self.demand);
+        let shortest = self.rtt.saturating_mul(3).min(self.hold());
         let longest = self.hold().min(by_hits).min(watched);
-        longest.max(2 * self.rtt).clamp(1, MAX_HOLD)
+        longest.max(shortest).clamp(1, MAX_HOLD)
     }
 
     /// The request for a slice. While the budget is scarce, the `usable` units that are left are not asked for again.
@@ -162,13 +173,18 @@ impl Sizing {
         let want = want.min(self.cap()).saturating_sub(on_hand);
         PrefetchRequest::new(want, self.share_percent)
             .horizon_micros(horizon)
-            .min_life_micros(2 * self.rtt)
+            .min_life_micros(self.rtt + self.rtt / 2)
             .scarce(is_scarce)
     }
 
     /// The time before a slice ends at which the next call has to leave, in microseconds.
-    pub(super) const fn lead(&self) -> u64 {
-        self.rtt + self.rtt / 2 + WAKE_UP
+    pub(super) fn lead(&self) -> u64 {
+        self.rtt + self.rtt / 2 + WAKE_UP.max(self.hold() / 8)
+    }
+
+    /// The round trip, in microseconds.
+    pub(super) const fn rtt(&self) -> u64 {
+        self.rtt
     }
 
     /// The units at which the next call has to leave, at most half of a slice of `units`.
@@ -229,7 +245,9 @@ mod tests {
         let busy = sizing("100000/s", 5, 50_000, 200);
         assert_eq!(busy.horizon(3_000), 3_000);
         assert_eq!(busy.horizon(MAX_HOLD), 40_000, "2,000 hits at 50,000/s");
-        assert_eq!(busy.horizon(0), 400, "two round trips");
+        assert_eq!(busy.horizon(0), 600, "three round trips");
+        let far = sizing("100000/s", 5, 50_000, 20_000);
+        assert_eq!(far.horizon(MAX_HOLD), 50_000, "a hold");
     }
 
     #[test]
@@ -238,6 +256,15 @@ mod tests {
         assert!(!far.is_prefetchable());
         assert_eq!(far.needed_percent(), 16);
         assert!(sizing("100000/s", 16, 50_000, 80_000).is_prefetchable());
+    }
+
+    #[test]
+    fn a_slow_call_does_not_end_prefetching_over_a_far_link() {
+        let mut far = sizing("100000/s", 5, 50_000, 20_000);
+        far.observe_round_trip(400_000);
+        assert!(!far.is_too_far());
+        (0..10).for_each(|_| far.observe_round_trip(40_000));
+        assert!(far.is_too_far());
     }
 
     #[test]

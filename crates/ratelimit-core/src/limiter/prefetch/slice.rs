@@ -156,6 +156,19 @@ impl Slice {
         is_enough
     }
 
+    /// Takes back `units` that were spent, as if they had not been.
+    ///
+    /// It does so only while no unit of the slice is void. Every hit since could then have spent the units instead of its
+    /// own, so the slice has as many left as if the refunded hit had never come.
+    pub(super) fn try_unspend(&mut self, units: u64, now: Timestamp) -> bool {
+        let is_whole = (self.bounds.iter()).all(|bound| bound.gone(self.units, now) == 0);
+        let is_spent = units <= self.next;
+        if is_whole && is_spent {
+            self.next -= units;
+        }
+        is_whole && is_spent
+    }
+
     /// The units that may still be spent.
     #[inline]
     pub(super) fn usable(&mut self, now: Timestamp) -> u64 {
@@ -197,6 +210,7 @@ impl Slice {
         std::mem::take(&mut self.void)
     }
 
+    /// Takes units out that the limit has given back.
     fn drop_void(&mut self, now: Timestamp) {
         let gone = self.bounds.iter().map(|bound| bound.gone(self.units, now));
         let gone = gone.max().unwrap_or(self.units);

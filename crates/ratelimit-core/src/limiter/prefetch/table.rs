@@ -35,6 +35,7 @@ pub(super) struct HotKeys {
     counts: Box<[AtomicU64]>,
 }
 
+/// The hot keys of one hash.
 type HotSet = [Option<Arc<HotEntry>>; WAYS];
 
 /// One hot key, shared with its keeper.
@@ -47,6 +48,8 @@ pub(super) struct HotEntry {
     pub(super) key: Mutex<HotKey>,
     /// Wakes the keeper.
     pub(super) wake: Notify,
+    /// Held by the keeper while a call is under way.
+    pub(super) calling: tokio::sync::Mutex<()>,
     pub(super) metrics: PrefetchMetrics,
 }
 
@@ -73,6 +76,7 @@ impl HotEntry {
 }
 
 impl HotKeys {
+    /// An empty table.
     pub(super) fn new() -> HotKeys {
         let set = |_| Mutex::new(array::from_fn(|_| None));
         HotKeys {
@@ -125,6 +129,7 @@ impl HotKeys {
             hit: OwnedHit::new(hit.cost(0)),
             key: Mutex::new(key),
             wake: Notify::new(),
+            calling: tokio::sync::Mutex::default(),
             metrics: PrefetchMetrics::new(hit.policy.shared_name()),
         });
         *free = Some(Arc::clone(&entry));
@@ -180,12 +185,15 @@ impl HotKeys {
         }
     }
 
+    /// The keys that share the lowest bits of a hash.
     fn set(&self, hash: u64) -> &Mutex<HotSet> {
         &self.sets[index(hash, SETS)]
     }
 }
 
+/// The bits of a time in microseconds: 12 days.
 const TIME_BITS: u32 = 40;
+/// The lowest bits of a word, which hold the time.
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
 /// The place of a hash among `count`, a power of two.

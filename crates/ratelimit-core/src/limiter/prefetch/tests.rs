@@ -5,13 +5,15 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::RwLock;
+
 use super::*;
 use crate::{
     key::Key,
     key_set::KeySet,
     limiter::Verdict,
-    policy::Throttle,
-    store::{MemoryStore, PrefetchGrant, PrefetchRequest},
+    policy::{FailureMode, Throttle},
+    store::{MemoryStore, PrefetchGrant, PrefetchRequest, Settlement},
     time::Timestamp,
 };
 
@@ -23,6 +25,31 @@ struct FarStore {
     hits: AtomicUsize,
     calls: AtomicUsize,
     is_down: AtomicBool,
+    /// When the store last gave units or denied a hit, and the wait of one unit after it.
+    last_wait: Mutex<(Timestamp, Duration)>,
+    /// Replies of calls are under way while a test has this locked for writing.
+    replies: Arc<RwLock<()>>,
+}
+
+impl FarStore {
+    fn new(store: MemoryStore, clock: Clock) -> FarStore {
+        FarStore {
+            store,
+            clock,
+            hits: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
+            is_down: AtomicBool::new(false),
+            last_wait: Mutex::default(),
+            replies: Arc::default(),
+        }
+    }
+
+    fn record_wait(&self, hit: Hit<'_>) {
+        let Ok(Ok(unit)) = self.store.hit(hit.cost(1).dry_run()).try_ready() else {
+            panic!("a memory store decides at once");
+        };
+        *lock(&self.last_wait) = (unit.now, unit.retry_after().unwrap_or_default());
+    }
 }
 
 impl Store for FarStore {
@@ -31,7 +58,16 @@ impl Store for FarStore {
         if self.is_down.load(Ordering::SeqCst) {
             return StoreFuture::ready(Err(StoreError::TimedOut));
         }
-        StoreFuture::pending(self.store.hit(hit))
+        let Ok(decision) = self.store.hit(hit).try_ready() else {
+            panic!("a memory store decides at once");
+        };
+        if decision
+            .as_ref()
+            .is_ok_and(|decision| !decision.is_allowed())
+        {
+            self.record_wait(hit);
+        }
+        StoreFuture::pending(async { decision })
     }
 
     fn prefetch(&self, hit: Hit<'_>, request: PrefetchRequest) -> StoreFuture<PrefetchGrant> {
@@ -39,14 +75,20 @@ impl Store for FarStore {
         if self.is_down.load(Ordering::SeqCst) {
             return StoreFuture::ready(Err(StoreError::TimedOut));
         }
-        StoreFuture::pending(self.store.prefetch(hit, request))
+        let grant = self.store.prefetch(hit, request);
+        self.record_wait(hit);
+        let replies = Arc::clone(&self.replies);
+        StoreFuture::pending(async move {
+            let _arrived = replies.read().await;
+            grant.await
+        })
     }
 
     fn settle(
         &self,
         receipt: &crate::store::Receipt,
         change: crate::budget::Adjustment,
-    ) -> StoreFuture<crate::store::Settlement> {
+    ) -> StoreFuture<Settlement> {
         StoreFuture::pending(self.store.settle(receipt, change))
     }
 
@@ -70,15 +112,9 @@ struct Fleet {
 impl Fleet {
     fn new(limits: &str, share: u32) -> Fleet {
         let clock = Clock::manual(Timestamp::from_secs(600));
-        let store = FarStore {
-            store: MemoryStore::new().clock(clock.clone()),
-            clock: clock.clone(),
-            hits: AtomicUsize::new(0),
-            calls: AtomicUsize::new(0),
-            is_down: AtomicBool::new(false),
-        };
+        let store = MemoryStore::new().clock(clock.clone());
         Fleet {
-            store: Arc::new(store),
+            store: Arc::new(FarStore::new(store, clock.clone())),
             clock,
             policy: Policy::parse("api", limits)
                 .unwrap()
@@ -90,6 +126,27 @@ impl Fleet {
 
     fn limiter(&self) -> Limiter {
         Limiter::new(Arc::clone(&self.store))
+    }
+
+    /// A fleet with a limiter of which 300 hits in 300 ms have passed, so that it has units on hand.
+    async fn warm(limits: &str, share: u32) -> (Fleet, Limiter) {
+        let fleet = Fleet::new(limits, share);
+        let limiter = fleet.limiter();
+        for _ in 0..300 {
+            assert!(fleet.hit(&limiter, 1_000).await.is_allowed());
+        }
+        (fleet, limiter)
+    }
+
+    /// The same budgets, seen through a connection of its own.
+    fn with_own_connection(&self) -> Fleet {
+        let store = FarStore::new(self.store.store.clone(), self.clock.clone());
+        Fleet {
+            store: Arc::new(store),
+            clock: self.clock.clone(),
+            policy: self.policy.clone(),
+            key: self.key.clone(),
+        }
     }
 
     /// A hit, after which keepers may run and `micros` pass.
@@ -115,10 +172,25 @@ impl Fleet {
         self.store.hits.load(Ordering::SeqCst)
     }
 
-    /// What the store has left, without the units on hand.
+    /// The units that the store has left of each limit, without the units on hand; the least of them.
     async fn left_in_store(&self) -> u64 {
         let hit = Hit::new(&self.policy, &self.key).cost(0);
-        self.store.store.hit(hit).await.unwrap().remaining
+        let peek = self.store.store.hit(hit).await.unwrap();
+        peek.limits().map(|limit| limit.remaining).min().unwrap()
+    }
+
+    /// Whether the store has less than 5 % of a limit left.
+    async fn is_low_in_store(&self) -> bool {
+        let hit = Hit::new(&self.policy, &self.key).cost(0);
+        let peek = self.store.store.hit(hit).await.unwrap();
+        peek.limits()
+            .any(|limit| 20 * limit.remaining < limit.limit)
+    }
+
+    /// The units that the limiter reports as left: those of the store, and those on hand.
+    async fn left(&self, limiter: &Limiter) -> u64 {
+        let peek = limiter.peek(&self.policy, &self.key).await;
+        peek.decision().unwrap().remaining
     }
 }
 
@@ -174,11 +246,8 @@ async fn several_limiters_never_let_more_pass_than_the_limit_and_nearly_all_of_i
         for round in 0..15_000_u64 {
             let limiter = &limiters[usize::try_from(round % 4).unwrap()];
             let decision = fleet.hit(limiter, 200).await;
-            assert!(decision.remaining <= decision.limit);
             if decision.is_allowed() {
                 passed.push(decision.now);
-            } else {
-                assert!(decision.retry_after() > Some(Duration::ZERO));
             }
             exact += usize::from(!decision.is_prefetched);
         }
@@ -212,28 +281,150 @@ async fn several_limiters_never_let_more_pass_than_the_limit_and_nearly_all_of_i
     }
 }
 
+/// Prints the chart of `docs/prefetch.md`: 16,000 hits in a second on one key of `20000/s`, the first ones included.
+#[tokio::test(start_paused = true)]
+async fn the_share_and_the_number_of_instances_decide_how_many_hits_a_call_serves() {
+    for instances in [1, 4, 16] {
+        for share in [1, 5, 20] {
+            let fleet = Fleet::new("20000/s", share);
+            let limiters: Vec<Limiter> = (0..instances).map(|_| fleet.limiter()).collect();
+            for limiter in limiters.iter().cycle().take(16_000) {
+                assert!(fleet.hit(limiter, 62).await.is_allowed());
+            }
+            let calls = fleet.store.calls.load(Ordering::SeqCst) + fleet.hits_in_store();
+            let (hits, most) = (16_000 / calls, 2_000.min(200 * share as usize / instances));
+            let bar = "#".repeat(hits.div_ceil(10));
+            println!(
+                "{instances:>2} instances, {share:>2} %  {bar} {hits} hits a call, by the formula at most {most}"
+            );
+            assert!(
+                (most / 6..=most).contains(&hits),
+                "{hits} hits a call of at most {most}"
+            );
+        }
+    }
+}
+
+/// Laws 3 and 8, on limits of 2,000 a second with their longest hold.
+#[tokio::test(start_paused = true)]
+async fn a_denial_from_memory_follows_a_low_budget_and_waits_as_long_as_the_store_said() {
+    for (limits, hold) in [
+        ("2000/s", 50_000),
+        ("fixed_window 2000/s", 50_000),
+        ("fixed_window 6000/8s", 400_000),
+        ("sliding_window_counter 2000/s", 50_000),
+        ("2000/s; fixed_window 6000/8s", 50_000),
+    ] {
+        for count in [1, 4] {
+            let fleet = Fleet::new(limits, 5);
+            let connected = (0..count).map(|_| {
+                let instance = fleet.with_own_connection();
+                (instance.limiter(), instance)
+            });
+            let instances: Vec<(Limiter, Fleet)> = connected.collect();
+            let mut low_at = 0;
+            let mut denied = 0;
+            // Overload, a pause, and a load that the limit carries.
+            for (rounds, micros) in [(8_000, 200), (1, 300_000), (1_500, 1_000)] {
+                for (limiter, instance) in instances.iter().cycle().take(rounds) {
+                    let now = fleet.clock.now();
+                    if fleet.is_low_in_store().await {
+                        low_at = now.as_micros();
+                    }
+                    let (answered_at, wait) = *lock(&instance.store.last_wait);
+                    let decision = fleet.hit(limiter, micros).await;
+                    assert!(decision.remaining <= decision.limit, "{limits}: law 8");
+                    let Outcome::Denied { retry_after } = decision.outcome else {
+                        continue;
+                    };
+                    if !decision.is_prefetched {
+                        continue;
+                    }
+                    denied += 1;
+                    // One hold and the time of a call: 2.5 ms, and the drift of the clock.
+                    let low_ago = now.as_micros() - low_at;
+                    assert!(
+                        low_ago <= hold + 3_000,
+                        "{limits}, {count} instances: denied {low_ago} us after less than the share was left (law 3)"
+                    );
+                    let still = wait.saturating_sub(now.since(answered_at));
+                    assert!(
+                        retry_after >= still && retry_after > Duration::ZERO,
+                        "{limits}, {count} instances: {retry_after:?}, the store said {still:?} (law 8)"
+                    );
+                }
+            }
+            assert!(denied > 1_000, "{limits}, {count} instances: {denied}");
+        }
+    }
+}
+
+/// A bucket whose units live long, because there is debt in front of them, and a window.
+#[tokio::test(start_paused = true)]
+async fn a_refund_gives_units_back_to_their_slice_without_a_call() {
+    for limits in [
+        "10000/h",
+        "fixed_window 10000/h",
+        "10000/h; fixed_window 20000/h",
+    ] {
+        let (fleet, limiter) = Fleet::warm(limits, 10).await;
+        let (left, in_store) = (fleet.left(&limiter).await, fleet.left_in_store().await);
+        let (verdict, reservation) = limiter
+            .reserve(Hit::new(&fleet.policy, &fleet.key).cost(3))
+            .await;
+        assert!(verdict.decision().unwrap().is_prefetched, "{limits}");
+        assert_eq!(fleet.left(&limiter).await, left - 3, "{limits}");
+
+        let settled = reservation.unwrap().settle(1).await.unwrap();
+
+        assert_eq!(settled, Settlement::Applied, "{limits}");
+        assert_eq!(fleet.left(&limiter).await, left - 1, "{limits}");
+        assert_eq!(fleet.left_in_store().await, in_store, "{limits}");
+    }
+}
+
+/// Units of a full bucket lapse from the first one on, and the bucket has their place back already.
+#[tokio::test(start_paused = true)]
+async fn a_refund_to_a_slice_that_is_void_in_part_gives_nothing_back() {
+    let (fleet, limiter) = Fleet::warm("10000/s", 5).await;
+    let (verdict, reservation) = limiter.reserve(Hit::new(&fleet.policy, &fleet.key)).await;
+    assert!(verdict.decision().unwrap().is_prefetched);
+    // Others spend units of the same slice, and the refunded one is void before they are.
+    for _ in 0..50 {
+        assert!(fleet.hit(&limiter, 0).await.is_prefetched);
+    }
+    fleet.clock.advance(Duration::from_micros(500));
+    let (left, in_store) = (fleet.left(&limiter).await, fleet.left_in_store().await);
+
+    reservation.unwrap().refund().await.unwrap();
+
+    assert_eq!(fleet.left(&limiter).await, left);
+    assert_eq!(fleet.left_in_store().await, in_store);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_limiter_gives_windows_their_units_back() {
+    let (fleet, limiter) = Fleet::warm("sliding_window_counter 10000/h", 10).await;
+    assert!(fleet.left_in_store().await < 9_700);
+    drop(limiter);
+    fleet.pass_time(0).await;
+    assert_eq!(fleet.left_in_store().await, 9_700);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reset_drops_the_units_on_hand() {
-    let fleet = Fleet::new("fixed_window 1000/h", 10);
-    let limiter = fleet.limiter();
-    for _ in 0..100 {
-        fleet.hit(&limiter, 1_000).await;
-    }
+    let (fleet, limiter) = Fleet::warm("fixed_window 1000/h", 10).await;
     limiter.reset(&fleet.policy, &fleet.key).await.unwrap();
     fleet.pass_time(1_000).await;
     assert_eq!(fleet.left_in_store().await, 1_000);
     assert!(!fleet.hit(&limiter, 0).await.is_prefetched);
-    let peek = limiter.peek(&fleet.policy, &fleet.key).await;
-    assert_eq!(peek.decision().unwrap().remaining, 999);
+    assert_eq!(fleet.left(&limiter).await, 999);
 }
 
 #[tokio::test(start_paused = true)]
 async fn units_of_a_store_that_was_emptied_are_dropped_with_the_next_answer() {
-    let fleet = Fleet::new("fixed_window 1000/h", 10);
-    let (limiter, other) = (fleet.limiter(), fleet.limiter());
-    for _ in 0..100 {
-        fleet.hit(&limiter, 1_000).await;
-    }
+    let (fleet, limiter) = Fleet::warm("fixed_window 1000/h", 10).await;
+    let other = fleet.limiter();
     other.reset(&fleet.policy, &fleet.key).await.unwrap();
     let mut passed = 0;
     for _ in 0..3_000 {
@@ -245,34 +436,39 @@ async fn units_of_a_store_that_was_emptied_are_dropped_with_the_next_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn return_prefetched_gives_windows_their_units_back() {
-    let fleet = Fleet::new("sliding_window_counter 10000/h", 10);
-    let limiter = fleet.limiter();
-    for _ in 0..300 {
-        assert!(fleet.hit(&limiter, 1_000).await.is_allowed());
-    }
+    let (fleet, limiter) = Fleet::warm("sliding_window_counter 10000/h", 10).await;
     assert!(fleet.left_in_store().await < 9_700);
     limiter.return_prefetched().await;
     assert_eq!(fleet.left_in_store().await, 9_700);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peek_adds_the_units_on_hand() {
-    let fleet = Fleet::new("fixed_window 10000/h", 10);
-    let limiter = fleet.limiter();
-    for _ in 0..300 {
-        fleet.hit(&limiter, 1_000).await;
+async fn return_prefetched_gives_back_the_units_of_a_call_that_is_under_way() {
+    let (fleet, limiter) = Fleet::warm("fixed_window 10000/h", 10).await;
+    let held = fleet.store.replies.write().await;
+    let calls = || fleet.store.calls.load(Ordering::SeqCst);
+    let (before, mut passed) = (calls(), 300);
+    while calls() == before {
+        assert!(fleet.hit(&limiter, 1_000).await.is_allowed());
+        passed += 1;
     }
-    let peek = limiter.peek(&fleet.policy, &fleet.key).await;
-    assert_eq!(peek.decision().unwrap().remaining, 9_700);
+    let arrive = async {
+        tokio::task::yield_now().await;
+        drop(held);
+    };
+    tokio::join!(limiter.return_prefetched(), arrive);
+    assert_eq!(fleet.left_in_store().await, 10_000 - passed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peek_adds_the_units_on_hand() {
+    let (fleet, limiter) = Fleet::warm("fixed_window 10000/h", 10).await;
+    assert_eq!(fleet.left(&limiter).await, 9_700);
 }
 
 #[tokio::test(start_paused = true)]
 async fn units_on_hand_are_spent_while_the_store_is_down_and_then_the_failure_mode_decides() {
-    let fleet = Fleet::new("fixed_window 100000/h", 10);
-    let limiter = fleet.limiter();
-    for _ in 0..300 {
-        fleet.hit(&limiter, 1_000).await;
-    }
+    let (fleet, limiter) = Fleet::warm("fixed_window 100000/h", 10).await;
     fleet.store.is_down.store(true, Ordering::SeqCst);
     assert!(fleet.hit(&limiter, 1_000).await.is_prefetched);
     for _ in 0..20_000 {
@@ -285,12 +481,27 @@ async fn units_on_hand_are_spent_while_the_store_is_down_and_then_the_failure_mo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cost_that_the_store_and_the_units_on_hand_pay_together_passes() {
-    let fleet = Fleet::new("fixed_window 1000/h", 20);
-    let limiter = fleet.limiter();
-    for _ in 0..300 {
-        fleet.hit(&limiter, 1_000).await;
+async fn a_scarce_key_is_left_to_the_failure_mode_when_the_store_is_down() {
+    let fleet = Fleet::new("2000/s", 5);
+    let limiter = fleet.limiter().failure_mode(FailureMode::Open);
+    let mut denied = 0;
+    for _ in 0..10_000 {
+        let decision = fleet.hit(&limiter, 200).await;
+        denied += u64::from(decision.is_prefetched && !decision.is_allowed());
     }
+    assert!(denied > 1_000, "the budget is scarce");
+    fleet.store.is_down.store(true, Ordering::SeqCst);
+    fleet.pass_time(100_000).await;
+    for _ in 0..1_000 {
+        let verdict = limiter.check(&fleet.policy, &fleet.key).await;
+        assert!(verdict.is_allowed(), "{verdict:?}");
+        fleet.pass_time(200).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_that_the_store_and_the_units_on_hand_pay_together_passes() {
+    let (fleet, limiter) = Fleet::warm("fixed_window 1000/h", 20).await;
     let rest = fleet.left_in_store().await;
     assert!(rest < 700, "some units are on hand");
     let all = limiter.check_cost(&fleet.policy, &fleet.key, 700).await;
@@ -317,11 +528,7 @@ async fn slices_never_use_the_headroom_and_beyond_the_limit_every_hit_is_asked()
 
 #[tokio::test(start_paused = true)]
 async fn limits_of_a_tier_do_not_share_units_with_others() {
-    let fleet = Fleet::new("fixed_window 10000/h", 10);
-    let limiter = fleet.limiter();
-    for _ in 0..300 {
-        fleet.hit(&limiter, 1_000).await;
-    }
+    let (fleet, limiter) = Fleet::warm("fixed_window 10000/h", 10).await;
     let changed = Policy::parse("api", "fixed_window 20000/h")
         .unwrap()
         .with_prefetch(10)

@@ -21,6 +21,13 @@ pub(super) struct EntryId<'a> {
     pub(super) text: &'a str,
 }
 
+impl EntryId<'_> {
+    /// Whether both identify one entry, whatever limits their groups have.
+    pub(super) fn is_same_as(&self, other: &EntryId<'_>) -> bool {
+        self.hash == other.hash && self.text == other.text && self.group.name == other.group.name
+    }
+}
+
 /// Keys up to this length in bytes are stored inside the entry; longer keys have an allocation of their own.
 const INLINE_KEY: usize = 24;
 /// Bytes of an entry itself, of its index in the table, of its pair in the heap, and of unused capacity.

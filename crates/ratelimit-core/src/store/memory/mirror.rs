@@ -8,7 +8,7 @@ use crate::store::memory::{MemoryStore, entry::EntryId, shard::HitKeys};
 use crate::{
     budget::StoreReply,
     decision::{Decision, LimitDecision},
-    policy::{MAX_LIMITS, Policy},
+    policy::Policy,
     store::hit::Hit,
     sync::lock,
 };
@@ -25,39 +25,43 @@ impl MemoryStore {
             charged: if is_charged { hit.cost } else { 0 },
             slot: hit.slot,
         };
-        if let [group] = hit.policy.groups()
-            && let [_] = &*group.limits
-        {
-            let only = decision.only_limit();
-            return self.mirror_groups(hit, reply, only.remaining == 0, |_| only);
+        let only;
+        let limits = match decision.several_limits() {
+            [] => {
+                only = decision.only_limit();
+                std::slice::from_ref(&only)
+            }
+            several => several,
+        };
+        let is_used_up = decision.is_exhausted();
+        let id = |group| self.shared.entry_id(group, hit.key_for(group));
+        if let [group] = hit.policy.groups() {
+            return self.mirror_keys(&[id(group)], reply, is_used_up, limits);
         }
-        let limits: SmallVec<[LimitDecision; MAX_LIMITS]> = decision.limits().collect();
-        let unknown = LimitDecision::new(decision.outcome, 0);
-        self.mirror_groups(hit, reply, decision.is_exhausted(), |index| {
-            limits.get(index).copied().unwrap_or(unknown)
-        })
+        let keys: SmallVec<[EntryId<'_>; 2]> = hit.policy.groups().iter().map(id).collect();
+        self.mirror_keys(&keys, reply, is_used_up, limits)
     }
 
-    fn mirror_groups(
+    /// Sets the budgets of `keys`, which are those of one hit, in the order of the policy's groups.
+    ///
+    /// One key is the usual case, and a list on the stack of one element saves it the making of a longer one.
+    #[inline]
+    fn mirror_keys(
         &self,
-        hit: &Hit<'_>,
+        keys: &[EntryId<'_>],
         reply: StoreReply,
         is_used_up: bool,
-        limit: impl Fn(usize) -> LimitDecision,
+        limits: &[LimitDecision],
     ) -> u8 {
         let all = &*self.shared;
-        let groups = hit.policy.groups().iter();
-        let keys: SmallVec<[EntryId<'_>; 2]> = groups
-            .map(|group| all.entry_id(group, hit.key_for(group)))
-            .collect();
         let own = HitKeys {
-            keys: &keys,
+            keys,
             now: reply.now,
         };
         let mut replaced = 0;
         for (number, id) in keys.iter().enumerate() {
             let mut shard = lock(all.shard(id.hash));
-            let is_replaced = shard.mirror(*id, own, reply, is_used_up, &limit);
+            let is_replaced = shard.mirror(*id, own, reply, is_used_up, limits);
             replaced |= u8::from(is_replaced) << number;
             if shard.count_hit().is_some() {
                 shard.sweep(reply.now);

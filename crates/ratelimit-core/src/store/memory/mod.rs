@@ -5,6 +5,7 @@
 
 mod entry;
 mod interner;
+mod joint;
 mod locked_entry;
 mod mirror;
 mod multi_key;
@@ -28,6 +29,7 @@ use crate::store::memory::{
 use crate::store::{
     contract::{Settlement, Store, StoreFuture},
     hit::Hit,
+    joint::JointHit,
     prefetch::{PrefetchGrant, PrefetchRequest},
     receipt::Receipt,
 };
@@ -218,22 +220,6 @@ impl MemoryStore {
         self.shared.stats()
     }
 
-    /// Decides a hit. [`Check`](crate::Check) calls the same paths itself, to keep the four words of a fast charge.
-    #[inline]
-    pub(crate) fn check(&self, hit: &Hit<'_>) -> Decision {
-        let now = self.now();
-        let [group] = hit.policy.groups() else {
-            return self.check_keys(hit, now);
-        };
-        match self
-            .lock_entry(hit, group, now)
-            .try_charge_fast(hit.params())
-        {
-            Ok(charge) => Decision::from_fast_charge(charge, now),
-            Err(held) => held.decide(hit.params()),
-        }
-    }
-
     /// The current time of the clock that this store decides on.
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
@@ -359,6 +345,10 @@ impl Store for MemoryStore {
     #[inline]
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
         StoreFuture::ready(Ok(self.check(&hit)))
+    }
+
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+        StoreFuture::ready(Ok(self.check_joint(members)))
     }
 
     fn settle(&self, receipt: &Receipt, change: Adjustment) -> StoreFuture<Settlement> {

@@ -256,6 +256,24 @@ impl Shard {
         settled
     }
 
+    /// A copy of the budget of a key; a full one for an unknown key.
+    pub(super) fn budget(&self, id: EntryId<'_>) -> Budget {
+        let entry = self.find(id).map(|index| &self.entries[index]);
+        entry.map_or_else(Budget::default, |entry| entry.budget.clone())
+    }
+
+    /// Replaces the budget of a key by one that was decided under the same lock.
+    pub(super) fn replace(&mut self, id: EntryId<'_>, own: HitKeys<'_>, decided: Budget) {
+        self.write(id, self.find(id), own, |budget| {
+            *budget = decided;
+            // Several members may have spent from it, so the entry is classified again.
+            WriteResult {
+                stored: true,
+                is_used_up: true,
+            }
+        });
+    }
+
     /// Runs `step` on the budget of a key, and updates the shard if the step wrote something.
     ///
     /// 1. An unknown key gets an empty budget, which is inserted only if the step wrote to it. A denied hit or a

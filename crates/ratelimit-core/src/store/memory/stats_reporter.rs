@@ -147,6 +147,7 @@ fn add(sum: &AtomicUsize, change: usize) -> usize {
     sum.fetch_add(change, Relaxed).wrapping_add(change)
 }
 
+/// Logs that a store evicts keys which had budget left.
 fn log_evictions(keys: u64) {
     tracing::warn!(
         keys,

@@ -18,6 +18,8 @@ use crate::{metrics, store::contract::StoreError, time::Timestamp};
 
 /// A call is sent at most three times, and again only after Redis replied that nothing was executed.
 pub(super) const MAX_ATTEMPTS: usize = 3;
+/// A reply that comes this much after its deadline still resolves whether its hit was charged.
+pub(super) const LATE_REPLY_TIME: Duration = Duration::from_secs(1);
 /// First pause between attempts while Redis moves the hash slot of the keys from node to node (TRYAGAIN). It doubles.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
 /// Longest pause between such attempts.
@@ -59,12 +61,16 @@ pub(super) async fn send<C: ScriptCommand>(
     let mut eval = Eval::Sha;
     let mut is_asking = false;
     let mut retry_delay = MIN_RETRY_DELAY;
-    let mut attempts = 0;
+    let (mut attempts, mut is_repeated) = (0, false);
     if command.uses_server_clock() {
         route.fetch_time().await;
     }
     while attempts < MAX_ATTEMPTS {
         attempts += 1;
+        // A late reply is awaited after the deadline, but nothing is sent then.
+        if std::mem::replace(&mut is_repeated, true) && Instant::now() >= deadline {
+            return Err(StoreError::TooLate);
+        }
         // Taken before the command is built: the clock offset needs a time that is not after the sending.
         let sent = Instant::now();
         let names = names.iter().map(String::as_str);
@@ -75,7 +81,7 @@ pub(super) async fn send<C: ScriptCommand>(
             route.send(cmd).await
         };
         let error = match reply {
-            Ok(reply) => match read_reply(command, &route, &reply, sent)? {
+            Ok(reply) => match read_reply(command, &route, &reply, sent, deadline)? {
                 Reply::Done(output, _) => return Ok(output),
                 // `read_reply` has recorded the server's time, so the next deadline is converted anew.
                 Reply::TooLate(_) => continue,
@@ -98,7 +104,9 @@ pub(super) async fn send<C: ScriptCommand>(
                 tokio::time::sleep(retry_delay).await;
                 retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
             }
-            call_error => return Err(store_error(router, &route, &call_error, error)),
+            call_error => {
+                return Err(store_error(router, &route, &call_error, error, deadline));
+            }
         }
     }
     Err(StoreError::TooLate)
@@ -128,12 +136,14 @@ pub(super) fn server_deadline<C: ScriptCommand>(
 /// | impossible numbers | reset | kept | [`StoreError::Refused`], logged |
 /// | another type or shape | unchanged | taken out of use | [`StoreError::Refused`], logged |
 ///
-/// `sent` is the time before the command was sent.
+/// - `sent` is the time before the command was sent.
+/// - A reply after `deadline` leaves the circuit breaker as it is: its call has counted as a timeout.
 pub(super) fn read_reply<C: ScriptCommand>(
     command: &C,
     route: &Route,
     reply: &Value,
     sent: Instant,
+    deadline: Instant,
 ) -> Result<Reply<C::Output>, StoreError> {
     // Before decoding: the offset is a bound by the time of receipt, and decoding is not part of the round trip.
     let received = Instant::now();
@@ -145,13 +155,17 @@ pub(super) fn read_reply<C: ScriptCommand>(
         match invalid {
             // Replies are matched to calls by their order. One that fits no call puts all later ones in doubt.
             InvalidReply::Malformed => route.mark_broken(invalid.to_string()),
-            InvalidReply::CorruptState => route.record_reply(),
+            InvalidReply::CorruptState if received <= deadline => route.record_reply(),
+            InvalidReply::CorruptState => {}
         }
         route.log().log_refused(&invalid);
         StoreError::refused(invalid)
     })?;
-    route.record_reply();
-    metrics::round_trip(received - sent);
+    // A late one has counted as a timeout, in the histogram too.
+    if received <= deadline {
+        route.record_reply();
+        metrics::round_trip(received - sent);
+    }
     if command.uses_server_clock() {
         route.clock().record(reply.now(), sent, received);
     }
@@ -172,8 +186,8 @@ fn redirect(router: &Router, address: &str) -> Result<Route, StoreError> {
 
 /// The error of a call that is not sent again. A broken connection is taken out of use.
 ///
-/// - A lost connection leaves open whether the call was executed, which the metric for ambiguous calls counts.
-///   Connections to other nodes stay.
+/// - A lost connection leaves open whether the call was executed, which the metric for ambiguous calls counts, unless
+///   the call has counted as a timeout at `deadline`. Connections to other nodes stay.
 /// - A server that refuses all calls (LOADING, READONLY, OOM and the like) executed nothing. Its connection is replaced
 ///   as well, and the handshake keeps the server out of use until its scripts can write again.
 pub(super) fn store_error(
@@ -181,12 +195,13 @@ pub(super) fn store_error(
     route: &Route,
     call_error: &CallError,
     error: RedisError,
+    deadline: Instant,
 ) -> StoreError {
     match call_error {
         CallError::ConnectionLost | CallError::ServerUnavailable => {
             router.refresh_topology();
             route.mark_broken(error.to_string());
-            if matches!(call_error, CallError::ConnectionLost) {
+            if matches!(call_error, CallError::ConnectionLost) && Instant::now() <= deadline {
                 metrics::ambiguous();
             }
             StoreError::unavailable(error)

@@ -87,6 +87,9 @@ pub(super) struct Timeouts {
 }
 
 impl RedisConfig {
+    /// The timeout of a decision unless [`timeout`](Self::timeout) sets another.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(100);
+
     /// A configuration with defaults for the server, sentinels or cluster at `url`.
     ///
     /// It opens no connection.
@@ -114,7 +117,7 @@ impl RedisConfig {
             tls: TlsPem::default(),
             keys: KeySpace::default(),
             timeouts: Timeouts {
-                timeout: Duration::from_millis(100),
+                timeout: RedisConfig::DEFAULT_TIMEOUT,
                 connect_timeout: Duration::from_millis(250),
                 max_in_flight: 1_024,
                 connections: 1,

@@ -43,6 +43,7 @@ use crate::{
     store::{
         contract::{Settlement, Store, StoreError, StoreFuture},
         hit::{Hit, OwnedHit},
+        joint::JointHit,
         prefetch::{PrefetchGrant, PrefetchRequest},
         receipt::Receipt,
     },
@@ -314,6 +315,15 @@ impl Store for RedisStore {
                 StoreFuture::ready(Err(StoreError::Unavailable { source: None }))
             }
         }
+    }
+
+    /// Decides a joint hit in one call. In a cluster, members in several hash slots take a call each, and a denial
+    /// refunds the charges before it.
+    fn hit_joint(&self, members: &[JointHit<'_>]) -> StoreFuture<Vec<Decision>> {
+        let executor = Arc::clone(&self.executor);
+        let members = members.iter();
+        let members = members.map(|member| (OwnedHit::new(member.hit), member.role));
+        StoreFuture::pending(executor.check_joint(members.collect()))
     }
 
     /// Changes a charge. On keys in several hash slots the change goes on when the future is dropped.

@@ -3,28 +3,37 @@
 //! | script | parts, in order |
 //! |---|---|
 //! | `check_one` | `prelude.lua`, the files of the algorithm, a line with definitions, `check_one.lua` |
-//! | `check`, `check_batch`, `settle` | `prelude.lua`, the files of each algorithm, a table, the file of that name |
-//! | `prefetch` | `prelude.lua`, the files of each algorithm, a table, `prefetch.lua` |
-//! | `prefetch_bucket` | `bucket_prelude.lua`, `prefetch_bucket.lua` with `bucket_step.lua` in it |
+//! | `check`, `check_batch`, `check_joint`, `prefetch`, `settle` | `prelude.lua`, the files of each algorithm, a table, the file of that name |
 //! | `reset` | `prelude.lua`, `reset.lua` |
-//! | `check_bucket`, `check_bucket_batch` | `bucket_prelude.lua`, the file of that name with `bucket_step.lua` in it |
+//! | `check_bucket`, `check_bucket_batch`, `prefetch_bucket` | the file of that name |
+//!
+//! A line `-- @include NAME` is replaced by a file, for pieces that several scripts have in common.
 //!
 //! The files are part of the binary, so a process never reads them at run time. Local variables of one file are visible
 //! in the files behind it: the order matters, and a Lua chunk has at most 200 of them.
 
+mod functions;
 mod sources;
 
 use std::{collections::HashMap, fmt::Write as _, sync::RwLock};
 
+use crate::store::redis::script::functions::{count_of, function, settle_functions};
 use crate::store::redis::script::sources::{
-    BUCKET_PRELUDE, BUCKET_STEP, CHECK, CHECK_BATCH, CHECK_BUCKET, CHECK_BUCKET_BATCH, CHECK_ONE,
-    PREFETCH, PREFETCH_BUCKET, PRELUDE, RESET, SETTLE, files,
+    BUCKET_PRELUDE, BUCKET_STEP, BUCKET_VALUE, CHECK, CHECK_BATCH, CHECK_BUCKET,
+    CHECK_BUCKET_BATCH, CHECK_JOINT, CHECK_ONE, PREFETCH, PREFETCH_BUCKET, PRELUDE, READ_BUDGETS,
+    RESET, SETTLE, WRITE_BUDGETS, files,
 };
 use crate::store::redis::wire::CODES;
 use crate::{algorithm::Algorithm, policy::LimitGroup, sync};
 
-/// The line that [`BUCKET_STEP`] replaces. It is a comment, so each file is valid Lua by itself.
-const INCLUDE_BUCKET_STEP: &str = "-- @include bucket_step";
+/// The lines that files replace. They are comments, so each file is valid Lua by itself.
+const INCLUDES: [(&str, &str); 5] = [
+    ("-- @include bucket_prelude", BUCKET_PRELUDE),
+    ("-- @include bucket_step", BUCKET_STEP),
+    ("-- @include bucket_value", BUCKET_VALUE),
+    ("-- @include read_budgets", READ_BUDGETS),
+    ("-- @include write_budgets", WRITE_BUDGETS),
+];
 
 /// A script and its SHA-1.
 ///
@@ -51,6 +60,8 @@ enum ScriptId {
     Check(AlgorithmSet),
     /// Several hits under the same limits, one or more.
     CheckBatch(AlgorithmSet),
+    /// Hits under several policies.
+    CheckJoint(AlgorithmSet),
     /// A change of a charge, under one limit or more.
     Settle(AlgorithmSet),
     /// A reset, under any limits.
@@ -69,7 +80,7 @@ enum ScriptId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct AlgorithmSet(u8);
 
-/// The scripts that were used so far. There are at most 3 * 2^7 + 2^4 + 11, each of a few kilobytes.
+/// The scripts that were used so far. There are at most 4 * 2^7 + 2^4 + 11, each of a few kilobytes.
 ///
 /// A hit takes the lock for reading, for one lookup. The first use of a script takes it for writing and assembles the
 /// script under it, so that each is assembled and leaked once.
@@ -89,6 +100,14 @@ impl Script {
     /// The script that decides several hits on the limits of `groups`.
     pub(super) fn check_batch(groups: &[LimitGroup]) -> &'static Script {
         ScriptId::CheckBatch(AlgorithmSet::of(groups)).script()
+    }
+
+    /// The script that decides a joint hit on the limits of all `groups`.
+    pub(super) fn check_joint<'a>(
+        groups: impl Iterator<Item = &'a [LimitGroup]>,
+    ) -> &'static Script {
+        let bits = groups.fold(0, |bits, groups| bits | AlgorithmSet::of(groups).0);
+        ScriptId::CheckJoint(AlgorithmSet(bits)).script()
     }
 
     /// The fast script that decides a hit on one bucket. It leaves unusual states to [`Script::check`].
@@ -143,10 +162,12 @@ impl ScriptId {
     fn assemble(self) -> Script {
         let text = match self {
             ScriptId::CheckOne(algorithm) => check_one(algorithm),
-            ScriptId::Check(set) => with_table(set, CHECK, |algorithm| {
-                let names = [Some("roll"), Some("state"), count_of(algorithm)];
-                let mut row = names.map(|name| function(algorithm, name)).to_vec();
-                row.push(format!("'<{}'", numbers(algorithm)));
+            ScriptId::Check(set) => with_table(set, CHECK, check_row),
+            ScriptId::CheckJoint(set) => with_table(set, CHECK_JOINT, |algorithm| {
+                let select = (algorithm == Algorithm::Concurrency).then_some("select");
+                let mut row = check_row(algorithm);
+                row.push(format!("'<Bd{}'", numbers(algorithm)));
+                row.push(function(algorithm, select));
                 row
             }),
             ScriptId::CheckBatch(set) => with_table(set, CHECK_BATCH, counting_row),
@@ -156,12 +177,13 @@ impl ScriptId {
                 names.map(|name| function(algorithm, name)).to_vec()
             }),
             ScriptId::Reset => [PRELUDE, RESET].concat(),
-            ScriptId::CheckBucket => [BUCKET_PRELUDE, CHECK_BUCKET].concat(),
-            ScriptId::CheckBucketBatch => [BUCKET_PRELUDE, CHECK_BUCKET_BATCH].concat(),
-            ScriptId::PrefetchBucket => [BUCKET_PRELUDE, PREFETCH_BUCKET].concat(),
+            ScriptId::CheckBucket => CHECK_BUCKET.to_owned(),
+            ScriptId::CheckBucketBatch => CHECK_BUCKET_BATCH.to_owned(),
+            ScriptId::PrefetchBucket => PREFETCH_BUCKET.to_owned(),
         };
-        // In this order: the include is a comment, and comments name codes and functions that the code does not use.
-        let text = text.replace(INCLUDE_BUCKET_STEP, BUCKET_STEP);
+        // In this order: an include is a comment, and comments name codes and functions that the code does not use.
+        let include = |text: String, (line, file): (&str, &str)| text.replace(line, file);
+        let text = INCLUDES.into_iter().fold(text, include);
         let text = with_codes(&without_comments(&text));
         let text = without_unused_functions(&text);
         let hash = redis::Script::new(&text).get_hash().to_owned();
@@ -177,6 +199,7 @@ impl AlgorithmSet {
         AlgorithmSet(bits.fold(0, |set, bit| set | bit))
     }
 
+    /// The bit of an algorithm in a set of algorithms.
     const fn bit(algorithm: Algorithm) -> u8 {
         1 << (algorithm.code() - 1)
     }
@@ -233,6 +256,14 @@ fn with_table(set: AlgorithmSet, tail: &str, row: impl Fn(Algorithm) -> Vec<Stri
     [PRELUDE, &sources.concat(), &table, tail].concat()
 }
 
+/// The row of an algorithm in scripts that decide hits.
+fn check_row(algorithm: Algorithm) -> Vec<String> {
+    let names = [Some("roll"), Some("state"), count_of(algorithm)];
+    let mut row = names.map(|name| function(algorithm, name)).to_vec();
+    row.push(format!("'<{}'", numbers(algorithm)));
+    row
+}
+
 /// The row of an algorithm in scripts that count what is left.
 fn counting_row(algorithm: Algorithm) -> Vec<String> {
     let names = ["roll", "state", "left"];
@@ -255,43 +286,6 @@ pub(super) const fn wire_len(algorithm: Algorithm) -> usize {
 /// The format of these numbers for `struct.pack`: a `d` for each double.
 fn numbers(algorithm: Algorithm) -> String {
     "d".repeat(wire_len(algorithm))
-}
-
-/// The function that records denied hits, where the algorithm has one. A limit that records them is never batched.
-const fn count_of(algorithm: Algorithm) -> Option<&'static str> {
-    match algorithm {
-        Algorithm::SlidingWindowLog | Algorithm::PenaltyBox => Some("count"),
-        _ => None,
-    }
-}
-
-/// The functions that change a charge, in the order in which `settle.lua` unpacks them. A penalty box has none.
-const fn settle_functions(algorithm: Algorithm) -> [Option<&'static str>; 7] {
-    let insert = match algorithm {
-        Algorithm::SlidingWindowLog => Some("insert"),
-        _ => None,
-    };
-    match algorithm {
-        Algorithm::Concurrency => [None, None, None, None, Some("release"), Some("renew"), None],
-        Algorithm::PenaltyBox => [None; 7],
-        _ => [
-            Some("roll"),
-            Some("state"),
-            Some("left"),
-            Some("refund"),
-            None,
-            None,
-            insert,
-        ],
-    }
-}
-
-/// The name of an algorithm's function in Lua, or `nil`.
-fn function(algorithm: Algorithm, name: Option<&str>) -> String {
-    match name {
-        Some(name) => format!("{}_{name}", algorithm.as_str()),
-        None => "nil".to_owned(),
-    }
 }
 
 /// The script without comments and empty lines.

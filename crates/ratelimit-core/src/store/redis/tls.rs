@@ -15,6 +15,11 @@ pub(super) struct TlsPem {
 
 /// The certificate of this client with its chain, and its private key, in PEM.
 #[derive(Clone)]
+#[cfg_attr(
+    not(feature = "redis-tls"),
+    expect(dead_code, reason = "without the feature a certificate is an error")
+)]
+/// The certificate of the client and its key, in PEM.
 pub(super) struct ClientPem {
     pub(super) certificate: Arc<[u8]>,
     pub(super) key: Arc<[u8]>,

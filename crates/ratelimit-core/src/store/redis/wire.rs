@@ -38,6 +38,11 @@ pub(super) const SETTLE_RENEW: u8 = 4;
 /// Charge hits that the local fallback let pass; the marks are the units of each limit.
 pub(super) const SETTLE_CATCH_UP: u8 = 5;
 
+/// Give units back, whichever hits spent them.
+pub(super) const SETTLE_CREDIT: u8 = 6;
+/// Release the slot of the key whose lease ends first.
+pub(super) const SETTLE_RELEASE_OLDEST: u8 = 7;
+
 /// The settlement changed nothing.
 pub(super) const SETTLED_UNCHANGED: u8 = 0;
 /// The settlement changed at least one limit.
@@ -45,10 +50,17 @@ pub(super) const SETTLED_APPLIED: u8 = 1;
 /// The slot to be renewed is not held any more.
 pub(super) const SETTLED_LEASE_LOST: u8 = 2;
 
+/// Every member of this role must fit.
+pub(super) const JOINT_MUST: u8 = 0;
+/// One member of this role must fit, if there are any.
+pub(super) const JOINT_ANY: u8 = 1;
+/// The member never denies the joint hit.
+pub(super) const JOINT_WATCH: u8 = 2;
+
 /// Every code by its name in the scripts.
 ///
 /// A code that is missing here stays a global name in the script, which Redis rejects when it runs.
-pub(super) const CODES: [(&str, u8); 13] = [
+pub(super) const CODES: [(&str, u8); 18] = [
     ("REPLY_DENIED", REPLY_DENIED),
     ("REPLY_ALLOWED", REPLY_ALLOWED),
     ("REPLY_TOO_LATE", REPLY_TOO_LATE),
@@ -59,9 +71,14 @@ pub(super) const CODES: [(&str, u8); 13] = [
     ("SETTLE_RELEASE", SETTLE_RELEASE),
     ("SETTLE_RENEW", SETTLE_RENEW),
     ("SETTLE_CATCH_UP", SETTLE_CATCH_UP),
+    ("SETTLE_CREDIT", SETTLE_CREDIT),
+    ("SETTLE_RELEASE_OLDEST", SETTLE_RELEASE_OLDEST),
     ("SETTLED_UNCHANGED", SETTLED_UNCHANGED),
     ("SETTLED_APPLIED", SETTLED_APPLIED),
     ("SETTLED_LEASE_LOST", SETTLED_LEASE_LOST),
+    ("JOINT_MUST", JOINT_MUST),
+    ("JOINT_ANY", JOINT_ANY),
+    ("JOINT_WATCH", JOINT_WATCH),
 ];
 
 /// Bytes of a number in a message, a reply and a stored value.
@@ -77,6 +94,7 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
     clippy::cast_precision_loss,
     reason = "exact below 2^53, and above it only compared with what is below"
 )]
+/// Appends a number as 8 bytes, the lowest first, as Lua reads it.
 pub(super) fn write_number(bytes: &mut Vec<u8>, number: u64) {
     bytes.extend_from_slice(&(number as f64).to_le_bytes());
 }

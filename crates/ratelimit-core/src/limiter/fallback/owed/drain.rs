@@ -1,6 +1,6 @@
 //! Taking owed hits out, as calls that charge them to the store.
 
-use crate::limiter::fallback::owed::{LockedOwed, OwedCall, OwedId, calls};
+use crate::limiter::fallback::owed::{LockedOwed, OwedCall, OwedEntries, OwedId, calls};
 use crate::{budget::Adjustment, key_set::KeySet, policy::Policy, time::Timestamp};
 
 /// The calls that charge the owed hits on one budget.
@@ -16,6 +16,7 @@ impl LockedOwed<'_> {
     pub(in crate::limiter::fallback) fn first(&self) -> Option<(OwedId, Policy, KeySet)> {
         let mut waiting = self
             .entries
+            .budgets
             .iter()
             .filter(|(_, owed)| owed.sending.is_none());
         let (id, owed) = waiting.next()?;
@@ -24,7 +25,7 @@ impl LockedOwed<'_> {
 
     /// Drops the hits on a budget. Returns their units.
     pub(in crate::limiter::fallback) fn drop_budget(&mut self, id: &OwedId, now: Timestamp) -> u64 {
-        let Some(owed) = self.entries.remove(id) else {
+        let Some(owed) = self.remove_budget(id) else {
             return 0;
         };
         let groups = owed.policy.groups().iter();
@@ -43,7 +44,7 @@ impl LockedOwed<'_> {
         count: usize,
         now: Timestamp,
     ) -> Vec<CatchUpCalls> {
-        let entries = self.entries.iter_mut();
+        let entries = self.entries.budgets.iter_mut();
         let waiting = entries.filter(|(_, owed)| owed.sending.is_none());
         let taken = waiting.take(count).map(|(id, owed)| {
             let sending = owed.waiting.take().unwrap_or_default();
@@ -61,21 +62,36 @@ impl LockedOwed<'_> {
         taken.collect()
     }
 
-    /// Ends the calls for a budget. The calls `unsent` wait again.
-    pub(in crate::limiter::fallback) fn end(&mut self, id: &OwedId, unsent: &[OwedCall]) {
-        let Some(owed) = self.entries.get_mut(id) else {
+    /// Ends the `calls` for a budget, of which the first `sent` were sent. The others wait again.
+    pub(in crate::limiter::fallback) fn end(
+        &mut self,
+        id: &OwedId,
+        calls: &[OwedCall],
+        sent: usize,
+    ) {
+        let OwedEntries {
+            budgets,
+            log_entries,
+        } = &mut *self.entries;
+        let Some(owed) = budgets.get_mut(id) else {
             return;
         };
-        owed.sending = None;
+        let sending = owed.sending.take();
+        if owed.waiting.is_none() && sent == 0 && !calls.is_empty() {
+            // Units are whole: making a budget of them again would round a fraction up once more.
+            owed.waiting = sending;
+            return;
+        }
         let policy = owed.policy.clone();
         let mut groups = policy.groups().iter();
         if let Some(group) = groups.find(|group| group.name == id.name) {
-            for &(charged_at, units) in unsent {
+            for &(charged_at, units) in &calls[sent..] {
                 owed.charge(group, Adjustment::CatchUp { units }, charged_at);
             }
         }
+        *log_entries = *log_entries - owed.log_entries + owed.count_log_entries();
         if owed.waiting.is_none() {
-            self.entries.remove(id);
+            self.remove_budget(id);
         }
     }
 }

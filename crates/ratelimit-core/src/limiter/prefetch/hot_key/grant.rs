@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::limiter::prefetch::{
     age::Moment,
     hot_key::{FleetSample, HotKey, LastGrant, OFF, Phase},
-    sizing::MAX_HOLD,
+    sizing::{MAX_HOLD, MIN_UNITS},
     slice::{Slice, SliceBound},
 };
 use crate::{
@@ -44,6 +44,7 @@ impl HotKey {
             if charged.any(|units| units.is_none()) {
                 dropped = self.usable_at(now);
                 self.slices.clear();
+                self.losses += 1;
             }
         }
         self.observe_fleet(policy, grant);
@@ -51,11 +52,13 @@ impl HotKey {
         let bounds = bounds.map(|(limit, state)| SliceBound::new(limit, *state, 0, decided_at));
         let bounds: Option<SmallVec<[SliceBound; 1]>> = bounds.collect();
         if let (true, Some(bounds)) = (grant.units() > 0, bounds) {
+            self.make_room(now);
             self.slices
                 .push(Slice::new(grant.units(), decided_at, bounds));
         }
         self.last = Some(LastGrant {
             sent: sent.as_sent(),
+            received: now,
             decision: grant
                 .decision()
                 .clone()
@@ -63,10 +66,23 @@ impl HotKey {
             units: grant.units(),
             states: grant.states().into(),
         });
+        self.denied = None;
         let usable = self.usable_at(now);
         self.low_water = self.sizing.low_water(usable);
         self.set_phase(policy, grant, now);
         dropped
+    }
+
+    /// Drops slices without live units, and the oldest one of two: a call leaves only if that one lapses before its
+    /// answer is expected.
+    fn make_room(&mut self, now: Moment) {
+        if let Some(at) = self.last.as_ref().map(|last| last.store_time(now)) {
+            self.drop_empty(at);
+        }
+        if self.slices.len() > 1 {
+            let mut oldest = self.slices.remove(0);
+            self.void += oldest.unspent() + oldest.take_void();
+        }
     }
 
     /// Compares an answer with one of at least 10 ms before: the fleet has charged the difference.
@@ -94,8 +110,15 @@ impl HotKey {
     }
 
     /// The phase and the pause after an answer.
+    ///
+    /// A key begins with two round trips in a hold, and goes on until a slice would hardly outlive its own arrival: on a
+    /// busy host single calls take several times as long.
     fn set_phase(&mut self, policy: &Policy, grant: &PrefetchGrant, now: Moment) {
-        if !self.sizing.is_prefetchable() {
+        let is_off = match self.phase {
+            Phase::Off => !self.sizing.is_prefetchable(),
+            _ => self.sizing.is_too_far() || self.sizing.cap() < MIN_UNITS,
+        };
+        if is_off {
             self.phase = Phase::Off;
             self.pause = Some((now, OFF));
             return;

@@ -37,6 +37,9 @@ const SAMPLE: u64 = 5_000;
 /// The pause of a key that cannot be prefetched, after which its round trip is measured again: 1 s.
 const OFF: u64 = 1_000_000;
 
+/// The time of charge that stands for units of two slices. No slice was charged then.
+const SEVERAL_SLICES: Timestamp = Timestamp::from_micros(1);
+
 /// The slices and estimates of one key that is hit often.
 pub(super) struct HotKey {
     sizing: Sizing,
@@ -49,10 +52,15 @@ pub(super) struct HotKey {
     phase: Phase,
     /// No call leaves before this span after this moment.
     pause: Option<(Moment, u64)>,
+    /// The last hit that the store denied since its last answer to a call.
+    denied: Option<DeniedCost>,
     /// Since when less than the share was left.
     low_since: Option<Moment>,
+    /// When the first hit was counted that made the key hot. Slices cover no more time than since then.
     hot_since: Moment,
+    /// When the last hit came. A key without hits is given up.
     last_hit: Moment,
+    /// When the demand was last measured.
     sampled_at: Moment,
     /// Units that were wanted since `sampled_at`.
     wanted: u64,
@@ -62,16 +70,28 @@ pub(super) struct HotKey {
     is_woken: bool,
     /// Whether the slices count no more: the key was reset or given up.
     is_ended: bool,
+    /// How often the store knew less than it must. Slices from before that count no more.
+    losses: u64,
+    /// Units of slices that are gone which were void unspent, for the metrics.
     void: u64,
 }
 
-/// The last answer of the store, with the moment before its call was sent.
+/// The last answer of the store, with the moments before its call was sent and after it was answered.
 struct LastGrant {
     sent: Moment,
+    received: Moment,
     /// The decision of a peek at the time of the grant; hits are answered with its numbers.
     decision: Decision,
     units: u64,
     states: LimitStates,
+}
+
+/// A cost that the store denied, and its wait in microseconds.
+#[derive(Clone, Copy)]
+struct DeniedCost {
+    cost: u64,
+    at: Moment,
+    wait: u64,
 }
 
 /// The states after an answer.
@@ -83,8 +103,11 @@ struct FleetSample {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// Hits spend units, or are sent to the store.
     Prefetched,
+    /// Hits spend units, or are denied from memory.
     Scarce,
+    /// Nothing is prefetched: the store refuses, or two round trips are longer than a hold.
     Off,
 }
 
@@ -95,6 +118,13 @@ pub(super) enum HotAnswer {
     Decided { decision: Decision, wakes: bool },
     /// The store has to decide.
     Ask { wakes: bool },
+}
+
+/// Slices that were taken out for a hit that the store pays in part.
+pub(super) struct SlicesAside {
+    slices: SmallVec<[Slice; 2]>,
+    /// [`HotKey::losses`] at that time.
+    losses: u64,
 }
 
 impl HotKey {
@@ -108,8 +138,10 @@ impl HotKey {
             slices: SmallVec::new(),
             last: None,
             fleet_from: None,
-            phase: Phase::Prefetched,
+            // Until the first answer has shown that the round trip is short enough.
+            phase: Phase::Off,
             pause: None,
+            denied: None,
             low_since: None,
             hot_since: since,
             last_hit: now,
@@ -118,6 +150,7 @@ impl HotKey {
             low_water: 0,
             is_woken: false,
             is_ended: false,
+            losses: 0,
             void: 0,
         }
     }
@@ -131,15 +164,15 @@ impl HotKey {
             return HotAnswer::Ask { wakes: false };
         };
         let at = last.store_time(now);
-        if self.try_spend(cost, at) {
+        if let Some(slice) = self.try_spend(cost, at) {
             let usable = self.slices.iter().map(Slice::unspent).sum();
             let wakes = usable <= self.low_water && !self.is_woken;
             self.is_woken |= wakes;
             let last = self.last.as_ref().expect("a slice has its grant");
-            let decision = last.decision.prefetched(at, last.units, usable);
+            let decision = last.decision.prefetched(at, last.units, usable, slice);
             return HotAnswer::Decided { decision, wakes };
         }
-        if self.phase == Phase::Scarce && self.may_deny(policy, cost) {
+        if self.is_scarce_at(now) && self.may_deny(policy, cost) {
             let decision = self.denial(policy, cost, at, now);
             return HotAnswer::Decided {
                 decision,
@@ -155,23 +188,30 @@ impl HotKey {
         HotAnswer::Ask { wakes }
     }
 
+    /// Whether the budget is scarce by an answer that is not too old: at most one hold, or the pause after it, and the
+    /// time of the next call. A key that was idle for longer knows nothing of the budget.
+    fn is_scarce_at(&self, now: Moment) -> bool {
+        let is_recent = |(since, span): (Moment, u64)| {
+            now.since(since) < span.max(self.sizing.hold()) + self.sizing.lead()
+        };
+        self.phase == Phase::Scarce && self.pause.is_some_and(is_recent)
+    }
+
     /// Whether a hit may be denied from memory while the budget is scarce. Headroom is known to the store alone.
     fn may_deny(&self, policy: &Policy, cost: u64) -> bool {
         cost <= self.sizing.cap() / 2 && matches!(policy.throttle(), Throttle::Hard)
     }
 
-    /// Spends units of both slices, the older one first.
+    /// Spends units of both slices, the older one first. Returns the slice that paid, or [`SEVERAL_SLICES`].
     #[inline]
-    fn try_spend(&mut self, cost: u64, at: Timestamp) -> bool {
-        let Some(first) = self.slices.first_mut() else {
-            return false;
-        };
+    fn try_spend(&mut self, cost: u64, at: Timestamp) -> Option<Timestamp> {
+        let first = self.slices.first_mut()?;
         if first.try_spend(cost, at) {
-            return true;
+            return Some(first.charged_at());
         }
         let mut missing = cost;
         if self.usable(at) < cost {
-            return false;
+            return None;
         }
         for slice in &mut self.slices {
             let units = slice.usable(at).min(missing);
@@ -179,7 +219,19 @@ impl HotKey {
             missing -= units;
         }
         self.drop_empty(at);
-        true
+        Some(SEVERAL_SLICES)
+    }
+
+    /// Takes back `units` that a hit spent of the slice that was charged at `charged_at`, as if it had not come.
+    ///
+    /// Returns `false` when the slice is used up, or some of it is void.
+    pub(super) fn try_unspend(&mut self, charged_at: Timestamp, units: u64, now: Moment) -> bool {
+        let Some(at) = self.last.as_ref().map(|last| last.store_time(now)) else {
+            return false;
+        };
+        let mut slices = self.slices.iter_mut();
+        let slice = slices.find(|slice| slice.charged_at() == charged_at);
+        slice.is_some_and(|slice| slice.try_unspend(units, at))
     }
 
     /// The units that may be spent at the store's time `at`.
@@ -188,6 +240,7 @@ impl HotKey {
         self.slices.iter_mut().map(|slice| slice.usable(at)).sum()
     }
 
+    /// Drops slices without live units, and counts what lapsed in them.
     fn drop_empty(&mut self, at: Timestamp) {
         let void = &mut self.void;
         self.slices.retain(|slice| {
@@ -206,33 +259,38 @@ impl HotKey {
     }
 
     /// Takes the slices out, for a hit that the store pays in part. Hits that come meanwhile do not spend them.
-    pub(super) fn set_aside(&mut self) -> SmallVec<[Slice; 2]> {
-        std::mem::take(&mut self.slices)
+    pub(super) fn set_aside(&mut self) -> SlicesAside {
+        SlicesAside {
+            slices: std::mem::take(&mut self.slices),
+            losses: self.losses,
+        }
+    }
+
+    /// Whether the key was reset, or its units were given back.
+    pub(super) const fn is_ended(&self) -> bool {
+        self.is_ended
     }
 
     /// Spends `units` of slices that were set aside, if as many are still live, and puts the slices back.
     ///
     /// After a reset the slices count no more.
-    pub(super) fn put_back(
-        &mut self,
-        mut aside: SmallVec<[Slice; 2]>,
-        units: u64,
-        now: Moment,
-    ) -> bool {
+    pub(super) fn put_back(&mut self, aside: SlicesAside, units: u64, now: Moment) -> bool {
         let Some(at) = self.last.as_ref().map(|last| last.store_time(now)) else {
             return false;
         };
-        if self.is_ended {
+        if self.is_ended || aside.losses != self.losses {
             return false;
         }
+        let mut aside = aside.slices;
         let taken_meanwhile = std::mem::take(&mut self.slices);
         std::mem::swap(&mut self.slices, &mut aside);
-        let is_paid = units > 0 && self.try_spend(units, at);
+        let is_paid = units > 0 && self.try_spend(units, at).is_some();
         self.drop_empty(at);
         self.slices.extend(taken_meanwhile);
         // The oldest units end first anyway.
         while self.slices.len() > 2 {
-            self.slices.remove(0);
+            let mut oldest = self.slices.remove(0);
+            self.void += oldest.unspent() + oldest.take_void();
         }
         is_paid
     }
@@ -249,8 +307,14 @@ impl HotKey {
             return;
         }
         self.phase = Phase::Scarce;
-        let wait = micros(retry_after).min(MAX_HOLD);
-        self.pause = Some((now, wait.max(self.half_to_one_hold(now))));
+        let wait = micros(retry_after);
+        self.denied = Some(DeniedCost {
+            cost,
+            at: now,
+            wait,
+        });
+        let pause = wait.min(MAX_HOLD).max(self.half_to_one_hold(now));
+        self.pause = Some((now, pause));
     }
 
     /// The denial of a hit while the budget is scarce: until the next call, and no shorter than the store's wait.
@@ -259,19 +323,31 @@ impl HotKey {
         let pause = self
             .pause
             .map_or(0, |(since, span)| span.saturating_sub(now.since(since)));
-        let pause = Duration::from_micros(pause.max(1));
+        let denied = self.denied.filter(|denied| denied.cost <= cost);
+        let wait = denied.map_or(0, |denied| denied.wait.saturating_sub(now.since(denied.at)));
+        let pause = Duration::from_micros(pause.max(wait).max(1));
         let last = self.last.as_ref().expect("a scarce key has an answer");
+        // The wait at the answer, less the time since: `at` is late by the margin of the clock.
+        let since = Duration::from_micros(now.since(last.received));
         let waits = policy.limits().iter().zip(&last.states);
-        let waits = waits.map(|(limit, state)| limit.wait_after(*state, last.units, cost, at));
+        let waits = waits.map(|(limit, state)| {
+            let wait = limit.wait_after(*state, last.units, cost, last.decision.now);
+            wait.saturating_sub(since)
+        });
         last.decision
             .prefetch_denial(at, last.units, usable, pause, waits)
     }
 
     /// Records that a call failed: the next one leaves after a hold, or much later where the store refuses.
+    ///
+    /// The key is not scarce afterwards: hits that the units on hand do not pay are sent to the store, and the failure
+    /// mode decides if it does not answer.
     pub(super) fn record_error(&mut self, is_refused: bool, now: Moment) {
-        if is_refused {
-            self.phase = Phase::Off;
-        }
+        self.phase = if is_refused {
+            Phase::Off
+        } else {
+            Phase::Prefetched
+        };
         let span = if is_refused {
             OFF
         } else {
@@ -313,3 +389,6 @@ impl LastGrant {
         Timestamp::from_micros(self.decision.now.as_micros() + now.age_since(self.sent))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use crate::limiter::prefetch::{
     age::Moment,
     hot_key::{HotKey, IDLE, Phase, SAMPLE},
     sizing::MIN_UNITS,
+    slice::Slice,
 };
 use crate::store::PrefetchRequest;
 
@@ -20,6 +21,9 @@ pub(in crate::limiter::prefetch) enum KeeperStep {
 
 impl HotKey {
     /// The next step, at `now`.
+    ///
+    /// A call leaves while there are two slices only if the older one lapses before the answer: over a far link the next
+    /// slice must be on its way before that.
     pub(in crate::limiter::prefetch) fn next_step(&mut self, now: Moment) -> KeeperStep {
         self.is_woken = false;
         self.sample(now);
@@ -45,26 +49,33 @@ impl HotKey {
             self.phase == Phase::Scarce,
         );
         let lead = self.sizing.lead();
-        let life = match (self.slices.last(), at) {
+        let life = |slice: Option<&Slice>| match (slice, at) {
             (Some(slice), Some(at)) => slice.lapses_at().as_micros().saturating_sub(at.as_micros()),
             _ => 0,
         };
+        let (oldest, life) = (life(self.slices.first()), life(self.slices.last()));
+        let has_room = self.slices.len() < 2 || oldest <= self.sizing.rtt();
         let is_due = match self.phase {
             Phase::Scarce => request.want() >= MIN_UNITS,
             _ => usable <= self.low_water || life <= lead,
         };
         let is_active = idle <= hold.max(SAMPLE);
-        if is_due && is_active && self.slices.len() < 2 {
+        if is_due && is_active && has_room {
             return KeeperStep::Call(request);
         }
         let until_due = match self.phase {
             Phase::Scarce => hold / 2,
             _ => life.saturating_sub(lead),
         };
-        let until_due = if is_due { IDLE } else { until_due };
+        let until_due = match (is_due, has_room) {
+            (true, true) => IDLE,
+            (true, false) => oldest - self.sizing.rtt(),
+            _ => until_due,
+        };
         KeeperStep::Wait(until_due.clamp(SAMPLE / 5, IDLE))
     }
 
+    /// Adds the hits since the last sample to the demand.
     fn sample(&mut self, now: Moment) {
         let span = now.since(self.sampled_at);
         if span >= SAMPLE {

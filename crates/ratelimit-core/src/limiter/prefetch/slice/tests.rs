@@ -105,4 +105,32 @@ proptest! {
         }
         prop_assert_eq!(fresh.usable(last), 0);
     }
+
+    #[test]
+    fn a_slice_with_a_refund_has_what_it_had_if_the_refunded_hit_had_never_come(
+        units in 1..60_u64,
+        bounds in prop::collection::vec(bounds(), 1..4),
+        steps in steps(),
+        refunded in 0..8_usize,
+    ) {
+        let start = Timestamp::from_micros(0);
+        let mut slice = Slice::new(units, start, bounds.iter().copied());
+        let mut without = slice.clone();
+        let (mut now, mut cost_of_refunded) = (start, 0);
+        for (index, (pause, cost)) in steps.into_iter().enumerate() {
+            now = Timestamp::from_micros(now.as_micros() + pause);
+            let passes = slice.try_spend(cost, now);
+            if index == refunded && passes {
+                cost_of_refunded = cost;
+            } else if passes {
+                prop_assert!(without.try_spend(cost, now));
+            }
+        }
+        let is_refunded = slice.try_unspend(cost_of_refunded, now);
+        if is_refunded {
+            prop_assert_eq!(slice.usable(now), without.usable(now));
+        } else {
+            prop_assert!(slice.usable(now) <= without.usable(now));
+        }
+    }
 }

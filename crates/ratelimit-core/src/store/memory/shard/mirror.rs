@@ -21,11 +21,11 @@ impl Shard {
         own: HitKeys<'_>,
         reply: StoreReply,
         is_used_up: bool,
-        limit: impl Fn(usize) -> LimitDecision,
+        limits: &[LimitDecision],
     ) -> bool {
         let mut mirrored = Mirrored::Unchanged;
         self.write(id, self.find(id), own, |budget| {
-            mirrored = budget.mirror(id.group, reply, limit);
+            mirrored = budget.mirror(id.group, reply, limits);
             WriteResult {
                 stored: mirrored != Mirrored::Unchanged,
                 is_used_up,

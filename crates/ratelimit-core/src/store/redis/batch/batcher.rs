@@ -1,6 +1,7 @@
 //! Sends concurrent hits in batches. `docs/decisions/0011-shared-calls.md` has the reasons.
 
 use std::{
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard},
     time::Instant,
 };
@@ -13,7 +14,7 @@ use crate::store::redis::{
         Batch, BatchOutcome, PendingHit, QueuedHit,
         queue::{BatchKey, BatchQueue, CallKind, max_batches},
     },
-    call::{MAX_ATTEMPTS, read_reply, server_deadline, store_error},
+    call::{LATE_REPLY_TIME, MAX_ATTEMPTS, read_reply, server_deadline, store_error},
     command::{Eval, Reply, ScriptCommand as _},
     config::Timeouts,
     connection::{
@@ -21,7 +22,7 @@ use crate::store::redis::{
         router::{Route, Router},
     },
 };
-use crate::{store::contract::StoreError, sync::lock};
+use crate::{metrics, sync::lock};
 
 /// Groups concurrent hits into batches, sends them and distributes the replies.
 ///
@@ -187,10 +188,15 @@ impl CallPermit {
         // call that takes longer than the budget is slow.
         let timeout = self.batcher.timeouts.timeout;
         let deadline = Instant::now() + timeout;
-        let sent = tokio::time::timeout_at(deadline.into(), self.send(batch)).await;
+        let (router, route) = (Arc::clone(&self.batcher.router), self.route.clone());
+        let mut sending = pin!(send(&router, &route, batch, deadline));
+        let sent = tokio::time::timeout_at(deadline.into(), &mut sending).await;
         if sent.is_err() {
-            let elapsed = timeout + deadline.elapsed();
-            self.batcher.router.record_timeout(&self.route, elapsed);
+            metrics::ambiguous();
+            router.record_timeout(&route, timeout + deadline.elapsed());
+            // The next batch does not wait for a late reply.
+            drop(self);
+            let _ = tokio::time::timeout(LATE_REPLY_TIME, sending).await;
         }
     }
 
@@ -208,57 +214,58 @@ impl CallPermit {
             kind,
         }
     }
+}
 
-    /// Sends a batch, and again where Redis replied that nothing was executed.
-    ///
-    /// | reply | hits |
-    /// |---|---|
-    /// | decisions | get theirs |
-    /// | too late | are sent again, without those whose deadline has passed |
-    /// | NOSCRIPT | are sent again, with the source of the script |
-    /// | MOVED, ASK, TRYAGAIN, any error about this call | are sent again by their callers, one by one |
-    /// | lost, or the server refuses all calls | all fail |
-    /// | cannot be read | all fail, because they may have been charged |
-    ///
-    /// Unlike a single call it follows no redirection. The single calls do, and have the slot map fetched again. Later
-    /// hits are then queued for the connection to the new node.
-    async fn send(&self, mut batch: Batch) {
-        let (router, route) = (&*self.batcher.router, &self.route);
-        let mut eval = Eval::Sha;
-        for _ in 0..MAX_ATTEMPTS {
-            let sent = Instant::now();
-            let command = batch.command();
-            let deadline = batch.deadline();
-            let deadline = deadline.and_then(|first| server_deadline(&command, route, first));
-            let error = match route
-                .send(command.to_cmd(eval, batch.names(), deadline))
-                .await
-            {
-                Ok(reply) => match read_reply(&command, route, &reply, sent) {
-                    Ok(Reply::Done(entries, now)) => {
-                        return batch.deliver(now, &entries, route.log());
-                    }
-                    // The server's clock was set forward, or some hits were late.
-                    Ok(Reply::TooLate(_)) if batch.drop_expired(Instant::now()) => continue,
-                    Ok(Reply::TooLate(_)) => return,
-                    Err(error) => return batch.fail_all(&error),
-                },
-                Err(error) => error,
-            };
-            match CallError::classify(&error) {
-                CallError::NoScript => eval = Eval::Source,
-                call_error @ (CallError::ConnectionLost | CallError::ServerUnavailable) => {
-                    return batch.fail_all(&store_error(router, route, &call_error, error));
+/// Sends a batch, and again where Redis replied that nothing was executed. A reply after `deadline` is late.
+///
+/// | reply | hits |
+/// |---|---|
+/// | decisions | get theirs |
+/// | too late | are sent again, without those whose deadline has passed |
+/// | NOSCRIPT | are sent again, with the source of the script |
+/// | MOVED, ASK, TRYAGAIN, any error about this call | are sent again by their callers, one by one |
+/// | lost, or the server refuses all calls | all fail |
+/// | cannot be read | all fail, because they may have been charged |
+///
+/// Unlike a single call it follows no redirection. The single calls do, and have the slot map fetched again. Later
+/// hits are then queued for the connection to the new node.
+async fn send(router: &Router, route: &Route, mut batch: Batch, deadline: Instant) {
+    let mut eval = Eval::Sha;
+    for _ in 0..MAX_ATTEMPTS {
+        let sent = Instant::now();
+        // A hit with less time than the shortest round trip makes the call too late for all.
+        if !batch.remove_expired(sent + route.clock().min_round_trip()) {
+            return;
+        }
+        let command = batch.command();
+        let first = batch.deadline();
+        let first = first.and_then(|first| server_deadline(&command, route, first));
+        let reply = route.send(command.to_cmd(eval, batch.names(), first));
+        let error = match reply.await {
+            Ok(reply) => match read_reply(&command, route, &reply, sent, deadline) {
+                Ok(Reply::Done(entries, now)) => {
+                    return batch.deliver(now, &entries, route.log());
                 }
-                // The server refused before anything was executed.
-                CallError::Moved(_)
-                | CallError::Ask(_)
-                | CallError::TryAgain
-                | CallError::Rejected => return batch.split_up(),
+                // The server's clock was set forward, or some hits were late.
+                Ok(Reply::TooLate(_)) => continue,
+                Err(error) => return batch.fail_all(&error),
+            },
+            Err(error) => error,
+        };
+        match CallError::classify(&error) {
+            CallError::NoScript => eval = Eval::Source,
+            call_error @ (CallError::ConnectionLost | CallError::ServerUnavailable) => {
+                let error = store_error(router, route, &call_error, error, deadline);
+                return batch.fail_all(&error);
+            }
+            // The server refused before anything was executed.
+            CallError::Moved(_) | CallError::Ask(_) | CallError::TryAgain | CallError::Rejected => {
+                return batch.split_up();
             }
         }
-        batch.fail_all(&StoreError::TooLate);
     }
+    // Nothing was executed. A hit with time left is sent with its own deadline.
+    batch.split_up();
 }
 
 impl Drop for CallPermit {

@@ -12,6 +12,7 @@
 //! |---|---|
 //! | while the hit is queued | is skipped and spends nothing |
 //! | while its batch is filled | is skipped and spends nothing |
+//! | never, but it timed out before its batch was sent | is skipped and spends nothing |
 //! | after its batch was taken from the queue | is sent, and charged if it fits; the decision is discarded |
 
 pub(in crate::store::redis) mod batcher;
@@ -56,8 +57,8 @@ pub(in crate::store::redis) struct QueuedHit {
     pub(in crate::store::redis) pending: Arc<PendingHit>,
     /// The local time after which the failure mode has answered the caller.
     pub(in crate::store::redis) deadline: Instant,
-    /// Delivers the outcome. Closed when the caller is dropped or has timed out. A sender that is dropped unused makes
-    /// the caller time out.
+    /// Delivers the outcome. Closed when the caller is dropped; one that has timed out may wait for a late reply. A sender
+    /// that is dropped unused makes the caller time out.
     pub(in crate::store::redis) outcome: oneshot::Sender<BatchOutcome>,
 }
 
@@ -155,15 +156,21 @@ impl Batch {
         hits.map(|hit| hit.deadline).min()
     }
 
-    /// Drops the hits whose deadline has passed, so that they do not make the next attempt too late, and those whose
-    /// callers were dropped. Returns whether any are left.
-    pub(in crate::store::redis) fn drop_expired(&mut self, now: Instant) -> bool {
-        for key in &mut self.keys {
-            key.hits
-                .retain(|hit| hit.deadline > now && !hit.outcome.is_closed());
+    /// Removes the hits whose deadline has passed, so that they do not make the call too late. Nothing was executed for
+    /// them, which they are answered. Returns whether any hits are left.
+    pub(in crate::store::redis) fn remove_expired(&mut self, now: Instant) -> bool {
+        if self.deadline().is_some_and(|first| first > now) {
+            return true;
         }
-        self.keys.retain(|key| !key.hits.is_empty());
-        !self.keys.is_empty()
+        let hits = std::mem::take(&mut self.keys).into_iter();
+        let (in_time, expired): (Vec<_>, Vec<_>) = hits
+            .flat_map(|key| key.hits)
+            .partition(|hit| hit.deadline > now);
+        for hit in expired {
+            hit.deliver(BatchOutcome::Decided(Err(StoreError::TooLate)));
+        }
+        *self = Batch::new(in_time);
+        !self.is_empty()
     }
 
     /// Delivers the decisions of a reply, which has one entry for each key, in order. `now` is the server's time.

@@ -95,6 +95,7 @@ impl SameLimits {
 }
 
 impl PartialEq for SameLimits {
+    /// Compares the limits, and nothing else of the policies.
     fn eq(&self, other: &SameLimits) -> bool {
         let (ours, theirs) = (self.group(), other.group());
         // Fast path: clones of one policy share their groups.
@@ -218,8 +219,7 @@ impl BatchQueue {
         hits
     }
 
-    /// The hit that waits longest. Hits whose callers were dropped or have timed out are skipped: nothing is spent for
-    /// them.
+    /// The hit that waits longest. Hits whose callers were dropped are skipped: nothing is spent for them.
     fn pop(&mut self) -> Option<QueuedHit> {
         while let Some(hit) = self.waiting.pop_front() {
             if !hit.outcome.is_closed() {

@@ -147,6 +147,7 @@ impl CheckCommand {
         }
     }
 
+    /// The flag of a hit that another key has denied.
     const fn denied_flag(&self) -> u8 {
         if self.is_denied { FLAG_DENIED } else { 0 }
     }
@@ -347,17 +348,27 @@ pub(in crate::store::redis) fn encode_limits(
 ) {
     for (number, group) in (0..).zip(groups) {
         for effective in &group.limits {
-            let limit = &effective.limit;
-            let period = limit.period_ticks();
-            bytes.extend([number, limit.algorithm().code()]);
-            // 1,000,000 fits in three bytes. The stored state begins with the same four bytes: code and grain.
-            bytes.extend_from_slice(&period.grain.micros().to_le_bytes()[..3]);
-            write_number(bytes, limit.capacity());
-            write_number(bytes, period.ticks);
-            write_number(bytes, wire_rate(limit));
-            write_number(bytes, effective.demand(params).reserve);
+            bytes.push(number);
+            encode_limit(bytes, effective, params);
         }
     }
+}
+
+/// Appends the parameters of one limit behind the number of its key: the table of [`encode_limits`] from offset 1 on.
+pub(in crate::store::redis) fn encode_limit(
+    bytes: &mut Vec<u8>,
+    effective: &EffectiveLimit,
+    params: HitParams,
+) {
+    let limit = &effective.limit;
+    let period = limit.period_ticks();
+    bytes.push(limit.algorithm().code());
+    // 1,000,000 fits in three bytes. The stored state begins with the same four bytes: code and grain.
+    bytes.extend_from_slice(&period.grain.micros().to_le_bytes()[..3]);
+    write_number(bytes, limit.capacity());
+    write_number(bytes, period.ticks);
+    write_number(bytes, wire_rate(limit));
+    write_number(bytes, effective.demand(params).reserve);
 }
 
 /// The number that the script takes as the limit's rate; its meaning depends on the algorithm.

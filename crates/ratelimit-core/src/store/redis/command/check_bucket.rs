@@ -96,7 +96,7 @@ impl BucketCommand<'_> {
         is_bucket.then_some(BucketCommand { command, effective })
     }
 
-    /// `ARGV[1]` of both bucket scripts, which `lua/bucket_prelude.lua` reads: 56 bytes, or 72 with flags.
+    /// `ARGV[1]` of the bucket scripts, which `lua/bucket_prelude.lua` reads: 56 bytes, or 72 with flags.
     ///
     /// | offset | bytes | content |
     /// |---|---|---|
@@ -112,19 +112,20 @@ impl BucketCommand<'_> {
     /// The script compares the shape with that of the value as one double and never computes with it.
     pub(in crate::store::redis) fn encode_bucket(&self, deadline: Option<Timestamp>) -> Vec<u8> {
         let flags = self.command.read_only_flag() | self.command.time_flag();
-        self.encode_with_flags(deadline, flags)
+        self.encode_with(deadline, &[], flags)
     }
 
-    /// The same with flags that the caller chose.
-    pub(in crate::store::redis) fn encode_with_flags(
+    /// The same with a request in front of the flags, which the caller chose.
+    pub(in crate::store::redis) fn encode_with(
         &self,
         deadline: Option<Timestamp>,
+        request: &[u64],
         flags: u8,
     ) -> Vec<u8> {
         let (command, limit) = (self.command, &self.effective.limit);
         let period = limit.period_ticks();
         let grain = period.grain.micros();
-        let mut bytes = Vec::with_capacity(9 * NUMBER_BYTES);
+        let mut bytes = Vec::with_capacity((9 + request.len()) * NUMBER_BYTES);
         write_number(
             &mut bytes,
             deadline.map_or(MAX_EXACT - 1, Timestamp::as_micros),
@@ -137,6 +138,9 @@ impl BucketCommand<'_> {
         bytes.push(limit.algorithm().code());
         bytes.extend_from_slice(&grain.to_le_bytes()[..3]);
         write_number(&mut bytes, period.ticks);
+        for number in request {
+            write_number(&mut bytes, *number);
+        }
         // A charge on the server's clock has no flags, and saves the server the unpacking of two numbers.
         if flags != 0 {
             write_number(&mut bytes, flags.into());

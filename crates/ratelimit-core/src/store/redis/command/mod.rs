@@ -7,6 +7,7 @@
 //! | [`check`] | `lua/check.lua`, `lua/check_one.lua` | one for each key of the policy |
 //! | [`check_bucket`] | `lua/check_bucket.lua` | one |
 //! | [`check_batch`] | `lua/check_batch.lua`, `lua/check_bucket_batch.lua` | each key of the batch once |
+//! | [`check_joint`] | `lua/check_joint.lua` | the keys of all members, each once |
 //! | [`prefetch`] | `lua/prefetch.lua`, `lua/prefetch_bucket.lua` | one for each key of the policy |
 //! | [`settle`] | `lua/settle.lua` | one for each key of the policy |
 //! | [`reset`] | `lua/reset.lua` | one |
@@ -16,6 +17,7 @@
 pub(super) mod check;
 pub(super) mod check_batch;
 pub(super) mod check_bucket;
+pub(super) mod check_joint;
 pub(super) mod prefetch;
 pub(super) mod reply;
 pub(super) mod reset;

@@ -140,6 +140,7 @@ impl Cluster {
             .cloned()
     }
 
+    /// The log lines of all nodes.
     pub(in crate::store::redis) fn log(&self) -> &OutageLog {
         &self.shared.log
     }

@@ -109,7 +109,7 @@ impl OutageLog {
                 server,
                 calls,
                 left_out,
-                "{calls} calls to Redis were slower than {timeout} ms, the failure mode decided them"
+                "calls to Redis were slower than {timeout} ms, the failure mode decided them: {calls}"
             );
         }
     }

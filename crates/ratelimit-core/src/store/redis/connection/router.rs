@@ -179,12 +179,9 @@ impl Router {
 
     /// Counts a call that was not answered in time, for which the caller waited `elapsed`.
     ///
-    /// Redis may have executed it or not, which the metric for ambiguous calls counts.
-    ///
     /// A breaker that opens also has the slot map fetched: a replica may have been promoted in
     /// place of the slow node.
     pub(in crate::store::redis) fn record_timeout(&self, route: &Route, elapsed: Duration) {
-        metrics::ambiguous();
         if route.record_timeout(elapsed) {
             self.refresh_topology();
         }

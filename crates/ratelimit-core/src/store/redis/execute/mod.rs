@@ -7,10 +7,13 @@
 //!   undoable.rs  a concurrency slot or several hash slots: a task of its own
 //!   batched      queued for the next batch of the same limits and cost
 //!   single       one call: the bucket script if it applies, else the general one
+//! joint.rs       hits under several policies
 //! settle.rs      changes to a charge, resets, deletions
 //! ```
 
 mod cross_slot;
+mod joint;
+mod late;
 mod prefetch;
 mod settle;
 mod undoable;
@@ -35,10 +38,12 @@ use crate::store::redis::{
     },
     config::{RedisConfig, Timeouts},
     connection::router::{Route, Router},
+    execute::late::late_outcome,
     keyspace::KeySpace,
 };
 use crate::{
     decision::Decision,
+    metrics,
     store::{
         contract::StoreError,
         hit::{Hit, OwnedHit},
@@ -81,6 +86,8 @@ pub(super) struct Executor {
     in_flight: Arc<Semaphore>,
     /// One permit for each background task that gives something back. The task holds it.
     give_backs: Arc<Semaphore>,
+    /// One permit for each task that waits for a late reply; as many as `give_backs`.
+    late_replies: Arc<Semaphore>,
 }
 
 /// A hit whose route is known. It owns all that the call needs and borrows nothing of the caller.
@@ -91,6 +98,8 @@ pub(super) struct PreparedHit {
     pending: Arc<PendingHit>,
     /// The hit itself, if it may have to be undone.
     undoable: Option<Box<OwnedHit>>,
+    /// The deadline of the caller itself, if it has one.
+    deadline: Option<Instant>,
 }
 
 /// Why a hit has no route.
@@ -119,6 +128,7 @@ impl Executor {
             timeouts,
             in_flight: Arc::new(Semaphore::new(in_flight)),
             give_backs: Arc::new(Semaphore::new(give_backs)),
+            late_replies: Arc::new(Semaphore::new(give_backs)),
         }
     }
 
@@ -156,6 +166,7 @@ impl Executor {
             route,
             pending: Arc::new(PendingHit { command, names }),
             undoable: is_undoable.then(|| Box::new(OwnedHit::new(hit))),
+            deadline: hit.deadline,
         })
     }
 
@@ -173,7 +184,8 @@ impl Executor {
         let names = self
             .keys
             .key_names(groups, |group| hit.as_hit().key_for(group));
-        self.wait_first_attempts(&names, self.deadline()).await;
+        let deadline = earliest(hit.as_hit().deadline, self.deadline());
+        self.wait_first_attempts(&names, deadline).await;
         match self.prepare(hit.as_hit()) {
             Ok(prepared) => {
                 let deadline = self.deadline();
@@ -198,31 +210,39 @@ impl Executor {
         Instant::now() + self.timeouts.timeout
     }
 
-    /// Decides a hit by `deadline`, and charges it if it is allowed.
+    /// Decides a hit by its own deadline, at the latest by `latest`, and charges it if it is allowed.
     ///
     /// The rare branches are boxed: a future that waits for its batch stays small.
     ///
     /// # Errors
     ///
     /// - [`StoreError::Overloaded`]: all permits are taken. Nothing was sent.
-    /// - [`StoreError::TimedOut`]: there was no reply by the deadline. A script that runs later
+    /// - [`StoreError::Unanswered`]: there was no reply by the deadline. A script that runs later
     ///   does nothing, so the hit is charged only if its script ran in time and the reply came
-    ///   late.
+    ///   late. A late reply tells which, for a second.
+    /// - [`StoreError::TimedOut`]: the same, and nothing waits for the late reply.
     /// - [`StoreError::Unavailable`]: the connection broke, or the server refuses all calls.
     /// - [`StoreError::Refused`]: Redis replied with an error about this call, or with a state that
     ///   cannot be read.
     pub(super) async fn check(
         self: Arc<Executor>,
         prepared: PreparedHit,
-        deadline: Instant,
+        latest: Instant,
     ) -> Result<Decision, StoreError> {
         let PreparedHit {
             route,
             pending,
             undoable,
+            deadline,
         } = prepared;
+        let deadline = earliest(deadline, latest);
+        if deadline < latest && deadline <= Instant::now() {
+            return Err(StoreError::TooLate);
+        }
         if let Some(hit) = undoable {
-            return Box::pin(self.check_undoable(route, pending, *hit, deadline)).await;
+            let is_short = deadline < latest;
+            let checked = self.check_undoable(route, pending, *hit, deadline, is_short);
+            return Box::pin(checked).await;
         }
         let Ok(_permit) = self.in_flight.try_acquire() else {
             return Err(StoreError::Overloaded);
@@ -235,22 +255,45 @@ impl Executor {
         let (_call_permit, skip_fast_script) = match dispatch {
             Dispatch::Single(permit) => (permit, false),
             // The batch counts its own timeout for the circuit breaker, so its hits do not.
-            Dispatch::Batched(outcome) => {
-                match tokio::time::timeout_at(deadline.into(), outcome).await {
+            Dispatch::Batched(mut outcome) => {
+                match tokio::time::timeout_at(deadline.into(), &mut outcome).await {
                     Ok(Ok(BatchOutcome::Decided(decision))) => return decision,
                     // The batch left this hit undecided, and nothing was charged for it.
                     Ok(Ok(BatchOutcome::SendSingle { skip_fast_script })) => {
                         (None, skip_fast_script)
                     }
-                    Ok(Err(_)) | Err(_) => return Err(StoreError::TimedOut),
+                    Ok(Err(_)) => return Err(StoreError::TimedOut),
+                    Err(_) => {
+                        if deadline < latest {
+                            metrics::ambiguous();
+                        }
+                        return Err(self.await_late(Box::pin(late_outcome(outcome)), None));
+                    }
                 }
             }
         };
-        let decision = self.check_single(&route, &pending, deadline, skip_fast_script);
-        Box::pin(self.with_deadline(&route, deadline, decision)).await
+        let executor = Arc::clone(&self);
+        let own_route = route.clone();
+        let mut decision = Box::pin(async move {
+            let decision = executor.check_single(&own_route, &pending, deadline, skip_fast_script);
+            decision.await
+        });
+        match tokio::time::timeout_at(deadline.into(), &mut decision).await {
+            Ok(decision) => decision,
+            Err(_) if deadline < latest => {
+                metrics::ambiguous();
+                Err(self.await_late(decision, Some((route, latest))))
+            }
+            Err(_) => {
+                metrics::ambiguous();
+                self.router.record_timeout(&route, self.elapsed(deadline));
+                Err(self.await_late(decision, None))
+            }
+        }
     }
 
-    /// Awaits a call until its deadline, and counts a timeout for the circuit breaker.
+    /// Awaits a call until its deadline, and counts a timeout for the circuit breaker of `route`. There is none for a
+    /// caller with less time than a call of the store.
     ///
     /// A timeout increments `rate_limiter_ambiguous_total` and `rate_limiter_slow_calls_total`.
     ///
@@ -259,13 +302,16 @@ impl Executor {
     /// The error of the call, or [`StoreError::TimedOut`].
     async fn with_deadline<T>(
         &self,
-        route: &Route,
+        route: Option<&Route>,
         deadline: Instant,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let result = tokio::time::timeout_at(deadline.into(), call).await;
         result.unwrap_or_else(|_| {
-            self.router.record_timeout(route, self.elapsed(deadline));
+            metrics::ambiguous();
+            if let Some(route) = route {
+                self.router.record_timeout(route, self.elapsed(deadline));
+            }
             Err(StoreError::TimedOut)
         })
     }
@@ -319,4 +365,9 @@ impl Executor {
     fn manual_now(&self) -> Option<Timestamp> {
         self.clock.is_manual().then(|| self.clock.now())
     }
+}
+
+/// The deadline of a caller with one of its `own`, for a call that ends at `latest`.
+fn earliest(own: Option<Instant>, latest: Instant) -> Instant {
+    own.map_or(latest, |own| own.min(latest))
 }

@@ -57,7 +57,7 @@ impl Executor {
         };
         let command = PrefetchCommand { check, request };
         let grant = self.send_prefetch(&command, &names, &route, deadline);
-        self.with_deadline(&route, deadline, grant).await
+        self.with_deadline(Some(&route), deadline, grant).await
     }
 
     /// Sends the bucket script where it applies, and the general one for states that it leaves undecided.

@@ -143,6 +143,15 @@ impl Executor {
         settlement.unwrap_or(Err(StoreError::TimedOut))
     }
 
+    /// Refunds a charge, on all nodes of its keys. That also releases its slot.
+    pub(in crate::store::redis) async fn refund_late(&self, receipt: &Receipt) {
+        let units = receipt.cost();
+        for scope in self.scopes(&self.receipt_names(receipt)) {
+            let refund = Adjustment::Refund { units };
+            self.give_back(receipt, scope, refund).await;
+        }
+    }
+
     /// Forgets what the keys have spent, one call for each and each with a timeout of its own.
     ///
     /// `lua/reset.lua` leaves the time of the reset behind, so that receipts from before it refund

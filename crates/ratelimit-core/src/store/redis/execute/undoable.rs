@@ -25,6 +25,7 @@ use crate::{
     budget::Adjustment,
     decision::Decision,
     limit::Limit,
+    metrics,
     policy::Policy,
     store::{
         contract::{Settlement, StoreError},
@@ -59,6 +60,8 @@ pub(in crate::store::redis) struct UndoableHit {
     hit: OwnedHit,
     /// The deadline of the caller. A decision after it is refunded.
     pub(in crate::store::redis) deadline: Instant,
+    /// Whether the caller has less time than a call. Its timeout does not count for the circuit breaker.
+    is_short: bool,
     /// The runtime of the caller, for connections of the application.
     runtime: Handle,
     /// The route of the call in flight. After the deadline the task or the caller takes it and counts the timeout,
@@ -77,14 +80,15 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// Those of [`Executor::check`]. `Unavailable` without a source also means that the runtime of
-    /// the connection was shut down.
+    /// Those of [`Executor::check`]. `Unavailable` also means that the runtime of the connection was
+    /// shut down.
     pub(in crate::store::redis) async fn check_undoable(
         self: Arc<Executor>,
         route: Route,
         pending: Arc<PendingHit>,
         hit: OwnedHit,
         deadline: Instant,
+        is_short: bool,
     ) -> Result<Decision, StoreError> {
         // The caller holds the permit, not the task: a runtime that is not driven would keep it.
         let in_flight = Arc::clone(&self.in_flight);
@@ -98,6 +102,7 @@ impl Executor {
             pending,
             hit,
             deadline,
+            is_short,
             runtime: Handle::current(),
         });
         let (sender, decision) = oneshot::channel();
@@ -113,9 +118,9 @@ impl Executor {
         match tokio::time::timeout_at(deadline.into(), &mut guard.decision).await {
             Ok(Ok(decision)) => decision,
             // The runtime of the connection was shut down, maybe after the call was sent.
-            Ok(Err(_)) => {
+            Ok(Err(ended)) => {
                 guard.hit.spawn_release_all();
-                let error = StoreError::Unavailable { source: None };
+                let error = StoreError::unavailable(ended);
                 // Units that were charged cannot be refunded: their receipt is lost with the task.
                 if guard.hit.charges_units() {
                     guard.hit.executor.router.log().log_kept_charge(&error);
@@ -187,7 +192,7 @@ impl Executor {
     }
 
     /// The scopes of the calls that change a charge on these keys.
-    fn scopes(&self, names: &[String]) -> SmallVec<[Scope; 2]> {
+    pub(in crate::store::redis) fn scopes(&self, names: &[String]) -> SmallVec<[Scope; 2]> {
         if self.router.same_node(names) {
             return SmallVec::from_iter([Scope::Policy]);
         }
@@ -299,8 +304,11 @@ impl UndoableHit {
     /// Counts the timeout of the call in flight, unless the other side has done so.
     fn record_timeout(&self) {
         if let Some(route) = self.await_route(None) {
-            let elapsed = self.executor.elapsed(self.deadline);
-            self.executor.router.record_timeout(&route, elapsed);
+            metrics::ambiguous();
+            if !self.is_short {
+                let elapsed = self.executor.elapsed(self.deadline);
+                self.executor.router.record_timeout(&route, elapsed);
+            }
         }
     }
 
@@ -325,7 +333,7 @@ impl UndoableHit {
         error: &StoreError,
         scope: Scope,
     ) {
-        if may_have_run(error)
+        if error.may_have_run()
             && has_slots(&self.pending.command.policy, scope)
             && let Some(receipt) = self.slot_receipt()
         {
@@ -389,12 +397,4 @@ impl UndoableHit {
 fn has_slots(policy: &Policy, scope: Scope) -> bool {
     let mut limits = scope.groups(policy).iter().flat_map(|group| &group.limits);
     limits.any(|effective| matches!(effective.limit, Limit::Concurrency(_)))
-}
-
-/// Whether a call that failed may have been executed. Without a source nothing was sent.
-const fn may_have_run(error: &StoreError) -> bool {
-    matches!(
-        error,
-        StoreError::TimedOut | StoreError::Unavailable { source: Some(_) }
-    )
 }

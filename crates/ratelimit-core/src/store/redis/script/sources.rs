@@ -2,17 +2,37 @@
 
 use crate::algorithm::Algorithm;
 
+/// The head of every script but those for buckets.
 pub(super) const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
+/// One limit.
 pub(super) const CHECK_ONE: &str = include_str!("../../../../lua/check_one.lua");
+/// Several limits, and several keys.
 pub(super) const CHECK: &str = include_str!("../../../../lua/check.lua");
+/// Hits on several keys with equal limits.
 pub(super) const CHECK_BATCH: &str = include_str!("../../../../lua/check_batch.lua");
+/// Hits under several policies.
+pub(super) const CHECK_JOINT: &str = include_str!("../../../../lua/check_joint.lua");
+/// Changes to a charge.
 pub(super) const SETTLE: &str = include_str!("../../../../lua/settle.lua");
+/// Clears a key.
 pub(super) const RESET: &str = include_str!("../../../../lua/reset.lua");
+/// The head of the scripts for buckets.
 pub(super) const BUCKET_PRELUDE: &str = include_str!("../../../../lua/bucket_prelude.lua");
+/// The step of a bucket.
 pub(super) const BUCKET_STEP: &str = include_str!("../../../../lua/bucket_step.lua");
+/// The value of a bucket after its step.
+pub(super) const BUCKET_VALUE: &str = include_str!("../../../../lua/bucket_value.lua");
+/// Reads the values of all keys.
+pub(super) const READ_BUDGETS: &str = include_str!("../../../../lua/read_budgets.lua");
+/// Writes the values that have changed.
+pub(super) const WRITE_BUDGETS: &str = include_str!("../../../../lua/write_budgets.lua");
+/// One hit on a bucket.
 pub(super) const CHECK_BUCKET: &str = include_str!("../../../../lua/check_bucket.lua");
+/// A hit, and units for later.
 pub(super) const PREFETCH: &str = include_str!("../../../../lua/prefetch.lua");
+/// The same on a bucket.
 pub(super) const PREFETCH_BUCKET: &str = include_str!("../../../../lua/prefetch_bucket.lua");
+/// Hits on several buckets.
 pub(super) const CHECK_BUCKET_BATCH: &str = include_str!("../../../../lua/check_bucket_batch.lua");
 
 /// The files with the functions of an algorithm, in order. A leaky bucket calls the functions of a token bucket.

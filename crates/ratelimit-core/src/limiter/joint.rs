@@ -1,0 +1,397 @@
+//! Joint hits: hits under several policies that are decided together, and the future of their check.
+//!
+//! - A member that the deny cache or an unpaid local charge denies is not sent. If the joint hit cannot pass without
+//!   it, nothing is sent.
+//! - The store's answer is recorded for each member, as for a single check:
+//!
+//! | member | metrics, offenders | deny cache | local budgets |
+//! |---|---|---|---|
+//! | charged | counted as allowed | invalidated | follow the reply |
+//! | does not fit | counted as denied | caches the denial, unless another member shares a budget | follow the reply |
+//! | fits, and the joint hit is denied | not counted | unchanged | follow the reply |
+//! | not sent, denied | counted as denied | unchanged | unchanged |
+//! | not sent, because another member was denied | not counted | unchanged | unchanged |
+//!
+//! - Where the store does not answer, each member is decided by the failure mode of its policy. Local charges are made
+//!   in order, and refunded if the joint hit does not pass.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+
+use crate::limiter::{
+    JointVerdict, Limiter, MemberVerdict, Verdict, check::record_span, denial::with_slot_wait,
+    deny_cache::Lookup, reservation::receipt_of,
+};
+use crate::{
+    budget::Adjustment,
+    decision::Decision,
+    limit::Limit,
+    metrics,
+    policy::FailureMode,
+    store::{
+        Hit, InvalidJointHit, JointHit, JointRole, MAX_JOINT_HITS, OwnedHit, StoreError,
+        StoreFuture, passes, unread,
+    },
+    time::Timestamp,
+};
+
+/// A check of a joint hit in flight. Awaiting it gives the [`JointVerdict`].
+///
+/// Dropping it is as dropping a [`Check`](crate::Check): a memory store has decided already; with a Redis store, charges
+/// stay once the call was sent, and slots of concurrency limits are released.
+///
+/// The future borrows nothing of the members:
+///
+/// ```
+/// use ratelimit_core::{JointCheck, Key, Limiter, Policy, store::{Hit, InvalidJointHit, JointHit}};
+///
+/// fn start(limiter: &Limiter, policy: &Policy, keys: &[Key]) -> Result<JointCheck, InvalidJointHit> {
+///     let members: Vec<JointHit<'_>> =
+///         keys.iter().map(|key| JointHit::new(Hit::new(policy, key))).collect();
+///     limiter.check_joint(&members)
+/// }
+/// ```
+#[must_use = "a check is made when it is awaited"]
+pub struct JointCheck(JointState);
+
+/// A joint hit before and after the answer of the store.
+enum JointState {
+    Decided(Option<JointVerdict>),
+    Pending(Box<PendingJoint>),
+}
+
+/// A member with all that is needed when the store has answered.
+struct PendingMember {
+    hit: OwnedHit,
+    role: JointRole,
+    /// The versions of the budgets in the deny cache, if a denial of this member may be cached.
+    lookup: Option<Lookup>,
+    /// The denial of a member that is not sent.
+    denied: Option<Verdict>,
+}
+
+/// A joint hit whose store has not answered yet.
+struct PendingJoint {
+    decisions: StoreFuture<Vec<Decision>>,
+    started: Instant,
+    limiter: Limiter,
+    members: Vec<PendingMember>,
+}
+
+impl Limiter {
+    /// Decides hits under several policies in one step: all are charged, or none.
+    ///
+    /// - The joint hit passes if every member of the role `Must` fits, and one of the role `Any` if there are such.
+    ///   Then all members that fit are charged. Otherwise none is.
+    /// - A policy in shadow mode for the key of its member, or with a share of keys that is not enforced, has the role
+    ///   `Watch`.
+    /// - Members on one budget are decided one behind the other. If the sum of their costs is above the limit, the
+    ///   joint hit is denied each time, with the wait of a single cost.
+    /// - Members are decided as they are: tier, cost, mode and overdraft are those of the hit. Units that were
+    ///   prefetched are not used.
+    /// - In a Redis cluster, members in several hash slots are charged one after another; a denial refunds the charges
+    ///   before it.
+    /// - A member that fits is counted by metrics if the joint hit passes, one that does not always.
+    ///
+    /// ```
+    /// use ratelimit_core::{Key, Limiter, Policy, store::{Hit, JointHit}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let limiter = Limiter::in_memory();
+    /// let (user, route) = (Policy::parse("user", "5/min")?, Policy::parse("route", "1/min")?);
+    /// let (alice, search) = (Key::new("alice")?, Key::new("/search")?);
+    /// let members = [
+    ///     JointHit::new(Hit::new(&user, &alice)),
+    ///     JointHit::new(Hit::new(&route, &search)),
+    /// ];
+    ///
+    /// assert!(limiter.check_joint(&members)?.await.is_allowed);
+    /// let second = limiter.check_joint(&members)?.await;
+    /// assert!(!second.is_allowed);
+    /// assert_eq!(second.members[0].verdict.decision().unwrap().remaining, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidJointHit`] without members, and with more than [`MAX_JOINT_HITS`].
+    pub fn check_joint(&self, members: &[JointHit<'_>]) -> Result<JointCheck, InvalidJointHit> {
+        let count = members.len();
+        if count == 0 || count > MAX_JOINT_HITS {
+            return Err(InvalidJointHit { count });
+        }
+        let enforced = members.iter().map(|member| JointHit {
+            hit: member.hit.with_slot_id(),
+            role: if member.hit.policy.enforces(member.hit.key) {
+                member.role
+            } else {
+                JointRole::Watch
+            },
+        });
+        Ok(JointCheck::new(self, &enforced.collect::<Vec<_>>()))
+    }
+
+    /// Denies a member without a call: by the deny cache, or because its budget is spent by hits that are owed to the store.
+    fn deny_unsent(&self, hit: Hit<'_>, lookup: Option<Lookup>) -> Option<Verdict> {
+        let cached = lookup.and_then(|lookup| self.shared.deny_cache.lookup(hit, lookup));
+        let Some(denied) = cached else {
+            return self.deny_while_owed(&hit);
+        };
+        hit.policy.metrics().count_deny_cache_hit();
+        Some(self.verdict(hit, Ok(denied)))
+    }
+
+    /// Sets the local budgets to the decisions of the members that were sent.
+    ///
+    /// If the joint hit does not pass, nothing was charged, and the numbers of a member that was denied behind the charge of
+    /// another are not those of the store.
+    fn mirror_joint(
+        &self,
+        sent: &[JointHit<'_>],
+        members: &[PendingMember],
+        decisions: &[Decision],
+        received: Instant,
+    ) {
+        let mut fits = decisions.iter().map(Decision::is_allowed);
+        let fits = members.iter().map(|member| {
+            let is_sent = member.denied.is_none();
+            (member.role, is_sent && fits.next().unwrap_or(false))
+        });
+        let is_charged = passes(fits);
+        for index in JointHit::order(sent) {
+            let (hit, decision) = (sent[index].hit, &decisions[index]);
+            if is_charged {
+                self.mirror(&hit, decision, received);
+            } else if decision.is_allowed() || shares_no_budget(sent, hit) {
+                self.mirror(&hit.dry_run(), decision, received);
+            }
+        }
+    }
+
+    /// Decides members by their failure modes. Local charges are made one after another; if the joint hit does not pass,
+    /// they are refunded.
+    fn unchecked_joint(&self, members: &[JointHit<'_>], error: &StoreError) -> Vec<Verdict> {
+        let decide = |hit: Hit<'_>| self.unchecked(hit, hit.policy.enforces(hit.key), error);
+        let mut verdicts: Vec<Option<Verdict>> = vec![None; members.len()];
+        for index in JointHit::order(members) {
+            let verdict = decide(members[index].hit);
+            let is_denied = members[index].role == JointRole::Must && !fits(&verdict);
+            verdicts[index] = Some(verdict);
+            if is_denied {
+                break;
+            }
+        }
+        let roles = members.iter().map(|member| member.role);
+        let known = verdicts
+            .iter()
+            .map(|verdict| verdict.as_ref().is_some_and(fits));
+        if !passes(roles.zip(known)) {
+            for (member, verdict) in members.iter().zip(&mut verdicts) {
+                let charged = verdict.as_ref().filter(|verdict| fits(verdict));
+                if let Some(receipt) = charged.and_then(|charged| receipt_of(member.hit, charged)) {
+                    let units = receipt.cost();
+                    drop(self.adjust(&receipt, Adjustment::Refund { units }));
+                }
+            }
+            for (member, verdict) in members.iter().zip(&mut verdicts) {
+                if verdict.as_ref().is_none_or(fits) {
+                    *verdict = Some(decide(member.hit.dry_run()));
+                }
+            }
+        }
+        verdicts.into_iter().flatten().collect()
+    }
+}
+
+impl JointCheck {
+    /// Starts the check of members whose roles are known. A memory store has decided when it returns.
+    fn new(limiter: &Limiter, members: &[JointHit<'_>]) -> JointCheck {
+        let started = metrics::sample_start();
+        let deny_cache = &limiter.shared.deny_cache;
+        // A cached answer would leave out the denials that such limits record.
+        let mut limits = members.iter().flat_map(|member| member.hit.policy.limits());
+        let may_skip = !limits.any(Limit::records_denials);
+        let pending = members.iter().map(|member| {
+            let hit = member.hit;
+            let lookup = deny_cache.start_lookup(hit).filter(|_| may_skip);
+            PendingMember {
+                hit: OwnedHit::new(hit),
+                role: member.role,
+                lookup: lookup.filter(|_| shares_no_budget(members, hit)),
+                denied: limiter.deny_unsent(hit, lookup),
+            }
+        });
+        let pending: Vec<PendingMember> = pending.collect();
+        let can_pass = pending
+            .iter()
+            .map(|member| (member.role, member.denied.is_none()));
+        if !passes(can_pass) {
+            let verdict = JointVerdict::unsent(pending);
+            return JointCheck(JointState::Decided(Some(verdict)));
+        }
+        let sent: Vec<JointHit<'_>> = sent(&pending).collect();
+        if sent.is_empty() {
+            // All members only watch, and all are denied.
+            let verdict = JointVerdict::new(limiter, &pending, Ok(Vec::new()), None);
+            return JointCheck(JointState::Decided(Some(verdict)));
+        }
+        match limiter.shared.store.hit_joint(&sent).try_ready() {
+            Ok(decisions) => {
+                let span = started.map(|started| started.elapsed());
+                let verdict = JointVerdict::new(limiter, &pending, decisions, span);
+                JointCheck(JointState::Decided(Some(verdict)))
+            }
+            Err(decisions) => {
+                deny_cache.enable();
+                JointCheck(JointState::Pending(Box::new(PendingJoint {
+                    decisions,
+                    started: Instant::now(),
+                    limiter: limiter.clone(),
+                    members: pending,
+                })))
+            }
+        }
+    }
+}
+
+impl JointVerdict {
+    /// The verdict of a joint hit that was sent. Counts the members, and updates the deny cache and the local budgets.
+    fn new(
+        limiter: &Limiter,
+        members: &[PendingMember],
+        decisions: Result<Vec<Decision>, StoreError>,
+        span: Option<Duration>,
+    ) -> JointVerdict {
+        let received = Instant::now();
+        let sent: Vec<JointHit<'_>> = sent(members).collect();
+        let mut answers = match decisions {
+            Ok(decisions) => {
+                limiter.mirror_joint(&sent, members, &decisions, received);
+                let hits = sent.iter().map(|member| member.hit);
+                let checked = |(decision, hit): (Decision, Hit<'_>)| {
+                    let is_enforced = hit.policy.enforces(hit.key);
+                    let decision = with_slot_wait(decision, &hit);
+                    Verdict::Checked(decision.with_enforcement(is_enforced))
+                };
+                decisions.into_iter().zip(hits).map(checked).collect()
+            }
+            Err(error) => limiter.unchecked_joint(&sent, &error),
+        }
+        .into_iter();
+        let verdicts: Vec<(Verdict, &PendingMember)> = members
+            .iter()
+            .filter_map(|member| {
+                let verdict = member.denied.clone().or_else(|| answers.next());
+                verdict.map(|verdict| (verdict, member))
+            })
+            .collect();
+        let roles = verdicts
+            .iter()
+            .map(|(verdict, member)| (member.role, fits(verdict)));
+        let is_allowed = passes(roles);
+        let members = verdicts.into_iter().map(|(verdict, member)| {
+            let hit = member.hit.as_hit();
+            let is_decisive = is_allowed || !fits(&verdict);
+            if member.denied.is_none() && is_decisive && !hit.is_read_only() {
+                limiter.record_verdict(&hit, &verdict);
+                if let Verdict::Checked(decision) = &verdict {
+                    let answer = Ok(decision.clone());
+                    let deny_cache = &limiter.shared.deny_cache;
+                    deny_cache.record(hit, member.lookup, &answer);
+                }
+            }
+            if let Some(span) = span {
+                record_span(hit, span);
+            }
+            MemberVerdict {
+                is_charged: is_allowed
+                    && fits(&verdict)
+                    && !hit.is_read_only()
+                    && verdict.decision().is_some(),
+                verdict,
+            }
+        });
+        JointVerdict {
+            is_allowed,
+            members: members.collect(),
+        }
+    }
+
+    /// The verdict of a joint hit that cannot pass, whatever the store would answer. The members that were not denied
+    /// are not read.
+    fn unsent(members: Vec<PendingMember>) -> JointVerdict {
+        let decided = members.iter().find_map(|member| member.denied.as_ref());
+        let decided = decided.and_then(Verdict::decision);
+        let now = decided.map_or_else(Timestamp::default, |denied| denied.now);
+        let members = members.into_iter().map(|member| MemberVerdict {
+            verdict: member
+                .denied
+                .unwrap_or_else(|| Verdict::Checked(unread(member.hit.as_hit(), now))),
+            is_charged: false,
+        });
+        JointVerdict {
+            is_allowed: false,
+            members: members.collect(),
+        }
+    }
+}
+
+/// The members that were not denied without a call.
+fn sent(members: &[PendingMember]) -> impl Iterator<Item = JointHit<'_>> {
+    let sent = members.iter().filter(|member| member.denied.is_none());
+    sent.map(|member| JointHit::new(member.hit.as_hit()).role(member.role))
+}
+
+/// Whether no other member spends from a budget of `hit`. A denial behind another member's charge is not cached: the
+/// same hit may pass alone.
+fn shares_no_budget(members: &[JointHit<'_>], hit: Hit<'_>) -> bool {
+    let shares = |member: &&JointHit<'_>| {
+        let mut budgets = member.hit.budget_names();
+        budgets.any(|budget| hit.budget_names().any(|own| own == budget))
+    };
+    members.iter().filter(shares).count() == 1
+}
+
+/// Whether a member fits by its verdict. Enforcement is in its role.
+fn fits(verdict: &Verdict) -> bool {
+    match verdict {
+        Verdict::Checked(decision) => decision.is_allowed(),
+        Verdict::Unchecked { mode, decision, .. } => match decision {
+            Some(decision) => decision.is_allowed(),
+            None => *mode != FailureMode::Closed,
+        },
+    }
+}
+
+impl Future for JointCheck {
+    type Output = JointVerdict;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<JointVerdict> {
+        let pending = match &mut self.0 {
+            JointState::Decided(verdict) => {
+                return Poll::Ready(verdict.take().expect("polled after completion"));
+            }
+            JointState::Pending(pending) => pending,
+        };
+        let decisions = ready!(Pin::new(&mut pending.decisions).poll(cx));
+        let span = Some(pending.started.elapsed());
+        let verdict = JointVerdict::new(&pending.limiter, &pending.members, decisions, span);
+        Poll::Ready(verdict)
+    }
+}
+
+impl fmt::Debug for JointCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            JointState::Decided(_) => "JointCheck::Decided",
+            JointState::Pending(_) => "JointCheck::Pending",
+        })
+    }
+}

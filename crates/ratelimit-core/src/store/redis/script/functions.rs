@@ -1,0 +1,52 @@
+//! The functions of each algorithm that the scripts call, by their names in `lua/`.
+
+use crate::algorithm::Algorithm;
+
+/// The function that records denied hits, where the algorithm has one. A limit that records them is never batched.
+pub(super) const fn count_of(algorithm: Algorithm) -> Option<&'static str> {
+    match algorithm {
+        Algorithm::SlidingWindowLog | Algorithm::PenaltyBox => Some("count"),
+        _ => None,
+    }
+}
+
+/// The functions that change a charge, in the order in which `settle.lua` unpacks them. A penalty box has none.
+pub(super) const fn settle_functions(algorithm: Algorithm) -> [Option<&'static str>; 9] {
+    let insert = match algorithm {
+        Algorithm::SlidingWindowLog => Some("insert"),
+        _ => None,
+    };
+    match algorithm {
+        Algorithm::Concurrency => [
+            None,
+            None,
+            None,
+            None,
+            Some("release"),
+            Some("renew"),
+            None,
+            None,
+            Some("release_oldest"),
+        ],
+        Algorithm::PenaltyBox => [None; 9],
+        _ => [
+            Some("roll"),
+            Some("state"),
+            Some("left"),
+            Some("refund"),
+            None,
+            None,
+            insert,
+            Some("credit"),
+            None,
+        ],
+    }
+}
+
+/// The name of an algorithm's function in Lua, or `nil`.
+pub(super) fn function(algorithm: Algorithm, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("{}_{name}", algorithm.as_str()),
+        None => "nil".to_owned(),
+    }
+}
