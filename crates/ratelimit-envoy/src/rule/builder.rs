@@ -1,0 +1,268 @@
+//! Rules from descriptors as they are written.
+
+use ratelimit_http::{
+    policy::HttpPolicy,
+    policy_file::{Diagnostic, DiagnosticCode, Diagnostics},
+};
+
+use crate::{
+    config::{DescriptorConfig, LimitConfig, PolicyConfig, RuleConfig, read_domain},
+    policy_name::PolicyName,
+    rule::{
+        Effect, Role, Rule, RulePolicy, Rules, Window,
+        tree::{Level, RuleNode},
+        unit::{Rate, Unit},
+    },
+};
+
+/// The units, for messages.
+const UNITS: &str = "second, minute, hour, day, week, month or year";
+
+/// Builds [`Rules`] from files and checks them.
+///
+/// Each `add_` method returns the diagnostics of what it added. The rules are complete only if none is an error.
+#[derive(Debug, Default)]
+pub struct RulesBuilder {
+    rules: Rules,
+    merge_domains: bool,
+}
+
+impl RulesBuilder {
+    /// A builder without rules.
+    pub fn new() -> RulesBuilder {
+        RulesBuilder::default()
+    }
+
+    /// Sets whether a domain may be added several times. By default the second one is an error.
+    #[must_use]
+    pub fn merge_domains(mut self, merge: bool) -> RulesBuilder {
+        self.merge_domains = merge;
+        self
+    }
+
+    /// Adds the rules of a YAML text in the form of Envoy's rate limit server.
+    pub fn add_yaml(&mut self, text: &str) -> Vec<Diagnostic> {
+        let mut diagnostics = Diagnostics::new();
+        if let Some((domain, descriptors)) = read_domain(text, &mut diagnostics) {
+            self.add(&domain, descriptors, &mut diagnostics);
+        }
+        diagnostics.sorted()
+    }
+
+    /// Adds the rules of a domain.
+    pub fn add_domain(
+        &mut self,
+        domain: &str,
+        descriptors: Vec<DescriptorConfig>,
+    ) -> Vec<Diagnostic> {
+        let mut diagnostics = Diagnostics::new();
+        self.add(domain, descriptors, &mut diagnostics);
+        diagnostics.sorted()
+    }
+
+    /// Adds rules of a configuration file. `named` finds the policies that they name.
+    ///
+    /// The rules of a domain are added to those that it has already, so call it before files are added: a file with
+    /// the same domain is then an error, unless [domains are merged](Self::merge_domains).
+    pub fn add_rules<'p>(
+        &mut self,
+        rules: &'p [RuleConfig],
+        named: impl Fn(&str) -> Option<&'p HttpPolicy>,
+    ) -> Vec<Diagnostic> {
+        let mut diagnostics = Diagnostics::new();
+        for rule in rules {
+            let (policy, line) = match &rule.policy {
+                PolicyConfig::Own(policy) => (Some(&**policy), rule.line),
+                PolicyConfig::Named(name, line) => (named(name), *line),
+            };
+            let Some(policy) = policy else {
+                if let PolicyConfig::Named(name, line) = &rule.policy {
+                    let message = format!("there is no policy {name:?}");
+                    diagnostics.add(DiagnosticCode::UnknownPolicy, *line, message);
+                }
+                continue;
+            };
+            let policy = RulePolicy::new(policy, &rule.entries, line, &mut diagnostics);
+            self.rules.policies.push(policy.reading.clone());
+            self.add_rule(rule, policy, &mut diagnostics);
+        }
+        diagnostics.sorted()
+    }
+
+    /// Adds one rule at the end of its path.
+    fn add_rule(&mut self, rule: &RuleConfig, policy: RulePolicy, diagnostics: &mut Diagnostics) {
+        let mut level = self.rules.domains.entry(rule.domain.clone()).or_default();
+        let Some((last, path)) = rule.entries.split_last() else {
+            return;
+        };
+        for entry in path {
+            level = &mut level.entry(&entry.key, &entry.value).next;
+        }
+        let node = level.entry(&last.key, &last.value);
+        if node.rule.is_some() {
+            let message = "another rule of the domain has the same match";
+            diagnostics.add(DiagnosticCode::DuplicateName, rule.line, message);
+            return;
+        }
+        node.rule = Some(Rule {
+            policy_name: rule.path(),
+            effect: Effect::Policy(Box::new(policy)),
+            role: Role::Must,
+            name: rule.name.clone(),
+            replaces: Vec::new(),
+            metadata: None,
+        });
+    }
+
+    /// The rules.
+    pub fn build(self) -> Rules {
+        self.rules
+    }
+
+    fn add(
+        &mut self,
+        domain: &str,
+        descriptors: Vec<DescriptorConfig>,
+        diagnostics: &mut Diagnostics,
+    ) {
+        let is_new = !self.rules.domains.contains_key(domain);
+        if !is_new && !self.merge_domains {
+            let message = format!(
+                "the domain {domain:?} has rules already, of another file or of [[envoy.rule]]"
+            );
+            diagnostics.add(DiagnosticCode::DuplicateName, 1, message);
+            return;
+        }
+        let level = self.rules.domains.entry(domain.to_owned()).or_default();
+        add_level(level, descriptors, &PolicyName::domain(domain), diagnostics);
+    }
+}
+
+/// Adds descriptors to the level of their path.
+fn add_level(
+    level: &mut Level,
+    descriptors: Vec<DescriptorConfig>,
+    path: &PolicyName,
+    diagnostics: &mut Diagnostics,
+) {
+    for descriptor in descriptors {
+        let (line, key) = (descriptor.line, descriptor.key.clone());
+        let value = descriptor.value.clone();
+        if key.is_empty() {
+            let message = "expected the field key with a name";
+            diagnostics.add(DiagnosticCode::MissingField, line, message);
+            continue;
+        }
+        if key.contains('*') {
+            let message = format!("{key:?} is a pattern: it matches every key of this form");
+            diagnostics.add(DiagnosticCode::KeyPattern, line, message);
+        }
+        let path = path.step(&key, &value);
+        report_ignored(&descriptor, diagnostics);
+        let mut node = RuleNode {
+            shared_pattern: (descriptor.share_threshold && value.contains('*'))
+                .then(|| value.as_bytes().into()),
+            ..RuleNode::default()
+        };
+        let DescriptorConfig {
+            limit, descriptors, ..
+        } = descriptor;
+        add_level(&mut node.next, descriptors, &path, diagnostics);
+        if let Some(limit) = limit {
+            let role = match (descriptor.shadow_mode, descriptor.quota_mode) {
+                (true, _) => Role::Watch,
+                (false, true) => Role::Any,
+                (false, false) => Role::Must,
+            };
+            node.rule = effect(&limit, &path, diagnostics).map(|effect| Rule {
+                policy_name: path,
+                effect,
+                role,
+                name: limit.name,
+                replaces: limit.replaces,
+                metadata: descriptor.metadata,
+            });
+        }
+        if !level.add(&key, &value, node) {
+            let entry = if value.is_empty() {
+                key
+            } else {
+                format!("{key}={value}")
+            };
+            let message = format!("{entry:?} is there twice");
+            diagnostics.add(DiagnosticCode::DuplicateName, line, message);
+        }
+    }
+}
+
+/// Reports settings that have no effect beside the others.
+fn report_ignored(descriptor: &DescriptorConfig, diagnostics: &mut Diagnostics) {
+    let has_limit = descriptor.limit.is_some();
+    for (is_ignored, reason) in [
+        (
+            descriptor.share_threshold && !descriptor.value.contains('*'),
+            "share_threshold has no effect: the value is no pattern with *",
+        ),
+        (
+            descriptor.shadow_mode && !has_limit,
+            "shadow_mode has no effect without rate_limit",
+        ),
+        (
+            descriptor.quota_mode && !has_limit,
+            "quota_mode has no effect without rate_limit",
+        ),
+        (
+            descriptor.quota_mode && descriptor.shadow_mode,
+            "quota_mode has no effect beside shadow_mode",
+        ),
+        (
+            descriptor.metadata.is_some() && !has_limit,
+            "metadata has no effect without rate_limit",
+        ),
+    ] {
+        if is_ignored {
+            diagnostics.add(DiagnosticCode::IgnoredField, descriptor.line, reason);
+        }
+    }
+}
+
+/// The effect of a limit, or `None` after a diagnostic.
+fn effect(limit: &LimitConfig, path: &PolicyName, diagnostics: &mut Diagnostics) -> Option<Effect> {
+    let mut reject = |code, message: String| diagnostics.add(code, limit.line, message);
+    if limit.replaces.iter().any(String::is_empty) {
+        let message = "expected names in replaces, not an empty text".to_owned();
+        reject(DiagnosticCode::BadValue, message);
+    }
+    if !limit.name.is_empty() && limit.replaces.contains(&limit.name) {
+        let message = format!("{:?} replaces itself", limit.name);
+        reject(DiagnosticCode::ConflictingFields, message);
+    }
+    let unit = Unit::from_name(&limit.unit);
+    match unit {
+        _ if limit.unlimited && unit.is_some() => {
+            let message = "unlimited has no unit".to_owned();
+            reject(DiagnosticCode::ConflictingFields, message);
+            None
+        }
+        _ if limit.unlimited => Some(Effect::Unlimited),
+        None if limit.unit.is_empty() => {
+            let message = format!("expected the field unit with {UNITS}");
+            reject(DiagnosticCode::MissingField, message);
+            None
+        }
+        None => {
+            let message = format!("expected {UNITS}, not {:?}", limit.unit);
+            reject(DiagnosticCode::BadValue, message);
+            None
+        }
+        Some(unit) if limit.requests_per_unit == 0 => Some(Effect::Blocked(Rate::per(unit, 0))),
+        Some(unit) => {
+            let rate = Rate::per(unit, limit.requests_per_unit);
+            let window = Window::new(&path.bounded(), rate);
+            window
+                .map(Effect::Limited)
+                .map_err(|error| reject(DiagnosticCode::BadLimit, error.to_string()))
+                .ok()
+        }
+    }
+}

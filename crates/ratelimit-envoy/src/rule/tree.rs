@@ -1,0 +1,179 @@
+//! The lookup of descriptors: one level for each entry.
+
+use std::collections::HashMap;
+
+use ratelimit_core::Key;
+
+use crate::{
+    proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry,
+    rule::{Rule, pattern::Pattern},
+};
+
+/// The rules for one entry of a descriptor.
+#[derive(Debug, Default)]
+pub(crate) struct Level {
+    keys: HashMap<Box<[u8]>, KeyRules>,
+    /// Rules whose key is a pattern, in the order of the file.
+    key_patterns: Vec<KeyPattern>,
+    /// The number of nodes, which numbers the next one.
+    len: usize,
+}
+
+/// The rules for entries of one key.
+#[derive(Debug, Default)]
+struct KeyRules {
+    exact: HashMap<Box<[u8]>, RuleNode>,
+    /// Rules whose value is a pattern, in the order of the file, each with its number.
+    patterns: Vec<(usize, Pattern, RuleNode)>,
+    /// The rule for every other value.
+    any: Option<RuleNode>,
+}
+
+/// A rule whose key is a pattern.
+#[derive(Debug)]
+struct KeyPattern {
+    number: usize,
+    key: Pattern,
+    value: ValueMatch,
+    node: RuleNode,
+}
+
+/// The values that a rule with a pattern as its key matches.
+#[derive(Debug, PartialEq, Eq)]
+enum ValueMatch {
+    Any,
+    Exact(Box<[u8]>),
+    Pattern(Pattern),
+}
+
+/// The end of a rule's path, or a step on the path of longer ones.
+#[derive(Debug, Default)]
+pub(crate) struct RuleNode {
+    pub(crate) rule: Option<Rule>,
+    /// The pattern that all its values share one budget under.
+    pub(crate) shared_pattern: Option<Box<[u8]>>,
+    pub(crate) next: Level,
+}
+
+impl Level {
+    /// Adds a node, unless there is one for the same key and value already.
+    pub(crate) fn add(&mut self, key: &str, value: &str, node: RuleNode) -> bool {
+        let before = self.len;
+        *self.entry(key, value) = node;
+        self.len > before
+    }
+
+    /// The node for a key and a value, which is added unless it is there. An empty value stands for every value.
+    pub(crate) fn entry(&mut self, key: &str, value: &str) -> &mut RuleNode {
+        let number = self.len;
+        if let Some(key) = Pattern::parse(key) {
+            let value = match Pattern::parse(value) {
+                Some(pattern) => ValueMatch::Pattern(pattern),
+                None if value.is_empty() => ValueMatch::Any,
+                None => ValueMatch::Exact(value.as_bytes().into()),
+            };
+            let patterns = &mut self.key_patterns;
+            let known = patterns
+                .iter()
+                .position(|known| known.key == key && known.value == value);
+            let index = known.unwrap_or_else(|| {
+                self.len += 1;
+                patterns.push(KeyPattern {
+                    number,
+                    key,
+                    value,
+                    node: RuleNode::default(),
+                });
+                patterns.len() - 1
+            });
+            return &mut patterns[index].node;
+        }
+        let rules = self.keys.entry(key.as_bytes().into()).or_default();
+        if let Some(pattern) = Pattern::parse(value) {
+            let patterns = &mut rules.patterns;
+            let known = patterns.iter().position(|(_, known, _)| *known == pattern);
+            let index = known.unwrap_or_else(|| {
+                self.len += 1;
+                patterns.push((number, pattern, RuleNode::default()));
+                patterns.len() - 1
+            });
+            return &mut patterns[index].2;
+        }
+        let mut added = || {
+            self.len += 1;
+            RuleNode::default()
+        };
+        if value.is_empty() {
+            return rules.any.get_or_insert_with(&mut added);
+        }
+        let exact = rules.exact.entry(value.as_bytes().into());
+        exact.or_insert_with(&mut added)
+    }
+
+    /// The node of each entry, if all entries have one.
+    pub(crate) fn find(&self, entries: &[Entry]) -> Option<Vec<&RuleNode>> {
+        let mut level = self;
+        let mut path = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let node = level.node(entry)?;
+            path.push(node);
+            level = &node.next;
+        }
+        Some(path)
+    }
+
+    /// The node of one entry: that of its value, else of the first pattern that matches, else of its key.
+    fn node(&self, entry: &Entry) -> Option<&RuleNode> {
+        let rules = self.keys.get(&*entry.key);
+        if let Some(node) = rules.and_then(|rules| rules.exact.get(&*entry.value)) {
+            return Some(node);
+        }
+        let by_value = rules.and_then(|rules| {
+            let mut patterns = rules.patterns.iter();
+            patterns.find(|(_, pattern, _)| pattern.matches(&entry.value))
+        });
+        let by_value = by_value.map(|(number, _, node)| (*number, node));
+        let by_key = self
+            .key_patterns
+            .iter()
+            .find(|pattern| pattern.matches(entry))
+            .map(|pattern| (pattern.number, &pattern.node));
+        let first = [by_value, by_key]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(number, _)| *number);
+        first
+            .map(|(_, node)| node)
+            .or_else(|| rules.and_then(|rules| rules.any.as_ref()))
+    }
+}
+
+impl KeyPattern {
+    fn matches(&self, entry: &Entry) -> bool {
+        self.key.matches(&entry.key)
+            && match &self.value {
+                ValueMatch::Any => true,
+                ValueMatch::Exact(value) => *entry.value == **value,
+                ValueMatch::Pattern(pattern) => pattern.matches(&entry.value),
+            }
+    }
+}
+
+/// The key of a budget: each entry's key and value, or the pattern that its values share.
+///
+/// Different entries have different keys, whatever bytes they contain. `None` without entries.
+pub(crate) fn budget_key(entries: &[Entry], path: &[&RuleNode]) -> Option<Key> {
+    let parts = entries.iter().enumerate().flat_map(|(index, entry)| {
+        let shared = path
+            .get(index)
+            .and_then(|node| node.shared_pattern.as_deref());
+        let key = Key::tagged("k", &entry.key).or_else(|_| Key::tagged("empty", "key"));
+        let value = match shared {
+            Some(pattern) => Key::tagged("pattern", pattern),
+            None => Key::tagged("v", &entry.value),
+        };
+        // An entry without a value has one part: the next part is then a key, which no value is.
+        [key.ok(), value.ok()].into_iter().flatten()
+    });
+    parts.reduce(|whole, part| whole.join(&part))
+}
