@@ -12,6 +12,7 @@ use std::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use ratelimit_core::Limiter;
 use ratelimit_http::response::HeaderStyle;
+use tokio::sync::watch;
 
 use crate::{
     config::{AdminToken, Bounds, Config, Rules},
@@ -63,7 +64,7 @@ struct AppInner {
     admin_without_token: bool,
     has_store: AtomicBool,
     refusals: RefusalLog,
-    draining: AtomicBool,
+    draining: watch::Sender<bool>,
     closing: AtomicBool,
     admin_listen: Option<SocketAddr>,
 }
@@ -97,7 +98,7 @@ impl App {
             admin_without_token: config.admin_without_token,
             has_store: AtomicBool::new(true),
             refusals: RefusalLog::default(),
-            draining: AtomicBool::new(false),
+            draining: watch::Sender::new(false),
             closing: AtomicBool::new(false),
             admin_listen: config.admin_listen,
         }))
@@ -124,7 +125,7 @@ impl App {
 
     /// Starts the shutdown: readiness fails.
     pub fn drain(&self) {
-        self.0.draining.store(true, Ordering::Relaxed);
+        self.0.draining.send_replace(true);
     }
 
     /// Every response has `Connection: close` from now on.
@@ -137,7 +138,15 @@ impl App {
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.0.draining.load(Ordering::Relaxed)
+        *self.0.draining.borrow()
+    }
+
+    /// Completes when the shutdown starts.
+    #[cfg(feature = "envoy")]
+    pub(crate) async fn drained(&self) {
+        let mut draining = self.0.draining.subscribe();
+        // An error means that the sender was dropped, which `self` prevents.
+        let _ = draining.wait_for(|is_draining| *is_draining).await;
     }
 
     pub(crate) fn rules(&self) -> Arc<Rules> {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use axum::extract::Request;
 use ratelimit_core::{KeySet, Policy};
 
-use crate::{client::Peer, request_id};
+use crate::{check_keys::no_own_key, client::Peer, request_id};
 
 /// The target of lines about admin calls.
 const TARGET: &str = "ratelimit_server::audit";
@@ -42,7 +42,7 @@ impl Audit {
         let named = named.map(|name| format!("{name}={}", keys.get(name).fingerprint()));
         let named: Vec<String> = named.collect();
         self.policy = Some(policy.name().to_owned());
-        self.key = Some(own.fingerprint().to_string());
+        self.key = (*own != no_own_key()).then(|| own.fingerprint().to_string());
         self.keys = (!named.is_empty()).then(|| named.join(" "));
     }
 

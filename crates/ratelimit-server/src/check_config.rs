@@ -1,10 +1,15 @@
 //! `check-config`: validates a configuration file.
 
-use std::{io::Write, path::PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use ratelimit_http::policy_file::{Diagnostic, Severity};
 
+#[cfg(feature = "envoy")]
+use crate::envoy::load_rules;
 use crate::{
     cli_error::CliError,
     config::{Config, ConfigFile, InvalidConfig, Settings, unknown_variables},
@@ -19,7 +24,13 @@ use crate::{
 #[derive(Args, Clone, Debug)]
 pub struct CheckConfig {
     /// The file, in TOML or YAML by its ending
-    file: PathBuf,
+    #[cfg_attr(feature = "envoy", arg(required_unless_present = "envoy_config"))]
+    file: Option<PathBuf>,
+
+    /// A directory of Envoy rules to read as well
+    #[cfg(feature = "envoy")]
+    #[arg(long, value_name = "DIR")]
+    envoy_config: Option<PathBuf>,
 
     /// Ends with 1 on a warning as well
     #[arg(long)]
@@ -35,49 +46,108 @@ impl CheckConfig {
     ///
     /// Fails if the server would reject the file, or if `out` cannot be written.
     pub fn run(&self, settings: &Settings, out: &mut impl Write) -> Result<(), CliError> {
-        let name = self.file.display();
-        let file = match ConfigFile::read(&self.file) {
-            Ok(file) => file,
-            Err(InvalidConfig::File { why, .. }) => {
-                self.write_diagnostics(out, why.diagnostics())?;
-                return Err(format!("{name}: {}", error_count(why.diagnostics())).into());
-            }
-            Err(why) => return Err(why.into()),
-        };
-        self.write_diagnostics(out, &file.warnings)?;
+        let mut warnings = 0;
+        let mut settings = settings.clone();
+        if let Some(path) = &self.file {
+            let file = refuse_errors(ConfigFile::read(path), out)?;
+            write_diagnostics(out, path, &file.warnings)?;
+            warnings += file.warnings.len();
+            settings = settings.or(file.settings);
+        }
         let unknown = unknown_variables();
         for variable in &unknown {
             writeln!(out, "environment: warning[unknown-variable]: {variable}")?;
         }
-        let config = Config::of(settings.clone().or(file.settings))?;
-        for policy in config.rules.policies.iter() {
-            let summary = PolicySummary(policy);
-            writeln!(out, "{name}: policy {} = {summary}", policy.name())?;
+        warnings += unknown.len();
+        let config = refuse_errors(Config::of(settings), out)?;
+        if let Some(path) = &self.file {
+            write_diagnostics(out, path, &config.warnings)?;
+            warnings += config.warnings.len();
+            let name = path.display();
+            for policy in config.rules.policies.iter() {
+                let summary = PolicySummary(policy);
+                writeln!(out, "{name}: policy {} = {summary}", policy.name())?;
+            }
         }
-        let warnings = file.warnings.len() + unknown.len();
+        warnings += self.check_envoy_rules(&config, out)?;
+        let name = self.name();
         if self.strict && warnings > 0 {
-            return Err(format!("{name}: {warnings} warnings, and --strict refuses them").into());
+            let warnings = counted(warnings, "warning");
+            return Err(format!("{name}: {warnings} refused by --strict").into());
         }
         writeln!(out, "{name}: ok")?;
         Ok(())
     }
 
-    fn write_diagnostics(
-        &self,
-        out: &mut impl Write,
-        findings: &[Diagnostic],
-    ) -> Result<(), CliError> {
-        for finding in findings {
-            writeln!(out, "{}", finding.in_file(self.file.display()))?;
-        }
-        Ok(())
+    /// The name of what is checked, for messages.
+    fn name(&self) -> std::path::Display<'_> {
+        #[cfg(feature = "envoy")]
+        let path = self.file.as_ref().or(self.envoy_config.as_ref());
+        #[cfg(not(feature = "envoy"))]
+        let path = self.file.as_ref();
+        path.map_or(Path::new(""), PathBuf::as_path).display()
     }
+
+    /// Checks the Envoy rules of the file and of the directory, writes its diagnostics and domains, and returns the number of warnings.
+    #[cfg(feature = "envoy")]
+    fn check_envoy_rules(&self, config: &Config, out: &mut impl Write) -> Result<usize, CliError> {
+        let settings = &config.settings;
+        let directory = self.envoy_config.as_deref();
+        let directory = directory.or(settings.envoy_directory());
+        let options = settings.envoy_directory_options();
+        let loaded = load_rules(&config.rules, directory, options);
+        let (rules, findings) = refuse_errors(loaded, out)?;
+        for file in &findings {
+            write_diagnostics(out, &file.path, &file.diagnostics)?;
+        }
+        let mut domains: Vec<&str> = rules.domains().collect();
+        domains.sort_unstable();
+        let name = directory.map_or(self.name(), Path::display);
+        for domain in domains {
+            writeln!(out, "{name}: domain {domain:?}")?;
+        }
+        Ok(findings.iter().map(|file| file.diagnostics.len()).sum())
+    }
+
+    #[cfg(not(feature = "envoy"))]
+    #[expect(clippy::unused_self, reason = "with the feature it reads a directory")]
+    fn check_envoy_rules(&self, _: &Config, _: &mut impl Write) -> Result<usize, CliError> {
+        Ok(0)
+    }
+}
+
+/// Writes the diagnostics of a file with errors.
+fn refuse_errors<T>(read: Result<T, InvalidConfig>, out: &mut impl Write) -> Result<T, CliError> {
+    match read {
+        Err(InvalidConfig::File { path, why }) => {
+            write_diagnostics(out, &path, why.diagnostics())?;
+            let errors = error_count(why.diagnostics());
+            Err(format!("{}: {errors}", path.display()).into())
+        }
+        read => Ok(read?),
+    }
+}
+
+fn write_diagnostics(
+    out: &mut impl Write,
+    path: &Path,
+    findings: &[Diagnostic],
+) -> Result<(), CliError> {
+    for finding in findings {
+        writeln!(out, "{}", finding.in_file(path.display()))?;
+    }
+    Ok(())
 }
 
 fn error_count(findings: &[Diagnostic]) -> String {
     let severities = findings.iter().map(Diagnostic::severity);
-    match severities.filter(|one| *one == Severity::Error).count() {
-        1 => "1 error".to_owned(),
-        errors => format!("{errors} errors"),
+    let errors = severities.filter(|one| *one == Severity::Error);
+    counted(errors.count(), "error")
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
     }
 }

@@ -43,7 +43,7 @@ impl KeySource<'_> {
     /// one that was written.
     pub(crate) fn keys(self, rules: &Rules, policy: &Policy, own: Key) -> Result<KeySet, ApiError> {
         let mut keys = KeySet::new(own);
-        for name in policy.key_names() {
+        for name in self.names(policy) {
             if name == GLOBAL && !matches!(self, KeySource::Partial(_)) {
                 keys = keys.with(name, tagged(name, "all")?);
             } else if let Some(text) = self.given(name)? {
@@ -57,6 +57,44 @@ impl KeySource<'_> {
             }
         }
         Ok(keys)
+    }
+
+    /// Refuses a `keys.NAME` that no limit of `policy` counts by: a misspelt name would reset other keys than meant. A
+    /// check with such a name lacks another one.
+    pub(crate) fn check_names(self, policy: &Policy) -> Result<(), ApiError> {
+        let KeySource::Partial(query) = self else {
+            return Ok(());
+        };
+        let names = self.names(policy);
+        let mut given = query.names_after("keys.");
+        match given.find(|name| !names.contains(&&**name)) {
+            Some(unknown) => Err(ApiError::bad_request(format!(
+                "no limit of policy {} counts by {unknown}",
+                policy.name()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the call is about the named keys of `policy` alone, provided that it has no `key`.
+    pub(crate) fn is_about_named_keys(self, policy: &Policy) -> Result<bool, ApiError> {
+        if !matches!(self, KeySource::Partial(_)) {
+            return Ok(false);
+        }
+        for name in self.names(policy) {
+            if self.given(name)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The names that limits of `policy` count by. A partial call can name those of its tiers as well.
+    fn names(self, policy: &Policy) -> Vec<&str> {
+        let tiers = policy.tiers().flat_map(|(_, tier)| tier.key_names());
+        let is_partial = matches!(self, KeySource::Partial(_));
+        let tiers = tiers.filter(|_| is_partial);
+        policy.key_names().chain(tiers).collect()
     }
 
     /// The text that the caller gives for a name.
@@ -107,6 +145,11 @@ fn with_forwarded(
         Err(KeyError::Missing) => Ok(keys),
         Err(why) => Err(ApiError::bad_request(format!("{name}: {why}"))),
     }
+}
+
+/// The own key of a call about named keys alone. No check has it: its tag is neither `key` nor `ip`.
+pub(crate) fn no_own_key() -> Key {
+    Key::tagged("no-own-key", "none").expect("the tag is valid")
 }
 
 /// The key of a text that a caller gives for a name. It equals the key that a layer finds.

@@ -1,6 +1,6 @@
 //! The parameters of a check.
 
-use std::{collections::BTreeMap, fmt, num::NonZeroU64};
+use std::{collections::BTreeMap, fmt, num::NonZeroU64, time::Instant};
 
 use axum::http::request::Parts;
 use ratelimit_core::{Algorithm, Key, KeySet, Policy, Verdict, store::Hit};
@@ -14,7 +14,7 @@ use serde_json::Number;
 use crate::{
     api_error::ApiError,
     app::App,
-    check_keys::{KeySource, check_pattern, named_key},
+    check_keys::{KeySource, check_pattern, named_key, no_own_key},
     client::{self, Peer},
     config::Rules,
     query::Query,
@@ -28,9 +28,12 @@ pub(crate) struct CheckRequest {
     pub(crate) policy: Policy,
     pub(crate) keys: KeySet,
     /// The check's own key as the client sent it, or the address of the client. It names the key again.
+    /// Empty if the call is about named keys alone.
     pub(crate) shown: String,
     pub(crate) permits: NonZeroU64,
     pub(crate) wants_receipt: bool,
+    /// The time until which Redis may decide, for one of several checks.
+    pub(crate) deadline: Option<Instant>,
 }
 
 /// A check in a JSON body.
@@ -68,7 +71,8 @@ impl CheckRequest {
         })
     }
 
-    /// Reads which budgets a call is about. It need not name the keys of all limits.
+    /// Reads which budgets a call is about. It need not name the keys of all limits. Without `key` and with
+    /// `keys.NAME` it is about the named keys alone.
     pub(crate) fn partial(
         app: &App,
         rules: &Rules,
@@ -91,7 +95,11 @@ impl CheckRequest {
 
     /// The hit that this check is.
     pub(crate) fn hit(&self) -> Hit<'_> {
-        Hit::for_keys(&self.policy, &self.keys).cost(self.permits.get())
+        let hit = Hit::for_keys(&self.policy, &self.keys).cost(self.permits.get());
+        match self.deadline {
+            Some(deadline) => hit.deadline(deadline),
+            None => hit,
+        }
     }
 
     fn new<'p>(
@@ -108,16 +116,22 @@ impl CheckRequest {
         if key.is_none() && query.one("key")?.is_some() {
             return Err(ApiError::bad_request(EMPTY_KEY));
         }
-        let (key, shown) = key_of(app, rules, parts, key)?;
         let policy = policy_of(rules, algorithm.as_deref(), policy.as_deref())?;
+        let source = source(query);
+        source.check_names(policy)?;
+        let (key, shown) = match key {
+            None if source.is_about_named_keys(policy)? => (no_own_key(), String::new()),
+            key => key_of(app, rules, parts, key)?,
+        };
         let policy = policy.for_key(&key).clone();
         let permits = permits.map(|text| permits_of(&text)).transpose()?;
         Ok(CheckRequest {
             permits: permits.unwrap_or_else(|| policy.cost()),
-            keys: source(query).keys(rules, &policy, key)?,
+            keys: source.keys(rules, &policy, key)?,
             policy,
             shown,
             wants_receipt: false,
+            deadline: None,
         })
     }
 
@@ -142,6 +156,7 @@ impl CheckRequest {
             policy,
             shown,
             wants_receipt: item.receipt.unwrap_or(false),
+            deadline: None,
         })
     }
 }

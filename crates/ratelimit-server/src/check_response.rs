@@ -168,17 +168,44 @@ pub(crate) fn respond(
             headers.insert(name, header_value(&field));
         }
     }
-    let retry_after = match verdict {
-        _ if status == StatusCode::OK => None,
+    let is_allowed = status == StatusCode::OK;
+    if let Some(seconds) = retry_after(verdict).filter(|_| !is_allowed) {
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// The seconds after which a denied check may be repeated, or `None` if it can never pass.
+fn retry_after(verdict: &Verdict) -> Option<u64> {
+    match verdict {
         Verdict::Unchecked {
             mode: FailureMode::Closed,
             ..
         } => Some(1),
         _ => verdict.decision().and_then(retry_after_secs),
-    };
-    if let Some(seconds) = retry_after {
+    }
+}
+
+/// Builds the response to checks that were decided together. `Retry-After` is the longest wait of those that were denied;
+/// it is left out if one of them can never pass.
+pub(crate) fn respond_joint(is_allowed: bool, verdicts: &[&Verdict], body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if is_allowed {
+        return response;
+    }
+    let denied = || verdicts.iter().filter(|verdict| !verdict.is_allowed());
+    let waits = denied().map(|verdict| retry_after(verdict));
+    if let Some(seconds) = waits
+        .collect::<Option<Vec<u64>>>()
+        .and_then(|waits| waits.into_iter().max())
+    {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    // The worst status of its checks: 503 where a closed failure mode denied, else 429.
+    let worst = denied().map(|verdict| status(verdict)).max();
+    *response.status_mut() = worst.unwrap_or(StatusCode::TOO_MANY_REQUESTS);
     response
 }
 
@@ -215,6 +242,7 @@ mod tests {
             shown: "k".to_owned(),
             permits: NonZeroU64::MIN,
             wants_receipt: false,
+            deadline: None,
         };
         let check = |_| {
             let check = limiter.check_hit(check_request.hit());

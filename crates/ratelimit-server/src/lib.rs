@@ -23,6 +23,8 @@ mod cli_error;
 mod client;
 mod client_key;
 mod config;
+#[cfg(feature = "envoy")]
+mod envoy;
 mod health;
 mod hmac;
 mod listener;

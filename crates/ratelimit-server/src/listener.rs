@@ -47,6 +47,8 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 const FULL_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 const MAX_STREAMS: u32 = 256;
+/// Streams that a peer has reset before they were accepted, on one connection. hyper's default is 20.
+const MAX_RESET_STREAMS: usize = 1_024;
 
 /// A listening socket with the routes that it serves and its own limit of connections.
 #[derive(Debug)]
@@ -77,6 +79,18 @@ impl Listener {
             socket,
             router: app.admin_router(),
             max_connections: MAX_ADMIN_CONNECTIONS,
+            tls: None,
+        }
+    }
+
+    /// The listener of `--envoy-listen`, with the routes of its gRPC services.
+    #[cfg(feature = "envoy")]
+    pub(crate) fn envoy(socket: TcpListener, router: Router, app: &App) -> Listener {
+        Listener {
+            name: "envoy",
+            socket,
+            router,
+            max_connections: app.bounds().connections,
             tls: None,
         }
     }
@@ -347,6 +361,8 @@ fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
         .keep_alive_interval(Some(bounds.header))
         .keep_alive_timeout(bounds.header)
         .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX))
-        .max_concurrent_streams(MAX_STREAMS);
+        .max_concurrent_streams(MAX_STREAMS)
+        // A proxy that gives up on many calls at once, because this process paused, must not lose the others too.
+        .max_pending_accept_reset_streams(Some(MAX_RESET_STREAMS));
     builder
 }

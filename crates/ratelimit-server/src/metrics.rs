@@ -21,6 +21,19 @@ pub(crate) const TLS_RELOADS: &str = "rate_limiter_tls_reloads_total";
 /// Counter of TLS handshakes that failed or took too long, by `listener`.
 pub(crate) const TLS_HANDSHAKE_FAILURES: &str = "rate_limiter_tls_handshake_failures_total";
 
+/// Counter of requests of Envoy, by `code`: `ok`, `over_limit`, or `invalid` without domain or descriptors.
+pub(crate) const ENVOY_REQUESTS: &str = "rate_limiter_envoy_requests_total";
+
+/// Counter of requests of Envoy for a domain without rules, which pass.
+pub(crate) const ENVOY_UNKNOWN_DOMAINS: &str = "rate_limiter_envoy_unknown_domains_total";
+
+/// Counter of parts of requests of Envoy without effect, by `part`: `limit` with an unknown unit, or `negative_hits` that
+/// the store did not give back.
+pub(crate) const ENVOY_IGNORED: &str = "rate_limiter_envoy_ignored_total";
+
+/// Counter of changed files of Envoy rules, by `result`: `ok`, or `rejected` if the previous rules stay.
+pub(crate) const ENVOY_RELOADS: &str = "rate_limiter_envoy_reloads_total";
+
 const BUILD_INFO: &str = "rate_limiter_build_info";
 
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -43,6 +56,16 @@ pub(crate) fn install(application: &str) -> Result<PrometheusHandle, BuildError>
     describe_gauge!(HTTP_CONNECTIONS, "Open connections, by listener.");
     describe_counter!(TLS_RELOADS, "Reloads of the certificates, by result.");
     describe_counter!(TLS_HANDSHAKE_FAILURES, "TLS handshakes that failed.");
+    describe_counter!(ENVOY_REQUESTS, "Requests of Envoy, by code.");
+    describe_counter!(
+        ENVOY_UNKNOWN_DOMAINS,
+        "Requests of Envoy for a domain without rules."
+    );
+    describe_counter!(
+        ENVOY_IGNORED,
+        "Parts of requests of Envoy without effect, by part."
+    );
+    describe_counter!(ENVOY_RELOADS, "Reloads of the Envoy rules, by result.");
     describe_gauge!(BUILD_INFO, "Always 1, with the version of the server.");
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     Collector::default().describe();

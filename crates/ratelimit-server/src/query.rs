@@ -31,6 +31,15 @@ impl<'a> Query<'a> {
         Ok(Some(decoded))
     }
 
+    /// The names of all parameters that begin with `prefix`, without it.
+    pub(crate) fn names_after(self, prefix: &str) -> impl Iterator<Item = String> {
+        let names = self.0.split('&').map(|pair| pair.split('=').next());
+        let names = names
+            .flatten()
+            .map(|name| percent_decode_str(name).decode_utf8_lossy());
+        names.filter_map(move |name| name.strip_prefix(prefix).map(str::to_owned))
+    }
+
     /// The raw bytes.
     pub(crate) const fn as_bytes(self) -> &'a [u8] {
         self.0.as_bytes()

@@ -5,6 +5,7 @@ use std::{
     io::{self, IsTerminal as _, Write as _},
     net::SocketAddr,
     pin::pin,
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,10 +17,12 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
+#[cfg(feature = "envoy")]
+use crate::envoy::{CurrentRules, RateLimitEndpoint};
 use crate::{
     app::App,
     cli_error::CliError,
-    config::{Settings, unknown_variables},
+    config::{Config, Settings, unknown_variables},
     listener::{Connections, Listener},
     logging, metrics, reload,
     startup_banner::StartupBanner,
@@ -31,6 +34,9 @@ const IDLE_DELAY: Duration = Duration::from_secs(1);
 
 /// Time to connect to Redis before the log says that it does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time for giving prefetched units back at the end.
+const RETURN_WITHIN: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM or SIGINT. A second signal ends without waiting for open connections.
 ///
@@ -47,10 +53,16 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         None => None,
     };
     let admin_listen = admin.as_ref().map(TcpListener::local_addr).transpose()?;
+    let envoy = match &config.envoy {
+        Some(envoy) => Some(bind(envoy.listen).await?),
+        None => None,
+    };
+    let envoy_listen = envoy.as_ref().map(TcpListener::local_addr).transpose()?;
     let tls = config.tls.clone().map(ServerTls::new).transpose()?;
     let metrics = metrics::install(&config.application)?;
     let (limiter, redis) = config.store.limiter_and_redis();
     let app = App::new(&config, limiter, listen, metrics.clone());
+    let mut envoy = start_envoy(&config, envoy, &app).await?;
     let mut signals = StopSignals::new()?;
     // All handlers are installed now, so no signal terminates the process by default.
     let hangup = signal(SignalKind::hangup())?;
@@ -62,6 +74,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         config: &config,
         listen,
         admin_listen,
+        envoy_listen,
         generated_token: generated_token.as_deref(),
     };
     let mut out = io::stdout();
@@ -90,11 +103,37 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     if let Some(tls) = tls {
         main = main.tls(tls.main.clone());
         admin = admin.map(|listener| listener.tls(tls.admin.clone()));
+        envoy = envoy.map(|listener| listener.tls(tls.main.clone()));
         tokio::spawn(tls.follow(signal(SignalKind::hangup())?));
     }
-    let listeners = std::iter::once(main).chain(admin).collect();
+    let listeners = std::iter::once(main).chain(admin).chain(envoy).collect();
     serve_until_signal(listeners, app, &mut signals).await;
     Ok(())
+}
+
+/// The listener for Envoy. Its rules are loaded, and read again when they change.
+#[cfg(feature = "envoy")]
+async fn start_envoy(
+    config: &Config,
+    socket: Option<TcpListener>,
+    app: &App,
+) -> Result<Option<Listener>, CliError> {
+    let (Some(envoy), Some(socket)) = (&config.envoy, socket) else {
+        return Ok(None);
+    };
+    let rules = Arc::new(CurrentRules::load(envoy.clone(), app.clone())?);
+    let endpoint = RateLimitEndpoint::new(app.clone(), Arc::clone(&rules), envoy.response);
+    tokio::spawn(rules.follow(signal(SignalKind::hangup())?));
+    Ok(Some(Listener::envoy(socket, endpoint.router().await, app)))
+}
+
+#[cfg(not(feature = "envoy"))]
+async fn start_envoy(
+    _: &Config,
+    _: Option<TcpListener>,
+    _: &App,
+) -> Result<Option<Listener>, CliError> {
+    Ok(None)
 }
 
 async fn bind(addr: SocketAddr) -> Result<TcpListener, CliError> {
@@ -159,6 +198,7 @@ impl StopSignals {
 /// 2. The sockets are closed, and every response has `Connection: close`.
 /// 3. Connections that are idle one second later are closed. Others are closed after their last response, or when the
 ///    shutdown timeout expires.
+/// 4. Prefetched units of windows and counters are given back to Redis.
 pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Output = ()>) {
     let bounds = app.bounds();
     let connections = Connections::new(bounds);
@@ -190,5 +230,11 @@ pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Out
     let ended = tokio::time::timeout(bounds.shutdown, connections.shutdown()).await;
     if ended.is_err() {
         tracing::warn!("connections were still open after the shutdown timeout");
+    }
+    let returned = app.limiter().return_prefetched();
+    if tokio::time::timeout(RETURN_WITHIN, returned).await.is_err() {
+        tracing::warn!(
+            "prefetched units were not given back in time: they count until their windows end"
+        );
     }
 }

@@ -12,6 +12,7 @@ pub(crate) struct StartupBanner<'a> {
     pub(crate) config: &'a Config,
     pub(crate) listen: SocketAddr,
     pub(crate) admin_listen: Option<SocketAddr>,
+    pub(crate) envoy_listen: Option<SocketAddr>,
     /// The admin token that was made for this process.
     pub(crate) generated_token: Option<&'a str>,
 }
@@ -24,13 +25,13 @@ impl StartupBanner<'_> {
 
     fn admin(&self) -> &'static str {
         if self.config.rules.admin.is_some() {
-            "reset, refund, explain and offenders need the token"
+            "reset, refund, settle, explain and offenders need the token"
         } else if self.generated_token.is_some() {
-            "reset, refund, explain and offenders need the token of this run (--admin-token-file FILE sets one)"
+            "reset, refund, settle, explain and offenders need the token of this run (--admin-token-file FILE sets one)"
         } else if self.config.admin_without_token {
-            "reset, refund, explain and offenders for direct callers on this machine, without a token"
+            "reset, refund, settle, explain and offenders for direct callers on this machine, without a token"
         } else {
-            "reset, refund, explain and offenders are off (no token; set --admin-token-file FILE)"
+            "reset, refund, settle, explain and offenders are off (no token; set --admin-token-file FILE)"
         }
     }
 }
@@ -45,6 +46,9 @@ impl fmt::Display for StartupBanner<'_> {
         writeln!(f, "ratelimit-server {}", env!("CARGO_PKG_VERSION"))?;
         writeln!(f)?;
         writeln!(f, "  listening  {url}")?;
+        if let Some(envoy) = self.envoy_listen {
+            writeln!(f, "  envoy      {envoy} (gRPC)")?;
+        }
         writeln!(f, "  store      {}", self.config.store)?;
         let shown = || self.config.rules.policies.iter().take(MAX_SHOWN_POLICIES);
         let width = shown().map(|policy| policy.name().len()).max().unwrap_or(0);

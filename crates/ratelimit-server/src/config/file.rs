@@ -15,6 +15,8 @@ use ratelimit_http::{
     },
 };
 
+#[cfg(feature = "envoy")]
+use super::envoy_rules::EnvoyRules;
 use super::{
     admin_token::AdminToken,
     invalid::InvalidConfig,
@@ -30,6 +32,26 @@ const FIELDS: &[Field<Settings>] = &[
     Field::new("listen", |to, node, found| to.listen = node.parsed(found)),
     Field::new("admin-listen", |to, node, found| {
         to.admin_listen = node.parsed(found);
+    }),
+    Field::new("envoy-listen", |to, node, found| {
+        to.envoy_listen = node.parsed(found);
+    }),
+    Field::new("envoy-config", |to, node, found| {
+        to.envoy_config = node.text(found).map(PathBuf::from);
+    }),
+    Field::new("envoy-merge-domains", |to, node, found| {
+        to.envoy_merge_domains = node.boolean(found);
+    }),
+    Field::new("envoy-ignore-dot-files", |to, node, found| {
+        to.envoy_ignore_dot_files = node.boolean(found);
+    }),
+    Field::new("envoy-dynamic-metadata", |to, node, found| {
+        to.envoy_dynamic_metadata = node.boolean(found);
+    }),
+    #[cfg(feature = "envoy")]
+    Field::new("envoy", |to, node, found| {
+        let (path, rules) = (PathBuf::new(), ratelimit_envoy::read_rules(node, found));
+        to.envoy_rules = (!rules.is_empty()).then_some(EnvoyRules { path, rules });
     }),
     Field::new("redis", |to, node, found| to.redis = node.parsed(found)),
     Field::new("redis-ca", |to, node, found| {
@@ -172,6 +194,8 @@ impl ConfigFile {
             source,
         })?;
         let settings = settings(root.as_ref(), &mut findings);
+        #[cfg(feature = "envoy")]
+        let settings = settings.with_envoy_file(path);
         let is_refused = findings.has_errors();
         let findings = findings.sorted();
         if is_refused {

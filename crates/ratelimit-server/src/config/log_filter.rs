@@ -6,7 +6,7 @@ use ratelimit_http::policy_file::nearest;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// The targets of this workspace: its crates that log here, their modules, and two names for kinds of lines.
-const OWN_TARGETS: [&str; 34] = [
+const OWN_TARGETS: [&str; 38] = [
     "ratelimit_core",
     "ratelimit_core::limiter",
     "ratelimit_core::limiter::denial",
@@ -25,6 +25,8 @@ const OWN_TARGETS: [&str; 34] = [
     "ratelimit_core::store::redis::config",
     "ratelimit_core::store::redis::connection",
     "ratelimit_core::store::redis::connection::outage_log",
+    "ratelimit_envoy",
+    "ratelimit_envoy::decide",
     "ratelimit_http",
     "ratelimit_http::middleware",
     "ratelimit_http::registry::reordered",
@@ -33,6 +35,8 @@ const OWN_TARGETS: [&str; 34] = [
     "ratelimit_server::audit",
     "ratelimit_server::browser_guard",
     "ratelimit_server::client",
+    "ratelimit_server::envoy::rules",
+    "ratelimit_server::envoy::service",
     "ratelimit_server::listener",
     "ratelimit_server::missing_files",
     "ratelimit_server::reload",

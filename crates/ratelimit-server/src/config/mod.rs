@@ -3,10 +3,14 @@
 mod admin_token;
 mod duration;
 mod environment;
+mod envoy;
+#[cfg(feature = "envoy")]
+mod envoy_rules;
 mod file;
 mod invalid;
 mod listeners;
 mod log_filter;
+mod memory_or_redis;
 mod policies;
 mod proxies;
 mod resolved;
@@ -18,6 +22,7 @@ pub(crate) use self::{
     admin_token::AdminToken,
     duration::Span,
     environment::unknown_variables,
+    envoy::EnvoyConfig,
     file::ConfigFile,
     tls::{TlsConfigs, TlsContents, TlsFiles},
 };

@@ -11,7 +11,7 @@ use std::{
 
 use axum::http::HeaderName;
 use ratelimit_core::{
-    FailureMode, KeyDisplay, Limiter, MemoryStore, Offenders, RedisConfig, RedisStore,
+    FailureMode, KeyDisplay, Limiter, MemoryStore, Offenders, Policy, RedisConfig, RedisStore,
 };
 use ratelimit_http::{
     client_ip::{ChainHeader, ClientIpResolver},
@@ -20,11 +20,15 @@ use ratelimit_http::{
 };
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
+#[cfg(feature = "envoy")]
+use super::envoy_rules::EnvoyRules;
 use super::{
     admin_token::AdminToken,
     duration::Span,
+    envoy::EnvoyConfig,
     file::ConfigFile,
-    invalid::{ConflictingSettings, InvalidConfig},
+    invalid::InvalidConfig,
+    memory_or_redis::{check_with_redis, check_without_redis},
     policies::Policies,
     proxies,
     settings::{LogFormat, Settings},
@@ -47,6 +51,8 @@ pub struct Config {
     pub admin_without_token: bool,
     /// The certificate files, if the listeners have TLS.
     pub(crate) tls: Option<TlsFiles>,
+    /// The listener for Envoy.
+    pub(crate) envoy: Option<EnvoyConfig>,
     /// The store of budgets.
     pub store: StoreConfig,
     /// The part that a reload replaces.
@@ -82,6 +88,9 @@ pub struct Rules {
     pub(crate) admin: Option<AdminToken>,
     pub(crate) allowed_hosts: Vec<HostName>,
     pub(crate) log_keys: bool,
+    /// The Envoy rules of the file.
+    #[cfg(feature = "envoy")]
+    pub(crate) envoy: Option<EnvoyRules>,
 }
 
 /// Timeouts and maximum sizes.
@@ -100,6 +109,8 @@ pub struct Bounds {
     pub body: usize,
     /// Maximum number of open connections.
     pub connections: usize,
+    /// Maximum time for Redis to decide a check.
+    pub decision: Duration,
 }
 
 /// The store of budgets, and its failure mode.
@@ -128,11 +139,9 @@ impl Config {
             return Config::of(settings.clone());
         };
         let file = ConfigFile::read(path)?;
-        let config = Config::of(settings.clone().or(file.settings))?;
-        Ok(Config {
-            warnings: file.warnings,
-            ..config
-        })
+        let mut config = Config::of(settings.clone().or(file.settings))?;
+        config.warnings.splice(..0, file.warnings);
+        Ok(config)
     }
 
     /// Validates merged settings.
@@ -147,6 +156,9 @@ impl Config {
             shutdown: span(settings.shutdown_timeout, 20),
             body: settings.max_body.unwrap_or(1 << 20),
             connections: settings.max_connections.map_or(10_000, NonZeroUsize::get),
+            decision: settings
+                .time_budget
+                .map_or(RedisConfig::DEFAULT_TIMEOUT, |span| span.0),
         };
         let application = settings.application.as_deref();
         let config = Config {
@@ -157,6 +169,7 @@ impl Config {
             admin_without_token: settings.admin_without_token == Some(true),
             settings: settings.clone(),
             tls: TlsFiles::of(&settings)?,
+            envoy: EnvoyConfig::of(&settings)?,
             store: StoreConfig::of(&settings)?,
             bounds,
             headers: settings
@@ -171,17 +184,34 @@ impl Config {
             rules: Rules::of(settings)?,
             warnings: Vec::new(),
         };
+        #[cfg(feature = "envoy")]
+        let config = config.with_envoy_rules()?;
         config.check_listeners()?;
         config.check_admin_without_token()?;
-        config.check_key_bytes()?;
+        config.check_key_bytes(config.rules.policies.iter())?;
         config.rules.check_path_rules()?;
         Ok(config)
     }
 
+    /// Checks the Envoy rules of the file, and adds the warnings about them.
+    #[cfg(feature = "envoy")]
+    fn with_envoy_rules(mut self) -> Result<Config, InvalidConfig> {
+        let mut builder = ratelimit_envoy::RulesBuilder::new();
+        if let Some(rules) = &self.rules.envoy {
+            let warnings = rules.add_to(&mut builder, &self.rules.policies)?;
+            self.warnings.extend(warnings);
+        }
+        self.check_key_bytes(builder.build().policies().iter())?;
+        Ok(self)
+    }
+
     /// Checks that the memory store can hold the largest key of each policy.
-    fn check_key_bytes(&self) -> Result<(), InvalidConfig> {
+    fn check_key_bytes<'p>(
+        &self,
+        policies: impl Iterator<Item = &'p Policy>,
+    ) -> Result<(), InvalidConfig> {
         let max_bytes = self.store.memory_store().max_key_bytes();
-        for policy in self.rules.policies.iter() {
+        for policy in policies {
             let bytes = MemoryStore::max_bytes_of(policy);
             if bytes > max_bytes {
                 return Err(InvalidConfig::KeyExceedsMemory {
@@ -232,6 +262,8 @@ impl Rules {
             key_pattern: settings.key_pattern,
             log_keys: settings.log_keys.unwrap_or(false),
             policies: Policies::new(settings.policy),
+            #[cfg(feature = "envoy")]
+            envoy: settings.envoy_rules,
         })
     }
 
@@ -244,43 +276,6 @@ impl Rules {
             }),
             None => Ok(()),
         }
-    }
-}
-
-/// Checks that nothing about Redis is set without a Redis. The memory store never fails, so a failure mode has no effect.
-fn check_without_redis(settings: &Settings) -> Result<(), InvalidConfig> {
-    let others = [
-        ("redis-prefix", settings.redis_prefix.is_some()),
-        ("time-budget", settings.time_budget.is_some()),
-        ("no-deny-cache", settings.no_deny_cache == Some(true)),
-        ("on-failure", settings.on_failure.is_some()),
-        ("local-keys", settings.local_keys.is_some()),
-    ];
-    let others = others.into_iter().filter(|(_, is_set)| *is_set);
-    let mut names = tls::redis_settings(settings)
-        .into_iter()
-        .chain(others.map(|(name, _)| name));
-    match names.next() {
-        Some(setting) => Err(InvalidConfig::Conflict(ConflictingSettings {
-            setting,
-            why: "has no effect without redis",
-        })),
-        None => Ok(()),
-    }
-}
-
-/// Rejects settings of the memory store: with Redis there is none.
-fn check_with_redis(settings: &Settings) -> Result<(), InvalidConfig> {
-    let memory = [
-        ("memory-keys", settings.memory_keys.is_some()),
-        ("memory-bytes", settings.memory_bytes.is_some()),
-    ];
-    match memory.into_iter().find(|(_, is_set)| *is_set) {
-        Some((setting, _)) => Err(InvalidConfig::Conflict(ConflictingSettings {
-            setting,
-            why: "has no effect with redis; local-keys bounds the local fallback",
-        })),
-        None => Ok(()),
     }
 }
 

@@ -11,6 +11,8 @@ use clap::{Args, ValueEnum};
 use ratelimit_core::{FailureMode, KeyDisplay};
 use ratelimit_http::response::HeaderStyle;
 
+#[cfg(feature = "envoy")]
+use super::envoy_rules::EnvoyRules;
 use super::{
     duration::{Delay, Span},
     log_filter::LogFilter,
@@ -27,6 +29,30 @@ pub struct Settings {
     /// Where to listen for metrics, info and admin calls; --listen then serves only checks [default: --listen]
     #[arg(long, env = "RATELIMIT_ADMIN_LISTEN", value_name = "ADDR")]
     pub(super) admin_listen: Option<SocketAddr>,
+
+    /// Where to listen for Envoy's rate limit service (gRPC) [default: nowhere]
+    #[arg(long, env = "RATELIMIT_ENVOY_LISTEN", value_name = "ADDR")]
+    pub(super) envoy_listen: Option<SocketAddr>,
+
+    /// The directory of Envoy rules, in the form of Envoy's own rate limit server; read again when a file changes
+    #[arg(long, env = "RATELIMIT_ENVOY_CONFIG", value_name = "DIR")]
+    pub(super) envoy_config: Option<PathBuf>,
+
+    /// Lets several files of --envoy-config have the same domain
+    #[arg(long, env = "RATELIMIT_ENVOY_MERGE_DOMAINS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(super) envoy_merge_domains: Option<bool>,
+
+    /// Leaves out files of --envoy-config whose names begin with a dot
+    #[arg(long, env = "RATELIMIT_ENVOY_IGNORE_DOT_FILES", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(super) envoy_ignore_dot_files: Option<bool>,
+
+    /// Describes the request and the metadata of its rules in the dynamic metadata of answers to Envoy
+    #[arg(long, env = "RATELIMIT_ENVOY_DYNAMIC_METADATA", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(super) envoy_dynamic_metadata: Option<bool>,
+
+    #[cfg(feature = "envoy")]
+    #[arg(skip)]
+    pub(super) envoy_rules: Option<EnvoyRules>,
 
     /// The certificate chain (PEM) of the server; it then serves TLS only, and reads the file again when it changes
     #[arg(long, env = "RATELIMIT_TLS_CERT", value_name = "FILE")]
@@ -242,7 +268,8 @@ impl Settings {
             ($($name:ident)*) => { [$( (stringify!($name), self.$name != running.$name) ),*] };
         }
         // The other settings are part of `Rules`, which a reload replaces.
-        let settings = changed!(listen admin_listen tls_cert tls_key tls_client_ca redis redis_ca redis_cert redis_key
+        let settings = changed!(listen admin_listen envoy_listen envoy_config
+            envoy_merge_domains envoy_ignore_dot_files envoy_dynamic_metadata tls_cert tls_key tls_client_ca redis redis_ca redis_cert redis_key
             redis_prefix time_budget on_failure no_deny_cache local_keys memory_keys
             memory_bytes admin_without_token headers application request_timeout header_timeout drain_delay
             shutdown_timeout max_body max_connections log log_format log_offenders offender_keys);
@@ -255,12 +282,15 @@ impl Settings {
         macro_rules! fill_in {
             ($($name:ident)*) => { $( self.$name = self.$name.or(file.$name); )* };
         }
-        fill_in!(listen admin_listen tls_cert tls_key tls_client_ca redis redis_ca redis_cert redis_key redis_prefix
+        fill_in!(listen admin_listen envoy_listen envoy_config envoy_merge_domains envoy_ignore_dot_files
+            envoy_dynamic_metadata tls_cert tls_key tls_client_ca redis redis_ca redis_cert redis_key redis_prefix
             time_budget on_failure no_deny_cache local_keys memory_keys memory_bytes
             trust_everyone chain_header path_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file
             admin_without_token headers
             application request_timeout header_timeout drain_delay shutdown_timeout max_body max_connections
             log log_format log_keys log_offenders offender_keys);
+        #[cfg(feature = "envoy")]
+        fill_in!(envoy_rules);
         if self.trusted.is_empty() {
             self.trusted = file.trusted;
         }

@@ -1,12 +1,17 @@
 //! `check`: charges budgets, one or several in a request.
 
+use std::time::{Duration, Instant};
+
 use axum::{
     body::Body,
     extract::{Request, State},
     http::{Response, StatusCode},
 };
 use futures_util::{StreamExt as _, stream};
-use ratelimit_core::{Reservation, Verdict};
+use ratelimit_core::{
+    Reservation, Verdict,
+    store::{JointHit, MAX_JOINT_HITS},
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -34,11 +39,17 @@ const MAX_CONCURRENT_CHECKS: usize = 128;
 #[serde(deny_unknown_fields)]
 struct BatchRequest {
     checks: Vec<Object<Item>>,
+    /// Whether all checks are charged or none.
+    #[serde(default, rename = "together")]
+    is_joint: Option<bool>,
 }
 
 /// Body of the response to several checks.
 #[derive(Serialize)]
 struct BatchResponse<'a> {
+    /// Whether all checks passed, where they were decided together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allowed: Option<bool>,
     results: Vec<CheckResponse<'a>>,
 }
 
@@ -54,7 +65,7 @@ pub(super) async fn get(
     Ok(respond(&app, &rules, &check_request).await)
 }
 
-/// `POST`: one check in the body, or several as `{"checks":[...]}`.
+/// `POST`: one check in the body, or several as `{"checks":[...]}`, each by itself or all together.
 pub(super) async fn post(
     State(app): State<App>,
     request: Request,
@@ -67,16 +78,25 @@ pub(super) async fn post(
         let check_request = CheckRequest::from_item(&app, &rules, &parts, item)?;
         return Ok(respond(&app, &rules, &check_request).await);
     }
-    let Object(BatchRequest { checks }) = parse(&bytes)?;
-    if checks.len() > MAX_CHECKS {
-        let too_many = format!("at most {MAX_CHECKS} checks in one request");
+    let Object(BatchRequest { checks, is_joint }) = parse(&bytes)?;
+    let is_joint = is_joint == Some(true);
+    let max = if is_joint { MAX_JOINT_HITS } else { MAX_CHECKS };
+    if checks.len() > max {
+        let too_many = format!("at most {max} checks in one request");
         return Err(ApiError::bad_request(too_many));
     }
     // All checks are validated before the first one charges.
     let read = checks.into_iter().enumerate().map(|(index, Object(item))| {
         CheckRequest::from_item(&app, &rules, &parts, item).map_err(|why| why.in_check(index))
     });
-    let check_requests: Vec<CheckRequest> = read.collect::<Result<_, _>>()?;
+    let mut check_requests: Vec<CheckRequest> = read.collect::<Result<_, _>>()?;
+    if is_joint {
+        return check_joint(&app, &rules, &check_requests).await;
+    }
+    let deadline = Instant::now() + batch_time(app.bounds().decision, check_requests.len());
+    for check_request in &mut check_requests {
+        check_request.deadline = Some(deadline);
+    }
     let checks = check_requests.iter();
     let checks: Vec<_> = checks.map(|check| charge(&app, &rules, check)).collect();
     let charged = stream::iter(checks).buffered(MAX_CONCURRENT_CHECKS);
@@ -88,9 +108,53 @@ pub(super) async fn post(
     let responses = check_requests.iter().zip(&results);
     let responses = responses.map(|(check_request, result)| result.response(check_request));
     let body = BatchResponse {
+        allowed: None,
         results: responses.collect(),
     };
     Ok(json(StatusCode::OK, &body))
+}
+
+/// The time for Redis to decide `count` checks of one request. Afterwards the failure mode decides the others.
+///
+/// Eight rounds of a thousand checks would otherwise wait eight times for a server that is silent.
+fn batch_time(decision: Duration, count: usize) -> Duration {
+    let parts = u32::try_from(count).unwrap_or(u32::MAX);
+    decision.saturating_add(decision.saturating_mul(parts) / 256)
+}
+
+/// Charges all checks, or none. A check that passes is reported as allowed although another one was denied.
+async fn check_joint(
+    app: &App,
+    rules: &Rules,
+    check_requests: &[CheckRequest],
+) -> Result<Response<Body>, ApiError> {
+    let wants_receipt = |check_request: &CheckRequest| check_request.wants_receipt;
+    if let Some(index) = check_requests.iter().position(wants_receipt) {
+        let why = ApiError::bad_request("checks that are decided together give no receipts");
+        return Err(why.in_check(index));
+    }
+    let hits = check_requests.iter().map(CheckRequest::hit);
+    let members: Vec<JointHit<'_>> = hits.map(JointHit::new).collect();
+    let check = app.limiter().check_joint(&members);
+    let joint = check
+        .map_err(|why| ApiError::bad_request(why.to_string()))?
+        .await;
+    let verdicts: Vec<&Verdict> = joint.members.iter().map(|member| &member.verdict).collect();
+    for (check_request, verdict) in check_requests.iter().zip(&verdicts) {
+        log_decision(rules, check_request, verdict);
+    }
+    let results = check_requests.iter().zip(&verdicts);
+    let results =
+        results.map(|(check_request, verdict)| CheckResponse::new(check_request, verdict));
+    let body = to_json(&BatchResponse {
+        allowed: Some(joint.is_allowed),
+        results: results.collect(),
+    });
+    Ok(check_response::respond_joint(
+        joint.is_allowed,
+        &verdicts,
+        body,
+    ))
 }
 
 /// A verdict, and the reservation if the client wants a receipt.
@@ -186,9 +250,12 @@ fn is_batch(bytes: &[u8]) -> Result<bool, ApiError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+    use std::{
+        collections::HashSet,
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicUsize, Ordering},
+        },
     };
 
     use axum::http::header::CONTENT_TYPE;
@@ -204,18 +271,23 @@ mod tests {
         metrics::recorder,
     };
 
-    /// A store that answers some polls later, and counts the hits that it has not answered yet.
+    /// A store that answers some polls later, counts the hits that it has not answered yet, and keeps their deadlines.
     #[derive(Clone, Debug, Default)]
     struct Slow {
         store: MemoryStore,
         in_flight: Arc<AtomicUsize>,
         peak: Arc<AtomicUsize>,
+        deadlines: Arc<Mutex<HashSet<Option<Instant>>>>,
     }
 
     impl Store for Slow {
         fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
             let in_flight = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
             self.peak.fetch_max(in_flight, Ordering::SeqCst);
+            self.deadlines
+                .lock()
+                .expect("no panic")
+                .insert(hit.deadline);
             let (decided, counter) = (self.store.hit(hit), Arc::clone(&self.in_flight));
             StoreFuture::pending(async move {
                 for _ in 0..4 {
@@ -247,6 +319,7 @@ mod tests {
                 checks.join(",")
             )));
 
+        let started = Instant::now();
         let response = app.router().oneshot(request.expect("a request")).await;
 
         let response = response.expect("an answer");
@@ -263,5 +336,13 @@ mod tests {
             assert_eq!(answer["key"], format!("user-{number}"));
         }
         assert_eq!(store.peak.load(Ordering::SeqCst), MAX_CONCURRENT_CHECKS);
+        let deadlines = store.deadlines.lock().expect("no panic");
+        let deadlines: Vec<Option<Instant>> = deadlines.iter().copied().collect();
+        let [Some(deadline)] = deadlines[..] else {
+            panic!("{deadlines:?}");
+        };
+        // 100 ms x (1 + 1,000 / 256).
+        let time = Duration::from_micros(490_625);
+        assert!((started + time..=Instant::now() + time).contains(&deadline));
     }
 }

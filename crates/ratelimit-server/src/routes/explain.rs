@@ -7,7 +7,7 @@ use axum::{
     extract::{Request, State},
     http::{Response, StatusCode},
 };
-use ratelimit_core::{Algorithm, Decision, Limit, LimitDecision, Outcome, Verdict};
+use ratelimit_core::{Algorithm, Decision, Limit, LimitDecision, Outcome, PrefetchState, Verdict};
 use serde::Serialize;
 
 use super::json;
@@ -31,6 +31,9 @@ struct Explanation<'a> {
     reason: String,
     passes_after_micros: Option<u64>,
     limits: Vec<LimitExplanation>,
+    /// Present if the policy prefetches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefetch: Option<PrefetchExplanation>,
     /// The check would be allowed only because the policy is in shadow mode.
     #[serde(skip_serializing_if = "is_false")]
     shadow: bool,
@@ -55,6 +58,27 @@ struct LimitExplanation {
     passes_after_micros: Option<u64>,
 }
 
+/// How the policy prefetches, and the units of the key that this server has on hand.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PrefetchExplanation {
+    share_percent: u32,
+    slice_units: Vec<u64>,
+    hold_micros: u64,
+    on_hand: u64,
+}
+
+impl From<PrefetchState> for PrefetchExplanation {
+    fn from(state: PrefetchState) -> PrefetchExplanation {
+        PrefetchExplanation {
+            share_percent: state.share_percent,
+            slice_units: state.slice_units,
+            hold_micros: micros(state.hold),
+            on_hand: state.on_hand,
+        }
+    }
+}
+
 pub(super) async fn get(
     State(app): State<App>,
     request: Request,
@@ -66,8 +90,13 @@ pub(super) async fn get(
     let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
     audit.about(&check_request.policy, &check_request.keys);
     let verdict = app.limiter().check_hit(check_request.hit().dry_run()).await;
+    let prefetch = app.limiter().prefetch_state(check_request.hit());
     audit.succeed();
-    Ok(json(StatusCode::OK, &explain(&check_request, &verdict)))
+    let explanation = Explanation {
+        prefetch: prefetch.map(PrefetchExplanation::from),
+        ..explain(&check_request, &verdict)
+    };
+    Ok(json(StatusCode::OK, &explanation))
 }
 
 /// Explains the store's decision, that of the local fallback, or why there is none.
@@ -92,6 +121,7 @@ fn explain<'a>(check_request: &'a CheckRequest, verdict: &Verdict) -> Explanatio
         reason: reason(verdict, &limits, permits),
         passes_after_micros: passes_after.map(micros),
         limits,
+        prefetch: None,
         shadow: decision.is_some_and(|decision| decision.admits() && !decision.is_allowed()),
         store: decided_by(verdict),
     }

@@ -13,7 +13,9 @@ use crate::{admin_auth, api_error::ApiError, app::App, audit::Audit, check_reque
 /// The response when every store has reset the key.
 #[derive(Serialize)]
 struct ResetResponse<'a> {
-    key: &'a str,
+    /// Absent if the call named keys of limits `by NAME` alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
     algorithm: &'static str,
     reset: bool,
 }
@@ -38,7 +40,7 @@ pub(super) async fn delete(
     reset.map_err(|_| ApiError::reset_locally())?;
     audit.succeed();
     let response = ResetResponse {
-        key: shown,
+        key: (!shown.is_empty()).then_some(shown),
         algorithm: policy.limits()[0].algorithm().wire_name(),
         reset: true,
     };

@@ -67,8 +67,9 @@ pub(super) fn read(mut lines: impl BufRead) -> Result<Vec<TraceHit>, InvalidTrac
     let late = late.filter(|pair: &&[TraceHit]| pair[1].at_micros < pair[0].at_micros);
     let late = late.count();
     if late > 0 {
+        let lines = if late == 1 { "line was" } else { "lines were" };
         eprintln!(
-            "note: {late} lines were earlier than the line before; hits are replayed by their time"
+            "note: {late} {lines} earlier than the line before; hits are replayed by their time"
         );
     }
     trace.sort_by_key(|hit| hit.at_micros);

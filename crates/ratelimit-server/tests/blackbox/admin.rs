@@ -1,4 +1,4 @@
-//! Who may reset, refund, explain and see offenders.
+//! The callers that may reset, refund, settle, explain and see offenders.
 
 use std::{
     io::Write as _,
@@ -71,7 +71,7 @@ async fn beyond_loopback_without_a_token_they_are_off() {
         server.post(path, "{}").await.problem(403);
     }
 
-    let off = "reset, refund, explain and offenders are off";
+    let off = "reset, refund, settle, explain and offenders are off";
     assert!(server.banner.contains(off));
     assert!(server.banner.contains("warning"));
     assert!(server.log().contains("without an admin token"));
@@ -88,7 +88,7 @@ async fn without_a_token_they_are_off_on_this_machine_too() {
     for path in [REFUND, SETTLE] {
         server.post(path, "{}").await.problem(403);
     }
-    let off = "reset, refund, explain and offenders are off";
+    let off = "reset, refund, settle, explain and offenders are off";
     assert!(server.banner.contains(off));
 }
 

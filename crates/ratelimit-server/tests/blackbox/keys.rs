@@ -194,6 +194,51 @@ async fn a_reset_of_one_key_leaves_the_budget_of_all() {
 }
 
 #[tokio::test]
+async fn a_reset_of_named_keys_alone_leaves_the_budget_of_the_caller() {
+    let server = Server::start_admin(&[
+        "--policy",
+        "multi=fixed_window 5/d; fixed_window 5/d by tenant; fixed_window 5/d by route",
+        "--log-format",
+        "json",
+    ]);
+    let query = "policy=multi&keys.tenant=acme&keys.route=login";
+    assert_eq!(server.get(&format!("{CHECK}?{query}")).await.status, 200);
+    let remaining = async || {
+        let explained = server.get(&format!("{EXPLAIN}?{query}")).await.json();
+        let limits = explained["limits"].as_array().unwrap().clone();
+        limits
+            .iter()
+            .map(|limit| limit["remaining"].as_u64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(remaining().await, [4, 4, 4]);
+
+    let reset = format!("{RESET}?policy=multi&keys.tenant=acme");
+    let reset = server.delete(&reset).await.json();
+
+    assert_eq!(reset, json!({"algorithm": "FIXED_WINDOW", "reset": true}));
+    assert_eq!(remaining().await, [4, 5, 4]);
+    let log = server.log();
+    let audit = log
+        .lines()
+        .find(|line| line.contains("\"call\":\"reset\""))
+        .unwrap();
+    let audit: serde_json::Value = serde_json::from_str(audit).unwrap();
+    assert!(
+        audit.get("key").is_none() && audit["keys"].as_str().unwrap().starts_with("tenant="),
+        "{audit}"
+    );
+
+    let misspelt = format!("{RESET}?policy=multi&keys.tennant=acme");
+    let misspelt = server.delete(&misspelt).await;
+    assert_eq!(misspelt.status, 400);
+    assert_eq!(remaining().await, [4, 5, 4]);
+
+    server.delete(&format!("{RESET}?policy=multi")).await;
+    assert_eq!(remaining().await, [5, 5, 4]);
+}
+
+#[tokio::test]
 async fn a_named_key_has_the_bounds_of_a_key() {
     let server = Server::start(&["--policy", "p=5/h by route"]);
     for text in ["a%00", "a%0Ab", &"x".repeat(300)] {

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
+use ratelimit_envoy::RulesBuilder;
 use ratelimit_http::policy_file::{DiagnosticCode, Severity};
 use tempfile::TempDir;
 
@@ -52,6 +53,9 @@ fn sections() -> Vec<Section<'static>> {
 
 /// Runs `check-config`, and gives what it found as `LINE: severity[code]`, and how it ended.
 fn check(format: &str, bytes: &[u8]) -> (Vec<String>, bool) {
+    if format == "envoy" {
+        return check_envoy(str::from_utf8(bytes).unwrap());
+    }
     let dir = TempDir::new().unwrap();
     let path = dir.path().join(format!("config.{format}"));
     fs::write(&path, bytes).unwrap();
@@ -64,6 +68,18 @@ fn check(format: &str, bytes: &[u8]) -> (Vec<String>, bool) {
         line.split_once("]: ").unwrap().0.to_owned() + "]"
     });
     (findings.collect(), output.status.success())
+}
+
+/// The same for a file of Envoy rules.
+fn check_envoy(text: &str) -> (Vec<String>, bool) {
+    let found = RulesBuilder::new().add_yaml(text);
+    let is_fine = found
+        .iter()
+        .all(|finding| finding.severity() == Severity::Warning);
+    let findings = found
+        .iter()
+        .map(|finding| format!("{}: {}[{}]", finding.line, finding.severity(), finding.code));
+    (findings.collect(), is_fine)
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use http::StatusCode;
 use ratelimit_tests::redis::{RedisProcess, TestRedis};
 use serde_json::json;
+use tempfile::NamedTempFile;
 
 use crate::server::{CHECK, EXPLAIN, HttpResponse, REMAINING, RESET, Server, until};
 
@@ -122,6 +123,49 @@ async fn without_the_deny_cache_a_reset_elsewhere_shows_at_once() {
     other.delete(&format!("{RESET}?policy=p&key=k")).await;
 
     assert_eq!(one.get(&check).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn prefetched_units_are_explained_and_given_back_at_the_end() {
+    let redis = TestRedis::start().await;
+    let file = NamedTempFile::with_suffix(".toml").unwrap();
+    let policy = "[policy.p]\nlimits = 'fixed_window 10000/366d; fixed_window 90000/366d'\nprefetch = '10%'\n";
+    std::fs::write(file.path(), policy).unwrap();
+    let config = file.path().to_str().unwrap();
+    let shared_by = ["--redis", redis.url(), "--time-budget", "10s"];
+    let start = || Server::start_connected(&[&shared_by[..], &["--config", config]].concat());
+    let mut server = start();
+    let explained = async |server: &Server| {
+        let path = format!("{EXPLAIN}?policy=p&key=k");
+        server.get(&path).await.json()
+    };
+    let is_on_hand = async || {
+        let check = shared(&server, &format!("{CHECK}?policy=p&key=k")).await;
+        assert_eq!(check.status, StatusCode::OK);
+        let prefetch = explained(&server).await["prefetch"].clone();
+        (prefetch["onHand"] != 0).then_some(prefetch)
+    };
+    let mut passed = 0;
+    let prefetch = until(|| {
+        passed += 1;
+        is_on_hand()
+    })
+    .await;
+    assert_eq!(
+        (
+            &prefetch["sharePercent"],
+            &prefetch["sliceUnits"],
+            &prefetch["holdMicros"]
+        ),
+        (&json!(10), &json!([1_000, 9_000]), &json!(1_000_000))
+    );
+
+    server.signal("TERM");
+    assert!(server.ended().await.success());
+
+    let again = explained(&start()).await;
+    assert_eq!(again["prefetch"]["onHand"], 0);
+    assert_eq!(again["limits"][0]["remaining"], 10_000 - passed);
 }
 
 #[tokio::test]

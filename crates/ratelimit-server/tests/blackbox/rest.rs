@@ -325,6 +325,57 @@ async fn a_batch_is_answered_in_order() {
 }
 
 #[tokio::test]
+async fn checks_together_are_all_charged_or_none() {
+    let server = Server::start_admin(&[
+        "--policy",
+        "user=fixed_window 5/d",
+        "--policy",
+        "route=fixed_window 1/d",
+    ]);
+    let checks = json!([
+        {"policy": "user", "key": "alice", "permits": 2},
+        {"policy": "route", "key": "search"},
+    ]);
+    let body = json!({ "checks": checks, "together": true }).to_string();
+
+    let first = server.post(CHECK, body.clone()).await;
+    let second = server.post(CHECK, body).await;
+
+    assert_eq!(first.status, StatusCode::OK);
+    assert_eq!(first.json()["allowed"], true);
+    assert_eq!(first.json()["results"][0]["remaining"], 3);
+    assert_eq!(second.status, StatusCode::TOO_MANY_REQUESTS);
+    let denied = second.json();
+    assert_eq!(denied["allowed"], false);
+    assert_eq!(denied["results"][0]["allowed"], true);
+    assert_eq!(denied["results"][0]["remaining"], 3);
+    assert_eq!(denied["results"][1]["allowed"], false);
+    let wait = denied["results"][1]["retryAfterSeconds"].to_string();
+    assert_eq!(second.headers["retry-after"], wait);
+}
+
+#[tokio::test]
+async fn checks_together_are_1_to_64_and_give_no_receipts() {
+    let server = Server::start_admin(&[]);
+    let ask = |checks: serde_json::Value| json!({"checks": checks, "together": true}).to_string();
+    let many = |count: usize| json!(vec![json!({"key": "k"}); count]);
+
+    let detail = server.post(CHECK, ask(many(65))).await.problem(400);
+    assert_eq!(detail, "at most 64 checks in one request");
+    server.post(CHECK, ask(many(0))).await.problem(400);
+    let receipt = ask(json!([{"key": "k"}, {"key": "k", "receipt": true}]));
+    let detail = server.post(CHECK, receipt).await.problem(400);
+    assert!(detail.starts_with("checks[1]: "), "{detail}");
+
+    let look = server.get(&format!("{REMAINING}?key=k")).await;
+    assert_eq!(look.json()["remaining"], 100);
+    let most = server.post(CHECK, ask(many(64))).await;
+    assert_eq!(most.status, StatusCode::OK);
+    let look = server.get(&format!("{REMAINING}?key=k")).await;
+    assert_eq!(look.json()["remaining"], 36);
+}
+
+#[tokio::test]
 async fn a_batch_with_a_mistake_spends_nothing() {
     let server = Server::start_admin(&[]);
     let body = json!({"checks": [{"key": "k"}, {"key": "k", "permits": 0}]}).to_string();

@@ -99,6 +99,27 @@ fn every_setting_of_the_server_is_listed() {
 }
 
 #[test]
+fn every_field_of_an_envoy_rule_is_listed_and_excludes_a_policy() {
+    let rows = rows("## Fields of an Envoy rule");
+    let listed: BTreeSet<&str> = rows.iter().map(|row| name(row)).collect();
+    assert_eq!(listed, ratelimit_envoy::rule_field_names().collect());
+
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("server.toml");
+    let beside_policy = rows.iter().filter(|row| row[2].starts_with("error"));
+    for field in beside_policy.map(|row| name(row)) {
+        let rule = "[[envoy.rule]]\ndomain = 'edge'\nmatch = ['user']\npolicy = 'token_bucket'\n";
+        fs::write(&path, format!("{rule}{field} = 1\n")).unwrap();
+        let output = binary().arg("check-config").arg(&path).output().unwrap();
+        let out = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            out.contains("server.toml:5: error[conflicting-fields]"),
+            "{out}"
+        );
+    }
+}
+
+#[test]
 fn every_test_that_the_page_names_is_there() {
     let named = PAGE.split('`').skip(1).step_by(2);
     let named = named.filter(|name| name.matches('_').count() > 3 && !name.contains('/'));

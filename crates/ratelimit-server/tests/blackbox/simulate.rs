@@ -89,7 +89,7 @@ fn hits_are_replayed_in_the_order_of_their_time() {
     let output = simulate(&["--limit", "fixed_window 1/s"], unsorted);
 
     let notes = str::from_utf8(&output.stderr).unwrap();
-    assert!(notes.contains("note: 1 lines were earlier"), "{notes}");
+    assert!(notes.contains("note: 1 line was earlier"), "{notes}");
     assert!(
         notes.contains("3 hits of 3 keys in 1.5s: 3 admitted, 0 delayed, 0 denied (0.0 %)"),
         "{notes}"

@@ -127,8 +127,11 @@ fn check_config_warns_of_unknown_variables_and_refuses_warnings_if_strict() {
     let output = binary()
         .args(["check-config", "--strict"])
         .arg(overlapping.path())
-        .output();
-    assert_eq!(output.unwrap().status.code(), Some(1));
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains(": 1 warning refused by --strict"), "{error}");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 /// A port of 127.0.0.1 that is free.
-pub(super) fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     free.local_addr().unwrap().port()
 }

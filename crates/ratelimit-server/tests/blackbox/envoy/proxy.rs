@@ -1,0 +1,97 @@
+//! A real Envoy in front of a service, with the server as its rate limit service.
+
+use http::HeaderValue;
+
+use super::{
+    EnvoyServer,
+    process::{Envoy, FilterOptions},
+};
+use crate::server::until;
+
+const RULES: &str = "
+domain: edge
+descriptors:
+  - { key: remote_address, rate_limit: { unit: day, requests_per_unit: 10 } }
+  - { key: user, rate_limit: { unit: day, requests_per_unit: 3 } }
+  - { key: generic_key, value: api, rate_limit: { unit: day, requests_per_unit: 5 } }
+  - { key: a, rate_limit: { unit: day, requests_per_unit: 2 } }
+  - { key: a_b, rate_limit: { unit: day, requests_per_unit: 1 } }
+";
+
+/// One test for all, because an Envoy takes seconds to start.
+#[tokio::test]
+async fn a_real_envoy_enforces_the_limits() {
+    let server = EnvoyServer::start(RULES, &[]);
+    let envoy = Envoy::start(&[&server], FilterOptions::Strict);
+    until(async || envoy.get("/unlimited", &[]).await).await;
+
+    limits_by_address_and_tells_clients(&envoy).await;
+    limits_values_of_any_bytes(&envoy).await;
+    applies_limits_of_routes(&envoy).await;
+    keeps_similar_entries_apart(&envoy).await;
+    keeps_the_old_rules_when_new_ones_are_faulty(&envoy, &server).await;
+}
+
+async fn limits_by_address_and_tells_clients(envoy: &Envoy) {
+    assert_eq!(envoy.passed("/address", &[], 10).await, 10);
+
+    let (status, fields) = envoy.get("/address", &[]).await.unwrap();
+
+    assert_eq!(status, 429);
+    let number = |name: &str| fields[name].to_str().unwrap().parse::<u64>().unwrap();
+    assert_eq!(fields["x-ratelimit-limit"], "10, 10;w=86400");
+    assert_eq!(fields["x-ratelimit-remaining"], "0");
+    assert!((1..=86_400).contains(&number("x-ratelimit-reset")));
+    assert!((1..=86_400).contains(&number("retry-after")));
+    assert_eq!(fields["x-envoy-ratelimited"], "true");
+}
+
+async fn limits_values_of_any_bytes(envoy: &Envoy) {
+    let long = vec![b'x'; 40_000];
+    for value in [
+        &b"a\xff"[..],
+        b"\"quoted\"; x=1",
+        b"{braces} %0d%0a * / @",
+        b"tab\tinside",
+        &long,
+    ] {
+        let user = [("x-user", value)];
+        assert_eq!(envoy.passed("/user", &user, 3).await, 3, "{value:?}");
+        let (status, fields) = envoy.get("/user", &user).await.unwrap();
+        assert_eq!(status, 429, "{value:?}");
+        let is_echoed = |field: &HeaderValue| {
+            let mut windows = field.as_bytes().windows(value.len());
+            windows.any(|window| window == value)
+        };
+        assert!(!fields.values().any(is_echoed), "{fields:?}");
+    }
+}
+
+async fn applies_limits_of_routes(envoy: &Envoy) {
+    // Seven a day on this route, five on the other, of one count.
+    assert_eq!(envoy.passed("/override", &[], 8).await, 7);
+    assert_eq!(envoy.passed("/rule", &[], 2).await, 0);
+    // A limit without a unit has no effect, and one of 0 requests refuses all.
+    assert_eq!(envoy.passed("/no-unit", &[], 2).await, 0);
+    assert_eq!(envoy.passed("/none", &[], 2).await, 0);
+}
+
+async fn keeps_similar_entries_apart(envoy: &Envoy) {
+    assert_eq!(envoy.passed("/similar", &[("x-a", b"b_c")], 3).await, 2);
+    assert_eq!(envoy.passed("/similar", &[("x-a-b", b"c")], 3).await, 1);
+}
+
+async fn keeps_the_old_rules_when_new_ones_are_faulty(envoy: &Envoy, server: &EnvoyServer) {
+    let reloads = "rate_limiter_envoy_reloads_total";
+    let user = [("x-user", &b"new"[..])];
+    server.write_rules("domain: edge\ndescriptors: 5\n");
+    let is_rejected =
+        async || (server.metric(reloads, r#"result="rejected""#).await == 1).then_some(());
+    until(is_rejected).await;
+    assert_eq!(envoy.passed("/user", &user, 4).await, 3);
+
+    server.write_rules(&RULES.replace("requests_per_unit: 3", "requests_per_unit: 4"));
+    let is_applied = async || (server.metric(reloads, r#"result="ok""#).await == 1).then_some(());
+    until(is_applied).await;
+    assert_eq!(envoy.passed("/user", &user, 3).await, 1);
+}
