@@ -9,7 +9,7 @@ use ratelimit_core::{
 
 use crate::{
     callgrind::{CountedServer, count},
-    workload::{Work, layer, memory, prefetch},
+    workload::{Work, fallback, layer, memory, prefetch},
 };
 
 /// Longer than anything takes on a server under callgrind.
@@ -32,7 +32,7 @@ pub struct Measured {
 /// When valgrind or redis-server is missing.
 pub fn measure_gate(allocations: fn(&mut dyn FnMut()) -> u64) -> Measured {
     let works = memory::checks().into_iter().chain(prefetch::checks());
-    let works = works.chain(layer::requests());
+    let works = works.chain(fallback::checks()).chain(layer::requests());
     let allocated = works.map(|work| allocations_of(work, allocations));
     let mut counts = over_bare(count("instructions"));
     counts.extend(over_bare(allocated.collect()));
@@ -94,11 +94,11 @@ fn redis_counts(server: &mut CountedServer) -> Vec<(String, f64)> {
     })
 }
 
-/// The server's instructions for one call that prefetches 2,000 units.
-async fn prefetch_call(server: &mut CountedServer, store: &RedisStore) -> f64 {
-    let policy = Policy::parse("counted", "token_bucket 100000/s").expect("well-formed limits");
+/// The server's instructions for one call that prefetches 2,000 units of a bucket with room.
+pub(crate) async fn prefetch_call(server: &mut CountedServer, store: &RedisStore) -> f64 {
+    let policy = Policy::parse("counted", "token_bucket 1000000/s").expect("well-formed limits");
     let key = Key::new("user:12345678").expect("a key that is not empty");
-    let request = PrefetchRequest::new(2_000, 5).horizon(Duration::from_millis(40));
+    let request = PrefetchRequest::new(2_000, 5).horizon(Duration::from_millis(2));
     let ask = async || {
         let answered = store
             .prefetch(Hit::new(&policy, &key).cost(0), request)

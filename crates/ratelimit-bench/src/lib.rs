@@ -5,7 +5,7 @@
 //! can be counted.
 //!
 //! ```text
-//!     bin/bench ---- bin/instructions_peers   under callgrind
+//!     bin/bench ---- bin/instructions_peers, bin/instructions_local   under callgrind
 //!         |    \---- bin/memory_usage         with an allocator that counts
 //!         |     \--- redis-server             as it is, or under callgrind
 //!      bench.json, charts, the tables of docs/performance.md
@@ -44,5 +44,5 @@ pub use crate::{
         in_turn,
     },
     server::RedisServer,
-    workload::{Work, layer, memory, poll_now, prefetch},
+    workload::{Work, fallback, layer, memory, poll_now, prefetch},
 };

@@ -10,7 +10,7 @@ use std::{
 
 use ratelimit_bench::{
     Circumstances, RedisServer, Report, Row, fill,
-    suite::{Plan, SUITES},
+    suite::{Plan, SLOW_SUITES, SUITES},
 };
 
 const FOLDER: &str = "docs/bench";
@@ -93,6 +93,10 @@ impl Options {
                 .as_ref()
                 .is_some_and(|only| !name.contains(only.as_str()))
             {
+                continue;
+            }
+            if self.plan == Plan::Quick && self.only.is_none() && SLOW_SUITES.contains(&name) {
+                eprintln!("{name} is left out by --quick");
                 continue;
             }
             let started = Instant::now();

@@ -1,12 +1,30 @@
 //! Dumps of callgrind.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
-/// The instructions of one dump.
+/// How long a busy machine takes to write a dump.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// The instructions of one dump. `callgrind_control` may return before its server has written all of it.
 pub(super) fn instructions(file: &Path) -> u64 {
-    let text = fs::read_to_string(file)
-        .unwrap_or_else(|error| panic!("callgrind wrote no {}: {error}", file.display()));
-    total(&text).expect("a dump that tells its total")
+    let started = Instant::now();
+    loop {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        if let Some(total) = total(&text) {
+            return total;
+        }
+        assert!(
+            started.elapsed() < WRITTEN_WITHIN,
+            "callgrind wrote no total to {}",
+            file.display()
+        );
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn total(dump: &str) -> Option<u64> {

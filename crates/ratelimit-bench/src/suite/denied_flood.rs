@@ -58,7 +58,7 @@ impl Flood {
 }
 
 /// How many scripts the server has run.
-fn script_calls(server: &RedisServer) -> usize {
+pub(super) fn script_calls(server: &RedisServer) -> usize {
     let stats: String = server.ask(&["INFO", "commandstats"]);
     let calls = stats.lines().filter_map(|line| {
         let (name, numbers) = line.split_once(":calls=")?;

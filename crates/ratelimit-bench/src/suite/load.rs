@@ -69,6 +69,41 @@ where
     LoadResult::of(waits, started.elapsed())
 }
 
+/// Runs `tasks` tasks for a duration; each makes a hit in every `gap`, and makes up for those that are late.
+pub(super) async fn run_paced_load<A, F>(
+    tasks: u32,
+    gap: Duration,
+    lasting: Duration,
+    hit: A,
+) -> LoadResult
+where
+    A: Fn() -> F + Clone + Send + 'static,
+    F: Future<Output = ()> + Send,
+{
+    let started = Instant::now();
+    let hitting = (0..tasks).map(|task| {
+        let hit = hit.clone();
+        tokio::spawn(async move {
+            let mut waits = Vec::new();
+            let mut due = gap * task / tasks;
+            while due < lasting {
+                tokio::time::sleep_until((started + due).into()).await;
+                let started_at = Instant::now();
+                hit().await;
+                waits.push(started_at.elapsed());
+                due += gap;
+            }
+            waits
+        })
+    });
+    let hitting: Vec<_> = hitting.collect();
+    let mut waits = Vec::new();
+    for task in hitting {
+        waits.extend(task.await.expect("no task panics"));
+    }
+    LoadResult::of(waits, started.elapsed())
+}
+
 impl LoadResult {
     fn of(mut waits: Vec<Duration>, within: Duration) -> LoadResult {
         waits.sort_unstable();

@@ -5,9 +5,12 @@ mod busy_host;
 mod denied_flood;
 mod duration;
 mod far;
+mod fleet;
 mod http;
 mod load;
+mod local_budgets;
 mod memory;
+mod prefetch;
 mod redis_bytes;
 mod redis_cost;
 mod scale_instances;
@@ -24,7 +27,7 @@ use crate::report::Report;
 pub type Suite = fn(Plan, &mut Report);
 
 /// All suites by the names that `--only` takes.
-pub const SUITES: [(&str, Suite); 13] = [
+pub const SUITES: [(&str, Suite); 16] = [
     ("redis-cost", redis_cost::run),
     ("throughput", throughput::run),
     ("far", far::run),
@@ -37,5 +40,11 @@ pub const SUITES: [(&str, Suite); 13] = [
     ("scale-log", scale_log::run),
     ("scale-instances", scale_instances::run),
     ("scale-shards", scale_shards::run),
+    ("prefetch", prefetch::run),
+    ("local-budgets", local_budgets::run),
+    ("fleet", fleet::run),
     ("busy-host", busy_host::run),
 ];
+
+/// Suites that `--quick` leaves out unless `--only` names them.
+pub const SLOW_SUITES: [&str; 4] = ["prefetch", "local-budgets", "fleet", "busy-host"];

@@ -1,5 +1,6 @@
 //! Workloads: closures that are measured many times.
 
+pub mod fallback;
 pub mod layer;
 pub mod memory;
 pub mod prefetch;

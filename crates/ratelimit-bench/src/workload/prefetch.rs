@@ -11,7 +11,7 @@ use super::{Work, poll_now};
 
 /// A memory store that answers as one over a network does.
 #[derive(Debug)]
-struct PendingStore(MemoryStore, Clock);
+pub(super) struct PendingStore(pub(super) MemoryStore, pub(super) Clock);
 
 impl Store for PendingStore {
     fn hit(&self, hit: Hit<'_>) -> StoreFuture<Decision> {
