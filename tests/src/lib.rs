@@ -5,6 +5,7 @@ pub mod chaos;
 pub mod handlers;
 pub mod model;
 mod ports;
+pub mod prefetch_instance;
 pub mod random;
 pub mod redis;
 pub mod snippet;

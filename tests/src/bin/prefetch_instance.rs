@@ -1,10 +1,11 @@
-//! One instance of a service that prefetches: hits one key at a steady rate and prints what passed.
+//! One instance of a service that prefetches: hits one key at a steady rate and prints what passed. Then it keeps its
+//! units until its standard input ends.
 //!
 //! Arguments: the address of Redis, a prefix, the text of the policy, the share in percent, hits a second, milliseconds.
 
 use std::fmt::Write as _;
 use std::{
-    io::Write as _,
+    io::{Read as _, Write as _},
     time::{Duration, Instant},
 };
 
@@ -52,7 +53,14 @@ async fn main() {
     for now in passed {
         let _ = writeln!(lines, "passed {now}");
     }
-    std::io::stdout()
-        .write_all(lines.as_bytes())
+    lines.push_str("end\n");
+    let mut stdout = std::io::stdout();
+    let written = stdout.write_all(lines.as_bytes());
+    written
+        .and_then(|()| stdout.flush())
         .expect("standard output");
+    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()))
+        .await
+        .expect("a thread")
+        .expect("standard input");
 }

@@ -19,6 +19,7 @@ mod concurrency;
 mod decision;
 mod fixed_window;
 mod hit;
+mod joint;
 mod penalty_box;
 pub mod prefetch;
 mod settle;
@@ -35,6 +36,7 @@ mod tests;
 pub use self::{
     decision::{Answer, ModelDecision, ModelMark, Numbers},
     hit::ModelHit,
+    joint::{ModelMember, ModelRole, hit_joint},
     settle::{Change, ModelReceipt, Settled},
     spec::Spec,
     stored_value::Model,

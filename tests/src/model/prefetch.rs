@@ -269,7 +269,19 @@ fn returnable((mark, spec): (&super::ModelMark, &Spec)) -> super::ModelMark {
     }
 }
 
-/// What the store has left for all limits, in units.
+/// The hits of cost 1 that the exact model does not let pass, of those that passed at these times.
+pub fn beyond(limits: &[Spec], passed_us: &[u64]) -> usize {
+    let mut passed_us = passed_us.to_vec();
+    passed_us.sort_unstable();
+    let mut exact = Model::new();
+    let is_beyond = |now_us: &u64| {
+        let decision = exact.hit(limits, *now_us, 1);
+        !decision.overall.answer.is_allowed()
+    };
+    passed_us.into_iter().filter(is_beyond).count()
+}
+
+/// The units that the store has left of all limits.
 pub fn left(store: &mut Model, limits: &[Spec], now_us: u64) -> u64 {
     let seen: ModelDecision = store.hit_with(limits, now_us, plain(0));
     let left = seen.limits.iter().map(|limit| limit.remaining);

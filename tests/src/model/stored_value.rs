@@ -65,6 +65,25 @@ impl Model {
     ///
     /// When there is no limit beside penalty boxes, or one that the design refuses.
     pub fn hit_with(&mut self, limits: &[Spec], now_us: u64, asked: ModelHit) -> ModelDecision {
+        self.decide(limits, now_us, asked, false)
+    }
+
+    /// The decision of the same hit, which spends nothing and is recorded nowhere.
+    ///
+    /// # Panics
+    ///
+    /// As for `hit_with`.
+    pub fn dry_run(&self, limits: &[Spec], now_us: u64, asked: ModelHit) -> ModelDecision {
+        self.clone().decide(limits, now_us, asked, true)
+    }
+
+    fn decide(
+        &mut self,
+        limits: &[Spec],
+        now_us: u64,
+        asked: ModelHit,
+        is_dry: bool,
+    ) -> ModelDecision {
         let mut policy: Vec<Position> = limits
             .iter()
             .zip(self.states(limits.len(), now_us))
@@ -76,6 +95,7 @@ impl Model {
         let impossible = answers.contains(&Answer::Impossible);
         for limit in &mut policy {
             match (asked.cost, allowed, impossible) {
+                _ if is_dry => limit.look(),
                 (0, ..) | (_, false, true) => limit.look(),
                 (_, true, _) => limit.charge(),
                 (_, false, false) => limit.count_denied(),
@@ -103,7 +123,7 @@ impl Model {
                 limit.cap(life_us);
             }
         }
-        let charged = allowed && asked.cost > 0;
+        let charged = allowed && asked.cost > 0 && !is_dry;
         let marks = policy.iter().map(Position::mark);
         ModelDecision {
             wrote,

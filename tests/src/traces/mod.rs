@@ -2,6 +2,7 @@
 
 mod aim;
 mod build;
+mod joint;
 mod receipts;
 mod specs;
 mod step;
@@ -10,6 +11,7 @@ mod trace;
 pub use self::{
     aim::{ALGORITHMS, Aim},
     build::{to_limit, to_policy, to_soft_policy},
+    joint::JointTrace,
     step::{Step, TracedHit, TracedSettle},
     trace::Trace,
 };

@@ -20,12 +20,12 @@ use crate::harness::{AT_ONCE, SOON, is_checked, key, policy, remaining};
 /// Longer than the pauses of a busy machine, so that what leaves the store does so for a reason.
 const BUDGET: Duration = Duration::from_millis(500);
 
-fn config(cluster: &TestCluster) -> RedisConfig {
+pub(crate) fn config(cluster: &TestCluster) -> RedisConfig {
     as_asked(RedisConfig::new(&cluster.url()).expect("a valid address"))
 }
 
 /// Where a key's budget lives.
-fn shard_of(cluster: &TestCluster, name: &str) -> usize {
+pub(crate) fn shard_of(cluster: &TestCluster, name: &str) -> usize {
     cluster.master_of(format!("{{key:{name}}}"))
 }
 
@@ -135,7 +135,7 @@ async fn moves_a_slot(cluster: &TestCluster, to: usize) {
     tokio::time::sleep(Duration::from_millis(300)).await;
 
     let budget = format!("{prefix}:v1:endless:{{key:{name}}}");
-    move_slot(cluster, &budget, to).await;
+    move_slot(cluster, &budget, [0, to]).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     stop.store(true, Ordering::SeqCst);
     let calls = caller.await.expect("a caller");
@@ -146,18 +146,18 @@ async fn moves_a_slot(cluster: &TestCluster, to: usize) {
     assert_eq!(counted, calls.checked);
 }
 
-/// Moves the slot of `name` from the first master to another, in the steps of `redis-cli`.
-async fn move_slot(cluster: &TestCluster, name: &str, to: usize) {
+/// Moves the slot of `name` from one master to another, in the steps of `redis-cli`.
+pub(crate) async fn move_slot(cluster: &TestCluster, name: &str, [from, to]: [usize; 2]) {
     let slot: u64 = cluster.ask(0, &["CLUSTER", "KEYSLOT", name]);
     let slot = slot.to_string();
-    let (giver, taker) = (cluster.id(0), cluster.id(to));
+    let (giver, taker) = (cluster.id(from), cluster.id(to));
     let port = cluster.nodes[to].port().to_string();
     cluster.ask::<()>(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &giver]);
-    cluster.ask::<()>(0, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &taker]);
+    cluster.ask::<()>(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &taker]);
     tokio::time::sleep(Duration::from_millis(200)).await;
-    cluster.ask::<redis::Value>(0, &["MIGRATE", "127.0.0.1", &port, name, "0", "1000"]);
+    cluster.ask::<redis::Value>(from, &["MIGRATE", "127.0.0.1", &port, name, "0", "1000"]);
     tokio::time::sleep(Duration::from_millis(200)).await;
-    for node in [to, 0] {
+    for node in [to, from] {
         cluster.ask::<()>(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &taker]);
     }
 }

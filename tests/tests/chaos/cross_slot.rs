@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use ratelimit_core::{
-    Clock, Key, KeySet, MemoryStore, Policy, RedisConfig, Timestamp,
-    store::{Hit, Store as _, StoreError},
+    Clock, FailureMode, Key, KeySet, MemoryStore, Policy, RedisConfig, Timestamp, Verdict,
+    store::{Hit, JointHit, Store as _, StoreError},
 };
 use ratelimit_tests::{
-    chaos::{TestCluster, eventually},
+    chaos::{TestCluster, eventually, ours},
     redis::{as_asked, connected},
 };
 use tokio::task::block_in_place;
 
-use crate::harness::key;
+use crate::harness::{is_checked, key};
 
 const BUDGET: Duration = Duration::from_secs(5);
 
@@ -148,4 +148,73 @@ async fn a_node_that_is_gone_leaves_no_charge_on_the_others() {
         async || matches!(store.hit(alone).await, Ok(look) if look.remaining == 100),
     )
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_joint_hit_that_one_node_denies_is_denied_while_another_hangs() {
+    let cluster = TestCluster::start_masters_behind_proxies().await;
+    let config = config(&cluster).timeout(Duration::from_secs(1));
+    let ours = ours(config, FailureMode::Open).await;
+    let limit = Policy::parse("joint", "fixed_window 1/366d").unwrap();
+    let (used_up, other) = (key_on(&cluster, 0), key_on(&cluster, 1));
+    let first = ours.limiter.check(&limit, &used_up).await;
+    assert!(is_checked(&first) && first.is_allowed(), "{first:?}");
+    cluster.proxies[1].freeze();
+
+    let members = [&used_up, &other].map(|key| JointHit::new(Hit::new(&limit, key)));
+    let verdict = ours.limiter.check_joint(&members).unwrap().await;
+
+    assert!(!verdict.is_allowed, "{verdict:?}");
+    cluster.proxies[1].thaw();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn hits_that_are_owed_on_two_nodes_are_charged_once_on_each() {
+    let cluster = TestCluster::start_masters_behind_proxies().await;
+    let ours = ours(config(&cluster), FailureMode::Local).await;
+    let policy = Policy::parse(
+        "owed",
+        "fixed_window 100/366d; sliding_window_log 50/d by ip",
+    )
+    .unwrap();
+    let keys = keys(&cluster, 0, 1);
+    let hit = Hit::for_keys(&policy, &keys);
+    let verdict = ours.limiter.check_hit(hit).await;
+    assert!(is_checked(&verdict) && verdict.is_allowed(), "{verdict:?}");
+    let spent = async || match ours.limiter.check_hit(hit.cost(0)).await {
+        Verdict::Checked(decision) => {
+            let left = left(&decision);
+            Some([100 - left[0], 50 - left[1]])
+        }
+        Verdict::Unchecked { .. } => None,
+    };
+    assert_eq!(spent().await, Some([1, 1]));
+
+    // Both nodes, then each of them: the charge on the first node is given back when the second does not answer.
+    let mut expected = 1;
+    for away in [&[0, 1][..], &[1], &[0]] {
+        for &node in away {
+            cluster.proxies[node].turn_away();
+            cluster.proxies[node].reset();
+        }
+        eventually("decided locally", async || {
+            !is_checked(&ours.limiter.check_hit(hit.cost(0)).await)
+        })
+        .await;
+        for _ in 0..10 {
+            let verdict = ours.limiter.check_hit(hit).await;
+            assert!(!is_checked(&verdict) && verdict.is_allowed(), "{verdict:?}");
+        }
+        for &node in away {
+            cluster.proxies[node].behave();
+        }
+        expected += 10;
+        eventually("charged", async || {
+            let spent = spent().await;
+            spent.is_some_and(|spent| spent.iter().all(|&spent| spent >= expected))
+        })
+        .await;
+        println!("without nodes {away:?}: {:?} spent", spent().await);
+        assert_eq!(spent().await, Some([expected; 2]), "without nodes {away:?}");
+    }
 }

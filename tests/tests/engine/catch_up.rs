@@ -9,6 +9,7 @@ use ratelimit_tests::{random::Random, redis::TestRedis};
 use crate::stores::{TestStore, key, policy, told};
 
 const TRACES: u64 = 400;
+/// Short enough that the memory store never sweeps, which a clock that steps back could see.
 const STEPS: usize = 40;
 const LIMITS: [&str; 10] = [
     "token_bucket 3/s burst 9",
@@ -27,9 +28,9 @@ const LIMITS: [&str; 10] = [
 #[tokio::test]
 async fn owed_hits_are_charged_the_same_on_both_stores() {
     let redis = TestRedis::start().await;
-    let stores = TestStore::all(&redis).await;
     let mut caught_up = 0;
     for trace in 0..TRACES {
+        let stores = TestStore::all(&redis).await;
         let mut random = Random::new(trace);
         let (subject, slot) = (key(&format!("t{trace}")), trace + 1);
         // One policy in some traces, and a change of limits at any step in others.

@@ -1,0 +1,158 @@
+//! Replies after the timeout: they show whether Redis charged a hit that passed locally.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use ratelimit_core::{FailureMode, Verdict, store::Hit};
+use ratelimit_tests::chaos::{Fixture, Observations, Ours, PATIENCE, TIME_OUT, eventually, ours};
+
+use crate::harness::{AT_ONCE, is_checked, key, policy, remaining};
+
+const LIMITS: [&str; 3] = [
+    "fixed_window 1000/366d",
+    "1000/366d",
+    "sliding_window_log 1000/366d; fixed_window 1000/366d",
+];
+
+/// The counters of late replies, not charged and charged, and of later charges.
+fn counts() -> [u64; 3] {
+    let observed = Observations::listen();
+    [
+        observed.counter("rate_limiter_late_replies_total", "not_charged"),
+        observed.counter("rate_limiter_late_replies_total", "outcome=charged"),
+        observed.counter("rate_limiter_catch_up_units_total", "charged"),
+    ]
+}
+
+fn since(before: [u64; 3]) -> [u64; 3] {
+    let now = counts();
+    [now[0] - before[0], now[1] - before[1], now[2] - before[2]]
+}
+
+/// Hits at the same time. All of them time out and pass locally.
+async fn ambiguous_hits(ours: &Ours, limits: &str, count: usize) {
+    let limit = policy("late", limits);
+    let key = key(limits);
+    let hits = (0..count).map(|_| ours.limiter.check(&limit, &key));
+    for verdict in join_all(hits).await {
+        assert!(!is_checked(&verdict) && verdict.is_allowed(), "{verdict:?}");
+    }
+}
+
+/// Waits until Redis has charged `spent` units, and asserts that it charges no more.
+async fn charged_exactly(ours: &Ours, limits: &str, spent: u64) {
+    let limit = policy("late", limits);
+    let key = key(limits);
+    let peek = async || ours.limiter.peek(&limit, &key).await;
+    eventually("charged", async || {
+        let verdict = peek().await;
+        is_checked(&verdict) && remaining(&verdict) <= 1_000 - spent
+    })
+    .await;
+    // Longer than the pause before owed hits are charged.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(remaining(&peek().await), 1_000 - spent, "{limits}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_hit_that_redis_charged_in_time_is_not_charged_again() {
+    let fixture = Fixture::start(&[]).await;
+    // Long enough for the requests to reach Redis in time on a busy machine.
+    let ours = ours(fixture.config().timeout(AT_ONCE), FailureMode::Local).await;
+    for limits in LIMITS {
+        let before = counts();
+        charged_exactly(&ours, limits, 0).await;
+        fixture.proxy.hold_replies();
+        // A third one would be in a batch, whose script the server may not have yet.
+        ambiguous_hits(&ours, limits, 2).await;
+        fixture.proxy.behave();
+
+        eventually("late replies", async || since(before)[1] == 2).await;
+        charged_exactly(&ours, limits, 2).await;
+        assert_eq!(since(before), [0, 2, 0], "{limits}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_hit_that_reached_redis_too_late_is_charged_afterwards() {
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config(), FailureMode::Local).await;
+    for limits in LIMITS {
+        let before = counts();
+        charged_exactly(&ours, limits, 0).await;
+        fixture.proxy.freeze();
+        ambiguous_hits(&ours, limits, 3).await;
+        fixture.proxy.thaw();
+
+        charged_exactly(&ours, limits, 3).await;
+        assert_eq!(since(before), [3, 0, 3], "{limits}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn hits_of_late_batches_are_charged_once() {
+    let fixture = Fixture::start(&[]).await;
+    // Six calls time out: without batches the circuit breaker would open, and the replies were lost.
+    let config = fixture.config().unbatched_calls(1);
+    let ours = ours(config, FailureMode::Local).await;
+    let limits = LIMITS[0];
+    charged_exactly(&ours, limits, 0).await;
+    for round in 1..=3_u64 {
+        let before = counts();
+        fixture.proxy.freeze();
+        // One call by itself, and batches of the others. Some are in the queue until they time out.
+        ambiguous_hits(&ours, limits, 60).await;
+        fixture.proxy.thaw();
+
+        charged_exactly(&ours, limits, 60 * round).await;
+        let [not_charged, charged, caught_up] = since(before);
+        println!("{not_charged} not charged, {charged} charged, {caught_up} caught up");
+        // Hits that were not sent in time are owed without a late reply.
+        assert_eq!(caught_up + charged, 60);
+        assert!(not_charged <= caught_up);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_deadline_of_the_caller_ends_the_wait_and_leaves_the_connection() {
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config().timeout(PATIENCE), FailureMode::Local).await;
+    let limits = LIMITS[0];
+    let (limit, key) = (policy("late", limits), key(limits));
+    charged_exactly(&ours, limits, 0).await;
+
+    fixture.proxy.freeze();
+    for _ in 0..10 {
+        let asked = Instant::now();
+        let hit = Hit::new(&limit, &key).deadline(asked + Duration::from_millis(5));
+        let verdict = ours.limiter.check_hit(hit).await;
+        assert!(!is_checked(&verdict) && verdict.is_allowed(), "{verdict:?}");
+        assert!(asked.elapsed() < AT_ONCE, "{:?}", asked.elapsed());
+    }
+    fixture.proxy.thaw();
+
+    // Ten calls in a row without a reply in the time of the store would have opened the circuit breaker.
+    let verdict = ours.limiter.peek(&limit, &key).await;
+    assert!(matches!(verdict, Verdict::Checked(_)), "{verdict:?}");
+    charged_exactly(&ours, limits, 10).await;
+    let past = Hit::new(&limit, &key).deadline(Instant::now());
+    assert!(!is_checked(&ours.limiter.check_hit(past).await));
+    charged_exactly(&ours, limits, 11).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_silent_server_is_down_also_for_callers_with_short_deadlines() {
+    let fixture = Fixture::start(&[]).await;
+    let ours = ours(fixture.config(), FailureMode::Open).await;
+    let limit = policy("late", LIMITS[0]);
+    fixture.proxy.freeze();
+
+    eventually("no connection", async || {
+        let deadline = Instant::now() + TIME_OUT / 5;
+        let hit = key("k");
+        let hit = Hit::new(&limit, &hit).deadline(deadline);
+        assert!(!is_checked(&ours.limiter.check_hit(hit).await));
+        !ours.store.wait_connected(Duration::ZERO).await
+    })
+    .await;
+}
