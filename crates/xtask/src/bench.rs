@@ -17,7 +17,7 @@ docs/performance.md. Takes about 10 minutes once it is built.
 Usage: cargo xtask bench [--quick] [--out DIR] [--only WORD]
 
 Options:
-  --quick      Fewer and shorter rounds, in less than 2 minutes; writes to target/bench
+  --quick      Fewer and shorter rounds, without the slow suites, in less than 2 minutes; writes to target/bench
   --out DIR    Write there, and leave docs/performance.md as it is
   --only WORD  Only the measurements whose names hold WORD; writes nothing unless --out is given";
 
@@ -33,7 +33,7 @@ const ADVICE: &str = "see what failed above";
 
 /// Builds the benchmark with its peers, and runs it.
 pub(crate) fn run_bench(args: &[String]) -> Result<(), Failure> {
-    let bins = "--bin bench --bin instructions_peers --bin memory_usage --features peers";
+    let bins = "--bin bench --bin instructions_peers --bin instructions_local --bin memory_usage --features peers";
     start("bench", bins, args)
 }
 

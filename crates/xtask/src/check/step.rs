@@ -6,6 +6,7 @@ use crate::{
         root_names, rust, tree, type_names, words,
     },
     failure::Failure,
+    proto,
     workspace::Workspace,
 };
 
@@ -19,7 +20,7 @@ struct Step {
     write: Option<Check>,
 }
 
-const STEPS: [Step; 17] = [
+const STEPS: [Step; 18] = [
     step("format", "rustfmt changes nothing", rust::format),
     step(
         "tree",
@@ -64,6 +65,11 @@ const STEPS: [Step; 17] = [
         copies::check,
     )
     .with_list(copies::write),
+    step(
+        "proto",
+        "generated code is what the messages give",
+        proto::check,
+    ),
     step("lua", "luacheck passes", lua::check),
     step("licences", "every dependency is permissive", licence::check),
     step("duplicates", "no dependency ships twice", duplicate::check),
