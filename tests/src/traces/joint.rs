@@ -15,6 +15,8 @@ pub struct JointTrace {
     now_us: u64,
     /// The limits of each budget, and the percentage by which its policy stretches them.
     budgets: Vec<(Vec<Spec>, u64)>,
+    /// Whether members have one fixed window each, must fit, and share no budget.
+    has_only_windows: bool,
 }
 
 impl JointTrace {
@@ -23,6 +25,15 @@ impl JointTrace {
 
     /// The trace that follows from `seed`.
     pub fn new(seed: u64) -> JointTrace {
+        JointTrace::with_members(seed, false)
+    }
+
+    /// A trace whose members must fit and have one fixed window each, of a budget of their own.
+    pub fn of_windows(seed: u64) -> JointTrace {
+        JointTrace::with_members(seed, true)
+    }
+
+    fn with_members(seed: u64, has_only_windows: bool) -> JointTrace {
         let mut random = Random::new(seed);
         let scale_us = random.one_of(&PERIODS_US);
         let now_us = random.range(0, 1 << 51);
@@ -31,6 +42,7 @@ impl JointTrace {
             scale_us,
             now_us,
             budgets: Vec::new(),
+            has_only_windows,
         };
         trace.budgets = (0..JointTrace::BUDGETS).map(|_| trace.policy()).collect();
         trace
@@ -53,19 +65,43 @@ impl JointTrace {
                 .saturating_sub(self.random.range(0, 2 * period_us)),
         };
         self.now_us = now_us.min((1 << 52) - 1);
+        (self.now_us, self.members())
+    }
+
+    fn members(&mut self) -> Vec<ModelMember> {
+        if self.has_only_windows {
+            let orders: [&[usize]; 6] = [&[0, 1, 2], &[2, 0, 1], &[1, 0], &[0, 2], &[1], &[2, 1]];
+            let budgets = self.random.one_of(&orders).iter();
+            return budgets
+                .map(|&budget| ModelMember {
+                    role: ModelRole::Must,
+                    ..self.member(budget)
+                })
+                .collect();
+        }
         let count = self.random.range(1, 5);
-        let members = (0..count).map(|_| self.member()).collect();
-        (self.now_us, members)
+        (0..count)
+            .map(|_| {
+                let budget = self.random.one_of(&[0, 0, 1, 2]);
+                self.member(budget)
+            })
+            .collect()
     }
 
     fn policy(&mut self) -> (Vec<Spec>, u64) {
-        let count = self.random.one_of(&[1_usize, 2, 3]);
+        let mut count = self.random.one_of(&[1_usize, 2, 3]);
+        let mut algorithms = [0, 1, 2, 3, 4, 5].as_slice();
+        // Now and then another policy leaves a value that a window does not expect.
+        let has_window = self.has_only_windows && !self.random.one_in(8);
+        if has_window {
+            (count, algorithms) = (1, &[2]);
+        }
         let mut limits: Vec<Spec> = Vec::new();
         while limits.len() < count {
-            let algorithm = self.random.one_of(&[0, 1, 2, 3, 4, 5]);
+            let algorithm = self.random.one_of(algorithms);
             limits.extend(specs::limit(&mut self.random, algorithm, self.scale_us));
         }
-        if self.random.one_in(4) {
+        if !has_window && self.random.one_in(4) {
             limits.push(specs::penalty_box(&mut self.random, self.scale_us));
         }
         let percent = self.random.one_of(&[0, 0, 10, 100]);
@@ -78,8 +114,7 @@ impl JointTrace {
         (limits, percent)
     }
 
-    fn member(&mut self) -> ModelMember {
-        let budget = self.random.one_of(&[0, 0, 1, 2]);
+    fn member(&mut self, budget: usize) -> ModelMember {
         let (mut limits, percent) = self.budgets[budget].clone();
         // An instance of an earlier version, or another tier, has fewer limits.
         if self.random.one_in(8) && !matches!(limits[0], Spec::PenaltyBox { .. }) {

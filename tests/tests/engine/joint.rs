@@ -31,10 +31,55 @@ const STEPS_PER_TRACE: u64 = 24;
 #[tokio::test]
 async fn a_joint_hit_is_the_same_in_the_model_in_memory_and_in_redis() {
     let redis = TestRedis::start().await;
+    compare_traces(&redis, JointTrace::new).await;
+}
+
+#[tokio::test]
+async fn a_joint_hit_on_fixed_windows_is_the_same_in_the_model_in_memory_and_in_redis() {
+    let redis = TestRedis::start().await;
+    compare_traces(&redis, JointTrace::of_windows).await;
+}
+
+#[tokio::test]
+async fn a_joint_hit_on_fixed_windows_has_a_script_that_leaves_unusual_values_to_the_general_one() {
+    let redis = TestRedis::start().await;
+    let subject = TestStore::redis(&redis).await;
+    let scripts = || {
+        let info: String = redis.query("INFO", "memory");
+        let count = info.split_once("number_of_cached_scripts:").unwrap().1;
+        count.lines().next().unwrap().parse::<u64>().unwrap()
+    };
+    let (one, two) = (
+        policy("one", "fixed_window 9/h"),
+        policy("two", "fixed_window 9/min"),
+    );
+    let key = key("k");
+    let members = [must(&one, &key), must(&two, &key)];
+    let before = scripts();
+
+    for remaining in [8, 7] {
+        let decisions = subject.store.hit_joint(&members).await.unwrap();
+        let left: Vec<u64> = decisions
+            .iter()
+            .map(|decision| decision.remaining)
+            .collect();
+        assert_eq!(left, [remaining, remaining]);
+    }
+    assert_eq!(scripts(), before + 1, "the fast script alone");
+
+    // The value of a policy with another limit in the same place.
+    let bucket = policy("one", "5/h; fixed_window 9/h");
+    subject.store.hit(Hit::new(&bucket, &key)).await.unwrap();
+    let known = scripts();
+    subject.store.hit_joint(&members).await.unwrap();
+    assert_eq!(scripts(), known + 1, "the general script");
+}
+
+async fn compare_traces(redis: &TestRedis, trace: fn(u64) -> JointTrace) {
     let (mut passed, mut denied) = (0, 0);
     for seed in 0..TRACES {
-        let subjects = TestStore::all(&redis).await;
-        let mut trace = JointTrace::new(seed);
+        let subjects = TestStore::all(redis).await;
+        let mut trace = trace(seed);
         let mut models = vec![Model::new(); JointTrace::BUDGETS];
         for step in 0..STEPS_PER_TRACE {
             let (now_us, members) = trace.next_joint();

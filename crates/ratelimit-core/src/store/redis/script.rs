@@ -5,7 +5,7 @@
 //! | `check_one` | `prelude.lua`, the files of the algorithm, a line with definitions, `check_one.lua` |
 //! | `check`, `check_batch`, `check_joint`, `prefetch`, `settle` | `prelude.lua`, the files of each algorithm, a table, the file of that name |
 //! | `reset` | `prelude.lua`, `reset.lua` |
-//! | `check_bucket`, `check_bucket_batch`, `prefetch_bucket` | the file of that name |
+//! | `check_bucket`, `check_bucket_batch`, `check_joint_windows`, `prefetch_bucket` | the file of that name |
 //!
 //! A line `-- @include NAME` is replaced by a file, for pieces that several scripts have in common.
 //!
@@ -20,8 +20,8 @@ use std::{collections::HashMap, fmt::Write as _, sync::RwLock};
 use crate::store::redis::script::functions::{count_of, function, settle_functions};
 use crate::store::redis::script::sources::{
     BUCKET_PRELUDE, BUCKET_STEP, BUCKET_VALUE, CHECK, CHECK_BATCH, CHECK_BUCKET,
-    CHECK_BUCKET_BATCH, CHECK_JOINT, CHECK_ONE, PREFETCH, PREFETCH_BUCKET, PRELUDE, READ_BUDGETS,
-    RESET, SETTLE, WRITE_BUDGETS, files,
+    CHECK_BUCKET_BATCH, CHECK_JOINT, CHECK_JOINT_WINDOWS, CHECK_ONE, PREFETCH, PREFETCH_BUCKET,
+    PRELUDE, READ_BUDGETS, RESET, SETTLE, WRITE_BUDGETS, files,
 };
 use crate::store::redis::wire::CODES;
 use crate::{algorithm::Algorithm, policy::LimitGroup, sync};
@@ -62,6 +62,8 @@ enum ScriptId {
     CheckBatch(AlgorithmSet),
     /// Hits under several policies.
     CheckJoint(AlgorithmSet),
+    /// Hits that must all fit, under one fixed window each.
+    CheckJointWindows,
     /// A change of a charge, under one limit or more.
     Settle(AlgorithmSet),
     /// A reset, under any limits.
@@ -80,7 +82,7 @@ enum ScriptId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct AlgorithmSet(u8);
 
-/// The scripts that were used so far. There are at most 4 * 2^7 + 2^4 + 11, each of a few kilobytes.
+/// The scripts that were used so far. There are at most 4 * 2^7 + 2^4 + 12, each of a few kilobytes.
 ///
 /// A hit takes the lock for reading, for one lookup. The first use of a script takes it for writing and assembles the
 /// script under it, so that each is assembled and leaked once.
@@ -108,6 +110,11 @@ impl Script {
     ) -> &'static Script {
         let bits = groups.fold(0, |bits, groups| bits | AlgorithmSet::of(groups).0);
         ScriptId::CheckJoint(AlgorithmSet(bits)).script()
+    }
+
+    /// The fast script that decides a joint hit on fixed windows. It leaves unusual values to [`Script::check_joint`].
+    pub(super) fn check_joint_windows() -> &'static Script {
+        ScriptId::CheckJointWindows.script()
     }
 
     /// The fast script that decides a hit on one bucket. It leaves unusual states to [`Script::check`].
@@ -178,6 +185,7 @@ impl ScriptId {
             }),
             ScriptId::Reset => [PRELUDE, RESET].concat(),
             ScriptId::CheckBucket => CHECK_BUCKET.to_owned(),
+            ScriptId::CheckJointWindows => CHECK_JOINT_WINDOWS.to_owned(),
             ScriptId::CheckBucketBatch => CHECK_BUCKET_BATCH.to_owned(),
             ScriptId::PrefetchBucket => PREFETCH_BUCKET.to_owned(),
         };

@@ -30,6 +30,7 @@ use crate::store::redis::{
     command::{
         check::{CheckCommand, Scope},
         check_joint::{JointCommand, JointMember},
+        check_joint_windows::WindowsCommand,
     },
     connection::router::Route,
     execute::{Executor, earliest},
@@ -194,23 +195,23 @@ impl JointCall {
     /// Those of [`call::send`], and [`StoreError::TimedOut`]. The script charges all members or none, so after a timeout
     /// the joint hit was charged as a whole or not at all.
     async fn send(&self, command: &JointCommand) -> JointResult {
-        let JointCall {
-            executor,
-            route,
-            names,
-            deadline,
-            ..
-        } = self;
-        let sent = call::send(command, names, &executor.router, route.clone(), *deadline);
-        let counted = (*deadline == self.latest).then_some(route);
-        let decided = executor.with_deadline(counted, *deadline, sent).await?;
-        let mut decisions: Vec<(usize, Decision)> =
-            self.order.iter().copied().zip(decided).collect();
-        decisions.sort_unstable_by_key(|(index, _)| *index);
-        Ok(decisions
-            .into_iter()
-            .map(|(_, decision)| decision)
-            .collect())
+        let (router, deadline) = (&self.executor.router, self.deadline);
+        let route = || self.route.clone();
+        let sent = async {
+            if let Some(windows) = WindowsCommand::new(command) {
+                let sent = call::send(&windows, &self.names, router, route(), deadline);
+                if let Some(decisions) = sent.await? {
+                    return Ok(decisions);
+                }
+            }
+            call::send(command, &self.names, router, route(), deadline).await
+        };
+        let counted = (deadline == self.latest).then_some(&self.route);
+        let decided = self.executor.with_deadline(counted, deadline, sent).await?;
+        let mut decisions: Vec<_> = self.order.iter().zip(decided).collect();
+        decisions.sort_unstable_by_key(|(index, _)| **index);
+        let decisions = decisions.into_iter();
+        Ok(decisions.map(|(_, decision)| decision).collect())
     }
 
     /// Decides the joint hit in a task on the runtime of the connection, which goes on when the caller is dropped.

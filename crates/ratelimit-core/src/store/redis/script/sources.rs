@@ -12,6 +12,9 @@ pub(super) const CHECK: &str = include_str!("../../../../lua/check.lua");
 pub(super) const CHECK_BATCH: &str = include_str!("../../../../lua/check_batch.lua");
 /// Hits under several policies.
 pub(super) const CHECK_JOINT: &str = include_str!("../../../../lua/check_joint.lua");
+/// Hits on several fixed windows.
+pub(super) const CHECK_JOINT_WINDOWS: &str =
+    include_str!("../../../../lua/check_joint_windows.lua");
 /// Changes to a charge.
 pub(super) const SETTLE: &str = include_str!("../../../../lua/settle.lua");
 /// Clears a key.
