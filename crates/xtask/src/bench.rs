@@ -33,7 +33,7 @@ const ADVICE: &str = "see what failed above";
 
 /// Builds the benchmark with its peers, and runs it.
 pub(crate) fn run_bench(args: &[String]) -> Result<(), Failure> {
-    let bins = "--bin bench --bin instructions_peers --bin instructions_local --bin memory_usage --features peers";
+    let bins = "--bin bench --bin instructions_peers --bin instructions_local --bin memory_usage --features ratelimit-bench/peers -p ratelimit-server --bin ratelimit-server";
     start("bench", bins, args)
 }
 

@@ -4,6 +4,7 @@ mod binaries;
 mod busy_host;
 mod denied_flood;
 mod duration;
+mod envoy;
 mod far;
 mod fleet;
 mod http;
@@ -27,7 +28,7 @@ use crate::report::Report;
 pub type Suite = fn(Plan, &mut Report);
 
 /// All suites by the names that `--only` takes.
-pub const SUITES: [(&str, Suite); 16] = [
+pub const SUITES: [(&str, Suite); 17] = [
     ("redis-cost", redis_cost::run),
     ("throughput", throughput::run),
     ("far", far::run),
@@ -44,7 +45,8 @@ pub const SUITES: [(&str, Suite); 16] = [
     ("local-budgets", local_budgets::run),
     ("fleet", fleet::run),
     ("busy-host", busy_host::run),
+    ("envoy", envoy::run),
 ];
 
 /// Suites that `--quick` leaves out unless `--only` names them.
-pub const SLOW_SUITES: [&str; 4] = ["prefetch", "local-budgets", "fleet", "busy-host"];
+pub const SLOW_SUITES: [&str; 5] = ["prefetch", "local-budgets", "fleet", "busy-host", "envoy"];

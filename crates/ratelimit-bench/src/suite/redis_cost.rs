@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use ratelimit_core::{
     Key, Policy, RedisStore,
-    store::{Hit, Store as _},
+    store::{Hit, JointHit, Store as _},
 };
 use redis::{Script, aio::MultiplexedConnection};
 
@@ -21,6 +21,9 @@ use crate::{
 
 const PLENTY: &str = "token_bucket 1000000/s burst 100000000";
 const LITTLE: &str = "token_bucket 1/h";
+const WINDOW: &str = "fixed_window 1000000000/h";
+/// Members of a joint hit.
+const MEMBERS: usize = 4;
 
 /// The least that a script does which decides by the server's clock and writes: the same key and value sizes,
 /// without arithmetic.
@@ -130,6 +133,15 @@ async fn rows(plan: Plan, server: &mut CountedServer, report: &mut Report) {
             floor,
         ),
     ]);
+    let window = server
+        .of_a_script(async || hit(&store, WINDOW, 0).await)
+        .await;
+    let joint = server
+        .of_a_script(async || joint_hit(&store, WINDOW).await)
+        .await;
+    let what = format!("joint hit of {MEMBERS} fixed windows");
+    let joint = beside(row(&what, joint), "one fixed window", window);
+    report.rows.push(joint.goal(Goal::RatioAtMost(2.2)));
     for tasks in [64, 256] {
         let each = concurrent(plan, server, &store, tasks, |task| task).await;
         let what = format!("a decision of {tasks} tasks at once");
@@ -189,6 +201,25 @@ fn hit(store: &RedisStore, limits: &str, key: usize) -> impl Future<Output = ()>
         let answer = store.hit(Hit::new(&policy, &key)).await;
         answer.expect("the server decides");
     }
+}
+
+/// Asks the store for several policies at once, each with a key of its own.
+async fn joint_hit(store: &RedisStore, limits: &str) {
+    let members = (0..MEMBERS).map(|member| {
+        let policy = Policy::parse(&format!("bench{member}"), limits);
+        let key = Key::new(format!("user:{member:08}"));
+        (
+            policy.expect("limits that are well formed"),
+            key.expect("a key that is not empty"),
+        )
+    });
+    let members: Vec<(Policy, Key)> = members.collect();
+    let hits = members.iter();
+    let hits: Vec<JointHit<'_>> = hits
+        .map(|(policy, key)| JointHit::new(Hit::new(policy, key)))
+        .collect();
+    let answer = store.hit_joint(&hits).await;
+    answer.expect("the server decides");
 }
 
 async fn connection(url: &str) -> MultiplexedConnection {

@@ -1,0 +1,96 @@
+//! The server under load.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+/// The rules of the descriptors, and the limit of the REST check. None of them is ever reached.
+const RULES: &str = "
+domain: bench
+descriptors:
+  - { key: user, rate_limit: { unit: hour, requests_per_unit: 4000000000 } }
+  - { key: path, rate_limit: { unit: hour, requests_per_unit: 4000000000 } }
+  - { key: tenant, rate_limit: { unit: hour, requests_per_unit: 4000000000 } }
+  - { key: remote_address, rate_limit: { unit: hour, requests_per_unit: 4000000000 } }
+";
+const LIMITS: &str = "bench=fixed_window 4000000000/h";
+
+/// Clock ticks a second in `/proc`, on every Linux of these days.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// A `ratelimit-server` of the same build, which ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct ServerProcess {
+    child: Child,
+    _rules: TempDir,
+    pub(super) rest: SocketAddr,
+    pub(super) envoy: SocketAddr,
+}
+
+impl ServerProcess {
+    /// Starts the server with budgets in memory, or in a Redis.
+    ///
+    /// # Panics
+    ///
+    /// When it is not built, or does not start.
+    pub(super) fn start(redis: Option<&str>) -> ServerProcess {
+        let rules = TempDir::new().expect("a directory for the rules");
+        fs::write(rules.path().join("bench.yaml"), RULES).expect("the rules are written");
+        let program = std::env::current_exe().expect("our own path");
+        let mut command = Command::new(program.with_file_name("ratelimit-server"));
+        command
+            .args(["--listen", "127.0.0.1:0", "--envoy-listen", "127.0.0.1:0"])
+            .args(["--policy", LIMITS, "--log", "error", "--time-budget", "10s"])
+            .arg("--envoy-config")
+            .arg(rules.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        if let Some(url) = redis {
+            command.args(["--redis", url]);
+        }
+        let mut child = command.spawn().expect("the server is built beside us");
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut address = |label: &str| {
+            let found = lines.find_map(|line| {
+                let line = line.ok()?;
+                let rest = line.trim_start().strip_prefix(label)?.trim_start();
+                let address = rest.trim_start_matches("http://");
+                address.split(' ').next()?.parse().ok()
+            });
+            found.expect("the server tells its addresses")
+        };
+        let (rest, envoy) = (address("listening"), address("envoy"));
+        ServerProcess {
+            child,
+            _rules: rules,
+            rest,
+            envoy,
+        }
+    }
+
+    /// The processor time of all threads so far.
+    pub(super) fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let stat = stat.expect("the server runs");
+        // The name of the program is in parentheses, and utime and stime are the 12th and 13th field behind it.
+        let fields = stat.rsplit_once(')').expect("a name").1.split_whitespace();
+        let ticks = fields
+            .skip(11)
+            .take(2)
+            .map(|field| field.parse::<u64>().expect("a number"));
+        Duration::from_millis(ticks.sum::<u64>() * 1_000 / TICKS_PER_SECOND)
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
