@@ -56,7 +56,7 @@ pub use self::{
     decide::{decide, give_back},
     directory::{DirectoryOptions, FileDiagnostics, list_files, load_directory},
     request::{InvalidRequest, Member, ResolvedRequest},
-    resource::ResourceDiagnostic,
+    resource::{InvalidResource, RESOURCE_TYPE, ResourceDiagnostic, decode_resource},
     response::ResponseOptions,
     rule::{Role, Rules, RulesBuilder, Unit},
 };

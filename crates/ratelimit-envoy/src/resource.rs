@@ -1,7 +1,9 @@
 //! The rules of a resource of the discovery service.
 
-use std::fmt;
+use std::{error::Error, fmt};
 
+use prost::{DecodeError, Message as _};
+use prost_types::Any;
 use ratelimit_http::policy_file::{DiagnosticCode, Severity};
 
 use crate::{
@@ -11,6 +13,54 @@ use crate::{
     },
     rule::RulesBuilder,
 };
+
+/// The type of the resources: [`RateLimitConfig`].
+pub const RESOURCE_TYPE: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+
+/// Decodes a resource of a response of the discovery service.
+///
+/// # Errors
+///
+/// Fails if the resource has another type than [`RESOURCE_TYPE`], or is malformed.
+pub fn decode_resource(resource: &Any) -> Result<RateLimitConfig, InvalidResource> {
+    if resource.type_url != RESOURCE_TYPE {
+        return Err(InvalidResource::Type(resource.type_url.clone()));
+    }
+    RateLimitConfig::decode(&*resource.value).map_err(InvalidResource::Malformed)
+}
+
+/// A resource that cannot be decoded.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum InvalidResource {
+    /// The resource has this type.
+    Type(String),
+    /// The bytes are not a message of the type.
+    Malformed(DecodeError),
+}
+
+impl fmt::Display for InvalidResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InvalidResource::Type(name) => {
+                write!(
+                    f,
+                    "expected resources of type {RESOURCE_TYPE}, not {name:?}"
+                )
+            }
+            InvalidResource::Malformed(_) => f.write_str("a resource is malformed"),
+        }
+    }
+}
+
+impl Error for InvalidResource {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            InvalidResource::Type(_) => None,
+            InvalidResource::Malformed(why) => Some(why),
+        }
+    }
+}
 
 /// The number of the domain in place of a line. The descriptors follow, each before those below it.
 const DOMAIN: usize = 1;
