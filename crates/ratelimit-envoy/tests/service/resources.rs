@@ -169,7 +169,7 @@ descriptors:
 fn same_resource() -> RateLimitConfig {
     let unit = |unit: RateLimitUnit| unit as i32;
     let mut user = limited("user", unit(RateLimitUnit::Hour), 2);
-    user.rate_limit.as_mut().unwrap().name = "all".to_owned();
+    "all".clone_into(&mut user.rate_limit.as_mut().unwrap().name);
     let mut bob = limited("user=bob*", unit(RateLimitUnit::Week), 1);
     let replaced = RateLimitReplace {
         name: "all".to_owned(),

@@ -13,6 +13,7 @@ use super::settings::Settings;
 
 /// The settings of the xDS server. An unset field means the default.
 #[derive(Args, Clone, Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "fields have the names of flags")]
 pub(crate) struct XdsSettings {
     /// The xDS server that Envoy rules come from, as in `http://127.0.0.1:18001` or `https://envoy-gateway:18001`
     #[arg(long, env = "RATELIMIT_ENVOY_XDS_SERVER", value_name = "URL")]

@@ -100,9 +100,10 @@ impl RateLimitEndpoint {
     pub(crate) async fn router(self) -> Router {
         let (reporter, health) = health_reporter();
         let app = self.app.clone();
-        let status = match app.has_envoy_rules() {
-            true => ServingStatus::Serving,
-            false => ServingStatus::NotServing,
+        let status = if app.has_envoy_rules() {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
         };
         set_health(&reporter, status).await;
         tokio::spawn(async move {

@@ -18,6 +18,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
+    task::JoinHandle,
 };
 use tokio_rustls::TlsConnector;
 use tonic::body::Body;
@@ -26,6 +27,8 @@ use tower::Service;
 use crate::{cli_error::CliError, config::XdsConfig};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for a connection without streams to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The times after which a peer that does not answer is given up.
 #[derive(Clone, Copy, Debug)]
@@ -56,12 +59,26 @@ impl KeepAlive {
 /// An HTTP/2 connection to the xDS server. Dropping it and its streams closes it.
 pub(super) struct XdsConnection(SendRequest<Body>);
 
+/// The task of a connection. It ends with the reason, which a stream does not always see: a server that refuses the
+/// client certificate says so after the handshake.
+pub(super) struct ConnectionTask(JoinHandle<hyper::Result<()>>);
+
+impl ConnectionTask {
+    /// Waits for the end of a connection whose streams have ended, and returns its error.
+    pub(super) async fn error(mut self) -> Option<CliError> {
+        let ended = tokio::time::timeout(CLOSE_TIMEOUT, &mut self.0).await;
+        self.0.abort();
+        let error = ended.ok()?.ok()?.err()?;
+        Some(error.into())
+    }
+}
+
 impl XdsConnection {
     /// Connects, with the certificates that the files have now.
     pub(super) async fn open(
         config: &XdsConfig,
         keep_alive: KeepAlive,
-    ) -> Result<XdsConnection, CliError> {
+    ) -> Result<(XdsConnection, ConnectionTask), CliError> {
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, connect(config, keep_alive));
         connecting
             .await
@@ -69,7 +86,10 @@ impl XdsConnection {
     }
 }
 
-async fn connect(config: &XdsConfig, keep_alive: KeepAlive) -> Result<XdsConnection, CliError> {
+async fn connect(
+    config: &XdsConfig,
+    keep_alive: KeepAlive,
+) -> Result<(XdsConnection, ConnectionTask), CliError> {
     let stream = TcpStream::connect((config.server.host(), config.server.port())).await?;
     configure(&stream, keep_alive)?;
     let Some(tls) = &config.tls else {
@@ -95,7 +115,7 @@ fn configure(stream: &TcpStream, keep_alive: KeepAlive) -> io::Result<()> {
 async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     keep_alive: KeepAlive,
-) -> Result<XdsConnection, CliError> {
+) -> Result<(XdsConnection, ConnectionTask), CliError> {
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(keep_alive.ping_interval)
@@ -103,9 +123,8 @@ async fn handshake(
         .keep_alive_while_idle(true)
         .handshake(TokioIo::new(stream))
         .await?;
-    // The stream sees every error of the connection.
-    tokio::spawn(connection);
-    Ok(XdsConnection(sender))
+    let task = ConnectionTask(tokio::spawn(connection));
+    Ok((XdsConnection(sender), task))
 }
 
 impl Service<Request<Body>> for XdsConnection {
@@ -140,12 +159,13 @@ mod tests {
             ping_timeout: Duration::from_millis(20),
             ..KeepAlive::DEFAULT
         };
-        let connection = XdsConnection::open(&config, keep_alive).await;
+        let opened = XdsConnection::open(&config, keep_alive).await;
+        let (connection, _task) = opened.expect("a connection");
         let (_silent, _) = listener.accept().await.expect("a connection");
 
         let request = Request::get(format!("http://{addr}/"));
         let request = request.body(Body::empty()).expect("a request");
-        let sent = connection.expect("a connection").oneshot(request).await;
+        let sent = connection.oneshot(request).await;
 
         let error = CliError::from(sent.expect_err("the peer is silent"));
         assert!(

@@ -90,16 +90,17 @@ impl XdsClient {
         let (mut backoff, mut log) = (Backoff::new(), OutageLog::default());
         loop {
             let ended = match XdsConnection::open(&self.config, KeepAlive::DEFAULT).await {
-                Ok(connection) => {
+                Ok((connection, task)) => {
                     let opened = Instant::now();
                     self.connected.set(1.0);
                     let ended = self.follow_stream(connection, &mut log).await;
                     self.connected.set(0.0);
+                    let error = task.error().await;
                     if opened.elapsed() >= STABLE {
                         backoff.reset();
                         log.reset();
                     }
-                    ended
+                    ended.map_err(|why| error.unwrap_or(why))
                 }
                 Err(why) => Err(why),
             };

@@ -207,7 +207,8 @@ impl AdsServer {
 impl Drop for AdsServer {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            // A runtime cannot be dropped in another one. The sockets are closed when the thread ends.
+            std::thread::spawn(move || drop(runtime)).join().unwrap();
         }
     }
 }
