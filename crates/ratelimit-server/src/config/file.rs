@@ -23,7 +23,7 @@ use super::{
     proxies,
     settings::Settings,
     values::{NamedPolicy, Network, canonical},
-    xds_settings::XDS_FIELDS,
+    xds_fields::XDS_FIELDS,
 };
 use crate::cli_error::CliError;
 

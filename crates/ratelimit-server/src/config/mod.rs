@@ -19,6 +19,7 @@ mod tls;
 mod values;
 #[cfg(feature = "envoy")]
 mod xds;
+mod xds_fields;
 mod xds_settings;
 
 #[cfg(feature = "envoy")]

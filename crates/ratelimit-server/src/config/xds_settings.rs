@@ -7,9 +7,6 @@ use axum::http::{
     uri::{PathAndQuery, Scheme},
 };
 use clap::Args;
-use ratelimit_http::policy_file::Field;
-
-use super::settings::Settings;
 
 /// The settings of the xDS server. An unset field means the default.
 #[derive(Args, Clone, Debug, Default)]
@@ -39,28 +36,6 @@ pub(crate) struct XdsSettings {
     #[arg(long, env = "RATELIMIT_ENVOY_XDS_SERVER_NAME", value_name = "NAME")]
     pub(super) envoy_xds_server_name: Option<String>,
 }
-
-/// The fields of the file for [`XdsSettings`].
-pub(super) const XDS_FIELDS: &[Field<Settings>] = &[
-    Field::new("envoy-xds-server", |to, node, found| {
-        to.xds.envoy_xds_server = node.parsed(found);
-    }),
-    Field::new("envoy-xds-node-id", |to, node, found| {
-        to.xds.envoy_xds_node_id = node.text(found).map(str::to_owned);
-    }),
-    Field::new("envoy-xds-ca", |to, node, found| {
-        to.xds.envoy_xds_ca = node.text(found).map(PathBuf::from);
-    }),
-    Field::new("envoy-xds-cert", |to, node, found| {
-        to.xds.envoy_xds_cert = node.text(found).map(PathBuf::from);
-    }),
-    Field::new("envoy-xds-key", |to, node, found| {
-        to.xds.envoy_xds_key = node.text(found).map(PathBuf::from);
-    }),
-    Field::new("envoy-xds-server-name", |to, node, found| {
-        to.xds.envoy_xds_server_name = node.text(found).map(str::to_owned);
-    }),
-];
 
 impl XdsSettings {
     /// Fills unset fields from the settings of a file.
