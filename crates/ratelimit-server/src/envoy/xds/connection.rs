@@ -165,8 +165,9 @@ mod tests {
 
         let request = Request::get(format!("http://{addr}/"));
         let request = request.body(Body::empty()).expect("a request");
-        let sent = connection.oneshot(request).await;
+        let sent = tokio::time::timeout(CONNECT_TIMEOUT, connection.oneshot(request)).await;
 
+        let sent = sent.expect("an end long before");
         let error = CliError::from(sent.expect_err("the peer is silent"));
         assert!(
             error.to_string().contains("keep-alive timed out"),
