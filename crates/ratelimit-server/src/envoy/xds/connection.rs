@@ -59,8 +59,8 @@ impl KeepAlive {
 /// An HTTP/2 connection to the xDS server. Dropping it and its streams closes it.
 pub(super) struct XdsConnection(SendRequest<Body>);
 
-/// The task of a connection. It ends with the reason, which a stream does not always see: a server that refuses the
-/// client certificate says so after the handshake.
+/// The task of a connection. It ends with a reason that a stream does not always see, such as the alert of a server that
+/// refuses the client certificate.
 pub(super) struct ConnectionTask(JoinHandle<hyper::Result<()>>);
 
 impl ConnectionTask {

@@ -39,8 +39,9 @@ async fn both_sides_of_a_connection_are_verified() {
             &[][..],
             "invalid peer certificate",
         ),
-        (&root, None, &[], "CertificateRequired"),
-        (&root, Some(&others), &[], "alert"),
+        // The server refuses a client after the handshake, and closes: whether its reason arrives is a race.
+        (&root, None, &[], "is away"),
+        (&root, Some(&others), &[], "is away"),
         (
             &root,
             Some(&certificates),
