@@ -24,6 +24,8 @@ pub struct RateLimitDescriptor {
     pub detailed_metric: bool,
     #[prost(bool, tag = "7")]
     pub quota_mode: bool,
+    #[prost(message, optional, tag = "8")]
+    pub metadata: ::core::option::Option<::prost_types::Struct>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RateLimitPolicy {

@@ -4,8 +4,8 @@
 //! descriptors pass? This crate turns the question into hits of the engine and their verdicts into the answer. It
 //! opens no socket.
 //!
-//! 1. [`load_directory`] or [`RulesBuilder`] reads rules, in the YAML form of Envoy's own rate limit server, into
-//!    [`Rules`]. [`read_rules`] reads rules with any policy from a configuration file.
+//! 1. [`load_directory`] or [`RulesBuilder`] reads rules, in the YAML form or the discovery form of Envoy's own rate
+//!    limit server, into [`Rules`]. [`read_rules`] reads rules with any policy from a configuration file.
 //! 2. [`Rules::resolve`] finds the rule of each descriptor and returns a [`ResolvedRequest`] with its [`Member`]s:
 //!    policies, keys, costs and roles.
 //! 3. [`decide`] charges the members in one step, all or nothing. [`give_back`] gives back what a request returns.
@@ -46,6 +46,7 @@ mod directory;
 mod policy_name;
 pub mod proto;
 mod request;
+mod resource;
 mod response;
 mod rule;
 
@@ -55,6 +56,7 @@ pub use self::{
     decide::{decide, give_back},
     directory::{DirectoryOptions, FileDiagnostics, list_files, load_directory},
     request::{InvalidRequest, Member, ResolvedRequest},
+    resource::{InvalidResource, RESOURCE_TYPE, ResourceDiagnostic, decode_resource},
     response::ResponseOptions,
     rule::{Role, Rules, RulesBuilder, Unit},
 };

@@ -63,6 +63,7 @@ struct AppInner {
     generated_token: OnceLock<AdminToken>,
     admin_without_token: bool,
     has_store: AtomicBool,
+    envoy_rules: watch::Sender<bool>,
     refusals: RefusalLog,
     draining: watch::Sender<bool>,
     closing: AtomicBool,
@@ -97,6 +98,7 @@ impl App {
             generated_token: OnceLock::new(),
             admin_without_token: config.admin_without_token,
             has_store: AtomicBool::new(true),
+            envoy_rules: watch::Sender::new(true),
             refusals: RefusalLog::default(),
             draining: watch::Sender::new(false),
             closing: AtomicBool::new(false),
@@ -121,6 +123,30 @@ impl App {
     /// Whether the store has been connected since the start; it may be unreachable again.
     pub(crate) fn has_store(&self) -> bool {
         self.0.has_store.load(Ordering::Relaxed)
+    }
+
+    /// Makes readiness fail until [`mark_envoy_rules_loaded`](Self::mark_envoy_rules_loaded).
+    #[cfg(feature = "envoy")]
+    pub(crate) fn await_envoy_rules(&self) {
+        self.0.envoy_rules.send_replace(false);
+    }
+
+    #[cfg(feature = "envoy")]
+    pub(crate) fn mark_envoy_rules_loaded(&self) {
+        self.0.envoy_rules.send_replace(true);
+    }
+
+    /// Whether the xDS server has sent rules since the start, or there is none.
+    pub(crate) fn has_envoy_rules(&self) -> bool {
+        *self.0.envoy_rules.borrow()
+    }
+
+    /// Completes when [`has_envoy_rules`](Self::has_envoy_rules) holds.
+    #[cfg(feature = "envoy")]
+    pub(crate) async fn envoy_rules_loaded(&self) {
+        let mut loaded = self.0.envoy_rules.subscribe();
+        // An error means that the sender was dropped, which `self` prevents.
+        let _ = loaded.wait_for(|is_loaded| *is_loaded).await;
     }
 
     /// Starts the shutdown: readiness fails.

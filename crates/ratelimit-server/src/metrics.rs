@@ -31,8 +31,11 @@ pub(crate) const ENVOY_UNKNOWN_DOMAINS: &str = "rate_limiter_envoy_unknown_domai
 /// the store did not give back.
 pub(crate) const ENVOY_IGNORED: &str = "rate_limiter_envoy_ignored_total";
 
-/// Counter of changed files of Envoy rules, by `result`: `ok`, or `rejected` if the previous rules stay.
+/// Counter of changed files and xDS responses of Envoy rules, by `result`: `ok`, or `rejected` if the previous rules stay.
 pub(crate) const ENVOY_RELOADS: &str = "rate_limiter_envoy_reloads_total";
+
+/// Gauge of the connection to the xDS server: 1 while there is one, else 0.
+pub(crate) const ENVOY_XDS_CONNECTED: &str = "rate_limiter_envoy_xds_connected";
 
 const BUILD_INFO: &str = "rate_limiter_build_info";
 
@@ -66,6 +69,10 @@ pub(crate) fn install(application: &str) -> Result<PrometheusHandle, BuildError>
         "Parts of requests of Envoy without effect, by part."
     );
     describe_counter!(ENVOY_RELOADS, "Reloads of the Envoy rules, by result.");
+    describe_gauge!(
+        ENVOY_XDS_CONNECTED,
+        "Whether there is a connection to the xDS server."
+    );
     describe_gauge!(BUILD_INFO, "Always 1, with the version of the server.");
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     Collector::default().describe();

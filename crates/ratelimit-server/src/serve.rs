@@ -18,7 +18,7 @@ use tokio::{
 };
 
 #[cfg(feature = "envoy")]
-use crate::envoy::{CurrentRules, RateLimitEndpoint};
+use crate::envoy::{CurrentRules, RateLimitEndpoint, XdsClient};
 use crate::{
     app::App,
     cli_error::CliError,
@@ -122,6 +122,10 @@ async fn start_envoy(
         return Ok(None);
     };
     let rules = Arc::new(CurrentRules::load(envoy.clone(), app.clone())?);
+    if let Some(xds) = &envoy.xds {
+        app.await_envoy_rules();
+        tokio::spawn(XdsClient::new(xds.clone(), Arc::clone(&rules)).follow());
+    }
     let endpoint = RateLimitEndpoint::new(app.clone(), Arc::clone(&rules), envoy.response);
     tokio::spawn(rules.follow(signal(SignalKind::hangup())?));
     Ok(Some(Listener::envoy(socket, endpoint.router().await, app)))

@@ -128,7 +128,7 @@ impl RulesBuilder {
         let is_new = !self.rules.domains.contains_key(domain);
         if !is_new && !self.merge_domains {
             let message = format!(
-                "the domain {domain:?} has rules already, of another file or of [[envoy.rule]]"
+                "the domain {domain:?} has rules already, of another file or resource or of [[envoy.rule]]"
             );
             diagnostics.add(DiagnosticCode::DuplicateName, 1, message);
             return;

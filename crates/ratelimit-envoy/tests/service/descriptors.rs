@@ -77,9 +77,13 @@ impl Service {
                 .all(|finding| finding.severity().to_string() == "warning"),
             "{errors:?}"
         );
+        Service::with_rules(builder.build())
+    }
+
+    pub(crate) fn with_rules(rules: Rules) -> Service {
         let clock = Clock::manual(NOW);
         Service {
-            rules: builder.build(),
+            rules,
             limiter: Limiter::new(MemoryStore::new().clock(clock.clone())),
             clock,
         }

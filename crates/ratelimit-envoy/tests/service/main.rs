@@ -8,3 +8,4 @@ mod lookup;
 mod model;
 mod native;
 mod outcomes;
+mod resources;

@@ -8,7 +8,7 @@ use crate::policy_file::{
 };
 
 /// A field of a table: its name, and the function that reads its value into `T`.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Field<T> {
     name: &'static str,
     read: fn(&mut T, &Node, &mut Diagnostics),

@@ -7,6 +7,8 @@ use std::{net::SocketAddr, path::PathBuf};
 #[cfg(feature = "envoy")]
 use ratelimit_envoy::{DirectoryOptions, ResponseOptions};
 
+#[cfg(feature = "envoy")]
+use super::xds::XdsConfig;
 use super::{
     invalid::{ConflictingSettings, InvalidConfig},
     settings::Settings,
@@ -25,6 +27,8 @@ pub(crate) struct EnvoyConfig {
     pub(crate) listen: SocketAddr,
     pub(crate) directory: Option<PathBuf>,
     #[cfg(feature = "envoy")]
+    pub(crate) xds: Option<XdsConfig>,
+    #[cfg(feature = "envoy")]
     pub(crate) options: DirectoryOptions,
     #[cfg(feature = "envoy")]
     pub(crate) response: ResponseOptions,
@@ -33,19 +37,19 @@ pub(crate) struct EnvoyConfig {
 impl EnvoyConfig {
     /// The listener of the settings, if there is one.
     pub(super) fn of(settings: &Settings) -> Result<Option<EnvoyConfig>, InvalidConfig> {
+        let merges = settings.envoy_merge_domains.is_some();
         let of_directory = [
-            (
-                "envoy-merge-domains",
-                settings.envoy_merge_domains.is_some(),
-            ),
+            ("envoy-merge-domains", merges),
             (
                 "envoy-ignore-dot-files",
                 settings.envoy_ignore_dot_files.is_some(),
             ),
         ];
+        let has_xds = settings.xds.envoy_xds_server.is_some();
         let has_rules = settings.has_envoy_rules();
         let others = [
             ("envoy-config", settings.envoy_config.is_some()),
+            ("envoy-xds-server", has_xds),
             ("envoy.rule", has_rules),
             (
                 "envoy-dynamic-metadata",
@@ -57,17 +61,29 @@ impl EnvoyConfig {
             set.next().map(|(setting, _)| *setting)
         };
         let Some(listen) = settings.envoy_listen else {
-            return match set(&others).or(set(&of_directory)) {
+            let of_xds = settings.xds.first_beside_server();
+            return match set(&others).or(set(&of_directory)).or(of_xds) {
                 Some(setting) => Err(conflict(setting, "has no effect without envoy-listen")),
                 None => Ok(None),
             };
         };
         let directory = settings.envoy_config.clone();
-        if let Some(setting) = set(&of_directory).filter(|_| directory.is_none()) {
+        if directory.is_some() && has_xds {
+            let why = "is not possible beside envoy-xds-server: remove one of them";
+            return Err(conflict("envoy-config", why));
+        }
+        if !has_xds && let Some(setting) = settings.xds.first_beside_server() {
+            return Err(conflict(setting, "has no effect without envoy-xds-server"));
+        }
+        if merges && directory.is_none() && !has_xds {
+            let why = "has no effect without envoy-config or envoy-xds-server";
+            return Err(conflict("envoy-merge-domains", why));
+        }
+        if let Some(setting) = set(&of_directory[1..]).filter(|_| directory.is_none()) {
             return Err(conflict(setting, "has no effect without envoy-config"));
         }
-        if directory.is_none() && !has_rules {
-            let why = "needs envoy-config or rules in the file, [[envoy.rule]], as well";
+        if directory.is_none() && !has_rules && !has_xds {
+            let why = "needs envoy-config or rules in the file, [[envoy.rule]], or envoy-xds-server, as well";
             return Err(conflict("envoy-listen", why));
         }
         if cfg!(not(feature = "envoy")) {
@@ -79,6 +95,8 @@ impl EnvoyConfig {
         Ok(Some(EnvoyConfig {
             listen,
             directory,
+            #[cfg(feature = "envoy")]
+            xds: XdsConfig::of(&settings.xds)?,
             #[cfg(feature = "envoy")]
             options: settings.envoy_directory_options(),
             #[cfg(feature = "envoy")]

@@ -23,6 +23,7 @@ use super::{
     proxies,
     settings::Settings,
     values::{NamedPolicy, Network, canonical},
+    xds_fields::XDS_FIELDS,
 };
 use crate::cli_error::CliError;
 
@@ -214,7 +215,8 @@ impl ConfigFile {
 fn settings(root: Option<&Node>, findings: &mut Diagnostics) -> Settings {
     let mut settings = Settings::default();
     if let Some(entries) = root.and_then(|root| root.table(findings)) {
-        policy_file::read_table(&mut settings, entries, FIELDS, findings);
+        let fields = [FIELDS, XDS_FIELDS].concat();
+        policy_file::read_table(&mut settings, entries, &fields, findings);
         find_fields_of_layers(entries, findings);
         find_conflicts(entries, &settings, findings);
         find_exposed(entries, &settings, findings);

@@ -6,7 +6,7 @@ use ratelimit_http::policy_file::nearest;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// The targets of this workspace: its crates that log here, their modules, and two names for kinds of lines.
-const OWN_TARGETS: [&str; 38] = [
+const OWN_TARGETS: [&str; 41] = [
     "ratelimit_core",
     "ratelimit_core::limiter",
     "ratelimit_core::limiter::denial",
@@ -35,8 +35,11 @@ const OWN_TARGETS: [&str; 38] = [
     "ratelimit_server::audit",
     "ratelimit_server::browser_guard",
     "ratelimit_server::client",
+    "ratelimit_server::envoy::resources",
     "ratelimit_server::envoy::rules",
     "ratelimit_server::envoy::service",
+    "ratelimit_server::envoy::xds",
+    "ratelimit_server::envoy::xds::outage_log",
     "ratelimit_server::listener",
     "ratelimit_server::missing_files",
     "ratelimit_server::reload",

@@ -17,7 +17,13 @@ mod resolved;
 mod settings;
 mod tls;
 mod values;
+#[cfg(feature = "envoy")]
+mod xds;
+mod xds_fields;
+mod xds_settings;
 
+#[cfg(feature = "envoy")]
+pub(crate) use self::xds::XdsConfig;
 pub(crate) use self::{
     admin_token::AdminToken,
     duration::Span,

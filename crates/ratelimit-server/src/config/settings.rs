@@ -17,6 +17,7 @@ use super::{
     duration::{Delay, Span},
     log_filter::LogFilter,
     values::{ChainName, HostName, KeyPattern, NamedPolicy, Network, RedisUrl},
+    xds_settings::XdsSettings,
 };
 
 /// The settings of the server. An unset field means the default.
@@ -38,7 +39,7 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_ENVOY_CONFIG", value_name = "DIR")]
     pub(super) envoy_config: Option<PathBuf>,
 
-    /// Lets several files of --envoy-config have the same domain
+    /// Lets several files of --envoy-config, or resources of --envoy-xds-server, have the same domain
     #[arg(long, env = "RATELIMIT_ENVOY_MERGE_DOMAINS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(super) envoy_merge_domains: Option<bool>,
 
@@ -49,6 +50,9 @@ pub struct Settings {
     /// Describes the request and the metadata of its rules in the dynamic metadata of answers to Envoy
     #[arg(long, env = "RATELIMIT_ENVOY_DYNAMIC_METADATA", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(super) envoy_dynamic_metadata: Option<bool>,
+
+    #[command(flatten)]
+    pub(super) xds: XdsSettings,
 
     #[cfg(feature = "envoy")]
     #[arg(skip)]
@@ -274,7 +278,9 @@ impl Settings {
             memory_bytes admin_without_token headers application request_timeout header_timeout drain_delay
             shutdown_timeout max_body max_connections log log_format log_offenders offender_keys);
         let changed = settings.iter().filter(|(_, is_changed)| *is_changed);
-        changed.map(|(name, _)| name.replace('_', "-")).collect()
+        let changed = changed.map(|(name, _)| name.replace('_', "-"));
+        let of_xds = self.xds.changes(&running.xds).map(str::to_owned);
+        changed.chain(of_xds).collect()
     }
 
     /// Fills unset fields from the settings of a file.
@@ -291,6 +297,7 @@ impl Settings {
             log log_format log_keys log_offenders offender_keys);
         #[cfg(feature = "envoy")]
         fill_in!(envoy_rules);
+        self.xds = self.xds.or(file.xds);
         if self.trusted.is_empty() {
             self.trusted = file.trusted;
         }
@@ -411,6 +418,7 @@ mod tests {
             "true",
             "127.0.0.1:1",
             "redis://a",
+            "http://a",
             "7s",
             "local",
             "info",

@@ -99,7 +99,7 @@ fn server_config(
     let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(ca) => {
-            let roots = Arc::new(roots(ca)?);
+            let roots = Arc::new(roots("tls-client-ca", ca)?);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
             let verifier = verifier.build();
             let verifier = verifier.map_err(|why| tls_error(format!("tls-client-ca: {why}")))?;
@@ -148,16 +148,19 @@ pub(super) fn redis_settings(settings: &Settings) -> Vec<&'static str> {
     set.map(|(name, _)| name).collect()
 }
 
-fn roots(pem: &[u8]) -> Result<RootCertStore, InvalidConfig> {
+pub(super) fn roots(setting: &str, pem: &[u8]) -> Result<RootCertStore, InvalidConfig> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates("tls-client-ca", pem)? {
+    for certificate in certificates(setting, pem)? {
         let added = roots.add(certificate);
-        added.map_err(|why| tls_error(format!("tls-client-ca: {why}")))?;
+        added.map_err(|why| tls_error(format!("{setting}: {why}")))?;
     }
     Ok(roots)
 }
 
-fn certificates(setting: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, InvalidConfig> {
+pub(super) fn certificates(
+    setting: &str,
+    pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, InvalidConfig> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let read = read.map_err(|why| tls_error(format!("{setting}: {why}")))?;
     if read.is_empty() {
@@ -166,14 +169,14 @@ fn certificates(setting: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>
     Ok(read)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, InvalidConfig> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, InvalidConfig> {
     fs::read(path).map_err(|source| InvalidConfig::Unreadable {
         path: path.to_owned(),
         source,
     })
 }
 
-fn tls_error(message: impl Into<String>) -> InvalidConfig {
+pub(super) fn tls_error(message: impl Into<String>) -> InvalidConfig {
     InvalidConfig::Tls {
         message: message.into(),
     }

@@ -1,22 +1,29 @@
-//! The rules of the configuration file and of the directory of `--envoy-config`, read again when they change.
+//! The rules of the configuration file, of the directory of `--envoy-config` and of the xDS server.
 
 use std::{
     fs, io,
     path::Path,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use metrics::counter;
-use ratelimit_envoy::{DirectoryOptions, FileDiagnostics, Rules, RulesBuilder, list_files};
+use ratelimit_envoy::{
+    DirectoryOptions, FileDiagnostics, Rules, RulesBuilder, list_files,
+    proto::ratelimit::config::ratelimit::v3::RateLimitConfig,
+};
 use ratelimit_http::policy_file::InvalidPolicyFile;
 use sha2::{Digest as _, Sha256};
-use tokio::signal::unix::Signal;
+use tokio::{signal::unix::Signal, sync::watch};
 
 use crate::{
     app::App,
     cli_error::CliError,
     config::{EnvoyConfig, InvalidConfig, Rules as ConfigRules},
+    envoy::resources::Resources,
     metrics::ENVOY_RELOADS,
 };
 
@@ -34,6 +41,16 @@ pub(crate) fn load_rules(
     directory: Option<&Path>,
     options: DirectoryOptions,
 ) -> Result<(Rules, Vec<FileDiagnostics>), InvalidConfig> {
+    let (builder, findings) = read_files(rules, directory, options)?;
+    Ok((builder.build(), findings))
+}
+
+/// A builder with the rules of [`load_rules`].
+fn read_files(
+    rules: &ConfigRules,
+    directory: Option<&Path>,
+    options: DirectoryOptions,
+) -> Result<(RulesBuilder, Vec<FileDiagnostics>), InvalidConfig> {
     let mut builder = RulesBuilder::new().merge_domains(options.merge_domains);
     if let Some(own) = &rules.envoy {
         own.add_to(&mut builder, &rules.policies)?;
@@ -51,17 +68,22 @@ pub(crate) fn load_rules(
             path: file.path.clone(),
             why: InvalidPolicyFile::new(file.diagnostics.clone()),
         }),
-        None => Ok((builder.build(), findings)),
+        None => Ok((builder, findings)),
     }
 }
 
-/// The rules that requests are decided by. A reload replaces them as a whole.
+/// The rules that requests are decided by. A reload and a response of the xDS server replace them as a whole.
 pub(crate) struct CurrentRules {
     config: EnvoyConfig,
     app: App,
     rules: RwLock<Arc<Rules>>,
     /// The sources of the rules before they were read.
     loaded: Sources,
+    /// The resources of the xDS server that were accepted last. The lock is held while rules are built of them, so
+    /// that a reload and a response do not replace the rules of each other.
+    resources: Mutex<Resources>,
+    reloads: watch::Sender<u64>,
+    has_warned_of_no_resources: AtomicBool,
 }
 
 /// The sources of rules: the configuration, and the files of the directory.
@@ -89,6 +111,9 @@ impl CurrentRules {
             app,
             rules: RwLock::new(Arc::new(rules)),
             loaded,
+            resources: Mutex::default(),
+            reloads: watch::Sender::new(0),
+            has_warned_of_no_resources: AtomicBool::new(false),
         })
     }
 
@@ -130,21 +155,73 @@ impl CurrentRules {
     }
 
     fn reload(&self, rules: &ConfigRules) {
-        let directory = self.config.directory.as_deref();
-        match load_rules(rules, directory, self.config.options) {
-            Ok((rules, findings)) => {
-                log_warnings(&findings);
-                let mut current = self.rules.write().unwrap_or_else(PoisonError::into_inner);
-                *current = Arc::new(rules);
-                count("ok", 1);
+        let mut resources = self.lock_resources();
+        match self.build(rules, &mut resources) {
+            Ok(rules) => {
+                self.replace(rules);
+                self.reloads.send_modify(|number| *number += 1);
                 tracing::info!("reloaded the Envoy rules");
             }
             Err(why) => {
                 count("rejected", 1);
-                let why = CliError::from(why).to_string().replace('\n', "; ");
+                let why = why.to_string().replace('\n', "; ");
                 tracing::error!("the new Envoy rules are refused, the old ones stay: {why}");
             }
         }
+    }
+
+    /// Replaces the rules of the xDS server. The result is whether they differ from those before.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a resource is invalid, or has the domain of another one. The old rules stay. The caller counts and logs it.
+    pub(crate) fn adopt(&self, resources: Vec<RateLimitConfig>) -> Result<bool, CliError> {
+        let mut current = self.lock_resources();
+        let mut new = Resources::new(resources);
+        if self.app.has_envoy_rules() && current.are_equal_to(&new) {
+            return Ok(false);
+        }
+        new.inherit_warnings(&current);
+        let rules = self.build(&self.app.rules(), &mut new);
+        self.replace(rules?);
+        *current = new;
+        self.app.mark_envoy_rules_loaded();
+        Ok(true)
+    }
+
+    /// Counts the reloads that changed the rules of files.
+    pub(crate) fn reloads(&self) -> watch::Receiver<u64> {
+        self.reloads.subscribe()
+    }
+
+    /// Logs, once, that requests pass because the xDS server has not sent rules yet.
+    pub(crate) fn log_missing_resources(&self) {
+        let has_warned = &self.has_warned_of_no_resources;
+        if !self.app.has_envoy_rules() && !has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the xDS server has not sent rules yet: requests of Envoy for domains without rules pass"
+            );
+        }
+    }
+
+    fn build(&self, rules: &ConfigRules, resources: &mut Resources) -> Result<Rules, CliError> {
+        let directory = self.config.directory.as_deref();
+        let (mut builder, findings) = read_files(rules, directory, self.config.options)?;
+        resources.add_to(&mut builder)?;
+        log_warnings(&findings);
+        Ok(builder.build())
+    }
+
+    fn replace(&self, rules: Rules) {
+        let mut current = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        *current = Arc::new(rules);
+        count("ok", 1);
+    }
+
+    fn lock_resources(&self) -> MutexGuard<'_, Resources> {
+        self.resources
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -176,6 +253,6 @@ fn digest(config: &EnvoyConfig) -> io::Result<Digest> {
     Ok(digest.finalize().into())
 }
 
-fn count(result: &'static str, times: u64) {
+pub(super) fn count(result: &'static str, times: u64) {
     counter!(ENVOY_RELOADS, "result" => result).increment(times);
 }

@@ -95,12 +95,20 @@ impl RateLimitEndpoint {
         }
     }
 
-    /// The routes of the service and of its health service, which reports `NOT_SERVING` when the server drains.
+    /// The routes of the service and of its health service, which reports `NOT_SERVING` until there are rules and when
+    /// the server drains.
     pub(crate) async fn router(self) -> Router {
         let (reporter, health) = health_reporter();
-        set_health(&reporter, ServingStatus::Serving).await;
         let app = self.app.clone();
+        let status = if app.has_envoy_rules() {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
+        };
+        set_health(&reporter, status).await;
         tokio::spawn(async move {
+            app.envoy_rules_loaded().await;
+            set_health(&reporter, ServingStatus::Serving).await;
             app.drained().await;
             set_health(&reporter, ServingStatus::NotServing).await;
         });
@@ -175,6 +183,7 @@ impl RateLimitService for RateLimitEndpoint {
         })?;
         if !resolved.is_known_domain() {
             self.counters.unknown_domains.increment(1);
+            self.rules.log_missing_resources();
         }
         self.report_ignored_limits(&resolved);
         // The answer to credits alone has the numbers after them.

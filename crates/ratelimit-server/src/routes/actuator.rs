@@ -53,15 +53,18 @@ struct Kind {
     kind: &'static str,
 }
 
-/// Readiness. It fails until the first connection to Redis and during a shutdown.
+/// Readiness. It fails until the first connection to Redis, until the first rules of the xDS server and during a
+/// shutdown.
 ///
-/// A later outage of Redis does not change it, because the failure mode decides then, and all instances would
+/// A later outage of Redis or of the xDS server does not change it, because the failure mode decides then, and all instances would
 /// leave the load balancer at once.
 pub(super) async fn health(State(app): State<App>) -> Response<Body> {
     let (status, reason) = if app.is_draining() {
         ("OUT_OF_SERVICE", "the server shuts down")
     } else if !app.has_store() {
         ("DOWN", "no connection to Redis since the start")
+    } else if !app.has_envoy_rules() {
+        ("DOWN", "no rules of the xDS server since the start")
     } else {
         return json(StatusCode::OK, &HealthBody::UP);
     };

@@ -9,6 +9,7 @@ mod proxy;
 mod settings;
 mod shared;
 mod tls;
+mod xds;
 
 use std::{fs, net::SocketAddr, path::Path, process::Command};
 

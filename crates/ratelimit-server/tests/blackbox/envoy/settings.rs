@@ -129,6 +129,8 @@ fn the_server_does_not_start_with_settings_that_have_no_effect_or_faulty_rules()
     let (_good, good) = directory(&[("a", "domain: edge\n")]);
     let (_bad, bad) = directory(&[("a", "domain: edge\nlimits: 5\n")]);
     let listen = ["--listen", "127.0.0.1:0", "--envoy-listen", "127.0.0.1:0"];
+    let xds = ["--envoy-xds-server", "http://a:1"];
+    let xds_tls = ["--envoy-xds-server", "https://a:1"];
     for (args, expected) in [
         (
             &["--envoy-config", &good][..],
@@ -149,6 +151,54 @@ fn the_server_does_not_start_with_settings_that_have_no_effect_or_faulty_rules()
         (
             &listen,
             "envoy-listen needs envoy-config or rules in the file",
+        ),
+        (
+            &["--envoy-xds-server", "http://a:1"],
+            "envoy-xds-server has no effect without envoy-listen",
+        ),
+        (
+            &["--envoy-xds-node-id", "a"],
+            "envoy-xds-node-id has no effect without envoy-listen",
+        ),
+        (
+            &[
+                &listen[..],
+                &["--envoy-config", &good, "--envoy-xds-key", "a"],
+            ]
+            .concat(),
+            "envoy-xds-key has no effect without envoy-xds-server",
+        ),
+        (
+            &[&listen[..], &xds, &["--envoy-config", &good]].concat(),
+            "envoy-config is not possible beside envoy-xds-server",
+        ),
+        (
+            &[&listen[..], &xds, &["--envoy-ignore-dot-files"]].concat(),
+            "envoy-ignore-dot-files has no effect without envoy-config",
+        ),
+        (
+            &[&listen[..], &xds, &["--envoy-xds-node-id", ""]].concat(),
+            "envoy-xds-node-id is an empty text",
+        ),
+        (
+            &[&listen[..], &xds, &["--envoy-xds-ca", "a"]].concat(),
+            "envoy-xds-ca has no effect without an https:// address",
+        ),
+        (
+            &[&listen[..], &xds, &["--envoy-xds-server-name", "a"]].concat(),
+            "envoy-xds-server-name has no effect without an https:// address",
+        ),
+        (
+            &[&listen[..], &xds_tls, &["--envoy-xds-cert", "a"]].concat(),
+            "envoy-xds-cert and envoy-xds-key need each other",
+        ),
+        (
+            &[&listen[..], &xds_tls, &["--envoy-xds-ca", "/nonexistent"]].concat(),
+            "/nonexistent cannot be read",
+        ),
+        (
+            &[&listen[..], &xds_tls, &["--envoy-xds-server-name", "a b"]].concat(),
+            "the name of the xDS server",
         ),
         (
             &[&listen[..], &["--envoy-merge-domains"]].concat(),

@@ -1,0 +1,182 @@
+//! Settings of the xDS server that Envoy rules come from.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use axum::http::{
+    Uri,
+    uri::{PathAndQuery, Scheme},
+};
+use clap::Args;
+
+/// The settings of the xDS server. An unset field means the default.
+#[derive(Args, Clone, Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "fields have the names of flags")]
+pub(crate) struct XdsSettings {
+    /// The xDS server that Envoy rules come from, as in `http://127.0.0.1:18001` or `https://envoy-gateway:18001`
+    #[arg(long, env = "RATELIMIT_ENVOY_XDS_SERVER", value_name = "URL")]
+    pub(super) envoy_xds_server: Option<XdsUrl>,
+
+    /// The name of this server in requests to --envoy-xds-server [default: envoy-ratelimit]
+    #[arg(long, env = "RATELIMIT_ENVOY_XDS_NODE_ID", value_name = "ID")]
+    pub(super) envoy_xds_node_id: Option<String>,
+
+    /// The root certificates (PEM) of an https:// xDS server; read at each connection [default: those of the system]
+    #[arg(long, env = "RATELIMIT_ENVOY_XDS_CA", value_name = "FILE")]
+    pub(super) envoy_xds_ca: Option<PathBuf>,
+
+    /// The client certificate chain (PEM) for an https:// xDS server; read at each connection
+    #[arg(long, env = "RATELIMIT_ENVOY_XDS_CERT", value_name = "FILE")]
+    pub(super) envoy_xds_cert: Option<PathBuf>,
+
+    /// The private key (PEM) of --envoy-xds-cert
+    #[arg(long, env = "RATELIMIT_ENVOY_XDS_KEY", value_name = "FILE")]
+    pub(super) envoy_xds_key: Option<PathBuf>,
+
+    /// The name in the certificate of the xDS server [default: the host of --envoy-xds-server]
+    #[arg(long, env = "RATELIMIT_ENVOY_XDS_SERVER_NAME", value_name = "NAME")]
+    pub(super) envoy_xds_server_name: Option<String>,
+}
+
+impl XdsSettings {
+    /// Fills unset fields from the settings of a file.
+    pub(super) fn or(self, file: XdsSettings) -> XdsSettings {
+        XdsSettings {
+            envoy_xds_server: self.envoy_xds_server.or(file.envoy_xds_server),
+            envoy_xds_node_id: self.envoy_xds_node_id.or(file.envoy_xds_node_id),
+            envoy_xds_ca: self.envoy_xds_ca.or(file.envoy_xds_ca),
+            envoy_xds_cert: self.envoy_xds_cert.or(file.envoy_xds_cert),
+            envoy_xds_key: self.envoy_xds_key.or(file.envoy_xds_key),
+            envoy_xds_server_name: self.envoy_xds_server_name.or(file.envoy_xds_server_name),
+        }
+    }
+
+    /// The names of the settings that differ.
+    pub(super) fn changes(&self, other: &XdsSettings) -> impl Iterator<Item = &'static str> {
+        let (one, other) = (self.texts(), other.texts());
+        let pairs = one.into_iter().zip(other);
+        let changed = pairs.filter(|((_, one), (_, other))| one != other);
+        changed.map(|((name, _), _)| name)
+    }
+
+    /// The name of the first setting beside the address that is set.
+    pub(super) fn first_beside_server(&self) -> Option<&'static str> {
+        let [_, others @ ..] = self.texts();
+        let mut set = others.into_iter().filter(|(_, text)| text.is_some());
+        set.next().map(|(name, _)| name)
+    }
+
+    /// The name of the first setting that an address without TLS has no use for.
+    #[cfg(feature = "envoy")]
+    pub(super) fn first_of_tls(&self) -> Option<&'static str> {
+        let [_, _, of_tls @ ..] = self.texts();
+        let mut set = of_tls.into_iter().filter(|(_, text)| text.is_some());
+        set.next().map(|(name, _)| name)
+    }
+
+    /// The names and values: the address, the node, and the settings of TLS.
+    fn texts(&self) -> [(&'static str, Option<String>); 6] {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let server = self.envoy_xds_server.as_ref();
+        [
+            ("envoy-xds-server", server.map(XdsUrl::to_string)),
+            ("envoy-xds-node-id", self.envoy_xds_node_id.clone()),
+            ("envoy-xds-ca", path(&self.envoy_xds_ca)),
+            ("envoy-xds-cert", path(&self.envoy_xds_cert)),
+            ("envoy-xds-key", path(&self.envoy_xds_key)),
+            ("envoy-xds-server-name", self.envoy_xds_server_name.clone()),
+        ]
+    }
+}
+
+/// The URL of an xDS server: `http` or `https`, a host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct XdsUrl(Uri);
+
+#[cfg_attr(
+    not(feature = "envoy"),
+    expect(dead_code, reason = "a server without the feature does not connect")
+)]
+impl XdsUrl {
+    pub(crate) fn uri(&self) -> &Uri {
+        &self.0
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.0.scheme() == Some(&Scheme::HTTPS)
+    }
+
+    /// The host, an IPv6 address without brackets.
+    pub(crate) fn host(&self) -> &str {
+        self.0.host().unwrap_or_default().trim_matches(['[', ']'])
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        let default = if self.is_tls() { 443 } else { 80 };
+        self.0.port_u16().unwrap_or(default)
+    }
+}
+
+impl FromStr for XdsUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<XdsUrl, String> {
+        const EXPECTED: &str =
+            "expected an address such as http://127.0.0.1:18001 or https://envoy-gateway:18001";
+        let uri: Uri = text.parse().map_err(|_| EXPECTED.to_owned())?;
+        let is_http = [Some("http"), Some("https")].contains(&uri.scheme_str());
+        let is_bare = uri.path_and_query().is_none_or(|path| path == &root());
+        let has_user = uri
+            .authority()
+            .is_some_and(|authority| authority.as_str().contains('@'));
+        if !is_http || !is_bare || has_user || uri.host().is_none_or(str::is_empty) {
+            return Err(EXPECTED.to_owned());
+        }
+        Ok(XdsUrl(uri))
+    }
+}
+
+fn root() -> PathAndQuery {
+    PathAndQuery::from_static("/")
+}
+
+impl fmt::Display for XdsUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = self.0.scheme_str().unwrap_or_default();
+        let authority = self
+            .0
+            .authority()
+            .map_or("", |authority| authority.as_str());
+        write!(f, "{scheme}://{authority}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_scheme_a_host_and_nothing_behind_them() {
+        for (text, shown, host, port) in [
+            ("http://a", "http://a", "a", 80),
+            ("https://a.b/", "https://a.b", "a.b", 443),
+            ("https://a:18001", "https://a:18001", "a", 18001),
+            ("http://[::1]:7", "http://[::1]:7", "::1", 7),
+        ] {
+            let url: XdsUrl = text.parse().unwrap();
+            assert_eq!(url.to_string(), shown);
+            assert_eq!((url.host(), url.port()), (host, port));
+        }
+        for text in [
+            "",
+            "a:18001",
+            "/a",
+            "grpc://a:1",
+            "http://",
+            "http://a/path",
+            "http://a?b",
+            "http://user:secret@a",
+        ] {
+            assert!(text.parse::<XdsUrl>().is_err(), "{text}");
+        }
+    }
+}
