@@ -43,18 +43,23 @@ mod charge;
 mod config;
 mod decide;
 mod directory;
+mod found;
+mod member;
 mod policy_name;
 pub mod proto;
 mod request;
 mod response;
 mod rule;
+mod usage;
 
 pub use self::{
     charge::Charge,
     config::{DescriptorConfig, LimitConfig, RuleConfig, read_rules, rule_field_names},
     decide::{decide, give_back},
     directory::{DirectoryOptions, FileDiagnostics, list_files, load_directory},
-    request::{InvalidRequest, Member, ResolvedRequest},
+    member::Member,
+    request::{InvalidRequest, ResolvedRequest},
     response::ResponseOptions,
     rule::{Role, Rules, RulesBuilder, Unit},
+    usage::{DescriptorUsage, HitCounts, NearLimitRatio},
 };

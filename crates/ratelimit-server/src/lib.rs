@@ -40,6 +40,7 @@ mod request_id;
 mod routes;
 mod serve;
 mod simulate;
+mod socket;
 mod startup_banner;
 mod tls;
 mod trace_context;

@@ -26,7 +26,7 @@ use hyper_util::{
 use metrics::{Gauge, counter, gauge};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -37,6 +37,7 @@ use crate::{
     client::Peer,
     config::Bounds,
     metrics::{HTTP_CONNECTIONS, TLS_HANDSHAKE_FAILURES},
+    socket::{Accepted, Socket},
     tls::CurrentTls,
 };
 
@@ -54,7 +55,7 @@ const MAX_RESET_STREAMS: usize = 1_024;
 #[derive(Debug)]
 pub struct Listener {
     name: &'static str,
-    socket: TcpListener,
+    socket: Socket,
     router: Router,
     max_connections: usize,
     tls: Option<CurrentTls>,
@@ -65,7 +66,7 @@ impl Listener {
     pub fn main(socket: TcpListener, app: &App) -> Listener {
         Listener {
             name: "main",
-            socket,
+            socket: Socket::Tcp(socket),
             router: app.router(),
             max_connections: app.bounds().connections,
             tls: None,
@@ -76,7 +77,7 @@ impl Listener {
     pub fn admin(socket: TcpListener, app: &App) -> Listener {
         Listener {
             name: "admin",
-            socket,
+            socket: Socket::Tcp(socket),
             router: app.admin_router(),
             max_connections: MAX_ADMIN_CONNECTIONS,
             tls: None,
@@ -85,12 +86,23 @@ impl Listener {
 
     /// The listener of `--envoy-listen`, with the routes of its gRPC services.
     #[cfg(feature = "envoy")]
-    pub(crate) fn envoy(socket: TcpListener, router: Router, app: &App) -> Listener {
+    pub(crate) fn envoy(socket: Socket, router: Router, app: &App) -> Listener {
         Listener {
             name: "envoy",
             socket,
             router,
             max_connections: app.bounds().connections,
+            tls: None,
+        }
+    }
+
+    /// The listener of `--envoy-metrics-listen`: the metrics under one path.
+    pub(crate) fn metrics(socket: TcpListener, app: &App, path: &str) -> Listener {
+        Listener {
+            name: "metrics",
+            socket: Socket::Tcp(socket),
+            router: app.metrics_router(path),
+            max_connections: MAX_ADMIN_CONNECTIONS,
             tls: None,
         }
     }
@@ -133,16 +145,19 @@ impl Listener {
     async fn start(
         &self,
         connections: &Connections,
-        accepted: io::Result<(TcpStream, SocketAddr)>,
+        accepted: io::Result<Accepted>,
         open: OpenConnection,
     ) {
+        let service = |peer| Service {
+            router: self.router.clone(),
+            peer,
+        };
         match accepted {
-            Ok((stream, peer)) => {
-                let service = Service {
-                    router: self.router.clone(),
-                    peer,
-                };
-                connections.spawn(stream, service, self.handshake(), open);
+            Ok(Accepted::Tcp(stream, peer)) => {
+                connections.spawn(stream, service(Some(peer)), self.handshake(), open);
+            }
+            Ok(Accepted::Unix(stream)) => {
+                connections.spawn(stream, service(None), self.handshake(), open);
             }
             Err(why) => {
                 // Without a delay, running out of file descriptors would be a busy loop.
@@ -161,10 +176,16 @@ impl Listener {
     }
 }
 
+/// The bytes of a connection.
+trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for S {}
+
 /// The routes for the requests of one peer.
 struct Service {
     router: Router,
-    peer: SocketAddr,
+    /// The address of the peer; `None` on a unix socket.
+    peer: Option<SocketAddr>,
 }
 
 /// The TLS handshake of a connection.
@@ -175,12 +196,12 @@ struct Handshake {
 
 impl Handshake {
     /// Returns the encrypted stream, or `None` if the handshake fails or takes longer than `timeout`.
-    async fn accept(
+    async fn accept<S: ByteStream>(
         self,
-        stream: TcpStream,
-        peer: SocketAddr,
+        stream: S,
+        peer: Option<SocketAddr>,
         timeout: Duration,
-    ) -> Option<TlsStream<TcpStream>> {
+    ) -> Option<TlsStream<S>> {
         let why = match tokio::time::timeout(timeout, self.acceptor.accept(stream)).await {
             Ok(Ok(stream)) => return Some(stream),
             Ok(Err(why)) => why.to_string(),
@@ -188,7 +209,11 @@ impl Handshake {
         };
         counter!(TLS_HANDSHAKE_FAILURES, "listener" => self.listener).increment(1);
         // Scanners cause such errors at will, so they are counted and not logged by default.
-        tracing::debug!(%peer, listener = self.listener, "a TLS handshake failed: {why}");
+        tracing::debug!(
+            ?peer,
+            listener = self.listener,
+            "a TLS handshake failed: {why}"
+        );
         None
     }
 }
@@ -287,13 +312,11 @@ impl Connections {
 
     fn spawn(
         &self,
-        stream: TcpStream,
+        stream: impl ByteStream,
         service: Service,
         handshake: Option<Handshake>,
         open: OpenConnection,
     ) {
-        // An error means that the connection is already closed; serving it fails next.
-        let _ = stream.set_nodelay(true);
         let (builder, header_timeout) = (self.builder.clone(), self.header_timeout);
         // Made before the handshake, so a shutdown waits for the connection from now on.
         let watcher = self.graceful.watcher();
@@ -313,7 +336,7 @@ impl Connections {
 /// Serves the requests of one connection until it ends.
 async fn serve_stream(
     builder: &auto::Builder<TokioExecutor>,
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: impl ByteStream,
     service: Service,
     watcher: Watcher,
     header_timeout: Duration,
@@ -340,11 +363,13 @@ async fn serve_stream(
 
 async fn respond(
     router: Router,
-    peer: SocketAddr,
+    peer: Option<SocketAddr>,
     request: Request<Incoming>,
 ) -> Result<axum::response::Response, Infallible> {
     let mut request = request.map(Body::new);
-    request.extensions_mut().insert(Peer(peer));
+    if let Some(peer) = peer {
+        request.extensions_mut().insert(Peer(peer));
+    }
     router.oneshot(request).await
 }
 

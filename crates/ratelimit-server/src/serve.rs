@@ -22,9 +22,10 @@ use crate::envoy::{CurrentRules, RateLimitEndpoint};
 use crate::{
     app::App,
     cli_error::CliError,
-    config::{Config, Settings, unknown_variables},
+    config::{Config, ListenAddr, Settings, unknown_variables},
     listener::{Connections, Listener},
     logging, metrics, reload,
+    socket::Socket,
     startup_banner::StartupBanner,
     tls::ServerTls,
 };
@@ -54,11 +55,19 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     };
     let admin_listen = admin.as_ref().map(TcpListener::local_addr).transpose()?;
     let envoy = match &config.envoy {
-        Some(envoy) => Some(bind(envoy.listen).await?),
+        Some(envoy) => Some(bind_envoy(&envoy.listen).await?),
         None => None,
     };
-    let envoy_listen = envoy.as_ref().map(TcpListener::local_addr).transpose()?;
+    let prometheus = match config.metrics_listen() {
+        Some(addr) => Some(bind(addr).await?),
+        None => None,
+    };
+    let prometheus_listen = prometheus.as_ref().map(TcpListener::local_addr);
+    let prometheus_listen = prometheus_listen.transpose()?;
+    let envoy_listen = envoy.as_ref().map(Socket::local_addr).transpose()?;
     let tls = config.tls.clone().map(ServerTls::new).transpose()?;
+    let envoy_tls = config.envoy.as_ref().and_then(|envoy| envoy.tls.clone());
+    let envoy_tls = envoy_tls.map(ServerTls::new).transpose()?;
     let metrics = metrics::install(&config.application)?;
     let (limiter, redis) = config.store.limiter_and_redis();
     let app = App::new(&config, limiter, listen, metrics.clone());
@@ -75,6 +84,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         listen,
         admin_listen,
         envoy_listen,
+        prometheus_listen,
         generated_token: generated_token.as_deref(),
     };
     let mut out = io::stdout();
@@ -84,6 +94,13 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     }
     for unknown in unknown_variables() {
         tracing::warn!("{unknown}");
+    }
+    for note in &config.environment_notes {
+        if note.is_warning {
+            tracing::warn!("{note}");
+        } else {
+            tracing::info!("{note}");
+        }
     }
     reload::log_warnings(&config, settings);
     if let Some(redis) = redis {
@@ -106,7 +123,16 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         envoy = envoy.map(|listener| listener.tls(tls.main.clone()));
         tokio::spawn(tls.follow(signal(SignalKind::hangup())?));
     }
-    let listeners = std::iter::once(main).chain(admin).chain(envoy).collect();
+    if let Some(tls) = envoy_tls {
+        envoy = envoy.map(|listener| listener.tls(tls.main.clone()));
+        tokio::spawn(tls.follow(signal(SignalKind::hangup())?));
+    }
+    let prometheus = prometheus.map(|socket| {
+        let path = config.metrics_path().unwrap_or_default();
+        Listener::metrics(socket, &app, path)
+    });
+    let listeners = std::iter::once(main).chain(admin).chain(envoy);
+    let listeners = listeners.chain(prometheus).collect();
     serve_until_signal(listeners, app, &mut signals).await;
     Ok(())
 }
@@ -115,25 +141,26 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
 #[cfg(feature = "envoy")]
 async fn start_envoy(
     config: &Config,
-    socket: Option<TcpListener>,
+    socket: Option<Socket>,
     app: &App,
 ) -> Result<Option<Listener>, CliError> {
     let (Some(envoy), Some(socket)) = (&config.envoy, socket) else {
         return Ok(None);
     };
     let rules = Arc::new(CurrentRules::load(envoy.clone(), app.clone())?);
-    let endpoint = RateLimitEndpoint::new(app.clone(), Arc::clone(&rules), envoy.response);
+    let endpoint = RateLimitEndpoint::new(app.clone(), Arc::clone(&rules), envoy);
     tokio::spawn(rules.follow(signal(SignalKind::hangup())?));
     Ok(Some(Listener::envoy(socket, endpoint.router().await, app)))
 }
 
 #[cfg(not(feature = "envoy"))]
-async fn start_envoy(
-    _: &Config,
-    _: Option<TcpListener>,
-    _: &App,
-) -> Result<Option<Listener>, CliError> {
+async fn start_envoy(_: &Config, _: Option<Socket>, _: &App) -> Result<Option<Listener>, CliError> {
     Ok(None)
+}
+
+async fn bind_envoy(addr: &ListenAddr) -> Result<Socket, CliError> {
+    let bound = Socket::bind(addr).await;
+    bound.map_err(|why| format!("cannot listen on {addr}: {why}").into())
 }
 
 async fn bind(addr: SocketAddr) -> Result<TcpListener, CliError> {

@@ -24,6 +24,10 @@ pub struct DescriptorConfig {
     pub quota_mode: bool,
     /// Whether all values that match the pattern share one budget.
     pub share_threshold: bool,
+    /// Whether metrics of the rule have the values of all entries.
+    pub detailed_metric: bool,
+    /// Whether metrics of the rules below have the value of this entry.
+    pub value_to_metric: bool,
     /// The content of `dynamic_metadata.metadata` while the rule is not over its limit.
     pub metadata: Option<Struct>,
 }

@@ -14,6 +14,14 @@ pub struct Field<T> {
     read: fn(&mut T, &Node, &mut Diagnostics),
 }
 
+impl<T> Clone for Field<T> {
+    fn clone(&self) -> Field<T> {
+        *self
+    }
+}
+
+impl<T> Copy for Field<T> {}
+
 impl<T> Field<T> {
     /// A field called `name`. `read` adds a diagnostic if the value is invalid.
     pub const fn new(name: &'static str, read: fn(&mut T, &Node, &mut Diagnostics)) -> Field<T> {

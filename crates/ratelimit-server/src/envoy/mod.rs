@@ -1,6 +1,9 @@
 //! Envoy's rate limit service over gRPC.
 
 mod grpc_timeout;
+mod limit_headers;
+mod ratelimit_metrics;
+mod reflection;
 mod rules;
 mod service;
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use metrics::counter;
-use ratelimit_envoy::{DirectoryOptions, FileDiagnostics, Rules, RulesBuilder, list_files};
+use ratelimit_envoy::{FileDiagnostics, Rules, list_files};
 use ratelimit_http::policy_file::InvalidPolicyFile;
 use sha2::{Digest as _, Sha256};
 use tokio::signal::unix::Signal;
@@ -16,7 +16,8 @@ use tokio::signal::unix::Signal;
 use crate::{
     app::App,
     cli_error::CliError,
-    config::{EnvoyConfig, InvalidConfig, Rules as ConfigRules},
+    config::{EnvoyConfig, InvalidConfig, RuleOptions, Rules as ConfigRules},
+    envoy::ratelimit_metrics::count_config_load,
     metrics::ENVOY_RELOADS,
 };
 
@@ -32,14 +33,14 @@ const MAX_FAILURES: u32 = 3;
 pub(crate) fn load_rules(
     rules: &ConfigRules,
     directory: Option<&Path>,
-    options: DirectoryOptions,
+    options: RuleOptions,
 ) -> Result<(Rules, Vec<FileDiagnostics>), InvalidConfig> {
-    let mut builder = RulesBuilder::new().merge_domains(options.merge_domains);
+    let mut builder = options.builder();
     if let Some(own) = &rules.envoy {
         own.add_to(&mut builder, &rules.policies)?;
     }
     let added = directory.map(|directory| {
-        let added = builder.add_directory(directory, options);
+        let added = builder.add_directory(directory, options.directory);
         added.map_err(|source| InvalidConfig::Unreadable {
             path: directory.to_owned(),
             source,
@@ -84,6 +85,10 @@ impl CurrentRules {
         let directory = config.directory.as_deref();
         let (rules, findings) = load_rules(&loaded.config, directory, config.options)?;
         log_warnings(&findings);
+        if config.ratelimit_metrics.is_some() {
+            count_config_load(true, 1);
+            count_config_load(false, 0);
+        }
         Ok(CurrentRules {
             config,
             app,
@@ -136,14 +141,23 @@ impl CurrentRules {
                 log_warnings(&findings);
                 let mut current = self.rules.write().unwrap_or_else(PoisonError::into_inner);
                 *current = Arc::new(rules);
-                count("ok", 1);
+                self.count_reload(true);
                 tracing::info!("reloaded the Envoy rules");
             }
             Err(why) => {
-                count("rejected", 1);
+                self.count_reload(false);
                 let why = CliError::from(why).to_string().replace('\n', "; ");
                 tracing::error!("the new Envoy rules are refused, the old ones stay: {why}");
             }
+        }
+    }
+}
+
+impl CurrentRules {
+    fn count_reload(&self, is_accepted: bool) {
+        count(if is_accepted { "ok" } else { "rejected" }, 1);
+        if self.config.ratelimit_metrics.is_some() {
+            count_config_load(is_accepted, 1);
         }
     }
 }
@@ -168,7 +182,7 @@ fn log_warnings(findings: &[FileDiagnostics]) {
 fn digest(config: &EnvoyConfig) -> io::Result<Digest> {
     let mut digest = Sha256::new();
     let directory = config.directory.as_deref();
-    let files = directory.map(|directory| list_files(directory, config.options));
+    let files = directory.map(|directory| list_files(directory, config.options.directory));
     for path in files.transpose()?.unwrap_or_default() {
         digest.update(Sha256::digest(path.as_os_str().as_encoded_bytes()));
         digest.update(Sha256::digest(fs::read(path)?));

@@ -77,6 +77,15 @@ pub(super) async fn liveness() -> Response<Body> {
     json(StatusCode::OK, &HealthBody::UP)
 }
 
+/// Readiness as Envoy's own rate limit server tells it: `OK`, or 503.
+pub(super) async fn healthcheck(State(app): State<App>) -> (StatusCode, &'static str) {
+    if app.is_draining() || !app.has_store() {
+        (StatusCode::SERVICE_UNAVAILABLE, "")
+    } else {
+        (StatusCode::OK, "OK")
+    }
+}
+
 pub(super) async fn info(State(app): State<App>) -> Response<Body> {
     let rules = app.rules();
     let policies = rules.policies.iter();

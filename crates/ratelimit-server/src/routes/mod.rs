@@ -55,6 +55,12 @@ impl App {
         let routes = common_routes().merge(admin_routes());
         finish(routes, self, self.admin_listen().unwrap_or(self.listen()))
     }
+
+    /// The metrics alone, under a path.
+    pub(crate) fn metrics_router(&self, path: &str) -> Router {
+        let routes = Router::new().route(path, get(actuator::prometheus));
+        finish(routes, self, self.listen())
+    }
 }
 
 fn client_routes() -> Router<App> {
@@ -85,6 +91,7 @@ fn common_routes() -> Router<App> {
         .route("/actuator/health", get(actuator::health))
         .route("/actuator/health/liveness", get(actuator::liveness))
         .route("/actuator/health/readiness", get(actuator::health))
+        .route("/healthcheck", get(actuator::healthcheck))
         .route("/openapi.json", get(openapi))
 }
 
