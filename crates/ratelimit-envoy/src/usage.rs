@@ -16,39 +16,46 @@ use crate::{
 const OVERRIDE: &str = "override";
 
 /// The share of a limit from which on hits are near it, from 0 to 1. The default is 0.8.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NearLimitRatio(f32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NearLimitRatio {
+    millionths: u32,
+}
 
 impl NearLimitRatio {
-    /// The number of hits of a limit that are not near it. It is computed in `f32`, as Envoy's server does.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss,
-        reason = "the result is from 0 to the limit, rounded down"
-    )]
+    const ONE: u32 = 1_000_000;
+
+    /// The number of hits of a limit that are not near it, rounded down.
     fn threshold(self, limit: u64) -> u64 {
-        (limit as f32 * self.0).floor() as u64
+        let product = u128::from(limit) * u128::from(self.millionths);
+        // The ratio is at most 1, so the result is at most the limit.
+        u64::try_from(product / u128::from(NearLimitRatio::ONE)).unwrap_or(limit)
     }
 }
 
 impl Default for NearLimitRatio {
     fn default() -> NearLimitRatio {
-        NearLimitRatio(0.8)
+        NearLimitRatio {
+            millionths: 800_000,
+        }
     }
 }
 
 impl FromStr for NearLimitRatio {
     type Err = String;
 
+    /// Parses a decimal number. Digits beyond the sixth of the fraction are cut off.
     fn from_str(text: &str) -> Result<NearLimitRatio, String> {
-        let ratio = text
-            .parse()
-            .ok()
-            .filter(|ratio| (0.0..=1.0).contains(ratio));
-        ratio
-            .map(NearLimitRatio)
-            .ok_or_else(|| format!("expected a number from 0 to 1, not {text:?}"))
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+        let digits = fraction.chars().chain("000000".chars()).take(6);
+        let millionths = format!("{whole}{}", digits.collect::<String>());
+        let millionths = millionths.parse().ok().filter(|millionths| {
+            let is_decimal = !whole.is_empty() && is_number(whole) && is_number(fraction);
+            is_decimal && *millionths <= NearLimitRatio::ONE
+        });
+        millionths
+            .map(|millionths| NearLimitRatio { millionths })
+            .ok_or_else(|| format!("expected a number from 0 to 1 such as 0.8, not {text:?}"))
     }
 }
 
@@ -254,10 +261,10 @@ mod tests {
 
     #[test]
     fn a_ratio_is_from_0_to_1() {
-        for text in ["0", "0.8", "1"] {
+        for text in ["0", "0.8", "1", "1.0", "0.123456789"] {
             assert!(text.parse::<NearLimitRatio>().is_ok(), "{text}");
         }
-        for text in ["", "-0.1", "1.1", "NaN", "80%"] {
+        for text in ["", ".8", "-0.1", "1.1", "NaN", "80%", "0.x"] {
             assert!(text.parse::<NearLimitRatio>().is_err(), "{text}");
         }
         let ratio: NearLimitRatio = "0.5".parse().unwrap();

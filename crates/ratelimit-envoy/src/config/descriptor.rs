@@ -7,6 +7,10 @@ use prost_types::Struct;
 /// [`RulesBuilder::add_domain`](crate::RulesBuilder::add_domain) checks it.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the file of its own"
+)]
 pub struct DescriptorConfig {
     /// The line in its file, from 1; 0 without a file.
     pub line: usize,

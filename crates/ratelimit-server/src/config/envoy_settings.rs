@@ -8,6 +8,10 @@ use rustls::pki_types::ServerName;
 
 /// Settings of Envoy's listener beside its address and its rules. An unset field means the default.
 #[derive(Args, Clone, Debug, Default)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "a field has the name of its flag"
+)]
 pub(super) struct EnvoySettings {
     /// Serves gRPC reflection on --envoy-listen
     #[arg(long, env = "RATELIMIT_ENVOY_REFLECTION", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]

@@ -32,7 +32,7 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_ADMIN_LISTEN", value_name = "ADDR")]
     pub(super) admin_listen: Option<SocketAddr>,
 
-    /// Where to listen for Envoy's rate limit service (gRPC): an address, or unix:/PATH [default: nowhere]
+    /// Where to listen for Envoy's rate limit service (gRPC): an address, or `unix:/PATH` [default: nowhere]
     #[arg(long, env = "RATELIMIT_ENVOY_LISTEN", value_name = "ADDR")]
     pub(super) envoy_listen: Option<ListenAddr>,
 

@@ -208,10 +208,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         }
         if self.is_true("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION")? {
             let message = "the name in the certificate of Redis is always checked";
-            return Err(refuse(
-                "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
-                message.to_owned(),
-            ));
+            return Err(refuse("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", message));
         }
         Ok(())
     }
@@ -250,7 +247,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     }
 }
 
-fn refuse(variable: &'static str, message: String) -> InvalidConfig {
+fn refuse(variable: &'static str, message: impl fmt::Display) -> InvalidConfig {
     InvalidConfig::Environment {
         variable,
         message: format!("{message} ({SWITCH})"),

@@ -28,7 +28,7 @@ pub(super) fn redis_url<F: Fn(&str) -> Option<String>>(
         "SENTINEL" => {
             let Some((service, sentinels)) = servers.split_once(',') else {
                 let message = "expected the name of the master and its sentinels, joined by commas";
-                return Err(refuse("REDIS_URL", message.to_owned()));
+                return Err(refuse("REDIS_URL", message));
             };
             let password = variables.get("REDIS_SENTINEL_AUTH");
             // The sentinels have no user here.

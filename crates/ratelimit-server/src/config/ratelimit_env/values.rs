@@ -7,15 +7,15 @@ use std::{
 
 use crate::config::log_filter::LogFilter;
 
-/// Units of a duration, in seconds.
-const UNITS: [(&str, f64); 7] = [
-    ("ns", 1e-9),
-    ("us", 1e-6),
-    ("µs", 1e-6),
-    ("ms", 1e-3),
-    ("s", 1.0),
-    ("m", 60.0),
-    ("h", 3600.0),
+/// Units of a duration, in nanoseconds.
+const UNITS: [(&str, u128); 7] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
 ];
 
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
@@ -26,23 +26,28 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A duration above zero such as `1m30s` or `150ms`.
+/// A duration above zero such as `1m30s` or `1.5s`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let seconds = seconds(text).filter(|seconds| *seconds > 0.0);
-    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.ok_or_else(|| format!("expected a time above zero such as 10s or 150ms, not {text:?}"))
+    let nanos = nanos(text).and_then(|nanos| u64::try_from(nanos).ok());
+    let nanos = nanos.filter(|nanos| *nanos > 0);
+    nanos
+        .map(Duration::from_nanos)
+        .ok_or_else(|| format!("expected a time above zero such as 10s or 150ms, not {text:?}"))
 }
 
-fn seconds(text: &str) -> Option<f64> {
+fn nanos(text: &str) -> Option<u128> {
+    let is_digit = |letter: char| letter.is_ascii_digit() || letter == '.';
     let mut rest = text;
-    let mut sum = 0.0;
+    let mut sum = 0_u128;
     while !rest.is_empty() {
-        let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
-        let (count, after) = rest.split_at(digits);
-        let letters = after.find(|letter: char| letter.is_ascii_digit() || letter == '.');
-        let (unit, next) = after.split_at(letters.unwrap_or(after.len()));
+        let (count, after) = rest.split_at(rest.find(|letter| !is_digit(letter))?);
+        let (unit, next) = after.split_at(after.find(is_digit).unwrap_or(after.len()));
         let (_, each) = UNITS.iter().find(|(name, _)| *name == unit)?;
-        sum += count.parse::<f64>().ok()? * each;
+        let (whole, fraction) = count.split_once('.').unwrap_or((count, "0"));
+        let parts = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+        let fraction = fraction.parse::<u128>().ok()?.checked_mul(*each)? / parts;
+        let whole = whole.parse::<u128>().ok()?.checked_mul(*each)?;
+        sum = sum.checked_add(whole)?.checked_add(fraction)?;
         rest = next;
     }
     Some(sum)
@@ -82,4 +87,26 @@ pub(super) fn log_level(text: &str) -> Result<LogFilter, String> {
         level => level,
     };
     level.parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_the_other_server_reads_them() {
+        for (text, micros) in [
+            ("10s", 10_000_000),
+            ("150us", 150),
+            ("1m1.5s", 61_500_000),
+            ("0.25ms", 250),
+            ("2h", 7_200_000_000),
+        ] {
+            let read = duration(text).unwrap();
+            assert_eq!(read.as_micros(), micros, "{text}");
+        }
+        for text in ["", "10", "s", "0s", "1d", "-1s", "1.s", "1..5s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
 }

@@ -24,7 +24,7 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 2 }
 ";
 
-/// A root with the rules as a mounted ConfigMap has them: links to files in a folder that is swapped.
+/// A root with the rules as a mounted `ConfigMap` has them: links to files in a folder that is swapped.
 fn mounted_rules() -> TempDir {
     let root = TempDir::new().unwrap();
     let config = root.path().join("ratelimit/config");
