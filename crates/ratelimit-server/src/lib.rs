@@ -37,6 +37,7 @@ mod receipt_token;
 mod refusal_log;
 mod reload;
 mod request_id;
+mod room;
 mod routes;
 mod serve;
 mod simulate;

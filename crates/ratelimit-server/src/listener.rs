@@ -10,7 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use axum::{Router, body::Body, http::Request};
@@ -23,11 +23,10 @@ use hyper_util::{
         graceful::{GracefulShutdown, Watcher},
     },
 };
-use metrics::{Gauge, counter, gauge};
+use metrics::counter;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
-    sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tower::ServiceExt as _;
@@ -36,7 +35,8 @@ use crate::{
     app::App,
     client::Peer,
     config::Bounds,
-    metrics::{HTTP_CONNECTIONS, TLS_HANDSHAKE_FAILURES},
+    metrics::TLS_HANDSHAKE_FAILURES,
+    room::{OpenConnection, Room},
     socket::{Accepted, Socket},
     tls::CurrentTls,
 };
@@ -45,7 +45,6 @@ use crate::{
 const MAX_ADMIN_CONNECTIONS: usize = 128;
 
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
-const FULL_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 const MAX_STREAMS: u32 = 256;
 /// Streams that a peer has reset before they were accepted, on one connection. hyper's default is 20.
@@ -62,49 +61,57 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The listener for checks. Without an admin listener it serves all routes.
-    pub fn main(socket: TcpListener, app: &App) -> Listener {
+    fn new(name: &'static str, socket: Socket, router: Router, max_connections: usize) -> Listener {
         Listener {
-            name: "main",
-            socket: Socket::Tcp(socket),
-            router: app.router(),
-            max_connections: app.bounds().connections,
+            name,
+            socket,
+            router,
+            max_connections,
             tls: None,
         }
     }
 
+    /// The listener for checks. Without an admin listener it serves all routes.
+    pub fn main(socket: TcpListener, app: &App) -> Listener {
+        Listener::new(
+            "main",
+            Socket::Tcp(socket),
+            app.router(),
+            app.bounds().connections,
+        )
+    }
+
+    /// The same with further routes.
+    pub(crate) fn main_with(socket: TcpListener, app: &App, others: Router<App>) -> Listener {
+        let mut listener = Listener::main(socket, app);
+        listener.router = app.router_with(others);
+        listener
+    }
+
     /// The listener of `--admin-listen`: health, metrics and admin calls.
     pub fn admin(socket: TcpListener, app: &App) -> Listener {
-        Listener {
-            name: "admin",
-            socket: Socket::Tcp(socket),
-            router: app.admin_router(),
-            max_connections: MAX_ADMIN_CONNECTIONS,
-            tls: None,
-        }
+        Listener::new(
+            "admin",
+            Socket::Tcp(socket),
+            app.admin_router(),
+            MAX_ADMIN_CONNECTIONS,
+        )
     }
 
     /// The listener of `--envoy-listen`, with the routes of its gRPC services.
     #[cfg(feature = "envoy")]
     pub(crate) fn envoy(socket: Socket, router: Router, app: &App) -> Listener {
-        Listener {
-            name: "envoy",
-            socket,
-            router,
-            max_connections: app.bounds().connections,
-            tls: None,
-        }
+        Listener::new("envoy", socket, router, app.bounds().connections)
     }
 
     /// The listener of `--envoy-metrics-listen`: the metrics under one path.
     pub(crate) fn metrics(socket: TcpListener, app: &App, path: &str) -> Listener {
-        Listener {
-            name: "metrics",
-            socket: Socket::Tcp(socket),
-            router: app.metrics_router(path),
-            max_connections: MAX_ADMIN_CONNECTIONS,
-            tls: None,
-        }
+        Listener::new(
+            "metrics",
+            Socket::Tcp(socket),
+            app.metrics_router(path),
+            MAX_ADMIN_CONNECTIONS,
+        )
     }
 
     /// Serves TLS only.
@@ -119,7 +126,7 @@ impl Listener {
         connections: &Connections,
         closing: impl Future<Output = ()>,
     ) {
-        let mut room = Room::new(&self);
+        let mut room = Room::new(self.name, self.max_connections);
         let mut closing = pin!(closing);
         loop {
             let permit = tokio::select! {
@@ -215,77 +222,6 @@ impl Handshake {
             "a TLS handshake failed: {why}"
         );
         None
-    }
-}
-
-/// Room for connections of one listener.
-struct Room {
-    listener: &'static str,
-    max_connections: usize,
-    semaphore: Arc<Semaphore>,
-    open: Gauge,
-    warned_at: Option<Instant>,
-}
-
-impl Room {
-    fn new(listener: &Listener) -> Room {
-        let open = gauge!(HTTP_CONNECTIONS, "listener" => listener.name);
-        open.set(0.0);
-        Room {
-            listener: listener.name,
-            max_connections: listener.max_connections,
-            semaphore: Arc::new(Semaphore::new(listener.max_connections)),
-            open,
-            warned_at: None,
-        }
-    }
-
-    /// Waits until another connection may be open.
-    async fn wait(&mut self) -> OwnedSemaphorePermit {
-        if let Some(permit) = self.permit_now() {
-            return permit;
-        }
-        self.log_full();
-        let permit = Arc::clone(&self.semaphore).acquire_owned().await;
-        permit.expect("the semaphore is never closed")
-    }
-
-    fn permit_now(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.semaphore).try_acquire_owned().ok()
-    }
-
-    fn count(&self, permit: OwnedSemaphorePermit) -> OpenConnection {
-        self.open.increment(1.0);
-        OpenConnection {
-            _permit: permit,
-            open: self.open.clone(),
-        }
-    }
-
-    fn log_full(&mut self) {
-        let now = Instant::now();
-        let is_recent = |at: Instant| now.duration_since(at) < FULL_WARNING_INTERVAL;
-        if self.warned_at.is_some_and(is_recent) {
-            return;
-        }
-        self.warned_at = Some(now);
-        tracing::warn!(
-            listener = self.listener,
-            max_connections = self.max_connections,
-            "every connection of the listener is in use: new ones wait to be accepted, probes included"
-        );
-    }
-}
-
-/// The permit of an open connection. The gauge counts it until it is dropped.
-struct OpenConnection {
-    _permit: OwnedSemaphorePermit,
-    open: Gauge,
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.open.decrement(1.0);
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use axum::Router;
 use futures_util::future::{join, join_all};
 use ratelimit_core::RedisStore;
 use tokio::{
@@ -18,7 +19,7 @@ use tokio::{
 };
 
 #[cfg(feature = "envoy")]
-use crate::envoy::{CurrentRules, RateLimitEndpoint};
+use crate::envoy::{CurrentRules, RateLimitEndpoint, json_routes};
 use crate::{
     app::App,
     cli_error::CliError,
@@ -71,7 +72,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     let metrics = metrics::install(&config.application)?;
     let (limiter, redis) = config.store.limiter_and_redis();
     let app = App::new(&config, limiter, listen, metrics.clone());
-    let mut envoy = start_envoy(&config, envoy, &app).await?;
+    let (mut envoy, envoy_routes) = start_envoy(&config, envoy, &app).await?;
     let mut signals = StopSignals::new()?;
     // All handlers are installed now, so no signal terminates the process by default.
     let hangup = signal(SignalKind::hangup())?;
@@ -115,7 +116,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         versions,
         hangup,
     ));
-    let mut main = Listener::main(main, &app);
+    let mut main = Listener::main_with(main, &app, envoy_routes);
     let mut admin = admin.map(|socket| Listener::admin(socket, &app));
     if let Some(tls) = tls {
         main = main.tls(tls.main.clone());
@@ -137,25 +138,31 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The listener for Envoy. Its rules are loaded, and read again when they change.
+/// The listener for Envoy, and its routes of the main listener. Its rules are loaded, and read again when they change.
 #[cfg(feature = "envoy")]
 async fn start_envoy(
     config: &Config,
     socket: Option<Socket>,
     app: &App,
-) -> Result<Option<Listener>, CliError> {
+) -> Result<(Option<Listener>, Router<App>), CliError> {
     let (Some(envoy), Some(socket)) = (&config.envoy, socket) else {
-        return Ok(None);
+        return Ok((None, Router::new()));
     };
     let rules = Arc::new(CurrentRules::load(envoy.clone(), app.clone())?);
     let endpoint = RateLimitEndpoint::new(app.clone(), Arc::clone(&rules), envoy);
     tokio::spawn(rules.follow(signal(SignalKind::hangup())?));
-    Ok(Some(Listener::envoy(socket, endpoint.router().await, app)))
+    let routes = json_routes(endpoint.clone());
+    let listener = Listener::envoy(socket, endpoint.router().await, app);
+    Ok((Some(listener), routes))
 }
 
 #[cfg(not(feature = "envoy"))]
-async fn start_envoy(_: &Config, _: Option<Socket>, _: &App) -> Result<Option<Listener>, CliError> {
-    Ok(None)
+async fn start_envoy(
+    _: &Config,
+    _: Option<Socket>,
+    _: &App,
+) -> Result<(Option<Listener>, Router<App>), CliError> {
+    Ok((None, Router::new()))
 }
 
 async fn bind_envoy(addr: &ListenAddr) -> Result<Socket, CliError> {

@@ -23,17 +23,18 @@ mod settings;
 mod tls;
 mod values;
 
-#[cfg(feature = "envoy")]
-pub(crate) use self::envoy::RuleOptions;
 pub(crate) use self::{
     admin_token::AdminToken,
     duration::Span,
     environment::unknown_variables,
-    envoy::EnvoyConfig,
-    envoy_settings::LimitHeaderNames,
     file::ConfigFile,
     listen_addr::ListenAddr,
     tls::{TlsConfigs, TlsContents, TlsFiles},
+};
+#[cfg(feature = "envoy")]
+pub(crate) use self::{
+    envoy::{EnvoyConfig, RuleOptions},
+    envoy_settings::LimitHeaderNames,
 };
 pub use self::{
     invalid::{ConflictingSettings, InvalidConfig},

@@ -12,7 +12,7 @@ use axum::Router;
 use metrics::{Counter, counter};
 use ratelimit_core::Clock;
 use ratelimit_envoy::{
-    ResolvedRequest, ResponseOptions, decide, give_back,
+    InvalidRequest, ResolvedRequest, ResponseOptions, decide, give_back,
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse,
         rate_limit_response::Code,
@@ -144,6 +144,57 @@ impl RateLimitEndpoint {
         routes.prepare().into_axum_router()
     }
 
+    /// Decides a request, by its deadline if it has one.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest`] for a request that no Envoy sends.
+    pub(super) async fn answer(
+        &self,
+        request: &RateLimitRequest,
+        deadline: Option<Instant>,
+    ) -> Result<RateLimitResponse, InvalidRequest> {
+        let received = Instant::now();
+        let rules = self.rules.get();
+        let resolved = rules.resolve(request).inspect_err(|_| {
+            self.counters.invalid.increment(1);
+            if let Some(metrics) = &self.ratelimit_metrics {
+                metrics.count_invalid();
+            }
+        })?;
+        if !resolved.is_known_domain() {
+            self.counters.unknown_domains.increment(1);
+        }
+        self.report_ignored_limits(&resolved);
+        // The answer to credits alone has the numbers after them.
+        let is_credit = resolved.has_only_credits();
+        if is_credit {
+            self.give_back(&resolved, deadline).await;
+        }
+        let verdicts = decide(self.app.limiter(), &resolved, deadline).await;
+        // A request that is denied gives nothing back, or each repetition would give back again.
+        if !is_credit && resolved.is_allowed(&verdicts) {
+            self.give_back(&resolved, deadline).await;
+        }
+        let now = self.clock.now();
+        let mut response = resolved.response(&verdicts, now, self.options.response);
+        if let Some(metrics) = &self.ratelimit_metrics {
+            metrics.count(&request.domain, &resolved, &verdicts, received.elapsed());
+        }
+        if let Some(names) = &self.options.headers {
+            add_limit_headers(&mut response, names);
+        }
+        match response.overall_code() {
+            Code::OverLimit if self.options.is_shadow => {
+                response.set_overall_code(Code::Ok);
+                self.counters.shadow.increment(1);
+            }
+            Code::OverLimit => self.counters.over_limit.increment(1),
+            Code::Ok | Code::Unknown => self.counters.ok.increment(1),
+        }
+        Ok(response)
+    }
+
     /// Counts limits of a request that have no effect, and logs the first.
     fn report_ignored_limits(&self, resolved: &ResolvedRequest<'_>) {
         let limits = resolved.ignored_overrides();
@@ -198,47 +249,10 @@ impl RateLimitService for RateLimitEndpoint {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let received = Instant::now();
-        let deadline = decision_deadline(request.metadata(), received);
-        let rules = self.rules.get();
-        let request = request.into_inner();
-        let resolved = rules.resolve(&request).map_err(|error| {
-            self.counters.invalid.increment(1);
-            if let Some(metrics) = &self.ratelimit_metrics {
-                metrics.count_invalid();
-            }
-            Status::invalid_argument(error.to_string())
-        })?;
-        if !resolved.is_known_domain() {
-            self.counters.unknown_domains.increment(1);
-        }
-        self.report_ignored_limits(&resolved);
-        // The answer to credits alone has the numbers after them.
-        let is_credit = resolved.has_only_credits();
-        if is_credit {
-            self.give_back(&resolved, deadline).await;
-        }
-        let verdicts = decide(self.app.limiter(), &resolved, deadline).await;
-        // A request that is denied gives nothing back, or each repetition would give back again.
-        if !is_credit && resolved.is_allowed(&verdicts) {
-            self.give_back(&resolved, deadline).await;
-        }
-        let now = self.clock.now();
-        let mut response = resolved.response(&verdicts, now, self.options.response);
-        if let Some(metrics) = &self.ratelimit_metrics {
-            metrics.count(&request.domain, &resolved, &verdicts, received.elapsed());
-        }
-        if let Some(names) = &self.options.headers {
-            add_limit_headers(&mut response, names);
-        }
-        match response.overall_code() {
-            Code::OverLimit if self.options.is_shadow => {
-                response.set_overall_code(Code::Ok);
-                self.counters.shadow.increment(1);
-            }
-            Code::OverLimit => self.counters.over_limit.increment(1),
-            Code::Ok | Code::Unknown => self.counters.ok.increment(1),
-        }
-        Ok(Response::new(response))
+        let deadline = decision_deadline(request.metadata(), Instant::now());
+        let answer = self.answer(request.get_ref(), deadline).await;
+        answer
+            .map(Response::new)
+            .map_err(|error| Status::invalid_argument(error.to_string()))
     }
 }

@@ -42,7 +42,12 @@ impl App {
     /// The routes of the main listener: all, or those of clients if there is an admin listener. Requests carry their
     /// [`Peer`](crate::Peer) in their extensions.
     pub fn router(&self) -> Router {
-        let routes = common_routes().merge(client_routes());
+        self.router_with(Router::new())
+    }
+
+    /// The routes of the main listener, and others.
+    pub(crate) fn router_with(&self, others: Router<App>) -> Router {
+        let routes = common_routes().merge(client_routes()).merge(others);
         let routes = match self.admin_listen() {
             Some(_) => routes,
             None => routes.merge(admin_routes()),

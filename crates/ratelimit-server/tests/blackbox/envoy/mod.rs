@@ -5,6 +5,7 @@ mod failover;
 mod grpc;
 mod health;
 mod hostile;
+mod json;
 mod metrics;
 mod migration;
 mod native;
