@@ -13,7 +13,7 @@ use std::{env, fmt, path::PathBuf};
 use self::{
     redis_url::redis_url,
     values::{addr, boolean, duration, log_level, prometheus_addr},
-    variables::{Use, VARIABLES},
+    variables::{SWITCHES, Use, VARIABLES},
 };
 use super::{
     duration::Span,
@@ -124,7 +124,10 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
                 Use::Setting(setting) if overruling.iter().any(|own| own == setting) => {
                     (format!("it has no effect, because {setting} is set"), true)
                 }
-                Use::Setting(_) => return None,
+                Use::Setting(_) => {
+                    let switch = self.missing_switch(variable)?;
+                    (format!("it has no effect without {switch}=true"), true)
+                }
                 Use::Needless(why) => (why.to_owned(), false),
                 // A variable that turns something off asks for nothing.
                 Use::Missing(_) if boolean(&value) == Ok(false) => return None,
@@ -137,6 +140,16 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             })
         };
         VARIABLES.iter().filter_map(note).collect()
+    }
+
+    /// The variable that has to be true for another one to have an effect, and is not.
+    fn missing_switch(&self, variable: &str) -> Option<&'static str> {
+        let mut switches = SWITCHES.iter();
+        let (switch, _) = switches.find(|(_, names)| names.contains(&variable))?;
+        let is_on = self
+            .get(switch)
+            .is_some_and(|value| boolean(&value) == Ok(true));
+        (!is_on).then_some(*switch)
     }
 
     /// The settings of the variables, with the defaults of Envoy's rate limit server for addresses and files.
@@ -187,6 +200,10 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             own.envoy_response_headers = Some(names);
         }
         if self.is_true("GRPC_SERVER_USE_TLS")? {
+            if self.get("GRPC_SERVER_TLS_CERT").is_none() {
+                let message = "it is not set, and GRPC_SERVER_USE_TLS is true";
+                return Err(refuse("GRPC_SERVER_TLS_CERT", message));
+            }
             own.envoy_tls_cert = self.path("GRPC_SERVER_TLS_CERT");
             own.envoy_tls_key = self.path("GRPC_SERVER_TLS_KEY");
             own.envoy_tls_client_ca = self.path("GRPC_CLIENT_TLS_CACERT");

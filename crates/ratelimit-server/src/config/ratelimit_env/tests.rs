@@ -107,9 +107,14 @@ fn a_value_that_is_not_honoured_is_refused_with_its_variable() {
         ("NEAR_LIMIT_RATIO", "2"),
         ("LOG_LEVEL", "loud"),
         ("GRPC_UDS", "relative.sock"),
+        ("GRPC_SERVER_USE_TLS", "true"),
     ] {
         let why = read(&[(variable, value)]).unwrap_err();
-        let named = if variable == "PORT" { "HOST" } else { variable };
+        let named = match variable {
+            "PORT" => "HOST",
+            "GRPC_SERVER_USE_TLS" => "GRPC_SERVER_TLS_CERT",
+            variable => variable,
+        };
         assert!(why.starts_with(&format!("{named}: ")), "{why}");
     }
     let sentinel = [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", "a:1")];
@@ -190,6 +195,9 @@ fn a_variable_that_is_not_read_is_named_with_its_replacement() {
         ("TRACING_ENABLED", "true"),
         ("PORT", "8080"),
         ("GRPC_PORT", "8081"),
+        ("PROMETHEUS_ADDR", ":9090"),
+        ("REDIS_TLS", "true"),
+        ("REDIS_TLS_CACERT", "root.pem"),
     ];
 
     let notes = notes(&variables, &own);
@@ -198,6 +206,7 @@ fn a_variable_that_is_not_read_is_named_with_its_replacement() {
         notes,
         [
             "true PORT: it has no effect, because listen is set",
+            "true PROMETHEUS_ADDR: it has no effect without USE_PROMETHEUS=true",
             "false REDIS_POOL_SIZE: there is no pool: calls share a connection",
             "true TRACING_ENABLED: there are no traces of OpenTelemetry",
         ]

@@ -203,3 +203,33 @@ pub(super) const VARIABLES: &[(&str, Use)] = &[
     ("TRACING_EXPORTER_PROTOCOL", TRACING),
     ("TRACING_SAMPLING_RATE", TRACING),
 ];
+
+/// Variables that have no effect unless another one, the first, is true.
+pub(super) const SWITCHES: &[(&str, &[&str])] = &[
+    (
+        "GRPC_SERVER_USE_TLS",
+        &[
+            "GRPC_SERVER_TLS_CERT",
+            "GRPC_SERVER_TLS_KEY",
+            "GRPC_CLIENT_TLS_CACERT",
+            "GRPC_CLIENT_TLS_SAN",
+        ],
+    ),
+    (
+        "REDIS_TLS",
+        &[
+            "REDIS_TLS_CACERT",
+            "REDIS_TLS_CLIENT_CERT",
+            "REDIS_TLS_CLIENT_KEY",
+        ],
+    ),
+    ("USE_PROMETHEUS", &["PROMETHEUS_ADDR", "PROMETHEUS_PATH"]),
+    (
+        "LIMIT_RESPONSE_HEADERS_ENABLED",
+        &[
+            "LIMIT_LIMIT_HEADER",
+            "LIMIT_REMAINING_HEADER",
+            "LIMIT_RESET_HEADER",
+        ],
+    ),
+];

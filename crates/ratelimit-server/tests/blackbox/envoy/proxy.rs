@@ -1,12 +1,18 @@
 //! A real Envoy in front of a service, with the server as its rate limit service.
 
+use std::fs;
+
 use http::HeaderValue;
+use tempfile::TempDir;
 
 use super::{
     EnvoyServer,
     process::{Envoy, FilterOptions},
 };
-use crate::{proxies::free_port, server::until};
+use crate::{
+    proxies::free_port,
+    server::{Server, until},
+};
 
 const RULES: &str = "
 domain: edge
@@ -74,6 +80,38 @@ async fn the_bootstrap_of_the_page_limits_requests() {
     assert_eq!(status, 429);
     assert_eq!(fields["x-ratelimit-remaining"], "0");
     assert!(fields.contains_key("retry-after"));
+}
+
+#[tokio::test]
+async fn a_real_envoy_asks_over_a_unix_socket() {
+    let dir = TempDir::new().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::create_dir(path("rules")).unwrap();
+    let rules = snippet("envoy").replace("unit: minute", "unit: day");
+    fs::write(path("rules/edge.yaml"), rules).unwrap();
+    let listen = format!("unix:{}", path("envoy.sock"));
+    let rules = path("rules");
+    let server = Server::start(&["--envoy-listen", &listen, "--envoy-config", &rules]);
+    let (port, admin, upstream) = (free_port(), free_port(), free_port());
+    let socket = "socket_address: { address: 127.0.0.1, port_value: 8081 }";
+    assert!(snippet("yaml").contains(socket));
+    let bootstrap = snippet("yaml")
+        .replace(socket, &format!("pipe: {{ path: {} }}", path("envoy.sock")))
+        .replace("port_value: 10000 ", &format!("port_value: {port} "))
+        .replace("port_value: 10001 ", &format!("port_value: {upstream} "))
+        .replace("port_value: 9901 ", &format!("port_value: {admin} "))
+        // A call that fails is an error 500, and never takes too long for a busy machine.
+        .replace(
+            "timeout: 0.1s",
+            "timeout: 10s\n                      failure_mode_deny: true",
+        );
+    let envoy = Envoy::start_with(&bootstrap, port, admin);
+    let first = until(async || envoy.get("/", &[]).await).await;
+
+    let passed = envoy.passed("/", &[], 12).await;
+
+    assert_eq!((first.0, passed), (200, 9), "{}", envoy.log());
+    drop(server);
 }
 
 async fn limits_by_address_and_tells_clients(envoy: &Envoy) {
