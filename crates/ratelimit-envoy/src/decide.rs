@@ -7,10 +7,7 @@ use ratelimit_core::{
     store::{Hit, JointHit, Overdraft, StoreError},
 };
 
-use crate::{
-    charge::Charge,
-    request::{Member, ResolvedRequest},
-};
+use crate::{charge::Charge, member::Member, request::ResolvedRequest};
 
 /// Charges the members of a request in one step, all or nothing, and returns the verdict of each.
 ///

@@ -43,20 +43,25 @@ mod charge;
 mod config;
 mod decide;
 mod directory;
+mod found;
+mod member;
 mod policy_name;
 pub mod proto;
 mod request;
 mod resource;
 mod response;
 mod rule;
+mod usage;
 
 pub use self::{
     charge::Charge,
     config::{DescriptorConfig, LimitConfig, RuleConfig, read_rules, rule_field_names},
     decide::{decide, give_back},
     directory::{DirectoryOptions, FileDiagnostics, list_files, load_directory},
-    request::{InvalidRequest, Member, ResolvedRequest},
+    member::Member,
+    request::{InvalidRequest, ResolvedRequest},
     resource::{InvalidResource, RESOURCE_TYPE, ResourceDiagnostic, decode_resource},
     response::ResponseOptions,
     rule::{Role, Rules, RulesBuilder, Unit},
+    usage::{DescriptorUsage, HitCounts, NearLimitRatio},
 };

@@ -12,3 +12,6 @@
 )]
 
 include!("../generated/mod.rs");
+
+/// The descriptors of all messages and services, as a reflection service sends them.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../generated/descriptors.bin");

@@ -3,76 +3,20 @@
 use std::{error, fmt};
 
 use ratelimit_core::{
-    KeySet, Policy, Verdict,
-    store::{Hit, JointRole, MAX_JOINT_HITS, Overdraft},
+    KeySet,
+    store::{JointRole, MAX_JOINT_HITS},
 };
 
 use crate::{
     charge::Charge,
-    policy_name::PolicyName,
+    found::Found,
+    member::Member,
     proto::envoy::{
-        extensions::common::ratelimit::v3::{
-            RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride,
-        },
+        extensions::common::ratelimit::v3::RateLimitDescriptor,
         service::ratelimit::v3::RateLimitRequest,
     },
-    rule::{
-        Effect, Level, Rate, Role, Rule, RuleNode, RulePolicy, Rules, Unit, Window, budget_key,
-    },
+    rule::{Effect, Rate, Role, Rule, RuleNode, RulePolicy, Rules, budget_key},
 };
-
-/// A budget that takes part in the decision about a request.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Member {
-    /// The limits.
-    pub policy: Policy,
-    /// The keys whose budgets are spent.
-    pub keys: KeySet,
-    /// The cost.
-    pub charge: Charge,
-    /// The part in the decision.
-    pub role: Role,
-    /// Whether the policy is that of a [`Window`], whose headroom is for readings only.
-    pub(crate) is_window: bool,
-}
-
-impl Member {
-    /// The hit of the engine that charges the member. Of a credit it only reads what is left.
-    pub fn hit(&self) -> Hit<'_> {
-        let mut hit = Hit::for_keys(self.tier(), &self.keys);
-        if self.is_window && !matches!(self.charge, Charge::Reading(_)) {
-            hit = hit.overdraft(Overdraft::Refused);
-        }
-        match self.charge {
-            Charge::Request(cost) | Charge::Reading(cost) => hit.cost(cost),
-            Charge::Look => hit.dry_run(),
-            Charge::Credit(_) => hit.cost(0),
-        }
-    }
-
-    /// The policy of the key's tier.
-    pub(crate) fn tier(&self) -> &Policy {
-        self.policy.for_key(self.keys.primary())
-    }
-
-    /// Whether the verdict means that the limit is exceeded. A credit exceeds nothing.
-    pub fn is_over(&self, verdict: &Verdict) -> bool {
-        let is_recorded_beyond =
-            self.is_reading() && verdict.decision().is_some_and(|decision| decision.is_over);
-        is_recorded_beyond || (!self.is_credit() && !verdict.is_allowed())
-    }
-
-    /// Whether units are given back. A credit neither denies nor lets anything pass.
-    pub(crate) const fn is_credit(&self) -> bool {
-        matches!(self.charge, Charge::Credit(_))
-    }
-
-    /// Whether the units are recorded also beyond the limit.
-    pub(crate) fn is_reading(&self) -> bool {
-        matches!(self.charge, Charge::Reading(_))
-    }
-}
 
 /// A request whose descriptors have been looked up.
 #[derive(Debug)]
@@ -80,9 +24,13 @@ pub struct ResolvedRequest<'r> {
     pub(crate) request: &'r RateLimitRequest,
     /// One for each descriptor.
     pub(crate) resolutions: Vec<Resolution<'r>>,
+    /// The nodes that each descriptor matches; none if it matches no rule.
+    pub(crate) paths: Vec<Vec<&'r RuleNode>>,
     members: Vec<Member>,
     is_known_domain: bool,
     ignored_overrides: usize,
+    /// Whether all rules are in quota mode, and a descriptor without a limit passes.
+    has_free_quota: bool,
 }
 
 /// The result of the lookup of one descriptor.
@@ -133,6 +81,11 @@ impl ResolvedRequest<'_> {
         })
     }
 
+    /// Whether a member in quota mode has budget without a count.
+    fn has_free_quota(&self) -> bool {
+        self.has_free_quota || self.has_blocked(Role::Any, false)
+    }
+
     /// Whether all members give units back.
     pub fn has_only_credits(&self) -> bool {
         !self.members.is_empty() && self.members.iter().all(Member::is_credit)
@@ -149,7 +102,7 @@ impl ResolvedRequest<'_> {
         match member.role {
             _ if is_recorded || member.is_credit() => JointRole::Watch,
             Role::Must => JointRole::Must,
-            Role::Any if self.has_blocked(Role::Any, false) => JointRole::Watch,
+            Role::Any if self.has_free_quota() => JointRole::Watch,
             Role::Any => JointRole::Any,
             Role::Watch => JointRole::Watch,
         }
@@ -164,7 +117,7 @@ impl ResolvedRequest<'_> {
         };
         let mut quotas = members(Role::Any).peekable();
         let needs_quota = quotas.peek().is_some() || self.has_blocked(Role::Any, true);
-        let has_free_quota = self.has_blocked(Role::Any, false);
+        let has_free_quota = self.has_free_quota();
         !self.has_blocked(Role::Must, true)
             && !members(Role::Must).any(&is_over)
             && (!needs_quota || has_free_quota || quotas.any(|index| !is_over(index)))
@@ -192,13 +145,17 @@ impl Rules {
         let mut resolved = ResolvedRequest {
             request,
             resolutions: Vec::with_capacity(request.descriptors.len()),
+            paths: Vec::with_capacity(request.descriptors.len()),
             members: Vec::with_capacity(request.descriptors.len()),
             is_known_domain: domain.is_some(),
             ignored_overrides: 0,
+            has_free_quota: false,
         };
         let Some(domain) = domain else {
             let unmatched = request.descriptors.iter().map(|_| Resolution::Unmatched);
             resolved.resolutions.extend(unmatched);
+            let paths = request.descriptors.iter().map(|_| Vec::new());
+            resolved.paths.extend(paths);
             return Ok(resolved);
         };
         let found: Vec<Found<'r>> = request
@@ -210,14 +167,18 @@ impl Rules {
         let replaced: Vec<&str> = rules
             .flat_map(|rule| rule.replaces.iter().map(String::as_str))
             .collect();
-        for found in &found {
+        for found in found {
             resolved.ignored_overrides += usize::from(found.ignores_override);
             let own = found.own_rule();
             let resolution = match own {
                 Some(rule) if replaced.contains(&rule.name.as_str()) => Resolution::Unmatched,
-                _ => resolved.resolution(self, found),
+                _ => resolved.resolution(self, &found),
             };
             resolved.resolutions.push(resolution);
+            resolved.paths.push(found.path);
+        }
+        if self.is_quota() {
+            resolved.apply_quota_mode();
         }
         // A reading beside others has two members in the joint hit.
         let readings = resolved.members.iter().filter(|member| member.is_reading());
@@ -233,62 +194,29 @@ impl Rules {
     }
 }
 
-/// The rule of a descriptor, and the limit that replaces the rule's own.
-struct Found<'r> {
-    descriptor: &'r RateLimitDescriptor,
-    rule: Option<&'r Rule>,
-    path: Vec<&'r RuleNode>,
-    rate: Option<Rate>,
-    /// Whether the descriptor has a limit that cannot be applied.
-    ignores_override: bool,
-}
-
-impl<'r> Found<'r> {
-    fn new(domain: &'r Level, descriptor: &'r RateLimitDescriptor) -> Found<'r> {
-        let path = domain.find(&descriptor.entries).unwrap_or_default();
-        let rate = descriptor.limit.as_ref().map(override_rate);
-        Found {
-            descriptor,
-            rule: path.last().and_then(|node| node.rule.as_ref()),
-            path,
-            ignores_override: rate == Some(None),
-            rate: rate.flatten(),
+impl<'r> ResolvedRequest<'r> {
+    /// Makes every rule one of which any must fit. A rule in shadow mode and a descriptor without a rule always fit.
+    fn apply_quota_mode(&mut self) {
+        let watches = |role: Role| role == Role::Watch;
+        self.has_free_quota = self.members.iter().any(|member| watches(member.role))
+            || self.resolutions.iter().any(|resolution| match resolution {
+                Resolution::Unmatched => true,
+                Resolution::Blocked { role, .. } => watches(*role),
+                _ => false,
+            });
+        let roles = self.members.iter_mut().map(|member| &mut member.role);
+        let blocked = self
+            .resolutions
+            .iter_mut()
+            .filter_map(|resolution| match resolution {
+                Resolution::Blocked { role, .. } => Some(role),
+                _ => None,
+            });
+        for role in roles.chain(blocked).filter(|role| **role == Role::Must) {
+            *role = Role::Any;
         }
     }
 
-    /// The rule, unless a limit of the descriptor takes its place.
-    fn own_rule(&self) -> Option<&'r Rule> {
-        self.rule.filter(|_| self.rate.is_none())
-    }
-
-    /// The policies of the descriptor's own limit: those of the rule if the rate is equal, else cached or new ones.
-    /// Windows of the same length share their counts.
-    fn override_window(&self, rules: &Rules, rate: Rate, domain: &str) -> Option<Window> {
-        let name = match self.rule {
-            None => PolicyName::domain(domain).with_period(rate.period()),
-            Some(rule) => match &rule.effect {
-                Effect::Limited(window) if window.rate == rate => return Some(window.clone()),
-                Effect::Limited(window) if window.rate.period() == rate.period() => {
-                    rule.policy_name.clone()
-                }
-                _ => rule.policy_name.with_period(rate.period()),
-            },
-        };
-        rules.override_window(name.bounded(), rate)
-    }
-}
-
-/// The limit of a descriptor; `None` if it cannot be applied.
-fn override_rate(limit: &RateLimitOverride) -> Option<Rate> {
-    let rate = Rate {
-        requests: limit.requests_per_unit,
-        unit: Unit::from_number(limit.unit)?,
-        multiplier: limit.unit_multiplier.unwrap_or(1),
-    };
-    rate.is_countable().then_some(rate)
-}
-
-impl<'r> ResolvedRequest<'r> {
     /// The resolution of a descriptor, with a new member if it has a budget.
     fn resolution(&mut self, rules: &Rules, found: &Found<'r>) -> Resolution<'r> {
         let rule = found.own_rule();

@@ -131,36 +131,22 @@ impl RulesBuilder {
                 message,
             )];
         }
-        let (mut last, mut ignored) = (DOMAIN, None);
-        let descriptors = numbered(&resource.descriptors, &mut last, &mut ignored);
+        let mut last = DOMAIN;
+        let descriptors = numbered(&resource.descriptors, &mut last);
         let found = self.add_domain(&resource.domain, descriptors);
         let found = found.into_iter().map(|found| {
             let path = path(resource, found.line);
             diagnostic(found.code, path, found.message)
         });
-        let ignored = ignored.map(|number| {
-            let message = "detailed_metric has no effect: metrics are by rule, without values";
-            let path = path(resource, number);
-            diagnostic(DiagnosticCode::IgnoredField, path, message.to_owned())
-        });
-        found.chain(ignored).collect()
+        found.collect()
     }
 }
 
 /// The descriptors in the form of a file, with numbers in place of lines. `last` is the number before the first one.
-///
-/// `ignored` becomes the number of the first descriptor whose `detailed_metric` has no effect.
-fn numbered(
-    descriptors: &[RateLimitDescriptor],
-    last: &mut usize,
-    ignored: &mut Option<usize>,
-) -> Vec<DescriptorConfig> {
+fn numbered(descriptors: &[RateLimitDescriptor], last: &mut usize) -> Vec<DescriptorConfig> {
     let descriptors = descriptors.iter().map(|descriptor| {
         *last += 1;
         let number = *last;
-        if descriptor.detailed_metric {
-            ignored.get_or_insert(number);
-        }
         DescriptorConfig {
             line: number,
             key: descriptor.key.clone(),
@@ -169,9 +155,11 @@ fn numbered(
                 .rate_limit
                 .as_ref()
                 .map(|policy| limit(policy, number)),
-            descriptors: numbered(&descriptor.descriptors, last, ignored),
+            descriptors: numbered(&descriptor.descriptors, last),
             shadow_mode: descriptor.shadow_mode,
             quota_mode: descriptor.quota_mode,
+            detailed_metric: descriptor.detailed_metric,
+            value_to_metric: false,
             share_threshold: false,
             metadata: descriptor.metadata.clone(),
         }

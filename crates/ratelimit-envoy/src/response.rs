@@ -7,6 +7,7 @@ use ratelimit_core::{Algorithm, Decision, Limit, Outcome, Timestamp, Verdict};
 
 use crate::{
     charge::Charge,
+    member::Member,
     proto::envoy::{
         extensions::common::ratelimit::v3::RateLimitDescriptor,
         service::ratelimit::v3::{
@@ -14,7 +15,7 @@ use crate::{
             rate_limit_response::{Code, DescriptorStatus, RateLimit},
         },
     },
-    request::{Member, Resolution, ResolvedRequest},
+    request::{Resolution, ResolvedRequest},
     rule::{Rate, Role, Rule, Unit},
 };
 

@@ -24,13 +24,21 @@ use crate::{
 #[derive(Args, Clone, Debug)]
 pub struct CheckConfig {
     /// The file, in TOML or YAML by its ending
-    #[cfg_attr(feature = "envoy", arg(required_unless_present = "envoy_config"))]
+    #[cfg_attr(
+        feature = "envoy",
+        arg(required_unless_present_any = ["envoy_config", "envoy_ratelimit_env"])
+    )]
     file: Option<PathBuf>,
 
     /// A directory of Envoy rules to read as well
     #[cfg(feature = "envoy")]
     #[arg(long, value_name = "DIR")]
     envoy_config: Option<PathBuf>,
+
+    /// Reads the variables of Envoy's own rate limit server, as the server does with this flag
+    #[cfg(feature = "envoy")]
+    #[arg(long)]
+    envoy_ratelimit_env: bool,
 
     /// Ends with 1 on a warning as well
     #[arg(long)]
@@ -47,13 +55,20 @@ impl CheckConfig {
     /// Fails if the server would reject the file, or if `out` cannot be written.
     pub fn run(&self, settings: &Settings, out: &mut impl Write) -> Result<(), CliError> {
         let mut warnings = 0;
-        let mut settings = settings.clone();
+        let mut of_file = Settings::default();
         if let Some(path) = &self.file {
             let file = refuse_errors(ConfigFile::read(path), out)?;
             write_diagnostics(out, path, &file.warnings)?;
             warnings += file.warnings.len();
-            settings = settings.or(file.settings);
+            of_file = file.settings;
         }
+        let (settings, notes) = self.with_flags(settings).with_ratelimit_env(&of_file)?;
+        for note in &notes {
+            let kind = if note.is_warning { "warning" } else { "note" };
+            writeln!(out, "environment: {kind}[ratelimit-variable]: {note}")?;
+            warnings += usize::from(note.is_warning);
+        }
+        let settings = settings.or(of_file);
         let unknown = unknown_variables();
         for variable in &unknown {
             writeln!(out, "environment: warning[unknown-variable]: {variable}")?;
@@ -79,13 +94,23 @@ impl CheckConfig {
         Ok(())
     }
 
+    /// The settings with the flags of this command.
+    fn with_flags(&self, settings: &Settings) -> Settings {
+        #[cfg(feature = "envoy")]
+        if self.envoy_ratelimit_env {
+            return settings.clone().called_as(Path::new("ratelimit"));
+        }
+        settings.clone()
+    }
+
     /// The name of what is checked, for messages.
     fn name(&self) -> std::path::Display<'_> {
         #[cfg(feature = "envoy")]
         let path = self.file.as_ref().or(self.envoy_config.as_ref());
         #[cfg(not(feature = "envoy"))]
         let path = self.file.as_ref();
-        path.map_or(Path::new(""), PathBuf::as_path).display()
+        path.map_or(Path::new("environment"), PathBuf::as_path)
+            .display()
     }
 
     /// Checks the Envoy rules of the file and of the directory, writes its diagnostics and domains, and returns the number of warnings.
@@ -94,7 +119,7 @@ impl CheckConfig {
         let settings = &config.settings;
         let directory = self.envoy_config.as_deref();
         let directory = directory.or(settings.envoy_directory());
-        let options = settings.envoy_directory_options();
+        let options = settings.envoy_rule_options();
         let loaded = load_rules(&config.rules, directory, options);
         let (rules, findings) = refuse_errors(loaded, out)?;
         for file in &findings {

@@ -10,7 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use axum::{Router, body::Body, http::Request};
@@ -23,11 +23,10 @@ use hyper_util::{
         graceful::{GracefulShutdown, Watcher},
     },
 };
-use metrics::{Gauge, counter, gauge};
+use metrics::counter;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    net::TcpListener,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tower::ServiceExt as _;
@@ -36,7 +35,9 @@ use crate::{
     app::App,
     client::Peer,
     config::Bounds,
-    metrics::{HTTP_CONNECTIONS, TLS_HANDSHAKE_FAILURES},
+    metrics::TLS_HANDSHAKE_FAILURES,
+    room::{OpenConnection, Room},
+    socket::{Accepted, Socket},
     tls::CurrentTls,
 };
 
@@ -44,7 +45,6 @@ use crate::{
 const MAX_ADMIN_CONNECTIONS: usize = 128;
 
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
-const FULL_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 const MAX_STREAMS: u32 = 256;
 /// Streams that a peer has reset before they were accepted, on one connection. hyper's default is 20.
@@ -54,45 +54,64 @@ const MAX_RESET_STREAMS: usize = 1_024;
 #[derive(Debug)]
 pub struct Listener {
     name: &'static str,
-    socket: TcpListener,
+    socket: Socket,
     router: Router,
     max_connections: usize,
     tls: Option<CurrentTls>,
 }
 
 impl Listener {
-    /// The listener for checks. Without an admin listener it serves all routes.
-    pub fn main(socket: TcpListener, app: &App) -> Listener {
+    fn new(name: &'static str, socket: Socket, router: Router, max_connections: usize) -> Listener {
         Listener {
-            name: "main",
+            name,
             socket,
-            router: app.router(),
-            max_connections: app.bounds().connections,
+            router,
+            max_connections,
             tls: None,
         }
+    }
+
+    /// The listener for checks. Without an admin listener it serves all routes.
+    pub fn main(socket: TcpListener, app: &App) -> Listener {
+        Listener::new(
+            "main",
+            Socket::Tcp(socket),
+            app.router(),
+            app.bounds().connections,
+        )
+    }
+
+    /// The same with further routes.
+    pub(crate) fn main_with(socket: TcpListener, app: &App, others: Router<App>) -> Listener {
+        let mut listener = Listener::main(socket, app);
+        listener.router = app.router_with(others);
+        listener
     }
 
     /// The listener of `--admin-listen`: health, metrics and admin calls.
     pub fn admin(socket: TcpListener, app: &App) -> Listener {
-        Listener {
-            name: "admin",
-            socket,
-            router: app.admin_router(),
-            max_connections: MAX_ADMIN_CONNECTIONS,
-            tls: None,
-        }
+        Listener::new(
+            "admin",
+            Socket::Tcp(socket),
+            app.admin_router(),
+            MAX_ADMIN_CONNECTIONS,
+        )
     }
 
     /// The listener of `--envoy-listen`, with the routes of its gRPC services.
     #[cfg(feature = "envoy")]
-    pub(crate) fn envoy(socket: TcpListener, router: Router, app: &App) -> Listener {
-        Listener {
-            name: "envoy",
-            socket,
-            router,
-            max_connections: app.bounds().connections,
-            tls: None,
-        }
+    pub(crate) fn envoy(socket: Socket, router: Router, app: &App) -> Listener {
+        Listener::new("envoy", socket, router, app.bounds().connections)
+    }
+
+    /// The listener of `--envoy-metrics-listen`: the metrics under one path.
+    pub(crate) fn metrics(socket: TcpListener, app: &App, path: &str) -> Listener {
+        Listener::new(
+            "metrics",
+            Socket::Tcp(socket),
+            app.metrics_router(path),
+            MAX_ADMIN_CONNECTIONS,
+        )
     }
 
     /// Serves TLS only.
@@ -107,7 +126,7 @@ impl Listener {
         connections: &Connections,
         closing: impl Future<Output = ()>,
     ) {
-        let mut room = Room::new(&self);
+        let mut room = Room::new(self.name, self.max_connections);
         let mut closing = pin!(closing);
         loop {
             let permit = tokio::select! {
@@ -133,16 +152,19 @@ impl Listener {
     async fn start(
         &self,
         connections: &Connections,
-        accepted: io::Result<(TcpStream, SocketAddr)>,
+        accepted: io::Result<Accepted>,
         open: OpenConnection,
     ) {
+        let service = |peer| Service {
+            router: self.router.clone(),
+            peer,
+        };
         match accepted {
-            Ok((stream, peer)) => {
-                let service = Service {
-                    router: self.router.clone(),
-                    peer,
-                };
-                connections.spawn(stream, service, self.handshake(), open);
+            Ok(Accepted::Tcp(stream, peer)) => {
+                connections.spawn(stream, service(Some(peer)), self.handshake(), open);
+            }
+            Ok(Accepted::Unix(stream)) => {
+                connections.spawn(stream, service(None), self.handshake(), open);
             }
             Err(why) => {
                 // Without a delay, running out of file descriptors would be a busy loop.
@@ -161,10 +183,16 @@ impl Listener {
     }
 }
 
+/// The bytes of a connection.
+trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for S {}
+
 /// The routes for the requests of one peer.
 struct Service {
     router: Router,
-    peer: SocketAddr,
+    /// The address of the peer; `None` on a unix socket.
+    peer: Option<SocketAddr>,
 }
 
 /// The TLS handshake of a connection.
@@ -175,12 +203,12 @@ struct Handshake {
 
 impl Handshake {
     /// Returns the encrypted stream, or `None` if the handshake fails or takes longer than `timeout`.
-    async fn accept(
+    async fn accept<S: ByteStream>(
         self,
-        stream: TcpStream,
-        peer: SocketAddr,
+        stream: S,
+        peer: Option<SocketAddr>,
         timeout: Duration,
-    ) -> Option<TlsStream<TcpStream>> {
+    ) -> Option<TlsStream<S>> {
         let why = match tokio::time::timeout(timeout, self.acceptor.accept(stream)).await {
             Ok(Ok(stream)) => return Some(stream),
             Ok(Err(why)) => why.to_string(),
@@ -188,79 +216,12 @@ impl Handshake {
         };
         counter!(TLS_HANDSHAKE_FAILURES, "listener" => self.listener).increment(1);
         // Scanners cause such errors at will, so they are counted and not logged by default.
-        tracing::debug!(%peer, listener = self.listener, "a TLS handshake failed: {why}");
-        None
-    }
-}
-
-/// Room for connections of one listener.
-struct Room {
-    listener: &'static str,
-    max_connections: usize,
-    semaphore: Arc<Semaphore>,
-    open: Gauge,
-    warned_at: Option<Instant>,
-}
-
-impl Room {
-    fn new(listener: &Listener) -> Room {
-        let open = gauge!(HTTP_CONNECTIONS, "listener" => listener.name);
-        open.set(0.0);
-        Room {
-            listener: listener.name,
-            max_connections: listener.max_connections,
-            semaphore: Arc::new(Semaphore::new(listener.max_connections)),
-            open,
-            warned_at: None,
-        }
-    }
-
-    /// Waits until another connection may be open.
-    async fn wait(&mut self) -> OwnedSemaphorePermit {
-        if let Some(permit) = self.permit_now() {
-            return permit;
-        }
-        self.log_full();
-        let permit = Arc::clone(&self.semaphore).acquire_owned().await;
-        permit.expect("the semaphore is never closed")
-    }
-
-    fn permit_now(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.semaphore).try_acquire_owned().ok()
-    }
-
-    fn count(&self, permit: OwnedSemaphorePermit) -> OpenConnection {
-        self.open.increment(1.0);
-        OpenConnection {
-            _permit: permit,
-            open: self.open.clone(),
-        }
-    }
-
-    fn log_full(&mut self) {
-        let now = Instant::now();
-        let is_recent = |at: Instant| now.duration_since(at) < FULL_WARNING_INTERVAL;
-        if self.warned_at.is_some_and(is_recent) {
-            return;
-        }
-        self.warned_at = Some(now);
-        tracing::warn!(
+        tracing::debug!(
+            ?peer,
             listener = self.listener,
-            max_connections = self.max_connections,
-            "every connection of the listener is in use: new ones wait to be accepted, probes included"
+            "a TLS handshake failed: {why}"
         );
-    }
-}
-
-/// The permit of an open connection. The gauge counts it until it is dropped.
-struct OpenConnection {
-    _permit: OwnedSemaphorePermit,
-    open: Gauge,
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.open.decrement(1.0);
+        None
     }
 }
 
@@ -287,13 +248,11 @@ impl Connections {
 
     fn spawn(
         &self,
-        stream: TcpStream,
+        stream: impl ByteStream,
         service: Service,
         handshake: Option<Handshake>,
         open: OpenConnection,
     ) {
-        // An error means that the connection is already closed; serving it fails next.
-        let _ = stream.set_nodelay(true);
         let (builder, header_timeout) = (self.builder.clone(), self.header_timeout);
         // Made before the handshake, so a shutdown waits for the connection from now on.
         let watcher = self.graceful.watcher();
@@ -313,7 +272,7 @@ impl Connections {
 /// Serves the requests of one connection until it ends.
 async fn serve_stream(
     builder: &auto::Builder<TokioExecutor>,
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: impl ByteStream,
     service: Service,
     watcher: Watcher,
     header_timeout: Duration,
@@ -340,11 +299,13 @@ async fn serve_stream(
 
 async fn respond(
     router: Router,
-    peer: SocketAddr,
+    peer: Option<SocketAddr>,
     request: Request<Incoming>,
 ) -> Result<axum::response::Response, Infallible> {
     let mut request = request.map(Body::new);
-    request.extensions_mut().insert(Peer(peer));
+    if let Some(peer) = peer {
+        request.extensions_mut().insert(Peer(peer));
+    }
     router.oneshot(request).await
 }
 

@@ -1,8 +1,10 @@
 //! The command line of the server.
 
 use std::{
+    env,
     future::Future,
     io::{self, Write as _},
+    path::Path,
     process::ExitCode,
 };
 
@@ -10,7 +12,10 @@ use clap::Parser as _;
 use ratelimit_server::{Cli, CliError, Command};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let mut cli = Cli::parse();
+    if let Some(program) = env::args_os().next() {
+        cli.settings = cli.settings.called_as(Path::new(&program));
+    }
     let mut out = io::BufWriter::new(io::stdout().lock());
     let done = match &cli.command {
         None => {

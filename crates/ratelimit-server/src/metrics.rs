@@ -9,7 +9,7 @@ use metrics_exporter_prometheus::{
 use metrics_process::Collector;
 use ratelimit_core::metrics;
 
-/// Gauge of open connections, by `listener`: `main` or `admin`.
+/// Gauge of open connections, by `listener`: `main`, `admin`, `envoy` or `metrics`.
 pub(crate) const HTTP_CONNECTIONS: &str = "rate_limiter_http_connections";
 
 /// Counter of responses, by `route` and `status`.
@@ -21,7 +21,8 @@ pub(crate) const TLS_RELOADS: &str = "rate_limiter_tls_reloads_total";
 /// Counter of TLS handshakes that failed or took too long, by `listener`.
 pub(crate) const TLS_HANDSHAKE_FAILURES: &str = "rate_limiter_tls_handshake_failures_total";
 
-/// Counter of requests of Envoy, by `code`: `ok`, `over_limit`, or `invalid` without domain or descriptors.
+/// Counter of requests of Envoy, by `code`: `ok`, `over_limit`, `shadow` if `--envoy-shadow` let one pass that is over its limit, or
+/// `invalid` without domain or descriptors.
 pub(crate) const ENVOY_REQUESTS: &str = "rate_limiter_envoy_requests_total";
 
 /// Counter of requests of Envoy for a domain without rules, which pass.
@@ -36,6 +37,14 @@ pub(crate) const ENVOY_RELOADS: &str = "rate_limiter_envoy_reloads_total";
 
 /// Gauge of the connection to the xDS server: 1 while there is one, else 0.
 pub(crate) const ENVOY_XDS_CONNECTED: &str = "rate_limiter_envoy_xds_connected";
+
+/// Histogram of the seconds to answer a request of Envoy, with `--envoy-ratelimit-metrics`.
+pub(crate) const RESPONSE_TIME: &str = "ratelimit_service_response_time_seconds";
+
+/// The buckets of [`RESPONSE_TIME`]: the default ones of Prometheus, as in Envoy's own rate limit server.
+const RESPONSE_TIME_BUCKETS: [f64; 11] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
 
 const BUILD_INFO: &str = "rate_limiter_build_info";
 
@@ -87,14 +96,16 @@ pub(crate) fn render(handle: &PrometheusHandle) -> String {
 
 fn builder(application: &str) -> PrometheusBuilder {
     let labelled = PrometheusBuilder::new().add_global_label("application", application);
-    [metrics::CHECK_SECONDS, metrics::ROUND_TRIP_SECONDS]
-        .iter()
-        .fold(labelled, |builder, name| {
+    let buckets: [(&str, &[f64]); 3] = [
+        (metrics::CHECK_SECONDS, &metrics::CHECK_SECONDS_BUCKETS),
+        (metrics::ROUND_TRIP_SECONDS, &metrics::CHECK_SECONDS_BUCKETS),
+        (RESPONSE_TIME, &RESPONSE_TIME_BUCKETS),
+    ];
+    buckets
+        .into_iter()
+        .fold(labelled, |builder, (name, buckets)| {
             builder
-                .set_buckets_for_metric(
-                    Matcher::Full((*name).to_owned()),
-                    &metrics::CHECK_SECONDS_BUCKETS,
-                )
+                .set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets)
                 .expect("there are buckets")
         })
 }

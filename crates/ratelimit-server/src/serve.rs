@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use axum::Router;
 use futures_util::future::{join, join_all};
 use ratelimit_core::RedisStore;
 use tokio::{
@@ -18,13 +19,14 @@ use tokio::{
 };
 
 #[cfg(feature = "envoy")]
-use crate::envoy::{CurrentRules, RateLimitEndpoint, XdsClient};
+use crate::envoy::{CurrentRules, RateLimitEndpoint, XdsClient, json_routes};
 use crate::{
     app::App,
     cli_error::CliError,
-    config::{Config, Settings, unknown_variables},
+    config::{Config, ListenAddr, Settings, unknown_variables},
     listener::{Connections, Listener},
     logging, metrics, reload,
+    socket::Socket,
     startup_banner::StartupBanner,
     tls::ServerTls,
 };
@@ -54,15 +56,23 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     };
     let admin_listen = admin.as_ref().map(TcpListener::local_addr).transpose()?;
     let envoy = match &config.envoy {
-        Some(envoy) => Some(bind(envoy.listen).await?),
+        Some(envoy) => Some(bind_envoy(&envoy.listen).await?),
         None => None,
     };
-    let envoy_listen = envoy.as_ref().map(TcpListener::local_addr).transpose()?;
+    let prometheus = match config.metrics_listen() {
+        Some(addr) => Some(bind(addr).await?),
+        None => None,
+    };
+    let prometheus_listen = prometheus.as_ref().map(TcpListener::local_addr);
+    let prometheus_listen = prometheus_listen.transpose()?;
+    let envoy_listen = envoy.as_ref().map(Socket::local_addr).transpose()?;
     let tls = config.tls.clone().map(ServerTls::new).transpose()?;
+    let envoy_tls = config.envoy.as_ref().and_then(|envoy| envoy.tls.clone());
+    let envoy_tls = envoy_tls.map(ServerTls::new).transpose()?;
     let metrics = metrics::install(&config.application)?;
     let (limiter, redis) = config.store.limiter_and_redis();
     let app = App::new(&config, limiter, listen, metrics.clone());
-    let mut envoy = start_envoy(&config, envoy, &app).await?;
+    let (mut envoy, envoy_routes) = start_envoy(&config, envoy, &app).await?;
     let mut signals = StopSignals::new()?;
     // All handlers are installed now, so no signal terminates the process by default.
     let hangup = signal(SignalKind::hangup())?;
@@ -75,6 +85,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         listen,
         admin_listen,
         envoy_listen,
+        prometheus_listen,
         generated_token: generated_token.as_deref(),
     };
     let mut out = io::stdout();
@@ -84,6 +95,13 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     }
     for unknown in unknown_variables() {
         tracing::warn!("{unknown}");
+    }
+    for note in &config.environment_notes {
+        if note.is_warning {
+            tracing::warn!("{note}");
+        } else {
+            tracing::info!("{note}");
+        }
     }
     reload::log_warnings(&config, settings);
     if let Some(redis) = redis {
@@ -98,7 +116,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         versions,
         hangup,
     ));
-    let mut main = Listener::main(main, &app);
+    let mut main = Listener::main_with(main, &app, envoy_routes);
     let mut admin = admin.map(|socket| Listener::admin(socket, &app));
     if let Some(tls) = tls {
         main = main.tls(tls.main.clone());
@@ -106,38 +124,54 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         envoy = envoy.map(|listener| listener.tls(tls.main.clone()));
         tokio::spawn(tls.follow(signal(SignalKind::hangup())?));
     }
-    let listeners = std::iter::once(main).chain(admin).chain(envoy).collect();
+    if let Some(tls) = envoy_tls {
+        envoy = envoy.map(|listener| listener.tls(tls.main.clone()));
+        tokio::spawn(tls.follow(signal(SignalKind::hangup())?));
+    }
+    let prometheus = prometheus.map(|socket| {
+        let path = config.metrics_path().unwrap_or_default();
+        Listener::metrics(socket, &app, path)
+    });
+    let listeners = std::iter::once(main).chain(admin).chain(envoy);
+    let listeners = listeners.chain(prometheus).collect();
     serve_until_signal(listeners, app, &mut signals).await;
     Ok(())
 }
 
-/// The listener for Envoy. Its rules are loaded, and read again when they change.
+/// The listener for Envoy, and its routes of the main listener. Its rules are loaded, and read again when they change.
 #[cfg(feature = "envoy")]
 async fn start_envoy(
     config: &Config,
-    socket: Option<TcpListener>,
+    socket: Option<Socket>,
     app: &App,
-) -> Result<Option<Listener>, CliError> {
+) -> Result<(Option<Listener>, Router<App>), CliError> {
     let (Some(envoy), Some(socket)) = (&config.envoy, socket) else {
-        return Ok(None);
+        return Ok((None, Router::new()));
     };
     let rules = Arc::new(CurrentRules::load(envoy.clone(), app.clone())?);
     if let Some(xds) = &envoy.xds {
         app.await_envoy_rules();
         tokio::spawn(XdsClient::new(xds.clone(), Arc::clone(&rules)).follow());
     }
-    let endpoint = RateLimitEndpoint::new(app.clone(), Arc::clone(&rules), envoy.response);
+    let endpoint = RateLimitEndpoint::new(app.clone(), Arc::clone(&rules), envoy);
     tokio::spawn(rules.follow(signal(SignalKind::hangup())?));
-    Ok(Some(Listener::envoy(socket, endpoint.router().await, app)))
+    let routes = json_routes(endpoint.clone());
+    let listener = Listener::envoy(socket, endpoint.router().await, app);
+    Ok((Some(listener), routes))
 }
 
 #[cfg(not(feature = "envoy"))]
 async fn start_envoy(
     _: &Config,
-    _: Option<TcpListener>,
+    _: Option<Socket>,
     _: &App,
-) -> Result<Option<Listener>, CliError> {
-    Ok(None)
+) -> Result<(Option<Listener>, Router<App>), CliError> {
+    Ok((None, Router::new()))
+}
+
+async fn bind_envoy(addr: &ListenAddr) -> Result<Socket, CliError> {
+    let bound = Socket::bind(addr).await;
+    bound.map_err(|why| format!("cannot listen on {addr}: {why}").into())
 }
 
 async fn bind(addr: SocketAddr) -> Result<TcpListener, CliError> {

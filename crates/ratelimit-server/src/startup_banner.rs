@@ -3,7 +3,7 @@
 use std::{fmt, net::SocketAddr};
 
 use crate::{
-    config::Config,
+    config::{Config, ListenAddr},
     policy_summary::{MAX_SHOWN_POLICIES, PolicySummary},
 };
 
@@ -12,7 +12,8 @@ pub(crate) struct StartupBanner<'a> {
     pub(crate) config: &'a Config,
     pub(crate) listen: SocketAddr,
     pub(crate) admin_listen: Option<SocketAddr>,
-    pub(crate) envoy_listen: Option<SocketAddr>,
+    pub(crate) envoy_listen: Option<ListenAddr>,
+    pub(crate) prometheus_listen: Option<SocketAddr>,
     /// The admin token that was made for this process.
     pub(crate) generated_token: Option<&'a str>,
 }
@@ -46,7 +47,7 @@ impl fmt::Display for StartupBanner<'_> {
         writeln!(f, "ratelimit-server {}", env!("CARGO_PKG_VERSION"))?;
         writeln!(f)?;
         writeln!(f, "  listening  {url}")?;
-        if let Some(envoy) = self.envoy_listen {
+        if let Some(envoy) = &self.envoy_listen {
             writeln!(f, "  envoy      {envoy} (gRPC)")?;
         }
         writeln!(f, "  store      {}", self.config.store)?;
@@ -72,6 +73,9 @@ impl fmt::Display for StartupBanner<'_> {
             )?;
         }
         writeln!(f, "  metrics    {scheme}://{admin}/actuator/prometheus")?;
+        if let (Some(listen), Some(path)) = (self.prometheus_listen, self.config.metrics_path()) {
+            writeln!(f, "             http://{listen}{path}")?;
+        }
         if self.is_exposed() && self.config.rules.admin.is_none() {
             writeln!(
                 f,

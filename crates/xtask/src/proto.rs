@@ -9,6 +9,9 @@ use crate::{failure::Failure, workspace::Workspace};
 const CRATE: &str = "crates/ratelimit-envoy";
 const ADVICE: &str = "run `cargo xtask proto`, and commit crates/ratelimit-envoy/generated";
 
+/// The file of the encoded descriptors, which the reflection service of the server sends.
+const DESCRIPTORS: &str = "descriptors.bin";
+
 pub(crate) const HELP: &str = "\
 Write crates/ratelimit-envoy/generated from crates/ratelimit-envoy/proto.
 
@@ -59,6 +62,7 @@ fn generate(root: &Path) -> Result<Generated, Failure> {
     compiler.include_imports(true);
     compiler.open_files(&names).map_err(failure)?;
     let descriptors = compiler.file_descriptor_set();
+    let encoded = compiler.encode_file_descriptor_set();
 
     let folder = env::temp_dir().join(format!("ratelimit-proto-{}", process::id()));
     fs::create_dir_all(&folder).map_err(failure)?;
@@ -72,7 +76,9 @@ fn generate(root: &Path) -> Result<Generated, Failure> {
         .map_err(failure)
         .and_then(|()| read(&folder));
     fs::remove_dir_all(&folder).map_err(failure)?;
-    generated
+    let mut generated = generated?;
+    generated.insert(DESCRIPTORS.to_owned(), encoded);
+    Ok(generated)
 }
 
 /// The files of a folder.

@@ -7,6 +7,10 @@ use prost_types::Struct;
 /// [`RulesBuilder::add_domain`](crate::RulesBuilder::add_domain) checks it.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the file of its own"
+)]
 pub struct DescriptorConfig {
     /// The line in its file, from 1; 0 without a file.
     pub line: usize,
@@ -24,6 +28,10 @@ pub struct DescriptorConfig {
     pub quota_mode: bool,
     /// Whether all values that match the pattern share one budget.
     pub share_threshold: bool,
+    /// Whether metrics of the rule have the values of all entries.
+    pub detailed_metric: bool,
+    /// Whether metrics of the rules below have the value of this entry.
+    pub value_to_metric: bool,
     /// The content of `dynamic_metadata.metadata` while the rule is not over its limit.
     pub metadata: Option<Struct>,
 }

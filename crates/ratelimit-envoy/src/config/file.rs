@@ -73,11 +73,7 @@ fn descriptor(node: &YamlNode, diagnostics: &mut Diagnostics) -> Option<Descript
     };
     let (shadow_mode, quota_mode) = (flag("shadow_mode"), flag("quota_mode"));
     let share_threshold = flag("share_threshold");
-    let metric_flags = ["detailed_metric", "value_to_metric"].map(|name| (name, flag(name)));
-    for (name, _) in metric_flags.into_iter().filter(|(_, is_set)| *is_set) {
-        let message = format!("{name} has no effect: metrics are by rule, without values");
-        diagnostics.add(DiagnosticCode::IgnoredField, node.line, message);
-    }
+    let (detailed_metric, value_to_metric) = (flag("detailed_metric"), flag("value_to_metric"));
     let mut text = |name: &str| {
         let value = fields.get(name).map(|node| node.text(diagnostics));
         value.flatten().unwrap_or_default().to_owned()
@@ -96,6 +92,8 @@ fn descriptor(node: &YamlNode, diagnostics: &mut Diagnostics) -> Option<Descript
         shadow_mode,
         quota_mode,
         share_threshold,
+        detailed_metric,
+        value_to_metric,
         metadata: fields
             .get("metadata")
             .filter(|node| !node.is_null())

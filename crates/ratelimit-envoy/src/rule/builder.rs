@@ -25,6 +25,7 @@ const UNITS: &str = "second, minute, hour, day, week, month or year";
 pub struct RulesBuilder {
     rules: Rules,
     merge_domains: bool,
+    value_metrics: bool,
 }
 
 impl RulesBuilder {
@@ -37,6 +38,21 @@ impl RulesBuilder {
     #[must_use]
     pub fn merge_domains(mut self, merge: bool) -> RulesBuilder {
         self.merge_domains = merge;
+        self
+    }
+
+    /// Sets whether all rules are in quota mode: a request passes if one of its descriptors does.
+    #[must_use]
+    pub fn quota_mode(mut self, is_quota: bool) -> RulesBuilder {
+        self.rules.is_quota = is_quota;
+        self
+    }
+
+    /// Sets whether the caller counts [`usages`](crate::ResolvedRequest::usages). By default `detailed_metric` and
+    /// `value_to_metric` get a warning.
+    #[must_use]
+    pub fn value_metrics(mut self, are_counted: bool) -> RulesBuilder {
+        self.value_metrics = are_counted;
         self
     }
 
@@ -96,9 +112,12 @@ impl RulesBuilder {
             return;
         };
         for entry in path {
-            level = &mut level.entry(&entry.key, &entry.value).next;
+            let node = level.entry(&entry.key, &entry.value);
+            node.metric_key = metric_key(&entry.key, &entry.value);
+            level = &mut node.next;
         }
         let node = level.entry(&last.key, &last.value);
+        node.metric_key = metric_key(&last.key, &last.value);
         if node.rule.is_some() {
             let message = "another rule of the domain has the same match";
             diagnostics.add(DiagnosticCode::DuplicateName, rule.line, message);
@@ -111,6 +130,7 @@ impl RulesBuilder {
             name: rule.name.clone(),
             replaces: Vec::new(),
             metadata: None,
+            detailed_metric: false,
         });
     }
 
@@ -132,6 +152,9 @@ impl RulesBuilder {
             );
             diagnostics.add(DiagnosticCode::DuplicateName, 1, message);
             return;
+        }
+        if !self.value_metrics {
+            report_value_metrics(&descriptors, diagnostics);
         }
         let level = self.rules.domains.entry(domain.to_owned()).or_default();
         add_level(level, descriptors, &PolicyName::domain(domain), diagnostics);
@@ -162,6 +185,8 @@ fn add_level(
         let mut node = RuleNode {
             shared_pattern: (descriptor.share_threshold && value.contains('*'))
                 .then(|| value.as_bytes().into()),
+            metric_key: metric_key(&key, &value),
+            value_to_metric: descriptor.value_to_metric,
             ..RuleNode::default()
         };
         let DescriptorConfig {
@@ -181,6 +206,7 @@ fn add_level(
                 name: limit.name,
                 replaces: limit.replaces,
                 metadata: descriptor.metadata,
+                detailed_metric: descriptor.detailed_metric,
             });
         }
         if !level.add(&key, &value, node) {
@@ -192,6 +218,32 @@ fn add_level(
             let message = format!("{entry:?} is there twice");
             diagnostics.add(DiagnosticCode::DuplicateName, line, message);
         }
+    }
+}
+
+/// The key and the value of a rule in metrics, joined as Envoy's rate limit server joins them.
+fn metric_key(key: &str, value: &str) -> String {
+    match value {
+        "" => key.to_owned(),
+        value => format!("{key}_{value}"),
+    }
+}
+
+/// Reports values for metrics that no metric has.
+fn report_value_metrics(descriptors: &[DescriptorConfig], diagnostics: &mut Diagnostics) {
+    for descriptor in descriptors {
+        for (name, is_set) in [
+            ("detailed_metric", descriptor.detailed_metric),
+            ("value_to_metric", descriptor.value_to_metric),
+        ] {
+            if is_set {
+                let message = format!(
+                    "{name} has no effect without envoy-ratelimit-metrics: other metrics are by rule, without values"
+                );
+                diagnostics.add(DiagnosticCode::IgnoredField, descriptor.line, message);
+            }
+        }
+        report_value_metrics(&descriptor.descriptors, diagnostics);
     }
 }
 
@@ -214,6 +266,10 @@ fn report_ignored(descriptor: &DescriptorConfig, diagnostics: &mut Diagnostics) 
         (
             descriptor.quota_mode && descriptor.shadow_mode,
             "quota_mode has no effect beside shadow_mode",
+        ),
+        (
+            descriptor.detailed_metric && !has_limit,
+            "detailed_metric has no effect without rate_limit",
         ),
         (
             descriptor.metadata.is_some() && !has_limit,

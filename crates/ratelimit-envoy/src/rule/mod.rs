@@ -41,6 +41,8 @@ pub struct Rules {
     overrides: OverrideCache,
     /// The policies of the rules that are not windows.
     policies: Vec<Policy>,
+    /// Whether all rules are in quota mode.
+    is_quota: bool,
 }
 
 impl Rules {
@@ -52,6 +54,11 @@ impl Rules {
     /// The names of the domains, in no order.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
         self.domains.keys().map(String::as_str)
+    }
+
+    /// Whether all rules are in quota mode.
+    pub(crate) fn is_quota(&self) -> bool {
+        self.is_quota
     }
 
     /// The rules of a domain.
@@ -77,6 +84,8 @@ pub(crate) struct Rule {
     /// The names of rules that do not apply beside this one.
     pub(crate) replaces: Vec<String>,
     pub(crate) metadata: Option<Struct>,
+    /// Whether metrics have the values of all entries.
+    pub(crate) detailed_metric: bool,
 }
 
 /// The limit of a rule.

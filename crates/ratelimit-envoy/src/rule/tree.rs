@@ -52,6 +52,10 @@ pub(crate) struct RuleNode {
     pub(crate) rule: Option<Rule>,
     /// The pattern that all its values share one budget under.
     pub(crate) shared_pattern: Option<Box<[u8]>>,
+    /// The key and the value of the rule in metrics.
+    pub(crate) metric_key: String,
+    /// Whether metrics have the value of the entry.
+    pub(crate) value_to_metric: bool,
     pub(crate) next: Level,
 }
 

@@ -100,7 +100,12 @@ fn every_mistake_is_found_on_its_line() {
             "3 ignored-field",
         ),
         (
-            "domain: a\ndescriptors:\n- {key: k, detailed_metric: true}\n".into(),
+            "domain: a\ndescriptors:\n- {key: k, detailed_metric: true, rate_limit: {unit: day}}\n"
+                .into(),
+            "3 ignored-field",
+        ),
+        (
+            "domain: a\ndescriptors:\n- {key: k, value_to_metric: true}\n".into(),
             "3 ignored-field",
         ),
     ] {

@@ -8,11 +8,19 @@ use crate::policy_file::{
 };
 
 /// A field of a table: its name, and the function that reads its value into `T`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Field<T> {
     name: &'static str,
     read: fn(&mut T, &Node, &mut Diagnostics),
 }
+
+impl<T> Clone for Field<T> {
+    fn clone(&self) -> Field<T> {
+        *self
+    }
+}
+
+impl<T> Copy for Field<T> {}
 
 impl<T> Field<T> {
     /// A field called `name`. `read` adds a diagnostic if the value is invalid.

@@ -19,6 +19,7 @@ use ratelimit_http::{
 use super::envoy_rules::EnvoyRules;
 use super::{
     admin_token::AdminToken,
+    envoy_fields::ENVOY_FIELDS,
     invalid::InvalidConfig,
     proxies,
     settings::Settings,
@@ -215,7 +216,7 @@ impl ConfigFile {
 fn settings(root: Option<&Node>, findings: &mut Diagnostics) -> Settings {
     let mut settings = Settings::default();
     if let Some(entries) = root.and_then(|root| root.table(findings)) {
-        let fields = [FIELDS, XDS_FIELDS].concat();
+        let fields = [FIELDS, ENVOY_FIELDS, XDS_FIELDS].concat();
         policy_file::read_table(&mut settings, entries, &fields, findings);
         find_fields_of_layers(entries, findings);
         find_conflicts(entries, &settings, findings);

@@ -54,6 +54,13 @@ pub enum InvalidConfig {
         /// The reason.
         message: String,
     },
+    /// A variable of Envoy's own rate limit server is invalid, or asks for something that this server does not do.
+    Environment {
+        /// The variable.
+        variable: &'static str,
+        /// The reason.
+        message: String,
+    },
     /// The IPv6 prefix is not from 32 to 128.
     Ipv6Prefix(InvalidSyntax),
     /// Two flags, or two entries of a variable, define one policy.
@@ -111,6 +118,9 @@ impl fmt::Display for InvalidConfig {
             ),
             InvalidConfig::Redis(why) => why.fmt(f),
             InvalidConfig::Tls { message } => f.write_str(message),
+            InvalidConfig::Environment { variable, message } => {
+                write!(f, "{variable}: {message}")
+            }
             InvalidConfig::Ipv6Prefix(why) => why.fmt(f),
             InvalidConfig::DuplicatePolicy { policy } => {
                 write!(f, "--policy gives {policy} twice")

@@ -1,6 +1,6 @@
 //! Checks of the addresses that the server listens on.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::{invalid::InvalidConfig, resolved::Config};
 
@@ -15,6 +15,18 @@ impl Config {
             return Err(InvalidConfig::SameListener { listen: admin });
         }
         Ok(())
+    }
+
+    /// The listen address of metrics alone.
+    pub(crate) fn metrics_listen(&self) -> Option<SocketAddr> {
+        let listen = self.envoy.as_ref()?.metrics_listen.as_ref()?;
+        Some(listen.0)
+    }
+
+    /// The path of the metrics on [`metrics_listen`](Self::metrics_listen).
+    pub(crate) fn metrics_path(&self) -> Option<&str> {
+        let listen = self.envoy.as_ref()?.metrics_listen.as_ref()?;
+        Some(&listen.1)
     }
 
     /// Checks that admin calls without a token are for this machine only.

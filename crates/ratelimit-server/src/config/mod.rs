@@ -1,18 +1,23 @@
 //! Configuration: flags, environment and file, merged and validated.
 
 mod admin_token;
+mod client_name;
 mod duration;
 mod environment;
 mod envoy;
+mod envoy_fields;
 #[cfg(feature = "envoy")]
 mod envoy_rules;
+mod envoy_settings;
 mod file;
 mod invalid;
+mod listen_addr;
 mod listeners;
 mod log_filter;
 mod memory_or_redis;
 mod policies;
 mod proxies;
+mod ratelimit_env;
 mod resolved;
 mod settings;
 mod tls;
@@ -28,9 +33,14 @@ pub(crate) use self::{
     admin_token::AdminToken,
     duration::Span,
     environment::unknown_variables,
-    envoy::EnvoyConfig,
     file::ConfigFile,
+    listen_addr::ListenAddr,
     tls::{TlsConfigs, TlsContents, TlsFiles},
+};
+#[cfg(feature = "envoy")]
+pub(crate) use self::{
+    envoy::{EnvoyConfig, RuleOptions},
+    envoy_settings::LimitHeaderNames,
 };
 pub use self::{
     invalid::{ConflictingSettings, InvalidConfig},

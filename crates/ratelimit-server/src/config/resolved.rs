@@ -31,6 +31,7 @@ use super::{
     memory_or_redis::{check_with_redis, check_without_redis},
     policies::Policies,
     proxies,
+    ratelimit_env::EnvironmentNote,
     settings::{LogFormat, Settings},
     tls::{self, TlsFiles},
     values::{HostName, KeyPattern, RedisUrl},
@@ -71,6 +72,8 @@ pub struct Config {
     pub(crate) settings: Settings,
     /// Warnings about the file.
     pub(crate) warnings: Vec<Diagnostic>,
+    /// Variables of Envoy's rate limit server that are not read as settings.
+    pub(crate) environment_notes: Vec<EnvironmentNote>,
 }
 
 /// The part of the configuration that a reload replaces.
@@ -135,12 +138,13 @@ impl Config {
     /// Fails if a file cannot be read or a setting is invalid.
     pub fn load(settings: &Settings) -> Result<Config, InvalidConfig> {
         check_policy_names(settings)?;
-        let Some(path) = settings.file() else {
-            return Config::of(settings.clone());
-        };
-        let file = ConfigFile::read(path)?;
-        let mut config = Config::of(settings.clone().or(file.settings))?;
-        config.warnings.splice(..0, file.warnings);
+        let file = settings.file().map(ConfigFile::read).transpose()?;
+        let (file, warnings) =
+            file.map_or_else(Default::default, |file| (file.settings, file.warnings));
+        let (settings, notes) = settings.clone().with_ratelimit_env(&file)?;
+        let mut config = Config::of(settings.or(file))?;
+        config.warnings.splice(..0, warnings);
+        config.environment_notes = notes;
         Ok(config)
     }
 
@@ -183,6 +187,7 @@ impl Config {
             log_format: settings.log_format.unwrap_or_default(),
             rules: Rules::of(settings)?,
             warnings: Vec::new(),
+            environment_notes: Vec::new(),
         };
         #[cfg(feature = "envoy")]
         let config = config.with_envoy_rules()?;

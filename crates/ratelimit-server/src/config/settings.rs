@@ -15,6 +15,8 @@ use ratelimit_http::response::HeaderStyle;
 use super::envoy_rules::EnvoyRules;
 use super::{
     duration::{Delay, Span},
+    envoy_settings::EnvoySettings,
+    listen_addr::ListenAddr,
     log_filter::LogFilter,
     values::{ChainName, HostName, KeyPattern, NamedPolicy, Network, RedisUrl},
     xds_settings::XdsSettings,
@@ -31,9 +33,9 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_ADMIN_LISTEN", value_name = "ADDR")]
     pub(super) admin_listen: Option<SocketAddr>,
 
-    /// Where to listen for Envoy's rate limit service (gRPC) [default: nowhere]
+    /// Where to listen for Envoy's rate limit service (gRPC): an address, or `unix:/PATH` [default: nowhere]
     #[arg(long, env = "RATELIMIT_ENVOY_LISTEN", value_name = "ADDR")]
-    pub(super) envoy_listen: Option<SocketAddr>,
+    pub(super) envoy_listen: Option<ListenAddr>,
 
     /// The directory of Envoy rules, in the form of Envoy's own rate limit server; read again when a file changes
     #[arg(long, env = "RATELIMIT_ENVOY_CONFIG", value_name = "DIR")]
@@ -50,6 +52,9 @@ pub struct Settings {
     /// Describes the request and the metadata of its rules in the dynamic metadata of answers to Envoy
     #[arg(long, env = "RATELIMIT_ENVOY_DYNAMIC_METADATA", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(super) envoy_dynamic_metadata: Option<bool>,
+
+    #[command(flatten)]
+    pub(super) envoy: EnvoySettings,
 
     #[command(flatten)]
     pub(super) xds: XdsSettings,
@@ -278,9 +283,13 @@ impl Settings {
             memory_bytes admin_without_token headers application request_timeout header_timeout drain_delay
             shutdown_timeout max_body max_connections log log_format log_offenders offender_keys);
         let changed = settings.iter().filter(|(_, is_changed)| *is_changed);
-        let changed = changed.map(|(name, _)| name.replace('_', "-"));
-        let of_xds = self.xds.changes(&running.xds).map(str::to_owned);
-        changed.chain(of_xds).collect()
+        let changed = changed.map(|(name, _)| *name);
+        let of_envoy = self.envoy.changes(&running.envoy);
+        changed
+            .chain(of_envoy)
+            .chain(self.xds.changes(&running.xds))
+            .map(|name| name.replace('_', "-"))
+            .collect()
     }
 
     /// Fills unset fields from the settings of a file.
@@ -295,6 +304,7 @@ impl Settings {
             admin_without_token headers
             application request_timeout header_timeout drain_delay shutdown_timeout max_body max_connections
             log log_format log_keys log_offenders offender_keys);
+        self.envoy = self.envoy.or(file.envoy);
         #[cfg(feature = "envoy")]
         fill_in!(envoy_rules);
         self.xds = self.xds.or(file.xds);
@@ -426,6 +436,10 @@ mod tests {
             "json",
             "shown",
             "7",
+            "/metrics",
+            "0.5",
+            "A,B,C",
+            "envoy.example",
         ];
         let command = || Settings::augment_args(Command::new("server"));
         let names: Vec<String> = command()

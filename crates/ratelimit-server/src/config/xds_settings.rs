@@ -58,6 +58,13 @@ impl XdsSettings {
         changed.map(|((name, _), _)| name)
     }
 
+    /// The name of the first setting that is set.
+    pub(super) fn first_set(&self) -> Option<&'static str> {
+        let is_set = self.envoy_xds_server.is_some();
+        let server = is_set.then_some("envoy-xds-server");
+        server.or_else(|| self.first_beside_server())
+    }
+
     /// The name of the first setting beside the address that is set.
     pub(super) fn first_beside_server(&self) -> Option<&'static str> {
         let [_, others @ ..] = self.texts();

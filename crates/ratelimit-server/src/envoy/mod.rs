@@ -1,12 +1,17 @@
 //! Envoy's rate limit service over gRPC.
 
 mod grpc_timeout;
+mod json;
+mod limit_headers;
+mod ratelimit_metrics;
+mod reflection;
 mod resources;
 mod rules;
 mod service;
 mod xds;
 
 pub(crate) use self::{
+    json::json_routes,
     rules::{CurrentRules, load_rules},
     service::RateLimitEndpoint,
     xds::XdsClient,

@@ -12,7 +12,7 @@ use std::{
 
 use metrics::counter;
 use ratelimit_envoy::{
-    DirectoryOptions, FileDiagnostics, Rules, RulesBuilder, list_files,
+    FileDiagnostics, Rules, RulesBuilder, list_files,
     proto::ratelimit::config::ratelimit::v3::RateLimitConfig,
 };
 use ratelimit_http::policy_file::InvalidPolicyFile;
@@ -22,8 +22,8 @@ use tokio::{signal::unix::Signal, sync::watch};
 use crate::{
     app::App,
     cli_error::CliError,
-    config::{EnvoyConfig, InvalidConfig, Rules as ConfigRules},
-    envoy::resources::Resources,
+    config::{EnvoyConfig, InvalidConfig, RuleOptions, Rules as ConfigRules},
+    envoy::{ratelimit_metrics::count_config_load, resources::Resources},
     metrics::ENVOY_RELOADS,
 };
 
@@ -39,7 +39,7 @@ const MAX_FAILURES: u32 = 3;
 pub(crate) fn load_rules(
     rules: &ConfigRules,
     directory: Option<&Path>,
-    options: DirectoryOptions,
+    options: RuleOptions,
 ) -> Result<(Rules, Vec<FileDiagnostics>), InvalidConfig> {
     let (builder, findings) = read_files(rules, directory, options)?;
     Ok((builder.build(), findings))
@@ -49,14 +49,14 @@ pub(crate) fn load_rules(
 fn read_files(
     rules: &ConfigRules,
     directory: Option<&Path>,
-    options: DirectoryOptions,
+    options: RuleOptions,
 ) -> Result<(RulesBuilder, Vec<FileDiagnostics>), InvalidConfig> {
-    let mut builder = RulesBuilder::new().merge_domains(options.merge_domains);
+    let mut builder = options.builder();
     if let Some(own) = &rules.envoy {
         own.add_to(&mut builder, &rules.policies)?;
     }
     let added = directory.map(|directory| {
-        let added = builder.add_directory(directory, options);
+        let added = builder.add_directory(directory, options.directory);
         added.map_err(|source| InvalidConfig::Unreadable {
             path: directory.to_owned(),
             source,
@@ -106,6 +106,10 @@ impl CurrentRules {
         let directory = config.directory.as_deref();
         let (rules, findings) = load_rules(&loaded.config, directory, config.options)?;
         log_warnings(&findings);
+        if config.ratelimit_metrics.is_some() {
+            count_config_load(true, 1);
+            count_config_load(false, 0);
+        }
         Ok(CurrentRules {
             config,
             app,
@@ -163,7 +167,7 @@ impl CurrentRules {
                 tracing::info!("reloaded the Envoy rules");
             }
             Err(why) => {
-                count("rejected", 1);
+                self.count_reload(false);
                 let why = why.to_string().replace('\n', "; ");
                 tracing::error!("the new Envoy rules are refused, the old ones stay: {why}");
             }
@@ -215,13 +219,21 @@ impl CurrentRules {
     fn replace(&self, rules: Rules) {
         let mut current = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         *current = Arc::new(rules);
-        count("ok", 1);
+        self.count_reload(true);
     }
 
     fn lock_resources(&self) -> MutexGuard<'_, Resources> {
         self.resources
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts new rules, and whether they were accepted.
+    pub(super) fn count_reload(&self, is_accepted: bool) {
+        count(if is_accepted { "ok" } else { "rejected" }, 1);
+        if self.config.ratelimit_metrics.is_some() {
+            count_config_load(is_accepted, 1);
+        }
     }
 }
 
@@ -245,7 +257,7 @@ fn log_warnings(findings: &[FileDiagnostics]) {
 fn digest(config: &EnvoyConfig) -> io::Result<Digest> {
     let mut digest = Sha256::new();
     let directory = config.directory.as_deref();
-    let files = directory.map(|directory| list_files(directory, config.options));
+    let files = directory.map(|directory| list_files(directory, config.options.directory));
     for path in files.transpose()?.unwrap_or_default() {
         digest.update(Sha256::digest(path.as_os_str().as_encoded_bytes()));
         digest.update(Sha256::digest(fs::read(path)?));
@@ -253,6 +265,6 @@ fn digest(config: &EnvoyConfig) -> io::Result<Digest> {
     Ok(digest.finalize().into())
 }
 
-pub(super) fn count(result: &'static str, times: u64) {
+fn count(result: &'static str, times: u64) {
     counter!(ENVOY_RELOADS, "result" => result).increment(times);
 }

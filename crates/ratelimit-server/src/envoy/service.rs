@@ -12,7 +12,7 @@ use axum::Router;
 use metrics::{Counter, counter};
 use ratelimit_core::Clock;
 use ratelimit_envoy::{
-    ResolvedRequest, ResponseOptions, decide, give_back,
+    InvalidRequest, ResolvedRequest, ResponseOptions, decide, give_back,
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse,
         rate_limit_response::Code,
@@ -27,7 +27,11 @@ use tonic_health::{
 
 use crate::{
     app::App,
-    envoy::{CurrentRules, grpc_timeout::decision_deadline},
+    config::{EnvoyConfig, LimitHeaderNames},
+    envoy::{
+        CurrentRules, grpc_timeout::decision_deadline, limit_headers::add_limit_headers,
+        ratelimit_metrics::RatelimitMetrics, reflection::add_reflection,
+    },
     metrics::{ENVOY_IGNORED, ENVOY_REQUESTS, ENVOY_UNKNOWN_DOMAINS},
 };
 
@@ -36,11 +40,10 @@ use crate::{
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// The names under which the health service reports the state of the server.
-const HEALTH_NAMES: [&str; 3] = [
-    "",
-    "ratelimit",
-    RateLimitServiceServer::<RateLimitEndpoint>::NAME,
-];
+const HEALTH_NAMES: [&str; 3] = ["", "ratelimit", SERVICE_NAME];
+
+const SERVICE_NAME: &str = RateLimitServiceServer::<RateLimitEndpoint>::NAME;
+const HEALTH_SERVICE_NAME: &str = "grpc.health.v1.Health";
 
 /// The rate limit service of Envoy.
 ///
@@ -51,15 +54,28 @@ const HEALTH_NAMES: [&str; 3] = [
 pub(crate) struct RateLimitEndpoint {
     app: App,
     rules: Arc<CurrentRules>,
-    options: ResponseOptions,
+    options: AnswerOptions,
     clock: Clock,
     counters: Arc<EnvoyCounters>,
+    /// The metrics of Envoy's own rate limit server, if they are counted.
+    ratelimit_metrics: Option<Arc<RatelimitMetrics>>,
+}
+
+/// How requests are answered.
+#[derive(Clone)]
+struct AnswerOptions {
+    response: ResponseOptions,
+    headers: Option<LimitHeaderNames>,
+    is_shadow: bool,
+    has_reflection: bool,
 }
 
 /// Handles of the counters, and the warnings that were logged.
 struct EnvoyCounters {
     ok: Counter,
     over_limit: Counter,
+    /// Requests over the limit that pass.
+    shadow: Counter,
     invalid: Counter,
     unknown_domains: Counter,
     ignored_limits: Counter,
@@ -73,18 +89,27 @@ impl RateLimitEndpoint {
     pub(crate) fn new(
         app: App,
         rules: Arc<CurrentRules>,
-        options: ResponseOptions,
+        config: &EnvoyConfig,
     ) -> RateLimitEndpoint {
         let requests = |code: &'static str| counter!(ENVOY_REQUESTS, "code" => code);
         let ignored = |part: &'static str| counter!(ENVOY_IGNORED, "part" => part);
         RateLimitEndpoint {
             app,
             rules,
-            options,
+            options: AnswerOptions {
+                response: config.response,
+                headers: config.response_headers.clone(),
+                is_shadow: config.is_shadow,
+                has_reflection: config.has_reflection,
+            },
+            ratelimit_metrics: config
+                .ratelimit_metrics
+                .map(|ratio| Arc::new(RatelimitMetrics::new(ratio))),
             clock: Clock::system(),
             counters: Arc::new(EnvoyCounters {
                 ok: requests("ok"),
                 over_limit: requests("over_limit"),
+                shadow: requests("shadow"),
                 invalid: requests("invalid"),
                 unknown_domains: counter!(ENVOY_UNKNOWN_DOMAINS),
                 ignored_limits: ignored("limit"),
@@ -96,9 +121,9 @@ impl RateLimitEndpoint {
     }
 
     /// The routes of the service and of its health service, which reports `NOT_SERVING` until there are rules and when
-    /// the server drains.
+    /// the server drains. Streams of the latter end after the drain delay, so that they do not hold the shutdown up.
     pub(crate) async fn router(self) -> Router {
-        let (reporter, health) = health_reporter();
+        let (mut reporter, health) = health_reporter();
         let app = self.app.clone();
         let status = if app.has_envoy_rules() {
             ServingStatus::Serving
@@ -111,13 +136,71 @@ impl RateLimitEndpoint {
             set_health(&reporter, ServingStatus::Serving).await;
             app.drained().await;
             set_health(&reporter, ServingStatus::NotServing).await;
+            tokio::time::sleep(app.bounds().drain).await;
+            for name in HEALTH_NAMES {
+                reporter.clear_service_status(name).await;
+            }
         });
+        let has_reflection = self.options.has_reflection;
         let service =
             RateLimitServiceServer::new(self).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        Routes::new(service)
-            .add_service(health)
-            .prepare()
-            .into_axum_router()
+        let mut routes = Routes::new(service).add_service(health);
+        if has_reflection {
+            routes = add_reflection(routes, &[SERVICE_NAME, HEALTH_SERVICE_NAME]);
+        }
+        routes.prepare().into_axum_router()
+    }
+
+    /// Decides a request, by its deadline if it has one.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest`] for a request that no Envoy sends.
+    pub(super) async fn answer(
+        &self,
+        request: &RateLimitRequest,
+        deadline: Option<Instant>,
+    ) -> Result<RateLimitResponse, InvalidRequest> {
+        let received = Instant::now();
+        let rules = self.rules.get();
+        let resolved = rules.resolve(request).inspect_err(|_| {
+            self.counters.invalid.increment(1);
+            if let Some(metrics) = &self.ratelimit_metrics {
+                metrics.count_invalid();
+            }
+        })?;
+        if !resolved.is_known_domain() {
+            self.counters.unknown_domains.increment(1);
+            self.rules.log_missing_resources();
+        }
+        self.report_ignored_limits(&resolved);
+        // The answer to credits alone has the numbers after them.
+        let is_credit = resolved.has_only_credits();
+        if is_credit {
+            self.give_back(&resolved, deadline).await;
+        }
+        let verdicts = decide(self.app.limiter(), &resolved, deadline).await;
+        // A request that is denied gives nothing back, or each repetition would give back again.
+        if !is_credit && resolved.is_allowed(&verdicts) {
+            self.give_back(&resolved, deadline).await;
+        }
+        let now = self.clock.now();
+        let mut response = resolved.response(&verdicts, now, self.options.response);
+        if let Some(metrics) = &self.ratelimit_metrics {
+            metrics.count(&request.domain, &resolved, &verdicts, received.elapsed());
+        }
+        if let Some(names) = &self.options.headers {
+            add_limit_headers(&mut response, names);
+        }
+        match response.overall_code() {
+            Code::OverLimit if self.options.is_shadow => {
+                response.set_overall_code(Code::Ok);
+                self.counters.shadow.increment(1);
+            }
+            Code::OverLimit => self.counters.over_limit.increment(1),
+            Code::Ok | Code::Unknown => self.counters.ok.increment(1),
+        }
+        Ok(response)
     }
 
     /// Counts limits of a request that have no effect, and logs the first.
@@ -175,32 +258,9 @@ impl RateLimitService for RateLimitEndpoint {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let deadline = decision_deadline(request.metadata(), Instant::now());
-        let rules = self.rules.get();
-        let request = request.into_inner();
-        let resolved = rules.resolve(&request).map_err(|error| {
-            self.counters.invalid.increment(1);
-            Status::invalid_argument(error.to_string())
-        })?;
-        if !resolved.is_known_domain() {
-            self.counters.unknown_domains.increment(1);
-            self.rules.log_missing_resources();
-        }
-        self.report_ignored_limits(&resolved);
-        // The answer to credits alone has the numbers after them.
-        let is_credit = resolved.has_only_credits();
-        if is_credit {
-            self.give_back(&resolved, deadline).await;
-        }
-        let verdicts = decide(self.app.limiter(), &resolved, deadline).await;
-        // A request that is denied gives nothing back, or each repetition would give back again.
-        if !is_credit && resolved.is_allowed(&verdicts) {
-            self.give_back(&resolved, deadline).await;
-        }
-        let response = resolved.response(&verdicts, self.clock.now(), self.options);
-        match response.overall_code() {
-            Code::OverLimit => self.counters.over_limit.increment(1),
-            Code::Ok | Code::Unknown => self.counters.ok.increment(1),
-        }
-        Ok(Response::new(response))
+        let answer = self.answer(request.get_ref(), deadline).await;
+        answer
+            .map(Response::new)
+            .map_err(|error| Status::invalid_argument(error.to_string()))
     }
 }

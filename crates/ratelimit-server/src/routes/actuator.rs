@@ -80,6 +80,17 @@ pub(super) async fn liveness() -> Response<Body> {
     json(StatusCode::OK, &HealthBody::UP)
 }
 
+/// The health of Envoy's own rate limit server: `OK`, or 503 while the server drains.
+///
+/// Manifests restart a server by it, so neither Redis nor missing rules fail it.
+pub(super) async fn healthcheck(State(app): State<App>) -> (StatusCode, &'static str) {
+    if app.is_draining() {
+        (StatusCode::SERVICE_UNAVAILABLE, "")
+    } else {
+        (StatusCode::OK, "OK")
+    }
+}
+
 pub(super) async fn info(State(app): State<App>) -> Response<Body> {
     let rules = app.rules();
     let policies = rules.policies.iter();

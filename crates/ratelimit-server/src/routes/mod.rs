@@ -42,7 +42,12 @@ impl App {
     /// The routes of the main listener: all, or those of clients if there is an admin listener. Requests carry their
     /// [`Peer`](crate::Peer) in their extensions.
     pub fn router(&self) -> Router {
-        let routes = common_routes().merge(client_routes());
+        self.router_with(Router::new())
+    }
+
+    /// The routes of the main listener, and others.
+    pub(crate) fn router_with(&self, others: Router<App>) -> Router {
+        let routes = common_routes().merge(client_routes()).merge(others);
         let routes = match self.admin_listen() {
             Some(_) => routes,
             None => routes.merge(admin_routes()),
@@ -54,6 +59,12 @@ impl App {
     pub fn admin_router(&self) -> Router {
         let routes = common_routes().merge(admin_routes());
         finish(routes, self, self.admin_listen().unwrap_or(self.listen()))
+    }
+
+    /// The metrics alone, under a path.
+    pub(crate) fn metrics_router(&self, path: &str) -> Router {
+        let routes = Router::new().route(path, get(actuator::prometheus));
+        finish(routes, self, self.listen())
     }
 }
 
@@ -85,6 +96,7 @@ fn common_routes() -> Router<App> {
         .route("/actuator/health", get(actuator::health))
         .route("/actuator/health/liveness", get(actuator::liveness))
         .route("/actuator/health/readiness", get(actuator::health))
+        .route("/healthcheck", get(actuator::healthcheck))
         .route("/openapi.json", get(openapi))
 }
 

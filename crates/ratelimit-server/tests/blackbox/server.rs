@@ -94,8 +94,6 @@ impl Server {
 
     /// Starts after `prepare` has changed the command.
     pub(crate) fn start_with(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Server {
-        let dir = TempDir::new().unwrap();
-        let log = File::create(dir.path().join("log")).unwrap();
         let mut command = binary();
         if !args.contains(&"--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
@@ -103,8 +101,16 @@ impl Server {
         if !args.contains(&"--drain-delay") {
             command.args(["--drain-delay", "0"]);
         }
-        command.args(args).stdout(Stdio::piped()).stderr(log);
+        command.args(args);
         prepare(&mut command);
+        Server::spawn(command)
+    }
+
+    /// Starts a command, and waits until it serves.
+    pub(crate) fn spawn(mut command: Command) -> Server {
+        let dir = TempDir::new().unwrap();
+        let log = File::create(dir.path().join("log")).unwrap();
+        command.stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().unwrap();
         let mut banner = String::new();
         let mut lines = BufReader::new(child.stdout.take().unwrap());

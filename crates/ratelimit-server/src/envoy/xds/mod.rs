@@ -33,9 +33,7 @@ use self::{
     outage_log::OutageLog,
 };
 use crate::{
-    cli_error::CliError,
-    config::XdsConfig,
-    envoy::rules::{CurrentRules, count},
+    cli_error::CliError, config::XdsConfig, envoy::rules::CurrentRules,
     metrics::ENVOY_XDS_CONNECTED,
 };
 
@@ -204,7 +202,7 @@ impl XdsClient {
             None => Duration::ZERO,
             Some(_) => self.refusals.next_delay(),
         };
-        count("rejected", 1);
+        self.rules.count_reload(false);
         if self.refusal.as_deref() != Some(why) {
             tracing::error!(
                 "version {version:?} of the xDS server is refused, the old rules stay: {why}"

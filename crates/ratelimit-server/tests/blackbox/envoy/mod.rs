@@ -3,12 +3,19 @@
 mod deadlines;
 mod failover;
 mod grpc;
+mod health;
+mod hostile;
+mod json;
+mod metrics;
+mod migration;
 mod native;
 mod process;
 mod proxy;
+mod raw_http2;
 mod settings;
 mod shared;
 mod tls;
+mod unix_socket;
 mod xds;
 
 use std::{fs, net::SocketAddr, path::Path, process::Command};
@@ -54,12 +61,15 @@ impl EnvoyServer {
     }
 
     fn start_with(rules: TempDir, args: &[&str]) -> EnvoyServer {
-        let server = Server::start(args);
-        let (_, addr) = server.banner.split_once("  envoy      ").unwrap();
-        let addr = addr.split(' ').next().unwrap().parse().unwrap();
+        EnvoyServer::of(Server::start(args), rules)
+    }
+
+    /// A server that was started with a TCP address for Envoy.
+    fn of(server: Server, rules: TempDir) -> EnvoyServer {
+        let addr: SocketAddr = envoy_listen(&server.banner).parse().unwrap();
         EnvoyServer {
             server,
-            addr,
+            addr: (std::net::Ipv4Addr::LOCALHOST, addr.port()).into(),
             rules,
         }
     }
@@ -120,6 +130,12 @@ impl EnvoyServer {
         let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
         values.sum()
     }
+}
+
+/// The address for Envoy in the text that a server prints.
+fn envoy_listen(banner: &str) -> &str {
+    let (_, addr) = banner.split_once("  envoy      ").unwrap();
+    addr.split(' ').next().unwrap()
 }
 
 /// Replaces a file in one step, as a link that is swapped does.

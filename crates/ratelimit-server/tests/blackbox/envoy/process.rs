@@ -41,15 +41,20 @@ pub(super) struct Envoy {
 impl Envoy {
     /// Starts an Envoy that asks one of `servers`.
     pub(super) fn start(servers: &[&EnvoyServer], options: FilterOptions) -> Envoy {
-        let dir = TempDir::new().unwrap();
         let ports = Ports {
             limited: free_port(),
             upstream: free_port(),
             admin: free_port(),
             services: servers.iter().map(|server| server.addr.port()).collect(),
         };
+        Envoy::start_with(&bootstrap(&ports, options), ports.limited, ports.admin)
+    }
+
+    /// Starts an Envoy with a configuration that has these ports.
+    pub(super) fn start_with(bootstrap: &str, port: u16, admin: u16) -> Envoy {
+        let dir = TempDir::new().unwrap();
         let config = dir.path().join("envoy.yaml");
-        fs::write(&config, bootstrap(&ports, options)).unwrap();
+        fs::write(&config, bootstrap).unwrap();
         let log = fs::File::create(dir.path().join("log")).unwrap();
         let child = Command::new(program())
             .arg("-c")
@@ -61,8 +66,8 @@ impl Envoy {
             .unwrap_or_else(|error| panic!("{error}: `cargo xtask test` installs Envoy"));
         Envoy {
             child,
-            port: ports.limited,
-            admin: ports.admin,
+            port,
+            admin,
             dir,
             client: Client::builder(TokioExecutor::new()).build_http(),
         }

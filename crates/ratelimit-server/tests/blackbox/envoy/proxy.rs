@@ -1,12 +1,18 @@
 //! A real Envoy in front of a service, with the server as its rate limit service.
 
+use std::fs;
+
 use http::HeaderValue;
+use tempfile::TempDir;
 
 use super::{
     EnvoyServer,
     process::{Envoy, FilterOptions},
 };
-use crate::server::until;
+use crate::{
+    proxies::free_port,
+    server::{Server, until},
+};
 
 const RULES: &str = "
 domain: edge
@@ -30,6 +36,82 @@ async fn a_real_envoy_enforces_the_limits() {
     applies_limits_of_routes(&envoy).await;
     keeps_similar_entries_apart(&envoy).await;
     keeps_the_old_rules_when_new_ones_are_faulty(&envoy, &server).await;
+}
+
+const PAGE: &str = include_str!("../../../../../docs/envoy.md");
+
+/// The first snippet of the page in a language.
+fn snippet(language: &str) -> &'static str {
+    let (_, rest) = PAGE.split_once(&format!("```{language}\n")).unwrap();
+    rest.split_once("```").unwrap().0
+}
+
+#[tokio::test]
+async fn the_bootstrap_of_the_page_limits_requests() {
+    // A day in place of a minute, which could end during the test.
+    let rules = snippet("envoy").replace("unit: minute", "unit: day");
+    let server = EnvoyServer::start(&rules, &[]);
+    let (port, admin) = (free_port(), free_port());
+    let ports = [
+        ("10000", port),
+        ("10001", free_port()),
+        ("9901", admin),
+        ("8081", server.addr.port()),
+    ];
+    let bootstrap = ports
+        .iter()
+        .fold(snippet("yaml").to_owned(), |text, (shown, port)| {
+            let (shown, port) = (
+                format!("port_value: {shown} "),
+                format!("port_value: {port} "),
+            );
+            assert!(text.contains(&shown), "{shown}");
+            text.replace(&shown, &port)
+        });
+    let envoy = Envoy::start_with(&bootstrap, port, admin);
+    // The filter asks the server for this request too, unless the connection to it takes longer than the timeout.
+    until(async || envoy.get("/", &[]).await).await;
+
+    let passed = envoy.passed("/", &[], 12).await;
+
+    assert_eq!(server.remaining("remote_address", b"127.0.0.1").await, 0);
+    assert!((9..12).contains(&passed), "{passed}: {}", envoy.log());
+    let (status, fields) = envoy.get("/", &[]).await.unwrap();
+    assert_eq!(status, 429);
+    assert_eq!(fields["x-ratelimit-remaining"], "0");
+    assert!(fields.contains_key("retry-after"));
+}
+
+#[tokio::test]
+async fn a_real_envoy_asks_over_a_unix_socket() {
+    let dir = TempDir::new().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::create_dir(path("rules")).unwrap();
+    let rules = snippet("envoy").replace("unit: minute", "unit: day");
+    fs::write(path("rules/edge.yaml"), rules).unwrap();
+    let listen = format!("unix:{}", path("envoy.sock"));
+    let rules = path("rules");
+    let server = Server::start(&["--envoy-listen", &listen, "--envoy-config", &rules]);
+    let (port, admin, upstream) = (free_port(), free_port(), free_port());
+    let socket = "socket_address: { address: 127.0.0.1, port_value: 8081 }";
+    assert!(snippet("yaml").contains(socket));
+    let bootstrap = snippet("yaml")
+        .replace(socket, &format!("pipe: {{ path: {} }}", path("envoy.sock")))
+        .replace("port_value: 10000 ", &format!("port_value: {port} "))
+        .replace("port_value: 10001 ", &format!("port_value: {upstream} "))
+        .replace("port_value: 9901 ", &format!("port_value: {admin} "))
+        // A call that fails is an error 500, and never takes too long for a busy machine.
+        .replace(
+            "timeout: 0.1s",
+            "timeout: 10s\n                      failure_mode_deny: true",
+        );
+    let envoy = Envoy::start_with(&bootstrap, port, admin);
+    let first = until(async || envoy.get("/", &[]).await).await;
+
+    let passed = envoy.passed("/", &[], 12).await;
+
+    assert_eq!((first.0, passed), (200, 9), "{}", envoy.log());
+    drop(server);
 }
 
 async fn limits_by_address_and_tells_clients(envoy: &Envoy) {
