@@ -21,11 +21,11 @@ use crate::{
 const FRAME_BYTES: usize = 8;
 
 /// Fast path of a joint hit. With any unusual value the script does nothing, and the general one decides.
-pub(in crate::store::redis) struct WindowsCommand<'a>(&'a JointCommand);
+pub(in crate::store::redis) struct JointWindowsCommand<'a>(&'a JointCommand);
 
-impl<'a> WindowsCommand<'a> {
+impl<'a> JointWindowsCommand<'a> {
     /// The message, if each member must fit, is charged, and has one limit: a fixed window on a key of its own.
-    pub(in crate::store::redis) fn new(joint: &'a JointCommand) -> Option<WindowsCommand<'a>> {
+    pub(in crate::store::redis) fn new(joint: &'a JointCommand) -> Option<JointWindowsCommand<'a>> {
         let mut members = (1..).zip(&joint.members);
         let is_window = |(number, member): (u16, &JointMember)| {
             member.role == JointRole::Must
@@ -37,7 +37,7 @@ impl<'a> WindowsCommand<'a> {
                         && effective.limit.capacity() < MAX_EXACT / 2
                 })
         };
-        members.all(is_window).then_some(WindowsCommand(joint))
+        members.all(is_window).then_some(JointWindowsCommand(joint))
     }
 }
 
@@ -47,7 +47,7 @@ fn only_limit(member: &JointMember) -> Option<&EffectiveLimit> {
     limits.next().filter(|_| limits.next().is_none())
 }
 
-impl ScriptCommand for WindowsCommand<'_> {
+impl ScriptCommand for JointWindowsCommand<'_> {
     /// `None` if the general script must decide.
     type Output = Option<Vec<Decision>>;
 

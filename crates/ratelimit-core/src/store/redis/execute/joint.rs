@@ -30,7 +30,7 @@ use crate::store::redis::{
     command::{
         check::{CheckCommand, Scope},
         check_joint::{JointCommand, JointMember},
-        check_joint_windows::WindowsCommand,
+        check_joint_windows::JointWindowsCommand,
     },
     connection::router::Route,
     execute::{Executor, earliest},
@@ -109,8 +109,10 @@ impl Executor {
         if deadline <= Instant::now() {
             return Err(StoreError::TooLate);
         }
+        let hits = members.iter();
+        let hits = hits.map(|(hit, role)| JointHit::new(hit.as_hit()).role(*role));
         let joint = JointCall {
-            order: JointHit::order(&as_hits(&members)),
+            order: JointHit::order(&hits.collect::<Vec<_>>()),
             deadline,
             latest,
             executor: self,
@@ -198,10 +200,14 @@ impl JointCall {
         let (router, deadline) = (&self.executor.router, self.deadline);
         let route = || self.route.clone();
         let sent = async {
-            if let Some(windows) = WindowsCommand::new(command) {
+            if let Some(windows) = JointWindowsCommand::new(command) {
                 let sent = call::send(&windows, &self.names, router, route(), deadline);
                 if let Some(decisions) = sent.await? {
                     return Ok(decisions);
+                }
+                // Nothing was charged, and a call after the deadline would charge a hit that is answered already.
+                if Instant::now() >= deadline {
+                    return Err(StoreError::TooLate);
                 }
             }
             call::send(command, &self.names, router, route(), deadline).await
@@ -390,12 +396,4 @@ impl Drop for UndoJointOnDrop {
             self.joint.spawn_undo(decisions);
         }
     }
-}
-
-/// The members as they are passed to a store.
-fn as_hits(members: &[(OwnedHit, JointRole)]) -> Vec<JointHit<'_>> {
-    let members = members.iter();
-    members
-        .map(|(hit, role)| JointHit::new(hit.as_hit()).role(*role))
-        .collect()
 }

@@ -345,6 +345,10 @@ impl Executor {
             if let Some(decision) = decision.await? {
                 return Ok(decision);
             }
+            // Nothing was charged, and a call after the deadline would charge a hit that is answered already.
+            if Instant::now() >= deadline {
+                return Err(StoreError::TooLate);
+            }
         }
         let reply = call::send(command, names, &self.router, route.clone(), deadline);
         Ok(reply.await?.decision())
