@@ -9,6 +9,7 @@ use crate::limiter::prefetch::{
     slice::{Slice, SliceBound},
 };
 use crate::{
+    decision::GrantNumbers,
     limit::Limit,
     policy::{Policy, Throttle},
     store::PrefetchGrant,
@@ -56,13 +57,13 @@ impl HotKey {
             self.slices
                 .push(Slice::new(grant.units(), decided_at, bounds));
         }
+        let decision = (grant.decision().clone())
+            .refundable_in_windows(policy.limits().iter().map(Limit::is_window));
         self.last = Some(LastGrant {
             sent: sent.as_sent(),
             received: now,
-            decision: grant
-                .decision()
-                .clone()
-                .refundable_in_windows(policy.limits().iter().map(Limit::is_window)),
+            single: GrantNumbers::new(&decision, grant.units()),
+            decision,
             units: grant.units(),
             states: grant.states().into(),
         });

@@ -24,7 +24,7 @@ use crate::limiter::prefetch::{
     slice::Slice,
 };
 use crate::{
-    decision::Decision,
+    decision::{Decision, GrantNumbers, PrefetchedCharge},
     policy::{Policy, Throttle},
     store::LimitStates,
     time::{Timestamp, micros},
@@ -83,6 +83,8 @@ struct LastGrant {
     /// The decision of a peek at the time of the grant; hits are answered with its numbers.
     decision: Decision,
     units: u64,
+    /// The same numbers of a single limit.
+    single: Option<GrantNumbers>,
     states: LimitStates,
 }
 
@@ -114,10 +116,12 @@ enum Phase {
 /// The answer of a hot key to a hit.
 #[derive(Debug)]
 pub(super) enum HotAnswer {
-    /// Decided from memory. `wakes` asks to wake the keeper.
-    Decided { decision: Decision, wakes: bool },
+    /// Units paid a hit on a single limit.
+    Paid(PrefetchedCharge),
+    /// Decided from memory: a hit on several limits, or a denial.
+    Decided(Decision),
     /// The store has to decide.
-    Ask { wakes: bool },
+    Ask,
 }
 
 /// Slices that were taken out for a hit that the store pays in part.
@@ -155,29 +159,41 @@ impl HotKey {
         }
     }
 
-    /// Decides a hit of `cost` from memory, if possible.
-    #[inline]
-    pub(super) fn check(&mut self, policy: &Policy, cost: u64, now: Moment) -> HotAnswer {
+    /// Decides a hit of `cost` from memory, if possible. Returns also whether to wake the keeper.
+    #[inline(always)]
+    pub(super) fn check(&mut self, policy: &Policy, cost: u64, now: Moment) -> (HotAnswer, bool) {
         self.wanted += cost;
         self.last_hit = now;
         let Some(last) = &self.last else {
-            return HotAnswer::Ask { wakes: false };
+            return (HotAnswer::Ask, false);
         };
         let at = last.store_time(now);
-        if let Some(slice) = self.try_spend(cost, at) {
-            let usable = self.slices.iter().map(Slice::unspent).sum();
-            let wakes = usable <= self.low_water && !self.is_woken;
-            self.is_woken |= wakes;
-            let last = self.last.as_ref().expect("a slice has its grant");
-            let decision = last.decision.prefetched(at, last.units, usable, slice);
-            return HotAnswer::Decided { decision, wakes };
-        }
+        let Some(slice) = self.try_spend(cost, at) else {
+            return self.check_unpaid(policy, cost, at, now);
+        };
+        let usable = self.slices.iter().map(Slice::unspent).sum();
+        let wakes = usable <= self.low_water && !self.is_woken;
+        self.is_woken |= wakes;
+        let last = self.last.as_ref().expect("a slice has its grant");
+        let answer = match &last.single {
+            Some(numbers) => HotAnswer::Paid(numbers.charge(at, usable, slice)),
+            None => HotAnswer::Decided(last.decision.prefetched(at, last.units, usable, slice)),
+        };
+        (answer, wakes)
+    }
+
+    /// Denies a hit that the units on hand do not pay, or leaves it to the store.
+    #[inline(never)]
+    fn check_unpaid(
+        &mut self,
+        policy: &Policy,
+        cost: u64,
+        at: Timestamp,
+        now: Moment,
+    ) -> (HotAnswer, bool) {
         if self.is_scarce_at(now) && self.may_deny(policy, cost) {
-            let decision = self.denial(policy, cost, at, now);
-            return HotAnswer::Decided {
-                decision,
-                wakes: false,
-            };
+            let denial = self.denial(policy, cost, at, now);
+            return (HotAnswer::Decided(denial), false);
         }
         // While no call may leave, the keeper wakes by its own timer.
         let is_paused = self
@@ -185,7 +201,7 @@ impl HotKey {
             .is_some_and(|(since, span)| now.since(since) < span);
         let wakes = !self.is_woken && !is_paused;
         self.is_woken |= wakes;
-        HotAnswer::Ask { wakes }
+        (HotAnswer::Ask, wakes)
     }
 
     /// Whether the budget is scarce by an answer that is not too old: at most one hold, or the pause after it, and the
