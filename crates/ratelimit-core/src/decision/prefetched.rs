@@ -1,6 +1,6 @@
 //! Decisions from memory: the numbers of the last answer of the store, with the units on hand.
 
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
 use crate::decision::{Decision, FastCharge, IsOwed, Level, LimitDecision, Outcome, PerLimit};
 use crate::time::Timestamp;
@@ -113,10 +113,14 @@ impl Decision {
         decision
     }
 
-    /// When the units were charged that paid a hit from memory; `None` for a hit that the store decided.
-    pub(crate) fn prefetched_slice(&self) -> Option<Timestamp> {
-        self.is_prefetched
-            .then(|| Timestamp::from_micros(self.level.spent))
+    /// When the units were charged that paid a hit from memory, in microseconds; `None` for a hit that the store decided.
+    #[inline]
+    pub(crate) const fn prefetched_slice(&self) -> Option<NonZeroU64> {
+        if self.is_prefetched {
+            NonZeroU64::new(self.level.spent)
+        } else {
+            None
+        }
     }
 
     /// The denial of a hit from memory: each limit that has too little denies for its wait, at least for `pause`.
