@@ -125,18 +125,15 @@ impl Reservation {
     /// The reservation of an allowed hit; `None` if nothing was charged, or the modes `Open` and `Closed` decided.
     fn from_verdict(limiter: &Limiter, hit: Hit<'_>, verdict: &Verdict) -> Option<Reservation> {
         let receipt = receipt_of(hit, verdict)?;
-        let charge = Reservation {
+        Some(Reservation {
+            #[cfg(feature = "tokio")]
+            renewal: spawn_renewal(limiter, &receipt),
             receipt,
             limiter: limiter.clone(),
             is_kept: false,
             #[cfg(feature = "tokio")]
             slice: verdict.decision().and_then(Decision::prefetched_slice),
-            #[cfg(feature = "tokio")]
-            renewal: None,
-        };
-        #[cfg(feature = "tokio")]
-        let charge = charge.start_renewal();
-        Some(charge)
+        })
     }
 
     /// The receipt of the charge, for its cost, keys and slot.
@@ -197,38 +194,33 @@ impl Reservation {
         }
         self.limiter.adjust(&self.receipt, change)
     }
+}
 
-    /// Spawns a task that renews the lease of the slot until the reservation is dropped.
-    ///
-    /// Without a slot or without a runtime it does nothing; the slot is then held for one lease.
-    #[cfg(feature = "tokio")]
-    fn start_renewal(mut self) -> Reservation {
-        let Some(lease) = self.receipt.lease() else {
-            return self;
-        };
-        // Outside of a runtime nothing can renew: the holder has one lease.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return self;
-        };
-        let (limiter, receipt) = (self.limiter.clone(), self.receipt.clone());
-        let renewing = async move {
-            loop {
-                // A third of the lease: two renewals can fail before the slot is lost.
-                tokio::time::sleep(lease / 3).await;
-                match limiter.adjust(&receipt, Adjustment::Renew).await {
-                    Ok(Settlement::LeaseLost) => {
-                        tracing::debug!("a slot's lease ended before it was renewed");
-                        return;
-                    }
-                    Ok(_) => {}
-                    // The next attempt follows; the lease covers two failures.
-                    Err(error) => tracing::debug!(%error, "a slot could not be renewed"),
+/// Spawns a task that renews the lease of the slot until the reservation is dropped.
+///
+/// Without a slot or without a runtime it does nothing; the slot is then held for one lease.
+#[cfg(feature = "tokio")]
+fn spawn_renewal(limiter: &Limiter, receipt: &Receipt) -> Option<tokio::task::AbortHandle> {
+    let lease = receipt.lease()?;
+    // Outside of a runtime nothing can renew: the holder has one lease.
+    let runtime = tokio::runtime::Handle::try_current().ok()?;
+    let (limiter, receipt) = (limiter.clone(), receipt.clone());
+    let renewing = async move {
+        loop {
+            // A third of the lease: two renewals can fail before the slot is lost.
+            tokio::time::sleep(lease / 3).await;
+            match limiter.adjust(&receipt, Adjustment::Renew).await {
+                Ok(Settlement::LeaseLost) => {
+                    tracing::debug!("a slot's lease ended before it was renewed");
+                    return;
                 }
+                Ok(_) => {}
+                // The next attempt follows; the lease covers two failures.
+                Err(error) => tracing::debug!(%error, "a slot could not be renewed"),
             }
-        };
-        self.renewal = Some(runtime.spawn(renewing).abort_handle());
-        self
-    }
+        }
+    };
+    Some(runtime.spawn(renewing).abort_handle())
 }
 
 /// The receipt of an allowed hit, which names the store that charged it; `None` if nothing was charged.
