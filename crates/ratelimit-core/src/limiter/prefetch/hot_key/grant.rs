@@ -13,7 +13,7 @@ use crate::{
     limit::Limit,
     policy::{Policy, Throttle},
     store::PrefetchGrant,
-    time::micros,
+    time::{Timestamp, micros},
 };
 
 /// The time between two samples of the fleet's rate, at least: 10 ms.
@@ -65,6 +65,9 @@ impl HotKey {
             single: GrantNumbers::new(&decision, grant.units()),
             decision,
             units: grant.units(),
+            window_end: window_end(policy, grant),
+            has_counter: (policy.limits().iter())
+                .any(|limit| matches!(limit, Limit::SlidingWindowCounter(_))),
             states: grant.states().into(),
         });
         self.denied = None;
@@ -152,12 +155,20 @@ impl HotKey {
             let wait = waits.max().unwrap_or(0).min(MAX_HOLD);
             let wait = if grant.units() == 0 { wait } else { 0 };
             let spread = match self.phase {
-                Phase::Scarce => self.half_to_one_hold(now),
+                Phase::Scarce => self.half_to_one_hold(now).min(self.half_of_counter(now)),
                 _ => self.half_to_one_hold(now).min(NOTHING_GIVEN),
             };
             (now, wait.max(spread))
         });
     }
+}
+
+/// The first end of a window among the limits of a grant; `None` without windows.
+fn window_end(policy: &Policy, grant: &PrefetchGrant) -> Option<Timestamp> {
+    let limits = policy.limits().iter().zip(grant.states());
+    let windows = limits.filter(|(limit, _)| limit.is_window());
+    let ends = windows.map(|(limit, state)| limit.period_ticks().window_end(state[0]));
+    ends.min()
 }
 
 impl Limit {

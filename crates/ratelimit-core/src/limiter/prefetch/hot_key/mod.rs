@@ -85,6 +85,10 @@ struct LastGrant {
     units: u64,
     /// The same numbers of a single limit.
     single: Option<GrantNumbers>,
+    /// The first end of a window of the limits.
+    window_end: Option<Timestamp>,
+    /// Whether one of them is a counter, which frees units until its window ends.
+    has_counter: bool,
     states: LimitStates,
 }
 
@@ -191,7 +195,8 @@ impl HotKey {
         at: Timestamp,
         now: Moment,
     ) -> (HotAnswer, bool) {
-        if self.is_scarce_at(now) && self.may_deny(policy, cost) {
+        let is_denied = self.is_scarce_at(now) && !self.is_counter_ending(now);
+        if is_denied && self.may_deny(policy, cost) {
             let denial = self.denial(policy, cost, at, now);
             return (HotAnswer::Decided(denial), false);
         }
