@@ -153,23 +153,22 @@ impl Check {
     fn start(limiter: &Limiter, hit: Hit<'_>) -> Check {
         let started = metrics::sample_start();
         #[cfg(feature = "tokio")]
-        let unpaid = match hit.policy.prefetch() {
-            None => None,
-            Some(_) => {
-                let mut decision = None;
-                match Prefetch::check(limiter, &hit, &mut decision) {
-                    Ok(mut charge) => {
-                        charge.is_enforced = Check::count_allowed(&hit, started);
-                        return Check(CheckState::Prefetched(Some(charge)));
-                    }
-                    Err(unpaid) => match decision {
-                        Some(decision) => {
-                            return Check::finish_in_memory(limiter, &hit, decision, started);
-                        }
-                        None => unpaid,
-                    },
+        let unpaid = if hit.policy.prefetch().is_some() {
+            let mut decision = None;
+            match Prefetch::check(limiter, &hit, &mut decision) {
+                Ok(mut charge) => {
+                    charge.is_enforced = Check::count_allowed(&hit, started);
+                    return Check(CheckState::Prefetched(Some(charge)));
                 }
+                Err(unpaid) => match decision {
+                    Some(decision) => {
+                        return Check::finish_in_memory(limiter, &hit, decision, started);
+                    }
+                    None => unpaid,
+                },
             }
+        } else {
+            None
         };
         let deny_cache = &limiter.shared.deny_cache;
         let lookup = deny_cache.start_lookup(hit);

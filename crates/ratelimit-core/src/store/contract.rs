@@ -141,8 +141,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Returns a timer on the clock of a simulation, by which prefetching waits in place of tokio's timers.
     #[doc(hidden)]
-    fn virtual_timer(&self, span: Duration) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
-        let _ = span;
+    fn virtual_timer(&self, _span: Duration) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         None
     }
 }

@@ -92,7 +92,9 @@ impl Prefetch {
         });
         match answer {
             Some(Ok(charge)) => Ok(charge),
-            Some(Err(unpaid)) => Err(unpaid.map(|entry| UnpaidHit::new(limiter, hit, entry))),
+            Some(Err(unpaid)) => {
+                Err(unpaid.map(|entry| Box::new(UnpaidHit::new(limiter, hit, entry))))
+            }
             None => {
                 Prefetch::count_cold(limiter, hash, hit);
                 Err(None)
@@ -228,13 +230,13 @@ impl Drop for Prefetch {
 impl UnpaidHit {
     /// A hit that the units of `entry` did not pay.
     #[inline(never)]
-    fn new(limiter: &Limiter, hit: &Hit<'_>, entry: Arc<HotEntry>) -> Box<UnpaidHit> {
-        Box::new(UnpaidHit {
+    fn new(limiter: &Limiter, hit: &Hit<'_>, entry: Arc<HotEntry>) -> UnpaidHit {
+        UnpaidHit {
             prefetch: Arc::clone(&limiter.shared.prefetch),
             store: Arc::clone(&limiter.shared.store),
             hit: OwnedHit::new(*hit),
             entry,
-        })
+        }
     }
 
     /// Awaits the decision of the store, and adds what this instance has on hand.

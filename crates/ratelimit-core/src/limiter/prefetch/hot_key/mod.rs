@@ -7,9 +7,11 @@
 //! | scarce | spends units, or is denied from memory; no hit waits | prefetched, when the share is left again |
 //! | off | is sent to the store, because two round trips are longer than a hold | prefetched |
 //!
-//! - `grant.rs`: an answer of the store. `schedule.rs`: when the next call leaves.
+//! - `aside.rs`: a hit that units and the store pay together. `grant.rs`: an answer of the store.
+//! - `schedule.rs`: when the next call leaves.
 //! - It reads no clock and sends nothing; `keeper.rs` does.
 
+mod aside;
 mod grant;
 mod schedule;
 
@@ -126,13 +128,6 @@ pub(super) enum HotAnswer {
     Decided(Decision),
     /// The store has to decide.
     Ask,
-}
-
-/// Slices that were taken out for a hit that the store pays in part.
-pub(super) struct SlicesAside {
-    slices: SmallVec<[Slice; 2]>,
-    /// [`HotKey::losses`] at that time.
-    losses: u64,
 }
 
 impl HotKey {
@@ -279,41 +274,9 @@ impl HotKey {
         }
     }
 
-    /// Takes the slices out, for a hit that the store pays in part. Hits that come meanwhile do not spend them.
-    pub(super) fn set_aside(&mut self) -> SlicesAside {
-        SlicesAside {
-            slices: std::mem::take(&mut self.slices),
-            losses: self.losses,
-        }
-    }
-
     /// Whether the key was reset, or its units were given back.
     pub(super) const fn is_ended(&self) -> bool {
         self.is_ended
-    }
-
-    /// Spends `units` of slices that were set aside, if as many are still live, and puts the slices back.
-    ///
-    /// After a reset the slices count no more.
-    pub(super) fn put_back(&mut self, aside: SlicesAside, units: u64, now: Moment) -> bool {
-        let Some(at) = self.last.as_ref().map(|last| last.store_time(now)) else {
-            return false;
-        };
-        if self.is_ended || aside.losses != self.losses {
-            return false;
-        }
-        let mut aside = aside.slices;
-        let taken_meanwhile = std::mem::take(&mut self.slices);
-        std::mem::swap(&mut self.slices, &mut aside);
-        let is_paid = units > 0 && self.try_spend(units, at).is_some();
-        self.drop_empty(at);
-        self.slices.extend(taken_meanwhile);
-        // The oldest units end first anyway.
-        while self.slices.len() > 2 {
-            let mut oldest = self.slices.remove(0);
-            self.void += oldest.unspent() + oldest.take_void();
-        }
-        is_paid
     }
 
     /// Records that the store denied a hit of `cost`: until the next call, hits are denied from memory.
