@@ -9,6 +9,8 @@ mod waits;
 
 use std::time::Duration;
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::prefetched::{GrantNumbers, PrefetchedCharge};
 pub(crate) use self::{
     fast_charge::FastCharge,
     level::{IsOwed, Level, RefundMark},

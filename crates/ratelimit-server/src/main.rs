@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         Some(Command::CheckConfig(command)) => command.run(&cli.settings, &mut out),
         Some(Command::ClientKey(command)) => command.run(&mut out),
         Some(Command::Health(command)) => block_on(command.run(&mut out)),
-        Some(Command::Simulate(command)) => block_on(command.run(&mut out)),
+        Some(Command::Simulate(command)) => block_on_one_thread(command.run(&mut out)),
         Some(_) => Ok(()),
     };
     exit_code(done.and_then(|()| out.flush().map_err(CliError::from)))
@@ -33,6 +33,14 @@ fn main() -> ExitCode {
 
 fn block_on(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(work)
+}
+
+/// Runs the simulator, whose virtual time goes on when all tasks wait.
+fn block_on_one_thread(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(work)
 }
 

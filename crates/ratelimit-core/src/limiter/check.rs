@@ -8,9 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-#[cfg(feature = "tokio")]
-use crate::limiter::prefetch::Prefetch;
 use crate::limiter::{Limiter, Verdict, denial::with_slot_wait, deny_cache::Lookup};
+#[cfg(feature = "tokio")]
+use crate::{decision::PrefetchedCharge, limiter::prefetch::Prefetch};
 use crate::{
     decision::{Decision, FastCharge},
     metrics,
@@ -31,6 +31,9 @@ pub struct Check(CheckState);
 enum CheckState {
     /// Decided by the fast path of the memory store.
     FastVerdict(Option<FastVerdict>),
+    /// Paid with prefetched units under a single limit.
+    #[cfg(feature = "tokio")]
+    Prefetched(Option<PrefetchedCharge>),
     /// Decided by the general path, the deny cache, or the failure mode.
     Decided(Option<Verdict>),
     /// The store has not answered yet.
@@ -92,16 +95,23 @@ impl Check {
             Ok(charge) => charge,
             Err(entry) => return Check::start_general(limiter, hit, entry, started),
         };
-        let is_enforced = hit.policy.enforces(hit.key);
-        hit.policy.metrics().count_allowed(is_enforced);
-        if let Some(started) = started {
-            record_duration(*hit, started);
-        }
+        let is_enforced = Check::count_allowed(hit, started);
         Check(CheckState::FastVerdict(Some(FastVerdict {
             charge,
             now,
             is_enforced,
         })))
+    }
+
+    /// Counts a hit that a fast path allowed. Returns whether its policy enforces it.
+    #[inline(always)]
+    fn count_allowed(hit: &Hit<'_>, started: Option<Instant>) -> bool {
+        let is_enforced = hit.policy.enforces(hit.key);
+        hit.policy.metrics().count_allowed(is_enforced);
+        if let Some(started) = started {
+            record_duration(*hit, started);
+        }
+        is_enforced
     }
 
     /// Decides a hit that the fast path does not, on the entry that it has locked already.
@@ -143,12 +153,22 @@ impl Check {
     fn start(limiter: &Limiter, hit: Hit<'_>) -> Check {
         let started = metrics::sample_start();
         #[cfg(feature = "tokio")]
-        let unpaid = match hit.policy.prefetch() {
-            None => None,
-            Some(_) => match Prefetch::check(limiter, &hit) {
-                Ok(decision) => return Check::finish_in_memory(limiter, &hit, decision, started),
-                Err(unpaid) => unpaid,
-            },
+        let unpaid = if hit.policy.prefetch().is_some() {
+            let mut decision = None;
+            match Prefetch::check(limiter, &hit, &mut decision) {
+                Ok(mut charge) => {
+                    charge.is_enforced = Check::count_allowed(&hit, started);
+                    return Check(CheckState::Prefetched(Some(charge)));
+                }
+                Err(unpaid) => match decision {
+                    Some(decision) => {
+                        return Check::finish_in_memory(limiter, &hit, decision, started);
+                    }
+                    None => unpaid,
+                },
+            }
+        } else {
+            None
         };
         let deny_cache = &limiter.shared.deny_cache;
         let lookup = deny_cache.start_lookup(hit);
@@ -209,6 +229,11 @@ impl Check {
         match &mut self.0 {
             CheckState::FastVerdict(verdict) => verdict.take().map(FastVerdict::verdict),
             CheckState::Decided(verdict) => verdict.take(),
+            #[cfg(feature = "tokio")]
+            CheckState::Prefetched(charge) => {
+                let paid = charge.take();
+                paid.map(|charge| Verdict::Checked(charge.decision()))
+            }
             CheckState::Pending(_) => None,
         }
     }
@@ -226,6 +251,11 @@ impl Future for Check {
             }
             CheckState::Decided(verdict) => {
                 Poll::Ready(verdict.take().expect("polled after completion"))
+            }
+            #[cfg(feature = "tokio")]
+            CheckState::Prefetched(charge) => {
+                let charge = charge.take().expect("polled after completion");
+                Poll::Ready(Verdict::Checked(charge.decision()))
             }
             CheckState::Pending(pending) => pending.poll(cx),
         }
@@ -253,8 +283,8 @@ impl PendingCheck {
 impl fmt::Debug for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            CheckState::FastVerdict(_) | CheckState::Decided(_) => "Check::Decided",
             CheckState::Pending(_) => "Check::Pending",
+            _ => "Check::Decided",
         })
     }
 }

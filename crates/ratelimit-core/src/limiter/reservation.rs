@@ -1,5 +1,7 @@
 //! Reservations: charges that can be settled or refunded, and that hold a slot.
 
+#[cfg(feature = "tokio")]
+use std::num::NonZeroU64;
 use std::{
     fmt,
     future::Future,
@@ -8,13 +10,14 @@ use std::{
 };
 
 use crate::limiter::{Check, Limiter, Verdict};
+#[cfg(feature = "tokio")]
+use crate::time::Timestamp;
 use crate::{
     budget::Adjustment,
-    policy::{FailureMode, Policy},
+    decision::Decision,
+    policy::FailureMode,
     store::{ChargedBy, Hit, OwnedHit, Receipt, Settlement, StoreError, StoreFuture},
 };
-#[cfg(feature = "tokio")]
-use crate::{decision::Decision, time::Timestamp};
 
 /// The future of [`Limiter::reserve`]: the [`Verdict`], and the [`Reservation`] if something was charged.
 ///
@@ -110,9 +113,9 @@ pub struct Reservation {
     limiter: Limiter,
     /// Whether the slot outlives this value, because the receipt was taken out.
     is_kept: bool,
-    /// The slice of prefetched units that paid it.
+    /// The slice of prefetched units that paid it: the time of its charge, in microseconds.
     #[cfg(feature = "tokio")]
-    slice: Option<Timestamp>,
+    slice: Option<NonZeroU64>,
     /// Stops the renewal of the lease.
     #[cfg(feature = "tokio")]
     renewal: Option<tokio::task::AbortHandle>,
@@ -122,18 +125,15 @@ impl Reservation {
     /// The reservation of an allowed hit; `None` if nothing was charged, or the modes `Open` and `Closed` decided.
     fn from_verdict(limiter: &Limiter, hit: Hit<'_>, verdict: &Verdict) -> Option<Reservation> {
         let receipt = receipt_of(hit, verdict)?;
-        let charge = Reservation {
+        Some(Reservation {
+            #[cfg(feature = "tokio")]
+            renewal: spawn_renewal(limiter, &receipt),
             receipt,
             limiter: limiter.clone(),
             is_kept: false,
             #[cfg(feature = "tokio")]
             slice: verdict.decision().and_then(Decision::prefetched_slice),
-            #[cfg(feature = "tokio")]
-            renewal: None,
-        };
-        #[cfg(feature = "tokio")]
-        let charge = charge.start_renewal();
-        Some(charge)
+        })
     }
 
     /// The receipt of the charge, for its cost, keys and slot.
@@ -188,71 +188,63 @@ impl Reservation {
         if let (Some(slice), Adjustment::Refund { units }) = (self.slice, change) {
             let hit = Hit::for_keys(self.receipt.policy(), self.receipt.keys());
             let prefetch = &self.limiter.shared.prefetch;
-            if prefetch.try_unspend(&hit, slice, units) {
+            if prefetch.try_unspend(&hit, Timestamp::from_micros(slice.get()), units) {
                 return StoreFuture::ready(Ok(Settlement::Applied));
             }
         }
         self.limiter.adjust(&self.receipt, change)
     }
+}
 
-    /// Spawns a task that renews the lease of the slot until the reservation is dropped.
-    ///
-    /// Without a slot or without a runtime it does nothing; the slot is then held for one lease.
-    #[cfg(feature = "tokio")]
-    fn start_renewal(mut self) -> Reservation {
-        let Some(lease) = self.receipt.lease() else {
-            return self;
-        };
-        // Outside of a runtime nothing can renew: the holder has one lease.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return self;
-        };
-        let (limiter, receipt) = (self.limiter.clone(), self.receipt.clone());
-        let renewing = async move {
-            loop {
-                // A third of the lease: two renewals can fail before the slot is lost.
-                tokio::time::sleep(lease / 3).await;
-                match limiter.adjust(&receipt, Adjustment::Renew).await {
-                    Ok(Settlement::LeaseLost) => {
-                        tracing::debug!("a slot's lease ended before it was renewed");
-                        return;
-                    }
-                    Ok(_) => {}
-                    // The next attempt follows; the lease covers two failures.
-                    Err(error) => tracing::debug!(%error, "a slot could not be renewed"),
+/// Spawns a task that renews the lease of the slot until the reservation is dropped.
+///
+/// Without a slot or without a runtime it does nothing; the slot is then held for one lease.
+#[cfg(feature = "tokio")]
+fn spawn_renewal(limiter: &Limiter, receipt: &Receipt) -> Option<tokio::task::AbortHandle> {
+    let lease = receipt.lease()?;
+    // Outside of a runtime nothing can renew: the holder has one lease.
+    let runtime = tokio::runtime::Handle::try_current().ok()?;
+    let (limiter, receipt) = (limiter.clone(), receipt.clone());
+    let renewing = async move {
+        loop {
+            // A third of the lease: two renewals can fail before the slot is lost.
+            tokio::time::sleep(lease / 3).await;
+            match limiter.adjust(&receipt, Adjustment::Renew).await {
+                Ok(Settlement::LeaseLost) => {
+                    tracing::debug!("a slot's lease ended before it was renewed");
+                    return;
                 }
+                Ok(_) => {}
+                // The next attempt follows; the lease covers two failures.
+                Err(error) => tracing::debug!(%error, "a slot could not be renewed"),
             }
-        };
-        self.renewal = Some(runtime.spawn(renewing).abort_handle());
-        self
-    }
+        }
+    };
+    Some(runtime.spawn(renewing).abort_handle())
 }
 
 /// The receipt of an allowed hit, which names the store that charged it; `None` if nothing was charged.
+#[inline]
 pub(super) fn receipt_of(hit: Hit<'_>, verdict: &Verdict) -> Option<Receipt> {
-    let (decision, origin) = match verdict {
-        Verdict::Checked(decision) => (decision, ChargedBy::Store),
-        Verdict::Unchecked { mode, decision, .. } => {
-            let origin = match *mode {
-                FailureMode::LocalShare { instances } => ChargedBy::LocalShare { instances },
-                _ => ChargedBy::Local,
-            };
-            (decision.as_ref()?, origin)
+    match verdict {
+        Verdict::Checked(decision) => Receipt::new(hit, decision),
+        Verdict::Unchecked { mode, decision, .. } => local_receipt(hit, *mode, decision.as_ref()?),
+    }
+}
+
+/// The receipt of a hit that the local store allowed. Out of line: the store decides nearly all hits.
+#[inline(never)]
+fn local_receipt(hit: Hit<'_>, mode: FailureMode, decision: &Decision) -> Option<Receipt> {
+    let receipt = match mode {
+        // The local store charged the share of the limits, so the receipt must carry the share too.
+        FailureMode::LocalShare { instances } => {
+            let share = hit.policy.share_of(instances);
+            Receipt::new(hit.with_policy(&share), decision)?
+                .charged_in(ChargedBy::LocalShare { instances })
         }
+        _ => Receipt::new(hit, decision)?.charged_in(ChargedBy::Local),
     };
-    // The local store charged the share of the limits, so the receipt must carry the share too.
-    let share: Policy;
-    let hit = match origin {
-        ChargedBy::LocalShare { instances } => {
-            share = hit.policy.share_of(instances);
-            hit.with_policy(&share)
-        }
-        _ => hit,
-    };
-    let receipt = Receipt::new(hit, decision)?
-        .charged_in(origin)
-        .owed(decision.is_owed.0);
-    Some(receipt)
+    Some(receipt.owed(decision.is_owed.0))
 }
 
 impl Drop for Reservation {

@@ -7,6 +7,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 #[cfg(feature = "tokio")]
@@ -137,6 +138,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn manual_clock(&self) -> Option<Clock> {
         None
     }
+
+    /// Returns a timer on the clock of a simulation, by which prefetching waits in place of tokio's timers.
+    #[doc(hidden)]
+    fn virtual_timer(&self, _span: Duration) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        None
+    }
 }
 
 /// Forwards every method, so that the defaults do not replace those of the inner store.
@@ -167,6 +174,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn manual_clock(&self) -> Option<Clock> {
         (**self).manual_clock()
+    }
+
+    fn virtual_timer(&self, span: Duration) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        (**self).virtual_timer(span)
     }
 }
 

@@ -18,6 +18,7 @@ use ratelimit_core::{
 
 use super::{
     chart,
+    fleet::{Fleet, passed_exactly},
     frames::TimeSpan,
     replay::{Replay, Run},
     report::{Summary, UntilClosed},
@@ -30,6 +31,8 @@ use crate::{cli_error::CliError, config::Span};
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// Replays a trace on a virtual clock, and prints what every hit would be answered.
 ///
@@ -51,6 +54,18 @@ pub struct Simulate {
     /// Where budgets live: memory, or a Redis in which nothing else is touched
     #[arg(long, default_value = "memory", value_name = "memory|URL")]
     store: StoreChoice,
+
+    /// The share of each limit that instances prefetch, as in `5%`; the summary says what it saves
+    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "chart")]
+    prefetch: Option<u32>,
+
+    /// How many instances prefetch, and take the hits in turn [default: 1]
+    #[arg(long, value_name = "N", requires = "prefetch", value_parser = clap::value_parser!(u32).range(1..=64))]
+    instances: Option<u32>,
+
+    /// How long a prefetch call takes [default: 1ms]
+    #[arg(long, value_name = "TIME", requires = "prefetch")]
+    round_trip: Option<Span>,
 
     /// How long to wait for that Redis [default: 5s]
     #[arg(long, value_name = "TIME")]
@@ -99,6 +114,11 @@ fn limits(text: &str) -> Result<String, InvalidPolicy> {
     Policy::parse("simulate", text).map(|_| text.to_owned())
 }
 
+fn share(text: &str) -> Result<u32, String> {
+    let percent = text.strip_suffix('%').and_then(|text| text.parse().ok());
+    percent.ok_or_else(|| "expected a percentage as in `5%`".to_owned())
+}
+
 fn throttle(text: &str) -> Result<Throttle, String> {
     let expected = || "expected `hard`, or `soft` and a percentage as in `soft 10%`".to_owned();
     if text == "hard" {
@@ -128,9 +148,18 @@ impl Simulate {
         let policies: Vec<Policy> = policies
             .map(|(place, text)| {
                 let policy = Policy::parse(&format!("simulate-{}", place + 1), text)?;
-                policy.with_throttle(throttle.clone())
+                let policy = policy.with_throttle(throttle.clone())?;
+                match self.prefetch {
+                    Some(share) => policy.with_prefetch(share),
+                    None => Ok(policy),
+                }
             })
             .collect::<Result<_, _>>()?;
+        if self.prefetch.is_some() && self.store != StoreChoice::Memory {
+            return Err(
+                "--prefetch is simulated in memory, with --round-trip; leave --store out".into(),
+            );
+        }
         let trace = self.trace(&policies[0])?;
         let clock = Clock::manual(Timestamp::default());
         let redis = self.redis_store(clock.clone()).await?;
@@ -151,11 +180,19 @@ impl Simulate {
                 clock: clock.clone(),
             };
             let filmed = self.chart.as_ref().map(|_| time_span);
-            let replayed = replay(&run, redis.as_ref(), &trace, filmed, &mut out).await?;
+            let mut fleet = self.fleet(&memory, &clock);
+            let fleet_mut = fleet.as_mut();
+            let replayed =
+                replay(&run, redis.as_ref(), &trace, filmed, fleet_mut, &mut out).await?;
             if out.is_closed() && filmed.is_none() {
                 return Ok(());
             }
             eprintln!("{text}: {}", Summary::new(&trace, &replayed.hits));
+            if let Some(fleet) = &fleet {
+                let replayed = &trace[..replayed.hits.len()];
+                let exact = passed_exactly(&run.policy, replayed, capacity_for(&trace)).await?;
+                eprintln!("{text}: {fleet}; an exact limiter lets {exact} pass");
+            }
             drawn.push((&**text, replayed));
         }
         if let Some(path) = &self.chart {
@@ -163,6 +200,14 @@ impl Simulate {
             std::fs::write(path, svg).map_err(|why| format!("{}: {why}", path.display()))?;
         }
         Ok(())
+    }
+
+    /// The instances of `--prefetch`, over the store of one run.
+    fn fleet(&self, memory: &MemoryStore, clock: &Clock) -> Option<Fleet> {
+        self.prefetch?;
+        let round_trip = self.round_trip.map_or(ROUND_TRIP, |span| span.0);
+        let instances = self.instances.unwrap_or(1);
+        Some(Fleet::new(memory.clone(), clock, instances, round_trip))
     }
 
     fn trace(&self, policy: &Policy) -> Result<Vec<TraceHit>, CliError> {
@@ -215,10 +260,11 @@ async fn replay(
     redis: Option<&RedisStore>,
     trace: &[TraceHit],
     time_span: Option<TimeSpan>,
+    fleet: Option<&mut Fleet>,
     out: &mut UntilClosed<impl Write>,
 ) -> Result<Replay, CliError> {
     let replayed = tokio::select! {
-        replayed = run.replay(trace, time_span, out) => replayed,
+        replayed = run.replay(trace, time_span, fleet, out) => replayed,
         _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
     };
     let cleaned = match redis {

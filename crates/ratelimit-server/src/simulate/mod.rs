@@ -3,6 +3,7 @@
 mod chart;
 mod command;
 mod decimal;
+mod fleet;
 mod frames;
 mod replay;
 mod report;

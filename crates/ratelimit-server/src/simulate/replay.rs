@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use super::{
     decimal,
+    fleet::Fleet,
     frames::{BudgetFrames, BudgetLine, TimeSpan},
     report::{ChartHit, Fate, Progress, UntilClosed},
     trace::TraceHit,
@@ -56,11 +57,14 @@ pub(super) struct Run<'a> {
 impl Run<'_> {
     /// Prints the decision of every hit, and samples the budgets if there is a time span.
     ///
+    /// A `fleet` decides the hits in place of the store.
+    ///
     /// Samples do not change a decision: they have cost 0 and write nothing, and none is later than the next hit.
     pub(super) async fn replay(
         &self,
         trace: &[TraceHit],
         time_span: Option<TimeSpan>,
+        mut fleet: Option<&mut Fleet>,
         out: &mut UntilClosed<impl Write>,
     ) -> Result<Replay, CliError> {
         let mut progress = Progress::new(trace.len());
@@ -74,7 +78,10 @@ impl Run<'_> {
             }
             progress.show(hits.len());
             self.sample_until(frames.as_mut(), hit.at_micros).await?;
-            let decision = self.check(&hit.key, hit.at_micros, hit.cost).await?;
+            let decision = match &mut fleet {
+                Some(fleet) => fleet.check(&self.policy, hit).await?,
+                None => self.check(&hit.key, hit.at_micros, hit.cost).await?,
+            };
             serde_json::to_writer(&mut *out, &self.line(hit, &decision)?)?;
             out.write_all(b"\n")?;
             if let Some(frames) = &mut frames {

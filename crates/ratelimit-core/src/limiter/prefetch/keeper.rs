@@ -1,7 +1,10 @@
 //! The background task of one hot key: it calls the store before the units on hand run out.
 
 use std::{
+    future::{Future as _, poll_fn},
+    pin::pin,
     sync::{Arc, Weak},
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -61,8 +64,7 @@ impl Keeper {
                 KeeperStep::Wait(micros) => {
                     // The limiter may be dropped while its keepers wait.
                     drop(prefetch);
-                    let waiting = entry.wake.notified();
-                    let _ = tokio::time::timeout(Duration::from_micros(micros), waiting).await;
+                    self.wait(Duration::from_micros(micros)).await;
                 }
                 KeeperStep::Call(request) => {
                     let _calling = entry.calling.lock().await;
@@ -87,6 +89,22 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// Waits for `span`, or until the keeper is woken.
+    async fn wait(&self, span: Duration) {
+        let timer = self.store.virtual_timer(span);
+        let mut timer = timer.unwrap_or_else(|| Box::pin(tokio::time::sleep(span)));
+        let mut woken = pin!(self.entry.wake.notified());
+        poll_fn(|cx| {
+            let is_ready = woken.as_mut().poll(cx).is_ready() || timer.as_mut().poll(cx).is_ready();
+            if is_ready {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
     }
 
     /// Takes over the answer to a call. Returns the units of a key that was reset meanwhile, and the time of their charge:

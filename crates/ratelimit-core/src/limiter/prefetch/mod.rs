@@ -32,7 +32,7 @@ use crate::limiter::{
     },
 };
 use crate::{
-    decision::{Decision, Outcome},
+    decision::{Decision, Outcome, PrefetchedCharge},
     limit::Limit,
     policy::Policy,
     store::{Hit, OwnedHit, Store, StoreError, StoreFuture},
@@ -76,58 +76,68 @@ impl Prefetch {
     }
 
     /// Decides a hit from memory, or says how its answer by the store is used.
+    ///
+    /// A decision that is no [`PrefetchedCharge`], a denial or one of several limits, is written to `decision`.
+    #[inline(always)]
     pub(super) fn check(
         limiter: &Limiter,
         hit: &Hit<'_>,
-    ) -> Result<Decision, Option<Box<UnpaidHit>>> {
+        decision: &mut Option<Decision>,
+    ) -> Result<PrefetchedCharge, Option<Box<UnpaidHit>>> {
         let prefetch = &limiter.shared.prefetch;
         let hash = prefetch.table.hash(hit);
-        let answer = prefetch
-            .table
-            .with(hash, hit, |entry| prefetch.check_hot(entry, hit));
+        let answer = prefetch.table.with(hash, hit, |entry| {
+            let answer = prefetch.check_hot(entry, hit, decision);
+            answer.map_err(|is_asked| is_asked.then(|| Arc::clone(entry)))
+        });
         match answer {
-            Some(Ok(decision)) => Ok(decision),
-            Some(Err(entry)) => Err(Some(Box::new(UnpaidHit {
-                prefetch: Arc::clone(prefetch),
-                store: Arc::clone(&limiter.shared.store),
-                hit: OwnedHit::new(*hit),
-                entry,
-            }))),
+            Some(Ok(charge)) => Ok(charge),
+            Some(Err(unpaid)) => {
+                Err(unpaid.map(|entry| Box::new(UnpaidHit::new(limiter, hit, entry))))
+            }
             None => {
-                if !hit.is_read_only() {
-                    Prefetch::count_cold(limiter, hash, hit);
-                }
+                Prefetch::count_cold(limiter, hash, hit);
                 Err(None)
             }
         }
     }
 
-    /// Decides a hit on a hot key from memory. Returns the key where the store has to decide.
-    #[inline]
-    fn check_hot(&self, entry: &Arc<HotEntry>, hit: &Hit<'_>) -> Result<Decision, Arc<HotEntry>> {
+    /// Decides a hit on a hot key from memory. Returns whether the store has to decide; if not, `decision` is written.
+    #[inline(always)]
+    fn check_hot(
+        &self,
+        entry: &HotEntry,
+        hit: &Hit<'_>,
+        decision: &mut Option<Decision>,
+    ) -> Result<PrefetchedCharge, bool> {
         if hit.is_read_only() {
-            return Err(Arc::clone(entry));
+            return Err(true);
         }
         let now = self.clock.now();
-        match lock(&entry.key).check(hit.policy, hit.cost, now) {
-            HotAnswer::Decided { decision, wakes } => {
-                if wakes {
-                    entry.wake.notify_one();
-                }
+        let (answer, wakes) = lock(&entry.key).check(hit.policy, hit.cost, now);
+        if wakes {
+            entry.wake.notify_one();
+        }
+        match answer {
+            HotAnswer::Ask => Err(true),
+            HotAnswer::Paid(charge) => {
                 entry.metrics.count_hit();
-                Ok(decision)
+                Ok(charge)
             }
-            HotAnswer::Ask { wakes } => {
-                if wakes {
-                    entry.wake.notify_one();
-                }
-                Err(Arc::clone(entry))
+            HotAnswer::Decided(decided) => {
+                entry.metrics.count_hit();
+                *decision = Some(decided);
+                Err(false)
             }
         }
     }
 
     /// Counts a hit on a key that is not hot, and starts to keep the key when four units were wanted within a hold.
+    #[inline(never)]
     fn count_cold(limiter: &Limiter, hash: u64, hit: &Hit<'_>) {
+        if hit.is_read_only() {
+            return;
+        }
         let prefetch = &limiter.shared.prefetch;
         let policy = hit.policy;
         let Some(share) = policy.prefetch() else {
@@ -218,6 +228,17 @@ impl Drop for Prefetch {
 }
 
 impl UnpaidHit {
+    /// A hit that the units of `entry` did not pay.
+    #[inline(never)]
+    fn new(limiter: &Limiter, hit: &Hit<'_>, entry: Arc<HotEntry>) -> UnpaidHit {
+        UnpaidHit {
+            prefetch: Arc::clone(&limiter.shared.prefetch),
+            store: Arc::clone(&limiter.shared.store),
+            hit: OwnedHit::new(*hit),
+            entry,
+        }
+    }
+
     /// Awaits the decision of the store, and adds what this instance has on hand.
     ///
     /// - A peek reports the units on hand beside those of the store.

@@ -165,16 +165,38 @@ impl Sizing {
         longest.max(shortest).clamp(1, MAX_HOLD)
     }
 
-    /// The request for a slice. While the budget is scarce, the `usable` units that are left are not asked for again.
-    pub(super) fn request(&self, watched: u64, usable: u64, is_scarce: bool) -> PrefetchRequest {
+    /// The request for a slice.
+    ///
+    /// - While the budget is scarce, the `usable` units that are left are not asked for again.
+    /// - Nor are they where the window ends within the horizon, in `window_left` microseconds: units that are not spent
+    ///   until then are void.
+    pub(super) fn request(
+        &self,
+        watched: u64,
+        usable: u64,
+        is_scarce: bool,
+        window_left: Option<u64>,
+    ) -> PrefetchRequest {
         let horizon = self.horizon(watched);
+        let ends = window_left.filter(|left| *left < horizon);
+        let horizon = ends.unwrap_or(horizon);
         let want = units_in(self.demand, horizon).max(MIN_UNITS);
-        let on_hand = if is_scarce { usable } else { 0 };
+        let on_hand = if is_scarce || ends.is_some() {
+            usable
+        } else {
+            0
+        };
         let want = want.min(self.cap()).saturating_sub(on_hand);
         PrefetchRequest::new(want, self.share_percent)
             .horizon_micros(horizon)
             .min_life_micros(self.rtt + self.rtt / 2)
             .scarce(is_scarce)
+    }
+
+    /// The time in which twice the fewest units that are worth a call are wanted, at most an eighth of a hold, in
+    /// microseconds.
+    pub(super) fn shortest_slice(&self) -> u64 {
+        span_of(2 * MIN_UNITS, self.demand).min(self.hold() / 8)
     }
 
     /// The time before a slice ends at which the next call has to leave, in microseconds.
@@ -283,7 +305,7 @@ mod tests {
             usable in 0..1_000_u64,
         ) {
             let sizing = sizing(&format!("{limit}/s"), share, demand, rtt);
-            let request = sizing.request(watched, usable, false);
+            let request = sizing.request(watched, usable, false, None);
             prop_assert!(request.want() <= limit * u64::from(share) / 100);
             prop_assert!(sizing.hold() <= MAX_HOLD);
             prop_assert!(sizing.low_water(request.want()) <= request.want() / 2);

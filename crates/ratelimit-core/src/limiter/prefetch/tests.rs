@@ -305,6 +305,48 @@ async fn the_share_and_the_number_of_instances_decide_how_many_hits_a_call_serve
     }
 }
 
+/// Prints the curve of `docs/prefetch.md`: eight instances at three times the limit, in five whole windows.
+#[tokio::test(start_paused = true)]
+async fn of_a_counter_at_saturation_ninety_nine_percent_pass() {
+    const FROM: u64 = 602_000_000;
+    const WINDOWS: usize = 5;
+    for share in [1, 2, 5, 10] {
+        let fleet = Fleet::new("sliding_window_counter 4000/s", share);
+        let limiters: Vec<Limiter> = (0..8).map(|_| fleet.limiter()).collect();
+        let calls = || fleet.store.calls.load(Ordering::SeqCst) + fleet.hits_in_store();
+        let (mut passed, mut calls_before) = (Vec::new(), 0);
+        for limiter in limiters.iter().cycle() {
+            let now = fleet.clock.now().as_micros();
+            if now >= FROM + WINDOWS as u64 * 1_000_000 {
+                break;
+            }
+            if now < FROM {
+                calls_before = calls();
+            }
+            let decision = fleet.hit(limiter, 83).await;
+            if decision.is_allowed() {
+                passed.push(decision.now);
+            }
+        }
+        passed.sort();
+        let store = MemoryStore::new().clock(fleet.clock.clone());
+        for now in &passed {
+            fleet.clock.set(*now);
+            let hit = Hit::new(&fleet.policy, &fleet.key);
+            assert!(store.hit(hit).await.unwrap().is_allowed(), "law 1");
+        }
+        let counted = passed.iter().filter(|now| now.as_micros() >= FROM).count();
+        let per_mille = counted / (4 * WINDOWS);
+        let calls = (calls() - calls_before) / WINDOWS;
+        println!(
+            "share {share:>2} %: {}.{} % of the limit, {calls} calls a second",
+            per_mille / 10,
+            per_mille % 10
+        );
+        assert!(per_mille >= 990, "share {share} %: {per_mille} per mille");
+    }
+}
+
 /// Laws 3 and 8, on limits of 2,000 a second with their longest hold.
 #[tokio::test(start_paused = true)]
 async fn a_denial_from_memory_follows_a_low_budget_and_waits_as_long_as_the_store_said() {

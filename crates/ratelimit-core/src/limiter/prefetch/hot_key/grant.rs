@@ -9,10 +9,11 @@ use crate::limiter::prefetch::{
     slice::{Slice, SliceBound},
 };
 use crate::{
+    decision::GrantNumbers,
     limit::Limit,
     policy::{Policy, Throttle},
     store::PrefetchGrant,
-    time::micros,
+    time::{Timestamp, micros},
 };
 
 /// The time between two samples of the fleet's rate, at least: 10 ms.
@@ -56,14 +57,17 @@ impl HotKey {
             self.slices
                 .push(Slice::new(grant.units(), decided_at, bounds));
         }
+        let decision = (grant.decision().clone())
+            .refundable_in_windows(policy.limits().iter().map(Limit::is_window));
         self.last = Some(LastGrant {
             sent: sent.as_sent(),
             received: now,
-            decision: grant
-                .decision()
-                .clone()
-                .refundable_in_windows(policy.limits().iter().map(Limit::is_window)),
+            single: GrantNumbers::new(&decision, grant.units()),
+            decision,
             units: grant.units(),
+            window_end: window_end(policy, grant),
+            has_counter: (policy.limits().iter())
+                .any(|limit| matches!(limit, Limit::SlidingWindowCounter(_))),
             states: grant.states().into(),
         });
         self.denied = None;
@@ -151,12 +155,20 @@ impl HotKey {
             let wait = waits.max().unwrap_or(0).min(MAX_HOLD);
             let wait = if grant.units() == 0 { wait } else { 0 };
             let spread = match self.phase {
-                Phase::Scarce => self.half_to_one_hold(now),
+                Phase::Scarce => self.half_to_one_hold(now).min(self.half_of_counter(now)),
                 _ => self.half_to_one_hold(now).min(NOTHING_GIVEN),
             };
             (now, wait.max(spread))
         });
     }
+}
+
+/// The first end of a window among the limits of a grant; `None` without windows.
+fn window_end(policy: &Policy, grant: &PrefetchGrant) -> Option<Timestamp> {
+    let limits = policy.limits().iter().zip(grant.states());
+    let windows = limits.filter(|(limit, _)| limit.is_window());
+    let ends = windows.map(|(limit, state)| limit.period_ticks().window_end(state[0]));
+    ends.min()
 }
 
 impl Limit {

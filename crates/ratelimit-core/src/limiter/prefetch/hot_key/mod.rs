@@ -7,9 +7,11 @@
 //! | scarce | spends units, or is denied from memory; no hit waits | prefetched, when the share is left again |
 //! | off | is sent to the store, because two round trips are longer than a hold | prefetched |
 //!
-//! - `grant.rs`: an answer of the store. `schedule.rs`: when the next call leaves.
+//! - `aside.rs`: a hit that units and the store pay together. `grant.rs`: an answer of the store.
+//! - `schedule.rs`: when the next call leaves.
 //! - It reads no clock and sends nothing; `keeper.rs` does.
 
+mod aside;
 mod grant;
 mod schedule;
 
@@ -24,7 +26,7 @@ use crate::limiter::prefetch::{
     slice::Slice,
 };
 use crate::{
-    decision::Decision,
+    decision::{Decision, GrantNumbers, PrefetchedCharge},
     policy::{Policy, Throttle},
     store::LimitStates,
     time::{Timestamp, micros},
@@ -83,6 +85,12 @@ struct LastGrant {
     /// The decision of a peek at the time of the grant; hits are answered with its numbers.
     decision: Decision,
     units: u64,
+    /// The same numbers of a single limit.
+    single: Option<GrantNumbers>,
+    /// The first end of a window of the limits.
+    window_end: Option<Timestamp>,
+    /// Whether one of them is a counter, which frees units until its window ends.
+    has_counter: bool,
     states: LimitStates,
 }
 
@@ -114,17 +122,12 @@ enum Phase {
 /// The answer of a hot key to a hit.
 #[derive(Debug)]
 pub(super) enum HotAnswer {
-    /// Decided from memory. `wakes` asks to wake the keeper.
-    Decided { decision: Decision, wakes: bool },
+    /// Units paid a hit on a single limit.
+    Paid(PrefetchedCharge),
+    /// Decided from memory: a hit on several limits, or a denial.
+    Decided(Decision),
     /// The store has to decide.
-    Ask { wakes: bool },
-}
-
-/// Slices that were taken out for a hit that the store pays in part.
-pub(super) struct SlicesAside {
-    slices: SmallVec<[Slice; 2]>,
-    /// [`HotKey::losses`] at that time.
-    losses: u64,
+    Ask,
 }
 
 impl HotKey {
@@ -155,29 +158,42 @@ impl HotKey {
         }
     }
 
-    /// Decides a hit of `cost` from memory, if possible.
-    #[inline]
-    pub(super) fn check(&mut self, policy: &Policy, cost: u64, now: Moment) -> HotAnswer {
+    /// Decides a hit of `cost` from memory, if possible. Returns also whether to wake the keeper.
+    #[inline(always)]
+    pub(super) fn check(&mut self, policy: &Policy, cost: u64, now: Moment) -> (HotAnswer, bool) {
         self.wanted += cost;
         self.last_hit = now;
         let Some(last) = &self.last else {
-            return HotAnswer::Ask { wakes: false };
+            return (HotAnswer::Ask, false);
         };
         let at = last.store_time(now);
-        if let Some(slice) = self.try_spend(cost, at) {
-            let usable = self.slices.iter().map(Slice::unspent).sum();
-            let wakes = usable <= self.low_water && !self.is_woken;
-            self.is_woken |= wakes;
-            let last = self.last.as_ref().expect("a slice has its grant");
-            let decision = last.decision.prefetched(at, last.units, usable, slice);
-            return HotAnswer::Decided { decision, wakes };
-        }
-        if self.is_scarce_at(now) && self.may_deny(policy, cost) {
-            let decision = self.denial(policy, cost, at, now);
-            return HotAnswer::Decided {
-                decision,
-                wakes: false,
-            };
+        let Some(slice) = self.try_spend(cost, at) else {
+            return self.check_unpaid(policy, cost, at, now);
+        };
+        let usable = self.slices.iter().map(Slice::unspent).sum();
+        let wakes = usable <= self.low_water && !self.is_woken;
+        self.is_woken |= wakes;
+        let last = self.last.as_ref().expect("a slice has its grant");
+        let answer = match &last.single {
+            Some(numbers) => HotAnswer::Paid(numbers.charge(at, usable, slice)),
+            None => HotAnswer::Decided(last.decision.prefetched(at, last.units, usable, slice)),
+        };
+        (answer, wakes)
+    }
+
+    /// Denies a hit that the units on hand do not pay, or leaves it to the store.
+    #[inline(never)]
+    fn check_unpaid(
+        &mut self,
+        policy: &Policy,
+        cost: u64,
+        at: Timestamp,
+        now: Moment,
+    ) -> (HotAnswer, bool) {
+        let is_denied = self.is_scarce_at(now) && !self.is_counter_ending(now);
+        if is_denied && self.may_deny(policy, cost) {
+            let denial = self.denial(policy, cost, at, now);
+            return (HotAnswer::Decided(denial), false);
         }
         // While no call may leave, the keeper wakes by its own timer.
         let is_paused = self
@@ -185,7 +201,7 @@ impl HotKey {
             .is_some_and(|(since, span)| now.since(since) < span);
         let wakes = !self.is_woken && !is_paused;
         self.is_woken |= wakes;
-        HotAnswer::Ask { wakes }
+        (HotAnswer::Ask, wakes)
     }
 
     /// Whether the budget is scarce by an answer that is not too old: at most one hold, or the pause after it, and the
@@ -258,41 +274,9 @@ impl HotKey {
         }
     }
 
-    /// Takes the slices out, for a hit that the store pays in part. Hits that come meanwhile do not spend them.
-    pub(super) fn set_aside(&mut self) -> SlicesAside {
-        SlicesAside {
-            slices: std::mem::take(&mut self.slices),
-            losses: self.losses,
-        }
-    }
-
     /// Whether the key was reset, or its units were given back.
     pub(super) const fn is_ended(&self) -> bool {
         self.is_ended
-    }
-
-    /// Spends `units` of slices that were set aside, if as many are still live, and puts the slices back.
-    ///
-    /// After a reset the slices count no more.
-    pub(super) fn put_back(&mut self, aside: SlicesAside, units: u64, now: Moment) -> bool {
-        let Some(at) = self.last.as_ref().map(|last| last.store_time(now)) else {
-            return false;
-        };
-        if self.is_ended || aside.losses != self.losses {
-            return false;
-        }
-        let mut aside = aside.slices;
-        let taken_meanwhile = std::mem::take(&mut self.slices);
-        std::mem::swap(&mut self.slices, &mut aside);
-        let is_paid = units > 0 && self.try_spend(units, at).is_some();
-        self.drop_empty(at);
-        self.slices.extend(taken_meanwhile);
-        // The oldest units end first anyway.
-        while self.slices.len() > 2 {
-            let mut oldest = self.slices.remove(0);
-            self.void += oldest.unspent() + oldest.take_void();
-        }
-        is_paid
     }
 
     /// Records that the store denied a hit of `cost`: until the next call, hits are denied from memory.

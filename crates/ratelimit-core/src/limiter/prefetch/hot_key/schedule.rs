@@ -8,6 +8,9 @@ use crate::limiter::prefetch::{
 };
 use crate::store::PrefetchRequest;
 
+/// The shortest pause of a scarce key: 1 ms, a tick of tokio's timers.
+const MIN_PAUSE: u64 = 1_000;
+
 /// The next step of the keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::limiter::prefetch) enum KeeperStep {
@@ -47,6 +50,7 @@ impl HotKey {
             now.since(self.hot_since),
             usable,
             self.phase == Phase::Scarce,
+            self.window_left(now),
         );
         let lead = self.sizing.lead();
         let life = |slice: Option<&Slice>| match (slice, at) {
@@ -82,6 +86,36 @@ impl HotKey {
             self.sizing.observe_demand(self.wanted, span);
             (self.wanted, self.sampled_at) = (0, now);
         }
+    }
+
+    /// The time until the window of the last answer ends, in microseconds; `None` without one, or after its end.
+    fn window_left(&self, now: Moment) -> Option<u64> {
+        let last = self.last.as_ref()?;
+        let end = last.window_end?.as_micros();
+        let left = end.checked_sub(last.store_time(now).as_micros());
+        left.filter(|left| *left > 0)
+    }
+
+    /// Half of the time until the window of a counter ends, in microseconds; `u64::MAX` without one.
+    ///
+    /// A counter at saturation frees its last units just before its window ends. The calls of a scarce key come closer to
+    /// each other towards the end, so that those units are charged in time to be spent.
+    pub(super) fn half_of_counter(&self, now: Moment) -> u64 {
+        let left = self.counter_left(now).filter(|left| *left >= 2 * MIN_PAUSE);
+        left.map_or(u64::MAX, |left| left / 2)
+    }
+
+    /// Whether the window of a counter ends so soon that no further slice is worth a call. Hits that the units on hand do
+    /// not pay are then sent to the store, which frees units until the end.
+    pub(super) fn is_counter_ending(&self, now: Moment) -> bool {
+        let left = self.counter_left(now);
+        left.is_some_and(|left| left <= self.sizing.shortest_slice().max(2 * MIN_PAUSE))
+    }
+
+    /// The time until the window of a counter ends, in microseconds.
+    fn counter_left(&self, now: Moment) -> Option<u64> {
+        let has_counter = self.last.as_ref().is_some_and(|last| last.has_counter);
+        self.window_left(now).filter(|_| has_counter)
     }
 
     /// A random span between half a hold and one, so that instances do not call at the same moment.

@@ -42,10 +42,9 @@ impl Link {
                 wakes_at = millisecond;
             }
             for _ in 0..RATE {
-                let answer = key.check(&policy, 1, now);
-                let is_unpaid = matches!(answer, HotAnswer::Ask { .. });
+                let (answer, wakes) = key.check(&policy, 1, now);
+                let is_unpaid = matches!(answer, HotAnswer::Ask);
                 unpaid += u64::from(is_unpaid && millisecond >= WARM_UP);
-                let (HotAnswer::Decided { wakes, .. } | HotAnswer::Ask { wakes }) = answer;
                 wakes_at = if wakes { millisecond } else { wakes_at };
             }
             while under_way.is_none() && wakes_at <= millisecond {
