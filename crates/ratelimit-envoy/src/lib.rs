@@ -57,7 +57,8 @@ mod rule;
 pub use self::{
     charge::Charge,
     config::{
-        DescriptorConfig, LimitConfig, RuleConfig, RulesConfig, UnmatchedBuckets, read_rules, rule_field_names,
+        DescriptorConfig, LimitConfig, RuleConfig, RulesConfig, UnmatchedBuckets, read_rules,
+        rule_field_names,
     },
     decide::{decide, give_back},
     directory::{DirectoryOptions, FileDiagnostics, list_files, load_directory},

@@ -6,18 +6,16 @@ use prost_types::Duration as ProtoDuration;
 
 use crate::{
     proto::envoy::{
-        r#type::v3::{
-            RateLimitStrategy, TokenBucket,
-            rate_limit_strategy::{BlanketRule, Strategy},
-        },
         service::rate_limit_quota::v3::{
             BucketId,
             rate_limit_quota_response::{
                 BucketAction,
-                bucket_action::{
-                    AbandonAction, BucketAction as Action, QuotaAssignmentAction,
-                },
+                bucket_action::{AbandonAction, BucketAction as Action, QuotaAssignmentAction},
             },
+        },
+        r#type::v3::{
+            RateLimitStrategy, TokenBucket,
+            rate_limit_strategy::{BlanketRule, Strategy},
         },
     },
     quota::grant::GrantId,

@@ -171,8 +171,8 @@ impl QuotaBucket {
     fn extend(&mut self, now: Timestamp) -> Option<Option<QuotaAction>> {
         let policy = self.policy;
         let current = self.ledger.current(now);
-        let grant = current
-            .filter(|grant| grant.pool.policy == policy && grant.certainly_left() > 0)?;
+        let grant =
+            current.filter(|grant| grant.pool.policy == policy && grant.certainly_left() > 0)?;
         let ttl = whole_seconds(grant.must_end.since(now)).min(MAX_TTL);
         // The end of the window is near: the grant lasts as long as it may.
         let is_last = grant.pool.window_end.is_some() && grant.ends_at + MAX_DELAY > grant.must_end;
@@ -225,7 +225,8 @@ impl QuotaBucket {
         let units = grant_size(self.rate, others, remaining, end.must_end.since(now));
         let policy = self.policy;
         let current = self.ledger.current(now);
-        let kept = current.filter(|grant| grant.pool.policy == policy && units <= grant.certainly_left());
+        let kept =
+            current.filter(|grant| grant.pool.policy == policy && units <= grant.certainly_left());
         // A smaller grant would take away what Envoy has left.
         if kept.is_some()
             && let Some(extension) = self.extend(now)
@@ -282,7 +283,12 @@ impl QuotaBucket {
     }
 
     /// The policy of the bucket has changed: it is granted anew.
-    pub fn change_terms(&mut self, terms: GrantTerms, is_enforced: bool, now: Timestamp) -> Vec<QuotaAction> {
+    pub fn change_terms(
+        &mut self,
+        terms: GrantTerms,
+        is_enforced: bool,
+        now: Timestamp,
+    ) -> Vec<QuotaAction> {
         self.terms = terms;
         self.is_enforced = is_enforced;
         self.policy += 1;
@@ -311,7 +317,11 @@ impl QuotaBucket {
         self.wake_at = Some(until);
         let needed = until + DENIAL_RESERVE;
         let has_grant = self.ledger.current(now).is_some();
-        if !has_grant && self.blanket_until.is_some_and(|end| end + MIN_RETRY >= needed) {
+        if !has_grant
+            && self
+                .blanket_until
+                .is_some_and(|end| end + MIN_RETRY >= needed)
+        {
             return Vec::new();
         }
         self.ledger.supersede(now);

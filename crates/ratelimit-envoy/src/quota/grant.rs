@@ -112,9 +112,9 @@ impl Ledger {
 
     /// Takes out the grants that ended long enough ago. Call it with the arrival of a report that was counted.
     pub(crate) fn settle(&mut self, now: Timestamp) -> Vec<SettledGrant> {
-        let settled = self.0.extract_if(.., |grant| {
-            now >= grant.ended_at() + SETTLE_DELAY
-        });
+        let settled = self
+            .0
+            .extract_if(.., |grant| now >= grant.ended_at() + SETTLE_DELAY);
         settled
             .map(|grant| SettledGrant {
                 id: grant.id,

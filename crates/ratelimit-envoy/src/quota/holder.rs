@@ -231,12 +231,9 @@ impl QuotaHolder {
         update: &mut QuotaUpdate,
     ) -> Option<Vec<QuotaAction>> {
         let asked_at = now();
-        let others = self.holders.report(
-            &self.target.budget,
-            self.id,
-            self.bucket.milli(),
-            asked_at,
-        );
+        let others =
+            self.holders
+                .report(&self.target.budget, self.id, self.bucket.milli(), asked_at);
         let (decided_at, remaining) = match self.target.look(limiter).await {
             StoreAnswer::Answer(answer) => answer,
             StoreAnswer::Denied { retry_after, .. } => {

@@ -18,6 +18,7 @@ mod sizing;
 mod target;
 mod terms;
 
+pub(crate) use self::terms::too_fine;
 pub use self::{
     assignment::{Assignment, abandon},
     bucket::{AnswerTime, QuotaAction, QuotaBucket},
@@ -28,4 +29,3 @@ pub use self::{
     target::QuotaTarget,
     terms::GrantTerms,
 };
-pub(crate) use self::terms::too_fine;

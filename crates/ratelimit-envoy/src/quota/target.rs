@@ -37,7 +37,10 @@ pub struct QuotaTarget {
 /// The answer of the store to a question.
 pub(super) enum StoreAnswer<T> {
     Answer(T),
-    Denied { retry_after: Duration, remaining: u64 },
+    Denied {
+        retry_after: Duration,
+        remaining: u64,
+    },
     /// The store did not decide. The failure mode is not asked: only the store grants.
     Away,
 }

@@ -55,11 +55,13 @@ fn report_unquotable(policy: &Policy, line: usize, diagnostics: &mut Diagnostics
         }
     }
     if policy.prefetch().is_some() {
-        let message = "grants are charged in advance already: a bucket needs a policy without prefetch";
+        let message =
+            "grants are charged in advance already: a bucket needs a policy without prefetch";
         diagnostics.add(DiagnosticCode::ConflictingFields, line, message);
     }
     if with_tiers(policy).any(|tier| !matches!(tier.throttle(), Throttle::Hard)) {
-        let message = "throttle of the policy has no effect on a bucket: grants stay below the limit";
+        let message =
+            "throttle of the policy has no effect on a bucket: grants stay below the limit";
         diagnostics.add(DiagnosticCode::IgnoredField, line, message);
     }
 }
