@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::metrics::{describe_counter, describe_gauge, gauge};
+use ::metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
@@ -33,6 +33,28 @@ pub(crate) const ENVOY_IGNORED: &str = "rate_limiter_envoy_ignored_total";
 
 /// Counter of changed files of Envoy rules, by `result`: `ok`, or `rejected` if the previous rules stay.
 pub(crate) const ENVOY_RELOADS: &str = "rate_limiter_envoy_reloads_total";
+
+/// Gauge of open streams of the quota service.
+pub(crate) const QUOTA_STREAMS: &str = "rate_limiter_envoy_quota_streams";
+
+/// Gauge of buckets on all streams of the quota service.
+pub(crate) const QUOTA_BUCKETS: &str = "rate_limiter_envoy_quota_buckets";
+
+/// Counter of requests of the quota service, by `policy` and `state`: `granted`, `used`, `given_back`, `forfeited`, or
+/// `unassigned` if they passed without a grant.
+pub(crate) const QUOTA_UNITS: &str = "rate_limiter_envoy_quota_units_total";
+
+/// Counter of buckets without a grant, by `reason`: `unmatched` without a rule, or `overflow` beyond 100,000 on a stream.
+pub(crate) const QUOTA_UNGRANTED: &str = "rate_limiter_envoy_quota_ungranted_total";
+
+/// Counter of abandoned buckets.
+pub(crate) const QUOTA_ABANDONED: &str = "rate_limiter_envoy_quota_abandoned_total";
+
+/// Counter of streams that the server ended, by `reason`: `slow`, `invalid` or `draining`.
+pub(crate) const QUOTA_CLOSED: &str = "rate_limiter_envoy_quota_closed_total";
+
+/// Histogram of the time from a report to its answer.
+pub(crate) const QUOTA_ANSWER_SECONDS: &str = "rate_limiter_envoy_quota_answer_seconds";
 
 const BUILD_INFO: &str = "rate_limiter_build_info";
 
@@ -66,10 +88,39 @@ pub(crate) fn install(application: &str) -> Result<PrometheusHandle, BuildError>
         "Parts of requests of Envoy without effect, by part."
     );
     describe_counter!(ENVOY_RELOADS, "Reloads of the Envoy rules, by result.");
+    describe_quota();
     describe_gauge!(BUILD_INFO, "Always 1, with the version of the server.");
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     Collector::default().describe();
     Ok(handle)
+}
+
+fn describe_quota() {
+    describe_gauge!(QUOTA_STREAMS, "Open streams of the quota service.");
+    describe_gauge!(
+        QUOTA_BUCKETS,
+        "Buckets on all streams of the quota service."
+    );
+    describe_counter!(
+        QUOTA_UNITS,
+        "Requests of the quota service, by policy and state."
+    );
+    describe_counter!(
+        QUOTA_UNGRANTED,
+        "Buckets of the quota service without a grant, by reason."
+    );
+    describe_counter!(
+        QUOTA_ABANDONED,
+        "Buckets of the quota service that were abandoned."
+    );
+    describe_counter!(
+        QUOTA_CLOSED,
+        "Streams of the quota service that the server ended, by reason."
+    );
+    describe_histogram!(
+        QUOTA_ANSWER_SECONDS,
+        "Time from a report of the quota service to its answer."
+    );
 }
 
 /// The metrics of this moment in the text format of Prometheus, those of the process included.
@@ -80,16 +131,20 @@ pub(crate) fn render(handle: &PrometheusHandle) -> String {
 
 fn builder(application: &str) -> PrometheusBuilder {
     let labelled = PrometheusBuilder::new().add_global_label("application", application);
-    [metrics::CHECK_SECONDS, metrics::ROUND_TRIP_SECONDS]
-        .iter()
-        .fold(labelled, |builder, name| {
-            builder
-                .set_buckets_for_metric(
-                    Matcher::Full((*name).to_owned()),
-                    &metrics::CHECK_SECONDS_BUCKETS,
-                )
-                .expect("there are buckets")
-        })
+    [
+        metrics::CHECK_SECONDS,
+        metrics::ROUND_TRIP_SECONDS,
+        QUOTA_ANSWER_SECONDS,
+    ]
+    .iter()
+    .fold(labelled, |builder, name| {
+        builder
+            .set_buckets_for_metric(
+                Matcher::Full((*name).to_owned()),
+                &metrics::CHECK_SECONDS_BUCKETS,
+            )
+            .expect("there are buckets")
+    })
 }
 
 /// Drains histogram samples every 5 seconds; never returns.

@@ -67,7 +67,7 @@ impl EnvoyConfig {
             return Err(conflict(setting, "has no effect without envoy-config"));
         }
         if directory.is_none() && !has_rules {
-            let why = "needs envoy-config or rules in the file, [[envoy.rule]], as well";
+            let why = "needs envoy-config or rules in the file, [[envoy.rule]] or [[envoy.bucket]], as well";
             return Err(conflict("envoy-listen", why));
         }
         if cfg!(not(feature = "envoy")) {

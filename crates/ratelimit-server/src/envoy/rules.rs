@@ -1,17 +1,12 @@
 //! The rules of the configuration file and of the directory of `--envoy-config`, read again when they change.
 
-use std::{
-    fs, io,
-    path::Path,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{fs, io, path::Path, sync::Arc, time::Duration};
 
 use metrics::counter;
 use ratelimit_envoy::{DirectoryOptions, FileDiagnostics, Rules, RulesBuilder, list_files};
 use ratelimit_http::policy_file::InvalidPolicyFile;
 use sha2::{Digest as _, Sha256};
-use tokio::signal::unix::Signal;
+use tokio::{signal::unix::Signal, sync::watch};
 
 use crate::{
     app::App,
@@ -59,7 +54,7 @@ pub(crate) fn load_rules(
 pub(crate) struct CurrentRules {
     config: EnvoyConfig,
     app: App,
-    rules: RwLock<Arc<Rules>>,
+    rules: watch::Sender<Arc<Rules>>,
     /// The sources of the rules before they were read.
     loaded: Sources,
 }
@@ -87,15 +82,19 @@ impl CurrentRules {
         Ok(CurrentRules {
             config,
             app,
-            rules: RwLock::new(Arc::new(rules)),
+            rules: watch::Sender::new(Arc::new(rules)),
             loaded,
         })
     }
 
     /// The rules of this moment.
     pub(crate) fn get(&self) -> Arc<Rules> {
-        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&rules)
+        Arc::clone(&self.rules.borrow())
+    }
+
+    /// The rules, and each change of them.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Rules>> {
+        self.rules.subscribe()
     }
 
     /// Builds the rules again when a file of the directory changes, when the configuration was reloaded, and on
@@ -134,8 +133,7 @@ impl CurrentRules {
         match load_rules(rules, directory, self.config.options) {
             Ok((rules, findings)) => {
                 log_warnings(&findings);
-                let mut current = self.rules.write().unwrap_or_else(PoisonError::into_inner);
-                *current = Arc::new(rules);
+                self.rules.send_replace(Arc::new(rules));
                 count("ok", 1);
                 tracing::info!("reloaded the Envoy rules");
             }

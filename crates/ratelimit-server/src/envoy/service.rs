@@ -27,7 +27,11 @@ use tonic_health::{
 
 use crate::{
     app::App,
-    envoy::{CurrentRules, grpc_timeout::decision_deadline},
+    envoy::{
+        CurrentRules,
+        grpc_timeout::decision_deadline,
+        quota_service::{QuotaEndpoint, QuotaServer},
+    },
     metrics::{ENVOY_IGNORED, ENVOY_REQUESTS, ENVOY_UNKNOWN_DOMAINS},
 };
 
@@ -36,10 +40,11 @@ use crate::{
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// The names under which the health service reports the state of the server.
-const HEALTH_NAMES: [&str; 3] = [
+const HEALTH_NAMES: [&str; 4] = [
     "",
     "ratelimit",
     RateLimitServiceServer::<RateLimitEndpoint>::NAME,
+    QuotaServer::NAME,
 ];
 
 /// The rate limit service of Envoy.
@@ -95,7 +100,7 @@ impl RateLimitEndpoint {
         }
     }
 
-    /// The routes of the service and of its health service, which reports `NOT_SERVING` when the server drains.
+    /// The routes of the service, of the quota service and of their health service, which reports `NOT_SERVING` when the server drains.
     pub(crate) async fn router(self) -> Router {
         let (reporter, health) = health_reporter();
         set_health(&reporter, ServingStatus::Serving).await;
@@ -104,10 +109,12 @@ impl RateLimitEndpoint {
             app.drained().await;
             set_health(&reporter, ServingStatus::NotServing).await;
         });
+        let quota = QuotaEndpoint::new(self.app.clone(), Arc::clone(&self.rules)).server();
         let service =
             RateLimitServiceServer::new(self).max_decoding_message_size(MAX_MESSAGE_BYTES);
         Routes::new(service)
             .add_service(health)
+            .add_service(quota)
             .prepare()
             .into_axum_router()
     }

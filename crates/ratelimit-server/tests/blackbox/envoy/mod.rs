@@ -6,6 +6,8 @@ mod grpc;
 mod native;
 mod process;
 mod proxy;
+mod quota_client;
+mod quota_grpc;
 mod settings;
 mod shared;
 mod tls;

@@ -1,0 +1,158 @@
+//! The buckets of one stream.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use ratelimit_core::Timestamp;
+use ratelimit_envoy::{proto::envoy::service::rate_limit_quota::v3::BucketId, quota::QuotaHolder};
+
+/// The most buckets of a stream.
+pub(crate) const MAX_BUCKETS: usize = 100_000;
+
+/// The most bytes of bucket ids of a stream.
+const MAX_ID_BYTES: usize = 64 << 20;
+
+/// The identity of a bucket: its entries in the order of their keys.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct BucketKey(Arc<[(Bytes, Bytes)]>);
+
+impl BucketKey {
+    pub(crate) fn new(id: &BucketId) -> BucketKey {
+        let entries = id.bucket.iter();
+        let mut entries: Vec<(Bytes, Bytes)> = entries
+            .map(|entry| (entry.key.clone(), entry.value.clone()))
+            .collect();
+        entries.sort_unstable();
+        BucketKey(entries.into())
+    }
+
+    fn bytes(&self) -> usize {
+        self.0
+            .iter()
+            .map(|(key, value)| key.len() + value.len())
+            .sum()
+    }
+}
+
+/// A bucket of a stream.
+pub(crate) struct Bucket {
+    /// The id as it came, which is sent back.
+    pub(crate) id: BucketId,
+    pub(crate) state: BucketState,
+}
+
+pub(crate) enum BucketState {
+    /// A bucket with a rule. The holder is `None` while its calls are under way.
+    Matched(Option<Box<QuotaHolder>>),
+    /// A bucket without a rule, and the end of its assignment.
+    Unmatched {
+        assigned_until: Timestamp,
+        active_at: Timestamp,
+    },
+}
+
+impl Bucket {
+    fn active_at(&self) -> Timestamp {
+        match &self.state {
+            BucketState::Matched(Some(holder)) => holder.bucket().active_at(),
+            BucketState::Matched(None) => Timestamp::from_micros(u64::MAX),
+            BucketState::Unmatched { active_at, .. } => *active_at,
+        }
+    }
+}
+
+/// The buckets of a stream, and when each has something to do.
+#[derive(Default)]
+pub(crate) struct Buckets {
+    by_key: HashMap<BucketKey, Bucket>,
+    id_bytes: usize,
+    /// Wake-ups, of which those that a bucket has changed since are skipped.
+    wakes: BinaryHeap<Reverse<(Timestamp, BucketKey)>>,
+}
+
+impl Buckets {
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= MAX_BUCKETS || self.id_bytes >= MAX_ID_BYTES
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &BucketKey) -> Option<&mut Bucket> {
+        self.by_key.get_mut(key)
+    }
+
+    pub(crate) fn insert(&mut self, key: BucketKey, bucket: Bucket) {
+        self.id_bytes += key.bytes();
+        self.by_key.insert(key, bucket);
+    }
+
+    pub(crate) fn remove(&mut self, key: &BucketKey) -> Option<Bucket> {
+        let bucket = self.by_key.remove(key)?;
+        self.id_bytes -= key.bytes();
+        Some(bucket)
+    }
+
+    pub(crate) fn keys(&self) -> Vec<BucketKey> {
+        self.by_key.keys().cloned().collect()
+    }
+
+    pub(crate) fn holders(&mut self) -> impl Iterator<Item = &mut QuotaHolder> {
+        self.by_key
+            .values_mut()
+            .filter_map(|bucket| match &mut bucket.state {
+                BucketState::Matched(holder) => holder.as_deref_mut(),
+                BucketState::Unmatched { .. } => None,
+            })
+    }
+
+    /// Puts a holder back, and schedules its next wake-up.
+    pub(crate) fn put_back(&mut self, key: BucketKey, holder: Box<QuotaHolder>) {
+        let wake_at = holder.bucket().wake_at();
+        if let Some(bucket) = self.by_key.get_mut(&key) {
+            bucket.state = BucketState::Matched(Some(holder));
+            if let Some(at) = wake_at {
+                self.wakes.push(Reverse((at, key)));
+            }
+        }
+    }
+
+    /// The time of the next wake-up.
+    pub(crate) fn next_wake(&self) -> Option<Timestamp> {
+        self.wakes.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// A bucket whose time has come.
+    pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<BucketKey> {
+        loop {
+            let Reverse((at, _)) = self.wakes.peek()?;
+            if *at > now {
+                return None;
+            }
+            let Reverse((at, key)) = self.wakes.pop()?;
+            let bucket = self.by_key.get(&key).map(|bucket| &bucket.state);
+            if let Some(BucketState::Matched(Some(holder))) = bucket
+                && holder.bucket().wake_at() == Some(at)
+            {
+                return Some(key);
+            }
+        }
+    }
+
+    /// The buckets that were idle since before `time`, the longest idle last.
+    pub(crate) fn idle_since(&self, time: Timestamp) -> Vec<BucketKey> {
+        let idle = self
+            .by_key
+            .iter()
+            .map(|(key, bucket)| (bucket.active_at(), key));
+        let mut idle: Vec<(Timestamp, &BucketKey)> =
+            idle.filter(|(active_at, _)| *active_at < time).collect();
+        idle.sort_unstable_by(|one, other| other.cmp(one));
+        idle.into_iter().map(|(_, key)| key.clone()).collect()
+    }
+}
