@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends there")]
 
+mod bucket;
 mod envoy_model;
 mod flaky_store;
 mod lookup;

@@ -6,6 +6,7 @@ mod grpc;
 mod native;
 mod process;
 mod proxy;
+mod quota;
 mod quota_client;
 mod quota_grpc;
 mod settings;

@@ -130,6 +130,12 @@ impl QuotaClient {
         self.reports.send(report).await.unwrap();
     }
 
+    /// Sends a report, unless the server does not read any more.
+    pub(super) async fn try_send(&self, report: RateLimitQuotaUsageReports) {
+        let sending = self.reports.send(report);
+        let _ = tokio::time::timeout(Duration::from_millis(100), sending).await;
+    }
+
     /// The next response; `None` if the stream has ended.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<(BucketId, Told)>>, Status> {
         let response = tokio::time::timeout(PATIENCE, self.responses.message()).await;
