@@ -22,7 +22,7 @@ use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
 };
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use crate::envoy::{
     quota_buckets::{Bucket, BucketKey, BucketState, Buckets},
@@ -65,7 +65,7 @@ const MAX_IDLE: Duration = Duration::from_secs(60);
 pub(crate) struct QuotaStream {
     endpoint: QuotaEndpoint,
     rules: watch::Receiver<Arc<Rules>>,
-    reports: mpsc::Receiver<(Instant, RateLimitQuotaUsageReports)>,
+    reports: mpsc::Receiver<TimedReport>,
     reader: JoinHandle<()>,
     responses: mpsc::Sender<TimedResponse>,
     /// The domain of the first report.
@@ -73,6 +73,9 @@ pub(crate) struct QuotaStream {
     buckets: Buckets,
     open: OpenStream,
 }
+
+/// A report and the time of its arrival, or why there is none.
+type TimedReport = (Instant, Result<RateLimitQuotaUsageReports, Status>);
 
 /// A bucket whose calls are to be made.
 type Work = (BucketKey, Box<QuotaHolder>, Vec<QuotaAction>);
@@ -125,7 +128,8 @@ impl QuotaStream {
                     Err(_) => break,
                 },
                 report = self.reports.recv() => match report {
-                    Some((arrived, report)) => self.report(arrived, report).await,
+                    Some((arrived, Ok(report))) => self.report(arrived, report).await,
+                    Some((_, Err(status))) => self.refuse(status).await,
                     None => break,
                 },
                 () = sleep_until(wake_at) => self.wake().await,
@@ -164,7 +168,8 @@ impl QuotaStream {
             self.domain.clone_from(&report.domain);
         }
         if self.domain.is_empty() || !(report.domain.is_empty() || report.domain == self.domain) {
-            return self.refuse("the reports of a stream have one domain").await;
+            let status = Status::invalid_argument("the reports of a stream have one domain");
+            return self.refuse(status).await;
         }
         let now = self.endpoint.timestamp(arrived);
         let rules = Arc::clone(&self.rules.borrow());
@@ -190,9 +195,9 @@ impl QuotaStream {
     }
 
     /// Ends the stream with an error for Envoy.
-    async fn refuse(&mut self, reason: &'static str) -> Result<(), StreamEnded> {
+    async fn refuse(&mut self, status: Status) -> Result<(), StreamEnded> {
         count_closed("invalid");
-        let status = Status::invalid_argument(reason);
+        tracing::warn!(%status, "a report of an Envoy is refused, and its quota stream closed");
         // An error means that Envoy has left.
         let _ = self.responses.send((Instant::now(), Err(status))).await;
         Err(StreamEnded)
@@ -422,10 +427,13 @@ fn count_forfeited(bucket: &Bucket) {
 /// Reads reports as they arrive, also while others are processed: the time of arrival tells how old their counts are.
 async fn read(
     mut incoming: Streaming<RateLimitQuotaUsageReports>,
-    sender: mpsc::Sender<(Instant, RateLimitQuotaUsageReports)>,
+    sender: mpsc::Sender<TimedReport>,
 ) {
-    while let Some(Ok(report)) = incoming.next().await {
-        if sender.send((Instant::now(), report)).await.is_err() {
+    while let Some(report) = incoming.next().await {
+        let is_lost = |status: &Status| matches!(status.code(), Code::Cancelled | Code::Unknown);
+        if report.as_ref().is_err_and(is_lost)
+            || sender.send((Instant::now(), report)).await.is_err()
+        {
             return;
         }
     }
@@ -434,8 +442,7 @@ async fn read(
 /// The requests of each bucket. A bucket that is there twice has the sum. Entries without a bucket are left out.
 fn usages(report: RateLimitQuotaUsageReports) -> HashMap<BucketKey, Usage> {
     let mut usages: HashMap<BucketKey, Usage> = HashMap::new();
-    let entries = report.bucket_quota_usages.into_iter();
-    for usage in entries.filter_map(|entry| entry.value) {
+    for usage in report.bucket_quota_usages {
         let Some(id) = usage.bucket_id else {
             continue;
         };

@@ -5,11 +5,10 @@ use std::{fs, time::Duration};
 use prost::bytes::Bytes;
 use ratelimit_envoy::proto::envoy::{
     service::rate_limit_quota::v3::{
-        BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-        bucket_id::BucketEntry,
+        BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, bucket_id::BucketEntry,
         rate_limit_quota_response::bucket_action::BucketAction as Action,
         rate_limit_quota_service_client::RateLimitQuotaServiceClient,
-        rate_limit_quota_usage_reports::{BucketQuotaUsage, BucketQuotaUsagesEntry},
+        rate_limit_quota_usage_reports::BucketQuotaUsage,
     },
     r#type::v3::rate_limit_strategy::{BlanketRule, Strategy},
 };
@@ -58,13 +57,9 @@ pub(super) fn usage(id: &BucketId, allowed: u64, denied: u64) -> BucketQuotaUsag
 }
 
 pub(super) fn report(domain: &str, usages: Vec<BucketQuotaUsage>) -> RateLimitQuotaUsageReports {
-    let entry = |(key, value): (usize, BucketQuotaUsage)| BucketQuotaUsagesEntry {
-        key: key as u64,
-        value: Some(value),
-    };
     RateLimitQuotaUsageReports {
         domain: domain.to_owned(),
-        bucket_quota_usages: usages.into_iter().enumerate().map(entry).collect(),
+        bucket_quota_usages: usages,
     }
 }
 
