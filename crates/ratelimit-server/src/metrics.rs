@@ -44,7 +44,8 @@ pub(crate) const QUOTA_BUCKETS: &str = "rate_limiter_envoy_quota_buckets";
 /// `unassigned` if they passed without a grant.
 pub(crate) const QUOTA_UNITS: &str = "rate_limiter_envoy_quota_units_total";
 
-/// Counter of buckets without a grant, by `reason`: `unmatched` without a rule, or `overflow` beyond 100,000 on a stream.
+/// Counter of buckets without a grant, by `reason`: `unmatched` without a rule, `overflow` beyond 100,000 on a stream, or
+/// `not_utf8` for an id that Envoy would not decode, with each report of it.
 pub(crate) const QUOTA_UNGRANTED: &str = "rate_limiter_envoy_quota_ungranted_total";
 
 /// Counter of abandoned buckets.

@@ -32,7 +32,7 @@ pub(crate) struct Grant {
     pub(crate) ends_at: Timestamp,
     /// When a later assignment was sent.
     pub(crate) superseded_at: Option<Timestamp>,
-    /// Whether the end of the window restores all of it.
+    /// Whether nothing is given back after the end of the window.
     pub(crate) is_restored_by_window: bool,
 }
 
@@ -119,7 +119,8 @@ impl Ledger {
             .map(|grant| SettledGrant {
                 id: grant.id,
                 units: grant.units,
-                // A window that is over has nothing to give back: its budget was restored.
+                // The budget of a window that is over is restored. Under a counter a part of it still counts, and what
+                // was left counts as used.
                 used: match grant.pool.over_at {
                     Some(over) if grant.is_restored_by_window && now >= over => grant.units,
                     _ => grant.used,

@@ -51,7 +51,7 @@ impl GrantTerms {
         self.max_hold
     }
 
-    /// Whether the end of a window restores all that was charged in it, so that there is nothing to give back afterwards.
+    /// Whether there is one window and nothing else, so that nothing needs to be given back after its end.
     pub(crate) fn is_restored_by_window(&self) -> bool {
         self.windows.len() == 1 && self.max_hold.is_none()
     }

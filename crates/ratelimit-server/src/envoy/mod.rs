@@ -1,10 +1,7 @@
-//! Envoy's rate limit services over gRPC: RLS in `service.rs`, RLQS in `quota_service.rs` and `quota_stream.rs`.
+//! Envoy's rate limit services over gRPC: RLS in `service.rs`, RLQS in `quota/`.
 
 mod grpc_timeout;
-mod quota_buckets;
-mod quota_metrics;
-mod quota_service;
-mod quota_stream;
+mod quota;
 mod rules;
 mod service;
 

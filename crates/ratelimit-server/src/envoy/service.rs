@@ -30,7 +30,7 @@ use crate::{
     envoy::{
         CurrentRules,
         grpc_timeout::decision_deadline,
-        quota_service::{QuotaEndpoint, QuotaServer},
+        quota::{QuotaEndpoint, QuotaServer},
     },
     metrics::{ENVOY_IGNORED, ENVOY_REQUESTS, ENVOY_UNKNOWN_DOMAINS},
 };

@@ -1,31 +1,21 @@
 //! The gRPC service `StreamRateLimitQuotas`.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{Stream, stream};
-use ratelimit_core::Timestamp;
-use ratelimit_envoy::{
-    proto::envoy::service::rate_limit_quota::v3::{
-        RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-        rate_limit_quota_service_server::{RateLimitQuotaService, RateLimitQuotaServiceServer},
-    },
-    quota::Holders,
+use ratelimit_envoy::proto::envoy::service::rate_limit_quota::v3::{
+    RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+    rate_limit_quota_service_server::{RateLimitQuotaService, RateLimitQuotaServiceServer},
 };
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::{
-    app::App,
-    envoy::{
-        CurrentRules,
-        quota_metrics::{count_closed, register},
-        quota_stream::QuotaStream,
-    },
+use super::{
+    context::QuotaContext,
+    metrics::{count_closed, register},
+    stream::{QuotaStream, TimedResponse},
 };
+use crate::{app::App, envoy::CurrentRules};
 
 /// The largest report, in bytes. 10,000 buckets are about half a mebibyte.
 const MAX_REPORT_BYTES: usize = 64 << 20;
@@ -38,45 +28,20 @@ const MAX_AGE: Duration = Duration::from_millis(900);
 
 pub(crate) type QuotaServer = RateLimitQuotaServiceServer<QuotaEndpoint>;
 
-/// A response, and when it was made.
-pub(crate) type TimedResponse = (Instant, Result<RateLimitQuotaResponse, Status>);
-
 /// The rate limit quota service of Envoy.
 ///
 /// Each stream is one Envoy and one domain, and has a task of its own.
 #[derive(Clone)]
-pub(crate) struct QuotaEndpoint {
-    pub(crate) app: App,
-    pub(crate) rules: Arc<CurrentRules>,
-    pub(crate) holders: Arc<Holders>,
-    /// The beginning of the clock of all streams.
-    epoch: Instant,
-}
+pub(crate) struct QuotaEndpoint(QuotaContext);
 
 impl QuotaEndpoint {
     pub(crate) fn new(app: App, rules: Arc<CurrentRules>) -> QuotaEndpoint {
         register();
-        QuotaEndpoint {
-            app,
-            rules,
-            holders: Arc::default(),
-            epoch: Instant::now(),
-        }
+        QuotaEndpoint(QuotaContext::new(app, rules))
     }
 
     pub(crate) fn server(self) -> QuotaServer {
         RateLimitQuotaServiceServer::new(self).max_decoding_message_size(MAX_REPORT_BYTES)
-    }
-
-    /// A time of this process's monotonic clock.
-    pub(crate) fn timestamp(&self, at: Instant) -> Timestamp {
-        let micros = at.saturating_duration_since(self.epoch).as_micros();
-        Timestamp::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
-    }
-
-    /// The time by the clock of the runtime of a timestamp of [`timestamp`](Self::timestamp).
-    pub(crate) fn instant(&self, at: Timestamp) -> Instant {
-        self.epoch + Duration::from_micros(at.as_micros())
     }
 }
 
@@ -89,12 +54,12 @@ impl RateLimitQuotaService for QuotaEndpoint {
         &self,
         request: Request<Streaming<RateLimitQuotaUsageReports>>,
     ) -> Result<Response<Self::StreamRateLimitQuotasStream>, Status> {
-        if self.app.is_draining() {
+        if self.0.app.is_draining() {
             count_closed("draining");
             return Err(Status::unavailable("the server is ending"));
         }
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
-        let stream = QuotaStream::new(self.clone(), request.into_inner(), sender);
+        let stream = QuotaStream::new(self.0.clone(), request.into_inner(), sender);
         tokio::spawn(stream.run());
         Ok(Response::new(Box::pin(fresh_responses(receiver))))
     }

@@ -10,14 +10,14 @@ use crate::metrics::{
 };
 
 /// A gauge that counts this value as long as it lives.
-pub(crate) struct OpenStream {
+pub(super) struct OpenStream {
     streams: Gauge,
     buckets: Gauge,
     count: usize,
 }
 
 impl OpenStream {
-    pub(crate) fn new() -> OpenStream {
+    pub(super) fn new() -> OpenStream {
         let streams = gauge!(QUOTA_STREAMS);
         streams.increment(1.0);
         OpenStream {
@@ -28,7 +28,7 @@ impl OpenStream {
     }
 
     /// Sets the number of buckets of this stream.
-    pub(crate) fn set_buckets(&mut self, count: usize) {
+    pub(super) fn set_buckets(&mut self, count: usize) {
         match count.checked_sub(self.count) {
             Some(more) => self.buckets.increment(as_f64(more)),
             None => self.buckets.decrement(as_f64(self.count - count)),
@@ -50,41 +50,41 @@ impl Drop for OpenStream {
 }
 
 /// Counts what became of units of a policy.
-pub(crate) fn count_tally(policy: &str, tally: &QuotaTally) {
+pub(super) fn count_tally(policy: &str, tally: &QuotaTally) {
     count_units(policy, "granted", tally.granted);
     count_units(policy, "given_back", tally.given_back);
     count_units(policy, "forfeited", tally.forfeited);
     count_units(policy, "unassigned", tally.unassigned);
 }
 
-pub(crate) fn count_units(policy: &str, state: &'static str, units: u64) {
+pub(super) fn count_units(policy: &str, state: &'static str, units: u64) {
     if units > 0 {
         counter!(QUOTA_UNITS, "policy" => policy.to_owned(), "state" => state).increment(units);
     }
 }
 
-pub(crate) fn count_ungranted(reason: &'static str) {
+pub(super) fn count_ungranted(reason: &'static str) {
     counter!(QUOTA_UNGRANTED, "reason" => reason).increment(1);
 }
 
-pub(crate) fn count_abandoned() {
+pub(super) fn count_abandoned() {
     counter!(QUOTA_ABANDONED).increment(1);
 }
 
-pub(crate) fn count_closed(reason: &'static str) {
+pub(super) fn count_closed(reason: &'static str) {
     counter!(QUOTA_CLOSED, "reason" => reason).increment(1);
 }
 
-pub(crate) fn record_answer(elapsed: Duration) {
+pub(super) fn record_answer(elapsed: Duration) {
     histogram!(QUOTA_ANSWER_SECONDS).record(elapsed.as_secs_f64());
 }
 
 /// Makes the series exist from the start.
-pub(crate) fn register() {
+pub(super) fn register() {
     gauge!(QUOTA_STREAMS).set(0.0);
     gauge!(QUOTA_BUCKETS).set(0.0);
     counter!(QUOTA_ABANDONED).absolute(0);
-    for reason in ["unmatched", "overflow"] {
+    for reason in ["unmatched", "overflow", "not_utf8"] {
         counter!(QUOTA_UNGRANTED, "reason" => reason).absolute(0);
     }
     for reason in ["slow", "invalid", "draining"] {

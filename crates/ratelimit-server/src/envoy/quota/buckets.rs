@@ -11,23 +11,31 @@ use ratelimit_core::Timestamp;
 use ratelimit_envoy::{proto::envoy::service::rate_limit_quota::v3::BucketId, quota::QuotaHolder};
 
 /// The most buckets of a stream.
-pub(crate) const MAX_BUCKETS: usize = 100_000;
+pub(super) const MAX_BUCKETS: usize = 100_000;
 
 /// The most bytes of bucket ids of a stream.
 const MAX_ID_BYTES: usize = 64 << 20;
 
 /// The identity of a bucket: its entries in the order of their keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct BucketKey(Arc<[(Bytes, Bytes)]>);
+pub(super) struct BucketKey(Arc<[(Bytes, Bytes)]>);
 
 impl BucketKey {
-    pub(crate) fn new(id: &BucketId) -> BucketKey {
+    pub(super) fn new(id: &BucketId) -> BucketKey {
         let entries = id.bucket.iter();
         let mut entries: Vec<(Bytes, Bytes)> = entries
             .map(|entry| (entry.key.clone(), entry.value.clone()))
             .collect();
         entries.sort_unstable();
         BucketKey(entries.into())
+    }
+
+    /// Whether all keys and values are UTF-8.
+    pub(super) fn is_text(&self) -> bool {
+        let is_text = |bytes: &Bytes| str::from_utf8(bytes).is_ok();
+        self.0
+            .iter()
+            .all(|(key, value)| is_text(key) && is_text(value))
     }
 
     fn bytes(&self) -> usize {
@@ -39,13 +47,13 @@ impl BucketKey {
 }
 
 /// A bucket of a stream.
-pub(crate) struct Bucket {
+pub(super) struct Bucket {
     /// The id as it came, which is sent back.
-    pub(crate) id: BucketId,
-    pub(crate) state: BucketState,
+    pub(super) id: BucketId,
+    pub(super) state: BucketState,
 }
 
-pub(crate) enum BucketState {
+pub(super) enum BucketState {
     /// A bucket with a rule. The holder is `None` while its calls are under way.
     Matched(Option<Box<QuotaHolder>>),
     /// A bucket without a rule, and the end of its assignment.
@@ -67,7 +75,7 @@ impl Bucket {
 
 /// The buckets of a stream, and when each has something to do.
 #[derive(Default)]
-pub(crate) struct Buckets {
+pub(super) struct Buckets {
     by_key: HashMap<BucketKey, Bucket>,
     id_bytes: usize,
     /// Wake-ups, of which those that a bucket has changed since are skipped.
@@ -75,34 +83,34 @@ pub(crate) struct Buckets {
 }
 
 impl Buckets {
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    pub(crate) fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.len() >= MAX_BUCKETS || self.id_bytes >= MAX_ID_BYTES
     }
 
-    pub(crate) fn get_mut(&mut self, key: &BucketKey) -> Option<&mut Bucket> {
+    pub(super) fn get_mut(&mut self, key: &BucketKey) -> Option<&mut Bucket> {
         self.by_key.get_mut(key)
     }
 
-    pub(crate) fn insert(&mut self, key: BucketKey, bucket: Bucket) {
+    pub(super) fn insert(&mut self, key: BucketKey, bucket: Bucket) {
         self.id_bytes += key.bytes();
         self.by_key.insert(key, bucket);
     }
 
-    pub(crate) fn remove(&mut self, key: &BucketKey) -> Option<Bucket> {
+    pub(super) fn remove(&mut self, key: &BucketKey) -> Option<Bucket> {
         let bucket = self.by_key.remove(key)?;
         self.id_bytes -= key.bytes();
         Some(bucket)
     }
 
-    pub(crate) fn keys(&self) -> Vec<BucketKey> {
+    pub(super) fn keys(&self) -> Vec<BucketKey> {
         self.by_key.keys().cloned().collect()
     }
 
-    pub(crate) fn holders(&mut self) -> impl Iterator<Item = &mut QuotaHolder> {
+    pub(super) fn holders(&mut self) -> impl Iterator<Item = &mut QuotaHolder> {
         self.by_key
             .values_mut()
             .filter_map(|bucket| match &mut bucket.state {
@@ -112,7 +120,7 @@ impl Buckets {
     }
 
     /// Puts a holder back, and schedules its next wake-up.
-    pub(crate) fn put_back(&mut self, key: BucketKey, holder: Box<QuotaHolder>) {
+    pub(super) fn put_back(&mut self, key: BucketKey, holder: Box<QuotaHolder>) {
         let wake_at = holder.bucket().wake_at();
         if let Some(bucket) = self.by_key.get_mut(&key) {
             bucket.state = BucketState::Matched(Some(holder));
@@ -123,12 +131,12 @@ impl Buckets {
     }
 
     /// The time of the next wake-up.
-    pub(crate) fn next_wake(&self) -> Option<Timestamp> {
+    pub(super) fn next_wake(&self) -> Option<Timestamp> {
         self.wakes.peek().map(|Reverse((at, _))| *at)
     }
 
     /// A bucket whose time has come.
-    pub(crate) fn pop_due(&mut self, now: Timestamp) -> Option<BucketKey> {
+    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<BucketKey> {
         loop {
             let Reverse((at, _)) = self.wakes.peek()?;
             if *at > now {
@@ -145,7 +153,7 @@ impl Buckets {
     }
 
     /// The buckets that were idle since before `time`, the longest idle last.
-    pub(crate) fn idle_since(&self, time: Timestamp) -> Vec<BucketKey> {
+    pub(super) fn idle_since(&self, time: Timestamp) -> Vec<BucketKey> {
         let idle = self
             .by_key
             .iter()

@@ -1,7 +1,6 @@
 //! One stream of the quota service.
 
 use std::{
-    collections::HashMap,
     future::pending,
     pin::pin,
     sync::Arc,
@@ -22,15 +21,16 @@ use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
 };
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 
-use crate::envoy::{
-    quota_buckets::{Bucket, BucketKey, BucketState, Buckets},
-    quota_metrics::{
+use super::{
+    buckets::{Bucket, BucketKey, BucketState, Buckets},
+    context::QuotaContext,
+    metrics::{
         OpenStream, count_abandoned, count_closed, count_tally, count_ungranted, count_units,
         record_answer,
     },
-    quota_service::{QuotaEndpoint, TimedResponse},
+    report::{TimedReport, Usage, read_reports, usages},
 };
 
 /// Calls of the store at a time.
@@ -46,7 +46,7 @@ const MAX_UNREAD: Duration = Duration::from_secs(10);
 const FLUSH_AFTER: Duration = Duration::from_millis(200);
 
 /// The life of the assignment of a bucket without a rule, and when it is renewed.
-const UNMATCHED_TTL: Duration = Duration::from_secs(300);
+pub(super) const UNMATCHED_TTL: Duration = Duration::from_secs(300);
 const UNMATCHED_RENEWAL: Duration = Duration::from_secs(60);
 
 /// The life of the assignment of a bucket for which there is no room. It is sent with each report.
@@ -62,60 +62,53 @@ const MAX_IDLE: Duration = Duration::from_secs(60);
 ///
 /// It reads reports, charges, grants, and sends. When it ends, all that was granted on it stays charged: the counts of
 /// Envoy may be lost with the stream, so nothing is given back.
-pub(crate) struct QuotaStream {
-    endpoint: QuotaEndpoint,
-    rules: watch::Receiver<Arc<Rules>>,
+pub(super) struct QuotaStream {
+    pub(super) context: QuotaContext,
+    pub(super) rules: watch::Receiver<Arc<Rules>>,
     reports: mpsc::Receiver<TimedReport>,
     reader: JoinHandle<()>,
     responses: mpsc::Sender<TimedResponse>,
     /// The domain of the first report.
-    domain: String,
-    buckets: Buckets,
+    pub(super) domain: String,
+    pub(super) buckets: Buckets,
     open: OpenStream,
 }
 
-/// A report and the time of its arrival, or why there is none.
-type TimedReport = (Instant, Result<RateLimitQuotaUsageReports, Status>);
+/// A response, and when it was made.
+pub(super) type TimedResponse = (Instant, Result<RateLimitQuotaResponse, Status>);
 
 /// A bucket whose calls are to be made.
-type Work = (BucketKey, Box<QuotaHolder>, Vec<QuotaAction>);
-
-/// The requests of one bucket in a report.
-struct Usage {
-    id: BucketId,
-    allowed: u64,
-    denied: u64,
-}
+pub(super) type Work = (BucketKey, Box<QuotaHolder>, Vec<QuotaAction>);
 
 /// The stream cannot go on.
-struct StreamEnded;
+pub(super) struct StreamEnded;
 
 impl QuotaStream {
-    pub(crate) fn new(
-        endpoint: QuotaEndpoint,
+    pub(super) fn new(
+        context: QuotaContext,
         incoming: Streaming<RateLimitQuotaUsageReports>,
         responses: mpsc::Sender<TimedResponse>,
     ) -> QuotaStream {
         let (sender, reports) = mpsc::channel(MAX_REPORTS);
         QuotaStream {
-            rules: endpoint.rules.subscribe(),
+            rules: context.rules.subscribe(),
             reports,
-            reader: tokio::spawn(read(incoming, sender)),
+            reader: tokio::spawn(read_reports(incoming, sender)),
             responses,
             domain: String::new(),
             buckets: Buckets::default(),
             open: OpenStream::new(),
-            endpoint,
+            context,
         }
     }
 
     /// Serves the stream until Envoy or the server ends it.
-    pub(crate) async fn run(mut self) {
-        let app = self.endpoint.app.clone();
+    pub(super) async fn run(mut self) {
+        let app = self.context.app.clone();
         let mut draining = pin!(app.drained());
         loop {
             let wake_at = self.buckets.next_wake();
-            let wake_at = wake_at.map(|at| self.endpoint.instant(at));
+            let wake_at = wake_at.map(|at| self.context.instant(at));
             let result = tokio::select! {
                 biased;
                 () = self.responses.closed() => break,
@@ -143,20 +136,16 @@ impl QuotaStream {
     /// Grants nothing any more, and ends the stream with its last grant. Envoy then opens one to another server.
     async fn outlive_grants(&mut self) {
         count_closed("draining");
-        let now = self.now();
+        let now = self.context.now();
         let ends = self.buckets.holders();
         let last = ends
             .filter_map(|holder| holder.bucket_mut().grant_end(now))
             .max();
-        let last = last.map(|at| self.endpoint.instant(at));
+        let last = last.map(|at| self.context.instant(at));
         tokio::select! {
             () = self.responses.closed() => {}
             () = sleep_until(last.or(Some(Instant::now()))) => {}
         }
-    }
-
-    fn now(&self) -> Timestamp {
-        self.endpoint.timestamp(Instant::now())
     }
 
     async fn report(
@@ -171,12 +160,16 @@ impl QuotaStream {
             let status = Status::invalid_argument("the reports of a stream have one domain");
             return self.refuse(status).await;
         }
-        let now = self.endpoint.timestamp(arrived);
+        let now = self.context.timestamp(arrived);
         let rules = Arc::clone(&self.rules.borrow());
         let mut actions = Vec::new();
         let mut work = Vec::new();
         let mut idle = None;
         for (key, usage) in usages(report) {
+            if !key.is_text() {
+                work.extend(self.record_unnamed(key, &usage, &rules, now));
+                continue;
+            }
             if self.buckets.get_mut(&key).is_none() {
                 self.make_room(now, &mut idle, &mut actions);
                 if self.buckets.is_full() {
@@ -192,6 +185,24 @@ impl QuotaStream {
         self.open.set_buckets(self.buckets.len());
         record_answer(arrived.elapsed());
         Ok(())
+    }
+
+    /// Charges the requests of a bucket that cannot be named in a response.
+    ///
+    /// Envoy sends header values with any bytes. Its decoder takes only UTF-8, and a response with other bytes ends the
+    /// stream with all of its buckets.
+    fn record_unnamed(
+        &self,
+        key: BucketKey,
+        usage: &Usage,
+        rules: &Rules,
+        now: Timestamp,
+    ) -> Option<Work> {
+        count_ungranted("not_utf8");
+        let target = rules.quota_target(&self.domain, &usage.id)?;
+        let holders = Arc::clone(&self.context.holders);
+        let holder = Box::new(QuotaHolder::new(target, holders, now));
+        Some((key, holder, vec![QuotaAction::Record(usage.allowed)]))
     }
 
     /// Ends the stream with an error for Envoy.
@@ -234,7 +245,7 @@ impl QuotaStream {
         let target = rules.quota_target(&self.domain, id);
         let state = match target {
             Some(target) => {
-                let holders = Arc::clone(&self.endpoint.holders);
+                let holders = Arc::clone(&self.context.holders);
                 BucketState::Matched(Some(Box::new(QuotaHolder::new(target, holders, now))))
             }
             None => {
@@ -292,7 +303,7 @@ impl QuotaStream {
 
     /// Does what is due.
     async fn wake(&mut self) -> Result<(), StreamEnded> {
-        let now = self.now();
+        let now = self.context.now();
         let mut work = Vec::new();
         while let Some(key) = self.buckets.pop_due(now) {
             if let Some(bucket) = self.buckets.get_mut(&key)
@@ -306,64 +317,19 @@ impl QuotaStream {
         self.perform(work, Vec::new()).await
     }
 
-    /// Grants the buckets of changed rules anew.
-    async fn reload(&mut self) -> Result<(), StreamEnded> {
-        let rules = Arc::clone(&self.rules.borrow_and_update());
-        let now = self.now();
-        let (mut work, mut actions) = (Vec::new(), Vec::new());
-        for key in self.buckets.keys() {
-            let Some(bucket) = self.buckets.get_mut(&key) else {
-                continue;
-            };
-            let target = rules.quota_target(&self.domain, &bucket.id);
-            match (&mut bucket.state, target) {
-                (BucketState::Matched(holder), Some(target)) => {
-                    let is_same = |holder: &Box<QuotaHolder>| holder.target().is_same(&target);
-                    if !holder.as_ref().is_some_and(is_same)
-                        && let Some(mut holder) = holder.take()
-                    {
-                        let due = holder.change_target(target, now);
-                        work.push((key, holder, due));
-                    }
-                }
-                (BucketState::Matched(_), None) => {
-                    count_forfeited(bucket);
-                    bucket.state = BucketState::Unmatched {
-                        assigned_until: now + UNMATCHED_TTL,
-                        active_at: now,
-                    };
-                    count_ungranted("unmatched");
-                    blanket(&rules, UNMATCHED_TTL).write_to(&bucket.id, &mut actions);
-                }
-                (state @ BucketState::Unmatched { .. }, Some(target)) => {
-                    let holders = Arc::clone(&self.endpoint.holders);
-                    let mut holder = Box::new(QuotaHolder::new(target, holders, now));
-                    *state = BucketState::Matched(None);
-                    let due = holder.bucket_mut().report(now, 0, 0);
-                    work.push((key, holder, due));
-                }
-                (BucketState::Unmatched { assigned_until, .. }, None) => {
-                    *assigned_until = now + UNMATCHED_TTL;
-                    blanket(&rules, UNMATCHED_TTL).write_to(&bucket.id, &mut actions);
-                }
-            }
-        }
-        self.perform(work, actions).await
-    }
-
     /// Makes the calls of many buckets at once, and sends their assignments in one response, unless it takes long.
-    async fn perform(
+    pub(super) async fn perform(
         &mut self,
         work: Vec<Work>,
         mut actions: Vec<BucketAction>,
     ) -> Result<(), StreamEnded> {
         let pass = PassState::default();
-        let endpoint = self.endpoint.clone();
+        let context = self.context.clone();
         let calls = work.into_iter().map(|(key, mut holder, due)| {
-            let (pass, endpoint) = (&pass, &endpoint);
+            let (pass, context) = (&pass, &context);
             async move {
-                let limiter = endpoint.app.limiter();
-                let now = || endpoint.timestamp(Instant::now());
+                let limiter = context.app.limiter();
+                let now = || context.now();
                 let update = holder.perform(due, limiter, pass, now).await;
                 (key, holder, update)
             }
@@ -418,47 +384,14 @@ impl Drop for QuotaStream {
     }
 }
 
-fn count_forfeited(bucket: &Bucket) {
+pub(super) fn count_forfeited(bucket: &Bucket) {
     if let BucketState::Matched(Some(holder)) = &bucket.state {
         count_units(holder.target().policy_name(), "forfeited", holder.left());
     }
 }
 
-/// Reads reports as they arrive, also while others are processed: the time of arrival tells how old their counts are.
-async fn read(
-    mut incoming: Streaming<RateLimitQuotaUsageReports>,
-    sender: mpsc::Sender<TimedReport>,
-) {
-    while let Some(report) = incoming.next().await {
-        let is_lost = |status: &Status| matches!(status.code(), Code::Cancelled | Code::Unknown);
-        if report.as_ref().is_err_and(is_lost)
-            || sender.send((Instant::now(), report)).await.is_err()
-        {
-            return;
-        }
-    }
-}
-
-/// The requests of each bucket. A bucket that is there twice has the sum. Entries without a bucket are left out.
-fn usages(report: RateLimitQuotaUsageReports) -> HashMap<BucketKey, Usage> {
-    let mut usages: HashMap<BucketKey, Usage> = HashMap::new();
-    for usage in report.bucket_quota_usages {
-        let Some(id) = usage.bucket_id else {
-            continue;
-        };
-        let sum = usages.entry(BucketKey::new(&id)).or_insert(Usage {
-            id,
-            allowed: 0,
-            denied: 0,
-        });
-        sum.allowed = sum.allowed.saturating_add(usage.num_requests_allowed);
-        sum.denied = sum.denied.saturating_add(usage.num_requests_denied);
-    }
-    usages
-}
-
 /// The assignment of buckets without a grant.
-fn blanket(rules: &Rules, ttl: Duration) -> Assignment {
+pub(super) fn blanket(rules: &Rules, ttl: Duration) -> Assignment {
     match rules.unmatched_buckets() {
         UnmatchedBuckets::Allow => Assignment::AllowAll { ttl },
         UnmatchedBuckets::Deny => Assignment::DenyAll { ttl },
