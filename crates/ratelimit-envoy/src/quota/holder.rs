@@ -170,12 +170,11 @@ impl QuotaHolder {
             let left = grant.units - grant.used;
             // The cost of a request may have changed since, by a reload.
             let cost = receipt.receipt().cost() / grant.units;
-            match receipt.settle(grant.used * cost).await {
-                Ok(_) => update.tally.given_back += left,
-                Err(_) => {
-                    update.tally.forfeited += left;
-                    pass.set_away();
-                }
+            if receipt.settle(grant.used * cost).await.is_ok() {
+                update.tally.given_back += left;
+            } else {
+                update.tally.forfeited += left;
+                pass.set_away();
             }
         }
     }
@@ -205,22 +204,19 @@ impl QuotaHolder {
         } else {
             self.try_grant(limiter, &now, update).await
         };
-        match answered {
-            Some(actions) => {
-                for action in actions {
-                    match action {
-                        QuotaAction::Assign(assignment) => update.assignments.push(assignment),
-                        QuotaAction::Settle(grant) => self.take_settled(grant),
-                        _ => {}
-                    }
-                }
-                self.settle(pass, update).await;
-            }
-            None => {
-                pass.set_away();
-                self.bucket.store_away(now());
+        let Some(actions) = answered else {
+            pass.set_away();
+            self.bucket.store_away(now());
+            return;
+        };
+        for action in actions {
+            match action {
+                QuotaAction::Assign(assignment) => update.assignments.push(assignment),
+                QuotaAction::Settle(grant) => self.take_settled(grant),
+                _ => {}
             }
         }
+        self.settle(pass, update).await;
     }
 
     /// The actions that follow from the answers of the store; `None` if it does not answer.

@@ -77,8 +77,9 @@ impl EnvoyModel {
             {
                 Passed::WithoutAssignment
             }
-            Assigned::Nothing | Assigned::Blanket(..) => Passed::No,
-            Assigned::Tokens { left: 0, .. } => Passed::No,
+            Assigned::Nothing | Assigned::Blanket(..) | Assigned::Tokens { left: 0, .. } => {
+                Passed::No
+            }
             Assigned::Tokens { left, .. } => {
                 *left -= 1;
                 Passed::ByGrant
@@ -96,19 +97,25 @@ impl EnvoyModel {
         let mut actions = Vec::new();
         assignment.write_to(&BucketId::default(), &mut actions);
         for action in actions {
-            self.apply(action, now);
+            self.apply(&action, now);
         }
     }
 
-    fn apply(&mut self, action: BucketAction, now: Timestamp) {
-        let Some(Action::QuotaAssignmentAction(action)) = action.bucket_action else {
+    fn apply(&mut self, action: &BucketAction, now: Timestamp) {
+        let Some(Action::QuotaAssignmentAction(action)) = &action.bucket_action else {
             return;
         };
-        let ttl = action.assignment_time_to_live.unwrap();
+        let ttl = action.assignment_time_to_live.as_ref().unwrap();
         assert!(ttl.seconds >= 1 && ttl.nanos == 0, "{ttl:?}");
         let ttl = u64::try_from(ttl.seconds).unwrap() * 1_000_000;
         let expires = Timestamp::from_micros(now.as_micros() + ttl);
-        self.assigned = match action.rate_limit_strategy.unwrap().strategy.unwrap() {
+        self.assigned = match action
+            .rate_limit_strategy
+            .clone()
+            .unwrap()
+            .strategy
+            .unwrap()
+        {
             Strategy::BlanketRule(rule) => {
                 Assigned::Blanket(BlanketRule::try_from(rule).unwrap(), expires)
             }

@@ -4,14 +4,24 @@ use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
 use ratelimit_core::Timestamp;
-use ratelimit_envoy::{proto::envoy::service::rate_limit_quota::v3::BucketId, quota::QuotaHolder};
+use ratelimit_envoy::{
+    Rules, UnmatchedBuckets,
+    proto::envoy::service::rate_limit_quota::v3::BucketId,
+    quota::{Assignment, QuotaHolder},
+};
+
+use super::metrics::count_units;
 
 /// The most buckets of a stream.
 pub(super) const MAX_BUCKETS: usize = 100_000;
+
+/// The life of the assignment of a bucket without a rule.
+pub(super) const UNMATCHED_TTL: Duration = Duration::from_secs(300);
 
 /// The most bytes of bucket ids of a stream.
 const MAX_ID_BYTES: usize = 64 << 20;
@@ -64,6 +74,13 @@ pub(super) enum BucketState {
 }
 
 impl Bucket {
+    /// Counts what its grants have left as forfeited.
+    pub(super) fn count_forfeited(&self) {
+        if let BucketState::Matched(Some(holder)) = &self.state {
+            count_units(holder.target().policy_name(), "forfeited", holder.left());
+        }
+    }
+
     fn active_at(&self) -> Timestamp {
         match &self.state {
             BucketState::Matched(Some(holder)) => holder.bucket().active_at(),
@@ -162,5 +179,13 @@ impl Buckets {
             idle.filter(|(active_at, _)| *active_at < time).collect();
         idle.sort_unstable_by(|one, other| other.cmp(one));
         idle.into_iter().map(|(_, key)| key.clone()).collect()
+    }
+}
+
+/// The assignment of buckets without a grant.
+pub(super) fn blanket(rules: &Rules, ttl: Duration) -> Assignment {
+    match rules.unmatched_buckets() {
+        UnmatchedBuckets::Allow => Assignment::AllowAll { ttl },
+        UnmatchedBuckets::Deny => Assignment::DenyAll { ttl },
     }
 }

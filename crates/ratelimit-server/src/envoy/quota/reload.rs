@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ratelimit_envoy::quota::QuotaHolder;
 
 use super::{
-    buckets::BucketState,
+    buckets::{BucketState, UNMATCHED_TTL, blanket},
     metrics::count_ungranted,
-    stream::{QuotaStream, StreamEnded, UNMATCHED_TTL, blanket, count_forfeited},
+    stream::{QuotaStream, StreamEnded},
 };
 
 impl QuotaStream {
@@ -23,8 +23,8 @@ impl QuotaStream {
             let target = rules.quota_target(&self.domain, &bucket.id);
             match (&mut bucket.state, target) {
                 (BucketState::Matched(holder), Some(target)) => {
-                    let is_same = |holder: &Box<QuotaHolder>| holder.target().is_same(&target);
-                    if !holder.as_ref().is_some_and(is_same)
+                    let is_same = |holder: &QuotaHolder| holder.target().is_same(&target);
+                    if !holder.as_deref().is_some_and(is_same)
                         && let Some(mut holder) = holder.take()
                     {
                         let due = holder.change_target(target, now);
@@ -32,7 +32,7 @@ impl QuotaStream {
                     }
                 }
                 (BucketState::Matched(_), None) => {
-                    count_forfeited(bucket);
+                    bucket.count_forfeited();
                     bucket.state = BucketState::Unmatched {
                         assigned_until: now + UNMATCHED_TTL,
                         active_at: now,

@@ -10,12 +10,12 @@ use std::{
 use futures_util::{StreamExt as _, stream};
 use ratelimit_core::Timestamp;
 use ratelimit_envoy::{
-    Rules, UnmatchedBuckets,
+    Rules,
     proto::envoy::service::rate_limit_quota::v3::{
         BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
         rate_limit_quota_response::BucketAction,
     },
-    quota::{Assignment, PassState, QuotaAction, QuotaHolder, abandon},
+    quota::{PassState, QuotaAction, QuotaHolder, abandon},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -24,7 +24,7 @@ use tokio::{
 use tonic::{Status, Streaming};
 
 use super::{
-    buckets::{Bucket, BucketKey, BucketState, Buckets},
+    buckets::{Bucket, BucketKey, BucketState, Buckets, UNMATCHED_TTL, blanket},
     context::QuotaContext,
     metrics::{
         OpenStream, count_abandoned, count_closed, count_tally, count_ungranted, count_units,
@@ -45,8 +45,7 @@ const MAX_UNREAD: Duration = Duration::from_secs(10);
 /// Answers of the store are sent after this time at the latest, while other calls are under way.
 const FLUSH_AFTER: Duration = Duration::from_millis(200);
 
-/// The life of the assignment of a bucket without a rule, and when it is renewed.
-pub(super) const UNMATCHED_TTL: Duration = Duration::from_secs(300);
+/// The assignment of a bucket without a rule is renewed this long before its end.
 const UNMATCHED_RENEWAL: Duration = Duration::from_secs(60);
 
 /// The life of the assignment of a bucket for which there is no room. It is sent with each report.
@@ -237,23 +236,20 @@ impl QuotaStream {
         if let Some(bucket) = self.buckets.remove(key) {
             count_abandoned();
             actions.push(abandon(&bucket.id));
-            count_forfeited(&bucket);
+            bucket.count_forfeited();
         }
     }
 
     fn add(&mut self, key: BucketKey, id: &BucketId, rules: &Rules, now: Timestamp) {
         let target = rules.quota_target(&self.domain, id);
-        let state = match target {
-            Some(target) => {
-                let holders = Arc::clone(&self.context.holders);
-                BucketState::Matched(Some(Box::new(QuotaHolder::new(target, holders, now))))
-            }
-            None => {
-                count_ungranted("unmatched");
-                BucketState::Unmatched {
-                    assigned_until: now,
-                    active_at: now,
-                }
+        let state = if let Some(target) = target {
+            let holders = Arc::clone(&self.context.holders);
+            BucketState::Matched(Some(Box::new(QuotaHolder::new(target, holders, now))))
+        } else {
+            count_ungranted("unmatched");
+            BucketState::Unmatched {
+                assigned_until: now,
+                active_at: now,
             }
         };
         let id = id.clone();
@@ -381,20 +377,6 @@ impl Drop for QuotaStream {
         for holder in self.buckets.holders() {
             count_units(holder.target().policy_name(), "forfeited", holder.left());
         }
-    }
-}
-
-pub(super) fn count_forfeited(bucket: &Bucket) {
-    if let BucketState::Matched(Some(holder)) = &bucket.state {
-        count_units(holder.target().policy_name(), "forfeited", holder.left());
-    }
-}
-
-/// The assignment of buckets without a grant.
-pub(super) fn blanket(rules: &Rules, ttl: Duration) -> Assignment {
-    match rules.unmatched_buckets() {
-        UnmatchedBuckets::Allow => Assignment::AllowAll { ttl },
-        UnmatchedBuckets::Deny => Assignment::DenyAll { ttl },
     }
 }
 
