@@ -32,7 +32,7 @@ pub struct QuotaHolder {
     holders: Arc<Holders>,
 }
 
-/// What a call of [`QuotaHolder::perform`] has done.
+/// The result of [`QuotaHolder::perform`].
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct QuotaUpdate {

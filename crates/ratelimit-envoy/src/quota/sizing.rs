@@ -73,7 +73,7 @@ pub struct OtherDemand {
 /// - A holder whose rate is unknown gets a quarter of what remains, divided by the number of holders.
 /// - Others get their demand until the next report and a reserve of a quarter and of two standard deviations. Where much
 ///   remains they get twice that.
-/// - Nobody gets more than its part of the demand.
+/// - No holder gets more than its part of the demand.
 pub(crate) fn grant_size(
     rate: DemandRate,
     others: OtherDemand,

@@ -45,7 +45,7 @@ pub(crate) struct EnvoyModel {
     pub(crate) next_report: Timestamp,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passed {
     No,

@@ -1,4 +1,4 @@
-//! What all streams share.
+//! The state that all streams share.
 
 use std::{
     sync::Arc,

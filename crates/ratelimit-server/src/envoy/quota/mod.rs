@@ -1,6 +1,6 @@
 //! Envoy's rate limit quota service.
 //!
-//! - `context.rs`: what all streams share, and their clock.
+//! - `context.rs`: the state that all streams share, and their clock.
 //! - `report.rs`: reports as they arrive.
 //! - `buckets.rs`: the buckets of a stream, and when each has something to do.
 //! - `stream.rs`: one stream: reports, wake-ups, calls of the store and responses.

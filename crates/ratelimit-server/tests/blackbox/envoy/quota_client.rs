@@ -63,7 +63,7 @@ pub(super) fn report(domain: &str, usages: Vec<BucketQuotaUsage>) -> RateLimitQu
     }
 }
 
-/// What a message says about a bucket.
+/// The content of a message about a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     DenyAll { ttl: i64 },
@@ -72,7 +72,7 @@ pub(super) enum Told {
     Abandon,
 }
 
-/// What a response says, in order.
+/// The content of a response, in order.
 pub(super) fn told(response: &RateLimitQuotaResponse) -> Vec<(BucketId, Told)> {
     let actions = response.bucket_action.iter().map(|action| {
         let told = match action.bucket_action.as_ref().unwrap() {
