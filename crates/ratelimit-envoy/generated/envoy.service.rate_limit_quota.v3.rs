@@ -5,7 +5,7 @@ pub struct RateLimitQuotaUsageReports {
     pub domain: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
     pub bucket_quota_usages: ::prost::alloc::vec::Vec<
-        rate_limit_quota_usage_reports::BucketQuotaUsagesEntry,
+        rate_limit_quota_usage_reports::BucketQuotaUsage,
     >,
 }
 /// Nested message and enum types in `RateLimitQuotaUsageReports`.
@@ -20,13 +20,6 @@ pub mod rate_limit_quota_usage_reports {
         pub num_requests_allowed: u64,
         #[prost(uint64, tag = "4")]
         pub num_requests_denied: u64,
-    }
-    #[derive(Clone, PartialEq, ::prost::Message)]
-    pub struct BucketQuotaUsagesEntry {
-        #[prost(uint64, tag = "1")]
-        pub key: u64,
-        #[prost(message, optional, tag = "2")]
-        pub value: ::core::option::Option<BucketQuotaUsage>,
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]

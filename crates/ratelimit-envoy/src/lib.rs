@@ -11,6 +11,10 @@
 //! 3. [`decide`] charges the members in one step, all or nothing. [`give_back`] gives back what a request returns.
 //! 4. [`ResolvedRequest::response`] makes the answer of the verdicts.
 //!
+//! A rate limit quota service (RLQS) assigns buckets of requests to each Envoy in advance. [`quota`] grants units that were
+//! charged before: [`Rules::quota_target`] finds the budget of a bucket, and [`quota::QuotaHolder`] charges, grants and
+//! settles it.
+//!
 //! ```
 //! use ratelimit_core::{Limiter, Timestamp};
 //! use ratelimit_envoy::{ResponseOptions, RulesBuilder, decide, proto};
@@ -47,6 +51,7 @@ mod found;
 mod member;
 mod policy_name;
 pub mod proto;
+pub mod quota;
 mod request;
 mod resource;
 mod response;
@@ -55,7 +60,10 @@ mod usage;
 
 pub use self::{
     charge::Charge,
-    config::{DescriptorConfig, LimitConfig, RuleConfig, read_rules, rule_field_names},
+    config::{
+        DescriptorConfig, LimitConfig, RuleConfig, RulesConfig, UnmatchedBuckets, read_rules,
+        rule_field_names,
+    },
     decide::{decide, give_back},
     directory::{DirectoryOptions, FileDiagnostics, list_files, load_directory},
     member::Member,

@@ -7,7 +7,7 @@ use ratelimit_core::{Key, Policy};
 /// The digits of the digest at the end of a name that was cut.
 const DIGEST: usize = 16;
 
-/// The name of a rule's policy: `rls:`, the domain and the path of the rule.
+/// The name of a rule's policy: `rls:`, or `rlqs:` for buckets, the domain and the path of the rule.
 ///
 /// `rls:edge:generic_5fkey@api:user` is the rule for any `user` below `generic_key=api`. Bytes other than
 /// `A-Z a-z 0-9 . -` are escaped as `_hh`, so that different rules have different names. A rule that keeps its path
@@ -19,6 +19,13 @@ impl PolicyName {
     /// The name of all rules of a domain, to which paths are added.
     pub(crate) fn domain(domain: &str) -> PolicyName {
         let mut name = "rls:".to_owned();
+        escape_into(&mut name, domain);
+        PolicyName(name)
+    }
+
+    /// The name of all buckets of a domain, to which paths are added.
+    pub(crate) fn buckets(domain: &str) -> PolicyName {
+        let mut name = "rlqs:".to_owned();
         escape_into(&mut name, domain);
         PolicyName(name)
     }
@@ -79,6 +86,7 @@ mod tests {
             edge.step("a@b", "c"),
             edge.step("a", "").with_period(Duration::from_secs(60)),
             edge.step("a", "").step("@60s", ""),
+            PolicyName::buckets("edge").step("a", "b_c"),
             PolicyName::domain("edge:a").step("b", ""),
         ];
         for (index, name) in names.iter().enumerate() {

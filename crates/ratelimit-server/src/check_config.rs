@@ -125,8 +125,9 @@ impl CheckConfig {
         for file in &findings {
             write_diagnostics(out, &file.path, &file.diagnostics)?;
         }
-        let mut domains: Vec<&str> = rules.domains().collect();
+        let mut domains: Vec<&str> = rules.domains().chain(rules.bucket_domains()).collect();
         domains.sort_unstable();
+        domains.dedup();
         let name = directory.map_or(self.name(), Path::display);
         for domain in domains {
             writeln!(out, "{name}: domain {domain:?}")?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::metrics::{describe_counter, describe_gauge, gauge};
+use ::metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
@@ -46,6 +46,29 @@ const RESPONSE_TIME_BUCKETS: [f64; 11] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
 
+/// Gauge of open streams of the quota service.
+pub(crate) const QUOTA_STREAMS: &str = "rate_limiter_envoy_quota_streams";
+
+/// Gauge of buckets on all streams of the quota service.
+pub(crate) const QUOTA_BUCKETS: &str = "rate_limiter_envoy_quota_buckets";
+
+/// Counter of requests of the quota service, by `policy` and `state`: `granted`, `used`, `given_back`, `forfeited`, or
+/// `unassigned` if they passed without a grant.
+pub(crate) const QUOTA_UNITS: &str = "rate_limiter_envoy_quota_units_total";
+
+/// Counter of buckets without a grant, by `reason`: `unmatched` without a rule, `overflow` beyond 100,000 on a stream, or
+/// `not_utf8` for an id that Envoy would not decode, with each report of it.
+pub(crate) const QUOTA_UNGRANTED: &str = "rate_limiter_envoy_quota_ungranted_total";
+
+/// Counter of abandoned buckets.
+pub(crate) const QUOTA_ABANDONED: &str = "rate_limiter_envoy_quota_abandoned_total";
+
+/// Counter of streams that the server ended, by `reason`: `slow`, `invalid` or `draining`.
+pub(crate) const QUOTA_CLOSED: &str = "rate_limiter_envoy_quota_closed_total";
+
+/// Histogram of the time from a report to its answer.
+pub(crate) const QUOTA_ANSWER_SECONDS: &str = "rate_limiter_envoy_quota_answer_seconds";
+
 const BUILD_INFO: &str = "rate_limiter_build_info";
 
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -82,10 +105,39 @@ pub(crate) fn install(application: &str) -> Result<PrometheusHandle, BuildError>
         ENVOY_XDS_CONNECTED,
         "Whether there is a connection to the xDS server."
     );
+    describe_quota();
     describe_gauge!(BUILD_INFO, "Always 1, with the version of the server.");
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     Collector::default().describe();
     Ok(handle)
+}
+
+fn describe_quota() {
+    describe_gauge!(QUOTA_STREAMS, "Open streams of the quota service.");
+    describe_gauge!(
+        QUOTA_BUCKETS,
+        "Buckets on all streams of the quota service."
+    );
+    describe_counter!(
+        QUOTA_UNITS,
+        "Requests of the quota service, by policy and state."
+    );
+    describe_counter!(
+        QUOTA_UNGRANTED,
+        "Buckets of the quota service without a grant, by reason."
+    );
+    describe_counter!(
+        QUOTA_ABANDONED,
+        "Buckets of the quota service that were abandoned."
+    );
+    describe_counter!(
+        QUOTA_CLOSED,
+        "Streams of the quota service that the server ended, by reason."
+    );
+    describe_histogram!(
+        QUOTA_ANSWER_SECONDS,
+        "Time from a report of the quota service to its answer."
+    );
 }
 
 /// The metrics of this moment in the text format of Prometheus, those of the process included.
@@ -96,9 +148,10 @@ pub(crate) fn render(handle: &PrometheusHandle) -> String {
 
 fn builder(application: &str) -> PrometheusBuilder {
     let labelled = PrometheusBuilder::new().add_global_label("application", application);
-    let buckets: [(&str, &[f64]); 3] = [
+    let buckets: [(&str, &[f64]); 4] = [
         (metrics::CHECK_SECONDS, &metrics::CHECK_SECONDS_BUCKETS),
         (metrics::ROUND_TRIP_SECONDS, &metrics::CHECK_SECONDS_BUCKETS),
+        (QUOTA_ANSWER_SECONDS, &metrics::CHECK_SECONDS_BUCKETS),
         (RESPONSE_TIME, &RESPONSE_TIME_BUCKETS),
     ];
     buckets

@@ -14,7 +14,7 @@ mod yaml;
 
 pub use self::{
     descriptor::{DescriptorConfig, LimitConfig},
-    rule::{RuleConfig, read_rules, rule_field_names},
+    rule::{RuleConfig, RulesConfig, UnmatchedBuckets, read_rules, rule_field_names},
 };
 pub(crate) use self::{
     file::read_domain,

@@ -1,4 +1,4 @@
-//! Rules in a configuration file of this project, under `[[envoy.rule]]`.
+//! Rules in a configuration file of this project, under `[[envoy.rule]]` and `[[envoy.bucket]]`.
 
 use ratelimit_http::{
     key::KeyKinds,
@@ -22,11 +22,50 @@ const POLICY_FIELDS: [&str; 8] = [
     "tenants",
 ];
 
-/// A rule as it is written: the descriptors that it matches, and their policy.
+/// The table `envoy` of a configuration file.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RulesConfig {
+    /// The rules for requests of the rate limit service.
+    pub rules: Vec<RuleConfig>,
+    /// The rules for buckets of the rate limit quota service.
+    pub buckets: Vec<RuleConfig>,
+    /// The assignment of buckets without a rule.
+    pub unmatched: UnmatchedBuckets,
+}
+
+impl RulesConfig {
+    /// Whether there are no rules at all.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.buckets.is_empty()
+    }
+}
+
+/// The assignment of buckets without a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnmatchedBuckets {
+    /// Everything passes, and is counted.
+    #[default]
+    Allow,
+    /// Nothing passes.
+    Deny,
+}
+
+/// The service that a rule is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RuleKind {
+    /// Requests of the rate limit service, whose entries have an order.
+    Request,
+    /// Buckets of the rate limit quota service, whose entries are sorted by key.
+    Bucket,
+}
+
+/// A rule as it is written: the descriptors or the buckets that it matches, and their policy.
 ///
 /// [`read_rules`] reads it, and [`RulesBuilder::add_rules`](crate::RulesBuilder::add_rules) checks it.
 #[derive(Clone, Debug)]
 pub struct RuleConfig {
+    kind: RuleKind,
     /// The line in its file, from 1.
     pub(crate) line: usize,
     pub(crate) domain: String,
@@ -57,16 +96,18 @@ pub(crate) enum PolicyConfig {
 impl RuleConfig {
     /// The path of the rule, which names its own policy.
     pub(crate) fn path(&self) -> PolicyName {
-        path(&self.domain, &self.entries)
+        path(self.kind, &self.domain, &self.entries)
     }
 }
 
-fn path(domain: &str, entries: &[EntryConfig]) -> PolicyName {
+fn path(kind: RuleKind, domain: &str, entries: &[EntryConfig]) -> PolicyName {
+    let domain = match kind {
+        RuleKind::Request => PolicyName::domain(domain),
+        RuleKind::Bucket => PolicyName::buckets(domain),
+    };
     entries
         .iter()
-        .fold(PolicyName::domain(domain), |path, entry| {
-            path.step(&entry.key, &entry.value)
-        })
+        .fold(domain, |path, entry| path.step(&entry.key, &entry.value))
 }
 
 /// Reads the table `envoy` of a configuration file and leaves out invalid rules.
@@ -82,28 +123,48 @@ fn path(domain: &str, entries: &[EntryConfig]) -> PolicyName {
 /// assert!(diagnostics.sorted().is_empty());
 ///
 /// let mut builder = RulesBuilder::new();
-/// assert!(builder.add_rules(&rules, |_| None).is_empty());
+/// assert!(builder.add_rules(&rules.rules, |_| None).is_empty());
 /// assert_eq!(builder.build().domains().collect::<Vec<_>>(), ["edge"]);
 /// ```
-pub fn read_rules(node: &Node, diagnostics: &mut Diagnostics) -> Vec<RuleConfig> {
-    const FIELDS: &[Field<Vec<RuleConfig>>] = &[Field::new("rule", |rules, node, diagnostics| {
-        for node in node.list(diagnostics).unwrap_or_default() {
-            rules.extend(read_rule(node, diagnostics));
-        }
-    })];
-    let mut rules = Vec::new();
-    if let Some(entries) = node.table(diagnostics) {
-        read_table(&mut rules, entries, FIELDS, diagnostics);
-    }
-    let has_rules = |node: &Node| match &node.value {
-        Value::Table(entries) => entries.iter().any(|entry| !is_empty_list(&entry.node)),
-        _ => true,
+pub fn read_rules(node: &Node, diagnostics: &mut Diagnostics) -> RulesConfig {
+    const FIELDS: &[Field<RulesConfig>] = &[
+        Field::new("rule", |table, node, diagnostics| {
+            let nodes = node.list(diagnostics).unwrap_or_default().iter();
+            let rules = nodes.filter_map(|node| read_rule(RuleKind::Request, node, diagnostics));
+            table.rules = rules.collect();
+        }),
+        Field::new("bucket", |table, node, diagnostics| {
+            let nodes = node.list(diagnostics).unwrap_or_default().iter();
+            let rules = nodes.filter_map(|node| read_rule(RuleKind::Bucket, node, diagnostics));
+            table.buckets = rules.collect();
+        }),
+        Field::new("unmatched", |table, node, diagnostics| {
+            let parse = |text: &str| match text {
+                "allow" => Ok(UnmatchedBuckets::Allow),
+                "deny" => Ok(UnmatchedBuckets::Deny),
+                _ => Err(format!("expected allow or deny, not {text:?}")),
+            };
+            let parsed = node.parse_with(DiagnosticCode::BadValue, parse, diagnostics);
+            table.unmatched = parsed.unwrap_or_default();
+        }),
+    ];
+    let mut table = RulesConfig::default();
+    let entries = node.table(diagnostics).unwrap_or_default();
+    read_table(&mut table, entries, FIELDS, diagnostics);
+    let has = |name: &str| {
+        let mut named = entries.iter().filter(|entry| entry.name == name);
+        named.any(|entry| !is_empty_list(&entry.node))
     };
-    if !has_rules(node) {
-        let message = "expected at least one rule, [[envoy.rule]]";
+    if matches!(&node.value, Value::Table(_)) && !has("rule") && !has("bucket") {
+        let message = "expected at least one rule, [[envoy.rule]] or [[envoy.bucket]]";
         diagnostics.add(DiagnosticCode::MissingField, node.line, message);
+    } else if let Some(unmatched) = entries.iter().find(|entry| entry.name == "unmatched")
+        && !has("bucket")
+    {
+        let message = "unmatched has no effect without [[envoy.bucket]]";
+        diagnostics.add(DiagnosticCode::ConflictingFields, unmatched.line, message);
     }
-    rules
+    table
 }
 
 fn is_empty_list(node: &Node) -> bool {
@@ -187,7 +248,25 @@ fn read_entry(text: &str) -> Result<EntryConfig, String> {
     })
 }
 
-fn read_rule(node: &Node, diagnostics: &mut Diagnostics) -> Option<RuleConfig> {
+/// Fields of a rule without effect on grants, and the reason.
+const IGNORED_IN_BUCKETS: [(&str, &str); 4] = [
+    ("name", "Envoy is told no name of a limit"),
+    ("on_failure", "only the store grants"),
+    ("instances", "only the store grants"),
+    ("throttle", "grants stay below the limit"),
+];
+
+/// Sorts the entries of a bucket by key, as those of Envoy's messages are.
+fn sort_entries(entries: &mut [EntryConfig], line: usize, diagnostics: &mut Diagnostics) {
+    entries.sort_by(|one, other| one.key.cmp(&other.key));
+    let is_twice = |pair: &[EntryConfig]| pair[0].key == pair[1].key;
+    if entries.windows(2).any(is_twice) {
+        let message = "a bucket has each key once, so no bucket has this match";
+        diagnostics.add(DiagnosticCode::BadValue, line, message);
+    }
+}
+
+fn read_rule(kind: RuleKind, node: &Node, diagnostics: &mut Diagnostics) -> Option<RuleConfig> {
     let line = node.line;
     let entries = node.table(diagnostics)?.iter().cloned();
     let (of_policy, of_rule): (Vec<Entry>, Vec<Entry>) =
@@ -212,14 +291,25 @@ fn read_rule(node: &Node, diagnostics: &mut Diagnostics) -> Option<RuleConfig> {
             diagnostics.add(DiagnosticCode::ConflictingFields, entry.line, message);
         }
     }
-    let (domain, entries) = (fields.domain?, fields.entries?);
+    let (domain, mut entries) = (fields.domain?, fields.entries?);
+    if kind == RuleKind::Bucket {
+        sort_entries(&mut entries, line, diagnostics);
+        for entry in of_rule.iter().chain(&of_policy) {
+            let mut ignored = IGNORED_IN_BUCKETS.iter();
+            if let Some((name, reason)) = ignored.find(|(name, _)| *name == entry.name) {
+                let message = format!("{name} has no effect on a bucket: {reason}");
+                diagnostics.add(DiagnosticCode::IgnoredField, entry.line, message);
+            }
+        }
+    }
     let own = || {
-        let name = path(&domain, &entries).bounded();
+        let name = path(kind, &domain, &entries).bounded();
         let policy = own_policy(name, fields.limits?, of_policy, diagnostics)?;
         Some(PolicyConfig::Own(Box::new(policy)))
     };
     let policy = fields.policy.or_else(own)?;
     Some(RuleConfig {
+        kind,
         line,
         domain,
         entries,

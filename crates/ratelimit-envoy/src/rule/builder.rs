@@ -1,15 +1,20 @@
 //! Rules from descriptors as they are written.
 
+use std::collections::HashMap;
+
 use ratelimit_http::{
     policy::HttpPolicy,
     policy_file::{Diagnostic, DiagnosticCode, Diagnostics},
 };
 
 use crate::{
-    config::{DescriptorConfig, LimitConfig, PolicyConfig, RuleConfig, read_domain},
+    config::{
+        DescriptorConfig, LimitConfig, PolicyConfig, RuleConfig, UnmatchedBuckets, read_domain,
+    },
     policy_name::PolicyName,
     rule::{
         Effect, Role, Rule, RulePolicy, Rules, Window,
+        bucket::bucket_policy,
         tree::{Level, RuleNode},
         unit::{Rate, Unit},
     },
@@ -87,51 +92,36 @@ impl RulesBuilder {
     ) -> Vec<Diagnostic> {
         let mut diagnostics = Diagnostics::new();
         for rule in rules {
-            let (policy, line) = match &rule.policy {
-                PolicyConfig::Own(policy) => (Some(&**policy), rule.line),
-                PolicyConfig::Named(name, line) => (named(name), *line),
-            };
-            let Some(policy) = policy else {
-                if let PolicyConfig::Named(name, line) = &rule.policy {
-                    let message = format!("there is no policy {name:?}");
-                    diagnostics.add(DiagnosticCode::UnknownPolicy, *line, message);
-                }
+            let Some((policy, line)) = policy_of(rule, &named, &mut diagnostics) else {
                 continue;
             };
             let policy = RulePolicy::new(policy, &rule.entries, line, &mut diagnostics);
             self.rules.policies.push(policy.reading.clone());
-            self.add_rule(rule, policy, &mut diagnostics);
+            add_rule(&mut self.rules.domains, rule, policy, &mut diagnostics);
         }
         diagnostics.sorted()
     }
 
-    /// Adds one rule at the end of its path.
-    fn add_rule(&mut self, rule: &RuleConfig, policy: RulePolicy, diagnostics: &mut Diagnostics) {
-        let mut level = self.rules.domains.entry(rule.domain.clone()).or_default();
-        let Some((last, path)) = rule.entries.split_last() else {
-            return;
-        };
-        for entry in path {
-            let node = level.entry(&entry.key, &entry.value);
-            node.metric_key = metric_key(&entry.key, &entry.value);
-            level = &mut node.next;
+    /// Adds rules for buckets of the quota service. `named` finds the policies that they name.
+    ///
+    /// Policies that grants cannot carry are errors.
+    pub fn add_buckets<'p>(
+        &mut self,
+        rules: &'p [RuleConfig],
+        unmatched: UnmatchedBuckets,
+        named: impl Fn(&str) -> Option<&'p HttpPolicy>,
+    ) -> Vec<Diagnostic> {
+        let mut diagnostics = Diagnostics::new();
+        self.rules.unmatched = unmatched;
+        for rule in rules {
+            let Some((policy, line)) = policy_of(rule, &named, &mut diagnostics) else {
+                continue;
+            };
+            let policy = bucket_policy(policy, rule, line, &mut diagnostics);
+            self.rules.policies.push(policy.reading.clone());
+            add_rule(&mut self.rules.buckets, rule, policy, &mut diagnostics);
         }
-        let node = level.entry(&last.key, &last.value);
-        node.metric_key = metric_key(&last.key, &last.value);
-        if node.rule.is_some() {
-            let message = "another rule of the domain has the same match";
-            diagnostics.add(DiagnosticCode::DuplicateName, rule.line, message);
-            return;
-        }
-        node.rule = Some(Rule {
-            policy_name: rule.path(),
-            effect: Effect::Policy(Box::new(policy)),
-            role: Role::Must,
-            name: rule.name.clone(),
-            replaces: Vec::new(),
-            metadata: None,
-            detailed_metric: false,
-        });
+        diagnostics.sorted()
     }
 
     /// The rules.
@@ -159,6 +149,59 @@ impl RulesBuilder {
         let level = self.rules.domains.entry(domain.to_owned()).or_default();
         add_level(level, descriptors, &PolicyName::domain(domain), diagnostics);
     }
+}
+
+/// The policy of a rule, and the line that its mistakes are reported at.
+fn policy_of<'p>(
+    rule: &'p RuleConfig,
+    named: impl Fn(&str) -> Option<&'p HttpPolicy>,
+    diagnostics: &mut Diagnostics,
+) -> Option<(&'p HttpPolicy, usize)> {
+    match &rule.policy {
+        PolicyConfig::Own(policy) => Some((policy, rule.line)),
+        PolicyConfig::Named(name, line) => {
+            let policy = named(name);
+            if policy.is_none() {
+                let message = format!("there is no policy {name:?}");
+                diagnostics.add(DiagnosticCode::UnknownPolicy, *line, message);
+            }
+            policy.map(|policy| (policy, *line))
+        }
+    }
+}
+
+/// Adds one rule at the end of its path.
+fn add_rule(
+    domains: &mut HashMap<String, Level>,
+    rule: &RuleConfig,
+    policy: RulePolicy,
+    diagnostics: &mut Diagnostics,
+) {
+    let mut level = domains.entry(rule.domain.clone()).or_default();
+    let Some((last, path)) = rule.entries.split_last() else {
+        return;
+    };
+    for entry in path {
+        let node = level.entry(&entry.key, &entry.value);
+        node.metric_key = metric_key(&entry.key, &entry.value);
+        level = &mut node.next;
+    }
+    let node = level.entry(&last.key, &last.value);
+    node.metric_key = metric_key(&last.key, &last.value);
+    if node.rule.is_some() {
+        let message = "another rule of the domain has the same match";
+        diagnostics.add(DiagnosticCode::DuplicateName, rule.line, message);
+        return;
+    }
+    node.rule = Some(Rule {
+        policy_name: rule.path(),
+        effect: Effect::Policy(Box::new(policy)),
+        role: Role::Must,
+        name: rule.name.clone(),
+        replaces: Vec::new(),
+        metadata: None,
+        detailed_metric: false,
+    });
 }
 
 /// Adds descriptors to the level of their path.

@@ -6,8 +6,10 @@
 //! - `override_cache.rs`: the budgets of limits that requests bring along.
 //! - `rule_policy.rs`: the budgets of any policy.
 //! - `tree.rs`: the lookup of descriptors.
+//! - `bucket.rs`: the lookup of buckets of the quota service.
 //! - `builder.rs`: [`RulesBuilder`], which checks rules as they are written.
 
+mod bucket;
 mod builder;
 mod override_cache;
 mod pattern;
@@ -21,7 +23,7 @@ use std::collections::HashMap;
 use prost_types::Struct;
 use ratelimit_core::Policy;
 
-use crate::policy_name::PolicyName;
+use crate::{config::UnmatchedBuckets, policy_name::PolicyName};
 
 use self::override_cache::OverrideCache;
 pub use self::{builder::RulesBuilder, unit::Unit};
@@ -43,6 +45,9 @@ pub struct Rules {
     policies: Vec<Policy>,
     /// Whether all rules are in quota mode.
     is_quota: bool,
+    /// The rules for buckets of the quota service.
+    buckets: HashMap<String, Level>,
+    unmatched: UnmatchedBuckets,
 }
 
 impl Rules {

@@ -116,7 +116,7 @@ impl RulePolicy {
 }
 
 /// The policy and its tiers.
-fn with_tiers(policy: &Policy) -> impl Iterator<Item = &Policy> {
+pub(super) fn with_tiers(policy: &Policy) -> impl Iterator<Item = &Policy> {
     std::iter::once(policy).chain(policy.tiers().map(|(_, tier)| tier))
 }
 

@@ -18,7 +18,7 @@ fn rules(list: &str) -> Rules {
     let configs = read_rules(&node, &mut diagnostics);
     assert_eq!(diagnostics.sorted(), []);
     let mut builder = RulesBuilder::new();
-    assert_eq!(builder.add_rules(&configs, |_| None), []);
+    assert_eq!(builder.add_rules(&configs.rules, |_| None), []);
     builder.build()
 }
 

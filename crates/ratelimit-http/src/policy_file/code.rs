@@ -100,6 +100,8 @@ codes! {
     UnknownTier = Error "unknown-tier",
     /// An Envoy rule names a policy that does not exist.
     UnknownPolicy = Error "unknown-policy",
+    /// A limit is too fine for grants of Envoy's rate limit quota service.
+    RlqsTooFine = Error "rlqs-too-fine",
     /// A text is not a rule.
     BadRule = Error "bad-rule",
     /// Two fields contradict each other.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ratelimit_envoy::{RuleConfig, RulesBuilder};
+use ratelimit_envoy::{RulesBuilder, RulesConfig};
 use ratelimit_http::policy_file::{Diagnostic, InvalidPolicyFile, Severity};
 
 use super::{invalid::InvalidConfig, policies::Policies};
@@ -11,7 +11,7 @@ use super::{invalid::InvalidConfig, policies::Policies};
 #[derive(Clone, Debug)]
 pub(crate) struct EnvoyRules {
     pub(super) path: PathBuf,
-    pub(super) rules: Vec<RuleConfig>,
+    pub(super) rules: RulesConfig,
 }
 
 impl EnvoyRules {
@@ -25,7 +25,14 @@ impl EnvoyRules {
         builder: &mut RulesBuilder,
         policies: &Policies,
     ) -> Result<Vec<Diagnostic>, InvalidConfig> {
-        let findings = builder.add_rules(&self.rules, |name| policies.http(name));
+        let RulesConfig {
+            rules,
+            buckets,
+            unmatched,
+            ..
+        } = &self.rules;
+        let mut findings = builder.add_rules(rules, |name| policies.http(name));
+        findings.extend(builder.add_buckets(buckets, *unmatched, |name| policies.http(name)));
         let mut severities = findings.iter().map(Diagnostic::severity);
         if severities.any(|severity| severity == Severity::Error) {
             return Err(InvalidConfig::File {

@@ -1,8 +1,9 @@
-//! Envoy's rate limit service over gRPC.
+//! Envoy's rate limit services over gRPC: RLS in `service.rs`, RLQS in `quota/`.
 
 mod grpc_timeout;
 mod json;
 mod limit_headers;
+mod quota;
 mod ratelimit_metrics;
 mod reflection;
 mod resources;

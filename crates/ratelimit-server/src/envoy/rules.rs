@@ -4,7 +4,7 @@ use std::{
     fs, io,
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -76,7 +76,7 @@ fn read_files(
 pub(crate) struct CurrentRules {
     config: EnvoyConfig,
     app: App,
-    rules: RwLock<Arc<Rules>>,
+    rules: watch::Sender<Arc<Rules>>,
     /// The sources of the rules before they were read.
     loaded: Sources,
     /// The resources of the xDS server that were accepted last. The lock is held while rules are built of them, so
@@ -113,7 +113,7 @@ impl CurrentRules {
         Ok(CurrentRules {
             config,
             app,
-            rules: RwLock::new(Arc::new(rules)),
+            rules: watch::Sender::new(Arc::new(rules)),
             loaded,
             resources: Mutex::default(),
             reloads: watch::Sender::new(0),
@@ -123,8 +123,12 @@ impl CurrentRules {
 
     /// The rules of this moment.
     pub(crate) fn get(&self) -> Arc<Rules> {
-        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&rules)
+        Arc::clone(&self.rules.borrow())
+    }
+
+    /// The rules, and each change of them.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Rules>> {
+        self.rules.subscribe()
     }
 
     /// Builds the rules again when a file of the directory changes, when the configuration was reloaded, and on
@@ -217,8 +221,8 @@ impl CurrentRules {
     }
 
     fn replace(&self, rules: Rules) {
-        let mut current = self.rules.write().unwrap_or_else(PoisonError::into_inner);
-        *current = Arc::new(rules);
+        // The old rules are dropped here, and not under the lock that each request takes.
+        drop(self.rules.send_replace(Arc::new(rules)));
         self.count_reload(true);
     }
 

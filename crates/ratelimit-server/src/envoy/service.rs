@@ -29,8 +29,12 @@ use crate::{
     app::App,
     config::{EnvoyConfig, LimitHeaderNames},
     envoy::{
-        CurrentRules, grpc_timeout::decision_deadline, limit_headers::add_limit_headers,
-        ratelimit_metrics::RatelimitMetrics, reflection::add_reflection,
+        CurrentRules,
+        grpc_timeout::decision_deadline,
+        limit_headers::add_limit_headers,
+        quota::{QuotaEndpoint, QuotaServer},
+        ratelimit_metrics::RatelimitMetrics,
+        reflection::add_reflection,
     },
     metrics::{ENVOY_IGNORED, ENVOY_REQUESTS, ENVOY_UNKNOWN_DOMAINS},
 };
@@ -40,7 +44,7 @@ use crate::{
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// The names under which the health service reports the state of the server.
-const HEALTH_NAMES: [&str; 3] = ["", "ratelimit", SERVICE_NAME];
+const HEALTH_NAMES: [&str; 4] = ["", "ratelimit", SERVICE_NAME, QuotaServer::NAME];
 
 const SERVICE_NAME: &str = RateLimitServiceServer::<RateLimitEndpoint>::NAME;
 const HEALTH_SERVICE_NAME: &str = "grpc.health.v1.Health";
@@ -120,8 +124,9 @@ impl RateLimitEndpoint {
         }
     }
 
-    /// The routes of the service and of its health service, which reports `NOT_SERVING` until there are rules and when
-    /// the server drains. Streams of the latter end after the drain delay, so that they do not hold the shutdown up.
+    /// The routes of the service, of the quota service and of their health service, which reports `NOT_SERVING` until there
+    /// are rules and when the server drains. Streams of the latter end after the drain delay, so that they do not hold the
+    /// shutdown up.
     pub(crate) async fn router(self) -> Router {
         let (mut reporter, health) = health_reporter();
         let app = self.app.clone();
@@ -142,11 +147,13 @@ impl RateLimitEndpoint {
             }
         });
         let has_reflection = self.options.has_reflection;
+        let quota = QuotaEndpoint::new(self.app.clone(), Arc::clone(&self.rules)).server();
         let service =
             RateLimitServiceServer::new(self).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let mut routes = Routes::new(service).add_service(health);
+        let mut routes = Routes::new(service).add_service(health).add_service(quota);
         if has_reflection {
-            routes = add_reflection(routes, &[SERVICE_NAME, HEALTH_SERVICE_NAME]);
+            let names = [SERVICE_NAME, QuotaServer::NAME, HEALTH_SERVICE_NAME];
+            routes = add_reflection(routes, &names);
         }
         routes.prepare().into_axum_router()
     }

@@ -181,6 +181,7 @@ async fn health_is_not_serving_while_the_server_drains() {
         "",
         "ratelimit",
         "envoy.service.ratelimit.v3.RateLimitService",
+        "envoy.service.rate_limit_quota.v3.RateLimitQuotaService",
     ];
     for name in names {
         assert_eq!(status(name).await.unwrap(), ServingStatus::Serving);

@@ -41,13 +41,19 @@ pub(super) struct Envoy {
 impl Envoy {
     /// Starts an Envoy that asks one of `servers`.
     pub(super) fn start(servers: &[&EnvoyServer], options: FilterOptions) -> Envoy {
+        let services = servers.iter().map(|server| server.addr.port()).collect();
+        Envoy::launch(services, |ports| bootstrap(ports, options))
+    }
+
+    /// Starts an Envoy with a configuration that is made of its ports and those of the services.
+    pub(super) fn launch(services: Vec<u16>, bootstrap: impl FnOnce(&Ports) -> String) -> Envoy {
         let ports = Ports {
             limited: free_port(),
             upstream: free_port(),
             admin: free_port(),
-            services: servers.iter().map(|server| server.addr.port()).collect(),
+            services,
         };
-        Envoy::start_with(&bootstrap(&ports, options), ports.limited, ports.admin)
+        Envoy::start_with(&bootstrap(&ports), ports.limited, ports.admin)
     }
 
     /// Starts an Envoy with a configuration that has these ports.
@@ -71,6 +77,18 @@ impl Envoy {
             dir,
             client: Client::builder(TokioExecutor::new()).build_http(),
         }
+    }
+
+    /// Ends it at once.
+    pub(super) fn kill(&self) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-KILL", &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// All of its log.
+    pub(super) fn whole_log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
     /// The status and the header fields of a response; `None` while Envoy does not listen.
@@ -185,7 +203,7 @@ const METERED: [(&str, &str); 2] = [
 ];
 
 /// The ports of the listeners, and those of the rate limit services.
-struct Ports {
+pub(super) struct Ports {
     limited: u16,
     upstream: u16,
     admin: u16,
@@ -196,12 +214,17 @@ const TYPE_URL: &str = "type.googleapis.com/envoy.extensions.filters";
 
 /// The configuration of an Envoy whose upstream is a listener of its own.
 fn bootstrap(ports: &Ports, options: FilterOptions) -> String {
-    let limited = listener("limited", ports.limited, &filter(options), &routes());
+    let service = cluster("service", &ports.services, &service_options(options));
+    bootstrap_with(ports, &filter(options), &routes(), &service)
+}
+
+/// The configuration of an Envoy with this filter, these routes and the cluster of its service.
+pub(super) fn bootstrap_with(ports: &Ports, filter: &str, routes: &str, service: &str) -> String {
+    let limited = listener("limited", ports.limited, filter, routes);
     let answer = "              - match: { prefix: / }
                 direct_response: { status: 200, body: { inline_string: served } }\n";
     let served = listener("upstream", ports.upstream, "", answer);
     let upstream = cluster("upstream", &[ports.upstream], "");
-    let service = cluster("service", &ports.services, &service_options(options));
     let admin = ports.admin;
     format!(
         "admin: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {admin} }} }} }}
@@ -271,6 +294,15 @@ fn routes() -> String {
         .chain([unlimited.to_owned()])
         .collect();
     all.concat()
+}
+
+/// The cluster of the service.
+pub(super) fn service_cluster(ports: &Ports) -> String {
+    cluster(
+        "service",
+        &ports.services,
+        &service_options(FilterOptions::Strict),
+    )
 }
 
 /// The rate limit filter.
