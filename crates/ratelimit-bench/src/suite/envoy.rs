@@ -1,7 +1,9 @@
-//! Envoy's rate limit service beside a REST check of the same server: processor time of the server for a request.
+//! Envoy's rate limit service beside a REST check of the same server: processor time of the server for a request. Its
+//! quota service: time to the answer of a report.
 
 mod client;
 mod process;
+mod quota;
 
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use super::{
     envoy::{
         client::{RestClient, RlsClient},
         process::ServerProcess,
+        quota::answer_times,
     },
     load::{run_load, runtime},
 };
@@ -31,7 +34,22 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
     for (store, url) in [("memory", None), ("Redis", Some(redis.url()))] {
         let server = ServerProcess::start(url.as_deref());
         rows(plan, store, &server, report);
+        quota_row(store, &server, report);
     }
+}
+
+/// The time to the answer of a report: the median, between the shortest and the 99th of a hundred.
+fn quota_row(store: &str, server: &ServerProcess, report: &mut Report) {
+    let times = runtime().block_on(answer_times(server.envoy));
+    let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+    let spread = Spread {
+        low: at(0),
+        median: at(50),
+        high: at(99),
+    };
+    let what = format!("server, Envoy's quota service, {store}, a report of 1,000 buckets on 100 streams");
+    let row = Row::new(what, "ms", spread);
+    report.rows.push(row.goal(Goal::AtMost(100.0)));
 }
 
 fn rows(plan: Plan, store: &str, server: &ServerProcess, report: &mut Report) {

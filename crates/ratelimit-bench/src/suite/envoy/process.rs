@@ -20,6 +20,12 @@ descriptors:
   - { key: remote_address, rate_limit: { unit: hour, requests_per_unit: 4000000000 } }
 ";
 const LIMITS: &str = "bench=fixed_window 4000000000/h";
+const BUCKETS: &str = "
+[[envoy.bucket]]
+domain = 'bench'
+match = ['user']
+limits = 'fixed_window 1000000/h'
+";
 
 /// Clock ticks a second in `/proc`, on every Linux of these days.
 const TICKS_PER_SECOND: u64 = 100;
@@ -28,7 +34,8 @@ const TICKS_PER_SECOND: u64 = 100;
 #[derive(Debug)]
 pub(super) struct ServerProcess {
     child: Child,
-    _rules: TempDir,
+    /// The rules and the configuration, which the server reads again.
+    _files: [TempDir; 2],
     pub(super) rest: SocketAddr,
     pub(super) envoy: SocketAddr,
 }
@@ -42,6 +49,9 @@ impl ServerProcess {
     pub(super) fn start(redis: Option<&str>) -> ServerProcess {
         let rules = TempDir::new().expect("a directory for the rules");
         fs::write(rules.path().join("bench.yaml"), RULES).expect("the rules are written");
+        let config = TempDir::new().expect("a directory for the configuration");
+        let file = config.path().join("server.toml");
+        fs::write(&file, BUCKETS).expect("the configuration is written");
         let program = std::env::current_exe().expect("our own path");
         let mut command = Command::new(program.with_file_name("ratelimit-server"));
         command
@@ -49,6 +59,8 @@ impl ServerProcess {
             .args(["--policy", LIMITS, "--log", "error", "--time-budget", "10s"])
             .arg("--envoy-config")
             .arg(rules.path())
+            .arg("--config")
+            .arg(&file)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         if let Some(url) = redis {
@@ -68,7 +80,7 @@ impl ServerProcess {
         let (rest, envoy) = (address("listening"), address("envoy"));
         ServerProcess {
             child,
-            _rules: rules,
+            _files: [rules, config],
             rest,
             envoy,
         }

@@ -57,8 +57,10 @@ impl Keeper {
             entry.metrics.set_units(usable);
             match step {
                 KeeperStep::End => {
-                    prefetch.table.remove(entry);
+                    // A planned end finds the key in the table, and waits until its units are given back.
+                    let _returning = entry.calling.lock().await;
                     return_units(&*self.store, entry, now).await;
+                    prefetch.table.remove(entry);
                     return;
                 }
                 KeeperStep::Wait(micros) => {

@@ -48,7 +48,7 @@ pub(super) struct HotEntry {
     pub(super) key: Mutex<HotKey>,
     /// Wakes the keeper.
     pub(super) wake: Notify,
-    /// Held by the keeper while a call is under way.
+    /// Held by the keeper while a call is under way, and while it gives units back.
     pub(super) calling: tokio::sync::Mutex<()>,
     pub(super) metrics: PrefetchMetrics,
 }

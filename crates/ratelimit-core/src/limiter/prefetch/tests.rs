@@ -89,7 +89,12 @@ impl Store for FarStore {
         receipt: &crate::store::Receipt,
         change: crate::budget::Adjustment,
     ) -> StoreFuture<Settlement> {
-        StoreFuture::pending(self.store.settle(receipt, change))
+        let (store, receipt) = (self.store.clone(), receipt.clone());
+        let replies = Arc::clone(&self.replies);
+        StoreFuture::pending(async move {
+            let _arrived = replies.read().await;
+            store.settle(&receipt, change).await
+        })
     }
 
     fn reset(&self, policy: &Policy, keys: &KeySet) -> StoreFuture<()> {
@@ -500,6 +505,22 @@ async fn return_prefetched_gives_back_the_units_of_a_call_that_is_under_way() {
     };
     tokio::join!(limiter.return_prefetched(), arrive);
     assert_eq!(fleet.left_in_store().await, 10_000 - passed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn return_prefetched_waits_for_the_units_that_an_idle_key_gives_back() {
+    let (fleet, limiter) = Fleet::warm("fixed_window 10000/h", 10).await;
+    let held = fleet.store.replies.write().await;
+    // The keeper ends, and its refund is under way.
+    fleet.pass_time(2_000_000).await;
+    fleet.pass_time(0).await;
+    assert!(fleet.left_in_store().await < 9_700);
+    let arrive = async {
+        tokio::task::yield_now().await;
+        drop(held);
+    };
+    tokio::join!(limiter.return_prefetched(), arrive);
+    assert_eq!(fleet.left_in_store().await, 9_700);
 }
 
 #[tokio::test(start_paused = true)]
