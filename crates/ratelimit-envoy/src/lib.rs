@@ -43,6 +43,7 @@ mod charge;
 mod config;
 mod decide;
 mod directory;
+mod discovery;
 mod found;
 mod member;
 mod policy_name;
@@ -58,9 +59,10 @@ pub use self::{
     config::{DescriptorConfig, LimitConfig, RuleConfig, read_rules, rule_field_names},
     decide::{decide, give_back},
     directory::{DirectoryOptions, FileDiagnostics, list_files, load_directory},
+    discovery::{InvalidResource, RESOURCE_TYPE, RulesResponse},
     member::Member,
     request::{InvalidRequest, ResolvedRequest},
-    resource::{InvalidResource, RESOURCE_TYPE, ResourceDiagnostic, decode_resource},
+    resource::ResourceDiagnostic,
     response::ResponseOptions,
     rule::{Role, Rules, RulesBuilder, Unit},
     usage::{DescriptorUsage, HitCounts, NearLimitRatio},

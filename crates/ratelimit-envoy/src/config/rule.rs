@@ -214,7 +214,7 @@ fn read_rule(node: &Node, diagnostics: &mut Diagnostics) -> Option<RuleConfig> {
     }
     let (domain, entries) = (fields.domain?, fields.entries?);
     let own = || {
-        let name = path(&domain, &entries).bounded();
+        let name = path(&domain, &entries).into_string();
         let policy = own_policy(name, fields.limits?, of_policy, diagnostics)?;
         Some(PolicyConfig::Own(Box::new(policy)))
     };
