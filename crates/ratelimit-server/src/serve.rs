@@ -47,6 +47,8 @@ const RETURN_WITHIN: Duration = Duration::from_secs(1);
 /// Fails if the configuration is invalid or an address cannot be bound.
 pub async fn run(settings: &Settings) -> Result<(), CliError> {
     let (config, versions) = reload::load_with_versions(settings)?;
+    #[cfg(feature = "envoy")]
+    config.check_xds_files()?;
     logging::start(&config);
     let main = bind(config.listen).await?;
     let listen = main.local_addr()?;
