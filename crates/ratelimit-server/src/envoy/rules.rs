@@ -295,30 +295,34 @@ fn count(result: &'static str, times: u64) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{sync::mpsc, thread};
+impl CurrentRules {
+    /// The rules of a server that waits for those of an xDS server.
+    pub(super) fn waiting_for_xds() -> Arc<CurrentRules> {
+        use clap::Parser as _;
 
-    use clap::Parser as _;
-
-    use super::*;
-    use crate::{Cli, config::Config, metrics::recorder};
-
-    fn current_rules() -> Arc<CurrentRules> {
         let args = [
             "ratelimit-server",
             "--envoy-listen=127.0.0.1:0",
             "--envoy-xds-server=http://127.0.0.1:1",
         ];
-        let config = Config::load(&Cli::parse_from(args).settings).expect("valid settings");
-        let metrics = recorder(&config.application).handle();
+        let settings = crate::Cli::parse_from(args).settings;
+        let config = crate::config::Config::load(&settings).expect("valid settings");
+        let metrics = crate::metrics::recorder(&config.application).handle();
         let app = App::new(&config, config.store.limiter(), config.listen, metrics);
         let envoy = config.envoy.expect("a listener");
         Arc::new(CurrentRules::load(envoy, app).expect("no rules"))
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
 
     #[tokio::test]
     async fn a_reload_does_not_block_other_tasks() {
-        let rules = current_rules();
+        let rules = CurrentRules::waiting_for_xds();
         let (locked, is_locked) = mpsc::channel();
         let (release, is_released) = mpsc::channel();
         let holder = thread::spawn({

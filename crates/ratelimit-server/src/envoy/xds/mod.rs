@@ -67,6 +67,8 @@ pub(crate) struct XdsClient {
     refusal: Option<String>,
     /// The delays of refusals: a server may answer each with the same response.
     refusals: Backoff,
+    /// The time for the first response of a stream. A warning follows.
+    first_response: Duration,
     /// Whether a stream without a response was logged since the last response.
     has_warned_of_silence: bool,
 }
@@ -86,6 +88,7 @@ impl XdsClient {
             version: String::new(),
             refusal: None,
             refusals: Backoff::new(),
+            first_response: FIRST_RESPONSE,
             has_warned_of_silence: false,
         }
     }
@@ -148,11 +151,11 @@ impl XdsClient {
             let first = responses.message().await?;
             Ok::<_, CliError>((responses, first))
         };
-        let opened = notify_late(opening, FIRST_RESPONSE, || {
+        let opened = notify_late(opening, self.first_response, || {
             if !self.has_warned_of_silence {
-                let server = &self.config.server;
+                let (server, limit) = (&self.config.server, self.first_response);
                 tracing::warn!(
-                    "the xDS server {server} has sent no response for {FIRST_RESPONSE:?}, the rules stay"
+                    "the xDS server {server} has sent no response for {limit:?}, the rules stay"
                 );
             }
             self.has_warned_of_silence = true;
@@ -289,9 +292,27 @@ async fn notify_late<T>(
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::oneshot;
+    use tokio::{net::TcpListener, sync::oneshot};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_stream_without_a_response_has_a_warning() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+        let addr = listener.local_addr().expect("an address");
+        let config = XdsConfig::without_tls(&format!("http://{addr}"));
+        let mut client = XdsClient::new(config, CurrentRules::waiting_for_xds());
+        client.first_response = Duration::from_millis(1);
+        let opened = XdsConnection::open(&client.config, KeepAlive::DEFAULT).await;
+        let (connection, _task) = opened.expect("a connection");
+
+        let mut log = OutageLog::default();
+        let following = client.follow_stream(connection, &mut log);
+        let ended = tokio::time::timeout(Duration::from_millis(50), following).await;
+
+        assert!(ended.is_err(), "the client waits");
+        assert!(client.has_warned_of_silence);
+    }
 
     #[tokio::test]
     async fn a_late_future_is_notified_once_and_completes() {
