@@ -10,7 +10,6 @@ use rustls::{
 };
 
 use super::{
-    Config,
     invalid::{ConflictingSettings, InvalidConfig},
     tls::{certificates, read, roots, tls_error},
     xds_settings::{XdsSettings, XdsUrl},
@@ -64,13 +63,10 @@ impl XdsConfig {
             tls,
         }))
     }
-}
 
-impl Config {
-    /// Reads the certificate files for the xDS server, at the start.
-    pub(crate) fn check_xds_files(&self) -> Result<(), InvalidConfig> {
-        let xds = self.envoy.as_ref().and_then(|envoy| envoy.xds.as_ref());
-        match xds.and_then(|xds| xds.tls.as_ref()) {
+    /// Reads the certificate files, at the start.
+    pub(crate) fn check_files(&self) -> Result<(), InvalidConfig> {
+        match &self.tls {
             Some(tls) => tls.client_config().map(drop),
             None => Ok(()),
         }
