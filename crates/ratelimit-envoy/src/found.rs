@@ -54,7 +54,7 @@ impl<'r> Found<'r> {
                 _ => rule.policy_name.with_period(rate.period()),
             },
         };
-        rules.override_window(name.bounded(), rate)
+        rules.override_window(name.into_string(), rate)
     }
 }
 

@@ -47,6 +47,7 @@ mod charge;
 mod config;
 mod decide;
 mod directory;
+mod discovery;
 mod found;
 mod member;
 mod policy_name;
@@ -66,9 +67,10 @@ pub use self::{
     },
     decide::{decide, give_back},
     directory::{DirectoryOptions, FileDiagnostics, list_files, load_directory},
+    discovery::{InvalidResource, RESOURCE_TYPE, RulesResponse},
     member::Member,
     request::{InvalidRequest, ResolvedRequest},
-    resource::{InvalidResource, RESOURCE_TYPE, ResourceDiagnostic, decode_resource},
+    resource::ResourceDiagnostic,
     response::ResponseOptions,
     rule::{Role, Rules, RulesBuilder, Unit},
     usage::{DescriptorUsage, HitCounts, NearLimitRatio},

@@ -12,6 +12,9 @@ const DIGEST: usize = 16;
 /// `rls:edge:generic_5fkey@api:user` is the rule for any `user` below `generic_key=api`. Bytes other than
 /// `A-Z a-z 0-9 . -` are escaped as `_hh`, so that different rules have different names. A rule that keeps its path
 /// keeps its counts when its limit changes.
+///
+/// A name has at most 100 bytes, as names of policies have. A longer one is cut and ends with a digest, at each step of a
+/// path, so that names of deep paths take neither the memory nor the time of all their texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyName(String);
 
@@ -20,7 +23,7 @@ impl PolicyName {
     pub(crate) fn domain(domain: &str) -> PolicyName {
         let mut name = "rls:".to_owned();
         escape_into(&mut name, domain);
-        PolicyName(name)
+        PolicyName::bounded(name)
     }
 
     /// The name of all buckets of a domain, to which paths are added.
@@ -38,25 +41,33 @@ impl PolicyName {
             name.push('@');
             escape_into(&mut name, value);
         }
-        PolicyName(name)
+        PolicyName::bounded(name)
     }
 
     /// The name of a limit with another period at the same path. Counts of windows of different length must not mix.
     pub(crate) fn with_period(&self, period: Duration) -> PolicyName {
         // A step never begins with `@`, so no path has this name.
-        PolicyName(format!("{}:@{}s", self.0, period.as_secs()))
+        PolicyName::bounded(format!("{}:@{}s", self.0, period.as_secs()))
     }
 
-    /// The name as policies have it: at most 100 bytes, a longer one ends with a digest.
-    pub(crate) fn bounded(&self) -> String {
-        if self.0.len() <= Policy::MAX_NAME {
-            return self.0.clone();
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn into_string(self) -> String {
+        self.0
+    }
+
+    /// The name, or its beginning with a digest of the whole if it is too long.
+    fn bounded(name: String) -> PolicyName {
+        if name.len() <= Policy::MAX_NAME {
+            return PolicyName(name);
         }
-        let key = Key::new(&self.0).expect("a name is not empty");
+        let key = Key::new(&name).expect("a name is not empty");
         let digest = key.fingerprint();
         let digest = &digest.as_str()[digest.as_str().len() - DIGEST..];
         let kept = Policy::MAX_NAME - DIGEST - ":@".len();
-        format!("{}:@{digest}", &self.0[..kept])
+        PolicyName(format!("{}:@{digest}", &name[..kept]))
     }
 }
 
@@ -90,20 +101,38 @@ mod tests {
             PolicyName::domain("edge:a").step("b", ""),
         ];
         for (index, name) in names.iter().enumerate() {
-            assert!(Policy::is_valid_name(&name.bounded()), "{name:?}");
+            assert!(Policy::is_valid_name(name.as_str()), "{name:?}");
             assert!(!names[..index].contains(name), "{name:?}");
         }
-        assert_eq!(names[0].bounded(), "rls:edge:a@b_5fc");
+        assert_eq!(names[0].as_str(), "rls:edge:a@b_5fc");
     }
 
     #[test]
     fn a_long_name_is_cut_and_stays_its_own() {
         let long = |end: &str| PolicyName::domain("edge").step("path", &format!("{end:/>90}"));
-        let (one, other) = (long("1").bounded(), long("2").bounded());
+        let (one, other) = (long("1"), long("2"));
+        let (one, other) = (one.as_str(), other.as_str());
 
         assert_eq!(one.len(), Policy::MAX_NAME);
-        assert!(Policy::is_valid_name(&one));
+        assert!(Policy::is_valid_name(one));
         assert_eq!(one[..80], other[..80]);
         assert_ne!(one, other);
+    }
+
+    #[test]
+    fn a_deep_path_has_a_short_name_of_its_own() {
+        let deep = |last: &str| {
+            let domain = PolicyName::domain(&"d".repeat(4_096));
+            let path = (0..99).fold(domain, |path, _| path.step(&"k".repeat(4_096), "v"));
+            path.step("user", last)
+        };
+        let (one, other) = (deep("1"), deep("2"));
+
+        assert_ne!(one, other);
+        assert_ne!(one, deep("1").with_period(Duration::from_secs(60)));
+        for name in [one, other] {
+            assert!(name.0.capacity() <= 2 * Policy::MAX_NAME, "{name:?}");
+            assert!(Policy::is_valid_name(name.as_str()));
+        }
     }
 }

@@ -116,6 +116,9 @@ impl CheckConfig {
     /// Checks the Envoy rules of the file and of the directory, writes its diagnostics and domains, and returns the number of warnings.
     #[cfg(feature = "envoy")]
     fn check_envoy_rules(&self, config: &Config, out: &mut impl Write) -> Result<usize, CliError> {
+        if let Some(xds) = config.envoy.as_ref().and_then(|envoy| envoy.xds.as_ref()) {
+            refuse_errors(xds.check_files(), out)?;
+        }
         let settings = &config.settings;
         let directory = self.envoy_config.as_deref();
         let directory = directory.or(settings.envoy_directory());

@@ -6,10 +6,14 @@ use std::{
     io::{self, Write as _},
     path::Path,
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::Parser as _;
 use ratelimit_server::{Cli, CliError, Command};
+
+/// Time at the end for tasks that block, such as a lookup of a host name. They are given up then.
+const BLOCKING_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let mut cli = Cli::parse();
@@ -33,7 +37,9 @@ fn main() -> ExitCode {
 
 fn block_on(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(work)
+    let done = runtime.block_on(work);
+    runtime.shutdown_timeout(BLOCKING_TIMEOUT);
+    done
 }
 
 /// Runs the simulator, whose virtual time goes on when all tasks wait.

@@ -1,11 +1,12 @@
 //! Listening, serving and graceful shutdown.
 
+#[cfg(feature = "envoy")]
+use std::sync::Arc;
 use std::{
     future::Future,
     io::{self, IsTerminal as _, Write as _},
     net::SocketAddr,
     pin::pin,
-    sync::Arc,
     time::Duration,
 };
 
@@ -47,6 +48,10 @@ const RETURN_WITHIN: Duration = Duration::from_secs(1);
 /// Fails if the configuration is invalid or an address cannot be bound.
 pub async fn run(settings: &Settings) -> Result<(), CliError> {
     let (config, versions) = reload::load_with_versions(settings)?;
+    #[cfg(feature = "envoy")]
+    if let Some(xds) = config.envoy.as_ref().and_then(|envoy| envoy.xds.as_ref()) {
+        xds.check_files()?;
+    }
     logging::start(&config);
     let main = bind(config.listen).await?;
     let listen = main.local_addr()?;

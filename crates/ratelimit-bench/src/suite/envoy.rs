@@ -47,7 +47,8 @@ fn quota_row(store: &str, server: &ServerProcess, report: &mut Report) {
         median: at(50),
         high: at(99),
     };
-    let what = format!("server, Envoy's quota service, {store}, a report of 1,000 buckets on 100 streams");
+    let what =
+        format!("server, Envoy's quota service, {store}, a report of 1,000 buckets on 100 streams");
     let row = Row::new(what, "ms", spread);
     report.rows.push(row.goal(Goal::AtMost(100.0)));
 }

@@ -303,7 +303,7 @@ fn read_rule(kind: RuleKind, node: &Node, diagnostics: &mut Diagnostics) -> Opti
         }
     }
     let own = || {
-        let name = path(kind, &domain, &entries).bounded();
+        let name = path(kind, &domain, &entries).into_string();
         let policy = own_policy(name, fields.limits?, of_policy, diagnostics)?;
         Some(PolicyConfig::Own(Box::new(policy)))
     };

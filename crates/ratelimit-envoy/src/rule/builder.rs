@@ -31,6 +31,8 @@ pub struct RulesBuilder {
     rules: Rules,
     merge_domains: bool,
     value_metrics: bool,
+    /// The number of descriptors of all resources.
+    pub(crate) resource_descriptors: usize,
 }
 
 impl RulesBuilder {
@@ -357,7 +359,7 @@ fn effect(limit: &LimitConfig, path: &PolicyName, diagnostics: &mut Diagnostics)
         Some(unit) if limit.requests_per_unit == 0 => Some(Effect::Blocked(Rate::per(unit, 0))),
         Some(unit) => {
             let rate = Rate::per(unit, limit.requests_per_unit);
-            let window = Window::new(&path.bounded(), rate);
+            let window = Window::new(path.as_str(), rate);
             window
                 .map(Effect::Limited)
                 .map_err(|error| reject(DiagnosticCode::BadLimit, error.to_string()))

@@ -1,7 +1,7 @@
 //! Texts with `*`.
 
 /// A text in which `*` stands for any bytes, also for none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pattern {
     /// The text before the first `*`.
     prefix: Box<[u8]>,

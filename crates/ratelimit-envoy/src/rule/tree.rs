@@ -1,6 +1,6 @@
 //! The lookup of descriptors: one level for each entry.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, hash::Hash, sync::Arc};
 
 use ratelimit_core::Key;
 
@@ -14,7 +14,7 @@ use crate::{
 pub(crate) struct Level {
     keys: HashMap<Box<[u8]>, KeyRules>,
     /// Rules whose key is a pattern, in the order of the file.
-    key_patterns: Vec<KeyPattern>,
+    key_patterns: PatternNodes<KeyPattern>,
     /// The number of nodes, which numbers the next one.
     len: usize,
 }
@@ -23,23 +23,37 @@ pub(crate) struct Level {
 #[derive(Debug, Default)]
 struct KeyRules {
     exact: HashMap<Box<[u8]>, RuleNode>,
-    /// Rules whose value is a pattern, in the order of the file, each with its number.
-    patterns: Vec<(usize, Pattern, RuleNode)>,
+    /// Rules whose value is a pattern, in the order of the file.
+    patterns: PatternNodes<Pattern>,
     /// The rule for every other value.
     any: Option<RuleNode>,
 }
 
-/// A rule whose key is a pattern.
+/// Nodes that are found by a pattern, in the order of the file.
 #[derive(Debug)]
-struct KeyPattern {
+struct PatternNodes<P> {
+    nodes: Vec<PatternNode<P>>,
+    /// The index of each pattern: a search would take quadratic time to build many of them.
+    indexes: HashMap<Arc<P>, usize>,
+}
+
+/// A node with its pattern, and its number in the level.
+#[derive(Debug)]
+struct PatternNode<P> {
     number: usize,
-    key: Pattern,
-    value: ValueMatch,
+    pattern: Arc<P>,
     node: RuleNode,
 }
 
+/// A pattern as key, with the values that it matches.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct KeyPattern {
+    key: Pattern,
+    value: ValueMatch,
+}
+
 /// The values that a rule with a pattern as its key matches.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 enum ValueMatch {
     Any,
     Exact(Box<[u8]>),
@@ -69,39 +83,18 @@ impl Level {
 
     /// The node for a key and a value, which is added unless it is there. An empty value stands for every value.
     pub(crate) fn entry(&mut self, key: &str, value: &str) -> &mut RuleNode {
-        let number = self.len;
         if let Some(key) = Pattern::parse(key) {
             let value = match Pattern::parse(value) {
                 Some(pattern) => ValueMatch::Pattern(pattern),
                 None if value.is_empty() => ValueMatch::Any,
                 None => ValueMatch::Exact(value.as_bytes().into()),
             };
-            let patterns = &mut self.key_patterns;
-            let known = patterns
-                .iter()
-                .position(|known| known.key == key && known.value == value);
-            let index = known.unwrap_or_else(|| {
-                self.len += 1;
-                patterns.push(KeyPattern {
-                    number,
-                    key,
-                    value,
-                    node: RuleNode::default(),
-                });
-                patterns.len() - 1
-            });
-            return &mut patterns[index].node;
+            let pattern = KeyPattern { key, value };
+            return self.key_patterns.entry(pattern, &mut self.len);
         }
         let rules = self.keys.entry(key.as_bytes().into()).or_default();
         if let Some(pattern) = Pattern::parse(value) {
-            let patterns = &mut rules.patterns;
-            let known = patterns.iter().position(|(_, known, _)| *known == pattern);
-            let index = known.unwrap_or_else(|| {
-                self.len += 1;
-                patterns.push((number, pattern, RuleNode::default()));
-                patterns.len() - 1
-            });
-            return &mut patterns[index].2;
+            return rules.patterns.entry(pattern, &mut self.len);
         }
         let mut added = || {
             self.len += 1;
@@ -133,15 +126,12 @@ impl Level {
             return Some(node);
         }
         let by_value = rules.and_then(|rules| {
-            let mut patterns = rules.patterns.iter();
-            patterns.find(|(_, pattern, _)| pattern.matches(&entry.value))
+            let patterns = &rules.patterns;
+            patterns.first_where(|pattern| pattern.matches(&entry.value))
         });
-        let by_value = by_value.map(|(number, _, node)| (*number, node));
         let by_key = self
             .key_patterns
-            .iter()
-            .find(|pattern| pattern.matches(entry))
-            .map(|pattern| (pattern.number, &pattern.node));
+            .first_where(|pattern| pattern.matches(entry));
         let first = [by_value, by_key]
             .into_iter()
             .flatten()
@@ -149,6 +139,39 @@ impl Level {
         first
             .map(|(_, node)| node)
             .or_else(|| rules.and_then(|rules| rules.any.as_ref()))
+    }
+}
+
+impl<P: Eq + Hash> PatternNodes<P> {
+    /// The node of a pattern, which is added unless it is there. `len` is the number of nodes of the level.
+    fn entry(&mut self, pattern: P, len: &mut usize) -> &mut RuleNode {
+        let pattern = Arc::new(pattern);
+        let next = self.nodes.len();
+        let index = *self.indexes.entry(Arc::clone(&pattern)).or_insert(next);
+        if index == next {
+            self.nodes.push(PatternNode {
+                number: *len,
+                pattern,
+                node: RuleNode::default(),
+            });
+            *len += 1;
+        }
+        &mut self.nodes[index].node
+    }
+
+    /// The first node whose pattern matches, with its number.
+    fn first_where(&self, matches: impl Fn(&P) -> bool) -> Option<(usize, &RuleNode)> {
+        let found = self.nodes.iter().find(|one| matches(&one.pattern));
+        found.map(|one| (one.number, &one.node))
+    }
+}
+
+impl<P> Default for PatternNodes<P> {
+    fn default() -> PatternNodes<P> {
+        PatternNodes {
+            nodes: Vec::new(),
+            indexes: HashMap::new(),
+        }
     }
 }
 

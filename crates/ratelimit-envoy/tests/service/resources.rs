@@ -1,10 +1,16 @@
 //! Resources of the discovery service: the rules of a file in another form.
 
-use prost_types::{Struct, Value, value::Kind};
+use std::time::{Duration, Instant};
+
+use prost::Message as _;
+use prost_types::{Any, Struct, Value, value::Kind};
 use ratelimit_envoy::{
-    RulesBuilder,
-    proto::ratelimit::config::ratelimit::v3::{
-        RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
+    RESOURCE_TYPE, RulesBuilder, RulesResponse,
+    proto::{
+        envoy::service::discovery::v3::DiscoveryResponse,
+        ratelimit::config::ratelimit::v3::{
+            RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
+        },
     },
 };
 
@@ -148,6 +154,121 @@ fn a_domain_without_a_name_or_twice_is_an_error() {
         let found = merged.add_resource(&resource("edge", vec![limited(entry, DAY, 5)]));
         assert_eq!(found, []);
     }
+}
+
+#[test]
+fn texts_of_more_than_four_kibibytes_are_refused() {
+    let (long, longer) = ("x".repeat(4_096), "y".repeat(4_097));
+    let good = resource(&long, vec![limited(&format!("{long}={long}"), DAY, 5)]);
+    assert_eq!(RulesBuilder::new().add_resource(&good), []);
+
+    for (domain, entry, expected) in [
+        (&*longer, "user", "expected a domain of at most 4096 bytes"),
+        ("edge", &*longer, "expected a key of at most 4096 bytes"),
+        (
+            "edge",
+            &format!("user={longer}"),
+            "expected a value of at most 4096 bytes, not 4097",
+        ),
+    ] {
+        let mut builder = RulesBuilder::new();
+        let below = below(node("path"), limited(entry, DAY, 5));
+        let found = builder.add_resource(&resource(domain, vec![node("a"), below]));
+        let [found] = &*found else {
+            panic!("{found:?}")
+        };
+        assert!(found.is_error() && found.message.starts_with(expected));
+        assert!(found.to_string().len() < 600, "{found}");
+        assert_eq!(found.path.starts_with("path / "), domain == "edge");
+        assert_eq!(builder.build().domains().count(), 0);
+    }
+}
+
+#[test]
+fn descriptors_of_all_resources_have_a_bound() {
+    let half = |domain: &str, more: usize| {
+        let below = vec![limited("user", DAY, 5); 1_000];
+        let parents = (0..100).map(|number| RateLimitDescriptor {
+            descriptors: (0..999)
+                .map(|number| node(&format!("user={number}")))
+                .collect(),
+            ..node(&format!("path={number}"))
+        });
+        resource(
+            domain,
+            parents.chain(below.into_iter().take(more)).collect(),
+        )
+    };
+    let mut builder = RulesBuilder::new();
+    assert_eq!(builder.add_resource(&half("a", 0)), []);
+    let found = builder.add_resource(&half("b", 1));
+    let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
+    let expected =
+        "domain \"b\": error[too-large]: expected at most 200000 descriptors in all resources";
+    assert_eq!(shown, [expected]);
+    assert_eq!(builder.build().domains().collect::<Vec<_>>(), ["a"]);
+
+    let error = |resources: &[RateLimitConfig]| {
+        let response = RulesResponse::decode(&response(resources)).unwrap();
+        assert_eq!((&*response.version, &*response.nonce), ("v", "n"));
+        response.resources.err().map(|why| why.to_string())
+    };
+    assert_eq!(error(&[half("a", 0), half("b", 0)]), None);
+    assert_eq!(
+        error(&[half("a", 0), half("b", 1)]).as_deref(),
+        Some("expected at most 200000 descriptors in all resources")
+    );
+}
+
+/// The bytes of a response.
+fn response(resources: &[RateLimitConfig]) -> Vec<u8> {
+    let resources = resources.iter().map(|resource| Any {
+        type_url: RESOURCE_TYPE.to_owned(),
+        value: resource.encode_to_vec(),
+    });
+    let response = DiscoveryResponse {
+        version_info: "v".to_owned(),
+        resources: resources.collect(),
+        type_url: RESOURCE_TYPE.to_owned(),
+        nonce: "n".to_owned(),
+    };
+    response.encode_to_vec()
+}
+
+#[test]
+fn a_response_is_decoded_with_its_resources() {
+    let resources = vec![same_resource(), resource("b", vec![node("a")])];
+    let decoded = RulesResponse::decode(&response(&resources)).unwrap();
+    assert_eq!(decoded.resources, Ok(resources));
+    assert_eq!((&*decoded.version, &*decoded.nonce), ("v", "n"));
+    assert_eq!(decoded.type_url, RESOURCE_TYPE);
+    assert!(RulesResponse::decode(&[0xff; 9]).is_err());
+
+    // Empty resources take two bytes each.
+    let many = [response(&[]), [0x12, 0].repeat(100_001)].concat();
+    let decoded = RulesResponse::decode(&many).unwrap();
+    assert_eq!((&*decoded.version, &*decoded.nonce), ("v", "n"));
+    let why = decoded.resources.unwrap_err().to_string();
+    assert_eq!(why, "expected at most 100000 resources, not 100001");
+}
+
+#[test]
+fn many_patterns_and_many_mistakes_take_little_time() {
+    let before = Instant::now();
+    let patterns = (0..100_000).map(|number| limited(&format!("path=/{number}/*"), DAY, 5));
+    let patterns = resource("edge", patterns.collect());
+    assert_eq!(RulesBuilder::new().add_resource(&patterns), []);
+
+    let keys = (0..100_000).map(|number| RateLimitDescriptor {
+        shadow_mode: true,
+        ..node(&format!("path-{number}*"))
+    });
+    let keys = resource("edge", keys.collect());
+    let found = RulesBuilder::new().add_resource(&keys);
+    assert_eq!(found[0].path, "path-0*");
+    // A debug build takes about two seconds, and a search for each pattern takes minutes.
+    let elapsed = before.elapsed();
+    assert!(elapsed < Duration::from_secs(20), "{elapsed:?}");
 }
 
 const FILE: &str = "

@@ -97,7 +97,7 @@ impl EnvoyConfig {
             return Err(conflict(setting, "has no effect without envoy-config"));
         }
         if directory.is_none() && !settings.has_envoy_rules() && !has_xds {
-            let why = "needs envoy-config, envoy-xds-server, or rules in the file, [[envoy.rule]] or [[envoy.bucket]], as well";
+            let why = "needs envoy-config or rules in the file, [[envoy.rule]] or [[envoy.bucket]], or envoy-xds-server, as well";
             return Err(conflict("envoy-listen", why));
         }
         let own = &settings.envoy;

@@ -61,6 +61,11 @@ pub enum InvalidConfig {
         /// The reason.
         message: String,
     },
+    /// The URL of the xDS server is invalid.
+    XdsServer {
+        /// The reason, without the URL: it may contain a password.
+        why: &'static str,
+    },
     /// The IPv6 prefix is not from 32 to 128.
     Ipv6Prefix(InvalidSyntax),
     /// Two flags, or two entries of a variable, define one policy.
@@ -121,6 +126,7 @@ impl fmt::Display for InvalidConfig {
             InvalidConfig::Environment { variable, message } => {
                 write!(f, "{variable}: {message}")
             }
+            InvalidConfig::XdsServer { why } => write!(f, "envoy-xds-server: {why}"),
             InvalidConfig::Ipv6Prefix(why) => why.fmt(f),
             InvalidConfig::DuplicatePolicy { policy } => {
                 write!(f, "--policy gives {policy} twice")

@@ -36,11 +36,14 @@ pub(crate) struct XdsTls {
 }
 
 impl XdsConfig {
-    /// The server of the settings, if there is one. Its files were read successfully.
+    /// The server of the settings, if there is one. Its files are not read: a reload of other settings needs none.
     pub(super) fn of(settings: &XdsSettings) -> Result<Option<XdsConfig>, InvalidConfig> {
-        let Some(server) = settings.envoy_xds_server.clone() else {
+        let Some(server) = &settings.envoy_xds_server else {
             return Ok(None);
         };
+        let server = server
+            .url()
+            .map_err(|why| InvalidConfig::XdsServer { why })?;
         let node_id = settings.envoy_xds_node_id.as_deref();
         let node_id = node_id.unwrap_or(DEFAULT_NODE_ID).to_owned();
         if node_id.is_empty() {
@@ -54,14 +57,19 @@ impl XdsConfig {
         }
         let tls = server.is_tls().then(|| XdsTls::of(settings, &server));
         let tls = tls.transpose()?;
-        if let Some(tls) = &tls {
-            tls.client_config()?;
-        }
         Ok(Some(XdsConfig {
             server,
             node_id,
             tls,
         }))
+    }
+
+    /// Reads the certificate files, at the start.
+    pub(crate) fn check_files(&self) -> Result<(), InvalidConfig> {
+        match &self.tls {
+            Some(tls) => tls.client_config().map(drop),
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Settings of the xDS server that Envoy rules come from.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{convert::Infallible, fmt, net::IpAddr, path::PathBuf, str::FromStr};
 
 use axum::http::{
     Uri,
@@ -13,8 +13,14 @@ use clap::Args;
 #[expect(clippy::struct_field_names, reason = "fields have the names of flags")]
 pub(crate) struct XdsSettings {
     /// The xDS server that Envoy rules come from, as in `http://127.0.0.1:18001` or `https://envoy-gateway:18001`
-    #[arg(long, env = "RATELIMIT_ENVOY_XDS_SERVER", value_name = "URL")]
-    pub(super) envoy_xds_server: Option<XdsUrl>,
+    #[arg(
+        long,
+        env = "RATELIMIT_ENVOY_XDS_SERVER",
+        value_parser = XdsUrlText::unchecked,
+        value_name = "URL",
+        hide_env_values = true
+    )]
+    pub(super) envoy_xds_server: Option<XdsUrlText>,
 
     /// The name of this server in requests to --envoy-xds-server [default: envoy-ratelimit]
     #[arg(long, env = "RATELIMIT_ENVOY_XDS_NODE_ID", value_name = "ID")]
@@ -85,13 +91,45 @@ impl XdsSettings {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let server = self.envoy_xds_server.as_ref();
         [
-            ("envoy-xds-server", server.map(XdsUrl::to_string)),
+            ("envoy-xds-server", server.map(|text| text.0.clone())),
             ("envoy-xds-node-id", self.envoy_xds_node_id.clone()),
             ("envoy-xds-ca", path(&self.envoy_xds_ca)),
             ("envoy-xds-cert", path(&self.envoy_xds_cert)),
             ("envoy-xds-key", path(&self.envoy_xds_key)),
             ("envoy-xds-server-name", self.envoy_xds_server_name.clone()),
         ]
+    }
+}
+
+/// The text of an [`XdsUrl`] in settings. `Debug` omits it, because a text that is refused may contain a password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct XdsUrlText(String);
+
+impl XdsUrlText {
+    /// For flags and variables: an error of clap quotes the whole text with its password, so it is checked later.
+    #[allow(clippy::unnecessary_wraps, reason = "clap asks for a result")]
+    pub(super) fn unchecked(text: &str) -> Result<XdsUrlText, Infallible> {
+        Ok(XdsUrlText(text.to_owned()))
+    }
+
+    /// The URL, or the reason why it is refused.
+    pub(super) fn url(&self) -> Result<XdsUrl, &'static str> {
+        self.0.parse()
+    }
+}
+
+impl FromStr for XdsUrlText {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<XdsUrlText, &'static str> {
+        let text = XdsUrlText(text.to_owned());
+        text.url().map(|_| text)
+    }
+}
+
+impl fmt::Debug for XdsUrlText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("XdsUrlText(..)")
     }
 }
 
@@ -117,6 +155,15 @@ impl XdsUrl {
         self.0.host().unwrap_or_default().trim_matches(['[', ']'])
     }
 
+    /// Whether rules come from another machine without encryption.
+    pub(crate) fn is_plain_remote(&self) -> bool {
+        let is_loopback = match self.host().parse::<IpAddr>() {
+            Ok(addr) => addr.to_canonical().is_loopback(),
+            Err(_) => self.host().eq_ignore_ascii_case("localhost"),
+        };
+        !self.is_tls() && !is_loopback
+    }
+
     pub(crate) fn port(&self) -> u16 {
         let default = if self.is_tls() { 443 } else { 80 };
         self.0.port_u16().unwrap_or(default)
@@ -124,22 +171,31 @@ impl XdsUrl {
 }
 
 impl FromStr for XdsUrl {
-    type Err = String;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<XdsUrl, String> {
+    fn from_str(text: &str) -> Result<XdsUrl, &'static str> {
         const EXPECTED: &str =
             "expected an address such as http://127.0.0.1:18001 or https://envoy-gateway:18001";
-        let uri: Uri = text.parse().map_err(|_| EXPECTED.to_owned())?;
+        let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
         let is_http = [Some("http"), Some("https")].contains(&uri.scheme_str());
         let is_bare = uri.path_and_query().is_none_or(|path| path == &root());
-        let has_user = uri
-            .authority()
-            .is_some_and(|authority| authority.as_str().contains('@'));
-        if !is_http || !is_bare || has_user || uri.host().is_none_or(str::is_empty) {
-            return Err(EXPECTED.to_owned());
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let host = uri.host().unwrap_or_default();
+        if !is_http || !is_bare || host.is_empty() || authority.contains('@') {
+            return Err(EXPECTED);
+        }
+        // `Uri` takes any text for a port and then has none.
+        let after_host = authority.strip_prefix(host).unwrap_or_default();
+        if !after_host.is_empty() && !after_host.strip_prefix(':').is_some_and(is_port) {
+            return Err("expected a port from 1 to 65535 after the colon of the address");
         }
         Ok(XdsUrl(uri))
     }
+}
+
+fn is_port(text: &str) -> bool {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number && text.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
 fn root() -> PathAndQuery {
@@ -183,7 +239,44 @@ mod tests {
             "http://a?b",
             "http://user:secret@a",
         ] {
-            assert!(text.parse::<XdsUrl>().is_err(), "{text}");
+            let why = text.parse::<XdsUrl>().unwrap_err();
+            assert!(why.starts_with("expected an address"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_port_is_a_number_from_1_to_65535() {
+        assert_eq!("http://a:65535".parse::<XdsUrl>().unwrap().port(), 65535);
+        for text in [
+            "http://gw:180010",
+            "http://gw:65536",
+            "http://gw:abc",
+            "http://gw:",
+            "http://gw:/",
+            "http://gw:0",
+            "http://[::1]:0",
+            "https://gw:0",
+        ] {
+            let why = text.parse::<XdsUrl>().unwrap_err();
+            assert!(why.starts_with("expected a port"), "{text}: {why}");
+        }
+        assert!("http://gw:+80".parse::<XdsUrl>().is_err());
+    }
+
+    #[test]
+    fn only_plain_http_to_another_machine_is_remote_without_encryption() {
+        for (text, is_remote) in [
+            ("http://gw:1", true),
+            ("http://192.0.2.1:1", true),
+            ("http://0.0.0.0:1", true),
+            ("https://gw:1", false),
+            ("http://localhost:1", false),
+            ("http://127.8.0.1:1", false),
+            ("http://[::1]:1", false),
+            ("http://[::ffff:127.0.0.1]:1", false),
+        ] {
+            let url: XdsUrl = text.parse().unwrap();
+            assert_eq!(url.is_plain_remote(), is_remote, "{text}");
         }
     }
 }

@@ -3,6 +3,7 @@
 mod grpc_timeout;
 mod json;
 mod limit_headers;
+mod log_text;
 mod quota;
 mod ratelimit_metrics;
 mod reflection;

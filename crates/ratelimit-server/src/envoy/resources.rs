@@ -1,10 +1,12 @@
 //! The resources of the xDS server.
 
-use std::{error::Error, fmt};
+use std::{collections::HashSet, error::Error, fmt};
 
 use ratelimit_envoy::{
     ResourceDiagnostic, RulesBuilder, proto::ratelimit::config::ratelimit::v3::RateLimitConfig,
 };
+
+use crate::envoy::log_text::one_line;
 
 /// The number of mistakes in an error, and of warnings in the log for each response.
 const MAX_SHOWN: usize = 10;
@@ -14,7 +16,7 @@ const MAX_SHOWN: usize = 10;
 pub(super) struct Resources {
     resources: Vec<RateLimitConfig>,
     /// The warnings that were logged.
-    warnings: Vec<ResourceDiagnostic>,
+    warnings: HashSet<ResourceDiagnostic>,
 }
 
 impl Resources {
@@ -22,12 +24,12 @@ impl Resources {
         resources.sort_by(|one, other| (&one.domain, &one.name).cmp(&(&other.domain, &other.name)));
         Resources {
             resources,
-            warnings: Vec::new(),
+            warnings: HashSet::new(),
         }
     }
 
     /// Whether the rules are equal.
-    pub(super) fn are_equal_to(&self, other: &Resources) -> bool {
+    pub(super) fn has_same_rules_as(&self, other: &Resources) -> bool {
         self.resources == other.resources
     }
 
@@ -47,16 +49,16 @@ impl Resources {
         if !errors.is_empty() {
             return Err(RefusedResources(errors));
         }
-        let is_new = |warning: &&ResourceDiagnostic| !self.warnings.contains(warning);
+        let is_new = |warning: &&ResourceDiagnostic| !self.warnings.contains(*warning);
         let new: Vec<_> = warnings.iter().filter(is_new).collect();
         for warning in new.iter().take(MAX_SHOWN) {
-            tracing::warn!("the xDS server: {warning}");
+            tracing::warn!("the xDS server: {}", one_line(warning));
         }
         if new.len() > MAX_SHOWN {
             let more = new.len() - MAX_SHOWN;
             tracing::warn!("the xDS server: {more} more warnings");
         }
-        self.warnings = warnings;
+        self.warnings = warnings.into_iter().collect();
         Ok(())
     }
 }

@@ -17,7 +17,11 @@ use ratelimit_envoy::{
 };
 use ratelimit_http::policy_file::InvalidPolicyFile;
 use sha2::{Digest as _, Sha256};
-use tokio::{signal::unix::Signal, sync::watch};
+use tokio::{
+    signal::unix::Signal,
+    sync::watch,
+    task::{JoinError, spawn_blocking},
+};
 
 use crate::{
     app::App,
@@ -145,7 +149,7 @@ impl CurrentRules {
                 _ = hangup.recv() => true,
                 () = tokio::time::sleep(POLL_INTERVAL) => false,
             };
-            let digest = digest(&self.config);
+            let digest = self.digest().await;
             failures = if digest.is_err() { failures + 1 } else { 0 };
             let now = Sources {
                 config: self.app.rules(),
@@ -153,12 +157,29 @@ impl CurrentRules {
                 files: *digest.as_ref().unwrap_or(&seen.files),
             };
             if is_requested || failures == MAX_FAILURES || now.differ_from(&seen) {
-                self.reload(&now.config);
+                self.spawn_reload(&now.config).await;
             }
             // Files that could not be read are read again.
             if digest.is_ok() {
                 seen = now;
             }
+        }
+    }
+
+    /// The digest of the files, read by a thread that may block.
+    async fn digest(&self) -> io::Result<Digest> {
+        let config = self.config.clone();
+        let read = spawn_blocking(move || digest(&config)).await;
+        read.unwrap_or_else(|why| Err(io::Error::other(why)))
+    }
+
+    /// Reloads in a thread that may block: files are read, and [`adopt`](Self::adopt) may hold the lock for long.
+    async fn spawn_reload(self: &Arc<CurrentRules>, rules: &Arc<ConfigRules>) {
+        let (current, rules) = (Arc::clone(self), Arc::clone(rules));
+        let reloaded = spawn_blocking(move || current.reload(&rules)).await;
+        if reloaded.as_ref().is_err_and(JoinError::is_panic) {
+            self.count_reload(false);
+            tracing::error!("the reload of the Envoy rules has failed, the old ones stay");
         }
     }
 
@@ -186,7 +207,7 @@ impl CurrentRules {
     pub(crate) fn adopt(&self, resources: Vec<RateLimitConfig>) -> Result<bool, CliError> {
         let mut current = self.lock_resources();
         let mut new = Resources::new(resources);
-        if self.app.has_envoy_rules() && current.are_equal_to(&new) {
+        if self.app.has_envoy_rules() && current.has_same_rules_as(&new) {
             return Ok(false);
         }
         new.inherit_warnings(&current);
@@ -271,4 +292,63 @@ fn digest(config: &EnvoyConfig) -> io::Result<Digest> {
 
 fn count(result: &'static str, times: u64) {
     counter!(ENVOY_RELOADS, "result" => result).increment(times);
+}
+
+#[cfg(test)]
+impl CurrentRules {
+    /// The rules of a server that waits for those of an xDS server.
+    pub(super) fn waiting_for_xds() -> Arc<CurrentRules> {
+        use clap::Parser as _;
+
+        let args = [
+            "ratelimit-server",
+            "--envoy-listen=127.0.0.1:0",
+            "--envoy-xds-server=http://127.0.0.1:1",
+        ];
+        let settings = crate::Cli::parse_from(args).settings;
+        let config = crate::config::Config::load(&settings).expect("valid settings");
+        let metrics = crate::metrics::recorder(&config.application).handle();
+        let app = App::new(&config, config.store.limiter(), config.listen, metrics);
+        let envoy = config.envoy.expect("a listener");
+        Arc::new(CurrentRules::load(envoy, app).expect("no rules"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reload_does_not_block_other_tasks() {
+        let rules = CurrentRules::waiting_for_xds();
+        let (locked, is_locked) = mpsc::channel();
+        let (release, is_released) = mpsc::channel();
+        let holder = thread::spawn({
+            let rules = Arc::clone(&rules);
+            move || {
+                let _guard = rules.lock_resources();
+                locked.send(()).expect("the test waits");
+                is_released.recv_timeout(Duration::from_secs(5))
+            }
+        });
+        is_locked.recv().expect("the lock");
+
+        let reload = tokio::spawn({
+            let rules = Arc::clone(&rules);
+            async move { rules.spawn_reload(&rules.app.rules()).await }
+        });
+        // The runtime has one thread. A reload on it would wait for the lock here.
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+
+        assert!(!reload.is_finished());
+        // The holder gives up after five seconds, and this fails then.
+        let _ = release.send(());
+        let released = holder.join().expect("no panic");
+        assert_eq!(released, Ok(()));
+        reload.await.expect("no panic");
+        assert_eq!(*rules.reloads().borrow(), 1);
+    }
 }

@@ -137,9 +137,15 @@ impl RateLimitEndpoint {
         };
         set_health(&reporter, status).await;
         tokio::spawn(async move {
-            app.envoy_rules_loaded().await;
-            set_health(&reporter, ServingStatus::Serving).await;
-            app.drained().await;
+            tokio::select! {
+                // Rules that come first while the server drains do not make it serve.
+                biased;
+                () = app.drained() => {}
+                () = app.envoy_rules_loaded() => {
+                    set_health(&reporter, ServingStatus::Serving).await;
+                    app.drained().await;
+                }
+            }
             set_health(&reporter, ServingStatus::NotServing).await;
             tokio::time::sleep(app.bounds().drain).await;
             for name in HEALTH_NAMES {

@@ -279,7 +279,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         let is_tls = self.is_true("CONFIG_GRPC_XDS_SERVER_USE_TLS")?;
         let scheme = if is_tls { "https" } else { "http" };
         let url = format!("{scheme}://{}", self.or(variable, "localhost:18000"));
-        let server = url.parse().map_err(|message| refuse(variable, message))?;
+        let server = url.parse().map_err(|why: &str| refuse(variable, why))?;
         let mut xds = XdsSettings {
             envoy_xds_server: Some(server),
             envoy_xds_node_id: Some(self.or("CONFIG_GRPC_XDS_NODE_ID", "default")),

@@ -200,7 +200,10 @@ fn rules_over_xds_take_the_place_of_the_files() {
 
     let settings = read(&variables).unwrap();
     let server = settings.xds.envoy_xds_server.as_ref().unwrap();
-    assert_eq!(server.to_string(), "http://envoy-gateway:18001");
+    assert_eq!(
+        server.url().unwrap().to_string(),
+        "http://envoy-gateway:18001"
+    );
     let config = Config::of(settings).unwrap();
     assert!(config.envoy.unwrap().directory.is_none());
     assert_eq!(
@@ -218,7 +221,10 @@ fn rules_over_xds_take_the_place_of_the_files() {
     .concat();
     let settings = read(&tls).unwrap();
     let server = settings.xds.envoy_xds_server.as_ref().unwrap();
-    assert_eq!(server.to_string(), "https://envoy-gateway:18001");
+    assert_eq!(
+        server.url().unwrap().to_string(),
+        "https://envoy-gateway:18001"
+    );
     let ca = settings.xds.envoy_xds_ca.as_deref();
     assert_eq!(ca, Some(std::path::Path::new("ca.crt")));
     let unused = notes(&variables[1..3], &Settings::default());

@@ -18,7 +18,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
-    task::JoinHandle,
+    task::{JoinHandle, spawn_blocking},
 };
 use tokio_rustls::TlsConnector;
 use tonic::body::Body;
@@ -95,7 +95,9 @@ async fn connect(
     let Some(tls) = &config.tls else {
         return handshake(stream, keep_alive).await;
     };
-    let connector = TlsConnector::from(tls.client_config()?);
+    let files = tls.clone();
+    let client_config = spawn_blocking(move || files.client_config()).await??;
+    let connector = TlsConnector::from(client_config);
     let stream = connector.connect(tls.server_name.clone(), stream).await?;
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err("the server does not offer HTTP/2".into());

@@ -1,41 +1,46 @@
 //! Envoy rules over xDS: one stream of the aggregated discovery service, state of the world.
 //!
 //! - `connection.rs`: one HTTP/2 connection, with TLS and keep-alive.
+//! - `codec.rs`: the messages of the stream.
 //! - `backoff.rs`: the delays between attempts.
 //! - `outage_log.rs`: the log lines about a server that is away.
 
 mod backoff;
+mod codec;
 mod connection;
 mod outage_log;
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
+use axum::http::uri::PathAndQuery;
+use bytes::Bytes;
 use futures_util::{future::OptionFuture, stream};
 use metrics::{Gauge, gauge};
 use ratelimit_envoy::{
-    RESOURCE_TYPE, decode_resource,
+    RESOURCE_TYPE, RulesResponse,
     proto::{
-        envoy::{
-            config::core::v3::Node,
-            service::discovery::v3::{
-                DiscoveryRequest, DiscoveryResponse,
-                aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
-            },
-        },
+        envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
         google::rpc::Status,
     },
 };
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{sync::mpsc, task::spawn_blocking, time::Instant};
+use tonic::{Request, client::Grpc};
 
 use self::{
     backoff::Backoff,
+    codec::DiscoveryCodec,
     connection::{KeepAlive, XdsConnection},
     outage_log::OutageLog,
 };
 use crate::{
-    cli_error::CliError, config::XdsConfig, envoy::rules::CurrentRules,
+    cli_error::CliError,
+    config::XdsConfig,
+    envoy::{log_text::one_line, rules::CurrentRules},
     metrics::ENVOY_XDS_CONNECTED,
 };
+
+const METHOD: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 
 /// The largest response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
@@ -43,8 +48,8 @@ const MAX_RESPONSE_BYTES: usize = 64 << 20;
 const STABLE: Duration = Duration::from_secs(30);
 /// The maximum number of answers that the server has not read.
 const MAX_UNREAD: usize = 64;
-/// The maximum length of a reason, in characters: some come from the server.
-const MAX_REASON: usize = 2_000;
+/// A stream without a response for this long gets a warning.
+const FIRST_RESPONSE: Duration = Duration::from_secs(30);
 
 /// Follows the rules of an xDS server.
 ///
@@ -62,10 +67,14 @@ pub(crate) struct XdsClient {
     refusal: Option<String>,
     /// The delays of refusals: a server may answer each with the same response.
     refusals: Backoff,
+    /// The time for the first response of a stream. A warning follows.
+    first_response: Duration,
+    /// Whether a stream without a response was logged since the last response.
+    has_warned_of_silence: bool,
 }
 
-/// An answer to a response, and the time before it is sent.
-struct Reply {
+/// The answer to a response, and the time before it is sent.
+struct DelayedRequest {
     delay: Duration,
     request: DiscoveryRequest,
 }
@@ -79,12 +88,21 @@ impl XdsClient {
             version: String::new(),
             refusal: None,
             refusals: Backoff::new(),
+            first_response: FIRST_RESPONSE,
+            has_warned_of_silence: false,
         }
     }
 
     /// Connects, and applies each response; never returns.
     pub(crate) async fn follow(mut self) {
         self.connected.set(0.0);
+        let server = &self.config.server;
+        if server.is_plain_remote() {
+            tracing::warn!(
+                "the xDS server {server} may be on another machine, and http:// has neither encryption nor a proof \
+                 of who sends the rules: use https://"
+            );
+        }
         let (mut backoff, mut log) = (Backoff::new(), OutageLog::default());
         loop {
             let ended = match XdsConnection::open(&self.config, KeepAlive::DEFAULT).await {
@@ -96,7 +114,6 @@ impl XdsClient {
                     let error = task.error().await;
                     if opened.elapsed() >= STABLE {
                         backoff.reset();
-                        log.reset();
                     }
                     ended.map_err(|why| error.unwrap_or(why))
                 }
@@ -123,15 +140,39 @@ impl XdsClient {
         });
         requests.try_send(self.request("", ""))?;
         let origin = self.config.server.uri().clone();
-        let mut client = AggregatedDiscoveryServiceClient::with_origin(connection, origin)
-            .max_decoding_message_size(MAX_RESPONSE_BYTES);
-        let responses = client.stream_aggregated_resources(Box::pin(requests_of_queue));
-        let mut responses = responses.await?.into_inner();
+        let mut client =
+            Grpc::with_origin(connection, origin).max_decoding_message_size(MAX_RESPONSE_BYTES);
+        let opening = async {
+            client.ready().await?;
+            let requests = Request::new(Box::pin(requests_of_queue));
+            let method = PathAndQuery::from_static(METHOD);
+            let opened = client.streaming(requests, method, DiscoveryCodec).await?;
+            let mut responses = opened.into_inner();
+            let first = responses.message().await?;
+            Ok::<_, CliError>((responses, first))
+        };
+        let opened = notify_late(opening, self.first_response, || {
+            if !self.has_warned_of_silence {
+                let (server, limit) = (&self.config.server, self.first_response);
+                tracing::warn!(
+                    "the xDS server {server} has sent no response for {limit:?}, the rules stay"
+                );
+            }
+            self.has_warned_of_silence = true;
+        });
+        let (mut responses, first) = opened.await?;
+        let mut first = Some(first);
         let mut reloads = self.rules.reloads();
         let mut refusal: OptionFuture<_> = None.into();
         loop {
+            let next = async {
+                match first.take() {
+                    Some(first) => Ok(first),
+                    None => responses.message().await,
+                }
+            };
             let response = tokio::select! {
-                response = responses.message() => response?,
+                response = next => response?,
                 Some(request) = &mut refusal => {
                     requests.try_send(request)?;
                     refusal = None.into();
@@ -142,8 +183,9 @@ impl XdsClient {
             };
             let response = response.ok_or("the server has ended the stream")?;
             log.log_recovered(&self.config.server);
+            self.has_warned_of_silence = false;
             reloads.mark_unchanged();
-            let Reply { delay, request } = self.apply(response).await?;
+            let DelayedRequest { delay, request } = self.apply(response).await?;
             refusal = None.into();
             if delay.is_zero() {
                 requests.try_send(request)?;
@@ -158,28 +200,29 @@ impl XdsClient {
     }
 
     /// Applies a response, and returns the answer to it.
-    async fn apply(&mut self, response: DiscoveryResponse) -> Result<Reply, CliError> {
-        let DiscoveryResponse {
-            version_info: version,
-            resources,
-            type_url,
-            nonce,
-        } = response;
-        if type_url != RESOURCE_TYPE {
-            return Err(format!("the server has sent the type {type_url:?}").into());
-        }
+    async fn apply(&mut self, response: Bytes) -> Result<DelayedRequest, CliError> {
         let rules = Arc::clone(&self.rules);
         // Rules of some megabytes take longer than a request of Envoy may wait.
-        let applied = tokio::task::spawn_blocking(move || {
-            let resources: Result<Vec<_>, _> = resources.iter().map(decode_resource).collect();
-            let resources = resources?;
-            let number = resources.len();
-            let is_new = rules.adopt(resources)?;
-            Ok::<_, CliError>((number, is_new))
+        let applied = spawn_blocking(move || {
+            let response = RulesResponse::decode(&response)?;
+            if response.type_url != RESOURCE_TYPE {
+                let name = response.type_url;
+                return Err(CliError::from(format!(
+                    "the server has sent the type {name:?}"
+                )));
+            }
+            let applied = response.resources.map_err(CliError::from);
+            let applied = applied.and_then(|resources| {
+                let number = resources.len();
+                rules.adopt(resources).map(|is_new| (number, is_new))
+            });
+            Ok((response.version, response.nonce, applied))
         });
-        match applied.await? {
+        let (version, nonce, applied) = applied.await??;
+        match applied {
             Ok((number, is_new)) => {
                 if is_new {
+                    let version = one_line(&version);
                     tracing::info!(
                         "applied version {version:?} of the xDS server: {number} domains"
                     );
@@ -187,7 +230,7 @@ impl XdsClient {
                 self.version = version;
                 self.refusal = None;
                 self.refusals.reset();
-                Ok(Reply {
+                Ok(DelayedRequest {
                     delay: Duration::ZERO,
                     request: self.request(&self.version, &nonce),
                 })
@@ -197,13 +240,14 @@ impl XdsClient {
     }
 
     /// Logs a refused response, and returns the answer with the reason.
-    fn refuse(&mut self, version: &str, nonce: &str, why: &str) -> Reply {
+    fn refuse(&mut self, version: &str, nonce: &str, why: &str) -> DelayedRequest {
         let delay = match &self.refusal {
             None => Duration::ZERO,
             Some(_) => self.refusals.next_delay(),
         };
         self.rules.count_reload(false);
         if self.refusal.as_deref() != Some(why) {
+            let version = one_line(version);
             tracing::error!(
                 "version {version:?} of the xDS server is refused, the old rules stay: {why}"
             );
@@ -214,7 +258,7 @@ impl XdsClient {
             code: tonic::Code::InvalidArgument.into(),
             message: why.to_owned(),
         });
-        Reply { delay, request }
+        DelayedRequest { delay, request }
     }
 
     /// The request that answers the response with a nonce. The first one has neither version nor nonce.
@@ -232,10 +276,53 @@ impl XdsClient {
     }
 }
 
-/// A reason with its causes, bounded and without line breaks: parts of it come from the server.
-fn one_line(why: &CliError) -> String {
-    let text = why.to_string();
-    let letters = text.chars().take(MAX_REASON);
-    let letters = letters.map(|letter| if letter.is_control() { ' ' } else { letter });
-    letters.collect()
+/// Awaits a future, and calls `on_late` once if it takes longer than `limit`.
+async fn notify_late<T>(
+    future: impl Future<Output = T>,
+    limit: Duration,
+    on_late: impl FnOnce(),
+) -> T {
+    let mut future = pin!(future);
+    if let Ok(done) = tokio::time::timeout(limit, &mut future).await {
+        return done;
+    }
+    on_late();
+    future.await
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{net::TcpListener, sync::oneshot};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stream_without_a_response_has_a_warning() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+        let addr = listener.local_addr().expect("an address");
+        let config = XdsConfig::without_tls(&format!("http://{addr}"));
+        let mut client = XdsClient::new(config, CurrentRules::waiting_for_xds());
+        client.first_response = Duration::from_millis(1);
+        let opened = XdsConnection::open(&client.config, KeepAlive::DEFAULT).await;
+        let (connection, _task) = opened.expect("a connection");
+
+        let mut log = OutageLog::default();
+        let following = client.follow_stream(connection, &mut log);
+        let ended = tokio::time::timeout(Duration::from_millis(50), following).await;
+
+        assert!(ended.is_err(), "the client waits");
+        assert!(client.has_warned_of_silence);
+    }
+
+    #[tokio::test]
+    async fn a_late_future_is_notified_once_and_completes() {
+        let (late, is_late) = oneshot::channel();
+        let notified = notify_late(is_late, Duration::from_millis(1), || {
+            late.send("late").expect("the future waits");
+        });
+        assert_eq!(notified.await, Ok("late"));
+
+        let on_time = notify_late(async { 1 }, Duration::MAX, || panic!("it is not late"));
+        assert_eq!(on_time.await, 1);
+    }
 }

@@ -9,7 +9,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Logs a lost connection at once, and then at most once a minute.
 ///
-/// A server that comes and goes has one line a minute as well, until [`reset`](Self::reset).
+/// A server that comes and goes has one line a minute as well.
 #[derive(Debug, Default)]
 pub(super) struct OutageLog {
     logged: Option<Instant>,
@@ -28,11 +28,6 @@ impl OutageLog {
         if self.ends_line() {
             tracing::info!("the xDS server {server} answers again");
         }
-    }
-
-    /// A connection has lasted: the next loss is logged at once.
-    pub(super) fn reset(&mut self) {
-        self.logged = None;
     }
 
     fn starts_line(&mut self, now: Instant) -> bool {
@@ -66,9 +61,5 @@ mod tests {
             is_logged
         });
         assert_eq!(lines.collect::<Vec<_>>(), [0, 60, 120]);
-
-        log.reset();
-
-        assert!(log.starts_line(start + Duration::from_secs(151)));
     }
 }

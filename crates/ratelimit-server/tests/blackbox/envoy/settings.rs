@@ -177,6 +177,14 @@ fn the_server_does_not_start_with_settings_that_have_no_effect_or_faulty_rules()
             "envoy-ignore-dot-files has no effect without envoy-config",
         ),
         (
+            &[&listen[..], &["--envoy-xds-server", "http://u:s3cr3t@a:1"]].concat(),
+            "envoy-xds-server: expected an address such as http://127.0.0.1:18001",
+        ),
+        (
+            &[&listen[..], &["--envoy-xds-server", "http://a:180010"]].concat(),
+            "envoy-xds-server: expected a port from 1 to 65535",
+        ),
+        (
             &[&listen[..], &xds, &["--envoy-xds-node-id", ""]].concat(),
             "envoy-xds-node-id is an empty text",
         ),
@@ -216,5 +224,6 @@ fn the_server_does_not_start_with_settings_that_have_no_effect_or_faulty_rules()
         let (output, _, error) = run(args);
         assert_eq!(output.status.code(), Some(1), "{args:?}");
         assert!(error.contains(expected), "{error}");
+        assert!(!error.contains("s3cr3t"), "{error}");
     }
 }

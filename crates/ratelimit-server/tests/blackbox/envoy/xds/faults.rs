@@ -123,23 +123,3 @@ async fn a_response_of_another_type_ends_the_stream() {
     let log = envoy.server.log();
     assert!(log.contains("has sent the type"), "{log}");
 }
-
-#[tokio::test]
-async fn an_open_stream_does_not_delay_the_end_of_the_server() {
-    let mut ads = AdsServer::start();
-    let mut envoy = EnvoyServer::with_xds(&ads.url(), &[]);
-    ads.asked().await;
-    ads.apply("1", &[domain("a", 3)]).await;
-    assert!(ads.is_quiet());
-
-    let before = Instant::now();
-    envoy.server.signal("TERM");
-
-    assert!(envoy.server.ended().await.success());
-    assert!(
-        before.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        before.elapsed()
-    );
-    assert!(matches!(ads.next().await, AdsEvent::Closed));
-}

@@ -3,6 +3,8 @@
 mod ads_server;
 mod faults;
 mod files;
+mod limits;
+mod shutdown;
 mod tls;
 
 use ratelimit_envoy::proto::envoy::service::{

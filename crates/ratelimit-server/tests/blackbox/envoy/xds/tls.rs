@@ -4,8 +4,13 @@ use std::fs;
 
 use ratelimit_tests::chaos::Certificates;
 
+use tempfile::TempDir;
+
 use super::{AdsServer, EnvoyServer, domain};
-use crate::server::until;
+use crate::{
+    envoy::write_atomically,
+    server::{binary, until},
+};
 
 /// Waits for the first log line about the server.
 async fn failure(envoy: &EnvoyServer) -> String {
@@ -90,4 +95,42 @@ async fn certificates_are_read_again_for_each_connection() {
     ads.asked().await;
     ads.apply("1", &[domain("a", 3)]).await;
     assert_eq!(envoy.limit_of("a").await, Some(3));
+}
+
+#[tokio::test]
+async fn a_missing_certificate_does_not_refuse_a_reload_of_policies() {
+    let (certificates, dir) = (Certificates::new(), TempDir::new().unwrap());
+    let [ca, path] = ["ca.pem", "server.toml"].map(|name| dir.path().join(name));
+    fs::copy(certificates.file("root.pem"), &ca).unwrap();
+    let config = |per_hour: u32| {
+        format!(
+            "envoy-listen = '127.0.0.1:0'\nenvoy-xds-server = 'https://127.0.0.1:1'\nenvoy-xds-ca = '{}'\n\
+             [policy]\na = '{per_hour}/h'\n",
+            ca.display()
+        )
+    };
+    fs::write(&path, config(1)).unwrap();
+    let check = || {
+        let checked = binary().arg("check-config").arg(&path).output().unwrap();
+        let texts = [checked.stdout, checked.stderr].concat();
+        (checked.status.success(), String::from_utf8(texts).unwrap())
+    };
+    assert!(check().0, "{}", check().1);
+    let args = ["--config", path.to_str().unwrap()];
+    let envoy = EnvoyServer::start_with(TempDir::new().unwrap(), &args);
+
+    fs::remove_file(&ca).unwrap();
+    write_atomically(&path, &config(2));
+
+    until(async || {
+        let info = envoy.server.get("/actuator/info").await.json();
+        (info["policies"]["a"] == "token_bucket 2/h").then_some(())
+    })
+    .await;
+    // A server would not start with it.
+    let (is_valid, text) = check();
+    assert!(
+        !is_valid && text.contains("ca.pem cannot be read"),
+        "{text}"
+    );
 }
