@@ -1,6 +1,6 @@
--- Decides a joint hit whose members all must fit, each on a fixed window of its own and with a cost above 0. It is a fast
--- path for the rules of Envoy's rate limit server, which are fixed windows: there are no functions, and each value is
--- unpacked and packed once. Four members take 36 % fewer instructions of the server than in check_joint.lua.
+-- Decides a joint hit whose members all must fit, each on a fixed window of its own and with a cost above 0. It is a
+-- fast path for the rules of Envoy's rate limit server, which are fixed windows: there are no functions, and each value
+-- is unpacked and packed once. Four members take 36 % fewer instructions of the server than in check_joint.lua.
 --
 -- It takes the same step as fixed_window.lua for the usual values: none, or one that holds a single state, which was
 -- written under the same grain and is not ahead of the clock. With any other value nothing is written, and
@@ -23,7 +23,8 @@ if deadline > 0 and now > deadline then
   return pack('<Bd', REPLY_TOO_LATE, now)
 end
 
-local status, values, ttls, expiries = REPLY_ALLOWED, { nil, nil, nil, nil }, { nil, nil, nil, nil }, { nil, nil, nil, nil }
+local status, values = REPLY_ALLOWED, { nil, nil, nil, nil }
+local ttls, expiries = { nil, nil, nil, nil }, { nil, nil, nil, nil }
 for number = 1, #keys do
   local cost, shape, limit, period, reserve, grain, count, expires
   cost, shape, limit, period, reserve, place = unpack('<xxdxxxI4ddxxxxxxxxd', argument, place)

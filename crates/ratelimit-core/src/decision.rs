@@ -19,6 +19,8 @@ use crate::decision::per_limit::PerLimit;
 use crate::time::Timestamp;
 
 /// The outcome of a hit.
+///
+/// HTTP answers a denied and an impossible hit with 429, the second without `Retry-After`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The hit passed, and its cost was charged.

@@ -294,6 +294,13 @@ impl From<IpAddr> for Key {
 }
 
 /// The reason why bytes cannot be a [`Key`].
+///
+/// ```
+/// use ratelimit_core::{InvalidKey, Key};
+///
+/// assert_eq!(Key::new(""), Err(InvalidKey::Empty));
+/// assert_eq!(Key::tagged("User", "7"), Err(InvalidKey::Tag));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidKey {

@@ -320,6 +320,12 @@ fn redeemed(receipt: &Receipt) -> Policy {
 }
 
 /// Why [`Limiter::settle`] did not settle a receipt.
+///
+/// | error | the charge | try again |
+/// |---|---|---|
+/// | `AlreadySettled` | was changed by the first call | no |
+/// | `Expired` | counts no more | no |
+/// | `Store` | is unchanged, or was changed in part | yes, unless a double refund is worse than a lost one |
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SettleError {

@@ -122,6 +122,18 @@ pub struct MemberVerdict {
 }
 
 /// Why the store did not decide.
+///
+/// It is the label `reason` of `rate_limiter_unchecked_total`, and a field of the log lines about the failure mode.
+///
+/// ```
+/// use ratelimit_core::{UncheckedReason, Verdict};
+///
+/// /// Whether an operator should look at the store.
+/// fn is_outage(verdict: &Verdict) -> bool {
+///     let reasons = [UncheckedReason::Unavailable, UncheckedReason::TimedOut];
+///     matches!(verdict, Verdict::Unchecked { reason, .. } if reasons.contains(reason))
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UncheckedReason {

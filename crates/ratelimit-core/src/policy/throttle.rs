@@ -162,6 +162,13 @@ impl fmt::Display for Throttle {
 }
 
 /// A text is not a throttle mode. The message shows the text and the grammar.
+///
+/// ```
+/// use ratelimit_core::Throttle;
+///
+/// let error = "soft".parse::<Throttle>().unwrap_err();
+/// assert!(error.to_string().ends_with(r#"not "soft""#));
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct InvalidThrottle {
     text: String,

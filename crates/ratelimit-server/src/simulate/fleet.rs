@@ -38,7 +38,7 @@ pub(super) struct Fleet {
     counts: FleetCounts,
 }
 
-/// What a fleet did with the hits of a trace.
+/// The hits of a trace that a fleet decided, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct FleetCounts {
     hits: u64,

@@ -5,6 +5,13 @@ use std::{borrow::Cow, fmt};
 use crate::algorithm::InvalidLimit;
 
 /// A text is not a limit. The message has the column and what was expected there, or the [`InvalidLimit`].
+///
+/// ```
+/// use ratelimit_core::Limit;
+///
+/// let error = "10/m".parse::<Limit>().unwrap_err();
+/// assert_eq!(error.offset(), 3);
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct ParseLimitError {
     /// The whole text, also where one limit of a list failed.

@@ -77,7 +77,7 @@ impl Prefetch {
 
     /// Decides a hit from memory, or says how its answer by the store is used.
     ///
-    /// A decision that is no [`PrefetchedCharge`], a denial or one of several limits, is written to `decision`.
+    /// A denial, or a decision about several limits, is written to `decision` instead.
     #[inline(always)]
     pub(super) fn check(
         limiter: &Limiter,
@@ -88,7 +88,7 @@ impl Prefetch {
         let hash = prefetch.table.hash(hit);
         let answer = prefetch.table.with(hash, hit, |entry| {
             let answer = prefetch.check_hot(entry, hit, decision);
-            answer.map_err(|is_asked| is_asked.then(|| Arc::clone(entry)))
+            answer.map_err(|needs_store| needs_store.then(|| Arc::clone(entry)))
         });
         match answer {
             Some(Ok(charge)) => Ok(charge),

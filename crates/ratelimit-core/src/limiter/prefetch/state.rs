@@ -6,6 +6,11 @@ use crate::limiter::{Limiter, prefetch::sizing::Sizing};
 use crate::{store::Hit, sync::lock};
 
 /// How the budgets of a hit are prefetched, as [`Limiter::prefetch_state`] returns it.
+///
+/// - The share and the slices follow from the policy. They are known before the first hit.
+/// - The units on hand are those of this limiter. Other instances have their own, all of them at most the share
+///   of the limit for long.
+/// - The server shows it in `explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrefetchState {

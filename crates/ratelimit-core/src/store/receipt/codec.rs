@@ -287,6 +287,13 @@ fn encode_text(bytes: &mut Vec<u8>, text: &str) {
 }
 
 /// Why [`Receipt::from_bytes`] failed.
+///
+/// ```
+/// use ratelimit_core::store::{InvalidReceipt, Receipt};
+///
+/// let error = Receipt::from_bytes(b"not one", |_| None).unwrap_err();
+/// assert_eq!(error, InvalidReceipt::Malformed);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidReceipt {
