@@ -2,9 +2,9 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read as _},
     net::SocketAddr,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
 };
 
@@ -34,6 +34,8 @@ const TICKS_PER_SECOND: u64 = 100;
 #[derive(Debug)]
 pub(super) struct ServerProcess {
     child: Child,
+    /// Its output, which stays open: a server that cannot write ends.
+    _output: BufReader<ChildStdout>,
     /// The rules and the configuration, which the server reads again.
     _files: [TempDir; 2],
     pub(super) rest: SocketAddr,
@@ -56,7 +58,7 @@ impl ServerProcess {
         let mut command = Command::new(program.with_file_name("ratelimit-server"));
         command
             .args(["--listen", "127.0.0.1:0", "--envoy-listen", "127.0.0.1:0"])
-            .args(["--policy", LIMITS, "--log", "error", "--time-budget", "10s"])
+            .args(["--policy", LIMITS, "--log", "error"])
             .arg("--envoy-config")
             .arg(rules.path())
             .arg("--config")
@@ -64,12 +66,12 @@ impl ServerProcess {
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         if let Some(url) = redis {
-            command.args(["--redis", url]);
+            command.args(["--redis", url, "--time-budget", "10s"]);
         }
         let mut child = command.spawn().expect("the server is built beside us");
-        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut address = |label: &str| {
-            let found = lines.find_map(|line| {
+            let found = output.by_ref().lines().find_map(|line| {
                 let line = line.ok()?;
                 let rest = line.trim_start().strip_prefix(label)?.trim_start();
                 let address = rest.trim_start_matches("http://");
@@ -80,6 +82,7 @@ impl ServerProcess {
         let (rest, envoy) = (address("listening"), address("envoy"));
         ServerProcess {
             child,
+            _output: output,
             _files: [rules, config],
             rest,
             envoy,
