@@ -12,8 +12,12 @@ use crate::{
     failure::Failure,
 };
 
-/// Features with the peers of the benchmark, which nothing else builds.
-const BENCHES: [&str; 2] = ["ratelimit-bench/memory-choices", "ratelimit-bench/peers"];
+/// Features that one command builds for itself: the peers of `bench`, and the long runs of `acceptance`.
+const LEFT_OUT: [&str; 3] = [
+    "ratelimit-bench/memory-choices",
+    "ratelimit-bench/peers",
+    "ratelimit-server/acceptance",
+];
 
 /// The workspace, its packages, and what they depend on.
 #[derive(Debug, Deserialize)]
@@ -131,7 +135,7 @@ impl Workspace {
             names.collect::<Vec<_>>()
         };
         let mut features: Vec<String> = self.own().flat_map(of).collect();
-        features.retain(|feature| !BENCHES.contains(&feature.as_str()));
+        features.retain(|feature| !LEFT_OUT.contains(&feature.as_str()));
         features.join(",")
     }
 
