@@ -135,7 +135,7 @@ async fn cut_off(cut: Cut) -> (Load, std::ops::Range<u64>, u64) {
         let during = passed
             .iter()
             .filter(|(sent, done)| *sent > began && *done < ended);
-        during.map(|(_, done)| *done - began).collect()
+        during.map(|(_, done)| done.saturating_sub(began)).collect()
     };
     println!(
         "{cut:?}: {} passed while it was cut off, the last after {:?}; the first afterwards after {:?}",
