@@ -202,3 +202,26 @@ impl Edge {
         self.dep_kinds.iter().any(|edge| edge.kind.is_none())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_of_single_commands_exist_and_are_left_out() {
+        let workspace = Workspace::members().unwrap_or_else(|failure| panic!("{failure}"));
+        let has = |name: &str| {
+            let (package, feature) = name.split_once('/').unwrap_or_default();
+            let mut own = workspace.own();
+            own.any(|own| own.name == package && own.features.contains_key(feature))
+        };
+        let features = workspace.features();
+        let tested: Vec<&str> = features.split(',').collect();
+
+        for name in LEFT_OUT {
+            assert!(has(name), "{name}");
+            assert!(!tested.contains(&name), "{name}");
+        }
+        assert!(tested.contains(&"ratelimit-server/envoy"), "{features}");
+    }
+}
