@@ -140,7 +140,7 @@ impl Load {
         load
     }
 
-    fn set_rate(&self, rate: u64) {
+    pub(super) fn set_rate(&self, rate: u64) {
         self.rate.store(rate, Ordering::Relaxed);
     }
 

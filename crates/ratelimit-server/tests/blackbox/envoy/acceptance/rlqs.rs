@@ -87,7 +87,7 @@ const PARTITION: Duration = Duration::from_secs(30);
 /// The longest life of a grant, and time for a message that was on its way.
 const GRANT_END: Duration = Duration::from_secs(10);
 
-/// Cuts an Envoy off for 30 s. Returns its load and its windows: the one in which the cut ended, and the end.
+/// Cuts an Envoy off for 30 s. Returns its load, the windows of the run, and the one in which the cut ended.
 async fn cut_off(cut: Cut) -> (Load, std::ops::Range<u64>, u64) {
     let redis = RedisProcess::start(&[]);
     let server = start_connected(&redis.url(), "127.0.0.1:0").await;
@@ -101,6 +101,8 @@ async fn cut_off(cut: Cut) -> (Load, std::ops::Range<u64>, u64) {
     let before = passed(&[&load], first + 1);
     assert!(before >= MIN_USED, "{before} before the cut");
 
+    // Slow enough that the end of the grant, and not its last token, ends it.
+    load.set_rate(3);
     let began = now();
     match cut {
         Cut::Lossy => {
@@ -110,6 +112,7 @@ async fn cut_off(cut: Cut) -> (Load, std::ops::Range<u64>, u64) {
         Cut::Delaying => proxy.freeze(),
     }
     tokio::time::sleep(PARTITION).await;
+    load.set_rate(16);
     let ended = now();
     match cut {
         Cut::Lossy => {
