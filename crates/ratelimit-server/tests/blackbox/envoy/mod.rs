@@ -1,5 +1,7 @@
 //! Envoy's rate limit service: its gRPC calls, its rules, and a real Envoy.
 
+#[cfg(feature = "acceptance")]
+mod acceptance;
 mod deadlines;
 mod failover;
 mod grpc;

@@ -32,7 +32,7 @@ pub(super) enum FilterOptions {
 /// An Envoy that runs until this is dropped.
 pub(super) struct Envoy {
     child: Child,
-    port: u16,
+    pub(super) port: u16,
     admin: u16,
     dir: TempDir,
     client: Client<hyper_util::client::legacy::connect::HttpConnector, Full<bytes::Bytes>>,

@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{proxies::free_port, server::until};
 
-const LIMIT: usize = 60;
+pub(super) const LIMIT: usize = 60;
 const WINDOW: u64 = 10;
 
-const CONFIG: &str = "
+pub(super) const CONFIG: &str = "
 [policy.site]
 limits = 'fixed_window 60/10s'
 
@@ -84,34 +84,35 @@ const FILTER: &str = "          - name: envoy.filters.http.rate_limit_quota
 const ROUTES: &str = "              - match: { prefix: / }
                 route: { cluster: upstream }\n";
 
-fn start_envoy(service: u16) -> Arc<Envoy> {
-    let envoy = Envoy::launch(vec![service], |ports| {
+/// Starts an Envoy whose cluster has these quota servers.
+pub(super) fn start_envoy(services: &[u16]) -> Arc<Envoy> {
+    let envoy = Envoy::launch(services.to_vec(), |ports| {
         bootstrap_with(ports, FILTER, ROUTES, &service_cluster(ports))
     });
     Arc::new(envoy)
 }
 
-fn now() -> Duration {
+pub(super) fn now() -> Duration {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.unwrap()
 }
 
-fn window(at: Duration) -> u64 {
+pub(super) fn window(at: Duration) -> u64 {
     at.as_secs() / WINDOW
 }
 
 /// Requests that passed: when they were sent, and when they were answered.
-type PassedRequests = Arc<Mutex<Vec<(Duration, Duration)>>>;
+pub(super) type PassedRequests = Arc<Mutex<Vec<(Duration, Duration)>>>;
 
 /// Requests at a rate that a test changes.
-struct Load {
+pub(super) struct Load {
     rate: Arc<AtomicU64>,
-    passed: PassedRequests,
+    pub(super) passed: PassedRequests,
     is_ended: Arc<AtomicBool>,
 }
 
 impl Load {
-    fn start(envoy: &Arc<Envoy>, rate: u64) -> Load {
+    pub(super) fn start(envoy: &Arc<Envoy>, rate: u64) -> Load {
         let load = Load {
             rate: Arc::new(AtomicU64::new(rate)),
             passed: Arc::default(),
@@ -139,12 +140,12 @@ impl Load {
         load
     }
 
-    fn set_rate(&self, rate: u64) {
+    pub(super) fn set_rate(&self, rate: u64) {
         self.rate.store(rate, Ordering::Relaxed);
     }
 
     /// The requests that certainly passed in a window, and those that may have.
-    fn passed(&self, wanted: u64) -> (usize, usize) {
+    pub(super) fn passed(&self, wanted: u64) -> (usize, usize) {
         let passed = self.passed.lock().unwrap();
         let of = |time: Duration| window(time) == wanted;
         let certain = passed.iter().filter(|(sent, done)| of(*sent) && of(*done));
@@ -160,7 +161,7 @@ impl Drop for Load {
 }
 
 /// The requests of all loads that passed in a window. More than the limit is an error.
-fn passed(loads: &[&Load], wanted: u64) -> usize {
+pub(super) fn passed(loads: &[&Load], wanted: u64) -> usize {
     let counts: Vec<(usize, usize)> = loads.iter().map(|load| load.passed(wanted)).collect();
     let certain: usize = counts.iter().map(|(certain, _)| certain).sum();
     println!("window {wanted}: {counts:?}");
@@ -169,13 +170,13 @@ fn passed(loads: &[&Load], wanted: u64) -> usize {
 }
 
 /// Waits for a time in a window.
-async fn sleep_until(window: u64, seconds: u64) {
+pub(super) async fn sleep_until(window: u64, seconds: u64) {
     let at = Duration::from_secs(window * WINDOW + seconds);
     tokio::time::sleep(at.saturating_sub(now())).await;
 }
 
 /// Nothing that was sent to Envoy is ignored by it.
-fn assert_nothing_was_ignored(envoy: &Envoy) {
+pub(super) fn assert_nothing_was_ignored(envoy: &Envoy) {
     let log = envoy.whole_log();
     let errors: Vec<&str> = log
         .lines()
@@ -184,14 +185,14 @@ fn assert_nothing_was_ignored(envoy: &Envoy) {
     assert!(errors.is_empty(), "{errors:#?}");
 }
 
-async fn ready(envoy: &Envoy) {
+pub(super) async fn ready(envoy: &Envoy) {
     until(async || envoy.get("/", &[]).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn real_envoys_share_a_limit_by_demand() {
     let server = start(CONFIG, &[]);
-    let [one, other] = [0, 1].map(|_| start_envoy(server.addr.port()));
+    let [one, other] = [0, 1].map(|_| start_envoy(&[server.addr.port()]));
     for envoy in [&one, &other] {
         ready(envoy).await;
     }
@@ -279,7 +280,7 @@ async fn real_envoys_stay_within_the_limit_through_failures() {
         "local",
     ];
     let server = start(CONFIG, &args);
-    let [one, other] = [0, 1].map(|_| start_envoy(port));
+    let [one, other] = [0, 1].map(|_| start_envoy(&[port]));
     for envoy in [&one, &other] {
         ready(envoy).await;
     }
