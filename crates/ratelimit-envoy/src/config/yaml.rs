@@ -9,7 +9,7 @@ use ratelimit_http::policy_file::{DiagnosticCode, Diagnostics};
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
 /// The maximum number of nodes after expansion.
-const MAX_NODES: usize = 100_000;
+const MAX_NODES: usize = 1_000_000;
 /// The maximum nesting of lists and maps.
 const MAX_NESTING: usize = 64;
 /// The name whose value is merged into its map.
