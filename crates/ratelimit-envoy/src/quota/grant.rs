@@ -62,6 +62,8 @@ pub struct SettledGrant {
     pub units: u64,
     /// The requests that were used. The others are given back.
     pub used: u64,
+    /// Whether the end of the window has restored the budget: nothing is given back then.
+    pub is_restored: bool,
 }
 
 /// The grants of a bucket, the newest last.
@@ -119,12 +121,10 @@ impl Ledger {
             .map(|grant| SettledGrant {
                 id: grant.id,
                 units: grant.units,
-                // The budget of a window that is over is restored. Under a counter a part of it still counts, and what
-                // was left counts as used.
-                used: match grant.pool.over_at {
-                    Some(over) if grant.is_restored_by_window && now >= over => grant.units,
-                    _ => grant.used,
-                },
+                used: grant.used,
+                // Under a counter a part of the window before still counts, so that is settled as any other.
+                is_restored: grant.is_restored_by_window
+                    && grant.pool.over_at.is_some_and(|over| now >= over),
             })
             .collect()
     }
@@ -183,6 +183,7 @@ mod tests {
             id: GrantId(id),
             units,
             used,
+            is_restored: false,
         }
     }
 
@@ -216,7 +217,11 @@ mod tests {
         let mut old = grant(1, 10, Some(20), 18);
         old.is_restored_by_window = true;
         ledger.push(old, at(12));
-        assert_eq!(ledger.settle(at(20)), [settled(1, 10, 10)]);
+        let restored = SettledGrant {
+            is_restored: true,
+            ..settled(1, 10, 0)
+        };
+        assert_eq!(ledger.settle(at(20)), [restored]);
     }
 
     #[test]

@@ -72,11 +72,8 @@ impl EnvoyModel {
             self.assigned = Assigned::Nothing;
         }
         let passed = match &mut self.assigned {
-            Assigned::Nothing | Assigned::Blanket(BlanketRule::AllowAll, _)
-                if self.allows_without_assignment =>
-            {
-                Passed::WithoutAssignment
-            }
+            Assigned::Blanket(BlanketRule::AllowAll, _) => Passed::WithoutAssignment,
+            Assigned::Nothing if self.allows_without_assignment => Passed::WithoutAssignment,
             Assigned::Nothing | Assigned::Blanket(..) | Assigned::Tokens { left: 0, .. } => {
                 Passed::No
             }
