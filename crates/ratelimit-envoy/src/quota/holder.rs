@@ -102,6 +102,11 @@ impl QuotaHolder {
         self.bucket.left() + unsettled.sum::<u64>()
     }
 
+    /// The requests that passed without a grant and are not recorded yet.
+    pub fn unrecorded(&self) -> u64 {
+        self.unrecorded
+    }
+
     /// Replaces the budget after a reload. Grants of the old one are settled by their receipts.
     pub fn change_target(&mut self, target: QuotaTarget) -> QuotaAction {
         self.holders.remove(&self.target.budget, self.id);

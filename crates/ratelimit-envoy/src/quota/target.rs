@@ -76,6 +76,11 @@ impl QuotaTarget {
         self.charge.name()
     }
 
+    /// Whether the limits are enforced for the key. Otherwise requests are counted only.
+    pub fn is_enforced(&self) -> bool {
+        self.is_enforced
+    }
+
     /// The times at which its grants must end.
     pub fn terms(&self) -> GrantTerms {
         GrantTerms::new(&self.charge)
