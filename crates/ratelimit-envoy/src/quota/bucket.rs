@@ -6,7 +6,7 @@ use ratelimit_core::Timestamp;
 
 use crate::quota::{
     assignment::Assignment,
-    grant::{Grant, GrantId, Ledger, MAX_DELAY, Pool, SettledGrant},
+    grant::{Grant, GrantBudget, GrantId, Ledger, MAX_DELAY, SettledGrant},
     sizing::{DemandRate, OtherDemand, grant_size},
     terms::GrantTerms,
 };
@@ -18,7 +18,7 @@ pub(super) const MAX_TTL: Duration = Duration::from_secs(8);
 const MAX_IDLE: Duration = Duration::from_secs(60);
 
 /// An Envoy that has not reported for this long gets no new grant.
-const MAX_SILENCE: Duration = Duration::from_secs(7);
+const MAX_REPORT_AGE: Duration = Duration::from_secs(7);
 
 /// The time before the end of a grant when its successor is sent.
 pub(super) const ENDING: Duration = Duration::from_millis(500);
@@ -131,8 +131,8 @@ impl QuotaBucket {
     }
 
     /// The rate in thousandths of requests per second; 0 until it is known.
-    pub(crate) fn milli(&self) -> u64 {
-        self.rate.milli().unwrap_or(0)
+    pub(crate) fn milli_per_second(&self) -> u64 {
+        self.rate.milli_per_second().unwrap_or(0)
     }
 
     /// The granted units that are neither used nor given back.
@@ -173,7 +173,7 @@ impl QuotaBucket {
         }
         self.wake_at = None;
         // An Envoy that is alive reports every 5 seconds. One that is not gets no new grant.
-        let is_alive = now.since(self.reported_at) <= MAX_SILENCE;
+        let is_alive = now.since(self.reported_at) <= MAX_REPORT_AGE;
         is_alive.then_some(QuotaAction::Look)
     }
 
@@ -229,7 +229,7 @@ impl QuotaBucket {
             units,
             used: 0,
             reported: 0,
-            pool: Pool {
+            budget: GrantBudget {
                 policy: self.policy,
                 window_end: self.terms.window_end(time.decided_at),
                 over_at: end.over_at,

@@ -25,7 +25,7 @@ pub(crate) struct Grant {
     /// All requests that were reported since it was sent: no more can have been spent from it.
     pub(crate) reported: u64,
     /// The budget that it was charged to.
-    pub(crate) pool: Pool,
+    pub(crate) budget: GrantBudget,
     /// The time after which Envoy may not use it any more, by this process's clock.
     pub(crate) must_end: Timestamp,
     /// The earliest time when Envoy's assignment ends.
@@ -38,7 +38,7 @@ pub(crate) struct Grant {
 
 /// The budget of a grant: a window of a policy, or all of a policy without windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pool {
+pub(crate) struct GrantBudget {
     /// The number of the policy: a reload begins a new one.
     pub(crate) policy: u32,
     /// The end of the window, by the store's clock.
@@ -47,8 +47,8 @@ pub(crate) struct Pool {
     pub(crate) over_at: Option<Timestamp>,
 }
 
-impl Pool {
-    fn is_same(&self, other: &Pool) -> bool {
+impl GrantBudget {
+    fn is_same(&self, other: &GrantBudget) -> bool {
         (self.policy, self.window_end) == (other.policy, other.window_end)
     }
 }
@@ -97,11 +97,11 @@ impl Ledger {
     /// back what was spent from it.
     pub(crate) fn report(&mut self, requests: u64) -> u64 {
         let left: u64 = self.0.iter().map(Grant::left).sum();
-        let mut pool: Option<Pool> = None;
+        let mut budget: Option<GrantBudget> = None;
         let mut rest = requests;
         for grant in &mut self.0 {
-            if !pool.is_some_and(|pool| pool.is_same(&grant.pool)) {
-                pool = Some(grant.pool);
+            if !budget.is_some_and(|budget| budget.is_same(&grant.budget)) {
+                budget = Some(grant.budget);
                 rest = requests;
             }
             let used = rest.min(grant.left());
@@ -124,7 +124,7 @@ impl Ledger {
                 used: grant.used,
                 // Under a counter a part of the window before still counts, so that is settled as any other.
                 is_restored: grant.is_restored_by_window
-                    && grant.pool.over_at.is_some_and(|over| now >= over),
+                    && grant.budget.over_at.is_some_and(|over| now >= over),
             })
             .collect()
     }
@@ -166,7 +166,7 @@ mod tests {
             units,
             used: 0,
             reported: 0,
-            pool: Pool {
+            budget: GrantBudget {
                 policy: 0,
                 window_end: end,
                 over_at: end,

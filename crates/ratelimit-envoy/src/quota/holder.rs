@@ -175,7 +175,7 @@ impl QuotaHolder {
 
     /// Tells the other holders of the budget the rate of this one, and returns theirs.
     fn share_demand(&self, now: Timestamp) -> OtherDemand {
-        let (budget, rate) = (&self.target.budget, self.bucket.milli());
+        let (budget, rate) = (&self.target.budget, self.bucket.milli_per_second());
         self.holders.report(budget, self.id, rate, now)
     }
 

@@ -50,7 +50,7 @@ impl QuotaBucket {
     /// Asks the store, unless its answer is known: nothing is granted in the last second of a window.
     pub fn look(&mut self, now: Timestamp) -> Renewal {
         let current = self.current(now);
-        let over_at = current.and_then(|grant| grant.pool.over_at);
+        let over_at = current.and_then(|grant| grant.budget.over_at);
         match over_at.filter(|over| now < *over && over.since(now) < MAX_DELAY * 2) {
             Some(over_at) => self.deny_until(now, over_at),
             None => Renewal::Look,
@@ -61,7 +61,7 @@ impl QuotaBucket {
     pub(super) fn current(&mut self, now: Timestamp) -> Option<&mut Grant> {
         let policy = self.policy;
         let current = self.ledger.current(now);
-        current.filter(|grant| grant.pool.policy == policy)
+        current.filter(|grant| grant.budget.policy == policy)
     }
 
     /// Extends the grant that Envoy has; [`Renewal::Look`] if it cannot be kept.
@@ -75,7 +75,7 @@ impl QuotaBucket {
         if ttl.is_zero() {
             return Renewal::Look;
         }
-        let has_window = grant.pool.window_end.is_some();
+        let has_window = grant.budget.window_end.is_some();
         if now + ttl <= grant.ends_at {
             // The end of the window is near: the grant lasts as long as it may.
             if !has_window || grant.ends_at + MAX_DELAY <= grant.must_end {

@@ -9,7 +9,7 @@ use ratelimit_envoy::quota::{
 
 const ALONE: OtherDemand = OtherDemand {
     holders: 0,
-    milli: 0,
+    milli_per_second: 0,
 };
 
 fn at(secs: u64) -> Timestamp {

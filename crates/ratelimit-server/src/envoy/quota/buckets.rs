@@ -298,7 +298,7 @@ mod tests {
         let at = Timestamp::from_secs;
         let old = insert(&mut buckets, "old", at(100));
         assert_eq!(buckets.pop_idle(at(110)), None);
-        let millis = |ms| Timestamp::from_micros(ms * 1_000);
+        let millis = |ms: u64| Timestamp::from_micros(ms * 1_000);
         assert_eq!(
             buckets.pop_idle(millis(110_500)),
             None,
