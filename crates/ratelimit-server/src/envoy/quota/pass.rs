@@ -16,8 +16,8 @@ use ratelimit_envoy::{
 
 use super::{
     buckets::BucketKey,
-    metrics::count_tally,
-    stream::{MAX_UNREAD, QuotaStream, StreamEnded, Work, end_unread, sleep_until},
+    metrics::{count_closed, count_tally},
+    stream::{MAX_UNREAD, QuotaStream, StreamEnded, Work, sleep_until},
 };
 
 /// Buckets of a pass whose store is asked at a time.
@@ -127,13 +127,16 @@ impl QuotaStream {
         };
         let response = RateLimitQuotaResponse { bucket_action };
         let sending = self.responses.send((made_at, Ok(response)));
-        let ended = match tokio::time::timeout(MAX_UNREAD, sending).await {
+        match tokio::time::timeout(MAX_UNREAD, sending).await {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(_)) => StreamEnded,
-            Err(_) => end_unread(),
-        };
+            Ok(Err(_)) => {}
+            Err(_) => {
+                count_closed("slow");
+                tracing::warn!("an Envoy does not read its quota stream: the stream is closed");
+            }
+        }
         pass.stop();
-        Err(ended)
+        Err(StreamEnded)
     }
 }
 

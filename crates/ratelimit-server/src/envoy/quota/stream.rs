@@ -44,8 +44,6 @@ pub(super) struct QuotaStream {
     pub(super) domain: String,
     pub(super) buckets: Buckets,
     open: OpenStream,
-    /// Since when a response waits.
-    unread_since: Option<Instant>,
 }
 
 /// A response, and when the oldest of its assignments was made.
@@ -72,7 +70,6 @@ impl QuotaStream {
             domain: String::new(),
             buckets: Buckets::default(),
             open: OpenStream::new(),
-            unread_since: None,
             context,
         }
     }
@@ -82,10 +79,6 @@ impl QuotaStream {
         let app = self.context.app.clone();
         let mut draining = pin!(app.drained());
         loop {
-            if self.has_read_all() {
-                self.unread_since = None;
-            }
-            let unread_until = self.unread_since.map(|at| at + MAX_UNREAD);
             let wake_at = self.buckets.next_wake();
             let wake_at = wake_at.map(|at| self.context.instant(at));
             let result = tokio::select! {
@@ -104,26 +97,11 @@ impl QuotaStream {
                     None => break,
                 },
                 () = sleep_until(wake_at) => self.wake().await,
-                () = sleep_until(unread_until) => self.check_read(),
             };
             if result.is_err() {
                 break;
             }
-            self.unread_since.get_or_insert_with(Instant::now);
         }
-    }
-
-    /// Whether no response waits.
-    fn has_read_all(&self) -> bool {
-        self.responses.capacity() == self.responses.max_capacity()
-    }
-
-    /// Ends the stream if responses have waited for all of [`MAX_UNREAD`].
-    fn check_read(&mut self) -> Result<(), StreamEnded> {
-        if self.has_read_all() {
-            return Ok(());
-        }
-        Err(end_unread())
     }
 
     /// Grants nothing any more, and ends the stream with its last grant. Envoy then opens one to another server.
@@ -205,13 +183,6 @@ impl Drop for QuotaStream {
             count_lost(holder);
         }
     }
-}
-
-/// Counts and logs that a stream ends because its responses are not read.
-pub(super) fn end_unread() -> StreamEnded {
-    count_closed("slow");
-    tracing::warn!("an Envoy does not read its quota stream: the stream is closed");
-    StreamEnded
 }
 
 /// Never, without a time.

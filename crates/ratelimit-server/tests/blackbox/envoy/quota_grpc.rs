@@ -1,6 +1,6 @@
 //! The quota service over gRPC.
 
-use std::{fs, time::Duration};
+use std::{cell::Cell, fs, time::Duration};
 
 use ratelimit_envoy::proto::envoy::service::rate_limit_quota::v3::RateLimitQuotaUsageReports;
 use ratelimit_tests::redis::TestRedis;
@@ -320,8 +320,16 @@ async fn a_client_that_never_reads_is_closed() {
         deaf.try_send(report("edge", usages)).await;
     }
 
+    // An Envoy that does not read reports on. Reports that wait are answered together, so these are answered later.
     let closed = "rate_limiter_envoy_quota_closed_total";
-    until(async || (server.metric(closed, "slow").await == 1).then_some(())).await;
+    let number = Cell::new(0_u32);
+    until(async || {
+        number.set(number.get() + 1);
+        let id = bucket(&[("later", number.get().to_string().as_bytes())]);
+        deaf.try_send(report("edge", vec![usage(&id, 0, 1)])).await;
+        (server.metric(closed, "slow").await == 1).then_some(())
+    })
+    .await;
     until(async || {
         (server.metric("rate_limiter_envoy_quota_streams", "").await == 0).then_some(())
     })
