@@ -106,13 +106,7 @@ impl EnvoyModel {
         assert!(ttl.seconds >= 1 && ttl.nanos == 0, "{ttl:?}");
         let ttl = u64::try_from(ttl.seconds).unwrap() * 1_000_000;
         let expires = Timestamp::from_micros(now.as_micros() + ttl);
-        self.assigned = match action
-            .rate_limit_strategy
-            .clone()
-            .unwrap()
-            .strategy
-            .unwrap()
-        {
+        self.assigned = match action.rate_limit_strategy.unwrap().strategy.unwrap() {
             Strategy::BlanketRule(rule) => {
                 Assigned::Blanket(BlanketRule::try_from(rule).unwrap(), expires)
             }
