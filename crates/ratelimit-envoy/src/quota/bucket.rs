@@ -73,7 +73,7 @@ pub struct AddedGrant {
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerTime {
     /// When the call began, by this process's clock.
-    pub asked_at: Timestamp,
+    pub called_at: Timestamp,
     /// When the answer came, by this process's clock.
     pub answered_at: Timestamp,
     /// When the store decided, by its own clock.
@@ -274,11 +274,11 @@ impl QuotaBucket {
         let window = self.terms.window_end(time.decided_at);
         let left = window.map(|end| end.since(time.decided_at));
         // The store decided between the question and the answer: the earlier time is the safe one.
-        let window_end = left.map(|left| before(time.asked_at + left, MAX_DELAY));
-        let held_end = self.terms.max_hold().map(|hold| time.asked_at + hold);
+        let window_end = left.map(|left| before(time.called_at + left, MAX_DELAY));
+        let held_end = self.terms.max_hold().map(|hold| time.called_at + hold);
         let ends = [window_end, held_end].into_iter().flatten();
         GrantEnd {
-            must_end: ends.min().unwrap_or(time.asked_at + MAX_TTL),
+            must_end: ends.min().unwrap_or(time.called_at + MAX_TTL),
             over_at: left.map(|left| time.answered_at + left),
         }
     }

@@ -242,8 +242,8 @@ impl QuotaHolder {
         now: &impl Fn() -> Timestamp,
         update: &mut QuotaUpdate,
     ) -> Result<(), StoreFailure> {
-        let asked_at = now();
-        let others = self.share_demand(asked_at);
+        let called_at = now();
+        let others = self.share_demand(called_at);
         let (decided_at, remaining) = match self.target.look(limiter).await {
             StoreAnswer::Answer(answer) => answer,
             StoreAnswer::Denied { retry_after, .. } => {
@@ -253,7 +253,7 @@ impl QuotaHolder {
             StoreAnswer::Failed(failure) => return Err(failure),
         };
         let time = AnswerTime {
-            asked_at,
+            called_at,
             answered_at: now(),
             decided_at,
         };
@@ -266,11 +266,11 @@ impl QuotaHolder {
         };
         let mut has_retried = false;
         loop {
-            let asked_at = now();
+            let called_at = now();
             match self.target.reserve(limiter, units).await {
                 StoreAnswer::Answer((decided_at, receipt)) => {
                     let time = AnswerTime {
-                        asked_at,
+                        called_at,
                         answered_at: now(),
                         decided_at,
                     };

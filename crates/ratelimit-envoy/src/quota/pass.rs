@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::quota::target::StoreFailure;
 
-/// So many calls without an answer, and none with one in between, end the calls of a pass.
+/// Calls in succession without an answer, after which a pass makes no more.
 const MAX_FAILURES: u32 = 3;
 
 /// The state of one pass over many buckets: when the store does not answer, the other calls are not made.

@@ -24,7 +24,7 @@ fn bucket(limits: &str, now: Timestamp) -> QuotaBucket {
 /// An answer of a store whose clock is that of the process.
 fn answer(now: Timestamp) -> AnswerTime {
     AnswerTime {
-        asked_at: now,
+        called_at: now,
         answered_at: now,
         decided_at: now,
     }

@@ -30,7 +30,7 @@ const MAX_ENTRIES: usize = 64;
 /// The memory of reports that wait. Four reports of 100,000 buckets fit.
 const MAX_WAITING_BYTES: usize = 128 << 20;
 
-/// A long loop lets other tasks run after so many turns.
+/// Turns of a long loop after which other tasks may run.
 pub(super) const YIELD_EVERY: usize = 512;
 
 /// A report and the time of its arrival.
