@@ -52,8 +52,8 @@ pub(crate) const QUOTA_STREAMS: &str = "rate_limiter_envoy_quota_streams";
 /// Gauge of buckets on all streams of the quota service.
 pub(crate) const QUOTA_BUCKETS: &str = "rate_limiter_envoy_quota_buckets";
 
-/// Counter of requests of the quota service, by `policy` and `state`: `granted`, `used`, `given_back`, `forfeited`, or
-/// `unassigned` if they passed without a grant.
+/// Counter of requests of the quota service, by `policy` and `state`: `granted`, `used`, `given_back`, `forfeited`,
+/// `unassigned` if they passed without a grant, or `unrecorded` if those were never charged.
 pub(crate) const QUOTA_UNITS: &str = "rate_limiter_envoy_quota_units_total";
 
 /// Counter of buckets without a grant, by `reason`: `unmatched` without a rule, `overflow` beyond 100,000 on a stream, or
@@ -63,7 +63,7 @@ pub(crate) const QUOTA_UNGRANTED: &str = "rate_limiter_envoy_quota_ungranted_tot
 /// Counter of abandoned buckets.
 pub(crate) const QUOTA_ABANDONED: &str = "rate_limiter_envoy_quota_abandoned_total";
 
-/// Counter of streams that the server ended, by `reason`: `slow`, `invalid` or `draining`.
+/// Counter of streams that the server ended, by `reason`: `slow`, `invalid`, `overloaded` or `draining`.
 pub(crate) const QUOTA_CLOSED: &str = "rate_limiter_envoy_quota_closed_total";
 
 /// Histogram of the time from a report to its answer.

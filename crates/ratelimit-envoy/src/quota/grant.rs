@@ -25,7 +25,7 @@ pub(crate) struct Grant {
     /// All requests that were reported since it was sent: no more can have been spent from it.
     pub(crate) reported: u64,
     /// The budget that it was charged to.
-    pub(crate) pool: Pool,
+    pub(crate) budget: GrantBudget,
     /// The time after which Envoy may not use it any more, by this process's clock.
     pub(crate) must_end: Timestamp,
     /// The earliest time when Envoy's assignment ends.
@@ -38,7 +38,7 @@ pub(crate) struct Grant {
 
 /// The budget of a grant: a window of a policy, or all of a policy without windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pool {
+pub(crate) struct GrantBudget {
     /// The number of the policy: a reload begins a new one.
     pub(crate) policy: u32,
     /// The end of the window, by the store's clock.
@@ -47,8 +47,8 @@ pub(crate) struct Pool {
     pub(crate) over_at: Option<Timestamp>,
 }
 
-impl Pool {
-    fn is_same(&self, other: &Pool) -> bool {
+impl GrantBudget {
+    fn is_same(&self, other: &GrantBudget) -> bool {
         (self.policy, self.window_end) == (other.policy, other.window_end)
     }
 }
@@ -62,6 +62,8 @@ pub struct SettledGrant {
     pub units: u64,
     /// The requests that were used. The others are given back.
     pub used: u64,
+    /// Whether the end of the window has restored the budget: nothing is given back then.
+    pub is_restored: bool,
 }
 
 /// The grants of a bucket, the newest last.
@@ -95,11 +97,11 @@ impl Ledger {
     /// back what was spent from it.
     pub(crate) fn report(&mut self, requests: u64) -> u64 {
         let left: u64 = self.0.iter().map(Grant::left).sum();
-        let mut pool: Option<Pool> = None;
+        let mut budget: Option<GrantBudget> = None;
         let mut rest = requests;
         for grant in &mut self.0 {
-            if !pool.is_some_and(|pool| pool.is_same(&grant.pool)) {
-                pool = Some(grant.pool);
+            if !budget.is_some_and(|budget| budget.is_same(&grant.budget)) {
+                budget = Some(grant.budget);
                 rest = requests;
             }
             let used = rest.min(grant.left());
@@ -119,12 +121,10 @@ impl Ledger {
             .map(|grant| SettledGrant {
                 id: grant.id,
                 units: grant.units,
-                // The budget of a window that is over is restored. Under a counter a part of it still counts, and what
-                // was left counts as used.
-                used: match grant.pool.over_at {
-                    Some(over) if grant.is_restored_by_window && now >= over => grant.units,
-                    _ => grant.used,
-                },
+                used: grant.used,
+                // Under a counter a part of the window before still counts, so that is settled as any other.
+                is_restored: grant.is_restored_by_window
+                    && grant.budget.over_at.is_some_and(|over| now >= over),
             })
             .collect()
     }
@@ -166,7 +166,7 @@ mod tests {
             units,
             used: 0,
             reported: 0,
-            pool: Pool {
+            budget: GrantBudget {
                 policy: 0,
                 window_end: end,
                 over_at: end,
@@ -183,6 +183,7 @@ mod tests {
             id: GrantId(id),
             units,
             used,
+            is_restored: false,
         }
     }
 
@@ -216,7 +217,11 @@ mod tests {
         let mut old = grant(1, 10, Some(20), 18);
         old.is_restored_by_window = true;
         ledger.push(old, at(12));
-        assert_eq!(ledger.settle(at(20)), [settled(1, 10, 10)]);
+        let restored = SettledGrant {
+            is_restored: true,
+            ..settled(1, 10, 0)
+        };
+        assert_eq!(ledger.settle(at(20)), [restored]);
     }
 
     #[test]

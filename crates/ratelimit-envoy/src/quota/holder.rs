@@ -1,18 +1,23 @@
 //! A bucket with its budget and the receipts of its grants.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use ratelimit_core::{Limiter, Reservation, Timestamp};
 
 use crate::quota::{
     assignment::Assignment,
-    bucket::{QuotaAction, QuotaBucket},
+    bucket::{AnswerTime, QuotaAction, QuotaBucket, Renewal},
     grant::{GrantId, SettledGrant},
     holders::Holders,
-    target::{QuotaTarget, StoreAnswer, answer_time},
+    pass::PassState,
+    sizing::OtherDemand,
+    target::{QuotaTarget, StoreAnswer, StoreFailure, settle},
 };
 
 /// A bucket of one stream: its state, its budget, and the receipts of its grants.
@@ -36,8 +41,10 @@ pub struct QuotaHolder {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct QuotaUpdate {
-    /// The assignments to send, in order.
-    pub assignments: Vec<Assignment>,
+    /// The assignment to send.
+    pub assignment: Option<Assignment>,
+    /// When the assignment was made, from which its life is counted.
+    pub made_at: Timestamp,
     /// Whether the bucket is to be abandoned, and this value dropped.
     pub is_abandoned: bool,
     /// The units.
@@ -56,23 +63,6 @@ pub struct QuotaTally {
     pub forfeited: u64,
     /// Passed without a grant.
     pub unassigned: u64,
-}
-
-/// The state of one pass over many buckets: after a call that the store did not answer, the others are not made.
-#[derive(Debug, Default)]
-pub struct PassState {
-    is_away: AtomicBool,
-}
-
-impl PassState {
-    /// Whether the store failed to answer a call of this pass.
-    pub fn is_away(&self) -> bool {
-        self.is_away.load(Ordering::Relaxed)
-    }
-
-    fn set_away(&self) {
-        self.is_away.store(true, Ordering::Relaxed);
-    }
 }
 
 impl QuotaHolder {
@@ -107,29 +97,37 @@ impl QuotaHolder {
 
     /// The granted units that are neither used nor given back. A stream that ends forfeits them.
     pub fn left(&self) -> u64 {
-        self.bucket.left()
+        let unsettled = self.unsettled.iter();
+        let unsettled = unsettled.map(|(grant, _)| grant.units - grant.used);
+        self.bucket.left() + unsettled.sum::<u64>()
+    }
+
+    /// The requests that passed without a grant and are not recorded yet.
+    pub fn unrecorded(&self) -> u64 {
+        self.unrecorded
     }
 
     /// Replaces the budget after a reload. Grants of the old one are settled by their receipts.
-    pub fn change_target(&mut self, target: QuotaTarget, now: Timestamp) -> Vec<QuotaAction> {
+    pub fn change_target(&mut self, target: QuotaTarget) -> QuotaAction {
         self.holders.remove(&self.target.budget, self.id);
         let (terms, is_enforced) = (target.terms(), target.is_enforced);
         self.target = target;
-        self.bucket.change_terms(terms, is_enforced, now)
+        self.bucket.change_terms(terms, is_enforced)
     }
 
-    /// Performs the actions of a report or a wake-up: charges, settles, and returns the assignments to send.
+    /// Performs the actions of a report or a wake-up: charges, settles, and returns the assignment to send.
     ///
-    /// `now` reads this process's clock.
+    /// `now` reads this process's clock. The actions may be older: an assignment is made last, and lives from then.
     pub async fn perform(
         &mut self,
-        actions: Vec<QuotaAction>,
+        actions: impl IntoIterator<Item = QuotaAction>,
         limiter: &Limiter,
         pass: &PassState,
         now: impl Fn() -> Timestamp,
     ) -> QuotaUpdate {
         let mut update = QuotaUpdate::default();
-        let mut must_look = false;
+        let mut is_reported = false;
+        let mut is_due = false;
         for action in actions {
             match action {
                 QuotaAction::Record(requests) => {
@@ -138,57 +136,84 @@ impl QuotaHolder {
                         update.tally.unassigned += requests;
                     }
                 }
-                QuotaAction::Settle(grant) => self.take_settled(grant),
-                QuotaAction::Look => must_look = true,
-                QuotaAction::Assign(assignment) => update.assignments.push(assignment),
+                QuotaAction::Settle(grant) => self.take_settled(grant, &mut update.tally),
+                QuotaAction::Renew => is_reported = true,
+                QuotaAction::Look => is_due = true,
                 QuotaAction::Abandon => update.is_abandoned = true,
             }
         }
-        self.settle(pass, &mut update).await;
-        self.record(limiter, pass).await;
-        if must_look {
-            self.grant(limiter, pass, now, &mut update).await;
+        let tally = &mut update.tally;
+        let can_ask = self.settle_and_record(limiter, pass, tally).await;
+        let at = now();
+        let renewal = if is_reported {
+            self.share_demand(at);
+            self.bucket.renew(at)
+        } else if is_due {
+            self.bucket.look(at)
+        } else {
+            Renewal::Keep
+        };
+        match renewal {
+            Renewal::Look if can_ask => self.grant(limiter, pass, now, &mut update).await,
+            Renewal::Look => self.bucket.postpone(at),
+            other => update.take(other, at),
         }
         update
     }
 
-    fn take_settled(&mut self, grant: SettledGrant) {
+    fn take_settled(&mut self, grant: SettledGrant, tally: &mut QuotaTally) {
         let found = self.receipts.iter().position(|(id, _)| *id == grant.id);
         if let Some(index) = found {
             let (_, receipt) = self.receipts.swap_remove(index);
-            if grant.used < grant.units {
+            if grant.is_restored {
+                tally.forfeited += grant.units - grant.used;
+            } else if grant.used < grant.units {
                 self.unsettled.push((grant, receipt));
             }
         }
     }
 
-    /// Gives back what ended grants have left. A call that fails is not repeated: it may have been carried out.
-    async fn settle(&mut self, pass: &PassState, update: &mut QuotaUpdate) {
+    /// Tells the other holders of the budget the rate of this one, and returns theirs.
+    fn share_demand(&self, now: Timestamp) -> OtherDemand {
+        let (budget, rate) = (&self.target.budget, self.bucket.milli_per_second());
+        self.holders.report(budget, self.id, rate, now)
+    }
+
+    /// Gives back what ended grants have left, and records requests that passed without a grant. Returns whether the
+    /// store can be asked for more.
+    ///
+    /// Without the store requests stay to be recorded. A settlement that fails is not repeated: it may have been carried
+    /// out.
+    async fn settle_and_record(
+        &mut self,
+        limiter: &Limiter,
+        pass: &PassState,
+        tally: &mut QuotaTally,
+    ) -> bool {
         while !pass.is_away()
             && let Some((grant, receipt)) = self.unsettled.pop()
         {
             let left = grant.units - grant.used;
             // The cost of a request may have changed since, by a reload.
             let cost = receipt.receipt().cost() / grant.units;
-            if receipt.settle(grant.used * cost).await.is_ok() {
-                update.tally.given_back += left;
+            let settled = settle(receipt, grant.used * cost).await;
+            if settled.is_ok() {
+                tally.given_back += left;
             } else {
-                update.tally.forfeited += left;
-                pass.set_away();
+                tally.forfeited += left;
+            }
+            if !pass.count(settled) {
+                return false;
             }
         }
-    }
-
-    /// Records requests that passed without a grant. Without the store they stay to be recorded.
-    async fn record(&mut self, limiter: &Limiter, pass: &PassState) {
         if self.unrecorded == 0 || pass.is_away() {
-            return;
+            return !pass.is_away();
         }
-        if self.target.record(limiter, self.unrecorded).await {
+        let recorded = self.target.record(limiter, self.unrecorded).await;
+        if recorded.is_ok() {
             self.unrecorded = 0;
-        } else {
-            pass.set_away();
         }
+        pass.count(recorded)
     }
 
     /// Charges a grant, or learns when there is something to charge.
@@ -199,70 +224,102 @@ impl QuotaHolder {
         now: impl Fn() -> Timestamp,
         update: &mut QuotaUpdate,
     ) {
-        let answered = if pass.is_away() {
-            None
-        } else {
-            self.try_grant(limiter, &now, update).await
-        };
-        let Some(actions) = answered else {
-            pass.set_away();
-            self.bucket.store_away(now());
-            return;
-        };
-        for action in actions {
-            match action {
-                QuotaAction::Assign(assignment) => update.assignments.push(assignment),
-                QuotaAction::Settle(grant) => self.take_settled(grant),
-                _ => {}
+        match self.try_grant(limiter, &now, update).await {
+            Ok(()) => {
+                pass.count(Ok(()));
+            }
+            Err(failure) => {
+                pass.count(Err(failure));
+                self.bucket.postpone(now());
             }
         }
-        self.settle(pass, update).await;
     }
 
-    /// The actions that follow from the answers of the store; `None` if it does not answer.
+    /// Asks the store, and takes the step that follows from its answers.
     async fn try_grant(
         &mut self,
         limiter: &Limiter,
         now: &impl Fn() -> Timestamp,
         update: &mut QuotaUpdate,
-    ) -> Option<Vec<QuotaAction>> {
-        let asked_at = now();
-        let others =
-            self.holders
-                .report(&self.target.budget, self.id, self.bucket.milli(), asked_at);
+    ) -> Result<(), StoreFailure> {
+        let called_at = now();
+        let others = self.share_demand(called_at);
         let (decided_at, remaining) = match self.target.look(limiter).await {
             StoreAnswer::Answer(answer) => answer,
             StoreAnswer::Denied { retry_after, .. } => {
-                return Some(self.bucket.denied(now(), retry_after));
+                self.deny(now(), retry_after, update);
+                return Ok(());
             }
-            StoreAnswer::Away => return None,
+            StoreAnswer::Failed(failure) => return Err(failure),
         };
-        let time = answer_time(asked_at, now(), decided_at);
-        let mut units = match self.bucket.looked(time, remaining, others) {
+        let time = AnswerTime {
+            called_at,
+            answered_at: now(),
+            decided_at,
+        };
+        let mut units = match self.bucket.size_grant(time, remaining, others) {
             Ok(units) => units,
-            Err(actions) => return Some(actions),
+            Err(renewal) => {
+                update.take(renewal, time.answered_at);
+                return Ok(());
+            }
         };
-        // Another holder may have charged in between: the second attempt takes what it has left.
-        for attempt in 0..2 {
-            let asked_at = now();
+        let mut has_retried = false;
+        loop {
+            let called_at = now();
             match self.target.reserve(limiter, units).await {
                 StoreAnswer::Answer((decided_at, receipt)) => {
-                    update.tally.granted += units;
-                    let time = answer_time(asked_at, now(), decided_at);
-                    let (id, actions) = self.bucket.charged(time, units);
-                    self.receipts.push((id, receipt));
-                    return Some(actions);
+                    let time = AnswerTime {
+                        called_at,
+                        answered_at: now(),
+                        decided_at,
+                    };
+                    self.add_grant(time, units, receipt, update);
+                    return Ok(());
                 }
-                StoreAnswer::Denied { remaining, .. } if attempt == 0 && remaining > 0 => {
+                // Another holder may have charged in between: the second attempt takes what it has left.
+                StoreAnswer::Denied { remaining, .. } if !has_retried && remaining > 0 => {
+                    has_retried = true;
                     units = units.min(remaining);
                 }
                 StoreAnswer::Denied { retry_after, .. } => {
-                    return Some(self.bucket.denied(now(), retry_after));
+                    self.deny(now(), retry_after, update);
+                    return Ok(());
                 }
-                StoreAnswer::Away => return None,
+                StoreAnswer::Failed(failure) => return Err(failure),
             }
         }
-        None
+    }
+
+    fn deny(&mut self, now: Timestamp, retry_after: Duration, update: &mut QuotaUpdate) {
+        update.take(self.bucket.deny(now, retry_after), now);
+    }
+
+    fn add_grant(
+        &mut self,
+        time: AnswerTime,
+        units: u64,
+        receipt: Reservation,
+        update: &mut QuotaUpdate,
+    ) {
+        let added = self.bucket.add_grant(time, units);
+        self.receipts.push((added.id, receipt));
+        update.tally.granted += units;
+        if let Some(settled) = added.settled {
+            // It is given back with the next call: the assignment must not wait.
+            self.take_settled(settled, &mut update.tally);
+        }
+        update.take(added.renewal, time.answered_at);
+    }
+}
+
+impl QuotaUpdate {
+    /// Takes a step of the bucket that was made at `now`.
+    fn take(&mut self, renewal: Renewal, now: Timestamp) {
+        if let Renewal::Send(assignment) = renewal {
+            self.assignment = Some(assignment);
+            self.made_at = now;
+        }
     }
 }
 

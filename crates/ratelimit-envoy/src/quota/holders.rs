@@ -22,7 +22,7 @@ pub struct Holders(Mutex<HashMap<Arc<str>, Vec<Holder>>>);
 #[derive(Debug)]
 struct Holder {
     id: u64,
-    milli: u64,
+    milli_per_second: u64,
     reported_at: Timestamp,
 }
 
@@ -32,14 +32,14 @@ impl Holders {
         &self,
         budget: &Arc<str>,
         id: u64,
-        milli: u64,
+        milli_per_second: u64,
         now: Timestamp,
     ) -> OtherDemand {
         let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let holders = budgets.entry(Arc::clone(budget)).or_default();
         let holder = Holder {
             id,
-            milli,
+            milli_per_second,
             reported_at: now,
         };
         match holders.iter_mut().find(|holder| holder.id == id) {
@@ -51,7 +51,7 @@ impl Holders {
             .filter(|other| other.id != id && now.since(other.reported_at) <= MAX_SILENCE);
         others.fold(OtherDemand::default(), |sum, other| OtherDemand {
             holders: sum.holders + 1,
-            milli: sum.milli.saturating_add(other.milli),
+            milli_per_second: sum.milli_per_second.saturating_add(other.milli_per_second),
         })
     }
 
@@ -81,7 +81,10 @@ mod tests {
     fn silent_holders_have_no_part() {
         let (holders, budget) = (Holders::default(), Arc::from("api alice"));
         let at = Timestamp::from_secs;
-        let demand = |holders, milli| OtherDemand { holders, milli };
+        let demand = |holders, milli_per_second| OtherDemand {
+            holders,
+            milli_per_second,
+        };
         assert_eq!(holders.report(&budget, 1, 500, at(100)), demand(0, 0));
         assert_eq!(holders.report(&budget, 2, 700, at(105)), demand(1, 500));
         assert_eq!(holders.report(&budget, 2, 900, at(111)), demand(1, 500));

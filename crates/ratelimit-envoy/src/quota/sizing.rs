@@ -13,7 +13,7 @@ const MIN_MEASURED: Duration = Duration::from_secs(1);
 /// The requests per second that a bucket is asked for, in thousandths: half the old value and half the new one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DemandRate {
-    milli: Option<u64>,
+    milli_per_second: Option<u64>,
     measured_at: Option<Timestamp>,
     /// The requests since then.
     requests: u64,
@@ -32,30 +32,30 @@ impl DemandRate {
             return;
         }
         let micros = elapsed.as_micros();
-        let milli = u128::from(self.requests) * 1_000_000_000 / micros;
-        let milli = u64::try_from(milli).unwrap_or(u64::MAX);
-        let smoothed = self
-            .milli
-            .map_or(milli, |old| old / 2 + milli / 2 + (old & milli & 1));
-        self.milli = Some(smoothed);
+        let milli_per_second = u128::from(self.requests) * 1_000_000_000 / micros;
+        let milli_per_second = u64::try_from(milli_per_second).unwrap_or(u64::MAX);
+        let smoothed = self.milli_per_second.map_or(milli_per_second, |old| {
+            old / 2 + milli_per_second / 2 + (old & milli_per_second & 1)
+        });
+        self.milli_per_second = Some(smoothed);
         self.measured_at = Some(now);
         self.requests = 0;
     }
 
     /// The rate in thousandths, once it was measured.
-    pub(crate) const fn milli(&self) -> Option<u64> {
-        self.milli
+    pub(crate) const fn milli_per_second(&self) -> Option<u64> {
+        self.milli_per_second
     }
 
     /// The requests until the next report and its answer, rounded up.
     pub(crate) fn expected(&self) -> u64 {
-        scaled(self.milli.unwrap_or(0), HORIZON_MS).saturating_add(1)
+        scaled(self.milli_per_second.unwrap_or(0), HORIZON_MS).saturating_add(1)
     }
 }
 
-/// `milli` thousandths per second over a number of milliseconds.
-fn scaled(milli: u64, ms: u64) -> u64 {
-    let requests = u128::from(milli) * u128::from(ms) / 1_000_000;
+/// The requests of a rate in thousandths per second over a number of milliseconds.
+fn scaled(milli_per_second: u64, ms: u64) -> u64 {
+    let requests = u128::from(milli_per_second) * u128::from(ms) / 1_000_000;
     u64::try_from(requests).unwrap_or(u64::MAX)
 }
 
@@ -65,7 +65,7 @@ pub struct OtherDemand {
     /// The other holders that reported within 11 seconds.
     pub holders: u64,
     /// The sum of their rates, in thousandths of requests per second.
-    pub milli: u64,
+    pub milli_per_second: u64,
 }
 
 /// The requests to charge for a grant: at least 1, at most `remaining`.
@@ -81,12 +81,12 @@ pub(crate) fn grant_size(
     life: Duration,
 ) -> u64 {
     let holders = others.holders.saturating_add(1);
-    let Some(milli) = rate.milli() else {
+    let Some(milli_per_second) = rate.milli_per_second() else {
         return (remaining / holders.saturating_mul(4)).max(1);
     };
     let life_ms = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
-    let demand = scaled(milli, HORIZON_MS.min(life_ms));
-    let deviations = milli.saturating_mul(24_000).isqrt() / 1_000;
+    let demand = scaled(milli_per_second, HORIZON_MS.min(life_ms));
+    let deviations = milli_per_second.saturating_mul(24_000).isqrt() / 1_000;
     let want = demand
         .saturating_add(demand / 4)
         .saturating_add(deviations)
@@ -94,11 +94,11 @@ pub(crate) fn grant_size(
     let generous = want
         .saturating_mul(2)
         .min(remaining / holders.saturating_mul(2));
-    let total = u128::from(milli) + u128::from(others.milli);
+    let total = u128::from(milli_per_second) + u128::from(others.milli_per_second);
     let part = match total {
         0 => remaining / holders,
         total => {
-            let part = u128::from(remaining) * u128::from(milli) / total;
+            let part = u128::from(remaining) * u128::from(milli_per_second) / total;
             u64::try_from(part).unwrap_or(u64::MAX)
         }
     };
@@ -123,12 +123,12 @@ mod tests {
     #[test]
     fn the_rate_follows_by_halves() {
         let mut rate = rate(10);
-        assert_eq!(rate.milli(), Some(10_000));
+        assert_eq!(rate.milli_per_second(), Some(10_000));
         // Two reports within a second are one measurement.
         rate.report(Timestamp::from_micros(5_300_000), 40);
-        assert_eq!(rate.milli(), Some(10_000));
+        assert_eq!(rate.milli_per_second(), Some(10_000));
         rate.report(Timestamp::from_secs(10), 60);
-        assert_eq!(rate.milli(), Some(15_000));
+        assert_eq!(rate.milli_per_second(), Some(15_000));
         assert_eq!(rate.expected(), 91);
     }
 
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(grant_size(new, none, 60, LONG), 15);
         let crowd = OtherDemand {
             holders: 2,
-            milli: 30_000,
+            milli_per_second: 30_000,
         };
         assert_eq!(grant_size(new, crowd, 60, LONG), 5);
         assert_eq!(grant_size(rate(10), crowd, 60, LONG), 15);
@@ -168,7 +168,7 @@ mod tests {
         huge.report(Timestamp::from_secs(5), u64::MAX);
         let others = OtherDemand {
             holders: u64::MAX,
-            milli: u64::MAX,
+            milli_per_second: u64::MAX,
         };
         for remaining in [1, u64::MAX] {
             let units = grant_size(huge, others, remaining, Duration::MAX);

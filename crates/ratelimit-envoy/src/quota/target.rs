@@ -6,11 +6,11 @@ use std::{
 };
 
 use ratelimit_core::{
-    KeySet, Limiter, Outcome, Policy, Reservation, Timestamp, Verdict,
-    store::{Hit, Overdraft},
+    KeySet, Limiter, Outcome, Policy, Reservation, Timestamp, UncheckedReason, Verdict,
+    store::{Hit, Overdraft, StoreError},
 };
 
-use crate::quota::{bucket::AnswerTime, terms::GrantTerms};
+use crate::quota::terms::GrantTerms;
 
 /// The time of one call of the store: a pass over many buckets must end while its answers are fresh.
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
@@ -42,13 +42,43 @@ pub(super) enum StoreAnswer<T> {
         remaining: u64,
     },
     /// The store did not decide. The failure mode is not asked: only the store grants.
+    Failed(StoreFailure),
+}
+
+/// Why the store did not decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoreFailure {
+    /// It cannot be reached, or does not answer: other calls fare alike.
     Away,
+    /// It refused this call, or too many are under way.
+    Refused,
+}
+
+impl StoreFailure {
+    const fn of_reason(reason: UncheckedReason) -> StoreFailure {
+        match reason {
+            UncheckedReason::Unavailable | UncheckedReason::TimedOut => StoreFailure::Away,
+            _ => StoreFailure::Refused,
+        }
+    }
+
+    const fn of_error(error: &StoreError) -> StoreFailure {
+        match error {
+            StoreError::Overloaded | StoreError::Refused { .. } => StoreFailure::Refused,
+            _ => StoreFailure::Away,
+        }
+    }
 }
 
 impl QuotaTarget {
     /// The name of the policy.
     pub fn policy_name(&self) -> &str {
         self.charge.name()
+    }
+
+    /// Whether the limits are enforced for the key. Otherwise requests are counted only.
+    pub fn is_enforced(&self) -> bool {
+        self.is_enforced
     }
 
     /// The times at which its grants must end.
@@ -76,7 +106,9 @@ impl QuotaTarget {
                 }
                 outcome => denied(outcome, decision.remaining / self.cost),
             },
-            Verdict::Unchecked { .. } => StoreAnswer::Away,
+            Verdict::Unchecked { reason, .. } => {
+                StoreAnswer::Failed(StoreFailure::of_reason(reason))
+            }
         }
     }
 
@@ -95,20 +127,37 @@ impl QuotaTarget {
             (Verdict::Checked(decision), _) => {
                 denied(decision.outcome, decision.remaining / self.cost)
             }
-            (Verdict::Unchecked { .. }, _) => StoreAnswer::Away,
+            (Verdict::Unchecked { reason, .. }, _) => {
+                StoreAnswer::Failed(StoreFailure::of_reason(reason))
+            }
         }
     }
 
-    /// Records requests that have passed, beyond the limit where needed. Returns whether the store has done so.
-    pub(super) async fn record(&self, limiter: &Limiter, requests: u64) -> bool {
+    /// Records requests that have passed, beyond the limit where needed.
+    pub(super) async fn record(
+        &self,
+        limiter: &Limiter,
+        requests: u64,
+    ) -> Result<(), StoreFailure> {
         let units = requests.saturating_mul(self.cost).min(self.max_reading);
-        let verdict = limiter.check_hit(self.hit(&self.reading).cost(units)).await;
-        // A denial means that the headroom is full: the budget is exhausted for as long as can be counted.
-        matches!(verdict, Verdict::Checked(_))
+        match limiter.check_hit(self.hit(&self.reading).cost(units)).await {
+            // A denial means that the headroom is full: the budget is exhausted for as long as can be counted.
+            Verdict::Checked(_) => Ok(()),
+            Verdict::Unchecked { reason, .. } => Err(StoreFailure::of_reason(reason)),
+        }
     }
 
     fn hit<'a>(&'a self, policy: &'a Policy) -> Hit<'a> {
         Hit::for_keys(policy, &self.keys).deadline(Instant::now() + CALL_TIMEOUT)
+    }
+}
+
+/// Replaces the charge of a grant by what was used of it.
+pub(super) async fn settle(receipt: Reservation, units: u64) -> Result<(), StoreFailure> {
+    match tokio::time::timeout(CALL_TIMEOUT, receipt.settle(units)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(StoreFailure::of_error(&error)),
+        Err(_) => Err(StoreFailure::Away),
     }
 }
 
@@ -121,18 +170,5 @@ fn denied<T>(outcome: Outcome, remaining: u64) -> StoreAnswer<T> {
     StoreAnswer::Denied {
         retry_after,
         remaining,
-    }
-}
-
-/// The time of a call that began at `asked_at`.
-pub(super) const fn answer_time(
-    asked_at: Timestamp,
-    answered_at: Timestamp,
-    decided_at: Timestamp,
-) -> AnswerTime {
-    AnswerTime {
-        asked_at,
-        answered_at,
-        decided_at,
     }
 }

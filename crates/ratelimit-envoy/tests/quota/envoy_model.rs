@@ -72,11 +72,8 @@ impl EnvoyModel {
             self.assigned = Assigned::Nothing;
         }
         let passed = match &mut self.assigned {
-            Assigned::Nothing | Assigned::Blanket(BlanketRule::AllowAll, _)
-                if self.allows_without_assignment =>
-            {
-                Passed::WithoutAssignment
-            }
+            Assigned::Blanket(BlanketRule::AllowAll, _) => Passed::WithoutAssignment,
+            Assigned::Nothing if self.allows_without_assignment => Passed::WithoutAssignment,
             Assigned::Nothing | Assigned::Blanket(..) | Assigned::Tokens { left: 0, .. } => {
                 Passed::No
             }
@@ -109,13 +106,7 @@ impl EnvoyModel {
         assert!(ttl.seconds >= 1 && ttl.nanos == 0, "{ttl:?}");
         let ttl = u64::try_from(ttl.seconds).unwrap() * 1_000_000;
         let expires = Timestamp::from_micros(now.as_micros() + ttl);
-        self.assigned = match action
-            .rate_limit_strategy
-            .clone()
-            .unwrap()
-            .strategy
-            .unwrap()
-        {
+        self.assigned = match action.rate_limit_strategy.unwrap().strategy.unwrap() {
             Strategy::BlanketRule(rule) => {
                 Assigned::Blanket(BlanketRule::try_from(rule).unwrap(), expires)
             }

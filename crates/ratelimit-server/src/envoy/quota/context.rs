@@ -8,7 +8,13 @@ use std::{
 use ratelimit_core::Timestamp;
 use ratelimit_envoy::quota::Holders;
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+
 use crate::{app::App, envoy::CurrentRules};
+
+/// Buckets of all streams whose store is asked at a time. Redis takes 1,024 calls of a process, and refuses those beyond:
+/// most of them stay free for other services.
+const MAX_CALLS: usize = 256;
 
 /// The state that the streams of a server share, and their clock.
 #[derive(Clone)]
@@ -16,6 +22,7 @@ pub(super) struct QuotaContext {
     pub(super) app: App,
     pub(super) rules: Arc<CurrentRules>,
     pub(super) holders: Arc<Holders>,
+    calls: Arc<Semaphore>,
     /// The beginning of the clock.
     epoch: Instant,
 }
@@ -26,8 +33,15 @@ impl QuotaContext {
             app,
             rules,
             holders: Arc::default(),
+            calls: Arc::new(Semaphore::new(MAX_CALLS)),
             epoch: Instant::now(),
         }
+    }
+
+    /// Waits until the store may be asked for another bucket.
+    pub(super) async fn call_permit(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.calls.acquire().await.ok()
     }
 
     /// The present time.

@@ -1,7 +1,7 @@
 //! The metrics of the quota service.
 
 use metrics::{Gauge, counter, gauge, histogram};
-use ratelimit_envoy::quota::QuotaTally;
+use ratelimit_envoy::quota::{QuotaHolder, QuotaTally};
 use std::time::Duration;
 
 use crate::metrics::{
@@ -63,6 +63,13 @@ pub(super) fn count_units(policy: &str, state: &'static str, units: u64) {
     }
 }
 
+/// Counts what a holder that is dropped has left, and the requests that were not recorded.
+pub(super) fn count_lost(holder: &QuotaHolder) {
+    let policy = holder.target().policy_name();
+    count_units(policy, "forfeited", holder.left());
+    count_units(policy, "unrecorded", holder.unrecorded());
+}
+
 pub(super) fn count_ungranted(reason: &'static str) {
     counter!(QUOTA_UNGRANTED, "reason" => reason).increment(1);
 }
@@ -87,7 +94,7 @@ pub(super) fn register() {
     for reason in ["unmatched", "overflow", "not_utf8"] {
         counter!(QUOTA_UNGRANTED, "reason" => reason).absolute(0);
     }
-    for reason in ["slow", "invalid", "draining"] {
+    for reason in ["slow", "invalid", "overloaded", "draining"] {
         counter!(QUOTA_CLOSED, "reason" => reason).absolute(0);
     }
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use ratelimit_envoy::quota::QuotaHolder;
+use tokio::task::yield_now;
 
 use super::{
     buckets::{BucketState, UNMATCHED_TTL, blanket},
-    metrics::count_ungranted,
+    metrics::{count_lost, count_ungranted},
+    report::YIELD_EVERY,
     stream::{QuotaStream, StreamEnded},
 };
 
@@ -16,39 +18,42 @@ impl QuotaStream {
         let rules = Arc::clone(&self.rules.borrow_and_update());
         let now = self.context.now();
         let (mut work, mut actions) = (Vec::new(), Vec::new());
-        for key in self.buckets.keys() {
+        for (index, key) in self.buckets.keys().into_iter().enumerate() {
+            if index % YIELD_EVERY == YIELD_EVERY - 1 {
+                yield_now().await;
+            }
+            let held = self.buckets.take_holder(&key);
             let Some(bucket) = self.buckets.get_mut(&key) else {
                 continue;
             };
-            let target = rules.quota_target(&self.domain, &bucket.id);
-            match (&mut bucket.state, target) {
-                (BucketState::Matched(holder), Some(target)) => {
-                    let is_same = |holder: &QuotaHolder| holder.target().is_same(&target);
-                    if !holder.as_deref().is_some_and(is_same)
-                        && let Some(mut holder) = holder.take()
-                    {
-                        let due = holder.change_target(target, now);
-                        work.push((key, holder, due));
-                    }
+            match (held, rules.quota_target(&self.domain, &bucket.id)) {
+                (Some(holder), Some(target)) if holder.target().is_same(&target) => {
+                    self.buckets.put_back(key, holder);
                 }
-                (BucketState::Matched(_), None) => {
-                    bucket.count_forfeited();
-                    bucket.state = BucketState::Unmatched {
-                        assigned_until: now + UNMATCHED_TTL,
-                        active_at: now,
-                    };
-                    count_ungranted("unmatched");
-                    blanket(&rules, UNMATCHED_TTL).write_to(&bucket.id, &mut actions);
+                (Some(mut holder), Some(target)) => {
+                    let due = vec![holder.change_target(target)];
+                    work.push((key, holder, due));
                 }
-                (state @ BucketState::Unmatched { .. }, Some(target)) => {
+                (None, Some(target)) => {
                     let holders = Arc::clone(&self.context.holders);
                     let mut holder = Box::new(QuotaHolder::new(target, holders, now));
-                    *state = BucketState::Matched(None);
+                    bucket.state = BucketState::Matched(None);
                     let due = holder.bucket_mut().report(now, 0, 0);
                     work.push((key, holder, due));
                 }
-                (BucketState::Unmatched { assigned_until, .. }, None) => {
-                    *assigned_until = now + UNMATCHED_TTL;
+                (held, None) => {
+                    if let Some(holder) = held {
+                        count_lost(&holder);
+                        count_ungranted("unmatched");
+                    }
+                    let active_at = match bucket.state {
+                        BucketState::Unmatched { active_at, .. } => active_at,
+                        BucketState::Matched(_) => now,
+                    };
+                    bucket.state = BucketState::Unmatched {
+                        assigned_until: now + UNMATCHED_TTL,
+                        active_at,
+                    };
                     blanket(&rules, UNMATCHED_TTL).write_to(&bucket.id, &mut actions);
                 }
             }

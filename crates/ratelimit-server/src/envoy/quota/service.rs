@@ -18,13 +18,14 @@ use super::{
 use crate::{app::App, envoy::CurrentRules};
 
 /// The largest report, in bytes. 10,000 buckets are about half a mebibyte.
-const MAX_REPORT_BYTES: usize = 64 << 20;
+const MAX_REPORT_BYTES: usize = 16 << 20;
 
 /// Responses that wait for Envoy to read. Grants are of use only at once, so there is room for few.
 const MAX_WAITING: usize = 2;
 
-/// A response that waited for longer is not sent: its grants would outlive their windows.
-const MAX_AGE: Duration = Duration::from_millis(900);
+/// A response with an older assignment is not sent: its grants would outlive their windows. It is half of the time that
+/// grants allow for a message, and the other half is for the network.
+const MAX_AGE: Duration = Duration::from_millis(500);
 
 pub(crate) type QuotaServer = RateLimitQuotaServiceServer<QuotaEndpoint>;
 
@@ -74,9 +75,38 @@ fn fresh_responses(
         let (made_at, response) = receiver.recv().await?;
         if made_at.elapsed() > MAX_AGE && response.is_ok() {
             count_closed("slow");
-            tracing::warn!("an Envoy reads its quota stream too slowly: the stream is closed");
-            return Some((Err(Status::aborted("responses are read too slowly")), None));
+            tracing::warn!("a quota response waited for more than 0.5 s: the stream is closed");
+            return Some((Err(Status::aborted("a response waited for too long")), None));
         }
         Some((response, Some(receiver)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use futures_util::StreamExt as _;
+    use tonic::Code;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_response_with_an_old_assignment_ends_the_stream() {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        let mut responses = std::pin::pin!(fresh_responses(receiver));
+        let response = || Ok(RateLimitQuotaResponse::default());
+        let now = Instant::now();
+        let Some(old) = now.checked_sub(MAX_AGE) else {
+            return;
+        };
+        sender.send((now, response())).await.unwrap();
+        assert!(responses.next().await.unwrap().is_ok());
+
+        sender.send((old, response())).await.unwrap();
+
+        let status = responses.next().await.unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::Aborted);
+        assert!(responses.next().await.is_none());
+    }
 }

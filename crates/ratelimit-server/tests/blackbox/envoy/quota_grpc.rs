@@ -1,6 +1,6 @@
 //! The quota service over gRPC.
 
-use std::{fs, time::Duration};
+use std::{cell::Cell, fs, time::Duration};
 
 use ratelimit_envoy::proto::envoy::service::rate_limit_quota::v3::RateLimitQuotaUsageReports;
 use ratelimit_tests::redis::TestRedis;
@@ -270,7 +270,7 @@ async fn a_thousand_buckets_are_answered_in_one_response() {
 
 #[tokio::test]
 async fn too_many_buckets_are_not_kept() {
-    let server = start(&format!("[envoy]\nunmatched = 'deny'\n{CONFIG}"), &[]);
+    let server = start(CONFIG, &[]);
     let mut client = QuotaClient::open(&server).await.unwrap();
     let other = |number: u32| bucket(&[("n", number.to_string().as_bytes())]);
     let usages = (0..100_010)
@@ -283,8 +283,8 @@ async fn too_many_buckets_are_not_kept() {
     while lives.iter().sum::<u32>() < 100_010 {
         for (_, told) in client.next().await.unwrap().unwrap() {
             match told {
-                Told::DenyAll { ttl: 300 } => lives[0] += 1,
-                Told::DenyAll { ttl: 10 } => lives[1] += 1,
+                Told::AllowAll { ttl: 300 } => lives[0] += 1,
+                Told::AllowAll { ttl: 10 } => lives[1] += 1,
                 other => panic!("{other:?}"),
             }
         }
@@ -296,6 +296,12 @@ async fn too_many_buckets_are_not_kept() {
         server.metric("rate_limiter_envoy_quota_buckets", "").await,
         100_000
     );
+
+    // A bucket with a rule is denied, and its requests are charged.
+    let alice = bucket(&[("limit", b"per-user"), ("user", b"alice")]);
+    assert_eq!(client.ask(&alice, 7).await, [Told::DenyAll { ttl: 10 }]);
+    assert_eq!(remaining(&server, "alice").await, 53);
+    assert_eq!(server.metric(ungranted, "overflow").await, 11);
 }
 
 #[tokio::test]
@@ -314,8 +320,16 @@ async fn a_client_that_never_reads_is_closed() {
         deaf.try_send(report("edge", usages)).await;
     }
 
+    // An Envoy that does not read reports on. Reports that wait are answered together, so these are answered later.
     let closed = "rate_limiter_envoy_quota_closed_total";
-    until(async || (server.metric(closed, "slow").await == 1).then_some(())).await;
+    let number = Cell::new(0_u32);
+    until(async || {
+        number.set(number.get() + 1);
+        let id = bucket(&[("later", number.get().to_string().as_bytes())]);
+        deaf.try_send(report("edge", vec![usage(&id, 0, 1)])).await;
+        (server.metric(closed, "slow").await == 1).then_some(())
+    })
+    .await;
     until(async || {
         (server.metric("rate_limiter_envoy_quota_streams", "").await == 0).then_some(())
     })
