@@ -117,7 +117,12 @@ impl Period {
         Timestamp::from_micros(tick.saturating_mul(self.grain.micros()))
     }
 
-    /// The end of the window of the clock that the tick `at` lies in.
+    /// The start of the window of the clock that the tick `at` lies in.
+    pub(crate) const fn window_start(self, at: u64) -> Timestamp {
+        self.start_of(at - at % self.ticks)
+    }
+
+    /// The end of the window that contains the tick `at`.
     pub(crate) const fn window_end(self, at: u64) -> Timestamp {
         self.start_of(at - at % self.ticks + self.ticks)
     }

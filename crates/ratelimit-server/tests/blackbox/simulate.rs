@@ -514,6 +514,29 @@ fn prefetching_saves_calls_and_lets_no_more_pass() {
 }
 
 #[test]
+fn a_burst_does_not_end_prefetching_for_good() {
+    let hit = |micros: u64| {
+        let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
+        format!("{{\"t\":{seconds}.{rest:06},\"key\":\"k\"}}\n")
+    };
+    let burst = (0..3_000).map(|number| hit(number * 66));
+    let moderate = (0..12_000).map(|number| hit(200_000 + number * 500));
+    let trace: String = burst.chain(moderate).collect();
+    let limits = ["--limit", "fixed_window 4000/s", "--prefetch", "5%"];
+
+    let output = simulate(&[&limits[..], &["--round-trip", "10ms"]].concat(), &trace);
+
+    let numbers = fleet_numbers(&output);
+    let [calls, .., from_memory, hits, _, _, _] = numbers[..] else {
+        panic!("{numbers:?}");
+    };
+    assert!(
+        calls < hits / 3.0 && from_memory > hits / 2.0,
+        "{numbers:?}"
+    );
+}
+
+#[test]
 fn a_longer_round_trip_and_cold_keys_are_simulated_as_they_are() {
     let limits = ["--limit", "10000/s", "--prefetch", "5%", "--round-trip"];
 

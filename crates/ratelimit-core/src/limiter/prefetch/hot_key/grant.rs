@@ -99,9 +99,20 @@ impl HotKey {
             }
             let limits = policy.limits().iter().zip(&from.states);
             for (index, ((limit, before), after)) in limits.zip(grant.states()).enumerate() {
-                if let Some(units) = limit.units_since(*before, from.units, *after)
-                    && units > 0
-                {
+                // After the end of a window, the count of the present one since its start. Otherwise the rate of a burst
+                // would be remembered for as long as each sample spans an end.
+                let window = limit.new_window(*before, *after);
+                let (units, span) = match window {
+                    Some((units, start)) => (
+                        units,
+                        decided_at.as_micros().saturating_sub(start.as_micros()),
+                    ),
+                    None => {
+                        let units = limit.units_since(*before, from.units, *after);
+                        (units.unwrap_or(0), span)
+                    }
+                };
+                if units > 0 && span >= FLEET_SPAN {
                     self.sizing.observe_fleet(index, units, span);
                 }
             }
@@ -172,6 +183,18 @@ fn window_end(policy: &Policy, grant: &PrefetchGrant) -> Option<Timestamp> {
 }
 
 impl Limit {
+    /// The units of the window of `after` and its start, if the window of `before` has ended.
+    fn new_window(&self, before: [u64; 4], after: [u64; 4]) -> Option<(u64, Timestamp)> {
+        let period = self.period_ticks();
+        let is_new = period.window_end(before[0]) != period.window_end(after[0]);
+        let units = match self {
+            Limit::FixedWindow(_) => after[1],
+            Limit::SlidingWindowCounter(_) => after[2],
+            _ => return None,
+        };
+        is_new.then(|| (units, period.window_start(after[0])))
+    }
+
     /// The units that were charged between two states, or `None` if the later one knows less than it must: a reset, a
     /// refund, or a store that lost its writes. `units` were charged to the earlier one.
     fn units_since(&self, before: [u64; 4], units: u64, after: [u64; 4]) -> Option<u64> {
