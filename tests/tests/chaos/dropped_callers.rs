@@ -67,7 +67,7 @@ async fn row_25_a_request_that_was_sent_still_costs() {
     let fixture = Fixture::start(&[]).await;
     let ours = ours(fixture.config().timeout(PATIENCE), FailureMode::Closed).await;
     let _ = ours.limiter.peek(&endless(), &key("sent")).await;
-    fixture.proxy.delay(Duration::from_millis(100));
+    fixture.proxy.hold_replies();
 
     for _ in 0..10 {
         let check = ours.limiter.check(&endless(), &key("sent"));
