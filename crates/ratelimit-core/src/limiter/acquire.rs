@@ -246,6 +246,23 @@ fn shapes(limit: &Limit) -> bool {
 /// The hit was not allowed in time.
 ///
 /// Nothing was spent, except when a leaky bucket's delay grew between its peek and its check.
+///
+/// | `retry_after` | meaning |
+/// |---|---|
+/// | `Some` | the hit could be allowed then, and that is later than the caller waits |
+/// | `None` with a verdict | waiting does not help: the cost is above a limit, or the store did not decide |
+/// | `None` without a verdict | the queue of waiters is full, or other waiters take all that comes back in time |
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimit_core::AcquireError;
+///
+/// /// The time after which a job is tried again.
+/// fn retry_in(error: &AcquireError) -> Duration {
+///     error.retry_after.unwrap_or(Duration::from_secs(60))
+/// }
+/// assert_eq!(retry_in(&AcquireError::default()).as_secs(), 60);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AcquireError {

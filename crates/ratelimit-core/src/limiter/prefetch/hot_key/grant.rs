@@ -101,17 +101,15 @@ impl HotKey {
             for (index, ((limit, before), after)) in limits.zip(grant.states()).enumerate() {
                 // After the end of a window, the count of the present one since its start. Otherwise the rate of a burst
                 // would be remembered for as long as each sample spans an end.
-                let window = limit.new_window(*before, *after);
-                let (units, span) = match window {
-                    Some((units, start)) => (
-                        units,
-                        decided_at.as_micros().saturating_sub(start.as_micros()),
-                    ),
-                    None => {
-                        let units = limit.units_since(*before, from.units, *after);
-                        (units.unwrap_or(0), span)
-                    }
-                };
+                let present = limit.new_window(*before, *after);
+                let present = present.map(|(units, start)| {
+                    let since = decided_at.as_micros().saturating_sub(start.as_micros());
+                    (units, since)
+                });
+                let (units, span) = present.unwrap_or_else(|| {
+                    let units = limit.units_since(*before, from.units, *after);
+                    (units.unwrap_or(0), span)
+                });
                 if units > 0 && span >= FLEET_SPAN {
                     self.sizing.observe_fleet(index, units, span);
                 }
