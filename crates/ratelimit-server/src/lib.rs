@@ -23,6 +23,7 @@ mod cli_error;
 mod client;
 mod client_key;
 mod config;
+mod console;
 #[cfg(feature = "envoy")]
 mod envoy;
 mod health;

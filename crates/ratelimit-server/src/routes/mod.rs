@@ -31,7 +31,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::guard::GuardState;
-use crate::{api_error::ApiError, app::App};
+use crate::{api_error::ApiError, app::App, console};
 
 const OPENAPI: &str = include_str!("../../openapi.json");
 
@@ -88,6 +88,7 @@ fn admin_routes() -> Router<App> {
         .route("/api/v1/rate-limit/settle", post(receipt::settle))
         .route("/actuator/info", get(actuator::info))
         .route("/actuator/prometheus", get(actuator::prometheus))
+        .merge(console::routes())
 }
 
 /// The routes of every listener.

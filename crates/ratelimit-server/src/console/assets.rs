@@ -1,0 +1,9 @@
+//! The files of the page.
+
+use axum::Router;
+
+use crate::app::App;
+
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+}

@@ -1,0 +1,9 @@
+//! Policies with their settings and rates.
+
+use axum::Router;
+
+use crate::app::App;
+
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+}

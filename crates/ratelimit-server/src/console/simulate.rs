@@ -1,0 +1,9 @@
+//! Policies on simulated traffic.
+
+use axum::Router;
+
+use crate::app::App;
+
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+}
