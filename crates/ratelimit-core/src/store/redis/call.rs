@@ -67,9 +67,8 @@ pub(super) async fn send<C: ScriptCommand>(
     }
     while attempts < MAX_ATTEMPTS {
         attempts += 1;
-        // A late reply is awaited after the deadline, but nothing is sent then.
-        if std::mem::replace(&mut is_repeated, true) && Instant::now() >= deadline {
-            return Err(StoreError::TooLate);
+        if std::mem::replace(&mut is_repeated, true) {
+            ensure_in_time(deadline)?;
         }
         // Taken before the command is built: the clock offset needs a time that is not after the sending.
         let sent = Instant::now();
@@ -110,6 +109,20 @@ pub(super) async fn send<C: ScriptCommand>(
         }
     }
     Err(StoreError::TooLate)
+}
+
+/// Checks that a further call may be sent. A late reply is awaited after the deadline, but a call that is sent then would
+/// charge a hit that is answered already.
+///
+/// # Errors
+///
+/// [`StoreError::TooLate`] after `deadline`.
+pub(super) fn ensure_in_time(deadline: Instant) -> Result<(), StoreError> {
+    if Instant::now() < deadline {
+        Ok(())
+    } else {
+        Err(StoreError::TooLate)
+    }
 }
 
 /// The deadline on the server's clock, if the script reads that clock and its offset is known.

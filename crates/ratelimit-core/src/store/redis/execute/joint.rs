@@ -205,10 +205,7 @@ impl JointCall {
                 if let Some(decisions) = sent.await? {
                     return Ok(decisions);
                 }
-                // Nothing was charged, and a call after the deadline would charge a hit that is answered already.
-                if Instant::now() >= deadline {
-                    return Err(StoreError::TooLate);
-                }
+                call::ensure_in_time(deadline)?;
             }
             call::send(command, &self.names, router, route(), deadline).await
         };

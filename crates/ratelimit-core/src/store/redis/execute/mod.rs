@@ -345,10 +345,7 @@ impl Executor {
             if let Some(decision) = decision.await? {
                 return Ok(decision);
             }
-            // Nothing was charged, and a call after the deadline would charge a hit that is answered already.
-            if Instant::now() >= deadline {
-                return Err(StoreError::TooLate);
-            }
+            call::ensure_in_time(deadline)?;
         }
         let reply = call::send(command, names, &self.router, route.clone(), deadline);
         Ok(reply.await?.decision())

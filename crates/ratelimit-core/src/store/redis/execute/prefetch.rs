@@ -73,6 +73,7 @@ impl Executor {
             if let Some(grant) = grant.await? {
                 return Ok(grant);
             }
+            call::ensure_in_time(deadline)?;
         }
         call::send(command, names, &self.router, route.clone(), deadline).await
     }
