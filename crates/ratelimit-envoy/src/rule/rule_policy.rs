@@ -190,7 +190,7 @@ fn report_unusable(policy: &Policy, line: usize, diagnostics: &mut Diagnostics) 
         ),
         (
             limits().any(|limit| limit.algorithm() == Algorithm::Concurrency),
-            "Envoy does not say which request has ended, so no slot of a concurrency limit would be released: use a rate, \
+            "calls of Envoy take slots of a concurrency limit and release none, so each is held for its lease: use a rate, \
              and max_requests of Envoy's circuit_breakers or a layer of the application for concurrency",
         ),
     ] {

@@ -42,7 +42,7 @@ async fn ask(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    // A page of another site can send every type but JSON. Clients that are no browsers send any type, and no origin.
+    // A page of another site can send every type but JSON. Clients other than browsers send any type, and no origin.
     if headers.contains_key(ORIGIN) && !is_json(&headers) {
         return unsupported_media_type().into_response();
     }

@@ -572,7 +572,7 @@ fn rules_without_effect_are_refused() {
         "server.toml:3: error[missing-field]",
     );
     for part in [
-        "Envoy does not say which request has ended",
+        "calls of Envoy take slots of a concurrency limit and release none",
         "use a rate, and max_requests of Envoy's circuit_breakers",
     ] {
         refused(&format!("{listen}{rule}limits = 'concurrency 5'\n"), part);
