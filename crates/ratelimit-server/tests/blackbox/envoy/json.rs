@@ -121,3 +121,16 @@ async fn a_limit_without_entries_is_counted_as_ignored() {
     let ignored = "rate_limiter_envoy_ignored_total";
     assert_eq!(envoy.metric(ignored, r#"part="limit""#).await, 1);
 }
+
+#[tokio::test]
+async fn more_than_1024_descriptors_are_a_400() {
+    let envoy = EnvoyServer::start(RULES, &[]);
+    // They match no rule, so the limit for those with a budget does not count them.
+    let request = |count: usize| json!({ "domain": "edge", "descriptors": vec![json!({}); count] });
+
+    let (most, body) = ask(&envoy, &request(1_024)).await;
+    let (more, _) = ask(&envoy, &request(1_025)).await;
+
+    assert_eq!((most, more), (200, 400));
+    assert_eq!(body["statuses"].as_array().unwrap().len(), 1_024);
+}
