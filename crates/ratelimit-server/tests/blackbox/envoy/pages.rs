@@ -132,21 +132,30 @@ async fn a_real_envoy_with_the_filter_of_the_page_gets_grants() {
         bootstrap_with(ports, &filter.concat(), routes, &service_cluster(ports))
     });
 
-    // The first requests are denied until the first answer.
-    until(async || {
-        let response = envoy.get("/", &[("x-user", b"alice")]).await;
-        response.filter(|(status, _)| *status == 200)
-    })
-    .await;
+    // The first requests of a bucket are denied until the first answer. A value that is not plain has no bucket of its own.
+    for headers in [
+        &[("x-user", &b"alice"[..])][..],
+        &[("x-user", b"a\xff")],
+        &[("x-user", b"")],
+        &[],
+    ] {
+        until(async || {
+            let response = envoy.get("/", headers).await;
+            response.filter(|(status, _)| *status == 200)
+        })
+        .await;
+    }
 
     let page = server.get("/actuator/prometheus").await.body;
-    let granted = page.lines().find(|line| {
-        line.starts_with("rate_limiter_envoy_quota_units_total{")
-            && line.contains(r#"policy="api""#)
-            && line.contains(r#"state="granted""#)
-    });
-    assert!(
-        granted.is_some_and(|line| !line.ends_with(" 0")),
-        "{granted:?}"
-    );
+    for policy in [r#"policy="api""#, r#"policy="rlqs:edge:limit@anonymous""#] {
+        let granted = page.lines().find(|line| {
+            line.starts_with("rate_limiter_envoy_quota_units_total{")
+                && line.contains(policy)
+                && line.contains(r#"state="granted""#)
+        });
+        assert!(granted.is_some_and(|line| !line.ends_with(" 0")), "{page}");
+    }
+    let not_utf8 = r#"reason="not_utf8""#;
+    let ungranted = page.lines().find(|line| line.contains(not_utf8));
+    assert!(ungranted.unwrap().ends_with(" 0"), "{ungranted:?}");
 }
