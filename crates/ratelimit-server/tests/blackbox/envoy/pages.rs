@@ -74,8 +74,8 @@ async fn the_call_in_json_is_answered_as_the_page_says() {
 
     for answer in [&mut shown, &mut answered] {
         // It depends on the second of the minute.
-        let reset = answer["statuses"][0]["durationUntilReset"].take();
-        assert!(reset.as_str().unwrap().ends_with('s'), "{reset}");
+        let duration = answer["statuses"][0]["durationUntilReset"].take();
+        assert!(duration.as_str().unwrap().ends_with('s'), "{duration}");
     }
     assert_eq!(answered, shown);
 }
