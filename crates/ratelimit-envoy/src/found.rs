@@ -21,7 +21,10 @@ pub(crate) struct Found<'r> {
 impl<'r> Found<'r> {
     pub(crate) fn new(domain: &'r Level, descriptor: &'r RateLimitDescriptor) -> Found<'r> {
         let path = domain.find(&descriptor.entries).unwrap_or_default();
-        let rate = descriptor.limit.as_ref().map(override_rate);
+        // A limit without entries has no key to count by.
+        let has_key = !descriptor.entries.is_empty();
+        let limit = descriptor.limit.as_ref();
+        let rate = limit.map(|limit| override_rate(limit).filter(|_| has_key));
         Found {
             descriptor,
             rule: path.last().and_then(|node| node.rule.as_ref()),

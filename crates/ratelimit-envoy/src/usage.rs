@@ -15,6 +15,11 @@ use crate::{
 /// The first label of a limit that a request brings along and no rule matches.
 const OVERRIDE: &str = "override";
 
+/// The longest label with a value of a request, in bytes. A client chooses the value, and a metric keeps it.
+const MAX_VALUED_LABEL_BYTES: usize = 200;
+/// The end of a label that was cut off.
+const CUT: &str = "...";
+
 /// The share of a limit from which on hits are near it, from 0 to 1. The default is 0.8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NearLimitRatio {
@@ -43,14 +48,15 @@ impl Default for NearLimitRatio {
 impl FromStr for NearLimitRatio {
     type Err = String;
 
-    /// Parses a decimal number. Digits beyond the sixth of the fraction are cut off.
+    /// Parses a decimal number such as `0.8` or `.8`. Digits beyond the sixth of the fraction are cut off.
     fn from_str(text: &str) -> Result<NearLimitRatio, String> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
         let digits = fraction.chars().chain("000000".chars()).take(6);
         let millionths = format!("{whole}{}", digits.collect::<String>());
         let millionths = millionths.parse().ok().filter(|millionths| {
-            let is_decimal = !whole.is_empty() && is_number(whole) && is_number(fraction);
+            let has_digits = !(whole.is_empty() && fraction.is_empty());
+            let is_decimal = has_digits && is_number(whole) && is_number(fraction);
             is_decimal && *millionths <= NearLimitRatio::ONE
         });
         millionths
@@ -186,8 +192,22 @@ fn label<'r>(node: &'r RuleNode, entry: &Entry, is_valued: bool) -> Cow<'r, str>
     if label == node.metric_key {
         Cow::Borrowed(&node.metric_key)
     } else {
-        Cow::Owned(label)
+        Cow::Owned(shortened(label))
     }
+}
+
+/// A label of bounded length.
+fn shortened(mut label: String) -> String {
+    if label.len() > MAX_VALUED_LABEL_BYTES {
+        let mut end = MAX_VALUED_LABEL_BYTES - CUT.len();
+        while !label.is_char_boundary(end) {
+            end -= 1;
+        }
+        label.truncate(end);
+        label.push_str(CUT);
+        label.shrink_to_fit();
+    }
+    label
 }
 
 /// The counts of a member; `None` if it gives units back.
@@ -260,11 +280,25 @@ mod tests {
     }
 
     #[test]
+    fn a_label_with_a_value_has_at_most_200_bytes() {
+        for (label, expected) in [
+            ("a".repeat(200), "a".repeat(200)),
+            ("a".repeat(60_000), format!("{}...", "a".repeat(197))),
+            (
+                "\u{fffd}".repeat(100),
+                format!("{}...", "\u{fffd}".repeat(65)),
+            ),
+        ] {
+            assert_eq!(shortened(label), expected);
+        }
+    }
+
+    #[test]
     fn a_ratio_is_from_0_to_1() {
-        for text in ["0", "0.8", "1", "1.0", "0.123456789"] {
+        for text in ["0", "0.8", ".8", "1", "1.", "1.0", "0.123456789"] {
             assert!(text.parse::<NearLimitRatio>().is_ok(), "{text}");
         }
-        for text in ["", ".8", "-0.1", "1.1", "NaN", "80%", "0.x"] {
+        for text in ["", ".", "-0.1", "1.1", "NaN", "80%", "0.x"] {
             assert!(text.parse::<NearLimitRatio>().is_err(), "{text}");
         }
         let ratio: NearLimitRatio = "0.5".parse().unwrap();

@@ -190,7 +190,8 @@ fn report_unusable(policy: &Policy, line: usize, diagnostics: &mut Diagnostics) 
         ),
         (
             limits().any(|limit| limit.algorithm() == Algorithm::Concurrency),
-            "Envoy does not report the end of a request, so the slots of a concurrency limit would not be released",
+            "calls of Envoy take slots of a concurrency limit and release none, so each is held for its lease: use a rate, \
+             and max_requests of Envoy's circuit_breakers or a layer of the application for concurrency",
         ),
     ] {
         if is_unusable {

@@ -4,7 +4,10 @@ use axum::{
     Router,
     body::Bytes,
     extract::State,
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{
+        HeaderMap, StatusCode,
+        header::{CONTENT_TYPE, ORIGIN},
+    },
     response::{IntoResponse, Response},
     routing::post,
 };
@@ -23,14 +26,26 @@ use ratelimit_envoy::proto::envoy::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::{app::App, envoy::service::RateLimitEndpoint};
+use crate::{
+    app::App,
+    envoy::service::RateLimitEndpoint,
+    routes::{is_json, unsupported_media_type},
+};
 
 /// The route `/json`.
 pub(crate) fn json_routes(endpoint: RateLimitEndpoint) -> Router<App> {
     Router::new().route("/json", post(ask)).with_state(endpoint)
 }
 
-async fn ask(State(endpoint): State<RateLimitEndpoint>, body: Bytes) -> Response {
+async fn ask(
+    State(endpoint): State<RateLimitEndpoint>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    // A page of another site can send every type but JSON. Clients other than browsers send any type, and no origin.
+    if headers.contains_key(ORIGIN) && !is_json(&headers) {
+        return unsupported_media_type().into_response();
+    }
     let request = serde_json::from_slice::<JsonRequest>(&body).ok();
     let Some(request) = request.and_then(JsonRequest::into_message) else {
         return bad_request();

@@ -16,11 +16,7 @@ use crate::{api_error::ApiError, app::App};
 /// A form of another site can send every type but JSON.
 pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
     if !is_json(headers) {
-        return Err(ApiError::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "Unsupported media type",
-            "the body must be sent with Content-Type: application/json",
-        ));
+        return Err(unsupported_media_type());
     }
     let most = app.bounds().body;
     let too_large = || {
@@ -38,7 +34,17 @@ pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<B
     })
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+/// The answer to a body of another type than JSON.
+pub(crate) fn unsupported_media_type() -> ApiError {
+    ApiError::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "Unsupported media type",
+        "the body must be sent with Content-Type: application/json",
+    )
+}
+
+/// Whether the body is JSON by its content type.
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(value), None) = (types.next(), types.next()) else {
         return false;

@@ -30,6 +30,8 @@ use ratelimit_core::Policy;
 use serde::Serialize;
 use serde_json::Value;
 
+#[cfg(feature = "envoy")]
+pub(crate) use self::body::{is_json, unsupported_media_type};
 use self::guard::GuardState;
 use crate::{api_error::ApiError, app::App, console};
 

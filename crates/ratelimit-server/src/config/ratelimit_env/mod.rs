@@ -3,20 +3,29 @@
 //! - `variables.rs`: every variable, and the setting or the behaviour that stands in its place.
 //! - `values.rs`: booleans, durations and addresses as that server writes them.
 //! - `redis_url.rs`: the address of Redis.
+//! - `runtime_directory.rs`: the directory of the rules.
 
 mod redis_url;
+mod runtime_directory;
 mod values;
 mod variables;
 
-use std::{env, fmt, path::PathBuf};
+use std::{
+    env::{self, VarError},
+    fmt,
+    path::PathBuf,
+};
+
+use axum::http::HeaderName;
 
 use self::{
-    redis_url::redis_url,
-    values::{addr, boolean, duration, log_level, prometheus_addr},
+    redis_url::{has_credentials, redis_url},
+    values::{boolean, duration, log_level, prometheus_addr},
     variables::{SWITCHES, Use, VARIABLES},
 };
 use super::{
     duration::Span,
+    envoy_settings::LimitHeaderNames,
     invalid::InvalidConfig,
     listen_addr::ListenAddr,
     settings::{LogFormat, Settings},
@@ -30,6 +39,13 @@ const SWITCH: &str = "envoy-ratelimit-env";
 /// The values of `CONFIG_TYPE`: rules in files, and rules over xDS.
 const FILE: &str = "FILE";
 const XDS: &str = "GRPC_XDS_SOTW";
+
+/// The variables that name the directory of the rules.
+const RUNTIME_DIRECTORY: [&str; 3] = [
+    "RUNTIME_ROOT",
+    "RUNTIME_SUBDIRECTORY",
+    "RUNTIME_APPDIRECTORY",
+];
 
 /// A variable that is not read as a setting, and what stands in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,9 +88,13 @@ impl Settings {
         if switch.or(file.envoy.envoy_ratelimit_env) != Some(true) {
             return Ok((self, Vec::new()));
         }
+        let is_not_text = |name: &str| matches!(env::var(name), Err(VarError::NotUnicode(_)));
+        if let Some((variable, _)) = VARIABLES.iter().find(|(name, _)| is_not_text(name)) {
+            return Err(refuse(variable, "expected UTF-8"));
+        }
         let variables = Variables(|name: &str| env::var(name).ok());
         let mut notes = variables.notes(&self);
-        let read = variables.settings()?;
+        let read = variables.settings(&self, file)?;
         if read.redis.is_none() && self.redis.is_none() && file.redis.is_none() {
             notes.push(EnvironmentNote {
                 variable: "REDIS_URL",
@@ -96,7 +116,16 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             VARIABLES.iter().any(|(known, _)| *known == name),
             "{name} is not listed"
         );
-        (self.0)(name).filter(|value| !value.is_empty())
+        self.raw(name).filter(|value| !value.is_empty())
+    }
+
+    /// The value of a variable, which may be empty.
+    fn raw(&self, name: &'static str) -> Option<String> {
+        (self.0)(name)
+    }
+
+    fn is_set(&self, name: &'static str) -> bool {
+        self.get(name).is_some()
     }
 
     fn or(&self, name: &'static str, default: &str) -> String {
@@ -126,16 +155,9 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         let note = |(variable, used): &(&'static str, Use)| {
             let value = self.get(variable)?;
             let (text, is_warning) = match *used {
-                Use::Setting(setting) if overruling.iter().any(|own| own == setting) => {
-                    (format!("it has no effect, because {setting} is set"), true)
-                }
-                Use::Setting(setting) if self.is_for_other_source(variable, setting) => {
-                    let source = self.or("CONFIG_TYPE", FILE);
-                    (format!("it has no effect with CONFIG_TYPE={source}"), true)
-                }
-                Use::Setting(_) => {
-                    let switch = self.missing_switch(variable)?;
-                    (format!("it has no effect without {switch}=true"), true)
+                Use::Setting(setting) => {
+                    let reason = self.reason_without_effect(variable, setting, &overruling)?;
+                    (format!("it has no effect{reason}"), true)
                 }
                 Use::Needless(why) => (why.to_owned(), false),
                 // A variable that turns something off asks for nothing.
@@ -151,18 +173,54 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         VARIABLES.iter().filter_map(note).collect()
     }
 
-    /// Whether a variable is about files and the rules come over xDS, or the other way round.
-    fn is_for_other_source(&self, variable: &str, setting: &str) -> bool {
-        if self.or("CONFIG_TYPE", FILE) == XDS {
-            variable.starts_with("RUNTIME_")
-        } else {
-            variable != "CONFIG_TYPE" && setting.starts_with("envoy-xds-")
+    /// The reason why a variable that is read has no effect, if there is one.
+    fn reason_without_effect(
+        &self,
+        variable: &'static str,
+        setting: &str,
+        overruling: &[String],
+    ) -> Option<String> {
+        let overrules = |own: &str| overruling.iter().any(|name| name == own);
+        if overrules(setting) {
+            return Some(format!(", because {setting} is set"));
+        }
+        let source = self.or("CONFIG_TYPE", FILE);
+        let is_of_files = variable.starts_with("RUNTIME_");
+        if is_of_files && overrules("envoy-xds-server") {
+            return Some(", because envoy-xds-server is set".to_owned());
+        }
+        let is_of_xds = variable != "CONFIG_TYPE" && setting.starts_with("envoy-xds-");
+        if (is_of_files && source == XDS) || (is_of_xds && source != XDS) {
+            return Some(format!(" with CONFIG_TYPE={source}"));
+        }
+        let is_sentinel = || {
+            let kind = self.or("REDIS_TYPE", "SINGLE");
+            kind.eq_ignore_ascii_case("SENTINEL")
+        };
+        match variable {
+            "GRPC_HOST" | "GRPC_PORT" if self.is_set("GRPC_UDS") => {
+                Some(", because GRPC_UDS is set".to_owned())
+            }
+            "REDIS_SENTINEL_AUTH" if !is_sentinel() => {
+                Some(" without REDIS_TYPE=SENTINEL".to_owned())
+            }
+            "REDIS_AUTH" if has_credentials(&self.or("REDIS_URL", "")) => {
+                Some(", because REDIS_URL has credentials".to_owned())
+            }
+            _ => self
+                .missing_switch(variable)
+                .map(|switch| format!(" without {switch}=true")),
         }
     }
 
     /// The variable that has to be true for another one to have an effect, and is not.
-    fn missing_switch(&self, variable: &str) -> Option<&'static str> {
+    fn missing_switch(&self, variable: &'static str) -> Option<&'static str> {
         let mut switches = SWITCHES.iter();
+        // A variable that turns something off asks for nothing.
+        let value = self.get(variable)?;
+        if boolean(&value) == Ok(false) {
+            return None;
+        }
         let (switch, _) = switches.find(|(_, names)| names.contains(&variable))?;
         let is_on = self
             .get(switch)
@@ -170,19 +228,27 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         (!is_on).then_some(*switch)
     }
 
-    /// The settings of the variables, with the defaults of Envoy's rate limit server for addresses and files.
-    fn settings(&self) -> Result<Settings, InvalidConfig> {
+    /// The settings of the variables. Addresses and files that neither a variable nor `own` nor `file` has are those of
+    /// Envoy's rate limit server.
+    fn settings(&self, own: &Settings, file: &Settings) -> Result<Settings, InvalidConfig> {
         self.refuse_unsupported()?;
+        let is_any_set =
+            |names: &[&'static str]| names.iter().copied().any(|name| self.is_set(name));
         let mut settings = Settings {
-            listen: Some(self.addr(("HOST", "0.0.0.0"), ("PORT", "8080"))?),
-            envoy_listen: Some(self.envoy_listen()?),
+            listen: (file.listen.is_none() || is_any_set(&["HOST", "PORT"]))
+                .then(|| self.addr(("HOST", "0.0.0.0"), ("PORT", "8080")))
+                .transpose()?,
+            envoy_listen: (file.envoy_listen.is_none()
+                || is_any_set(&["GRPC_UDS", "GRPC_HOST", "GRPC_PORT"]))
+            .then(|| self.envoy_listen())
+            .transpose()?,
             envoy_merge_domains: self.parsed("MERGE_DOMAIN_CONFIG", boolean)?,
             envoy_dynamic_metadata: self.parsed("RESPONSE_DYNAMIC_METADATA", boolean)?,
             redis: redis_url(self)?.map(RedisUrl),
             redis_prefix: self.get("CACHE_KEY_PREFIX"),
             time_budget: self.parsed("REDIS_TIMEOUT", duration)?.map(Span),
             log: self.parsed("LOG_LEVEL", log_level)?,
-            log_format: self.parsed("LOG_FORMAT", |text| match text {
+            log_format: self.parsed("LOG_FORMAT", |text| match &*text.to_lowercase() {
                 "json" => Ok(LogFormat::Json),
                 "text" => Ok(LogFormat::Text),
                 _ => Err(format!("expected json or text, not {text:?}")),
@@ -191,8 +257,11 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         };
         if self.or("CONFIG_TYPE", FILE) == XDS {
             settings.xds = self.xds()?;
-        } else {
-            settings.envoy_config = Some(self.directory());
+        } else if own.xds.envoy_xds_server.is_none() {
+            let has_source = file.envoy_config.is_some() || file.xds.envoy_xds_server.is_some();
+            if !has_source || is_any_set(&RUNTIME_DIRECTORY) {
+                settings.envoy_config = Some(self.directory()?);
+            }
             settings.envoy_ignore_dot_files = self.parsed("RUNTIME_IGNOREDOTFILES", boolean)?;
         }
         if self.is_true("REDIS_TLS")? {
@@ -200,8 +269,9 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             settings.redis_cert = self.path("REDIS_TLS_CLIENT_CERT");
             settings.redis_key = self.path("REDIS_TLS_CLIENT_KEY");
         }
+        let is_counting = file.envoy.envoy_ratelimit_metrics;
         let own = &mut settings.envoy;
-        own.envoy_ratelimit_metrics = Some(true);
+        own.envoy_ratelimit_metrics = is_counting.or(Some(true));
         own.envoy_near_limit_ratio =
             self.parsed("NEAR_LIMIT_RATIO", super::envoy_settings::ratio)?;
         own.envoy_shadow = self.parsed("SHADOW_MODE", boolean)?;
@@ -212,14 +282,11 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             own.envoy_metrics_path = self.parsed("PROMETHEUS_PATH", str::parse)?;
         }
         if self.is_true("LIMIT_RESPONSE_HEADERS_ENABLED")? {
-            let names = [
-                self.or("LIMIT_LIMIT_HEADER", "RateLimit-Limit"),
-                self.or("LIMIT_REMAINING_HEADER", "RateLimit-Remaining"),
-                self.or("LIMIT_RESET_HEADER", "RateLimit-Reset"),
-            ];
-            let names = names.join(",").parse();
-            let names = names.map_err(|why| refuse("LIMIT_LIMIT_HEADER", why))?;
-            own.envoy_response_headers = Some(names);
+            own.envoy_response_headers = Some(LimitHeaderNames([
+                self.header("LIMIT_LIMIT_HEADER", "RateLimit-Limit")?,
+                self.header("LIMIT_REMAINING_HEADER", "RateLimit-Remaining")?,
+                self.header("LIMIT_RESET_HEADER", "RateLimit-Reset")?,
+            ]));
         }
         if self.is_true("GRPC_SERVER_USE_TLS")? {
             if self.get("GRPC_SERVER_TLS_CERT").is_none() {
@@ -246,7 +313,8 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             let message = format!("expected {FILE} or {XDS}, not {source:?}");
             return Err(refuse("CONFIG_TYPE", message));
         }
-        if self.is_true("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION")? {
+        let skips_name = self.is_true("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION")?;
+        if skips_name && self.is_true("REDIS_TLS")? {
             let message = "the name in the certificate of Redis is always checked";
             return Err(refuse("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", message));
         }
@@ -258,8 +326,20 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         (host, any): (&'static str, &str),
         (port, default): (&'static str, &str),
     ) -> Result<std::net::SocketAddr, InvalidConfig> {
-        let (host_text, port_text) = (self.or(host, any), self.or(port, default));
-        addr(&host_text, &port_text).map_err(|message| refuse(host, message))
+        let ip = values::host(&self.or(host, any)).map_err(|why| refuse(host, why))?;
+        let number = values::port(&self.or(port, default)).map_err(|why| refuse(port, why))?;
+        Ok((ip, number).into())
+    }
+
+    fn header(&self, name: &'static str, default: &str) -> Result<String, InvalidConfig> {
+        let header = self.or(name, default);
+        match header.parse::<HeaderName>() {
+            Ok(_) => Ok(header),
+            Err(_) => Err(refuse(
+                name,
+                format!("expected the name of a header field, not {header:?}"),
+            )),
+        }
     }
 
     fn envoy_listen(&self) -> Result<ListenAddr, InvalidConfig> {
@@ -292,19 +372,6 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             xds.envoy_xds_server_name = self.get("CONFIG_GRPC_XDS_SERVER_TLS_SAN");
         }
         Ok(xds)
-    }
-
-    fn directory(&self) -> PathBuf {
-        let root = PathBuf::from(self.or("RUNTIME_ROOT", "/srv/runtime_data/current"));
-        let parts = [
-            self.or("RUNTIME_SUBDIRECTORY", ""),
-            self.or("RUNTIME_APPDIRECTORY", "config"),
-        ];
-        // A part that begins with a slash stays below the root, as in the other server.
-        let parts = parts.iter().map(|part| part.trim_matches('/'));
-        parts
-            .filter(|part| !part.is_empty())
-            .fold(root, |path, part| path.join(part))
     }
 }
 

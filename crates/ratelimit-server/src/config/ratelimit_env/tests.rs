@@ -9,9 +9,19 @@ const PAGE: &str = include_str!("../../../../../docs/envoy-migration.md");
 
 /// The settings of some variables, or the reason why they are refused.
 fn read(variables: &[(&str, &str)]) -> Result<Settings, String> {
+    read_beside(variables, &Settings::default(), &Settings::default())
+}
+
+/// The same beside flags and a file.
+fn read_beside(
+    variables: &[(&str, &str)],
+    own: &Settings,
+    file: &Settings,
+) -> Result<Settings, String> {
     let variables: HashMap<&str, &str> = variables.iter().copied().collect();
     let variables = Variables(|name: &str| variables.get(name).map(|value| (*value).to_owned()));
-    variables.settings().map_err(|why| why.to_string())
+    let settings = variables.settings(own, file);
+    settings.map_err(|why| why.to_string())
 }
 
 fn notes(variables: &[(&str, &str)], own: &Settings) -> Vec<String> {
@@ -80,6 +90,14 @@ fn every_kind_of_redis_has_an_address() {
         ),
         (
             vec![
+                ("REDIS_TYPE", "CLUSTER"),
+                ("REDIS_SOCKET_TYPE", "unix"),
+                ("REDIS_URL", "redis://a:1,redis://b:2"),
+            ],
+            "redis+cluster://a:1,b:2",
+        ),
+        (
+            vec![
                 ("REDIS_TYPE", "SENTINEL"),
                 ("REDIS_URL", "mymaster,a:1,b:2"),
                 ("REDIS_AUTH", "p"),
@@ -100,9 +118,10 @@ fn a_value_that_is_not_honoured_is_refused_with_its_variable() {
         ("BACKEND_TYPE", "memcache"),
         ("CONFIG_TYPE", "GRPC_XDS_DELTA"),
         ("CONFIG_GRPC_XDS_SERVER_URL", "a b"),
-        ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "true"),
         ("SHADOW_MODE", "yes"),
         ("PORT", "http"),
+        ("GRPC_PORT", "70000"),
+        ("RUNTIME_WATCH_ROOT", "perhaps"),
         ("HOST", "example.com"),
         ("REDIS_TIMEOUT", "10"),
         ("NEAR_LIMIT_RATIO", "2"),
@@ -115,7 +134,6 @@ fn a_value_that_is_not_honoured_is_refused_with_its_variable() {
         variables.extend(xds.map(|source| ("CONFIG_TYPE", source)));
         let why = read(&variables).unwrap_err();
         let named = match variable {
-            "PORT" => "HOST",
             "GRPC_SERVER_USE_TLS" => "GRPC_SERVER_TLS_CERT",
             variable => variable,
         };
@@ -125,6 +143,115 @@ fn a_value_that_is_not_honoured_is_refused_with_its_variable() {
     assert!(read(&sentinel).unwrap_err().starts_with("REDIS_URL: "));
     let unknown = [("REDIS_TYPE", "RING"), ("REDIS_URL", "a:1")];
     assert!(read(&unknown).unwrap_err().starts_with("REDIS_TYPE: "));
+    for (variable, value) in [("LIMIT_LIMIT_HEADER", "a b"), ("LIMIT_RESET_HEADER", "a,b")] {
+        let why = read(&[("LIMIT_RESPONSE_HEADERS_ENABLED", "1"), (variable, value)]);
+        let why = why.unwrap_err();
+        assert!(why.starts_with(&format!("{variable}: ")), "{why}");
+    }
+}
+
+#[test]
+fn an_address_of_redis_that_contradicts_itself_is_refused() {
+    const SKIP: &str = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION";
+    for (named, variables) in [
+        (
+            "REDIS_TLS",
+            vec![("REDIS_URL", "/r.sock"), ("REDIS_TLS", "1")],
+        ),
+        (
+            "REDIS_SOCKET_TYPE",
+            vec![("REDIS_URL", "r:1"), ("REDIS_SOCKET_TYPE", "unix")],
+        ),
+        (
+            "REDIS_SOCKET_TYPE",
+            vec![("REDIS_URL", "/r.sock"), ("REDIS_SOCKET_TYPE", "tcp")],
+        ),
+        (
+            "REDIS_SOCKET_TYPE",
+            vec![("REDIS_URL", "r:1"), ("REDIS_SOCKET_TYPE", "quic")],
+        ),
+        (
+            "REDIS_URL",
+            vec![("REDIS_URL", "redis://:p@a:1"), ("REDIS_TYPE", "CLUSTER")],
+        ),
+        (
+            "REDIS_URL",
+            vec![("REDIS_URL", "my/master,a:1"), ("REDIS_TYPE", "SENTINEL")],
+        ),
+        (
+            "REDIS_URL",
+            vec![("REDIS_URL", "master,"), ("REDIS_TYPE", "SENTINEL")],
+        ),
+        (
+            "REDIS_SENTINEL_AUTH",
+            vec![
+                ("REDIS_URL", "master,a:1"),
+                ("REDIS_TYPE", "SENTINEL"),
+                ("REDIS_SENTINEL_AUTH", "user:s3cret"),
+            ],
+        ),
+        (SKIP, vec![("REDIS_TLS", "true"), (SKIP, "true")]),
+    ] {
+        let why = read(&variables).unwrap_err();
+        assert!(why.starts_with(&format!("{named}: ")), "{why}");
+        assert!(!why.contains("s3cret"), "{why}");
+    }
+    // Without TLS no name is checked.
+    assert!(read(&[(SKIP, "true")]).is_ok());
+}
+
+#[test]
+fn a_default_of_the_other_server_does_not_go_before_the_file() {
+    let mut file = Settings {
+        listen: Some(([127, 0, 0, 1], 1).into()),
+        envoy_listen: Some(ListenAddr::Tcp(([127, 0, 0, 1], 2).into())),
+        envoy_config: Some("/etc/rules".into()),
+        ..Settings::default()
+    };
+    file.envoy.envoy_ratelimit_metrics = Some(false);
+    let own = Settings::default();
+
+    let unset = read_beside(&[], &own, &file).unwrap();
+    let set = [("PORT", "9"), ("GRPC_PORT", "9"), ("RUNTIME_ROOT", "/r")];
+    let set = read_beside(&set, &own, &file).unwrap();
+
+    assert!(unset.listen.is_none() && unset.envoy_listen.is_none());
+    assert!(unset.envoy_config.is_none());
+    assert_eq!(unset.envoy.envoy_ratelimit_metrics, Some(false));
+    assert_eq!(set.listen.unwrap().to_string(), "0.0.0.0:9");
+    assert_eq!(set.envoy_listen.unwrap().to_string(), "0.0.0.0:9");
+    assert_eq!(set.envoy_config.unwrap().to_str(), Some("/r/config"));
+
+    // A flag goes before the variables of files.
+    let mut own = Settings::default();
+    own.xds.envoy_xds_server = Some("http://127.0.0.1:1".parse().unwrap());
+    let variables = [("RUNTIME_ROOT", "/r")];
+    let read = read_beside(&variables, &own, &Settings::default()).unwrap();
+    assert!(read.envoy_config.is_none());
+    let notes = notes(&variables, &own);
+    assert_eq!(
+        notes,
+        ["true RUNTIME_ROOT: it has no effect, because envoy-xds-server is set"]
+    );
+}
+
+#[test]
+fn rules_that_the_other_server_reads_beside_the_directory_are_an_error() {
+    let root = tempfile::TempDir::new().unwrap();
+    let path = root.path().to_str().unwrap();
+    std::fs::create_dir(root.path().join("config")).unwrap();
+    assert!(read(&[("RUNTIME_ROOT", path)]).is_ok());
+    std::fs::write(root.path().join("config.extra.yaml"), "").unwrap();
+
+    let why = read(&[("RUNTIME_ROOT", path)]).unwrap_err();
+    let unwatched = read(&[("RUNTIME_ROOT", path), ("RUNTIME_WATCH_ROOT", "false")]);
+    let other = read(&[("RUNTIME_ROOT", path), ("RUNTIME_APPDIRECTORY", "rules")]);
+    let itself = read(&[("RUNTIME_ROOT", path), ("RUNTIME_APPDIRECTORY", "")]);
+
+    assert!(why.starts_with("RUNTIME_WATCH_ROOT: "), "{why}");
+    assert!(why.contains("config.extra.yaml"), "{why}");
+    assert!(unwatched.is_ok() && other.is_ok());
+    assert_eq!(itself.unwrap().envoy_config.unwrap(), root.path());
 }
 
 #[test]
@@ -151,7 +278,7 @@ fn settings_are_read_from_their_variables() {
         ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
         ("LIMIT_RESET_HEADER", "X-Reset"),
         ("LOG_LEVEL", "FATAL"),
-        ("LOG_FORMAT", "json"),
+        ("LOG_FORMAT", "JSON"),
     ])
     .unwrap();
 
@@ -252,17 +379,37 @@ fn a_variable_that_is_not_read_is_named_with_its_replacement() {
         ("PROMETHEUS_ADDR", ":9090"),
         ("REDIS_TLS", "true"),
         ("REDIS_TLS_CACERT", "root.pem"),
+        ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "false"),
     ];
 
-    let notes = notes(&variables, &own);
+    let own_notes = notes(&variables, &own);
 
     assert_eq!(
-        notes,
+        own_notes,
         [
             "true PORT: it has no effect, because listen is set",
             "true PROMETHEUS_ADDR: it has no effect without USE_PROMETHEUS=true",
             "false REDIS_POOL_SIZE: there is no pool: calls share a connection",
             "true TRACING_ENABLED: there are no traces of OpenTelemetry",
+        ]
+    );
+    let variables = [
+        ("GRPC_UDS", "/run/e.sock"),
+        ("GRPC_PORT", "8081"),
+        ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true"),
+        ("REDIS_URL", "redis://:own@r:1"),
+        ("REDIS_AUTH", "s3cret"),
+        ("REDIS_SENTINEL_AUTH", "s3cret"),
+        ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "true"),
+    ];
+    assert_eq!(
+        notes(&variables, &Settings::default()),
+        [
+            "true GRPC_PORT: it has no effect, because GRPC_UDS is set",
+            "true HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED: /healthcheck does not wait for rules: probe /actuator/health/readiness, which does",
+            "true REDIS_AUTH: it has no effect, because REDIS_URL has credentials",
+            "true REDIS_SENTINEL_AUTH: it has no effect without REDIS_TYPE=SENTINEL",
+            "true REDIS_TLS_SKIP_HOSTNAME_VERIFICATION: it has no effect without REDIS_TLS=true",
         ]
     );
 }

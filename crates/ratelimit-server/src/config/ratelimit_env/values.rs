@@ -8,10 +8,12 @@ use std::{
 use crate::config::log_filter::LogFilter;
 
 /// Units of a duration, in nanoseconds.
-const UNITS: [(&str, u128); 7] = [
+const UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),
-    ("µs", 1_000),
+    // The sign for micro, and the Greek letter.
+    ("\u{b5}s", 1_000),
+    ("\u{3bc}s", 1_000),
     ("ms", 1_000_000),
     ("s", 1_000_000_000),
     ("m", 60_000_000_000),
@@ -43,7 +45,11 @@ fn nanos(text: &str) -> Option<u128> {
         let (count, after) = rest.split_at(rest.find(|letter| !is_digit(letter))?);
         let (unit, next) = after.split_at(after.find(is_digit).unwrap_or(after.len()));
         let (_, each) = UNITS.iter().find(|(name, _)| *name == unit)?;
-        let (whole, fraction) = count.split_once('.').unwrap_or((count, "0"));
+        let (whole, fraction) = count.split_once('.').unwrap_or((count, ""));
+        if whole.is_empty() && fraction.is_empty() {
+            return None;
+        }
+        let (whole, fraction) = (format!("0{whole}"), format!("{fraction}0"));
         let parts = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
         let fraction = fraction.parse::<u128>().ok()?.checked_mul(*each)? / parts;
         let whole = whole.parse::<u128>().ok()?.checked_mul(*each)?;
@@ -53,29 +59,28 @@ fn nanos(text: &str) -> Option<u128> {
     Some(sum)
 }
 
-/// An address of a host, which is an IP address or `localhost`, and a port.
-pub(super) fn addr(host: &str, port: &str) -> Result<SocketAddr, String> {
+/// The address of a host, which is an IP address or `localhost`.
+pub(super) fn host(host: &str) -> Result<IpAddr, String> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let ip = match bare {
         "localhost" => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         bare => bare.parse::<IpAddr>(),
     };
-    let ip = ip.map_err(|_| format!("expected an IP address, not {host:?}"))?;
-    let port = port
-        .parse()
-        .map_err(|_| format!("expected a port, not {port:?}"))?;
-    Ok(SocketAddr::new(ip, port))
+    ip.map_err(|_| format!("expected an IP address or localhost, not {host:?}"))
+}
+
+pub(super) fn port(port: &str) -> Result<u16, String> {
+    let number = port.parse();
+    number.map_err(|_| format!("expected a port, not {port:?}"))
 }
 
 /// An address such as `:9090`, whose host is every IPv4 address of the machine.
 pub(super) fn prometheus_addr(text: &str) -> Result<SocketAddr, String> {
-    let (host, port) = text
+    let (name, number) = text
         .rsplit_once(':')
         .ok_or_else(|| format!("expected an address such as :9090, not {text:?}"))?;
-    match host {
-        "" => addr("0.0.0.0", port),
-        host => addr(host, port),
-    }
+    let ip = if name.is_empty() { "0.0.0.0" } else { name };
+    Ok((host(ip)?, port(number)?).into())
 }
 
 /// A log level. The two levels beyond `error` of that server are errors here.
@@ -101,11 +106,15 @@ mod tests {
             ("1m1.5s", 61_500_000),
             ("0.25ms", 250),
             ("2h", 7_200_000_000),
+            (".5s", 500_000),
+            ("1.s", 1_000_000),
+            ("7\u{b5}s", 7),
+            ("7\u{3bc}s", 7),
         ] {
             let read = duration(text).unwrap();
             assert_eq!(read.as_micros(), micros, "{text}");
         }
-        for text in ["", "10", "s", "0s", "1d", "-1s", "1.s", "1..5s"] {
+        for text in ["", "10", "s", ".s", "0s", "1d", "-1s", "1..5s"] {
             assert!(duration(text).is_err(), "{text}");
         }
     }

@@ -72,7 +72,9 @@ pub(super) const VARIABLES: &[(&str, Use)] = &[
     ),
     (
         "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
-        Use::Needless("readiness fails until there are rules, and /healthcheck does not"),
+        Use::Missing(
+            "/healthcheck does not wait for rules: probe /actuator/health/readiness, which does",
+        ),
     ),
     ("CONFIG_GRPC_XDS_NODE_ID", Use::Setting("envoy-xds-node-id")),
     (
@@ -250,6 +252,7 @@ pub(super) const SWITCHES: &[(&str, &[&str])] = &[
             "REDIS_TLS_CACERT",
             "REDIS_TLS_CLIENT_CERT",
             "REDIS_TLS_CLIENT_KEY",
+            "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
         ],
     ),
     (

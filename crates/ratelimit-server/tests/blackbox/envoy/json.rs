@@ -82,3 +82,55 @@ async fn a_malformed_request_is_a_400() {
     assert_eq!(envoy.server.post("/json", "{").await.status, 400);
     assert_eq!(envoy.remaining("user", "ä".as_bytes()).await, 5);
 }
+
+#[tokio::test]
+async fn a_page_of_another_origin_can_send_nothing_but_json() {
+    let envoy = EnvoyServer::start(RULES, &[]);
+    let url = format!("http://{}/json", envoy.server.addr);
+    let post = |headers: &[&str]| {
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d"]);
+        curl.arg(user(&json!(1)).to_string());
+        for header in headers {
+            curl.args(["-H", header]);
+        }
+        let output = curl.arg(&url).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let origin = "Origin: http://evil.example";
+
+    // Clients of the other server send any type.
+    assert_eq!(post(&[]), "200");
+    assert_eq!(post(&["Content-Type: text/plain"]), "200");
+    // A browser sends the origin with each POST, and asks first if the type is JSON.
+    assert_eq!(post(&[origin]), "415");
+    assert_eq!(post(&[origin, "Content-Type: text/plain"]), "415");
+    assert_eq!(post(&[origin, "Content-Type: application/json"]), "200");
+    assert_eq!(envoy.remaining("user", "ä".as_bytes()).await, 2);
+}
+
+#[tokio::test]
+async fn a_limit_without_entries_is_counted_as_ignored() {
+    let envoy = EnvoyServer::start(RULES, &[]);
+    let limit = json!({ "requestsPerUnit": 1, "unit": "HOUR" });
+    let request = json!({ "domain": "edge", "descriptors": [{ "limit": limit }] });
+
+    let (status, _) = ask(&envoy, &request).await;
+
+    assert_eq!(status, 200);
+    let ignored = "rate_limiter_envoy_ignored_total";
+    assert_eq!(envoy.metric(ignored, r#"part="limit""#).await, 1);
+}
+
+#[tokio::test]
+async fn more_than_1024_descriptors_are_a_400() {
+    let envoy = EnvoyServer::start(RULES, &[]);
+    // They match no rule, so the limit for those with a budget does not count them.
+    let request = |count: usize| json!({ "domain": "edge", "descriptors": vec![json!({}); count] });
+
+    let (most, body) = ask(&envoy, &request(1_024)).await;
+    let (more, _) = ask(&envoy, &request(1_025)).await;
+
+    assert_eq!((most, more), (200, 400));
+    assert_eq!(body["statuses"].as_array().unwrap().len(), 1_024);
+}

@@ -193,6 +193,25 @@ async fn at_most_10000_series_have_values() {
 }
 
 #[tokio::test]
+async fn a_long_or_hostile_value_makes_a_short_label_of_one_line() {
+    let envoy = EnvoyServer::start(RULES, METRICS);
+    let long = "x".repeat(60_000);
+    for value in [&*long, "a\nb\"} 1", "a\\"] {
+        envoy.ask(of("each", value.as_bytes(), 1)).await.unwrap();
+        envoy.ask(of("tenant", value.as_bytes(), 1)).await.unwrap();
+    }
+
+    let page = envoy.server.get("/actuator/prometheus").await.body;
+
+    let cut = format!("each_{}...", "x".repeat(192));
+    for key in [&*cut, r#"each_a\nb\"} 1"#, r"each_a\\"] {
+        assert_eq!(hits_in(&page, key)[0], 1, "{key}");
+    }
+    let longest = page.lines().map(str::len).max().unwrap();
+    assert!(longest < 500, "{longest}");
+}
+
+#[tokio::test]
 async fn without_the_metrics_a_rule_that_asks_for_values_gets_a_warning() {
     let envoy = EnvoyServer::start(RULES, &[]);
     let log = envoy.server.log();

@@ -204,6 +204,39 @@ fn a_variable_that_would_change_what_passes_is_an_error() {
     assert!(told.contains("/nowhere/config"), "{told}");
 }
 
+#[test]
+fn a_variable_that_is_not_text_is_an_error() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+    let mut command = Command::new("timeout");
+    command.arg("20").arg(binary().get_program());
+    command.env("CACHE_KEY_PREFIX", OsStr::from_bytes(b"a\xff"));
+    let ended = command.arg("--envoy-ratelimit-env").output().unwrap();
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.starts_with("error: CACHE_KEY_PREFIX: "), "{told}");
+}
+
+#[test]
+fn the_file_keeps_its_listener_unless_a_variable_names_another() {
+    let root = mounted_rules();
+    let config = root.path().join("server.toml");
+    let listen = "listen = \"127.0.0.1:0\"\nenvoy-listen = \"127.0.0.1:0\"\n";
+    fs::write(&config, listen).unwrap();
+    let variables = [
+        ("RUNTIME_ROOT", root.path().to_str().unwrap()),
+        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+    ];
+    let mut command = called("ratelimit", &variables);
+    command.arg("--config").arg(&config);
+
+    let server = Server::spawn(command);
+
+    let banner = &server.banner;
+    assert!(banner.contains("listening  http://127.0.0.1:"), "{banner}");
+    let envoy = super::envoy_listen(&server.banner);
+    assert!(envoy.starts_with("127.0.0.1:"), "{envoy}");
+}
+
 #[tokio::test]
 async fn healthcheck_fails_while_the_server_drains_and_not_without_redis() {
     let without = Server::start(&["--redis", "redis://127.0.0.1:1"]);

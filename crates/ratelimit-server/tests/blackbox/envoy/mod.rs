@@ -11,6 +11,7 @@ mod json;
 mod metrics;
 mod migration;
 mod native;
+mod pages;
 mod process;
 mod proxy;
 mod quota;

@@ -571,6 +571,12 @@ fn rules_without_effect_are_refused() {
         &format!("{listen}envoy = {{}}\n"),
         "server.toml:3: error[missing-field]",
     );
+    for part in [
+        "calls of Envoy take slots of a concurrency limit and release none",
+        "use a rate, and max_requests of Envoy's circuit_breakers",
+    ] {
+        refused(&format!("{listen}{rule}limits = 'concurrency 5'\n"), part);
+    }
     // A log whose readings do not fit into the memory of a key.
     refused(
         &format!("{listen}memory-bytes = 100000\n{rule}limits = 'sliding_window_log 9000/h'\n"),

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tonic::transport::Endpoint;
 
 use super::{envoy_listen, request};
-use crate::server::{Server, binary};
+use crate::server::{Server, binary, until};
 
 const RULES: &str = "
 domain: edge
@@ -120,4 +120,14 @@ async fn a_file_of_another_server_is_not_removed() {
 
     assert!(server.ended().await.success());
     assert!(Path::new(&socket).exists());
+}
+
+#[tokio::test]
+async fn a_file_that_is_removed_is_logged() {
+    let (_dir, rules, socket) = folder();
+    let server = start(&rules, &socket);
+    fs::remove_file(&socket).unwrap();
+
+    let gone = "the file of the unix socket is gone or replaced";
+    until(async || server.log().contains(gone).then_some(())).await;
 }
