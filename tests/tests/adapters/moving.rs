@@ -82,7 +82,11 @@ async fn moving_keeps_the_burst_of_each_setting() {
     for (before, after, most) in [
         (GovernorLayer::new(minute), "1/60s burst 5", 5),
         (GovernorLayer::new(hour), "1/3600s burst 3", 3),
-        (GovernorLayer::new(GovernorConfig::secure()), "1/4s burst 2", 2),
+        (
+            GovernorLayer::new(GovernorConfig::secure()),
+            "1/4s burst 2",
+            2,
+        ),
     ] {
         assert_eq!(burst(&hello().layer(before)).await, most, "{after}");
         assert_eq!(burst(&ours(after)).await, most, "{after}");
@@ -106,7 +110,11 @@ async fn moving_rounds_retry_after_up() {
     assert_eq!(after.headers["retry-after"], "1");
     assert!(!after.headers.contains_key("x-ratelimit-after"));
     assert_eq!(after.headers["content-type"], "application/problem+json");
-    for field in ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"] {
+    for field in [
+        "x-ratelimit-limit",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+    ] {
         assert!(!before.headers.contains_key(field), "{field}");
         assert!(after.headers.contains_key(field), "{field}");
     }
@@ -148,13 +156,17 @@ fn moving_every_limit_on_the_pages_is_read() {
         "sliding_window_counter ",
     ];
     let mut read = 0;
-    for span in pages.iter().flat_map(|page| page.split('`').skip(1).step_by(2)) {
+    for span in pages
+        .iter()
+        .flat_map(|page| page.split('`').skip(1).step_by(2))
+    {
         let is_rate = span.split_once('/').is_some_and(|(number, period)| {
             let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
             is_number && !period.is_empty() && !span.contains(['{', '\n'])
         });
         if is_rate || algorithms.iter().any(|name| span.starts_with(name)) {
-            ratelimit_core::Policy::parse("page", span).unwrap_or_else(|why| panic!("{span}: {why}"));
+            ratelimit_core::Policy::parse("page", span)
+                .unwrap_or_else(|why| panic!("{span}: {why}"));
             read += 1;
         }
     }

@@ -17,7 +17,9 @@ const BENCH: &str = include_str!("../../../../docs/bench/bench.json");
 
 /// The values of the lines `KEY: VALUE`, in their order.
 fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
-    let lines = text.lines().map(|line| line.trim().trim_start_matches("- "));
+    let lines = text
+        .lines()
+        .map(|line| line.trim().trim_start_matches("- "));
     let values = lines.filter_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
     values.collect()
 }
@@ -97,7 +99,9 @@ fn log_lines(page: &str) -> Vec<&str> {
 fn every_alert_has_a_runbook_and_a_test() {
     let alerts = values(ALERTS, "alert");
     let headings = RUNBOOKS.lines().filter_map(|line| line.strip_prefix("## "));
-    let headings: Vec<&str> = headings.filter(|text| text.starts_with("RateLimiter")).collect();
+    let headings: Vec<&str> = headings
+        .filter(|text| text.starts_with("RateLimiter"))
+        .collect();
     assert_eq!(headings, alerts, "a section for each alert, in their order");
 
     let links: Vec<String> = alerts
@@ -106,7 +110,10 @@ fn every_alert_has_a_runbook_and_a_test() {
         .collect();
     assert_eq!(values(ALERTS, "runbook_url"), links);
 
-    for (alert, section) in alerts.iter().zip(RUNBOOKS.split("\n## RateLimiter").skip(1)) {
+    for (alert, section) in alerts
+        .iter()
+        .zip(RUNBOOKS.split("\n## RateLimiter").skip(1))
+    {
         for part in ["**Users see**", "**Look at**", "**Do**", "**Do not**"] {
             assert!(section.contains(part), "{alert} has no {part}");
         }
@@ -151,7 +158,9 @@ fn every_test_that_a_page_names_exists() {
         for span in page.split('`').skip(1).step_by(2) {
             let is_test = span.matches('_').count() >= 4
                 && !span.starts_with("rate_limiter_")
-                && span.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+                && span
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
             if is_test {
                 named += 1;
                 let exists = source.contains(&format!("fn {span}("));
@@ -176,7 +185,12 @@ fn measured(bench: &Value, source: &str, unit: &str) -> Option<f64> {
         let row = rows.find(|row| row["what"] == names[0] && row["unit"] == unit)?;
         return row["ours"]["median"].as_f64();
     }
-    let x: f64 = source.rsplit_once(" at ")?.1.replace(',', "").parse().ok()?;
+    let x: f64 = source
+        .rsplit_once(" at ")?
+        .1
+        .replace(',', "")
+        .parse()
+        .ok()?;
     let mut charts = bench["charts"].as_array()?.iter();
     let chart = charts.find(|chart| chart["name"] == names[0])?;
     let mut series = chart["series"].as_array()?.iter();
