@@ -6,12 +6,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ratelimit_tests::redis::RedisProcess;
 use serde_json::Value;
+
+use crate::server::{CHECK, RESET, Server, until};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const ALERTS: &str = include_str!("../../../../docs/grafana/alerts.yml");
 const ALERT_TESTS: &str = include_str!("../../../../docs/grafana/alerts_test.yml");
 const RUNBOOKS: &str = include_str!("../../../../docs/operate/runbooks.md");
+const TROUBLESHOOTING: &str = include_str!("../../../../docs/operate/troubleshooting.md");
 const SIZING: &str = include_str!("../../../../docs/operate/sizing.md");
 const BENCH: &str = include_str!("../../../../docs/bench/bench.json");
 
@@ -227,4 +231,80 @@ fn the_numbers_of_the_sizing_page_are_those_of_the_bench() {
         compared += 1;
     }
     assert!(compared >= 15, "{compared} numbers");
+}
+
+/// Waits until the log of a server on that Redis has a line with the word, and asserts that the page names it.
+async fn is_logged(redis: &str, word: &str) {
+    let line = "no connection to Redis, the failure mode decides";
+    assert!(
+        TROUBLESHOOTING.contains(&format!("| `{word}`")),
+        "the page does not name {word}"
+    );
+    let server = Server::start(&["--redis", redis]);
+    until(async || {
+        let log = server.log();
+        let mut lines = log.lines().filter(|logged| logged.contains(line));
+        lines.any(|logged| logged.contains(word)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_log_names_the_causes_of_the_troubleshooting_page() {
+    let mut redis = RedisProcess::start(&["--maxmemory", "1"]);
+    let set = |words: &[&str]| redis.command::<()>(words).unwrap();
+    is_logged(&redis.url(), "OOM").await;
+
+    set(&["CONFIG", "SET", "maxmemory", "0"]);
+    set(&["REPLICAOF", "127.0.0.1", "1"]);
+    is_logged(&redis.url(), "ReadOnly").await;
+    set(&["REPLICAOF", "NO", "ONE"]);
+
+    let commands = [
+        "+evalsha", "+eval", "+get", "+set", "+del", "+time", "+info",
+    ];
+    let user = ["ACL", "SETUSER", "limiter", "on", ">password", "~other:*"];
+    set(&[&user[..], &commands[..]].concat());
+    let at = format!("127.0.0.1:{}", redis.port());
+    is_logged(&format!("redis://limiter:password@{at}"), "NoPerm").await;
+    is_logged(
+        &format!("redis://limiter:wrong@{at}"),
+        "AuthenticationFailed",
+    )
+    .await;
+
+    set(&["CONFIG", "SET", "requirepass", "password"]);
+    is_logged(&redis.url(), "NOAUTH").await;
+
+    redis.kill();
+    is_logged(&redis.url(), "Connection refused").await;
+}
+
+#[tokio::test]
+async fn a_reset_ends_the_refused_calls_of_a_key_as_its_runbook_says() {
+    let redis = RedisProcess::start(&[]);
+    let server = Server::start_connected(&["--redis", &redis.url(), "--policy", "login=5/min"]);
+    let name = |key: &str| format!("rate_limiter:v1:login:{{key:{key}}}");
+    redis
+        .command::<()>(&["LPUSH", &name("alice"), "x"])
+        .unwrap();
+    redis
+        .command::<()>(&["SET", &name("bob"), "damaged"])
+        .unwrap();
+
+    for (key, word) in [("alice", "WRONGTYPE"), ("bob", "ResponseError")] {
+        let query = format!("?policy=login&key={key}");
+        let refused = server.get(&format!("{CHECK}{query}")).await;
+        assert_eq!(refused.json()["store"], "local", "{refused:?}");
+        let log = server.log();
+        let mut lines = log
+            .lines()
+            .filter(|line| line.contains("Redis refused a call"));
+        assert!(lines.any(|line| line.contains(word)), "{log}");
+        assert!(RUNBOOKS.contains(&format!("`{word}`")), "{word}");
+
+        assert_eq!(server.delete(&format!("{RESET}{query}")).await.status, 200);
+        let decided = server.get(&format!("{CHECK}{query}")).await;
+        assert!(decided.json().get("store").is_none(), "{decided:?}");
+    }
 }
