@@ -181,7 +181,7 @@ fn quantity(cell: &str) -> (f64, &str) {
     (number.replace(',', "").parse().unwrap(), unit)
 }
 
-/// The number that a cell such as "row `WHAT`" or "chart `NAME`, `SERIES` at X" names.
+/// The number that a cell such as "row `WHAT`", "chart `NAME` at X" or "chart `NAME`, `SERIES` at X" names.
 fn measured(bench: &Value, source: &str, unit: &str) -> Option<f64> {
     let names: Vec<&str> = source.split('`').skip(1).step_by(2).collect();
     if source.starts_with("row ") {
@@ -198,7 +198,10 @@ fn measured(bench: &Value, source: &str, unit: &str) -> Option<f64> {
     let mut charts = bench["charts"].as_array()?.iter();
     let chart = charts.find(|chart| chart["name"] == names[0])?;
     let mut series = chart["series"].as_array()?.iter();
-    let series = series.find(|series| series["name"] == names[1])?;
+    let series = match names.get(1) {
+        Some(name) => series.find(|series| series["name"] == *name)?,
+        None => series.next()?,
+    };
     let mut points = series["points"].as_array()?.iter();
     points.find(|point| point[0].as_f64() == Some(x))?[1].as_f64()
 }
