@@ -20,3 +20,13 @@ pub struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!(concat!(env!("OUT_DIR"), "/snippets.md"))]
 pub struct Snippets;
+
+/// The pages about moving here from other limiters, so that their examples are compiled and run.
+#[cfg(doctest)]
+pub mod moving {
+    #[doc = include_str!("../../docs/move/tower_governor.md")]
+    pub struct TowerGovernor;
+
+    #[doc = include_str!("../../docs/move/actix-governor.md")]
+    pub struct ActixGovernor;
+}

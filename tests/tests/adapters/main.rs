@@ -5,6 +5,7 @@ mod client; // A client that sees the bytes.
 mod declared_policies; // Attributes that name a policy.
 mod denials; // The response and the log line of a denial.
 mod log; // What was logged while a test ran.
+mod moving; // The pages about moving here.
 mod parity; // One table of cases for both.
 mod peers; // Bugs of other adapters.
 mod policies; // Policies as one writes them: login, sign-up, comments, tiers, uploads, streams.

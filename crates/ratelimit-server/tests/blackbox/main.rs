@@ -27,6 +27,7 @@ mod proxies;
 mod receipts;
 mod redis;
 mod rest;
+mod runbooks;
 mod server;
 mod session;
 mod settings_matrix;

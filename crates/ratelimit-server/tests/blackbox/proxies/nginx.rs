@@ -12,7 +12,7 @@ use super::{
     process::{Proxy, free_port},
     server, snippet,
 };
-use crate::server::{Server, until};
+use crate::server::{CHECK, Server, until};
 
 const CONF: &str = r#"
 daemon off;
@@ -24,6 +24,7 @@ http {
     client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
     uwsgi_temp_path uwsgi; scgi_temp_path scgi;
     underscores_in_headers on;
+    HTTP
     upstream service { server 127.0.0.1:SERVICE; }
     server {
         listen 127.0.0.1:SERVICE;
@@ -37,12 +38,18 @@ http {
 "#;
 
 fn start(server: &Server) -> Proxy {
+    start_with("", &snippet("nginx", server))
+}
+
+/// Starts nginx with further directives for `http` and for its server.
+fn start_with(http: &str, server: &str) -> Proxy {
     let dir = TempDir::new().unwrap();
     let port = free_port();
     let conf = CONF
         .replace("PORT", &port.to_string())
         .replace("SERVICE", &free_port().to_string())
-        .replace("SNIPPET", &snippet("nginx", server));
+        .replace("HTTP", http)
+        .replace("SNIPPET", server);
     fs::write(dir.path().join("nginx.conf"), conf).unwrap();
     let child = Command::new(binary())
         .arg("-p")
@@ -84,4 +91,32 @@ async fn nginx_enforces_the_policy_whatever_its_clients_claim() {
     let server = server(&dir);
 
     assert_enforces(&start(&server)).await;
+}
+
+const MOVING: &str = include_str!("../../../../../docs/move/others.md");
+
+/// The page has these rows with a rate of `10r/s`; at `1r/m` nothing comes back while the test runs.
+#[tokio::test]
+async fn limit_req_passes_as_many_at_once_as_the_limit_on_the_page() {
+    let zones = "limit_req_zone $server_port zone=one:1m rate=1r/m;
+        limit_req_zone $server_port zone=two:1m rate=1r/m;";
+    let locations = "location = /ready { try_files /none =204; }
+        location = /plain { limit_req zone=one; try_files /none =204; }
+        location = /burst { limit_req zone=two burst=20 nodelay; try_files /none =204; }";
+    let proxy = start_with(zones, locations);
+    until(|| proxy.get("/ready", "Accept: */*")).await;
+
+    for (path, burst, most) in [("/plain", "burst 1", 1), ("/burst", "burst 21", 21)] {
+        let policy = format!("page=1/min {burst}");
+        let server = Server::start(&["--policy", &policy]);
+        let (mut passed, mut allowed) = (0, 0);
+        for _ in 0..25 {
+            passed += u32::from(proxy.status(path, "Accept: */*").await == 204);
+            let check = server.get(&format!("{CHECK}?policy=page&key=k")).await;
+            allowed += u32::from(check.status == 200);
+        }
+
+        assert_eq!((passed, allowed), (most, most), "{path}");
+        assert!(MOVING.contains(&format!("| `10/s {burst}`")), "{burst}");
+    }
 }
