@@ -9,15 +9,16 @@ use std::{
     },
 };
 
-use metrics_exporter_prometheus::PrometheusHandle;
 use ratelimit_core::Limiter;
 use ratelimit_http::response::HeaderStyle;
 use tokio::sync::watch;
 
 use crate::{
     config::{AdminToken, Bounds, Config, Rules},
+    metrics::MetricsHandle,
     receipt_token::ReceiptTokens,
     refusal_log::RefusalLog,
+    sampler::{PolicyRates, Sampler},
 };
 
 /// The server without sockets: state, and the router over it.
@@ -49,7 +50,8 @@ pub struct App(Arc<AppInner>);
 struct AppInner {
     limiter: Limiter,
     rules: RwLock<Arc<Rules>>,
-    metrics: PrometheusHandle,
+    metrics: MetricsHandle,
+    sampler: Sampler,
     listen: SocketAddr,
     store: &'static str,
     receipt_tokens: ReceiptTokens,
@@ -80,11 +82,12 @@ impl App {
         config: &Config,
         limiter: Limiter,
         listen: SocketAddr,
-        metrics: PrometheusHandle,
+        metrics: MetricsHandle,
     ) -> App {
         App(Arc::new(AppInner {
             limiter,
             rules: RwLock::new(Arc::new(config.rules.clone())),
+            sampler: Sampler::new(metrics.clone()),
             metrics,
             listen,
             store: config.store.kind(),
@@ -168,7 +171,6 @@ impl App {
     }
 
     /// Completes when the shutdown starts.
-    #[cfg(feature = "envoy")]
     pub(crate) async fn drained(&self) {
         let mut draining = self.0.draining.subscribe();
         // An error means that the sender was dropped, which `self` prevents.
@@ -184,8 +186,18 @@ impl App {
         &self.0.limiter
     }
 
-    pub(crate) fn metrics(&self) -> &PrometheusHandle {
+    pub(crate) fn metrics(&self) -> &MetricsHandle {
         &self.0.metrics
+    }
+
+    pub(crate) fn sampler(&self) -> &Sampler {
+        &self.0.sampler
+    }
+
+    /// The rates of a policy in the last second.
+    #[allow(dead_code, reason = "the policies of the console read it")]
+    pub(crate) fn policy_rates(&self, name: &str) -> PolicyRates {
+        self.0.sampler.policy_rates(name)
     }
 
     pub(crate) fn listen(&self) -> SocketAddr {

@@ -40,6 +40,7 @@ mod reload;
 mod request_id;
 mod room;
 mod routes;
+mod sampler;
 mod serve;
 mod simulate;
 mod socket;
@@ -60,7 +61,7 @@ pub use self::{
     },
     health::Health,
     listener::Listener,
-    metrics::recorder,
+    metrics::{MetricsHandle, MetricsRecorder, recorder},
     serve::{run, serve},
     simulate::Simulate,
 };

@@ -76,7 +76,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     let envoy_tls = envoy_tls.map(ServerTls::new).transpose()?;
     let metrics = metrics::install(&config.application)?;
     let (limiter, redis) = config.store.limiter_and_redis();
-    let app = App::new(&config, limiter, listen, metrics.clone());
+    let app = App::new(&config, limiter, listen, metrics);
     let (mut envoy, envoy_routes) = start_envoy(&config, envoy, &app).await?;
     let mut signals = StopSignals::new()?;
     // All handlers are installed now, so no signal terminates the process by default.
@@ -113,7 +113,6 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         app.await_store();
         tokio::spawn(connect(redis, app.clone()));
     }
-    tokio::spawn(metrics::upkeep(metrics));
     tokio::spawn(reload::follow(
         app.clone(),
         settings.clone(),
