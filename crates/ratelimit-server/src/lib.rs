@@ -23,11 +23,15 @@ mod cli_error;
 mod client;
 mod client_key;
 mod config;
+#[cfg(feature = "console")]
 mod console;
 #[cfg(feature = "envoy")]
 mod envoy;
 mod health;
 mod hmac;
+mod json_body;
+mod json_object;
+mod json_response;
 mod listener;
 mod logging;
 mod metrics;
@@ -41,6 +45,10 @@ mod request_id;
 mod room;
 mod routes;
 mod serve;
+#[cfg(feature = "console")]
+mod session_cookie;
+#[cfg(feature = "console")]
+mod sign_in_limit;
 mod simulate;
 mod socket;
 mod startup_banner;
