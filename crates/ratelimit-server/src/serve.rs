@@ -92,6 +92,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         envoy_listen,
         prometheus_listen,
         generated_token: generated_token.as_deref(),
+        console: app.console_mode(&config.rules),
     };
     let mut out = io::stdout();
     write!(out, "{banner}").and_then(|()| out.flush())?;
@@ -244,6 +245,11 @@ impl StopSignals {
 pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Output = ()>) {
     let bounds = app.bounds();
     let connections = Connections::new(bounds);
+    // Dropping the set ends its tasks.
+    #[cfg(feature = "console")]
+    let mut tasks = tokio::task::JoinSet::new();
+    #[cfg(feature = "console")]
+    tasks.spawn(crate::console::sample(app.clone()));
     let (close, closing) = watch::channel(false);
     let accepting = join_all(listeners.into_iter().map(|listener| {
         let mut closing = closing.clone();

@@ -6,6 +6,10 @@
 
 mod histogram;
 mod recorder;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console samples the list")
+)]
 mod series;
 mod text;
 
@@ -17,11 +21,10 @@ use ratelimit_core::metrics::{
 };
 use ratelimit_http::metrics::POLICY_RELOADS;
 
+pub(crate) use self::histogram::BucketHistogram;
 pub use self::recorder::{MetricsHandle, MetricsRecorder};
-pub(crate) use self::{
-    histogram::BucketHistogram,
-    series::{SampledSeries, SampledValue, SharedValue},
-};
+#[cfg(feature = "console")]
+pub(crate) use self::series::{SampledSeries, SampledValue, SharedValue};
 
 /// Gauge of open connections, by `listener`: `main`, `admin`, `envoy` or `metrics`.
 pub(crate) const HTTP_CONNECTIONS: &str = "rate_limiter_http_connections";

@@ -9,7 +9,7 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, Share
 use metrics_util::registry::Registry;
 
 use super::{
-    series::{HelpTexts, SampledSeries, SeriesStorage},
+    series::{HelpTexts, SeriesStorage},
     text::Exposition,
 };
 
@@ -76,7 +76,8 @@ impl MetricsHandle {
     }
 
     /// The series for the sampler that were registered after the first `seen`.
-    pub(crate) fn sampled_after(&self, seen: usize) -> Vec<SampledSeries> {
+    #[cfg(feature = "console")]
+    pub(crate) fn sampled_after(&self, seen: usize) -> Vec<super::SampledSeries> {
         self.0.registry.storage().sampled_after(seen)
     }
 }
