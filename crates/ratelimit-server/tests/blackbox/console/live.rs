@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use futures_util::future::join_all;
-use http::{Method, Response};
+use http::{Method, Response, request::Builder};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
@@ -12,12 +12,13 @@ use ratelimit_tests::redis::RedisProcess;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::{Console, TOKEN, cookie_ending_in};
 use crate::server::{CHECK, PATIENCE, Server, until};
 
 const LIVE: &str = "/console/api/live";
 
 /// A viewer with a connection of its own.
-struct Viewer {
+pub(crate) struct Viewer {
     response: Response<Incoming>,
     /// The bytes of events that are not complete.
     pending: String,
@@ -33,14 +34,17 @@ struct Event {
 }
 
 impl Viewer {
-    async fn open(server: &Server) -> Viewer {
+    pub(crate) async fn open(server: &Server) -> Viewer {
         Viewer::open_over(server, false).await
     }
 
     async fn open_over(server: &Server, is_http2: bool) -> Viewer {
+        Viewer::send(server.request(Method::GET, LIVE), is_http2).await
+    }
+
+    async fn send(request: Builder, is_http2: bool) -> Viewer {
         let mut builder = Client::builder(TokioExecutor::new());
         let client = builder.http2_only(is_http2).build_http();
-        let request = server.request(Method::GET, LIVE);
         let request = request.body(Full::<Bytes>::default()).unwrap();
         let response = tokio::time::timeout(PATIENCE, client.request(request)).await;
         Viewer {
@@ -71,7 +75,7 @@ impl Viewer {
         }
     }
 
-    async fn next_named(&mut self, name: &str) -> Value {
+    pub(crate) async fn next_named(&mut self, name: &str) -> Value {
         let event = self.next().await.expect("the stream goes on");
         assert_eq!(event.name, name, "{event:?}");
         event.data
@@ -229,7 +233,8 @@ async fn checks_of_a_scripted_load_are_in_the_ticks_and_in_the_history() {
 #[tokio::test]
 async fn the_33rd_viewer_is_refused_until_another_leaves() {
     let server = Server::start_admin(&["--application", "shop"]);
-    let mut viewers = join_all((0..32).map(|_| Viewer::open(&server))).await;
+    let open = |place: usize| Viewer::open_over(&server, place % 2 == 1);
+    let mut viewers = join_all((0..32).map(open)).await;
     for viewer in &mut viewers {
         viewer.next_named("hello").await;
     }
@@ -245,14 +250,46 @@ async fn the_33rd_viewer_is_refused_until_another_leaves() {
     let gauge = "rate_limiter_console_viewers{application=\"shop\"} 32\n";
     assert!(scraped.contains(gauge), "{scraped}");
 
-    let started = Instant::now();
-    drop(viewers.pop());
-    until(|| async {
-        let viewer = Viewer::open(&server).await;
-        (viewer.status() == 200).then_some(())
-    })
-    .await;
-    assert!(started.elapsed() < Duration::from_secs(10));
+    // One over HTTP/2, and one over HTTP/1.1.
+    for is_http2 in [true, false] {
+        drop(viewers.pop());
+        let viewer = until(|| async {
+            let viewer = Viewer::open_over(&server, is_http2).await;
+            (viewer.status() == 200).then_some(viewer)
+        });
+        viewers.insert(0, viewer.await);
+    }
+    assert_eq!(Viewer::open(&server).await.status(), 503);
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_session_and_with_the_token() {
+    let console = Console::start(&[]);
+    let refused = console.server.get(LIVE).await;
+    refused.problem(401);
+    let page = |cookie: &str| Viewer::send(console.page(Method::GET, LIVE, cookie), false);
+    let mut short = page(&cookie_ending_in(3, TOKEN)).await;
+    let mut long = page(&console.sign_in().await).await;
+    let bearer = console.server.request(Method::GET, LIVE);
+    let bearer = bearer.header("authorization", format!("Bearer {TOKEN}"));
+    let mut program = Viewer::send(bearer, false).await;
+    for viewer in [&mut short, &mut long, &mut program] {
+        viewer.next_named("hello").await;
+        viewer.next_named("tick").await;
+    }
+
+    while let Some(event) = short.next().await {
+        assert_eq!(event.name, "tick");
+    }
+    for viewer in [&mut long, &mut program] {
+        viewer.next_named("tick").await;
+    }
+    console.replace_token("another-token-of-16-bytes");
+    for viewer in [&mut long, &mut program] {
+        while let Some(event) = viewer.next().await {
+            assert_eq!(event.name, "tick");
+        }
+    }
 }
 
 #[tokio::test]
