@@ -75,6 +75,31 @@ impl Viewer {
         }
     }
 
+    /// The next tick of which `is_found` holds.
+    async fn tick_with(&mut self, is_found: impl Fn(&Value) -> bool) -> Value {
+        let reading = async {
+            loop {
+                let tick = self.next_named("tick").await;
+                if is_found(&tick) {
+                    return tick;
+                }
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, reading).await;
+        found.expect("no such tick ever came")
+    }
+
+    /// Reads ticks until the stream ends, which says no bye.
+    async fn read_ticks_to_end(&mut self) {
+        let reading = async {
+            while let Some(event) = self.next().await {
+                assert_eq!(event.name, "tick");
+            }
+        };
+        let ended = tokio::time::timeout(PATIENCE, reading).await;
+        ended.expect("the stream never ended");
+    }
+
     pub(crate) async fn next_named(&mut self, name: &str) -> Value {
         let event = self.next().await.expect("the stream goes on");
         assert_eq!(event.name, name, "{event:?}");
@@ -116,7 +141,9 @@ async fn counted(viewer: &mut Viewer, checks: u64) -> (Value, Vec<u64>) {
         "prefetched",
     ];
     let mut sums = vec![0; names.len()];
+    let deadline = Instant::now() + PATIENCE;
     loop {
+        assert!(Instant::now() < deadline, "{sums:?}");
         let tick = viewer.next_named("tick").await;
         let part = |name: &str| tick[name].as_f64().unwrap();
         let sum = part("allowed") + part("over") + part("denied");
@@ -278,17 +305,13 @@ async fn a_stream_ends_with_its_session_and_with_the_token() {
         viewer.next_named("tick").await;
     }
 
-    while let Some(event) = short.next().await {
-        assert_eq!(event.name, "tick");
-    }
+    short.read_ticks_to_end().await;
     for viewer in [&mut long, &mut program] {
         viewer.next_named("tick").await;
     }
     console.replace_token("another-token-of-16-bytes");
     for viewer in [&mut long, &mut program] {
-        while let Some(event) = viewer.next().await {
-            assert_eq!(event.name, "tick");
-        }
+        viewer.read_ticks_to_end().await;
     }
 }
 
@@ -372,12 +395,8 @@ async fn a_stopped_redis_and_the_fallback_that_decides_are_in_the_ticks() {
     assert!(tick["roundTripMicros"].as_u64().unwrap() > 0, "{tick}");
 
     redis.kill();
-    let down = loop {
-        let tick = viewer.next_named("tick").await;
-        if tick["store"]["up"] == false && tick["store"]["downMicros"].as_u64() > Some(0) {
-            break tick;
-        }
-    };
+    let is_down = |store: &Value| store["up"] == false && store["downMicros"].as_u64() > Some(0);
+    let down = viewer.tick_with(|tick| is_down(&tick["store"])).await;
     assert_eq!(down["p50Micros"], Value::Null, "{down}");
     check(&server, "api", 7).await;
     let (tick, sums) = counted(&mut viewer, 7).await;
@@ -391,25 +410,16 @@ async fn a_stopped_redis_and_the_fallback_that_decides_are_in_the_ticks() {
     assert_eq!(top["fallbackModes"]["local"], top["fallback"], "{top}");
 
     redis.restart();
-    loop {
-        let tick = viewer.next_named("tick").await;
-        if tick["store"]["up"] == true {
-            assert_eq!(tick["store"]["downMicros"], 0);
-            assert!(tick["store"]["reconnects"].as_u64() > Some(0), "{tick}");
-            break;
-        }
-    }
+    let up = viewer.tick_with(|tick| tick["store"]["up"] == true).await;
+    assert_eq!(up["store"]["downMicros"], 0);
+    assert!(up["store"]["reconnects"].as_u64() > Some(0), "{up}");
     let healed = until(|| async {
         let answer = server.get(&format!("{CHECK}?policy=api&key=bob")).await;
         (!answer.body.contains("\"store\"")).then_some(())
     });
     healed.await;
-    loop {
-        let tick = viewer.next_named("tick").await;
-        if count(&tick, &tick["top"][0]["store"]) > 0 {
-            break;
-        }
-    }
+    let by_store = |tick: &Value| count(tick, &tick["top"][0]["store"]) > 0;
+    viewer.tick_with(by_store).await;
 }
 
 #[tokio::test]
@@ -429,28 +439,8 @@ async fn a_reload_is_in_the_ticks() {
         ),
     ] {
         std::fs::write(&path, text).unwrap();
-        loop {
-            let tick = viewer.next_named("tick").await;
-            if tick["reload"]["result"] == result {
-                assert!(tick["reload"]["at"].as_u64() <= tick["t"].as_u64());
-                break;
-            }
-        }
+        let is_told = |tick: &Value| tick["reload"]["result"] == result;
+        let tick = viewer.tick_with(is_told).await;
+        assert!(tick["reload"]["at"].as_u64() <= tick["t"].as_u64());
     }
-}
-
-/// Reads only the head of the answer, and leaves the rest unread.
-#[tokio::test]
-async fn a_viewer_that_reads_nothing_does_not_delay_others() {
-    let server = Server::start_admin(&[]);
-    let mut idle = Viewer::open(&server).await;
-    let mut busy = Viewer::open(&server).await;
-    busy.next_named("hello").await;
-    for _ in 0..3 {
-        busy.next_named("tick").await;
-    }
-
-    let hello = idle.next_named("hello").await;
-    assert!(hello["history"]["t"].is_array());
-    idle.next_named("tick").await;
 }
