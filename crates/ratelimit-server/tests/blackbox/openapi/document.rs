@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::server::{HttpResponse, Server};
 
 /// Schemas of answers, which may grow for clients, and not unseen.
-const ANSWERS: [&str; 11] = [
+const ANSWERS: [&str; 12] = [
     "Answer",
     "Results",
     "Reset",
@@ -21,6 +21,7 @@ const ANSWERS: [&str; 11] = [
     "Health",
     "Info",
     "Problem",
+    "Session",
 ];
 
 pub(super) struct Document {
