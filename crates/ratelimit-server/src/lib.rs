@@ -28,6 +28,7 @@ mod console;
 #[cfg(feature = "envoy")]
 mod envoy;
 mod health;
+mod hex;
 mod hmac;
 mod json_body;
 mod json_object;

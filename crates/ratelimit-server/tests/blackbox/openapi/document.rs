@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::server::{HttpResponse, Server};
 
 /// Schemas of answers, which may grow for clients, and not unseen.
-const ANSWERS: [&str; 17] = [
+const ANSWERS: [&str; 18] = [
     "Answer",
     "Results",
     "Reset",
@@ -27,6 +27,7 @@ const ANSWERS: [&str; 17] = [
     "LiveStore",
     "LivePolicy",
     "LiveWatched",
+    "Session",
 ];
 
 pub(super) struct Document {
