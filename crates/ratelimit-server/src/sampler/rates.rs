@@ -52,3 +52,9 @@ pub(crate) struct SecondRates {
     pub(crate) p50_micros: Option<u64>,
     pub(crate) p99_micros: Option<u64>,
 }
+
+/// The rates of a policy by its name.
+pub(crate) struct NamedRates {
+    pub(crate) name: String,
+    pub(crate) rates: PolicyRates,
+}

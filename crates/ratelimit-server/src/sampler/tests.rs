@@ -10,9 +10,14 @@ use std::{num::NonZeroU32, time::Duration};
 use metrics::{counter, gauge, histogram, with_local_recorder};
 use ratelimit_core::{
     Decision, FailureMode, Key, KeySet, Limiter, Policy,
-    metrics::{CONNECTS, SERVER_INFO, STORE_UP},
+    metrics::{
+        CHECK_SECONDS, CONNECTS, DENY_CACHED, OVER, REQUESTS, ROUND_TRIP_SECONDS, SERVER_INFO,
+        STORE_UP,
+    },
     store::{Hit, Store, StoreError, StoreFuture},
 };
+
+use ratelimit_http::metrics::POLICY_RELOADS;
 
 use super::*;
 use crate::metrics::recorder;

@@ -140,7 +140,7 @@ impl LiveStream {
                 return None;
             }
             let tick = self.viewer.ticks.borrow_and_update().clone();
-            // The history of `hello` has this second already. A clock that was set back is no reason to skip seconds.
+            // The history of `hello` has this second already. A clock that was set back skips nothing.
             if tick.at == self.sent {
                 continue;
             }

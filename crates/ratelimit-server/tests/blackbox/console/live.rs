@@ -135,6 +135,7 @@ fn count(tick: &Value, of: &Value) -> u64 {
 }
 
 /// The counts of all ticks until `checks` checks are in them, and the last tick with a check.
+#[expect(clippy::float_arithmetic, reason = "sums of rates are exact")]
 async fn counted(viewer: &mut Viewer, checks: u64) -> (Value, Vec<u64>) {
     let names = [
         "checks",
