@@ -29,7 +29,7 @@ use serde_json::{Map, Value};
 use crate::{
     app::App,
     envoy::service::RateLimitEndpoint,
-    routes::{is_json, unsupported_media_type},
+    json_body::{is_json, not_json},
 };
 
 /// The route `/json`.
@@ -44,7 +44,7 @@ async fn ask(
 ) -> Response {
     // A page of another site can send every type but JSON. Clients other than browsers send any type, and no origin.
     if headers.contains_key(ORIGIN) && !is_json(&headers) {
-        return unsupported_media_type().into_response();
+        return not_json().into_response();
     }
     let request = serde_json::from_slice::<JsonRequest>(&body).ok();
     let Some(request) = request.and_then(JsonRequest::into_message) else {
