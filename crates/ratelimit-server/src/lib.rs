@@ -28,6 +28,8 @@ mod console;
 mod envoy;
 mod health;
 mod hmac;
+mod json_body;
+mod json_object;
 mod listener;
 mod logging;
 mod metrics;

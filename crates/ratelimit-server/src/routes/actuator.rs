@@ -10,9 +10,9 @@ use axum::{
 };
 use serde::Serialize;
 
-use super::json;
 use crate::{
     app::App,
+    json_body::json,
     metrics,
     policy_summary::{MAX_SHOWN_POLICIES, PolicySummary},
 };

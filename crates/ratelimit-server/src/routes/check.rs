@@ -14,18 +14,14 @@ use ratelimit_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
-    body::{parse, read},
-    json,
-    object::Object,
-    to_json,
-};
 use crate::{
     api_error::ApiError,
     app::App,
     check_request::{CheckRequest, Item},
     check_response::{self, CheckResponse},
     config::Rules,
+    json_body::{json, parse, read, to_json},
+    json_object::Object,
     query::Query,
 };
 
@@ -72,7 +68,7 @@ pub(super) async fn post(
 ) -> Result<Response<Body>, ApiError> {
     let (parts, body) = request.into_parts();
     let rules = app.rules();
-    let bytes = read(&app, &parts.headers, body).await?;
+    let bytes = read(app.bounds().body, &parts.headers, body).await?;
     if !is_batch(&bytes)? {
         let Object(item) = parse(&bytes)?;
         let check_request = CheckRequest::from_item(&app, &rules, &parts, item)?;

@@ -1,12 +1,10 @@
 //! The routes of the REST API.
 
 mod actuator;
-mod body;
 mod check;
 mod explain;
 mod forward_auth;
 mod guard;
-mod object;
 mod offenders;
 mod receipt;
 mod remaining;
@@ -16,18 +14,16 @@ use std::net::SocketAddr;
 
 use axum::{
     Router,
-    body::Body,
     extract::State,
     http::{
-        Response, StatusCode,
-        header::{ALLOW, CONTENT_TYPE, HeaderValue},
+        StatusCode,
+        header::{ALLOW, CONTENT_TYPE},
     },
     middleware,
     response::IntoResponse,
     routing::{any, delete, get, post},
 };
 use ratelimit_core::Policy;
-use serde::Serialize;
 use serde_json::Value;
 
 use self::guard::GuardState;
@@ -136,17 +132,4 @@ async fn not_allowed() -> ApiError {
         "Method not allowed",
         "see /openapi.json",
     )
-}
-
-/// A JSON response.
-fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
-    let mut response = Response::new(to_json(body));
-    *response.status_mut() = status;
-    let content_type = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response
-}
-
-fn to_json(body: &impl Serialize) -> Body {
-    Body::from(serde_json::to_vec(body).expect("numbers and text can be written"))
 }

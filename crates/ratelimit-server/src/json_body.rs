@@ -1,20 +1,20 @@
-//! Request bodies.
+//! JSON bodies of requests and responses.
 
 use axum::{
     body::{Body, HttpBody as _},
-    http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
+    http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE},
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Collected, LengthLimitError, Limited};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use crate::{api_error::ApiError, app::App};
+use crate::api_error::ApiError;
 
-/// Reads a JSON body up to the maximum size. A longer one is a 413, one of another type a 415, and one that breaks off or
+/// Reads a JSON body of at most `most` bytes. A longer one is a 413, one of another type a 415, and one that breaks off or
 /// is malformed a 400.
 ///
 /// A form of another site can send every type but JSON.
-pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+pub(crate) async fn read(most: usize, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
     if !is_json(headers) {
         return Err(ApiError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -22,7 +22,6 @@ pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<B
             "the body must be sent with Content-Type: application/json",
         ));
     }
-    let most = app.bounds().body;
     let too_large = || {
         let status = StatusCode::PAYLOAD_TOO_LARGE;
         ApiError::new(status, "Body too large", format!("at most {most} bytes"))
@@ -48,6 +47,19 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case(b"application/json")
 }
 
-pub(super) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ApiError> {
+pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ApiError> {
     serde_json::from_slice(bytes).map_err(|why| ApiError::bad_request(format!("the body: {why}")))
+}
+
+/// A JSON response.
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
+    let mut response = Response::new(to_json(body));
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+pub(crate) fn to_json(body: &impl Serialize) -> Body {
+    Body::from(serde_json::to_vec(body).expect("numbers and text can be written"))
 }
