@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::{
     config::{AdminToken, Bounds, Config, Rules},
+    config_state::ConfigState,
     receipt_token::ReceiptTokens,
     refusal_log::RefusalLog,
 };
@@ -49,6 +50,7 @@ pub struct App(Arc<AppInner>);
 struct AppInner {
     limiter: Limiter,
     rules: RwLock<Arc<Rules>>,
+    config_state: ConfigState,
     metrics: PrometheusHandle,
     listen: SocketAddr,
     store: &'static str,
@@ -85,6 +87,7 @@ impl App {
         App(Arc::new(AppInner {
             limiter,
             rules: RwLock::new(Arc::new(config.rules.clone())),
+            config_state: ConfigState::new(config),
             metrics,
             listen,
             store: config.store.kind(),
@@ -178,6 +181,10 @@ impl App {
     pub(crate) fn rules(&self) -> Arc<Rules> {
         let rules = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&rules)
+    }
+
+    pub(crate) fn config_state(&self) -> &ConfigState {
+        &self.0.config_state
     }
 
     pub(crate) fn limiter(&self) -> &Limiter {

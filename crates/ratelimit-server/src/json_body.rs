@@ -8,13 +8,22 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Collected, LengthLimitError, Limited};
 use serde::{Deserialize, Serialize};
 
-use crate::api_error::ApiError;
+use crate::{api_error::ApiError, app::App};
+
+/// Reads a JSON body up to the maximum size of the server. See [`read_up_to`].
+pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+    read_up_to(app.bounds().body, headers, body).await
+}
 
 /// Reads a JSON body of at most `most` bytes. A longer one is a 413, one of another type a 415, and one that breaks off or
 /// is malformed a 400.
 ///
 /// A form of another site can send every type but JSON.
-pub(crate) async fn read(most: usize, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+pub(crate) async fn read_up_to(
+    most: usize,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Bytes, ApiError> {
     if !is_json(headers) {
         return Err(ApiError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,

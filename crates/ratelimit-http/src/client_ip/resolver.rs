@@ -96,6 +96,25 @@ impl ClientIpResolver {
         }
     }
 
+    /// The same resolver with another list of trusted proxies. It counts no hops.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::{ClientIpResolver, TrustedProxies};
+    ///
+    /// let proxies = TrustedProxies::parse(["10.0.0.0/8"])?;
+    /// let resolver = ClientIpResolver::behind_hops(2).with_trusted(proxies);
+    /// assert!(!resolver.trusts(Some("198.51.100.9".parse()?)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_trusted(self, trusted: TrustedProxies) -> Self {
+        Self {
+            trusted,
+            hops: None,
+            ..self
+        }
+    }
+
     /// Reads `header` instead of `X-Forwarded-For`. `X-Real-IP` is then not read.
     ///
     /// ```

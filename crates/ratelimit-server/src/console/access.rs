@@ -11,7 +11,6 @@ pub(super) fn admit_read(app: &App, rules: &Rules, request: &Request) -> Result<
 }
 
 /// Checks a call that changes something.
-#[expect(dead_code, reason = "the calls come with the console")]
 pub(super) fn admit_change(app: &App, rules: &Rules, request: &Request) -> Result<(), ApiError> {
     admin_auth::admit_request(app, rules, request)
 }

@@ -68,7 +68,7 @@ pub(super) async fn post(
 ) -> Result<Response<Body>, ApiError> {
     let (parts, body) = request.into_parts();
     let rules = app.rules();
-    let bytes = read(app.bounds().body, &parts.headers, body).await?;
+    let bytes = read(&app, &parts.headers, body).await?;
     if !is_batch(&bytes)? {
         let Object(item) = parse(&bytes)?;
         let check_request = CheckRequest::from_item(&app, &rules, &parts, item)?;

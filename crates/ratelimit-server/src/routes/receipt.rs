@@ -99,7 +99,7 @@ pub(super) async fn renew(
 
 async fn parse_body<T: DeserializeOwned>(app: &App, request: Request) -> Result<T, ApiError> {
     let (parts, body) = request.into_parts();
-    let bytes = json_body::read(app.bounds().body, &parts.headers, body).await?;
+    let bytes = json_body::read(app, &parts.headers, body).await?;
     json_body::parse(&bytes).map(|Object(body)| body)
 }
 
