@@ -2,13 +2,14 @@
 
 use axum::{
     body::{Body, HttpBody as _},
-    http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE},
+    extract::Request,
+    http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Collected, LengthLimitError, Limited};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{api_error::ApiError, app::App};
+use crate::{api_error::ApiError, app::App, json_object::Object};
 
 /// Reads a JSON body up to the maximum size of the server. See [`read_up_to`].
 pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
@@ -25,11 +26,7 @@ pub(crate) async fn read_up_to(
     body: Body,
 ) -> Result<Bytes, ApiError> {
     if !is_json(headers) {
-        return Err(ApiError::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "Unsupported media type",
-            "the body must be sent with Content-Type: application/json",
-        ));
+        return Err(not_json());
     }
     let too_large = || {
         let status = StatusCode::PAYLOAD_TOO_LARGE;
@@ -46,7 +43,27 @@ pub(crate) async fn read_up_to(
     })
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+/// Reads a JSON object.
+pub(crate) async fn read_object<T: DeserializeOwned>(
+    app: &App,
+    request: Request,
+) -> Result<T, ApiError> {
+    let (parts, body) = request.into_parts();
+    let bytes = read(app, &parts.headers, body).await?;
+    parse(&bytes).map(|Object(object)| object)
+}
+
+/// 415: the body has another type than JSON.
+pub(crate) fn not_json() -> ApiError {
+    ApiError::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "Unsupported media type",
+        "the body must be sent with Content-Type: application/json",
+    )
+}
+
+/// Whether the one `Content-Type` is JSON.
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(value), None) = (types.next(), types.next()) else {
         return false;
@@ -58,17 +75,4 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ApiError> {
     serde_json::from_slice(bytes).map_err(|why| ApiError::bad_request(format!("the body: {why}")))
-}
-
-/// A JSON response.
-pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
-    let mut response = Response::new(to_json(body));
-    *response.status_mut() = status;
-    let content_type = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response
-}
-
-pub(crate) fn to_json(body: &impl Serialize) -> Body {
-    Body::from(serde_json::to_vec(body).expect("numbers and text can be written"))
 }

@@ -6,7 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::ValueEnum;
 use ratelimit_core::{MemoryStore, RedisConfig};
 use ratelimit_http::{
     key::KeyKinds,
@@ -25,7 +24,7 @@ use super::{
     proxies,
     proxy_fields::PROXY_FIELDS,
     settings::Settings,
-    values::{NamedPolicy, canonical},
+    values::{NamedPolicy, canonical, choice},
     xds_fields::XDS_FIELDS,
 };
 use crate::cli_error::CliError;
@@ -114,6 +113,9 @@ const FIELDS: &[Field<Settings>] = &[
     Field::new("allowed-host", |to, node, found| {
         let names = node.list(found).unwrap_or_default().iter();
         to.allowed_host = names.filter_map(|name| name.parsed(found)).collect();
+    }),
+    Field::new("console", |to, node, found| {
+        to.console = node.parse_with(DiagnosticCode::BadValue, choice, found);
     }),
     Field::new("headers", |to, node, found| {
         to.headers = node.parse_with(DiagnosticCode::BadValue, choice, found);
@@ -330,15 +332,6 @@ fn at_least_1(node: &Node, findings: &mut Diagnostics) -> Option<NonZeroUsize> {
         );
     }
     positive
-}
-
-fn choice<T: ValueEnum>(text: &str) -> Result<T, String> {
-    T::from_str(text, false).map_err(|_| {
-        let known = T::value_variants().iter();
-        let known = known.filter_map(ValueEnum::to_possible_value);
-        let names: Vec<_> = known.map(|value| value.get_name().to_owned()).collect();
-        format!("expected one of {}, not {text:?}", names.join(", "))
-    })
 }
 
 fn redis_prefix(text: &str) -> Result<String, CliError> {

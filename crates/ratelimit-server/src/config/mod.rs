@@ -2,6 +2,7 @@
 
 mod admin_token;
 mod client_name;
+mod console;
 mod duration;
 mod environment;
 mod envoy;
@@ -16,6 +17,7 @@ mod listeners;
 mod log_filter;
 mod memory_or_redis;
 mod new_files;
+mod offenders;
 mod policies;
 mod proxies;
 mod proxy_fields;
@@ -38,6 +40,7 @@ pub(crate) use self::{
     file::ConfigFile,
     listen_addr::ListenAddr,
     tls::{TlsConfigs, TlsContents, TlsFiles},
+    values::{ConsoleMode, is_localhost},
 };
 #[cfg(feature = "envoy")]
 pub(crate) use self::{

@@ -24,8 +24,9 @@ use crate::{
     check_keys::{check_pattern, key_text, named_key},
     client_key::{Header, WalkStepView, parse_header, parse_peer, written_header},
     config::Rules,
-    json_body::{json, parse, read_up_to},
+    json_body::{parse, read_up_to},
     json_object::Object,
+    json_response::json,
 };
 
 const MAX_BODY: usize = 64 << 10;

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::{
     api_error::ApiError, app::App, check_request::CheckRequest, check_response::decided_by,
-    json_body::json,
+    json_response::json,
 };
 
 /// The maximum number of points.

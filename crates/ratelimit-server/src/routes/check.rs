@@ -14,13 +14,14 @@ use ratelimit_core::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::{json, to_json};
 use crate::{
     api_error::ApiError,
     app::App,
     check_request::{CheckRequest, Item},
     check_response::{self, CheckResponse},
     config::Rules,
-    json_body::{json, parse, read, to_json},
+    json_body::{parse, read},
     json_object::Object,
     query::Query,
 };

@@ -27,7 +27,13 @@ use ratelimit_core::Policy;
 use serde_json::Value;
 
 use self::guard::GuardState;
-use crate::{api_error::ApiError, app::App, console};
+#[cfg(feature = "console")]
+use crate::console;
+use crate::{
+    api_error::ApiError,
+    app::App,
+    json_response::{json, to_json},
+};
 
 const OPENAPI: &str = include_str!("../../openapi.json");
 
@@ -44,23 +50,22 @@ impl App {
     /// The routes of the main listener, and others.
     pub(crate) fn router_with(&self, others: Router<App>) -> Router {
         let routes = common_routes().merge(client_routes()).merge(others);
-        let routes = match self.admin_listen() {
-            Some(_) => routes,
-            None => routes.merge(admin_routes()),
-        };
-        finish(routes, self, self.listen())
+        match self.admin_listen() {
+            Some(_) => finish(with_fallbacks(routes), self, self.listen()).with_state(self.clone()),
+            None => finish_admin(routes, self, self.listen()),
+        }
     }
 
     /// The routes of the admin listener.
     pub fn admin_router(&self) -> Router {
-        let routes = common_routes().merge(admin_routes());
-        finish(routes, self, self.admin_listen().unwrap_or(self.listen()))
+        let listen = self.admin_listen().unwrap_or(self.listen());
+        finish_admin(common_routes(), self, listen)
     }
 
     /// The metrics alone, under a path.
     pub(crate) fn metrics_router(&self, path: &str) -> Router {
         let routes = Router::new().route(path, get(actuator::prometheus));
-        finish(routes, self, self.listen())
+        finish(with_fallbacks(routes), self, self.listen()).with_state(self.clone())
     }
 }
 
@@ -84,7 +89,6 @@ fn admin_routes() -> Router<App> {
         .route("/api/v1/rate-limit/settle", post(receipt::settle))
         .route("/actuator/info", get(actuator::info))
         .route("/actuator/prometheus", get(actuator::prometheus))
-        .merge(console::routes())
 }
 
 /// The routes of every listener.
@@ -97,16 +101,32 @@ fn common_routes() -> Router<App> {
         .route("/openapi.json", get(openapi))
 }
 
-fn finish(routes: Router<App>, app: &App, listen: SocketAddr) -> Router {
+/// Adds admin calls and the console to the routes, and the middleware.
+fn finish_admin(routes: Router<App>, app: &App, listen: SocketAddr) -> Router {
+    let routes = routes.merge(admin_routes());
+    #[cfg(feature = "console")]
+    let routes = routes.merge(console::routes(app));
+    let routes = with_fallbacks(routes);
+    #[cfg(feature = "console")]
+    let routes = console::protected(routes, app);
+    let routes = finish(routes, app, listen);
+    #[cfg(feature = "console")]
+    let routes = console::with_headers(routes, app);
+    routes.with_state(app.clone())
+}
+
+/// Adds the middleware of all routes.
+fn finish(routes: Router<App>, app: &App, listen: SocketAddr) -> Router<App> {
     let guard_state = GuardState {
         app: app.clone(),
         is_loopback: listen.ip().to_canonical().is_loopback(),
     };
-    routes
-        .fallback(not_found)
-        .method_not_allowed_fallback(not_allowed)
-        .layer(middleware::from_fn_with_state(guard_state, guard::guard))
-        .with_state(app.clone())
+    routes.layer(middleware::from_fn_with_state(guard_state, guard::guard))
+}
+
+fn with_fallbacks(routes: Router<App>) -> Router<App> {
+    let routes = routes.fallback(not_found);
+    routes.method_not_allowed_fallback(not_allowed)
 }
 
 /// The document with the names of the current policies.
@@ -123,7 +143,7 @@ async fn check_head() -> impl IntoResponse {
 }
 
 async fn not_found() -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "Not found", "see /openapi.json")
+    ApiError::not_found()
 }
 
 async fn not_allowed() -> ApiError {

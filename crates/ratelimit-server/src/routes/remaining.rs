@@ -11,7 +11,7 @@ use crate::{
     app::App,
     check_request::CheckRequest,
     check_response::{self, CheckResponse},
-    json_body::to_json,
+    json_response::to_json,
 };
 
 pub(super) async fn get(

@@ -32,8 +32,9 @@ use crate::{
     config::Rules,
     config_check::ConfigCheck,
     finding::Finding,
-    json_body::{json, parse, read_up_to},
+    json_body::{parse, read_up_to},
     json_object::Object,
+    json_response::json,
     redact::redact_file,
 };
 

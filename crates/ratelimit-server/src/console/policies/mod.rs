@@ -20,7 +20,7 @@ use self::{
     page::{Page, PageRequest},
     view::{PolicyDetail, PolicyRow},
 };
-use crate::{api_error::ApiError, app::App, json_body::json, query::Query};
+use crate::{api_error::ApiError, app::App, json_response::json, query::Query};
 
 pub(super) fn routes() -> Router<App> {
     Router::new()
