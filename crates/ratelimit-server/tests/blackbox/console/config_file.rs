@@ -430,4 +430,4 @@ async fn a_reload_reads_envoy_rules_and_is_answered_while_the_server_drains() {
 }
 
 /// The settings that allow a reload.
-const WRITE: &[&str] = &[];
+const WRITE: &[&str] = &["--console", "write"];
