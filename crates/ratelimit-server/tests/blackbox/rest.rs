@@ -451,6 +451,7 @@ async fn operators_find_health_info_and_the_document() {
     let info = server.get("/actuator/info").await.json();
     assert_eq!(info["app"]["name"], "shop");
     assert_eq!(info["store"]["kind"], "memory");
+    assert_eq!(info["store"]["onFailure"], "local");
     assert_eq!(info["policies"]["login"], "token_bucket 5/min");
     assert_eq!(server.get("/openapi.json").await.json()["openapi"], "3.1.0");
 }

@@ -29,6 +29,7 @@ use super::access;
 use crate::{
     api_error::ApiError,
     app::App,
+    audit::Audit,
     config::Rules,
     config_check::ConfigCheck,
     finding::Finding,
@@ -222,12 +223,16 @@ enum ReloadResponse {
 
 /// Reads the file again, as SIGHUP does, and waits for the result.
 async fn reload(State(app): State<App>, request: Request) -> Result<Response<Body>, ApiError> {
-    access::admit_change(&app, &app.rules(), &request)?;
+    let caller = access::admit_change(&app, &app.rules(), &request)?;
+    let mut audit = Audit::new("reload", caller, &request);
     let Some(handle) = app.config_state().reload() else {
         return Err(failed("this server does not reload its configuration"));
     };
     match handle.reload().await {
-        Some(Ok(policies)) => Ok(json(StatusCode::OK, &ReloadResponse::Ok { policies })),
+        Some(Ok(policies)) => {
+            audit.succeed();
+            Ok(json(StatusCode::OK, &ReloadResponse::Ok { policies }))
+        }
         Some(Err(findings)) => {
             let status = StatusCode::UNPROCESSABLE_ENTITY;
             Ok(json(status, &ReloadResponse::Rejected { findings }))
