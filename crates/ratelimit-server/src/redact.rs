@@ -194,6 +194,10 @@ mod tests {
                 "# secret:KIND names a secret",
                 "# secret:KIND names a secret",
             ),
+            (
+                "the rule secret:api-key:... never matches: write secret:KIND:VALUE",
+                "the rule secret:api-key:... never matches: write secret:KIND:VALUE",
+            ),
         ] {
             assert_eq!(redact_text(text), shown);
         }

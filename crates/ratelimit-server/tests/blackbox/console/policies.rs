@@ -97,7 +97,7 @@ settle = "header:x-used"
 exempt = ["10.0.0.0/8", "secret:api-key:s3cr3t"]
 blocked = ["path:/old/*"]
 blocked_status = 429
-prefetch = 10
+prefetch = "10%"
 [policy.api.tiers]
 pro = "1000/min"
 [policy.api.tenants]
