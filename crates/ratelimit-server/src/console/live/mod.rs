@@ -140,8 +140,8 @@ impl LiveStream {
                 return None;
             }
             let tick = self.viewer.ticks.borrow_and_update().clone();
-            // The history of `hello` has this second already.
-            if tick.at <= self.sent {
+            // The history of `hello` has this second already. A clock that was set back is no reason to skip seconds.
+            if tick.at == self.sent {
                 continue;
             }
             self.sent = tick.at;

@@ -123,6 +123,12 @@ fn parse(text: &str) -> Option<Event> {
 }
 
 /// The number of checks behind a rate of a tick.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::float_arithmetic,
+    reason = "a rate times its span is a small count"
+)]
 fn count(tick: &Value, of: &Value) -> u64 {
     let seconds = tick["elapsedMicros"].as_f64().unwrap() / 1e6;
     (of.as_f64().unwrap() * seconds).round() as u64
@@ -344,6 +350,20 @@ async fn a_server_with_five_streams_says_bye_and_ends_at_once() {
         println!("HTTP/2 {is_http2}: ended after {elapsed:?}");
         // Idle connections are closed after one second.
         assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_outlives_the_timeouts_of_requests() {
+    let timeouts = ["--request-timeout", "1s", "--header-timeout", "1s"];
+    for is_http2 in [false, true] {
+        let server = Server::start_admin(&timeouts);
+        let mut viewer = Viewer::open_over(&server, is_http2).await;
+        viewer.next_named("hello").await;
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(2_500) {
+            viewer.next_named("tick").await;
+        }
     }
 }
 
