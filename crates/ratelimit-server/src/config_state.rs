@@ -27,6 +27,8 @@ pub(crate) struct ConfigState {
     pub(crate) running: Settings,
     /// The failure mode of policies without one of their own.
     pub(crate) failure_mode: FailureMode,
+    /// Whether every request of Envoy passes.
+    pub(crate) is_envoy_shadow: bool,
     pub(crate) hangups: HangupSender,
     /// Room for one check of a configuration text at a time.
     pub(crate) check_room: Arc<Semaphore>,
@@ -41,6 +43,7 @@ impl ConfigState {
             given: config.given.clone(),
             running: config.settings.clone(),
             failure_mode: config.store.failure_mode(),
+            is_envoy_shadow: config.envoy.as_ref().is_some_and(|envoy| envoy.is_shadow),
             hangups: HangupSender::default(),
             check_room: Arc::new(Semaphore::new(1)),
             reload: OnceLock::new(),

@@ -326,3 +326,31 @@ async fn the_rates_of_a_policy_are_those_of_its_checks() {
     let busiest = server.get(&format!("{POLICIES}?sort=checks")).await.json();
     assert_eq!(names(&busiest)[0], "login");
 }
+
+#[tokio::test]
+async fn with_envoy_shadow_every_rule_is_in_shadow_mode() {
+    let dir = TempDir::new().unwrap();
+    let edge =
+        "{domain: edge, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5}}]}";
+    fs::write(dir.path().join("edge.yaml"), edge).unwrap();
+    let directory = dir.path().to_str().unwrap();
+    let envoy = [
+        "--envoy-listen",
+        "127.0.0.1:0",
+        "--envoy-config",
+        directory,
+        "--envoy-shadow",
+    ];
+    let server = Server::start_admin(&envoy);
+
+    let user = server
+        .get(&format!("{POLICIES}/rls:edge:user"))
+        .await
+        .json();
+
+    assert_eq!(
+        (&user["shadow"], &user["enforced"]),
+        (&json!(true), &json!(0))
+    );
+    assert_eq!(user["envoy"]["role"], "must");
+}
