@@ -23,7 +23,7 @@ use super::{
     proxies,
     proxy_fields::PROXY_FIELDS,
     settings::Settings,
-    values::{NamedPolicy, canonical, choice},
+    values::{NamedPolicy, WHOLE_NUMBER, canonical, choice},
     xds_fields::XDS_FIELDS,
 };
 use crate::cli_error::CliError;
@@ -156,8 +156,6 @@ const FIELDS: &[Field<Settings>] = &[
         to.offender_keys = node.parse_with(DiagnosticCode::BadValue, choice, found);
     }),
 ];
-
-pub(super) const WHOLE_NUMBER: &str = "a whole number from 0";
 
 /// A valid configuration file.
 #[derive(Debug)]

@@ -180,8 +180,8 @@ async fn check_config(
 ) -> Result<Response<Body>, ApiError> {
     let (parts, body) = request.into_parts();
     let bytes = read_up_to(MAX_BODY, &parts.headers, body).await?;
-    let Object(asked): Object<CheckConfigRequest> = parse(&bytes)?;
-    if asked.text.len() > MAX_TEXT {
+    let Object(call): Object<CheckConfigRequest> = parse(&bytes)?;
+    if call.text.len() > MAX_TEXT {
         let (status, detail) = (StatusCode::PAYLOAD_TOO_LARGE, "the text has at most 1 MiB");
         return Err(ApiError::new(status, "Body too large", detail));
     }
@@ -191,20 +191,20 @@ async fn check_config(
     let checked = spawn_blocking(move || {
         // The room is left when the check ends, also if its caller has left before.
         let _room = room;
-        check(&app, &asked)
+        check(&app, &call)
     });
     let response = checked.await.map_err(|_| failed("the check has failed"))?;
     Ok(json(StatusCode::OK, &response))
 }
 
-fn check(app: &App, asked: &CheckConfigRequest) -> CheckConfigResponse {
-    let format = match asked.format {
+fn check(app: &App, call: &CheckConfigRequest) -> CheckConfigResponse {
+    let format = match call.format {
         FormatName::Toml => Format::Toml,
         FormatName::Yaml => Format::Yaml,
     };
-    let checked = ConfigCheck::new(&asked.text, format, app.config_state());
+    let checked = ConfigCheck::new(&call.text, format, app.config_state());
     let changes = checked.rules.as_ref().map(|rules| {
-        let has_hidden = asked.text.contains("***");
+        let has_hidden = call.text.contains("***");
         Changes::new(&app.rules(), rules, checked.needs_restart, has_hidden)
     });
     CheckConfigResponse {

@@ -92,15 +92,17 @@ pub(super) fn catalog<'a>(rules: &'a Rules, envoy: &'a EnvoySnapshot) -> Vec<Cat
     entries
 }
 
-/// The Envoy rules of one moment.
-#[cfg(feature = "envoy")]
+/// The Envoy rules of one moment; none if the server has no listener for Envoy.
 pub(super) struct EnvoySnapshot {
+    #[cfg(feature = "envoy")]
     rules: Option<std::sync::Arc<EnvoyRules>>,
+    /// Whether every request of Envoy passes.
+    #[cfg(feature = "envoy")]
     is_shadow: bool,
 }
 
-#[cfg(feature = "envoy")]
 impl EnvoySnapshot {
+    #[cfg(feature = "envoy")]
     pub(super) fn new(app: &App) -> EnvoySnapshot {
         let state = app.config_state();
         EnvoySnapshot {
@@ -109,6 +111,7 @@ impl EnvoySnapshot {
         }
     }
 
+    #[cfg(feature = "envoy")]
     fn entries(&self) -> impl Iterator<Item = CatalogEntry<'_>> {
         let listed = self.rules.iter().flat_map(|rules| rules.listed());
         listed.map(|rule| CatalogEntry {
@@ -116,18 +119,14 @@ impl EnvoySnapshot {
             origin: Origin::Envoy(rule, self.is_shadow),
         })
     }
-}
 
-/// No rules: the server has no listener for Envoy.
-#[cfg(not(feature = "envoy"))]
-pub(super) struct EnvoySnapshot;
-
-#[cfg(not(feature = "envoy"))]
-impl EnvoySnapshot {
+    #[cfg(not(feature = "envoy"))]
     pub(super) fn new(_: &App) -> EnvoySnapshot {
-        EnvoySnapshot
+        EnvoySnapshot {}
     }
 
+    #[cfg(not(feature = "envoy"))]
+    #[expect(clippy::unused_self, reason = "with the feature it has rules")]
     fn entries(&self) -> impl Iterator<Item = CatalogEntry<'_>> {
         std::iter::empty()
     }

@@ -8,7 +8,7 @@ use crate::{api_error::ApiError, app::App, query::Query, sampler::PolicyRates};
 const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1_000;
 
-/// What a caller asks for.
+/// The parameters of a page.
 pub(super) struct PageRequest<'q> {
     /// In lower case; empty for all.
     text: String,
