@@ -272,9 +272,8 @@ async fn the_33rd_viewer_is_refused_until_another_leaves() {
         viewer.next_named("hello").await;
     }
 
-    let refused = server.get(LIVE).await;
-
-    let detail = refused.problem(503);
+    assert_eq!(Viewer::open(&server).await.status(), 503);
+    let detail = server.get(LIVE).await.problem(503);
     assert!(detail.contains("32 pages watch already"), "{detail}");
     for viewer in &mut viewers {
         viewer.next_named("tick").await;
@@ -373,10 +372,11 @@ async fn while_the_server_drains_there_are_no_new_streams() {
     let mut viewer = Viewer::open(&server).await;
     viewer.next_named("hello").await;
     server.signal("TERM");
-    while viewer.next().await.is_some() {}
+    let ended = tokio::time::timeout(PATIENCE, async { while viewer.next().await.is_some() {} });
+    ended.await.expect("the stream never ended");
 
+    assert_eq!(Viewer::open(&server).await.status(), 503);
     let refused = server.get(LIVE).await;
-
     assert_eq!(refused.problem(503), "the server shuts down");
 }
 
