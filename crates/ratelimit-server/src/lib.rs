@@ -41,6 +41,7 @@ mod envoy;
 mod finding;
 mod hangup;
 mod health;
+mod hex;
 mod hmac;
 mod json_body;
 mod json_object;
