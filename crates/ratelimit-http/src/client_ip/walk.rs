@@ -170,12 +170,11 @@ impl WalkRecorder {
             && !self.steps.iter().any(is_client)
         {
             // The walk ended at a trusted hop: the last one, or the peer if no header named an address.
-            let last = match found.source() {
-                ClientIpSource::Peer => self.steps.first_mut(),
-                _ => {
-                    let mut read = self.steps.iter_mut().rev();
-                    read.find(|step| step.verdict == WalkVerdict::Trusted)
-                }
+            let last = if found.source() == ClientIpSource::Peer {
+                self.steps.first_mut()
+            } else {
+                let mut read = self.steps.iter_mut().rev();
+                read.find(|step| step.verdict == WalkVerdict::Trusted)
             };
             if let Some(step) = last.filter(|step| step.verdict == WalkVerdict::Trusted) {
                 step.verdict = WalkVerdict::Client;

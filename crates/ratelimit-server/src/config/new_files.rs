@@ -55,7 +55,7 @@ impl Settings {
         if let (Some(url), Some(own)) = (&self.redis, &running.redis)
             && url.0 == redact_whole_url(&own.0)
         {
-            self.redis = running.redis.clone();
+            self.redis.clone_from(&running.redis);
         }
         self
     }

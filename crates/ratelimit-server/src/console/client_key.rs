@@ -108,13 +108,16 @@ async fn client_key(State(app): State<App>, request: Request) -> Result<Response
             "trusted has at most {MAX_TRUSTED} networks"
         )));
     }
-    let response = find(&app.rules(), &call).unwrap_or_else(|error| error);
+    let response = find(&app.rules(), &call).unwrap_or_else(|error| *error);
     Ok(json(StatusCode::OK, &response))
 }
 
 /// Finds the key as a check of this server does. `Err` is an answer as well: the request cannot be one.
-fn find(rules: &Rules, call: &ClientKeyRequest) -> Result<ClientKeyResponse, ClientKeyResponse> {
-    let bad_config = |advice: String| ClientKeyResponse::error(BAD_CONFIG, advice);
+fn find(
+    rules: &Rules,
+    call: &ClientKeyRequest,
+) -> Result<ClientKeyResponse, Box<ClientKeyResponse>> {
+    let bad_config = |advice: String| Box::new(ClientKeyResponse::error(BAD_CONFIG, advice));
     let peer = call.peer.as_deref().filter(|peer| !peer.is_empty());
     let peer = peer.map(parse_peer).transpose();
     let peer = peer.map_err(|why| bad_config(format!("peer: {why}")))?;

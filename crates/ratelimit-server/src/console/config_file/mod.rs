@@ -33,6 +33,7 @@ use crate::{
     config::Rules,
     config_check::ConfigCheck,
     finding::Finding,
+    hex::to_hex,
     json_body::{parse, read_up_to},
     json_object::Object,
     json_response::json,
@@ -135,9 +136,7 @@ fn etag(text: &str, file: Option<&Metadata>) -> String {
         .chain_update(stamp)
         .chain_update(text)
         .finalize();
-    let digits = digest.iter().take(8);
-    let digits: String = digits.map(|byte| format!("{byte:02x}")).collect();
-    format!("\"{digits}\"")
+    format!("\"{}\"", to_hex(&digest[..8]))
 }
 
 const fn format_name(format: Format) -> &'static str {

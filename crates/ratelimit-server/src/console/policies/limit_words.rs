@@ -63,7 +63,7 @@ pub(super) fn limit_words(limit: &Limit) -> String {
 fn pace(limit: &Limit) -> String {
     let (units, period) = (limit.per_period(), limit.period());
     let micros = period.as_micros();
-    if micros % u128::from(units) == 0 {
+    if micros.is_multiple_of(units.into()) {
         let each = u64::try_from(micros / u128::from(units)).unwrap_or(u64::MAX);
         return format!("one every {}", span(Duration::from_micros(each)));
     }
@@ -88,7 +88,9 @@ fn span(span: Duration) -> String {
         ("us", 1),
     ];
     let micros = span.as_micros();
-    let unit = UNITS.iter().find(|(_, length)| micros % length == 0);
+    let unit = UNITS
+        .iter()
+        .find(|(_, length)| micros.is_multiple_of(*length));
     let (name, length) = unit.unwrap_or(&("us", 1));
     format!("{} {name}", micros / length)
 }

@@ -63,13 +63,12 @@ async fn detail(
 ) -> Result<Response<Body>, ApiError> {
     let Path(name) = name.map_err(|_| ApiError::bad_request("the name is not UTF-8"))?;
     let (rules, envoy) = (app.rules(), EnvoySnapshot::new(&app));
-    let entry = match rules.policies.http(&name) {
-        Some(policy) => Some(CatalogEntry::configured(&rules, policy)),
-        None => {
-            let mut all = catalog(&rules, &envoy).into_iter();
-            all.find(|entry| entry.name() == name)
-        }
-    };
+    let configured = rules.policies.http(&name);
+    let configured = configured.map(|policy| CatalogEntry::configured(&rules, policy));
+    let entry = configured.or_else(|| {
+        let mut all = catalog(&rules, &envoy).into_iter();
+        all.find(|entry| entry.name() == name)
+    });
     let entry = entry.ok_or_else(|| {
         let status = StatusCode::NOT_FOUND;
         ApiError::new(status, "Not found", "there is no policy of this name")

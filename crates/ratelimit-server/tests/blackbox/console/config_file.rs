@@ -162,12 +162,12 @@ async fn a_check_tells_the_difference_to_what_runs() {
         (&changes["added"], &changes["removed"]),
         (&json!(["download"]), &json!(["upload"]))
     );
-    let changed = changes["changed"].as_array().unwrap();
-    assert_eq!(changed.len(), 1);
-    assert_eq!(changed[0]["name"], "search");
+    let policies = changes["changed"].as_array().unwrap();
+    assert_eq!(policies.len(), 1);
+    assert_eq!(policies[0]["name"], "search");
     let summary = |limits: &str| format!("token_bucket {limits} (tier pro: token_bucket 99/s)");
-    assert_eq!(changed[0]["from"], summary("10/s burst 30"));
-    assert_eq!(changed[0]["to"], summary("10/s"));
+    assert_eq!(policies[0]["from"], summary("10/s burst 30"));
+    assert_eq!(policies[0]["to"], summary("10/s"));
     assert_eq!(changes["needsRestart"], json!(["redis", "redis-prefix"]));
 }
 
