@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     collections::BTreeMap,
-    fmt::Write as _,
+    fmt::{self, Display, Write as _},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -77,8 +77,10 @@ impl Exposition {
                 .map(|(key, value)| (label_text(key, application), value))
                 .collect();
             series.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+            // The bounds of all histograms of a name are the same, so their text is made once.
+            let mut bounds = Vec::new();
             for (labels, value) in series {
-                write_series(&mut out, &name, &labels, value);
+                write_series(&mut out, &name, &labels, value, &mut bounds);
             }
             out.push('\n');
         }
@@ -86,47 +88,64 @@ impl Exposition {
     }
 }
 
-fn write_series(out: &mut String, name: &str, labels: &str, value: &SeriesValue) {
-    // Writing to a string never fails.
-    let _ = match value {
+fn write_series(
+    out: &mut String,
+    name: &str,
+    labels: &str,
+    value: &SeriesValue,
+    bounds: &mut Vec<String>,
+) {
+    match value {
         SeriesValue::Counter(value) => {
-            let value = value.load(Ordering::Relaxed);
-            writeln!(out, "{name}{{{labels}}} {value}")
+            push_sample(out, &[name, "{", labels], value.load(Ordering::Relaxed));
         }
         SeriesValue::Gauge(value) => {
             let value = f64::from_bits(value.load(Ordering::Relaxed));
-            writeln!(out, "{name}{{{labels}}} {}", Number(value))
+            push_sample(out, &[name, "{", labels], Number(value));
         }
         SeriesValue::Histogram(histogram) => {
-            write_histogram(out, name, labels, histogram);
-            Ok(())
+            if bounds.is_empty() {
+                let all = histogram.bounds().iter().copied().chain([f64::INFINITY]);
+                bounds.extend(all.map(|bound| Number(bound).to_string()));
+            }
+            write_histogram(out, name, labels, histogram, bounds);
         }
-    };
+    }
 }
 
 /// Writes the cumulative buckets, the sum and the count.
-fn write_histogram(out: &mut String, name: &str, labels: &str, histogram: &BucketHistogram) {
-    let comma = if labels.is_empty() { "" } else { "," };
-    let bounds = histogram.bounds().iter().copied().chain([f64::INFINITY]);
+fn write_histogram(
+    out: &mut String,
+    name: &str,
+    labels: &str,
+    histogram: &BucketHistogram,
+    bounds: &[String],
+) {
+    let le = if labels.is_empty() { "le=\"" } else { ",le=\"" };
     let mut count = 0;
-    for (bound, values) in bounds.zip(histogram.counts()) {
+    for (bound, values) in bounds.iter().zip(histogram.counts()) {
         count += values;
-        let bound = Number(bound);
-        let _ = writeln!(
-            out,
-            "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}"
-        );
+        push_sample(out, &[name, "_bucket{", labels, le, bound, "\""], count);
     }
     let sum = Number(histogram.sum());
-    let _ = writeln!(out, "{name}_sum{{{labels}}} {sum}");
-    let _ = writeln!(out, "{name}_count{{{labels}}} {count}");
+    push_sample(out, &[name, "_sum{", labels], sum);
+    push_sample(out, &[name, "_count{", labels], count);
+}
+
+/// Writes a line. Most lines are buckets, so their parts are copied and only the value is formatted.
+fn push_sample(out: &mut String, parts: &[&str], value: impl Display) {
+    for part in parts {
+        out.push_str(part);
+    }
+    // Writing to a string never fails.
+    let _ = writeln!(out, "}} {value}");
 }
 
 /// A number as Prometheus writes it: infinity is `+Inf` or `-Inf`.
 struct Number(f64);
 
-impl std::fmt::Display for Number {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_infinite() {
             f.write_str(if self.0.is_sign_positive() {
                 "+Inf"

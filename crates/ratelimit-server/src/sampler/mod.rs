@@ -98,7 +98,7 @@ struct SamplerState {
     places: HashMap<String, usize>,
     policies: Vec<SampledPolicy>,
     counters: Vec<(usize, Part, SharedValue)>,
-    timers: Vec<(usize, Arc<BucketHistogram>)>,
+    timers: Vec<CheckTimer>,
     round_trips: Option<RoundTrips>,
     store: StoreSeries,
     /// Reloads that succeeded and that were rejected, and the counts of the last sample.
@@ -122,6 +122,14 @@ struct SampledPolicy {
     is_watched: bool,
 }
 
+/// The durations of the checks of one policy.
+struct CheckTimer {
+    place: usize,
+    histogram: Arc<BucketHistogram>,
+    /// The sum of the last sample that read the buckets. Reading 17 buckets of each idle policy would cost more than all else.
+    seconds: f64,
+}
+
 /// The durations of calls to Redis, and their count and sum at the last sample.
 struct RoundTrips {
     histogram: Arc<BucketHistogram>,
@@ -138,9 +146,10 @@ impl Sampler {
         for policy in &mut state.policies {
             policy.before = policy.now;
         }
-        for (place, histogram) in &state.timers {
-            let seen = Durations::read(histogram);
-            state.policies[*place].latency = RecentDurations::since(seen);
+        for timer in &mut state.timers {
+            timer.seconds = timer.histogram.sum();
+            let seen = Durations::read(&timer.histogram);
+            state.policies[timer.place].latency = RecentDurations::since(seen);
         }
         if let Some(round_trips) = &mut state.round_trips {
             round_trips.mean();
@@ -187,20 +196,17 @@ impl Sampler {
     /// Policies without a check in it follow by their checks so far, if `is_current` knows them.
     pub(crate) fn busiest(&self, max: usize, is_current: impl Fn(&str) -> bool) -> Vec<NamedRates> {
         let state = self.state();
-        let mut found: Vec<&SampledPolicy> = state.policies.iter().collect();
-        found.retain(|policy| {
-            policy.units.checks() > 0 || (policy.now.checks() > 0 && is_current(&policy.name))
-        });
-        let rank = |policy: &&SampledPolicy| {
-            (
-                Reverse(policy.units.checks()),
-                Reverse(policy.now.checks()),
-                policy.name.clone(),
-            )
-        };
-        found.sort_by_cached_key(rank);
-        found.truncate(max);
-        found.into_iter().map(SampledPolicy::named_rates).collect()
+        let mut busiest: Vec<&SampledPolicy> = Vec::with_capacity(max + 1);
+        for policy in state.policies.iter().filter(|policy| policy.has_checks()) {
+            let place = busiest.partition_point(|other| other.rank() <= policy.rank());
+            let is_idle = policy.units.checks() == 0;
+            if place < max && (!is_idle || is_current(&policy.name)) {
+                busiest.insert(place, policy);
+                busiest.truncate(max);
+            }
+        }
+        let busiest = busiest.into_iter();
+        busiest.map(SampledPolicy::named_rates).collect()
     }
 
     /// The policies that were checked in shadow mode.
@@ -234,8 +240,12 @@ impl SamplerState {
                     }
                 }
                 SampledValue::Histogram(histogram) if series.name() == CHECK_SECONDS => {
-                    let place = self.place(series);
-                    self.timers.push((place, Arc::clone(histogram)));
+                    let timer = CheckTimer {
+                        place: self.place(series),
+                        histogram: Arc::clone(histogram),
+                        seconds: 0.0,
+                    };
+                    self.timers.push(timer);
                 }
                 SampledValue::Histogram(histogram) if series.name() == ROUND_TRIP_SECONDS => {
                     self.round_trips = Some(RoundTrips {
@@ -302,11 +312,17 @@ impl SamplerState {
     /// The durations of the checks that were timed since the last sample.
     fn advance_timers(&mut self) -> Durations {
         let mut all = Durations::default();
-        for (place, histogram) in &self.timers {
-            let latency = &mut self.policies[*place].latency;
-            all.add(&latency.advance(&Durations::read(histogram)));
-            if self.samples.is_multiple_of(SAMPLES_PER_ROTATION) {
-                latency.rotate();
+        for timer in &mut self.timers {
+            let seconds = timer.histogram.sum();
+            if seconds.to_bits() != timer.seconds.to_bits() {
+                timer.seconds = seconds;
+                let latency = &mut self.policies[timer.place].latency;
+                all.add(&latency.advance(&Durations::read(&timer.histogram)));
+            }
+        }
+        if self.samples.is_multiple_of(SAMPLES_PER_ROTATION) {
+            for policy in &mut self.policies {
+                policy.latency.rotate();
             }
         }
         all
@@ -336,6 +352,16 @@ impl SampledPolicy {
         let increase = self.now.since(&self.before);
         self.before = self.now;
         CheckCounts::settle(&increase, &mut self.carry)
+    }
+
+    fn has_checks(&self) -> bool {
+        self.now.checks() > 0
+    }
+
+    /// Orders policies by their checks of the last second, then by those so far, the busiest first.
+    fn rank(&self) -> (Reverse<u64>, Reverse<u64>, &str) {
+        let so_far = Reverse(self.now.checks());
+        (Reverse(self.units.checks()), so_far, &self.name)
     }
 
     fn rates(&self) -> PolicyRates {
