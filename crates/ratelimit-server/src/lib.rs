@@ -24,9 +24,22 @@ mod client;
 mod client_key;
 mod config;
 #[cfg(feature = "console")]
+mod config_check;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console reads all of it")
+)]
+mod config_state;
+#[cfg(feature = "console")]
 mod console;
 #[cfg(feature = "envoy")]
 mod envoy;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console reads all of it")
+)]
+mod finding;
+mod hangup;
 mod health;
 mod hex;
 mod hmac;
@@ -42,8 +55,18 @@ mod missing_files;
 mod policy_summary;
 mod query;
 mod receipt_token;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console reads all of it")
+)]
+mod redact;
 mod refusal_log;
 mod reload;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console reads all of it")
+)]
+mod reload_channel;
 mod request_id;
 mod room;
 mod routes;

@@ -2,7 +2,11 @@
 
 mod access;
 mod assets;
+mod client_key;
+mod config_file;
+mod forecast;
 pub(crate) mod live;
+mod policies;
 mod session;
 
 use std::fmt::Write as _;
