@@ -28,6 +28,8 @@ mod console;
 mod envoy;
 mod health;
 mod hmac;
+mod json_body;
+mod json_object;
 mod listener;
 mod logging;
 mod metrics;
@@ -44,6 +46,7 @@ mod serve;
 mod simulate;
 mod socket;
 mod startup_banner;
+mod svg;
 mod tls;
 mod trace_context;
 

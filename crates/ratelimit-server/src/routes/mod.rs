@@ -1,12 +1,10 @@
 //! The routes of the REST API.
 
 mod actuator;
-mod body;
 mod check;
 mod explain;
 mod forward_auth;
 mod guard;
-mod object;
 mod offenders;
 mod receipt;
 mod remaining;

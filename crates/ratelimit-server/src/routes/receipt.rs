@@ -13,13 +13,15 @@ use ratelimit_core::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{body, json, object::Object};
+use super::json;
 use crate::{
     admin_auth,
     api_error::ApiError,
     app::App,
     check_request::{whole_number, whole_number_or_zero},
     config::Rules,
+    json_body,
+    json_object::Object,
 };
 
 /// Body of a refund. Without `permits` the whole charge is refunded.
@@ -98,8 +100,8 @@ pub(super) async fn renew(
 
 async fn parse_body<T: DeserializeOwned>(app: &App, request: Request) -> Result<T, ApiError> {
     let (parts, body) = request.into_parts();
-    let bytes = body::read(app, &parts.headers, body).await?;
-    body::parse(&bytes).map(|Object(body)| body)
+    let bytes = json_body::read(app, &parts.headers, body).await?;
+    json_body::parse(&bytes).map(|Object(body)| body)
 }
 
 async fn slot_receipt(app: &App, rules: &Rules, request: Request) -> Result<Receipt, ApiError> {

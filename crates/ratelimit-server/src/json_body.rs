@@ -1,4 +1,4 @@
-//! Request bodies.
+//! JSON bodies of requests.
 
 use axum::{
     body::{Body, HttpBody as _},
@@ -10,11 +10,20 @@ use serde::Deserialize;
 
 use crate::{api_error::ApiError, app::App};
 
-/// Reads a JSON body up to the maximum size. A longer one is a 413, one of another type a 415, and one that breaks off or
+/// Reads a JSON body up to the maximum size of the server. See [`read_up_to`].
+pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+    read_up_to(app.bounds().body, headers, body).await
+}
+
+/// Reads a JSON body of at most `most` bytes. A longer one is a 413, one of another type a 415, and one that breaks off or
 /// is malformed a 400.
 ///
 /// A form of another site can send every type but JSON.
-pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+pub(crate) async fn read_up_to(
+    most: usize,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Bytes, ApiError> {
     if !is_json(headers) {
         return Err(ApiError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -22,7 +31,6 @@ pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<B
             "the body must be sent with Content-Type: application/json",
         ));
     }
-    let most = app.bounds().body;
     let too_large = || {
         let status = StatusCode::PAYLOAD_TOO_LARGE;
         ApiError::new(status, "Body too large", format!("at most {most} bytes"))
@@ -48,6 +56,6 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case(b"application/json")
 }
 
-pub(super) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ApiError> {
+pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ApiError> {
     serde_json::from_slice(bytes).map_err(|why| ApiError::bad_request(format!("the body: {why}")))
 }
