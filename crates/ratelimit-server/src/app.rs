@@ -14,8 +14,10 @@ use ratelimit_core::Limiter;
 use ratelimit_http::response::HeaderStyle;
 use tokio::sync::watch;
 
+#[cfg(feature = "console")]
+use crate::sign_in_limit::SignInLimit;
 use crate::{
-    config::{AdminToken, Bounds, Config, Rules},
+    config::{AdminToken, Bounds, Config, ConsoleMode, Rules},
     receipt_token::ReceiptTokens,
     refusal_log::RefusalLog,
 };
@@ -68,6 +70,12 @@ struct AppInner {
     draining: watch::Sender<bool>,
     closing: AtomicBool,
     admin_listen: Option<SocketAddr>,
+    /// The mode that was set.
+    console: Option<ConsoleMode>,
+    #[cfg(feature = "console")]
+    shows_offender_keys: bool,
+    #[cfg(feature = "console")]
+    sign_ins: SignInLimit,
 }
 
 impl App {
@@ -103,6 +111,11 @@ impl App {
             draining: watch::Sender::new(false),
             closing: AtomicBool::new(false),
             admin_listen: config.admin_listen,
+            console: config.console(),
+            #[cfg(feature = "console")]
+            shows_offender_keys: config.shows_offender_keys(),
+            #[cfg(feature = "console")]
+            sign_ins: SignInLimit::default(),
         }))
     }
 
@@ -212,6 +225,27 @@ impl App {
 
     pub(crate) fn admits_without_token(&self) -> bool {
         self.0.admin_without_token
+    }
+
+    /// The mode of the console. The default is to read where admin calls are possible.
+    pub(crate) fn console_mode(&self, rules: &Rules) -> ConsoleMode {
+        let has_access = self.admin_token(rules).is_some() || self.admits_without_token();
+        match self.0.console {
+            Some(mode) => mode,
+            None if has_access && cfg!(feature = "console") => ConsoleMode::Read,
+            None => ConsoleMode::Off,
+        }
+    }
+
+    /// Whether offenders are shown by their keys, and not by digests.
+    #[cfg(feature = "console")]
+    pub(crate) fn shows_offender_keys(&self) -> bool {
+        self.0.shows_offender_keys
+    }
+
+    #[cfg(feature = "console")]
+    pub(crate) fn sign_ins(&self) -> &SignInLimit {
+        &self.0.sign_ins
     }
 
     pub(crate) fn store(&self) -> &'static str {

@@ -1,16 +1,17 @@
-//! JSON bodies of requests.
+//! Request bodies.
 
 use axum::{
     body::{Body, HttpBody as _},
+    extract::Request,
     http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Collected, LengthLimitError, Limited};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{api_error::ApiError, app::App};
+use crate::{api_error::ApiError, app::App, json_object::Object};
 
-/// Reads a JSON body up to the maximum size of the server. See [`read_up_to`].
+/// Reads a JSON body up to the maximum size of the server, as [`read_up_to`] does.
 pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
     read_up_to(app.bounds().body, headers, body).await
 }
@@ -25,11 +26,7 @@ pub(crate) async fn read_up_to(
     body: Body,
 ) -> Result<Bytes, ApiError> {
     if !is_json(headers) {
-        return Err(ApiError::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "Unsupported media type",
-            "the body must be sent with Content-Type: application/json",
-        ));
+        return Err(not_json());
     }
     let too_large = || {
         let status = StatusCode::PAYLOAD_TOO_LARGE;
@@ -46,7 +43,27 @@ pub(crate) async fn read_up_to(
     })
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+/// Reads a JSON object.
+pub(crate) async fn read_object<T: DeserializeOwned>(
+    app: &App,
+    request: Request,
+) -> Result<T, ApiError> {
+    let (parts, body) = request.into_parts();
+    let bytes = read(app, &parts.headers, body).await?;
+    parse(&bytes).map(|Object(object)| object)
+}
+
+/// 415: the body has another type than JSON.
+pub(crate) fn not_json() -> ApiError {
+    ApiError::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "Unsupported media type",
+        "the body must be sent with Content-Type: application/json",
+    )
+}
+
+/// Whether the one `Content-Type` is JSON.
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(value), None) = (types.next(), types.next()) else {
         return false;

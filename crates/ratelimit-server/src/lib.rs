@@ -23,6 +23,7 @@ mod cli_error;
 mod client;
 mod client_key;
 mod config;
+#[cfg(feature = "console")]
 mod console;
 #[cfg(feature = "envoy")]
 mod envoy;
@@ -30,6 +31,7 @@ mod health;
 mod hmac;
 mod json_body;
 mod json_object;
+mod json_response;
 mod listener;
 mod logging;
 mod metrics;
@@ -43,6 +45,10 @@ mod request_id;
 mod room;
 mod routes;
 mod serve;
+#[cfg(feature = "console")]
+mod session_cookie;
+#[cfg(feature = "console")]
+mod sign_in_limit;
 mod simulate;
 mod socket;
 mod startup_banner;

@@ -92,6 +92,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         envoy_listen,
         prometheus_listen,
         generated_token: generated_token.as_deref(),
+        console: app.console_mode(&config.rules),
     };
     let mut out = io::stdout();
     write!(out, "{banner}").and_then(|()| out.flush())?;
