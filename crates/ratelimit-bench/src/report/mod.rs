@@ -1,6 +1,7 @@
 //! Measurements, and their JSON, tables and charts.
 
 mod chart;
+mod drawing;
 mod json;
 mod page;
 mod row;
@@ -9,6 +10,7 @@ mod table;
 
 pub use self::{
     chart::{Chart, Scale, Series},
+    json::InvalidReport,
     page::{MissingMarkers, fill},
     row::{Goal, Peer, Row},
     spread::{Spread, in_turn},
@@ -34,4 +36,16 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// How numbers grow.
     pub charts: Vec<Chart>,
+}
+
+impl Report {
+    /// The files of a report by their names: `bench.json`, and a drawing of each chart.
+    pub fn files(&self) -> Vec<(String, String)> {
+        let json = ("bench.json".to_owned(), format!("{:#}\n", self.json()));
+        let drawings = self.charts.iter().map(|chart| {
+            let svg = drawing::draw(chart, &self.circumstances);
+            (format!("{}.svg", chart.name), svg)
+        });
+        std::iter::once(json).chain(drawings).collect()
+    }
 }

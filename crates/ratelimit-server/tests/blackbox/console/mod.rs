@@ -3,6 +3,7 @@
 mod access;
 mod assets;
 mod session;
+mod simulate;
 
 use std::fmt::Write as _;
 

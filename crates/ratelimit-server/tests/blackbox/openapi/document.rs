@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::server::{HttpResponse, Server};
 
 /// Schemas of answers, which may grow for clients, and not unseen.
-const ANSWERS: [&str; 11] = [
+const ANSWERS: [&str; 13] = [
     "Answer",
     "Results",
     "Reset",
@@ -21,6 +21,8 @@ const ANSWERS: [&str; 11] = [
     "Health",
     "Info",
     "Problem",
+    "Simulation",
+    "SimulatedRun",
 ];
 
 pub(super) struct Document {
