@@ -9,9 +9,7 @@ use std::fmt::{self, Write as _};
 /// The width of every chart.
 pub(crate) const WIDTH: i64 = 760;
 
-/// The class of each colour of lines. [`Svg`] defines one more, `soft`, and those of outcomes.
-pub(crate) const LINE_COLOURS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
-
+/// The classes `a` to `h` are colours of lines; those of outcomes have their names.
 const STYLE: &str = "\
 :root{--bg:#fff;--ink:#14171c;--soft:#596273;--line:#e1e5ea;--edge:#858e9d;--allowed:#14784a;--delayed:#8a5200;--over:#0b6e80;\
 --denied:#c02836;--a:#2556d8;--b:#7336cc;--c:#8a5200;--d:#a61e6b;--e:#56650a;--f:#475569;--g:#a8430f;--h:#0b6e80}
@@ -108,7 +106,7 @@ pub(crate) fn text_width(words: &str) -> i64 {
 }
 
 /// Text as the content of an element or a quoted attribute. Characters that XML cannot contain are replaced.
-pub(crate) fn escaped(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -49,3 +49,39 @@ impl Report {
         std::iter::once(json).chain(drawings).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf};
+
+    use super::*;
+
+    fn docs() -> PathBuf {
+        [env!("CARGO_MANIFEST_DIR"), "..", "..", "docs"]
+            .iter()
+            .collect()
+    }
+
+    #[test]
+    fn charts_and_tables_of_the_documentation_are_those_of_the_stored_numbers() {
+        let numbers = fs::read(docs().join("bench/bench.json")).unwrap();
+        let report = Report::from_json(&serde_json::from_slice(&numbers).unwrap()).unwrap();
+
+        let files = report.files();
+
+        for (name, text) in &files {
+            let kept = fs::read_to_string(docs().join("bench").join(name));
+            assert!(
+                kept.is_ok_and(|kept| kept == *text),
+                "{name}: cargo xtask bench --redraw"
+            );
+        }
+        let kept = fs::read_dir(docs().join("bench")).unwrap().count();
+        assert_eq!(kept, files.len(), "a file of an older run");
+        let page = fs::read_to_string(docs().join("performance.md")).unwrap();
+        assert!(
+            fill(&page, &report).unwrap() == page,
+            "the page: cargo xtask bench --redraw"
+        );
+    }
+}

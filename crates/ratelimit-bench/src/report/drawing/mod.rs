@@ -38,9 +38,11 @@ pub(super) fn draw(chart: &Chart, circumstances: &Circumstances) -> String {
     let columns = ColumnAxis::of(chart);
     let values = ValueAxis::of(chart);
     let mut svg = Svg::new(HEIGHT, &chart.title, &described(chart));
-    svg.text((px(16.0), px(26.0)), Anchor::Start, "t", &chart.title);
+    let at = (Tenths::px(16), Tenths::px(26));
+    svg.text(at, Anchor::Start, "t", &chart.title);
     let below = subtitle(chart, circumstances);
-    svg.text((px(16.0), px(44.0)), Anchor::Start, "", &below);
+    let at = (Tenths::px(16), Tenths::px(44));
+    svg.text(at, Anchor::Start, "", &below);
     values.draw(&mut svg);
     columns.draw(&mut svg, &chart.x);
     for series in &chart.series {

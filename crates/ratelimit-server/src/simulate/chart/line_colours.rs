@@ -1,7 +1,9 @@
 //! The colours of lines by their names.
 
 use super::ChartRun;
-use crate::svg::LINE_COLOURS;
+
+/// The classes of the colours.
+const LINE_COLOURS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 /// The class of each line's colour. A name has the same colour in all panels, and in every chart unless another name of
 /// the chart takes it first.
