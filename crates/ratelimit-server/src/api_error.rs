@@ -125,6 +125,7 @@ impl ApiError {
     }
 
     /// Names the policy of the request that caused the error, by its index.
+    #[cfg(feature = "console")]
     pub(crate) fn in_policy(mut self, index: usize) -> ApiError {
         self.policy = Some(index);
         self

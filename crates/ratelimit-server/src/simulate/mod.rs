@@ -18,6 +18,7 @@ mod trace;
 mod traffic;
 
 pub use self::command::Simulate;
+#[cfg(feature = "console")]
 pub(crate) use self::{
     budget_line::{BudgetLine, BudgetPoint},
     command::capacity_for,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::server::{HttpResponse, Server};
 
 /// Schemas of answers, which may grow for clients, and not unseen.
-const ANSWERS: [&str; 13] = [
+const ANSWERS: [&str; 14] = [
     "Answer",
     "Results",
     "Reset",
@@ -23,6 +23,7 @@ const ANSWERS: [&str; 13] = [
     "Problem",
     "Simulation",
     "SimulatedRun",
+    "Session",
 ];
 
 pub(super) struct Document {
