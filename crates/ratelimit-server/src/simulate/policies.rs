@@ -5,7 +5,10 @@ use std::path::Path;
 use ratelimit_core::{Policy, Throttle};
 use ratelimit_http::policy::{CostSource, HttpPolicy};
 
-use crate::{cli_error::CliError, config::Policies};
+use crate::{
+    cli_error::CliError,
+    config::{Policies, file_policies},
+};
 
 /// Maximum number of policies in the error about an unknown one.
 const MAX_LISTED: usize = 20;
@@ -37,7 +40,7 @@ impl SimulatedPolicy {
 
     /// The named policies of a configuration file. Notes on standard error say which of their settings are not simulated.
     pub(super) fn of_file(path: &Path, names: &[String]) -> Result<Vec<SimulatedPolicy>, CliError> {
-        let (policies, warnings) = Policies::of_file(path)?;
+        let (policies, warnings) = file_policies(path)?;
         for warning in warnings {
             eprintln!("{}", warning.in_file(path.display()));
         }

@@ -7,7 +7,7 @@ use std::{
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The progress on standard error, unless that is no terminal or the lines of the replay are printed there.
+/// The progress on standard error, if that is a terminal, unless the lines of the replay are printed there.
 pub(super) struct Progress {
     done: usize,
     hits: usize,

@@ -22,7 +22,7 @@ pub(crate) struct Summary {
     pub(crate) keys: Vec<KeySummary>,
     span_micros: u64,
     /// The longest delay, or the longest time after which a denied hit passes.
-    pub(crate) longest_wait_micros: u64,
+    pub(crate) max_wait_micros: u64,
 }
 
 /// The hits of one key.
@@ -61,7 +61,7 @@ impl Summary {
             units,
             keys,
             span_micros: times().max().unwrap_or(0) - times().min().unwrap_or(0),
-            longest_wait_micros: waits.max().unwrap_or(0),
+            max_wait_micros: waits.max().unwrap_or(0),
         }
     }
 
@@ -112,7 +112,7 @@ impl fmt::Display for Summary {
             f,
             "; {denied} key{} denied, longest wait {}s",
             plural(denied as u64),
-            decimal::seconds(self.longest_wait_micros),
+            decimal::seconds(self.max_wait_micros),
         )
     }
 }

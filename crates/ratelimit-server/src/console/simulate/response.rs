@@ -47,7 +47,8 @@ pub(super) struct RunResponse {
     over: u64,
     denied: u64,
     impossible: u64,
-    longest_wait_micros: u64,
+    #[serde(rename = "longestWaitMicros")]
+    max_wait_micros: u64,
     keys_denied: usize,
     bins: Vec<Bin>,
     edges: Vec<i64>,
@@ -103,7 +104,7 @@ impl RunResponse {
             over: summary.hits.get(Fate::Over),
             denied: summary.hits.get(Fate::Denied),
             impossible: summary.hits.get(Fate::Impossible),
-            longest_wait_micros: summary.longest_wait_micros,
+            max_wait_micros: summary.max_wait_micros,
             keys_denied,
             bins: bins(time_span, &replay),
             edges: window_edges(time_span, policy),
