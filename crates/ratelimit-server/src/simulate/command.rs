@@ -213,15 +213,14 @@ impl Simulate {
 
     /// The policies of `--limit`, or of `--config` and `--policy`.
     fn policies(&self) -> Result<Vec<SimulatedPolicy>, CliError> {
-        let policies = match &self.config {
-            Some(path) => SimulatedPolicy::of_file(path, &self.policy)?,
-            None => {
-                let texts = self.limit.iter().enumerate();
-                let throttle = || self.throttle.clone().unwrap_or_default();
-                let policies =
-                    texts.map(|(place, text)| SimulatedPolicy::of_limits(place, text, throttle()));
-                policies.collect::<Result<_, _>>()?
-            }
+        let policies: Vec<SimulatedPolicy> = if let Some(path) = &self.config {
+            SimulatedPolicy::of_file(path, &self.policy)?
+        } else {
+            let throttle = self.throttle.clone().unwrap_or_default();
+            let texts = self.limit.iter().enumerate();
+            let policies = texts
+                .map(|(place, text)| SimulatedPolicy::of_limits(place, text, throttle.clone()));
+            policies.collect::<Result<_, _>>()?
         };
         match self.prefetch {
             Some(share) => policies

@@ -19,7 +19,11 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
+use tokio::{
+    runtime::Handle,
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
 
 use self::{
     experiment::{Experiment, Pace},
@@ -48,9 +52,7 @@ async fn simulate(request: Request) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let body = json_body::read_up_to(MAX_BODY, &parts.headers, body).await?;
     let Object(request): Object<SimulateRequest> = json_body::parse(&body)?;
-    let Ok(Ok(turn)) = timeout(MAX_WAIT, TURN.acquire()).await else {
-        return Err(busy());
-    };
+    let turn = take_turn(MAX_WAIT).await?;
     let is_dropped = Arc::new(AtomicBool::new(false));
     let mark = MarkOnDrop(Arc::clone(&is_dropped));
     let runtime = Handle::current();
@@ -69,6 +71,14 @@ async fn simulate(request: Request) -> Result<Response, ApiError> {
     drop(mark);
     let answer = simulated.unwrap_or_else(|_| Err(failed()))?;
     Ok(([(CONTENT_TYPE, "application/json")], answer).into_response())
+}
+
+/// Waits until no other simulation runs. It is a 503 if that takes too long.
+async fn take_turn(max_wait: Duration) -> Result<SemaphorePermit<'static>, ApiError> {
+    match timeout(max_wait, TURN.acquire()).await {
+        Ok(Ok(turn)) => Ok(turn),
+        _ => Err(busy()),
+    }
 }
 
 /// Tells the thread that its caller has left.
@@ -94,4 +104,20 @@ fn failed() -> ApiError {
         "Simulation failed",
         "see the log of the server",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_second_simulation_waits_for_the_first_and_not_forever() {
+        let first = take_turn(MAX_WAIT).await.unwrap();
+
+        let refused = take_turn(Duration::ZERO).await.unwrap_err();
+        let (second, ()) = tokio::join!(take_turn(MAX_WAIT), async { drop(first) });
+
+        assert!(refused.detail().contains("one at a time"), "{refused:?}");
+        assert!(second.is_ok());
+    }
 }

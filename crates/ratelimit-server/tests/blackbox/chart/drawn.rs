@@ -75,7 +75,7 @@ fn no_text_of_a_chart_overlaps_whatever_is_drawn() {
     let limits = (1..9).map(|hours| format!("fixed_window {hours}000000/{hours}h"));
     let limits = limits.collect::<Vec<_>>().join("; ");
     let far = "{\"t\":99999999.5}\n{\"t\":100000008.25}\n";
-    let log = "203.0.113.9 - - [16/Nov/2026:23:59:58 +0000] \"GET / HTTP/1.1\" 200 1\n\
+    let midnight = "203.0.113.9 - - [16/Nov/2026:23:59:58 +0000] \"GET / HTTP/1.1\" 200 1\n\
                203.0.113.9 - - [17/Nov/2026:00:00:09 +0000] \"GET / HTTP/1.1\" 200 1\n";
     let cases: [(&str, &[&str], &str); 6] = [
         ("hostile.svg", &["--limit", "2/s"], &keys),
@@ -85,7 +85,11 @@ fn no_text_of_a_chart_overlaps_whatever_is_drawn() {
             &keys,
         ),
         ("far.svg", &["--limit", "1000000/d"], far),
-        ("log.svg", &["--limit", "leaky_bucket 1/s queue 5"], log),
+        (
+            "log.svg",
+            &["--limit", "leaky_bucket 1/s queue 5"],
+            midnight,
+        ),
         ("nothing.svg", &["--limit", "1/s"], ""),
         ("moment.svg", &["--limit", "5/ms"], "{\"t\":0}\n"),
     ];
