@@ -9,7 +9,10 @@ use ratelimit_tests::redis::TestRedis;
 use tempfile::TempDir;
 
 use self::svg::SvgDocument;
-use crate::simulate::{lines, simulate};
+use crate::{
+    server::binary,
+    simulate::{lines, simulate},
+};
 
 /// Where the plot of budgets lies, in tenths.
 const LEFT: u64 = 640;
@@ -143,6 +146,58 @@ fn keys_and_limits_have_lines_of_their_own() {
     colours.sort_unstable();
     colours.dedup();
     assert_eq!(colours.len(), 4, "a colour for each name");
+}
+
+#[test]
+fn ticks_stand_at_round_numbers() {
+    for (limit, hits) in [
+        ("7/s", "13"),
+        ("token_bucket 17/s burst 333", "700"),
+        ("3/s", "77"),
+        ("fixed_window 1234567/s", "9999"),
+    ] {
+        let made = ["--limit", limit, "--traffic", "poisson", "--hits", hits];
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("chart.svg");
+        let chart = ["--chart", path.to_str().unwrap()];
+        let drawn = binary().arg("simulate").args(made).args(chart).output();
+        assert!(drawn.unwrap().status.success());
+        let svg = SvgDocument::parse(&fs::read_to_string(path).unwrap());
+
+        let texts: Vec<&str> = svg.texts().collect();
+        let times = texts.iter().filter_map(|text| text.strip_suffix(" s"));
+        assert_round(&times.map(micros).collect::<Vec<_>>());
+        let place = |name| texts.iter().position(|text| *text == name).unwrap();
+        let (remaining, hits) = (place("remaining"), place("hits"));
+        let ends = (0..texts.len()).find(|place| texts[*place].ends_with(" s"));
+        let units = |range: &[&str]| {
+            let units = range.iter().map(|text| text.parse::<u64>().unwrap());
+            units.collect::<Vec<_>>()
+        };
+        assert_round(&units(&texts[remaining + 1..hits]));
+        assert_round(&units(&texts[hits + 1..ends.unwrap()]));
+    }
+}
+
+/// A time in seconds, in microseconds.
+fn micros(seconds: &str) -> u64 {
+    let (whole, rest) = seconds.split_once('.').unwrap_or((seconds, ""));
+    format!("{whole}{rest:0<6}").parse().unwrap()
+}
+
+/// Asserts that ticks are multiples of 1, 2 or 5 times a power of ten, without a gap, and few.
+fn assert_round(ticks: &[u64]) {
+    assert!((2..9).contains(&ticks.len()), "{ticks:?}");
+    let step = ticks[1] - ticks[0];
+    let mut digits = step;
+    while digits.is_multiple_of(10) {
+        digits /= 10;
+    }
+    assert!(matches!(digits, 1 | 2 | 5), "{ticks:?}");
+    for (place, tick) in (0..).zip(ticks) {
+        assert_eq!(*tick, ticks[0] + place * step, "{ticks:?}");
+        assert!(tick.is_multiple_of(step), "{ticks:?}");
+    }
 }
 
 #[tokio::test]

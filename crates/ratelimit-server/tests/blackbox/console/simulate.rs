@@ -150,6 +150,17 @@ async fn a_budget_is_seen_to_refill_between_hits() {
     assert_eq!(points[0], (start, 5), "full before the first hit");
     assert!(start < 0 && points.is_sorted_by_key(|point| point.0));
     assert_eq!(points.last().unwrap().0, end);
+    for units in 1..=5 {
+        let second = 1_000_000 * i64::try_from(units).unwrap();
+        let mut risen = points
+            .iter()
+            .filter(|point| point.0 > 0 && point.1 == units);
+        let seen = risen.next().unwrap().0;
+        assert!(
+            (second..second + 50_000).contains(&seen),
+            "{units} at {seen}"
+        );
+    }
     for (at, remaining) in points {
         let expected = match at {
             ..0 => 5,
