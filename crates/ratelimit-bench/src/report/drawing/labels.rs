@@ -101,26 +101,27 @@ mod tests {
 
     #[test]
     fn labels_of_lines_that_end_together_stand_apart() {
-        let names = ["a", "b", "c", "d"];
-        let chart = Chart {
-            name: "tasks".into(),
-            title: String::new(),
-            x: "".into(),
-            y: "".into(),
-            scale: Scale::Linear,
-            series: names
-                .map(|name| Series::new(name, vec![(1.0, 0.0), (2.0, 0.0)]))
-                .to_vec(),
-        };
+        for end in [0.0, 100.0] {
+            let names = ["a", "b", "c", "d"];
+            let lines = names.map(|name| Series::new(name, vec![(1.0, 100.0), (2.0, end)]));
+            let chart = Chart {
+                name: "tasks".into(),
+                title: String::new(),
+                x: "".into(),
+                y: "".into(),
+                scale: Scale::Linear,
+                series: lines.to_vec(),
+            };
 
-        let labels = EndLabels::of(&chart, &ValueAxis::of(&chart)).0;
+            let labels = EndLabels::of(&chart, &ValueAxis::of(&chart)).0;
 
-        for pair in labels.windows(2) {
-            assert!(pair[0].top + pair[0].height() <= pair[1].top + 0.01);
+            for pair in labels.windows(2) {
+                assert!(pair[0].top + pair[0].height() <= pair[1].top + 0.01);
+            }
+            let last = labels.last().unwrap();
+            assert!(last.top + last.height() <= BOTTOM + ROW + 0.01);
+            assert!(labels[0].top >= TOP - ROW);
         }
-        let last = labels.last().unwrap();
-        assert!(last.top + last.height() <= BOTTOM + ROW + 0.01);
-        assert!(labels[0].top >= TOP - ROW);
     }
 
     #[test]
