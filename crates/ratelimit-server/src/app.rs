@@ -9,17 +9,22 @@ use std::{
     },
 };
 
-use metrics_exporter_prometheus::PrometheusHandle;
 use ratelimit_core::Limiter;
 use ratelimit_http::response::HeaderStyle;
 use tokio::sync::watch;
 
-#[cfg(feature = "console")]
-use crate::sign_in_limit::SignInLimit;
 use crate::{
     config::{AdminToken, Bounds, Config, ConsoleMode, Rules},
+    config_state::ConfigState,
+    metrics::MetricsHandle,
     receipt_token::ReceiptTokens,
     refusal_log::RefusalLog,
+};
+#[cfg(feature = "console")]
+use crate::{
+    live_feed::LiveFeed,
+    sampler::{PolicyRates, Sampler},
+    sign_in_limit::SignInLimit,
 };
 
 /// The server without sockets: state, and the router over it.
@@ -51,7 +56,8 @@ pub struct App(Arc<AppInner>);
 struct AppInner {
     limiter: Limiter,
     rules: RwLock<Arc<Rules>>,
-    metrics: PrometheusHandle,
+    config_state: ConfigState,
+    metrics: MetricsHandle,
     listen: SocketAddr,
     store: &'static str,
     receipt_tokens: ReceiptTokens,
@@ -76,6 +82,10 @@ struct AppInner {
     shows_offender_keys: bool,
     #[cfg(feature = "console")]
     sign_ins: SignInLimit,
+    #[cfg(feature = "console")]
+    sampler: Sampler,
+    #[cfg(feature = "console")]
+    live: LiveFeed,
 }
 
 impl App {
@@ -88,11 +98,14 @@ impl App {
         config: &Config,
         limiter: Limiter,
         listen: SocketAddr,
-        metrics: PrometheusHandle,
+        metrics: MetricsHandle,
     ) -> App {
         App(Arc::new(AppInner {
             limiter,
             rules: RwLock::new(Arc::new(config.rules.clone())),
+            config_state: ConfigState::new(config),
+            #[cfg(feature = "console")]
+            sampler: Sampler::new(metrics.clone()),
             metrics,
             listen,
             store: config.store.kind(),
@@ -116,6 +129,8 @@ impl App {
             shows_offender_keys: config.shows_offender_keys(),
             #[cfg(feature = "console")]
             sign_ins: SignInLimit::default(),
+            #[cfg(feature = "console")]
+            live: LiveFeed::default(),
         }))
     }
 
@@ -181,7 +196,7 @@ impl App {
     }
 
     /// Completes when the shutdown starts.
-    #[cfg(feature = "envoy")]
+    #[cfg(any(feature = "console", feature = "envoy"))]
     pub(crate) async fn drained(&self) {
         let mut draining = self.0.draining.subscribe();
         // An error means that the sender was dropped, which `self` prevents.
@@ -193,12 +208,32 @@ impl App {
         Arc::clone(&rules)
     }
 
+    pub(crate) fn config_state(&self) -> &ConfigState {
+        &self.0.config_state
+    }
+
     pub(crate) fn limiter(&self) -> &Limiter {
         &self.0.limiter
     }
 
-    pub(crate) fn metrics(&self) -> &PrometheusHandle {
+    pub(crate) fn metrics(&self) -> &MetricsHandle {
         &self.0.metrics
+    }
+
+    #[cfg(feature = "console")]
+    pub(crate) fn sampler(&self) -> &Sampler {
+        &self.0.sampler
+    }
+
+    #[cfg(feature = "console")]
+    pub(crate) fn live(&self) -> &LiveFeed {
+        &self.0.live
+    }
+
+    /// The rates of a policy in the last second.
+    #[cfg(feature = "console")]
+    pub(crate) fn policy_rates(&self, name: &str) -> PolicyRates {
+        self.0.sampler.policy_rates(name)
     }
 
     pub(crate) fn listen(&self) -> SocketAddr {

@@ -1,4 +1,4 @@
-//! Request bodies.
+//! JSON bodies of requests and responses.
 
 use axum::{
     body::{Body, HttpBody as _},
@@ -11,7 +11,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{api_error::ApiError, app::App, json_object::Object};
 
-/// Reads a JSON body up to the maximum size of the server, as [`read_up_to`] does.
+/// Reads a JSON body up to the maximum size of the server. See [`read_up_to`].
 pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
     read_up_to(app.bounds().body, headers, body).await
 }

@@ -24,26 +24,54 @@ mod client;
 mod client_key;
 mod config;
 #[cfg(feature = "console")]
+mod config_check;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console reads all of it")
+)]
+mod config_state;
+#[cfg(feature = "console")]
 mod console;
 #[cfg(feature = "envoy")]
 mod envoy;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console reads all of it")
+)]
+mod finding;
+mod hangup;
 mod health;
+mod hex;
 mod hmac;
 mod json_body;
 mod json_object;
 mod json_response;
 mod listener;
+#[cfg(feature = "console")]
+mod live_feed;
 mod logging;
 mod metrics;
 mod missing_files;
 mod policy_summary;
 mod query;
 mod receipt_token;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console reads all of it")
+)]
+mod redact;
 mod refusal_log;
 mod reload;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console reads all of it")
+)]
+mod reload_channel;
 mod request_id;
 mod room;
 mod routes;
+#[cfg(feature = "console")]
+mod sampler;
 mod serve;
 #[cfg(feature = "console")]
 mod session_cookie;
@@ -69,7 +97,7 @@ pub use self::{
     },
     health::Health,
     listener::Listener,
-    metrics::recorder,
+    metrics::{MetricsHandle, MetricsRecorder, recorder},
     serve::{run, serve},
     simulate::Simulate,
 };

@@ -27,6 +27,7 @@ use crate::{
     config::{Config, ListenAddr, Settings, unknown_variables},
     listener::{Connections, Listener},
     logging, metrics, reload,
+    reload_channel::reload_channel,
     socket::Socket,
     startup_banner::StartupBanner,
     tls::ServerTls,
@@ -76,7 +77,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     let envoy_tls = envoy_tls.map(ServerTls::new).transpose()?;
     let metrics = metrics::install(&config.application)?;
     let (limiter, redis) = config.store.limiter_and_redis();
-    let app = App::new(&config, limiter, listen, metrics.clone());
+    let app = App::new(&config, limiter, listen, metrics);
     let (mut envoy, envoy_routes) = start_envoy(&config, envoy, &app).await?;
     let mut signals = StopSignals::new()?;
     // All handlers are installed now, so no signal terminates the process by default.
@@ -114,13 +115,15 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         app.await_store();
         tokio::spawn(connect(redis, app.clone()));
     }
-    tokio::spawn(metrics::upkeep(metrics));
+    let (reload, reload_requests) = reload_channel();
+    app.config_state().set_reload(reload);
     tokio::spawn(reload::follow(
         app.clone(),
         settings.clone(),
         config.settings.clone(),
         versions,
         hangup,
+        reload_requests,
     ));
     let mut main = Listener::main_with(main, &app, envoy_routes);
     let mut admin = admin.map(|socket| Listener::admin(socket, &app));
@@ -128,11 +131,11 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         main = main.tls(tls.main.clone());
         admin = admin.map(|listener| listener.tls(tls.admin.clone()));
         envoy = envoy.map(|listener| listener.tls(tls.main.clone()));
-        tokio::spawn(tls.follow(signal(SignalKind::hangup())?));
+        tokio::spawn(tls.follow(app.config_state().hangups.subscribe()?));
     }
     if let Some(tls) = envoy_tls {
         envoy = envoy.map(|listener| listener.tls(tls.main.clone()));
-        tokio::spawn(tls.follow(signal(SignalKind::hangup())?));
+        tokio::spawn(tls.follow(app.config_state().hangups.subscribe()?));
     }
     let prometheus = prometheus.map(|socket| {
         let path = config.metrics_path().unwrap_or_default();
@@ -160,7 +163,8 @@ async fn start_envoy(
         tokio::spawn(XdsClient::new(xds.clone(), Arc::clone(&rules)).follow());
     }
     let endpoint = RateLimitEndpoint::new(app.clone(), Arc::clone(&rules), envoy);
-    tokio::spawn(rules.follow(signal(SignalKind::hangup())?));
+    app.config_state().set_envoy_rules(rules.subscribe());
+    tokio::spawn(rules.follow(app.config_state().hangups.subscribe()?));
     let routes = json_routes(endpoint.clone());
     let listener = Listener::envoy(socket, endpoint.router().await, app);
     Ok((Some(listener), routes))
@@ -246,6 +250,11 @@ impl StopSignals {
 pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Output = ()>) {
     let bounds = app.bounds();
     let connections = Connections::new(bounds);
+    // Dropping the set ends its tasks.
+    #[cfg(feature = "console")]
+    let mut tasks = tokio::task::JoinSet::new();
+    #[cfg(feature = "console")]
+    tasks.spawn(crate::console::sample(app.clone()));
     let (close, closing) = watch::channel(false);
     let accepting = join_all(listeners.into_iter().map(|listener| {
         let mut closing = closing.clone();

@@ -17,9 +17,12 @@ mod listen_addr;
 mod listeners;
 mod log_filter;
 mod memory_or_redis;
+#[cfg(feature = "console")]
+mod new_files;
 mod offenders;
 mod policies;
 mod proxies;
+mod proxy_fields;
 mod ratelimit_env;
 mod resolved;
 mod settings;

@@ -66,6 +66,8 @@ pub struct Config {
     pub log: Targets,
     /// The log format.
     pub log_format: LogFormat,
+    /// The settings of flags and environment.
+    pub(crate) given: Settings,
     /// The merged settings of flags, environment and file.
     pub(crate) settings: Settings,
     /// Warnings about the file.
@@ -82,6 +84,9 @@ pub struct Rules {
     pub policies: Policies,
     /// Finds the client IP for requests without a key.
     pub client: ClientIpResolver,
+    /// The networks of trusted peers.
+    #[cfg(feature = "console")]
+    pub(crate) trusted: Vec<String>,
     pub(crate) chain_header: ChainHeader,
     /// The header in which trusted peers send the path of the original request.
     pub(crate) path_header: Option<HeaderName>,
@@ -139,8 +144,10 @@ impl Config {
         let file = settings.file().map(ConfigFile::read).transpose()?;
         let (file, warnings) =
             file.map_or_else(Default::default, |file| (file.settings, file.warnings));
+        let given = settings.clone();
         let (settings, notes) = settings.clone().with_ratelimit_env(&file)?;
         let mut config = Config::of(settings.or(file))?;
+        config.given = given;
         config.warnings.splice(..0, warnings);
         config.environment_notes = notes;
         Ok(config)
@@ -169,6 +176,7 @@ impl Config {
                 .unwrap_or((Ipv4Addr::LOCALHOST, 8080).into()),
             admin_listen: settings.admin_listen,
             admin_without_token: settings.admin_without_token == Some(true),
+            given: Settings::default(),
             settings: settings.clone(),
             tls: TlsFiles::of(&settings)?,
             envoy: EnvoyConfig::of(&settings)?,
@@ -259,6 +267,8 @@ impl Rules {
         let admin = settings.admin_token_file.as_deref().map(AdminToken::read);
         Ok(Rules {
             client: proxies::resolver(&settings)?,
+            #[cfg(feature = "console")]
+            trusted: proxies::trusted_networks(&settings),
             path_header: settings.path_header,
             chain_header: settings.chain_header.map(|name| name.0).unwrap_or_default(),
             admin: admin.transpose()?,
@@ -345,6 +355,11 @@ impl StoreConfig {
     /// Key prefix in Redis, which other servers may share; `None` in memory.
     pub(crate) fn shared_prefix(&self) -> Option<&str> {
         self.shared_prefix.as_deref()
+    }
+
+    /// The failure mode of policies without one of their own.
+    pub(crate) const fn failure_mode(&self) -> FailureMode {
+        self.on_failure
     }
 
     /// The kind of store: `memory` or `redis`.

@@ -54,7 +54,6 @@ pub(super) async fn authorize(
 }
 
 /// Checks a call of the API that changes something. It needs `--console write`, also with the token.
-#[cfg_attr(not(test), expect(dead_code, reason = "the reload comes later"))]
 pub(super) fn admit_change(
     app: &App,
     rules: &Rules,

@@ -17,6 +17,7 @@ mod simulate;
 
 use axum::{Router, middleware::from_fn_with_state};
 
+pub(crate) use self::live::sample;
 use crate::app::App;
 
 /// The page and its API.
@@ -100,7 +101,7 @@ mod tests {
             Ok::<_, ApiError>(caller.as_str())
         });
         let routes = Router::new().route("/read", read).route("/change", change);
-        let router = authorized(routes, &app).with_state(app);
+        let service = authorized(routes, &app).with_state(app);
         let mut found = Vec::new();
         for path in ["/read", "/change"] {
             let mut request = Request::builder().method(&method).uri(path);
@@ -108,7 +109,7 @@ mod tests {
                 request = request.header(*name, *value);
             }
             let request = request.body(Body::empty()).expect("a request");
-            let response = router.clone().oneshot(request).await.expect("an answer");
+            let response = service.clone().oneshot(request).await.expect("an answer");
             let status = response.status();
             let body = axum::body::to_bytes(response.into_body(), 9_999).await;
             let body = String::from_utf8(body.expect("a body").into()).expect("a text");

@@ -10,9 +10,10 @@ use axum::{
 };
 use serde::Serialize;
 
-use super::json;
 use crate::{
+    api_error::ApiError,
     app::App,
+    json_response::json,
     metrics,
     policy_summary::{MAX_SHOWN_POLICIES, PolicySummary},
 };
@@ -35,7 +36,7 @@ impl HealthBody {
 #[serde(rename_all = "camelCase")]
 struct Info<'a> {
     app: Named<'a>,
-    store: Kind,
+    store: StoreInfo,
     policies: BTreeMap<&'a str, String>,
     /// The number of policies that `policies` omits.
     #[serde(skip_serializing_if = "is_zero")]
@@ -49,8 +50,11 @@ struct Named<'a> {
 }
 
 #[derive(Serialize)]
-struct Kind {
+#[serde(rename_all = "camelCase")]
+struct StoreInfo {
     kind: &'static str,
+    /// The failure mode of policies without one of their own.
+    on_failure: &'static str,
 }
 
 /// Readiness. It fails until the first connection to Redis, until the first rules of the xDS server and during a
@@ -99,7 +103,10 @@ pub(super) async fn info(State(app): State<App>) -> Response<Body> {
             name: app.application(),
             version: env!("CARGO_PKG_VERSION"),
         },
-        store: Kind { kind: app.store() },
+        store: StoreInfo {
+            kind: app.store(),
+            on_failure: app.config_state().failure_mode.as_str(),
+        },
         policies: policies
             .take(MAX_SHOWN_POLICIES)
             .map(|policy| (policy.name(), PolicySummary(policy).to_string()))
@@ -109,12 +116,20 @@ pub(super) async fn info(State(app): State<App>) -> Response<Body> {
     json(StatusCode::OK, &info)
 }
 
-pub(super) async fn prometheus(State(app): State<App>) -> impl IntoResponse {
+/// The metrics. They are rendered on a blocking thread: those of 10,000 policies take tens of milliseconds.
+pub(super) async fn prometheus(State(app): State<App>) -> Result<impl IntoResponse, ApiError> {
+    let handle = app.metrics().clone();
+    let rendered = tokio::task::spawn_blocking(move || metrics::render(&handle)).await;
+    // An error means that the runtime shuts down.
+    let text = rendered.map_err(|why| {
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "No metrics",
+            why.to_string(),
+        )
+    })?;
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
-    (
-        [(CONTENT_TYPE, content_type)],
-        metrics::render(app.metrics()),
-    )
+    Ok(([(CONTENT_TYPE, content_type)], text))
 }
 
 #[allow(

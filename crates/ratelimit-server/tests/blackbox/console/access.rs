@@ -410,3 +410,29 @@ async fn the_mode_comes_from_the_file_and_a_change_needs_a_restart() {
 
     assert_eq!(server.get(SESSION).await.json()["mode"], "write");
 }
+
+#[tokio::test]
+async fn every_call_of_the_document_but_the_session_needs_authorisation() {
+    let console = Console::start(&["--console", "write"]);
+    let server = &console.server;
+    let document = server.get("/openapi.json").await.json();
+    let paths = document["paths"].as_object().unwrap().iter();
+    let of_console = paths.filter(|(path, _)| path.starts_with("/console/"));
+    let mut sessions = 0;
+
+    for (path, operations) in of_console {
+        for method in operations.as_object().unwrap().keys() {
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let request = server.request(method.clone(), &path.replace(['{', '}'], "x"));
+            let request = request.header("content-type", "application/json");
+            let status = server.send(request, "{}").await.status.as_u16();
+            if path == SESSION {
+                assert_ne!(status, 401, "{method} {path}");
+                sessions += 1;
+            } else {
+                assert_eq!(status, 401, "{method} {path}");
+            }
+        }
+    }
+    assert_eq!(sessions, 3);
+}

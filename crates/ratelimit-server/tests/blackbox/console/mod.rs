@@ -1,7 +1,12 @@
-//! The console: its sessions, its access rules and its files.
+//! The console: its sessions, its access rules, its files and its live numbers.
 
 mod access;
 mod assets;
+mod client_key;
+mod config_file;
+mod forecast;
+pub(crate) mod live;
+mod policies;
 mod session;
 mod simulate;
 
