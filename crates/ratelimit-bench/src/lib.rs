@@ -9,6 +9,8 @@
 //!         |    \---- bin/memory_usage         with an allocator that counts
 //!         |     \--- redis-server             as it is, or under callgrind
 //!      bench.json, charts, the tables of docs/performance.md
+//!         |
+//!     bin/redraw --- charts and tables again, from bench.json
 //!
 //!     bin/gate ----- bin/instructions, redis-server   under callgrind
 //!         |
@@ -33,6 +35,8 @@ mod report;
 mod server;
 #[cfg(feature = "peers")]
 pub mod suite;
+#[path = "../../ratelimit-server/src/svg.rs"]
+mod svg;
 mod workload;
 
 pub use crate::{
@@ -40,8 +44,8 @@ pub use crate::{
     callgrind::{CountedServer, count, tell_counts},
     gate::{Measured, measure_gate},
     report::{
-        Chart, Circumstances, Goal, MissingMarkers, Peer, Report, Row, Scale, Series, Spread, fill,
-        in_turn,
+        Chart, Circumstances, Goal, InvalidReport, MissingMarkers, Peer, Report, Row, Scale,
+        Series, Spread, fill, in_turn,
     },
     server::RedisServer,
     workload::{Work, fallback, layer, memory, poll_now, prefetch},

@@ -15,11 +15,13 @@ Measure what a decision costs, beside other limiters, and write the numbers, the
 docs/performance.md. Takes about 10 minutes once it is built.
 
 Usage: cargo xtask bench [--quick] [--out DIR] [--only WORD]
+       cargo xtask bench --redraw
 
 Options:
   --quick      Fewer and shorter rounds, without the slow suites, in less than 2 minutes; writes to target/bench
   --out DIR    Write there, and leave docs/performance.md as it is
-  --only WORD  Only the measurements whose names hold WORD; writes nothing unless --out is given";
+  --only WORD  Only the measurements whose names hold WORD; writes nothing unless --out is given
+  --redraw     Measure nothing: draw the charts and write the tables from docs/bench/bench.json";
 
 pub(crate) const GATE_HELP: &str = "\
 Count the instructions and allocations of decisions, and compare them with crates/ratelimit-bench/budget.toml.
@@ -33,8 +35,25 @@ const ADVICE: &str = "see what failed above";
 
 /// Builds the benchmark with its peers, and runs it.
 pub(crate) fn run_bench(args: &[String]) -> Result<(), Failure> {
+    if args.iter().any(|arg| arg == "--redraw") {
+        return redraw(args);
+    }
     let bins = "--bin bench --bin instructions_peers --bin instructions_local --bin memory_usage --features ratelimit-bench/peers -p ratelimit-server --bin ratelimit-server";
     start("bench", bins, args)
+}
+
+/// Draws the charts and writes the tables from the numbers of the last run.
+fn redraw(args: &[String]) -> Result<(), Failure> {
+    if args.len() > 1 {
+        return Err(Failure::new(
+            "--redraw stands alone",
+            "see `cargo xtask bench --help`",
+        ));
+    }
+    let run_redraw = ["run", "-q", "-p", "ratelimit-bench", "--bin", "redraw"];
+    let mut program = cargo(&run_redraw);
+    program.current_dir(Workspace::members()?.root);
+    run(&mut program, ADVICE)
 }
 
 /// Builds and runs the gate.

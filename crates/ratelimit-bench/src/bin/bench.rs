@@ -122,12 +122,8 @@ fn circumstances(plan: Plan) -> Circumstances {
 
 fn write(folder: &Path, report: &Report) {
     fs::create_dir_all(folder).expect("the folder can be made");
-    let put = |name: String, text: String| {
+    for (name, text) in report.files() {
         fs::write(folder.join(name), text).expect("the folder can be written");
-    };
-    put("bench.json".to_owned(), format!("{:#}\n", report.json()));
-    for chart in &report.charts {
-        put(format!("{}.svg", chart.name), chart.svg());
     }
     println!("written to {}", folder.display());
 }

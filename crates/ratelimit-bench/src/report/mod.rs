@@ -1,6 +1,7 @@
 //! Measurements, and their JSON, tables and charts.
 
 mod chart;
+mod drawing;
 mod json;
 mod page;
 mod row;
@@ -9,6 +10,7 @@ mod table;
 
 pub use self::{
     chart::{Chart, Scale, Series},
+    json::InvalidReport,
     page::{MissingMarkers, fill},
     row::{Goal, Peer, Row},
     spread::{Spread, in_turn},
@@ -34,4 +36,52 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// How numbers grow.
     pub charts: Vec<Chart>,
+}
+
+impl Report {
+    /// The files of a report by their names: `bench.json`, and a drawing of each chart.
+    pub fn files(&self) -> Vec<(String, String)> {
+        let json = ("bench.json".to_owned(), format!("{:#}\n", self.json()));
+        let drawings = self.charts.iter().map(|chart| {
+            let svg = drawing::draw(chart, &self.circumstances);
+            (format!("{}.svg", chart.name), svg)
+        });
+        std::iter::once(json).chain(drawings).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf};
+
+    use super::*;
+
+    fn docs() -> PathBuf {
+        [env!("CARGO_MANIFEST_DIR"), "..", "..", "docs"]
+            .iter()
+            .collect()
+    }
+
+    #[test]
+    fn charts_and_tables_of_the_documentation_are_those_of_the_stored_numbers() {
+        let numbers = fs::read(docs().join("bench/bench.json")).unwrap();
+        let report = Report::from_json(&serde_json::from_slice(&numbers).unwrap()).unwrap();
+
+        let files = report.files();
+
+        for (name, text) in &files {
+            let kept = fs::read_to_string(docs().join("bench").join(name));
+            assert!(
+                kept.is_ok_and(|kept| kept == *text),
+                "{name}: cargo xtask bench --redraw"
+            );
+        }
+        let kept = fs::read_dir(docs().join("bench")).unwrap().count();
+        assert_eq!(kept, files.len(), "a file of an older run");
+        let page = fs::read_to_string(docs().join("performance.md")).unwrap();
+        assert!(
+            fill(&page, &report).unwrap() == page,
+            "the page: cargo xtask bench --redraw"
+        );
+    }
 }

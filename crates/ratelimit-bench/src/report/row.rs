@@ -1,5 +1,7 @@
 //! One number of ours, beside a peer's or a goal.
 
+use std::borrow::Cow;
+
 use super::Spread;
 
 /// One number of ours.
@@ -8,7 +10,7 @@ pub struct Row {
     /// The measurement.
     pub what: String,
     /// The unit.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     /// Our number.
     pub ours: Spread,
     /// The compared limiter.
@@ -41,10 +43,10 @@ pub enum Goal {
 
 impl Row {
     /// A number without company.
-    pub fn new(what: impl Into<String>, unit: &'static str, ours: Spread) -> Row {
+    pub fn new(what: impl Into<String>, unit: impl Into<Cow<'static, str>>, ours: Spread) -> Row {
         Row {
             what: what.into(),
-            unit,
+            unit: unit.into(),
             ours,
             peer: None,
             goal: None,

@@ -19,12 +19,12 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
     let server = RedisServer::start(&[]);
     let points = INSTANCES.map(|instances| (exact(instances), measure(plan, &server, instances)));
     report.charts.push(Chart {
-        name: "instances",
+        name: "instances".into(),
         title: format!("Checks a second through one Redis, {TASKS} tasks in all"),
-        x: "instances, each with its own connection",
-        y: "checks/s",
+        x: "instances, each with its own connection".into(),
+        y: "checks/s".into(),
         scale: Scale::Linear,
-        series: vec![Series::new("ours", points.to_vec())],
+        series: vec![Series::new("this limiter", points.to_vec())],
     });
 }
 

@@ -18,11 +18,11 @@ use crate::{
 const MAX_LIMITS: u32 = 8;
 
 pub(super) fn run(plan: Plan, report: &mut Report) {
-    let chart = |name, title: &str, y, series: Series| Chart {
-        name,
+    let chart = |name: &'static str, title: &str, y: &'static str, series: Series| Chart {
+        name: name.into(),
         title: title.to_owned(),
-        x: "limits of one policy",
-        y,
+        x: "limits of one policy".into(),
+        y: y.into(),
         scale: Scale::Linear,
         series: vec![series],
     };
@@ -44,9 +44,9 @@ fn in_memory(plan: Plan) -> Series {
         let (limiter, policy, key) = (Limiter::in_memory(), policy(limits), key());
         let mut check = |_| drop(poll_now(limiter.check(&policy, &key)));
         let spread = plan.nanoseconds(plan.times() / 4, &mut [&mut check])[0];
-        (f64::from(limits), spread.median)
+        (f64::from(limits), spread)
     });
-    Series::new("our Limiter", points.collect())
+    Series::of_spreads("this limiter", points.collect())
 }
 
 fn in_redis() -> Series {
@@ -69,7 +69,7 @@ fn in_redis() -> Series {
         }
         points
     });
-    Series::new("one call", points)
+    Series::new("this limiter", points)
 }
 
 /// A policy of several token buckets, each with more budget than a run spends.

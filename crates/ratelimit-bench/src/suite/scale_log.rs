@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     callgrind::CountedServer,
-    report::{Chart, Report, Scale, Series},
+    report::{Chart, Report, Scale, Series, Spread},
     workload::poll_now,
 };
 
@@ -30,33 +30,44 @@ const CALLS: u32 = 1;
 const ROOM: u32 = 10;
 
 pub(super) fn run(plan: Plan, report: &mut Report) {
-    let chart = |name, title: &str, y, series| Chart {
-        name,
+    let chart = |name: &'static str, title: &str, y: &'static str, scale, series| Chart {
+        name: name.into(),
         title: title.to_owned(),
-        x: "hits that the log remembers",
-        y,
-        scale: Scale::Powers,
+        x: "hits that the log remembers".into(),
+        y: y.into(),
+        scale,
         series,
     };
-    let time = in_turns(|size| in_memory(plan, size));
+    let sizes = SIZES.into_iter();
+    let time = sizes.map(|size| (f64::from(size), in_memory(plan, size)));
+    let time = time.collect();
     let title = "A check of a sliding window log in memory";
     report.charts.push(chart(
         "log_time",
         title,
         "ns",
-        vec![Series::new("our Limiter", time)],
+        Scale::Linear,
+        vec![Series::of_spreads("this limiter", time)],
     ));
     let title = "A decision of a sliding window log in Redis";
-    let cost = Series::new("allowed", in_redis());
-    report
-        .charts
-        .push(chart("log_redis", title, "instructions", vec![cost]));
+    let cost = Series::new("this limiter", in_redis());
+    report.charts.push(chart(
+        "log_redis",
+        title,
+        "instructions",
+        Scale::Factors,
+        vec![cost],
+    ));
     let memory = in_turns(|size| bytes_of_log(size as usize));
     let redis = in_turns(|size| bytes(&format!("sliding_window_log {size}/d"), u64::from(size)));
     let series = vec![Series::new("memory", memory), Series::new("Redis", redis)];
-    report
-        .charts
-        .push(chart("log_bytes", "Bytes of a full log", "bytes", series));
+    report.charts.push(chart(
+        "log_bytes",
+        "Bytes of a full log",
+        "bytes",
+        Scale::Factors,
+        series,
+    ));
 }
 
 fn in_turns(measure: impl Fn(u32) -> f64) -> Vec<(f64, f64)> {
@@ -67,7 +78,7 @@ fn in_turns(measure: impl Fn(u32) -> f64) -> Vec<(f64, f64)> {
 }
 
 /// Nanoseconds of a check that takes the oldest stamp's place in a full log.
-fn in_memory(plan: Plan, size: u32) -> f64 {
+fn in_memory(plan: Plan, size: u32) -> Spread {
     let clock = Clock::manual(Timestamp::from_secs(1_700_000_000));
     let limiter = Limiter::new(MemoryStore::new().clock(clock.clone()));
     let (policy, key) = (policy(size), key());
@@ -76,7 +87,7 @@ fn in_memory(plan: Plan, size: u32) -> f64 {
         assert!(poll_now(limiter.check(&policy, &key)).is_allowed());
     };
     (0..=size as usize).for_each(&mut check);
-    plan.nanoseconds(plan.times() / 10, &mut [&mut check])[0].median
+    plan.nanoseconds(plan.times() / 10, &mut [&mut check])[0]
 }
 
 fn in_redis() -> Vec<(f64, f64)> {

@@ -25,14 +25,17 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
     let mut busiest = Series::new("the busiest shard", Vec::new());
     for shards in 1..=MAX_SHARDS {
         let (all_micros, max_micros) = measure(plan, shards);
-        all.points.push((exact(shards), all_micros));
-        busiest.points.push((exact(shards), max_micros));
+        all.points
+            .push((exact(shards), Spread::exactly(all_micros)));
+        busiest
+            .points
+            .push((exact(shards), Spread::exactly(max_micros)));
     }
     report.charts.push(Chart {
-        name: "shards",
+        name: "shards".into(),
         title: "Processor time of a decision in a cluster".to_owned(),
-        x: "shards",
-        y: "microseconds",
+        x: "shards".into(),
+        y: "microseconds".into(),
         scale: Scale::Linear,
         series: vec![busiest, all],
     });

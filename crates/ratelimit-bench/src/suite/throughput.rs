@@ -23,6 +23,8 @@ const SUBJECTS: [&str; 3] = [
 /// One number of a turn.
 type Field = fn(&LoadResult) -> f64;
 
+const PER_SECOND: Field = |result| result.per_second;
+
 /// The results of every subject, turn by turn, at one number of tasks.
 struct Level {
     tasks: usize,
@@ -34,10 +36,6 @@ impl Level {
         let values: Vec<f64> = self.turns[subject].iter().map(of).collect();
         Spread::of(&values)
     }
-
-    fn point(&self, subject: usize, of: Field) -> (f64, f64) {
-        (exact(self.tasks), self.spread(subject, of).median)
-    }
 }
 
 pub(super) fn run(plan: Plan, report: &mut Report) {
@@ -48,6 +46,7 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
     }
     report.charts.push(checks(&levels));
     report.charts.push(waits(&levels));
+    report.charts.push(percentiles(&levels));
 }
 
 fn measure(plan: Plan, url: &str, tasks: usize) -> Level {
@@ -123,40 +122,59 @@ fn rows_of(level: &Level, report: &mut Report) {
 }
 
 fn checks(levels: &[Level]) -> Chart {
-    let series = (0..SUBJECTS.len()).map(|subject| {
-        let points = levels
-            .iter()
-            .map(|level| level.point(subject, |result| result.per_second));
-        Series::new(SUBJECTS[subject], points.collect())
-    });
+    let lines = [0, 1, 2].map(|subject| (named(subject), subject, PER_SECOND));
     Chart {
-        name: "tasks",
+        name: "tasks".into(),
         title: "Checks a second through one Redis".to_owned(),
-        x: "tasks that ask at once",
-        y: "checks/s",
+        x: "tasks that ask at once".into(),
+        y: "checks/s".into(),
         scale: Scale::Linear,
-        series: series.collect(),
+        series: series(levels, lines),
     }
 }
 
 fn waits(levels: &[Level]) -> Chart {
-    let lines: [(&str, usize, Field); 5] = [
-        ("ours p99", 0, |result| result.p99),
-        ("bb8 naive p99", 2, |result| result.p99),
-        ("plain p99", 1, |result| result.p99),
-        ("ours p50", 0, |result| result.p50),
-        ("ours p99.9", 0, |result| result.p999),
-    ];
-    let series = lines.into_iter().map(|(name, subject, of)| {
-        let points = levels.iter().map(|level| level.point(subject, of));
-        Series::new(name, points.collect())
-    });
+    let p99: Field = |result| result.p99;
+    let lines = [0, 1, 2].map(|subject| (named(subject), subject, p99));
     Chart {
-        name: "waits",
-        title: "How long a check through Redis takes".to_owned(),
-        x: "tasks that ask at once",
-        y: "ms",
-        scale: Scale::Powers,
-        series: series.collect(),
+        name: "waits".into(),
+        title: "99th percentile of a check through Redis".to_owned(),
+        x: "tasks that ask at once".into(),
+        y: "ms".into(),
+        scale: Scale::Factors,
+        series: series(levels, lines),
     }
+}
+
+fn percentiles(levels: &[Level]) -> Chart {
+    let lines: [(&str, usize, Field); 3] = [
+        ("p50", 0, |result| result.p50),
+        ("p99", 0, |result| result.p99),
+        ("p99.9", 0, |result| result.p999),
+    ];
+    Chart {
+        name: "percentiles".into(),
+        title: "How long a check through Redis takes".to_owned(),
+        x: "tasks that ask at once".into(),
+        y: "ms".into(),
+        scale: Scale::Factors,
+        series: series(levels, lines),
+    }
+}
+
+/// The name of a subject in charts.
+fn named(subject: usize) -> &'static str {
+    match subject {
+        0 => "this limiter",
+        subject => SUBJECTS[subject],
+    }
+}
+
+fn series(levels: &[Level], lines: [(&'static str, usize, Field); 3]) -> Vec<Series> {
+    let series = lines.into_iter().map(|(name, subject, of)| {
+        let points = levels.iter();
+        let points = points.map(|level| (exact(level.tasks), level.spread(subject, of)));
+        Series::of_spreads(name, points.collect())
+    });
+    series.collect()
 }

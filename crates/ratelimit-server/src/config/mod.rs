@@ -11,6 +11,7 @@ mod envoy_fields;
 mod envoy_rules;
 mod envoy_settings;
 mod file;
+mod file_policies;
 mod invalid;
 mod listen_addr;
 mod listeners;
@@ -39,6 +40,7 @@ pub(crate) use self::{
     duration::Span,
     environment::unknown_variables,
     file::ConfigFile,
+    file_policies::file_policies,
     listen_addr::ListenAddr,
     tls::{TlsConfigs, TlsContents, TlsFiles},
     values::{ConsoleMode, is_localhost},

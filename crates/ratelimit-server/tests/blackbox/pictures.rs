@@ -25,6 +25,20 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
+/// The row of a picture in the table, from the summary of its run.
+fn row(path: &str, summary: &str) -> String {
+    let name = path.rsplit('/').next().unwrap().replace(".svg", "");
+    let (_, summary) = summary.split_once(": ").unwrap();
+    let count = |outcome: &str| {
+        let (before, _) = summary.split_once(&format!(" {outcome}")).unwrap();
+        before.rsplit([' ', ',']).next().unwrap().to_owned()
+    };
+    let counts = ["hits", "allowed", "delayed", "denied"].map(count);
+    let (_, wait) = summary.trim_end().rsplit_once("longest wait ").unwrap();
+    let wait = wait.replace('s', " s");
+    format!("| `{name}` | {} | {wait} |\n", counts.join(" | "))
+}
+
 #[test]
 fn every_picture_is_what_its_command_draws() {
     let page = fs::read_to_string(root().join("docs/algorithms/README.md")).unwrap();
@@ -53,6 +67,9 @@ fn every_picture_is_what_its_command_draws() {
             kept == again,
             "draw {path} again: ratelimit-server simulate {command}"
         );
+        let summary = String::from_utf8(output.stderr).unwrap();
+        let row = row(&path, &summary);
+        assert!(page.contains(&row), "write {row}");
         let name = path.rsplit('/').next().unwrap();
         assert!(page.contains(&format!("]({name})")), "{name} is not shown");
     }

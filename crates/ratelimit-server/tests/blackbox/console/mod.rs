@@ -8,6 +8,7 @@ mod forecast;
 pub(crate) mod live;
 mod policies;
 mod session;
+mod simulate;
 
 use std::fmt::Write as _;
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::server::{HttpResponse, Server};
 
 /// Schemas of answers, which may grow for clients, and not unseen.
-const ANSWERS: [&str; 32] = [
+const ANSWERS: [&str; 34] = [
     "Answer",
     "Results",
     "Reset",
@@ -21,6 +21,8 @@ const ANSWERS: [&str; 32] = [
     "Health",
     "Info",
     "Problem",
+    "Simulation",
+    "SimulatedRun",
     "LiveHello",
     "LiveHistory",
     "LiveTick",

@@ -26,6 +26,9 @@ impl Maker<'_> {
         }
         match schema["type"].as_str() {
             Some("string") if schema["format"] == "receipt" => self.receipt(),
+            Some("string") if schema["format"] == "limits" => self.limits(),
+            Some("string") if schema["format"] == "trace" => self.trace(),
+            Some("string") if schema["format"] == "throttle" => self.throttle(),
             Some("string") => self.text(),
             Some("boolean") => self.random.one_in(2).into(),
             Some("integer") => self.number(schema),
@@ -99,6 +102,38 @@ impl Maker<'_> {
             7 => "null".into(),
             _ => repeated(self.random.one_of(&["k", "user:", "é", "/", "日"]), length),
         }
+    }
+
+    fn limits(&mut self) -> Value {
+        let texts = [
+            "5/s",
+            "fixed_window 9/2s; 30/min",
+            "leaky_bucket 3/s queue 9",
+            "5/fortnight",
+            "",
+        ];
+        self.random.one_of(&texts).into()
+    }
+
+    fn throttle(&mut self) -> Value {
+        let texts = [
+            "hard",
+            "soft 10%",
+            "soft  0%",
+            "soft",
+            "elastic 5% in_flight 9",
+        ];
+        self.random.one_of(&texts).into()
+    }
+
+    fn trace(&mut self) -> Value {
+        let texts = [
+            "{\"t\":1}\n{\"t\":0,\"key\":\"a\",\"cost\":3}\n",
+            "203.0.113.9 - - [16/Nov/2026:14:55:02 +0000] \"GET / HTTP/1.1\" 200 1\n",
+            "{\"t\":-1}",
+            "",
+        ];
+        self.random.one_of(&texts).into()
     }
 
     fn receipt(&mut self) -> Value {
