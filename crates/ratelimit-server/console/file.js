@@ -45,7 +45,7 @@ export function file({ main, signal }) {
   let config = { path: '', format: 'toml', text: '' };
   const text = editor(() => { clearTimeout(timer); timer = setTimeout(check, TYPING_MS); });
   const [verdict, path] = [h('span', { role: 'status' }), h('span')];
-  const findings = h('ul.stack');
+  const findings = h('ul.stack', h('li.loading', 'Checking ...'));
   const changes = h('div.stack');
   const revert = h('button', { type: 'button', onclick: () => load() }, 'Read from disk again');
   const body = h('div.grid g21', h('section.card', h('header', path, h('span.grow'), verdict), text.el),

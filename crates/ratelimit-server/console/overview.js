@@ -1,7 +1,7 @@
 // Overview: how much is checked and denied, how fast, and who decides.
 
 import * as api from './api.js';
-import { badge, card, column, copyable, empty, facts, h, link, meter, moment, put, table, update } from './dom.js';
+import { badge, card, column, copyable, empty, facts, h, link, loading, meter, moment, put, table, update } from './dom.js';
 import { deciders, int, percent, rate, span } from './format.js';
 import { areaChart, latencyChart, spark } from './chart.js';
 import { live } from './live.js';
@@ -120,7 +120,7 @@ export function overview({ main, signal }) {
     history, budget: () => live.info.timeBudgetMicros, label: 'Decision latency, last 5 minutes',
   });
   const [banner, store, shadow] = [h('div'), h('div'), h('div.stack')];
-  const [latencyNow, busy, denied] = [h('small'), h('tbody'), h('div')];
+  const [latencyNow, busy, denied] = [h('small'), h('tbody'), h('div', loading())];
   const legend = h('div.legend', SERIES.map(({ name, css, isPart }) =>
     h(`span.${css}`, h(`span.key ${isPart ? 'part' : ''}`), h('em', name))));
   const busiest = table('Busiest policies',

@@ -197,6 +197,16 @@ export async function startFake({ port = 0, ...options } = {}) {
   };
 }
 
+/** Runs a test against a server of its own, in which one is signed in. */
+export async function withFake(options, run) {
+  const fake = await startFake({ signedIn: true, ...options });
+  try {
+    await run(fake);
+  } finally {
+    await fake.close();
+  }
+}
+
 async function json(request) {
   if (request.headers["content-type"] !== "application/json") throw new Problem(415, "expected application/json");
   let text = "";

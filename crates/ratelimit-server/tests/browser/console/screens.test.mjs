@@ -1,0 +1,123 @@
+// Every screen in both themes and three widths, and as people change what they see.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { withFake } from "./fake.mjs";
+import { assertAccessible, assertFits, assertQuiet, go, NARROW, PHONE, SCREENS, settled, useBrowser, WIDE, withPage } from "./harness.mjs";
+
+useBrowser();
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const [name, viewport] of Object.entries({ wide: WIDE, phone: PHONE, narrow: NARROW })) {
+    test(`every screen is accessible, silent and fits: ${name}, ${colorScheme}`, () =>
+      withFake({}, (fake) => withPage(fake.url, async (page) => {
+        for (const screen of Object.keys(SCREENS)) {
+          await go(page, screen);
+          await assertFits(page, screen);
+          await assertAccessible(page, screen);
+        }
+        assertQuiet(page);
+      }, { colorScheme, viewport })));
+  }
+}
+
+test("the sign-in form, an outage and a read-only console are accessible and fit", () =>
+  withFake({ signedIn: false, down: true, mode: "read" }, async (fake) => {
+    for (const viewport of [WIDE, NARROW]) {
+      fake.state.signedIn = false;
+      await withPage(fake.url, async (page) => {
+        await page.getByRole("heading", { name: "Sign in" }).waitFor();
+        await assertFits(page, "sign in");
+        await assertAccessible(page, "sign in");
+        fake.state.signedIn = true;
+        await page.reload();
+        await page.getByRole("alert").filter({ hasText: "Redis has not answered" }).waitFor();
+        await assertFits(page, "outage");
+        await assertAccessible(page, "outage");
+        await go(page, "key?policy=login&key=user:123");
+        await page.getByText("Read-only").waitFor();
+        await assertFits(page, "read-only");
+        await assertAccessible(page, "read-only");
+        assertQuiet(page);
+      }, { viewport });
+    }
+  }));
+
+test("reduced motion moves nothing, and forced colours keep every mark visible", () =>
+  withFake({}, (fake) => withPage(fake.url, async (page) => {
+    for (const screen of Object.keys(SCREENS)) {
+      await go(page, screen);
+      await assertFits(page, screen);
+      const moving = await page.evaluate(() => [...document.querySelectorAll("*")]
+        .filter((el) => !/^(none|all 0s.*)$/.test(getComputedStyle(el).transition) && getComputedStyle(el).transitionDuration !== "0s").length);
+      assert.equal(moving, 0, screen);
+    }
+    await go(page, "overview");
+    // A mark that is drawn by its background would take the colour of the page.
+    const marks = await page.evaluate(() => [...document.querySelectorAll(".legend .key, #store .dot")].map((el) => getComputedStyle(el).backgroundColor));
+    const ground = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    assert.equal(marks.length, 6);
+    for (const mark of marks) assert.notEqual(mark, ground);
+    assert.equal(new Set(marks.slice(1)).size, 5, "each series has a colour of its own");
+    assertQuiet(page);
+  }, { forcedColors: "active", reducedMotion: "reduce" })));
+
+test("without reduced motion the gauges of a key move", () =>
+  withFake({}, (fake) => withPage(`${fake.url}#/key?policy=login&key=user:123`, async (page) => {
+    const gauge = page.locator(".gauge .bar i").first();
+    const width = () => gauge.evaluate((el) => parseFloat(el.style.width));
+    const first = await width();
+    await page.waitForFunction((was) => parseFloat(document.querySelector(".gauge .bar i").style.width) > was, first);
+  })));
+
+// 200 % of 1280 px leaves 640 px for the page.
+test("at 200 % zoom, and with wide text spacing, nothing is cut or overlaps", () =>
+  withFake({}, (fake) => withPage(fake.url, async (page) => {
+    for (const screen of Object.keys(SCREENS)) {
+      await go(page, screen);
+      await assertFits(page, `${screen} at 200 %`);
+      await assertInOrder(page, screen);
+    }
+    await page.evaluate(() => {
+      // The values of WCAG 1.4.12. A constructed sheet is not stopped by the content security policy.
+      const sheet = new CSSStyleSheet();
+      sheet.replaceSync("* { line-height: 1.5 !important; letter-spacing: .12em !important; word-spacing: .16em !important } p { margin-bottom: 2em !important }");
+      document.adoptedStyleSheets = [sheet];
+    });
+    for (const screen of Object.keys(SCREENS)) {
+      await go(page, screen);
+      await assertFits(page, `${screen} with text spacing`);
+      await assertInOrder(page, screen);
+    }
+  }, { viewport: { width: 640, height: 400 } })));
+
+/** Cards lie beside or below each other, never on each other. */
+async function assertInOrder(page, screen) {
+  await settled(page);
+  const overlaps = await page.evaluate(() => {
+    const boxes = [...document.querySelectorAll("main .card")].map((el) => [el.querySelector("h2, label")?.textContent, el.getBoundingClientRect()]);
+    const found = [];
+    boxes.forEach(([name, a], i) => boxes.slice(i + 1).forEach(([other, b]) => {
+      if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1) found.push(`${name} / ${other}`);
+    }));
+    return found;
+  });
+  assert.deepEqual(overlaps, [], screen);
+}
+
+// Two renders of one run are compared pixel by pixel; those of different machines have different fonts.
+test("a screen that is left and entered again looks the same", () =>
+  withFake({ tickMs: 0 }, (fake) => withPage(fake.url, async (page) => {
+    const render = async (screen) => {
+      await go(page, screen);
+      await page.evaluate(() => document.activeElement?.blur());
+      return page.screenshot();
+    };
+    // Wait for the top denied keys, which come on their own.
+    await page.getByText("sha256~ce597ac46d430f16").first().waitFor();
+    for (const screen of ["policies?name=login", "try", "client", "file"]) {
+      const first = await render(screen);
+      await go(page, "overview");
+      assert.ok(first.equals(await render(screen)), `${screen} looks different the second time`);
+    }
+  })));
