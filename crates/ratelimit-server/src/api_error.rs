@@ -17,6 +17,8 @@ pub(crate) struct ApiError {
     status: StatusCode,
     title: &'static str,
     detail: String,
+    /// Seconds to wait before the next attempt.
+    retry_after: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -38,6 +40,7 @@ impl ApiError {
             status,
             title,
             detail: detail.into(),
+            retry_after: None,
         }
     }
 
@@ -57,6 +60,34 @@ impl ApiError {
             "Not authorized",
             "this call needs the admin token as a bearer token",
         )
+    }
+
+    /// 404: there is nothing under this path.
+    pub(crate) fn not_found() -> ApiError {
+        ApiError::new(StatusCode::NOT_FOUND, "Not found", "see /openapi.json")
+    }
+
+    /// 403: a change by the console, which only reads.
+    pub(crate) fn read_only() -> ApiError {
+        let detail = "the console only reads; --console write lets it reset and reload";
+        ApiError::new(StatusCode::FORBIDDEN, "Read only", detail)
+    }
+
+    /// 401: an attempt to sign in with another token.
+    #[cfg(feature = "console")]
+    pub(crate) fn wrong_token() -> ApiError {
+        let detail = "this is not the admin token";
+        ApiError::new(StatusCode::UNAUTHORIZED, "Wrong token", detail)
+    }
+
+    /// 429: too many wrong tokens.
+    #[cfg(feature = "console")]
+    pub(crate) fn too_many_tokens(retry_after_secs: u64) -> ApiError {
+        let detail = "too many wrong tokens came from this address; try again later";
+        ApiError {
+            retry_after: Some(retry_after_secs),
+            ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "Too many attempts", detail)
+        }
     }
 
     /// 422: a well-formed request that cannot be executed.
@@ -112,8 +143,9 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        let is_unavailable = self.status == StatusCode::SERVICE_UNAVAILABLE;
+        if let Some(seconds) = self.retry_after.or(is_unavailable.then_some(1)) {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

@@ -9,15 +9,21 @@ use std::{
     },
 };
 
-use metrics_exporter_prometheus::PrometheusHandle;
 use ratelimit_core::Limiter;
 use ratelimit_http::response::HeaderStyle;
 use tokio::sync::watch;
 
 use crate::{
-    config::{AdminToken, Bounds, Config, Rules},
+    config::{AdminToken, Bounds, Config, ConsoleMode, Rules},
+    metrics::MetricsHandle,
     receipt_token::ReceiptTokens,
     refusal_log::RefusalLog,
+};
+#[cfg(feature = "console")]
+use crate::{
+    live_feed::LiveFeed,
+    sampler::{PolicyRates, Sampler},
+    sign_in_limit::SignInLimit,
 };
 
 /// The server without sockets: state, and the router over it.
@@ -49,7 +55,7 @@ pub struct App(Arc<AppInner>);
 struct AppInner {
     limiter: Limiter,
     rules: RwLock<Arc<Rules>>,
-    metrics: PrometheusHandle,
+    metrics: MetricsHandle,
     listen: SocketAddr,
     store: &'static str,
     receipt_tokens: ReceiptTokens,
@@ -68,6 +74,16 @@ struct AppInner {
     draining: watch::Sender<bool>,
     closing: AtomicBool,
     admin_listen: Option<SocketAddr>,
+    /// The mode that was set.
+    console: Option<ConsoleMode>,
+    #[cfg(feature = "console")]
+    shows_offender_keys: bool,
+    #[cfg(feature = "console")]
+    sign_ins: SignInLimit,
+    #[cfg(feature = "console")]
+    sampler: Sampler,
+    #[cfg(feature = "console")]
+    live: LiveFeed,
 }
 
 impl App {
@@ -80,11 +96,13 @@ impl App {
         config: &Config,
         limiter: Limiter,
         listen: SocketAddr,
-        metrics: PrometheusHandle,
+        metrics: MetricsHandle,
     ) -> App {
         App(Arc::new(AppInner {
             limiter,
             rules: RwLock::new(Arc::new(config.rules.clone())),
+            #[cfg(feature = "console")]
+            sampler: Sampler::new(metrics.clone()),
             metrics,
             listen,
             store: config.store.kind(),
@@ -103,6 +121,13 @@ impl App {
             draining: watch::Sender::new(false),
             closing: AtomicBool::new(false),
             admin_listen: config.admin_listen,
+            console: config.console(),
+            #[cfg(feature = "console")]
+            shows_offender_keys: config.shows_offender_keys(),
+            #[cfg(feature = "console")]
+            sign_ins: SignInLimit::default(),
+            #[cfg(feature = "console")]
+            live: LiveFeed::default(),
         }))
     }
 
@@ -168,7 +193,7 @@ impl App {
     }
 
     /// Completes when the shutdown starts.
-    #[cfg(feature = "envoy")]
+    #[cfg(any(feature = "console", feature = "envoy"))]
     pub(crate) async fn drained(&self) {
         let mut draining = self.0.draining.subscribe();
         // An error means that the sender was dropped, which `self` prevents.
@@ -184,8 +209,25 @@ impl App {
         &self.0.limiter
     }
 
-    pub(crate) fn metrics(&self) -> &PrometheusHandle {
+    pub(crate) fn metrics(&self) -> &MetricsHandle {
         &self.0.metrics
+    }
+
+    #[cfg(feature = "console")]
+    pub(crate) fn sampler(&self) -> &Sampler {
+        &self.0.sampler
+    }
+
+    #[cfg(feature = "console")]
+    pub(crate) fn live(&self) -> &LiveFeed {
+        &self.0.live
+    }
+
+    /// The rates of a policy in the last second.
+    #[cfg(feature = "console")]
+    #[allow(dead_code, reason = "the policies of the console read it")]
+    pub(crate) fn policy_rates(&self, name: &str) -> PolicyRates {
+        self.0.sampler.policy_rates(name)
     }
 
     pub(crate) fn listen(&self) -> SocketAddr {
@@ -212,6 +254,27 @@ impl App {
 
     pub(crate) fn admits_without_token(&self) -> bool {
         self.0.admin_without_token
+    }
+
+    /// The mode of the console. The default is to read where admin calls are possible.
+    pub(crate) fn console_mode(&self, rules: &Rules) -> ConsoleMode {
+        let has_access = self.admin_token(rules).is_some() || self.admits_without_token();
+        match self.0.console {
+            Some(mode) => mode,
+            None if has_access && cfg!(feature = "console") => ConsoleMode::Read,
+            None => ConsoleMode::Off,
+        }
+    }
+
+    /// Whether offenders are shown by their keys, and not by digests.
+    #[cfg(feature = "console")]
+    pub(crate) fn shows_offender_keys(&self) -> bool {
+        self.0.shows_offender_keys
+    }
+
+    #[cfg(feature = "console")]
+    pub(crate) fn sign_ins(&self) -> &SignInLimit {
+        &self.0.sign_ins
     }
 
     pub(crate) fn store(&self) -> &'static str {

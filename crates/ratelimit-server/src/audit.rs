@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use axum::extract::Request;
 use ratelimit_core::{KeySet, Policy};
 
-use crate::{check_keys::no_own_key, client::Peer, request_id};
+use crate::{admin_auth::Caller, check_keys::no_own_key, client::Peer, request_id};
 
 /// The target of lines about admin calls.
 const TARGET: &str = "ratelimit_server::audit";
@@ -13,6 +13,7 @@ const TARGET: &str = "ratelimit_server::audit";
 /// An admin call that passed authorisation. Dropping it logs one line, also if the client has left.
 pub(crate) struct Audit {
     call: &'static str,
+    by: Caller,
     peer: Option<SocketAddr>,
     request_id: String,
     policy: Option<String>,
@@ -23,9 +24,10 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    pub(crate) fn new(call: &'static str, request: &Request) -> Audit {
+    pub(crate) fn new(call: &'static str, by: Caller, request: &Request) -> Audit {
         Audit {
             call,
+            by,
             peer: Peer::of(request.extensions()),
             request_id: request_id::of(request.headers()).to_owned(),
             policy: None,
@@ -57,6 +59,7 @@ impl Drop for Audit {
         tracing::info!(
             target: TARGET,
             call = self.call,
+            by = self.by.as_str(),
             peer = self.peer.map(tracing::field::display),
             policy = self.policy,
             key = self.key,

@@ -1,19 +1,33 @@
 //! Refuses calls that a web page makes through the browser of a visitor.
 //!
 //! - A page whose own name resolves to this server (DNS rebinding) sends that name in `Host`.
-//! - A page of another site sends `Sec-Fetch-Site: cross-site`, to loopback addresses and over https.
+//! - A page of another site sends `Sec-Fetch-Site: cross-site`, to loopback addresses and over https. Browsers omit the
+//!   header on other addresses, but every call that can change something has `Origin` there.
 //! - A page of another site cannot send `Content-Type: application/json` without a preflight, which gets no
 //!   permission here. `routes/body.rs` checks the content type.
 
 use std::net::IpAddr;
 
 use axum::{
+    body::HttpBody as _,
     extract::Request,
-    http::{HeaderMap, StatusCode, header::HOST, uri::Authority},
+    http::{
+        HeaderMap, Method, StatusCode, Uri,
+        header::{HOST, ORIGIN},
+        uri::{Authority, Scheme},
+    },
 };
 use ratelimit_http::client_ip::has_forwarding_headers;
 
-use crate::{api_error::ApiError, app::App, client::Lines, config::Rules};
+use crate::{
+    api_error::ApiError,
+    app::App,
+    client::{Lines, OverTls, Peer},
+    config::{Rules, is_localhost},
+    json_body::{is_json, not_json},
+};
+
+pub(crate) const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
 /// Headers that proxies add besides the forwarding headers.
 const PROXY_HEADERS: [&str; 3] = ["via", "x-forwarded-host", "x-forwarded-proto"];
@@ -33,7 +47,7 @@ pub(crate) fn admit_request(
     }
     // A proxy forwards this header of its clients, who may well come from another site. A browser cannot add a
     // forwarding header to a cross-site request without a preflight.
-    if is_direct(rules, request.headers()) {
+    if is_direct(rules, request.headers()) && !is_page_visit(request) {
         check_site(request.headers())?;
     }
     Ok(())
@@ -71,21 +85,115 @@ fn is_allowed_host(rules: &Rules, host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     let name = host.strip_suffix('.').unwrap_or(host);
     address.parse::<IpAddr>().is_ok()
-        || name.eq_ignore_ascii_case("localhost")
+        || is_localhost(name)
         || rules.allowed_hosts.iter().any(|allowed| allowed.is(name))
 }
 
 /// Refuses a request that a page of another site caused.
-pub(crate) fn check_site(headers: &HeaderMap) -> Result<(), ApiError> {
-    let mut sites = headers.get_all("sec-fetch-site").iter();
+fn check_site(headers: &HeaderMap) -> Result<(), ApiError> {
+    let mut sites = headers.get_all(SEC_FETCH_SITE).iter();
     if sites.any(|site| site.as_bytes().eq_ignore_ascii_case(b"cross-site")) {
-        return Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "Cross-site request",
+        return Err(cross_site(
             "a page of another site may not call this server",
         ));
     }
     Ok(())
+}
+
+/// Whether a browser opens the page of the console, as by a link on another page. The page is public, and its calls are
+/// those of its own origin.
+pub(crate) fn is_page_visit(request: &Request) -> bool {
+    let is = |name: &str, expected: &str| {
+        let mut values = request.headers().get_all(name).iter();
+        values.next().is_some_and(|value| value == expected) && values.next().is_none()
+    };
+    request.method() == Method::GET
+        && ["/console", "/console/"].contains(&request.uri().path())
+        && is("sec-fetch-mode", "navigate")
+        && is("sec-fetch-dest", "document")
+}
+
+/// Refuses a request that a page of another origin caused, also of another port or subdomain.
+pub(crate) fn check_own_site(headers: &HeaderMap) -> Result<(), ApiError> {
+    let mut sites = headers.get_all(SEC_FETCH_SITE).iter();
+    let is_own = |site: &[u8]| {
+        site.eq_ignore_ascii_case(b"same-origin") || site.eq_ignore_ascii_case(b"none")
+    };
+    if sites.any(|site| !is_own(site.as_bytes())) {
+        return Err(cross_site(
+            "a page of another origin may not make this call",
+        ));
+    }
+    Ok(())
+}
+
+/// Checks a call that the browser authorised without its page: by a cookie, or by its address alone.
+///
+/// - `Sec-Fetch-Site: same-origin` passes. `none`, an address that a user typed, passes for reading.
+/// - Without that header `Origin` must name this server. A call that reads need not have it.
+/// - A body must be JSON.
+pub(crate) fn check_own_origin(rules: &Rules, request: &Request) -> Result<(), ApiError> {
+    let headers = request.headers();
+    check_own_site(headers)?;
+    let is_reading = [Method::GET, Method::HEAD].contains(request.method());
+    let site = headers.get(SEC_FETCH_SITE);
+    let is_own = match (site, headers.contains_key(ORIGIN)) {
+        (Some(site), _) => is_reading || site.as_bytes().eq_ignore_ascii_case(b"same-origin"),
+        (None, true) => is_own_origin(rules, request),
+        (None, false) => is_reading,
+    };
+    if !is_own {
+        let why = "the call needs Sec-Fetch-Site: same-origin, or an Origin that equals Host";
+        return Err(cross_site(why));
+    }
+    if !is_reading && !request.body().is_end_stream() && !is_json(headers) {
+        return Err(not_json());
+    }
+    Ok(())
+}
+
+fn cross_site(why: &'static str) -> ApiError {
+    ApiError::new(StatusCode::FORBIDDEN, "Cross-site request", why)
+}
+
+/// Whether the one `Origin` is the scheme and the host of the request.
+fn is_own_origin(rules: &Rules, request: &Request) -> bool {
+    let headers = request.headers();
+    let mut origins = headers.get_all(ORIGIN).iter();
+    let (Some(origin), None) = (origins.next(), origins.next()) else {
+        return false;
+    };
+    let host = headers.get(HOST).map(|host| host.as_bytes());
+    let target = request.uri().authority().map(Authority::as_str);
+    let host = host.or(target.map(str::as_bytes));
+    let host = host.and_then(|host| Authority::try_from(host).ok());
+    let (Ok(origin), Some(host)) = (Uri::try_from(origin.as_bytes()), host) else {
+        return false;
+    };
+    let default_port = match origin.scheme() {
+        Some(scheme) if *scheme == Scheme::HTTPS => 443,
+        // A proxy may have ended TLS, so https is right on a plain connection, but not the reverse.
+        Some(scheme) if *scheme == Scheme::HTTP && !is_https(rules, request) => 80,
+        _ => return false,
+    };
+    let is_same_host = origin
+        .host()
+        .is_some_and(|name| name.eq_ignore_ascii_case(host.host()));
+    let port = origin.port_u16().unwrap_or(default_port);
+    is_same_host && port == host.port_u16().unwrap_or(default_port)
+}
+
+/// Whether the client uses https: to this server, or to a trusted proxy that says so.
+pub(crate) fn is_https(rules: &Rules, request: &Request) -> bool {
+    if request.extensions().get::<OverTls>().is_some() {
+        return true;
+    }
+    let peer = Peer::of(request.extensions()).map(|peer| peer.ip());
+    let mut schemes = request.headers().get_all("x-forwarded-proto").iter();
+    let (Some(scheme), None) = (schemes.next(), schemes.next()) else {
+        return false;
+    };
+    scheme.as_bytes().eq_ignore_ascii_case(b"https") && rules.client.trusts(peer)
 }
 
 /// Whether a request has no sign of a proxy.
@@ -112,6 +220,7 @@ mod tests {
             "[::1]",
             "localhost",
             "LOCALHOST.",
+            "a.b.localhost",
             "Limits.Example",
         ] {
             assert!(is_allowed_host(&rules, host), "{host}");
@@ -120,6 +229,9 @@ mod tests {
             "evil.example",
             "localhost.evil.example",
             "127.0.0.1.evil.example",
+            "evillocalhost",
+            ".localhost",
+            "\u{e9}\u{e9}\u{e9}\u{e9}ocalhost",
             "x.limits.example",
             "",
             ".",

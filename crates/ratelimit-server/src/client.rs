@@ -18,6 +18,10 @@ impl Peer {
     }
 }
 
+/// Marks, as an extension, a request that came over TLS to this server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OverTls;
+
 /// The key of the client's address, and its text in responses.
 pub(crate) fn own_key(
     app: &App,

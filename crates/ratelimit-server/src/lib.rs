@@ -23,12 +23,18 @@ mod cli_error;
 mod client;
 mod client_key;
 mod config;
+#[cfg(feature = "console")]
 mod console;
 #[cfg(feature = "envoy")]
 mod envoy;
 mod health;
 mod hmac;
+mod json_body;
+mod json_object;
+mod json_response;
 mod listener;
+#[cfg(feature = "console")]
+mod live_feed;
 mod logging;
 mod metrics;
 mod missing_files;
@@ -40,7 +46,13 @@ mod reload;
 mod request_id;
 mod room;
 mod routes;
+#[cfg(feature = "console")]
+mod sampler;
 mod serve;
+#[cfg(feature = "console")]
+mod session_cookie;
+#[cfg(feature = "console")]
+mod sign_in_limit;
 mod simulate;
 mod socket;
 mod startup_banner;
@@ -60,7 +72,7 @@ pub use self::{
     },
     health::Health,
     listener::Listener,
-    metrics::recorder,
+    metrics::{MetricsHandle, MetricsRecorder, recorder},
     serve::{run, serve},
     simulate::Simulate,
 };

@@ -33,7 +33,7 @@ use tower::ServiceExt as _;
 
 use crate::{
     app::App,
-    client::Peer,
+    client::{OverTls, Peer},
     config::Bounds,
     metrics::TLS_HANDSHAKE_FAILURES,
     room::{OpenConnection, Room},
@@ -158,6 +158,7 @@ impl Listener {
         let service = |peer| Service {
             router: self.router.clone(),
             peer,
+            is_tls: self.tls.is_some(),
         };
         match accepted {
             Ok(Accepted::Tcp(stream, peer)) => {
@@ -193,6 +194,7 @@ struct Service {
     router: Router,
     /// The address of the peer; `None` on a unix socket.
     peer: Option<SocketAddr>,
+    is_tls: bool,
 }
 
 /// The TLS handshake of a connection.
@@ -279,10 +281,9 @@ async fn serve_stream(
 ) {
     let has_request = Arc::new(AtomicBool::new(false));
     let saw_request = Arc::clone(&has_request);
-    let Service { router, peer } = service;
     let service = service_fn(move |request: Request<Incoming>| {
         saw_request.store(true, Ordering::Relaxed);
-        respond(router.clone(), peer, request)
+        respond(&service, request)
     });
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = pin!(watcher.watch(connection.into_owned()));
@@ -297,16 +298,18 @@ async fn serve_stream(
     }
 }
 
-async fn respond(
-    router: Router,
-    peer: Option<SocketAddr>,
+fn respond(
+    service: &Service,
     request: Request<Incoming>,
-) -> Result<axum::response::Response, Infallible> {
+) -> impl Future<Output = Result<axum::response::Response, Infallible>> + use<> {
     let mut request = request.map(Body::new);
-    if let Some(peer) = peer {
+    if let Some(peer) = service.peer {
         request.extensions_mut().insert(Peer(peer));
     }
-    router.oneshot(request).await
+    if service.is_tls {
+        request.extensions_mut().insert(OverTls);
+    }
+    service.router.clone().oneshot(request)
 }
 
 fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {

@@ -76,7 +76,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     let envoy_tls = envoy_tls.map(ServerTls::new).transpose()?;
     let metrics = metrics::install(&config.application)?;
     let (limiter, redis) = config.store.limiter_and_redis();
-    let app = App::new(&config, limiter, listen, metrics.clone());
+    let app = App::new(&config, limiter, listen, metrics);
     let (mut envoy, envoy_routes) = start_envoy(&config, envoy, &app).await?;
     let mut signals = StopSignals::new()?;
     // All handlers are installed now, so no signal terminates the process by default.
@@ -92,6 +92,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         envoy_listen,
         prometheus_listen,
         generated_token: generated_token.as_deref(),
+        console: app.console_mode(&config.rules),
     };
     let mut out = io::stdout();
     write!(out, "{banner}").and_then(|()| out.flush())?;
@@ -113,7 +114,6 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         app.await_store();
         tokio::spawn(connect(redis, app.clone()));
     }
-    tokio::spawn(metrics::upkeep(metrics));
     tokio::spawn(reload::follow(
         app.clone(),
         settings.clone(),
@@ -245,6 +245,11 @@ impl StopSignals {
 pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Output = ()>) {
     let bounds = app.bounds();
     let connections = Connections::new(bounds);
+    // Dropping the set ends its tasks.
+    #[cfg(feature = "console")]
+    let mut tasks = tokio::task::JoinSet::new();
+    #[cfg(feature = "console")]
+    tasks.spawn(crate::console::sample(app.clone()));
     let (close, closing) = watch::channel(false);
     let accepting = join_all(listeners.into_iter().map(|listener| {
         let mut closing = closing.clone();

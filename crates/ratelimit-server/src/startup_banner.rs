@@ -1,9 +1,12 @@
 //! The text that the server prints when it starts.
 
-use std::{fmt, net::SocketAddr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
 
 use crate::{
-    config::{Config, ListenAddr},
+    config::{Config, ConsoleMode, ListenAddr},
     policy_summary::{MAX_SHOWN_POLICIES, PolicySummary},
 };
 
@@ -16,6 +19,7 @@ pub(crate) struct StartupBanner<'a> {
     pub(crate) prometheus_listen: Option<SocketAddr>,
     /// The admin token that was made for this process.
     pub(crate) generated_token: Option<&'a str>,
+    pub(crate) console: ConsoleMode,
 }
 
 impl StartupBanner<'_> {
@@ -72,6 +76,15 @@ impl fmt::Display for StartupBanner<'_> {
                 "             curl -H 'Authorization: Bearer {token}' '{offenders}'"
             )?;
         }
+        if self.console != ConsoleMode::Off {
+            let address = reachable(admin);
+            write!(f, "  console    {scheme}://{address}/console/")?;
+            // The page signs in with a token in the fragment, which browsers do not send.
+            match self.generated_token {
+                Some(token) => writeln!(f, "#token={token}")?,
+                None => writeln!(f)?,
+            }
+        }
         writeln!(f, "  metrics    {scheme}://{admin}/actuator/prometheus")?;
         if let (Some(listen), Some(path)) = (self.prometheus_listen, self.config.metrics_path()) {
             writeln!(f, "             http://{listen}{path}")?;
@@ -88,4 +101,14 @@ impl fmt::Display for StartupBanner<'_> {
             "  try        curl -i '{url}/api/v1/rate-limit/check?key=user:123'"
         )
     }
+}
+
+/// The address that a browser on this machine can open: loopback in place of all addresses.
+fn reachable(mut addr: SocketAddr) -> SocketAddr {
+    match addr.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => addr.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => addr.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    addr
 }

@@ -49,6 +49,12 @@ impl AdminToken {
         hmac_sha256(&self.0, purpose)
     }
 
+    /// Whether `text` is this token, compared in constant time.
+    #[cfg(feature = "console")]
+    pub(crate) fn is(&self, text: &str) -> bool {
+        self.0.ct_eq(text.as_bytes()).into()
+    }
+
     /// Whether the one `Authorization` header carries this token, compared in constant time.
     pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
         let mut lines = headers.get_all(AUTHORIZATION).iter();

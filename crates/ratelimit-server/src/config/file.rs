@@ -5,7 +5,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::ValueEnum;
 use ratelimit_core::{MemoryStore, RedisConfig};
 use ratelimit_http::{
     client_ip::{ClientIpResolver, TrustedProxies},
@@ -23,7 +22,7 @@ use super::{
     invalid::InvalidConfig,
     proxies,
     settings::Settings,
-    values::{NamedPolicy, Network, canonical},
+    values::{NamedPolicy, Network, canonical, choice},
     xds_fields::XDS_FIELDS,
 };
 use crate::cli_error::CliError;
@@ -136,6 +135,9 @@ const FIELDS: &[Field<Settings>] = &[
     Field::new("allowed-host", |to, node, found| {
         let names = node.list(found).unwrap_or_default().iter();
         to.allowed_host = names.filter_map(|name| name.parsed(found)).collect();
+    }),
+    Field::new("console", |to, node, found| {
+        to.console = node.parse_with(DiagnosticCode::BadValue, choice, found);
     }),
     Field::new("headers", |to, node, found| {
         to.headers = node.parse_with(DiagnosticCode::BadValue, choice, found);
@@ -312,15 +314,6 @@ fn at_least_1(node: &Node, findings: &mut Diagnostics) -> Option<NonZeroUsize> {
         );
     }
     positive
-}
-
-fn choice<T: ValueEnum>(text: &str) -> Result<T, String> {
-    T::from_str(text, false).map_err(|_| {
-        let known = T::value_variants().iter();
-        let known = known.filter_map(ValueEnum::to_possible_value);
-        let names: Vec<_> = known.map(|value| value.get_name().to_owned()).collect();
-        format!("expected one of {}, not {text:?}", names.join(", "))
-    })
 }
 
 fn redis_prefix(text: &str) -> Result<String, CliError> {

@@ -2,6 +2,7 @@
 
 mod admin_token;
 mod client_name;
+mod console;
 mod duration;
 mod environment;
 mod envoy;
@@ -15,6 +16,7 @@ mod listen_addr;
 mod listeners;
 mod log_filter;
 mod memory_or_redis;
+mod offenders;
 mod policies;
 mod proxies;
 mod ratelimit_env;
@@ -36,6 +38,7 @@ pub(crate) use self::{
     file::ConfigFile,
     listen_addr::ListenAddr,
     tls::{TlsConfigs, TlsContents, TlsFiles},
+    values::{ConsoleMode, is_localhost},
 };
 #[cfg(feature = "envoy")]
 pub(crate) use self::{

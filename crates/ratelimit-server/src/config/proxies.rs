@@ -31,6 +31,16 @@ pub(super) fn resolver(settings: &Settings) -> Result<ClientIpResolver, InvalidC
     Ok(resolver)
 }
 
+/// The networks of trusted peers, for operators.
+#[cfg(feature = "console")]
+pub(super) fn trusted_networks(settings: &Settings) -> Vec<String> {
+    if settings.trust_everyone == Some(true) {
+        return vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()];
+    }
+    let networks = settings.trusted.iter();
+    networks.map(|network| network.0.clone()).collect()
+}
+
 fn trusted(settings: &Settings) -> TrustedProxies {
     if settings.trust_everyone == Some(true) {
         return TrustedProxies::everyone();

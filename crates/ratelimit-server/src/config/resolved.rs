@@ -11,7 +11,7 @@ use std::{
 
 use axum::http::HeaderName;
 use ratelimit_core::{
-    FailureMode, KeyDisplay, Limiter, MemoryStore, Offenders, Policy, RedisConfig, RedisStore,
+    FailureMode, Limiter, MemoryStore, Offenders, Policy, RedisConfig, RedisStore,
 };
 use ratelimit_http::{
     client_ip::{ChainHeader, ClientIpResolver},
@@ -29,6 +29,7 @@ use super::{
     file::ConfigFile,
     invalid::InvalidConfig,
     memory_or_redis::{check_with_redis, check_without_redis},
+    offenders::offenders,
     policies::Policies,
     proxies,
     ratelimit_env::EnvironmentNote,
@@ -36,9 +37,6 @@ use super::{
     tls::{self, TlsFiles},
     values::{HostName, KeyPattern, RedisUrl},
 };
-
-/// Maximum number of keys in a log line of offenders.
-const MAX_LOGGED_KEYS: usize = 5;
 
 /// A validated configuration of the server.
 #[derive(Clone, Debug)]
@@ -84,6 +82,9 @@ pub struct Rules {
     pub policies: Policies,
     /// Finds the client IP for requests without a key.
     pub client: ClientIpResolver,
+    /// The networks of trusted peers.
+    #[cfg(feature = "console")]
+    pub(crate) trusted: Vec<String>,
     pub(crate) chain_header: ChainHeader,
     /// The header in which trusted peers send the path of the original request.
     pub(crate) path_header: Option<HeaderName>,
@@ -193,6 +194,7 @@ impl Config {
         let config = config.with_envoy_rules()?;
         config.check_listeners()?;
         config.check_admin_without_token()?;
+        config.check_console()?;
         config.check_key_bytes(config.rules.policies.iter())?;
         config.rules.check_path_rules()?;
         Ok(config)
@@ -260,6 +262,8 @@ impl Rules {
         let admin = settings.admin_token_file.as_deref().map(AdminToken::read);
         Ok(Rules {
             client: proxies::resolver(&settings)?,
+            #[cfg(feature = "console")]
+            trusted: proxies::trusted_networks(&settings),
             path_header: settings.path_header,
             chain_header: settings.chain_header.map(|name| name.0).unwrap_or_default(),
             admin: admin.transpose()?,
@@ -366,23 +370,6 @@ fn redis_config(settings: &Settings, url: &RedisUrl) -> Result<RedisConfig, Inva
         redis = redis.timeout(budget.0);
     }
     tls::with_redis_certificates(settings, url, redis)
-}
-
-fn offenders(settings: &Settings) -> Offenders {
-    let display = settings
-        .offender_keys
-        .map_or(KeyDisplay::Fingerprint, KeyDisplay::from);
-    let offenders = Offenders::new().key_display(display);
-    let Some(every) = settings.log_offenders else {
-        return offenders;
-    };
-    let log_display = match settings.log_keys {
-        Some(true) => KeyDisplay::Plain,
-        _ => KeyDisplay::Fingerprint,
-    };
-    offenders
-        .log_every(every.0, MAX_LOGGED_KEYS)
-        .log_key_display(log_display)
 }
 
 impl fmt::Display for StoreConfig {

@@ -8,7 +8,7 @@ use std::{
 
 use axum::http::HeaderName;
 use clap::{Args, ValueEnum};
-use ratelimit_core::{FailureMode, KeyDisplay};
+use ratelimit_core::FailureMode;
 use ratelimit_http::response::HeaderStyle;
 
 #[cfg(feature = "envoy")]
@@ -18,7 +18,9 @@ use super::{
     envoy_settings::EnvoySettings,
     listen_addr::ListenAddr,
     log_filter::LogFilter,
-    values::{ChainName, HostName, KeyPattern, NamedPolicy, Network, RedisUrl},
+    values::{
+        ChainName, ConsoleMode, HostName, KeyPattern, NamedPolicy, Network, OffenderKeys, RedisUrl,
+    },
     xds_settings::XdsSettings,
 };
 
@@ -192,6 +194,10 @@ pub struct Settings {
     )]
     pub(super) allowed_host: Vec<HostName>,
 
+    /// The page for operators below /console/ [default: read where there is admin access, else off]
+    #[arg(long, env = "RATELIMIT_CONSOLE", value_name = "MODE")]
+    pub(super) console: Option<ConsoleMode>,
+
     /// The header fields of answers [default: x-ratelimit]
     #[arg(long, env = "RATELIMIT_HEADERS", value_name = "STYLE")]
     pub(super) headers: Option<Headers>,
@@ -280,7 +286,7 @@ impl Settings {
         let settings = changed!(listen admin_listen envoy_listen envoy_config
             envoy_merge_domains envoy_ignore_dot_files envoy_dynamic_metadata tls_cert tls_key tls_client_ca redis redis_ca redis_cert redis_key
             redis_prefix time_budget on_failure no_deny_cache local_keys memory_keys
-            memory_bytes admin_without_token headers application request_timeout header_timeout drain_delay
+            memory_bytes admin_without_token console headers application request_timeout header_timeout drain_delay
             shutdown_timeout max_body max_connections log log_format log_offenders offender_keys);
         let changed = settings.iter().filter(|(_, is_changed)| *is_changed);
         let changed = changed.map(|(name, _)| *name);
@@ -301,7 +307,7 @@ impl Settings {
             envoy_dynamic_metadata tls_cert tls_key tls_client_ca redis redis_ca redis_cert redis_key redis_prefix
             time_budget on_failure no_deny_cache local_keys memory_keys memory_bytes
             trust_everyone chain_header path_header hops max_hops ipv6_prefix no_real_ip key_pattern admin_token_file
-            admin_without_token headers
+            admin_without_token console headers
             application request_timeout header_timeout drain_delay shutdown_timeout max_body max_connections
             log log_format log_keys log_offenders offender_keys);
         self.envoy = self.envoy.or(file.envoy);
@@ -369,24 +375,6 @@ impl From<Headers> for HeaderStyle {
     }
 }
 
-/// The display of keys by `offenders`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OffenderKeys {
-    /// As they are
-    Shown,
-    /// By the first 16 digits of their SHA-256 digest
-    Digest,
-}
-
-impl From<OffenderKeys> for KeyDisplay {
-    fn from(keys: OffenderKeys) -> KeyDisplay {
-        match keys {
-            OffenderKeys::Shown => KeyDisplay::Plain,
-            OffenderKeys::Digest => KeyDisplay::Fingerprint,
-        }
-    }
-}
-
 /// The log format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -431,6 +419,7 @@ mod tests {
             "http://a",
             "7s",
             "local",
+            "write",
             "info",
             "ietf",
             "json",

@@ -2,7 +2,8 @@
 
 use std::{convert::Infallible, fmt, str::FromStr};
 
-use ratelimit_core::{Algorithm, RedisConfig};
+use clap::ValueEnum;
+use ratelimit_core::{Algorithm, KeyDisplay, RedisConfig};
 use ratelimit_http::client_ip::{ChainHeader, TrustedProxies};
 use ratelimit_http::policy::HttpPolicy;
 use regex_lite::Regex;
@@ -68,7 +69,7 @@ impl FromStr for HostName {
     fn from_str(text: &str) -> Result<HostName, String> {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let name = text.trim();
-        if name.parse::<std::net::IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost") {
+        if name.parse::<std::net::IpAddr>().is_ok() || is_localhost(name) {
             return Err(format!("{name} is always allowed"));
         }
         if name.is_empty() || !name.bytes().all(is_name) || name.ends_with('.') {
@@ -76,6 +77,17 @@ impl FromStr for HostName {
         }
         Ok(HostName(name.to_ascii_lowercase()))
     }
+}
+
+/// Whether a name is `localhost` or below it. Browsers and resolvers take such names for this machine (RFC 6761), so
+/// no other site can have one.
+pub(crate) fn is_localhost(name: &str) -> bool {
+    let parent = name.len().checked_sub("localhost".len());
+    let Some((below, parent)) = parent.and_then(|at| name.split_at_checked(at)) else {
+        return false;
+    };
+    parent.eq_ignore_ascii_case("localhost")
+        && (below.is_empty() || below.len() > 1 && below.ends_with('.'))
 }
 
 /// The URL of a Redis server. `Display` and `Debug` omit the password.
@@ -138,6 +150,35 @@ impl FromStr for KeyPattern {
     }
 }
 
+/// The display of keys by `offenders`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OffenderKeys {
+    /// As they are
+    Shown,
+    /// By the first 16 digits of their SHA-256 digest
+    Digest,
+}
+
+impl From<OffenderKeys> for KeyDisplay {
+    fn from(keys: OffenderKeys) -> KeyDisplay {
+        match keys {
+            OffenderKeys::Shown => KeyDisplay::Plain,
+            OffenderKeys::Digest => KeyDisplay::Fingerprint,
+        }
+    }
+}
+
+/// The console, a page for operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ConsoleMode {
+    /// There is none
+    Off,
+    /// It shows everything and changes nothing
+    Read,
+    /// It resets keys and reloads the configuration as well
+    Write,
+}
+
 /// The header in which proxies list the addresses of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChainName(pub(crate) ChainHeader);
@@ -150,6 +191,16 @@ impl FromStr for ChainName {
             .map(ChainName)
             .map_err(|why: ratelimit_http::InvalidSyntax| why.to_string())
     }
+}
+
+/// The variant of that name.
+pub(super) fn choice<T: ValueEnum>(text: &str) -> Result<T, String> {
+    T::from_str(text, false).map_err(|_| {
+        let known = T::value_variants().iter();
+        let known = known.filter_map(ValueEnum::to_possible_value);
+        let names: Vec<_> = known.map(|value| value.get_name().to_owned()).collect();
+        format!("expected one of {}, not {text:?}", names.join(", "))
+    })
 }
 
 #[cfg(test)]

@@ -1,17 +1,112 @@
-//! Authorisation of the console's calls.
+//! Access to the console: its mode, the checks of every request, and the authorisation of its calls.
 
-use axum::extract::Request;
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderName, HeaderValue, Response, header},
+    middleware::Next,
+};
 
-use crate::{admin_auth, api_error::ApiError, app::App, config::Rules};
+use crate::{
+    admin_auth::{self, Caller},
+    api_error::ApiError,
+    app::App,
+    browser_guard::{check_host, check_own_site, is_page_visit},
+    config::{ConsoleMode, Rules},
+};
 
-/// Checks a call that reads.
-#[expect(dead_code, reason = "the calls come with the console")]
-pub(super) fn admit_read(app: &App, rules: &Rules, request: &Request) -> Result<(), ApiError> {
-    admin_auth::admit_request(app, rules, request)
+/// The headers of every response below `/console`.
+///
+/// No text can become HTML in the page: `innerHTML` throws under `require-trusted-types-for`.
+const SECURITY_HEADERS: [(HeaderName, &str); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+         form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+         trusted-types 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
+    (
+        HeaderName::from_static("permissions-policy"),
+        "accelerometer=(), camera=(), display-capture=(), geolocation=(), gyroscope=(), microphone=(), \
+         midi=(), payment=(), usb=()",
+    ),
+];
+
+/// Authorises the calls of the API but those of the session. Handlers find the [`Caller`] in the extensions.
+pub(super) async fn authorize(
+    State(app): State<App>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response<Body>, ApiError> {
+    let caller = admin_auth::admit_request(&app, &app.rules(), &request)?;
+    request.extensions_mut().insert(caller);
+    Ok(next.run(request).await)
 }
 
-/// Checks a call that changes something.
-#[expect(dead_code, reason = "the calls come with the console")]
-pub(super) fn admit_change(app: &App, rules: &Rules, request: &Request) -> Result<(), ApiError> {
-    admin_auth::admit_request(app, rules, request)
+/// Checks a call of the API that changes something: it needs `--console write`, whoever calls.
+#[expect(dead_code, reason = "the reload comes with the console")]
+pub(super) fn admit_change(
+    app: &App,
+    rules: &Rules,
+    request: &Request,
+) -> Result<Caller, ApiError> {
+    let caller = admin_auth::admit_change(app, rules, request)?;
+    if app.console_mode(rules) == ConsoleMode::Write {
+        return Ok(caller);
+    }
+    let refused = Err(ApiError::read_only());
+    admin_auth::log_refused(app, request, refused)
+}
+
+/// Hides the console where it is off, and refuses requests by other names and of other origins.
+///
+/// A link on another page may open the page itself.
+pub(super) async fn protect(
+    State(app): State<App>,
+    request: Request,
+    next: Next,
+) -> Result<Response<Body>, ApiError> {
+    if is_below_console(&request) {
+        let rules = app.rules();
+        if app.console_mode(&rules) == ConsoleMode::Off {
+            return Err(ApiError::not_found());
+        }
+        check_host(&app, &rules, &request)?;
+        if !is_page_visit(&request) {
+            check_own_site(request.headers())?;
+        }
+    }
+    Ok(next.run(request).await)
+}
+
+/// Adds the headers to every response below `/console`, errors included.
+pub(super) async fn add_headers(
+    State(app): State<App>,
+    request: Request,
+    next: Next,
+) -> Response<Body> {
+    let is_console =
+        is_below_console(&request) && app.console_mode(&app.rules()) != ConsoleMode::Off;
+    let mut response = next.run(request).await;
+    if is_console {
+        let headers = SECURITY_HEADERS.into_iter();
+        let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
+        response.headers_mut().extend(headers);
+    }
+    response
+}
+
+fn is_below_console(request: &Request) -> bool {
+    let below = request.uri().path().strip_prefix("/console");
+    below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -7,9 +7,7 @@ use std::{
     time::Duration,
 };
 
-use metrics::{
-    Counter, Histogram, Label, counter, describe_counter, describe_histogram, histogram,
-};
+use metrics::{Counter, Histogram, Label, counter, describe_counter, histogram};
 use ratelimit_core::Verdict;
 use ratelimit_envoy::{DescriptorUsage, HitCounts, NearLimitRatio, ResolvedRequest};
 use regex_lite::Regex;
@@ -182,7 +180,6 @@ fn describe() {
     );
     describe_counter!(ERRORS, "Requests of Envoy that failed, by err_type.");
     describe_counter!(TOTAL_REQUESTS, "Requests of Envoy, by grpc_method.");
-    describe_histogram!(RESPONSE_TIME, "Seconds to answer a request of Envoy.");
     describe_counter!(CONFIG_LOAD_SUCCESS, "Envoy rules that were read.");
     describe_counter!(CONFIG_LOAD_ERROR, "Envoy rules that were refused.");
 }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::json;
 use crate::{
+    api_error::ApiError,
     app::App,
     metrics,
     policy_summary::{MAX_SHOWN_POLICIES, PolicySummary},
@@ -109,12 +110,20 @@ pub(super) async fn info(State(app): State<App>) -> Response<Body> {
     json(StatusCode::OK, &info)
 }
 
-pub(super) async fn prometheus(State(app): State<App>) -> impl IntoResponse {
+/// The metrics. They are rendered on a blocking thread: those of 10,000 policies take tens of milliseconds.
+pub(super) async fn prometheus(State(app): State<App>) -> Result<impl IntoResponse, ApiError> {
+    let handle = app.metrics().clone();
+    let rendered = tokio::task::spawn_blocking(move || metrics::render(&handle)).await;
+    // An error means that the runtime shuts down.
+    let text = rendered.map_err(|why| {
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "No metrics",
+            why.to_string(),
+        )
+    })?;
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
-    (
-        [(CONTENT_TYPE, content_type)],
-        metrics::render(app.metrics()),
-    )
+    Ok(([(CONTENT_TYPE, content_type)], text))
 }
 
 #[allow(

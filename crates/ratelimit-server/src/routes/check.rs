@@ -14,18 +14,15 @@ use ratelimit_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
-    body::{parse, read},
-    json,
-    object::Object,
-    to_json,
-};
+use super::{json, to_json};
 use crate::{
     api_error::ApiError,
     app::App,
     check_request::{CheckRequest, Item},
     check_response::{self, CheckResponse},
     config::Rules,
+    json_body::{parse, read},
+    json_object::Object,
     query::Query,
 };
 

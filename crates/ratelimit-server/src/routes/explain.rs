@@ -84,8 +84,8 @@ pub(super) async fn get(
     request: Request,
 ) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
-    admin_auth::admit_request(&app, &rules, &request)?;
-    let mut audit = Audit::new("explain", &request);
+    let caller = admin_auth::admit_request(&app, &rules, &request)?;
+    let mut audit = Audit::new("explain", caller, &request);
     let (parts, _) = request.into_parts();
     let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
     audit.about(&check_request.policy, &check_request.keys);

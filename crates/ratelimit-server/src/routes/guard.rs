@@ -28,8 +28,8 @@ pub(super) struct GuardState {
     pub(super) is_loopback: bool,
 }
 
-/// Gives the request an id and a span, refuses calls of web pages, applies the request timeout, forbids caching,
-/// closes connections during a shutdown, counts the response and writes the access log.
+/// Gives the request an id and a span, refuses calls of web pages, applies the request timeout, forbids caching unless
+/// the route allows it, closes connections during a shutdown, counts the response and writes the access log.
 pub(super) async fn guard(
     State(state): State<GuardState>,
     mut request: Request,
@@ -58,7 +58,8 @@ async fn respond(state: &GuardState, request: Request, next: Next) -> Response<B
         Err(why) => why.into_response(),
     };
     let no_store = HeaderValue::from_static("no-store");
-    response.headers_mut().insert(CACHE_CONTROL, no_store);
+    let headers = response.headers_mut();
+    headers.entry(CACHE_CONTROL).or_insert(no_store);
     // The rest of an unread body would precede the next request on this connection.
     let is_cut_off = matches!(
         response.status(),

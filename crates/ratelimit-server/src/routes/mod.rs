@@ -1,12 +1,10 @@
 //! The routes of the REST API.
 
 mod actuator;
-mod body;
 mod check;
 mod explain;
 mod forward_auth;
 mod guard;
-mod object;
 mod offenders;
 mod receipt;
 mod remaining;
@@ -16,22 +14,26 @@ use std::net::SocketAddr;
 
 use axum::{
     Router,
-    body::Body,
     extract::State,
     http::{
-        Response, StatusCode,
-        header::{ALLOW, CONTENT_TYPE, HeaderValue},
+        StatusCode,
+        header::{ALLOW, CONTENT_TYPE},
     },
     middleware,
     response::IntoResponse,
     routing::{any, delete, get, post},
 };
 use ratelimit_core::Policy;
-use serde::Serialize;
 use serde_json::Value;
 
 use self::guard::GuardState;
-use crate::{api_error::ApiError, app::App, console};
+#[cfg(feature = "console")]
+use crate::console;
+use crate::{
+    api_error::ApiError,
+    app::App,
+    json_response::{json, to_json},
+};
 
 const OPENAPI: &str = include_str!("../../openapi.json");
 
@@ -48,23 +50,22 @@ impl App {
     /// The routes of the main listener, and others.
     pub(crate) fn router_with(&self, others: Router<App>) -> Router {
         let routes = common_routes().merge(client_routes()).merge(others);
-        let routes = match self.admin_listen() {
-            Some(_) => routes,
-            None => routes.merge(admin_routes()),
-        };
-        finish(routes, self, self.listen())
+        match self.admin_listen() {
+            Some(_) => finish(with_fallbacks(routes), self, self.listen()).with_state(self.clone()),
+            None => finish_admin(routes, self, self.listen()),
+        }
     }
 
     /// The routes of the admin listener.
     pub fn admin_router(&self) -> Router {
-        let routes = common_routes().merge(admin_routes());
-        finish(routes, self, self.admin_listen().unwrap_or(self.listen()))
+        let listen = self.admin_listen().unwrap_or(self.listen());
+        finish_admin(common_routes(), self, listen)
     }
 
     /// The metrics alone, under a path.
     pub(crate) fn metrics_router(&self, path: &str) -> Router {
         let routes = Router::new().route(path, get(actuator::prometheus));
-        finish(routes, self, self.listen())
+        finish(with_fallbacks(routes), self, self.listen()).with_state(self.clone())
     }
 }
 
@@ -88,7 +89,6 @@ fn admin_routes() -> Router<App> {
         .route("/api/v1/rate-limit/settle", post(receipt::settle))
         .route("/actuator/info", get(actuator::info))
         .route("/actuator/prometheus", get(actuator::prometheus))
-        .merge(console::routes())
 }
 
 /// The routes of every listener.
@@ -101,16 +101,32 @@ fn common_routes() -> Router<App> {
         .route("/openapi.json", get(openapi))
 }
 
-fn finish(routes: Router<App>, app: &App, listen: SocketAddr) -> Router {
+/// Adds admin calls and the console to the routes, and the middleware.
+fn finish_admin(routes: Router<App>, app: &App, listen: SocketAddr) -> Router {
+    let routes = routes.merge(admin_routes());
+    #[cfg(feature = "console")]
+    let routes = routes.merge(console::routes(app));
+    let routes = with_fallbacks(routes);
+    #[cfg(feature = "console")]
+    let routes = console::protected(routes, app);
+    let routes = finish(routes, app, listen);
+    #[cfg(feature = "console")]
+    let routes = console::with_headers(routes, app);
+    routes.with_state(app.clone())
+}
+
+/// Adds the middleware of all routes.
+fn finish(routes: Router<App>, app: &App, listen: SocketAddr) -> Router<App> {
     let guard_state = GuardState {
         app: app.clone(),
         is_loopback: listen.ip().to_canonical().is_loopback(),
     };
-    routes
-        .fallback(not_found)
-        .method_not_allowed_fallback(not_allowed)
-        .layer(middleware::from_fn_with_state(guard_state, guard::guard))
-        .with_state(app.clone())
+    routes.layer(middleware::from_fn_with_state(guard_state, guard::guard))
+}
+
+fn with_fallbacks(routes: Router<App>) -> Router<App> {
+    let routes = routes.fallback(not_found);
+    routes.method_not_allowed_fallback(not_allowed)
 }
 
 /// The document with the names of the current policies.
@@ -127,7 +143,7 @@ async fn check_head() -> impl IntoResponse {
 }
 
 async fn not_found() -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "Not found", "see /openapi.json")
+    ApiError::not_found()
 }
 
 async fn not_allowed() -> ApiError {
@@ -136,17 +152,4 @@ async fn not_allowed() -> ApiError {
         "Method not allowed",
         "see /openapi.json",
     )
-}
-
-/// A JSON response.
-fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
-    let mut response = Response::new(to_json(body));
-    *response.status_mut() = status;
-    let content_type = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response
-}
-
-fn to_json(body: &impl Serialize) -> Body {
-    Body::from(serde_json::to_vec(body).expect("numbers and text can be written"))
 }

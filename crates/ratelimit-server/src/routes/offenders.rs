@@ -51,8 +51,8 @@ pub(super) async fn get(
     request: Request,
 ) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
-    admin_auth::admit_request(&app, &rules, &request)?;
-    let mut audit = Audit::new("offenders", &request);
+    let caller = admin_auth::admit_request(&app, &rules, &request)?;
+    let mut audit = Audit::new("offenders", caller, &request);
     let query = Query(request.uri().query().unwrap_or_default());
     let most = query.one("most")?;
     let most = most.map_or(Ok(DEFAULT_COUNT), |text| parse_count(&text))?;

@@ -11,15 +11,16 @@ use ratelimit_core::{
     SettleError,
     store::{Receipt, Settlement, StoreError},
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 
-use super::{body, json, object::Object};
+use super::json;
 use crate::{
     admin_auth,
     api_error::ApiError,
     app::App,
     check_request::{whole_number, whole_number_or_zero},
     config::Rules,
+    json_body::read_object,
 };
 
 /// Body of a refund. Without `permits` the whole charge is refunded.
@@ -57,8 +58,8 @@ pub(super) async fn refund(
     request: Request,
 ) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
-    admin_auth::admit_request(&app, &rules, &request)?;
-    let body: RefundRequest = parse_body(&app, request).await?;
+    admin_auth::admit_change(&app, &rules, &request)?;
+    let body: RefundRequest = read_object(&app, request).await?;
     let receipt = app.receipt_tokens().verify(&rules, &body.receipt)?;
     let refund = body.permits.map_or(receipt.cost(), NonZeroU64::get);
     let Some(actual) = receipt.cost().checked_sub(refund) else {
@@ -73,8 +74,8 @@ pub(super) async fn settle(
     request: Request,
 ) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
-    admin_auth::admit_request(&app, &rules, &request)?;
-    let body: SettleRequest = parse_body(&app, request).await?;
+    admin_auth::admit_change(&app, &rules, &request)?;
+    let body: SettleRequest = read_object(&app, request).await?;
     let receipt = app.receipt_tokens().verify(&rules, &body.receipt)?;
     settle_receipt(&app, &receipt, body.actual).await
 }
@@ -96,14 +97,8 @@ pub(super) async fn renew(
     settlement_response(app.limiter().renew(&receipt).await)
 }
 
-async fn parse_body<T: DeserializeOwned>(app: &App, request: Request) -> Result<T, ApiError> {
-    let (parts, body) = request.into_parts();
-    let bytes = body::read(app, &parts.headers, body).await?;
-    body::parse(&bytes).map(|Object(body)| body)
-}
-
 async fn slot_receipt(app: &App, rules: &Rules, request: Request) -> Result<Receipt, ApiError> {
-    let body: SlotRequest = parse_body(app, request).await?;
+    let body: SlotRequest = read_object(app, request).await?;
     app.receipt_tokens().verify(rules, &body.receipt)
 }
 

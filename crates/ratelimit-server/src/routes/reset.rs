@@ -25,8 +25,8 @@ pub(super) async fn delete(
     request: Request,
 ) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
-    admin_auth::admit_request(&app, &rules, &request)?;
-    let mut audit = Audit::new("reset", &request);
+    let caller = admin_auth::admit_change(&app, &rules, &request)?;
+    let mut audit = Audit::new("reset", caller, &request);
     let (parts, _) = request.into_parts();
     let check_request = CheckRequest::partial(&app, &rules, &parts)?;
     let CheckRequest {

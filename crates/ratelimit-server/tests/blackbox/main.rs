@@ -8,6 +8,7 @@ mod browser_headers;
 mod chart;
 mod client_key;
 mod command_line;
+mod console;
 mod envoy;
 mod foresight;
 mod grafana;

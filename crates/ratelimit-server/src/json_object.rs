@@ -8,7 +8,7 @@ use serde::{
 };
 
 /// A value that is deserialised from a JSON object only. Serde would also accept an array of its fields.
-pub(super) struct Object<T>(pub(super) T);
+pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object<T>, D::Error> {

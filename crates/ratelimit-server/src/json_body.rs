@@ -2,25 +2,22 @@
 
 use axum::{
     body::{Body, HttpBody as _},
+    extract::Request,
     http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Collected, LengthLimitError, Limited};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{api_error::ApiError, app::App};
+use crate::{api_error::ApiError, app::App, json_object::Object};
 
 /// Reads a JSON body up to the maximum size. A longer one is a 413, one of another type a 415, and one that breaks off or
 /// is malformed a 400.
 ///
 /// A form of another site can send every type but JSON.
-pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
     if !is_json(headers) {
-        return Err(ApiError::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "Unsupported media type",
-            "the body must be sent with Content-Type: application/json",
-        ));
+        return Err(not_json());
     }
     let most = app.bounds().body;
     let too_large = || {
@@ -38,7 +35,27 @@ pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<B
     })
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+/// Reads a JSON object.
+pub(crate) async fn read_object<T: DeserializeOwned>(
+    app: &App,
+    request: Request,
+) -> Result<T, ApiError> {
+    let (parts, body) = request.into_parts();
+    let bytes = read(app, &parts.headers, body).await?;
+    parse(&bytes).map(|Object(object)| object)
+}
+
+/// 415: the body has another type than JSON.
+pub(crate) fn not_json() -> ApiError {
+    ApiError::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "Unsupported media type",
+        "the body must be sent with Content-Type: application/json",
+    )
+}
+
+/// Whether the one `Content-Type` is JSON.
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(value), None) = (types.next(), types.next()) else {
         return false;
@@ -48,6 +65,6 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case(b"application/json")
 }
 
-pub(super) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ApiError> {
+pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ApiError> {
     serde_json::from_slice(bytes).map_err(|why| ApiError::bad_request(format!("the body: {why}")))
 }

@@ -1,0 +1,149 @@
+//! A limit on wrong admin tokens.
+
+use ratelimit_core::{
+    Key, MemoryStore, Policy,
+    store::{Adjustment, Hit, Receipt, Store as _},
+};
+use ratelimit_http::response::retry_after_secs;
+
+use crate::api_error::ApiError;
+
+/// Wrong tokens that one address may send.
+const LIMIT: &str = "sliding_window_log 5/min";
+/// Addresses that are remembered, about 2 MB. Beyond that, an address with attempts left is forgotten first.
+const MAX_ADDRESSES: usize = 10_000;
+
+/// Limits the attempts to sign in with a wrong token, for each client address.
+///
+/// - An attempt is charged before the token is compared, so concurrent attempts cannot exceed the limit. A right token
+///   gets its charge back.
+/// - An address that has used its attempts up is refused with a right token too. Otherwise guessing could go on.
+/// - The store is private: these attempts are in no budget and no metric of a policy.
+#[derive(Debug)]
+pub(crate) struct SignInLimit {
+    store: MemoryStore,
+    policy: Policy,
+}
+
+impl Default for SignInLimit {
+    fn default() -> SignInLimit {
+        SignInLimit::on(MemoryStore::new().capacity(MAX_ADDRESSES))
+    }
+}
+
+impl SignInLimit {
+    fn on(store: MemoryStore) -> SignInLimit {
+        let policy = Policy::parse("console-sign-in", LIMIT).expect("the limit is valid");
+        SignInLimit { store, policy }
+    }
+
+    /// Charges an attempt, and returns whether `is_right` accepts its token.
+    pub(crate) async fn attempt(
+        &self,
+        address: &Key,
+        is_right: impl FnOnce() -> bool,
+    ) -> Result<bool, ApiError> {
+        let hit = Hit::new(&self.policy, address);
+        // A memory store always decides.
+        let decision = self.store.hit(hit).await;
+        let decision = decision.map_err(|_| ApiError::unavailable())?;
+        let Some(receipt) = Receipt::new(hit, &decision) else {
+            let seconds = retry_after_secs(&decision).unwrap_or(1);
+            return Err(ApiError::too_many_tokens(seconds));
+        };
+        let is_right = is_right();
+        if is_right {
+            let refunded = self.store.settle(&receipt, Adjustment::Refund { units: 1 });
+            refunded.await.map_err(|_| ApiError::unavailable())?;
+        }
+        Ok(is_right)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ratelimit_core::{Clock, Timestamp};
+
+    use super::*;
+
+    fn limit() -> (SignInLimit, Clock) {
+        let clock = Clock::manual(Timestamp::from_secs(1_000));
+        (
+            SignInLimit::on(MemoryStore::new().clock(clock.clone())),
+            clock,
+        )
+    }
+
+    fn address(last: u8) -> Key {
+        Key::ip([192, 0, 2, last].into())
+    }
+
+    #[tokio::test]
+    async fn five_wrong_tokens_block_an_address_for_a_minute() {
+        let (limit, clock) = limit();
+        for _ in 0..5 {
+            assert_eq!(limit.attempt(&address(1), || false).await, Ok(false));
+        }
+
+        let refused = limit.attempt(&address(1), || true).await;
+        assert_eq!(refused, Err(ApiError::too_many_tokens(60)));
+        assert_eq!(limit.attempt(&address(2), || true).await, Ok(true));
+
+        clock.advance(Duration::from_secs(59));
+        assert!(limit.attempt(&address(1), || true).await.is_err());
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(limit.attempt(&address(1), || true).await, Ok(true));
+    }
+
+    #[tokio::test]
+    async fn right_tokens_are_not_counted() {
+        let (limit, _) = limit();
+        for _ in 0..20 {
+            assert_eq!(limit.attempt(&address(1), || true).await, Ok(true));
+        }
+        for _ in 0..5 {
+            assert_eq!(limit.attempt(&address(1), || false).await, Ok(false));
+        }
+        assert!(limit.attempt(&address(1), || false).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn attempts_at_the_same_time_do_not_exceed_the_limit() {
+        let (limit, _) = limit();
+        let (limit, address) = (&limit, &address(1));
+        let compared = std::cell::Cell::new(0);
+
+        // The token of each attempt is compared while the next one has begun.
+        fn nested<'a>(
+            limit: &'a SignInLimit,
+            address: &'a Key,
+            compared: &'a std::cell::Cell<u32>,
+            depth: u32,
+        ) {
+            let attempt = limit.attempt(address, || {
+                compared.set(compared.get() + 1);
+                if depth > 0 {
+                    nested(limit, address, compared, depth - 1);
+                }
+                false
+            });
+            let _ = futures_util::FutureExt::now_or_never(attempt);
+        }
+        nested(limit, address, &compared, 20);
+
+        assert_eq!(compared.get(), 5);
+    }
+
+    #[tokio::test]
+    async fn the_number_of_addresses_is_bounded() {
+        let limit = SignInLimit::default();
+        for last in 0..30_000_u32 {
+            let address = Key::ip(std::net::Ipv4Addr::from_bits(last).into());
+            let _ = limit.attempt(&address, || false).await;
+        }
+
+        assert!(limit.store.stats().keys <= MAX_ADDRESSES);
+    }
+}

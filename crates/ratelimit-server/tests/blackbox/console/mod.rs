@@ -1,0 +1,3 @@
+//! The console.
+
+mod live;
