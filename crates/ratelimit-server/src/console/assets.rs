@@ -29,10 +29,20 @@ macro_rules! assets {
 static ASSETS: &[Asset] = &assets![
     "index.html"
     "console.css"
-    "chart.js"
-    "console.js"
-    "api.js"
     "icon.svg"
+    "api.js"
+    "chart.js"
+    "client_key.js"
+    "console.js"
+    "dom.js"
+    "file.js"
+    "format.js"
+    "key.js"
+    "live.js"
+    "overview.js"
+    "policies.js"
+    "session.js"
+    "try.js"
 ];
 
 /// One file of the page.
