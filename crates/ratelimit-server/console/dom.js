@@ -1,14 +1,13 @@
-// Elements of the page. Text always stays text: this is the only place that makes elements, and it takes no HTML.
+// Elements of the page. Only this file makes elements, and it takes no HTML: text stays text.
 
 const SVG = /^(svg|path|line|text|rect|circle|use)$/;
+const kept = (children) => children.flat(2).filter((child) => child || child === 0);
 
 /** @type {(id: string) => any} */
 export const $ = (id) => document.getElementById(id);
 
 /**
- * Makes an element from `name.class class`. A first argument that is a plain object has properties and listeners.
- * @param {string} tag
- * @param {...any} children
+ * Makes an element from `name.class class`. A plain object as first child has properties and listeners.
  * @returns {any}
  */
 export function h(tag, ...children) {
@@ -16,98 +15,89 @@ export function h(tag, ...children) {
   const isSvg = SVG.test(name);
   const el = isSvg ? document.createElementNS('http://www.w3.org/2000/svg', name) : document.createElement(name);
   if (css) el.setAttribute('class', css.trim());
-  if (children[0]?.constructor === Object) {
-    for (const [key, value] of Object.entries(children.shift())) {
-      if (value === undefined || value === null || value === false) continue;
-      if (key.startsWith('on')) el.addEventListener(key.slice(2), value);
-      else if (!isSvg && key in el && key !== 'list') el[key] = value;
-      else el.setAttribute(key, value);
-    }
+  const props = children[0]?.constructor === Object ? children.shift() : {};
+  for (const [key, value] of Object.entries(props)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith('on')) el.addEventListener(key.slice(2), value);
+    else if (!isSvg && key in el) el[key] = value;
+    else el.setAttribute(key, value);
   }
   el.append(...kept(children));
   return el;
 }
 
-const kept = (children) => children.flat(2).filter((child) => child || child === 0);
-
-/** Replaces the children of an element. */
 export const put = (el, ...children) => el.replaceChildren(...kept(children));
 
-/** As `put`, for what changes while one looks: keeps the focus, and waits while a part is selected. */
+/** As `put`, for live parts: keeps the focus, and waits while text is selected in them. */
 export function update(el, ...children) {
   const selection = getSelection();
-  if (selection && !selection.isCollapsed && el.contains(selection.anchorNode)) return;
-  const focused = /** @type {any} */ (document.activeElement);
-  const hasFocus = el.contains(focused) && el !== focused;
+  if (!selection.isCollapsed && el.contains(selection.anchorNode)) return;
+  const focused = document.activeElement;
+  const hadFocus = el.contains(focused);
   put(el, children);
-  if (!hasFocus) return;
-  const twin = [...el.querySelectorAll(focused.tagName)]
-    .find((one) => one.textContent === focused.textContent && one.href === focused.href);
-  twin?.focus({ preventScroll: true });
+  if (!hadFocus || el === focused) return;
+  const isTwin = (one) => one.textContent === focused.textContent && one.href === focused.href;
+  [...el.querySelectorAll(focused.tagName)].find(isTwin)?.focus({ preventScroll: true });
+}
+
+/** Runs calls of which the newest counts: older answers, and those for a screen that was left, are dropped. */
+export function newest(signal) {
+  let count = 0;
+  return async (call, show, fail) => {
+    const mine = ++count;
+    const [found, error] = await call.then((answer) => [answer], (why) => [null, why]);
+    if (mine === count && !signal.aborted) error ? fail(error) : show(found);
+  };
 }
 
 export const icon = (name) => h('svg.ic', { 'aria-hidden': 'true' }, h('use', { href: `#i-${name}` }));
 export const badge = (css, text) => h(`span.badge ${css}`, text);
 export const empty = (text) => h('p.empty', text);
-export const problem = (text) => h('p.card err', { role: 'alert' }, text);
 export const loading = () => h('p.empty loading', 'Loading ...');
-
-export const query = (params) => String(new URLSearchParams(params));
+export const problem = ({ message }) => h('p.card err', { role: 'alert' }, message);
+export const warning = (...text) => h('div.banner warn', h('span.dot'), h('div', text));
+export const query = (params) => `${new URLSearchParams(params)}`;
 export const address = (screen, params) => `#/${screen}${params ? `?${query(params)}` : ''}`;
 export const link = (screen, params, ...text) => h('a', { href: address(screen, params) }, text);
-
-/** A card with a heading, and something at its right. */
+export const head = (title, ...about) => h('div.head', h('h1', title), h('p', about));
 export const card = (title, side, ...body) =>
   h('section.card', h('header', h('h2', title), h('span.grow'), side), body);
-
-/** The heading of a screen. */
-export const head = (title, ...about) => h('div.head', h('h1', title), h('p', about));
-
-export const field = (name, input, props = {}) => h('label', props, name, input);
+export const field = (name, input, css = '') => h(`label.${css}`, name, input);
 export const input = (name, value, props) =>
   h('input.mono', { name, value, spellcheck: false, autocomplete: 'off', ...props });
 export const form = (css, submit, ...body) =>
   h(`form.card ${css}`, { onsubmit(event) { event.preventDefault(); submit(); } }, body);
-
-/** Names and values; a value may be an element. */
 export const facts = (rows) =>
   h('dl', rows.filter(Boolean).map(([name, value, css = '']) => [h('dt', name), h(`dd.${css}`, value)]));
-
-export const column = (name, css = 'r', props = {}) => h(`th.${css}`, { scope: 'col', ...props }, name);
+export const column = (name, css = 'r') => h(`th.${css}`, { scope: 'col' }, name);
 export const table = (caption, columns, body) =>
   h('table', h('caption.sr', caption), h('thead', h('tr', columns)), body);
 
-/** A bar that is filled by parts of a hundred: pairs of a class and a percentage. */
-export function meter(...parts) {
-  return h('div.meter', parts.map(([css, percent]) => {
-    const part = h(`i.${css}`);
-    part.style.width = `${Math.min(100, percent || 0)}%`;
-    return part;
-  }));
-}
+/** A bar of parts: pairs of a class and a percentage. */
+export const meter = (...parts) => h('div.meter', parts.map(([css, percent]) => {
+  const part = h(`i.${css}`);
+  part.style.width = `${Math.min(100, percent || 0)}%`;
+  return part;
+}));
 
 /** A value with a button that copies it. */
 export function copyable(text, shown = h('code.wrap', text)) {
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      toast('Copied.');
-    } catch {
-      // The clipboard is closed to pages that came over plain HTTP from another machine.
-      getSelection()?.selectAllChildren(shown);
-      toast('Selected: copy it with the keyboard.');
-    }
+  const select = () => {
+    // Browsers close the clipboard to pages that came over plain HTTP from another machine.
+    getSelection().selectAllChildren(shown);
+    toast('Selected: copy it with the keyboard.');
   };
-  return h('span.copy', shown, h('button.ghost icon', { type: 'button', title: 'Copy', onclick: copy },
-    icon('copy'), h('span.sr', `Copy ${text}`)));
+  const onclick = () => navigator.clipboard?.writeText(text).then(() => toast('Copied.'), select) ?? select();
+  return h('span.copy', shown,
+    h('button.ghost icon', { type: 'button', title: 'Copy', onclick }, icon('copy'), h('span.sr', `Copy ${text}`)));
 }
 
-/** A moment in the reader's time zone, and in UTC on hover. */
+/** A moment in the reader's time zone, with UTC in the title. */
 export function moment(seconds) {
   const at = new Date(seconds * 1000);
-  const isToday = at.toDateString() === new Date().toDateString();
-  const text = isToday ? at.toLocaleTimeString() : at.toLocaleString();
-  return h('time', { dateTime: at.toISOString(), title: `${at.toISOString().replace('T', ' ').slice(0, 19)} UTC` }, text);
+  const [dateTime, isToday] = [at.toISOString(), at.toDateString() === new Date().toDateString()];
+  const title = `${dateTime.slice(0, 19).replace('T', ' ')} UTC`;
+  return h('time', { dateTime, title }, isToday ? at.toLocaleTimeString() : at.toLocaleString());
 }
 
 /** Has a screen reader say something. */
@@ -118,7 +108,7 @@ let fading;
 export function toast(text) {
   $('toast').textContent = text;
   clearTimeout(fading);
-  fading = setTimeout(() => { $('toast').textContent = ''; }, 6000);
+  if (text) fading = setTimeout(toast, 6000, '');
 }
 
 /** Asks in a dialog. Resolves with the data of its form, or with null. */
@@ -127,10 +117,7 @@ export function ask(title, yes, css, ...body) {
   const inner = dialog.firstElementChild;
   const cancel = h('button', { type: 'button', onclick: () => dialog.close() }, 'Cancel');
   put(inner, h('h1', title), body, h('div.row', cancel, h(`button.${css}`, { value: 'yes' }, yes)));
-  dialog.ariaLabel = title;
-  dialog.returnValue = '';
+  Object.assign(dialog, { ariaLabel: title, returnValue: '' });
   dialog.showModal();
-  return new Promise((resolve) => {
-    dialog.onclose = () => resolve(dialog.returnValue ? new FormData(inner) : null);
-  });
+  return new Promise((resolve) => { dialog.onclose = () => resolve(dialog.returnValue && new FormData(inner)); });
 }

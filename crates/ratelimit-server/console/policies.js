@@ -1,95 +1,86 @@
 // Policies: their limits, settings and rates.
 
 import * as api from './api.js';
-import { badge, card, column, copyable, empty, facts, h, head, link, loading, problem, put, table, update } from './dom.js';
-import { deciders, int, percent, rate, span } from './format.js';
-import { decidersCell, policyCell, shareCell, storeName } from './overview.js';
+import { badge, card, column, copyable, empty, facts, h, head, link, loading, newest, problem, put, table, update }
+  from './dom.js';
+import { deciderCell, deciders, policyCell, shareCell } from './cells.js';
+import { int, percent, rate, span } from './format.js';
 
-const badges = (policy) => h('div.badges', [
-  policy.shadow && badge('c-shadow', 'shadow'),
-  !policy.shadow && policy.enforced < 100 && badge('c-shadow', `enforced ${policy.enforced} %`),
-  policy.throttle !== 'hard' && badge('c-over', policy.throttle),
-  policy.onFailure !== 'local' && badge('c-fall', `fail ${policy.onFailure}`),
-  policy.builtIn && badge('', 'built in'),
-]);
+const badges = ({ enforced, throttle, onFailure, builtIn, envoy }) => h('div.badges',
+  enforced === 0 && badge('c-shadow', 'shadow'),
+  enforced > 0 && enforced < 100 && badge('c-shadow', `enforced ${enforced} %`),
+  throttle !== 'hard' && badge('c-over', throttle),
+  onFailure !== 'local' && badge('c-fall', `fails ${onFailure}`),
+  envoy && badge('c-accent', `Envoy ${envoy.domain}`),
+  builtIn && badge('', 'built in'));
 
 const row = (policy, chosen) => h(`tr.${policy.name === chosen ? 'on' : ''}`,
-  policyCell(policy.name, policy.text, policy.decidedBy), h('td.hide', badges(policy)), h('td.r', rate(policy.checks)),
+  policyCell(policy.name, policy.text, policy), h('td.hide', badges(policy)), h('td.r', rate(policy.checks)),
   shareCell(policy.denied, policy.checks, 'c-deny'),
-  h('td.r hide c-shadow', policy.wouldDeny ? percent(policy.wouldDeny, policy.checks) : ''),
-  decidersCell(policy.decidedBy));
+  h('td.r hide c-shadow', policy.wouldDeny ? percent(policy.wouldDeny, policy.checks) : ''), deciderCell(policy));
 
-const list = (texts) => texts?.length ? texts.join(', ') : 'none';
+const list = (texts) => texts.join(', ') || 'none';
 
 function details(policy) {
-  const { tiers = {}, tenants = { total: 0, first: {} }, decidedBy, charge_on: chargeOn } = policy;
-  const by = Object.entries(decidedBy ?? {}).filter(([, n]) => n > 0);
-  const names = { store: storeName(), fallback: 'local fallback', prefetched: 'prefetched units' };
-  return card(policy.name, badges(policy), h('div.stack',
-    policy.limits.map(({ text, words, by: key }) =>
-      h('div', copyable(key ? `${text} by ${key}` : text), h('small.block', words))),
+  const { name, limits, cost, charge_on: chargeOn, settle, prefetch, tiers, tenants, exempt, blocked } = policy;
+  const decided = deciders(policy).map(([who, n]) => h('span.block', `${who} ${rate(n)}/s`));
+  return card(name, badges(policy), h('div.stack',
+    limits.map(({ text, words, by }) => h('div', copyable(by ? `${text} by ${by}` : text), h('small.block', words))),
     facts([
       ['checks', `${rate(policy.checks)}/s`],
       ['denied', `${rate(policy.denied)}/s`],
       ['would deny', `${rate(policy.wouldDeny)}/s`],
-      ['decided by', by.length ? by.map(([who, n]) => h('span.block', `${names[who]} ${rate(n)}/s`)) : deciders(null)],
-      ['p99 of decisions', policy.p99Micros === null ? 'not timed' : span(policy.p99Micros)],
+      ['decided by', decided.length ? decided : '–'],
+      ['p99 of decisions', policy.p99Micros ? span(policy.p99Micros) : 'not timed'],
       ['failure mode', policy.onFailure],
       ['throttle', policy.throttle],
-      ['cost of a hit', String(policy.cost ?? 1)],
-      chargeOn?.length && ['charged on', chargeOn.join(', ')],
-      policy.settle && ['settle', String(policy.settle)],
-      ['exempt', list(policy.exempt)],
-      ['blocked', policy.blocked?.length ? `${list(policy.blocked)} (${policy.blockedStatus})` : 'none'],
-      ...Object.entries(tiers).map(([name, text]) => [`tier ${name}`, text, 'mono']),
-      tenants.total > 0 && ['tenants', [int(tenants.total), ...Object.entries(tenants.first)
-        .map(([name, tier]) => h('span.block mono', `${name}: ${tier}`))]],
+      ['cost of a hit', `${cost}`],
+      prefetch && ['prefetched share', `${prefetch} %`],
+      chargeOn?.length && ['charged on', list(chargeOn)],
+      settle && ['settle', settle],
+      ['exempt', list(exempt)],
+      ['blocked', blocked.length ? `${list(blocked)} (${policy.blockedStatus})` : 'none'],
+      ...Object.entries(tiers).map(([tier, text]) => [`tier ${tier}`, text, 'mono']),
+      tenants.total && ['tenants', [int(tenants.total), ...Object.entries(tenants.first)
+        .map(([tenant, tier]) => h('span.block mono', `${tenant}: ${tier}`))]],
     ]),
-    h('div.row btns', link('key', { policy: policy.name }, 'Peek at a key'), link('try', { a: policy.text }, 'Try a change'))));
+    h('div.row btns', link('key', { policy: name }, 'Peek at a key'),
+      link('try', { a: policy.text, throttle: policy.throttle }, 'Try a change'))));
 }
+
+const COLUMNS = [['policy', 'name', ''], ['', '', 'hide'], ['checks/s', 'checks', 'r'], ['denied', 'denied', 'r'],
+  ['would deny', 'wouldDeny', 'r hide'], ['decided by', '', 'hide']];
 
 export function policies({ main, params, signal }) {
   const chosen = params.get('name');
   let sort = 'checks';
-  let newest = 0;
   const filter = h('input', {
-    type: 'search', id: 'filter', ariaLabel: 'Filter policies', placeholder: 'Filter by name or limit  ( / )',
-    autocomplete: 'off', spellcheck: false, oninput: () => load(),
+    type: 'search', id: 'filter', ariaLabel: 'Filter policies', placeholder: 'Filter by name or limit  ( / )', oninput: load,
   });
-  const body = h('tbody');
-  const count = h('span', { role: 'status' });
+  const [body, count, side] = [h('tbody'), h('span', { role: 'status' }), h(`div.stack ${chosen ? 'first' : ''}`)];
   const rows = h('div.scroll', { tabIndex: 0, role: 'region', ariaLabel: 'Policies' }, loading());
-  const side = h(`div.stack ${chosen ? 'first' : ''}`);
-  const heads = [['policy', 'name', ''], ['', '', 'hide'], ['checks/s', 'checks', 'r'], ['denied', 'denied', 'r'],
-    ['would deny', 'wouldDeny', 'r hide'], ['decided by', '', 'hide']].map(([name, key, css]) => {
-    if (!key) return column(name || h('span.sr', 'modes'), css);
-    const order = key === 'name' ? 'ascending' : 'descending';
-    const choose = () => { sort = key; load(); };
-    return Object.assign(column(h('button', { type: 'button', onclick: choose }, name), css), { key, order });
+  const heads = COLUMNS.map(([name, key, css]) => {
+    const sortBy = () => { sort = key; load(); };
+    return column(key ? h('button', { type: 'button', onclick: sortBy }, name) : name || h('span.sr', 'modes'), css);
   });
   const all = table('Policies', heads, body);
   put(main, head('Policies', count), h('div.grid g31', h('section.card', filter, rows), side));
 
-  async function load() {
-    const mine = ++newest;
-    for (const column of heads) if (column.key) column.ariaSort = column.key === sort ? column.order : 'none';
-    try {
-      const [page, policy] = await Promise.all([
-        api.policies({ q: filter.value, sort, limit: 100 }, signal),
-        chosen ? api.policy(chosen, signal).catch((error) => error.status === 404 ? null : Promise.reject(error)) : null,
-      ]);
-      // An answer that was overtaken by a newer one, or that comes after the screen has gone.
-      if (mine !== newest || signal.aborted) return;
+  const latest = newest(signal);
+  function load() {
+    COLUMNS.forEach(([, key], i) => {
+      if (key) heads[i].ariaSort = key !== sort ? 'none' : key === 'name' ? 'ascending' : 'descending';
+    });
+    const one = chosen && api.policy(chosen, signal).catch((why) => why.status === 404 ? null : Promise.reject(why));
+    latest(Promise.all([api.policies({ q: filter.value, sort, limit: 100 }, signal), one]), ([page, policy]) => {
       const shown = page.policies.length;
       count.textContent = page.total > shown ? `${shown} of ${int(page.total)}; filter to see others` : `${int(page.total)} in all`;
-      update(body, page.policies.map((one) => row(one, chosen)));
-      const what = shown ? all : empty(filter.value ? `No policy matches ${filter.value}.` : 'There is no policy.');
-      if (rows.firstChild !== what) put(rows, what);
+      update(body, page.policies.map((policy) => row(policy, chosen)));
+      if (!shown) put(rows, empty(filter.value ? `No policy matches ${filter.value}.` : 'There is no policy.'));
+      else if (rows.firstChild !== all) put(rows, all);
       update(side, policy ? details(policy)
         : card('One policy', '', empty(chosen ? `There is no policy ${chosen}.` : 'Choose one to see its settings.')));
-    } catch (error) {
-      if (mine === newest && !signal.aborted) put(rows, problem(error.message));
-    }
+    }, (error) => put(rows, problem(error)));
   }
   load();
   return { slow: load };
