@@ -72,6 +72,6 @@ pub use self::{
     request::{InvalidRequest, ResolvedRequest},
     resource::ResourceDiagnostic,
     response::ResponseOptions,
-    rule::{Role, Rules, RulesBuilder, Unit},
+    rule::{ListedRule, Role, Rules, RulesBuilder, Unit},
     usage::{DescriptorUsage, HitCounts, NearLimitRatio},
 };

@@ -12,8 +12,8 @@ use proptest::{
 };
 use ratelimit_http::{
     client_ip::{
-        ChainHeader, ClientIpResolver, TrustedProxies, has_forwarding_headers, is_private,
-        parse_address,
+        ChainHeader, ClientIpResolver, ClientIpSource, TrustedProxies, WalkVerdict,
+        has_forwarding_headers, is_private, parse_address,
     },
     key::ExplicitKey,
 };
@@ -381,6 +381,43 @@ proptest! {
         let all = TrustedProxies::parse(networks.iter().map(entry)).expect("networks");
         let any = networks.iter().any(|network| TrustedProxies::parse([entry(network)]).expect("a network").contains(addr));
         prop_assert_eq!(all.contains(addr), any);
+    }
+
+    #[test]
+    fn a_trace_finds_the_client_that_resolve_finds(
+        lines in lines(),
+        peer in proptest::option::of(prop_oneof![Just(PROXY.parse().expect("an address")), addr()]),
+        name in select(NAMES),
+        hops in proptest::option::of(0_usize..5),
+        max_hops in 0_usize..5,
+    ) {
+        let search = match hops {
+            Some(hops) => ClientIpResolver::behind_hops(hops),
+            None => search().max_hops(max_hops),
+        };
+        let search = search.chain_header(name.parse().expect("a header's name"));
+        for search in [search.clone(), search.trust_unix_sockets()] {
+            let walk = search.trace(peer, &lines[..]);
+
+            let found = search.resolve(peer, &lines[..]);
+            prop_assert_eq!(walk.client, found);
+            let is_end = |verdict| matches!(verdict, WalkVerdict::Client | WalkVerdict::PeerUntrusted);
+            let ends: Vec<_> = walk.steps.iter().filter(|step| is_end(step.verdict)).collect();
+            let Ok(found) = found else {
+                prop_assert!(ends.len() <= 1);
+                continue;
+            };
+            prop_assert_eq!(ends.len(), 1, "{:?}", walk.steps);
+            let source = ends[0].header.as_deref();
+            match found.source() {
+                ClientIpSource::Peer => prop_assert_eq!(source, None),
+                ClientIpSource::XRealIp => prop_assert_eq!(source, Some("x-real-ip")),
+                _ => prop_assert_eq!(source, Some(name)),
+            }
+            if let (Some(addr), true) = (parse_address(ends[0].value.as_bytes()), name == "x-forwarded-for") {
+                prop_assert_eq!(addr.to_canonical(), found.whole_addr());
+            }
+        }
     }
 
     #[test]

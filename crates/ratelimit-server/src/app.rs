@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::{
     config::{AdminToken, Bounds, Config, ConsoleMode, Rules},
+    config_state::ConfigState,
     metrics::MetricsHandle,
     receipt_token::ReceiptTokens,
     refusal_log::RefusalLog,
@@ -55,6 +56,7 @@ pub struct App(Arc<AppInner>);
 struct AppInner {
     limiter: Limiter,
     rules: RwLock<Arc<Rules>>,
+    config_state: ConfigState,
     metrics: MetricsHandle,
     listen: SocketAddr,
     store: &'static str,
@@ -101,6 +103,7 @@ impl App {
         App(Arc::new(AppInner {
             limiter,
             rules: RwLock::new(Arc::new(config.rules.clone())),
+            config_state: ConfigState::new(config),
             #[cfg(feature = "console")]
             sampler: Sampler::new(metrics.clone()),
             metrics,
@@ -205,6 +208,10 @@ impl App {
         Arc::clone(&rules)
     }
 
+    pub(crate) fn config_state(&self) -> &ConfigState {
+        &self.0.config_state
+    }
+
     pub(crate) fn limiter(&self) -> &Limiter {
         &self.0.limiter
     }
@@ -225,7 +232,6 @@ impl App {
 
     /// The rates of a policy in the last second.
     #[cfg(feature = "console")]
-    #[allow(dead_code, reason = "the policies of the console read it")]
     pub(crate) fn policy_rates(&self, name: &str) -> PolicyRates {
         self.0.sampler.policy_rates(name)
     }

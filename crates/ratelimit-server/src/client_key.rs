@@ -10,7 +10,8 @@ use std::{
 use clap::Args;
 use ratelimit_http::{
     client_ip::{
-        ChainHeader, ClientIpError, ClientIpResolver, ClientIpSource, TrustedProxies, parse_address,
+        ChainHeader, ClientIpError, ClientIpResolver, ClientIpSource, TrustedProxies, WalkStep,
+        parse_address,
     },
     key::ExplicitKey,
 };
@@ -29,7 +30,7 @@ pub struct ClientKey {
     trusted: Vec<String>,
 
     /// The address at the other end of the connection; without one, it is a Unix socket
-    #[arg(long, value_name = "ADDR", value_parser = peer)]
+    #[arg(long, value_name = "ADDR", value_parser = parse_peer)]
     peer: Option<IpAddr>,
 
     /// A header line "Name: value" as it was received, byte for byte; repeatable
@@ -64,6 +65,10 @@ pub struct ClientKey {
     #[arg(long)]
     trust_unix: bool,
 
+    /// Prints the steps from the connection to the client as well
+    #[arg(long)]
+    walk: bool,
+
     /// A key that the application named itself
     #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
     explicit: Option<OsString>,
@@ -78,13 +83,59 @@ pub struct ClientKey {
 }
 
 /// Name and value of a header line.
-type Header = (String, Vec<u8>);
+pub(crate) type Header = (String, Vec<u8>);
 
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Found {
     Key { key: String, source: String },
     Error { error: &'static str },
+}
+
+/// The answer of the command.
+#[derive(Serialize)]
+struct FoundWithWalk {
+    #[serde(flatten)]
+    found: Found,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<Vec<WalkStepView>>,
+}
+
+/// A step of the walk to the client, as JSON.
+#[derive(Serialize)]
+pub(crate) struct WalkStepView {
+    from: String,
+    value: String,
+    verdict: &'static str,
+}
+
+impl WalkStepView {
+    pub(crate) fn new(step: &WalkStep) -> WalkStepView {
+        let from = step.header.as_deref().map(written_header);
+        let is_unix = step.header.is_none() && step.value.is_empty();
+        WalkStepView {
+            from: from.unwrap_or_else(|| "the connection".to_owned()),
+            value: if is_unix {
+                "a Unix socket".to_owned()
+            } else {
+                step.value.clone()
+            },
+            verdict: step.verdict.as_str(),
+        }
+    }
+}
+
+/// The name of a header as it is usually written: `X-Forwarded-For`.
+pub(crate) fn written_header(name: &str) -> String {
+    let words = name.split('-').map(|word| match word {
+        "ip" => "IP".to_owned(),
+        "cf" => "CF".to_owned(),
+        word => {
+            let (first, rest) = word.split_at(word.len().min(1));
+            first.to_uppercase() + rest
+        }
+    });
+    words.collect::<Vec<String>>().join("-")
 }
 
 impl ClientKey {
@@ -95,6 +146,10 @@ impl ClientKey {
     /// Fails if `out` cannot be written.
     pub fn run(&self, out: &mut impl Write) -> Result<(), CliError> {
         let found = self.find().unwrap_or_else(|error| Found::Error { error });
+        let found = FoundWithWalk {
+            found,
+            steps: self.steps(),
+        };
         writeln!(out, "{}", serde_json::to_string(&found)?)?;
         Ok(())
     }
@@ -113,6 +168,13 @@ impl ClientKey {
             key: client.to_string(),
             source: client.source().as_str().to_owned(),
         })
+    }
+
+    /// The steps of the walk, if they are asked for.
+    fn steps(&self) -> Option<Vec<WalkStepView>> {
+        let search = self.search().ok().filter(|_| self.walk)?;
+        let walk = search.trace(self.peer, &self.header[..]);
+        Some(walk.steps.iter().map(WalkStepView::new).collect())
     }
 
     fn search(&self) -> Result<ClientIpResolver, &'static str> {
@@ -171,7 +233,7 @@ fn number(text: &str) -> Result<usize, &'static str> {
     text.parse().map_err(|_| BAD_CONFIG)
 }
 
-fn peer(text: &str) -> Result<IpAddr, String> {
+pub(crate) fn parse_peer(text: &str) -> Result<IpAddr, String> {
     let socket = text.parse::<SocketAddr>().map(|socket| socket.ip());
     let addr = socket.ok().or_else(|| parse_address(text.as_bytes()));
     addr.ok_or_else(|| "expected an address such as 10.0.0.1:4711".to_owned())
@@ -190,18 +252,18 @@ impl clap::builder::TypedValueParser for HeaderParser {
         _: Option<&clap::Arg>,
         line: &OsStr,
     ) -> Result<Header, clap::Error> {
-        let line = line.as_bytes();
-        let colon = line.iter().position(|byte| *byte == b':');
-        let name = colon.and_then(|colon| str::from_utf8(&line[..colon]).ok());
-        let (Some(colon), Some(name)) = (colon, name) else {
+        parse_header(line.as_bytes()).ok_or_else(|| {
             let expected = "expected a header line such as \"X-Forwarded-For: 1.2.3.4\"\n";
-            return Err(
-                clap::Error::raw(clap::error::ErrorKind::ValueValidation, expected)
-                    .with_cmd(command),
-            );
-        };
-        Ok((name.trim().to_owned(), trim(&line[colon + 1..]).to_vec()))
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, expected).with_cmd(command)
+        })
     }
+}
+
+/// Reads a header line; `None` if it has no name and colon.
+pub(crate) fn parse_header(line: &[u8]) -> Option<Header> {
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    let name = str::from_utf8(&line[..colon]).ok()?;
+    Some((name.trim().to_owned(), trim(&line[colon + 1..]).to_vec()))
 }
 
 /// Trims spaces and tabs, which are not part of a header value.

@@ -1,4 +1,4 @@
-//! Request bodies.
+//! JSON bodies of requests and responses.
 
 use axum::{
     body::{Body, HttpBody as _},
@@ -11,15 +11,23 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{api_error::ApiError, app::App, json_object::Object};
 
-/// Reads a JSON body up to the maximum size. A longer one is a 413, one of another type a 415, and one that breaks off or
+/// Reads a JSON body up to the maximum size of the server. See [`read_up_to`].
+pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+    read_up_to(app.bounds().body, headers, body).await
+}
+
+/// Reads a JSON body of at most `most` bytes. A longer one is a 413, one of another type a 415, and one that breaks off or
 /// is malformed a 400.
 ///
 /// A form of another site can send every type but JSON.
-pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+pub(crate) async fn read_up_to(
+    most: usize,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Bytes, ApiError> {
     if !is_json(headers) {
         return Err(not_json());
     }
-    let most = app.bounds().body;
     let too_large = || {
         let status = StatusCode::PAYLOAD_TOO_LARGE;
         ApiError::new(status, "Body too large", format!("at most {most} bytes"))

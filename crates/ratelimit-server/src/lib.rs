@@ -24,9 +24,14 @@ mod client;
 mod client_key;
 mod config;
 #[cfg(feature = "console")]
+mod config_check;
+mod config_state;
+#[cfg(feature = "console")]
 mod console;
 #[cfg(feature = "envoy")]
 mod envoy;
+mod finding;
+mod hangup;
 mod health;
 mod hmac;
 mod json_body;
@@ -41,8 +46,10 @@ mod missing_files;
 mod policy_summary;
 mod query;
 mod receipt_token;
+mod redact;
 mod refusal_log;
 mod reload;
+mod reload_channel;
 mod request_id;
 mod room;
 mod routes;

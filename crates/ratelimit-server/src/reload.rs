@@ -15,14 +15,15 @@ use tokio::signal::unix::Signal;
 
 use crate::{
     app::App,
-    cli_error::CliError,
     config::{Config, InvalidConfig, Policies, Settings},
+    finding::Finding,
     missing_files::MissingFiles,
+    reload_channel::ReloadRequests,
 };
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reloads the configuration on SIGHUP and when its file or the file of the admin token changes; never returns.
+/// Reloads the configuration on SIGHUP, on request, and when its file or the file of the admin token changes; never returns.
 ///
 /// - A configuration with an error is logged and changes nothing.
 /// - Settings that are not part of the rules keep the values of `running`. A change of one is logged.
@@ -33,15 +34,17 @@ pub(crate) async fn follow(
     running: Settings,
     mut versions: FileVersions,
     mut hangup: Signal,
+    mut requests: ReloadRequests,
 ) {
     count("ok", 0);
     count("rejected", 0);
     let mut current = running.clone();
     let mut missing = MissingFiles::default();
     loop {
-        let is_requested = tokio::select! {
-            _ = hangup.recv() => true,
-            () = tokio::time::sleep(POLL_INTERVAL) => false,
+        let (is_requested, caller) = tokio::select! {
+            _ = hangup.recv() => (true, None),
+            request = requests.recv() => (true, Some(request)),
+            () = tokio::time::sleep(POLL_INTERVAL) => (false, None),
         };
         let now = file_versions(&current);
         let unreadable = current
@@ -56,24 +59,47 @@ pub(crate) async fn follow(
             continue;
         }
         versions.extend(now);
-        match load_with_versions(&settings) {
+        let result = match load_with_versions(&settings) {
             Ok((config, now)) => {
                 versions.extend(now);
                 log_warnings(&config, &settings);
                 log_restart_needed(&config.settings, &running);
                 log_reordered(&app.rules().policies, &config.rules.policies);
                 current = config.settings;
+                let policies = config.rules.policies.iter().count();
                 app.adopt(config.rules);
                 count("ok", 1);
                 tracing::info!("reloaded the configuration");
+                Ok(policies)
             }
             Err(why) => {
                 count("rejected", 1);
-                let why = CliError::from(why).to_string().replace('\n', "; ");
-                tracing::error!("the new configuration is refused, the old one stays: {why}");
+                let file = settings.file().unwrap_or(Path::new(""));
+                let (text, findings) = refusal(why, file);
+                tracing::error!("the new configuration is refused, the old one stays: {text}");
+                Err(findings)
             }
+        };
+        if let Some(caller) = caller {
+            caller.answer(result);
+            // Certificates and Envoy rules are read again by other tasks, as on SIGHUP.
+            app.config_state().hangups.send();
         }
     }
+}
+
+/// The text of a refusal on one line, and its findings.
+fn refusal(why: InvalidConfig, file: &Path) -> (String, Vec<Finding>) {
+    let text = match &why {
+        InvalidConfig::File { .. } => why.to_string(),
+        _ => String::new(),
+    };
+    let findings = Finding::of_error(why, file, &BTreeMap::new());
+    let text = match findings.as_slice() {
+        [only] if text.is_empty() => only.message.clone(),
+        _ => text,
+    };
+    (text.replace('\n', "; "), findings)
 }
 
 /// Logs the settings that keep their value until the server is restarted.

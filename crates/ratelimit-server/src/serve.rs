@@ -27,6 +27,7 @@ use crate::{
     config::{Config, ListenAddr, Settings, unknown_variables},
     listener::{Connections, Listener},
     logging, metrics, reload,
+    reload_channel::reload_channel,
     socket::Socket,
     startup_banner::StartupBanner,
     tls::ServerTls,
@@ -114,12 +115,15 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         app.await_store();
         tokio::spawn(connect(redis, app.clone()));
     }
+    let (reload, reload_requests) = reload_channel();
+    app.config_state().set_reload(reload);
     tokio::spawn(reload::follow(
         app.clone(),
         settings.clone(),
         config.settings.clone(),
         versions,
         hangup,
+        reload_requests,
     ));
     let mut main = Listener::main_with(main, &app, envoy_routes);
     let mut admin = admin.map(|socket| Listener::admin(socket, &app));
@@ -127,11 +131,11 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         main = main.tls(tls.main.clone());
         admin = admin.map(|listener| listener.tls(tls.admin.clone()));
         envoy = envoy.map(|listener| listener.tls(tls.main.clone()));
-        tokio::spawn(tls.follow(signal(SignalKind::hangup())?));
+        tokio::spawn(tls.follow(app.config_state().hangups.subscribe()?));
     }
     if let Some(tls) = envoy_tls {
         envoy = envoy.map(|listener| listener.tls(tls.main.clone()));
-        tokio::spawn(tls.follow(signal(SignalKind::hangup())?));
+        tokio::spawn(tls.follow(app.config_state().hangups.subscribe()?));
     }
     let prometheus = prometheus.map(|socket| {
         let path = config.metrics_path().unwrap_or_default();
@@ -159,7 +163,8 @@ async fn start_envoy(
         tokio::spawn(XdsClient::new(xds.clone(), Arc::clone(&rules)).follow());
     }
     let endpoint = RateLimitEndpoint::new(app.clone(), Arc::clone(&rules), envoy);
-    tokio::spawn(rules.follow(signal(SignalKind::hangup())?));
+    app.config_state().set_envoy_rules(rules.subscribe());
+    tokio::spawn(rules.follow(app.config_state().hangups.subscribe()?));
     let routes = json_routes(endpoint.clone());
     let listener = Listener::envoy(socket, endpoint.router().await, app);
     Ok((Some(listener), routes))

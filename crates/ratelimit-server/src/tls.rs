@@ -7,12 +7,12 @@ use std::{
 
 use metrics::counter;
 use rustls::ServerConfig;
-use tokio::signal::unix::Signal;
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
     cli_error::CliError,
     config::{InvalidConfig, TlsConfigs, TlsContents, TlsFiles},
+    hangup::Hangup,
     metrics::TLS_RELOADS,
     missing_files::MissingFiles,
 };
@@ -62,7 +62,7 @@ impl ServerTls {
     /// Reads the files again when they change and on SIGHUP; never returns.
     ///
     /// Files with an error are logged once for each change, and the old certificate stays.
-    pub(crate) async fn follow(mut self, mut hangup: Signal) {
+    pub(crate) async fn follow(mut self, mut hangup: Hangup) {
         count("ok", 0);
         count("rejected", 0);
         // A change is used when two looks a second apart agree: certificate and key are replaced one after the other.
@@ -70,7 +70,7 @@ impl ServerTls {
         let mut missing = MissingFiles::default();
         loop {
             let is_requested = tokio::select! {
-                _ = hangup.recv() => true,
+                () = hangup.recv() => true,
                 () = tokio::time::sleep(POLL_INTERVAL) => false,
             };
             let read = self.files.read();

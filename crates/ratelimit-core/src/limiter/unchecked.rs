@@ -14,7 +14,7 @@ use crate::{
 impl Limiter {
     /// Whether the local fallback decides the hits of a policy while the store does not answer.
     pub(super) fn falls_back_locally(&self, policy: &Policy) -> bool {
-        let mode = self.mode_of(policy);
+        let mode = self.failure_mode_of(policy);
         self.shared.memory.is_none()
             && matches!(mode, FailureMode::Local | FailureMode::LocalShare { .. })
     }
@@ -40,7 +40,7 @@ impl Limiter {
             return None;
         }
         let verdict = Verdict::Unchecked {
-            mode: self.mode_of(hit.policy),
+            mode: self.failure_mode_of(hit.policy),
             reason: UncheckedReason::CatchingUp,
             decision: Some(decision.with_enforcement(hit.policy.enforces(hit.key))),
         };
@@ -49,7 +49,17 @@ impl Limiter {
     }
 
     /// The failure mode of a policy: its own, the limiter's, or the default.
-    fn mode_of(&self, policy: &Policy) -> FailureMode {
+    ///
+    /// ```
+    /// use ratelimit_core::{FailureMode, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::in_memory().failure_mode(FailureMode::Open);
+    /// let api = Policy::parse("api", "10/s")?;
+    /// assert_eq!(limiter.failure_mode_of(&api), FailureMode::Open);
+    /// assert_eq!(limiter.failure_mode_of(&api.with_failure_mode(FailureMode::Closed)), FailureMode::Closed);
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
+    pub fn failure_mode_of(&self, policy: &Policy) -> FailureMode {
         let own = policy.failure_mode().or(self.shared.failure_mode);
         own.unwrap_or_default()
     }
@@ -60,7 +70,7 @@ impl Limiter {
     pub(super) fn unchecked(&self, hit: Hit<'_>, is_enforced: bool, error: &StoreError) -> Verdict {
         let policy = hit.policy;
         tracing::debug!(policy = policy.name(), error = %ErrorChain(error), "not decided by the store");
-        let mode = match self.mode_of(policy) {
+        let mode = match self.failure_mode_of(policy) {
             FailureMode::Closed if !is_enforced => FailureMode::Open,
             mode => mode,
         };

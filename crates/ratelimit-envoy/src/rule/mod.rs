@@ -7,10 +7,12 @@
 //! - `rule_policy.rs`: the budgets of any policy.
 //! - `tree.rs`: the lookup of descriptors.
 //! - `bucket.rs`: the lookup of buckets of the quota service.
+//! - `listing.rs`: [`ListedRule`], the rules for operators.
 //! - `builder.rs`: [`RulesBuilder`], which checks rules as they are written.
 
 mod bucket;
 mod builder;
+mod listing;
 mod override_cache;
 mod pattern;
 mod rule_policy;
@@ -26,7 +28,7 @@ use ratelimit_core::Policy;
 use crate::{config::UnmatchedBuckets, policy_name::PolicyName};
 
 use self::override_cache::OverrideCache;
-pub use self::{builder::RulesBuilder, unit::Unit};
+pub use self::{builder::RulesBuilder, listing::ListedRule, unit::Unit};
 pub(crate) use self::{
     rule_policy::RulePolicy,
     tree::{Level, RuleNode, budget_key},

@@ -107,6 +107,15 @@ impl Level {
         exact.or_insert_with(&mut added)
     }
 
+    /// The nodes of this level, in no order.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &RuleNode> {
+        let by_key = self.keys.values().flat_map(|rules| {
+            let patterns = rules.patterns.nodes.iter().map(|one| &one.node);
+            rules.exact.values().chain(patterns).chain(&rules.any)
+        });
+        by_key.chain(self.key_patterns.nodes.iter().map(|one| &one.node))
+    }
+
     /// The node of each entry, if all entries have one.
     pub(crate) fn find(&self, entries: &[Entry]) -> Option<Vec<&RuleNode>> {
         let mut level = self;

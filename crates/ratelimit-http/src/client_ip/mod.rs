@@ -20,6 +20,7 @@
 //! Headers are parsed as bytes, not as strings. A byte that is not UTF-8 on the client's side of a
 //! line must not hide the element that a proxy appended to it.
 
+mod chain;
 mod cidr;
 mod client;
 mod forwarded;
@@ -27,6 +28,7 @@ mod headers;
 mod parse;
 mod resolver;
 mod trusted_proxies;
+mod walk;
 
 pub use self::{
     cidr::Cidr,
@@ -35,4 +37,5 @@ pub use self::{
     parse::{is_private, parse_address},
     resolver::ClientIpResolver,
     trusted_proxies::TrustedProxies,
+    walk::{ClientIpWalk, WalkStep, WalkVerdict},
 };

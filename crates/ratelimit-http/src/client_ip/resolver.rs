@@ -1,15 +1,17 @@
 //! Resolving the client's address from the peer and the forwarding headers.
 
+mod chain_walk;
+
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::client_ip::{
     client::{ClientIp, ClientIpError, ClientIpSource},
-    forwarded,
-    headers::{self, ChainHeader, HeaderLines, ProviderHeader, has_forwarding_headers},
-    parse::{self, is_private, is_private_ipv4, parse_address},
+    headers::{ChainHeader, HeaderLines, has_forwarding_headers},
+    parse::{is_private, is_private_ipv4},
     trusted_proxies::TrustedProxies,
+    walk::{ClientIpWalk, WalkObserver, WalkRecorder},
 };
-use crate::syntax::{InvalidSyntax, trim};
+use crate::syntax::InvalidSyntax;
 
 /// Finds the address of a client behind proxies.
 ///
@@ -91,6 +93,25 @@ impl ClientIpResolver {
         Self {
             hops: Some(hops),
             ..Self::default()
+        }
+    }
+
+    /// The same resolver with another list of trusted proxies. It counts no hops.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::{ClientIpResolver, TrustedProxies};
+    ///
+    /// let proxies = TrustedProxies::parse(["10.0.0.0/8"])?;
+    /// let resolver = ClientIpResolver::behind_hops(2).with_trusted(proxies);
+    /// assert!(!resolver.trusts(Some("198.51.100.9".parse()?)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_trusted(self, trusted: TrustedProxies) -> Self {
+        Self {
+            trusted,
+            hops: None,
+            ..self
         }
     }
 
@@ -188,12 +209,47 @@ impl ClientIpResolver {
         peer: Option<IpAddr>,
         headers: &(impl HeaderLines + ?Sized),
     ) -> Result<ClientIp<'_>, ClientIpError> {
+        self.resolve_with(peer, headers, &mut ())
+    }
+
+    /// Finds the client as [`resolve`](Self::resolve) does, and keeps the steps on the way.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::{ClientIpResolver, TrustedProxies, WalkVerdict};
+    ///
+    /// let resolver = ClientIpResolver::behind(TrustedProxies::parse(["10.0.0.0/8"])?);
+    /// let headers = [("X-Forwarded-For", "6.6.6.6, 203.0.113.7")];
+    /// let walk = resolver.trace(Some("10.0.0.1".parse()?), &headers[..]);
+    ///
+    /// assert_eq!(walk.client?.to_string(), "ip:203.0.113.7");
+    /// let verdicts: Vec<WalkVerdict> = walk.steps.iter().map(|step| step.verdict).collect();
+    /// assert_eq!(verdicts, [WalkVerdict::Trusted, WalkVerdict::Client, WalkVerdict::NotRead]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn trace(
+        &self,
+        peer: Option<IpAddr>,
+        headers: &(impl HeaderLines + ?Sized),
+    ) -> ClientIpWalk<'_> {
+        let mut recorder = WalkRecorder::new(peer, self.trusts(peer));
+        let client = self.resolve_with(peer, headers, &mut recorder);
+        recorder.add_unread(headers, &self.chain_header);
+        recorder.finish(client)
+    }
+
+    /// Finds the client. `observer` sees the elements of headers.
+    fn resolve_with(
+        &self,
+        peer: Option<IpAddr>,
+        headers: &(impl HeaderLines + ?Sized),
+        observer: &mut impl WalkObserver,
+    ) -> Result<ClientIp<'_>, ClientIpError> {
         if peer.is_none() && !self.trusts_unix_sockets {
             return Err(ClientIpError::NoAddress);
         }
         let named = match self.hops {
-            Some(hops) => self.counted(hops, headers),
-            None if self.trusts(peer) => self.walked(headers),
+            Some(hops) => self.counted(hops, headers, observer),
+            None if self.trusts(peer) => self.walked(headers, observer),
             None => None,
         };
         let (addr, source) = match (named, peer) {
@@ -259,115 +315,6 @@ impl ClientIpResolver {
             && (has_forwarding_headers(headers)
                 || headers.lines(self.chain_header.name()).next().is_some())
     }
-
-    /// The element at the position that [`behind_hops`](Self::behind_hops) sets.
-    fn counted(
-        &self,
-        hops: usize,
-        headers: &(impl HeaderLines + ?Sized),
-    ) -> Option<(IpAddr, ClientIpSource<'_>)> {
-        let index = hops.checked_sub(1)?;
-        let addr = match &self.chain_header {
-            ChainHeader::XForwardedFor => x_forwarded_for(headers).nth(index)?,
-            ChainHeader::Forwarded => forwarded(headers).nth(index)?,
-            ChainHeader::Provider(header) if index == 0 => provider(header, headers),
-            ChainHeader::Provider(_) => None,
-        };
-        Some((addr?, self.chain_source()))
-    }
-
-    /// The client according to the chain header of a trusted peer.
-    fn walked(
-        &self,
-        headers: &(impl HeaderLines + ?Sized),
-    ) -> Option<(IpAddr, ClientIpSource<'_>)> {
-        let addr = match &self.chain_header {
-            ChainHeader::XForwardedFor => {
-                let mut chain = x_forwarded_for(headers).peekable();
-                if chain.peek().is_none() {
-                    return Some((self.x_real_ip(headers)?, ClientIpSource::XRealIp));
-                }
-                self.walk(chain)
-            }
-            ChainHeader::Forwarded => self.walk(forwarded(headers)),
-            ChainHeader::Provider(header) => provider(header, headers),
-        };
-        Some((addr?, self.chain_source()))
-    }
-
-    /// Walks `chain`, nearest hop first. `None` in the chain is an element that is not an address.
-    fn walk(&self, chain: impl Iterator<Item = Option<IpAddr>>) -> Option<IpAddr> {
-        let mut verified = None;
-        for hop in chain.take(self.max_hops) {
-            // Skipping garbage would let the writer of the elements to its left choose the client.
-            let Some(addr) = hop else { break };
-            verified = Some(addr);
-            if !self.trusted.contains(addr) {
-                break;
-            }
-        }
-        verified
-    }
-
-    /// The address in a single `X-Real-IP`.
-    fn x_real_ip(&self, headers: &(impl HeaderLines + ?Sized)) -> Option<IpAddr> {
-        if !self.reads_x_real_ip {
-            return None;
-        }
-        parse_address(single(headers.lines(headers::X_REAL_IP))?)
-    }
-
-    /// The source that is reported for an address of the chain header.
-    fn chain_source(&self) -> ClientIpSource<'_> {
-        match &self.chain_header {
-            ChainHeader::XForwardedFor => ClientIpSource::XForwardedFor,
-            ChainHeader::Forwarded => ClientIpSource::Forwarded,
-            ChainHeader::Provider(header) => ClientIpSource::Provider(header.name()),
-        }
-    }
-}
-
-/// The elements of all `X-Forwarded-For` lines, nearest hop first.
-fn x_forwarded_for(headers: &(impl HeaderLines + ?Sized)) -> impl Iterator<Item = Option<IpAddr>> {
-    let lines = headers.lines(headers::X_FORWARDED_FOR).rev();
-    let elements = lines.flat_map(|line| line.rsplit(|byte| *byte == b','));
-    elements
-        .map(trim)
-        .filter(|element| !element.is_empty())
-        .map(parse_address)
-}
-
-/// The `for` parameters of all `Forwarded` lines, nearest hop first.
-fn forwarded(headers: &(impl HeaderLines + ?Sized)) -> impl Iterator<Item = Option<IpAddr>> {
-    let lines = headers.lines(headers::FORWARDED).rev();
-    let elements = lines.flat_map(forwarded::elements_from_the_right);
-    elements
-        .map(trim)
-        .filter(|element| !element.is_empty())
-        .map(forwarded::client)
-}
-
-/// The address in a provider's header.
-fn provider(header: &ProviderHeader, headers: &(impl HeaderLines + ?Sized)) -> Option<IpAddr> {
-    let value = single(headers.lines(header.name()))?;
-    if !header.always_ends_in_port() {
-        return parse_address(value);
-    }
-    let colon = value.iter().rposition(|byte| *byte == b':')?;
-    let (addr, port) = (&value[..colon], &value[colon + 1..]);
-    if !parse::is_port(port) {
-        return None;
-    }
-    parse::bare(addr).or_else(|| parse::with_port(addr, |_| false))
-}
-
-/// The value of a field that has one line. Of two lines the client may have written one.
-fn single<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
-    let value = lines.next()?;
-    if lines.next().is_some() {
-        return None;
-    }
-    Some(trim(value))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The sources of a request's cost, before the response and after it.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use crate::syntax::{InvalidSyntax, field_name, trim};
 
@@ -111,6 +111,16 @@ impl SettleSource {
         match self {
             SettleSource::Header(name) => SettleSource::Header(name.to_ascii_lowercase()),
             other @ SettleSource::ResponseBytes => other,
+        }
+    }
+}
+
+impl fmt::Display for SettleSource {
+    /// Writes the text form.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettleSource::Header(name) => write!(f, "header:{name}"),
+            SettleSource::ResponseBytes => f.write_str("response-bytes"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Rules that exempt or block requests.
 
-use std::{net::IpAddr, str::FromStr};
+use std::{fmt, net::IpAddr, str::FromStr};
 
 use super::path;
 use crate::{
@@ -147,6 +147,22 @@ impl From<RuleKey> for Rule {
     /// A rule about the key that a request is counted by.
     fn from(key: RuleKey) -> Rule {
         Rule::Key(key)
+    }
+}
+
+impl fmt::Display for Rule {
+    /// Writes the rule as a policy file has it, without the value of a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rule::Address(network) => network.fmt(f),
+            Rule::Key(key) => key.fmt(f),
+            Rule::Header { name, value: None } => write!(f, "header:{name}"),
+            Rule::Header {
+                name,
+                value: Some(value),
+            } => write!(f, "header:{name}={value}"),
+            Rule::Path(path) => write!(f, "path:{path}"),
+        }
     }
 }
 

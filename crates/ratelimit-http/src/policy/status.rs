@@ -1,6 +1,6 @@
 //! Sets of response statuses.
 
-use std::{collections::BTreeSet, str::FromStr};
+use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use crate::syntax::InvalidSyntax;
 
@@ -61,6 +61,16 @@ impl StatusSet {
             statuses: BTreeSet::from([status]),
             ..StatusSet::default()
         }
+    }
+}
+
+impl fmt::Display for StatusSet {
+    /// Writes a text that parses to an equal set, classes first.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let classes = self.classes.iter().map(|class| format!("{class}xx"));
+        let statuses = self.statuses.iter().map(u16::to_string);
+        let parts: Vec<String> = classes.chain(statuses).collect();
+        f.write_str(&parts.join(", "))
     }
 }
 
@@ -127,6 +137,13 @@ mod tests {
         assert_eq!(set("401,4xx"), set("4xx"));
         assert_eq!(set("4xx, 404"), set("4xx"));
         assert_eq!(set("403, 401"), set("401, 403"));
+    }
+
+    #[test]
+    fn a_set_is_written_as_it_is_read() {
+        for text in ["401", "4xx", "5xx, 401, 403"] {
+            assert_eq!(set(text).to_string(), text);
+        }
     }
 
     #[test]

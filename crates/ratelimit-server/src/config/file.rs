@@ -1,16 +1,17 @@
 //! The configuration file.
 
 use std::{
+    collections::BTreeMap,
     num::NonZeroUsize,
     path::{Path, PathBuf},
 };
 
 use ratelimit_core::{MemoryStore, RedisConfig};
 use ratelimit_http::{
-    client_ip::{ClientIpResolver, TrustedProxies},
     key::KeyKinds,
     policy_file::{
-        self, Diagnostic, DiagnosticCode, Diagnostics, Entry, Field, InvalidPolicyFile, Node, Value,
+        self, Diagnostic, DiagnosticCode, Diagnostics, Entry, Field, Format, InvalidPolicyFile,
+        Node, Value,
     },
 };
 
@@ -21,8 +22,9 @@ use super::{
     envoy_fields::ENVOY_FIELDS,
     invalid::InvalidConfig,
     proxies,
+    proxy_fields::PROXY_FIELDS,
     settings::Settings,
-    values::{NamedPolicy, Network, canonical, choice},
+    values::{NamedPolicy, canonical, choice},
     xds_fields::XDS_FIELDS,
 };
 use crate::cli_error::CliError;
@@ -99,35 +101,11 @@ const FIELDS: &[Field<Settings>] = &[
         let policies = policy_file::read_policies(node, canonical, &kinds, found);
         to.policy = policies.into_iter().map(NamedPolicy).collect();
     }),
-    Field::new("trusted", |to, node, found| {
-        to.trusted = trusted(node, found);
-    }),
-    Field::new("trust-everyone", |to, node, found| {
-        to.trust_everyone = trust_everyone(node, found);
-    }),
-    Field::new("chain-header", |to, node, found| {
-        to.chain_header = node.parsed(found);
-    }),
-    Field::new("path-header", |to, node, found| {
-        to.path_header = node.parsed(found);
-    }),
-    Field::new("hops", |to, node, found| {
-        to.hops = node.integer(WHOLE_NUMBER, found);
-    }),
-    Field::new("max-hops", |to, node, found| {
-        to.max_hops = node.integer(WHOLE_NUMBER, found);
-    }),
-    Field::new("ipv6-prefix", |to, node, found| {
-        to.ipv6_prefix = ipv6_prefix(node, found);
-    }),
-    Field::new("no-real-ip", |to, node, found| {
-        to.no_real_ip = node.boolean(found);
-    }),
     Field::new("key-pattern", |to, node, found| {
         to.key_pattern = node.parsed(found);
     }),
     Field::new("admin-token-file", |to, node, found| {
-        to.admin_token_file = node.parse_with(DiagnosticCode::BadValue, token_file, found);
+        to.admin_token_file = node.text(found).map(PathBuf::from);
     }),
     Field::new("admin-without-token", |to, node, found| {
         to.admin_without_token = node.boolean(found);
@@ -180,13 +158,15 @@ const FIELDS: &[Field<Settings>] = &[
     }),
 ];
 
-const WHOLE_NUMBER: &str = "a whole number from 0";
+pub(super) const WHOLE_NUMBER: &str = "a whole number from 0";
 
 /// A valid configuration file.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
     pub(crate) settings: Settings,
     pub(crate) warnings: Vec<Diagnostic>,
+    /// The line of each field.
+    pub(crate) lines: BTreeMap<String, usize>,
 }
 
 impl ConfigFile {
@@ -197,9 +177,47 @@ impl ConfigFile {
             path: path.to_owned(),
             source,
         })?;
-        let settings = settings(root.as_ref(), &mut findings);
+        let file = ConfigFile::of(root.as_ref(), path, &mut findings);
+        file.find_bad_token(&mut findings);
+        file.accepted(path, findings)
+    }
+
+    /// Reads the text of a file. No other file is read: neither the token nor certificates.
+    pub(crate) fn parse(text: &str, format: Format) -> Result<ConfigFile, InvalidConfig> {
+        let (path, mut findings) = (Path::new(""), Diagnostics::new());
+        let root = policy_file::parse(text, format, &mut findings);
+        let file = ConfigFile::of(root.as_ref(), path, &mut findings);
+        file.accepted(path, findings)
+    }
+
+    fn of(root: Option<&Node>, path: &Path, findings: &mut Diagnostics) -> ConfigFile {
+        let settings = settings(root, findings);
         #[cfg(feature = "envoy")]
         let settings = settings.with_envoy_file(path);
+        #[cfg(not(feature = "envoy"))]
+        let _ = path;
+        let entries = match root.map(|root| &root.value) {
+            Some(Value::Table(entries)) => &entries[..],
+            _ => &[],
+        };
+        let lines = entries.iter().map(|entry| (entry.name.clone(), entry.line));
+        ConfigFile {
+            settings,
+            warnings: Vec::new(),
+            lines: lines.collect(),
+        }
+    }
+
+    fn find_bad_token(&self, findings: &mut Diagnostics) {
+        let path = self.settings.admin_token_file.as_deref();
+        if let Some(Err(why)) = path.map(AdminToken::read) {
+            let line = self.lines.get("admin-token-file").copied();
+            let message = CliError::from(why).to_string();
+            findings.add(DiagnosticCode::BadValue, line.unwrap_or(1), message);
+        }
+    }
+
+    fn accepted(self, path: &Path, findings: Diagnostics) -> Result<ConfigFile, InvalidConfig> {
         let is_refused = findings.has_errors();
         let findings = findings.sorted();
         if is_refused {
@@ -209,8 +227,8 @@ impl ConfigFile {
             });
         }
         Ok(ConfigFile {
-            settings,
             warnings: findings,
+            ..self
         })
     }
 }
@@ -218,7 +236,7 @@ impl ConfigFile {
 fn settings(root: Option<&Node>, findings: &mut Diagnostics) -> Settings {
     let mut settings = Settings::default();
     if let Some(entries) = root.and_then(|root| root.table(findings)) {
-        let fields = [FIELDS, ENVOY_FIELDS, XDS_FIELDS].concat();
+        let fields = [FIELDS, PROXY_FIELDS, ENVOY_FIELDS, XDS_FIELDS].concat();
         policy_file::read_table(&mut settings, entries, &fields, findings);
         find_fields_of_layers(entries, findings);
         find_conflicts(entries, &settings, findings);
@@ -319,74 +337,4 @@ fn at_least_1(node: &Node, findings: &mut Diagnostics) -> Option<NonZeroUsize> {
 fn redis_prefix(text: &str) -> Result<String, CliError> {
     RedisConfig::new("redis://localhost")?.prefix(text)?;
     Ok(text.to_owned())
-}
-
-fn token_file(text: &str) -> Result<PathBuf, CliError> {
-    AdminToken::read(Path::new(text))?;
-    Ok(text.into())
-}
-
-fn ipv6_prefix(node: &Node, findings: &mut Diagnostics) -> Option<u8> {
-    let bits = node.integer("a whole number from 32 to 128", findings)?;
-    let checked = ClientIpResolver::behind(TrustedProxies::none()).ipv6_prefix(bits);
-    if let Err(why) = &checked {
-        findings.add(DiagnosticCode::BadValue, node.line, why.to_string());
-    }
-    checked.ok().map(|_| bits)
-}
-
-fn trust_everyone(node: &Node, findings: &mut Diagnostics) -> Option<bool> {
-    let everyone = node.boolean(findings)?;
-    if everyone {
-        let message = "whoever connects can choose the key of its budget";
-        findings.add(DiagnosticCode::AnyPeerTrusted, node.line, message);
-    }
-    Some(everyone)
-}
-
-fn trusted(node: &Node, findings: &mut Diagnostics) -> Vec<Network> {
-    let mut networks: Vec<(usize, TrustedProxies, Network)> = Vec::new();
-    for entry in node.list(findings).unwrap_or_default() {
-        let Some(text) = entry.text(findings) else {
-            continue;
-        };
-        match TrustedProxies::parse([text]) {
-            Ok(proxies) => {
-                let network = Network(text.trim_ascii().to_owned());
-                networks.push((entry.line, proxies, network));
-            }
-            Err(why) if why.is_everyone() => {
-                findings.add(DiagnosticCode::TrustsEveryone, entry.line, why.to_string());
-            }
-            Err(why) => findings.add(DiagnosticCode::BadValue, entry.line, why.to_string()),
-        }
-    }
-    find_overlaps(&networks, findings);
-    let networks: Vec<_> = networks
-        .into_iter()
-        .map(|(_, _, network)| network)
-        .collect();
-    let all = TrustedProxies::parse(networks.iter().map(|network| &network.0));
-    if all.is_ok_and(|proxies| proxies.is_everyone()) {
-        let message = "these networks together are the whole internet";
-        findings.add(DiagnosticCode::TrustsEveryone, node.line, message);
-    }
-    networks
-}
-
-fn find_overlaps(networks: &[(usize, TrustedProxies, Network)], findings: &mut Diagnostics) {
-    for (place, (line, proxies, network)) in networks.iter().enumerate() {
-        let mut others = networks.iter().enumerate();
-        let wider = others.find(|(other, (_, wide, _))| {
-            let is_first_of_equals = *other < place || !proxies.covers(wide);
-            *other != place && wide.covers(proxies) && is_first_of_equals
-        });
-        if let Some((_, (_, _, wider))) = wider {
-            let message = format!(
-                "{} lies in {}, which is trusted already",
-                network.0, wider.0
-            );
-            findings.add(DiagnosticCode::OverlappingTrusted, *line, message);
-        }
-    }
 }

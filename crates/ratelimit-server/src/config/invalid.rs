@@ -82,6 +82,24 @@ pub enum InvalidConfig {
     },
 }
 
+impl InvalidConfig {
+    /// The setting that the error is about, if it is about one.
+    pub(crate) const fn setting(&self) -> Option<&'static str> {
+        match self {
+            InvalidConfig::Conflict(conflict) => Some(conflict.setting),
+            InvalidConfig::AdminWithoutToken { .. } => Some("admin-without-token"),
+            InvalidConfig::SameListener { .. } => Some("admin-listen"),
+            InvalidConfig::KeyExceedsMemory { .. } | InvalidConfig::PathRules { .. } => {
+                Some("policy")
+            }
+            InvalidConfig::Redis(_) => Some("redis"),
+            InvalidConfig::XdsServer { .. } => Some("envoy-xds-server"),
+            InvalidConfig::Ipv6Prefix(_) => Some("ipv6-prefix"),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for InvalidConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

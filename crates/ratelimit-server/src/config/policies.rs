@@ -22,7 +22,11 @@ const OF_ALGORITHMS: [(Algorithm, &str); 5] = [
 ///
 /// A configured policy with the name of an algorithm replaces the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policies(BTreeMap<Box<str>, HttpPolicy>);
+pub struct Policies {
+    by_name: BTreeMap<Box<str>, HttpPolicy>,
+    /// The names of the default policies that no configured policy replaces.
+    built_in: Vec<&'static str>,
+}
 
 impl Policies {
     pub(super) fn new(named: impl IntoIterator<Item = NamedPolicy>) -> Policies {
@@ -30,11 +34,16 @@ impl Policies {
             HttpPolicy::parse(algorithm.as_str(), limit).expect("the limits above are valid")
         });
         let named = named.into_iter().map(|named| named.0);
-        let entries = defaults
-            .into_iter()
-            .chain(named)
-            .map(|policy| (policy.name().into(), policy));
-        Policies(entries.collect())
+        let named = named.map(|policy| (policy.name().into(), policy));
+        let mut by_name: BTreeMap<Box<str>, HttpPolicy> = named.collect();
+        let mut built_in = Vec::new();
+        for (policy, (algorithm, _)) in defaults.into_iter().zip(OF_ALGORITHMS) {
+            if !by_name.contains_key(policy.name()) {
+                built_in.push(algorithm.as_str());
+                by_name.insert(policy.name().into(), policy);
+            }
+        }
+        Policies { by_name, built_in }
     }
 
     /// The policy of a check that names only an algorithm.
@@ -49,17 +58,29 @@ impl Policies {
 
     /// The policy with its rules for HTTP requests.
     pub fn http(&self, name: &str) -> Option<&HttpPolicy> {
-        self.0.get(canonical(name))
+        self.by_name.get(canonical(name))
     }
 
     /// The policies with rules about paths.
     pub(super) fn with_path_rules(&self) -> impl Iterator<Item = &HttpPolicy> {
-        self.0.values().filter(|policy| policy.has_path_rules())
+        self.by_name
+            .values()
+            .filter(|policy| policy.has_path_rules())
+    }
+
+    /// Whether the policy is a default that no configured policy replaces.
+    pub(crate) fn is_built_in(&self, name: &str) -> bool {
+        self.built_in.contains(&name)
+    }
+
+    /// All policies with their rules for HTTP requests, ordered by name.
+    pub(crate) fn iter_http(&self) -> impl Iterator<Item = &HttpPolicy> {
+        self.by_name.values()
     }
 
     /// All policies, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = &Policy> {
-        self.0.values().map(HttpPolicy::policy)
+        self.by_name.values().map(HttpPolicy::policy)
     }
 }
 
@@ -94,5 +115,7 @@ mod tests {
         let policy = policies.of_algorithm(Algorithm::TokenBucket).unwrap();
         assert_eq!(policy.to_string(), "token_bucket 1/h");
         assert_eq!(policies.iter().count(), Algorithm::RATES.len());
+        assert!(!policies.is_built_in("token_bucket"));
+        assert!(policies.is_built_in("fixed_window"));
     }
 }

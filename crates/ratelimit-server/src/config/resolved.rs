@@ -66,6 +66,8 @@ pub struct Config {
     pub log: Targets,
     /// The log format.
     pub log_format: LogFormat,
+    /// The settings of flags and environment.
+    pub(crate) given: Settings,
     /// The merged settings of flags, environment and file.
     pub(crate) settings: Settings,
     /// Warnings about the file.
@@ -142,8 +144,10 @@ impl Config {
         let file = settings.file().map(ConfigFile::read).transpose()?;
         let (file, warnings) =
             file.map_or_else(Default::default, |file| (file.settings, file.warnings));
+        let given = settings.clone();
         let (settings, notes) = settings.clone().with_ratelimit_env(&file)?;
         let mut config = Config::of(settings.or(file))?;
+        config.given = given;
         config.warnings.splice(..0, warnings);
         config.environment_notes = notes;
         Ok(config)
@@ -172,6 +176,7 @@ impl Config {
                 .unwrap_or((Ipv4Addr::LOCALHOST, 8080).into()),
             admin_listen: settings.admin_listen,
             admin_without_token: settings.admin_without_token == Some(true),
+            given: Settings::default(),
             settings: settings.clone(),
             tls: TlsFiles::of(&settings)?,
             envoy: EnvoyConfig::of(&settings)?,

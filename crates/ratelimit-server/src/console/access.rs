@@ -54,7 +54,6 @@ pub(super) async fn authorize(
 }
 
 /// Checks a call of the API that changes something: it needs `--console write`, whoever calls.
-#[expect(dead_code, reason = "the reload comes with the console")]
 pub(super) fn admit_change(
     app: &App,
     rules: &Rules,

@@ -18,7 +18,6 @@ use ratelimit_envoy::{
 use ratelimit_http::policy_file::InvalidPolicyFile;
 use sha2::{Digest as _, Sha256};
 use tokio::{
-    signal::unix::Signal,
     sync::watch,
     task::{JoinError, spawn_blocking},
 };
@@ -28,6 +27,7 @@ use crate::{
     cli_error::CliError,
     config::{EnvoyConfig, InvalidConfig, RuleOptions, Rules as ConfigRules},
     envoy::{ratelimit_metrics::count_config_load, resources::Resources},
+    hangup::Hangup,
     metrics::ENVOY_RELOADS,
 };
 
@@ -139,14 +139,14 @@ impl CurrentRules {
     /// SIGHUP; never returns.
     ///
     /// Files with an error are logged once for each change, and the old rules stay.
-    pub(crate) async fn follow(self: Arc<CurrentRules>, mut hangup: Signal) {
+    pub(crate) async fn follow(self: Arc<CurrentRules>, mut hangup: Hangup) {
         count("ok", 0);
         count("rejected", 0);
         let mut seen = self.loaded.clone();
         let mut failures = 0;
         loop {
             let is_requested = tokio::select! {
-                _ = hangup.recv() => true,
+                () = hangup.recv() => true,
                 () = tokio::time::sleep(POLL_INTERVAL) => false,
             };
             let digest = self.digest().await;

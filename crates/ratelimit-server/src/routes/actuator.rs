@@ -10,10 +10,10 @@ use axum::{
 };
 use serde::Serialize;
 
-use super::json;
 use crate::{
     api_error::ApiError,
     app::App,
+    json_response::json,
     metrics,
     policy_summary::{MAX_SHOWN_POLICIES, PolicySummary},
 };

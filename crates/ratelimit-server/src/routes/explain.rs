@@ -10,7 +10,6 @@ use axum::{
 use ratelimit_core::{Algorithm, Decision, Limit, LimitDecision, Outcome, PrefetchState, Verdict};
 use serde::Serialize;
 
-use super::json;
 use crate::{
     admin_auth,
     api_error::ApiError,
@@ -18,6 +17,7 @@ use crate::{
     audit::Audit,
     check_request::CheckRequest,
     check_response::{decided_by, is_false},
+    json_response::json,
 };
 
 /// The outcome of a dry run, and the reason.

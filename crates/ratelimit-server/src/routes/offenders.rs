@@ -10,7 +10,6 @@ use axum::{
 use ratelimit_core::{Offender, Policy};
 use serde::Serialize;
 
-use super::json;
 use crate::{
     admin_auth,
     api_error::ApiError,
@@ -18,6 +17,7 @@ use crate::{
     audit::Audit,
     check_keys::{key_text, name_of_key},
     config::Rules,
+    json_response::json,
     query::Query,
 };
 

@@ -6,12 +6,12 @@ use axum::{
     http::{Response, StatusCode},
 };
 
-use super::to_json;
 use crate::{
     api_error::ApiError,
     app::App,
     check_request::CheckRequest,
     check_response::{self, CheckResponse},
+    json_response::to_json,
 };
 
 pub(super) async fn get(

@@ -7,8 +7,10 @@ use axum::{
 };
 use serde::Serialize;
 
-use super::json;
-use crate::{admin_auth, api_error::ApiError, app::App, audit::Audit, check_request::CheckRequest};
+use crate::{
+    admin_auth, api_error::ApiError, app::App, audit::Audit, check_request::CheckRequest,
+    json_response::json,
+};
 
 /// The response when every store has reset the key.
 #[derive(Serialize)]

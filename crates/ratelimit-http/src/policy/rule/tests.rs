@@ -198,3 +198,21 @@ fn a_rule_covers_narrower_rules() {
         assert!(!rule(one).covers(&rule(other)), "{one} {other}");
     }
 }
+
+#[test]
+fn a_rule_is_written_as_it_is_read_and_a_secret_without_its_value() {
+    for text in [
+        "10.0.0.0/8",
+        "key:user:1",
+        "printed:user:1",
+        "header:x-internal",
+        "header:x-internal=yes",
+        "path:/internal/*",
+    ] {
+        assert_eq!(rule(text).to_string(), text);
+    }
+    assert_eq!(
+        rule("secret:api-key:s3cr3t").to_string(),
+        "secret:api-key:..."
+    );
+}

@@ -165,3 +165,81 @@ async fn until(moment: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::{
+        config::{Config, Settings},
+        live_feed::LiveTick,
+        metrics::recorder,
+    };
+
+    fn app() -> App {
+        let config = Config::load(&Settings::default()).unwrap();
+        let metrics = recorder("test").handle();
+        App::new(&config, config.store.limiter(), config.listen, metrics)
+    }
+
+    fn stream(app: &App) -> LiveStream {
+        let viewer = app.live().admit().unwrap();
+        LiveStream::new(app.clone(), viewer, &HeaderMap::new())
+    }
+
+    fn publish(app: &App, at: u64) {
+        app.live().publish(|| LiveTick {
+            at,
+            json: "{}".into(),
+        });
+    }
+
+    /// The next event as it is sent.
+    async fn next(stream: &mut LiveStream) -> Option<String> {
+        let event = stream.next().await?;
+        let events = stream::iter([Ok::<_, Infallible>(event)]);
+        let body = Sse::new(events).into_response().into_body();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Some(String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_not_read_gets_the_newest_tick_and_holds_no_other_one() {
+        let app = app();
+        let (mut slow, mut fast) = (stream(&app), stream(&app));
+        assert!(next(&mut fast).await.unwrap().contains("event: hello\n"));
+        for at in 1..=3 {
+            publish(&app, at);
+            let expected = format!("event: tick\nid: {at}\ndata: {{}}\n\n");
+            assert_eq!(next(&mut fast).await, Some(expected));
+        }
+
+        assert!(next(&mut slow).await.unwrap().contains("event: hello\n"));
+        assert!(next(&mut slow).await.unwrap().contains("id: 3\n"));
+        app.drain();
+        for stream in [&mut slow, &mut fast] {
+            let bye = "event: bye\ndata: {}\n\n".to_owned();
+            assert_eq!(next(stream).await, Some(bye));
+            assert_eq!(next(stream).await, None);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_second_of_the_history_is_not_sent_again() {
+        let app = app();
+        let mut stream = stream(&app);
+        app.sampler().sample(7, Duration::from_secs(1));
+        publish(&app, 7);
+        let hello = next(&mut stream).await.unwrap();
+        assert!(hello.contains("\"t\":[7]"), "{hello}");
+
+        // The tick of the history is skipped while the stream waits.
+        let later = async {
+            tokio::task::yield_now().await;
+            publish(&app, 8);
+        };
+        let (tick, ()) = tokio::join!(next(&mut stream), later);
+        assert!(tick.unwrap().contains("id: 8\n"));
+    }
+}

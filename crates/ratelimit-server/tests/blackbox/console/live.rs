@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use futures_util::future::join_all;
-use http::{Method, Response};
+use http::{Method, Response, request::Builder};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
@@ -12,12 +12,13 @@ use ratelimit_tests::redis::RedisProcess;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::{Console, TOKEN, cookie_ending_in};
 use crate::server::{CHECK, PATIENCE, Server, until};
 
 const LIVE: &str = "/console/api/live";
 
 /// A viewer with a connection of its own.
-struct Viewer {
+pub(crate) struct Viewer {
     response: Response<Incoming>,
     /// The bytes of events that are not complete.
     pending: String,
@@ -33,14 +34,17 @@ struct Event {
 }
 
 impl Viewer {
-    async fn open(server: &Server) -> Viewer {
+    pub(crate) async fn open(server: &Server) -> Viewer {
         Viewer::open_over(server, false).await
     }
 
     async fn open_over(server: &Server, is_http2: bool) -> Viewer {
+        Viewer::send(server.request(Method::GET, LIVE), is_http2).await
+    }
+
+    async fn send(request: Builder, is_http2: bool) -> Viewer {
         let mut builder = Client::builder(TokioExecutor::new());
         let client = builder.http2_only(is_http2).build_http();
-        let request = server.request(Method::GET, LIVE);
         let request = request.body(Full::<Bytes>::default()).unwrap();
         let response = tokio::time::timeout(PATIENCE, client.request(request)).await;
         Viewer {
@@ -71,7 +75,32 @@ impl Viewer {
         }
     }
 
-    async fn next_named(&mut self, name: &str) -> Value {
+    /// The next tick of which `is_found` holds.
+    async fn tick_with(&mut self, is_found: impl Fn(&Value) -> bool) -> Value {
+        let reading = async {
+            loop {
+                let tick = self.next_named("tick").await;
+                if is_found(&tick) {
+                    return tick;
+                }
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, reading).await;
+        found.expect("no such tick ever came")
+    }
+
+    /// Reads ticks until the stream ends, which says no bye.
+    async fn read_ticks_to_end(&mut self) {
+        let reading = async {
+            while let Some(event) = self.next().await {
+                assert_eq!(event.name, "tick");
+            }
+        };
+        let ended = tokio::time::timeout(PATIENCE, reading).await;
+        ended.expect("the stream never ended");
+    }
+
+    pub(crate) async fn next_named(&mut self, name: &str) -> Value {
         let event = self.next().await.expect("the stream goes on");
         assert_eq!(event.name, name, "{event:?}");
         event.data
@@ -112,7 +141,9 @@ async fn counted(viewer: &mut Viewer, checks: u64) -> (Value, Vec<u64>) {
         "prefetched",
     ];
     let mut sums = vec![0; names.len()];
+    let deadline = Instant::now() + PATIENCE;
     loop {
+        assert!(Instant::now() < deadline, "{sums:?}");
         let tick = viewer.next_named("tick").await;
         let part = |name: &str| tick[name].as_f64().unwrap();
         let sum = part("allowed") + part("over") + part("denied");
@@ -229,7 +260,8 @@ async fn checks_of_a_scripted_load_are_in_the_ticks_and_in_the_history() {
 #[tokio::test]
 async fn the_33rd_viewer_is_refused_until_another_leaves() {
     let server = Server::start_admin(&["--application", "shop"]);
-    let mut viewers = join_all((0..32).map(|_| Viewer::open(&server))).await;
+    let open = |place: usize| Viewer::open_over(&server, place % 2 == 1);
+    let mut viewers = join_all((0..32).map(open)).await;
     for viewer in &mut viewers {
         viewer.next_named("hello").await;
     }
@@ -245,14 +277,42 @@ async fn the_33rd_viewer_is_refused_until_another_leaves() {
     let gauge = "rate_limiter_console_viewers{application=\"shop\"} 32\n";
     assert!(scraped.contains(gauge), "{scraped}");
 
-    let started = Instant::now();
-    drop(viewers.pop());
-    until(|| async {
-        let viewer = Viewer::open(&server).await;
-        (viewer.status() == 200).then_some(())
-    })
-    .await;
-    assert!(started.elapsed() < Duration::from_secs(10));
+    // One over HTTP/2, and one over HTTP/1.1.
+    for is_http2 in [true, false] {
+        drop(viewers.pop());
+        let viewer = until(|| async {
+            let viewer = Viewer::open_over(&server, is_http2).await;
+            (viewer.status() == 200).then_some(viewer)
+        });
+        viewers.insert(0, viewer.await);
+    }
+    assert_eq!(Viewer::open(&server).await.status(), 503);
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_session_and_with_the_token() {
+    let console = Console::start(&[]);
+    let refused = console.server.get(LIVE).await;
+    refused.problem(401);
+    let page = |cookie: &str| Viewer::send(console.page(Method::GET, LIVE, cookie), false);
+    let mut short = page(&cookie_ending_in(3, TOKEN)).await;
+    let mut long = page(&console.sign_in().await).await;
+    let bearer = console.server.request(Method::GET, LIVE);
+    let bearer = bearer.header("authorization", format!("Bearer {TOKEN}"));
+    let mut program = Viewer::send(bearer, false).await;
+    for viewer in [&mut short, &mut long, &mut program] {
+        viewer.next_named("hello").await;
+        viewer.next_named("tick").await;
+    }
+
+    short.read_ticks_to_end().await;
+    for viewer in [&mut long, &mut program] {
+        viewer.next_named("tick").await;
+    }
+    console.replace_token("another-token-of-16-bytes");
+    for viewer in [&mut long, &mut program] {
+        viewer.read_ticks_to_end().await;
+    }
 }
 
 #[tokio::test]
@@ -335,12 +395,8 @@ async fn a_stopped_redis_and_the_fallback_that_decides_are_in_the_ticks() {
     assert!(tick["roundTripMicros"].as_u64().unwrap() > 0, "{tick}");
 
     redis.kill();
-    let down = loop {
-        let tick = viewer.next_named("tick").await;
-        if tick["store"]["up"] == false && tick["store"]["downMicros"].as_u64() > Some(0) {
-            break tick;
-        }
-    };
+    let is_down = |store: &Value| store["up"] == false && store["downMicros"].as_u64() > Some(0);
+    let down = viewer.tick_with(|tick| is_down(&tick["store"])).await;
     assert_eq!(down["p50Micros"], Value::Null, "{down}");
     check(&server, "api", 7).await;
     let (tick, sums) = counted(&mut viewer, 7).await;
@@ -354,25 +410,16 @@ async fn a_stopped_redis_and_the_fallback_that_decides_are_in_the_ticks() {
     assert_eq!(top["fallbackModes"]["local"], top["fallback"], "{top}");
 
     redis.restart();
-    loop {
-        let tick = viewer.next_named("tick").await;
-        if tick["store"]["up"] == true {
-            assert_eq!(tick["store"]["downMicros"], 0);
-            assert!(tick["store"]["reconnects"].as_u64() > Some(0), "{tick}");
-            break;
-        }
-    }
+    let up = viewer.tick_with(|tick| tick["store"]["up"] == true).await;
+    assert_eq!(up["store"]["downMicros"], 0);
+    assert!(up["store"]["reconnects"].as_u64() > Some(0), "{up}");
     let healed = until(|| async {
         let answer = server.get(&format!("{CHECK}?policy=api&key=bob")).await;
         (!answer.body.contains("\"store\"")).then_some(())
     });
     healed.await;
-    loop {
-        let tick = viewer.next_named("tick").await;
-        if count(&tick, &tick["top"][0]["store"]) > 0 {
-            break;
-        }
-    }
+    let by_store = |tick: &Value| count(tick, &tick["top"][0]["store"]) > 0;
+    viewer.tick_with(by_store).await;
 }
 
 #[tokio::test]
@@ -392,28 +439,8 @@ async fn a_reload_is_in_the_ticks() {
         ),
     ] {
         std::fs::write(&path, text).unwrap();
-        loop {
-            let tick = viewer.next_named("tick").await;
-            if tick["reload"]["result"] == result {
-                assert!(tick["reload"]["at"].as_u64() <= tick["t"].as_u64());
-                break;
-            }
-        }
+        let is_told = |tick: &Value| tick["reload"]["result"] == result;
+        let tick = viewer.tick_with(is_told).await;
+        assert!(tick["reload"]["at"].as_u64() <= tick["t"].as_u64());
     }
-}
-
-/// Reads only the head of the answer, and leaves the rest unread.
-#[tokio::test]
-async fn a_viewer_that_reads_nothing_does_not_delay_others() {
-    let server = Server::start_admin(&[]);
-    let mut idle = Viewer::open(&server).await;
-    let mut busy = Viewer::open(&server).await;
-    busy.next_named("hello").await;
-    for _ in 0..3 {
-        busy.next_named("tick").await;
-    }
-
-    let hello = idle.next_named("hello").await;
-    assert!(hello["history"]["t"].is_array());
-    idle.next_named("tick").await;
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::server::{HttpResponse, Server};
 
 /// Schemas of answers, which may grow for clients, and not unseen.
-const ANSWERS: [&str; 11] = [
+const ANSWERS: [&str; 17] = [
     "Answer",
     "Results",
     "Reset",
@@ -21,6 +21,12 @@ const ANSWERS: [&str; 11] = [
     "Health",
     "Info",
     "Problem",
+    "LiveHello",
+    "LiveHistory",
+    "LiveTick",
+    "LiveStore",
+    "LivePolicy",
+    "LiveWatched",
 ];
 
 pub(super) struct Document {
@@ -45,6 +51,12 @@ impl Operation {
     /// The names of all parameters in the query.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|name| &**name)
+    }
+
+    /// Whether the answer does not end.
+    pub(super) fn is_stream(&self) -> bool {
+        let content = &self.responses["200"]["content"];
+        content["text/event-stream"].is_object()
     }
 
     /// Whether there is anything to be asked wrongly.

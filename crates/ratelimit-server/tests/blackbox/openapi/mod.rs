@@ -12,7 +12,10 @@ use self::{
     document::{Document, Operation},
     requests::{Maker, query},
 };
-use crate::server::{CHECK, HttpResponse, Server};
+use crate::{
+    console::live::Viewer,
+    server::{CHECK, HttpResponse, Server},
+};
 
 const WITHOUT: &str = "--admin-without-token";
 const SEED: u64 = 1;
@@ -145,12 +148,40 @@ async fn routes_without_input_respond_as_documented() {
     let server = Server::start_admin(&[]);
     let document = Document::of(&server).await;
 
-    for operation in document.operations().iter().filter(|it| !it.has_input()) {
+    let operations = document.operations();
+    let operations = operations.iter().filter(|it| !it.has_input());
+    for operation in operations.filter(|it| !it.is_stream()) {
         let request = server.request(operation.method.clone(), &operation.path);
         let answer = server.send(request, "").await;
 
         assert_eq!(answer.status, StatusCode::OK, "{operation:?}");
         assert_eq!(document.mistake(operation, &answer), None, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_events_of_the_live_stream_are_as_documented() {
+    let server = Server::start_admin(&["--policy", "login=fixed_window 1/d"]);
+    let document = Document::of(&server).await;
+    let mut viewer = Viewer::open(&server).await;
+    for _ in 0..3 {
+        let path = format!("{CHECK}?policy=login&key=alice");
+        server.get(&path).await;
+    }
+
+    for (name, schema) in [
+        ("hello", "LiveHello"),
+        ("tick", "LiveTick"),
+        ("tick", "LiveTick"),
+    ] {
+        let event = viewer.next_named(name).await;
+        let schema = serde_json::json!({"$ref": format!("#/components/schemas/{schema}")});
+        let validator = document.validator(&schema);
+        let mistakes: Vec<String> = validator
+            .iter_errors(&event)
+            .map(|why| why.to_string())
+            .collect();
+        assert!(mistakes.is_empty(), "{mistakes:?}\n{event}");
     }
 }
 

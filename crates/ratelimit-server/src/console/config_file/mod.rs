@@ -1,0 +1,237 @@
+//! The policy file: its text, its findings, and a reload.
+
+mod changes;
+
+use std::{
+    fmt::Write as _,
+    fs::{File, Metadata},
+    io::{self, Read as _},
+    path::Path,
+    sync::Arc,
+    time::UNIX_EPOCH,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    http::{Response, StatusCode},
+    routing::{get, post},
+};
+use ratelimit_core::Policy;
+use ratelimit_http::policy_file::Format;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use tokio::task::spawn_blocking;
+
+use self::changes::Changes;
+use super::access;
+use crate::{
+    api_error::ApiError,
+    app::App,
+    config::Rules,
+    config_check::ConfigCheck,
+    finding::Finding,
+    json_body::{parse, read_up_to},
+    json_object::Object,
+    json_response::json,
+    redact::redact_file,
+};
+
+/// The longest text of a file, in bytes.
+const MAX_TEXT: usize = 1 << 20;
+/// The longest body: a text with many line ends and quotes is longer as JSON.
+const MAX_BODY: usize = 4 * MAX_TEXT;
+
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/console/api/config", get(config))
+        .route("/console/api/check-config", post(check_config))
+        .route("/console/api/reload", post(reload))
+}
+
+/// The text of the configuration file.
+#[derive(Serialize)]
+struct ConfigText {
+    /// `None` if the server has no file.
+    path: Option<String>,
+    format: &'static str,
+    text: String,
+    etag: String,
+    writable: bool,
+    /// The text is left out, because it may contain a secret in a form that is not recognised.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    hidden: bool,
+}
+
+async fn config(State(app): State<App>) -> Result<Response<Body>, ApiError> {
+    let Some(path) = app.config_state().file().map(Path::to_owned) else {
+        return Ok(json(
+            StatusCode::OK,
+            &ConfigText::without_file(&app.rules()),
+        ));
+    };
+    let read = spawn_blocking(move || ConfigText::read(&path)).await;
+    let text = read.map_err(|_| failed("the file could not be read"))?;
+    let text = text.map_err(|why| failed(format!("the file cannot be read: {why}")))?;
+    Ok(json(StatusCode::OK, &text))
+}
+
+impl ConfigText {
+    fn read(path: &Path) -> io::Result<ConfigText> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        let mut bytes = Vec::new();
+        file.take(MAX_TEXT as u64 + 1).read_to_end(&mut bytes)?;
+        let format = Format::of(path).unwrap_or(Format::Toml);
+        let text = String::from_utf8(bytes).ok();
+        let text = text.filter(|text| text.len() <= MAX_TEXT);
+        let text = text.and_then(|text| redact_file(&text, format));
+        let etag = etag(text.as_deref().unwrap_or_default(), Some(&metadata));
+        Ok(ConfigText {
+            path: Some(path.display().to_string()),
+            format: format_name(format),
+            hidden: text.is_none(),
+            text: text.unwrap_or_default(),
+            etag,
+            writable: false,
+        })
+    }
+
+    /// The policies of flags and environment, as the beginning of a file.
+    fn without_file(rules: &Rules) -> ConfigText {
+        let configured = rules.policies.iter();
+        let configured = configured.filter(|policy| !rules.policies.is_built_in(policy.name()));
+        let mut text = "[policy]\n".to_owned();
+        for policy in configured {
+            write_policy(&mut text, policy);
+        }
+        ConfigText {
+            path: None,
+            format: format_name(Format::Toml),
+            etag: etag(&text, None),
+            text,
+            writable: false,
+            hidden: false,
+        }
+    }
+}
+
+/// Flags give a name and limits. Neither contains quotes or backslashes.
+fn write_policy(text: &mut String, policy: &Policy) {
+    // Writing to a text cannot fail.
+    let _ = writeln!(text, "\"{}\" = \"{policy}\"", policy.name());
+}
+
+/// The version of a text as it is shown. The file's length and time stand for what is hidden in it: a digest of a password
+/// would let its reader guess the password.
+fn etag(text: &str, file: Option<&Metadata>) -> String {
+    let modified = file.and_then(|file| file.modified().ok());
+    let modified = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let length = file.map_or(0, Metadata::len);
+    let stamp = format!("{length} {}", modified.unwrap_or_default().as_nanos());
+    let digest = Sha256::new()
+        .chain_update(stamp)
+        .chain_update(text)
+        .finalize();
+    let digits = digest.iter().take(8);
+    let digits: String = digits.map(|byte| format!("{byte:02x}")).collect();
+    format!("\"{digits}\"")
+}
+
+const fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Yaml => "yaml",
+        _ => "toml",
+    }
+}
+
+fn failed(detail: impl Into<String>) -> ApiError {
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    ApiError::new(status, "Not available", detail)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CheckConfigRequest {
+    format: FormatName,
+    text: String,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum FormatName {
+    Toml,
+    Yaml,
+}
+
+#[derive(Serialize)]
+struct CheckConfigResponse {
+    ok: bool,
+    findings: Vec<Finding>,
+    changes: Changes,
+}
+
+/// Checks a text. Texts are checked one at a time, by a thread that may block.
+async fn check_config(
+    State(app): State<App>,
+    request: Request,
+) -> Result<Response<Body>, ApiError> {
+    let (parts, body) = request.into_parts();
+    let bytes = read_up_to(MAX_BODY, &parts.headers, body).await?;
+    let Object(asked): Object<CheckConfigRequest> = parse(&bytes)?;
+    if asked.text.len() > MAX_TEXT {
+        let (status, detail) = (StatusCode::PAYLOAD_TOO_LARGE, "the text has at most 1 MiB");
+        return Err(ApiError::new(status, "Body too large", detail));
+    }
+    let room = Arc::clone(&app.config_state().check_room);
+    let room = room.acquire_owned().await;
+    let room = room.map_err(|_| failed("the server ends"))?;
+    let checked = spawn_blocking(move || {
+        // The room is left when the check ends, also if its caller has left before.
+        let _room = room;
+        check(&app, &asked)
+    });
+    let response = checked.await.map_err(|_| failed("the check has failed"))?;
+    Ok(json(StatusCode::OK, &response))
+}
+
+fn check(app: &App, asked: &CheckConfigRequest) -> CheckConfigResponse {
+    let format = match asked.format {
+        FormatName::Toml => Format::Toml,
+        FormatName::Yaml => Format::Yaml,
+    };
+    let checked = ConfigCheck::new(&asked.text, format, app.config_state());
+    let changes = checked.rules.as_ref().map(|rules| {
+        let has_hidden = asked.text.contains("***");
+        Changes::new(&app.rules(), rules, checked.needs_restart, has_hidden)
+    });
+    CheckConfigResponse {
+        ok: checked.rules.is_some(),
+        findings: checked.findings,
+        changes: changes.unwrap_or_default(),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "result", rename_all = "lowercase")]
+enum ReloadResponse {
+    Ok { policies: usize },
+    Rejected { findings: Vec<Finding> },
+}
+
+/// Reads the file again, as SIGHUP does, and waits for the result.
+async fn reload(State(app): State<App>, request: Request) -> Result<Response<Body>, ApiError> {
+    access::admit_change(&app, &app.rules(), &request)?;
+    let Some(handle) = app.config_state().reload() else {
+        return Err(failed("this server does not reload its configuration"));
+    };
+    match handle.reload().await {
+        Some(Ok(policies)) => Ok(json(StatusCode::OK, &ReloadResponse::Ok { policies })),
+        Some(Err(findings)) => {
+            let status = StatusCode::UNPROCESSABLE_ENTITY;
+            Ok(json(status, &ReloadResponse::Rejected { findings }))
+        }
+        None => Err(failed("the server ends")),
+    }
+}

@@ -1,9 +1,0 @@
-//! Policies with their settings and rates.
-
-use axum::Router;
-
-use crate::app::App;
-
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-}
