@@ -17,6 +17,8 @@ pub(crate) struct ApiError {
     status: StatusCode,
     title: &'static str,
     detail: String,
+    /// The index of the policy that is wrong, in a request with several.
+    policy: Option<usize>,
     /// Seconds to wait before the next attempt.
     retry_after: Option<u64>,
 }
@@ -28,6 +30,8 @@ struct ProblemBody<'a> {
     status: u16,
     #[serde(skip_serializing_if = "str::is_empty")]
     detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<usize>,
 }
 
 impl ApiError {
@@ -40,6 +44,7 @@ impl ApiError {
             status,
             title,
             detail: detail.into(),
+            policy: None,
             retry_after: None,
         }
     }
@@ -119,6 +124,12 @@ impl ApiError {
         )
     }
 
+    /// Names the policy of the request that caused the error, by its index.
+    pub(crate) fn in_policy(mut self, index: usize) -> ApiError {
+        self.policy = Some(index);
+        self
+    }
+
     /// Names the check of a batch that caused the error.
     pub(crate) fn in_check(mut self, index: usize) -> ApiError {
         self.detail = format!("checks[{index}]: {}", self.detail);
@@ -133,6 +144,7 @@ impl IntoResponse for ApiError {
             title: self.title,
             status: self.status.as_u16(),
             detail: &self.detail,
+            policy: self.policy,
         };
         let json = serde_json::to_vec(&body).unwrap_or_default();
         let mut response = Response::new(Body::from(json));

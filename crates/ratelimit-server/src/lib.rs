@@ -63,6 +63,7 @@ mod sign_in_limit;
 mod simulate;
 mod socket;
 mod startup_banner;
+mod svg;
 mod tls;
 mod trace_context;
 

@@ -1,11 +1,15 @@
 //! The policies of the server.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use ratelimit_core::{Algorithm, Policy};
-use ratelimit_http::policy::HttpPolicy;
+use ratelimit_http::{policy::HttpPolicy, policy_file::Diagnostic};
 
-use super::values::{NamedPolicy, canonical};
+use super::{
+    file::ConfigFile,
+    invalid::InvalidConfig,
+    values::{NamedPolicy, canonical},
+};
 
 const OF_ALGORITHMS: [(Algorithm, &str); 5] = [
     (Algorithm::TokenBucket, "token_bucket 10/s burst 100"),
@@ -44,6 +48,12 @@ impl Policies {
             }
         }
         Policies { by_name, built_in }
+    }
+
+    /// The policies of a configuration file, and the warnings about the file.
+    pub(crate) fn of_file(path: &Path) -> Result<(Policies, Vec<Diagnostic>), InvalidConfig> {
+        let file = ConfigFile::read(path)?;
+        Ok((Policies::new(file.settings.policy), file.warnings))
     }
 
     /// The policy of a check that names only an algorithm.

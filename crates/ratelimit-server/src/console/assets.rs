@@ -31,6 +31,7 @@ static ASSETS: &[Asset] = &assets![
     "console.css"
     "icon.svg"
     "api.js"
+    "cells.js"
     "chart.js"
     "client_key.js"
     "console.js"

@@ -17,12 +17,15 @@ use ratelimit_core::{
 };
 
 use super::{
-    chart,
+    chart::{self, ChartRun},
     fleet::{Fleet, passed_exactly},
-    frames::TimeSpan,
+    lines::{ReplayLines, UntilClosed},
+    policies::{SimulatedPolicy, parse_throttle},
+    progress::Progress,
     replay::{Replay, Run},
-    report::{Summary, UntilClosed},
-    trace::{self, TraceHit},
+    summary::Summary,
+    time_span::TimeSpan,
+    trace::{Trace, TraceFormat, TraceHit, TraceReader},
     traffic::Traffic,
 };
 use crate::{cli_error::CliError, config::Span};
@@ -37,19 +40,28 @@ const ROUND_TRIP: Duration = Duration::from_millis(1);
 /// Replays a trace on a virtual clock, and prints what every hit would be answered.
 ///
 /// A trace has a JSON object on each line: {"t":0.5,"key":"a","cost":1}, with t in seconds, exact to
-/// the microsecond. Without a key it is "default", without a cost 1; a cost of 0 looks. Hits are
+/// the microsecond. Without a key it is "default", without a cost that of the policy; a cost of 0
+/// looks. Or it is an access log in the common or combined format, whose clients are the keys. Hits are
 /// replayed in the order of their time. For each hit one line is printed, with "over" where it passed
-/// beyond a soft limit; with several --limit, the whole trace is replayed for each in turn, and
+/// beyond a soft limit; with several policies, the whole trace is replayed for each in turn, and
 /// "policy" says for which. A summary of each run is printed to standard error.
 #[derive(Args, Clone, Debug)]
 pub struct Simulate {
     /// The limits of a policy, joined by ";", as in `token_bucket 10/s burst 100`; repeatable
-    #[arg(long, required = true, value_name = "LIMITS", value_parser = limits)]
+    #[arg(long, required_unless_present = "policy", value_name = "LIMITS", value_parser = limits)]
     limit: Vec<String>,
 
     /// The throttle above the limits: `hard`, or `soft 10%` for a tenth more [default: hard]
-    #[arg(long, value_name = "MODE", value_parser = throttle)]
+    #[arg(long, value_name = "MODE", value_parser = parse_throttle)]
     throttle: Option<Throttle>,
+
+    /// A configuration file of the server with the policies of --policy
+    #[arg(long, value_name = "FILE", requires = "policy", conflicts_with_all = ["limit", "throttle"])]
+    config: Option<PathBuf>,
+
+    /// A policy of --config, with its limits, throttle, cost and tiers; repeatable
+    #[arg(long, value_name = "NAME", requires = "config")]
+    policy: Vec<String>,
 
     /// Where budgets live: memory, or a Redis in which nothing else is touched
     #[arg(long, default_value = "memory", value_name = "memory|URL")]
@@ -84,12 +96,20 @@ pub struct Simulate {
     seed: u64,
 
     /// How many hits are made up
-    #[arg(long, default_value_t = 200, value_name = "N")]
+    #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     hits: u64,
 
-    /// The file with the trace; - is standard input
+    /// The format of the traces; without it, the first line of each tells
+    #[arg(long, value_name = "FORMAT", conflicts_with = "traffic")]
+    trace_format: Option<TraceFormat>,
+
+    /// Counts the lines that cannot be read, in place of an error
+    #[arg(long, conflicts_with = "traffic")]
+    skip_invalid: bool,
+
+    /// The files with the trace; - is standard input
     #[arg(required_unless_present = "traffic", conflicts_with = "traffic")]
-    trace: Option<PathBuf>,
+    trace: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,20 +139,6 @@ fn share(text: &str) -> Result<u32, String> {
     percent.ok_or_else(|| "expected a percentage as in `5%`".to_owned())
 }
 
-fn throttle(text: &str) -> Result<Throttle, String> {
-    let expected = || "expected `hard`, or `soft` and a percentage as in `soft 10%`".to_owned();
-    if text == "hard" {
-        return Ok(Throttle::Hard);
-    }
-    let percent = text
-        .strip_prefix("soft ")
-        .and_then(|rest| rest.strip_suffix('%'));
-    let percent = percent.ok_or_else(expected)?.parse();
-    percent
-        .map(|percent| Throttle::Soft { percent })
-        .map_err(|_| expected())
-}
-
 impl Simulate {
     /// Prints the decision of every hit to `out`, a summary to standard error, and writes the chart.
     ///
@@ -143,63 +149,87 @@ impl Simulate {
     /// Fails if the trace is invalid, the store does not answer, or an output cannot be written.
     pub async fn run(&self, out: &mut impl Write) -> Result<(), CliError> {
         let mut out = UntilClosed::new(out);
-        let throttle = self.throttle.clone().unwrap_or_default();
-        let policies = self.limit.iter().enumerate();
-        let policies: Vec<Policy> = policies
-            .map(|(place, text)| {
-                let policy = Policy::parse(&format!("simulate-{}", place + 1), text)?;
-                let policy = policy.with_throttle(throttle.clone())?;
-                match self.prefetch {
-                    Some(share) => policy.with_prefetch(share),
-                    None => Ok(policy),
-                }
-            })
-            .collect::<Result<_, _>>()?;
+        let simulated = self.policies()?;
         if self.prefetch.is_some() && self.store != StoreChoice::Memory {
             return Err(
                 "--prefetch is simulated in memory, with --round-trip; leave --store out".into(),
             );
         }
-        let trace = self.trace(&policies[0])?;
+        let trace = self.trace(&simulated[0].policy)?;
         let clock = Clock::manual(Timestamp::default());
         let redis = self.redis_store(clock.clone()).await?;
-        let several = policies.len() > 1;
+        let several = simulated.len() > 1;
+        let policies: Vec<Policy> = simulated.iter().map(|one| one.policy.clone()).collect();
         let time_span = TimeSpan::of(&trace, &policies);
         let mut drawn = Vec::new();
-        for (policy, text) in policies.into_iter().zip(&self.limit) {
-            let memory = MemoryStore::new().capacity(capacity_for(&trace));
+        for simulated in &simulated {
+            let label = &simulated.label;
+            let memory = MemoryStore::new().capacity(capacity_for(trace.len()));
             let memory = memory.clock(clock.clone());
             let store: &dyn Store = match &redis {
                 Some(redis) => redis,
                 None => &memory,
             };
             let run = Run {
-                policy,
-                label: several.then_some(text),
+                policy: &simulated.policy,
                 store,
                 clock: clock.clone(),
+            };
+            let mut lines = ReplayLines {
+                out: &mut out,
+                policy: several.then_some(label),
+                is_needed: self.chart.is_some(),
+                progress: Progress::new(trace.len()),
             };
             let filmed = self.chart.as_ref().map(|_| time_span);
             let mut fleet = self.fleet(&memory, &clock);
             let fleet_mut = fleet.as_mut();
             let replayed =
-                replay(&run, redis.as_ref(), &trace, filmed, fleet_mut, &mut out).await?;
+                replay(&run, redis.as_ref(), &trace, filmed, fleet_mut, &mut lines).await?;
+            drop(lines);
             if out.is_closed() && filmed.is_none() {
                 return Ok(());
             }
-            eprintln!("{text}: {}", Summary::new(&trace, &replayed.hits));
+            let summary = Summary::new(&trace, &replayed);
+            eprintln!("{label}: {summary}");
             if let Some(fleet) = &fleet {
                 let replayed = &trace[..replayed.hits.len()];
-                let exact = passed_exactly(&run.policy, replayed, capacity_for(&trace)).await?;
-                eprintln!("{text}: {fleet}; an exact limiter lets {exact} pass");
+                let exact = passed_exactly(run.policy, replayed, capacity_for(trace.len())).await?;
+                eprintln!("{label}: {fleet}; an exact limiter lets {exact} pass");
             }
-            drawn.push((&**text, replayed));
+            drawn.push(ChartRun {
+                title: &simulated.title,
+                policy: &simulated.policy,
+                replay: replayed,
+                summary,
+            });
         }
         if let Some(path) = &self.chart {
             let svg = chart::draw(time_span, &drawn);
             std::fs::write(path, svg).map_err(|why| format!("{}: {why}", path.display()))?;
         }
         Ok(())
+    }
+
+    /// The policies of `--limit`, or of `--config` and `--policy`.
+    fn policies(&self) -> Result<Vec<SimulatedPolicy>, CliError> {
+        let policies = match &self.config {
+            Some(path) => SimulatedPolicy::of_file(path, &self.policy)?,
+            None => {
+                let texts = self.limit.iter().enumerate();
+                let throttle = || self.throttle.clone().unwrap_or_default();
+                let policies =
+                    texts.map(|(place, text)| SimulatedPolicy::of_limits(place, text, throttle()));
+                policies.collect::<Result<_, _>>()?
+            }
+        };
+        match self.prefetch {
+            Some(share) => policies
+                .into_iter()
+                .map(|policy| policy.with_prefetch(share))
+                .collect(),
+            None => Ok(policies),
+        }
     }
 
     /// The instances of `--prefetch`, over the store of one run.
@@ -210,16 +240,30 @@ impl Simulate {
         Some(Fleet::new(memory.clone(), clock, instances, round_trip))
     }
 
+    /// The hits in the order of their times. Notes on standard error say how many lines were late or skipped.
     fn trace(&self, policy: &Policy) -> Result<Vec<TraceHit>, CliError> {
         if let Some(traffic) = self.traffic {
-            return Ok(traffic.hits(&policy.limits()[0], self.hits, self.seed));
+            return Ok(traffic.hits(&policy.limits()[0], self.hits, self.seed)?);
         }
-        let path = self.trace.as_deref().unwrap_or(Path::new("-"));
-        if path == Path::new("-") {
-            return Ok(trace::read(io::stdin().lock())?);
+        let reader = TraceReader {
+            format: self.trace_format,
+            skips_invalid: self.skip_invalid,
+            max_hits: usize::MAX,
+        };
+        let mut whole = Trace::default();
+        for path in &self.trace {
+            let trace = if path == Path::new("-") {
+                reader.read(io::stdin().lock())?
+            } else {
+                let name = path.display();
+                let file = File::open(path).map_err(|why| format!("{name}: {why}"))?;
+                let read = reader.read(BufReader::new(file));
+                read.map_err(|why| format!("{name}: {why}"))?
+            };
+            print_notes(&trace);
+            whole.hits.extend(trace.hits);
         }
-        let file = File::open(path).map_err(|why| format!("{}: {why}", path.display()))?;
-        Ok(trace::read(BufReader::new(file))?)
+        Ok(whole.into_sorted_hits())
     }
 
     /// The Redis store of `--store`, under a random key prefix.
@@ -243,15 +287,27 @@ impl Simulate {
     }
 }
 
-/// A capacity at which no key is evicted: a policy keeps up to eight entries for a key, and keys are not divided evenly
-/// among the shards of the store.
-fn capacity_for(trace: &[TraceHit]) -> usize {
+fn print_notes(trace: &Trace) {
+    let late = trace.late_count();
+    if late > 0 {
+        let lines = if late == 1 { "line was" } else { "lines were" };
+        eprintln!(
+            "note: {late} {lines} earlier than the line before; hits are replayed by their time"
+        );
+    }
+    if let Some(first) = trace.skipped.first() {
+        let count = trace.skipped_count;
+        let lines = if count == 1 { "line was" } else { "lines were" };
+        eprintln!("note: {count} {lines} skipped, the first: {first}");
+    }
+}
+
+/// A capacity at which no key of a trace is evicted: a policy keeps up to eight entries for a key, and keys are not
+/// divided evenly among the shards of the store.
+pub(crate) fn capacity_for(hits: usize) -> usize {
     const ENTRIES_PER_HIT: usize = 8;
     const MIN_CAPACITY: usize = 1_000_000;
-    trace
-        .len()
-        .saturating_mul(2 * ENTRIES_PER_HIT)
-        .max(MIN_CAPACITY)
+    hits.saturating_mul(2 * ENTRIES_PER_HIT).max(MIN_CAPACITY)
 }
 
 /// Replays one run, then deletes its keys from `redis`, also after an error or Ctrl-C.
@@ -261,10 +317,10 @@ async fn replay(
     trace: &[TraceHit],
     time_span: Option<TimeSpan>,
     fleet: Option<&mut Fleet>,
-    out: &mut UntilClosed<impl Write>,
+    lines: &mut ReplayLines<'_, impl Write>,
 ) -> Result<Replay, CliError> {
     let replayed = tokio::select! {
-        replayed = run.replay(trace, time_span, fleet, out) => replayed,
+        replayed = run.replay(trace, time_span, fleet, lines) => replayed,
         _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
     };
     let cleaned = match redis {

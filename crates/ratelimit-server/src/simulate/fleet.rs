@@ -12,7 +12,7 @@ use std::{
 };
 
 use ratelimit_core::{
-    Clock, Decision, Key, KeySet, Limiter, MemoryStore, Policy, Timestamp, Verdict,
+    Clock, Decision, KeySet, Limiter, MemoryStore, Policy, Timestamp, Verdict,
     store::{
         Adjustment, Hit, PrefetchGrant, PrefetchRequest, Receipt, Settlement, Store, StoreError,
         StoreFuture,
@@ -31,7 +31,7 @@ const ROUNDS: usize = 6;
 /// - Hits go to the instances in turn. A hit that is sent to the store is decided at its own time.
 /// - A prefetch call is charged when it leaves, and its reply arrives one round trip later.
 /// - It needs a tokio runtime with one thread: time goes on when all tasks wait.
-pub(super) struct Fleet {
+pub(crate) struct Fleet {
     store: Arc<FarStore>,
     limiters: Vec<Limiter>,
     clock: Clock,
@@ -45,6 +45,7 @@ struct FleetCounts {
     passed: u64,
     from_memory: u64,
     passed_from_memory: u64,
+    from_deny_cache: u64,
 }
 
 impl Fleet {
@@ -77,17 +78,21 @@ impl Fleet {
         &mut self,
         policy: &Policy,
         hit: &TraceHit,
+        cost: u64,
     ) -> Result<Decision, CliError> {
         self.pass_time_until(hit.at_micros).await;
         let turn = usize::try_from(self.counts.hits)?;
         let limiter = &self.limiters[turn % self.limiters.len()];
-        let key = Key::new(&hit.key)?;
-        let checked = limiter.check_hit(Hit::new(policy, &key).cost(hit.cost));
+        let key = hit.budget_key()?;
+        let sent = self.store.hits.load(Ordering::Relaxed);
+        let checked = limiter.check_hit(Hit::new(policy.for_key(&key), &key).cost(cost));
         let Verdict::Checked(decision) = checked.await else {
             return Err("the memory store did not answer".into());
         };
+        let is_sent = self.store.hits.load(Ordering::Relaxed) != sent;
         self.run_tasks().await;
         self.counts.hits += 1;
+        self.counts.from_deny_cache += u64::from(!is_sent && !decision.is_prefetched);
         self.counts.passed += u64::from(decision.is_allowed());
         self.counts.from_memory += u64::from(decision.is_prefetched);
         self.counts.passed_from_memory +=
@@ -121,6 +126,7 @@ impl fmt::Display for Fleet {
             passed,
             from_memory,
             passed_from_memory,
+            from_deny_cache,
         } = self.counts;
         let calls = self.store.calls.load(Ordering::Relaxed);
         let sent = self.store.hits.load(Ordering::Relaxed);
@@ -128,7 +134,8 @@ impl fmt::Display for Fleet {
         write!(
             f,
             "{} calls to the store ({calls} prefetch calls, {sent} hits), {}.{} hits for each call; {from_memory} of {hits} \
-             hits decided from memory, {passed_from_memory} passed from memory, {passed} passed in all",
+             hits decided from memory, {passed_from_memory} passed from memory, {passed} passed in all, \
+             {from_deny_cache} denied by the deny cache",
             calls + sent,
             tenths / 10,
             tenths % 10,
@@ -147,8 +154,10 @@ pub(super) async fn passed_exactly(
     let mut passed = 0;
     for hit in trace {
         clock.set(Timestamp::from_micros(hit.at_micros));
-        let key = Key::new(&hit.key)?;
-        let decision = store.hit(Hit::new(policy, &key).cost(hit.cost)).await?;
+        let key = hit.budget_key()?;
+        let cost = hit.cost.unwrap_or(policy.cost().get());
+        let hit = Hit::new(policy.for_key(&key), &key).cost(cost);
+        let decision = store.hit(hit).await?;
         passed += usize::from(decision.is_allowed());
     }
     Ok(passed)

@@ -1,13 +1,32 @@
 //! `simulate`: the decisions of a policy on a trace.
 
+mod budget_line;
 mod chart;
 mod command;
 mod decimal;
+mod fate;
 mod fleet;
 mod frames;
+mod lines;
+mod policies;
+mod progress;
 mod replay;
-mod report;
+mod scene;
+mod summary;
+mod time_span;
 mod trace;
 mod traffic;
 
 pub use self::command::Simulate;
+pub(crate) use self::{
+    budget_line::{BudgetLine, BudgetPoint},
+    command::capacity_for,
+    fate::Fate,
+    policies::parse_throttle,
+    replay::{Replay, ReplayOutput, Run},
+    scene::{Bin, bins, departures, window_edges},
+    summary::Summary,
+    time_span::TimeSpan,
+    trace::{TraceHit, TraceReader},
+    traffic::Traffic,
+};

@@ -1,96 +1,104 @@
 //! Replays a trace on one policy.
 
-use std::{collections::BTreeSet, io::Write, time::Duration};
+use std::{ops::ControlFlow, time::Duration};
 
 use ratelimit_core::{
-    Clock, Decision, Key, Outcome, Policy, RedisStore, Timestamp,
+    Clock, Decision, Outcome, Policy, RedisStore, Timestamp,
     store::{Hit, Store},
 };
-use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::{
-    decimal,
+    budget_line::BudgetLine,
+    fate::Fate,
     fleet::Fleet,
-    frames::{BudgetFrames, BudgetLine, TimeSpan},
-    report::{ChartHit, Fate, Progress, UntilClosed},
-    trace::TraceHit,
+    frames::BudgetFrames,
+    time_span::TimeSpan,
+    trace::{TraceHit, budget_key},
 };
-use crate::{check_response::is_false, cli_error::CliError};
+use crate::cli_error::CliError;
 
-/// The printed decision of one hit.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ReplayLine<'a> {
-    t: Box<RawValue>,
-    key: &'a str,
-    cost: u64,
-    allowed: bool,
-    limit: u64,
-    remaining: u64,
-    retry_after_micros: Option<u64>,
-    reset_after_micros: u64,
-    delay_micros: u64,
-    impossible: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    over: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    policy: Option<&'a str>,
+/// The decision of one hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReplayedHit {
+    pub(crate) at_micros: u64,
+    pub(crate) cost: u64,
+    pub(crate) fate: Fate,
+    /// The delay of a hit that passed, or the time after which a denied one passes.
+    pub(crate) wait_micros: u64,
 }
 
-/// The result of a run that a chart shows.
+impl ReplayedHit {
+    fn new(at_micros: u64, cost: u64, decision: &Decision) -> ReplayedHit {
+        let wait = match decision.outcome {
+            Outcome::Allowed { delay } => delay,
+            Outcome::Denied { retry_after } => retry_after,
+            Outcome::Impossible => Duration::ZERO,
+        };
+        ReplayedHit {
+            at_micros,
+            cost,
+            fate: Fate::of(decision),
+            wait_micros: micros(wait),
+        }
+    }
+}
+
+/// The result of a run.
 #[derive(Debug, Default)]
-pub(super) struct Replay {
-    pub(super) hits: Vec<ChartHit>,
-    pub(super) budgets: Vec<BudgetLine>,
+pub(crate) struct Replay {
+    /// The hits of the trace in their order; fewer if the replay was ended early.
+    pub(crate) hits: Vec<ReplayedHit>,
+    pub(crate) budgets: Vec<BudgetLine>,
+}
+
+/// Receives the decisions of a replay.
+pub(crate) trait ReplayOutput {
+    /// Takes the decision of the next hit. `Break` ends the replay.
+    fn take(
+        &mut self,
+        hit: &TraceHit,
+        cost: u64,
+        decision: &Decision,
+    ) -> Result<ControlFlow<()>, CliError>;
 }
 
 /// One policy, its own store, and the clock of the store.
-pub(super) struct Run<'a> {
-    pub(super) policy: Policy,
-    /// The field `policy` of its lines, if there are several runs.
-    pub(super) label: Option<&'a str>,
-    pub(super) store: &'a dyn Store,
-    pub(super) clock: Clock,
+pub(crate) struct Run<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) store: &'a dyn Store,
+    pub(crate) clock: Clock,
 }
 
 impl Run<'_> {
-    /// Prints the decision of every hit, and samples the budgets if there is a time span.
+    /// Decides every hit, and samples the budgets if there is a time span.
     ///
     /// A `fleet` decides the hits in place of the store.
     ///
     /// Samples do not change a decision: they have cost 0 and write nothing, and none is later than the next hit.
-    pub(super) async fn replay(
+    pub(crate) async fn replay(
         &self,
         trace: &[TraceHit],
         time_span: Option<TimeSpan>,
         mut fleet: Option<&mut Fleet>,
-        out: &mut UntilClosed<impl Write>,
+        output: &mut impl ReplayOutput,
     ) -> Result<Replay, CliError> {
-        let mut progress = Progress::new(trace.len());
         let mut frames =
-            time_span.map(|time_span| BudgetFrames::new(time_span, &self.policy, trace));
+            time_span.map(|time_span| BudgetFrames::new(time_span, self.policy, trace));
         let mut hits = Vec::with_capacity(trace.len());
         for hit in trace {
-            // The reader has left, and no chart needs the rest.
-            if out.is_closed() && time_span.is_none() {
-                break;
-            }
-            progress.show(hits.len());
             self.sample_until(frames.as_mut(), hit.at_micros).await?;
+            let cost = hit.cost.unwrap_or(self.policy.cost().get());
             let decision = match &mut fleet {
-                Some(fleet) => fleet.check(&self.policy, hit).await?,
-                None => self.check(&hit.key, hit.at_micros, hit.cost).await?,
+                Some(fleet) => fleet.check(self.policy, hit, cost).await?,
+                None => self.check(&hit.key, hit.at_micros, cost).await?,
             };
-            serde_json::to_writer(&mut *out, &self.line(hit, &decision)?)?;
-            out.write_all(b"\n")?;
             if let Some(frames) = &mut frames {
                 frames.take(&hit.key, hit.at_micros, &decision);
             }
-            hits.push(ChartHit {
-                at_micros: hit.at_micros,
-                fate: fate(&decision),
-            });
+            hits.push(ReplayedHit::new(hit.at_micros, cost, &decision));
+            if output.take(hit, cost, &decision)?.is_break() {
+                break;
+            }
         }
         self.sample_until(frames.as_mut(), u64::MAX).await?;
         Ok(Replay {
@@ -117,8 +125,9 @@ impl Run<'_> {
 
     async fn check(&self, key: &str, at_micros: u64, cost: u64) -> Result<Decision, CliError> {
         self.clock.set(Timestamp::from_micros(at_micros));
-        let key = Key::new(key)?;
-        let hit = Hit::new(&self.policy, &key).cost(cost).with_slot_id();
+        let key = budget_key(key)?;
+        let policy = self.policy.for_key(&key);
+        let hit = Hit::new(policy, &key).cost(cost).with_slot_id();
         Ok(self.store.hit(hit).await?)
     }
 
@@ -128,47 +137,18 @@ impl Run<'_> {
         redis: &RedisStore,
         trace: &[TraceHit],
     ) -> Result<(), CliError> {
-        let keys: BTreeSet<&str> = trace.iter().map(|hit| &*hit.key).collect();
+        let mut keys: Vec<&str> = trace.iter().map(|hit| &*hit.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
         for key in keys {
-            redis.delete(&self.policy, &Key::new(key)?.into()).await?;
+            let key = budget_key(key)?;
+            let policy = self.policy.for_key(&key);
+            redis.delete(policy, &key.into()).await?;
         }
         Ok(())
     }
-
-    fn line<'l>(
-        &'l self,
-        hit: &'l TraceHit,
-        decision: &Decision,
-    ) -> Result<ReplayLine<'l>, CliError> {
-        let retry_after = match decision.outcome {
-            Outcome::Denied { retry_after } => Some(retry_after),
-            _ => None,
-        };
-        Ok(ReplayLine {
-            t: RawValue::from_string(decimal::seconds(hit.at_micros))?,
-            key: &hit.key,
-            cost: hit.cost,
-            allowed: decision.is_allowed(),
-            limit: decision.limit,
-            remaining: decision.remaining,
-            retry_after_micros: retry_after.map(micros),
-            reset_after_micros: micros(decision.reset_after),
-            delay_micros: micros(decision.delay()),
-            impossible: decision.outcome == Outcome::Impossible,
-            over: decision.is_over,
-            policy: self.label,
-        })
-    }
 }
 
-fn fate(decision: &Decision) -> Fate {
-    match decision.outcome {
-        Outcome::Allowed { delay } if delay.is_zero() => Fate::Admitted,
-        Outcome::Allowed { .. } => Fate::Delayed,
-        _ => Fate::Denied,
-    }
-}
-
-fn micros(span: Duration) -> u64 {
+pub(super) fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,18 +1,22 @@
 //! Generated traces.
 
+use std::fmt;
+
 use clap::ValueEnum;
-use ratelimit_core::Limit;
+use ratelimit_core::{Limit, Timestamp};
+use serde::Deserialize;
 
 use super::trace::TraceHit;
 
 /// The shape of generated traffic. Its rate is a little above the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Traffic {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Traffic {
     /// Everything at once, a pause, and again
     Burst,
     /// Evenly, at one and a half times the limit's rate
     Steady,
-    /// By chance, at one and a half times the limit's rate
+    /// Randomly, at one and a half times the limit's rate
     Poisson,
     /// Just before and just after the edges of windows
     Boundary,
@@ -20,7 +24,12 @@ pub(super) enum Traffic {
 
 impl Traffic {
     /// Generates `count` hits for `limit`, in the order of time.
-    pub(super) fn hits(self, limit: &Limit, count: u64, seed: u64) -> Vec<TraceHit> {
+    pub(crate) fn hits(
+        self,
+        limit: &Limit,
+        count: u64,
+        seed: u64,
+    ) -> Result<Vec<TraceHit>, EndlessTraffic> {
         let mut random = SplitMix64(seed);
         let rate = RefillRate::of(limit);
         let mut times: Vec<u64> = match self {
@@ -32,7 +41,7 @@ impl Traffic {
             }
             Traffic::Burst => {
                 let burst = rate.capacity + rate.capacity.div_ceil(5);
-                let spread = (rate.period_micros / 100).max(1);
+                let spread = (rate.period_micros / 8).max(1);
                 let start = |hit| rate.refilled(hit / burst * burst.div_ceil(2));
                 (0..count)
                     .map(|hit| start(hit) + random.below(spread))
@@ -55,9 +64,27 @@ impl Traffic {
             }
         };
         times.sort_unstable();
-        times.into_iter().map(TraceHit::at).collect()
+        if times
+            .last()
+            .is_some_and(|last| *last > Timestamp::MAX.as_micros())
+        {
+            return Err(EndlessTraffic);
+        }
+        Ok(times.into_iter().map(TraceHit::at).collect())
     }
 }
+
+/// Generated traffic that ends after the last moment that all stores count exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EndlessTraffic;
+
+impl fmt::Display for EndlessTraffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("so many hits at the rate of this limit take longer than 285 years")
+    }
+}
+
+impl std::error::Error for EndlessTraffic {}
 
 /// Capacity and refill rate of a limit.
 pub(super) struct RefillRate {
@@ -114,17 +141,27 @@ mod tests {
         let limit: Limit = "token_bucket 10/s burst 20".parse().unwrap();
 
         for traffic in Traffic::value_variants() {
-            let one = traffic.hits(&limit, 100, 7);
-            let other = traffic.hits(&limit, 100, 7);
+            let one = traffic.hits(&limit, 100, 7).unwrap();
+            let other = traffic.hits(&limit, 100, 7).unwrap();
 
             assert_eq!(one, other);
             assert_eq!(one.len(), 100);
             assert!(one.is_sorted_by_key(|hit| hit.at_micros));
         }
         let (one, other) = (
-            Traffic::Poisson.hits(&limit, 100, 1),
-            Traffic::Poisson.hits(&limit, 100, 2),
+            Traffic::Poisson.hits(&limit, 100, 1).unwrap(),
+            Traffic::Poisson.hits(&limit, 100, 2).unwrap(),
         );
         assert_ne!(one, other);
+    }
+
+    #[test]
+    fn traffic_beyond_the_last_moment_is_an_error() {
+        let slow: Limit = "token_bucket 1/366d".parse().unwrap();
+
+        for traffic in Traffic::value_variants() {
+            assert_eq!(traffic.hits(&slow, 10_000, 1), Err(EndlessTraffic));
+            assert!(traffic.hits(&slow, 10, 1).is_ok());
+        }
     }
 }

@@ -1,9 +1,0 @@
-//! Policies on simulated traffic.
-
-use axum::Router;
-
-use crate::app::App;
-
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-}
