@@ -68,7 +68,7 @@ const ranked = (answer) => [answer.policies, answer.shadow ?? {}]
 
 function deniedKey({ key, by, policy, denied, error, isShadow }, _, all) {
   const shown = h('code', { title: key }, key);
-  const params = by ? { [`keys.${by}`]: key.slice(by.length + 1) } : { key: key.replace(/^key:/, '') };
+  const params = by ? { [`keys.${by}`]: key.slice(by.length + 1) } : { key };
   const isDigest = /^\w+~/.test(key);
   return h('tr', h('td.cut', isDigest ? copyable(key, shown) : link('key', { policy, ...params }, shown),
     h('small', policy, ' ', isShadow ? badge('c-shadow', 'shadow') : '')),

@@ -84,7 +84,7 @@ export async function startFake({ port = 0, ...options } = {}) {
     "GET /api/v1/rate-limit/offenders": () => state.offenders ?? {
       policies: {
         login: [{ key: "sha256~ce597ac46d430f16", denied: 1831, error: 0 }, { key: "ip:203.0.113.77", by: "ip", denied: 640, error: 12 }],
-        api: [{ key: "key:<img src=x onerror=alert(1)>", denied: 977, error: 0 }],
+        api: [{ key: "<img src=x onerror=alert(1)>", denied: 977, error: 0 }],
       },
       shadow: { search: [{ key: "ip:2001:db8:4:7::/64", denied: 388, error: 0 }] },
     },

@@ -174,7 +174,7 @@ test("a killed Redis is an alert, the local fallback decides, and healing ends i
         await server.check("upload", "alice");
         return /[1-9]/.test(await unchecked.locator("b").evaluate((el) => el.firstChild.textContent)) && /local fallback/.test(await busy.innerText());
       }, "unchecked rises");
-      assert.ok(await page.getByText("decides now").locator("xpath=following-sibling::dd[1]").innerText(), "local fallback");
+      assert.equal(await page.getByText("decides now").locator("xpath=following-sibling::dd[1]").innerText(), "local fallback");
       // A peek still answers, from the local budgets.
       await go(page, "key?policy=upload&key=alice");
       await page.getByText("these are the local budgets of this server").waitFor();
@@ -221,7 +221,8 @@ test("with --console read the page hides changes, and the server refuses them to
     assert.equal((await server.explain("login", "mallory")).allowed, false, "the key was reset");
   }), { mode: "read" }));
 
-test("SIGTERM ends a server with five open streams within a second", () =>
+// Without streams it takes one second, in which idle connections may still send a request.
+test("SIGTERM ends a server with five open streams as fast as one without", () =>
   withServer(LOGIN, async (server) => {
     const context = await newContext();
     try {
@@ -233,7 +234,7 @@ test("SIGTERM ends a server with five open streams within a second", () =>
       }));
       const start = Date.now();
       assert.equal(await server.stop(), 0);
-      assert.ok(Date.now() - start < 1000, `${Date.now() - start} ms`);
+      assert.ok(Date.now() - start < 2000, `${Date.now() - start} ms`);
       await pages[4].locator("#store", { hasText: "server away" }).waitFor();
     } finally {
       await context.close();
