@@ -105,25 +105,40 @@ async function assertInOrder(page, screen) {
   assert.deepEqual(overlaps, [], screen);
 }
 
-// Two renders of one run are compared pixel by pixel; those of different machines have different fonts.
+/** How many pixels of two pictures differ. */
+async function differingPixels(context, pictures) {
+  const page = await context.newPage();
+  const urls = pictures.map((bytes) => `data:image/png;base64,${bytes.toString("base64")}`);
+  const count = await page.evaluate(async (urls) => {
+    const [a, b] = await Promise.all(urls.map(async (src) => {
+      const image = Object.assign(new Image(), { src });
+      await image.decode();
+      const canvas = Object.assign(document.createElement("canvas"), { width: image.width, height: image.height });
+      const context = canvas.getContext("2d");
+      context.drawImage(image, 0, 0);
+      return new Uint32Array(context.getImageData(0, 0, image.width, image.height).data.buffer);
+    }));
+    return a.length === b.length ? a.reduce((sum, pixel, i) => sum + (pixel === b[i] ? 0 : 1), 0) : Infinity;
+  }, urls);
+  await page.close();
+  return count;
+}
+
+// Two renders of one run are compared pixel by pixel; those of different machines have different fonts. The edges of
+// rounded boxes are not always smoothed in the same way.
 test("a screen that is left and entered again looks the same", () =>
-  withFake({ tickMs: 0 }, (fake) => withPage(fake.url, async (page) => {
+  withFake({ tickMs: 0 }, (fake) => withPage(fake.url, async (page, context) => {
     const render = async (screen) => {
       await go(page, screen);
       await page.evaluate(() => document.activeElement?.blur());
-      // Two equal pictures in a row: nothing is being drawn any more.
-      for (let last = await page.screenshot(); ;) {
-        const next = await page.screenshot();
-        if (next.equals(last)) return next;
-        last = next;
-      }
+      return page.screenshot();
     };
-    // Wait for the top denied keys, which come on their own.
-    await page.getByText("sha256~ce597ac46d430f16").first().waitFor();
+    await settled(page);
     for (const screen of ["policies?name=login", "try", "client", "file"]) {
       const first = await render(screen);
       await go(page, "overview");
-      const second = await render(screen);
-      assert.ok(first.equals(second), `${screen} looks different the second time`);
+      const count = await differingPixels(context, [first, await render(screen)]);
+      assert.ok(count < 100, `${screen}: ${count} pixels differ`);
+      assert.ok((await differingPixels(context, [first, await render("overview")])) > 10_000, "the comparison sees nothing");
     }
   })));
