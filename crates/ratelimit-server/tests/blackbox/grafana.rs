@@ -95,6 +95,21 @@ async fn every_metric_and_label_of_dashboard_and_alerts_is_exposed() {
     }
 }
 
+/// Each rule names a section of the docs.
+#[test]
+fn every_alert_has_a_runbook() {
+    let page = include_str!("../../../../docs/console.md");
+    let anchor = |heading: &str| heading.to_lowercase().replace(' ', "-");
+    let headings = page.lines().filter_map(|line| line.strip_prefix("### "));
+    let anchors: Vec<String> = headings.map(anchor).collect();
+    let rules = ALERTS.split("- alert: ").skip(1);
+    for rule in rules {
+        let (_, runbook) = rule.split_once("runbook: docs/console.md#").expect(rule);
+        let section = runbook.lines().next().unwrap();
+        assert!(anchors.iter().any(|anchor| anchor == section), "{rule}");
+    }
+}
+
 #[test]
 fn promtool_accepts_the_alert_rules() {
     let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/grafana/alerts.yml");

@@ -1,6 +1,7 @@
 // Every screen in both themes and three widths, and as people change what they see.
 
 import assert from "node:assert/strict";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { withFake } from "./fake.mjs";
 import { assertAccessible, assertFits, assertQuiet, go, NARROW, PHONE, SCREENS, settled, useBrowser, WIDE, withPage } from "./harness.mjs";
@@ -142,3 +143,38 @@ test("a screen that is left and entered again looks the same", () =>
       assert.ok((await differingPixels(context, [first, await render("overview")])) > 10_000, "the comparison sees nothing");
     }
   })));
+
+/** The pictures of docs/console.md: screen, theme and state. */
+const PICTURES = {
+  overview: ["overview", "light", {}],
+  outage: ["overview", "dark", { down: true }],
+  policies: ["policies?name=login", "light", {}],
+  key: ["key?policy=login&key=user:123", "dark", {}],
+  try: ["try", "light", {}],
+  "client-key": ["client", "light", {}],
+  file: ["file", "dark", {}],
+};
+
+if (process.env.SCREENSHOTS) {
+  for (const [name, [screen, colorScheme, options]] of Object.entries(PICTURES)) {
+    test(`the picture ${name} of the docs`, () =>
+      withFake({ tickMs: 0, ...options }, (fake) => withPage(fake.url, async (page, context) => {
+        await go(page, screen);
+        await page.evaluate(() => document.activeElement?.blur());
+        const png = await page.screenshot();
+        const canvas = await context.newPage();
+        const webp = await canvas.evaluate(async (src) => {
+          const image = Object.assign(new Image(), { src });
+          await image.decode();
+          const canvas = Object.assign(document.createElement("canvas"), { width: image.width, height: image.height });
+          canvas.getContext("2d").drawImage(image, 0, 0);
+          return canvas.toDataURL("image/webp", 0.85);
+        }, `data:image/png;base64,${png.toString("base64")}`);
+        const bytes = Buffer.from(webp.split(",")[1], "base64");
+        assert.ok(bytes.length < 60_000, `${bytes.length} bytes`);
+        const folder = new URL("../../../../../docs/console/", import.meta.url);
+        mkdirSync(folder, { recursive: true });
+        writeFileSync(new URL(`${name}.webp`, folder), bytes);
+      }, { colorScheme })));
+  }
+}
