@@ -12,7 +12,7 @@ use axum::{
     body::HttpBody as _,
     extract::Request,
     http::{
-        HeaderMap, Method, StatusCode, Uri,
+        HeaderMap, HeaderValue, Method, StatusCode, Uri,
         header::{HOST, ORIGIN},
         uri::{Authority, Scheme},
     },
@@ -163,7 +163,7 @@ fn is_own_origin(rules: &Rules, request: &Request) -> bool {
     let (Some(origin), None) = (origins.next(), origins.next()) else {
         return false;
     };
-    let host = headers.get(HOST).map(|host| host.as_bytes());
+    let host = headers.get(HOST).map(HeaderValue::as_bytes);
     let target = request.uri().authority().map(Authority::as_str);
     let host = host.or(target.map(str::as_bytes));
     let host = host.and_then(|host| Authority::try_from(host).ok());

@@ -28,14 +28,15 @@ pub(crate) struct ConfigCheck {
     pub(crate) needs_restart: Vec<String>,
 }
 
-type Lines = BTreeMap<String, usize>;
+/// The line of each field of a text.
+type FieldLines = BTreeMap<String, usize>;
 
 impl ConfigCheck {
     /// Checks a text against the settings of flags and environment, which go before it.
     pub(crate) fn new(text: &str, format: Format, state: &ConfigState) -> ConfigCheck {
         let file = match ConfigFile::parse(text, format) {
             Ok(file) => file,
-            Err(why) => return ConfigCheck::refused(why, &Lines::new(), Vec::new()),
+            Err(why) => return ConfigCheck::refused(why, &FieldLines::new(), Vec::new()),
         };
         let mut findings: Vec<Finding> = file.warnings.iter().map(Finding::new).collect();
         let lines = file.lines;
@@ -63,7 +64,7 @@ impl ConfigCheck {
         }
     }
 
-    fn refused(why: InvalidConfig, lines: &Lines, mut findings: Vec<Finding>) -> ConfigCheck {
+    fn refused(why: InvalidConfig, lines: &FieldLines, mut findings: Vec<Finding>) -> ConfigCheck {
         findings.extend(Finding::of_error(why, Path::new(""), lines));
         findings.sort_by_key(|finding| finding.line);
         ConfigCheck {
@@ -77,7 +78,7 @@ impl ConfigCheck {
 fn merge(
     of_file: Settings,
     state: &ConfigState,
-    lines: &Lines,
+    lines: &FieldLines,
     findings: &mut Vec<Finding>,
 ) -> Result<Settings, InvalidConfig> {
     let given = state.given.clone();
@@ -94,7 +95,7 @@ fn merge(
     Ok(given.or(of_file))
 }
 
-fn not_read(setting: &str, lines: &Lines) -> Finding {
+fn not_read(setting: &str, lines: &FieldLines) -> Finding {
     let message = format!(
         "the file of {setting} is not read here, because the server does not use it yet: check-config reads it"
     );
@@ -106,7 +107,7 @@ fn not_read(setting: &str, lines: &Lines) -> Finding {
 fn check_envoy_rules(
     config: &Config,
     state: &ConfigState,
-    lines: &Lines,
+    lines: &FieldLines,
     findings: &mut Vec<Finding>,
 ) {
     let directory = config.settings.envoy_directory();

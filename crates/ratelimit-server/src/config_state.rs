@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use ratelimit_core::FailureMode;
 #[cfg(feature = "envoy")]
 use ratelimit_envoy::Rules as EnvoyRules;
 use tokio::sync::Semaphore;
@@ -24,6 +25,10 @@ pub(crate) struct ConfigState {
     pub(crate) given: Settings,
     /// The merged settings of the start.
     pub(crate) running: Settings,
+    /// The failure mode of policies without one of their own.
+    pub(crate) failure_mode: FailureMode,
+    /// Whether every request of Envoy passes.
+    pub(crate) is_envoy_shadow: bool,
     pub(crate) hangups: HangupSender,
     /// Room for one check of a configuration text at a time.
     pub(crate) check_room: Arc<Semaphore>,
@@ -37,6 +42,8 @@ impl ConfigState {
         ConfigState {
             given: config.given.clone(),
             running: config.settings.clone(),
+            failure_mode: config.store.failure_mode(),
+            is_envoy_shadow: config.envoy.as_ref().is_some_and(|envoy| envoy.is_shadow),
             hangups: HangupSender::default(),
             check_room: Arc::new(Semaphore::new(1)),
             reload: OnceLock::new(),

@@ -25,14 +25,23 @@ mod client_key;
 mod config;
 #[cfg(feature = "console")]
 mod config_check;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console reads all of it")
+)]
 mod config_state;
 #[cfg(feature = "console")]
 mod console;
 #[cfg(feature = "envoy")]
 mod envoy;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console reads all of it")
+)]
 mod finding;
 mod hangup;
 mod health;
+mod hex;
 mod hmac;
 mod json_body;
 mod json_object;
@@ -46,9 +55,17 @@ mod missing_files;
 mod policy_summary;
 mod query;
 mod receipt_token;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console reads all of it")
+)]
 mod redact;
 mod refusal_log;
 mod reload;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console reads all of it")
+)]
 mod reload_channel;
 mod request_id;
 mod room;

@@ -8,6 +8,7 @@ use subtle::ConstantTimeEq as _;
 use crate::{
     api_error::ApiError,
     config::{AdminToken, Rules, StoreConfig},
+    hex::{from_hex, to_hex},
     hmac::hmac_sha256,
 };
 
@@ -102,30 +103,6 @@ impl fmt::Debug for ReceiptTokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ReceiptTokens")
     }
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits
-        .map(|digit| char::from(DIGITS[usize::from(digit)]))
-        .collect()
-}
-
-/// Inverse of [`to_hex`]. Upper-case digits are rejected, so each token has one spelling.
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
-        return None;
-    };
-    let bytes = pairs
-        .iter()
-        .map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
-    bytes.collect()
 }
 
 #[cfg(test)]

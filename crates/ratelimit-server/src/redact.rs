@@ -105,15 +105,21 @@ fn redact_rule_secrets(line: &str, number: &mut usize) -> String {
         }
     };
     let (secret, after) = rest.split_at(end.unwrap_or(rest.len()));
-    let after = redact_rule_secrets(after, number);
-    // A text that only speaks of `secret:KIND` has no value.
-    match secret.split_once(':') {
-        Some((kind, value)) if !value.trim().is_empty() => {
+    let secret = match secret.split_once(':') {
+        Some((kind, value)) if has_value(value) => {
             *number += 1;
-            format!("{start}{SECRET}{kind}:{HIDDEN}{number}{after}")
+            format!("{kind}:{HIDDEN}{number}")
         }
-        _ => format!("{start}{SECRET}{secret}{after}"),
-    }
+        _ => secret.to_owned(),
+    };
+    let after = redact_rule_secrets(after, number);
+    format!("{start}{SECRET}{secret}{after}")
+}
+
+/// Whether a text after `secret:KIND:` is a value. Messages speak of `secret:KIND:VALUE`, and write `secret:api-key:...`.
+fn has_value(text: &str) -> bool {
+    let is_placeholder = text.starts_with("VALUE") || text.starts_with("...");
+    !text.trim().is_empty() && !is_placeholder
 }
 
 /// Whether a value or a name of the tree contains a secret.
@@ -133,7 +139,7 @@ fn is_secret(text: &str) -> bool {
     let rule = text.trim().strip_prefix(SECRET);
     let is_rule = rule.is_some_and(|rule| {
         let value = rule.split_once(':').map_or("", |(_, value)| value);
-        !value.is_empty() && !value.starts_with(HIDDEN)
+        has_value(value) && !value.starts_with(HIDDEN)
     });
     is_url || is_rule
 }
@@ -187,6 +193,10 @@ mod tests {
             (
                 "# secret:KIND names a secret",
                 "# secret:KIND names a secret",
+            ),
+            (
+                "the rule secret:api-key:... never matches: write secret:KIND:VALUE",
+                "the rule secret:api-key:... never matches: write secret:KIND:VALUE",
             ),
         ] {
             assert_eq!(redact_text(text), shown);

@@ -8,7 +8,7 @@ use axum::http::{
 };
 use subtle::ConstantTimeEq as _;
 
-use crate::{config::AdminToken, hmac::hmac_sha256};
+use crate::{config::AdminToken, hex::to_hex, hmac::hmac_sha256};
 
 /// How long a session lasts.
 pub(crate) const SESSION_DURATION: Duration = Duration::from_secs(30 * 60);
@@ -54,8 +54,7 @@ impl SessionKey {
     }
 
     fn code(&self, expiry: u64) -> String {
-        let code = hmac_sha256(&self.0, expiry.to_string().as_bytes());
-        code.iter().map(|byte| format!("{byte:02x}")).collect()
+        to_hex(&hmac_sha256(&self.0, expiry.to_string().as_bytes()))
     }
 
     /// The expiry of a value with the right code, compared in constant time.

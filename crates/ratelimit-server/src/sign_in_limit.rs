@@ -62,8 +62,9 @@ impl SignInLimit {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{cell::Cell, time::Duration};
 
+    use futures_util::FutureExt as _;
     use ratelimit_core::{Clock, Timestamp};
 
     use super::*;
@@ -109,28 +110,24 @@ mod tests {
         assert!(limit.attempt(&address(1), || false).await.is_err());
     }
 
+    /// Makes a wrong attempt whose token is compared while the next one has begun.
+    fn nested(limit: &SignInLimit, address: &Key, compared: &Cell<u32>, depth: u32) {
+        let attempt = limit.attempt(address, || {
+            compared.set(compared.get() + 1);
+            if depth > 0 {
+                nested(limit, address, compared, depth - 1);
+            }
+            false
+        });
+        let _ = attempt.now_or_never();
+    }
+
     #[tokio::test]
     async fn attempts_at_the_same_time_do_not_exceed_the_limit() {
         let (limit, _) = limit();
         let (limit, address) = (&limit, &address(1));
-        let compared = std::cell::Cell::new(0);
+        let compared = Cell::new(0);
 
-        // The token of each attempt is compared while the next one has begun.
-        fn nested<'a>(
-            limit: &'a SignInLimit,
-            address: &'a Key,
-            compared: &'a std::cell::Cell<u32>,
-            depth: u32,
-        ) {
-            let attempt = limit.attempt(address, || {
-                compared.set(compared.get() + 1);
-                if depth > 0 {
-                    nested(limit, address, compared, depth - 1);
-                }
-                false
-            });
-            let _ = futures_util::FutureExt::now_or_never(attempt);
-        }
         nested(limit, address, &compared, 20);
 
         assert_eq!(compared.get(), 5);

@@ -18,6 +18,24 @@ const MAX_VALUE: usize = 200;
 ///
 /// - The steps begin at the connection and go on to the left end of the chain header.
 /// - Headers that were not read are steps too, with the verdict [`NotRead`](WalkVerdict::NotRead).
+/// - One step has the verdict [`Client`](WalkVerdict::Client) or [`PeerUntrusted`](WalkVerdict::PeerUntrusted), unless the
+///   request has no client.
+///
+/// ```
+/// use ratelimit_http::client_ip::{ClientIpResolver, WalkVerdict};
+///
+/// // No proxy is trusted, so the peer is the client.
+/// let headers = [("X-Forwarded-For", "203.0.113.7")];
+/// let resolver = ClientIpResolver::default();
+/// let walk = resolver.trace(Some("10.0.0.1".parse()?), &headers[..]);
+///
+/// assert_eq!(walk.client?.to_string(), "ip:10.0.0.1");
+/// assert_eq!(walk.steps[0].verdict, WalkVerdict::PeerUntrusted);
+/// assert_eq!(walk.steps[1].header.as_deref(), Some("x-forwarded-for"));
+/// assert_eq!(walk.steps[1].value, "203.0.113.7");
+/// assert_eq!(walk.steps[1].verdict, WalkVerdict::NotRead);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientIpWalk<'a> {
@@ -59,6 +77,12 @@ pub enum WalkVerdict {
 
 impl WalkVerdict {
     /// The word for this verdict in JSON.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::WalkVerdict;
+    ///
+    /// assert_eq!(WalkVerdict::PeerUntrusted.as_str(), "peer_untrusted");
+    /// ```
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Trusted => "trusted",

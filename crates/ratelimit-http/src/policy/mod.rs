@@ -165,21 +165,6 @@ impl HttpPolicy {
         !self.terms.blocked.is_empty() || !self.terms.exempt.is_empty()
     }
 
-    /// The rules that exempt requests, in the order in which they were added.
-    pub fn exempt_rules(&self) -> &[Rule] {
-        &self.terms.exempt
-    }
-
-    /// The rules that block requests, in the order in which they were added.
-    pub fn block_rules(&self) -> &[Rule] {
-        &self.terms.blocked
-    }
-
-    /// The status of blocked requests.
-    pub fn block_status(&self) -> BlockStatus {
-        self.terms.block_status
-    }
-
     /// Takes the cost of a request from `source`. The default is [`CostSource::Fixed`].
     #[must_use]
     pub fn with_cost_source(self, source: CostSource) -> HttpPolicy {

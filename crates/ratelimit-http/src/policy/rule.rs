@@ -152,6 +152,16 @@ impl From<RuleKey> for Rule {
 
 impl fmt::Display for Rule {
     /// Writes the rule as a policy file has it, without the value of a secret.
+    ///
+    /// ```
+    /// use ratelimit_http::policy::Rule;
+    ///
+    /// let tested: Rule = "header:x-load-test=yes".parse()?;
+    /// assert_eq!(tested.to_string(), "header:x-load-test=yes");
+    /// let secret: Rule = "secret:api-key:s3cr3t".parse()?;
+    /// assert_eq!(secret.to_string(), "secret:api-key:...");
+    /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
+    /// ```
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Rule::Address(network) => network.fmt(f),

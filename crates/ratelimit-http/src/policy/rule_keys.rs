@@ -1,9 +1,40 @@
-//! The keys that rules and tenants of a policy name.
+//! The rules of a policy, and the keys that rules and tenants name.
 
-use super::{HttpPolicy, Rule};
+use super::{BlockStatus, HttpPolicy, Rule};
 use crate::key::{KeyKinds, RuleKey};
 
 impl HttpPolicy {
+    /// The rules that exempt requests, in the order in which they were added.
+    ///
+    /// ```
+    /// use ratelimit_http::policy::HttpPolicy;
+    ///
+    /// let api = HttpPolicy::parse("api", "10/min")?.with_exempt_rule("192.0.2.0/24".parse()?);
+    /// assert_eq!(api.exempt_rules()[0].to_string(), "192.0.2.0/24");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn exempt_rules(&self) -> &[Rule] {
+        &self.terms.exempt
+    }
+
+    /// The rules that block requests, in the order in which they were added.
+    ///
+    /// ```
+    /// use ratelimit_http::policy::HttpPolicy;
+    ///
+    /// let api = HttpPolicy::parse("api", "10/min")?.with_block_rule("path:/old/*".parse()?);
+    /// assert_eq!(api.block_rules()[0].to_string(), "path:/old/*");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn block_rules(&self) -> &[Rule] {
+        &self.terms.blocked
+    }
+
+    /// The status of blocked requests.
+    pub fn block_status(&self) -> BlockStatus {
+        self.terms.block_status
+    }
+
     /// The rules and tenants that name a key which an extractor of these kinds can never make, each
     /// with its warning.
     ///

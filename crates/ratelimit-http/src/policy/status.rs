@@ -66,6 +66,14 @@ impl StatusSet {
 
 impl fmt::Display for StatusSet {
     /// Writes a text that parses to an equal set, classes first.
+    ///
+    /// ```
+    /// use ratelimit_http::policy::StatusSet;
+    ///
+    /// let failed: StatusSet = "401, 5xx".parse()?;
+    /// assert_eq!(failed.to_string(), "5xx, 401");
+    /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
+    /// ```
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let classes = self.classes.iter().map(|class| format!("{class}xx"));
         let statuses = self.statuses.iter().map(u16::to_string);

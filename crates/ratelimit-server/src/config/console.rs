@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 use super::{
     invalid::{ConflictingSettings, InvalidConfig},
     resolved::Config,
-    values::{ConsoleMode, OffenderKeys},
+    values::ConsoleMode,
 };
 
 impl Config {
@@ -15,8 +15,9 @@ impl Config {
     }
 
     /// Whether offenders are shown by their keys, and not by digests.
+    #[cfg(feature = "console")]
     pub(crate) fn shows_offender_keys(&self) -> bool {
-        self.settings.offender_keys == Some(OffenderKeys::Shown)
+        self.settings.offender_keys == Some(super::values::OffenderKeys::Shown)
     }
 
     /// Whether admin calls are possible: a token, or none needed. On a terminal the server makes a token.

@@ -10,8 +10,7 @@ use ratelimit_core::{MemoryStore, RedisConfig};
 use ratelimit_http::{
     key::KeyKinds,
     policy_file::{
-        self, Diagnostic, DiagnosticCode, Diagnostics, Entry, Field, Format, InvalidPolicyFile,
-        Node, Value,
+        self, Diagnostic, DiagnosticCode, Diagnostics, Entry, Field, InvalidPolicyFile, Node, Value,
     },
 };
 
@@ -24,7 +23,7 @@ use super::{
     proxies,
     proxy_fields::PROXY_FIELDS,
     settings::Settings,
-    values::{NamedPolicy, canonical, choice},
+    values::{NamedPolicy, WHOLE_NUMBER, canonical, choice},
     xds_fields::XDS_FIELDS,
 };
 use crate::cli_error::CliError;
@@ -158,8 +157,6 @@ const FIELDS: &[Field<Settings>] = &[
     }),
 ];
 
-pub(super) const WHOLE_NUMBER: &str = "a whole number from 0";
-
 /// A valid configuration file.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
@@ -183,7 +180,11 @@ impl ConfigFile {
     }
 
     /// Reads the text of a file. No other file is read: neither the token nor certificates.
-    pub(crate) fn parse(text: &str, format: Format) -> Result<ConfigFile, InvalidConfig> {
+    #[cfg(feature = "console")]
+    pub(crate) fn parse(
+        text: &str,
+        format: policy_file::Format,
+    ) -> Result<ConfigFile, InvalidConfig> {
         let (path, mut findings) = (Path::new(""), Diagnostics::new());
         let root = policy_file::parse(text, format, &mut findings);
         let file = ConfigFile::of(root.as_ref(), path, &mut findings);

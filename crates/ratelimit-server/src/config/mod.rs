@@ -16,6 +16,7 @@ mod listen_addr;
 mod listeners;
 mod log_filter;
 mod memory_or_redis;
+#[cfg(feature = "console")]
 mod new_files;
 mod offenders;
 mod policies;

@@ -22,6 +22,10 @@ impl Settings {
             }};
         }
         leave_out!(admin_token_file = "admin-token-file");
+        if !left_out.is_empty() {
+            // Without its token the console would have no effect.
+            self.console = None;
+        }
         leave_out!(
             tls_cert = "tls-cert",
             tls_key = "tls-key",

@@ -26,6 +26,10 @@ const OF_ALGORITHMS: [(Algorithm, &str); 5] = [
 ///
 /// A configured policy with the name of an algorithm replaces the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "the console tells which policies are defaults")
+)]
 pub struct Policies {
     by_name: BTreeMap<Box<str>, HttpPolicy>,
     /// The names of the default policies that no configured policy replaces.
@@ -79,11 +83,13 @@ impl Policies {
     }
 
     /// Whether the policy is a default that no configured policy replaces.
+    #[cfg_attr(not(feature = "console"), allow(dead_code, reason = "for the console"))]
     pub(crate) fn is_built_in(&self, name: &str) -> bool {
         self.built_in.contains(&name)
     }
 
     /// All policies with their rules for HTTP requests, ordered by name.
+    #[cfg_attr(not(feature = "console"), allow(dead_code, reason = "for the console"))]
     pub(crate) fn iter_http(&self) -> impl Iterator<Item = &HttpPolicy> {
         self.by_name.values()
     }

@@ -5,7 +5,10 @@ use ratelimit_http::{
     policy_file::{DiagnosticCode, Diagnostics, Field, Node},
 };
 
-use super::{file::WHOLE_NUMBER, settings::Settings, values::Network};
+use super::{
+    settings::Settings,
+    values::{Network, WHOLE_NUMBER},
+};
 
 /// The fields; each has the name of its flag.
 pub(super) const PROXY_FIELDS: &[Field<Settings>] = &[

@@ -357,6 +357,11 @@ impl StoreConfig {
         self.shared_prefix.as_deref()
     }
 
+    /// The failure mode of policies without one of their own.
+    pub(crate) const fn failure_mode(&self) -> FailureMode {
+        self.on_failure
+    }
+
     /// The kind of store: `memory` or `redis`.
     pub const fn kind(&self) -> &'static str {
         match self.redis {

@@ -8,6 +8,9 @@ use ratelimit_http::client_ip::{ChainHeader, TrustedProxies};
 use ratelimit_http::policy::HttpPolicy;
 use regex_lite::Regex;
 
+/// The numbers that a field accepts, for messages.
+pub(super) const WHOLE_NUMBER: &str = "a whole number from 0";
+
 /// A named policy, written `login=5/min; 20/h`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedPolicy(pub(crate) HttpPolicy);

@@ -53,7 +53,7 @@ pub(super) async fn authorize(
     Ok(next.run(request).await)
 }
 
-/// Checks a call of the API that changes something: it needs `--console write`, whoever calls.
+/// Checks a call of the API that changes something. It needs `--console write`, also with the token.
 pub(super) fn admit_change(
     app: &App,
     rules: &Rules,

@@ -15,7 +15,7 @@ use axum::{
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::{api_error::ApiError, app::App};
+use crate::{api_error::ApiError, app::App, hex::to_hex};
 
 const INDEX: &str = "index.html";
 
@@ -124,12 +124,7 @@ fn respond(name: &str, request_headers: &HeaderMap) -> Result<Response<Body>, Ap
 
 /// The first 16 digits of the SHA-256 digest, quoted.
 fn entity_tag(contents: &[u8]) -> String {
-    let digest = Sha256::digest(contents);
-    let digits: String = digest[..8]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("\"{digits}\"")
+    format!("\"{}\"", to_hex(&Sha256::digest(contents)[..8]))
 }
 
 /// Whether `If-None-Match` lists the tag.

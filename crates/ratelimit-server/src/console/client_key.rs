@@ -98,8 +98,8 @@ impl ClientKeyResponse {
 async fn client_key(State(app): State<App>, request: Request) -> Result<Response<Body>, ApiError> {
     let (parts, body) = request.into_parts();
     let bytes = read_up_to(MAX_BODY, &parts.headers, body).await?;
-    let Object(asked): Object<ClientKeyRequest> = parse(&bytes)?;
-    if asked
+    let Object(call): Object<ClientKeyRequest> = parse(&bytes)?;
+    if call
         .trusted
         .as_ref()
         .is_some_and(|all| all.len() > MAX_TRUSTED)
@@ -108,17 +108,17 @@ async fn client_key(State(app): State<App>, request: Request) -> Result<Response
             "trusted has at most {MAX_TRUSTED} networks"
         )));
     }
-    let response = find(&app.rules(), &asked).unwrap_or_else(|error| error);
+    let response = find(&app.rules(), &call).unwrap_or_else(|error| error);
     Ok(json(StatusCode::OK, &response))
 }
 
 /// Finds the key as a check of this server does. `Err` is an answer as well: the request cannot be one.
-fn find(rules: &Rules, asked: &ClientKeyRequest) -> Result<ClientKeyResponse, ClientKeyResponse> {
+fn find(rules: &Rules, call: &ClientKeyRequest) -> Result<ClientKeyResponse, ClientKeyResponse> {
     let bad_config = |advice: String| ClientKeyResponse::error(BAD_CONFIG, advice);
-    let peer = asked.peer.as_deref().filter(|peer| !peer.is_empty());
+    let peer = call.peer.as_deref().filter(|peer| !peer.is_empty());
     let peer = peer.map(parse_peer).transpose();
     let peer = peer.map_err(|why| bad_config(format!("peer: {why}")))?;
-    let resolver = match &asked.trusted {
+    let resolver = match &call.trusted {
         None => rules.client.clone(),
         Some(networks) => {
             let trusted = TrustedProxies::parse(networks);
@@ -126,9 +126,9 @@ fn find(rules: &Rules, asked: &ClientKeyRequest) -> Result<ClientKeyResponse, Cl
             rules.client.clone().with_trusted(trusted)
         }
     };
-    let (headers, bad_lines) = header_lines(&asked.headers);
+    let (headers, bad_lines) = header_lines(&call.headers);
     let walk = resolver.trace(peer, &headers[..]);
-    let explicit = explicit_key(rules, &asked.query);
+    let explicit = explicit_key(rules, &call.query);
     let is_explicit = !matches!(explicit, Ok(None));
     let found = match (explicit, &walk.client) {
         (Err(why), _) => FoundKey::Error {
@@ -151,7 +151,7 @@ fn find(rules: &Rules, asked: &ClientKeyRequest) -> Result<ClientKeyResponse, Cl
     let steps = walk.steps.iter().map(WalkStepView::new);
     let mut advice = bad_lines;
     if !is_explicit {
-        let is_own = asked.trusted.is_none();
+        let is_own = call.trusted.is_none();
         advice.extend(advice_about(&resolver, rules, peer, &headers, is_own));
     }
     if walk

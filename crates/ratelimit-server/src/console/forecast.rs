@@ -14,8 +14,8 @@ use ratelimit_core::{Decision, Limit, Policy, Throttle, Verdict};
 use serde::Serialize;
 
 use crate::{
-    api_error::ApiError, app::App, check_request::CheckRequest, check_response::decided_by,
-    json_response::json,
+    admin_auth::Caller, api_error::ApiError, app::App, audit::Audit, check_request::CheckRequest,
+    check_response::decided_by, json_response::json,
 };
 
 /// The maximum number of points.
@@ -46,8 +46,14 @@ struct Point(u64, Option<u64>);
 /// Asks the store about several numbers of permits by dry runs, which spend nothing.
 async fn forecast(State(app): State<App>, request: Request) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
+    let caller = *request
+        .extensions()
+        .get::<Caller>()
+        .unwrap_or(&Caller::Local);
+    let mut audit = Audit::new("forecast", caller, &request);
     let (parts, _) = request.into_parts();
     let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
+    audit.about(&check_request.policy, &check_request.keys);
     let policy = &check_request.policy;
     let limit = max_permits(policy);
     let permits = numbers(limit, check_request.permits.get());
@@ -57,6 +63,7 @@ async fn forecast(State(app): State<App>, request: Request) -> Result<Response<B
         app.limiter().check_hit(hit.dry_run())
     }));
     let verdicts = verdicts.await;
+    audit.succeed();
     let points = points(&permits, &verdicts);
     let last = points.iter().filter_map(|point| point.1).max();
     let longest = policy.limits().iter().map(Limit::period).max();

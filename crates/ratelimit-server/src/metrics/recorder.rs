@@ -67,12 +67,12 @@ impl MetricsHandle {
             help,
             application,
         } = &*self.0;
-        let mut exposition = Exposition::new(application);
+        let mut exposition = Exposition::default();
         registry.visit_counters(|key, value| exposition.add_counter(key, value));
         registry.visit_gauges(|key, value| exposition.add_gauge(key, value));
         registry.visit_histograms(|key, histogram| exposition.add_histogram(key, histogram));
         let help = help.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        exposition.write(&help)
+        exposition.write(&help, application)
     }
 
     /// The series for the sampler that were registered after the first `seen`.

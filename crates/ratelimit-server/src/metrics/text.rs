@@ -1,6 +1,7 @@
 //! The text format of Prometheus, version 0.0.4.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     fmt::Write as _,
     sync::{Arc, atomic::Ordering},
@@ -15,16 +16,16 @@ use super::{
 
 /// All series of a moment, grouped by the name of their metric.
 ///
-/// Series are added with their handles; values are read when the text is written, so a visit of the registry is short.
-pub(super) struct Exposition<'a> {
-    application: &'a str,
+/// Series are added with their handles, and the text is written afterwards: while the registry is visited, new metrics wait.
+#[derive(Default)]
+pub(super) struct Exposition {
     families: BTreeMap<String, Family>,
 }
 
-/// The series of one metric by the text of their labels.
+/// The series of one metric.
 struct Family {
     kind: &'static str,
-    series: Vec<(String, SeriesValue)>,
+    series: Vec<(Key, SeriesValue)>,
 }
 
 enum SeriesValue {
@@ -33,14 +34,7 @@ enum SeriesValue {
     Histogram(Arc<BucketHistogram>),
 }
 
-impl<'a> Exposition<'a> {
-    pub(super) fn new(application: &'a str) -> Exposition<'a> {
-        Exposition {
-            application,
-            families: BTreeMap::new(),
-        }
-    }
-
+impl Exposition {
     pub(super) fn add_counter(&mut self, key: &Key, value: &SharedValue) {
         self.add(key, "counter", SeriesValue::Counter(Arc::clone(value)));
     }
@@ -55,8 +49,7 @@ impl<'a> Exposition<'a> {
     }
 
     fn add(&mut self, key: &Key, kind: &'static str, value: SeriesValue) {
-        let labels = label_text(key, self.application);
-        let series = (labels, value);
+        let series = (key.clone(), value);
         // A lookup by `&str` first: a name has thousands of series.
         if let Some(family) = self.families.get_mut(key.name()) {
             family.series.push(series);
@@ -69,21 +62,23 @@ impl<'a> Exposition<'a> {
         }
     }
 
-    /// The text of all families.
-    pub(super) fn write(self, help: &HelpTexts) -> String {
+    /// The text of all families, ordered by name and labels.
+    pub(super) fn write(self, help: &HelpTexts, application: &str) -> String {
         let mut out = String::new();
-        for (name, mut family) in self.families {
+        for (name, family) in self.families {
             let help = help.get(&name);
             let name = valid_name(&name, true);
             if let Some(help) = help {
                 let _ = writeln!(out, "# HELP {name} {}", escape(help, false));
             }
             let _ = writeln!(out, "# TYPE {name} {}", family.kind);
-            family
-                .series
-                .sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-            for (labels, value) in &family.series {
-                write_series(&mut out, &name, labels, value);
+            let series = family.series.iter();
+            let mut series: Vec<(String, &SeriesValue)> = series
+                .map(|(key, value)| (label_text(key, application), value))
+                .collect();
+            series.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+            for (labels, value) in series {
+                write_series(&mut out, &name, &labels, value);
             }
             out.push('\n');
         }
@@ -162,13 +157,16 @@ fn label_text(key: &Key, application: &str) -> String {
 }
 
 /// A name with `_` in place of each character that no name may have. Metrics may have colons, labels may not.
-fn valid_name(name: &str, allows_colon: bool) -> String {
+fn valid_name(name: &str, allows_colon: bool) -> Cow<'_, str> {
     let is_valid = |(place, found): (usize, char)| {
         found.is_ascii_alphabetic()
             || found == '_'
             || (allows_colon && found == ':')
             || (place > 0 && found.is_ascii_digit())
     };
+    if name.chars().enumerate().all(is_valid) {
+        return name.into();
+    }
     let chars = name.chars().enumerate();
     chars
         .map(|place| if is_valid(place) { place.1 } else { '_' })
@@ -176,7 +174,7 @@ fn valid_name(name: &str, allows_colon: bool) -> String {
 }
 
 /// Escapes backslashes and line feeds, and double quotes in the value of a label.
-fn escape(text: &str, is_label: bool) -> std::borrow::Cow<'_, str> {
+fn escape(text: &str, is_label: bool) -> Cow<'_, str> {
     if !text.contains(['\\', '\n', '"']) {
         return text.into();
     }

@@ -36,7 +36,7 @@ impl HealthBody {
 #[serde(rename_all = "camelCase")]
 struct Info<'a> {
     app: Named<'a>,
-    store: Kind,
+    store: StoreInfo,
     policies: BTreeMap<&'a str, String>,
     /// The number of policies that `policies` omits.
     #[serde(skip_serializing_if = "is_zero")]
@@ -50,8 +50,11 @@ struct Named<'a> {
 }
 
 #[derive(Serialize)]
-struct Kind {
+#[serde(rename_all = "camelCase")]
+struct StoreInfo {
     kind: &'static str,
+    /// The failure mode of policies without one of their own.
+    on_failure: &'static str,
 }
 
 /// Readiness. It fails until the first connection to Redis, until the first rules of the xDS server and during a
@@ -100,7 +103,10 @@ pub(super) async fn info(State(app): State<App>) -> Response<Body> {
             name: app.application(),
             version: env!("CARGO_PKG_VERSION"),
         },
-        store: Kind { kind: app.store() },
+        store: StoreInfo {
+            kind: app.store(),
+            on_failure: app.config_state().failure_mode.as_str(),
+        },
         policies: policies
             .take(MAX_SHOWN_POLICIES)
             .map(|policy| (policy.name(), PolicySummary(policy).to_string()))

@@ -44,6 +44,8 @@ struct OffenderEntry {
     by: Option<String>,
     denied: u64,
     error: u64,
+    /// How many of the denials were not enforced. The two kinds are counted apart, so it is all or none.
+    watched: u64,
 }
 
 pub(super) async fn get(
@@ -66,27 +68,33 @@ pub(super) async fn get(
     };
     let limiter = app.limiter();
     let response = OffendersResponse {
-        policies: entries(&rules, &names, |name| limiter.offenders(name, most)),
-        shadow: entries(&rules, &names, |name| limiter.shadow_offenders(name, most))
-            .into_iter()
-            .filter(|(_, worst)| !worst.is_empty())
-            .collect(),
+        policies: entries(&rules, &names, |name| limiter.offenders(name, most), |_| 0),
+        shadow: entries(
+            &rules,
+            &names,
+            |name| limiter.shadow_offenders(name, most),
+            |offender| offender.denied,
+        )
+        .into_iter()
+        .filter(|(_, worst)| !worst.is_empty())
+        .collect(),
     };
     audit.succeed();
     Ok(json(StatusCode::OK, &response))
 }
 
-/// The offenders of each policy.
+/// The offenders of each policy. `watched` is the number of their denials that were not enforced.
 fn entries(
     rules: &Rules,
     names: &[String],
     worst: impl Fn(&str) -> Vec<Offender>,
+    watched: impl Fn(&Offender) -> u64,
 ) -> OffendersByPolicy {
     let entries = |name: &String| {
         let policy = rules.policies.named(name);
         let worst = worst(name).into_iter();
         worst
-            .map(|offender| OffenderEntry::new(policy, &offender))
+            .map(|offender| OffenderEntry::new(policy, &offender, watched(&offender)))
             .collect()
     };
     names
@@ -97,13 +105,14 @@ fn entries(
 
 impl OffenderEntry {
     /// The entry of an offender. `policy` is `None` if a reload removed it.
-    fn new(policy: Option<&Policy>, offender: &Offender) -> OffenderEntry {
+    fn new(policy: Option<&Policy>, offender: &Offender, watched: u64) -> OffenderEntry {
         let by = policy.and_then(|policy| name_of_key(policy, &offender.key));
         OffenderEntry {
             key: key_text(&offender.key),
             by: by.map(str::to_owned),
             denied: offender.denied,
             error: offender.error,
+            watched,
         }
     }
 }

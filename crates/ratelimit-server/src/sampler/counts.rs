@@ -245,6 +245,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::float_cmp, reason = "the numbers are rounded")]
     fn rates_of_an_odd_span_add_up_and_give_the_counts_back() {
         let counts = CheckCounts {
             allowed: 1_153,

@@ -1,11 +1,11 @@
 //! The last 300 seconds.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use super::rates::SecondRates;
 
 /// The most seconds that are kept.
-const MAX_POINTS: usize = 300;
+const MAX_POINTS: u64 = 300;
 
 /// The rates of the last seconds, oldest first.
 #[derive(Clone, Debug, Default)]
@@ -20,19 +20,25 @@ pub(crate) struct HistoryPoint {
 }
 
 impl History {
-    /// Adds a second after `missed` seconds without a sample.
-    pub(super) fn push(&mut self, at: u64, missed: u64, rates: SecondRates) {
-        let missed = missed.min(MAX_POINTS as u64).min(at);
-        for back in (1..=missed).rev() {
-            let at = at - back;
-            self.push_point(HistoryPoint { at, rates: None });
+    /// Adds a second, `elapsed` after the one before. The seconds between them are gaps.
+    ///
+    /// A system clock that is set back starts the history anew. One that is set forward leaves no more gaps than time passed.
+    pub(super) fn push(&mut self, at: u64, elapsed: Duration, rates: SecondRates) {
+        let last = self.0.back().map(|point| point.at);
+        if last.is_some_and(|last| at <= last) {
+            self.0.clear();
+        } else if let Some(last) = last {
+            let missed = (at - last - 1).min(elapsed.as_secs());
+            for at in at - missed.min(MAX_POINTS)..at {
+                self.push_point(HistoryPoint { at, rates: None });
+            }
         }
         let rates = Some(rates);
         self.push_point(HistoryPoint { at, rates });
     }
 
     fn push_point(&mut self, point: HistoryPoint) {
-        if self.0.len() == MAX_POINTS {
+        if self.0.len() as u64 == MAX_POINTS {
             self.0.pop_front();
         }
         self.0.push_back(point);

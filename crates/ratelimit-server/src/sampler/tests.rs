@@ -1,5 +1,10 @@
 //! A scripted load of known counts on the engine, and on counters.
 
+#![expect(
+    clippy::float_cmp,
+    reason = "rates are multiples of 1/1024, which are exact"
+)]
+
 use std::{num::NonZeroU32, time::Duration};
 
 use metrics::{counter, gauge, histogram, with_local_recorder};
@@ -105,7 +110,7 @@ fn a_scripted_load_of_the_engine_has_the_rates_of_its_counts() {
 }
 
 #[test]
-fn a_late_sample_divides_by_the_true_span_and_leaves_gaps() {
+fn a_late_sample_divides_by_the_true_span_and_a_missed_one_is_a_gap() {
     let recorder = recorder("test");
     with_local_recorder(&recorder, || {
         let sampler = Sampler::new(recorder.handle());
@@ -133,12 +138,28 @@ fn a_late_sample_divides_by_the_true_span_and_leaves_gaps() {
             ]
         );
 
-        for at in 15..1_000 {
+        // Late within its second, and the next one in time.
+        sampler.sample(15, Duration::from_millis(1_700));
+        sampler.sample(16, Duration::from_millis(300));
+        let history = sampler.history();
+        assert!(history.points().skip(4).all(|point| point.rates.is_some()));
+        assert_eq!(history.points().count(), 7);
+
+        for at in 17..1_000 {
             sampler.sample(at, SECOND);
         }
         let history = sampler.history();
         assert_eq!(history.points().count(), 300);
         assert_eq!(history.points().last().map(|point| point.at), Some(999));
+
+        sampler.sample(50_000, SECOND);
+        let history = sampler.history();
+        let gaps = history.points().filter(|point| point.rates.is_none());
+        assert_eq!(gaps.count(), 1);
+        sampler.sample(7, SECOND);
+        let history = sampler.history();
+        let times: Vec<u64> = history.points().map(|point| point.at).collect();
+        assert_eq!(times, [7]);
     });
 }
 
@@ -282,7 +303,9 @@ fn ten_thousand_policies_are_sampled_in_milliseconds() {
         sampler.sample(1, SECOND);
         let mut fastest = SECOND;
         for at in 2..12 {
-            counters.iter().for_each(|counter| counter.increment(1));
+            for counter in &counters {
+                counter.increment(1);
+            }
             let started = std::time::Instant::now();
             sampler.sample(at, SECOND);
             fastest = fastest.min(started.elapsed());

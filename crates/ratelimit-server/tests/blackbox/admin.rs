@@ -147,7 +147,13 @@ async fn on_a_terminal_a_token_is_made_and_shown_with_a_command_that_uses_it() {
     assert_eq!(str::from_utf8(&called.stdout), Ok("200"), "{typed}");
     server.get(OFFENDERS).await.problem(401);
     let token = typed.split("Bearer ").nth(1).unwrap().split('\'').next();
-    assert_eq!(token.unwrap().len(), 32);
+    let token = token.unwrap();
+    assert_eq!(token.len(), 32);
+    let console = format!("console    http://{}/console/#token={token}", server.addr);
+    assert!(server.banner.contains(&console), "{}", server.banner);
+    let body = format!(r#"{{"token":"{token}"}}"#);
+    let signed_in = server.post("/console/api/session", body).await;
+    assert_eq!(signed_in.json()["signedIn"], true, "{signed_in:?}");
 }
 
 #[tokio::test]

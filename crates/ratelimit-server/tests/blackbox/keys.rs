@@ -272,7 +272,8 @@ async fn offenders_and_explain_name_the_key_that_the_limit_counts_by() {
     }
 
     let offenders = server.get(OFFENDERS).await.json();
-    let address = json!([{"key": "ip:203.0.113.7", "by": "ip", "denied": 2, "error": 0}]);
+    let address =
+        json!([{"key": "ip:203.0.113.7", "by": "ip", "denied": 2, "error": 0, "watched": 0}]);
     assert_eq!(offenders["policies"]["login"], address);
     let log = server.log();
     assert!(

@@ -29,9 +29,9 @@ async fn the_most_denied_keys_of_each_policy_are_listed() {
     let told = server.get(OFFENDERS).await.json();
 
     let (alice, bob, carol) = (
-        json!({"key": "alice", "denied": 2, "error": 0}),
-        json!({"key": "bob", "denied": 5, "error": 0}),
-        json!({"key": "carol", "denied": 1, "error": 0}),
+        json!({"key": "alice", "denied": 2, "error": 0, "watched": 0}),
+        json!({"key": "bob", "denied": 5, "error": 0, "watched": 0}),
+        json!({"key": "carol", "denied": 1, "error": 0, "watched": 0}),
     );
     let all = json!({"policies": {"one": [bob, alice], "two": [carol]}});
     assert_eq!(told, all);
@@ -56,7 +56,7 @@ async fn denials_of_a_policy_in_shadow_mode_are_listed_by_themselves() {
 
     let told = server.get(OFFENDERS).await.json();
 
-    let alice = json!({"key": "alice", "denied": 1, "error": 0});
+    let alice = json!({"key": "alice", "denied": 1, "error": 0, "watched": 1});
     assert_eq!(
         told,
         json!({"policies": {"tried": []}, "shadow": {"tried": [alice]}})
@@ -79,7 +79,8 @@ async fn an_offender_under_a_limit_by_name_names_it() {
 
     let told = server.get(OFFENDERS).await.json();
 
-    let tenant = json!({"key": "tenant:a%2Fb", "by": "tenant", "denied": 1, "error": 0});
+    let tenant =
+        json!({"key": "tenant:a%2Fb", "by": "tenant", "denied": 1, "error": 0, "watched": 0});
     assert_eq!(told, json!({"policies": {"mix": [tenant]}}));
     let reset = format!("{RESET}?policy=mix&key=nobody&keys.tenant=a%2Fb");
     assert_eq!(server.delete(&reset).await.status, 200);
@@ -87,7 +88,8 @@ async fn an_offender_under_a_limit_by_name_names_it() {
     // Two of two are spent by the address.
     assert_eq!(server.get(&check("other", 1)).await.status, 429);
     let told = server.get(OFFENDERS).await.json();
-    let address = json!({"key": "ip:203.0.113.7", "by": "ip", "denied": 1, "error": 0});
+    let address =
+        json!({"key": "ip:203.0.113.7", "by": "ip", "denied": 1, "error": 0, "watched": 0});
     let entries = told["policies"]["mix"].as_array().unwrap();
     assert!(entries.contains(&address), "{told}");
 }

@@ -29,6 +29,7 @@ use super::access;
 use crate::{
     api_error::ApiError,
     app::App,
+    audit::Audit,
     config::Rules,
     config_check::ConfigCheck,
     finding::Finding,
@@ -179,8 +180,8 @@ async fn check_config(
 ) -> Result<Response<Body>, ApiError> {
     let (parts, body) = request.into_parts();
     let bytes = read_up_to(MAX_BODY, &parts.headers, body).await?;
-    let Object(asked): Object<CheckConfigRequest> = parse(&bytes)?;
-    if asked.text.len() > MAX_TEXT {
+    let Object(call): Object<CheckConfigRequest> = parse(&bytes)?;
+    if call.text.len() > MAX_TEXT {
         let (status, detail) = (StatusCode::PAYLOAD_TOO_LARGE, "the text has at most 1 MiB");
         return Err(ApiError::new(status, "Body too large", detail));
     }
@@ -190,20 +191,20 @@ async fn check_config(
     let checked = spawn_blocking(move || {
         // The room is left when the check ends, also if its caller has left before.
         let _room = room;
-        check(&app, &asked)
+        check(&app, &call)
     });
     let response = checked.await.map_err(|_| failed("the check has failed"))?;
     Ok(json(StatusCode::OK, &response))
 }
 
-fn check(app: &App, asked: &CheckConfigRequest) -> CheckConfigResponse {
-    let format = match asked.format {
+fn check(app: &App, call: &CheckConfigRequest) -> CheckConfigResponse {
+    let format = match call.format {
         FormatName::Toml => Format::Toml,
         FormatName::Yaml => Format::Yaml,
     };
-    let checked = ConfigCheck::new(&asked.text, format, app.config_state());
+    let checked = ConfigCheck::new(&call.text, format, app.config_state());
     let changes = checked.rules.as_ref().map(|rules| {
-        let has_hidden = asked.text.contains("***");
+        let has_hidden = call.text.contains("***");
         Changes::new(&app.rules(), rules, checked.needs_restart, has_hidden)
     });
     CheckConfigResponse {
@@ -222,12 +223,16 @@ enum ReloadResponse {
 
 /// Reads the file again, as SIGHUP does, and waits for the result.
 async fn reload(State(app): State<App>, request: Request) -> Result<Response<Body>, ApiError> {
-    access::admit_change(&app, &app.rules(), &request)?;
+    let caller = access::admit_change(&app, &app.rules(), &request)?;
+    let mut audit = Audit::new("reload", caller, &request);
     let Some(handle) = app.config_state().reload() else {
         return Err(failed("this server does not reload its configuration"));
     };
     match handle.reload().await {
-        Some(Ok(policies)) => Ok(json(StatusCode::OK, &ReloadResponse::Ok { policies })),
+        Some(Ok(policies)) => {
+            audit.succeed();
+            Ok(json(StatusCode::OK, &ReloadResponse::Ok { policies }))
+        }
         Some(Err(findings)) => {
             let status = StatusCode::UNPROCESSABLE_ENTITY;
             Ok(json(status, &ReloadResponse::Rejected { findings }))

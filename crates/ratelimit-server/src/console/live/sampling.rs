@@ -42,7 +42,7 @@ fn since_epoch() -> Duration {
 }
 
 fn until_next_second(now: Duration) -> Duration {
-    Duration::from_secs(1) - Duration::from_nanos(now.subsec_nanos().into())
+    Duration::from_nanos(1_000_000_000 - u64::from(now.subsec_nanos()))
 }
 
 #[cfg(test)]

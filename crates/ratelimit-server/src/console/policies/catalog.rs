@@ -20,8 +20,9 @@ pub(super) struct CatalogEntry<'a> {
 pub(super) enum Origin<'a> {
     BuiltIn(&'a HttpPolicy),
     Configured(&'a HttpPolicy),
+    /// A rule, and whether every request of Envoy passes.
     #[cfg(feature = "envoy")]
-    Envoy(ListedRule<'a>),
+    Envoy(ListedRule<'a>, bool),
 }
 
 impl<'a> CatalogEntry<'a> {
@@ -46,7 +47,7 @@ impl<'a> CatalogEntry<'a> {
         match self.origin {
             Origin::BuiltIn(policy) | Origin::Configured(policy) => Some(policy),
             #[cfg(feature = "envoy")]
-            Origin::Envoy(_) => None,
+            Origin::Envoy(..) => None,
         }
     }
 
@@ -58,7 +59,7 @@ impl<'a> CatalogEntry<'a> {
     pub(super) fn enforced_percent(&self) -> u8 {
         match self.origin {
             #[cfg(feature = "envoy")]
-            Origin::Envoy(rule) if rule.role == Role::Watch => 0,
+            Origin::Envoy(rule, is_shadow) if is_shadow || rule.role == Role::Watch => 0,
             _ => self.policy.enforcement_percent(),
         }
     }
@@ -66,7 +67,7 @@ impl<'a> CatalogEntry<'a> {
     pub(super) fn throttle(&self) -> String {
         match self.origin {
             #[cfg(feature = "envoy")]
-            Origin::Envoy(rule) if rule.is_window => Throttle::Hard.to_string(),
+            Origin::Envoy(rule, _) if rule.is_window => Throttle::Hard.to_string(),
             _ => self.policy.throttle().to_string(),
         }
     }
@@ -91,35 +92,41 @@ pub(super) fn catalog<'a>(rules: &'a Rules, envoy: &'a EnvoySnapshot) -> Vec<Cat
     entries
 }
 
-/// The Envoy rules of one moment.
-#[cfg(feature = "envoy")]
-pub(super) struct EnvoySnapshot(Option<std::sync::Arc<EnvoyRules>>);
-
-#[cfg(feature = "envoy")]
-impl EnvoySnapshot {
-    pub(super) fn new(app: &App) -> EnvoySnapshot {
-        EnvoySnapshot(app.config_state().envoy_rules())
-    }
-
-    fn entries(&self) -> impl Iterator<Item = CatalogEntry<'_>> {
-        let listed = self.0.iter().flat_map(|rules| rules.listed());
-        listed.map(|rule| CatalogEntry {
-            policy: rule.policy,
-            origin: Origin::Envoy(rule),
-        })
-    }
+/// The Envoy rules of one moment; none if the server has no listener for Envoy.
+pub(super) struct EnvoySnapshot {
+    #[cfg(feature = "envoy")]
+    rules: Option<std::sync::Arc<EnvoyRules>>,
+    /// Whether every request of Envoy passes.
+    #[cfg(feature = "envoy")]
+    is_shadow: bool,
 }
 
-/// No rules: the server has no listener for Envoy.
-#[cfg(not(feature = "envoy"))]
-pub(super) struct EnvoySnapshot;
-
-#[cfg(not(feature = "envoy"))]
 impl EnvoySnapshot {
-    pub(super) fn new(_: &App) -> EnvoySnapshot {
-        EnvoySnapshot
+    #[cfg(feature = "envoy")]
+    pub(super) fn new(app: &App) -> EnvoySnapshot {
+        let state = app.config_state();
+        EnvoySnapshot {
+            rules: state.envoy_rules(),
+            is_shadow: state.is_envoy_shadow,
+        }
     }
 
+    #[cfg(feature = "envoy")]
+    fn entries(&self) -> impl Iterator<Item = CatalogEntry<'_>> {
+        let listed = self.rules.iter().flat_map(|rules| rules.listed());
+        listed.map(|rule| CatalogEntry {
+            policy: rule.policy,
+            origin: Origin::Envoy(rule, self.is_shadow),
+        })
+    }
+
+    #[cfg(not(feature = "envoy"))]
+    pub(super) fn new(_: &App) -> EnvoySnapshot {
+        EnvoySnapshot {}
+    }
+
+    #[cfg(not(feature = "envoy"))]
+    #[expect(clippy::unused_self, reason = "with the feature it has rules")]
     fn entries(&self) -> impl Iterator<Item = CatalogEntry<'_>> {
         std::iter::empty()
     }

@@ -6,8 +6,8 @@ use ratelimit_core::Limit;
 
 /// The sentence about a limit: `5 at once, then one every 12 s`.
 ///
-/// Every number in it is exact. A rate whose interval is not a whole number of microseconds is told as a number of units
-/// in a period.
+/// Every number in it is exact. A rate whose interval is not a whole number of microseconds is a number of units in a
+/// period.
 pub(super) fn limit_words(limit: &Limit) -> String {
     let capacity = limit.capacity();
     match limit {

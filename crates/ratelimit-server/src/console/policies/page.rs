@@ -8,7 +8,7 @@ use crate::{api_error::ApiError, app::App, query::Query, sampler::PolicyRates};
 const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1_000;
 
-/// What a caller asks for.
+/// The parameters of a page.
 pub(super) struct PageRequest<'q> {
     /// In lower case; empty for all.
     text: String,
@@ -40,14 +40,12 @@ impl<'q> PageRequest<'q> {
         let text = query.one("q")?.unwrap_or_default();
         let sort = query.one("sort")?;
         let limit = query.one("limit")?;
-        let request = PageRequest {
+        Ok(PageRequest {
             text: text.to_lowercase(),
             sort: sort.map_or(Ok(Sort::Name), |text| Sort::parse(&text))?,
             after: query.one("after")?.filter(|after| !after.is_empty()),
             limit: limit.map_or(Ok(DEFAULT_LIMIT), |text| parse_limit(&text))?,
-        };
-        request.start()?;
-        Ok(request)
+        })
     }
 
     /// The page of these entries, which are ordered by name.
@@ -60,7 +58,7 @@ impl<'q> PageRequest<'q> {
         if self.sort != Sort::Name {
             ranked.sort_by(|one, other| compare((one.0, one.1.name()), (other.0, other.1.name())));
         }
-        let start = self.start().ok().flatten().map_or(0, |start| {
+        let start = self.start(app).map_or(0, |start| {
             let is_before = |one: &Ranked<'_>| compare((one.0, one.1.name()), start).is_le();
             ranked.partition_point(is_before)
         });
@@ -88,17 +86,12 @@ impl<'q> PageRequest<'q> {
     /// The rank and the name that the page begins after.
     ///
     /// Ranks change from second to second. A cursor has the rank of its entry, so that the entries behind it are the same
-    /// whatever became of that entry.
-    fn start(&self) -> Result<Option<(f64, &str)>, ApiError> {
-        let Some(after) = self.after.as_deref() else {
-            return Ok(None);
-        };
-        if self.sort == Sort::Name {
-            return Ok(Some((0.0, after)));
-        }
-        let (rank, name) = after.split_once(':').ok_or_else(bad_cursor)?;
-        let rank: f64 = rank.parse().map_err(|_| bad_cursor())?;
-        Ok(Some((rank, name)))
+    /// whatever became of that entry. A plain name has its rank of this moment.
+    fn start(&self, app: &App) -> Option<(f64, &str)> {
+        let after = self.after.as_deref()?;
+        let cursor = after.split_once(':').filter(|_| self.sort != Sort::Name);
+        let cursor = cursor.and_then(|(rank, name)| Some((rank.parse().ok()?, name)));
+        Some(cursor.unwrap_or_else(|| (self.sort.rank(app, after), after)))
     }
 }
 
@@ -129,10 +122,6 @@ impl Sort {
 /// Higher ranks first, equal ones by name.
 fn compare(one: (f64, &str), other: (f64, &str)) -> Ordering {
     other.0.total_cmp(&one.0).then_with(|| one.1.cmp(other.1))
-}
-
-fn bad_cursor() -> ApiError {
-    ApiError::bad_request("after must be the member next of the page before, with the same sort")
 }
 
 fn parse_limit(text: &str) -> Result<usize, ApiError> {

@@ -142,7 +142,7 @@ impl<'a> PolicyRow<'a> {
 fn envoy_view<'a>(entry: &CatalogEntry<'a>) -> Option<EnvoyRuleView<'a>> {
     use ratelimit_envoy::Role;
 
-    let Origin::Envoy(rule) = entry.origin else {
+    let Origin::Envoy(rule, _) = entry.origin else {
         return None;
     };
     Some(EnvoyRuleView {

@@ -123,6 +123,12 @@ fn parse(text: &str) -> Option<Event> {
 }
 
 /// The number of checks behind a rate of a tick.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::float_arithmetic,
+    reason = "a rate times its span is a small count"
+)]
 fn count(tick: &Value, of: &Value) -> u64 {
     let seconds = tick["elapsedMicros"].as_f64().unwrap() / 1e6;
     (of.as_f64().unwrap() * seconds).round() as u64
@@ -266,9 +272,8 @@ async fn the_33rd_viewer_is_refused_until_another_leaves() {
         viewer.next_named("hello").await;
     }
 
-    let refused = server.get(LIVE).await;
-
-    let detail = refused.problem(503);
+    assert_eq!(Viewer::open(&server).await.status(), 503);
+    let detail = server.get(LIVE).await.problem(503);
     assert!(detail.contains("32 pages watch already"), "{detail}");
     for viewer in &mut viewers {
         viewer.next_named("tick").await;
@@ -348,15 +353,30 @@ async fn a_server_with_five_streams_says_bye_and_ends_at_once() {
 }
 
 #[tokio::test]
+async fn a_stream_outlives_the_timeouts_of_requests() {
+    let timeouts = ["--request-timeout", "1s", "--header-timeout", "1s"];
+    for is_http2 in [false, true] {
+        let server = Server::start_admin(&timeouts);
+        let mut viewer = Viewer::open_over(&server, is_http2).await;
+        viewer.next_named("hello").await;
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(2_500) {
+            viewer.next_named("tick").await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn while_the_server_drains_there_are_no_new_streams() {
     let server = Server::start_admin(&["--drain-delay", "60s"]);
     let mut viewer = Viewer::open(&server).await;
     viewer.next_named("hello").await;
     server.signal("TERM");
-    while viewer.next().await.is_some() {}
+    let ended = tokio::time::timeout(PATIENCE, async { while viewer.next().await.is_some() {} });
+    ended.await.expect("the stream never ended");
 
+    assert_eq!(Viewer::open(&server).await.status(), 503);
     let refused = server.get(LIVE).await;
-
     assert_eq!(refused.problem(503), "the server shuts down");
 }
 

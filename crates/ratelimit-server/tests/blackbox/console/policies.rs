@@ -97,7 +97,7 @@ settle = "header:x-used"
 exempt = ["10.0.0.0/8", "secret:api-key:s3cr3t"]
 blocked = ["path:/old/*"]
 blocked_status = 429
-prefetch = 10
+prefetch = "10%"
 [policy.api.tiers]
 pro = "1000/min"
 [policy.api.tenants]
@@ -200,8 +200,6 @@ async fn a_page_that_cannot_be_meant_is_refused() {
         "limit=",
         "limit=1&limit=1",
         "q=%FF",
-        "sort=checks&after=login",
-        "sort=checks&after=x:login",
     ] {
         let refused = server.get(&format!("{POLICIES}?{query}")).await;
         refused.problem(400);
@@ -327,4 +325,32 @@ async fn the_rates_of_a_policy_are_those_of_its_checks() {
 
     let busiest = server.get(&format!("{POLICIES}?sort=checks")).await.json();
     assert_eq!(names(&busiest)[0], "login");
+}
+
+#[tokio::test]
+async fn with_envoy_shadow_every_rule_is_in_shadow_mode() {
+    let dir = TempDir::new().unwrap();
+    let edge =
+        "{domain: edge, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5}}]}";
+    fs::write(dir.path().join("edge.yaml"), edge).unwrap();
+    let directory = dir.path().to_str().unwrap();
+    let envoy = [
+        "--envoy-listen",
+        "127.0.0.1:0",
+        "--envoy-config",
+        directory,
+        "--envoy-shadow",
+    ];
+    let server = Server::start_admin(&envoy);
+
+    let user = server
+        .get(&format!("{POLICIES}/rls:edge:user"))
+        .await
+        .json();
+
+    assert_eq!(
+        (&user["shadow"], &user["enforced"]),
+        (&json!(true), &json!(0))
+    );
+    assert_eq!(user["envoy"]["role"], "must");
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::server::{HttpResponse, Server};
 
 /// Schemas of answers, which may grow for clients, and not unseen.
-const ANSWERS: [&str; 17] = [
+const ANSWERS: [&str; 32] = [
     "Answer",
     "Results",
     "Reset",
@@ -27,6 +27,21 @@ const ANSWERS: [&str; 17] = [
     "LiveStore",
     "LivePolicy",
     "LiveWatched",
+    "Session",
+    "PolicyList",
+    "PolicyRow",
+    "DecidedBy",
+    "EnvoyRule",
+    "PolicyDetail",
+    "PolicyLimit",
+    "Forecast",
+    "ClientKeyFound",
+    "WalkStep",
+    "ConfigText",
+    "Finding",
+    "ConfigFindings",
+    "Reloaded",
+    "ReloadRejected",
 ];
 
 pub(super) struct Document {
@@ -83,7 +98,7 @@ impl Document {
             let operations = operations.as_object().unwrap();
             operations.iter().map(|(method, it)| Operation {
                 method: method.to_uppercase().parse().unwrap(),
-                path: path.clone(),
+                path: self.with_examples(path, &it["parameters"]),
                 query: self.query(&it["parameters"]),
                 names: self.names(&it["parameters"]),
                 body: it
@@ -106,8 +121,9 @@ impl Document {
 
     /// All parameters as one object; those that are objects are spread out in the query.
     fn query(&self, parameters: &Value) -> Option<Value> {
-        let parts = parameters.as_array()?.iter().map(|parameter| {
-            let parameter = self.resolve(parameter);
+        let parameters = parameters.as_array()?.iter().map(|one| self.resolve(one));
+        let parameters = parameters.filter(|one| one["in"] != "path");
+        let parts = parameters.map(|parameter| {
             assert_eq!(parameter["in"], "query");
             assert_eq!(parameter["required"], false);
             if parameter["explode"] == true {
@@ -116,7 +132,19 @@ impl Document {
             let name = parameter["name"].as_str().unwrap();
             json!({"type": "object", "properties": {name: parameter["schema"]}})
         });
-        Some(json!({"allOf": parts.collect::<Vec<_>>()}))
+        let parts: Vec<Value> = parts.collect();
+        (!parts.is_empty()).then(|| json!({"allOf": parts}))
+    }
+
+    /// The path with the examples of its parameters.
+    fn with_examples(&self, path: &str, parameters: &Value) -> String {
+        let parameters = parameters.as_array().into_iter().flatten();
+        let parameters = parameters.map(|one| self.resolve(one));
+        let of_path = parameters.filter(|one| one["in"] == "path");
+        of_path.fold(path.to_owned(), |path, one| {
+            let name = format!("{{{}}}", one["name"].as_str().unwrap());
+            path.replace(&name, one["example"].as_str().unwrap())
+        })
     }
 
     fn names(&self, parameters: &Value) -> Vec<String> {

@@ -145,7 +145,7 @@ async fn every_request_is_answered_as_the_document_says() {
 
 #[tokio::test]
 async fn routes_without_input_respond_as_documented() {
-    let server = Server::start_admin(&[]);
+    let server = Server::start_admin(&["--console", "write"]);
     let document = Document::of(&server).await;
 
     let operations = document.operations();

@@ -164,7 +164,7 @@ pub(super) fn query(members: &Map<String, Value>) -> (String, Value) {
         let encoded = utf8_percent_encode(&text, NON_ALPHANUMERIC);
         pairs.push(format!("{name}={encoded}"));
         // Only these are numbers; whatever does not look like one stays a text.
-        let is_number = matches!(&**name, "permits" | "most") && is_plain_number(&text);
+        let is_number = matches!(&**name, "permits" | "most" | "limit") && is_plain_number(&text);
         let value = if is_number {
             serde_json::from_str(&text).unwrap()
         } else {
