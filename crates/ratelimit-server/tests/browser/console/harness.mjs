@@ -32,7 +32,6 @@ export function useBrowser() {
     browser = await chromium.launch({
       executablePath: process.env.CHROMIUM_BIN ?? "/usr/bin/chromium",
       args: [
-        "--no-sandbox",
         "--host-resolver-rules=MAP *.example 127.0.0.1",
         "--disable-features=LocalNetworkAccessChecks",
         "--js-flags=--expose-gc",

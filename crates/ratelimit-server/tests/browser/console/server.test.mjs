@@ -1,7 +1,10 @@
 // The page with a real server: sessions, other origins, restarts, outages and limits.
 
 import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { assertQuiet, go, newContext, newPage, useBrowser, withPage } from "./harness.mjs";
 import { API, Redis, TOKEN, until, withServer } from "./server.mjs";
@@ -271,3 +274,52 @@ test("five wrong tokens in a minute close the form for the sixth", () =>
     await page.getByRole("alert").filter({ hasText: /minute|again|many/ }).waitFor();
     assert.ok(await page.getByLabel("Admin token").isVisible());
   })));
+
+/** Runs a test with a directory that holds one file. */
+async function withFolder(name, text, run) {
+  const folder = mkdtempSync(join(tmpdir(), "console-folder-"));
+  writeFileSync(join(folder, name), text);
+  try {
+    await run(folder);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+const ENVOY = `domain: edge
+descriptors:
+  - key: remote_address
+    rate_limit: {unit: minute, requests_per_unit: 20}
+  - key: path
+    value: /login
+    shadow_mode: true
+    rate_limit: {unit: second, requests_per_unit: 2}
+`;
+
+test("rules of Envoy domains are policies like others", () =>
+  withFolder("edge.yaml", ENVOY, (folder) => withServer(["--envoy-listen", "127.0.0.1:0", "--envoy-config", folder], (server) =>
+    withPage(`${server.url}#token=${TOKEN}`, async (page) => {
+      await go(page, "policies");
+      const rows = page.locator("tbody tr", { hasText: "edge" });
+      await until(async () => (await rows.count()) === 2, "the rules");
+      const badges = await rows.evaluateAll((all) => all.map((row) => [row.querySelector("small").textContent, [...row.querySelectorAll(".badge")].map((one) => one.textContent).join()]));
+      assert.deepEqual(badges.sort(), [["fixed_window 2/s", "shadow,Envoy edge"], ["fixed_window 20/min", "Envoy edge"]]);
+      await rows.filter({ hasText: "20/min" }).getByRole("link").click();
+      await page.getByText("20 in each window of 1 min").waitFor();
+      assert.equal(await page.getByRole("link", { name: "Peek at a key" }).count(), 0, "explain knows no rules of Envoy");
+      assertQuiet(page);
+    }))));
+
+test("ten thousand policies of a real server are a hundred rows", () => {
+  const names = Array.from({ length: 10_000 }, (_, i) => `tenant-${i} = "${1 + (i % 50)}/s"`);
+  return withFolder("server.toml", `[policy]\n${names.join("\n")}\n`, (folder) =>
+    withServer(["--config", join(folder, "server.toml")], (server) => withPage(`${server.url}#token=${TOKEN}`, async (page) => {
+      await go(page, "policies");
+      await page.getByText(/^100 of 10,0\d\d; filter/).waitFor();
+      assert.equal(await page.locator("tbody tr").count(), 100);
+      await page.getByLabel("Filter policies").fill("tenant-777");
+      await page.getByText("11 in all").waitFor();
+      assert.equal(await page.locator("tbody tr").count(), 11);
+      assertQuiet(page);
+    })));
+});
