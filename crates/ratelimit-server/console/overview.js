@@ -65,7 +65,7 @@ function storeFacts({store, roundTripMicros, denyCached, reload}) {
     !isMemory && ['connection', store.up ? `up${roundTrip}` : 'down', red],
     !isMemory && ['reconnects', int(store.reconnects)],
     !isMemory && ['outcome unknown', int(store.ambiguous)],
-    ['evicted keys', int(store.evicted), store.evicted && 'c-deny'],
+    ['evicted keys', int(store.evicted), store.evicted ? 'c-deny' : ''],
     ['deny cache', `${rate(denyCached)}/s`],
     ['policy file', reload ? [`${reload.result}, `, moment(reload.at)] : 'as at the start'],
     ['started', moment(live.info.startedAt)]

@@ -77,7 +77,11 @@ function details(policy) {
           [int(tenants.total), ...lines(Object.entries(tenants.first).map(one => one.join(': ')))]
         ]
       ]),
-      h('div.row btns', !policy.envoy && link('key', {policy: name}, 'Peek at a key'), link('try', {a: text, throttle}, 'Try a change'))
+      h(
+        'div.row btns',
+        !policy.envoy && link('key', {policy: name}, 'Peek at a key'),
+        link('try', {a: text, throttle}, 'Try a change')
+      )
     )
   );
 }

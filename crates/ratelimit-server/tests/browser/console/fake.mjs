@@ -1,5 +1,5 @@
-// A server with made-up answers, for states that a real one cannot easily show. It serves the real files of the page with
-// the headers of the real server.
+// A server with made-up answers, for states that a real one cannot easily show. It serves the real files of the page
+// with the headers of the real server.
 //
 //   node fake.mjs [PORT]      to look at the page; the token is "0123456789abcdef0123"
 
@@ -15,8 +15,16 @@ const TYPES = {
   svg: "image/svg+xml",
 };
 const CSP = [
-  "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'", "form-action 'self'",
-  "base-uri 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'", "trusted-types 'none'",
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self'",
+  "connect-src 'self'",
+  "form-action 'self'",
+  "base-uri 'none'",
+  "frame-ancestors 'none'",
+  "require-trusted-types-for 'script'",
+  "trusted-types 'none'",
 ].join("; ");
 const HEADERS = {
   "content-security-policy": CSP,
@@ -47,8 +55,20 @@ class Problem extends Error {
  */
 export async function startFake({ port = 0, ...options } = {}) {
   const state = {
-    signedIn: false, mode: "write", down: false, tickMs: 1000, policies: 5, spent: 5, spentAt: Date.now(), full: false,
-    delayMs: 0, offenders: undefined, session: undefined, t: START, startedAt: Date.now(), ...options,
+    signedIn: false,
+    mode: "write",
+    down: false,
+    tickMs: 1000,
+    policies: 5,
+    spent: 5,
+    spentAt: Date.now(),
+    full: false,
+    delayMs: 0,
+    offenders: undefined,
+    session: undefined,
+    t: START,
+    startedAt: Date.now(),
+    ...options,
   };
   const policies = makePolicies(state.policies);
   const viewers = new Set();
@@ -57,7 +77,7 @@ export async function startFake({ port = 0, ...options } = {}) {
   const session = (request) => {
     const isCookie = state.session && request.headers.cookie?.includes(`ratelimit_console=${state.session}`);
     const signedIn = state.signedIn || Boolean(isCookie);
-    const can = signedIn ? ["look", ...state.mode === "write" ? ["reset", "reload"] : []] : [];
+    const can = signedIn ? ["look", ...(state.mode === "write" ? ["reset", "reload"] : [])] : [];
     const expiresAt = signedIn ? Math.floor(Date.now() / 1000) + 1800 : null;
     return { signedIn, expiresAt, mode: state.mode, can, keys: "shown" };
   };
@@ -67,7 +87,10 @@ export async function startFake({ port = 0, ...options } = {}) {
     "POST /console/api/session": async (request, _, response) => {
       if ((await json(request)).token !== TOKEN) throw new Problem(401, "this is not the admin token");
       state.session = Math.random().toString(36).slice(2);
-      response.setHeader("set-cookie", `ratelimit_console=${state.session}; HttpOnly; SameSite=Strict; Path=/; Max-Age=1800`);
+      response.setHeader(
+        "set-cookie",
+        `ratelimit_console=${state.session}; HttpOnly; SameSite=Strict; Path=/; Max-Age=1800`,
+      );
       return session({ headers: { cookie: `ratelimit_console=${state.session}` } });
     },
     "DELETE /console/api/session": () => {
@@ -81,13 +104,17 @@ export async function startFake({ port = 0, ...options } = {}) {
       const limit = Number(params.get("limit") ?? 100);
       return { total: found.length, next: found[limit]?.name ?? null, policies: found.slice(0, limit) };
     },
-    "GET /api/v1/rate-limit/offenders": () => state.offenders ?? {
-      policies: {
-        login: [{ key: "sha256~ce597ac46d430f16", denied: 1831, error: 0 }, { key: "ip:203.0.113.77", by: "ip", denied: 640, error: 12 }],
-        api: [{ key: "<img src=x onerror=alert(1)>", denied: 977, error: 0 }],
+    "GET /api/v1/rate-limit/offenders": () =>
+      state.offenders ?? {
+        policies: {
+          login: [
+            { key: "sha256~ce597ac46d430f16", denied: 1831, error: 0 },
+            { key: "ip:203.0.113.77", by: "ip", denied: 640, error: 12 },
+          ],
+          api: [{ key: "<img src=x onerror=alert(1)>", denied: 977, error: 0 }],
+        },
+        shadow: { search: [{ key: "ip:2001:db8:4:7::/64", denied: 388, error: 0 }] },
       },
-      shadow: { search: [{ key: "ip:2001:db8:4:7::/64", denied: 388, error: 0 }] },
-    },
     "GET /api/v1/rate-limit/explain": (_, params) => {
       known(params.get("policy"));
       return explain(state, params.get("policy"), params.get("key"), Number(params.get("permits") ?? 1));
@@ -109,7 +136,13 @@ export async function startFake({ port = 0, ...options } = {}) {
       }
     },
     "POST /console/api/client-key": async (request) => clientKey(await json(request)),
-    "GET /console/api/config": () => ({ path: "/etc/ratelimit-server.toml", format: "toml", text: state.text ?? TEXT, etag: '"1"', writable: false }),
+    "GET /console/api/config": () => ({
+      path: "/etc/ratelimit-server.toml",
+      format: "toml",
+      text: state.text ?? TEXT,
+      etag: '"1"',
+      writable: false,
+    }),
     "POST /console/api/check-config": async (request) => checkConfig((await json(request)).text),
     "POST /console/api/reload": () => ({ result: "ok", policies: policies.length }),
   };
@@ -124,7 +157,8 @@ export async function startFake({ port = 0, ...options } = {}) {
     const url = new URL(request.url, "http://fake");
     for (const [name, value] of Object.entries(HEADERS)) response.setHeader(name, value);
     if (request.method === "GET" && /^\/console\/([a-z_]+\.\w+)?$/.test(url.pathname)) return asset(url, response);
-    if (state.delayMs && url.pathname.includes("/api/")) await new Promise((resolve) => setTimeout(resolve, state.delayMs));
+    if (state.delayMs && url.pathname.includes("/api/"))
+      await new Promise((resolve) => setTimeout(resolve, state.delayMs));
     const isSession = url.pathname === "/console/api/session";
     if (!isSession && !session(request).signedIn) throw new Problem(401, "sign in first");
     if (url.pathname === "/console/api/live") return live(response);
@@ -155,7 +189,12 @@ export async function startFake({ port = 0, ...options } = {}) {
     for (let t = state.t - 299; t <= state.t; t++) {
       for (const [name, value] of Object.entries(moment(t, state))) (history[name] ??= []).push(value);
     }
-    const info = { server: "ratelimit-server 0.1.0", application: "shop", listen: "127.0.0.1:8080", startedAt: START - 4000 };
+    const info = {
+      server: "ratelimit-server 0.1.0",
+      application: "shop",
+      listen: "127.0.0.1:8080",
+      startedAt: START - 4000,
+    };
     send(response, "hello", { ...info, trusted: ["10.0.0.0/8"], timeBudgetMicros: 25000, history });
     send(response, "tick", tickOf());
     viewers.add(response);
@@ -164,13 +203,26 @@ export async function startFake({ port = 0, ...options } = {}) {
 
   const send = (response, event, data) => response.write(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`);
   const tickOf = () => ({
-    ...moment(state.t, state), roundTripMicros: 214, denyCached: 61, reload: { result: "ok", at: START - 900 },
+    ...moment(state.t, state),
+    roundTripMicros: 214,
+    denyCached: 61,
+    reload: { result: "ok", at: START - 900 },
     store: {
-      kind: "redis", up: !state.down, downMicros: state.down ? 94e6 : 0, server: "cache:6379", version: "7.0.15",
-      reconnects: state.down ? 377 : 1, ambiguous: state.down ? 3 : 0, evicted: 0,
+      kind: "redis",
+      up: !state.down,
+      downMicros: state.down ? 94e6 : 0,
+      server: "cache:6379",
+      version: "7.0.15",
+      reconnects: state.down ? 377 : 1,
+      ambiguous: state.down ? 3 : 0,
+      evicted: 0,
     },
-    top: policies.slice(0, 6).map((p) => ({ policy: p.name, limits: p.text, checks: p.checks, denied: p.denied, decidedBy: decided(p) })),
-    watched: policies.filter((p) => p.wouldDeny).slice(0, 20)
+    top: policies
+      .slice(0, 6)
+      .map((p) => ({ policy: p.name, limits: p.text, checks: p.checks, denied: p.denied, decidedBy: decided(p) })),
+    watched: policies
+      .filter((p) => p.wouldDeny)
+      .slice(0, 20)
       .map((p) => ({ policy: p.name, enforced: p.shadow ? 0 : p.enforced, checks: p.checks, wouldDeny: p.wouldDeny })),
   });
   const decided = (p) => (state.down ? { store: 0, fallback: p.checks, prefetched: 0 } : p.decidedBy);
@@ -186,9 +238,13 @@ export async function startFake({ port = 0, ...options } = {}) {
   await new Promise((listening) => server.listen(port, "127.0.0.1", listening));
   const timer = state.tickMs ? setInterval(tick, state.tickMs) : null;
   return {
-    state, viewers, tick,
+    state,
+    viewers,
+    tick,
     origin: `http://127.0.0.1:${server.address().port}`,
-    get url() { return `${this.origin}/console/`; },
+    get url() {
+      return `${this.origin}/console/`;
+    },
     async close() {
       clearInterval(timer);
       server.closeAllConnections();

@@ -61,7 +61,9 @@ export async function newPage(context) {
     dialog.dismiss();
   });
   await page.addInitScript(() => {
-    addEventListener("securitypolicyviolation", (event) => console.error(`CSP ${event.violatedDirective} ${event.blockedURI}`));
+    addEventListener("securitypolicyviolation", (event) =>
+      console.error(`CSP ${event.violatedDirective} ${event.blockedURI}`),
+    );
   });
   return page;
 }
@@ -98,20 +100,35 @@ export async function settled(page) {
 export async function assertAccessible(page, name) {
   // The debugger injects it, so the page's content security policy does not stop it.
   await page.evaluate(AXE);
-  const { violations } = await page.evaluate((rules) => globalThis.axe.run(document, { runOnly: rules, resultTypes: ["violations"] }), RULES);
-  const found = violations.map(({ id, nodes }) =>
-    `${name}: ${id}: ${nodes.slice(0, 3).map((node) => `${node.target.join(" ")} ${node.any[0]?.message ?? ""}`).join(" | ")}`);
+  const { violations } = await page.evaluate(
+    (rules) => globalThis.axe.run(document, { runOnly: rules, resultTypes: ["violations"] }),
+    RULES,
+  );
+  const found = violations.map(
+    ({ id, nodes }) =>
+      `${name}: ${id}: ${nodes
+        .slice(0, 3)
+        .map((node) => `${node.target.join(" ")} ${node.any[0]?.message ?? ""}`)
+        .join(" | ")}`,
+  );
   assert.deepEqual(found, []);
 }
 
 export async function assertFits(page, name) {
   const wide = await page.evaluate(() => {
-    const over = [...document.querySelectorAll("body *")].filter((el) => el.getBoundingClientRect().right > innerWidth + 1 && !el.closest(".scroll, .sr, textarea, .tip"));
-    return document.documentElement.scrollWidth > innerWidth ? over.map((el) => `${el.tagName}.${el.className}`).slice(0, 5) : null;
+    const over = [...document.querySelectorAll("body *")].filter(
+      (el) => el.getBoundingClientRect().right > innerWidth + 1 && !el.closest(".scroll, .sr, textarea, .tip"),
+    );
+    return document.documentElement.scrollWidth > innerWidth
+      ? over.map((el) => `${el.tagName}.${el.className}`).slice(0, 5)
+      : null;
   });
   assert.equal(wide, null, `${name} scrolls sideways`);
 }
 
 export function assertQuiet(page, allowed = /^$/) {
-  assert.deepEqual(page.wrong.filter((text) => !allowed.test(text)), []);
+  assert.deepEqual(
+    page.wrong.filter((text) => !allowed.test(text)),
+    [],
+  );
 }

@@ -38,7 +38,8 @@ export function command(...args) {
 
 const binary = () => process.env.RATELIMIT_SERVER ?? assert.fail("RATELIMIT_SERVER must be the path of the server");
 /** The environment without settings of the server. */
-const environment = () => Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("RATELIMIT_")));
+const environment = () =>
+  Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("RATELIMIT_")));
 
 /** A server process on a port of its own. */
 export class Server {
@@ -58,14 +59,23 @@ export class Server {
 
   /** Starts the process, also again after it has ended, on the same port. */
   async spawn() {
-    const child = spawn(binary(), ["--listen", `127.0.0.1:${this.port}`, ...this.args], { env: environment(), stdio: ["ignore", "pipe", "pipe"] });
+    const child = spawn(binary(), ["--listen", `127.0.0.1:${this.port}`, ...this.args], {
+      env: environment(),
+      stdio: ["ignore", "pipe", "pipe"],
+    });
     this.child = child;
     this.log = "";
     let banner = "";
-    child.stdout.on("data", (text) => { banner += text; });
-    child.stderr.on("data", (text) => { this.log += text; });
+    child.stdout.on("data", (text) => {
+      banner += text;
+    });
+    child.stderr.on("data", (text) => {
+      this.log += text;
+    });
     this.ended = new Promise((resolve) => child.on("exit", (code, signal) => resolve(code ?? signal)));
-    child.on("exit", () => { this.hasEnded = true; });
+    child.on("exit", () => {
+      this.hasEnded = true;
+    });
     this.hasEnded = false;
     await until(() => banner.includes("\n  try ") || this.hasEnded, "the start of the server");
     assert.ok(!this.hasEnded, `the server ended: ${banner}${this.log}`);
@@ -142,10 +152,23 @@ export class Redis {
   }
 
   async spawn() {
-    const args = ["--port", String(this.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", this.dir];
+    const args = [
+      "--port",
+      String(this.port),
+      "--bind",
+      "127.0.0.1",
+      "--save",
+      "",
+      "--appendonly",
+      "no",
+      "--dir",
+      this.dir,
+    ];
     this.child = spawn(process.env.REDIS_SERVER_BIN ?? "redis-server", args, { stdio: ["ignore", "pipe", "inherit"] });
     let log = "";
-    this.child.stdout.on("data", (text) => { log += text; });
+    this.child.stdout.on("data", (text) => {
+      log += text;
+    });
     this.ended = new Promise((resolve) => this.child.on("exit", resolve));
     await until(() => log.includes("Ready to accept connections"), "the start of Redis");
   }
