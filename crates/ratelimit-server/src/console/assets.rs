@@ -15,24 +15,48 @@ use axum::{
 };
 use sha2::{Digest as _, Sha256};
 
+use super::squeeze::squeeze;
 use crate::{api_error::ApiError, app::App, hex::to_hex};
 
 const INDEX: &str = "index.html";
 
-/// The files of the directory `console` of this crate, embedded.
+/// The files of the directory `console` of this crate, embedded without their comments.
 macro_rules! assets {
     ($($name:literal)*) => {
-        [$(Asset { name: $name, bytes: include_bytes!(concat!("../../console/", $name)) }),*]
+        [$(Asset {
+            name: $name,
+            bytes: {
+                const TEXT: &[u8] = include_bytes!(concat!("../../console/", $name));
+                const LENGTH: usize = squeeze(TEXT, &mut []);
+                const SQUEEZED: [u8; LENGTH] = {
+                    let mut out = [0; LENGTH];
+                    squeeze(TEXT, &mut out);
+                    out
+                };
+                &SQUEEZED
+            },
+        }),*]
     };
 }
 
 static ASSETS: &[Asset] = &assets![
     "index.html"
     "console.css"
-    "chart.js"
-    "console.js"
-    "api.js"
     "icon.svg"
+    "api.js"
+    "cells.js"
+    "chart.js"
+    "client_key.js"
+    "console.js"
+    "dom.js"
+    "file.js"
+    "format.js"
+    "key.js"
+    "live.js"
+    "overview.js"
+    "policies.js"
+    "session.js"
+    "try.js"
 ];
 
 /// One file of the page.
@@ -53,7 +77,9 @@ impl Asset {
             concat!(env!("CARGO_MANIFEST_DIR"), "/console/{}"),
             self.name
         )) {
-            return edited.into();
+            let mut squeezed = vec![0; squeeze(&edited, &mut [])];
+            squeeze(&edited, &mut squeezed);
+            return squeezed.into();
         }
         self.bytes.into()
     }

@@ -14,6 +14,7 @@ mod live;
 mod policies;
 mod session;
 mod simulate;
+mod squeeze;
 
 use axum::{Router, middleware::from_fn_with_state};
 

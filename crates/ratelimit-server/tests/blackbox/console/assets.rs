@@ -10,14 +10,27 @@ use crate::server::{HttpResponse, OFFENDERS};
 /// The largest page, all files included.
 const MAX_PAGE_BYTES: usize = 70_000;
 
-const FILES: [(&str, &str); 7] = [
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+
+pub(super) const FILES: [(&str, &str); 18] = [
     ("", "text/html; charset=utf-8"),
     ("index.html", "text/html; charset=utf-8"),
     ("console.css", "text/css; charset=utf-8"),
-    ("chart.js", "text/javascript; charset=utf-8"),
-    ("console.js", "text/javascript; charset=utf-8"),
-    ("api.js", "text/javascript; charset=utf-8"),
     ("icon.svg", "image/svg+xml"),
+    ("api.js", JAVASCRIPT),
+    ("cells.js", JAVASCRIPT),
+    ("chart.js", JAVASCRIPT),
+    ("client_key.js", JAVASCRIPT),
+    ("console.js", JAVASCRIPT),
+    ("dom.js", JAVASCRIPT),
+    ("file.js", JAVASCRIPT),
+    ("format.js", JAVASCRIPT),
+    ("key.js", JAVASCRIPT),
+    ("live.js", JAVASCRIPT),
+    ("overview.js", JAVASCRIPT),
+    ("policies.js", JAVASCRIPT),
+    ("session.js", JAVASCRIPT),
+    ("try.js", JAVASCRIPT),
 ];
 
 const CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \

@@ -6,6 +6,7 @@ mod client_key;
 mod config_file;
 mod forecast;
 pub(crate) mod live;
+mod pages;
 mod policies;
 mod session;
 mod simulate;

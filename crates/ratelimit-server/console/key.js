@@ -1,0 +1,222 @@
+// Key: the state of each limit for one key, and when more permits pass. Peeking spends nothing.
+
+import * as api from './api.js';
+import {
+  address,
+  ask,
+  badge,
+  card,
+  column,
+  empty,
+  field,
+  form,
+  h,
+  head,
+  input,
+  loading,
+  moment,
+  newest,
+  problem,
+  put,
+  table,
+  toast,
+  warning
+} from './dom.js';
+import {forecastChart} from './chart.js';
+import {int, span} from './format.js';
+import {changeButton} from './session.js';
+
+/** Algorithms that refill evenly; the others do so at the end of a window. */
+const IS_EVEN = /TOKEN|LEAKY|COUNTER/;
+
+/** The gauge of one limit, which refills while one looks. */
+function gauge(seen, permits) {
+  const {text, by, algorithm, allowed, limit, remaining, resetAfterMicros: whole, passesAfterMicros: passes} = seen;
+  const [level, refill] = [h('i'), h('small')];
+  return {
+    el: h(
+      `div.gauge ${allowed ? 'c-allow' : 'c-deny'}`,
+      h('code.wrap', by ? `${text} by ${by}` : text),
+      h('strong', `${int(remaining)} of ${int(limit)} remaining`),
+      h('div.bar', level),
+      h('small', allowed ? 'allows' : passes === null ? `never holds ${int(permits)}` : `denies for ${span(passes)}`),
+      refill
+    ),
+    paint(left) {
+      const rest = left(whole);
+      const share = IS_EVEN.test(algorithm) && whole ? rest / whole : rest > 0 ? 1 : 0;
+      level.style.width = `${100 - ((100 * (limit - remaining)) / limit) * (whole ? share : 1)}%`;
+      if (rest > 0) put(refill, `fully refilled in ${span(rest)}, at `, moment((Date.now() + rest / 1e3) / 1e3));
+      else refill.textContent = 'full';
+    }
+  };
+}
+
+/** The answers about a key: made once, then shown again and again. */
+function answers(reset) {
+  const [verdict, gauges, exact] = [h('div.verdict'), h('div'), h('small')];
+  const values = table('Permits that pass', [column('permits', ''), column('pass in')]);
+  const chart = forecastChart('Permits that pass from now on');
+  let [at, passes, wait, limits] = [0, 0, null, []];
+  const left = micros => Math.max(0, micros - (performance.now() - at) * 1e3);
+  /** Draws the countdowns; true if the key passes only since the last look. */
+  const paint = () => {
+    const rest = passes === null ? null : left(passes);
+    wait.textContent = rest === null ? 'Never passes' : rest > 0 ? `Passes in ${span(rest)}` : 'Passes now';
+    for (const one of limits) one.paint(left);
+    return passes > 0 && rest === 0;
+  };
+  return {
+    el: h(
+      'div.grid g11',
+      card('Verdict', changeButton('reset', 'danger', 'Reset', reset), verdict, gauges),
+      card(
+        'Permits that pass from now on',
+        h('small', 'if no other check comes first'),
+        chart.el,
+        exact,
+        h('details', h('summary', 'Values'), values)
+      )
+    ),
+    paint,
+    show([seen, curve]) {
+      [at, passes, wait] = [performance.now(), seen.passesAfterMicros, h('b.num')];
+      const [css, word] = seen.shadow
+        ? ['c-shadow', 'shadow: would deny']
+        : seen.allowed
+          ? ['c-allow', 'allowed']
+          : ['c-deny', 'denied'];
+      put(
+        verdict,
+        badge(css, word),
+        wait,
+        h('p.soft', seen.reason),
+        seen.store &&
+          warning(
+            'Redis did not answer: ',
+            seen.store === 'local'
+              ? 'these are the local budgets of this server.'
+              : 'the failure mode decides without budgets.'
+          ),
+        seen.prefetch && h('small', `${int(seen.prefetch.onHand)} prefetched units on hand in this server`)
+      );
+      limits = seen.limits.map(one => gauge(one, seen.permits));
+      put(
+        gauges,
+        limits.map(({el}) => el)
+      );
+      chart.show(curve);
+      const isWhole = curve.points.every(([permits], i) => permits === i + 1);
+      exact.textContent = seen.limits.some(({algorithm}) => algorithm === 'CONCURRENCY')
+        ? 'The latest times: callers may release slots of a concurrency limit earlier.'
+        : isWhole
+          ? ''
+          : 'Exact at the dots, and at least as many between them.';
+      put(
+        values.tBodies[0],
+        curve.points.map(([permits, after]) =>
+          h(
+            'tr',
+            h('td', int(permits)),
+            h('td.r', {title: after === null ? '' : `${after} us`}, after === 0 ? 'now' : span(after))
+          )
+        )
+      );
+      paint();
+    }
+  };
+}
+
+/** @returns {Record<string, string>} policy, key and keys.NAME */
+const keysOf = data => Object.fromEntries([...data].filter(([name, value]) => name !== 'permits' && value));
+
+export function key({main, params, signal}) {
+  // The key that was asked for; the fields may be about to change.
+  const chosen = keysOf(params);
+  const permits = params.get('permits') || 1;
+  const [others, out] = [h('div.row wide'), h('div')];
+  const policy = input('policy', chosen.policy, {required: true, onchange: () => showNames(policy.value)});
+  const peek = form(
+    'row',
+    submit,
+    field('Policy', policy),
+    field('Key', input('key', chosen.key)),
+    field('Permits', input('permits', permits, {type: 'number', min: 1})),
+    h('button.main', 'Peek'),
+    others
+  );
+  put(main, head('Key', 'The state of each limit for one key. Peeking spends nothing.'), peek, out);
+
+  /** Shows fields for the keys that limits `by NAME` of a policy count by. */
+  async function showNames(name) {
+    const found = await api.policy(name, signal).catch(() => null);
+    const names = new Set(found?.limits.map(({by}) => by).filter(by => by && by !== 'global'));
+    if (!signal.aborted)
+      put(
+        others,
+        [...names].map(by => field(`Key for limits by ${by}`, input(`keys.${by}`, chosen[`keys.${by}`])))
+      );
+  }
+  function submit() {
+    const to = address('key', {...keysOf(new FormData(peek)), permits: peek.elements.permits.value});
+    if (location.hash === to) load();
+    else location.hash = to;
+  }
+  async function reset() {
+    const {policy, ...keys} = chosen;
+    const yes = await ask(
+      'Reset this key?',
+      'Reset',
+      'danger',
+      h(
+        'p',
+        'Restores the full budget of ',
+        h('code.wrap', Object.values(keys).join(', ')),
+        ' under ',
+        h('code.wrap', policy),
+        ', on every server that shares the store.'
+      )
+    );
+    if (!yes || signal.aborted) return;
+    await api.reset(chosen).then(
+      () => toast('Reset.'),
+      ({message}) => toast(message)
+    );
+    load();
+  }
+
+  let view = null;
+  const latest = newest(signal);
+  const load = () =>
+    latest(
+      Promise.all([api.explain(chosen, permits, signal), api.forecast(chosen, signal)]),
+      found => {
+        if (!view) {
+          view = answers(reset);
+          put(out, view.el);
+        }
+        view.show(found);
+      },
+      error => {
+        view = null;
+        put(out, problem(error));
+      }
+    );
+  if (chosen.policy) showNames(chosen.policy);
+  if (!chosen.policy || Object.keys(chosen).length < 2) {
+    put(out, empty('Name a policy and a key.'));
+    return {};
+  }
+  put(out, loading());
+  load();
+  let wasDue = false;
+  return {
+    slow: load,
+    fast() {
+      // At the end of the countdown the page peeks again, once.
+      const isDue = Boolean(view?.paint());
+      if (isDue && !wasDue) load();
+      wasDue = isDue;
+    }
+  };
+}

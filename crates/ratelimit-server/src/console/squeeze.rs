@@ -1,0 +1,102 @@
+//! Files of the page as they are served: without comments and indentation.
+
+/// Writes `text` without indentation, comment lines, empty lines, and line ends that separate nothing. Returns its length, of
+/// which as much is written as `out` has room for.
+///
+/// A comment is a line that begins with `//` or `/*`. A line end separates nothing after a byte that cannot end a
+/// statement, or before one that cannot begin one.
+pub(super) const fn squeeze(text: &[u8], out: &mut [u8]) -> usize {
+    let (mut from, mut length, mut last) = (0, 0, b';');
+    while from < text.len() {
+        let mut start = from;
+        while start < text.len() && text[start] == b' ' {
+            start += 1;
+        }
+        let mut end = start;
+        while end < text.len() && text[end] != b'\n' {
+            end += 1;
+        }
+        from = end + 1;
+        if start == end || is_comment(text, start) {
+            continue;
+        }
+        if !continues_after(last) && !continues_before(text[start]) {
+            put(out, length, b'\n');
+            length += 1;
+        }
+        while start < end {
+            last = text[start];
+            put(out, length, last);
+            length += 1;
+            start += 1;
+        }
+    }
+    length
+}
+
+const fn is_comment(text: &[u8], at: usize) -> bool {
+    text[at] == b'/' && at + 1 < text.len() && matches!(text[at + 1], b'/' | b'*')
+}
+
+const fn continues_after(byte: u8) -> bool {
+    matches!(
+        byte,
+        b',' | b'(' | b'{' | b'[' | b';' | b'=' | b'>' | b'&' | b'|'
+    )
+}
+
+const fn continues_before(byte: u8) -> bool {
+    matches!(byte, b')' | b'}' | b']' | b'.' | b'?' | b':')
+}
+
+const fn put(out: &mut [u8], at: usize, byte: u8) {
+    if at < out.len() {
+        out[at] = byte;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn squeezed(text: &str) -> String {
+        let mut out = vec![0; squeeze(text.as_bytes(), &mut [])];
+        squeeze(text.as_bytes(), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn comments_indentation_and_needless_line_ends_go() {
+        let text = "// a\n/** b */\nconst x = [\n  1,\n  2\n];\n\nx\n  .y()\nf(1)\ng(2);\n";
+
+        assert_eq!(squeezed(text), "const x = [1,2];x.y()\nf(1)\ng(2);");
+    }
+
+    #[test]
+    fn a_text_of_one_line_stays() {
+        for text in ["", "a", "a // b", "/", "a{b:c}"] {
+            assert_eq!(squeezed(text), text);
+        }
+    }
+
+    /// A comment behind code, or a text over several lines, would change its meaning.
+    #[test]
+    fn no_file_of_the_page_loses_its_meaning() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/console");
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            for line in std::fs::read_to_string(&path).unwrap().lines() {
+                let code = line.trim_start();
+                let is_comment = code.starts_with("//") || code.starts_with("/*");
+                let is_closed = !code.starts_with("/*") || code.ends_with("*/");
+                let is_text_closed = is_comment || code.matches('`').count() % 2 == 0;
+                let has_comment_behind = !is_comment && code.contains(" // ");
+                assert!(
+                    is_closed && is_text_closed && !has_comment_behind,
+                    "{}: {line}",
+                    path.display()
+                );
+            }
+        }
+    }
+}
