@@ -55,6 +55,7 @@ mod socket;
 mod startup_banner;
 mod tls;
 mod trace_context;
+mod unread_body;
 
 pub use self::{
     app::App,
