@@ -83,6 +83,7 @@ mod startup_banner;
 mod svg;
 mod tls;
 mod trace_context;
+mod unread_body;
 
 pub use self::{
     app::App,

@@ -1,7 +1,7 @@
 //! Middleware of all routes.
 
 use axum::{
-    body::Body,
+    body::{Body, HttpBody as _},
     extract::{Request, State},
     http::{
         HeaderValue, Response, StatusCode, Version,
@@ -19,6 +19,7 @@ use crate::{
     app::App,
     browser_guard,
     request_id::{self, X_REQUEST_ID},
+    unread_body::UnreadBody,
 };
 
 /// The state of the middleware: the application, and whether only this machine can connect to the listener.
@@ -49,14 +50,24 @@ pub(super) async fn guard(
 async fn respond(state: &GuardState, request: Request, next: Next) -> Response<Body> {
     let GuardState { app, is_loopback } = state;
     let version = request.version();
+    // HTTP/1 needs none of this: a body that is not read ends the connection after the response.
+    let (request, unread) = if version == Version::HTTP_2 && !request.body().is_end_stream() {
+        UnreadBody::hold(request)
+    } else {
+        (request, UnreadBody::default())
+    };
     let mut response = match browser_guard::admit_request(app, &app.rules(), *is_loopback, &request)
     {
         Ok(()) => {
             let answered = tokio::time::timeout(app.bounds().request, next.run(request)).await;
             answered.unwrap_or_else(|_| too_slow())
         }
-        Err(why) => why.into_response(),
+        Err(why) => {
+            drop(request);
+            why.into_response()
+        }
     };
+    unread.discard().await;
     let no_store = HeaderValue::from_static("no-store");
     let headers = response.headers_mut();
     headers.entry(CACHE_CONTROL).or_insert(no_store);

@@ -266,9 +266,10 @@ async fn over_https_the_cookie_is_secure_and_belongs_to_the_host() {
         .output();
     let session: Value = serde_json::from_slice(&found.unwrap().stdout).unwrap();
     assert_eq!(session["signedIn"], true);
-    for (scheme, status) in [("http", "403"), ("https", "200")] {
+    // curl shows one in ten refusals as a broken stream if the server drops the body unread.
+    for (scheme, status) in [("http", "403"), ("https", "200")].repeat(20) {
         let origin = format!("origin: {}", url.replace("https", scheme));
-        let answer = sign_in_by_curl(&url, &["--http1.1", "--cacert", &ca, "--header", &origin]);
+        let answer = sign_in_by_curl(&url, &["--cacert", &ca, "--header", &origin]);
         assert!(
             answer.contains(&format!(" {status} ")),
             "{origin}: {answer}"
