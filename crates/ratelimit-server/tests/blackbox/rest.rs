@@ -496,6 +496,10 @@ async fn body_for(server: &Server, path: &str, method: &Method) -> String {
         "/console/api/session" => return r#"{"token":"none is needed"}"#.to_owned(),
         "/console/api/check-config" => return r#"{"format":"toml","text":""}"#.to_owned(),
         "/console/api/client-key" => return "{}".to_owned(),
+        "/console/api/simulate" => {
+            let asked = json!({"policies": [{"limits": "10/s"}], "traffic": {"kind": "burst"}});
+            return asked.to_string();
+        }
         _ => {}
     }
     let mut body = server.post(CHECK, r#"{"receipt":true}"#).await.json();
