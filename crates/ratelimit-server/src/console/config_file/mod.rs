@@ -37,7 +37,7 @@ use crate::{
     json_body::{parse, read_up_to},
     json_object::Object,
     json_response::json,
-    redact::redact_file,
+    redact::{has_hidden_rule, redact_file},
 };
 
 /// The longest text of a file, in bytes.
@@ -203,7 +203,7 @@ fn check(app: &App, call: &CheckConfigRequest) -> CheckConfigResponse {
     };
     let checked = ConfigCheck::new(&call.text, format, app.config_state());
     let changes = checked.rules.as_ref().map(|rules| {
-        let has_hidden = call.text.contains("***");
+        let has_hidden = has_hidden_rule(&call.text, format);
         Changes::new(&app.rules(), rules, checked.needs_restart, has_hidden)
     });
     CheckConfigResponse {
