@@ -22,6 +22,8 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 
 #[cfg(feature = "envoy")]
 use super::envoy_rules::EnvoyRules;
+#[cfg(feature = "console")]
+use super::reloadable::ReloadableSettings;
 use super::{
     admin_token::AdminToken,
     duration::Span,
@@ -94,6 +96,8 @@ pub struct Rules {
     pub(crate) admin: Option<AdminToken>,
     pub(crate) allowed_hosts: Vec<HostName>,
     pub(crate) log_keys: bool,
+    #[cfg(feature = "console")]
+    pub(crate) settings: ReloadableSettings,
     /// The Envoy rules of the file.
     #[cfg(feature = "envoy")]
     pub(crate) envoy: Option<EnvoyRules>,
@@ -266,6 +270,8 @@ impl Rules {
     fn of(settings: Settings) -> Result<Rules, InvalidConfig> {
         let admin = settings.admin_token_file.as_deref().map(AdminToken::read);
         Ok(Rules {
+            #[cfg(feature = "console")]
+            settings: ReloadableSettings::new(&settings),
             client: proxies::resolver(&settings)?,
             #[cfg(feature = "console")]
             trusted: proxies::trusted_networks(&settings),

@@ -8,7 +8,7 @@ use std::{
     io::{self, Read as _},
     path::Path,
     sync::Arc,
-    time::UNIX_EPOCH,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use axum::{
@@ -22,7 +22,11 @@ use ratelimit_core::Policy;
 use ratelimit_http::policy_file::Format;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use tokio::task::spawn_blocking;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::spawn_blocking,
+    time::timeout,
+};
 
 use self::changes::Changes;
 use super::access;
@@ -44,6 +48,8 @@ use crate::{
 const MAX_TEXT: usize = 1 << 20;
 /// The longest body: a text with many line ends and quotes is longer as JSON.
 const MAX_BODY: usize = 4 * MAX_TEXT;
+/// A caller waits this long until no other text is checked.
+const MAX_WAIT: Duration = Duration::from_secs(3);
 
 pub(super) fn routes() -> Router<App> {
     Router::new()
@@ -184,9 +190,7 @@ async fn check_config(
         let (status, detail) = (StatusCode::PAYLOAD_TOO_LARGE, "the text has at most 1 MiB");
         return Err(ApiError::new(status, "Body too large", detail));
     }
-    let room = Arc::clone(&app.config_state().check_room);
-    let room = room.acquire_owned().await;
-    let room = room.map_err(|_| failed("the server ends"))?;
+    let room = take_room(&app.config_state().check_room, MAX_WAIT).await?;
     let checked = spawn_blocking(move || {
         // The room is left when the check ends, also if its caller has left before.
         let _room = room;
@@ -196,15 +200,32 @@ async fn check_config(
     Ok(json(StatusCode::OK, &response))
 }
 
+/// Waits until no other check runs. It is a 503 if that takes too long.
+async fn take_room(
+    room: &Arc<Semaphore>,
+    max_wait: Duration,
+) -> Result<OwnedSemaphorePermit, ApiError> {
+    match timeout(max_wait, Arc::clone(room).acquire_owned()).await {
+        Ok(Ok(room)) => Ok(room),
+        _ => Err(failed(
+            "another text is being checked, and a server checks one at a time",
+        )),
+    }
+}
+
 fn check(app: &App, call: &CheckConfigRequest) -> CheckConfigResponse {
     let format = match call.format {
         FormatName::Toml => Format::Toml,
         FormatName::Yaml => Format::Yaml,
     };
-    let checked = ConfigCheck::new(&call.text, format, app.config_state());
+    let running = app.rules();
+    let checked = ConfigCheck::new(&call.text, format, &running, app.config_state());
     let changes = checked.rules.as_ref().map(|rules| {
         let has_hidden = has_hidden_rule(&call.text, format);
-        Changes::new(&app.rules(), rules, checked.needs_restart, has_hidden)
+        let changes = Changes::new(&running, rules, has_hidden);
+        changes
+            .with_needs_restart(checked.needs_restart)
+            .with_envoy(&checked.envoy.0, &checked.envoy.1)
     });
     CheckConfigResponse {
         ok: checked.rules.is_some(),
@@ -237,5 +258,22 @@ async fn reload(State(app): State<App>, request: Request) -> Result<Response<Bod
             Ok(json(status, &ReloadResponse::Rejected { findings }))
         }
         None => Err(failed("the server ends")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_second_check_waits_for_the_first_and_not_forever() {
+        let room = Arc::new(Semaphore::new(1));
+        let first = take_room(&room, MAX_WAIT).await.unwrap();
+
+        let refused = take_room(&room, Duration::ZERO).await.unwrap_err();
+        let (second, ()) = tokio::join!(take_room(&room, MAX_WAIT), async { drop(first) });
+
+        assert!(refused.detail().contains("one at a time"), "{refused:?}");
+        assert!(second.is_ok());
     }
 }
