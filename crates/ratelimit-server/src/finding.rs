@@ -91,7 +91,9 @@ impl Finding {
 fn shown(message: &str) -> String {
     let mut message = redact_text(message);
     if message.len() > MAX_MESSAGE {
-        message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+        let mut ends = (0..=MAX_MESSAGE).rev();
+        let end = ends.find(|end| message.is_char_boundary(*end));
+        message.truncate(end.unwrap_or_default());
         message.push_str("...");
     }
     message

@@ -73,7 +73,7 @@ fn trusted(node: &Node, findings: &mut Diagnostics) -> Vec<Network> {
                 findings.add(DiagnosticCode::TrustsEveryone, entry.line, why.to_string());
             }
             (Err(why), _) | (_, Err(why)) => {
-                findings.add(DiagnosticCode::BadValue, entry.line, why.to_string())
+                findings.add(DiagnosticCode::BadValue, entry.line, why.to_string());
             }
         }
     }

@@ -67,9 +67,12 @@ struct ConfigText {
     text: String,
     etag: String,
     writable: bool,
-    /// The text is left out, because it may contain a secret in a form that is not recognised.
+    /// The text is left out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     hidden: bool,
+    /// Why the text is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
 }
 
 async fn config(State(app): State<App>) -> Result<Response<Body>, ApiError> {
@@ -92,15 +95,16 @@ impl ConfigText {
         let mut bytes = Vec::new();
         file.take(MAX_TEXT as u64 + 1).read_to_end(&mut bytes)?;
         let format = Format::of(path).unwrap_or(Format::Toml);
-        let text = String::from_utf8(bytes).ok();
-        let text = text.filter(|text| text.len() <= MAX_TEXT);
-        let text = text.and_then(|text| redact_file(&text, format));
-        let etag = etag(text.as_deref().unwrap_or_default(), Some(&metadata));
+        let text = shown_text(bytes, format);
+        let reason = text.as_ref().err().copied();
+        let text = text.unwrap_or_default();
+        let etag = etag(&text, Some(&metadata));
         Ok(ConfigText {
             path: Some(path.display().to_string()),
             format: format_name(format),
-            hidden: text.is_none(),
-            text: text.unwrap_or_default(),
+            hidden: reason.is_some(),
+            reason,
+            text,
             etag,
             writable: false,
         })
@@ -121,8 +125,20 @@ impl ConfigText {
             text,
             writable: false,
             hidden: false,
+            reason: None,
         }
     }
+}
+
+/// The text of a file without its secrets, or why it is not shown.
+fn shown_text(bytes: Vec<u8>, format: Format) -> Result<String, &'static str> {
+    if bytes.len() > MAX_TEXT {
+        return Err("the file is longer than 1 MiB");
+    }
+    let text = String::from_utf8(bytes).map_err(|_| "the file is not UTF-8")?;
+    redact_file(&text, format).ok_or(
+        "the file may contain a secret in a form that is not recognised, such as with escapes",
+    )
 }
 
 /// Flags give a name and limits. Neither contains quotes or backslashes.
@@ -207,7 +223,7 @@ async fn take_room(
 ) -> Result<OwnedSemaphorePermit, ApiError> {
     match timeout(max_wait, Arc::clone(room).acquire_owned()).await {
         Ok(Ok(room)) => Ok(room),
-        _ => Err(failed(
+        _ => Err(ApiError::busy(
             "another text is being checked, and a server checks one at a time",
         )),
     }
@@ -263,7 +279,20 @@ async fn reload(State(app): State<App>, request: Request) -> Result<Response<Bod
 
 #[cfg(test)]
 mod tests {
+    use axum::response::IntoResponse as _;
+
     use super::*;
+
+    #[test]
+    fn a_text_that_is_not_shown_has_a_reason() {
+        let reason = |bytes: &[u8]| shown_text(bytes.to_vec(), Format::Toml).unwrap_err();
+
+        assert!(reason(&vec![b'#'; MAX_TEXT + 1]).contains("1 MiB"));
+        assert!(reason(b"# \xFF").contains("UTF-8"));
+        assert!(reason(b"a = [\"\\u0073ecret:api-key:s3cr3t\"]").contains("secret"));
+        let shown = shown_text(b"listen = 'a'".to_vec(), Format::Toml);
+        assert_eq!(shown.as_deref(), Ok("listen = 'a'"));
+    }
 
     #[tokio::test]
     async fn a_second_check_waits_for_the_first_and_not_forever() {
@@ -274,6 +303,7 @@ mod tests {
         let (second, ()) = tokio::join!(take_room(&room, MAX_WAIT), async { drop(first) });
 
         assert!(refused.detail().contains("one at a time"), "{refused:?}");
+        assert_eq!(refused.into_response().headers()["retry-after"], "1");
         assert!(second.is_ok());
     }
 }

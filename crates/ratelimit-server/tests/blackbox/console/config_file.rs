@@ -110,7 +110,7 @@ async fn the_shown_text_is_what_runs() {
     assert_eq!(checked["ok"], true, "{checked}");
     assert_eq!(
         checked["changes"],
-        json!({"added": [], "removed": [], "changed": [], "needsRestart": []})
+        json!({"added": [], "removed": [], "changed": [], "settings": [], "needsRestart": []})
     );
     // Keys of checks over REST are never secrets.
     let lines = [9, 13, 14].map(|line| (Some(line), "unmatched-key"));
@@ -474,5 +474,5 @@ limits = \"5/min\"
     assert_eq!(changes["added"], json!(["rls:edge:new"]), "{other}");
     assert_eq!(changes["removed"], json!(["rls:edge:old"]), "{other}");
     assert_eq!(changes["changed"][0]["name"], "rls:edge:user", "{other}");
-    assert_eq!(changes["changed"][0]["to"], "6/min", "{other}");
+    assert_eq!(changes["changed"][0]["to"], "token_bucket 6/min", "{other}");
 }

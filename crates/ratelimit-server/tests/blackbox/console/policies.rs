@@ -65,6 +65,7 @@ shadow = true
             "throttle": "soft 10%",
             "onFailure": "closed",
             "builtIn": false,
+            "peek": true,
             "checks": 0.0,
             "denied": 0.0,
             "wouldDeny": 0.0,
@@ -283,6 +284,8 @@ limits = "token_bucket 7/min"
         json!({"domain": "edge", "role": "must", "quotaService": false})
     );
     assert_eq!(watched["envoy"]["role"], "watch");
+    assert_eq!(user["peek"], false);
+    assert!(user["peekReason"].as_str().unwrap().contains("Envoy rule"));
     assert_eq!(
         (&watched["shadow"], &watched["enforced"]),
         (&json!(true), &json!(0))
