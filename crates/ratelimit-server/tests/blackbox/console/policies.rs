@@ -357,3 +357,22 @@ async fn with_envoy_shadow_every_rule_is_in_shadow_mode() {
     );
     assert_eq!(user["envoy"]["role"], "must");
 }
+
+#[tokio::test]
+async fn limits_match_in_any_case_and_a_name_is_no_rank() {
+    let server = Server::start_admin(&["--policy", "named=9/h by Tenant"]);
+
+    let found = server
+        .get(&format!("{POLICIES}?q=BY%20TENANT"))
+        .await
+        .json();
+    let after = format!("{POLICIES}?sort=checks&after=inf:x");
+    let behind = server.get(&after).await.json();
+
+    assert_eq!(names(&found), ["named"]);
+    assert!(names(&behind).contains(&"named"), "{behind}");
+    assert!(
+        names(&behind).iter().all(|name| *name > "inf:x"),
+        "{behind}"
+    );
+}
