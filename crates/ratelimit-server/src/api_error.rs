@@ -98,10 +98,7 @@ impl ApiError {
     /// 503: another call of its kind is being worked on, and there is one at a time.
     #[cfg(feature = "console")]
     pub(crate) fn busy(detail: &'static str) -> ApiError {
-        ApiError {
-            retry_after: Some(1),
-            ..ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", detail)
-        }
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", detail)
     }
 
     /// 422: a well-formed request that cannot be executed.

@@ -231,7 +231,7 @@ fn has_hidden(node: &Node) -> bool {
     }
 }
 
-/// The URL without its secrets, whatever characters they contain. A text that is no URL stays as it is.
+/// The URL without its secrets, whatever characters they contain. Other texts stay as they are.
 pub(crate) fn redact_whole_url(url: &str) -> String {
     match url.split_once("://") {
         Some((scheme, rest)) => format!("{scheme}://{}", redact_authority(rest)),

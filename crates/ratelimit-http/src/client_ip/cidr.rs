@@ -49,6 +49,11 @@ impl Cidr {
 
     /// The blocks with a shorter prefix that contain this one, smallest first.
     ///
+    /// - A block of all addresses is not among them, because it cannot be parsed either.
+    /// - An IPv4 address has 31 of them, an IPv6 address 127.
+    ///
+    /// Look them up in a map to find out whether a list has a wider block, in place of a comparison with all of it.
+    ///
     /// ```
     /// use ratelimit_http::client_ip::Cidr;
     ///

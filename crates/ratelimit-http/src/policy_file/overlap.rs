@@ -51,7 +51,9 @@ fn report_covered(rules: &[LocatedRule], all: &RuleIndex<'_>, diagnostics: &mut 
     }
 }
 
-/// The first place of each rule in a list. A lookup does not depend on the length of the list: a list with 100,000 entries
+/// The first place of each rule in a list.
+///
+/// A lookup does not depend on the length of the list: a list with 100,000 entries
 /// is checked while a caller waits.
 struct RuleIndex<'a>(HashMap<RuleId<'a>, usize>);
 
@@ -106,6 +108,11 @@ impl RuleId<'_> {
 }
 
 /// The rules that cover `rule` and are not equal to it.
+///
+/// - An address: the networks with a shorter prefix that contain it.
+/// - A header with a value: the same header with any value.
+/// - A path: the paths with a star that end at one of its slashes.
+/// - A key: none.
 fn wider_ids(rule: &Rule) -> Vec<RuleId<'_>> {
     match rule {
         Rule::Address(network) => network.supernets().map(RuleId::Address).collect(),
@@ -138,32 +145,10 @@ mod tests {
 
     #[test]
     fn the_index_finds_what_a_comparison_of_all_pairs_finds() {
-        let texts = [
-            "10.0.0.0/8",
-            "10.1.0.0/16",
-            "10.1.2.3",
-            "128.0.0.0/1",
-            "192.0.2.7",
-            "fd00::/8",
-            "fd00::1",
-            "::1",
-            "10.1.2.3",
-            "key:a",
-            "printed:key:a",
-            "key:b",
-            "header:x",
-            "header:x=1",
-            "header:y=1",
-            "header:y=1",
-            "path:/*",
-            "path:/a",
-            "path:/a/*",
-            "path:/a/b",
-            "path:/a/",
-            "path:/a/*",
-            "path:/ab/*",
-        ];
-        let rules = located(&texts.map(str::to_owned));
+        let texts = "10.0.0.0/8 10.1.0.0/16 10.1.2.3 128.0.0.0/1 192.0.2.7 fd00::/8 fd00::1 ::1 10.1.2.3 key:a printed:key:a \
+            key:b header:x header:x=1 header:y=1 header:y=1 path:/* path:/a path:/a/* path:/a/b path:/a/ path:/a/* path:/ab/*";
+        let texts: Vec<String> = texts.split(' ').map(str::to_owned).collect();
+        let rules = located(&texts);
         let index = RuleIndex::new(&rules);
         for (place, one) in rules.iter().enumerate() {
             let mut others = rules.iter().enumerate();

@@ -20,10 +20,6 @@ use ratelimit_http::{
 };
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-#[cfg(feature = "envoy")]
-use super::envoy_rules::EnvoyRules;
-#[cfg(feature = "console")]
-use super::reloadable::ReloadableSettings;
 use super::{
     admin_token::AdminToken,
     duration::Span,
@@ -97,10 +93,10 @@ pub struct Rules {
     pub(crate) allowed_hosts: Vec<HostName>,
     pub(crate) log_keys: bool,
     #[cfg(feature = "console")]
-    pub(crate) settings: ReloadableSettings,
+    pub(crate) settings: super::reloadable::ReloadableSettings,
     /// The Envoy rules of the file.
     #[cfg(feature = "envoy")]
-    pub(crate) envoy: Option<EnvoyRules>,
+    pub(crate) envoy: Option<super::envoy_rules::EnvoyRules>,
 }
 
 /// Timeouts and maximum sizes.
@@ -271,7 +267,7 @@ impl Rules {
         let admin = settings.admin_token_file.as_deref().map(AdminToken::read);
         Ok(Rules {
             #[cfg(feature = "console")]
-            settings: ReloadableSettings::new(&settings),
+            settings: super::reloadable::ReloadableSettings::new(&settings),
             client: proxies::resolver(&settings)?,
             #[cfg(feature = "console")]
             trusted: proxies::trusted_networks(&settings),
