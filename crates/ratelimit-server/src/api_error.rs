@@ -95,6 +95,12 @@ impl ApiError {
         }
     }
 
+    /// 503: another call of its kind is being worked on, and there is one at a time.
+    #[cfg(feature = "console")]
+    pub(crate) fn busy(detail: &'static str) -> ApiError {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", detail)
+    }
+
     /// 422: a well-formed request that cannot be executed.
     pub(crate) fn unprocessable(detail: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Receipt refused", detail)

@@ -26,14 +26,24 @@ pub(crate) struct ConfigCheck {
     pub(crate) rules: Option<Rules>,
     /// The settings that only a restart applies.
     pub(crate) needs_restart: Vec<String>,
+    /// The limits of the Envoy rules that run, and of those of the text, by the names of their policies.
+    pub(crate) envoy: (EnvoyLimits, EnvoyLimits),
 }
+
+/// The limits and the roles of Envoy rules by the names of their policies.
+pub(crate) type EnvoyLimits = BTreeMap<String, String>;
 
 /// The line of each field of a text.
 type FieldLines = BTreeMap<String, usize>;
 
 impl ConfigCheck {
     /// Checks a text against the settings of flags and environment, which go before it.
-    pub(crate) fn new(text: &str, format: Format, state: &ConfigState) -> ConfigCheck {
+    pub(crate) fn new(
+        text: &str,
+        format: Format,
+        running: &Rules,
+        state: &ConfigState,
+    ) -> ConfigCheck {
         let file = match ConfigFile::parse(text, format) {
             Ok(file) => file,
             Err(why) => return ConfigCheck::refused(why, &FieldLines::new(), Vec::new()),
@@ -54,13 +64,16 @@ impl ConfigCheck {
         };
         findings.extend(config.warnings.iter().map(Finding::new));
         #[cfg(feature = "envoy")]
-        check_envoy_rules(&config, state, &lines, &mut findings);
+        let envoy = check_envoy_rules(&config, running, state, &lines, &mut findings);
+        #[cfg(not(feature = "envoy"))]
+        let envoy = Default::default();
         let is_refused = findings.iter().any(Finding::is_error);
         findings.sort_by_key(|finding| finding.line);
         ConfigCheck {
             findings,
             rules: (!is_refused).then_some(config.rules),
             needs_restart,
+            envoy,
         }
     }
 
@@ -102,14 +115,16 @@ fn not_read(setting: &str, lines: &FieldLines) -> Finding {
     Finding::warning("not-checked", lines.get(setting).copied(), message)
 }
 
-/// Checks the Envoy rules of the text together with those of the directory that the server reads.
+/// Checks the Envoy rules of the text together with those of the directory that the server reads. Returns the limits of
+/// the rules that run and of those of the text. Rules of an xDS server are in neither.
 #[cfg(feature = "envoy")]
 fn check_envoy_rules(
     config: &Config,
+    running: &Rules,
     state: &ConfigState,
     lines: &FieldLines,
     findings: &mut Vec<Finding>,
-) {
+) -> (EnvoyLimits, EnvoyLimits) {
     let directory = config.settings.envoy_directory();
     let own = state.running.envoy_directory();
     let is_own = directory == own;
@@ -119,12 +134,39 @@ fn check_envoy_rules(
     let options = config.settings.envoy_rule_options();
     let directory = directory.filter(|_| is_own);
     match load_rules(&config.rules, directory, options) {
-        Ok((_, files)) => {
+        Ok((rules, files)) => {
             for file in files {
                 let of_file = file.diagnostics.iter();
                 findings.extend(of_file.map(|one| Finding::in_file(one, &file.path)));
             }
+            let before = load_rules(running, directory, state.running.envoy_rule_options());
+            let before = before.map_or_else(|_| EnvoyLimits::new(), |(rules, _)| limits(&rules));
+            (before, limits(&rules))
         }
-        Err(why) => findings.extend(Finding::of_error(why, Path::new(""), lines)),
+        Err(why) => {
+            findings.extend(Finding::of_error(why, Path::new(""), lines));
+            Default::default()
+        }
     }
+}
+
+/// The limits of rules. A rule that names a policy of the configuration is left out, because that policy is compared.
+#[cfg(feature = "envoy")]
+fn limits(rules: &ratelimit_envoy::Rules) -> EnvoyLimits {
+    let listed = rules.listed().into_iter();
+    let own = listed.filter(|rule| {
+        rule.policy.name().starts_with("rls:") || rule.policy.name().starts_with("rlqs:")
+    });
+    own.map(|rule| {
+        let role = match rule.role {
+            ratelimit_envoy::Role::Must => "",
+            ratelimit_envoy::Role::Any => " (quota mode)",
+            ratelimit_envoy::Role::Watch => " (shadow mode)",
+        };
+        (
+            rule.policy.name().to_owned(),
+            format!("{}{role}", rule.policy),
+        )
+    })
+    .collect()
 }

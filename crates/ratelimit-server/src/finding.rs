@@ -7,6 +7,9 @@ use serde::Serialize;
 
 use crate::{cli_error::CliError, config::InvalidConfig, redact::redact_text};
 
+/// The longest message, in bytes.
+const MAX_MESSAGE: usize = 500;
+
 /// A mistake in a configuration, or something that it probably does not mean.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
@@ -26,7 +29,7 @@ impl Finding {
             line: Some(diagnostic.line),
             severity: severity_name(severity),
             code,
-            message: redact_text(&diagnostic.message),
+            message: shown(&diagnostic.message),
             help: Some(format!("policy-file.md#{code}-{severity}")),
         }
     }
@@ -47,7 +50,7 @@ impl Finding {
         let (line, path) = (diagnostic.line, path.display());
         Finding {
             line: None,
-            message: format!("{path}:{line}: {}", redact_text(&diagnostic.message)),
+            message: format!("{path}:{line}: {}", shown(&diagnostic.message)),
             ..Finding::new(diagnostic)
         }
     }
@@ -74,7 +77,7 @@ impl Finding {
             line: setting.and_then(|setting| lines.get(setting).copied()),
             severity: severity_name(Severity::Error),
             code: "invalid-setting",
-            message: redact_text(&CliError::from(error).to_string()),
+            message: shown(&CliError::from(error).to_string()),
             help: None,
         }]
     }
@@ -82,6 +85,18 @@ impl Finding {
     pub(crate) fn is_error(&self) -> bool {
         self.severity == severity_name(Severity::Error)
     }
+}
+
+/// A message without secrets, cut to [`MAX_MESSAGE`]. Messages quote the text that they are about.
+fn shown(message: &str) -> String {
+    let mut message = redact_text(message);
+    if message.len() > MAX_MESSAGE {
+        let mut ends = (0..=MAX_MESSAGE).rev();
+        let end = ends.find(|end| message.is_char_boundary(*end));
+        message.truncate(end.unwrap_or_default());
+        message.push_str("...");
+    }
+    message
 }
 
 const fn severity_name(severity: Severity) -> &'static str {
@@ -94,6 +109,22 @@ const fn severity_name(severity: Severity) -> &'static str {
 #[cfg(test)]
 mod tests {
     use ratelimit_http::policy_file::DiagnosticCode;
+
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_after_its_secrets_are_hidden() {
+        let message = format!(
+            "\"redis://:{}ü@cache\" {}",
+            "s3cr3t".repeat(100),
+            "ü".repeat(400)
+        );
+
+        let shown = shown(&message);
+
+        assert!(shown.starts_with("\"redis://:***@cache\" ü"), "{shown}");
+        assert!(shown.ends_with("ü...") && shown.len() <= MAX_MESSAGE + 3);
+    }
 
     #[test]
     fn the_help_of_every_code_is_a_section_of_the_docs() {

@@ -51,6 +51,7 @@ mod listener;
 mod live_feed;
 mod logging;
 mod metrics;
+mod micros;
 mod missing_files;
 mod policy_summary;
 mod query;

@@ -3,6 +3,8 @@
 //! The secrets of a configuration are the user information and the query of URLs, as in `redis://:PASSWORD@host`, and the
 //! values of `secret:KIND:VALUE` in rules and tenants. Tokens and private keys are in files of their own.
 
+use std::fmt::Write as _;
+
 use ratelimit_http::policy_file::{Diagnostics, Format, Node, Value, parse};
 
 /// The text in place of a secret.
@@ -13,30 +15,39 @@ const URL_SETTINGS: [&str; 2] = ["redis", "envoy-xds-server"];
 
 /// The text of a file without its secrets; `None` if one may be left.
 ///
-/// 1. Secrets are replaced in the text, comments included.
-/// 2. The result is read as a file. A secret that is still there was written in a way that step 1 does not know, such as
-///    with escapes.
+/// 1. Secrets are replaced in the text, also in comments.
+/// 2. Both texts are read as files. Every secret value of the first must be exactly its replacement in the second, and
+///    every other value must be the same. Anything else was written in a way that step 1 does not know, such as with
+///    escapes.
+///
+/// A file that cannot be read is shown without the lines that can contain a part of a secret.
 pub(crate) fn redact_file(text: &str, format: Format) -> Option<String> {
     let redacted = redact_text(text);
-    let mut unread = Diagnostics::new();
-    if let Some(root) = parse(&redacted, format, &mut unread) {
-        return (!has_secret(&root)).then_some(redacted);
-    }
-    // A file that cannot be read: without the lines that can contain a part of a secret.
-    let lines = redacted.split('\n').map(without_suspicious);
-    Some(lines.collect::<Vec<_>>().join("\n"))
+    let Some(original) = read(text, format) else {
+        let lines = redacted.split('\n').map(without_suspicious);
+        return Some(lines.collect::<Vec<_>>().join("\n"));
+    };
+    let shown = read(&redacted, format)?;
+    is_redacted_node(&original, &shown).then_some(redacted)
+}
+
+/// Whether a value or a name of the file is a rule whose secret is hidden.
+pub(crate) fn has_hidden_rule(text: &str, format: Format) -> bool {
+    read(text, format).is_some_and(|root| has_hidden(&root))
+}
+
+fn read(text: &str, format: Format) -> Option<Node> {
+    parse(text, format, &mut Diagnostics::new())
 }
 
 fn without_suspicious(line: &str) -> &str {
     let is_suspicious = line.contains("//") || line.contains('@') || line.contains("ecret");
-    if is_suspicious && !line.contains(HIDDEN) {
-        HIDDEN
-    } else {
-        line
-    }
+    if is_suspicious { HIDDEN } else { line }
 }
 
 /// The text with [`HIDDEN`] in place of secrets. Those of rules are numbered, so that different ones stay different.
+///
+/// The time is linear in the length of the text, which can be hostile.
 pub(crate) fn redact_text(text: &str) -> String {
     let mut number = 0;
     let lines = text.split('\n').map(|line| {
@@ -47,19 +58,63 @@ pub(crate) fn redact_text(text: &str) -> String {
 }
 
 fn redact_urls(line: &str) -> String {
-    let is_setting = is_url_setting(line);
-    let Some((start, rest)) = line.split_once("://") else {
-        return line.to_owned();
-    };
-    // A setting is one URL, which the last `@` of the line belongs to.
-    let end = if is_setting && rest.contains('@') {
-        rest.rfind('@').unwrap_or(0)
-    } else {
-        0
-    };
-    let token = rest[end..].find(|char: char| char.is_whitespace() || "'\"`<>".contains(char));
-    let end = token.map_or(rest.len(), |length| end + length);
-    let (url, after) = rest.split_at(end);
+    let mut redacted = String::with_capacity(line.len());
+    // A setting is one URL.
+    let mut is_setting = is_url_setting(line);
+    let mut left = line;
+    while let Some((start, rest)) = left.split_once("://") {
+        let before = start.trim_end_matches(|char: char| char.is_ascii_alphanumeric());
+        let end = match opening_quote(before) {
+            Some(quote) => quoted_length(rest, quote),
+            None if is_setting => setting_length(rest),
+            None => token_length(rest),
+        };
+        let (url, after) = rest.split_at(end);
+        redacted.push_str(start);
+        redacted.push_str("://");
+        redacted.push_str(&redact_authority(url));
+        (left, is_setting) = (after, false);
+    }
+    redacted + left
+}
+
+/// The quote that the text ends with.
+fn opening_quote(text: &str) -> Option<char> {
+    let last = text.chars().next_back();
+    last.filter(|char| "'\"`".contains(*char))
+}
+
+/// The length of the text before the closing quote, or of all of it.
+fn quoted_length(text: &str, quote: char) -> usize {
+    let mut chars = text.char_indices().peekable();
+    while let Some((index, char)) = chars.next() {
+        if char == quote {
+            // Two single quotes are one in YAML.
+            if quote != '\'' || chars.next_if(|(_, next)| *next == quote).is_none() {
+                return index;
+            }
+        } else if char == '\\' && quote == '"' {
+            let _escaped = chars.next();
+        }
+    }
+    text.len()
+}
+
+/// The length of an unquoted URL whose password may contain spaces and quotes: its host begins after the last `@` before a
+/// comment.
+fn setting_length(text: &str) -> usize {
+    let value = text.split_once(" #").map_or(text, |(value, _)| value);
+    let host = value.rfind('@').unwrap_or(0);
+    host + token_length(&value[host..])
+}
+
+fn token_length(text: &str) -> usize {
+    let end = text.find(|char: char| char.is_whitespace() || "'\"`<>".contains(char));
+    end.unwrap_or(text.len())
+}
+
+/// The part of a URL after `://` without its secrets.
+fn redact_authority(url: &str) -> String {
     let (user, host) = match url.rsplit_once('@') {
         Some((user, host)) => (Some(user), host),
         None => (None, url),
@@ -72,7 +127,7 @@ fn redact_urls(line: &str) -> String {
         Some((host, _)) => format!("{host}?{HIDDEN}"),
         None => host.to_owned(),
     };
-    format!("{start}://{user}{host}{}", redact_urls(after))
+    format!("{user}{host}")
 }
 
 /// Whether the line sets one of [`URL_SETTINGS`], also in a comment.
@@ -87,68 +142,107 @@ fn is_url_setting(line: &str) -> bool {
 }
 
 fn redact_rule_secrets(line: &str, number: &mut usize) -> String {
-    let Some((start, rest)) = line.split_once(SECRET) else {
-        return line.to_owned();
-    };
-    let quote = start
-        .chars()
-        .next_back()
-        .filter(|char| "'\"".contains(*char));
-    let end = if let Some(quote) = quote {
-        rest.find(quote)
-    } else {
-        let of_list = rest.find([',', ']', '}', '\t', '"', '\'']);
-        let of_key = rest.find(": ");
-        of_list.into_iter().chain(of_key).min()
-    };
-    let (secret, after) = rest.split_at(end.unwrap_or(rest.len()));
-    let secret = match secret.split_once(':') {
-        Some((kind, value)) if has_value(value) => {
-            *number += 1;
-            format!("{kind}:{HIDDEN}{number}")
+    let mut redacted = String::with_capacity(line.len());
+    let mut left = line;
+    while let Some((start, rest)) = left.split_once(SECRET) {
+        // Only the first rule of a line can be a YAML value without quotes, which may contain commas.
+        let is_alone = redacted.is_empty() && start.trim_matches([' ', '\t', '-', '?']).is_empty();
+        let end = match opening_quote(start) {
+            Some(quote) => quoted_length(rest, quote),
+            None if is_alone => plain_length(rest, rest.find(" #")),
+            None => plain_length(rest, rest.find([',', ']', '}', '\t', '"', '\'', '`'])),
+        };
+        let (secret, after) = rest.split_at(end);
+        redacted.push_str(start);
+        redacted.push_str(SECRET);
+        match secret.split_once(':') {
+            Some((kind, value)) if has_value(value) => {
+                *number += 1;
+                // Writing to a text cannot fail.
+                let _ = write!(redacted, "{kind}:{HIDDEN}{number}");
+            }
+            _ => redacted.push_str(secret),
         }
-        _ => secret.to_owned(),
-    };
-    let after = redact_rule_secrets(after, number);
-    format!("{start}{SECRET}{secret}{after}")
+        left = after;
+    }
+    redacted + left
+}
+
+/// The length of a text without quotes that ends at `end` or at `: `, which ends the name of an entry.
+fn plain_length(text: &str, end: Option<usize>) -> usize {
+    let end = end.unwrap_or(text.len());
+    text[..end].find(": ").unwrap_or(end)
 }
 
 /// Whether a text after `secret:KIND:` is a value. Messages speak of `secret:KIND:VALUE`, and write `secret:api-key:...`.
 fn has_value(text: &str) -> bool {
-    let is_placeholder = text.starts_with("VALUE") || text.starts_with("...");
-    !text.trim().is_empty() && !is_placeholder
+    let word = text.split([' ', ')']).next().unwrap_or_default();
+    !text.trim().is_empty() && !["VALUE", "..."].contains(&word)
 }
 
-/// Whether a value or a name of the tree contains a secret.
-fn has_secret(node: &Node) -> bool {
+/// Whether the second tree is the first one without its secrets.
+fn is_redacted_node(original: &Node, shown: &Node) -> bool {
+    match (&original.value, &shown.value) {
+        (Value::Text(original), Value::Text(shown)) => is_redacted_text(original, shown),
+        (Value::List(original), Value::List(shown)) => {
+            let mut pairs = original.iter().zip(shown);
+            original.len() == shown.len() && pairs.all(|(one, other)| is_redacted_node(one, other))
+        }
+        (Value::Table(original), Value::Table(shown)) => {
+            let mut pairs = original.iter().zip(shown);
+            original.len() == shown.len()
+                && pairs.all(|(one, other)| {
+                    is_redacted_text(&one.name, &other.name)
+                        && is_redacted_node(&one.node, &other.node)
+                })
+        }
+        (original, shown) => original == shown,
+    }
+}
+
+fn is_redacted_text(original: &str, shown: &str) -> bool {
+    let Some(rule) = original.trim().strip_prefix(SECRET) else {
+        return shown == redact_whole_url(original);
+    };
+    match rule.split_once(':') {
+        Some((kind, value)) if !value.trim().is_empty() && value != "..." => {
+            hidden_kind(shown) == Some(kind)
+        }
+        _ => shown == original,
+    }
+}
+
+/// The kind of a rule that is exactly `secret:KIND:***N`.
+fn hidden_kind(text: &str) -> Option<&str> {
+    let (kind, value) = text.trim().strip_prefix(SECRET)?.split_once(':')?;
+    let number = value.strip_prefix(HIDDEN)?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then_some(kind)
+}
+
+fn has_hidden(node: &Node) -> bool {
     match &node.value {
-        Value::Text(text) => is_secret(text),
-        Value::List(nodes) => nodes.iter().any(has_secret),
+        Value::Text(text) => hidden_kind(text).is_some(),
+        Value::List(nodes) => nodes.iter().any(has_hidden),
         Value::Table(entries) => entries
             .iter()
-            .any(|entry| is_secret(&entry.name) || has_secret(&entry.node)),
+            .any(|entry| hidden_kind(&entry.name).is_some() || has_hidden(&entry.node)),
         _ => false,
     }
 }
 
-fn is_secret(text: &str) -> bool {
-    let is_url = text.contains("://") && redact_whole_url(text) != text;
-    let rule = text.trim().strip_prefix(SECRET);
-    let is_rule = rule.is_some_and(|rule| {
-        let value = rule.split_once(':').map_or("", |(_, value)| value);
-        has_value(value) && !value.starts_with(HIDDEN)
-    });
-    is_url || is_rule
-}
-
-/// The URL without its secrets, whatever characters they contain.
+/// The URL without its secrets, whatever characters they contain. Other texts stay as they are.
 pub(crate) fn redact_whole_url(url: &str) -> String {
-    let line = redact_urls(&format!("redis = {url}"));
-    line.strip_prefix("redis = ").unwrap_or(HIDDEN).to_owned()
+    match url.split_once("://") {
+        Some((scheme, rest)) => format!("{scheme}://{}", redact_authority(rest)),
+        None => url.to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -213,6 +307,66 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_is_shown_in_no_part_however_it_is_quoted() {
+        for (text, format) in [
+            ("a:\n  - secret:api-key:s3,cr3t\n", Format::Yaml),
+            ("a:\n  - secret:api-key:ab'cr3t\n", Format::Yaml),
+            ("a:\n  - 'secret:api-key:it''s cr3t'\n", Format::Yaml),
+            ("a:\n  - secret:api-key:ab\n    cr3t\n", Format::Yaml),
+            ("a: [secret:api-key:ab cr3t, x]\n", Format::Yaml),
+            ("a = [\"secret:api-key:ab\\\"cr3t\"]", Format::Toml),
+            ("a = ['''secret:api-key:ab'cr3t''']", Format::Toml),
+            ("a = [\"secret:api-key:VALUE cr3t\"]", Format::Toml),
+        ] {
+            let shown = redact_file(text, format).unwrap_or_default();
+            assert!(!shown.contains("cr3t"), "{text}: {shown}");
+        }
+        let commas = "a:\n  - secret:api-key:s3,cr3t # old\n";
+        let shown = redact_file(commas, Format::Yaml).unwrap();
+        assert_eq!(shown, "a:\n  - secret:api-key:***1 # old\n");
+        let broken = "a: [\n  - secret:api-key:ab: cr3t\nlisten: x";
+        let shown = redact_file(broken, Format::Yaml).unwrap();
+        assert_eq!(shown, "a: [\n***\nlisten: x");
+    }
+
+    #[test]
+    fn an_at_sign_in_a_comment_is_not_part_of_a_url() {
+        for (text, format) in [
+            (
+                "redis = \"redis://cache:6379\" # ask ops@corp",
+                Format::Toml,
+            ),
+            ("redis: redis://cache:6379 # ask ops@corp", Format::Yaml),
+        ] {
+            assert_eq!(redact_file(text, format).as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn a_long_hostile_text_takes_linear_time_and_no_stack() {
+        for part in ["a:// ", "secret:k:v,", "secret:", "'secret:k:v", "://@"] {
+            let line = part.repeat((1 << 20) / part.len());
+            let setting = format!("redis = {line}");
+            for text in [&line, &setting] {
+                let begin = Instant::now();
+                let shown = redact_file(text, Format::Toml).unwrap();
+                assert!(!shown.is_empty());
+                assert!(begin.elapsed() < Duration::from_secs(20), "{part}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_is_hidden_by_its_value_and_not_by_a_comment() {
+        let hidden = |text| has_hidden_rule(text, Format::Toml);
+
+        assert!(hidden("a = ['secret:api-key:***1']"));
+        assert!(hidden("'secret:api-key:***1' = 'pro'"));
+        assert!(!hidden("# *** limits ***\na = '***'"));
+        assert!(!hidden("a = ['secret:api-key:***x']"));
+    }
+
+    #[test]
     fn a_broken_file_is_shown_without_lines_that_may_have_a_secret() {
         let broken = "redis = \"redis:\\\n//:s3cr3t\n@cache\nlisten = ";
 
@@ -222,21 +376,52 @@ mod tests {
         assert!(shown.contains("listen"));
     }
 
+    fn has_text(node: &Node, wanted: &str) -> bool {
+        match &node.value {
+            Value::Text(text) => text == wanted,
+            Value::List(nodes) => nodes.iter().any(|node| has_text(node, wanted)),
+            Value::Table(entries) => entries
+                .iter()
+                .any(|entry| entry.name == wanted || has_text(&entry.node, wanted)),
+            _ => false,
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn no_password_is_ever_shown(
-            password in "[a-zA-Z0-9 ,@:/?#'%&=\\[\\]{}-]{0,6}S3CR3T[a-zA-Z0-9 ,@:/?#%&=\\[\\]{}-]{0,6}",
+            before in "[a-zA-Z0-9 ,@:/?#'\"%&=\\[\\]{}\\\\*.-]{0,6}",
+            after in "[a-zA-Z0-9 ,@:/?#'\"%&=\\[\\]{}\\\\*.-]{0,6}",
             user in "[a-z]{0,3}",
             indent in " {0,4}",
         ) {
-            let toml = format!("listen = \"127.0.0.1:1\"\nredis = \"redis://{user}:{password}@cache:1/2\"\n");
-            let yaml = format!("redis: \"redis://{user}:{password}@cache:1/2\"\n");
-            let listed = format!("a:\n{indent}- \"secret:api-key:{password}\"\n");
-            for (text, format) in [(toml, Format::Toml), (yaml, Format::Yaml), (listed, Format::Yaml)] {
+            let password = format!("{before}S3CR3T{after}");
+            let url = format!("redis://{user}:{password}@cache:1/2");
+            let rule = format!("secret:api-key:{password}");
+            let mut texts = Vec::new();
+            for (setting, value) in [("redis", url), ("a", rule)] {
+                let double = format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""));
+                let single = format!("'{}'", value.replace('\'', "''"));
+                for yaml in [&double, &single, &value] {
+                    texts.push((value.clone(), format!("{setting}: {yaml}\n"), Format::Yaml));
+                    texts.push((value.clone(), format!("a:\n{indent}- {yaml}\n"), Format::Yaml));
+                    texts.push((value.clone(), format!("a: [x, {yaml}, y]\n"), Format::Yaml));
+                    texts.push((value.clone(), format!("a:\n  {yaml}: pro\n"), Format::Yaml));
+                }
+                for toml in [double, format!("'{value}'"), format!("'''{value}'''")] {
+                    texts.push((value.clone(), format!("{setting} = {toml} # see a@b\n"), Format::Toml));
+                    texts.push((value.clone(), format!("a = [{toml}]\n"), Format::Toml));
+                }
+            }
+            for (value, text, format) in texts {
+                // Without quotes a part of some values is a name or a comment.
+                if read(&text, format).is_some_and(|root| !has_text(&root, &value)) {
+                    continue;
+                }
                 let shown = redact_file(&text, format).unwrap_or_default();
-                prop_assert!(!shown.contains("S3CR3T"), "{}", shown);
+                prop_assert!(!shown.contains("S3CR3T"), "{} {}", text, shown);
             }
         }
     }

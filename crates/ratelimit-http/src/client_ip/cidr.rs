@@ -47,6 +47,41 @@ impl Cidr {
         }
     }
 
+    /// The blocks with a shorter prefix that contain this one, smallest first.
+    ///
+    /// - A block of all addresses is not among them, because it cannot be parsed either.
+    /// - An IPv4 address has 31 of them, an IPv6 address 127.
+    ///
+    /// Look them up in a map to find out whether a list has a wider block, in place of a comparison with all of it.
+    ///
+    /// ```
+    /// use ratelimit_http::client_ip::Cidr;
+    ///
+    /// let small: Cidr = "10.1.2.3".parse()?;
+    /// assert!(small.supernets().any(|wider| wider.to_string() == "10.0.0.0/8"));
+    /// assert_eq!(small.supernets().count(), 31);
+    /// # Ok::<(), ratelimit_http::InvalidSyntax>(())
+    /// ```
+    pub fn supernets(&self) -> impl Iterator<Item = Cidr> + use<> {
+        let mut span = self.0;
+        std::iter::from_fn(move || {
+            span = match span {
+                Span::V4(first, last) => {
+                    let rest = (first ^ last) << 1 | 1;
+                    Span::V4(first & !rest, first | rest)
+                }
+                Span::V6(first, last) => {
+                    let rest = (first ^ last) << 1 | 1;
+                    Span::V6(first & !rest, first | rest)
+                }
+            };
+            let is_everyone =
+                matches!(span, Span::V4(0, u32::MAX)) || matches!(span, Span::V6(0, u128::MAX));
+            (!is_everyone).then_some(Cidr(span))
+        })
+        .fuse()
+    }
+
     /// Whether every address of `other` is in this block.
     ///
     /// ```

@@ -116,6 +116,8 @@ impl WalkObserver for () {
 pub(super) struct WalkRecorder {
     steps: Vec<WalkStep>,
     more_steps: usize,
+    /// Whether a trusted hop was not recorded.
+    is_cut: bool,
 }
 
 impl WalkRecorder {
@@ -135,6 +137,7 @@ impl WalkRecorder {
         WalkRecorder {
             steps: vec![connection],
             more_steps: 0,
+            is_cut: false,
         }
     }
 
@@ -172,6 +175,9 @@ impl WalkRecorder {
             // The walk ended at a trusted hop: the last one, or the peer if no header named an address.
             let last = if found.source() == ClientIpSource::Peer {
                 self.steps.first_mut()
+            } else if self.is_cut {
+                // The step of the client may be one that was not recorded.
+                None
             } else {
                 let mut read = self.steps.iter_mut().rev();
                 read.find(|step| step.verdict == WalkVerdict::Trusted)
@@ -192,6 +198,7 @@ impl WalkObserver for WalkRecorder {
     fn see(&mut self, header: &str, value: &[u8], verdict: WalkVerdict) {
         if self.steps.len() >= MAX_STEPS {
             self.more_steps += 1;
+            self.is_cut |= verdict == WalkVerdict::Trusted;
             return;
         }
         self.steps.push(WalkStep {

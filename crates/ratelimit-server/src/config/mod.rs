@@ -24,6 +24,8 @@ mod policies;
 mod proxies;
 mod proxy_fields;
 mod ratelimit_env;
+#[cfg(feature = "console")]
+mod reloadable;
 mod resolved;
 mod settings;
 mod tls;

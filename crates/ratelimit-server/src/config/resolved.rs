@@ -20,8 +20,6 @@ use ratelimit_http::{
 };
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-#[cfg(feature = "envoy")]
-use super::envoy_rules::EnvoyRules;
 use super::{
     admin_token::AdminToken,
     duration::Span,
@@ -94,9 +92,11 @@ pub struct Rules {
     pub(crate) admin: Option<AdminToken>,
     pub(crate) allowed_hosts: Vec<HostName>,
     pub(crate) log_keys: bool,
+    #[cfg(feature = "console")]
+    pub(crate) settings: super::reloadable::ReloadableSettings,
     /// The Envoy rules of the file.
     #[cfg(feature = "envoy")]
-    pub(crate) envoy: Option<EnvoyRules>,
+    pub(crate) envoy: Option<super::envoy_rules::EnvoyRules>,
 }
 
 /// Timeouts and maximum sizes.
@@ -266,6 +266,8 @@ impl Rules {
     fn of(settings: Settings) -> Result<Rules, InvalidConfig> {
         let admin = settings.admin_token_file.as_deref().map(AdminToken::read);
         Ok(Rules {
+            #[cfg(feature = "console")]
+            settings: super::reloadable::ReloadableSettings::new(&settings),
             client: proxies::resolver(&settings)?,
             #[cfg(feature = "console")]
             trusted: proxies::trusted_networks(&settings),

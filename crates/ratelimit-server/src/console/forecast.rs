@@ -1,9 +1,9 @@
 //! When more permits of a key pass.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, time::Instant};
 
 use axum::{
-    Router,
+    Extension, Router,
     body::Body,
     extract::{Request, State},
     http::{Response, StatusCode},
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::{
     admin_auth::Caller, api_error::ApiError, app::App, audit::Audit, check_request::CheckRequest,
-    check_response::decided_by, json_response::json,
+    check_response::decided_by, json_response::json, micros::micros,
 };
 
 /// The maximum number of points.
@@ -44,12 +44,12 @@ struct Forecast {
 struct Point(u64, Option<u64>);
 
 /// Asks the store about several numbers of permits by dry runs, which spend nothing.
-async fn forecast(State(app): State<App>, request: Request) -> Result<Response<Body>, ApiError> {
+async fn forecast(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
-    let caller = *request
-        .extensions()
-        .get::<Caller>()
-        .unwrap_or(&Caller::Local);
     let mut audit = Audit::new("forecast", caller, &request);
     let (parts, _) = request.into_parts();
     let check_request = CheckRequest::from_query(&app, &rules, &parts)?;
@@ -57,11 +57,19 @@ async fn forecast(State(app): State<App>, request: Request) -> Result<Response<B
     let policy = &check_request.policy;
     let limit = max_permits(policy);
     let permits = numbers(limit, check_request.permits.get());
-    // The dry runs start together, so that a Redis store sends them as one batch.
-    let verdicts = join_all(permits.iter().map(|permits| {
-        let hit = check_request.hit().cost(*permits);
-        app.limiter().check_hit(hit.dry_run())
-    }));
+    let verdicts = ask_until_agreed(decided_by, |is_local| {
+        // The dry runs start together, so that a Redis store sends them as one batch.
+        join_all(permits.iter().map(|permits| {
+            let hit = check_request.hit().cost(*permits).dry_run();
+            // Redis cannot answer before a deadline that has passed.
+            let hit = if is_local {
+                hit.deadline(Instant::now())
+            } else {
+                hit
+            };
+            app.limiter().check_hit(hit)
+        }))
+    });
     let verdicts = verdicts.await;
     audit.succeed();
     let points = points(&permits, &verdicts);
@@ -73,9 +81,25 @@ async fn forecast(State(app): State<App>, request: Request) -> Result<Response<B
             .filter(|last| *last > 0)
             .unwrap_or_else(|| micros(longest.unwrap_or_default())),
         points,
-        store: verdicts.iter().find_map(decided_by),
+        store: verdicts.first().map_or(Some("none"), decided_by),
     };
     Ok(json(StatusCode::OK, &forecast))
+}
+
+/// Verdicts with one decider. Some dry runs can time out while others are answered, and budgets of two stores make no
+/// curve: all are asked again, and then locally.
+async fn ask_until_agreed<V, F: Future<Output = Vec<V>>>(
+    decider: impl Fn(&V) -> Option<&'static str>,
+    mut ask: impl FnMut(bool) -> F,
+) -> Vec<V> {
+    for is_local in [false, false, true] {
+        let verdicts = ask(is_local).await;
+        let deciders: BTreeSet<_> = verdicts.iter().map(&decider).collect();
+        if deciders.len() <= 1 {
+            return verdicts;
+        }
+    }
+    Vec::new()
 }
 
 /// The points of the verdicts, all seen from the first one. No points if the failure mode decided without a budget.
@@ -128,13 +152,35 @@ fn numbers(limit: u64, cost: u64) -> Vec<u64> {
     numbers.into_iter().collect()
 }
 
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn verdicts_of_two_stores_are_asked_for_again_and_then_locally() {
+        const MIXED: [Option<&str>; 2] = [None, Some("local")];
+        for (answers, expected, asked) in [
+            ([[None; 2], MIXED, MIXED], vec![None; 2], 1),
+            ([MIXED, [None; 2], MIXED], vec![None; 2], 2),
+            (
+                [MIXED, MIXED, [Some("local"); 2]],
+                vec![Some("local"); 2],
+                3,
+            ),
+            ([MIXED, MIXED, MIXED], vec![], 3),
+        ] {
+            let mut calls = Vec::new();
+            let verdicts = ask_until_agreed(
+                |verdict| *verdict,
+                |is_local| {
+                    calls.push(is_local);
+                    std::future::ready(answers[calls.len() - 1].to_vec())
+                },
+            );
+            assert_eq!(verdicts.await, expected);
+            assert_eq!(calls, [false, false, true][..asked]);
+        }
+    }
 
     #[test]
     fn the_numbers_reach_from_one_to_the_limit_and_have_the_cost() {

@@ -18,6 +18,7 @@ use crate::{
     check_request::CheckRequest,
     check_response::{decided_by, is_false},
     json_response::json,
+    micros::micros,
 };
 
 /// The outcome of a dry run, and the reason.
@@ -189,8 +190,4 @@ fn refusals(limits: &[LimitExplanation], permits: u64) -> String {
         return "every limit has enough left".to_owned();
     }
     refusals.join("; ")
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

@@ -35,6 +35,10 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+const HITS: u64 = 200;
+
+const SEED: u64 = 1;
+
 const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// Replays a trace on a virtual clock, and prints what every hit would be answered.
@@ -91,13 +95,13 @@ pub struct Simulate {
     #[arg(long, value_name = "KIND")]
     traffic: Option<Traffic>,
 
-    /// Which of the traces that can be made up
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    seed: u64,
+    /// Which of the traces that can be made up [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
 
-    /// How many hits are made up
-    #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    hits: u64,
+    /// How many hits are made up [default: 200]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    hits: Option<u64>,
 
     /// The format of the traces; without it, the first line of each tells
     #[arg(long, value_name = "FORMAT", conflicts_with = "traffic")]
@@ -154,6 +158,9 @@ impl Simulate {
             return Err(
                 "--prefetch is simulated in memory, with --round-trip; leave --store out".into(),
             );
+        }
+        if self.connect_timeout.is_some() && self.store == StoreChoice::Memory {
+            return Err("--connect-timeout has no effect without a Redis server in --store".into());
         }
         let trace = self.trace(&simulated[0].policy)?;
         let clock = Clock::manual(Timestamp::default());
@@ -242,7 +249,11 @@ impl Simulate {
     /// The hits in the order of their times. Notes on standard error say how many lines were late or skipped.
     fn trace(&self, policy: &Policy) -> Result<Vec<TraceHit>, CliError> {
         if let Some(traffic) = self.traffic {
-            return Ok(traffic.hits(&policy.limits()[0], self.hits, self.seed)?);
+            let (hits, seed) = (self.hits.unwrap_or(HITS), self.seed.unwrap_or(SEED));
+            return Ok(traffic.hits(&policy.limits()[0], hits, seed)?);
+        }
+        if self.hits.is_some() || self.seed.is_some() {
+            return Err("--hits and --seed have no effect without --traffic".into());
         }
         let reader = TraceReader {
             format: self.trace_format,

@@ -9,13 +9,8 @@ use ratelimit_core::{Decision, Outcome};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{
-    decimal,
-    progress::Progress,
-    replay::{ReplayOutput, micros},
-    trace::TraceHit,
-};
-use crate::{check_response::is_false, cli_error::CliError};
+use super::{decimal, progress::Progress, replay::ReplayOutput, trace::TraceHit};
+use crate::{check_response::is_false, cli_error::CliError, micros::micros};
 
 /// The printed decision of one hit.
 #[derive(Serialize)]

@@ -23,7 +23,7 @@ pub(crate) use self::{
     budget_line::{BudgetLine, BudgetPoint},
     command::capacity_for,
     fate::Fate,
-    policies::parse_throttle,
+    policies::{check_key_names, parse_throttle},
     replay::{Replay, ReplayOutput, Run},
     scene::{Bin, bins, departures, window_edges},
     summary::Summary,

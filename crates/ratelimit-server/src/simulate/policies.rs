@@ -31,6 +31,9 @@ impl SimulatedPolicy {
         throttle: Throttle,
     ) -> Result<SimulatedPolicy, CliError> {
         let policy = Policy::parse(&format!("simulate-{}", place + 1), text)?;
+        if let Err(why) = check_key_names(&policy) {
+            eprintln!("note: {text}: {why}");
+        }
         Ok(SimulatedPolicy {
             policy: policy.with_throttle(throttle)?,
             label: text.to_owned(),
@@ -97,6 +100,9 @@ fn unsimulated(http: &HttpPolicy) -> Vec<String> {
     if http.has_rules() {
         notes.push("exempt and blocked are not simulated: every hit is counted".to_owned());
     }
+    if let Err(why) = check_key_names(policy) {
+        notes.push(why);
+    }
     if *http.cost_source() != CostSource::default() {
         notes.push("a cost from a header or body is that of the line".to_owned());
     }
@@ -109,6 +115,16 @@ fn unsimulated(http: &HttpPolicy) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// Checks that no limit is `by NAME`.
+pub(crate) fn check_key_names(policy: &Policy) -> Result<(), String> {
+    match policy.key_names().next() {
+        Some(name) => Err(format!(
+            "a limit by {name} is not simulated: a trace has one key for each hit, and every limit counts by it"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Parses the throttle of a simulation: `hard`, or `soft 10%`.

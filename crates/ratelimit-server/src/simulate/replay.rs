@@ -15,7 +15,7 @@ use super::{
     time_span::TimeSpan,
     trace::{TraceHit, budget_key},
 };
-use crate::cli_error::CliError;
+use crate::{cli_error::CliError, micros::micros};
 
 /// The decision of one hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,8 +147,4 @@ impl Run<'_> {
         }
         Ok(())
     }
-}
-
-pub(super) fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

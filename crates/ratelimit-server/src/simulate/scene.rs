@@ -4,9 +4,10 @@ use ratelimit_core::{Algorithm, Policy};
 
 use super::{
     fate::Fate,
-    replay::{Replay, micros},
+    replay::Replay,
     time_span::{TimeSpan, signed},
 };
+use crate::micros::micros;
 
 /// Bins of a run.
 pub(crate) const BINS: usize = 90;

@@ -7,6 +7,7 @@ use ratelimit_core::{Limit, Timestamp};
 use serde::Deserialize;
 
 use super::trace::TraceHit;
+use crate::micros::micros;
 
 /// The shape of generated traffic. Its rate is a little above the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
@@ -40,11 +41,12 @@ impl Traffic {
                 (0..count).map(|_| random.below(whole)).collect()
             }
             Traffic::Burst => {
-                let burst = rate.capacity + rate.capacity.div_ceil(5);
+                let burst = rate.capacity.saturating_add(rate.capacity.div_ceil(5));
                 let spread = (rate.period_micros / 8).max(1);
-                let start = |hit| rate.refilled(hit / burst * burst.div_ceil(2));
+                let start =
+                    |hit: u64| rate.refilled((hit / burst).saturating_mul(burst.div_ceil(2)));
                 (0..count)
-                    .map(|hit| start(hit) + random.below(spread))
+                    .map(|hit| start(hit).saturating_add(random.below(spread)))
                     .collect()
             }
             Traffic::Boundary => {
@@ -98,7 +100,7 @@ impl RefillRate {
         RefillRate {
             capacity: limit.capacity(),
             per_period: limit.per_period(),
-            period_micros: u64::try_from(limit.period().as_micros()).unwrap_or(u64::MAX),
+            period_micros: micros(limit.period()),
         }
     }
 

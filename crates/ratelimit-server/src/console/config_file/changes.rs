@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::{
     config::{Policies, Rules},
+    config_check::EnvoyLimits,
     console::policies::PolicyTerms,
     policy_summary::PolicySummary,
 };
@@ -16,6 +17,8 @@ pub(super) struct Changes {
     added: Vec<String>,
     removed: Vec<String>,
     changed: Vec<ChangedPolicy>,
+    /// The settings that a reload changes.
+    settings: Vec<String>,
     needs_restart: Vec<String>,
 }
 
@@ -29,12 +32,7 @@ struct ChangedPolicy {
 impl Changes {
     /// The changes from the running rules to new ones. `has_hidden`: secrets of the new ones are hidden, and are taken for
     /// unchanged.
-    pub(super) fn new(
-        running: &Rules,
-        new: &Rules,
-        needs_restart: Vec<String>,
-        has_hidden: bool,
-    ) -> Changes {
+    pub(super) fn new(running: &Rules, new: &Rules, has_hidden: bool) -> Changes {
         let (before, after) = (&running.policies, &new.policies);
         let changed = after.iter_http().filter_map(|policy| {
             let old = before.http(policy.name())?;
@@ -53,8 +51,37 @@ impl Changes {
             added: missing_names(after, before),
             removed: missing_names(before, after),
             changed: changed.collect(),
-            needs_restart,
+            settings: new.settings.changes(&running.settings),
+            needs_restart: Vec::new(),
         }
+    }
+
+    pub(super) fn with_needs_restart(self, needs_restart: Vec<String>) -> Changes {
+        Changes {
+            needs_restart,
+            ..self
+        }
+    }
+
+    /// Adds the changes of Envoy rules, which are policies like others.
+    pub(super) fn with_envoy(mut self, before: &EnvoyLimits, after: &EnvoyLimits) -> Changes {
+        let missing = |one: &EnvoyLimits, others: &EnvoyLimits| -> Vec<String> {
+            let names = one.keys().filter(|name| !others.contains_key(*name));
+            names.cloned().collect()
+        };
+        self.added.extend(missing(after, before));
+        self.removed.extend(missing(before, after));
+        let both = after
+            .iter()
+            .filter_map(|(name, to)| Some((name, before.get(name)?, to)));
+        let changed = both.filter(|(_, from, to)| from != to);
+        self.changed
+            .extend(changed.map(|(name, from, to)| ChangedPolicy {
+                name: name.clone(),
+                from: from.clone(),
+                to: to.clone(),
+            }));
+        self
     }
 }
 

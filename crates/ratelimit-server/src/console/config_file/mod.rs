@@ -8,7 +8,7 @@ use std::{
     io::{self, Read as _},
     path::Path,
     sync::Arc,
-    time::UNIX_EPOCH,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use axum::{
@@ -22,7 +22,11 @@ use ratelimit_core::Policy;
 use ratelimit_http::policy_file::Format;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use tokio::task::spawn_blocking;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::spawn_blocking,
+    time::timeout,
+};
 
 use self::changes::Changes;
 use super::access;
@@ -37,13 +41,15 @@ use crate::{
     json_body::{parse, read_up_to},
     json_object::Object,
     json_response::json,
-    redact::redact_file,
+    redact::{has_hidden_rule, redact_file},
 };
 
 /// The longest text of a file, in bytes.
 const MAX_TEXT: usize = 1 << 20;
 /// The longest body: a text with many line ends and quotes is longer as JSON.
 const MAX_BODY: usize = 4 * MAX_TEXT;
+/// A caller waits this long until no other text is checked.
+const MAX_WAIT: Duration = Duration::from_secs(3);
 
 pub(super) fn routes() -> Router<App> {
     Router::new()
@@ -61,9 +67,12 @@ struct ConfigText {
     text: String,
     etag: String,
     writable: bool,
-    /// The text is left out, because it may contain a secret in a form that is not recognised.
+    /// The text is left out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     hidden: bool,
+    /// Why the text is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
 }
 
 async fn config(State(app): State<App>) -> Result<Response<Body>, ApiError> {
@@ -86,15 +95,16 @@ impl ConfigText {
         let mut bytes = Vec::new();
         file.take(MAX_TEXT as u64 + 1).read_to_end(&mut bytes)?;
         let format = Format::of(path).unwrap_or(Format::Toml);
-        let text = String::from_utf8(bytes).ok();
-        let text = text.filter(|text| text.len() <= MAX_TEXT);
-        let text = text.and_then(|text| redact_file(&text, format));
-        let etag = etag(text.as_deref().unwrap_or_default(), Some(&metadata));
+        let text = shown_text(bytes, format);
+        let reason = text.as_ref().err().copied();
+        let text = text.unwrap_or_default();
+        let etag = etag(&text, Some(&metadata));
         Ok(ConfigText {
             path: Some(path.display().to_string()),
             format: format_name(format),
-            hidden: text.is_none(),
-            text: text.unwrap_or_default(),
+            hidden: reason.is_some(),
+            reason,
+            text,
             etag,
             writable: false,
         })
@@ -115,8 +125,20 @@ impl ConfigText {
             text,
             writable: false,
             hidden: false,
+            reason: None,
         }
     }
+}
+
+/// The text of a file without its secrets, or why it is not shown.
+fn shown_text(bytes: Vec<u8>, format: Format) -> Result<String, &'static str> {
+    if bytes.len() > MAX_TEXT {
+        return Err("the file is longer than 1 MiB");
+    }
+    let text = String::from_utf8(bytes).map_err(|_| "the file is not UTF-8")?;
+    redact_file(&text, format).ok_or(
+        "the file may contain a secret in a form that is not recognised, such as with escapes",
+    )
 }
 
 /// Flags give a name and limits. Neither contains quotes or backslashes.
@@ -184,9 +206,7 @@ async fn check_config(
         let (status, detail) = (StatusCode::PAYLOAD_TOO_LARGE, "the text has at most 1 MiB");
         return Err(ApiError::new(status, "Body too large", detail));
     }
-    let room = Arc::clone(&app.config_state().check_room);
-    let room = room.acquire_owned().await;
-    let room = room.map_err(|_| failed("the server ends"))?;
+    let room = take_room(&app.config_state().check_room, MAX_WAIT).await?;
     let checked = spawn_blocking(move || {
         // The room is left when the check ends, also if its caller has left before.
         let _room = room;
@@ -196,15 +216,32 @@ async fn check_config(
     Ok(json(StatusCode::OK, &response))
 }
 
+/// Waits until no other check runs. It is a 503 if that takes too long.
+async fn take_room(
+    room: &Arc<Semaphore>,
+    max_wait: Duration,
+) -> Result<OwnedSemaphorePermit, ApiError> {
+    match timeout(max_wait, Arc::clone(room).acquire_owned()).await {
+        Ok(Ok(room)) => Ok(room),
+        _ => Err(ApiError::busy(
+            "another text is being checked, and a server checks one at a time",
+        )),
+    }
+}
+
 fn check(app: &App, call: &CheckConfigRequest) -> CheckConfigResponse {
     let format = match call.format {
         FormatName::Toml => Format::Toml,
         FormatName::Yaml => Format::Yaml,
     };
-    let checked = ConfigCheck::new(&call.text, format, app.config_state());
+    let running = app.rules();
+    let checked = ConfigCheck::new(&call.text, format, &running, app.config_state());
     let changes = checked.rules.as_ref().map(|rules| {
-        let has_hidden = call.text.contains("***");
-        Changes::new(&app.rules(), rules, checked.needs_restart, has_hidden)
+        let has_hidden = has_hidden_rule(&call.text, format);
+        let changes = Changes::new(&running, rules, has_hidden);
+        changes
+            .with_needs_restart(checked.needs_restart)
+            .with_envoy(&checked.envoy.0, &checked.envoy.1)
     });
     CheckConfigResponse {
         ok: checked.rules.is_some(),
@@ -237,5 +274,36 @@ async fn reload(State(app): State<App>, request: Request) -> Result<Response<Bod
             Ok(json(status, &ReloadResponse::Rejected { findings }))
         }
         None => Err(failed("the server ends")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse as _;
+
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_not_shown_has_a_reason() {
+        let reason = |bytes: &[u8]| shown_text(bytes.to_vec(), Format::Toml).unwrap_err();
+
+        assert!(reason(&vec![b'#'; MAX_TEXT + 1]).contains("1 MiB"));
+        assert!(reason(b"# \xFF").contains("UTF-8"));
+        assert!(reason(b"a = [\"\\u0073ecret:api-key:s3cr3t\"]").contains("secret"));
+        let shown = shown_text(b"listen = 'a'".to_vec(), Format::Toml);
+        assert_eq!(shown.as_deref(), Ok("listen = 'a'"));
+    }
+
+    #[tokio::test]
+    async fn a_second_check_waits_for_the_first_and_not_forever() {
+        let room = Arc::new(Semaphore::new(1));
+        let first = take_room(&room, MAX_WAIT).await.unwrap();
+
+        let refused = take_room(&room, Duration::ZERO).await.unwrap_err();
+        let (second, ()) = tokio::join!(take_room(&room, MAX_WAIT), async { drop(first) });
+
+        assert!(refused.detail().contains("one at a time"), "{refused:?}");
+        assert_eq!(refused.into_response().headers()["retry-after"], "1");
+        assert!(second.is_ok());
     }
 }

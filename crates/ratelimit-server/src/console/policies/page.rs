@@ -80,7 +80,7 @@ impl<'q> PageRequest<'q> {
     fn matches(&self, entry: &CatalogEntry<'_>) -> bool {
         self.text.is_empty()
             || entry.name().to_lowercase().contains(&self.text)
-            || entry.policy.to_string().contains(&self.text)
+            || entry.policy.to_string().to_lowercase().contains(&self.text)
     }
 
     /// The rank and the name that the page begins after.
@@ -90,7 +90,11 @@ impl<'q> PageRequest<'q> {
     fn start(&self, app: &App) -> Option<(f64, &str)> {
         let after = self.after.as_deref()?;
         let cursor = after.split_once(':').filter(|_| self.sort != Sort::Name);
-        let cursor = cursor.and_then(|(rank, name)| Some((rank.parse().ok()?, name)));
+        let cursor = cursor.and_then(|(rank, name)| {
+            let rank: Option<f64> = rank.parse().ok();
+            // `inf` and `nan` can begin a name.
+            Some((rank.filter(|rank| rank.is_finite())?, name))
+        });
         Some(cursor.unwrap_or_else(|| (self.sort.rank(app, after), after)))
     }
 }

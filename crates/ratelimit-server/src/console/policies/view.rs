@@ -10,10 +10,12 @@ use super::{
     catalog::{CatalogEntry, Origin},
     limit_words::limit_words,
 };
-use crate::{app::App, check_keys::key_text, sampler::PolicyRates};
+use crate::{app::App, check_keys::key_text, micros::micros, sampler::PolicyRates};
 
 /// The number of tenants that a policy shows.
 const MAX_SHOWN_TENANTS: usize = 10;
+
+const NO_PEEK: &str = "the keys of an Envoy rule are made of descriptors, which a call cannot name";
 
 /// A policy with its modes and rates.
 #[derive(Serialize)]
@@ -27,6 +29,10 @@ pub(super) struct PolicyRow<'a> {
     throttle: String,
     on_failure: &'static str,
     built_in: bool,
+    /// Whether `explain`, `forecast` and `reset` accept the policy, and why not.
+    peek: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peek_reason: Option<&'static str>,
     /// The share of each limit that is prefetched, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     prefetch: Option<u32>,
@@ -122,6 +128,8 @@ impl<'a> PolicyRow<'a> {
             throttle: entry.throttle(),
             on_failure: entry.failure_mode(app).as_str(),
             built_in: entry.is_built_in(),
+            peek: entry.http().is_some(),
+            peek_reason: entry.http().is_none().then_some(NO_PEEK),
             prefetch: entry.policy.prefetch(),
             envoy: envoy_view(entry),
             checks: rates.checks,
@@ -228,7 +236,7 @@ impl LimitView {
             text: limit.to_string(),
             algorithm: limit.algorithm().wire_name(),
             limit: limit.capacity(),
-            period_micros: u64::try_from(limit.period().as_micros()).unwrap_or(u64::MAX),
+            period_micros: micros(limit.period()),
             by: by.map(str::to_owned),
             words: limit_words(limit),
         }

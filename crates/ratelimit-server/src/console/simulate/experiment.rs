@@ -21,7 +21,8 @@ use crate::{
     cli_error::CliError,
     json_object::Object,
     simulate::{
-        Replay, ReplayOutput, Run, TimeSpan, TraceHit, TraceReader, capacity_for, parse_throttle,
+        Replay, ReplayOutput, Run, TimeSpan, TraceHit, TraceReader, capacity_for, check_key_names,
+        parse_throttle,
     },
 };
 
@@ -92,6 +93,7 @@ impl Experiment {
 
 fn parse_policy(index: usize, text: &PolicyText) -> Result<Policy, CliError> {
     let policy = Policy::parse(&format!("simulate-{index}"), &text.limits)?;
+    check_key_names(&policy)?;
     Ok(match &text.throttle {
         Some(throttle) => policy.with_throttle(parse_throttle(throttle)?)?,
         None => policy,

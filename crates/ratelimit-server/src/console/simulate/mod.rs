@@ -77,7 +77,9 @@ async fn simulate(request: Request) -> Result<Response, ApiError> {
 async fn take_turn(max_wait: Duration) -> Result<SemaphorePermit<'static>, ApiError> {
     match timeout(max_wait, TURN.acquire()).await {
         Ok(Ok(turn)) => Ok(turn),
-        _ => Err(busy()),
+        _ => Err(ApiError::busy(
+            "another simulation is running, and a server runs one at a time",
+        )),
     }
 }
 
@@ -88,14 +90,6 @@ impl Drop for MarkOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-fn busy() -> ApiError {
-    ApiError::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "Busy",
-        "another simulation is running, and a server runs one at a time",
-    )
 }
 
 fn failed() -> ApiError {
@@ -118,6 +112,7 @@ mod tests {
         let (second, ()) = tokio::join!(take_turn(MAX_WAIT), async { drop(first) });
 
         assert!(refused.detail().contains("one at a time"), "{refused:?}");
+        assert_eq!(refused.into_response().headers()["retry-after"], "1");
         assert!(second.is_ok());
     }
 }

@@ -17,6 +17,9 @@ use crate::check_keys;
 /// The key of a line without a key.
 const DEFAULT_KEY: &str = "default";
 
+/// The mark of UTF-8 that some editors write at the beginning of a file.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
 /// One hit of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TraceHit {
@@ -109,12 +112,19 @@ impl TraceReader {
             if length.map_err(|why| wrong(TraceProblem::Read(why)))? == 0 {
                 break;
             }
+            if number == 1 && line.starts_with(BYTE_ORDER_MARK) {
+                line.drain(..BYTE_ORDER_MARK.len());
+            }
             if line.trim_ascii().is_empty() {
                 continue;
             }
             let parsed = format
                 .get_or_insert_with(|| TraceFormat::detect(&line))
                 .parse_line(line.trim_ascii());
+            let parsed = parsed.and_then(|hit| match hit.budget_key() {
+                Ok(_) => Ok(hit),
+                Err(why) => Err(TraceProblem::Key(why)),
+            });
             match parsed {
                 Ok(_) if trace.hits.len() == self.max_hits => {
                     return Err(wrong(TraceProblem::TooMany(self.max_hits)));
@@ -165,6 +175,7 @@ enum TraceProblem {
     Read(io::Error),
     Json(InvalidJsonLine),
     AccessLog(InvalidAccessLine),
+    Key(String),
     TooMany(usize),
 }
 
@@ -175,6 +186,7 @@ impl fmt::Display for InvalidTrace {
             TraceProblem::Read(why) => why.fmt(f),
             TraceProblem::Json(why) => why.fmt(f),
             TraceProblem::AccessLog(why) => why.fmt(f),
+            TraceProblem::Key(why) => why.fmt(f),
             TraceProblem::TooMany(most) => write!(f, "a trace has at most {most} hits here"),
         }
     }
@@ -191,6 +203,31 @@ mod tests {
         skips_invalid: false,
         max_hits: 100,
     };
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_line() {
+        let trace = READER.read("\u{feff}{\"t\":1}\n{\"t\":2}\n".as_bytes());
+
+        assert_eq!(
+            trace.unwrap().hits,
+            [1_000_000, 2_000_000].map(TraceHit::at)
+        );
+        let later = READER.read("{\"t\":1}\n\u{feff}{\"t\":2}\n".as_bytes());
+        assert!(later.is_err());
+    }
+
+    #[test]
+    fn an_invalid_key_is_an_error_of_its_line() {
+        let key = Key::new("a").unwrap().fingerprint();
+        let text = format!("{{\"t\":1}}\n{{\"t\":2,\"key\":\"{key}\"}}\n");
+
+        let why = READER.read(text.as_bytes()).unwrap_err().to_string();
+
+        assert!(
+            why.starts_with("line 2 of the trace: this is the fingerprint"),
+            "{why}"
+        );
+    }
 
     #[test]
     fn the_format_is_told_by_the_first_line() {

@@ -232,6 +232,21 @@ async fn a_long_chain_has_a_bounded_answer() {
     assert_eq!(found["steps"][33]["verdict"], "not_read");
 }
 
+#[tokio::test]
+async fn a_trusted_proxy_is_not_the_client_of_a_chain_that_is_cut() {
+    let server = Server::start_admin(&["--trusted", "10.0.0.0/8", "--max-hops", "200"]);
+    let headers = format!("X-Forwarded-For: 10.0.0.9{}", ", 10.0.0.2".repeat(149));
+
+    let found = find(&server, json!({"peer": "10.0.0.1", "headers": headers})).await;
+
+    let steps = found["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 100);
+    assert!(
+        steps.iter().all(|step| step["verdict"] == "trusted"),
+        "{found}"
+    );
+}
+
 /// The command with the same request, and its walk.
 fn command(peer: &str, header: &str, trusted: &str) -> Value {
     let output = binary()

@@ -110,7 +110,7 @@ async fn the_shown_text_is_what_runs() {
     assert_eq!(checked["ok"], true, "{checked}");
     assert_eq!(
         checked["changes"],
-        json!({"added": [], "removed": [], "changed": [], "needsRestart": []})
+        json!({"added": [], "removed": [], "changed": [], "settings": [], "needsRestart": []})
     );
     // Keys of checks over REST are never secrets.
     let lines = [9, 13, 14].map(|line| (Some(line), "unmatched-key"));
@@ -438,3 +438,41 @@ async fn a_reload_reads_envoy_rules_and_is_answered_while_the_server_drains() {
 
 /// The settings that allow a reload.
 const WRITE: &[&str] = &["--console", "write"];
+
+#[tokio::test]
+async fn a_check_lists_changed_settings_and_envoy_rules() {
+    let file = "admin-without-token = true
+envoy-listen = \"127.0.0.1:0\"
+trusted = [\"10.0.0.0/8\"]
+[[envoy.rule]]
+domain = \"edge\"
+match = [\"user\"]
+limits = \"5/min\"
+[[envoy.rule]]
+domain = \"edge\"
+match = [\"old\"]
+limits = \"5/min\"
+";
+    let subject = Subject::new(file);
+
+    let same = subject.check(&format!("# comment\n{file}")).await;
+    let text = file
+        .replace("10.0.0.0/8", "10.0.0.0/9")
+        .replacen("5/min", "6/min", 1)
+        .replace("old", "new");
+    let other = subject.check(&format!("log-keys = true\n{text}")).await;
+
+    let none =
+        json!({"added": [], "removed": [], "changed": [], "settings": [], "needsRestart": []});
+    assert_eq!(same["changes"], none, "{same}");
+    let changes = &other["changes"];
+    assert_eq!(
+        changes["settings"],
+        json!(["trusted", "log-keys"]),
+        "{other}"
+    );
+    assert_eq!(changes["added"], json!(["rls:edge:new"]), "{other}");
+    assert_eq!(changes["removed"], json!(["rls:edge:old"]), "{other}");
+    assert_eq!(changes["changed"][0]["name"], "rls:edge:user", "{other}");
+    assert_eq!(changes["changed"][0]["to"], "token_bucket 6/min", "{other}");
+}

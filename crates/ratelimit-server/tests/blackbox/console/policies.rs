@@ -65,6 +65,7 @@ shadow = true
             "throttle": "soft 10%",
             "onFailure": "closed",
             "builtIn": false,
+            "peek": true,
             "checks": 0.0,
             "denied": 0.0,
             "wouldDeny": 0.0,
@@ -283,6 +284,8 @@ limits = "token_bucket 7/min"
         json!({"domain": "edge", "role": "must", "quotaService": false})
     );
     assert_eq!(watched["envoy"]["role"], "watch");
+    assert_eq!(user["peek"], false);
+    assert!(user["peekReason"].as_str().unwrap().contains("Envoy rule"));
     assert_eq!(
         (&watched["shadow"], &watched["enforced"]),
         (&json!(true), &json!(0))
@@ -353,4 +356,23 @@ async fn with_envoy_shadow_every_rule_is_in_shadow_mode() {
         (&json!(true), &json!(0))
     );
     assert_eq!(user["envoy"]["role"], "must");
+}
+
+#[tokio::test]
+async fn limits_match_in_any_case_and_a_name_is_no_rank() {
+    let server = Server::start_admin(&["--policy", "named=9/h by Tenant"]);
+
+    let found = server
+        .get(&format!("{POLICIES}?q=BY%20TENANT"))
+        .await
+        .json();
+    let after = format!("{POLICIES}?sort=checks&after=inf:x");
+    let behind = server.get(&after).await.json();
+
+    assert_eq!(names(&found), ["named"]);
+    assert!(names(&behind).contains(&"named"), "{behind}");
+    assert!(
+        names(&behind).iter().all(|name| *name > "inf:x"),
+        "{behind}"
+    );
 }

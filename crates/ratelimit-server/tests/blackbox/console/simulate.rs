@@ -335,3 +335,16 @@ async fn callers_take_turns_and_all_are_answered() {
 
     assert!(answers.iter().all(|answer| *answer == answers[0]));
 }
+
+#[tokio::test]
+async fn a_limit_by_name_is_refused() {
+    let server = Server::start_admin(&[]);
+    let traffic = json!({"kind": "steady", "hits": 3});
+    for limits in ["5/min by ip", "5/min; 9/h by tenant"] {
+        let body = json!({"policies": [{"limits": limits}], "traffic": traffic});
+
+        let detail = ask(&server, &body).await.problem(400);
+
+        assert!(detail.contains("is not simulated"), "{detail}");
+    }
+}

@@ -455,3 +455,24 @@ fn a_key_denied_too_often_is_blocked_for_a_while() {
     let allowed: Vec<_> = answers.iter().map(|line| line["allowed"] == true).collect();
     assert_eq!(allowed, [true, false, false, false, true]);
 }
+
+#[test]
+fn a_limit_by_name_is_noted() {
+    let output = simulate(&["--limit", "5/min; 9/h by tenant"], "{\"t\":0}\n");
+
+    let notes = str::from_utf8(&output.stderr).unwrap();
+    let note = "note: 5/min; 9/h by tenant: a limit by tenant is not simulated";
+    assert!(notes.contains(note), "{notes}");
+}
+
+#[test]
+fn options_without_effect_are_errors() {
+    for option in [
+        ["--seed", "1"],
+        ["--hits", "9"],
+        ["--connect-timeout", "1s"],
+    ] {
+        let output = simulate(&["--limit", "5/min", option[0], option[1]], "{\"t\":0}\n");
+        assert!(!output.status.success(), "{option:?}");
+    }
+}

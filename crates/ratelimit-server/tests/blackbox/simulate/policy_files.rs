@@ -20,6 +20,9 @@ shadow = true
 exempt = ["10.0.0.0/8"]
 prefetch = "5%"
 
+[policy.named]
+limits = "fixed_window 1/min; 9/min by tenant"
+
 [policy.loaded]
 limits = "5/min"
 throttle = "elastic 50% in_flight 100"
@@ -87,6 +90,9 @@ fn settings_that_are_not_simulated_are_noted() {
     ] {
         assert!(notes.contains(note), "{note}: {notes}");
     }
+    let named = errors(&run(&["named"], &[], "{\"t\":0}\n"));
+    let note = "note: policy named: a limit by tenant is not simulated";
+    assert!(named.contains(note), "{named}");
     let policies: Vec<_> = lines(&output)
         .into_iter()
         .map(|line| line["policy"].clone())
