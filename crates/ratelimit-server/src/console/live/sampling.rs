@@ -18,21 +18,45 @@ pub(crate) async fn sample(app: App) {
     let Some(_guard) = app.live().start_sampling() else {
         return;
     };
-    let mut last = Instant::now();
+    let mut seconds = Seconds::starting_at(Instant::now());
     loop {
         tokio::time::sleep(until_next_second(since_epoch())).await;
-        let elapsed = last.elapsed();
-        if elapsed < MIN_SPAN {
+        let Some((at, elapsed)) = seconds.end(Instant::now(), since_epoch()) else {
             continue;
-        }
-        last += elapsed;
-        // A clock that is slewed can be a little before the second that was waited for.
-        let at = (since_epoch() + MIN_SPAN).as_secs();
+        };
         app.sampler().sample(at, elapsed);
         app.live().publish(|| LiveTick {
             at,
             json: Tick::new(&app).to_json().into(),
         });
+    }
+}
+
+/// Gives each sample the second that it ends, and the time since the one before.
+struct Seconds {
+    last: Instant,
+    /// The second of the last sample; 0 before the first one.
+    at: u64,
+}
+
+impl Seconds {
+    const fn starting_at(last: Instant) -> Seconds {
+        Seconds { last, at: 0 }
+    }
+
+    /// Ends the second that `clock`, the time of the system clock, has reached at the moment `now`.
+    ///
+    /// `None` if the last sample has ended it already: after a late sample, or one that came a little before its second. Its
+    /// checks count in the next sample.
+    fn end(&mut self, now: Instant, clock: Duration) -> Option<(u64, Duration)> {
+        let elapsed = now.duration_since(self.last);
+        // A clock that is slewed can be a little before the second that was waited for.
+        let at = (clock + MIN_SPAN).as_secs();
+        if elapsed < MIN_SPAN || at == self.at {
+            return None;
+        }
+        (self.last, self.at) = (now, at);
+        Some((at, elapsed))
     }
 }
 
@@ -56,5 +80,40 @@ mod tests {
             let wait = until_next_second(Duration::from_millis(now));
             assert_eq!(wait, Duration::from_millis(expected));
         }
+    }
+
+    /// The clock stands at 1,000 seconds when the sampling starts.
+    fn ends(millis: &[u64]) -> Vec<Option<(u64, u128)>> {
+        let start = Instant::now();
+        let mut seconds = Seconds::starting_at(start);
+        let mut end = |millis: &u64| {
+            let passed = Duration::from_millis(*millis);
+            let ended = seconds.end(start + passed, Duration::from_secs(1_000) + passed);
+            ended.map(|(at, elapsed)| (at, elapsed.as_millis()))
+        };
+        millis.iter().map(&mut end).collect()
+    }
+
+    #[test]
+    fn a_second_is_ended_once_however_late_its_sample_is() {
+        assert_eq!(
+            ends(&[1_000, 2_950, 3_000, 4_000]),
+            [
+                Some((1_001, 1_000)),
+                Some((1_003, 1_950)),
+                None,
+                Some((1_004, 1_050)),
+            ]
+        );
+        // So late that the next second has its own sample 120 ms later, under the same label.
+        assert_eq!(
+            ends(&[1_000, 2_901, 3_021, 4_000]),
+            [
+                Some((1_001, 1_000)),
+                Some((1_003, 1_901)),
+                None,
+                Some((1_004, 1_099)),
+            ]
+        );
     }
 }
