@@ -1,7 +1,13 @@
 //! The task that samples once a second.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    panic::AssertUnwindSafe,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
+use futures_util::FutureExt as _;
+use metrics::counter;
+use ratelimit_core::metrics::TASK_RESTARTS;
 use tokio::time::Instant;
 
 use super::messages::Tick;
@@ -13,11 +19,23 @@ const MIN_SPAN: Duration = Duration::from_millis(100);
 /// Samples the metrics at the start of each second of the system clock; never returns.
 ///
 /// It runs whether or not somebody watches, so that a viewer sees the last 300 seconds at once. The JSON of a tick is written
-/// only for viewers. A second call for the same server returns at once.
+/// only for viewers. A second call for the same server returns at once. After a panic the sampling starts again.
 pub(crate) async fn sample(app: App) {
     let Some(_guard) = app.live().start_sampling() else {
         return;
     };
+    restart_on_panic(|| sample_seconds(&app)).await;
+}
+
+/// Runs a task until it completes, again after each panic, with a line in the log and in `rate_limiter_task_restarts_total`.
+async fn restart_on_panic<F: Future<Output = ()>>(mut task: impl FnMut() -> F) {
+    while AssertUnwindSafe(task()).catch_unwind().await.is_err() {
+        tracing::error!("the sampling of live numbers panicked, and starts again");
+        counter!(TASK_RESTARTS).increment(1);
+    }
+}
+
+async fn sample_seconds(app: &App) {
     let mut seconds = Seconds::starting_at(Instant::now());
     loop {
         tokio::time::sleep(until_next_second(since_epoch())).await;
@@ -27,7 +45,7 @@ pub(crate) async fn sample(app: App) {
         app.sampler().sample(at, elapsed);
         app.live().publish(|| LiveTick {
             at,
-            json: Tick::new(&app).to_json().into(),
+            json: Tick::new(app).to_json().into(),
         });
     }
 }
@@ -80,6 +98,24 @@ mod tests {
             let wait = until_next_second(Duration::from_millis(now));
             assert_eq!(wait, Duration::from_millis(expected));
         }
+    }
+
+    #[test]
+    fn sampling_that_panics_starts_again_and_is_counted() {
+        let recorder = crate::metrics::recorder("test");
+        let mut starts = 0;
+        let task = || {
+            starts += 1;
+            let panics = starts < 3;
+            async move { assert!(!panics, "on purpose") }
+        };
+
+        metrics::with_local_recorder(&recorder, || restart_on_panic(task).now_or_never()).unwrap();
+
+        assert_eq!(starts, 3);
+        let text = recorder.handle().render();
+        let restarts = "rate_limiter_task_restarts_total{application=\"test\"} 2\n";
+        assert!(text.contains(restarts), "{text}");
     }
 
     /// The clock stands at 1,000 seconds when the sampling starts.
