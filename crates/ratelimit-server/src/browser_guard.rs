@@ -84,7 +84,7 @@ pub(crate) fn check_host(app: &App, rules: &Rules, request: &Request) -> Result<
 fn is_allowed_host(rules: &Rules, host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     let name = host.strip_suffix('.').unwrap_or(host);
-    // A browser connects to this machine by `0.0.0.0`, but it is no loopback address for the browser's own protections.
+    // A browser connects to this machine by `0.0.0.0`, but does not protect it like a loopback address.
     let is_specified = |ip: IpAddr| !ip.to_canonical().is_unspecified();
     address.parse().is_ok_and(is_specified)
         || is_localhost(name)

@@ -131,7 +131,7 @@ struct PlaceTable {
 impl PlaceTable {
     /// Takes a place: a free one, or that of the viewer that has not read for longest, at least [`MAX_UNREAD`].
     ///
-    /// The connection of such a viewer stays until it ends by itself, because nobody polls its stream.
+    /// The connection of such a viewer stays until it ends by itself, because hyper does not poll its stream.
     fn take(&mut self, now: Instant) -> Option<u64> {
         if self.polled.len() == MAX_VIEWERS {
             let (id, polled_at) = *self.polled.iter().min_by_key(|(_, at)| *at)?;

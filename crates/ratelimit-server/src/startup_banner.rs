@@ -115,7 +115,7 @@ impl fmt::Display for StartupBanner<'_> {
     }
 }
 
-/// The address that a program on this machine can use: loopback in place of all addresses, which are no allowed `Host`.
+/// The address that a program on this machine can use: loopback in place of all addresses, which `Host` may not name.
 fn reachable(mut addr: SocketAddr) -> SocketAddr {
     match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => addr.set_ip(Ipv4Addr::LOCALHOST.into()),
