@@ -2,15 +2,18 @@
 
 use axum::{
     extract::Request,
-    http::{StatusCode, header::ORIGIN},
+    http::{StatusCode, Version, header::ORIGIN},
 };
+use ratelimit_core::Key;
 
 use crate::{
     api_error::ApiError,
     app::App,
-    browser_guard::{SEC_FETCH_SITE, check_host, check_own_origin, check_own_site, is_direct},
-    client::Peer,
-    config::{ConsoleMode, Rules},
+    browser_guard::{
+        SEC_FETCH_SITE, check_host, check_own_origin, check_own_site, is_below_localhost, is_direct,
+    },
+    client::{Lines, Peer},
+    config::{AdminToken, ConsoleMode, Rules},
 };
 
 /// The caller of an admitted call.
@@ -34,10 +37,25 @@ impl Caller {
     }
 }
 
+/// An admitted call.
+#[derive(Clone, Copy)]
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "only the console keeps a call for long")
+)]
+pub(crate) struct Admission {
+    pub(crate) caller: Caller,
+    /// The end of the caller's session in Unix seconds; `None` without a cookie.
+    pub(crate) expiry: Option<u64>,
+    /// Tells the admin token at that moment from others; `None` if there is none.
+    pub(crate) token_id: Option<[u8; 32]>,
+}
+
 /// Checks an admin call that changes nothing.
 ///
 /// - The call must carry the admin token, or the cookie of a session of the console. With `--admin-without-token` it
 ///   must come from this machine, with no sign of a proxy. Otherwise admin calls are off.
+/// - A wrong bearer token counts against the limit of its address.
 /// - On every listener the call must name this server by an allowed host, and must not come from another site.
 /// - Refused calls are logged.
 pub(crate) fn admit_request(
@@ -45,6 +63,11 @@ pub(crate) fn admit_request(
     rules: &Rules,
     request: &Request,
 ) -> Result<Caller, ApiError> {
+    admit(app, rules, request).map(|admission| admission.caller)
+}
+
+/// The same with all that is known of the caller.
+pub(crate) fn admit(app: &App, rules: &Rules, request: &Request) -> Result<Admission, ApiError> {
     let admitted = identify(app, rules, request);
     log_refused(app, request, admitted)
 }
@@ -55,7 +78,7 @@ pub(crate) fn admit_change(
     rules: &Rules,
     request: &Request,
 ) -> Result<Caller, ApiError> {
-    let admitted = identify(app, rules, request).and_then(|caller| {
+    let admitted = identify(app, rules, request).and_then(|Admission { caller, .. }| {
         let can_change = app.console_mode(rules) == ConsoleMode::Write;
         if caller == Caller::Console && !can_change {
             return Err(ApiError::read_only());
@@ -79,24 +102,70 @@ pub(crate) fn log_refused<T>(
     admitted
 }
 
-/// Finds the caller. A refusal is not logged.
-pub(crate) fn identify(app: &App, rules: &Rules, request: &Request) -> Result<Caller, ApiError> {
+/// Finds the caller. A wrong bearer token is charged; a refusal is not logged.
+pub(crate) fn identify(app: &App, rules: &Rules, request: &Request) -> Result<Admission, ApiError> {
     check_host(app, rules, request)?;
     check_own_site(request.headers())?;
     let Some(token) = app.admin_token(rules) else {
-        return identify_local(app, rules, request);
+        let caller = identify_local(app, rules, request)?;
+        return Ok(Admission {
+            caller,
+            expiry: None,
+            token_id: None,
+        });
     };
+    let token_id = Some(token_id(token));
     if token.is_in(request.headers()) {
-        return Ok(Caller::Token);
+        return Ok(Admission {
+            caller: Caller::Token,
+            expiry: None,
+            token_id,
+        });
     }
+    // A browser sends the cookie beside an `Authorization` that is for a proxy.
     #[cfg(feature = "console")]
     if app.console_mode(rules) != ConsoleMode::Off
-        && crate::session_cookie::SessionKey::of(token).is_in(request.headers())
+        && let Some(session) = find_session(rules, token, request)
     {
         check_own_origin(rules, request)?;
-        return Ok(Caller::Console);
+        return Ok(Admission {
+            caller: Caller::Console,
+            expiry: Some(session.expiry),
+            token_id,
+        });
+    }
+    if AdminToken::is_sent(request.headers()) {
+        let address = attempt_key(rules, request);
+        return Err(app.sign_ins().charge_wrong(&address));
     }
     Err(ApiError::unauthorized())
+}
+
+/// The session of the request's cookie.
+#[cfg(feature = "console")]
+pub(crate) fn find_session(
+    rules: &Rules,
+    token: &AdminToken,
+    request: &Request,
+) -> Option<crate::session_cookie::Session> {
+    use crate::session_cookie::{SessionKey, unix_seconds};
+    let is_https = crate::browser_guard::is_https(rules, request);
+    SessionKey::of(token).find(request.headers(), is_https, unix_seconds())
+}
+
+/// Tells one admin token from another.
+pub(crate) fn token_id(token: &AdminToken) -> [u8; 32] {
+    token.derive(b"console live")
+}
+
+/// The key that wrong tokens are counted by: the client's address, or the peer's if a trusted proxy names none.
+pub(crate) fn attempt_key(rules: &Rules, request: &Request) -> Key {
+    let peer = Peer::of(request.extensions()).map(|peer| peer.ip());
+    match (rules.client.resolve(peer, &Lines(request.headers())), peer) {
+        (Ok(client), _) => Key::network(client.addr(), client.prefix()),
+        (Err(_), Some(peer)) => Key::ip(peer),
+        (Err(_), None) => Key::new("no address").expect("a text is a key"),
+    }
 }
 
 /// Finds the caller where there is no token.
@@ -104,8 +173,10 @@ fn identify_local(app: &App, rules: &Rules, request: &Request) -> Result<Caller,
     let headers = request.headers();
     let is_local =
         Peer::of(request.extensions()).is_some_and(|peer| peer.ip().to_canonical().is_loopback());
-    // A proxy on this machine is a loopback peer as well, and forwards calls of any client.
-    if app.admits_without_token() && is_local && is_direct(rules, headers) {
+    // A proxy on this machine is a loopback peer as well, and forwards calls of any client. Some proxies add no header, as
+    // nginx by default, but speak HTTP/1.0.
+    let is_direct = is_direct(rules, headers) && request.version() >= Version::HTTP_11;
+    if app.admits_without_token() && is_local && is_direct && !is_below_localhost(request) {
         // The page has no cookie here, but browsers add one of these headers to its calls.
         if headers.contains_key(SEC_FETCH_SITE) || headers.contains_key(ORIGIN) {
             check_own_origin(rules, request)?;

@@ -78,17 +78,16 @@ impl ApiError {
         ApiError::new(StatusCode::FORBIDDEN, "Read only", detail)
     }
 
-    /// 401: an attempt to sign in with another token.
-    #[cfg(feature = "console")]
+    /// 401: another token than the admin token.
     pub(crate) fn wrong_token() -> ApiError {
         let detail = "this is not the admin token";
         ApiError::new(StatusCode::UNAUTHORIZED, "Wrong token", detail)
     }
 
     /// 429: too many wrong tokens.
-    #[cfg(feature = "console")]
     pub(crate) fn too_many_tokens(retry_after_secs: u64) -> ApiError {
-        let detail = "too many wrong tokens came from this address; try again later";
+        let detail = "too many wrong tokens came from this address; wait, sign in from another address such as that of a \
+                      tunnel, or send the right token as a bearer token, which is accepted meanwhile";
         ApiError {
             retry_after: Some(retry_after_secs),
             ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, "Too many attempts", detail)

@@ -19,12 +19,12 @@ use crate::{
     metrics::MetricsHandle,
     receipt_token::ReceiptTokens,
     refusal_log::RefusalLog,
+    sign_in_limit::SignInLimit,
 };
 #[cfg(feature = "console")]
 use crate::{
     live_feed::LiveFeed,
     sampler::{PolicyRates, Sampler},
-    sign_in_limit::SignInLimit,
 };
 
 /// The server without sockets: state, and the router over it.
@@ -80,7 +80,6 @@ struct AppInner {
     console: Option<ConsoleMode>,
     #[cfg(feature = "console")]
     shows_offender_keys: bool,
-    #[cfg(feature = "console")]
     sign_ins: SignInLimit,
     #[cfg(feature = "console")]
     sampler: Sampler,
@@ -127,7 +126,6 @@ impl App {
             console: config.console(),
             #[cfg(feature = "console")]
             shows_offender_keys: config.shows_offender_keys(),
-            #[cfg(feature = "console")]
             sign_ins: SignInLimit::default(),
             #[cfg(feature = "console")]
             live: LiveFeed::default(),
@@ -278,7 +276,6 @@ impl App {
         self.0.shows_offender_keys
     }
 
-    #[cfg(feature = "console")]
     pub(crate) fn sign_ins(&self) -> &SignInLimit {
         &self.0.sign_ins
     }

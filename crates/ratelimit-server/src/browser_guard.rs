@@ -84,9 +84,23 @@ pub(crate) fn check_host(app: &App, rules: &Rules, request: &Request) -> Result<
 fn is_allowed_host(rules: &Rules, host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     let name = host.strip_suffix('.').unwrap_or(host);
-    address.parse::<IpAddr>().is_ok()
+    // A browser connects to this machine by `0.0.0.0`, but does not protect it like a loopback address.
+    let is_specified = |ip: IpAddr| !ip.to_canonical().is_unspecified();
+    address.parse().is_ok_and(is_specified)
         || is_localhost(name)
         || rules.allowed_hosts.iter().any(|allowed| allowed.is(name))
+}
+
+/// Whether a request names this server by a name below `localhost`.
+pub(crate) fn is_below_localhost(request: &Request) -> bool {
+    let host = request.headers().get(HOST);
+    let host = host.and_then(|value| Authority::try_from(value.as_bytes()).ok());
+    let mut named = host.into_iter().chain(request.uri().authority().cloned());
+    named.any(|authority| {
+        let name = authority.host();
+        let name = name.strip_suffix('.').unwrap_or(name);
+        is_localhost(name) && !name.eq_ignore_ascii_case("localhost")
+    })
 }
 
 /// Refuses a request that a page of another site caused.
@@ -218,6 +232,7 @@ mod tests {
             "127.0.0.1",
             "10.1.2.3",
             "[::1]",
+            "[2001:db8::1]",
             "localhost",
             "LOCALHOST.",
             "a.b.localhost",
@@ -231,6 +246,9 @@ mod tests {
             "127.0.0.1.evil.example",
             "evillocalhost",
             ".localhost",
+            "0.0.0.0",
+            "[::]",
+            "[::ffff:0.0.0.0]",
             "\u{e9}\u{e9}\u{e9}\u{e9}ocalhost",
             "x.limits.example",
             "",

@@ -76,7 +76,6 @@ mod sampler;
 mod serve;
 #[cfg(feature = "console")]
 mod session_cookie;
-#[cfg(feature = "console")]
 mod sign_in_limit;
 mod simulate;
 mod socket;

@@ -100,6 +100,9 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     if banner.is_exposed() && config.admin_listen.is_none() && config.rules.admin.is_none() {
         tracing::warn!(%listen, "listening beyond this machine without an admin token");
     }
+    if banner.shows_console_in_clear() {
+        tracing::warn!("the console is served beyond this machine over plain http");
+    }
     for unknown in unknown_variables() {
         tracing::warn!("{unknown}");
     }

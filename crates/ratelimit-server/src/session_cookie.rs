@@ -10,22 +10,53 @@ use subtle::ConstantTimeEq as _;
 
 use crate::{config::AdminToken, hex::to_hex, hmac::hmac_sha256};
 
-/// How long a session lasts.
-pub(crate) const SESSION_DURATION: Duration = Duration::from_secs(30 * 60);
+/// How long a session lasts after its start and after each renewal.
+const SESSION_DURATION: Duration = Duration::from_secs(30 * 60);
+/// How long a session lasts with all renewals.
+const MAX_SESSION_DURATION: Duration = Duration::from_secs(12 * 60 * 60);
 
 const NAME: &str = "ratelimit_console";
 /// The name over https. Browsers accept such a cookie only from the host itself, over https.
 const HOST_NAME: &str = "__Host-ratelimit_console";
 
 const CODE_DIGITS: usize = 64;
-/// Cookies of these names that are verified. A browser sends one or two.
-const MAX_COOKIES: usize = 4;
+/// The digits of `u64::MAX`.
+const MAX_TIME_DIGITS: usize = 20;
+/// Cookies of the right form that are verified. A browser sends one, unless another site of the same host or domain has
+/// set some for paths of its choice.
+const MAX_COOKIES: usize = 64;
+
+/// The times of a session, in Unix seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    pub(crate) start: u64,
+    pub(crate) expiry: u64,
+}
+
+impl Session {
+    pub(crate) fn starting_at(now: u64) -> Session {
+        Session {
+            start: now,
+            expiry: now + SESSION_DURATION.as_secs(),
+        }
+    }
+
+    /// The session with a later end, if less than half of its time remains and 12 hours have not passed since its start.
+    pub(crate) fn renewed_at(self, now: u64) -> Option<Session> {
+        let is_due = self.expiry.saturating_sub(now) < SESSION_DURATION.as_secs() / 2;
+        let end = self.start.saturating_add(MAX_SESSION_DURATION.as_secs());
+        let expiry = end.min(now + SESSION_DURATION.as_secs());
+        let start = self.start;
+        (is_due && expiry > self.expiry).then_some(Session { start, expiry })
+    }
+}
 
 /// Signs and verifies the cookies of sessions.
 ///
-/// - A cookie is `EXPIRY.CODE`: Unix seconds, and their HMAC-SHA-256 in hexadecimal digits.
+/// - A cookie is `START.EXPIRY.CODE`: Unix seconds, and the HMAC-SHA-256 of `START.EXPIRY` in hexadecimal digits.
 /// - The key is derived from the admin token. The server keeps no sessions: every server with this token accepts the
 ///   cookie, and another token ends all sessions.
+/// - A copy of a cookie can be renewed like the cookie itself, until 12 hours after the sign-in.
 pub(crate) struct SessionKey([u8; 32]);
 
 impl SessionKey {
@@ -33,48 +64,63 @@ impl SessionKey {
         SessionKey(token.derive(b"console session"))
     }
 
-    /// Whether a cookie of these headers is of a session that has not ended.
-    pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
-        self.expiry_in(headers, unix_seconds()).is_some()
+    /// The session of a cookie, if it has not ended at `now`. Over https only cookies of the host itself count.
+    pub(crate) fn find(&self, headers: &HeaderMap, is_https: bool, now: u64) -> Option<Session> {
+        let values = session_values(headers, is_https);
+        let signed = values.filter_map(SignedSession::parse).take(MAX_COOKIES);
+        let sessions = signed.filter_map(|signed| self.verify(&signed));
+        let lasting = sessions.filter(|session| session.expiry > now);
+        lasting.max_by_key(|session| session.expiry)
     }
 
-    /// The end of the session in Unix seconds, if a cookie is of one that has not ended at `now`.
-    pub(crate) fn expiry_in(&self, headers: &HeaderMap, now: u64) -> Option<u64> {
-        let values = session_values(headers).take(MAX_COOKIES);
-        let expiries = values.filter_map(|value| self.verify(value));
-        expiries.filter(|expiry| *expiry > now).max()
+    /// The value of `Set-Cookie` for a session, at `now`.
+    pub(crate) fn cookie(&self, session: Session, now: u64, is_https: bool) -> HeaderValue {
+        let Session { start, expiry } = session;
+        let value = format!("{start}.{expiry}.{}", self.code(session));
+        set_cookie(&value, expiry.saturating_sub(now), is_https)
     }
 
-    /// The value of `Set-Cookie` for a session that starts at `now`, and the end of it.
-    pub(crate) fn cookie(&self, now: u64, is_https: bool) -> (HeaderValue, u64) {
-        let expiry = now + SESSION_DURATION.as_secs();
-        let value = format!("{expiry}.{}", self.code(expiry));
-        let seconds = SESSION_DURATION.as_secs();
-        (set_cookie(&value, seconds, is_https), expiry)
+    fn code(&self, Session { start, expiry }: Session) -> String {
+        to_hex(&hmac_sha256(
+            &self.0,
+            format!("{start}.{expiry}").as_bytes(),
+        ))
     }
 
-    fn code(&self, expiry: u64) -> String {
-        to_hex(&hmac_sha256(&self.0, expiry.to_string().as_bytes()))
-    }
-
-    /// The expiry of a value with the right code, compared in constant time.
-    fn verify(&self, value: &[u8]) -> Option<u64> {
-        let dot = value.len().checked_sub(CODE_DIGITS + 1)?;
-        let (expiry, code) = value.split_at_checked(dot)?;
-        let code = code.strip_prefix(b".")?;
-        if !expiry.iter().all(u8::is_ascii_digit) {
-            return None;
-        }
-        let expiry: u64 = str::from_utf8(expiry).ok()?.parse().ok()?;
-        let is_right = self.code(expiry).as_bytes().ct_eq(code);
-        bool::from(is_right).then_some(expiry)
+    /// The session of a value with the right code, compared in constant time.
+    fn verify(&self, signed: &SignedSession<'_>) -> Option<Session> {
+        let is_right = self.code(signed.session).as_bytes().ct_eq(signed.code);
+        bool::from(is_right).then_some(signed.session)
     }
 }
 
-/// The values of `Set-Cookie` that delete the cookie, over http and https.
-pub(crate) fn deletions(is_https: bool) -> impl Iterator<Item = HeaderValue> {
-    let host_name = is_https.then(|| set_cookie("", 0, true));
-    host_name.into_iter().chain([set_cookie("", 0, false)])
+/// A value of the right form, with a code that may be wrong.
+struct SignedSession<'a> {
+    session: Session,
+    code: &'a [u8],
+}
+
+impl SignedSession<'_> {
+    fn parse(value: &[u8]) -> Option<SignedSession<'_>> {
+        let mut parts = value.splitn(3, |byte| *byte == b'.');
+        let (start, expiry, code) = (parts.next()?, parts.next()?, parts.next()?);
+        let (start, expiry) = (parse_time(start)?, parse_time(expiry)?);
+        (code.len() == CODE_DIGITS).then_some(SignedSession {
+            session: Session { start, expiry },
+            code,
+        })
+    }
+}
+
+fn parse_time(digits: &[u8]) -> Option<u64> {
+    let is_time = digits.len() <= MAX_TIME_DIGITS && digits.iter().all(u8::is_ascii_digit);
+    let digits = is_time.then(|| str::from_utf8(digits).ok())?;
+    digits?.parse().ok()
+}
+
+/// The values of `Set-Cookie` that delete the cookies of http and of https. A browser ignores the one of https over http.
+pub(crate) fn deletions() -> [HeaderValue; 2] {
+    [false, true].map(|is_https| set_cookie("", 0, is_https))
 }
 
 /// Adds a value of `Set-Cookie`.
@@ -82,12 +128,13 @@ pub(crate) fn write_cookie(headers: &mut HeaderMap, cookie: HeaderValue) {
     headers.append(SET_COOKIE, cookie);
 }
 
+const fn cookie_name(is_https: bool) -> &'static str {
+    if is_https { HOST_NAME } else { NAME }
+}
+
 fn set_cookie(value: &str, max_age_secs: u64, is_https: bool) -> HeaderValue {
-    let (name, secure) = if is_https {
-        (HOST_NAME, "; Secure")
-    } else {
-        (NAME, "")
-    };
+    let name = cookie_name(is_https);
+    let secure = if is_https { "; Secure" } else { "" };
     let text = format!(
         "{name}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={max_age_secs}{secure}"
     );
@@ -95,14 +142,14 @@ fn set_cookie(value: &str, max_age_secs: u64, is_https: bool) -> HeaderValue {
 }
 
 /// The values of all cookies of a session, in all `Cookie` headers.
-fn session_values(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+fn session_values(headers: &HeaderMap, is_https: bool) -> impl Iterator<Item = &[u8]> {
+    let expected = cookie_name(is_https).as_bytes();
     let lines = headers.get_all(COOKIE).iter();
     let pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
-    pairs.filter_map(|pair| {
+    pairs.filter_map(move |pair| {
         let at = pair.iter().position(|byte| *byte == b'=')?;
         let (name, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
-        let is_ours = name == NAME.as_bytes() || name == HOST_NAME.as_bytes();
-        is_ours.then_some(value)
+        (name == expected).then_some(value)
     })
 }
 
@@ -130,99 +177,133 @@ mod tests {
         headers
     }
 
+    /// `NAME=VALUE` of a session.
+    fn pair(key: &SessionKey, session: Session, is_https: bool) -> String {
+        let cookie = key.cookie(session, NOW, is_https);
+        let pair = cookie.to_str().unwrap().split(';').next().unwrap();
+        pair.to_owned()
+    }
+
     /// `NAME=VALUE` of a session that starts at [`NOW`].
-    fn pair(key: &SessionKey) -> String {
-        let (cookie, _) = key.cookie(NOW, false);
-        cookie
-            .to_str()
-            .unwrap()
-            .split(';')
-            .next()
-            .unwrap()
-            .to_owned()
+    fn new_pair(key: &SessionKey) -> String {
+        pair(key, Session::starting_at(NOW), false)
     }
 
     #[test]
     fn a_session_ends_after_half_an_hour() {
         let key = key("a token of the test");
-        let (_, expiry) = key.cookie(NOW, false);
-        let headers = headers(&[&pair(&key)]);
+        let session = Session::starting_at(NOW);
+        let headers = headers(&[&new_pair(&key)]);
 
-        assert_eq!(expiry, NOW + 1800);
-        assert_eq!(key.expiry_in(&headers, NOW), Some(expiry));
-        assert_eq!(key.expiry_in(&headers, expiry - 1), Some(expiry));
-        assert_eq!(key.expiry_in(&headers, expiry), None);
+        assert_eq!(session.expiry, NOW + 1800);
+        assert_eq!(key.find(&headers, false, NOW), Some(session));
+        let last = session.expiry - 1;
+        assert_eq!(key.find(&headers, false, last), Some(session));
+        assert_eq!(key.find(&headers, false, session.expiry), None);
+    }
+
+    #[test]
+    fn a_session_ends_twelve_hours_after_its_start_whatever_renews_it() {
+        let mut session = Session::starting_at(NOW);
+        assert_eq!(session.renewed_at(NOW + 900), None);
+        for minutes in 0..13 * 60 {
+            let renewed = session.renewed_at(NOW + minutes * 60);
+            session = renewed.unwrap_or(session);
+            assert_eq!(session.start, NOW);
+        }
+
+        assert_eq!(session.expiry, NOW + 12 * 60 * 60);
+        assert_eq!(session.renewed_at(session.expiry - 1), None);
     }
 
     #[test]
     fn another_token_ends_a_session() {
         let (old, new) = (key("a token of the test"), key("another token of it"));
-        let headers = headers(&[&pair(&old)]);
+        let headers = headers(&[&new_pair(&old)]);
 
-        assert!(old.expiry_in(&headers, NOW).is_some());
-        assert_eq!(new.expiry_in(&headers, NOW), None);
+        assert!(old.find(&headers, false, NOW).is_some());
+        assert_eq!(new.find(&headers, false, NOW), None);
     }
 
     #[test]
     fn a_cookie_is_found_among_others() {
         let key = key("a token of the test");
-        let pair = pair(&key);
-        let value = pair.split_once('=').unwrap().1;
-        let wrong = format!("{NAME}=1.{}", "0".repeat(64));
+        let pair = new_pair(&key);
+        let wrong = format!("{NAME}=1.2.{}", "0".repeat(64));
+        let junk = format!("{NAME}=x; ").repeat(500);
 
         for lines in [
             &["a=b", &pair][..],
             &[&format!("a=b;{pair} ; c=d")],
-            &[&format!("{wrong}; {pair}")],
-            &[&format!("{NAME}=; {NAME}; {HOST_NAME}={value}")],
+            &[&format!("{NAME}=; {NAME}; {pair}")],
+            &[&format!("{}{pair}", format!("{wrong}; ").repeat(63))],
+            &[&format!("{junk}{pair}")],
             &[&"x".repeat(20_000), &pair],
         ] {
-            assert!(key.expiry_in(&headers(lines), NOW).is_some(), "{lines:?}");
+            assert!(key.find(&headers(lines), false, NOW).is_some(), "{lines:?}");
         }
         let many = format!("{}{pair}", format!("{wrong}; ").repeat(MAX_COOKIES));
-        assert_eq!(key.expiry_in(&headers(&[&many]), NOW), None);
+        assert_eq!(key.find(&headers(&[&many]), false, NOW), None);
+    }
+
+    /// A page of http can set the plain cookie for the pages of https on its host.
+    #[test]
+    fn over_https_only_the_cookie_of_the_host_counts() {
+        let key = key("a token of the test");
+        let session = Session::starting_at(NOW);
+        let (plain, secure) = (pair(&key, session, false), pair(&key, session, true));
+
+        let over = |pair: &str, is_https| key.find(&headers(&[pair]), is_https, NOW).is_some();
+        assert!(over(&plain, false) && over(&secure, true));
+        assert!(!over(&plain, true) && !over(&secure, false));
     }
 
     #[test]
     fn a_changed_cookie_is_refused() {
         let key = key("a token of the test");
-        let (_, expiry) = key.cookie(NOW, false);
-        let code = key.code(expiry);
+        let session = Session::starting_at(NOW);
+        let (Session { start, expiry }, code) = (session, key.code(session));
         let huge = "9".repeat(50_000);
         for value in [
             String::new(),
             ".".to_owned(),
-            format!("{expiry}"),
-            format!("{expiry}."),
-            format!("{expiry}.{}", &code[..63]),
-            format!("{expiry}.{code}0"),
-            format!("{expiry}.{}", code.to_uppercase()),
-            format!("{}.{code}", expiry + 1),
-            format!("0{}.{code}", expiry + 1),
-            format!("+{expiry}.{code}"),
-            format!("-1.{code}"),
-            format!("{huge}.{code}"),
-            format!("{expiry}.{code}.{code}"),
-            format!(".{code}"),
+            "..".to_owned(),
+            format!("{start}.{expiry}"),
+            format!("{start}.{expiry}."),
+            format!("{start}.{expiry}.{}", &code[..63]),
+            format!("{start}.{expiry}.{code}0"),
+            format!("{start}.{expiry}.{}", code.to_uppercase()),
+            format!("{start}.{}.{code}", expiry + 1),
+            format!("{}.{expiry}.{code}", start + 1),
+            format!("{start}.0{}.{code}", expiry + 1),
+            format!("{start}.+{expiry}.{code}"),
+            format!("{start}.-1.{code}"),
+            format!("{start}.{huge}.{code}"),
+            format!("{start}.{expiry}.{code}.{code}"),
+            format!("{expiry}.{code}"),
+            format!("..{code}"),
             "\u{e9}".repeat(80),
         ] {
             let mut headers = HeaderMap::new();
             let line = HeaderValue::from_bytes(format!("{NAME}={value}").as_bytes());
             headers.append(COOKIE, line.unwrap());
-            assert_eq!(key.expiry_in(&headers, NOW), None, "{value}");
+            assert_eq!(key.find(&headers, false, NOW), None, "{value}");
         }
     }
 
     #[test]
     fn over_https_the_cookie_belongs_to_the_host() {
         let key = key("a token of the test");
-        let (plain, _) = key.cookie(NOW, false);
-        let (secure, _) = key.cookie(NOW, true);
+        let session = Session::starting_at(NOW);
+        let (plain, secure) = (
+            key.cookie(session, NOW, false),
+            key.cookie(session, NOW, true),
+        );
 
         let attributes = "; HttpOnly; SameSite=Strict; Path=/; Max-Age=1800";
         let (plain, secure) = (plain.to_str().unwrap(), secure.to_str().unwrap());
         assert!(
-            plain.starts_with("ratelimit_console=1794841800."),
+            plain.starts_with("ratelimit_console=1794840000.1794841800."),
             "{plain}"
         );
         assert!(plain.ends_with(attributes), "{plain}");

@@ -1,8 +1,9 @@
 //! A limit on wrong admin tokens.
 
+use futures_util::FutureExt as _;
 use ratelimit_core::{
     Key, MemoryStore, Policy,
-    store::{Adjustment, Hit, Receipt, Store as _},
+    store::{Hit, Receipt, Store as _},
 };
 use ratelimit_http::response::retry_after_secs;
 
@@ -13,11 +14,13 @@ const LIMIT: &str = "sliding_window_log 5/min";
 /// Addresses that are remembered, about 2 MB. Beyond that, an address with attempts left is forgotten first.
 const MAX_ADDRESSES: usize = 10_000;
 
-/// Limits the attempts to sign in with a wrong token, for each client address.
+/// Limits wrong tokens for each client address.
 ///
-/// - An attempt is charged before the token is compared, so concurrent attempts cannot exceed the limit. A right token
-///   gets its charge back.
-/// - An address that has used its attempts up is refused with a right token too. Otherwise guessing could go on.
+/// - An attempt to sign in is charged before the token is compared, so concurrent attempts cannot exceed the limit. A
+///   right token gets its charge back. An address that has used its attempts up cannot sign in with a right token either:
+///   otherwise guessing could go on.
+/// - A wrong bearer token is charged after the comparison, because the programs of an address must not stop when somebody
+///   else there guesses. Guessing by such calls is slowed by nothing but the length of the token, and is logged.
 /// - The store is private: these attempts are in no budget and no metric of a policy.
 #[derive(Debug)]
 pub(crate) struct SignInLimit {
@@ -37,34 +40,50 @@ impl SignInLimit {
         SignInLimit { store, policy }
     }
 
-    /// Charges an attempt, and returns whether `is_right` accepts its token.
+    /// Charges an attempt to sign in, and returns whether `is_right` accepts its token.
+    #[cfg(feature = "console")]
     pub(crate) async fn attempt(
         &self,
         address: &Key,
         is_right: impl FnOnce() -> bool,
     ) -> Result<bool, ApiError> {
-        let hit = Hit::new(&self.policy, address);
-        // A memory store always decides.
-        let decision = self.store.hit(hit).await;
-        let decision = decision.map_err(|_| ApiError::unavailable())?;
-        let Some(receipt) = Receipt::new(hit, &decision) else {
-            let seconds = retry_after_secs(&decision).unwrap_or(1);
-            return Err(ApiError::too_many_tokens(seconds));
-        };
+        let receipt = self.charge(address)?;
         let is_right = is_right();
         if is_right {
-            let refunded = self.store.settle(&receipt, Adjustment::Refund { units: 1 });
+            let refunded = self.store.settle(
+                &receipt,
+                ratelimit_core::store::Adjustment::Refund { units: 1 },
+            );
             refunded.await.map_err(|_| ApiError::unavailable())?;
         }
         Ok(is_right)
     }
+
+    /// Charges a wrong bearer token, and returns the error for it: 401, or 429 beyond the limit.
+    pub(crate) fn charge_wrong(&self, address: &Key) -> ApiError {
+        match self.charge(address) {
+            Ok(_) => ApiError::wrong_token(),
+            Err(refused) => refused,
+        }
+    }
+
+    fn charge(&self, address: &Key) -> Result<Receipt, ApiError> {
+        let hit = Hit::new(&self.policy, address);
+        // A memory store always decides, and at once.
+        let decision = self.store.hit(hit).now_or_never();
+        let decision = decision.and_then(Result::ok);
+        let decision = decision.ok_or_else(ApiError::unavailable)?;
+        Receipt::new(hit, &decision).ok_or_else(|| {
+            let seconds = retry_after_secs(&decision).unwrap_or(1);
+            ApiError::too_many_tokens(seconds)
+        })
+    }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "console"))]
 mod tests {
     use std::{cell::Cell, time::Duration};
 
-    use futures_util::FutureExt as _;
     use ratelimit_core::{Clock, Timestamp};
 
     use super::*;

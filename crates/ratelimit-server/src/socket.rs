@@ -23,6 +23,10 @@ const SOCKET_MODE: u32 = 0o660;
 /// How often the file of a unix socket is looked for while no client connects.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
+/// The time after which the system ends a TCP connection whose peer acknowledges no bytes, or takes none.
+#[cfg(target_os = "linux")]
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A listening socket.
 #[derive(Debug)]
 pub(crate) enum Socket {
@@ -59,6 +63,9 @@ impl Socket {
                 let (stream, peer) = socket.accept().await?;
                 // An error means that the connection is already closed; serving it fails next.
                 let _ = stream.set_nodelay(true);
+                // Without it a peer that never reads holds its connection for as long as it likes.
+                #[cfg(target_os = "linux")]
+                let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(SEND_TIMEOUT));
                 Ok(Accepted::Tcp(stream, peer))
             }
             Socket::Unix(socket) => {
@@ -177,6 +184,24 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_system_ends_a_connection_whose_peer_takes_no_bytes() {
+        let addr = ListenAddr::Tcp(([127, 0, 0, 1], 0).into());
+        let socket = Socket::bind(&addr).await.unwrap();
+        let ListenAddr::Tcp(addr) = socket.local_addr().unwrap() else {
+            panic!("an address of TCP");
+        };
+        let _client = TcpStream::connect(addr).await.unwrap();
+
+        let Accepted::Tcp(stream, _) = socket.accept().await.unwrap() else {
+            panic!("a connection of TCP");
+        };
+
+        let timeout = socket2::SockRef::from(&stream).tcp_user_timeout();
+        assert_eq!(timeout.unwrap(), Some(SEND_TIMEOUT));
+    }
 
     #[tokio::test]
     async fn a_socket_whose_process_accepts_nothing_is_in_use() {

@@ -28,6 +28,13 @@ impl StartupBanner<'_> {
         !self.listen.ip().to_canonical().is_loopback()
     }
 
+    /// Whether other machines can open the console, and over plain http.
+    pub(crate) fn shows_console_in_clear(&self) -> bool {
+        let listen = self.admin_listen.unwrap_or(self.listen);
+        let is_exposed = !listen.ip().to_canonical().is_loopback();
+        is_exposed && self.console != ConsoleMode::Off && self.config.tls.is_none()
+    }
+
     fn admin(&self) -> &'static str {
         if self.config.rules.admin.is_some() {
             "reset, refund, settle, explain and offenders need the token"
@@ -47,10 +54,10 @@ impl fmt::Display for StartupBanner<'_> {
             Some(_) => "https",
             None => "http",
         };
-        let url = format!("{scheme}://{}", self.listen);
+        let url = format!("{scheme}://{}", reachable(self.listen));
         writeln!(f, "ratelimit-server {}", env!("CARGO_PKG_VERSION"))?;
         writeln!(f)?;
-        writeln!(f, "  listening  {url}")?;
+        writeln!(f, "  listening  {scheme}://{}", self.listen)?;
         if let Some(envoy) = &self.envoy_listen {
             writeln!(f, "  envoy      {envoy} (gRPC)")?;
         }
@@ -67,7 +74,7 @@ impl fmt::Display for StartupBanner<'_> {
             writeln!(f, "  {:9}  and {hidden} more", "")?;
         }
         writeln!(f, "  admin      {}", self.admin())?;
-        let admin = self.admin_listen.unwrap_or(self.listen);
+        let admin = reachable(self.admin_listen.unwrap_or(self.listen));
         if let Some(token) = self.generated_token {
             writeln!(f, "  token      {token}")?;
             let offenders = format!("{scheme}://{admin}/api/v1/rate-limit/offenders");
@@ -77,8 +84,7 @@ impl fmt::Display for StartupBanner<'_> {
             )?;
         }
         if self.console != ConsoleMode::Off {
-            let address = reachable(admin);
-            write!(f, "  console    {scheme}://{address}/console/")?;
+            write!(f, "  console    {scheme}://{admin}/console/")?;
             // The page signs in with a token in the fragment, which browsers do not send.
             match self.generated_token {
                 Some(token) => writeln!(f, "#token={token}")?,
@@ -95,6 +101,12 @@ impl fmt::Display for StartupBanner<'_> {
                 "  warning    whoever reaches this address can spend any key's budget"
             )?;
         }
+        if self.shows_console_in_clear() {
+            writeln!(
+                f,
+                "  warning    the console is served over plain http: token and cookie can be read on the way (--tls-cert)"
+            )?;
+        }
         writeln!(f)?;
         writeln!(
             f,
@@ -103,7 +115,7 @@ impl fmt::Display for StartupBanner<'_> {
     }
 }
 
-/// The address that a browser on this machine can open: loopback in place of all addresses.
+/// The address that a program on this machine can use: loopback in place of all addresses, which `Host` may not name.
 fn reachable(mut addr: SocketAddr) -> SocketAddr {
     match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => addr.set_ip(Ipv4Addr::LOCALHOST.into()),

@@ -55,17 +55,27 @@ impl AdminToken {
         self.0.ct_eq(text.as_bytes()).into()
     }
 
+    /// Whether an `Authorization` header carries a bearer token, right or wrong.
+    pub(crate) fn is_sent(headers: &HeaderMap) -> bool {
+        let mut lines = headers.get_all(AUTHORIZATION).iter();
+        lines.any(|value| bearer_token(value.as_bytes()).is_some())
+    }
+
     /// Whether the one `Authorization` header carries this token, compared in constant time.
     pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
         let mut lines = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (lines.next(), lines.next()) else {
             return false;
         };
-        let Some((scheme, token)) = value.as_bytes().split_at_checked(7) else {
-            return false;
-        };
-        scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(self.0.ct_eq(token.trim_ascii()))
+        bearer_token(value.as_bytes()).is_some_and(|token| self.0.ct_eq(token).into())
     }
+}
+
+/// The token of a value of `Authorization`, which has another form for other schemes.
+fn bearer_token(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
+    let is_bearer = scheme.eq_ignore_ascii_case(b"Bearer ");
+    is_bearer.then(|| token.trim_ascii())
 }
 
 #[cfg(test)]

@@ -82,8 +82,9 @@ impl FromStr for HostName {
     }
 }
 
-/// Whether a name is `localhost` or below it. Browsers and resolvers take such names for this machine (RFC 6761), so
-/// no other site can have one.
+/// Whether a name is `localhost` or below it. Browsers take such names for this machine, and resolvers should (RFC 6761). A
+/// resolver that asks the network for names below `localhost` gives another machine a say, so such a name alone never
+/// replaces the admin token.
 pub(crate) fn is_localhost(name: &str) -> bool {
     let parent = name.len().checked_sub("localhost".len());
     let Some((below, parent)) = parent.and_then(|at| name.split_at_checked(at)) else {

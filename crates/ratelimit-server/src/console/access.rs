@@ -42,14 +42,16 @@ const SECURITY_HEADERS: [(HeaderName, &str); 6] = [
     ),
 ];
 
-/// Authorises the calls of the API but those of the session. Handlers find the [`Caller`] in the extensions.
+/// Authorises the calls of the API but those of the session. Handlers find the [`Caller`] and the
+/// [`Admission`](admin_auth::Admission) in the extensions.
 pub(super) async fn authorize(
     State(app): State<App>,
     mut request: Request,
     next: Next,
 ) -> Result<Response<Body>, ApiError> {
-    let caller = admin_auth::admit_request(&app, &app.rules(), &request)?;
-    request.extensions_mut().insert(caller);
+    let admission = admin_auth::admit(&app, &app.rules(), &request)?;
+    request.extensions_mut().insert(admission.caller);
+    request.extensions_mut().insert(admission);
     Ok(next.run(request).await)
 }
 

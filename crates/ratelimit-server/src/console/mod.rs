@@ -68,6 +68,7 @@ mod tests {
         api_error::ApiError,
         config::{Config, Settings},
         metrics::recorder,
+        session_cookie::{Session, SessionKey, unix_seconds},
     };
 
     const TOKEN: &str = "0123456789abcdef";
@@ -133,7 +134,7 @@ mod tests {
         for headers in [
             &[][..],
             &[("authorization", "Bearer wrong")],
-            &[("cookie", "ratelimit_console=1.0")],
+            &[("cookie", "ratelimit_console=1.2.0")],
         ] {
             let found = statuses("write", Method::POST, headers).await;
             assert_eq!(found, [refused(401), refused(401)], "{headers:?}");
@@ -143,8 +144,9 @@ mod tests {
     #[tokio::test]
     async fn changes_by_the_api_need_the_mode_write() {
         let token = format!("Bearer {TOKEN}");
-        let key = crate::session_cookie::SessionKey::of(&TOKEN.into());
-        let (cookie, _) = key.cookie(crate::session_cookie::unix_seconds(), false);
+        let key = SessionKey::of(&TOKEN.into());
+        let now = unix_seconds();
+        let cookie = key.cookie(Session::starting_at(now), now, false);
         let cookie = cookie.to_str().expect("a text");
         let cookie = cookie.split(';').next().expect("a cookie");
         let by_token = [("authorization", &*token)];

@@ -1,6 +1,7 @@
 //! Sessions of the page: signing in with the admin token, and out.
 //!
-//! A session lasts 30 minutes. Asking for it in its second half renews it, so a page that asks stays signed in.
+//! A session lasts 30 minutes. Asking for it in its second half renews it, so a page that asks stays signed in, for at most
+//! 12 hours.
 
 use axum::{
     Router,
@@ -9,21 +10,19 @@ use axum::{
     http::{Response, StatusCode, header::ORIGIN},
     routing::get,
 };
-use ratelimit_core::Key;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    admin_auth::{self, Caller},
+    admin_auth::{self, Admission, Caller, attempt_key},
     api_error::ApiError,
     app::App,
     audit::Audit,
     browser_guard::{SEC_FETCH_SITE, check_own_origin, is_https},
-    client::{Lines, Peer},
-    config::{ConsoleMode, Rules},
+    config::{AdminToken, ConsoleMode, Rules},
     json_body::{parse, read},
     json_object::Object,
     json_response::json,
-    session_cookie::{SESSION_DURATION, SessionKey, deletions, unix_seconds, write_cookie},
+    session_cookie::{Session, SessionKey, deletions, unix_seconds, write_cookie},
 };
 
 /// Body of a sign-in.
@@ -73,32 +72,30 @@ pub(super) fn routes() -> Router<App> {
 }
 
 /// The session of the caller. It is renewed if less than half of its time remains.
-async fn find(State(app): State<App>, request: Request) -> Response<Body> {
+///
+/// A wrong bearer token is an error here too: otherwise the answer would tell a right token from others without a trace.
+async fn find(State(app): State<App>, request: Request) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
-    let caller = admin_auth::identify(&app, &rules, &request).ok();
-    let now = unix_seconds();
-    let key = app.admin_token(&rules).map(SessionKey::of);
-    let key = key.filter(|_| caller == Some(Caller::Console));
-    let expiry = key
-        .as_ref()
-        .and_then(|key| key.expiry_in(request.headers(), now));
-    let renewed = match (&key, expiry) {
-        (Some(key), Some(expiry)) if is_due(expiry, now) => {
-            Some(key.cookie(now, is_https(&rules, &request)))
+    let token = app.admin_token(&rules);
+    let caller = match admin_auth::identify(&app, &rules, &request) {
+        Ok(Admission { caller, .. }) => Some(caller),
+        Err(why) if token.is_some() && AdminToken::is_sent(request.headers()) => {
+            return admin_auth::log_refused(&app, &request, Err(why));
         }
-        _ => None,
+        Err(_) => None,
     };
-    let expires_at = renewed.as_ref().map(|(_, expiry)| *expiry).or(expiry);
-    let session = SessionResponse::new(&app, &rules, caller.is_some(), expires_at);
-    let mut response = json(StatusCode::OK, &session);
-    if let Some((cookie, _)) = renewed {
+    let token = token.filter(|_| caller == Some(Caller::Console));
+    let session = token.and_then(|token| admin_auth::find_session(&rules, token, &request));
+    let now = unix_seconds();
+    let renewed = session.and_then(|session| session.renewed_at(now));
+    let expires_at = renewed.or(session).map(|session| session.expiry);
+    let answer = SessionResponse::new(&app, &rules, caller.is_some(), expires_at);
+    let mut response = json(StatusCode::OK, &answer);
+    if let (Some(token), Some(renewed)) = (token, renewed) {
+        let cookie = SessionKey::of(token).cookie(renewed, now, is_https(&rules, &request));
         write_cookie(response.headers_mut(), cookie);
     }
-    response
-}
-
-const fn is_due(expiry: u64, now: u64) -> bool {
-    expiry.saturating_sub(now) < SESSION_DURATION.as_secs() / 2
+    Ok(response)
 }
 
 /// Signs in with the admin token. Where none is needed, callers that may make admin calls are signed in already.
@@ -123,14 +120,17 @@ async fn sign_in(State(app): State<App>, request: Request) -> Result<Response<Bo
     admin_auth::log_refused(&app, &request, admitted)?;
     Audit::new("sign-in", Caller::Console, &request).succeed();
     let is_https = is_https(&rules, &request);
-    let (cookie, expiry) = SessionKey::of(token).cookie(unix_seconds(), is_https);
-    let session = SessionResponse::new(&app, &rules, true, Some(expiry));
-    let mut response = json(StatusCode::OK, &session);
+    let now = unix_seconds();
+    let session = Session::starting_at(now);
+    let cookie = SessionKey::of(token).cookie(session, now, is_https);
+    let answer = SessionResponse::new(&app, &rules, true, Some(session.expiry));
+    let mut response = json(StatusCode::OK, &answer);
     write_cookie(response.headers_mut(), cookie);
     Ok(response)
 }
 
-/// Deletes the cookie. The server keeps no sessions, so a copy of the cookie stays valid until it expires.
+/// Deletes the cookie. The server keeps no sessions, so a copy of the cookie stays valid, and can be renewed until 12 hours
+/// after the sign-in.
 async fn sign_out(State(app): State<App>, request: Request) -> Result<Response<Body>, ApiError> {
     let rules = app.rules();
     check_page(&rules, &request)?;
@@ -138,7 +138,7 @@ async fn sign_out(State(app): State<App>, request: Request) -> Result<Response<B
     let is_signed_in = !needs_token && admin_auth::identify(&app, &rules, &request).is_ok();
     let session = SessionResponse::new(&app, &rules, is_signed_in, None);
     let mut response = json(StatusCode::OK, &session);
-    for deletion in deletions(is_https(&rules, &request)) {
+    for deletion in deletions() {
         write_cookie(response.headers_mut(), deletion);
     }
     Ok(response)
@@ -151,14 +151,4 @@ fn check_page(rules: &Rules, request: &Request) -> Result<(), ApiError> {
         check_own_origin(rules, request)?;
     }
     Ok(())
-}
-
-/// The key that attempts are counted by: the client's address, or the peer's if a trusted proxy names none.
-fn attempt_key(rules: &Rules, request: &Request) -> Key {
-    let peer = Peer::of(request.extensions()).map(|peer| peer.ip());
-    match (rules.client.resolve(peer, &Lines(request.headers())), peer) {
-        (Ok(client), _) => Key::network(client.addr(), client.prefix()),
-        (Err(_), Some(peer)) => Key::ip(peer),
-        (Err(_), None) => Key::new("no address").expect("a text is a key"),
-    }
 }

@@ -14,7 +14,7 @@ use super::{
     series::{HelpTexts, SharedValue},
 };
 
-/// All series of a moment, grouped by the name of their metric.
+/// All series of a moment, grouped by the name of their metric as it is written.
 ///
 /// Series are added with their handles, and the text is written afterwards: while the registry is visited, new metrics wait.
 #[derive(Default)]
@@ -50,15 +50,16 @@ impl Exposition {
 
     fn add(&mut self, key: &Key, kind: &'static str, value: SeriesValue) {
         let series = (key.clone(), value);
+        let name = valid_name(key.name(), true);
         // A lookup by `&str` first: a name has thousands of series.
-        if let Some(family) = self.families.get_mut(key.name()) {
+        if let Some(family) = self.families.get_mut(&*name) {
             family.series.push(series);
         } else {
             let family = Family {
                 kind,
                 series: vec![series],
             };
-            self.families.insert(key.name().to_owned(), family);
+            self.families.insert(name.into_owned(), family);
         }
     }
 
@@ -66,9 +67,8 @@ impl Exposition {
     pub(super) fn write(self, help: &HelpTexts, application: &str) -> String {
         let mut out = String::new();
         for (name, family) in self.families {
-            let help = help.get(&name);
-            let name = valid_name(&name, true);
-            if let Some(help) = help {
+            let mut names = family.series.iter().map(|(key, _)| key.name());
+            if let Some(help) = names.find_map(|name| help.get(name)) {
                 let _ = writeln!(out, "# HELP {name} {}", escape(help, false));
             }
             let _ = writeln!(out, "# TYPE {name} {}", family.kind);
@@ -267,6 +267,27 @@ mod tests {
             );
         }
         assert_eq!(text.lines().count(), 1 + 12 + 2 + 1, "{text}");
+    }
+
+    #[test]
+    fn names_that_are_written_alike_are_one_metric() {
+        let recorder = recorder("shop");
+        with_local_recorder(&recorder, || {
+            describe_counter!("hits-total", "Hits.");
+            counter!("hits.total", "policy" => "b").increment(7);
+            counter!("hits_other").increment(1);
+            counter!("hits-total", "policy" => "a").increment(1);
+        });
+
+        assert_eq!(
+            recorder.handle().render(),
+            "# TYPE hits_other counter\n\
+             hits_other{application=\"shop\"} 1\n\n\
+             # HELP hits_total Hits.\n\
+             # TYPE hits_total counter\n\
+             hits_total{application=\"shop\",policy=\"a\"} 1\n\
+             hits_total{application=\"shop\",policy=\"b\"} 7\n\n"
+        );
     }
 
     #[test]

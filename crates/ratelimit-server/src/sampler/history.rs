@@ -23,9 +23,13 @@ impl History {
     /// Adds a second, `elapsed` after the one before. The seconds between them are gaps.
     ///
     /// A system clock that is set back starts the history anew. One that is set forward leaves no more gaps than time passed.
+    /// A second that is there already keeps its rates.
     pub(super) fn push(&mut self, at: u64, elapsed: Duration, rates: SecondRates) {
         let last = self.0.back().map(|point| point.at);
-        if last.is_some_and(|last| at <= last) {
+        if last == Some(at) {
+            return;
+        }
+        if last.is_some_and(|last| at < last) {
             self.0.clear();
         } else if let Some(last) = last {
             let missed = (at - last - 1).min(elapsed.as_secs());

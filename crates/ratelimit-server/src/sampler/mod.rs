@@ -88,6 +88,12 @@ impl Sampler {
         self.state().policy_rates(name)
     }
 
+    /// The rates of several policies, in their order.
+    pub(crate) fn rates_of<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<PolicyRates> {
+        let state = self.state();
+        names.map(|name| state.policy_rates(name)).collect()
+    }
+
     /// The policies with the most checks in the last second, at most `max`.
     ///
     /// Policies without a check in it follow by their checks so far, if `is_current` knows them.

@@ -7,8 +7,12 @@ use std::{
 
 use http::{Method, StatusCode};
 use tempfile::NamedTempFile;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
-use crate::server::{EXPLAIN, OFFENDERS, REFUND, RESET, SETTLE, Server, binary};
+use crate::server::{EXPLAIN, OFFENDERS, REFUND, RESET, SETTLE, Server, binary, until};
 
 const TOKEN: &str = "0123456789abcdef-secret";
 
@@ -40,6 +44,59 @@ async fn admin_without_token_is_for_direct_local_callers() {
         server.send(with(name), "").await.problem(403);
     }
     assert!(server.banner.contains("direct callers on this machine"));
+}
+
+/// A request of a program or a proxy that sends no more headers than it must.
+async fn status_of(server: &Server, version: &str, host: &str) -> u16 {
+    let mut stream = TcpStream::connect(server.addr).await.unwrap();
+    let request =
+        format!("GET {OFFENDERS} HTTP/{version}\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer[9..12].parse().unwrap()
+}
+
+#[tokio::test]
+async fn without_a_token_a_caller_needs_http_1_1_and_the_name_of_this_machine() {
+    let server = Server::start(&["--admin-without-token", "--allowed-host", "limits.example"]);
+    let addr = server.addr.to_string();
+
+    for host in [
+        &*addr,
+        "localhost",
+        "LOCALHOST.:1",
+        "[::1]",
+        "limits.example",
+    ] {
+        assert_eq!(status_of(&server, "1.1", host).await, 200, "{host}");
+        assert_eq!(status_of(&server, "1.0", host).await, 403, "{host}");
+    }
+    assert_eq!(status_of(&server, "1.1", "a.localhost").await, 403);
+    assert_eq!(status_of(&server, "1.1", "0.0.0.0").await, 421);
+}
+
+#[tokio::test]
+async fn the_start_screen_prints_addresses_that_pass_and_warns_of_plain_http() {
+    let token = token_file();
+    let args = ["--admin-token-file", token.path().to_str().unwrap()];
+    let server = Server::start(&[&args[..], &["--listen", "0.0.0.0:0"]].concat());
+
+    let port = server.addr.port();
+    for line in [
+        format!("  listening  http://0.0.0.0:{port}\n"),
+        format!("  console    http://127.0.0.1:{port}/console/\n"),
+        format!("  metrics    http://127.0.0.1:{port}/actuator/prometheus\n"),
+        format!("  try        curl -i 'http://127.0.0.1:{port}/"),
+        "  warning    the console is served over plain http".to_owned(),
+    ] {
+        assert!(server.banner.contains(&line), "{line}: {}", server.banner);
+    }
+    until(async || server.log().contains("over plain http").then_some(())).await;
+    for other in [&[][..], &["--listen", "0.0.0.0:0", "--console", "off"]] {
+        let server = Server::start(&[&args[..], other].concat());
+        assert!(!server.banner.contains("plain http"), "{}", server.banner);
+    }
 }
 
 #[tokio::test]

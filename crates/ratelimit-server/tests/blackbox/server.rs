@@ -120,7 +120,10 @@ impl Server {
         }
         let (_, url) = banner.split_once("listening  ").unwrap();
         let (_, url) = url.split_once("://").unwrap();
-        let addr: SocketAddr = url.lines().next().unwrap().parse().unwrap();
+        let mut addr: SocketAddr = url.lines().next().unwrap().parse().unwrap();
+        if addr.ip().is_unspecified() {
+            addr.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+        }
         Server {
             child,
             addr: (std::net::Ipv4Addr::LOCALHOST, addr.port()).into(),

@@ -153,6 +153,16 @@ struct WatchedPolicy {
     would_deny: f64,
 }
 
+impl WatchedPolicy {
+    /// Orders policies by what they would deny, then by their checks, the busiest first.
+    fn rank(&self) -> (Reverse<u64>, Reverse<u64>, &str) {
+        // Rates are whole in units of 1/1024, so their bits order them.
+        let [would_deny, checks] =
+            [self.would_deny, self.checks].map(|rate| Reverse(rate.to_bits()));
+        (would_deny, checks, &self.policy)
+    }
+}
+
 impl Tick {
     pub(super) fn new(app: &App) -> Tick {
         let Sample {
@@ -243,35 +253,32 @@ fn top(app: &App) -> Vec<TopPolicy> {
 /// Those of Envoy rules are known by their checks, and enforce no key.
 fn watched(app: &App) -> Vec<WatchedPolicy> {
     let rules = app.rules();
-    let configured = rules.policies.iter().filter_map(|policy| {
-        let enforced = policy.enforcement_percent();
-        (enforced < 100).then(|| {
-            let rates = app.sampler().policy_rates(policy.name());
-            (policy.name().to_owned(), enforced, rates)
-        })
-    });
+    let is_watched = |policy: &&Policy| policy.enforcement_percent() < 100;
+    let watched: Vec<&Policy> = rules.policies.iter().filter(is_watched).collect();
+    let names = watched.iter().map(|policy| policy.name());
+    let rates = app.sampler().rates_of(names);
+    let configured = watched
+        .into_iter()
+        .zip(rates)
+        .map(|(policy, rates)| WatchedPolicy {
+            policy: policy.name().to_owned(),
+            enforced: policy.enforcement_percent(),
+            checks: rates.checks,
+            would_deny: rates.would_deny,
+        });
     let others = app.sampler().watched().into_iter();
     let others = others
         .filter(|policy| rules.policies.named(&policy.name).is_none() && policy.rates.checks > 0.0);
-    let others = others.map(|policy| (policy.name, 0, policy.rates));
-    let mut watched: Vec<_> = configured.chain(others).collect();
-    // Rates are whole in units of 1/1024, so their bits order them.
-    watched.sort_by_key(|(name, _, rates)| {
-        (
-            Reverse(rates.would_deny.to_bits()),
-            Reverse(rates.checks.to_bits()),
-            name.clone(),
-        )
+    let others = others.map(|NamedRates { name, rates }| WatchedPolicy {
+        policy: name,
+        enforced: 0,
+        checks: rates.checks,
+        would_deny: rates.would_deny,
     });
+    let mut watched: Vec<WatchedPolicy> = configured.chain(others).collect();
+    watched.sort_unstable_by(|one, other| one.rank().cmp(&other.rank()));
     watched.truncate(MAX_POLICIES);
-    let entry =
-        |(policy, enforced, rates): (String, u8, crate::sampler::PolicyRates)| WatchedPolicy {
-            policy,
-            enforced,
-            checks: rates.checks,
-            would_deny: rates.would_deny,
-        };
-    watched.into_iter().map(entry).collect()
+    watched
 }
 
 fn micros(micros: u128) -> u64 {

@@ -8,28 +8,29 @@
 mod messages;
 mod sampling;
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, task::Poll, time::Duration};
 
 use axum::{
-    Router,
-    extract::{Request, State},
-    http::{HeaderMap, HeaderName, StatusCode},
+    Extension, Router,
+    extract::State,
+    http::{HeaderName, StatusCode, header::CACHE_CONTROL},
     response::{
         IntoResponse,
         sse::{Event, KeepAlive, Sse},
     },
     routing::get,
 };
-use futures_util::stream;
+use futures_util::{Stream, stream};
 use tokio::time::Instant;
 
 use self::messages::Hello;
 pub(crate) use self::sampling::sample;
 use crate::{
+    admin_auth::{Admission, token_id},
     api_error::ApiError,
     app::App,
     live_feed::{MAX_VIEWERS, Viewer},
-    session_cookie::{SessionKey, unix_seconds},
+    session_cookie::unix_seconds,
 };
 
 /// The time after which a browser connects again.
@@ -38,12 +39,17 @@ const RETRY: Duration = Duration::from_secs(2);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Tells nginx not to collect the events.
 const NO_BUFFERING: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
+/// In place of axum's `no-cache`, as all calls of the API.
+const NO_STORE: (HeaderName, &str) = (CACHE_CONTROL, "no-store");
 
 pub(super) fn routes() -> Router<App> {
     Router::new().route("/console/api/live", get(watch))
 }
 
-async fn watch(State(app): State<App>, request: Request) -> Result<impl IntoResponse, ApiError> {
+async fn watch(
+    State(app): State<App>,
+    Extension(admission): Extension<Admission>,
+) -> Result<impl IntoResponse, ApiError> {
     if app.is_draining() {
         return Err(unavailable("the server shuts down".to_owned()));
     }
@@ -51,13 +57,10 @@ async fn watch(State(app): State<App>, request: Request) -> Result<impl IntoResp
         let detail = format!("{MAX_VIEWERS} pages watch already: close one of them");
         return Err(unavailable(detail));
     };
-    let stream = LiveStream::new(app, viewer, request.headers());
-    let events = stream::unfold(stream, |mut stream| async move {
-        let event = stream.next().await?;
-        Some((Ok::<_, Infallible>(event), stream))
-    });
+    let events = LiveStream::new(app, viewer, admission).into_events();
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
-    Ok(([NO_BUFFERING], Sse::new(events).keep_alive(keep_alive)))
+    let headers = [NO_BUFFERING, NO_STORE];
+    Ok((headers, Sse::new(events).keep_alive(keep_alive)))
 }
 
 fn unavailable(detail: String) -> ApiError {
@@ -72,8 +75,8 @@ struct LiveStream {
     state: StreamState,
     /// The last second that was sent.
     sent: u64,
-    /// A secret of the admin token, if there is one. Another token ends the stream.
-    token: Option<[u8; 32]>,
+    /// Another token than the one that admitted the viewer ends the stream.
+    token_id: Option<[u8; 32]>,
     /// The end of the session; `None` if the caller has none.
     expiry: Option<Instant>,
 }
@@ -86,25 +89,34 @@ enum StreamState {
 }
 
 impl LiveStream {
-    fn new(app: App, viewer: Viewer, headers: &HeaderMap) -> LiveStream {
-        let rules = app.rules();
-        let token = app.admin_token(&rules);
-        let now = unix_seconds();
-        let expiry = token.and_then(|token| {
-            // A program sends the token itself, which does not expire.
-            let has_token = token.is_in(headers);
-            let key = (!has_token).then(|| SessionKey::of(token));
-            key?.expiry_in(headers, now)
-        });
-        let expiry = expiry.map(|at| Instant::now() + Duration::from_secs(at.saturating_sub(now)));
+    fn new(app: App, viewer: Viewer, admission: Admission) -> LiveStream {
+        let remaining = |expiry: u64| expiry.saturating_sub(unix_seconds());
+        let expiry = admission.expiry.map(remaining);
         LiveStream {
-            token: token_id(&app),
             app,
             viewer,
             state: StreamState::Starting,
             sent: 0,
-            expiry,
+            token_id: admission.token_id,
+            expiry: expiry.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
         }
+    }
+
+    /// The events until the end. Each poll tells the feed that the viewer still reads.
+    fn into_events(self) -> impl Stream<Item = Result<Event, Infallible>> {
+        let place = self.viewer.place.clone();
+        let events = stream::unfold(self, |mut stream| async move {
+            let event = stream.next().await?;
+            Some((Ok::<_, Infallible>(event), stream))
+        });
+        let mut events = Box::pin(events);
+        stream::poll_fn(move |context| {
+            if !place.mark_polled() {
+                // The place has gone to another viewer. A browser that thaws the page connects again.
+                return Poll::Ready(None);
+            }
+            events.as_mut().poll_next(context)
+        })
     }
 
     /// The next event, or `None` at the end.
@@ -136,7 +148,7 @@ impl LiveStream {
                 () = until(self.expiry) => return None,
                 changed = self.viewer.ticks.changed() => changed.ok()?,
             }
-            if self.token != token_id(&self.app) {
+            if self.token_id != current_token_id(&self.app) {
                 return None;
             }
             let tick = self.viewer.ticks.borrow_and_update().clone();
@@ -151,11 +163,8 @@ impl LiveStream {
     }
 }
 
-/// Tells one admin token from another.
-fn token_id(app: &App) -> Option<[u8; 32]> {
-    let token = app.rules();
-    let token = app.admin_token(&token);
-    token.map(|token| token.derive(b"console live"))
+fn current_token_id(app: &App) -> Option<[u8; 32]> {
+    app.admin_token(&app.rules()).map(token_id)
 }
 
 /// Completes at that moment, or never.
@@ -168,10 +177,12 @@ async fn until(moment: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::StreamExt as _;
     use http_body_util::BodyExt as _;
 
     use super::*;
     use crate::{
+        admin_auth::Caller,
         config::{Config, Settings},
         live_feed::LiveTick,
         metrics::recorder,
@@ -185,7 +196,12 @@ mod tests {
 
     fn stream(app: &App) -> LiveStream {
         let viewer = app.live().admit().unwrap();
-        LiveStream::new(app.clone(), viewer, &HeaderMap::new())
+        let admission = Admission {
+            caller: Caller::Local,
+            expiry: None,
+            token_id: None,
+        };
+        LiveStream::new(app.clone(), viewer, admission)
     }
 
     fn publish(app: &App, at: u64) {
@@ -242,5 +258,49 @@ mod tests {
         };
         let (tick, ()) = tokio::join!(next(&mut stream), later);
         assert!(tick.unwrap().contains("id: 8\n"));
+    }
+
+    /// hyper polls no stream whose connection takes no bytes.
+    #[tokio::test]
+    async fn a_stream_that_is_not_polled_for_a_minute_ends_when_its_place_is_taken() {
+        let app = app();
+        let mut unread = Box::pin(stream(&app).into_events());
+        assert!(unread.next().await.is_some());
+        let mut read: Vec<_> = (1..MAX_VIEWERS)
+            .map(|_| Box::pin(stream(&app).into_events()))
+            .collect();
+
+        app.live().age_places(Duration::from_secs(60));
+        for events in &mut read {
+            assert!(events.next().await.is_some());
+        }
+        let _new = app.live().admit().expect("the place of the unread stream");
+        publish(&app, 1);
+
+        assert!(unread.next().await.is_none());
+        assert!(read[0].next().await.is_some());
+        assert!(app.live().admit().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_bound_to_the_session_and_the_token_that_admitted_it() {
+        let app = app();
+        let of = |expiry, token_id| {
+            let admission = Admission {
+                caller: Caller::Console,
+                expiry,
+                token_id,
+            };
+            LiveStream::new(app.clone(), app.live().admit().unwrap(), admission)
+        };
+        let mut ended = of(Some(unix_seconds()), None);
+        let mut of_old_token = of(None, Some([7; 32]));
+
+        for stream in [&mut ended, &mut of_old_token] {
+            assert!(next(stream).await.unwrap().contains("event: hello\n"));
+        }
+        assert_eq!(next(&mut ended).await, None);
+        publish(&app, 1);
+        assert_eq!(next(&mut of_old_token).await, None);
     }
 }

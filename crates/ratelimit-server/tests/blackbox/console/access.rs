@@ -76,7 +76,8 @@ async fn hostile_cookies_are_no_session() {
     let console = Console::start(&[]);
     let good = console.sign_in().await;
     let (name, value) = good.split_once('=').unwrap();
-    let (expiry, code) = value.split_once('.').unwrap();
+    let (times, code) = value.rsplit_once('.').unwrap();
+    let (start, expiry) = times.split_once('.').unwrap();
     let ask = async |cookies: &[&str]| {
         let mut request = console.server.request(Method::GET, OFFENDERS);
         for cookie in cookies {
@@ -84,8 +85,10 @@ async fn hostile_cookies_are_no_session() {
         }
         console.server.send(request, "").await.status.as_u16()
     };
-    let wrong = format!("{name}={expiry}.{}", "0".repeat(64));
-    let later = format!("{name}={}.{code}", expiry.parse::<u64>().unwrap() + 1);
+    let wrong = format!("{name}={times}.{}", "0".repeat(64));
+    let later = expiry.parse::<u64>().unwrap() + 1;
+    let later = format!("{name}={start}.{later}.{code}");
+    let planted = vec![&*wrong; 60].join("; ");
     let huge = format!("{name}={}", "9".repeat(40_000));
     let many = vec!["a=b"; 80].join("; ");
 
@@ -102,6 +105,7 @@ async fn hostile_cookies_are_no_session() {
         &[&huge],
         &[&cookie_ending_in(1_000, "another token of it")],
         &[&cookie_ending_in(-1, TOKEN)],
+        &[&format!("__Host-{good}")],
     ] {
         assert_eq!(ask(cookies).await, 401, "{cookies:?}");
     }
@@ -113,7 +117,7 @@ async fn hostile_cookies_are_no_session() {
         &[&format!("{wrong}; {good}")],
         &[&huge, &good],
         &[&format!("{many}; {good}")],
-        &[&format!("__Host-{good}")],
+        &[&format!("{planted}; {good}")],
     ] {
         assert_eq!(ask(cookies).await, 200, "{cookies:?}");
     }

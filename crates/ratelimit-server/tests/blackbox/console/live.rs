@@ -193,6 +193,7 @@ async fn checks_of_a_scripted_load_are_in_the_ticks_and_in_the_history() {
     let headers = viewer.response.headers();
     assert_eq!(headers["content-type"], "text/event-stream");
     assert_eq!(headers["x-accel-buffering"], "no");
+    assert_eq!(headers["cache-control"], "no-store");
     let hello = viewer.next().await.unwrap();
     assert_eq!(
         (&*hello.name, hello.retry.as_deref()),

@@ -83,17 +83,23 @@ fn cookie_of(answer: &HttpResponse) -> String {
     cookie.split(';').next().unwrap().to_owned()
 }
 
-/// The cookie of a session that ends so many seconds from now, made by the rules of the design.
+/// The cookie of a session that ends so many seconds from now, and started half an hour before.
 fn cookie_ending_in(seconds: i64, token: &str) -> String {
+    cookie_of_span(seconds - 1_800, seconds, token)
+}
+
+/// The cookie of a session with a start and an end in seconds from now, made by the rules of the design.
+fn cookie_of_span(start: i64, end: i64, token: &str) -> String {
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
-    let expiry = now.checked_add_signed(seconds).unwrap().to_string();
+    let [start, end] = [start, end].map(|seconds| now.checked_add_signed(seconds).unwrap());
+    let times = format!("{start}.{end}");
     let key = hmac(token.as_bytes(), b"console session");
-    let code = hmac(&key, expiry.as_bytes());
+    let code = hmac(&key, times.as_bytes());
     let code = code.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").unwrap();
         text
     });
-    format!("ratelimit_console={expiry}.{code}")
+    format!("ratelimit_console={times}.{code}")
 }
 
 /// HMAC-SHA-256 with a key of at most 64 bytes.

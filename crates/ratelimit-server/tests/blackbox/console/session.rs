@@ -6,7 +6,7 @@ use http::Method;
 use ratelimit_tests::chaos::Certificates;
 use serde_json::{Value, json};
 
-use super::{Console, SESSION, TOKEN, cookie_ending_in, cookie_of, write_token};
+use super::{Console, SESSION, TOKEN, cookie_ending_in, cookie_of, cookie_of_span, write_token};
 use crate::server::{OFFENDERS, Server, until};
 
 #[tokio::test]
@@ -30,7 +30,8 @@ async fn signing_in_sets_a_cookie_and_tells_the_rights() {
         "signedIn": true, "expiresAt": expires_at, "mode": "read", "can": ["look"], "keys": "digest",
     });
     assert_eq!(session, expected);
-    assert!(cookie.starts_with(&format!("ratelimit_console={expires_at}.")));
+    let times = format!("{}.{expires_at}", expires_at - 1800);
+    assert!(cookie.starts_with(&format!("ratelimit_console={times}.")));
     let again = console.ask(Method::GET, SESSION, &cookie_of(&answer)).await;
     assert_eq!(again.json(), expected);
     assert_eq!(again.header("cache-control"), Some("no-store"));
@@ -64,9 +65,14 @@ async fn signing_out_deletes_the_cookie() {
 
     assert_eq!(answer.status, 200);
     assert_eq!(answer.json()["signedIn"], false);
-    let cookie = answer.header("set-cookie").unwrap();
-    assert!(cookie.starts_with("ratelimit_console=;"), "{cookie}");
-    assert!(cookie.contains("Max-Age=0"), "{cookie}");
+    let cookies = answer.headers.get_all("set-cookie").iter();
+    let cookies: Vec<&str> = cookies.map(|line| line.to_str().unwrap()).collect();
+    let attributes = "HttpOnly; SameSite=Strict; Path=/; Max-Age=0";
+    let expected = [
+        format!("ratelimit_console=; {attributes}"),
+        format!("__Host-ratelimit_console=; {attributes}; Secure"),
+    ];
+    assert_eq!(cookies, expected);
 }
 
 #[tokio::test]
@@ -92,6 +98,67 @@ async fn a_session_ends_and_is_renewed_in_its_second_half() {
     assert!(expires_at >= now + 1_790, "{second_half:?}");
     let renewed = find(&cookie_of(&second_half)).await;
     assert_eq!(renewed.json()["expiresAt"], expires_at);
+}
+
+#[tokio::test]
+async fn no_session_is_renewed_beyond_twelve_hours() {
+    const HOUR: i64 = 60 * 60;
+    let console = Console::start(&[]);
+    let find = async |start: i64, end: i64| {
+        let cookie = cookie_of_span(start, end, TOKEN);
+        console.ask(Method::GET, SESSION, &cookie).await
+    };
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+
+    let last = find(-12 * HOUR + 1_200, 300).await;
+    let expires_at = last.json()["expiresAt"].as_u64().unwrap();
+    assert!((now + 1_200..now + 1_210).contains(&expires_at), "{last:?}");
+    let cookie = last.header("set-cookie").unwrap();
+    let (_, max_age) = cookie.split_once("Max-Age=").unwrap();
+    assert!((1_190..=1_200).contains(&max_age.parse::<u64>().unwrap()));
+
+    let ended = find(-12 * HOUR + 300, 300).await;
+    assert_eq!(ended.json()["signedIn"], true);
+    assert_eq!(ended.header("set-cookie"), None);
+}
+
+#[tokio::test]
+async fn a_wrong_bearer_token_is_refused_counted_and_logged() {
+    let console = Console::start(&["--trusted", "127.0.0.1"]);
+    let ask = async |path: &str, client: &str, authorization: &str| {
+        let request = console.server.request(Method::GET, path);
+        let request = request.header("x-forwarded-for", client);
+        let request = request.header("authorization", authorization);
+        console.server.send(request, "").await
+    };
+    let right = format!("Bearer {TOKEN}");
+
+    for (client, path) in [("203.0.113.7", SESSION), ("203.0.113.8", OFFENDERS)] {
+        for _ in 0..5 {
+            ask(path, client, "Bearer guess").await.problem(401);
+        }
+        let refused = ask(path, client, "bearer guess").await;
+        assert!(refused.problem(429).contains("bearer"), "{refused:?}");
+        assert!(refused.header("retry-after").is_some());
+        // Programs go on, and other schemes are no guesses.
+        assert_eq!(ask(path, client, &right).await.status, 200);
+        let other_scheme = ask(path, client, "Basic Z3Vlc3M6").await;
+        let expected = if path == SESSION { 200 } else { 401 };
+        assert_eq!(other_scheme.status, expected);
+    }
+    // The page has the same budget, and a browser may send a token that is for a proxy.
+    let request = console.server.request(Method::POST, SESSION);
+    let request = request.header("x-forwarded-for", "203.0.113.8");
+    let request = request.header("content-type", "application/json");
+    let body = json!({ "token": TOKEN }).to_string();
+    console.server.send(request, body).await.problem(429);
+    let cookie = console.sign_in().await;
+    let request = console.page(Method::GET, OFFENDERS, &cookie);
+    let request = request.header("authorization", "Bearer of-a-proxy");
+    assert_eq!(console.server.send(request, "").await.status, 200);
+
+    let log = console.server.log();
+    assert!(log.contains("this is not the admin token"), "{log}");
 }
 
 #[tokio::test]
@@ -266,6 +333,14 @@ async fn over_https_the_cookie_is_secure_and_belongs_to_the_host() {
         .output();
     let session: Value = serde_json::from_slice(&found.unwrap().stdout).unwrap();
     assert_eq!(session["signedIn"], true);
+    // A page of plain http on this host can set the other name.
+    let planted = cookie.trim_start_matches("__Host-");
+    let found = Command::new("curl")
+        .args(["--silent", "--max-time", "30", "--cacert", &ca])
+        .args(["--cookie", planted, &format!("{url}{SESSION}")])
+        .output();
+    let session: Value = serde_json::from_slice(&found.unwrap().stdout).unwrap();
+    assert_eq!(session["signedIn"], false);
     // curl shows one in ten refusals as a broken stream if the server drops the body unread.
     for (scheme, status) in [("http", "403"), ("https", "200")].repeat(20) {
         let origin = format!("origin: {}", url.replace("https", scheme));

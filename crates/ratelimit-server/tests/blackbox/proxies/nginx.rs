@@ -12,7 +12,7 @@ use super::{
     process::{Proxy, free_port},
     server, snippet,
 };
-use crate::server::{CHECK, Server, until};
+use crate::server::{CHECK, OFFENDERS, Server, until};
 
 const CONF: &str = r#"
 daemon off;
@@ -91,6 +91,18 @@ async fn nginx_enforces_the_policy_whatever_its_clients_claim() {
     let server = server(&dir);
 
     assert_enforces(&start(&server)).await;
+}
+
+/// By default nginx adds no header, and its upstream's address is the `Host`.
+#[tokio::test]
+async fn a_client_of_a_plain_proxy_pass_is_no_local_caller() {
+    let server = Server::start(&["--admin-without-token"]);
+    let location = format!("location / {{ proxy_pass http://{}; }}", server.addr);
+    let proxy = start_with("", &location);
+    until(|| proxy.get("/actuator/health", "Accept: */*")).await;
+
+    assert_eq!(proxy.status(OFFENDERS, "Accept: */*").await, 403);
+    assert_eq!(server.get(OFFENDERS).await.status, 200);
 }
 
 const MOVING: &str = include_str!("../../../../../docs/move/others.md");
