@@ -118,6 +118,7 @@ impl Period {
     }
 
     /// The start of the window of the clock that the tick `at` lies in.
+    #[cfg(feature = "tokio")]
     pub(crate) const fn window_start(self, at: u64) -> Timestamp {
         self.start_of(at - at % self.ticks)
     }

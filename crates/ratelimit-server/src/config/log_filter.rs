@@ -6,7 +6,7 @@ use ratelimit_http::policy_file::nearest;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// The targets of this workspace: its crates that log here, their modules, and two names for kinds of lines.
-const OWN_TARGETS: [&str; 45] = [
+const OWN_TARGETS: [&str; 47] = [
     "ratelimit_core",
     "ratelimit_core::limiter",
     "ratelimit_core::limiter::denial",
@@ -35,6 +35,7 @@ const OWN_TARGETS: [&str; 45] = [
     "ratelimit_server::audit",
     "ratelimit_server::browser_guard",
     "ratelimit_server::client",
+    "ratelimit_server::console::live::sampling",
     "ratelimit_server::envoy::quota::pass",
     "ratelimit_server::envoy::quota::service",
     "ratelimit_server::envoy::quota::stream",
@@ -51,6 +52,7 @@ const OWN_TARGETS: [&str; 45] = [
     "ratelimit_server::routes::forward_auth",
     "ratelimit_server::routes::receipt",
     "ratelimit_server::serve",
+    "ratelimit_server::socket",
     "ratelimit_server::tls",
 ];
 
