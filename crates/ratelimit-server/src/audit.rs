@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use axum::extract::Request;
+use axum::{extract::Request, http::Method};
 use ratelimit_core::{KeySet, Policy};
 
 use crate::{admin_auth::Caller, check_keys::no_own_key, client::Peer, request_id};
@@ -11,6 +11,8 @@ use crate::{admin_auth::Caller, check_keys::no_own_key, client::Peer, request_id
 const TARGET: &str = "ratelimit_server::audit";
 
 /// An admin call that passed authorisation. Dropping it logs one line, also if the client has left.
+///
+/// The console repeats its reading calls every few seconds, so their lines have the level `debug`.
 pub(crate) struct Audit {
     call: &'static str,
     by: Caller,
@@ -20,6 +22,7 @@ pub(crate) struct Audit {
     key: Option<String>,
     /// The keys of limits `by NAME`, as in `ip=sha256~...`.
     keys: Option<String>,
+    is_repeated: bool,
     is_done: bool,
 }
 
@@ -33,6 +36,7 @@ impl Audit {
             policy: None,
             key: None,
             keys: None,
+            is_repeated: matches!(by, Caller::Console) && request.method() == Method::GET,
             is_done: false,
         }
     }
@@ -56,17 +60,26 @@ impl Audit {
 
 impl Drop for Audit {
     fn drop(&mut self) {
-        tracing::info!(
-            target: TARGET,
-            call = self.call,
-            by = self.by.as_str(),
-            peer = self.peer.map(tracing::field::display),
-            policy = self.policy,
-            key = self.key,
-            keys = self.keys,
-            result = if self.is_done { "ok" } else { "failed" },
-            request_id = self.request_id,
-            "admin call"
-        );
+        macro_rules! log {
+            ($level:ident) => {
+                tracing::$level!(
+                    target: TARGET,
+                    call = self.call,
+                    by = self.by.as_str(),
+                    peer = self.peer.map(tracing::field::display),
+                    policy = self.policy,
+                    key = self.key,
+                    keys = self.keys,
+                    result = if self.is_done { "ok" } else { "failed" },
+                    request_id = self.request_id,
+                    "admin call"
+                )
+            };
+        }
+        if self.is_repeated {
+            log!(debug);
+        } else {
+            log!(info);
+        }
     }
 }
