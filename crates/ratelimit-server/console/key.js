@@ -32,18 +32,25 @@ const IS_EVEN = /TOKEN|LEAKY|COUNTER/;
 /** The gauge of one limit, which refills while one looks. */
 function gauge(seen, permits) {
   const {text, by, algorithm, allowed, limit, remaining, resetAfterMicros: whole, passesAfterMicros: passes} = seen;
-  const [level, refill] = [h('i'), h('small')];
+  const [level, wait, refill] = [h('i'), h('small'), h('small')];
   return {
     el: h(
       `div.gauge ${allowed ? 'c-allow' : 'c-deny'}`,
       h('code.wrap', by ? `${text} by ${by}` : text),
       h('strong', `${int(remaining)} of ${int(limit)} remaining`),
       h('div.bar', level),
-      h('small', allowed ? 'allows' : passes === null ? `never holds ${int(permits)}` : `denies for ${span(passes)}`),
+      wait,
       refill
     ),
     paint(left) {
       const rest = left(whole);
+      wait.textContent = allowed
+        ? 'allows'
+        : passes === null
+          ? `never holds ${int(permits)}`
+          : left(passes)
+            ? `denies for ${span(left(passes))}`
+            : 'allows';
       const share = IS_EVEN.test(algorithm) && whole ? rest / whole : rest > 0 ? 1 : 0;
       level.style.width = `${100 - ((100 * (limit - remaining)) / limit) * (whole ? share : 1)}%`;
       if (rest > 0) put(refill, `fully refilled in ${span(rest)}, at `, moment((Date.now() + rest / 1e3) / 1e3));
@@ -57,13 +64,19 @@ function answers(reset) {
   const [verdict, gauges, exact] = [h('div.verdict'), h('div'), h('small')];
   const values = table('Permits that pass', [column('permits', ''), column('pass in')]);
   const chart = forecastChart('Permits that pass from now on');
-  let [at, passes, wait, limits] = [0, 0, null, []];
+  let [at, passes, isShadow, wait, limits, cells] = [0, 0, false, null, [], []];
   const left = micros => Math.max(0, micros - (performance.now() - at) * 1e3);
+  const words = rest => {
+    if (isShadow) return `Passes now (shadow); would ${rest === null ? 'never pass' : `be denied for ${span(rest)}`}`;
+    return rest === null ? 'Never passes' : rest ? `Passes in ${span(rest)}` : 'Passes now';
+  };
   /** Draws the countdowns; true if the key passes only since the last look. */
   const paint = () => {
     const rest = passes === null ? null : left(passes);
-    wait.textContent = rest === null ? 'Never passes' : rest > 0 ? `Passes in ${span(rest)}` : 'Passes now';
+    wait.textContent = words(rest);
     for (const one of limits) one.paint(left);
+    for (const [cell, after] of cells)
+      cell.textContent = after === null ? 'never' : left(after) ? span(left(after)) : 'now';
     return passes > 0 && rest === 0;
   };
   return {
@@ -80,7 +93,7 @@ function answers(reset) {
     ),
     paint,
     show([seen, curve]) {
-      [at, passes, wait] = [performance.now(), seen.passesAfterMicros, h('b.num')];
+      [at, passes, isShadow, wait] = [performance.now(), seen.passesAfterMicros, seen.shadow, h('b.num')];
       const [css, word] = seen.shadow
         ? ['c-shadow', 'shadow: would deny']
         : seen.allowed
@@ -112,15 +125,10 @@ function answers(reset) {
         : isWhole
           ? ''
           : 'Exact at the dots, and at least as many between them.';
+      cells = curve.points.map(([, after]) => [h('td.r', {title: after === null ? '' : `${after} us`}), after]);
       put(
         values.tBodies[0],
-        curve.points.map(([permits, after]) =>
-          h(
-            'tr',
-            h('td', int(permits)),
-            h('td.r', {title: after === null ? '' : `${after} us`}, after === 0 ? 'now' : span(after))
-          )
-        )
+        cells.map(([cell], i) => h('tr', h('td', int(curve.points[i][0])), cell))
       );
       paint();
     }

@@ -512,3 +512,103 @@ test("a day of ticks leaves heap and nodes flat", () =>
       assertQuiet(page);
     }),
   ));
+
+const axis = (page) =>
+  page
+    .locator(".run")
+    .first()
+    .locator("svg text")
+    .evaluateAll((all) => all.slice(-4).map((one) => one.textContent));
+
+test("the times of an access log are moments in UTC, and those of a trace are seconds", () =>
+  withFake({}, (fake) =>
+    withPage(`${fake.url}#/try`, async (page) => {
+      const run = async (from, step) => {
+        await page.getByLabel("Paste").check();
+        const lines = Array.from({ length: 7 }, (_, i) => JSON.stringify({ t: from + i * step, key: "a" }));
+        await page.getByLabel("Lines of a trace or of an access log").fill(lines.join("\n"));
+        await page.locator(".run").evaluateAll((all) => all.map((one) => one.remove()));
+        await page.getByRole("button", { name: "Run" }).click();
+        await page.locator(".run").first().waitFor();
+      };
+      const noon = Date.UTC(2026, 10, 17, 12) / 1000;
+      await run(noon, 10);
+      assert.deepEqual(await axis(page), ["12:00:15", "12:00:30", "12:00:45", "12:01:00"]);
+      assert.ok(await page.getByText("hits, times in UTC").first().isVisible());
+      await run(noon, 36_000);
+      assert.deepEqual(await axis(page), ["11-18 12:00", "11-19 00:00", "11-19 12:00", "11-20 00:00"]);
+      await run(noon, 300_000);
+      assert.match((await axis(page)).join(), /^(2026-1[12]-\d\d,?){4}$/);
+      await run(0.5, 1);
+      assert.deepEqual(await axis(page), ["0", "2 s", "4 s", "6 s"]);
+      assert.equal(await page.getByText("times in UTC").count(), 0);
+    }),
+  ));
+
+const scaleOf = (page, chart) =>
+  page
+    .locator(`svg[aria-label^="${chart}"] text[text-anchor=end]`)
+    .evaluateAll((all) => all.map((one) => one.textContent));
+
+test("scales of counts have whole steps", () =>
+  withFake({ tickMs: 0, idle: true, limit: 1 }, (fake) =>
+    withPage(fake.url, async (page) => {
+      await page.getByText("Decision latency").waitFor();
+      assert.deepEqual(await scaleOf(page, "Checks a second"), ["0", "1", "now"]);
+      await go(page, PEEK.slice(2));
+      await page.getByText(/Passes/).waitFor();
+      assert.deepEqual(await scaleOf(page, "Permits that pass"), ["0", "1"]);
+      fake.state.limit = 9;
+      await page.waitForFunction(() =>
+        [...document.querySelectorAll('svg[aria-label^="Permits"] text')].some((one) => one.textContent === "5"),
+      );
+      assert.deepEqual(await scaleOf(page, "Permits that pass"), ["0", "5", "10"]);
+    }),
+  ));
+
+test("a key of a shadow policy passes now, and the page says for how long it would be denied", () =>
+  withFake({ shadow: true }, (fake) =>
+    withPage(`${fake.url}${PEEK}`, async (page) => {
+      await page.getByText("shadow: would deny").waitFor();
+      const headline = page.locator(".verdict b");
+      assert.match(await headline.innerText(), /^Passes now \(shadow\); would be denied for \d+\.?\d* s$/);
+      await go(page, `${PEEK.slice(2)}&permits=9`);
+      await page.getByText("Passes now (shadow); would never pass").waitFor();
+    }),
+  ));
+
+test("every wait of a key counts down by one clock", () =>
+  withFake({}, (fake) =>
+    withPage(`${fake.url}${PEEK}`, async (page) => {
+      await page.getByText("denies for").waitFor();
+      // No further peek: the page alone counts.
+      await page.getByRole("button", { name: "Live: pause" }).click();
+      await page.getByText("Values", { exact: true }).click();
+      const waits = () =>
+        page.evaluate(() =>
+          [
+            document.querySelector(".verdict b"),
+            document.querySelector(".gauge small"),
+            document.querySelector("tbody td.r"),
+          ].map((one) => one.textContent.match(/[\d.]+ m?s$/)?.[0]),
+        );
+      const before = await waits();
+      assert.deepEqual(new Set(before).size, 1, `${before}`);
+      await page.waitForFunction((was) => !document.querySelector(".verdict b").textContent.endsWith(was), before[0]);
+      const after = await waits();
+      assert.deepEqual(new Set(after).size, 1, `${after}`);
+      assert.notEqual(after[0], before[0]);
+    }),
+  ));
+
+test("a server that comes back with other rights is known to the page", () =>
+  withFake({ mode: "read" }, (fake) =>
+    withPage(`${fake.url}${PEEK}`, async (page) => {
+      const reset = page.getByRole("button", { name: "Reset" });
+      await reset.waitFor();
+      assert.ok(await reset.isDisabled());
+      fake.state.mode = "write";
+      for (const viewer of fake.viewers) viewer.destroy();
+      await page.waitForFunction(() => document.querySelector("button.danger")?.disabled === false);
+    }),
+  ));

@@ -4,7 +4,7 @@ const chance = (n) => Math.abs((Math.sin(n * 127.1) * 43758.5453) % 1);
 const wave = (t, of, deep) => 1 + deep * Math.sin(t / of) + 0.03 * chance(Math.floor(t / 4));
 
 /** The numbers of one second. */
-export function moment(t, { down = false, gap = [0, 0] } = {}) {
+export function moment(t, { down = false, gap = [0, 0], idle = false } = {}) {
   const isGap = t >= gap[0] && t < gap[1];
   const spike = Math.max(0, 1 - Math.abs((t % 300) - 205) / 24) ** 1.5;
   const [allowed, over, denied] = [
@@ -13,6 +13,7 @@ export function moment(t, { down = false, gap = [0, 0] } = {}) {
     74 * wave(t, 31, 0.25) + 420 * spike,
   ];
   const checks = allowed + over + denied;
+  if (idle) return { t, checks: 0, allowed: 0, over: 0, denied: 0, unchecked: 0, wouldDeny: 0 };
   return {
     t,
     checks,
@@ -106,7 +107,8 @@ export function explain(state, policy, key, permits) {
     key,
     policy,
     permits,
-    allowed: after === 0,
+    allowed: after === 0 || Boolean(state.shadow),
+    ...(state.shadow && after !== 0 ? { shadow: true } : {}),
     reason: after === 0 ? "every limit has enough left" : refusal,
     passesAfterMicros: after,
     ...(state.down ? { store: "local" } : {}),
@@ -125,7 +127,7 @@ export function explain(state, policy, key, permits) {
 }
 
 export const forecast = (state, policy, key) => ({
-  limit: 5,
+  limit: state.limit ?? 5,
   upToMicros: 60e6,
   points: [1, 2, 3, 4, 5].map((n) => [n, explain(state, policy, key, n).passesAfterMicros]),
 });
