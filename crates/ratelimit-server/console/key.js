@@ -24,6 +24,7 @@ import {
 } from './dom.js';
 import {forecastChart} from './chart.js';
 import {int, span} from './format.js';
+import {live} from './live.js';
 import {changeButton} from './session.js';
 
 /** Algorithms that refill evenly; the others do so at the end of a window. */
@@ -60,7 +61,7 @@ function gauge(seen, permits) {
 }
 
 /** The answers about a key: made once, then shown again and again. */
-function answers(reset) {
+function answers(reset, isOwn) {
   const [verdict, gauges, exact] = [h('div.verdict'), h('div'), h('small')];
   const values = table('Permits that pass', [column('permits', ''), column('pass in')]);
   const chart = forecastChart('Permits that pass from now on');
@@ -82,7 +83,7 @@ function answers(reset) {
   return {
     el: h(
       'div.grid g11',
-      card('Verdict', changeButton('reset', 'danger', 'Reset', reset), verdict, gauges),
+      card('Verdict', reset, verdict, gauges),
       card(
         'Permits that pass from now on',
         h('small', 'if no other check comes first'),
@@ -104,9 +105,10 @@ function answers(reset) {
         badge(css, word),
         wait,
         h('p.soft', seen.reason),
+        isOwn && h('small', 'Key is empty: limits without a name show the budget of the address of this browser.'),
         seen.store &&
           warning(
-            'Redis did not answer: ',
+            'Redis did not decide: ',
             seen.store === 'local'
               ? 'these are the local budgets of this server.'
               : 'the failure mode decides without budgets.'
@@ -142,7 +144,7 @@ export function key({main, params, signal}) {
   // The key that was asked for; the fields may be about to change.
   const chosen = keysOf(params);
   const permits = params.get('permits') || 1;
-  const [others, out] = [h('div.row wide'), h('div')];
+  const [others, out, failed] = [h('div.row wide'), h('div'), h('p.err', {role: 'alert'})];
   const policy = input('policy', chosen.policy, {required: true, onchange: () => showNames(policy.value)});
   const peek = form(
     'row',
@@ -154,6 +156,8 @@ export function key({main, params, signal}) {
     others
   );
   put(main, head('Key', 'The state of each limit for one key. Peeking spends nothing.'), peek, out);
+
+  const resetButton = () => h('div', changeButton('reset', 'danger', 'Reset', reset), failed);
 
   /** Shows fields for the keys that limits `by NAME` of a policy count by. */
   async function showNames(name) {
@@ -182,35 +186,49 @@ export function key({main, params, signal}) {
         h('code.wrap', Object.values(keys).join(', ')),
         ' under ',
         h('code.wrap', policy),
-        ', on every server that shares the store.'
+        live.last?.store.up === false ? '. Redis is down: only this server.' : ', on every server that shares the store.'
       )
     );
     if (!yes || signal.aborted) return;
+    failed.textContent = '';
     await api.reset(chosen).then(
       () => toast('Reset.'),
-      ({message}) => toast(message)
+      ({message}) => {
+        failed.textContent = message;
+      }
     );
     load();
   }
 
-  let view = null;
+  let [view, isRefused] = [null, false];
+  /** Tells why there is no answer. A missing key is told by its field, which gets the focus. */
+  async function refuse(error) {
+    view = null;
+    // The same call would be refused again.
+    isRefused = error.status === 400;
+    if (isRefused) await named;
+    const gap = isRefused && [...others.querySelectorAll('input')].find(({name}) => !chosen[name]);
+    if (signal.aborted) return;
+    if (!gap) return put(out, problem(error));
+    const message = `Limits of ${chosen.policy} count by ${gap.name.slice(5)}: fill in “${gap.labels[0].textContent}”.`;
+    put(out, problem({message}), resetButton());
+    gap.ariaInvalid = 'true';
+    gap.focus();
+  }
   const latest = newest(signal);
   const load = () =>
     latest(
       Promise.all([api.explain(chosen, permits, signal), api.forecast(chosen, signal)]),
       found => {
         if (!view) {
-          view = answers(reset);
+          view = answers(resetButton(), !chosen.key);
           put(out, view.el);
         }
         view.show(found);
       },
-      error => {
-        view = null;
-        put(out, problem(error));
-      }
+      refuse
     );
-  if (chosen.policy) showNames(chosen.policy);
+  const named = chosen.policy && showNames(chosen.policy);
   if (!chosen.policy || Object.keys(chosen).length < 2) {
     put(out, empty('Name a policy and a key.'));
     return {};
@@ -219,7 +237,9 @@ export function key({main, params, signal}) {
   load();
   let wasDue = false;
   return {
-    slow: load,
+    slow() {
+      if (!isRefused) load();
+    },
     fast() {
       // At the end of the countdown the page peeks again, once.
       const isDue = Boolean(view?.paint());

@@ -79,7 +79,7 @@ function details(policy) {
       ]),
       h(
         'div.row btns',
-        !policy.envoy && link('key', {policy: name}, 'Peek at a key'),
+        policy.peek === false ? h('small', `No peek: ${policy.peekReason}.`) : link('key', {policy: name}, 'Peek at a key'),
         link('try', {a: text, throttle}, 'Try a change')
       )
     )

@@ -322,10 +322,10 @@ test("a read-only console says why a reset and a reload are not possible", () =>
       const reset = page.getByRole("button", { name: "Reset" });
       await reset.waitFor();
       assert.ok(await reset.isDisabled());
-      assert.ok(await page.getByText("Read-only: the server runs with --console read.").isVisible());
+      assert.ok(await page.getByText("Read-only: the server runs with --console read; restart with --console write.").isVisible());
       await go(page, "file");
       assert.ok(await page.getByRole("button", { name: "Reload" }).isDisabled());
-      assert.ok(await page.getByText("Read-only: the server runs with --console read.").isVisible());
+      assert.ok(await page.getByText("Read-only: the server runs with --console read; restart with --console write.").isVisible());
     }),
   ));
 
@@ -529,7 +529,7 @@ test("the times of an access log are moments in UTC, and those of a trace are se
         await page.getByLabel("Lines of a trace or of an access log").fill(lines.join("\n"));
         await page.locator(".run").evaluateAll((all) => all.map((one) => one.remove()));
         await page.getByRole("button", { name: "Run" }).click();
-        await page.locator(".run").first().waitFor();
+        await page.locator(".run svg text").first().waitFor();
       };
       const noon = Date.UTC(2026, 10, 17, 12) / 1000;
       await run(noon, 10);
@@ -610,5 +610,129 @@ test("a server that comes back with other rights is known to the page", () =>
       fake.state.mode = "write";
       for (const viewer of fake.viewers) viewer.destroy();
       await page.waitForFunction(() => document.querySelector("button.danger")?.disabled === false);
+    }),
+  ));
+
+test("a missing key of a limit is told by its field, without calls that are refused again", () =>
+  withFake({ by: ["ip"] }, (fake) =>
+    withPage(`${fake.url}${PEEK}`, async (page) => {
+      const field = page.getByLabel("Key for limits by ip");
+      await page.getByRole("alert").filter({ hasText: "fill in “Key for limits by ip”" }).waitFor();
+      assert.ok(await field.evaluate((el) => el === document.activeElement));
+      assert.equal(await field.getAttribute("aria-invalid"), "true");
+      assert.ok(await page.getByRole("button", { name: "Reset" }).isEnabled());
+      const before = fake.state.peeks;
+      // More than one period of the calls.
+      await new Promise((resolve) => setTimeout(resolve, 3200));
+      assert.equal(fake.state.peeks, before);
+      await field.fill("192.0.2.7");
+      await page.keyboard.press("Enter");
+      await page.getByText(/Passes in/).waitFor();
+      assert.equal(await page.getByText("Key is empty").count(), 0);
+      await go(page, "key?policy=login&keys.ip=192.0.2.7");
+      await page.getByText("limits without a name show the budget of the address of this browser").waitFor();
+      assertQuiet(page, /status of 400/);
+    }),
+  ));
+
+test("a reset that fails stays told beside its button", () =>
+  withFake({ down: true, tickMs: 0 }, (fake) =>
+    withPage(`${fake.url}${PEEK}`, async (page) => {
+      await page.getByText("Redis did not decide: these are the local budgets").waitFor();
+      await page.getByRole("button", { name: "Reset" }).click();
+      const dialog = page.getByRole("dialog", { name: "Reset this key?" });
+      await dialog.getByText("Redis is down: only this server.").waitFor();
+      await dialog.getByRole("button", { name: "Reset" }).click();
+      await page.getByRole("alert").filter({ hasText: "only this server has reset the key" }).waitFor();
+      const again = page.waitForResponse(/explain/);
+      await again;
+      assert.ok(await page.getByRole("alert").filter({ hasText: "only this server has reset the key" }).isVisible());
+    }),
+  ));
+
+test("settings that apply on reload are a difference, and a busy server is asked again", () =>
+  withFake({ busy: true, config: { hidden: true, reason: "the file is not UTF-8" } }, (fake) =>
+    withPage(`${fake.url}#/file`, async (page) => {
+      await page.getByText("The text is hidden: the file is not UTF-8.").waitFor();
+      await page.getByRole("alert").filter({ hasText: "another text is being checked" }).waitFor();
+      fake.state.busy = false;
+      await page.getByText("would be rejected").waitFor();
+      await page.getByLabel("Policy file").fill('trusted = ["192.0.2.0/24"]\n');
+      await page.getByText(/^applies on reload/).waitFor();
+      const shown = await page.locator("div", { has: page.getByText("applies on reload") }).last().innerText();
+      assert.match(shown, /applies on reload\s+trusted/);
+    }),
+  ));
+
+test("a policy whose keys cannot be named says why, in place of a link", () =>
+  withFake({}, (fake) =>
+    withPage(`${fake.url}#/policies?name=comment`, async (page) => {
+      await page.getByText("No peek: the keys of an Envoy rule are made of descriptors.").waitFor();
+      assert.equal(await page.getByRole("link", { name: "Peek at a key" }).count(), 0);
+      await go(page, "policies?name=login");
+      await page.getByRole("link", { name: "Peek at a key" }).waitFor();
+    }),
+  ));
+
+test("a rejected policy file is an alert with a way to its findings", () =>
+  withFake({ tickMs: 0 }, (fake) =>
+    withPage(fake.url, async (page) => {
+      await page.getByText("connection attempts").waitFor();
+      assert.equal(await page.getByRole("alert").count(), 0);
+      fake.state.reload = { result: "rejected", at: fake.state.t };
+      fake.tick();
+      const alert = page.getByRole("alert").filter({ hasText: "The policy file is rejected" });
+      await alert.waitFor();
+      await alert.evaluate((el) => {
+        el.marked = true;
+      });
+      fake.tick(3);
+      await page.waitForFunction(
+        async (t) => (await import("./live.js")).live.last.t === t && document.querySelector("main .banner").marked,
+        fake.state.t,
+      );
+      await page.getByText("Keys are digests; --offender-keys shown shows them.").waitFor();
+      await alert.getByRole("link", { name: "See its findings" }).click();
+      await page.getByRole("heading", { name: "Policy file" }).waitFor();
+    }),
+  ));
+
+test("typed text stays when the file changes on disk, and when the screen is left", () =>
+  withFake({ tickMs: 0 }, (fake) =>
+    withPage(`${fake.url}#/file`, async (page) => {
+      const editor = page.getByLabel("Policy file");
+      await editor.waitFor();
+      await page.locator("#store", { hasText: "Redis" }).waitFor();
+      const reloaded = () => {
+        fake.state.t++;
+        fake.state.reload = { result: "ok", at: fake.state.t };
+        fake.tick();
+      };
+      // A reload of the same file is no change.
+      const checked = page.waitForResponse(/check-config/);
+      reloaded();
+      await checked;
+      assert.equal(await page.getByText("The file on disk changed.").count(), 0);
+      await editor.fill("mine = 1");
+      fake.state.text = "theirs = 2";
+      reloaded();
+      await page.getByText("The file on disk changed.").waitFor();
+      assert.equal(await editor.inputValue(), "mine = 1");
+      await go(page, "overview");
+      await go(page, "file");
+      await page.getByText("This is the text that you typed.").waitFor();
+      assert.equal(await editor.inputValue(), "mine = 1");
+      await page.getByRole("button", { name: "Reload" }).click();
+      await page.getByRole("dialog").getByText("The text typed here is not part of it.").waitFor();
+      await page.keyboard.press("Escape");
+      await page.getByRole("button", { name: "Load the file" }).click();
+      await page.waitForFunction(() => document.querySelector("textarea").value === "theirs = 2");
+      assert.equal(await page.getByRole("button", { name: "Load the file" }).count(), 0);
+      await go(page, "client");
+      await page.getByLabel("Peer").fill("192.0.2.1:1");
+      await go(page, "file");
+      assert.equal(await editor.inputValue(), "theirs = 2");
+      await go(page, "client");
+      assert.equal(await page.getByLabel("Peer").inputValue(), "192.0.2.1:1");
     }),
   ));

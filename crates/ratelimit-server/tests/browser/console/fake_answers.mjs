@@ -64,7 +64,11 @@ export function makePolicies(count) {
       onFailure: "closed",
       blocked: ["203.0.113.0/24"],
     }),
-    policy("comment", "6/min burst 3; fixed_window 100/d", 74, 2, { throttle: "soft 20%" }),
+    policy("comment", "6/min burst 3; fixed_window 100/d", 74, 2, {
+      throttle: "soft 20%",
+      peek: false,
+      peekReason: "the keys of an Envoy rule are made of descriptors",
+    }),
     policy("sign-up", "fixed_window 3/h; concurrency 2 lease 30s", 12, 0.4, {
       enforced: 10,
       wouldDeny: 3.1,
@@ -256,6 +260,7 @@ export function checkConfig(text) {
       added: [],
       removed: ["upload"],
       changed: [{ name: "search", from: "10/s burst 30", to: "10/s; 1000/s" }],
+      settings: text.includes("192.0.2.0/24") ? ["trusted"] : [],
       needsRestart: [],
     },
   };

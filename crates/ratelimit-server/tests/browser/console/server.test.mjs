@@ -279,7 +279,7 @@ test("with --console read the page hides changes, and the server refuses them to
         await go(page, "key?policy=login&key=mallory");
         await page.getByText(/Passes in/).waitFor();
         assert.ok(await page.getByRole("button", { name: "Reset" }).isDisabled());
-        await page.getByText("Read-only: the server runs with --console read.").waitFor();
+        await page.getByText("Read-only: the server runs with --console read; restart with --console write.").waitFor();
         const statuses = await page.evaluate(
           (api) =>
             Promise.all(
