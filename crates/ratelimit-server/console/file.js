@@ -62,7 +62,7 @@ export function file({main, signal}) {
     timer = setTimeout(check, after);
   };
   const text = editor(() => {
-    drafts.file = text.value() === config.text ? undefined : text.value();
+    drafts.file = text.value();
     checkSoon(TYPING_MS);
   });
   const notice = h('div', {role: 'status'});
@@ -143,7 +143,7 @@ export function file({main, signal}) {
         warning(
           `${why} `,
           button('', 'Load the file', () => {
-            drafts.file = undefined;
+            delete drafts.file;
             load();
           })
         )
@@ -165,8 +165,9 @@ export function file({main, signal}) {
           config.path ? copyable(config.path) : 'The server runs without a file: check a text here.',
           config.hidden && ` The text is hidden: ${config.reason}.`
         );
+        if (drafts.file === config.text) delete drafts.file;
         text.load(drafts.file ?? config.text);
-        offer(drafts.file !== undefined && 'This is the text that you typed.');
+        offer('file' in drafts && 'This is the text that you typed.');
         put(
           body,
           h(

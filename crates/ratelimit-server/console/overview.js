@@ -133,7 +133,7 @@ export function overview({main, signal}) {
     h('div'),
     h('div', loading()),
     h('div.stack'),
-    h('small')
+    h('small.legend')
   ];
   const legend = h(
     'div.legend',
@@ -204,7 +204,12 @@ export function overview({main, signal}) {
         link('file', null, 'See its findings')
       );
       for (const one of [...tiles, rates, latency]) one.redraw(tick);
-      latencyNow.textContent = p50 ? `p50 ${span(p50)}, p99 ${span(p99)}` : 'no check was timed';
+      put(
+        latencyNow,
+        p50
+          ? [p50, p99].map((micros, i) => h('span', h(`span.key part ${LATENCY[i].css}`), h('em', `p${i ? 99 : 50} ${span(micros)}`)))
+          : 'no check was timed'
+      );
       update(store, storeFacts(tick));
       const heads = [column('policy', ''), column('checks/s'), column('denied'), column('decided by', 'hide')];
       update(busy, top.length ? table('Busiest policies', heads, top.map(row)) : empty('No check yet.'));

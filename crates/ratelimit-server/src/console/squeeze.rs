@@ -34,7 +34,11 @@ pub(super) const fn squeeze(text: &[u8], out: &mut [u8]) -> usize {
             is_quoted ^= byte == b'\'';
             is_plain &= byte != b'\\' && (is_quoted || !matches!(byte, b'`' | b'"' | b'/'));
             let is_space = byte == b' ' && is_plain && !is_quoted && start < end;
-            if is_space && (separates(last) || separates(text[start]) || text[start] == b'\'') {
+            if is_space
+                && (separates(last)
+                    || separates(text[start])
+                    || matches!(text[start], b'\'' | b'`'))
+            {
                 continue;
             }
             last = byte;
@@ -61,7 +65,10 @@ const fn separates(byte: u8) -> bool {
             | b'>'
             | b'&'
             | b'|'
+            | b'!'
             | b'*'
+            | b'+'
+            | b'-'
             | b'('
             | b')'
             | b'['
@@ -119,11 +126,9 @@ mod tests {
                 "const f = (a, b) => ({a, b: a ? b : 'c : d'});",
                 "const f=(a,b)=>({a,b:a?b:'c : d'});",
             ),
-            (
-                "if (a && b) return 'c' + d - 1;",
-                "if(a&&b)return'c' + d - 1;",
-            ),
+            ("if (a && b) return 'c' + d - 1;", "if(a&&b)return'c'+d-1;"),
             ("a = b ? `c, d` : e", "a=b?`c, d` : e"),
+            ("return `a, b`;", "return`a, b`;"),
             ("a = \"b, c\"", "a=\"b, c\""),
             ("a = b.replace(/ c, d/, e)", "a=b.replace(/ c, d/, e)"),
             ("a = 'b\\'c, d', e", "a='b\\'c, d', e"),
@@ -148,6 +153,8 @@ mod tests {
                 let is_text_closed = is_comment || code.matches('`').count() % 2 == 0;
                 let is_text_closed =
                     is_text_closed && (is_comment || code.matches('\'').count() % 2 == 0);
+                // Without the space they were other operators.
+                assert!(!code.contains("+ +") && !code.contains("- -"), "{line}");
                 let has_comment_behind = !is_comment && code.contains(" // ");
                 assert!(
                     is_closed && is_text_closed && !has_comment_behind,
