@@ -66,13 +66,15 @@ function answers(reset, isOwn) {
   const values = table('Permits that pass', [column('permits', ''), column('pass in')]);
   const chart = forecastChart('Permits that pass from now on');
   let [at, passes, isShadow, wait, limits, cells] = [0, 0, false, null, [], []];
-  const left = micros => Math.max(0, micros - (performance.now() - at) * 1e3);
+  let now = 0;
+  const left = micros => Math.max(0, micros - (now - at) * 1e3);
   const words = rest => {
     if (isShadow) return `Passes now (shadow); would ${rest === null ? 'never pass' : `be denied for ${span(rest)}`}`;
     return rest === null ? 'Never passes' : rest ? `Passes in ${span(rest)}` : 'Passes now';
   };
   /** Draws the countdowns; true if the key passes only since the last look. */
   const paint = () => {
+    now = performance.now();
     const rest = passes === null ? null : left(passes);
     wait.textContent = words(rest);
     for (const one of limits) one.paint(left);

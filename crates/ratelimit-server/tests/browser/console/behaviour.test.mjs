@@ -60,6 +60,7 @@ test("letters in fields are no shortcuts, and shortcuts can be switched off", ()
       await page.getByRole("button", { name: "Keyboard" }).click();
       await page.getByLabel("Switch these shortcuts off").check();
       await page.getByRole("button", { name: "Keep" }).click();
+      await page.waitForFunction(() => localStorage.shortcuts === "off");
       await page.evaluate(() => document.activeElement.blur());
       await page.keyboard.press("4");
       await page.keyboard.press("t");
@@ -598,14 +599,18 @@ test("every wait of a key counts down by one clock", () =>
             document.querySelector(".verdict b"),
             document.querySelector(".gauge small"),
             document.querySelector("tbody td.r"),
-          ].map((one) => one.textContent.match(/[\d.]+ m?s$/)?.[0]),
+          ].map((one) => Number(one.textContent.match(/([\d.]+) s$/)?.[1])),
         );
+      // The curve is another call than the verdict, so their answers differ by the time between both.
+      const differ = ([first, ...others]) => Math.max(...others.map((wait) => Math.abs(wait - first)));
       const before = await waits();
-      assert.deepEqual(new Set(before).size, 1, `${before}`);
-      await page.waitForFunction((was) => !document.querySelector(".verdict b").textContent.endsWith(was), before[0]);
+      assert.ok(differ(before) < 0.4, `${before}`);
+      await page.waitForFunction(
+        (was) => parseFloat(document.querySelector(".verdict b").textContent.slice(10)) < was - 0.9,
+        before[0],
+      );
       const after = await waits();
-      assert.deepEqual(new Set(after).size, 1, `${after}`);
-      assert.notEqual(after[0], before[0]);
+      assert.ok(differ(after) < 0.4, `${after}`);
     }),
   ));
 
