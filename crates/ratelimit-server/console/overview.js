@@ -207,7 +207,9 @@ export function overview({main, signal}) {
       put(
         latencyNow,
         p50
-          ? [p50, p99].map((micros, i) => h('span', h(`span.key part ${LATENCY[i].css}`), h('em', `p${i ? 99 : 50} ${span(micros)}`)))
+          ? [p50, p99].map((micros, i) =>
+              h('span', h(`span.key part ${LATENCY[i].css}`), h('em', `p${i ? 99 : 50} ${span(micros)}`))
+            )
           : 'no check was timed'
       );
       update(store, storeFacts(tick));
