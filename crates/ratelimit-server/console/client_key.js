@@ -3,6 +3,7 @@
 import * as api from './api.js';
 import {card, copyable, empty, field, form, h, head, input, loading, newest, problem, put, warning} from './dom.js';
 import {live} from './live.js';
+import {drafts} from './session.js';
 
 const VERDICTS = {
   trusted: ['trusted: passed over', 'c-accent'],
@@ -27,15 +28,19 @@ function step({from, value, verdict}) {
 export function clientKey({main, signal}) {
   const configured = (live.info.trusted ?? []).join(', ');
   const out = h('div.stack', {ariaLive: 'polite'}, loading());
-  const headers = h('textarea', {rows: 6, name: 'headers', spellcheck: false, value: EXAMPLE});
+  const draft = {headers: EXAMPLE, query: '', peer: '10.0.0.1:4711', trusted: configured, ...drafts.client};
+  const headers = h('textarea', {rows: 6, name: 'headers', spellcheck: false, value: draft.headers});
   const asked = form(
     'stack',
     run,
     field('Header lines, as they were received', headers),
-    field('Query', input('query', '', {placeholder: 'key=...'})),
-    h('div.row', field('Peer', input('peer', '10.0.0.1:4711')), field('Trusted proxies', input('trusted', configured))),
+    field('Query', input('query', draft.query, {placeholder: 'key=...'})),
+    h('div.row', field('Peer', input('peer', draft.peer)), field('Trusted proxies', input('trusted', draft.trusted))),
     h('div', h('button.main', 'Find the client'))
   );
+  asked.oninput = () => {
+    drafts.client = Object.fromEntries(new FormData(asked));
+  };
   put(
     main,
     head('Client key', 'The budget that a request spends, and how its key is found.'),

@@ -48,7 +48,7 @@ export function newest(signal) {
   };
 }
 
-export const icon = name => h('svg.ic', {'aria-hidden': 'true'}, h('use', {href: `#i-${name}`}));
+export const icon = name => h('svg.ic', {viewBox: '0 0 20 20', 'aria-hidden': 'true'}, h('use', {href: `#i-${name}`}));
 export const badge = (css, text) => h(`span.badge ${css}`, text);
 export const empty = text => h('p.empty', text);
 export const loading = () => h('p.empty loading', 'Loading ...');

@@ -1,11 +1,12 @@
 // File: the policy file, checked while one types. Only a reload applies it.
 
 import * as api from './api.js';
-import {ask, badge, card, copyable, h, head, loading, newest, problem, put, toast} from './dom.js';
+import {ask, badge, button, card, copyable, h, head, loading, newest, problem, put, toast, warning} from './dom.js';
 import {int} from './format.js';
-import {changeButton} from './session.js';
+import {changeButton, drafts} from './session.js';
 
 const TYPING_MS = 350;
+const BUSY_MS = 2000;
 const LINE_PX = 20;
 
 /** A text area with line numbers. */
@@ -55,14 +56,20 @@ function editor(changed) {
 export function file({main, signal}) {
   let timer;
   let config;
-  const text = editor(() => {
+  let reloadedAt;
+  const checkSoon = after => {
     clearTimeout(timer);
-    timer = setTimeout(check, TYPING_MS);
+    timer = setTimeout(check, after);
+  };
+  const text = editor(() => {
+    drafts.file = text.value();
+    checkSoon(TYPING_MS);
   });
+  const notice = h('div', {role: 'status'});
   const [verdict, path, changes] = [h('span', {role: 'status'}), h('span'), h('div.stack')];
   const findings = h('ul.stack', h('li.loading', 'Checking ...'));
   const body = h('div', loading());
-  put(main, head('Policy file', 'Checked while you type. Nothing changes until the server reloads its file.'), body);
+  put(main, head('Policy file', 'Checked while you type, not written. The server reloads its file within a second of a change.'), notice, body);
 
   const finding = ({line, severity, code, message}) =>
     h(
@@ -83,11 +90,12 @@ export function file({main, signal}) {
     latest(
       api.checkConfig({format: config.format, text: text.value()}, signal),
       found => {
-        const {added, changed, removed, needsRestart} = found.changes;
+        const {added, changed, removed, settings = [], needsRestart} = found.changes;
         const all = [
           ...added.map(change('c-allow', 'added')),
           ...changed.map(({name, from, to}) => `${name}: ${from} → ${to}`).map(change('c-over', 'changed')),
           ...removed.map(change('c-deny', 'removed')),
+          ...settings.map(change('c-accent', 'applies on reload')),
           ...needsRestart.map(change('c-fall', 'needs a restart'))
         ];
         put(verdict, found.ok ? badge('c-allow', 'would be accepted') : badge('c-deny', 'would be rejected'));
@@ -96,7 +104,11 @@ export function file({main, signal}) {
           put(changes, all.length ? all : 'None.', h('small', 'A policy that keeps its name keeps its counts.'));
         else put(changes, h('small', 'Shown when there is no error.'));
       },
-      ({message}) => put(verdict, h('span.err', {role: 'alert'}, message))
+      ({status, message}) => {
+        put(verdict, h('span.err', {role: 'alert'}, message));
+        // The server checks one text at a time.
+        if (status === 503) checkSoon(BUSY_MS);
+      }
     );
 
   async function reload() {
@@ -108,7 +120,7 @@ export function file({main, signal}) {
         'p',
         'The server reads ',
         h('code.wrap', config.path ?? 'its file'),
-        ' again. If it has an error, the running policies stay. Changes in this page are not written.'
+        ' again. If it has an error, the running policies stay. The text typed here is not part of it.'
       )
     );
     if (!yes || signal.aborted) return;
@@ -123,6 +135,26 @@ export function file({main, signal}) {
       }
     );
   }
+  /** Offers to load the file in place of the text. */
+  const offer = why =>
+    put(
+      notice,
+      why &&
+        warning(
+          `${why} `,
+          button('', 'Load the file', () => {
+            delete drafts.file;
+            load();
+          })
+        )
+    );
+  /** After a reload: the file may have changed, and the difference to the running policies has. */
+  async function compare() {
+    const found = await api.config(signal).catch(() => config);
+    if (signal.aborted) return;
+    if (found.etag !== config.etag) offer('The file on disk changed.');
+    check();
+  }
   const load = () =>
     latest(
       api.config(signal),
@@ -131,9 +163,11 @@ export function file({main, signal}) {
         put(
           path,
           config.path ? copyable(config.path) : 'The server runs without a file: check a text here.',
-          config.hidden && ' The text is hidden: it may contain a secret.'
+          config.hidden && ` The text is hidden: ${config.reason}.`
         );
-        text.load(config.text);
+        if (drafts.file === config.text) delete drafts.file;
+        text.load(drafts.file ?? config.text);
+        offer('file' in drafts && 'This is the text that you typed.');
         put(
           body,
           h(
@@ -152,5 +186,11 @@ export function file({main, signal}) {
       error => put(body, problem(error))
     );
   load();
-  return {};
+  return {
+    tick({reload}) {
+      const isNew = reloadedAt !== undefined && reloadedAt !== reload?.at;
+      reloadedAt = reload?.at ?? null;
+      if (isNew && config) compare();
+    }
+  };
 }

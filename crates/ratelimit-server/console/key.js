@@ -24,6 +24,7 @@ import {
 } from './dom.js';
 import {forecastChart} from './chart.js';
 import {int, span} from './format.js';
+import {live} from './live.js';
 import {changeButton} from './session.js';
 
 /** Algorithms that refill evenly; the others do so at the end of a window. */
@@ -32,18 +33,25 @@ const IS_EVEN = /TOKEN|LEAKY|COUNTER/;
 /** The gauge of one limit, which refills while one looks. */
 function gauge(seen, permits) {
   const {text, by, algorithm, allowed, limit, remaining, resetAfterMicros: whole, passesAfterMicros: passes} = seen;
-  const [level, refill] = [h('i'), h('small')];
+  const [level, wait, refill] = [h('i'), h('small'), h('small')];
   return {
     el: h(
       `div.gauge ${allowed ? 'c-allow' : 'c-deny'}`,
       h('code.wrap', by ? `${text} by ${by}` : text),
       h('strong', `${int(remaining)} of ${int(limit)} remaining`),
       h('div.bar', level),
-      h('small', allowed ? 'allows' : passes === null ? `never holds ${int(permits)}` : `denies for ${span(passes)}`),
+      wait,
       refill
     ),
     paint(left) {
       const rest = left(whole);
+      wait.textContent = allowed
+        ? 'allows'
+        : passes === null
+          ? `never holds ${int(permits)}`
+          : left(passes)
+            ? `denies for ${span(left(passes))}`
+            : 'allows';
       const share = IS_EVEN.test(algorithm) && whole ? rest / whole : rest > 0 ? 1 : 0;
       level.style.width = `${100 - ((100 * (limit - remaining)) / limit) * (whole ? share : 1)}%`;
       if (rest > 0) put(refill, `fully refilled in ${span(rest)}, at `, moment((Date.now() + rest / 1e3) / 1e3));
@@ -53,23 +61,31 @@ function gauge(seen, permits) {
 }
 
 /** The answers about a key: made once, then shown again and again. */
-function answers(reset) {
+function answers(reset, isOwn) {
   const [verdict, gauges, exact] = [h('div.verdict'), h('div'), h('small')];
   const values = table('Permits that pass', [column('permits', ''), column('pass in')]);
   const chart = forecastChart('Permits that pass from now on');
-  let [at, passes, wait, limits] = [0, 0, null, []];
-  const left = micros => Math.max(0, micros - (performance.now() - at) * 1e3);
+  let [at, passes, isShadow, wait, limits, cells] = [0, 0, false, null, [], []];
+  let now = 0;
+  const left = micros => Math.max(0, micros - (now - at) * 1e3);
+  const words = rest => {
+    if (isShadow) return `Passes now (shadow); would ${rest === null ? 'never pass' : `be denied for ${span(rest)}`}`;
+    return rest === null ? 'Never passes' : rest ? `Passes in ${span(rest)}` : 'Passes now';
+  };
   /** Draws the countdowns; true if the key passes only since the last look. */
   const paint = () => {
+    now = performance.now();
     const rest = passes === null ? null : left(passes);
-    wait.textContent = rest === null ? 'Never passes' : rest > 0 ? `Passes in ${span(rest)}` : 'Passes now';
+    wait.textContent = words(rest);
     for (const one of limits) one.paint(left);
+    for (const [cell, after] of cells)
+      cell.textContent = after === null ? 'never' : left(after) ? span(left(after)) : 'now';
     return passes > 0 && rest === 0;
   };
   return {
     el: h(
       'div.grid g11',
-      card('Verdict', changeButton('reset', 'danger', 'Reset', reset), verdict, gauges),
+      card('Verdict', reset, verdict, gauges),
       card(
         'Permits that pass from now on',
         h('small', 'if no other check comes first'),
@@ -80,7 +96,7 @@ function answers(reset) {
     ),
     paint,
     show([seen, curve]) {
-      [at, passes, wait] = [performance.now(), seen.passesAfterMicros, h('b.num')];
+      [at, passes, isShadow, wait] = [performance.now(), seen.passesAfterMicros, seen.shadow, h('b.num')];
       const [css, word] = seen.shadow
         ? ['c-shadow', 'shadow: would deny']
         : seen.allowed
@@ -91,9 +107,10 @@ function answers(reset) {
         badge(css, word),
         wait,
         h('p.soft', seen.reason),
+        isOwn && h('small', 'Key is empty: limits without a name show the budget of the address of this browser.'),
         seen.store &&
           warning(
-            'Redis did not answer: ',
+            'Redis did not decide: ',
             seen.store === 'local'
               ? 'these are the local budgets of this server.'
               : 'the failure mode decides without budgets.'
@@ -112,15 +129,10 @@ function answers(reset) {
         : isWhole
           ? ''
           : 'Exact at the dots, and at least as many between them.';
+      cells = curve.points.map(([, after]) => [h('td.r', {title: after === null ? '' : `${after} us`}), after]);
       put(
         values.tBodies[0],
-        curve.points.map(([permits, after]) =>
-          h(
-            'tr',
-            h('td', int(permits)),
-            h('td.r', {title: after === null ? '' : `${after} us`}, after === 0 ? 'now' : span(after))
-          )
-        )
+        cells.map(([cell], i) => h('tr', h('td', int(curve.points[i][0])), cell))
       );
       paint();
     }
@@ -134,7 +146,7 @@ export function key({main, params, signal}) {
   // The key that was asked for; the fields may be about to change.
   const chosen = keysOf(params);
   const permits = params.get('permits') || 1;
-  const [others, out] = [h('div.row wide'), h('div')];
+  const [others, out, failed] = [h('div.row wide'), h('div'), h('p.err', {role: 'alert'})];
   const policy = input('policy', chosen.policy, {required: true, onchange: () => showNames(policy.value)});
   const peek = form(
     'row',
@@ -146,6 +158,8 @@ export function key({main, params, signal}) {
     others
   );
   put(main, head('Key', 'The state of each limit for one key. Peeking spends nothing.'), peek, out);
+
+  const resetButton = () => h('div', changeButton('reset', 'danger', 'Reset', reset), failed);
 
   /** Shows fields for the keys that limits `by NAME` of a policy count by. */
   async function showNames(name) {
@@ -174,35 +188,49 @@ export function key({main, params, signal}) {
         h('code.wrap', Object.values(keys).join(', ')),
         ' under ',
         h('code.wrap', policy),
-        ', on every server that shares the store.'
+        live.last?.store.up === false ? '. Redis is down: only this server.' : ', on every server that shares the store.'
       )
     );
     if (!yes || signal.aborted) return;
+    failed.textContent = '';
     await api.reset(chosen).then(
       () => toast('Reset.'),
-      ({message}) => toast(message)
+      ({message}) => {
+        failed.textContent = message;
+      }
     );
     load();
   }
 
-  let view = null;
+  let [view, isRefused] = [null, false];
+  /** Tells why there is no answer. A missing key is told by its field, which gets the focus. */
+  async function refuse(error) {
+    view = null;
+    // The same call would be refused again.
+    isRefused = error.status === 400;
+    if (isRefused) await named;
+    const gap = isRefused && [...others.querySelectorAll('input')].find(({name}) => !chosen[name]);
+    if (signal.aborted) return;
+    if (!gap) return put(out, problem(error));
+    const message = `Limits of ${chosen.policy} count by ${gap.name.slice(5)}: fill in “${gap.labels[0].textContent}”.`;
+    put(out, problem({message}), resetButton());
+    gap.ariaInvalid = 'true';
+    gap.focus();
+  }
   const latest = newest(signal);
   const load = () =>
     latest(
       Promise.all([api.explain(chosen, permits, signal), api.forecast(chosen, signal)]),
       found => {
         if (!view) {
-          view = answers(reset);
+          view = answers(resetButton(), !chosen.key);
           put(out, view.el);
         }
         view.show(found);
       },
-      error => {
-        view = null;
-        put(out, problem(error));
-      }
+      refuse
     );
-  if (chosen.policy) showNames(chosen.policy);
+  const named = chosen.policy && showNames(chosen.policy);
   if (!chosen.policy || Object.keys(chosen).length < 2) {
     put(out, empty('Name a policy and a key.'));
     return {};
@@ -211,7 +239,9 @@ export function key({main, params, signal}) {
   load();
   let wasDue = false;
   return {
-    slow: load,
+    slow() {
+      if (!isRefused) load();
+    },
     fast() {
       // At the end of the countdown the page peeks again, once.
       const isDue = Boolean(view?.paint());

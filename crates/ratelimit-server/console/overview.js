@@ -63,7 +63,7 @@ function storeFacts({store, roundTripMicros, denyCached, reload}) {
     ],
     ['decides now', isMemory ? 'this process' : store.up ? 'Redis' : 'local fallback', red],
     !isMemory && ['connection', store.up ? `up${roundTrip}` : 'down', red],
-    !isMemory && ['reconnects', int(store.reconnects)],
+    !isMemory && ['connection attempts', int(store.reconnects)],
     !isMemory && ['outcome unknown', int(store.ambiguous)],
     ['evicted keys', int(store.evicted), store.evicted ? 'c-deny' : ''],
     ['deny cache', `${rate(denyCached)}/s`],
@@ -95,15 +95,16 @@ const topKeys = answer =>
     .sort((a, b) => b.denied - a.denied)
     .slice(0, 8);
 
+const isDigest = ({key}) => /^\w+~/.test(key);
+
 function deniedKey({key, by, policy, denied, error, isShadow}, _, all) {
   const shown = h('code', {title: key}, key);
   const params = by ? {[`keys.${by}`]: key.slice(by.length + 1)} : {key};
-  const isDigest = /^\w+~/.test(key);
   return h(
     'tr',
     h(
       'td.cut',
-      isDigest ? copyable(key, shown) : link('key', {policy, ...params}, shown),
+      isDigest({key}) ? copyable(key, shown) : link('key', {policy, ...params}, shown),
       h('small', `${policy} `, isShadow ? badge('c-shadow', 'shadow') : '')
     ),
     h(
@@ -114,17 +115,25 @@ function deniedKey({key, by, policy, denied, error, isShadow}, _, all) {
   );
 }
 
+/** Shows or removes an alert. It is announced when it appears, so only its headline changes later. */
+function alert(el, headline, ...body) {
+  if (!headline) return put(el);
+  if (!el.firstChild) put(el, h('div.banner', {role: 'alert'}, h('span.dot bad'), h('div', h('b'), body)));
+  el.querySelector('b').textContent = headline;
+}
+
 export function overview({main, signal}) {
   const tiles = [CHECKS, ...SERIES].map(tile);
   const rates = areaChart(SERIES, 'Checks a second, last 5 minutes');
   const latency = latencyChart(LATENCY, 'Decision latency, last 5 minutes');
-  const [banner, store, busy, denied, shadow, latencyNow] = [
+  const [outage, rejection, store, busy, denied, shadow, latencyNow] = [
+    h('div'),
     h('div'),
     h('div', loading()),
     h('div'),
     h('div', loading()),
     h('div.stack'),
-    h('small')
+    h('small.legend')
   ];
   const legend = h(
     'div.legend',
@@ -132,7 +141,8 @@ export function overview({main, signal}) {
   );
   put(
     main,
-    banner,
+    outage,
+    rejection,
     h('h1.sr', 'Overview'),
     h(
       'div.grid',
@@ -158,12 +168,13 @@ export function overview({main, signal}) {
     latest(
       api.offenders(signal),
       answer => {
-        const rows = topKeys(answer).map(deniedKey);
+        const keys = topKeys(answer);
         update(
           denied,
-          rows.length
-            ? table('Top denied keys', [column('key', ''), column('times')], rows)
-            : empty('No key was denied.')
+          keys.length
+            ? table('Top denied keys', [column('key', ''), column('times')], keys.map(deniedKey))
+            : empty('No key was denied.'),
+          keys.some(isDigest) && h('small', 'Keys are digests; --offender-keys shown shows them.')
         );
       },
       error => put(denied, problem(error))
@@ -178,28 +189,29 @@ export function overview({main, signal}) {
         store: {up, downMicros},
         top,
         watched,
+        reload,
         p50Micros: p50,
         p99Micros: p99
       } = tick;
-      // An alert is announced when it appears, so only its time changes later.
-      if (up) put(banner);
-      else if (!banner.firstChild)
-        put(
-          banner,
-          h(
-            'div.banner',
-            {role: 'alert'},
-            h('span.dot bad'),
-            h(
-              'div',
-              h('b'),
-              'The failure mode of each policy decides: local budgets with the same limits, or 503 where it is closed.'
-            )
-          )
-        );
-      if (!up) banner.querySelector('b').textContent = `Redis has not answered for ${span(downMicros)}.`;
+      alert(
+        outage,
+        !up && `Redis has not answered for ${span(downMicros)}.`,
+        'The failure mode of each policy decides: local budgets with the same limits, or 503 where it is closed.'
+      );
+      alert(
+        rejection,
+        reload?.result === 'rejected' && 'The policy file is rejected, and the policies before it run.',
+        link('file', null, 'See its findings')
+      );
       for (const one of [...tiles, rates, latency]) one.redraw(tick);
-      latencyNow.textContent = p50 ? `p50 ${span(p50)}, p99 ${span(p99)}` : 'no check was timed';
+      put(
+        latencyNow,
+        p50
+          ? [p50, p99].map((micros, i) =>
+              h('span', h(`span.key part ${LATENCY[i].css}`), h('em', `p${i ? 99 : 50} ${span(micros)}`))
+            )
+          : 'no check was timed'
+      );
       update(store, storeFacts(tick));
       const heads = [column('policy', ''), column('checks/s'), column('denied'), column('decided by', 'hide')];
       update(busy, top.length ? table('Busiest policies', heads, top.map(row)) : empty('No check yet.'));

@@ -79,7 +79,7 @@ function details(policy) {
       ]),
       h(
         'div.row btns',
-        !policy.envoy && link('key', {policy: name}, 'Peek at a key'),
+        policy.peek === false ? h('small', `No peek: ${policy.peekReason}.`) : link('key', {policy: name}, 'Peek at a key'),
         link('try', {a: text, throttle}, 'Try a change')
       )
     )
@@ -97,7 +97,7 @@ const COLUMNS = [
 
 export function policies({main, params, signal}) {
   const chosen = params.get('name');
-  let sort = 'checks';
+  let [sort, whole] = ['checks', ''];
   const filter = h('input', {
     type: 'search',
     id: 'filter',
@@ -131,8 +131,11 @@ export function policies({main, params, signal}) {
       Promise.all([api.policies({q: filter.value, sort, limit: 100}, signal), one]),
       ([page, policy]) => {
         const shown = page.policies.length;
+        if (!filter.value) whole = page.total;
         count.textContent =
-          page.total > shown ? `${shown} of ${int(page.total)}; filter to see others` : `${int(page.total)} in all`;
+          page.total > shown
+            ? `${shown} of ${int(page.total)}; filter to see others`
+            : `${int(page.total)} ${filter.value ? whole && `of ${int(whole)}` : 'in all'}`;
         update(
           all.tBodies[0],
           page.policies.map(policy => row(policy, chosen))

@@ -5,6 +5,9 @@ import {$, button, card, field, form, h, head, icon, input, put} from './dom.js'
 
 export let session = {signedIn: false, can: []};
 
+/** Texts that were typed, by screen. A session that ends keeps them; signing out does not. */
+export const drafts = {};
+
 const RENEWAL_MS = 600_000;
 let timer;
 
@@ -26,7 +29,10 @@ async function renew() {
 
 export const refresh = async () => accept(await api.session());
 export const signIn = async token => accept(await api.signIn(token));
-export const signOut = async () => accept(await api.signOut());
+export async function signOut() {
+  accept(await api.signOut());
+  for (const name in drafts) delete drafts[name];
+}
 export const forget = () => accept({...session, signedIn: false, can: []});
 
 /** Takes the token out of an address `#token=...`, and out of the history. */
@@ -73,6 +79,6 @@ export function changeButton(action, css, text, onclick) {
   return h(
     'div.locked',
     h('button', {type: 'button', disabled: true, 'aria-describedby': 'why'}, icon('lock'), text),
-    h('small', {id: 'why'}, `Read-only: the server runs with --console ${session.mode}.`)
+    h('small', {id: 'why'}, `Read-only: the server runs with --console ${session.mode}; restart with --console write.`)
   );
 }

@@ -5,6 +5,7 @@ import {
   address,
   badge,
   card,
+  column,
   copyable,
   empty,
   field,
@@ -16,7 +17,8 @@ import {
   newest,
   problem,
   put,
-  say
+  say,
+  table
 } from './dom.js';
 import {FATES, runChart} from './chart.js';
 import {int, span} from './format.js';
@@ -38,6 +40,7 @@ const axesOf = ({runs, scene}) => ({
 });
 
 function runCard(run, axes, i) {
+  const denied = run.keys.filter(one => one.denied);
   const counts = [...FATES, ['impossible', 'c-deny']].filter(([fate]) => run[fate]);
   return h(
     'section.card run',
@@ -52,7 +55,18 @@ function runCard(run, axes, i) {
         h('em', run.longestWaitMicros ? `longest wait ${span(run.longestWaitMicros)}` : 'no wait')
       )
     ),
-    runChart(run, axes, COLOURS[i]).el
+    runChart(run, axes, COLOURS[i]).el,
+    run.budgets.length > 1 && h('small', `Solid: ${run.budgets[0].name}. Dashed: the others.`),
+    denied.length > 0 &&
+      h(
+        'details',
+        h('summary', `Denied keys (${int(run.keysDenied)})`),
+        table(
+          'Denied keys',
+          [column('key', ''), column('allowed'), column('denied')],
+          denied.map(one => h('tr', h('td.wrap', one.key), h('td.r', int(one.allowed)), h('td.r', int(one.denied))))
+        )
+      )
   );
 }
 
@@ -95,13 +109,13 @@ export function tryPolicy({main, params, signal}) {
   const number = (name, label, otherwise, max) =>
     field(label, input(name, value(name, otherwise), {type: 'number', min: 1, max}));
   const made = h('div.row', number('hits', 'Hits', 72, 100000), number('seed', 'Seed', 1));
-  const out = h('div.stack', loading());
+  const [legend, out] = [h('legend'), h('div.stack', loading())];
   const asked = form(
     'stack',
     run,
     sides.map(({text, error}, i) => h('div', field(i ? 'B, beside it' : 'A', text), error)),
     field('Throttle of both', input('throttle', value('throttle', 'hard'), {placeholder: 'hard, or soft 10%'})),
-    h('fieldset', h('legend', 'Traffic, made for A'), kinds),
+    h('fieldset', legend, kinds),
     trace,
     made,
     h('div', h('button.main', 'Run'))
@@ -117,6 +131,7 @@ export function tryPolicy({main, params, signal}) {
     const {trace: lines, throttle, ...data} = Object.fromEntries(new FormData(asked));
     const isTrace = data.kind === 'trace';
     [trace.hidden, made.hidden] = [!isTrace, isTrace];
+    legend.textContent = isTrace ? 'Traffic' : 'Traffic, made for A';
     for (const {text, error} of sides) {
       text.ariaInvalid = null;
       error.textContent = '';

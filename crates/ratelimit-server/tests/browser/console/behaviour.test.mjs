@@ -60,6 +60,7 @@ test("letters in fields are no shortcuts, and shortcuts can be switched off", ()
       await page.getByRole("button", { name: "Keyboard" }).click();
       await page.getByLabel("Switch these shortcuts off").check();
       await page.getByRole("button", { name: "Keep" }).click();
+      await page.waitForFunction(() => localStorage.shortcuts === "off");
       await page.evaluate(() => document.activeElement.blur());
       await page.keyboard.press("4");
       await page.keyboard.press("t");
@@ -78,7 +79,7 @@ test("the slash goes to the filter of policies", () =>
       await page.getByLabel("Filter policies").waitFor();
       await page.keyboard.press("/");
       await page.keyboard.type("login");
-      await page.getByRole("status").filter({ hasText: "1 in all" }).waitFor();
+      await page.getByRole("status").filter({ hasText: /^1 (of 5)?$/ }).waitFor();
     }),
   ));
 
@@ -138,7 +139,7 @@ test("ten thousand policies are a hundred rows and a fast filter", () =>
         const start = performance.now();
         field.value = "tenant-777";
         field.dispatchEvent(new Event("input"));
-        while (document.querySelector("[role=status]").textContent !== "11 in all")
+        while (document.querySelector("[role=status]").textContent !== "11 of 10,000")
           await new Promise(requestAnimationFrame);
         return performance.now() - start;
       });
@@ -282,9 +283,16 @@ test("a token in the address is exchanged for a session, and leaves address and 
       location.hash = `#token=${token}`;
     }, TOKEN);
     await page.waitForFunction(() => location.hash === "#/overview");
-    await page.evaluate(() => {
-      location.hash = "#token=wrong";
-    });
+    // A wrong one ends no session, and is told without one.
+    const wrong = () =>
+      page.evaluate(() => {
+        location.hash = "#token=wrong";
+      });
+    await wrong();
+    await page.waitForFunction(() => location.hash === "#/overview");
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await page.getByLabel("Admin token").waitFor();
+    await wrong();
     await page.getByRole("alert").filter({ hasText: "not the admin token of this server" }).waitFor();
     await context.close();
   }));
@@ -322,10 +330,10 @@ test("a read-only console says why a reset and a reload are not possible", () =>
       const reset = page.getByRole("button", { name: "Reset" });
       await reset.waitFor();
       assert.ok(await reset.isDisabled());
-      assert.ok(await page.getByText("Read-only: the server runs with --console read.").isVisible());
+      assert.ok(await page.getByText("Read-only: the server runs with --console read; restart with --console write.").isVisible());
       await go(page, "file");
       assert.ok(await page.getByRole("button", { name: "Reload" }).isDisabled());
-      assert.ok(await page.getByText("Read-only: the server runs with --console read.").isVisible());
+      assert.ok(await page.getByText("Read-only: the server runs with --console read; restart with --console write.").isVisible());
     }),
   ));
 
@@ -346,7 +354,7 @@ test("the newest answer counts, and a late one does not take the screen", () =>
       const filter = page.getByLabel("Filter policies");
       await filter.fill("l");
       await filter.fill("comment");
-      await page.getByText("1 in all").waitFor();
+      await page.getByText("1 of 5").waitFor();
       const late = page.waitForResponse(/policies\?q=l&/);
       release();
       await (await late).finished();
@@ -510,5 +518,234 @@ test("a day of ticks leaves heap and nodes flat", () =>
       const length = await page.evaluate(async () => (await import("./live.js")).live.samples.length);
       assert.equal(length, 300);
       assertQuiet(page);
+    }),
+  ));
+
+const axis = (page) =>
+  page
+    .locator(".run")
+    .first()
+    .locator("svg text")
+    .evaluateAll((all) => all.slice(-4).map((one) => one.textContent));
+
+test("the times of an access log are moments in UTC, and those of a trace are seconds", () =>
+  withFake({}, (fake) =>
+    withPage(`${fake.url}#/try`, async (page) => {
+      const run = async (from, step) => {
+        await page.getByLabel("Paste").check();
+        const lines = Array.from({ length: 7 }, (_, i) => JSON.stringify({ t: from + i * step, key: "a" }));
+        await page.getByLabel("Lines of a trace or of an access log").fill(lines.join("\n"));
+        await page.locator(".run").evaluateAll((all) => all.map((one) => one.remove()));
+        await page.getByRole("button", { name: "Run" }).click();
+        await page.locator(".run svg text").first().waitFor();
+      };
+      const noon = Date.UTC(2026, 10, 17, 12) / 1000;
+      await run(noon, 10);
+      assert.deepEqual(await axis(page), ["12:00:15", "12:00:30", "12:00:45", "12:01:00"]);
+      assert.ok(await page.getByText("hits, times in UTC").first().isVisible());
+      assert.equal(await page.locator("legend").innerText(), "Traffic");
+      await run(noon, 36_000);
+      assert.deepEqual(await axis(page), ["11-18 12:00", "11-19 00:00", "11-19 12:00", "11-20 00:00"]);
+      await run(noon, 300_000);
+      assert.match((await axis(page)).join(), /^(2026-1[12]-\d\d,?){4}$/);
+      await run(0.5, 1);
+      assert.deepEqual(await axis(page), ["0", "2 s", "4 s", "6 s"]);
+      assert.equal(await page.getByText("times in UTC").count(), 0);
+    }),
+  ));
+
+const scaleOf = (page, chart) =>
+  page
+    .locator(`svg[aria-label^="${chart}"] text[text-anchor=end]`)
+    .evaluateAll((all) => all.map((one) => one.textContent));
+
+test("scales of counts have whole steps", () =>
+  withFake({ tickMs: 0, idle: true, limit: 1 }, (fake) =>
+    withPage(fake.url, async (page) => {
+      await page.getByText("Decision latency").waitFor();
+      assert.deepEqual(await scaleOf(page, "Checks a second"), ["0", "1", "now"]);
+      await go(page, PEEK.slice(2));
+      await page.getByText(/Passes/).waitFor();
+      assert.deepEqual(await scaleOf(page, "Permits that pass"), ["0", "1"]);
+      fake.state.limit = 9;
+      await page.waitForFunction(() =>
+        [...document.querySelectorAll('svg[aria-label^="Permits"] text')].some((one) => one.textContent === "5"),
+      );
+      assert.deepEqual(await scaleOf(page, "Permits that pass"), ["0", "5", "10"]);
+    }),
+  ));
+
+test("a key of a shadow policy passes now, and the page says for how long it would be denied", () =>
+  withFake({ shadow: true }, (fake) =>
+    withPage(`${fake.url}${PEEK}`, async (page) => {
+      await page.getByText("shadow: would deny").waitFor();
+      const headline = page.locator(".verdict b");
+      assert.match(await headline.innerText(), /^Passes now \(shadow\); would be denied for \d+\.?\d* s$/);
+      await go(page, `${PEEK.slice(2)}&permits=9`);
+      await page.getByText("Passes now (shadow); would never pass").waitFor();
+    }),
+  ));
+
+test("every wait of a key counts down by one clock", () =>
+  withFake({}, (fake) =>
+    withPage(`${fake.url}${PEEK}`, async (page) => {
+      await page.getByText("denies for").waitFor();
+      // No further peek: the page alone counts.
+      await page.getByRole("button", { name: "Live: pause" }).click();
+      await page.getByText("Values", { exact: true }).click();
+      const waits = () =>
+        page.evaluate(() =>
+          [
+            document.querySelector(".verdict b"),
+            document.querySelector(".gauge small"),
+            document.querySelector("tbody td.r"),
+          ].map((one) => Number(one.textContent.match(/([\d.]+) s$/)?.[1])),
+        );
+      // The curve is another call than the verdict, so their answers differ by the time between both.
+      const differ = ([first, ...others]) => Math.max(...others.map((wait) => Math.abs(wait - first)));
+      const before = await waits();
+      assert.ok(differ(before) < 0.4, `${before}`);
+      await page.waitForFunction(
+        (was) => parseFloat(document.querySelector(".verdict b").textContent.slice(10)) < was - 0.9,
+        before[0],
+      );
+      const after = await waits();
+      assert.ok(differ(after) < 0.4, `${after}`);
+    }),
+  ));
+
+test("a server that comes back with other rights is known to the page", () =>
+  withFake({ mode: "read" }, (fake) =>
+    withPage(`${fake.url}${PEEK}`, async (page) => {
+      const reset = page.getByRole("button", { name: "Reset" });
+      await reset.waitFor();
+      assert.ok(await reset.isDisabled());
+      fake.state.mode = "write";
+      for (const viewer of fake.viewers) viewer.destroy();
+      await page.waitForFunction(() => document.querySelector("button.danger")?.disabled === false);
+    }),
+  ));
+
+test("a missing key of a limit is told by its field, without calls that are refused again", () =>
+  withFake({ by: ["ip"] }, (fake) =>
+    withPage(`${fake.url}${PEEK}`, async (page) => {
+      const field = page.getByLabel("Key for limits by ip");
+      await page.getByRole("alert").filter({ hasText: "fill in “Key for limits by ip”" }).waitFor();
+      assert.ok(await field.evaluate((el) => el === document.activeElement));
+      assert.equal(await field.getAttribute("aria-invalid"), "true");
+      assert.ok(await page.getByRole("button", { name: "Reset" }).isEnabled());
+      const before = fake.state.peeks;
+      // More than one period of the calls.
+      await new Promise((resolve) => setTimeout(resolve, 3200));
+      assert.equal(fake.state.peeks, before);
+      await field.fill("192.0.2.7");
+      await page.keyboard.press("Enter");
+      await page.getByText(/Passes in/).waitFor();
+      assert.equal(await page.getByText("Key is empty").count(), 0);
+      await go(page, "key?policy=login&keys.ip=192.0.2.7");
+      await page.getByText("limits without a name show the budget of the address of this browser").waitFor();
+      assertQuiet(page, /status of 400/);
+    }),
+  ));
+
+test("a reset that fails stays told beside its button", () =>
+  withFake({ down: true, tickMs: 0 }, (fake) =>
+    withPage(`${fake.url}${PEEK}`, async (page) => {
+      await page.getByText("Redis did not decide: these are the local budgets").waitFor();
+      await page.getByRole("button", { name: "Reset" }).click();
+      const dialog = page.getByRole("dialog", { name: "Reset this key?" });
+      await dialog.getByText("Redis is down: only this server.").waitFor();
+      await dialog.getByRole("button", { name: "Reset" }).click();
+      await page.getByRole("alert").filter({ hasText: "only this server has reset the key" }).waitFor();
+      const again = page.waitForResponse(/explain/);
+      await again;
+      assert.ok(await page.getByRole("alert").filter({ hasText: "only this server has reset the key" }).isVisible());
+    }),
+  ));
+
+test("settings that apply on reload are a difference, and a busy server is asked again", () =>
+  withFake({ busy: true, config: { hidden: true, reason: "the file is not UTF-8" } }, (fake) =>
+    withPage(`${fake.url}#/file`, async (page) => {
+      await page.getByText("The text is hidden: the file is not UTF-8.").waitFor();
+      await page.getByRole("alert").filter({ hasText: "another text is being checked" }).waitFor();
+      fake.state.busy = false;
+      await page.getByText("would be rejected").waitFor();
+      await page.getByLabel("Policy file").fill('trusted = ["192.0.2.0/24"]\n');
+      await page.getByText(/^applies on reload/).waitFor();
+      const shown = await page.locator("div", { has: page.getByText("applies on reload") }).last().innerText();
+      assert.match(shown, /applies on reload\s+trusted/);
+    }),
+  ));
+
+test("a policy whose keys cannot be named says why, in place of a link", () =>
+  withFake({}, (fake) =>
+    withPage(`${fake.url}#/policies?name=comment`, async (page) => {
+      await page.getByText("No peek: the keys of an Envoy rule are made of descriptors.").waitFor();
+      assert.equal(await page.getByRole("link", { name: "Peek at a key" }).count(), 0);
+      await go(page, "policies?name=login");
+      await page.getByRole("link", { name: "Peek at a key" }).waitFor();
+    }),
+  ));
+
+test("a rejected policy file is an alert with a way to its findings", () =>
+  withFake({ tickMs: 0 }, (fake) =>
+    withPage(fake.url, async (page) => {
+      await page.getByText("connection attempts").waitFor();
+      assert.equal(await page.getByRole("alert").count(), 0);
+      fake.state.reload = { result: "rejected", at: fake.state.t };
+      fake.tick();
+      const alert = page.getByRole("alert").filter({ hasText: "The policy file is rejected" });
+      await alert.waitFor();
+      await alert.evaluate((el) => {
+        el.marked = true;
+      });
+      fake.tick(3);
+      await page.waitForFunction(
+        async (t) => (await import("./live.js")).live.last.t === t && document.querySelector("main .banner").marked,
+        fake.state.t,
+      );
+      await page.getByText("Keys are digests; --offender-keys shown shows them.").waitFor();
+      await alert.getByRole("link", { name: "See its findings" }).click();
+      await page.getByRole("heading", { name: "Policy file" }).waitFor();
+    }),
+  ));
+
+test("typed text stays when the file changes on disk, and when the screen is left", () =>
+  withFake({ tickMs: 0 }, (fake) =>
+    withPage(`${fake.url}#/file`, async (page) => {
+      const editor = page.getByLabel("Policy file");
+      await editor.waitFor();
+      await page.locator("#store", { hasText: "Redis" }).waitFor();
+      const reloaded = () => {
+        fake.state.t++;
+        fake.state.reload = { result: "ok", at: fake.state.t };
+        fake.tick();
+      };
+      // A reload of the same file is no change.
+      const checked = page.waitForResponse(/check-config/);
+      reloaded();
+      await checked;
+      assert.equal(await page.getByText("The file on disk changed.").count(), 0);
+      await editor.fill("mine = 1");
+      fake.state.text = "theirs = 2";
+      reloaded();
+      await page.getByText("The file on disk changed.").waitFor();
+      assert.equal(await editor.inputValue(), "mine = 1");
+      await go(page, "overview");
+      await go(page, "file");
+      await page.getByText("This is the text that you typed.").waitFor();
+      assert.equal(await editor.inputValue(), "mine = 1");
+      await page.getByRole("button", { name: "Reload" }).click();
+      await page.getByRole("dialog").getByText("The text typed here is not part of it.").waitFor();
+      await page.keyboard.press("Escape");
+      await page.getByRole("button", { name: "Load the file" }).click();
+      await page.waitForFunction(() => document.querySelector("textarea").value === "theirs = 2");
+      assert.equal(await page.getByRole("button", { name: "Load the file" }).count(), 0);
+      await go(page, "client");
+      await page.getByLabel("Peer").fill("192.0.2.1:1");
+      await go(page, "file");
+      assert.equal(await editor.inputValue(), "theirs = 2");
+      await go(page, "client");
+      assert.equal(await page.getByLabel("Peer").inputValue(), "192.0.2.1:1");
     }),
   ));

@@ -117,6 +117,10 @@ export async function startFake({ port = 0, ...options } = {}) {
       },
     "GET /api/v1/rate-limit/explain": (_, params) => {
       known(params.get("policy"));
+      state.peeks = (state.peeks ?? 0) + 1;
+      for (const by of state.by ?? [])
+        if (!params.get(`keys.${by}`))
+          throw new Problem(400, `a limit of policy login counts by ${by}: send keys.${by}=...`);
       return explain(state, params.get("policy"), params.get("key"), Number(params.get("permits") ?? 1));
     },
     "GET /console/api/forecast": (_, params) => {
@@ -125,6 +129,7 @@ export async function startFake({ port = 0, ...options } = {}) {
     },
     "DELETE /api/v1/rate-limit/reset": () => {
       if (state.mode !== "write") throw new Problem(403, "the console is read-only");
+      if (state.down) throw new Problem(503, "Redis did not answer: only this server has reset the key");
       state.spent = 0;
       return { reset: true };
     },
@@ -140,10 +145,14 @@ export async function startFake({ port = 0, ...options } = {}) {
       path: "/etc/ratelimit-server.toml",
       format: "toml",
       text: state.text ?? TEXT,
-      etag: '"1"',
+      etag: `"${(state.text ?? TEXT).length}"`,
       writable: false,
+      ...state.config,
     }),
-    "POST /console/api/check-config": async (request) => checkConfig((await json(request)).text),
+    "POST /console/api/check-config": async (request) => {
+      if (state.busy) throw new Problem(503, "another text is being checked");
+      return checkConfig((await json(request)).text);
+    },
     "POST /console/api/reload": () => ({ result: "ok", policies: policies.length }),
   };
 
@@ -172,7 +181,8 @@ export async function startFake({ port = 0, ...options } = {}) {
   function detail(name) {
     const found = policies.find((policy) => policy.name === name);
     if (!found) throw new Problem(404, "unknown policy");
-    return { ...found, limits: found.text.split("; ").map((text) => ({ text, words: words(text), by: null })) };
+    const limits = found.text.split("; ").map((text, i) => ({ text, words: words(text), by: state.by?.[i] ?? null }));
+    return { ...found, limits };
   }
 
   async function asset(url, response) {
@@ -206,7 +216,7 @@ export async function startFake({ port = 0, ...options } = {}) {
     ...moment(state.t, state),
     roundTripMicros: 214,
     denyCached: 61,
-    reload: { result: "ok", at: START - 900 },
+    reload: state.reload ?? { result: "ok", at: START - 900 },
     store: {
       kind: "redis",
       up: !state.down,

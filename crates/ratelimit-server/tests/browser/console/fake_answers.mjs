@@ -4,7 +4,7 @@ const chance = (n) => Math.abs((Math.sin(n * 127.1) * 43758.5453) % 1);
 const wave = (t, of, deep) => 1 + deep * Math.sin(t / of) + 0.03 * chance(Math.floor(t / 4));
 
 /** The numbers of one second. */
-export function moment(t, { down = false, gap = [0, 0] } = {}) {
+export function moment(t, { down = false, gap = [0, 0], idle = false } = {}) {
   const isGap = t >= gap[0] && t < gap[1];
   const spike = Math.max(0, 1 - Math.abs((t % 300) - 205) / 24) ** 1.5;
   const [allowed, over, denied] = [
@@ -13,6 +13,7 @@ export function moment(t, { down = false, gap = [0, 0] } = {}) {
     74 * wave(t, 31, 0.25) + 420 * spike,
   ];
   const checks = allowed + over + denied;
+  if (idle) return { t, checks: 0, allowed: 0, over: 0, denied: 0, unchecked: 0, wouldDeny: 0 };
   return {
     t,
     checks,
@@ -63,7 +64,11 @@ export function makePolicies(count) {
       onFailure: "closed",
       blocked: ["203.0.113.0/24"],
     }),
-    policy("comment", "6/min burst 3; fixed_window 100/d", 74, 2, { throttle: "soft 20%" }),
+    policy("comment", "6/min burst 3; fixed_window 100/d", 74, 2, {
+      throttle: "soft 20%",
+      peek: false,
+      peekReason: "the keys of an Envoy rule are made of descriptors",
+    }),
     policy("sign-up", "fixed_window 3/h; concurrency 2 lease 30s", 12, 0.4, {
       enforced: 10,
       wouldDeny: 3.1,
@@ -106,7 +111,8 @@ export function explain(state, policy, key, permits) {
     key,
     policy,
     permits,
-    allowed: after === 0,
+    allowed: after === 0 || Boolean(state.shadow),
+    ...(state.shadow && after !== 0 ? { shadow: true } : {}),
     reason: after === 0 ? "every limit has enough left" : refusal,
     passesAfterMicros: after,
     ...(state.down ? { store: "local" } : {}),
@@ -125,7 +131,7 @@ export function explain(state, policy, key, permits) {
 }
 
 export const forecast = (state, policy, key) => ({
-  limit: 5,
+  limit: state.limit ?? 5,
   upToMicros: 60e6,
   points: [1, 2, 3, 4, 5].map((n) => [n, explain(state, policy, key, n).passesAfterMicros]),
 });
@@ -254,6 +260,7 @@ export function checkConfig(text) {
       added: [],
       removed: ["upload"],
       changed: [{ name: "search", from: "10/s burst 30", to: "10/s; 1000/s" }],
+      settings: text.includes("192.0.2.0/24") ? ["trusted"] : [],
       needsRestart: [],
     },
   };
