@@ -3,7 +3,7 @@
 use axum::{
     body::Body,
     extract::{Request, State},
-    http::{HeaderName, HeaderValue, Response, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Response, header},
     middleware::Next,
 };
 
@@ -72,42 +72,25 @@ pub(super) fn admit_change(
 /// Hides the console where it is off, and refuses requests by other names and of other origins.
 ///
 /// A link on another page may open the page itself.
-pub(super) async fn protect(
-    State(app): State<App>,
-    request: Request,
-    next: Next,
-) -> Result<Response<Body>, ApiError> {
-    if is_below_console(&request) {
-        let rules = app.rules();
-        if app.console_mode(&rules) == ConsoleMode::Off {
-            return Err(ApiError::not_found());
-        }
-        check_host(&app, &rules, &request)?;
-        if !is_page_visit(&request) {
-            check_own_site(request.headers())?;
-        }
+pub(crate) fn check_request(app: &App, rules: &Rules, request: &Request) -> Result<(), ApiError> {
+    if app.console_mode(rules) == ConsoleMode::Off {
+        return Err(ApiError::not_found());
     }
-    Ok(next.run(request).await)
+    check_host(app, rules, request)?;
+    if !is_page_visit(request) {
+        check_own_site(request.headers())?;
+    }
+    Ok(())
 }
 
 /// Adds the headers to every response below `/console`, errors included.
-pub(super) async fn add_headers(
-    State(app): State<App>,
-    request: Request,
-    next: Next,
-) -> Response<Body> {
-    let is_console =
-        is_below_console(&request) && app.console_mode(&app.rules()) != ConsoleMode::Off;
-    let mut response = next.run(request).await;
-    if is_console {
-        let headers = SECURITY_HEADERS.into_iter();
-        let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
-        response.headers_mut().extend(headers);
-    }
-    response
+pub(crate) fn write_headers(headers: &mut HeaderMap) {
+    let security = SECURITY_HEADERS.into_iter();
+    headers.extend(security.map(|(name, value)| (name, HeaderValue::from_static(value))));
 }
 
-fn is_below_console(request: &Request) -> bool {
+/// Whether a request is one of the console.
+pub(crate) fn is_below_console(request: &Request) -> bool {
     let below = request.uri().path().strip_prefix("/console");
     below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -18,7 +18,10 @@ mod squeeze;
 
 use axum::{Router, middleware::from_fn_with_state};
 
-pub(crate) use self::live::sample;
+pub(crate) use self::{
+    access::{check_request, is_below_console, write_headers},
+    live::sample,
+};
 use crate::app::App;
 
 /// The page and its API.
@@ -39,16 +42,6 @@ pub(crate) fn routes(app: &App) -> Router<App> {
 /// Routes that need authorisation.
 fn authorized(api: Router<App>, app: &App) -> Router<App> {
     api.layer(from_fn_with_state(app.clone(), access::authorize))
-}
-
-/// Adds the checks of every request below `/console`.
-pub(crate) fn protected(routes: Router<App>, app: &App) -> Router<App> {
-    routes.layer(from_fn_with_state(app.clone(), access::protect))
-}
-
-/// Adds the headers of every response below `/console`.
-pub(crate) fn with_headers(routes: Router<App>, app: &App) -> Router<App> {
-    routes.layer(from_fn_with_state(app.clone(), access::add_headers))
 }
 
 #[cfg(test)]

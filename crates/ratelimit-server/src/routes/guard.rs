@@ -21,12 +21,41 @@ use crate::{
     request_id::{self, X_REQUEST_ID},
     unread_body::UnreadBody,
 };
+#[cfg(feature = "console")]
+use crate::{config::ConsoleMode, console};
 
-/// The state of the middleware: the application, and whether only this machine can connect to the listener.
+/// The state of the middleware: the application, whether only this machine can connect to the listener, and whether it
+/// serves the console.
 #[derive(Clone)]
 pub(super) struct GuardState {
     pub(super) app: App,
     pub(super) is_loopback: bool,
+    #[cfg_attr(
+        not(feature = "console"),
+        allow(dead_code, reason = "only the console reads it")
+    )]
+    pub(super) has_console: bool,
+}
+
+impl GuardState {
+    /// Checks a request before its route is called.
+    fn admit(&self, request: &Request) -> Result<(), ApiError> {
+        let rules = self.app.rules();
+        browser_guard::admit_request(&self.app, &rules, self.is_loopback, request)?;
+        #[cfg(feature = "console")]
+        if self.has_console && console::is_below_console(request) {
+            console::check_request(&self.app, &rules, request)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a request is one of the console, and the console is on.
+    #[cfg(feature = "console")]
+    fn serves_console(&self, request: &Request) -> bool {
+        self.has_console
+            && console::is_below_console(request)
+            && self.app.console_mode(&self.app.rules()) != ConsoleMode::Off
+    }
 }
 
 /// Gives the request an id and a span, refuses calls of web pages, applies the request timeout, forbids caching unless
@@ -39,16 +68,23 @@ pub(super) async fn guard(
     let id = request_id::ensure(request.headers_mut());
     let record = AccessRecord::start(&request);
     let span = access_log::span(&request);
+    // Called here: as layers over all routes, these two took 9,000 of 54,600 instructions of a check over REST.
+    #[cfg(feature = "console")]
+    let is_console = state.serves_console(&request);
     let mut response = respond(&state, request, next)
         .instrument(span.clone())
         .await;
+    #[cfg(feature = "console")]
+    if is_console {
+        console::write_headers(response.headers_mut());
+    }
     response.headers_mut().insert(X_REQUEST_ID, id);
     span.in_scope(|| record.finish(response.status()));
     response
 }
 
 async fn respond(state: &GuardState, request: Request, next: Next) -> Response<Body> {
-    let GuardState { app, is_loopback } = state;
+    let app = &state.app;
     let version = request.version();
     // HTTP/1 needs none of this: a body that is not read ends the connection after the response.
     let (request, unread) = if version == Version::HTTP_2 && !request.body().is_end_stream() {
@@ -56,8 +92,7 @@ async fn respond(state: &GuardState, request: Request, next: Next) -> Response<B
     } else {
         (request, UnreadBody::default())
     };
-    let mut response = match browser_guard::admit_request(app, &app.rules(), *is_loopback, &request)
-    {
+    let mut response = match state.admit(&request) {
         Ok(()) => {
             let answered = tokio::time::timeout(app.bounds().request, next.run(request)).await;
             answered.unwrap_or_else(|_| too_slow())

@@ -52,7 +52,9 @@ impl App {
     pub(crate) fn router_with(&self, others: Router<App>) -> Router {
         let routes = common_routes().merge(client_routes()).merge(others);
         match self.admin_listen() {
-            Some(_) => finish(with_fallbacks(routes), self, self.listen()).with_state(self.clone()),
+            Some(_) => {
+                finish(with_fallbacks(routes), self, self.listen(), false).with_state(self.clone())
+            }
             None => finish_admin(routes, self, self.listen()),
         }
     }
@@ -66,7 +68,7 @@ impl App {
     /// The metrics alone, under a path.
     pub(crate) fn metrics_router(&self, path: &str) -> Router {
         let routes = Router::new().route(path, get(actuator::prometheus));
-        finish(with_fallbacks(routes), self, self.listen()).with_state(self.clone())
+        finish(with_fallbacks(routes), self, self.listen(), false).with_state(self.clone())
     }
 }
 
@@ -108,18 +110,15 @@ fn finish_admin(routes: Router<App>, app: &App, listen: SocketAddr) -> Router {
     #[cfg(feature = "console")]
     let routes = routes.merge(console::routes(app));
     let routes = with_fallbacks(routes);
-    #[cfg(feature = "console")]
-    let routes = console::protected(routes, app);
-    let routes = finish(routes, app, listen);
-    #[cfg(feature = "console")]
-    let routes = console::with_headers(routes, app);
+    let routes = finish(routes, app, listen, cfg!(feature = "console"));
     routes.with_state(app.clone())
 }
 
 /// Adds the middleware of all routes.
-fn finish(routes: Router<App>, app: &App, listen: SocketAddr) -> Router<App> {
+fn finish(routes: Router<App>, app: &App, listen: SocketAddr, has_console: bool) -> Router<App> {
     let guard_state = GuardState {
         app: app.clone(),
+        has_console,
         is_loopback: listen.ip().to_canonical().is_loopback(),
     };
     routes.layer(middleware::from_fn_with_state(guard_state, guard::guard))
