@@ -28,7 +28,7 @@
 //! | `redis-cluster`, `bb8` | stores on a `ClusterConnection` of the redis crate, and on existing connection pools |
 //! | `toml`, `yaml` | policies from a file |
 //!
-#![doc = include_str!("../docs/actix.md")]
+#![doc = include_str!("../docs/start/actix.md")]
 
 mod body;
 mod check;

@@ -30,7 +30,7 @@
 //! | `redis-cluster`, `bb8` | stores on a `ClusterConnection` of the redis crate, and on existing connection pools |
 //! | `toml`, `yaml` | policies from a file |
 //!
-#![doc = include_str!("../docs/axum.md")]
+#![doc = include_str!("../docs/start/axum.md")]
 
 mod extract;
 #[cfg(feature = "macros")]
@@ -92,5 +92,5 @@ pub mod private {
 
 /// Compiles and runs the example of the page about tests.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/testing.md")]
+#[doc = include_str!("../docs/guides/testing.md")]
 mod testing {}

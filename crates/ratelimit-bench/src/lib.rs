@@ -8,7 +8,7 @@
 //!     bin/bench ---- bin/instructions_peers, bin/instructions_local   under callgrind
 //!         |    \---- bin/memory_usage         with an allocator that counts
 //!         |     \--- redis-server             as it is, or under callgrind
-//!      bench.json, charts, the tables of docs/performance.md
+//!      bench.json, charts, the tables of docs/explain/performance.md
 //!         |
 //!     bin/redraw --- charts and tables again, from bench.json
 //!

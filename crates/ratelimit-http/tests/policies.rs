@@ -1,4 +1,4 @@
-//! The policies of docs/policies.md: each is read without a finding, and says what its text does.
+//! The policies of docs/guides/policies.md: each is read without a finding, and says what its text does.
 #![cfg(all(feature = "toml", feature = "yaml"))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -9,7 +9,7 @@ use ratelimit_http::{
     policy_file::{Format, PolicyFile},
 };
 
-const DOCS: &str = include_str!("../../../docs/policies.md");
+const DOCS: &str = include_str!("../../../docs/guides/policies.md");
 
 /// The policies of each section.
 fn sections() -> Vec<(&'static str, Vec<HttpPolicy>)> {

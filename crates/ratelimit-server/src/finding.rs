@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_help_of_every_code_is_a_section_of_the_docs() {
-        let docs = include_str!("../../../docs/policy-file.md");
+        let docs = include_str!("../../../docs/reference/policy-file.md");
         for code in DiagnosticCode::ALL {
             let heading = format!("\n### `{code}` ({})\n", code.severity());
             assert!(docs.contains(&heading), "{heading}");

@@ -27,9 +27,9 @@
 //! |---|---|
 //! | `axum` | the peer's address from axum's `ConnectInfo`, and bodies that convert into axum's |
 //!
-#![doc = include_str!("../docs/client-key.md")]
+#![doc = include_str!("../docs/explain/client-key.md")]
 //!
-#![doc = include_str!("../docs/headers.md")]
+#![doc = include_str!("../docs/reference/headers.md")]
 
 mod body;
 mod check;

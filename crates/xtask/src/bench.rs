@@ -12,14 +12,14 @@ use crate::{
 
 pub(crate) const HELP: &str = "\
 Measure what a decision costs, beside other limiters, and write the numbers, the charts and the tables of
-docs/performance.md. Takes about 10 minutes once it is built.
+docs/explain/performance.md. Takes about 10 minutes once it is built.
 
 Usage: cargo xtask bench [--quick] [--out DIR] [--only WORD]
        cargo xtask bench --redraw
 
 Options:
   --quick      Fewer and shorter rounds, without the slow suites, in less than 2 minutes; writes to target/bench
-  --out DIR    Write there, and leave docs/performance.md as it is
+  --out DIR    Write there, and leave docs/explain/performance.md as it is
   --only WORD  Only the measurements whose names hold WORD; writes nothing unless --out is given
   --redraw     Measure nothing: draw the charts and write the tables from docs/bench/bench.json";
 

@@ -1,4 +1,4 @@
-//! Puts our layer and plain ones through the same faults, and prints a table for `docs/failure.md`.
+//! Puts our layer and plain ones through the same faults, and prints a table for `docs/explain/failure.md`.
 //!
 //! Arguments: numbers of rows to run, or none for all.
 

@@ -57,7 +57,7 @@ async fn a_handler_has_its_own_budget_and_tells_what_is_left() {
         for _ in 0..3 {
             answers.push(get(server, "/plain").await);
         }
-        // Another handler of the same name in another module, case 25 of docs/peers.md.
+        // Another handler of the same name in another module, case 25 of docs/explain/peers.md.
         answers.push(get(server, "/nested").await);
 
         let numbers = answers.iter().map(|answer| {

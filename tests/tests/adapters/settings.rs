@@ -1,4 +1,4 @@
-//! Every field of a policy in every adapter, as the tables of docs/settings.md say.
+//! Every field of a policy in every adapter, as the tables of docs/reference/settings.md say.
 
 use std::{collections::BTreeSet, net::SocketAddr};
 

@@ -1,8 +1,8 @@
 //! How many lines a newcomer writes.
 
 const README: &str = include_str!("../../../README.md");
-const AXUM: &str = include_str!("../../../docs/axum.md");
-const ACTIX: &str = include_str!("../../../docs/actix.md");
+const AXUM: &str = include_str!("../../../docs/start/axum.md");
+const ACTIX: &str = include_str!("../../../docs/start/actix.md");
 
 const PLAIN_AXUM: &str = r#"
 use axum::{Router, routing::get};

@@ -1,7 +1,7 @@
 //! Prefetched units under faults.
 //!
 //! - Limits that come back within a test: the exact model lets all hits pass that passed, each at its `Decision::now`
-//!   (law 1 of `docs/prefetch.md`).
+//!   (law 1 of `docs/guides/prefetch.md`).
 //! - Windows that outlive the test: every unit that Redis counted has passed, is on hand, or was lost with a reply or
 //!   an instance.
 

@@ -1,4 +1,4 @@
-//! Bugs of other limiters, each a case of ours; the numbers are those of the list in docs/peers.md.
+//! Bugs of other limiters, each a case of ours; the numbers are those of the list in docs/explain/peers.md.
 
 use std::time::Duration;
 

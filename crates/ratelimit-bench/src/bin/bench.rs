@@ -14,7 +14,7 @@ use ratelimit_bench::{
 };
 
 const FOLDER: &str = "docs/bench";
-const PAGE: &str = "docs/performance.md";
+const PAGE: &str = "docs/explain/performance.md";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();

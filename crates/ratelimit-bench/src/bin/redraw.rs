@@ -5,7 +5,7 @@ use std::{error::Error, fs, path::Path};
 use ratelimit_bench::{Report, fill};
 
 const FOLDER: &str = "docs/bench";
-const PAGE: &str = "docs/performance.md";
+const PAGE: &str = "docs/explain/performance.md";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(FOLDER);

@@ -1,6 +1,6 @@
 //! The budget of the local fallback: its states are those that a shared store replied last.
 //!
-//! The limiter charges hits to it while the store does not answer (`docs/failure.md`).
+//! The limiter charges hits to it while the store does not answer (`docs/explain/failure.md`).
 
 use std::{num::NonZeroU32, time::Duration};
 

@@ -28,7 +28,7 @@ use crate::{
 /// ```
 ///
 /// The verdict is [`Verdict::Unchecked`](crate::Verdict::Unchecked) in each mode. A policy that is
-/// not enforced for a key passes in the mode `Closed` as well. `docs/failure.md` compares the
+/// not enforced for a key passes in the mode `Closed` as well. `docs/explain/failure.md` compares the
 /// modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -13,7 +13,7 @@ impl Policy {
     /// - It needs the feature `tokio` and a tokio runtime; without them it has no effect.
     /// - Keys that are not hot, and every key of a [`MemoryStore`](crate::MemoryStore), are decided as without it.
     ///
-    /// `docs/prefetch.md` has the bounds.
+    /// `docs/guides/prefetch.md` has the bounds.
     ///
     /// ```
     /// use ratelimit_core::Policy;

@@ -83,7 +83,7 @@ pub struct AnswerTime {
 /// One bucket of one Envoy: its grants, its demand, and when something must be sent.
 ///
 /// It has no clock, no socket and no store. Each method takes the time and returns the actions that follow. The rules
-/// that make grants exact are in `docs/envoy-quota.md`.
+/// that make grants exact are in `docs/guides/envoy-quota.md`.
 #[derive(Debug)]
 pub struct QuotaBucket {
     terms: GrantTerms,

@@ -188,7 +188,7 @@ impl ClientKey {
                 peer,
                 format_args!(
                     "a trusted proxy sends no forwarding header with an address: all clients behind it \
-                     share one budget; let it send the header that docs/client-key.md lists (requests \
+                     share one budget; let it send the header that docs/explain/client-key.md lists (requests \
                      of the proxy itself, such as health checks, need none)"
                 ),
             );

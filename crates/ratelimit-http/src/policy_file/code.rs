@@ -22,7 +22,7 @@ impl fmt::Display for Severity {
 
 macro_rules! codes {
     ($($(#[$doc:meta])+ $name:ident = $severity:ident $text:literal,)+) => {
-        /// The code of a diagnostic. `docs/policy-file.md` has a section for each.
+        /// The code of a diagnostic. `docs/reference/policy-file.md` has a section for each.
         ///
         /// ```
         /// use ratelimit_http::policy_file::{DiagnosticCode, Severity};

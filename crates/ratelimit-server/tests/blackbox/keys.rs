@@ -9,9 +9,9 @@ use tempfile::TempDir;
 use crate::server::{CHECK, EXPLAIN, OFFENDERS, REMAINING, RESET, Server};
 
 const FORWARD_AUTH: &str = "/api/v1/rate-limit/forward-auth";
-const POLICIES: &str = include_str!("../../../../docs/policies.md");
+const POLICIES: &str = include_str!("../../../../docs/guides/policies.md");
 
-/// The login policy of docs/policies.md.
+/// The login policy of docs/guides/policies.md.
 fn login_server() -> (TempDir, Server) {
     let (_, section) = POLICIES.split_once("\n## Login\n").unwrap();
     let (_, rest) = section.split_once("```toml\n").unwrap();

@@ -1,4 +1,4 @@
-//! The sections of docs/policy-file.md: each code has one, and its example is what it says.
+//! The sections of docs/reference/policy-file.md: each code has one, and its example is what it says.
 
 use std::{collections::BTreeSet, fs};
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::server::{CHECK, Server, binary, until};
 
-const DOCS: &str = include_str!("../../../../docs/policy-file.md");
+const DOCS: &str = include_str!("../../../../docs/reference/policy-file.md");
 
 /// What cannot be shown as a text in the docs, and is made here instead.
 fn without_example() -> [(DiagnosticCode, &'static str, Vec<u8>); 3] {

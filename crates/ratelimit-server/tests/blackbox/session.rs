@@ -1,4 +1,4 @@
-//! The session of docs/server.md, typed into a shell.
+//! The session of docs/reference/server.md, typed into a shell.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use regex_lite::Regex;
 
 use crate::server::Server;
 
-const DOCS: &str = include_str!("../../../../docs/server.md");
+const DOCS: &str = include_str!("../../../../docs/reference/server.md");
 const ADDR: &str = "127.0.0.1:8080";
 
 /// What separates the output of one command from that of the next.

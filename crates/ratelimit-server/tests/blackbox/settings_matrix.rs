@@ -1,4 +1,4 @@
-//! The tables of docs/settings.md, held to the code.
+//! The tables of docs/reference/settings.md, held to the code.
 
 use std::{collections::BTreeSet, fs, path::PathBuf, process::Command};
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::server::{CHECK, Server, binary, until};
 
-const PAGE: &str = include_str!("../../../../docs/settings.md");
+const PAGE: &str = include_str!("../../../../docs/reference/settings.md");
 
 /// The methods that make a layer, and those that its own crate needs.
 const NOT_SETTINGS: [&str; 4] = ["new", "named", "per_client", "map_config"];

@@ -1,4 +1,4 @@
-//! Imports point one way: the table of docs/architecture.md.
+//! Imports point one way: the table of docs/explain/architecture.md.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,11 +15,11 @@ use crate::{
     workspace::Workspace,
 };
 
-const PAGE: &str = "docs/architecture.md";
+const PAGE: &str = "docs/explain/architecture.md";
 const CORE: &str = "crates/ratelimit-core/src";
 const ADVICE: &str = "\
     move the code to the module that may import both, \
-    or argue for a new line in docs/architecture.md";
+    or argue for a new line in docs/explain/architecture.md";
 
 pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     let root = &workspace.root;

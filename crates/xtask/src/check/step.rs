@@ -29,7 +29,7 @@ const STEPS: [Step; 18] = [
     ),
     step(
         "layering",
-        "imports follow docs/architecture.md",
+        "imports follow docs/explain/architecture.md",
         layering::check,
     ),
     step(

@@ -1,4 +1,4 @@
-//! The policies of docs/policies.md behind both frameworks, over real connections.
+//! The policies of docs/guides/policies.md behind both frameworks, over real connections.
 
 mod api; // A public API: tiers, keys decided together, who is exempt or blocked, what is marked.
 mod connection; // Requests that stay open.

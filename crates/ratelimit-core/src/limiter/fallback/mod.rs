@@ -5,7 +5,7 @@
 //! - A hit that passed and that the store certainly did not charge is owed (`owed.rs`). It is charged to the store when
 //!   that answers again (`catch_up.rs`).
 //!
-//! `docs/failure.md` states what passes at most during an outage.
+//! `docs/explain/failure.md` states what passes at most during an outage.
 
 #[cfg(feature = "tokio")]
 mod catch_up;

@@ -5,7 +5,7 @@
 //! - `keeper.rs`: the background task of a hot key. `age.rs`: the clock by which slices age. `state.rs`: the numbers of a
 //!   key for operators.
 //!
-//! A check looks here first, then in the deny cache, then it asks the store. `docs/prefetch.md` has the laws.
+//! A check looks here first, then in the deny cache, then it asks the store. `docs/guides/prefetch.md` has the laws.
 
 mod age;
 mod hot_key;

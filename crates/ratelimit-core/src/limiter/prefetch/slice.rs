@@ -1,7 +1,7 @@
 //! A slice: units that one prefetch call charged, and the moment at which each of them is void.
 //!
 //! A unit is void as soon as the exact limiter would have given it back. Every hit that spends a live unit is
-//! therefore one that the exact limiter would let pass at the same moment (`docs/prefetch.md`).
+//! therefore one that the exact limiter would let pass at the same moment (`docs/guides/prefetch.md`).
 
 use smallvec::SmallVec;
 

@@ -286,7 +286,7 @@ async fn several_limiters_never_let_more_pass_than_the_limit_and_nearly_all_of_i
     }
 }
 
-/// Prints the chart of `docs/prefetch.md`: 16,000 hits in a second on one key of `20000/s`, the first ones included.
+/// Prints the chart of `docs/guides/prefetch.md`: 16,000 hits in a second on one key of `20000/s`, the first ones included.
 #[tokio::test(start_paused = true)]
 async fn the_share_and_the_number_of_instances_decide_how_many_hits_a_call_serves() {
     for instances in [1, 4, 16] {
@@ -310,7 +310,7 @@ async fn the_share_and_the_number_of_instances_decide_how_many_hits_a_call_serve
     }
 }
 
-/// Prints the curve of `docs/prefetch.md`: eight instances at three times the limit, in five whole windows.
+/// Prints the curve of `docs/guides/prefetch.md`: eight instances at three times the limit, in five whole windows.
 #[tokio::test(start_paused = true)]
 async fn of_a_counter_at_saturation_ninety_nine_percent_pass() {
     const FROM: u64 = 602_000_000;

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::*;
 use crate::config::Config;
 
-const PAGE: &str = include_str!("../../../../../docs/envoy-migration.md");
+const PAGE: &str = include_str!("../../../../../docs/move/envoy-ratelimit.md");
 
 /// The settings of some variables, or the reason why they are refused.
 fn read(variables: &[(&str, &str)]) -> Result<Settings, String> {

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::server::{Server, binary, until};
 
-const RLS: &str = include_str!("../../../../../docs/envoy.md");
-const QUOTA: &str = include_str!("../../../../../docs/envoy-quota.md");
+const RLS: &str = include_str!("../../../../../docs/guides/envoy.md");
+const QUOTA: &str = include_str!("../../../../../docs/guides/envoy-quota.md");
 
 /// The snippets of a page in a language.
 fn snippets<'p>(page: &'p str, language: &str) -> Vec<&'p str> {

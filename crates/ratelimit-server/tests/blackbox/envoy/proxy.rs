@@ -38,7 +38,7 @@ async fn a_real_envoy_enforces_the_limits() {
     keeps_the_old_rules_when_new_ones_are_faulty(&envoy, &server).await;
 }
 
-const PAGE: &str = include_str!("../../../../../docs/envoy.md");
+const PAGE: &str = include_str!("../../../../../docs/guides/envoy.md");
 
 /// The first snippet of the page in a language.
 fn snippet(language: &str) -> &'static str {

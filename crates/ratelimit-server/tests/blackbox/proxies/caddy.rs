@@ -1,4 +1,4 @@
-//! Caddy with the snippet of docs/proxies.md.
+//! Caddy with the snippet of docs/guides/gateways.md.
 
 use std::{
     fs,

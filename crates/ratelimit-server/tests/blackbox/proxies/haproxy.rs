@@ -1,4 +1,4 @@
-//! `HAProxy` with the snippets of docs/proxies.md.
+//! `HAProxy` with the snippets of docs/guides/gateways.md.
 
 use std::{
     fs,

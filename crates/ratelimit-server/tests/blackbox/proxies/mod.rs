@@ -1,4 +1,4 @@
-//! Forward authentication: by itself, and behind real proxies with the snippets of docs/proxies.md.
+//! Forward authentication: by itself, and behind real proxies with the snippets of docs/guides/gateways.md.
 
 mod caddy;
 mod haproxy;
@@ -14,9 +14,9 @@ use crate::server::{Server, until};
 
 const FORWARD_AUTH: &str = "/api/v1/rate-limit/forward-auth";
 
-const DOCS: &str = include_str!("../../../../../docs/proxies.md");
+const DOCS: &str = include_str!("../../../../../docs/guides/gateways.md");
 
-/// The first snippet of docs/proxies.md in that language, for a server at another address.
+/// The first snippet of docs/guides/gateways.md in that language, for a server at another address.
 fn snippet(language: &str, server: &Server) -> String {
     let (_, rest) = DOCS.split_once(&format!("```{language}\n")).unwrap();
     let (snippet, _) = rest.split_once("```").unwrap();

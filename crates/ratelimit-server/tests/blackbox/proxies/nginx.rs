@@ -1,4 +1,4 @@
-//! nginx with the snippet of docs/proxies.md.
+//! nginx with the snippet of docs/guides/gateways.md.
 
 use std::{
     fs,

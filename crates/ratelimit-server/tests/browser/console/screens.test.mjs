@@ -204,7 +204,7 @@ test("a screen that is left and entered again looks the same", () =>
     }),
   ));
 
-/** The pictures of docs/console.md: screen, theme and state. */
+/** The pictures of docs/reference/console.md: screen, theme and state. */
 const PICTURES = {
   overview: ["overview", "light", {}],
   outage: ["overview", "dark", { down: true }],
