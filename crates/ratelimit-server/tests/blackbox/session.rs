@@ -16,13 +16,13 @@ const SEAM: &str = "--- next ---";
 fn session() -> Vec<(&'static str, String)> {
     let mut commands: Vec<(&str, String)> = Vec::new();
     for line in DOCS.lines() {
-        if let Some(command) = line.strip_prefix("    $ ") {
+        if let Some(command) = line.strip_prefix("$ ") {
             commands.push((command, String::new()));
         } else if let (Some(told), Some((_, printed))) =
-            (line.strip_prefix("    {"), commands.last_mut())
+            (line.strip_prefix('{'), commands.last_mut())
         {
             printed.extend(["{", told, "\n"]);
-        } else if let (Some((_, printed)), "    200") = (commands.last_mut(), line) {
+        } else if let (Some((_, printed)), "200") = (commands.last_mut(), line) {
             *printed += "200\n";
         } else if !commands.is_empty() {
             break;
