@@ -16,6 +16,7 @@ const ALERTS: &str = include_str!("../../../../docs/grafana/alerts.yml");
 const ALERT_TESTS: &str = include_str!("../../../../docs/grafana/alerts_test.yml");
 const RUNBOOKS: &str = include_str!("../../../../docs/operate/runbooks.md");
 const TROUBLESHOOTING: &str = include_str!("../../../../docs/operate/troubleshooting.md");
+const GLOSSARY: &str = include_str!("../../../../docs/glossary.md");
 const SIZING: &str = include_str!("../../../../docs/operate/sizing.md");
 const BENCH: &str = include_str!("../../../../docs/bench/bench.json");
 
@@ -182,6 +183,16 @@ fn every_test_that_a_page_names_exists() {
         }
     }
     assert!(named >= 20, "{named} tests are named");
+}
+
+#[test]
+fn the_glossary_has_each_term_once_in_alphabetical_order() {
+    let rows = GLOSSARY.lines().filter(|line| line.starts_with("| "));
+    let terms = rows.skip(1).filter_map(|row| row.split('|').nth(1));
+    let terms: Vec<String> = terms.map(|term| term.trim().to_lowercase()).collect();
+    let sorted: BTreeSet<String> = terms.iter().cloned().collect();
+    assert_eq!(terms, Vec::from_iter(sorted));
+    assert!(terms.len() > 80, "{} terms", terms.len());
 }
 
 /// The number of `155,000 checks/s` and its unit.
