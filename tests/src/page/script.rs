@@ -89,7 +89,7 @@ pub(super) fn script(steps: &[Step]) -> String {
         format!("printf '\\n{SEAM}{number}\\n'\n{on_error}\n{commands}\n")
     });
     let steps: String = steps.collect();
-    format!("exec 2>&1\n{steps}")
+    format!("exec 2>&1\n{steps}exit 0\n")
 }
 
 /// Waits behind each command that starts a server with `&`, as a reader does.
