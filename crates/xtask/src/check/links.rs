@@ -5,9 +5,17 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use crate::{check::tree, failure::Failure, workspace::Workspace};
+use crate::{
+    check::{summary, tree},
+    failure::Failure,
+    workspace::Workspace,
+};
 
-const ADVICE: &str = "link to a file that exists, and to a heading as GitHub writes its anchor";
+const ADVICE: &str = "\
+    link to a file that exists, and to a heading as GitHub writes its anchor; list each page in docs/SUMMARY.md";
+
+/// The list of pages for language models, whose links are checked like those of a page.
+const LLMS: &str = "docs/llms.txt";
 
 pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     let root = &workspace.root;
@@ -16,8 +24,12 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
         let path = file.strip_prefix(root).unwrap_or(&file).to_owned();
         pages.insert(path, tree::read(&file)?);
     }
+    pages.insert(PathBuf::from(LLMS), tree::read(&root.join(LLMS))?);
     let exists = |path: &Path| root.join(path).exists();
-    Failure::unless_none(problems(&pages, exists), ADVICE)
+    let mut found = problems(&pages, exists);
+    pages.remove(Path::new(LLMS));
+    found.extend(summary::problems(&pages));
+    Failure::unless_none(found, ADVICE)
 }
 
 fn problems(pages: &BTreeMap<PathBuf, String>, exists: impl Fn(&Path) -> bool) -> Vec<String> {
@@ -48,7 +60,7 @@ fn problems(pages: &BTreeMap<PathBuf, String>, exists: impl Fn(&Path) -> bool) -
 }
 
 /// The path of a link that stands on a page, from the top of the repository.
-fn resolve(page: &Path, link: &str) -> PathBuf {
+pub(crate) fn resolve(page: &Path, link: &str) -> PathBuf {
     let mut target = page.parent().unwrap_or(Path::new("")).to_owned();
     for part in Path::new(link).components() {
         match part {
