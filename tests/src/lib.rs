@@ -21,6 +21,22 @@ pub struct Readme;
 #[doc = include_str!(concat!(env!("OUT_DIR"), "/snippets.md"))]
 pub struct Snippets;
 
+/// First steps and the pages that axum and actix-web share, so that their examples are compiled and run.
+#[cfg(doctest)]
+pub mod start {
+    #[doc = include_str!("../../docs/start/README.md")]
+    pub struct Start;
+
+    #[doc = include_str!("../../docs/start/tower.md")]
+    pub struct Tower;
+
+    #[doc = include_str!("../../docs/reference/attribute.md")]
+    pub struct Attribute;
+
+    #[doc = include_str!("../../docs/reference/layer.md")]
+    pub struct Layer;
+}
+
 /// The pages about moving here from other limiters, so that their examples are compiled and run.
 #[cfg(doctest)]
 pub mod moving {

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::server::binary;
 
-const COMMAND: &str = "    ratelimit-server simulate ";
+const COMMAND: &str = "ratelimit-server simulate ";
 
 fn root() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "..", ".."].iter().collect()
