@@ -20,5 +20,17 @@ pub struct ActixGovernor;
 #[doc = include_str!("../../docs/move/tower_governor.md")]
 pub struct TowerGovernor;
 
+#[doc = include_str!("../../docs/reference/attribute.md")]
+pub struct Attribute;
+
+#[doc = include_str!("../../docs/reference/layer.md")]
+pub struct Layer;
+
 #[doc = include_str!("../../docs/reference/metrics.md")]
 pub struct Metrics;
+
+#[doc = include_str!("../../docs/start/README.md")]
+pub struct FirstSteps;
+
+#[doc = include_str!("../../docs/start/tower.md")]
+pub struct Tower;

@@ -44,8 +44,8 @@ fn files(directory: &Path, extension: &str, found: &mut Vec<PathBuf>) {
 /// The pages of operators, of reference and of explanations, with their names.
 fn pages() -> Vec<(String, String)> {
     let mut paths = Vec::new();
-    for folder in ["operate", "reference", "explain"] {
-        files(&Path::new(ROOT).join("docs").join(folder), "md", &mut paths);
+    for folder in ["docs/operate", "docs/reference", "docs/explain"] {
+        files(&Path::new(ROOT).join(folder), "md", &mut paths);
     }
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
     let read = |path: PathBuf| (name(&path), fs::read_to_string(path).unwrap());
