@@ -12,7 +12,9 @@ use axum::{
     routing::post,
 };
 use futures_util::stream;
-use ratelimit_axum::{CostSource, HttpPolicy, Limiter, RateLimitLayer, SettleSource, SlotGuard};
+use ratelimit_axum::{
+    CostSource, HeaderStyle, HttpPolicy, Limiter, RateLimitLayer, SettleSource, SlotGuard,
+};
 
 /// The most tokens that the model writes for one request.
 const MAX_ANSWER: u64 = 96;
@@ -41,7 +43,7 @@ async fn stream(Extension(slot): Extension<SlotGuard>, prompt: String) -> Body {
         async move {
             // If the client hangs up, the tokens until then are charged.
             slot.settle(read + written);
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
             let token = Ok::<_, Infallible>(Bytes::from_static(b"token "));
             (written < 60).then(|| (token, written + 1))
         }
@@ -54,7 +56,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_cost_source(CostSource::Header("x-estimated-tokens".to_owned()))
         .with_settle_source(SettleSource::Header("x-used-tokens".to_owned()))
         .with_charge_on("2xx".parse()?);
-    let limit = RateLimitLayer::new(Limiter::in_memory(), policy);
+    // These headers have a number for each limit. The default is one number, and slots are no tokens.
+    let limit = RateLimitLayer::new(Limiter::in_memory(), policy).headers(HeaderStyle::Ietf);
     let app = Router::new()
         .route("/complete", post(complete))
         .route("/stream", post(stream))

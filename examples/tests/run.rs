@@ -75,18 +75,6 @@ fn tower_hyper() {
 }
 
 #[test]
-fn login_protection() {
-    let example = Example::start(env!("CARGO_BIN_EXE_login_protection"), &[]);
-    let ann = "x-user: ann\r\n";
-    assert_eq!(example.times(4, "POST /login", ann), [200, 200, 200, 429]);
-    assert_eq!(example.ask("POST /login", "x-user: bob\r\n"), 200);
-    assert_eq!(example.ask("POST /login", ""), 400);
-    assert_eq!(example.times(3, "POST /sign-up", ""), [200, 200, 429]);
-    assert_eq!(example.times(5, "POST /comment", ann), [200; 5]);
-    assert_eq!(example.ask("POST /comment", ann), 429);
-}
-
-#[test]
 fn tiers_by_api_key() {
     let example = Example::start(env!("CARGO_BIN_EXE_tiers_by_api_key"), &[]);
     let gold = "x-api-key: gold-1\r\n";

@@ -19,9 +19,16 @@ pub(crate) struct Example {
 impl Example {
     /// Starts `binary` on a free port, and reads where it listens.
     pub(crate) fn start(binary: &str, arguments: &[&str]) -> Example {
+        Example::start_logging(binary, arguments, Stdio::inherit())
+    }
+
+    /// Starts `binary`, and sends its log to `log`.
+    pub(crate) fn start_logging(binary: &str, arguments: &[&str], log: Stdio) -> Example {
         let mut process = Command::new(binary)
             .arg("127.0.0.1:0")
             .args(arguments)
+            .env("NO_COLOR", "1")
+            .stderr(log)
             .stdout(Stdio::piped())
             .spawn()
             .expect("the example starts");
