@@ -1,47 +1,68 @@
-//! `cargo run -p ratelimit-examples --bin login_protection`, then `curl -i -H 'X-User: ann' -d '' localhost:3000/login`: the 4th gets 429.
+//! `cargo run -p ratelimit-examples --bin login_protection`, then `curl -i -d 'user=ann&password=no' 127.0.0.1:3000/login`: the 6th gets 429.
 
 use std::net::SocketAddr;
 
-use axum::{Router, http::request::Parts, routing::post};
-use ratelimit_axum::{
-    ClientKey, FailureMode, Key, KeyError, KeyExtractor, Limiter, Policy, RateLimitLayer,
+use axum::{
+    Extension, Router,
+    body::{Body, to_bytes},
+    extract::Request,
+    http::StatusCode,
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
+    routing::post,
 };
+use ratelimit_axum::{FailureMode, HttpPolicy, Key, Limiter, RateLimitLayer};
 
-/// Whose account is tried. A real service takes the name from the form, and makes it lower case.
-fn account(request: &Parts) -> Result<Key, KeyError> {
-    let user = request.headers.get("x-user").ok_or(KeyError::Missing)?;
-    Ok(Key::tagged("account", user)?)
+/// The fields of the form.
+#[derive(Clone)]
+struct Attempt {
+    user: String,
+    password: String,
+}
+
+/// Reads the form, and makes the account the key of the request.
+async fn read_form(request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    let Ok(form) = to_bytes(body, 4096).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    };
+    let field = |wanted| {
+        let mut fields = form_urlencoded::parse(&form).filter(|(name, _)| name == wanted);
+        fields.next().map(|(_, value)| value.into_owned())
+    };
+    let (Some(user), Some(password)) = (field("user"), field("password")) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    // One account is one key, however its name is spelt. Accounts that do not exist count too.
+    let user = user.trim().to_lowercase();
+    let Ok(account) = Key::tagged("account", &user) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    let mut request = Request::from_parts(head, Body::empty());
+    request.extensions_mut().insert(account);
+    request.extensions_mut().insert(Attempt { user, password });
+    next.run(request).await
+}
+
+async fn login(Extension(attempt): Extension<Attempt>) -> (StatusCode, &'static str) {
+    // A real service compares a slow hash of the password with the stored one.
+    if attempt.user == "ann" && attempt.password == "secret" {
+        (StatusCode::OK, "welcome\n")
+    } else {
+        (StatusCode::UNAUTHORIZED, "wrong name or password\n")
+    }
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let limiter = Limiter::in_memory();
-
-    // Guessing one password: by account, from wherever it comes. Trying one password on many
-    // accounts: by address. Without the store nobody logs in, rather than anybody.
-    let by_account = Policy::parse("login-account", "3/min; fixed_window 20/d")?
+    let policy = HttpPolicy::parse("login", "10/h; 5/min by ip")?
+        .with_charge_on("401".parse()?)
         .with_failure_mode(FailureMode::Closed);
-    let by_address =
-        Policy::parse("login-address", "10/min")?.with_failure_mode(FailureMode::Closed);
-    let login = post(async || "welcome").layer((
-        RateLimitLayer::new(limiter.clone(), by_address),
-        RateLimitLayer::new(limiter.clone(), by_account).key_by(account),
-    ));
-
-    // Sign-ups are few, and fail open: a new customer is worth more than a spammer costs.
-    let sign_up =
-        Policy::parse("sign-up", "sliding_window_log 2/h")?.with_failure_mode(FailureMode::Open);
-    let sign_up = post(async || "signed up").layer(RateLimitLayer::new(limiter.clone(), sign_up));
-
-    // Comments: by account where there is one, else by address; a burst of five, then one in ten seconds.
-    let comment = Policy::parse("comment", "6/min burst 5")?;
-    let comment = RateLimitLayer::new(limiter, comment).key_by(account.or(ClientKey::new()));
-    let comment = post(async || "thanks").layer(comment);
-
+    let limit = RateLimitLayer::new(Limiter::in_memory(), policy);
     let app = Router::new()
-        .route("/login", login)
-        .route("/sign-up", sign_up)
-        .route("/comment", comment)
+        .route("/login", post(login))
+        .layer(limit)
+        .layer(middleware::from_fn(read_form)) // added last, runs first
         .into_make_service_with_connect_info::<SocketAddr>();
 
     let address = std::env::args().nth(1);

@@ -23,6 +23,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
+    let readme = fs::read_to_string(root.join("README.md"))?;
+    write!(programs, "{}", policies(&readme)?)?;
     let out = Path::new(&env::var("OUT_DIR")?).join("snippets.md");
     Ok(fs::write(out, programs)?)
 }
@@ -31,6 +33,22 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn snippets(page: &str) -> impl Iterator<Item = &str> {
     let blocks = page.split(FENCE).skip(1);
     blocks.filter_map(|block| block.split_once("```\n").map(|(snippet, _)| snippet))
+}
+
+/// A program with the cells of the table of policies that are Rust.
+fn policies(readme: &str) -> Result<String, Box<dyn Error>> {
+    let (_, table) = readme
+        .split_once("| you want | policy file | Rust |\n")
+        .ok_or("the README has no table of policies")?;
+    let rows = table.lines().skip(1).take_while(|row| row.starts_with('|'));
+    let cells = rows.filter_map(|row| row.split(" | ").nth(2));
+    let cells = cells.map(|cell| cell.trim_matches([' ', '|', '`']));
+    let mut program = String::from("```rust\nuse ratelimit_axum::*;\n\n");
+    for cell in cells {
+        let policy = "let policy = Policy::parse(\"api\", \"10/min\")?;";
+        writeln!(program, "{{\n    {policy}\n    let _ = {cell};\n}}")?;
+    }
+    Ok(program + "# Ok::<(), Box<dyn std::error::Error>>(())\n```\n")
 }
 
 fn with_addresses(snippet: &str) -> Option<String> {

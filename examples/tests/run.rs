@@ -1,77 +1,11 @@
 //! Every example runs, and shows what its first line says.
 
-use std::{
-    fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::TcpStream,
-    path::Path,
-    process::{Child, Command, Stdio},
-};
+mod example;
 
+use std::{fs, path::Path};
+
+use example::{Example, output};
 use ratelimit_tests::redis::TestRedis;
-
-/// An example that serves, until this is dropped.
-struct Example {
-    process: Child,
-    address: String,
-}
-
-impl Example {
-    /// Starts `binary` on a free port, and reads where it listens.
-    fn start(binary: &str, arguments: &[&str]) -> Example {
-        let mut process = Command::new(binary)
-            .arg("127.0.0.1:0")
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the example starts");
-        let output = process.stdout.take().expect("its output is piped");
-        let mut line = String::new();
-        BufReader::new(output)
-            .read_line(&mut line)
-            .expect("it says where it listens");
-        let address = line.trim().strip_prefix("http://").map(str::to_owned);
-        Example {
-            process,
-            address: address.expect("an address"),
-        }
-    }
-
-    fn ask(&self, request: &str, fields: &str) -> u16 {
-        let answer = self.answer(request, fields);
-        let status = answer.get(9..12).and_then(|status| status.parse().ok());
-        status.expect("a status")
-    }
-
-    fn answer(&self, request: &str, fields: &str) -> String {
-        let mut stream = TcpStream::connect(&self.address).expect("it listens");
-        let head = "HTTP/1.1\r\nhost: localhost\r\nconnection: close";
-        let length = "content-length: 0";
-        write!(stream, "{request} {head}\r\n{length}\r\n{fields}\r\n").expect("it reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        answer
-    }
-
-    /// The statuses of the same request so many times.
-    fn times(&self, times: usize, request: &str, fields: &str) -> Vec<u16> {
-        (0..times).map(|_| self.ask(request, fields)).collect()
-    }
-}
-
-impl Drop for Example {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn output(binary: &str, arguments: &[&str]) -> String {
-    let output = Command::new(binary).args(arguments).output();
-    let output = output.expect("the example runs");
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).expect("text")
-}
 
 fn ten_at_once(example: &Example) {
     assert_eq!(example.times(10, "GET /", ""), [200; 10]);
@@ -138,18 +72,6 @@ fn tower_hyper() {
     let example = Example::start(env!("CARGO_BIN_EXE_tower_hyper"), &[]);
     let statuses = example.times(5, "GET /", "");
     assert_eq!(statuses, [200; 5]);
-}
-
-#[test]
-fn login_protection() {
-    let example = Example::start(env!("CARGO_BIN_EXE_login_protection"), &[]);
-    let ann = "x-user: ann\r\n";
-    assert_eq!(example.times(4, "POST /login", ann), [200, 200, 200, 429]);
-    assert_eq!(example.ask("POST /login", "x-user: bob\r\n"), 200);
-    assert_eq!(example.ask("POST /login", ""), 400);
-    assert_eq!(example.times(3, "POST /sign-up", ""), [200, 200, 429]);
-    assert_eq!(example.times(5, "POST /comment", ann), [200; 5]);
-    assert_eq!(example.ask("POST /comment", ann), 429);
 }
 
 #[test]

@@ -11,6 +11,24 @@ pub struct Readme;
 #[doc = include_str!(concat!(env!("OUT_DIR"), "/snippets.md"))]
 pub struct Snippets;
 
+#[doc = include_str!("../../docs/guides/proxy.md")]
+pub struct BehindProxy;
+
+#[doc = include_str!("../../docs/guides/login.md")]
+pub struct Login;
+
+#[doc = include_str!("../../docs/guides/tiers.md")]
+pub struct Tiers;
+
+#[doc = include_str!("../../docs/guides/uploads.md")]
+pub struct Uploads;
+
+#[doc = include_str!("../../docs/guides/llm-tokens.md")]
+pub struct LlmTokens;
+
+#[doc = include_str!("../../docs/guides/websockets.md")]
+pub struct Websockets;
+
 #[doc = include_str!("../../docs/guides/prefetch.md")]
 pub struct Prefetching;
 
@@ -20,5 +38,17 @@ pub struct ActixGovernor;
 #[doc = include_str!("../../docs/move/tower_governor.md")]
 pub struct TowerGovernor;
 
+#[doc = include_str!("../../docs/reference/attribute.md")]
+pub struct Attribute;
+
+#[doc = include_str!("../../docs/reference/layer.md")]
+pub struct Layer;
+
 #[doc = include_str!("../../docs/reference/metrics.md")]
 pub struct Metrics;
+
+#[doc = include_str!("../../docs/start/README.md")]
+pub struct FirstSteps;
+
+#[doc = include_str!("../../docs/start/tower.md")]
+pub struct Tower;

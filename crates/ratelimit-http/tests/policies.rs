@@ -11,9 +11,21 @@ use ratelimit_http::{
 
 const DOCS: &str = include_str!("../../../docs/guides/policies.md");
 
+const GUIDES: [(&str, &str); 5] = [
+    ("login", include_str!("../../../docs/guides/login.md")),
+    ("api", include_str!("../../../docs/guides/tiers.md")),
+    ("upload", include_str!("../../../docs/guides/uploads.md")),
+    ("llm", include_str!("../../../docs/guides/llm-tokens.md")),
+    (
+        "sessions",
+        include_str!("../../../docs/guides/websockets.md"),
+    ),
+];
+
 /// The policies of each section.
 fn sections() -> Vec<(&'static str, Vec<HttpPolicy>)> {
     let sections = DOCS.split("\n## ").skip(1);
+    let sections = sections.filter(|section| !section.starts_with("How this page is tested"));
     let sections = sections.map(|section| {
         let (title, text) = section.split_once('\n').unwrap();
         let blocks = text.split("```").skip(1).step_by(2);
@@ -41,6 +53,44 @@ fn every_section_has_a_policy_that_is_read_without_a_finding() {
     for (title, policies) in sections {
         assert_eq!(policies.len(), 1, "{title}");
     }
+}
+
+#[test]
+fn a_guide_has_one_policy_with_the_same_limits_in_its_file_and_in_its_code() {
+    for (name, guide) in GUIDES {
+        let mut blocks = guide.split("```").skip(1).step_by(2);
+        let file = blocks.clone().find(|block| block.starts_with("toml\n"));
+        let file = file.unwrap();
+        let policies = read(file);
+        assert_eq!(policies.len(), 1, "{name}");
+        assert_eq!(policies[0].name(), name);
+
+        let (_, limits) = file.split_once("limits = ").unwrap();
+        let (limits, _) = limits.split_once('\n').unwrap();
+        let written = format!("parse(\"{name}\", {limits})");
+        let in_code = blocks.any(|block| block.starts_with("rust") && block.contains(&written));
+        assert!(in_code, "{written}");
+    }
+}
+
+#[test]
+fn the_other_limits_of_a_guide_are_limits() {
+    let is_limit = |text: &&str| {
+        let (first, rest) = text.split_once(['/', ' ']).unwrap_or((text, ""));
+        let is_number = first.parse::<u64>().is_ok() && rest.starts_with(char::is_alphabetic);
+        is_number || Algorithm::from_name(first).is_some() && !rest.is_empty()
+    };
+    let mut limits = 0;
+    for (name, guide) in GUIDES {
+        let (_, section) = guide.split_once("\n## Change it\n").unwrap();
+        let (section, _) = section.split_once("\n## ").unwrap();
+        for text in section.split('`').skip(1).step_by(2).filter(is_limit) {
+            let policy = HttpPolicy::parse(name, text);
+            assert!(policy.is_ok(), "{name}: {text}: {policy:?}");
+            limits += 1;
+        }
+    }
+    assert!(limits >= 8, "{limits}");
 }
 
 #[test]

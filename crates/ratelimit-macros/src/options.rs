@@ -356,3 +356,22 @@ impl SpanOf for LitStr {
         self.span()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_is_documented() {
+        let page = include_str!("../../../docs/reference/attribute.md");
+        let options = NAMED.map(|name| format!("`{name} = "));
+        let flags = ["shadow", "marks"].map(|name| format!("`{name}`"));
+
+        for option in options.iter().chain(&flags) {
+            let has_row = page
+                .lines()
+                .any(|line| line.starts_with(&format!("| {option}")));
+            assert!(has_row, "docs/reference/attribute.md has no row {option}");
+        }
+    }
+}

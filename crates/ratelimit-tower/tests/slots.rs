@@ -16,7 +16,7 @@ use http::{Request, Response};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use ratelimit_core::{
-    Decision, KeySet, Limiter, MemoryStore, Policy,
+    Decision, Key, KeySet, Limiter, MemoryStore, Policy,
     store::{Adjustment, Hit, Receipt, Settlement, Store, StoreFuture},
 };
 use ratelimit_http::policy::HttpPolicy;
@@ -135,6 +135,37 @@ async fn a_session_keeps_the_slots_of_all_layers_around_it() {
     drop(head);
 
     assert_eq!((is_free(&outer).await, is_free(&inner).await), (true, true));
+}
+
+#[tokio::test]
+async fn a_session_settles_its_request_at_the_last_cost_that_it_names() {
+    let policy = policy("fixed_window 100/d; concurrency 200 lease 1h");
+    let charged = HttpPolicy::from(policy.clone()).with_charge_on("2xx".parse().expect("statuses"));
+    let limiter = common::limiter(&start());
+    let layer = RateLimitLayer::new(limiter.clone(), charged).cost(|_| 40);
+    let keeping = service_fn(async |request: Request<()>| {
+        let slot = request.extensions().get::<SlotGuard>().cloned();
+        let mut response = Response::new(Full::<Bytes>::default());
+        response.extensions_mut().insert(slot.expect("a slot"));
+        Ok::<_, Infallible>(response)
+    });
+    let client = Key::ip([203, 0, 113, 7].into());
+    let left = async || {
+        let verdict = limiter.peek(&policy, &client).await;
+        verdict.decision().map(|decision| decision.remaining)
+    };
+
+    // Less than the estimate of 40, then more, then none.
+    for (costs, expected) in [(&[50, 15][..], 85), (&[45], 40), (&[], 0)] {
+        let Ok(response) = layer.layer(keeping).oneshot(get()).await;
+        let slot = response.extensions().get::<SlotGuard>().cloned();
+        let slot = slot.expect("a slot");
+        for cost in costs {
+            slot.settle(*cost);
+        }
+        drop((response, slot));
+        assert_eq!(left().await, Some(expected), "{costs:?}");
+    }
 }
 
 /// A store that answers later, and settles later still.

@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod bench;
+mod book;
 mod check;
 mod command;
 mod failure;
@@ -34,6 +35,7 @@ Commands:
   hops        Count the functions and files that one axum request passes through
   load        Drive the server, and an empty handler beside it
   proto       Generate Rust code from the messages of Envoy
+  book        Build the pages of docs as a book, and check its links
 
 `cargo xtask <COMMAND> --help` says more.";
 
@@ -63,6 +65,8 @@ fn main() -> ExitCode {
         "hops" => hops::run_all(&rest),
         "load" if wants_help => return say(load::HELP),
         "load" => load::run_all(),
+        "book" if wants_help => return say(book::HELP),
+        "book" => book::build(),
         "proto" if wants_help => return say(proto::HELP),
         "proto" => proto::write(),
         "test" => test::run(&rest),

@@ -32,6 +32,9 @@ pub(super) fn steps(blocks: &[Block]) -> Vec<Step> {
             steps.extend(console(block));
             continue;
         }
+        if block.text.lines().all(is_checked) {
+            continue;
+        }
         let output = blocks.get(at + 1);
         let output = output.filter(|next| next.follows && next.language == "text");
         steps.push(Step {
@@ -41,6 +44,13 @@ pub(super) fn steps(blocks: &[Block]) -> Vec<Step> {
         });
     }
     steps
+}
+
+/// Whether a line is empty, a comment, or a command that `cargo xtask check fences` checks.
+fn is_checked(line: &str) -> bool {
+    let line = line.trim();
+    let starts = ["#", "cargo nextest ", "cargo xtask ", "cargo test "];
+    line.is_empty() || starts.iter().any(|start| line.starts_with(start))
 }
 
 /// The commands of a block behind `$ `, each with the lines below it.
@@ -79,7 +89,7 @@ pub(super) fn script(steps: &[Step]) -> String {
         format!("printf '\\n{SEAM}{number}\\n'\n{on_error}\n{commands}\n")
     });
     let steps: String = steps.collect();
-    format!("exec 2>&1\n{steps}")
+    format!("exec 2>&1\n{steps}exit 0\n")
 }
 
 /// Waits behind each command that starts a server with `&`, as a reader does.

@@ -118,7 +118,7 @@ impl Session {
             let Some(part) = parts.get(number) else {
                 break;
             };
-            let part = part.split_once('\n').map_or("", |(_, part)| part);
+            let part = part.split_once('\n').map_or("", |(_, part)| part).trim();
             let is_last = number + 1 == parts.len();
             if is_last && (!status.success() || parts.len() < steps.len()) {
                 let commands = step.commands.trim_end();

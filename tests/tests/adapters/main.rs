@@ -9,9 +9,10 @@ mod moving; // The pages about moving here.
 mod parity; // One table of cases for both.
 mod peers; // Bugs of other adapters.
 mod policies; // Policies as one writes them: login, sign-up, comments, tiers, uploads, streams.
+mod readme; // The numbers of the README.
 mod registry; // Policies that change while requests come.
 mod rules; // Rules whose key no request can have.
 mod server; // A server of either framework.
 mod settings; // Every field of a policy in every adapter.
-mod snippets;
-mod worker_sharing; // Several servers on one Redis. // How many lines a newcomer writes.
+mod snippets; // How many lines a newcomer writes.
+mod worker_sharing; // Several servers on one Redis.

@@ -138,7 +138,7 @@ impl BodyGuard {
     pub(crate) fn slot(&self) -> Option<SlotGuard> {
         let reservation = self.reservation.as_ref()?;
         reservation.holds_slot().then(|| SlotGuard {
-            _reservation: Arc::clone(reservation),
+            reservation: Arc::clone(reservation),
             _outer: None,
         })
     }
@@ -165,18 +165,30 @@ impl Drop for BodyGuard {
 
 /// A share of a request's slot under a concurrency limit, for work that outlives the response.
 ///
-/// The layer holds the slot until the body of the response ends. An upgraded connection lives longer: take
-/// the guard from the request's extensions and move it into the task. The slot is released when the last
-/// clone is dropped.
+/// - The layer holds the slot until the body of the response ends. An upgraded connection lives longer: take
+///   the guard from the request's extensions and move it into the task. The slot is released when the last
+///   clone is dropped.
+/// - [`settle`](Self::settle) sets the actual cost of a request that is known after the head of its response,
+///   as that of a streamed response.
 #[derive(Clone, Debug)]
 #[must_use = "the slot is held for as long as this lives"]
 pub struct SlotGuard {
-    _reservation: Arc<SharedReservation>,
+    reservation: Arc<SharedReservation>,
     /// The slot of an outer layer.
     _outer: Option<Arc<SlotGuard>>,
 }
 
 impl SlotGuard {
+    /// Replaces the charged cost by `actual`. It is settled when the slot is released, and the last call counts.
+    ///
+    /// It applies to the layer nearest to the handler. A settle source or `charge_on` of the policy that reads the
+    /// head of the response later than this call replaces it.
+    pub fn settle(&self, actual: u64) {
+        // The largest number stands for "as charged", and no cost is as large.
+        let actual = actual.min(AS_CHARGED - 1);
+        self.reservation.actual.store(actual, Ordering::Relaxed);
+    }
+
     /// Combines this slot with that of an outer layer.
     pub fn inside(self, outer: Option<SlotGuard>) -> SlotGuard {
         SlotGuard {

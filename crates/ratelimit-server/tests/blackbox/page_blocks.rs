@@ -48,7 +48,7 @@ fn read_policies(text: &str, format: Format, extension: &str) -> Result<(), Stri
     let told = String::from_utf8_lossy(&output.stdout);
     match output.status.success() && !told.contains("]: ") {
         true => Ok(()),
-        false => Err(told.into_owned()),
+        false => Err(format!("{told}{}", String::from_utf8_lossy(&output.stderr))),
     }
 }
 

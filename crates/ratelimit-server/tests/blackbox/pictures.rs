@@ -25,9 +25,23 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The row of a picture in the table, from the summary of its run.
-fn row(path: &str, summary: &str) -> String {
+/// The rows of a picture in the table, from the summaries of its runs.
+fn rows(path: &str, summaries: &str) -> Vec<String> {
     let name = path.rsplit('/').next().unwrap().replace(".svg", "");
+    let has_one_run = summaries.lines().count() == 1;
+    let row = |summary: &str| {
+        let algorithm = summary.split(' ').next().unwrap();
+        let name = if has_one_run {
+            format!("`{name}`")
+        } else {
+            format!("`{name}`, `{algorithm}`")
+        };
+        row(&name, summary)
+    };
+    summaries.lines().map(row).collect()
+}
+
+fn row(name: &str, summary: &str) -> String {
     let (_, summary) = summary.split_once(": ").unwrap();
     let count = |outcome: &str| {
         let (before, _) = summary.split_once(&format!(" {outcome}")).unwrap();
@@ -36,7 +50,7 @@ fn row(path: &str, summary: &str) -> String {
     let counts = ["hits", "allowed", "delayed", "denied"].map(count);
     let (_, wait) = summary.trim_end().rsplit_once("longest wait ").unwrap();
     let wait = wait.replace('s', " s");
-    format!("| `{name}` | {} | {wait} |\n", counts.join(" | "))
+    format!("| {name} | {} | {wait} |\n", counts.join(" | "))
 }
 
 #[test]
@@ -46,7 +60,7 @@ fn every_picture_is_what_its_command_draws() {
         .lines()
         .filter_map(|line| line.strip_prefix(COMMAND))
         .collect();
-    assert_eq!(commands.len(), 5);
+    assert_eq!(commands.len(), 6);
 
     for command in commands {
         let mut words = words(command);
@@ -67,9 +81,10 @@ fn every_picture_is_what_its_command_draws() {
             kept == again,
             "draw {path} again: ratelimit-server simulate {command}"
         );
-        let summary = String::from_utf8(output.stderr).unwrap();
-        let row = row(&path, &summary);
-        assert!(page.contains(&row), "write {row}");
+        let summaries = String::from_utf8(output.stderr).unwrap();
+        for row in rows(&path, &summaries) {
+            assert!(page.contains(&row), "write {row}");
+        }
         let name = path.rsplit('/').next().unwrap();
         assert!(page.contains(&format!("]({name})")), "{name} is not shown");
     }

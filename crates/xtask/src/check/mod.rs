@@ -21,9 +21,11 @@ mod rust_file;
 mod source;
 mod spdx;
 mod step;
+mod summary;
 mod token;
 mod tree;
 mod type_names;
 mod words;
 
+pub(crate) use links::resolve;
 pub(crate) use step::{help, run};

@@ -11,12 +11,16 @@ use std::{
 
 use self::anchors::anchors;
 use crate::{
-    check::{source, tree},
+    check::{source, summary, tree},
     failure::Failure,
     workspace::Workspace,
 };
 
-const ADVICE: &str = "link to a file that exists, and to a heading as GitHub writes its anchor";
+const ADVICE: &str = "\
+    link to a file that exists, and to a heading as GitHub writes its anchor; list each page in docs/SUMMARY.md";
+
+/// The list of pages for language models, whose links are checked like those of a page.
+const LLMS: &str = "docs/llms.txt";
 
 /// The files beside pages that may name one.
 const NAMING: [&str; 9] = [
@@ -30,6 +34,8 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     for file in tree::files(root, "md")? {
         pages.insert(relative(&file), tree::read(&file)?);
     }
+    let summary = summary::problems(&pages);
+    pages.insert(PathBuf::from(LLMS), tree::read(&root.join(LLMS))?);
     let repository = workspace
         .own()
         .find_map(|package| package.repository.clone());
@@ -39,6 +45,7 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
         exists: |path: &Path| root.join(path).exists(),
     };
     let mut problems = site.page_problems();
+    problems.extend(summary);
     for ending in NAMING {
         for file in tree::files(root, ending)? {
             let path = relative(&file);
@@ -133,7 +140,7 @@ impl<E: Fn(&Path) -> bool> Site<E> {
 }
 
 /// The path of a link that stands on a page, from the top of the repository.
-fn resolve(page: &Path, link: &str) -> PathBuf {
+pub(crate) fn resolve(page: &Path, link: &str) -> PathBuf {
     let mut target = page.parent().unwrap_or(Path::new("")).to_owned();
     for part in Path::new(link).components() {
         match part {

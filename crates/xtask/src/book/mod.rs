@@ -1,0 +1,154 @@
+//! `cargo xtask book`: the pages of `docs` as a book with a search.
+//!
+//! The source of the book is a copy of `docs`, in which links to other parts of the repository lead to its address.
+
+mod html;
+mod outside_links;
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::{
+    command::{cargo, output, run},
+    failure::Failure,
+    workspace::Workspace,
+};
+
+pub(crate) const HELP: &str = "\
+Build the pages of docs into target/book, and check every link of the built pages.
+
+Usage: cargo xtask book
+
+The first run installs mdBook into target/tools, which takes some minutes.";
+
+const VERSION: &str = "0.5.4";
+const ADVICE: &str = "mend the page that the built one comes from";
+
+/// Builds the book, and checks its links.
+pub(crate) fn build() -> Result<(), Failure> {
+    let root = Workspace::members()?.root;
+    let target = root.join("target");
+    let mdbook = ensure_mdbook(&target)?;
+    let (source, book) = (target.join("book-source"), target.join("book"));
+    stage(&root, &source).map_err(|error| unwritable(&source, &error))?;
+    let mut build = Command::new(mdbook);
+    build.args(["build", "--dest-dir"]).arg(&book).arg(&source);
+    run(&mut build, "see what mdBook says above")?;
+    copy_pages(&source, &book).map_err(|error| unwritable(&book, &error))?;
+    let pages = html::read(&book).map_err(|error| unwritable(&book, &error))?;
+    Failure::unless_none(
+        html::problems(&pages, |path| book.join(path).exists()),
+        ADVICE,
+    )?;
+    println!(
+        "{} pages: {}",
+        pages.len(),
+        book.join("index.html").display()
+    );
+    Ok(())
+}
+
+/// The path of mdBook, which is installed if it is missing or of another version.
+fn ensure_mdbook(target: &Path) -> Result<PathBuf, Failure> {
+    let tools = target.join("tools");
+    let mdbook = tools
+        .join("bin")
+        .join(format!("mdbook{}", env::consts::EXE_SUFFIX));
+    let version = output(Command::new(&mdbook).arg("--version"), "");
+    if version.is_ok_and(|version| String::from_utf8_lossy(&version).contains(VERSION)) {
+        return Ok(mdbook);
+    }
+    let package = format!("mdbook@{VERSION}");
+    let mut install = cargo(&["install", &package, "--locked", "--force", "--root"]);
+    install
+        .arg(&tools)
+        .env("CARGO_TARGET_DIR", tools.join("build"));
+    run(&mut install, "install mdBook by hand, into target/tools")?;
+    Ok(mdbook)
+}
+
+/// Copies `docs`, with links that lead out of it to the repository's address.
+fn stage(root: &Path, source: &Path) -> io::Result<()> {
+    let docs = root.join("docs");
+    let settings = fs::read_to_string(docs.join("book.toml"))?;
+    let repository = repository(&settings).ok_or(io::ErrorKind::InvalidData)?;
+    if source.exists() {
+        fs::remove_dir_all(source)?;
+    }
+    for file in files(&docs)? {
+        let path = file.strip_prefix(&docs).unwrap_or(&file);
+        let copy = source.join(path);
+        fs::create_dir_all(copy.parent().unwrap_or(source))?;
+        if path.extension().is_some_and(|extension| extension == "md") {
+            let text = fs::read_to_string(&file)?;
+            let is_folder = |path: &Path| root.join(path).is_dir();
+            let page = Path::new("docs").join(path);
+            fs::write(
+                copy,
+                outside_links::rewrite(&page, &text, repository, is_folder),
+            )?;
+        } else {
+            fs::copy(&file, copy)?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts the pages beside the built ones, because `llms.txt` links to them.
+fn copy_pages(source: &Path, book: &Path) -> io::Result<()> {
+    for file in files(source)? {
+        if file.extension().is_some_and(|extension| extension == "md") {
+            let path = file.strip_prefix(source).unwrap_or(&file);
+            fs::copy(&file, book.join(path))?;
+        }
+    }
+    Ok(())
+}
+
+/// The address of the repository, as the settings of the book have it.
+fn repository(settings: &str) -> Option<&str> {
+    let name = "git-repository-url = ";
+    let value = settings.lines().find_map(|line| line.strip_prefix(name));
+    value.map(|value| value.trim_matches('"'))
+}
+
+/// The files below a folder.
+fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    let problem = format!("{} cannot be made: {error}", path.display());
+    Failure::new(problem, "see that target is a folder with room")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_the_repository_is_found() {
+        let settings = include_str!("../../../../docs/book.toml");
+
+        assert_eq!(
+            repository(settings),
+            Some("https://github.com/ratelimit-rs/ratelimit")
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! Links of a page that lead out of `docs`, where the book has no file.
+
+use std::path::Path;
+
+use crate::check::resolve;
+
+/// A page whose links to files outside of `docs` lead to the repository's address.
+pub(super) fn rewrite(
+    page: &Path,
+    text: &str,
+    repository: &str,
+    is_folder: impl Fn(&Path) -> bool,
+) -> String {
+    let address = |link: &str| {
+        let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let target = resolve(page, path);
+        if path.is_empty() || link.contains("://") || target.starts_with("docs") {
+            return None;
+        }
+        let kind = if is_folder(&target) { "tree" } else { "blob" };
+        let hash = if anchor.is_empty() { "" } else { "#" };
+        Some(format!(
+            "{repository}/{kind}/main/{}{hash}{anchor}",
+            target.display()
+        ))
+    };
+    let mut is_fenced = false;
+    let mut rewritten = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        is_fenced ^= line.trim_start().starts_with("```");
+        if is_fenced {
+            rewritten.push_str(line);
+        } else {
+            rewrite_line(line, &address, &mut rewritten);
+        }
+    }
+    rewritten
+}
+
+/// Rewrites the targets of `[text](target)` outside of code spans.
+fn rewrite_line(line: &str, address: impl Fn(&str) -> Option<String>, rewritten: &mut String) {
+    let mut rest = line;
+    let mut is_code = false;
+    while let Some(at) = rest.find(['`', ']']) {
+        let (before, after) = rest.split_at(at);
+        rewritten.push_str(before);
+        is_code ^= after.starts_with('`');
+        let link = after.strip_prefix("](").filter(|_| !is_code);
+        let link = link.and_then(|link| link.find([')', ' ']).map(|end| &link[..end]));
+        let Some(link) = link else {
+            rewritten.push_str(&after[..1]);
+            rest = &after[1..];
+            continue;
+        };
+        rewritten.push_str("](");
+        rewritten.push_str(&address(link).unwrap_or_else(|| link.to_owned()));
+        rest = &after[2 + link.len()..];
+    }
+    rewritten.push_str(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(text: &str) -> String {
+        let is_folder = |path: &Path| path == Path::new("examples");
+        rewrite(Path::new("docs/start/a.md"), text, "https://r", is_folder)
+    }
+
+    #[test]
+    fn links_out_of_the_pages_lead_to_the_repository() {
+        let text = "[a](../../lua/x.lua), [b](../../README.md#two) [c](../../examples) `d`\n";
+
+        assert_eq!(
+            rewritten(text),
+            "[a](https://r/blob/main/lua/x.lua), [b](https://r/blob/main/README.md#two) \
+             [c](https://r/tree/main/examples) `d`\n"
+        );
+    }
+
+    #[test]
+    fn links_between_pages_and_code_stay() {
+        for text in [
+            "[`a`](../b.md#c) [d](#e) [f](https://g/../h)\n",
+            "`[a](../../lua/x.lua)`\n",
+            "```text\n[a](../../lua/x.lua)\n```\n[b](c.md)\n",
+        ] {
+            assert_eq!(rewritten(text), text);
+        }
+    }
+}

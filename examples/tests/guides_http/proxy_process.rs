@@ -1,0 +1,103 @@
+//! nginx, Caddy and `HAProxy` with the blocks of docs/guides/proxy.md.
+
+use std::{
+    fs,
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use crate::{eventually, page::Page};
+
+/// A proxy in front of an example, until this is dropped.
+pub(crate) struct ProxyProcess {
+    child: Child,
+    port: u16,
+    _dir: TempDir,
+}
+
+impl ProxyProcess {
+    pub(crate) fn nginx(service: &str) -> ProxyProcess {
+        let rest = "daemon off; master_process off; pid nginx.pid; error_log stderr; events {}\n\
+            http { access_log off; client_body_temp_path body; proxy_temp_path proxy;\n\
+            fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n";
+        ProxyProcess::start("nginx", service, |block, port| {
+            let server = block.replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
+            (format!("{rest}{server}}}"), &["-p", ".", "-c", "conf"])
+        })
+    }
+
+    pub(crate) fn caddy(service: &str) -> ProxyProcess {
+        ProxyProcess::start("caddy", service, |block, port| {
+            let site = block.replace(":80 {", &format!("http://127.0.0.1:{port} {{"));
+            let conf = format!("{{\n    admin off\n}}\n{site}");
+            (conf, &["run", "--adapter", "caddyfile", "--config", "conf"])
+        })
+    }
+
+    pub(crate) fn haproxy(service: &str) -> ProxyProcess {
+        ProxyProcess::start("haproxy", service, |block, port| {
+            let conf = block.replace("bind :80", &format!("bind 127.0.0.1:{port}"));
+            (conf, &["-db", "-f", "conf"])
+        })
+    }
+
+    /// Starts `program` with its block of the page, in front of `service`.
+    fn start(
+        program: &str,
+        service: &str,
+        configure: impl FnOnce(&str, u16) -> (String, &'static [&'static str]),
+    ) -> ProxyProcess {
+        let dir = TempDir::new().expect("a folder for the proxy");
+        let port = free_port();
+        let block = Page::open("proxy").first(program);
+        assert!(block.contains("127.0.0.1:3000"), "{program}");
+        let (conf, arguments) = configure(&block.replace("127.0.0.1:3000", service), port);
+        fs::write(dir.path().join("conf"), conf).expect("the configuration");
+        // Debian keeps servers where users' paths do not lead.
+        let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin";
+        let child = Command::new("sh")
+            .args(["-c", "exec \"$@\"", "sh", program])
+            .args(arguments)
+            .current_dir(dir.path())
+            .env("PATH", path)
+            .env("HOME", dir.path())
+            .env_remove("XDG_CONFIG_HOME")
+            .env_remove("XDG_DATA_HOME")
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a shell");
+        let proxy = ProxyProcess {
+            child,
+            port,
+            _dir: dir,
+        };
+        let listens = eventually(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
+        assert!(listens, "{program} does not start: is it installed?");
+        proxy
+    }
+
+    /// Sends a request from `source` with curl, and returns the body and the status.
+    pub(crate) fn curl(&self, source: &str, path: &str, arguments: &[&str]) -> String {
+        let output = Command::new("curl")
+            .args(["-s", "-w", "%{http_code}", "--interface", source])
+            .args(arguments)
+            .arg(format!("http://127.0.0.1:{}{path}", self.port))
+            .output();
+        String::from_utf8(output.expect("curl").stdout).expect("text")
+    }
+}
+
+impl Drop for ProxyProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it is bound").port()
+}

@@ -1,0 +1,57 @@
+//! docs/guides/websockets.md: its commands, echoed messages, and clients that are gone.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
+
+use crate::{eventually, example::Example, page::TypedPage};
+
+/// Opens a websocket, and returns its status.
+fn open(example: &Example) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(example.address()).expect("it listens");
+    let request = "GET /chat HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+        sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a head");
+        head.push(byte[0]);
+    }
+    let status = String::from_utf8_lossy(&head[9..12]).into_owned();
+    (stream, status)
+}
+
+#[test]
+fn websockets_commands_answer_as_the_page_says() {
+    assert_eq!(TypedPage::of("websockets").blocks, 2);
+}
+
+#[test]
+fn websockets_hold_their_slots_until_their_clients_are_gone() {
+    let example = Example::start(env!("CARGO_BIN_EXE_websocket_sessions"), &[]);
+
+    let (mut first, status) = open(&example);
+    assert_eq!(status, "101");
+    let (second, status) = open(&example);
+    assert_eq!(status, "101");
+    assert_eq!(open(&example).1, "429");
+
+    // A text frame of two bytes, masked with zeros, comes back without the mask.
+    first.write_all(b"\x81\x82\0\0\0\0hi").expect("it reads");
+    let mut echo = [0; 4];
+    first.read_exact(&mut echo).expect("an echo");
+    assert_eq!(&echo, b"\x81\x02hi");
+
+    // The kernel closes the connections of a process that is killed in the same way.
+    drop(second);
+    let mut third = None;
+    let is_free = eventually(|| {
+        let (stream, status) = open(&example);
+        third = Some(stream);
+        status == "101"
+    });
+    assert!(is_free);
+    assert_eq!(open(&example).1, "429", "the first session is still open");
+}
