@@ -4,45 +4,12 @@
 pub mod chaos;
 pub mod handlers;
 pub mod model;
+pub mod page;
+#[cfg(doctest)]
+pub mod pages;
 mod ports;
 pub mod prefetch_instance;
 pub mod random;
 pub mod redis;
 pub mod snippet;
 pub mod traces;
-
-/// The README, so that its examples are compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-pub struct Readme;
-
-/// The programs of the README and of the adapters' pages, run with a request each.
-#[cfg(doctest)]
-#[doc = include_str!(concat!(env!("OUT_DIR"), "/snippets.md"))]
-pub struct Snippets;
-
-/// First steps and the pages that axum and actix-web share, so that their examples are compiled and run.
-#[cfg(doctest)]
-pub mod start {
-    #[doc = include_str!("../../docs/start/README.md")]
-    pub struct Start;
-
-    #[doc = include_str!("../../docs/start/tower.md")]
-    pub struct Tower;
-
-    #[doc = include_str!("../../docs/reference/attribute.md")]
-    pub struct Attribute;
-
-    #[doc = include_str!("../../docs/reference/layer.md")]
-    pub struct Layer;
-}
-
-/// The pages about moving here from other limiters, so that their examples are compiled and run.
-#[cfg(doctest)]
-pub mod moving {
-    #[doc = include_str!("../../docs/move/tower_governor.md")]
-    pub struct TowerGovernor;
-
-    #[doc = include_str!("../../docs/move/actix-governor.md")]
-    pub struct ActixGovernor;
-}

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use serde::Deserialize;
@@ -43,6 +43,8 @@ pub(crate) struct Package {
     features: BTreeMap<String, Vec<String>>,
     publish: Option<Vec<String>>,
     targets: Vec<Target>,
+    manifest_path: PathBuf,
+    pub(crate) repository: Option<String>,
 }
 
 /// A dependency as a manifest declares it.
@@ -187,6 +189,11 @@ impl Package {
         self.publish
             .as_ref()
             .is_none_or(|registries| !registries.is_empty())
+    }
+
+    /// The folder of its manifest.
+    pub(crate) fn folder(&self) -> &Path {
+        self.manifest_path.parent().unwrap_or(&self.manifest_path)
     }
 }
 

@@ -5,7 +5,7 @@
 use ratelimit_tests::chaos::{Kind, scenario};
 
 const HEAD: &str = "\
-| # | fault | layer | decisions (without the store) | p99.9 | longest | heals in | counted twice | counted after refusal | over-admitted |
+| # | fault | layer | decisions (without the store) | p99.9 | longest | heals in | counted twice | counted after refusal | passed beyond the limit |
 |---|---|---|---|---|---|---|---|---|---|";
 
 const FOOT: &str = "

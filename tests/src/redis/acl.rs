@@ -1,9 +1,9 @@
-//! The Redis users that docs/reference/metrics.md documents.
+//! The Redis users that docs/operate/security.md documents.
 
 use super::process::RedisProcess;
 
 /// The page that operators copy the lines from. A test that fails here shows that the page is wrong.
-const PAGE: &str = include_str!("../../../docs/reference/metrics.md");
+const PAGE: &str = include_str!("../../../docs/operate/security.md");
 /// Replaces the placeholder of the page.
 const PASSWORD: &str = "secret";
 
@@ -39,7 +39,7 @@ impl Deployment {
             .collect();
         let [single, sentinel, cluster] = *lines.as_slice() else {
             panic!(
-                "docs/reference/metrics.md has {} ACL lines, not 3",
+                "docs/operate/security.md has {} ACL lines, not 3",
                 lines.len()
             );
         };

@@ -1,4 +1,4 @@
-//! The core of this suite as the users that docs/reference/metrics.md documents: on one server, behind a
+//! The core of this suite as the users that docs/operate/security.md documents: on one server, behind a
 //! sentinel, and on a cluster.
 
 use std::time::Duration;

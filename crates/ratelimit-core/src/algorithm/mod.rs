@@ -8,7 +8,7 @@
 //! - [`Step`] is the interface. `advance` brings a stored state to the present, `fit` compares it
 //!   with the demand, `write` stores the charge, `report` derives the numbers that users see.
 //! - [`Period`] is a length of time in ticks of a [`Grain`]. Every product of a limit and its
-//!   period stays below 2^53 (law 6 of `docs/explain/architecture.md`), because a Lua number is exact only
+//!   period stays below 2^53 (law 6 of `docs/explain/accuracy.md`), because a Lua number is exact only
 //!   up to there.
 //! - [`Bucket`] is the arithmetic of the token bucket and of the leaky bucket, which differ in
 //!   their delay only.

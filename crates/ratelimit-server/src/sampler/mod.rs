@@ -1,7 +1,7 @@
 //! Rates a second, from the differences of counters.
 //!
 //! One sampler serves all readers. It reads the values of the metrics, not their text: an atomic load for each counter of a policy,
-//! and for each bucket of its histogram. `docs/reference/metrics.md` has the measured cost.
+//! and for each bucket of its histogram. `docs/reference/console-api.md` has the measured cost.
 //!
 //! How the engine counts a check, and what becomes of it here:
 //!

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, process::Command};
 
-use ratelimit_tests::redis::TestRedis;
+use ratelimit_tests::{page::Page, redis::TestRedis};
 use serde_json::Value;
 
 use crate::server::{CHECK, Server};
@@ -50,6 +50,14 @@ fn expressions(value: &Value, found: &mut Vec<String>) {
     }
 }
 
+/// The queries that pages show, one on each line.
+fn queries() -> Vec<String> {
+    let blocks = Page::all().into_iter().flat_map(|page| page.blocks());
+    let blocks = blocks.filter(|block| block.language == "promql" && !block.is_untested);
+    let lines = |text: String| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    blocks.flat_map(|block| lines(block.text)).collect()
+}
+
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
 }
@@ -62,7 +70,7 @@ fn grouping(expression: &str) -> BTreeSet<&str> {
 }
 
 #[tokio::test]
-async fn every_metric_and_label_of_dashboard_and_alerts_is_exposed() {
+async fn every_metric_and_label_of_dashboard_alerts_and_pages_is_exposed() {
     let exposed = exposed().await;
     let mut asked = Vec::new();
     expressions(&serde_json::from_str(DASHBOARD).unwrap(), &mut asked);
@@ -73,6 +81,9 @@ async fn every_metric_and_label_of_dashboard_and_alerts_is_exposed() {
         rule[..end].to_owned()
     }));
     assert!(panels >= 9 && asked.len() >= panels + 4, "{asked:?}");
+    let queries = queries();
+    assert!(queries.len() >= 3, "{queries:?}");
+    asked.extend(queries);
 
     for expression in &asked {
         let metrics: Vec<&str> = words(expression)

@@ -22,6 +22,7 @@ mod observability;
 mod offenders;
 mod openapi;
 mod packaging;
+mod page_blocks;
 mod pictures;
 mod policy_file;
 mod prometheus;

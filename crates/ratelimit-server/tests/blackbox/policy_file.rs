@@ -36,6 +36,7 @@ fn sections() -> Vec<Section<'static>> {
     let sections = sections.map(|section| {
         let (code, rest) = section.split_once("` (").unwrap();
         let (severity, rest) = rest.split_once(')').unwrap();
+        let rest = rest.split("\n## ").next().unwrap();
         let blocks = rest.split("```").skip(1).step_by(2);
         let examples = blocks.map(|block| {
             let (format, text) = block.split_once('\n').unwrap();

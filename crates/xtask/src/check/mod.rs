@@ -5,6 +5,7 @@ mod cycles;
 mod doc_ratio;
 mod duplicate;
 mod exceptions;
+mod fences;
 mod globs;
 mod imports;
 mod layering;

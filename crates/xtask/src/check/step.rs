@@ -2,8 +2,8 @@
 
 use crate::{
     check::{
-        copies, cycles, doc_ratio, duplicate, globs, layering, licence, links, lua, package,
-        root_names, rust, tree, type_names, words,
+        copies, cycles, doc_ratio, duplicate, fences, globs, layering, licence, links, lua,
+        package, root_names, rust, tree, type_names, words,
     },
     failure::Failure,
     proto,
@@ -20,7 +20,7 @@ struct Step {
     write: Option<Check>,
 }
 
-const STEPS: [Step; 18] = [
+const STEPS: [Step; 19] = [
     step("format", "rustfmt changes nothing", rust::format),
     step(
         "tree",
@@ -59,6 +59,11 @@ const STEPS: [Step; 18] = [
     .with_list(words::write),
     step("docs", "enough doc lines per code line", doc_ratio::check),
     step("links", "links of pages lead somewhere", links::check),
+    step(
+        "fences",
+        "code blocks of pages are tested, or say why not",
+        fences::check,
+    ),
     step(
         "copies",
         "no code is repeated between crates",

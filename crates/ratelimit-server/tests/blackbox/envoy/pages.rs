@@ -65,7 +65,7 @@ fn type_curl(command: &str, server: &Server) -> Value {
 #[tokio::test]
 async fn the_call_in_json_is_answered_as_the_page_says() {
     let envoy = EnvoyServer::start(snippets(RLS, "envoy")[0], &[]);
-    let (_, rest) = RLS.split_once("    $ curl ").unwrap();
+    let (_, rest) = RLS.split_once("\n$ curl ").unwrap();
     let mut lines = rest.lines();
     let command = format!("curl -s {}", lines.next().unwrap());
     let mut shown: Value = serde_json::from_str(lines.next().unwrap().trim()).unwrap();
@@ -87,7 +87,7 @@ async fn a_rule_of_the_file_and_the_rest_call_of_the_page_spend_one_budget() {
     let config = snippets(RLS, "toml")[0].replace("127.0.0.1:8081", "127.0.0.1:0");
     fs::write(&file, config).unwrap();
     let server = Server::start(&["--config", file.to_str().unwrap()]);
-    let (_, path) = RLS.split_once("    GET ").unwrap();
+    let (_, path) = RLS.split_once("\nGET ").unwrap();
     let path = path.lines().next().unwrap();
     let entry = |key: &str, value: &str| json!({ "key": key, "value": value });
     let ask = async |user: &str| {

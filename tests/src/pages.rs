@@ -1,0 +1,36 @@
+//! The pages whose examples are doctests of this crate, all in one place.
+//!
+//! The front pages of the crates include others. `cargo xtask check fences` fails for a page with a block of Rust that is
+//! in none of them.
+
+/// The README.
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
+
+/// The programs of the README and of the adapters' pages, run with a request each.
+#[doc = include_str!(concat!(env!("OUT_DIR"), "/snippets.md"))]
+pub struct Snippets;
+
+#[doc = include_str!("../../docs/guides/prefetch.md")]
+pub struct Prefetching;
+
+#[doc = include_str!("../../docs/move/actix-governor.md")]
+pub struct ActixGovernor;
+
+#[doc = include_str!("../../docs/move/tower_governor.md")]
+pub struct TowerGovernor;
+
+#[doc = include_str!("../../docs/reference/attribute.md")]
+pub struct Attribute;
+
+#[doc = include_str!("../../docs/reference/layer.md")]
+pub struct Layer;
+
+#[doc = include_str!("../../docs/reference/metrics.md")]
+pub struct Metrics;
+
+#[doc = include_str!("../../docs/start/README.md")]
+pub struct Start;
+
+#[doc = include_str!("../../docs/start/tower.md")]
+pub struct Tower;
