@@ -3,7 +3,7 @@
 //! The source of the book is a copy of `docs`, in which links to other parts of the repository lead to its address.
 
 mod html;
-mod outside_links;
+mod page_links;
 
 use std::{
     env, fs, io,
@@ -37,7 +37,7 @@ pub(crate) fn build() -> Result<(), Failure> {
     let mut build = Command::new(mdbook);
     build.args(["build", "--dest-dir"]).arg(&book).arg(&source);
     run(&mut build, "see what mdBook says above")?;
-    copy_pages(&source, &book).map_err(|error| unwritable(&book, &error))?;
+    copy_pages(&root.join("docs"), &book).map_err(|error| unwritable(&book, &error))?;
     let pages = html::read(&book).map_err(|error| unwritable(&book, &error))?;
     Failure::unless_none(
         html::problems(&pages, |path| book.join(path).exists()),
@@ -70,7 +70,7 @@ fn ensure_mdbook(target: &Path) -> Result<PathBuf, Failure> {
     Ok(mdbook)
 }
 
-/// Copies `docs`, with links that lead out of it to the repository's address.
+/// Copies `docs`, with links that the book has files for.
 fn stage(root: &Path, source: &Path) -> io::Result<()> {
     let docs = root.join("docs");
     let settings = fs::read_to_string(docs.join("book.toml"))?;
@@ -82,13 +82,15 @@ fn stage(root: &Path, source: &Path) -> io::Result<()> {
         let path = file.strip_prefix(&docs).unwrap_or(&file);
         let copy = source.join(path);
         fs::create_dir_all(copy.parent().unwrap_or(source))?;
-        if path.extension().is_some_and(|extension| extension == "md") {
+        let is_page = path.extension().is_some_and(|extension| extension == "md");
+        // mdBook reads the list itself, and wants the names of files.
+        if is_page && path != Path::new("SUMMARY.md") {
             let text = fs::read_to_string(&file)?;
             let is_folder = |path: &Path| root.join(path).is_dir();
             let page = Path::new("docs").join(path);
             fs::write(
                 copy,
-                outside_links::rewrite(&page, &text, repository, is_folder),
+                page_links::rewrite(&page, &text, repository, is_folder),
             )?;
         } else {
             fs::copy(&file, copy)?;
@@ -98,10 +100,10 @@ fn stage(root: &Path, source: &Path) -> io::Result<()> {
 }
 
 /// Puts the pages beside the built ones, because `llms.txt` links to them.
-fn copy_pages(source: &Path, book: &Path) -> io::Result<()> {
-    for file in files(source)? {
+fn copy_pages(docs: &Path, book: &Path) -> io::Result<()> {
+    for file in files(docs)? {
         if file.extension().is_some_and(|extension| extension == "md") {
-            let path = file.strip_prefix(source).unwrap_or(&file);
+            let path = file.strip_prefix(docs).unwrap_or(&file);
             fs::copy(&file, book.join(path))?;
         }
     }

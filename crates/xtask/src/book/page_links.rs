@@ -1,10 +1,13 @@
-//! Links of a page that lead out of `docs`, where the book has no file.
+//! Links of a page that the book has no file for: those out of `docs`, and those to a `README.md`.
 
 use std::path::Path;
 
 use crate::check::resolve;
 
-/// A page whose links to files outside of `docs` lead to the repository's address.
+/// A page for the book.
+///
+/// - Links to files outside of `docs` lead to the repository's address.
+/// - mdBook makes an `index.html` of each `README.md`, and does not change links to it.
 pub(super) fn rewrite(
     page: &Path,
     text: &str,
@@ -14,11 +17,15 @@ pub(super) fn rewrite(
     let address = |link: &str| {
         let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
         let target = resolve(page, path);
-        if path.is_empty() || link.contains("://") || target.starts_with("docs") {
+        if path.is_empty() || link.contains("://") {
             return None;
         }
-        let kind = if is_folder(&target) { "tree" } else { "blob" };
         let hash = if anchor.is_empty() { "" } else { "#" };
+        if target.starts_with("docs") {
+            let folder = path.strip_suffix("README.md")?;
+            return Some(format!("{folder}index.md{hash}{anchor}"));
+        }
+        let kind = if is_folder(&target) { "tree" } else { "blob" };
         Some(format!(
             "{repository}/{kind}/main/{}{hash}{anchor}",
             target.display()
@@ -76,6 +83,14 @@ mod tests {
             rewritten(text),
             "[a](https://r/blob/main/lua/x.lua), [b](https://r/blob/main/README.md#two) \
              [c](https://r/tree/main/examples) `d`\n"
+        );
+    }
+
+    #[test]
+    fn a_readme_is_an_index() {
+        assert_eq!(
+            rewritten("[a](../README.md) [b](README.md#c)\n"),
+            "[a](../index.md) [b](index.md#c)\n"
         );
     }
 
