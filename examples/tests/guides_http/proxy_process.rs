@@ -1,4 +1,4 @@
-//! nginx, Caddy and `HAProxy` with the blocks of docs/guides/proxy.md.
+//! nginx, Caddy and `HAProxy` with the blocks of the guides.
 
 use std::{
     fs,
@@ -19,17 +19,22 @@ pub(crate) struct ProxyProcess {
 
 impl ProxyProcess {
     pub(crate) fn nginx(service: &str) -> ProxyProcess {
+        ProxyProcess::nginx_of("proxy", service)
+    }
+
+    /// nginx with its block of another page.
+    pub(crate) fn nginx_of(page: &str, service: &str) -> ProxyProcess {
         let rest = "daemon off; master_process off; pid nginx.pid; error_log stderr; events {}\n\
             http { access_log off; client_body_temp_path body; proxy_temp_path proxy;\n\
             fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n";
-        ProxyProcess::start("nginx", service, |block, port| {
+        ProxyProcess::start(page, "nginx", service, |block, port| {
             let server = block.replace("listen 80;", &format!("listen 127.0.0.1:{port};"));
             (format!("{rest}{server}}}"), &["-p", ".", "-c", "conf"])
         })
     }
 
     pub(crate) fn caddy(service: &str) -> ProxyProcess {
-        ProxyProcess::start("caddy", service, |block, port| {
+        ProxyProcess::start("proxy", "caddy", service, |block, port| {
             let site = block.replace(":80 {", &format!("http://127.0.0.1:{port} {{"));
             let conf = format!("{{\n    admin off\n}}\n{site}");
             (conf, &["run", "--adapter", "caddyfile", "--config", "conf"])
@@ -37,21 +42,27 @@ impl ProxyProcess {
     }
 
     pub(crate) fn haproxy(service: &str) -> ProxyProcess {
-        ProxyProcess::start("haproxy", service, |block, port| {
+        ProxyProcess::start("proxy", "haproxy", service, |block, port| {
             let conf = block.replace("bind :80", &format!("bind 127.0.0.1:{port}"));
             (conf, &["-db", "-f", "conf"])
         })
     }
 
-    /// Starts `program` with its block of the page, in front of `service`.
+    /// Address at which the proxy listens.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Starts `program` with its block of `page`, in front of `service`.
     fn start(
+        page: &str,
         program: &str,
         service: &str,
         configure: impl FnOnce(&str, u16) -> (String, &'static [&'static str]),
     ) -> ProxyProcess {
         let dir = TempDir::new().expect("a folder for the proxy");
         let port = free_port();
-        let block = Page::open("proxy").first(program);
+        let block = Page::open(page).first(program);
         assert!(block.contains("127.0.0.1:3000"), "{program}");
         let (conf, arguments) = configure(&block.replace("127.0.0.1:3000", service), port);
         fs::write(dir.path().join("conf"), conf).expect("the configuration");
@@ -84,7 +95,7 @@ impl ProxyProcess {
         let output = Command::new("curl")
             .args(["-s", "-w", "%{http_code}", "--interface", source])
             .args(arguments)
-            .arg(format!("http://127.0.0.1:{}{path}", self.port))
+            .arg(format!("http://{}{path}", self.address()))
             .output();
         String::from_utf8(output.expect("curl").stdout).expect("text")
     }

@@ -5,11 +5,11 @@ use std::{
     net::TcpStream,
 };
 
-use crate::{eventually, example::Example, page::TypedPage};
+use crate::{eventually, example::Example, page::TypedPage, proxy_process::ProxyProcess};
 
 /// Opens a websocket, and returns its status.
-fn open(example: &Example) -> (TcpStream, String) {
-    let mut stream = TcpStream::connect(example.address()).expect("it listens");
+fn open(address: &str) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(address).expect("it listens");
     let request = "GET /chat HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     stream.write_all(request.as_bytes()).expect("it reads");
@@ -32,11 +32,11 @@ fn websockets_commands_answer_as_the_page_says() {
 fn websockets_hold_their_slots_until_their_clients_are_gone() {
     let example = Example::start(env!("CARGO_BIN_EXE_websocket_sessions"), &[]);
 
-    let (mut first, status) = open(&example);
+    let (mut first, status) = open(example.address());
     assert_eq!(status, "101");
-    let (second, status) = open(&example);
+    let (second, status) = open(example.address());
     assert_eq!(status, "101");
-    assert_eq!(open(&example).1, "429");
+    assert_eq!(open(example.address()).1, "429");
 
     // A text frame of two bytes, masked with zeros, comes back without the mask.
     first.write_all(b"\x81\x82\0\0\0\0hi").expect("it reads");
@@ -48,10 +48,29 @@ fn websockets_hold_their_slots_until_their_clients_are_gone() {
     drop(second);
     let mut third = None;
     let is_free = eventually(|| {
-        let (stream, status) = open(&example);
+        let (stream, status) = open(example.address());
         third = Some(stream);
         status == "101"
     });
     assert!(is_free);
-    assert_eq!(open(&example).1, "429", "the first session is still open");
+    assert_eq!(
+        open(example.address()).1,
+        "429",
+        "the first session is still open"
+    );
+}
+
+#[test]
+fn websockets_pass_nginx_and_are_freed_through_it() {
+    let example = Example::start(env!("CARGO_BIN_EXE_websocket_sessions"), &[]);
+    let nginx = ProxyProcess::nginx_of("websockets", example.address());
+    let open = || open(&nginx.address());
+
+    let (first, second) = (open(), open());
+    assert_eq!((&*first.1, &*second.1), ("101", "101"));
+    // The example does not trust nginx, so all clients are one.
+    assert_eq!(open().1, "429");
+    drop(first);
+
+    assert!(eventually(|| open().1 == "101"));
 }

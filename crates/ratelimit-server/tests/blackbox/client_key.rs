@@ -47,7 +47,7 @@ fn the_commands_of_the_proxy_guide_print_what_it_says() {
         assert_eq!(found, expected, "{commands}");
         typed += commands.lines().count();
     }
-    assert_eq!(typed, 14);
+    assert_eq!(typed, 16);
 }
 
 /// Output of `ratelimit-server ARGUMENTS`. Double quotes hold an argument together.
