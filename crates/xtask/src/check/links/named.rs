@@ -25,9 +25,10 @@ pub(super) fn paths(text: &str) -> Vec<(usize, String)> {
             let anchor = &anchor[..length.unwrap_or(anchor.len())];
             paths.push((
                 number,
-                match anchor.is_empty() || !is_whole {
-                    true => path.to_owned(),
-                    false => format!("{path}#{anchor}"),
+                if anchor.is_empty() || !is_whole {
+                    path.to_owned()
+                } else {
+                    format!("{path}#{anchor}")
                 },
             ));
         }
