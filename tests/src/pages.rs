@@ -48,7 +48,7 @@ pub struct Layer;
 pub struct Metrics;
 
 #[doc = include_str!("../../docs/start/README.md")]
-pub struct FirstSteps;
+pub struct Start;
 
 #[doc = include_str!("../../docs/start/tower.md")]
 pub struct Tower;

@@ -55,7 +55,9 @@ impl TypedPage {
         let mut typed = 0;
         let mut blocks = page.blocks.iter();
         while let Some((language, commands)) = blocks.next() {
-            if language != "sh" || commands.starts_with("ratelimit-server ") {
+            let is_other = ["ratelimit-server ", "cargo nextest "];
+            let is_other = is_other.iter().any(|start| commands.starts_with(start));
+            if language != "sh" || is_other {
                 continue;
             }
             if let Some(line) = commands.strip_prefix(START) {

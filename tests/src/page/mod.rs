@@ -11,7 +11,7 @@
 //! - `<!-- typed: COMMAND -->` on the line before a block is a command that readers do not see.
 //! - A block `text` right behind a shell block is its output. `...` is any text in a line, and any lines on a line alone.
 //!   A `console` block has its commands behind `$ `, each with its output.
-//! - A command that fails fails the test, unless its output is on the page.
+//! - A command that fails, or gets an error of HTTP, fails the test, unless its output is on the page.
 
 mod addresses;
 mod block;

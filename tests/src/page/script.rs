@@ -66,9 +66,10 @@ fn console(block: &Block) -> Vec<Step> {
                 shown: None,
             });
         } else if let Some(step) = steps.last_mut() {
-            match continues {
-                true => step.commands.extend([line, "\n"]),
-                false => step.shown.get_or_insert_default().extend([line, "\n"]),
+            if continues {
+                step.commands.extend([line, "\n"]);
+            } else {
+                step.shown.get_or_insert_default().extend([line, "\n"]);
             }
         }
         continues = (command.is_some() || continues) && line.ends_with('\\');

@@ -23,6 +23,8 @@ use crate::redis::RedisProcess;
 
 /// Longer than any page takes.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// As on a terminal, and an error of HTTP fails the command unless the page shows it.
+const CURL: &str = "no-progress-meter\nfail-with-body\nmax-time = 20\n";
 const SHIM: &str = include_str!("shim.sh");
 /// The programs that the shim stands for.
 const SHIMS: [&str; 4] = ["cargo", "ratelimit-server", "redis-cli", "typed-ready"];
@@ -153,7 +155,7 @@ impl Session {
             fs::set_permissions(bin.join(name), mode).expect("it can be run");
         }
         write(&state.join("ports"), &self.addresses.list());
-        write(&home.join(".curlrc"), "no-progress-meter\nmax-time = 20\n");
+        write(&home.join(".curlrc"), CURL);
         write(&dir.join("script"), script);
         let path = env::var("PATH").unwrap_or_default();
         let mut command = Command::new("bash");

@@ -27,7 +27,7 @@ await() {
 }
 
 is_ready() {
-    grep -q '^  try ' "$out" && curl -kfs -o /dev/null "$1/actuator/health/readiness"
+    grep -q '^  try ' "$out" && curl -q -kfs -o /dev/null "$1/actuator/health/readiness"
 }
 
 # Starts a server on a port, in place of an earlier one.

@@ -46,9 +46,10 @@ fn read_policies(text: &str, format: Format, extension: &str) -> Result<(), Stri
     fs::write(&path, text).unwrap();
     let output = binary().arg("check-config").arg(&path).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
-    match output.status.success() && !told.contains("]: ") {
-        true => Ok(()),
-        false => Err(format!("{told}{}", String::from_utf8_lossy(&output.stderr))),
+    if output.status.success() && !told.contains("]: ") {
+        Ok(())
+    } else {
+        Err(format!("{told}{}", String::from_utf8_lossy(&output.stderr)))
     }
 }
 
@@ -93,9 +94,10 @@ fn read_toml(block: &Block) -> Result<(), String> {
         .contains(&name)
             || name.starts_with("ratelimit-")
     };
-    match table.keys().any(|name| is_manifest(name.get_ref())) {
-        true => read_manifest(table),
-        false => read_policies(&block.text, Format::Toml, "toml"),
+    if table.keys().any(|name| is_manifest(name.get_ref())) {
+        read_manifest(table)
+    } else {
+        read_policies(&block.text, Format::Toml, "toml")
     }
 }
 
@@ -106,14 +108,16 @@ fn read_yaml(block: &Block) -> Result<(), String> {
     let has = |member: &str| block.text.lines().any(|line| line.starts_with(member));
     if has("domain:") && has("descriptors:") {
         let found = RulesBuilder::new().add_yaml(&block.text);
-        return match found.is_empty() {
-            true => Ok(()),
-            false => Err(format!("{found:?}")),
+        return if found.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{found:?}"))
         };
     }
-    match has("policy:") {
-        true => read_policies(&block.text, Format::Yaml, "yaml"),
-        false => Ok(()),
+    if has("policy:") {
+        read_policies(&block.text, Format::Yaml, "yaml")
+    } else {
+        Ok(())
     }
 }
 

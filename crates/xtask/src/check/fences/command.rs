@@ -61,9 +61,10 @@ impl Commands {
         let mut problems = Vec::new();
         for (line, text) in (1..).zip(page.lines()) {
             let is_whole = text.trim_start().starts_with("cargo ");
-            let spans: Vec<&str> = match is_whole {
-                true => vec![text.trim_start()],
-                false => text.split('`').skip(1).step_by(2).collect(),
+            let spans: Vec<&str> = if is_whole {
+                vec![text.trim_start()]
+            } else {
+                text.split('`').skip(1).step_by(2).collect()
             };
             let found = spans.iter().filter_map(|span| self.problem(span).err());
             problems.extend(found.map(|problem| (line, problem)));

@@ -95,7 +95,7 @@ impl Sources {
             self.doctests.insert(page_path(folder, page));
         }
         if path == Path::new(RUNNER) {
-            self.runner = text.to_owned();
+            text.clone_into(&mut self.runner);
         }
         *self.folders.entry(folder.to_owned()).or_default() += text;
     }

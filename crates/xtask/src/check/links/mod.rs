@@ -34,7 +34,7 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     for file in tree::files(root, "md")? {
         pages.insert(relative(&file), tree::read(&file)?);
     }
-    let summary = summary::problems(&pages);
+    let mut problems = summary::problems(&pages);
     pages.insert(PathBuf::from(LLMS), tree::read(&root.join(LLMS))?);
     let repository = workspace
         .own()
@@ -44,8 +44,7 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
         repository: repository.unwrap_or_default(),
         exists: |path: &Path| root.join(path).exists(),
     };
-    let mut problems = site.page_problems();
-    problems.extend(summary);
+    problems.extend(site.page_problems());
     for ending in NAMING {
         for file in tree::files(root, ending)? {
             let path = relative(&file);

@@ -20,14 +20,15 @@ pub(super) fn paths(text: &str) -> Vec<(usize, String)> {
             }
             let anchor = rest[end..].strip_prefix('#').unwrap_or_default();
             let length = anchor.find(|c: char| !is_anchor(c));
-            // What is filled in later cannot be checked.
+            // A placeholder is filled in later and cannot be checked.
             let is_whole = length.is_none_or(|length| !anchor[length..].starts_with('{'));
             let anchor = &anchor[..length.unwrap_or(anchor.len())];
             paths.push((
                 number,
-                match anchor.is_empty() || !is_whole {
-                    true => path.to_owned(),
-                    false => format!("{path}#{anchor}"),
+                if anchor.is_empty() || !is_whole {
+                    path.to_owned()
+                } else {
+                    format!("{path}#{anchor}")
                 },
             ));
         }
