@@ -66,8 +66,10 @@ impl<F: Framework> Rejection<'_, F> {
         response
     }
 
-    /// Whether this is a gRPC request. Its clients read only the gRPC status.
-    fn is_grpc(&self) -> bool {
+    /// Whether this is a gRPC request, by its content type.
+    ///
+    /// Its clients read the gRPC status and no body: give them [`response`](Self::response).
+    pub fn is_grpc(&self) -> bool {
         grpc_type(&F::head(self.request)).is_some()
     }
 

@@ -16,6 +16,7 @@ mod input;
 mod keys;
 mod lifecycle;
 mod listeners;
+mod manifests;
 mod manual_server;
 mod metrics;
 mod observability;

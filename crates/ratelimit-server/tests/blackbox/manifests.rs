@@ -1,0 +1,335 @@
+//! The manifests of `examples/deploy`, held to what the server reads and serves.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    time::{Duration, Instant},
+};
+
+use ratelimit_tests::redis::TestRedis;
+use saphyr_parser::{Event, Parser, ScalarStyle};
+use serde_json::{Map, Value};
+use tempfile::TempDir;
+
+use crate::server::{CHECK, PATIENCE, Server, binary};
+
+const COMPOSE: &str = include_str!("../../../../examples/deploy/compose.yaml");
+const KUBERNETES: &str = include_str!("../../../../examples/deploy/kubernetes.yaml");
+const PAGE: &str = include_str!("../../../../docs/guides/containers.md");
+const DOCKERFILE: &str = include_str!("../../Dockerfile");
+
+/// The documents of a YAML file. Plain numbers and words stay texts, but `true`, `false` and whole numbers.
+fn yaml(text: &str) -> Vec<Value> {
+    let (mut documents, mut open) = (Vec::new(), Vec::<(Value, Option<String>)>::new());
+    let mut parser = Parser::new_from_str(text);
+    while let Some(event) = parser.next_event() {
+        let mut done = match event.unwrap().0 {
+            Event::SequenceStart(..) => {
+                open.push((Value::Array(Vec::new()), None));
+                continue;
+            }
+            Event::MappingStart(..) => {
+                open.push((Value::Object(Map::new()), None));
+                continue;
+            }
+            Event::SequenceEnd | Event::MappingEnd => open.pop().unwrap().0,
+            Event::Scalar(text, ScalarStyle::Plain, ..) => match serde_json::from_str(&text) {
+                Ok(value @ (Value::Bool(_) | Value::Number(_))) => value,
+                _ => Value::from(text.into_owned()),
+            },
+            Event::Scalar(text, ..) => Value::from(text.into_owned()),
+            Event::Alias(_) => panic!("an alias"),
+            _ => continue,
+        };
+        match open.last_mut() {
+            None => documents.push(done),
+            Some((Value::Array(items), _)) => items.push(done),
+            Some((Value::Object(members), name @ None)) => {
+                let key = done.as_str().expect("a name").to_owned();
+                assert!(!members.contains_key(&key), "{key} twice");
+                *name = Some(key);
+            }
+            Some((Value::Object(members), name)) => {
+                members.insert(name.take().unwrap(), done.take());
+            }
+            Some(_) => unreachable!("only lists and tables are open"),
+        }
+    }
+    documents
+}
+
+/// The object of a kind and name.
+fn object(kind: &str, name: &str) -> Value {
+    let mut found = yaml(KUBERNETES);
+    found.retain(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+    assert_eq!(found.len(), 1, "{kind} {name}");
+    found.remove(0)
+}
+
+fn pod() -> Value {
+    object("Deployment", "ratelimit")["spec"]["template"]["spec"].clone()
+}
+
+/// The settings of a file of the server, and what the file stands for: `(where, text, variables)`.
+fn deployments() -> [(&'static str, String, Vec<(String, String)>); 2] {
+    let compose = yaml(COMPOSE).remove(0);
+    let service = &compose["services"]["ratelimit"];
+    let variables = service["environment"].as_object().unwrap();
+    let variables = variables.iter();
+    let of_compose = variables.map(|(name, value)| (name.clone(), text(value)));
+    let file = text(&compose["configs"]["server"]["content"]);
+
+    let secrets = object("Secret", "ratelimit")["stringData"].clone();
+    let of_pod = pod()["containers"][0]["env"].as_array().unwrap().clone();
+    let of_pod = of_pod.iter().map(|variable| {
+        let key = &variable["valueFrom"]["secretKeyRef"];
+        let value = match key.is_null() {
+            true => text(&variable["value"]),
+            false => text(&secrets[key["key"].as_str().unwrap()]),
+        };
+        (text(&variable["name"]), value)
+    });
+    let config = object("ConfigMap", "ratelimit");
+    [
+        ("compose", file, of_compose.collect()),
+        (
+            "kubernetes",
+            text(&config["data"]["server.yaml"]),
+            of_pod.collect(),
+        ),
+    ]
+}
+
+/// The variables that the image sets.
+fn image_variables() -> Vec<(String, String)> {
+    let line = DOCKERFILE
+        .lines()
+        .find_map(|line| line.strip_prefix("ENV "));
+    let variables = line.unwrap().split_whitespace();
+    let variables = variables.filter_map(|variable| variable.split_once('='));
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let variables: Vec<_> = variables.collect();
+    assert_eq!(variables[0].0, "RATELIMIT_LISTEN");
+    variables
+}
+
+fn text(value: &Value) -> String {
+    value
+        .as_str()
+        .unwrap_or_else(|| panic!("{value}"))
+        .to_owned()
+}
+
+fn seconds(value: &Value) -> u64 {
+    match value.as_str() {
+        Some(text) => text.strip_suffix('s').unwrap().parse().unwrap(),
+        None => value.as_u64().unwrap(),
+    }
+}
+
+/// Writes the file and a token, and replaces the paths of the variables by those.
+fn written(dir: &TempDir, file: &str, variables: &[(String, String)]) -> Vec<(String, String)> {
+    let [config, token] = ["server.yaml", "admin-token"].map(|name| dir.path().join(name));
+    fs::write(&config, file).unwrap();
+    fs::write(&token, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let replaced = |(name, value): &(String, String)| {
+        let value = match name.as_str() {
+            "RATELIMIT_CONFIG" => config.to_str().unwrap().to_owned(),
+            "RATELIMIT_ADMIN_TOKEN_FILE" => token.to_str().unwrap().to_owned(),
+            _ => value.clone(),
+        };
+        (name.clone(), value)
+    };
+    variables.iter().map(replaced).collect()
+}
+
+#[test]
+fn the_page_shows_the_manifests_as_they_are() {
+    for manifest in [COMPOSE, KUBERNETES] {
+        assert!(PAGE.contains(&format!("```yaml\n{manifest}```\n")));
+    }
+}
+
+#[test]
+fn every_variable_and_every_setting_of_the_manifests_is_known() {
+    for (place, file, variables) in deployments() {
+        let dir = TempDir::new().unwrap();
+        let mut command = binary();
+        command.envs(image_variables());
+        command.envs(written(&dir, &file, &variables));
+        command.args(["check-config", "--strict"]);
+        command.arg(dir.path().join("server.yaml"));
+
+        let output = command.output().unwrap();
+
+        assert!(output.status.success(), "{place}: {output:?}");
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(!told.contains("warning"), "{place}: {told}");
+        assert_eq!(variables.len(), 3, "{place}");
+    }
+}
+
+#[tokio::test]
+async fn the_server_starts_as_deployed_and_answers_its_probes() {
+    let redis = TestRedis::start().await;
+    let container = pod()["containers"][0].clone();
+    for (place, file, variables) in deployments() {
+        let dir = TempDir::new().unwrap();
+        let variables = written(&dir, &file, &variables);
+        // Other ports than the file, and another Redis than the environment.
+        let args = ["--admin-listen", "127.0.0.1:0", "--redis", redis.url()];
+        let server = Server::start_with(&args, |command| {
+            command.envs(image_variables()).envs(variables);
+        });
+        let (_, admin) = server.banner.split_once("metrics    http://").unwrap();
+        let admin = admin.split('/').next().unwrap();
+
+        for probe in ["readinessProbe", "livenessProbe"] {
+            let path = text(&container[probe]["httpGet"]["path"]);
+            let url = format!("http://{admin}{path}");
+            let start = Instant::now();
+            while !binary()
+                .args(["health", &url])
+                .output()
+                .unwrap()
+                .status
+                .success()
+            {
+                assert!(start.elapsed() < PATIENCE, "{place}: {probe}");
+            }
+        }
+        let unknown = format!("http://{admin}/actuator/health/ready");
+        assert!(
+            !binary()
+                .args(["health", &unknown])
+                .output()
+                .unwrap()
+                .status
+                .success()
+        );
+        let checked = server.get(&format!("{CHECK}?key=k&policy=login")).await;
+        assert_eq!(checked.status, 200, "{place}: {checked:?}");
+    }
+}
+
+#[test]
+fn ports_of_probes_services_and_settings_match() {
+    let container = pod()["containers"][0].clone();
+    let ports = container["ports"].as_array().unwrap();
+    let port = |name: &Value| {
+        let found = ports.iter().find(|port| port["name"] == *name);
+        found.unwrap_or_else(|| panic!("{name}"))["containerPort"].as_u64()
+    };
+    let file = yaml(&deployments()[1].1).remove(0);
+    let listens = |address: &str| {
+        let (host, port) = address.rsplit_once(':').unwrap();
+        assert_eq!(host, "0.0.0.0", "a pod is called by its address");
+        port.parse().ok()
+    };
+
+    // The variable of the image goes before the file.
+    assert!(file["listen"].is_null());
+    let (_, listen) = image_variables().swap_remove(0);
+    assert_eq!(listens(&listen), port(&"http".into()));
+    let admin = text(&file["admin-listen"]);
+    assert_eq!(listens(&admin), port(&"admin".into()));
+    for probe in ["readinessProbe", "livenessProbe"] {
+        assert!(port(&container[probe]["httpGet"]["port"]).is_some());
+    }
+    for name in ["ratelimit", "ratelimit-admin"] {
+        let service = object("Service", name);
+        let of_service = &service["spec"]["ports"][0];
+        assert_eq!(of_service["port"].as_u64(), port(&of_service["targetPort"]));
+        assert_eq!(service["spec"]["selector"]["app"], "ratelimit");
+    }
+    let ingress = object("NetworkPolicy", "ratelimit")["spec"]["ingress"].clone();
+    let opened = [0, 1].map(|rule: usize| ingress[rule]["ports"][0]["port"].as_u64());
+    assert_eq!(opened, [Some(8080), Some(9090)]);
+    assert!(DOCKERFILE.contains("EXPOSE 8080\n"));
+}
+
+#[test]
+fn the_time_to_stop_is_longer_than_the_drain() {
+    let [compose, kubernetes] = deployments().map(|(_, file, _)| {
+        let file = yaml(&file).remove(0);
+        seconds(&file["drain-delay"]) + seconds(&file["shutdown-timeout"]) + 3
+    });
+    let probe = pod()["containers"][0]["readinessProbe"].clone();
+    let noticed = seconds(&probe["periodSeconds"]) * seconds(&probe["failureThreshold"]);
+    let drain = yaml(&deployments()[1].1).remove(0);
+
+    assert!(seconds(&pod()["terminationGracePeriodSeconds"]) > kubernetes);
+    let grace = yaml(COMPOSE).remove(0)["services"]["ratelimit"]["stop_grace_period"].clone();
+    assert!(seconds(&grace) > compose);
+    assert!(seconds(&drain["drain-delay"]) > noticed + 2);
+}
+
+#[test]
+fn the_pod_is_not_root_and_bounded_and_mounts_what_it_reads() {
+    let pod = pod();
+    let container = &pod["containers"][0];
+    let user = pod["securityContext"]["runAsUser"].as_u64().unwrap();
+
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert!(DOCKERFILE.contains(&format!("\nUSER {user}")));
+    assert_eq!(
+        container["securityContext"]["allowPrivilegeEscalation"],
+        false
+    );
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+    for kind in ["requests", "limits"] {
+        for resource in ["cpu", "memory"] {
+            assert!(
+                !container["resources"][kind][resource].is_null(),
+                "{kind} {resource}"
+            );
+        }
+    }
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    for (name, value) in &deployments()[1].2 {
+        if !value.starts_with('/') {
+            continue;
+        }
+        let (folder, _) = value.rsplit_once('/').unwrap();
+        let mount = mounts.iter().find(|mount| mount["mountPath"] == folder);
+        let mount = mount.unwrap_or_else(|| panic!("{name}"));
+        assert!(mount["subPath"].is_null(), "{name}");
+    }
+    let service = yaml(COMPOSE).remove(0)["services"]["ratelimit"].clone();
+    assert!(text(&service["user"]).starts_with(&user.to_string()));
+    for port in service["ports"].as_array().unwrap() {
+        assert!(text(port).starts_with("127.0.0.1:"), "{port}");
+    }
+}
+
+/// Kubernetes writes a new folder and swaps a link, so that the path of the file stays.
+#[tokio::test]
+async fn a_changed_config_map_is_read_again() {
+    let dir = TempDir::new().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    for (folder, limit) in [("..1", "1/h"), ("..2", "3/h")] {
+        fs::create_dir(path(folder)).unwrap();
+        fs::write(
+            path(folder).join("server.yaml"),
+            format!("policy: {{ api: {limit} }}\n"),
+        )
+        .unwrap();
+    }
+    symlink("..1", path("..data")).unwrap();
+    symlink("..data/server.yaml", path("server.yaml")).unwrap();
+    let server = Server::start(&["--config", path("server.yaml").to_str().unwrap()]);
+    let limit = async || {
+        let answer = server.get(&format!("{CHECK}?key=k&policy=api")).await;
+        answer.header("x-ratelimit-limit").map(str::to_owned)
+    };
+    assert_eq!(limit().await.as_deref(), Some("1"));
+
+    symlink("..2", path("..data_tmp")).unwrap();
+    fs::rename(path("..data_tmp"), path("..data")).unwrap();
+
+    let start = Instant::now();
+    while limit().await.as_deref() != Some("3") {
+        assert!(start.elapsed() < PATIENCE, "the new file is not read");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
