@@ -16,6 +16,16 @@ pub mod traces;
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
+/// The README of the attribute's crate, which cannot depend on axum.
+#[cfg(doctest)]
+#[doc = include_str!("../../crates/ratelimit-macros/README.md")]
+pub struct ReadmeOfMacros;
+
+/// The page about tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guides/testing.md")]
+pub struct Testing;
+
 /// The programs of the README and of the adapters' pages, run with a request each.
 #[cfg(doctest)]
 #[doc = include_str!(concat!(env!("OUT_DIR"), "/snippets.md"))]

@@ -38,6 +38,7 @@ pub(crate) struct Package {
     pub(crate) version: String,
     pub(crate) license: Option<String>,
     pub(crate) description: Option<String>,
+    pub(crate) repository: Option<String>,
     pub(crate) dependencies: Vec<Dependency>,
     #[serde(default)]
     features: BTreeMap<String, Vec<String>>,

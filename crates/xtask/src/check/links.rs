@@ -48,7 +48,7 @@ fn problems(pages: &BTreeMap<PathBuf, String>, exists: impl Fn(&Path) -> bool) -
 }
 
 /// The path of a link that stands on a page, from the top of the repository.
-fn resolve(page: &Path, link: &str) -> PathBuf {
+pub(super) fn resolve(page: &Path, link: &str) -> PathBuf {
     let mut target = page.parent().unwrap_or(Path::new("")).to_owned();
     for part in Path::new(link).components() {
         match part {
@@ -61,7 +61,7 @@ fn resolve(page: &Path, link: &str) -> PathBuf {
 }
 
 /// The targets of `[text](target)` and `[name]: target`, outside code, with their lines.
-fn links(text: &str) -> Vec<(usize, String)> {
+pub(super) fn links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     for (number, line) in lines_outside_fences(text) {
         if line.starts_with("    ") && !line.trim_start().starts_with(['-', '*', '[']) {
@@ -85,7 +85,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
 }
 
 /// The anchors of a page, as GitHub makes them: a heading that is repeated gets a number.
-fn anchors(text: &str) -> Vec<String> {
+pub(super) fn anchors(text: &str) -> Vec<String> {
     let mut anchors = Vec::new();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for (_, line) in lines_outside_fences(text) {
@@ -110,7 +110,7 @@ fn anchors(text: &str) -> Vec<String> {
     anchors
 }
 
-fn anchor_of(heading: &str) -> String {
+pub(super) fn anchor_of(heading: &str) -> String {
     // The address of a link in a heading is not shown.
     let mut shown = String::new();
     let mut rest = heading;
@@ -127,7 +127,7 @@ fn anchor_of(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-fn lines_outside_fences(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn lines_outside_fences(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_fenced = false;
     (1..).zip(text.lines()).filter(move |(_, line)| {
         let is_fence = line.trim_start().starts_with("```");

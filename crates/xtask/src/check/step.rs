@@ -2,7 +2,7 @@
 
 use crate::{
     check::{
-        copies, cycles, doc_ratio, duplicate, globs, layering, licence, links, lua, package,
+        copies, cycles, doc_ratio, duplicate, globs, layering, licence, links, lua, package, pages,
         root_names, rust, tree, type_names, words,
     },
     failure::Failure,
@@ -20,7 +20,7 @@ struct Step {
     write: Option<Check>,
 }
 
-const STEPS: [Step; 18] = [
+const STEPS: &[Step] = &[
     step("format", "rustfmt changes nothing", rust::format),
     step(
         "tree",
@@ -59,6 +59,12 @@ const STEPS: [Step; 18] = [
     .with_list(words::write),
     step("docs", "enough doc lines per code line", doc_ratio::check),
     step("links", "links of pages lead somewhere", links::check),
+    step(
+        "pages",
+        "copies of pages in crates are what docs/ has",
+        pages::check,
+    )
+    .with_list(pages::write),
     step(
         "copies",
         "no code is repeated between crates",
@@ -102,7 +108,8 @@ Run every check that needs no server, or the named ones.
 Usage: cargo xtask check [--write] [STEP...]
 
 Options:
-  --write  Write the committed lists in crates/xtask/exceptions, which may only shrink, and check nothing
+  --write  Write the committed lists in crates/xtask/exceptions, which may only shrink, and the copies of pages in
+           crates/*/docs; check nothing
 
 Steps:";
     STEPS.iter().fold(head.to_owned(), |text, step| {
@@ -123,7 +130,7 @@ pub(crate) fn run(names: &[String]) -> Result<(), Failure> {
 
     let workspace = Workspace::resolved()?;
     let mut failed = Vec::new();
-    for step in &STEPS {
+    for step in STEPS {
         if !names.is_empty() && !names.iter().any(|name| *name == step.name) {
             continue;
         }
