@@ -41,9 +41,25 @@ pub(crate) struct Package {
     pub(crate) repository: Option<String>,
     pub(crate) dependencies: Vec<Dependency>,
     #[serde(default)]
-    features: BTreeMap<String, Vec<String>>,
+    pub(crate) features: BTreeMap<String, Vec<String>>,
     publish: Option<Vec<String>>,
     targets: Vec<Target>,
+    #[serde(flatten)]
+    pub(crate) fields: RegistryFields,
+}
+
+/// Fields of `[package]` that the registry and docs.rs show.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct RegistryFields {
+    pub(crate) documentation: Option<String>,
+    pub(crate) readme: Option<String>,
+    pub(crate) rust_version: Option<String>,
+    #[serde(default)]
+    pub(crate) keywords: Vec<String>,
+    #[serde(default)]
+    pub(crate) categories: Vec<String>,
+    #[serde(default)]
+    pub(crate) metadata: serde_json::Value,
 }
 
 /// A dependency as a manifest declares it.
