@@ -58,6 +58,7 @@ mod cli;
 mod cli_error;
 mod client;
 mod client_key;
+mod completions;
 mod config;
 #[cfg(feature = "console")]
 mod config_check;
@@ -128,6 +129,7 @@ pub use self::{
     cli_error::CliError,
     client::Peer,
     client_key::ClientKey,
+    completions::Completions,
     config::{
         Bounds, Config, ConflictingSettings, InvalidConfig, LogFormat, Policies, Rules, Settings,
         StoreConfig,

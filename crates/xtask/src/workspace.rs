@@ -66,6 +66,7 @@ pub(crate) struct RegistryFields {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
+    req: String,
     kind: Option<String>,
     path: Option<PathBuf>,
 }
@@ -204,6 +205,13 @@ impl Package {
         self.publish
             .as_ref()
             .is_none_or(|registries| !registries.is_empty())
+    }
+
+    /// The version of a crate that this package asks for, as its manifest writes it.
+    pub(crate) fn requirement(&self, name: &str) -> Option<&str> {
+        let is_it = |dependency: &&Dependency| dependency.name == name && dependency.kind.is_none();
+        let dependency = self.dependencies.iter().find(is_it)?;
+        Some(dependency.req.trim_start_matches('^'))
     }
 }
 

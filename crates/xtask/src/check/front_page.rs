@@ -1,8 +1,11 @@
 //! The front page of a crate: what `//!` says in its `lib.rs`, and the pages that it includes.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
 
-use crate::check::{links, pages, rust_file::RustFile};
+use crate::check::{links, rust_file::RustFile};
 
 /// The parts of the front page that are missing in `lib.rs`: each of its headings has a link at its top, and no
 /// heading of the whole page stands there twice, because an anchor leads to the first one.
@@ -22,7 +25,7 @@ pub(super) fn problems(lib: &RustFile, copies: &BTreeMap<PathBuf, String>) -> Ve
     );
 
     let mut whole = own;
-    for page in pages::included_pages(lib) {
+    for page in included_pages(lib) {
         let path = PathBuf::from("crates").join(&lib.crate_name).join(page);
         whole.push_str(copies.get(&path).map_or("", String::as_str));
     }
@@ -38,6 +41,16 @@ pub(super) fn problems(lib: &RustFile, copies: &BTreeMap<PathBuf, String>) -> Ve
     let twice = (1..headings.len()).filter(|at| headings[..*at].contains(&headings[*at]));
     problems.extend(twice.map(|at| format!("{}: two headings are #{}", lib.path, headings[at])));
     problems
+}
+
+/// The pages that a file includes from the folder `docs` of its crate.
+pub(super) fn included_pages(file: &RustFile) -> BTreeSet<PathBuf> {
+    let depth = file.path.split('/').count() - "crates/a/src".split('/').count();
+    let opening = format!("include_str!(\"{}docs/", "../".repeat(depth));
+    let rests = file.text.split(&opening).skip(1);
+    rests
+        .filter_map(|rest| Some(Path::new("docs").join(rest.split_once('"')?.0)))
+        .collect()
 }
 
 /// The text of the `//!` lines.
@@ -85,5 +98,18 @@ mod tests {
                 "crates/a/src/lib.rs: two headings are #b",
             ]
         );
+    }
+
+    #[test]
+    fn pages_are_found_by_the_folder_of_the_crate() {
+        let line = "#![doc = include_str!(\"../docs/start/axum.md\")]\n";
+        let lib = RustFile::new("crates/a/src/lib.rs", line);
+        let deep = RustFile::new("crates/a/src/b/c.rs", line);
+
+        assert_eq!(
+            included_pages(&lib),
+            BTreeSet::from([PathBuf::from("docs/start/axum.md")])
+        );
+        assert!(included_pages(&deep).is_empty());
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn copy(path: &Path, text: &str, repository: &str) -> String {
         copy.push('\n');
     }
     for section in sections {
-        copy.push_str(&format!("- [{section}](#{})\n", links::anchor_of(section)));
+        copy.extend(["- [", section, "](#", &links::anchor_of(section), ")\n"]);
     }
     let mut is_fenced = false;
     for line in body.lines() {

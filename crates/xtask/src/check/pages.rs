@@ -69,23 +69,13 @@ fn copies(workspace: &Workspace, files: &[RustFile]) -> Result<Copies, Failure> 
     for package in workspace.published() {
         let repository = package.repository.as_deref().unwrap_or_default();
         let own = files.iter().filter(|file| file.crate_name == package.name);
-        for page in own.flat_map(included_pages) {
+        for page in own.flat_map(front_page::included_pages) {
             let text = tree::read(&workspace.root.join(&page))?;
             let copy = page_copy::copy(&page, &text, repository);
             copies.insert(Path::new("crates").join(&package.name).join(page), copy);
         }
     }
     Ok(copies)
-}
-
-/// The pages that a file includes from the folder `docs` of its crate.
-pub(super) fn included_pages(file: &RustFile) -> BTreeSet<PathBuf> {
-    let depth = file.path.split('/').count() - "crates/a/src".split('/').count();
-    let opening = format!("include_str!(\"{}docs/", "../".repeat(depth));
-    let rests = file.text.split(&opening).skip(1);
-    rests
-        .filter_map(|rest| Some(Path::new("docs").join(rest.split_once('"')?.0)))
-        .collect()
 }
 
 fn committed(root: &Path) -> Result<Copies, Failure> {
@@ -133,18 +123,5 @@ mod tests {
                 "d: this copy of a page is missing",
             ]
         );
-    }
-
-    #[test]
-    fn pages_are_found_by_the_folder_of_the_crate() {
-        let line = "#![doc = include_str!(\"../docs/start/axum.md\")]\n";
-        let lib = RustFile::new("crates/a/src/lib.rs", line);
-        let deep = RustFile::new("crates/a/src/b/c.rs", line);
-
-        assert_eq!(
-            included_pages(&lib),
-            BTreeSet::from([PathBuf::from("docs/start/axum.md")])
-        );
-        assert!(included_pages(&deep).is_empty());
     }
 }

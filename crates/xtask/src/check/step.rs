@@ -2,8 +2,8 @@
 
 use crate::{
     check::{
-        copies, cycles, doc_ratio, duplicate, globs, layering, licence, links, lua, package, pages,
-        root_names, rust, tree, type_names, words,
+        copies, cycles, doc_ratio, duplicate, features, globs, layering, licence, links, lua,
+        package, pages, root_names, rust, search_terms, tree, type_names, words,
     },
     failure::Failure,
     proto,
@@ -58,6 +58,16 @@ const STEPS: &[Step] = &[
     )
     .with_list(words::write),
     step("docs", "enough doc lines per code line", doc_ratio::check),
+    step(
+        "search",
+        "terms that users search for lead to an item",
+        search_terms::check,
+    ),
+    step(
+        "features",
+        "docs/reference/features.md agrees with the manifests",
+        features::check,
+    ),
     step("links", "links of pages lead somewhere", links::check),
     step(
         "pages",

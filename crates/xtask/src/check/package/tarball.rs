@@ -67,7 +67,7 @@ fn manifest_of(packages: &[&Package], root_manifest: &str) -> String {
     text.push_str("\n[patch.crates-io]\n");
     for package in packages {
         let folder = folder(package);
-        text.push_str(&format!("{} = {{ path = \"{folder}\" }}\n", package.name));
+        text.extend([&package.name, " = { path = \"", &folder, "\" }\n"]);
     }
     let mut is_profile = false;
     for line in root_manifest.lines() {
