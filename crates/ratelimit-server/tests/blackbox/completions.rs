@@ -49,7 +49,8 @@ fn completed(words: &[&str]) -> Vec<String> {
     let program = format!(
         "source <(\"$1\" completions bash)\n\
          COMP_WORDS=({line})\nCOMP_CWORD={}\nCOMP_LINE='{line}'\nCOMP_POINT=${{#COMP_LINE}}\n\
-         _ratelimit-server ratelimit-server '{}' '{}'\n\
+         function=$(complete -p ratelimit-server | sed 's/.* -F \\([^ ]*\\) .*/\\1/')\n\
+         \"$function\" ratelimit-server '{}' '{}'\n\
          printf '%s\\n' \"${{COMPREPLY[@]}}\"",
         words.len() - 1,
         words[words.len() - 1],

@@ -21,6 +21,7 @@ mod prose;
 mod root_names;
 mod rust;
 mod rust_file;
+mod rustdoc_links;
 mod search_terms;
 mod source;
 mod spdx;
