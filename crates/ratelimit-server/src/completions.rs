@@ -27,6 +27,10 @@ impl Completions {
         // The generator panics if it cannot write, as into a closed pipe.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut cli, name, &mut script);
-        Ok(out.write_all(&script)?)
+        let script = String::from_utf8(script)?;
+        // For a program with a dash in its name, the script for bash looks commands up under two names, and completes
+        // no flag of theirs (clap_complete 4.6.11).
+        let script = script.replace("ratelimit__subcmd__server", "ratelimit__server");
+        Ok(out.write_all(script.as_bytes())?)
     }
 }

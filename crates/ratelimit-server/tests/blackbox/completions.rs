@@ -72,6 +72,10 @@ fn bash_completes_flags_commands_and_their_values() {
     );
     assert_eq!(completed(&["ratelimit-server", "simu"]), ["simulate"]);
     assert_eq!(
+        completed(&["ratelimit-server", "check-config", "--he"]),
+        ["--help"]
+    );
+    assert_eq!(
         completed(&["ratelimit-server", "completions", "po"]),
         ["powershell"]
     );
