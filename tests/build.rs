@@ -5,7 +5,13 @@
 
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
-const PAGES: [&str; 3] = ["README.md", "docs/start/axum.md", "docs/start/actix.md"];
+const PAGES: [&str; 5] = [
+    "README.md",
+    "crates/ratelimit-actix/README.md",
+    "crates/ratelimit-axum/README.md",
+    "docs/start/actix.md",
+    "docs/start/axum.md",
+];
 const FENCE: &str = "```rust,no_run\n";
 const REDIS: &str = "\"redis://127.0.0.1:6379\"";
 const ADDRESSES: [&str; 2] = ["\"127.0.0.1:3000\"", "(\"127.0.0.1\", 3000)"];

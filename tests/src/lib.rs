@@ -2,8 +2,6 @@
 #![doc(test(attr(deny(unused_must_use))))]
 
 pub mod chaos;
-#[cfg(doctest)]
-pub mod guides_more;
 pub mod handlers;
 pub mod model;
 pub mod page;

@@ -52,3 +52,28 @@ pub struct Start;
 
 #[doc = include_str!("../../docs/start/tower.md")]
 pub struct Tower;
+
+#[doc = include_str!("../../docs/guides/custom-response.md")]
+pub struct CustomResponse;
+
+#[doc = include_str!("../../docs/guides/jobs.md")]
+pub struct Jobs;
+
+#[doc = include_str!("../../docs/guides/outgoing.md")]
+pub struct Outgoing;
+
+#[doc = include_str!("../../docs/guides/redis.md")]
+pub struct Redis;
+
+#[doc = include_str!("../../docs/guides/roll-out.md")]
+pub struct RollOut;
+
+#[doc = include_str!("../../docs/guides/wait.md")]
+pub struct Wait;
+
+#[doc = include_str!("../../docs/guides/testing.md")]
+pub struct Testing;
+
+/// The README of the attribute's crate, which cannot depend on axum.
+#[doc = include_str!("../../crates/ratelimit-macros/README.md")]
+pub struct ReadmeOfMacros;

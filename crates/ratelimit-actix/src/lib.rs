@@ -1,5 +1,11 @@
 //! Rate limiting for actix-web: one line for an app, a scope or a resource, one for a handler.
 //!
+//! - [Example](#example)
+//! - [Features](#features)
+//! - [actix-web](#actix-web): the guide
+//!
+//! # Example
+//!
 //! ```
 //! # #[actix_web::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,6 +26,8 @@
 //!
 //! The types that applications need are re-exported here. [`core`] and [`http`] have everything else.
 //!
+//! # Features
+//!
 //! | feature | effect |
 //! |---|---|
 //! | `macros` (default) | `#[rate_limit("5/min")]` for handlers |
@@ -29,6 +37,7 @@
 //! | `toml`, `yaml` | policies from a file |
 //!
 #![doc = include_str!("../docs/start/actix.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
 mod check;
@@ -61,6 +70,18 @@ pub use ratelimit_http::{
     registry::Registry,
     response::HeaderStyle,
 };
+/// ```
+/// use actix_web::{App, post};
+/// use ratelimit_actix::rate_limit;
+///
+/// #[post("/login")]
+/// #[rate_limit("5/min; 20/h", charge_on = [401])]
+/// async fn login(body: String) -> String {
+///     format!("{} bytes", body.len())
+/// }
+///
+/// let app = App::new().service(login);
+/// ```
 #[cfg(feature = "macros")]
 pub use ratelimit_macros::rate_limit_actix as rate_limit;
 
@@ -94,3 +115,8 @@ pub mod private {
         HandlerKey, HandlerLimit, HandlerRejection, HandlerResponse, respond_to_rejection, run,
     };
 }
+
+/// Compiles and runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -42,6 +42,7 @@ use crate::{
 ///   middleware is put over a service.
 #[doc(alias = "throttle")]
 #[derive(Clone, Debug)]
+#[doc(alias("Governor", "actix-governor", "429"))]
 pub struct RateLimit {
     config: Arc<Config>,
     /// The settings with the process's defaults, from the first use on.

@@ -35,6 +35,7 @@ const MISSING_CLIENT_HELP: &str = "serve the router with \
 ///   layer is put over its first service.
 #[doc(alias = "throttle")]
 #[derive(Clone, Debug)]
+#[doc(alias("GovernorLayer", "tower_governor", "429"))]
 pub struct RateLimitLayer(ratelimit_tower::RateLimitLayer);
 
 impl RateLimitLayer {

@@ -1,5 +1,11 @@
 //! Rate limiting for axum: one line for a router, one for a handler.
 //!
+//! - [Example](#example)
+//! - [Features](#features)
+//! - [axum](#axum): the guide
+//!
+//! # Example
+//!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,6 +28,8 @@
 //!
 //! The types that applications need are re-exported here. [`core`] and [`http`] have everything else.
 //!
+//! # Features
+//!
 //! | feature | effect |
 //! |---|---|
 //! | `macros` (default) | `#[rate_limit("5/min")]` for handlers |
@@ -31,6 +39,7 @@
 //! | `toml`, `yaml` | policies from a file |
 //!
 #![doc = include_str!("../docs/start/axum.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod extract;
 #[cfg(feature = "macros")]
@@ -57,6 +66,17 @@ pub use ratelimit_http::{
     registry::Registry,
     response::HeaderStyle,
 };
+/// ```
+/// use axum::{Router, routing::post};
+/// use ratelimit_axum::rate_limit;
+///
+/// #[rate_limit("5/min; 20/h", charge_on = [401])]
+/// async fn login(body: String) -> String {
+///     format!("{} bytes", body.len())
+/// }
+///
+/// let app: Router = Router::new().route("/login", post(login));
+/// ```
 #[cfg(feature = "macros")]
 pub use ratelimit_macros::rate_limit_axum as rate_limit;
 pub use ratelimit_tower::{
@@ -90,7 +110,7 @@ pub mod private {
     };
 }
 
-/// Compiles and runs the example of the page about tests.
+/// Compiles and runs the example of the README.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/guides/testing.md")]
-mod testing {}
+#[doc = include_str!("../README.md")]
+mod readme {}

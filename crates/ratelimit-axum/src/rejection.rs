@@ -33,6 +33,7 @@ use ratelimit_tower::{ClientKey, HttpFramework, KeyExtractor};
 /// # Ok::<(), ratelimit_axum::InvalidPolicy>(())
 /// ```
 #[derive(Debug)]
+#[doc(alias("429", "Too Many Requests", "Retry-After"))]
 pub struct Rejection<'a>(&'a ratelimit_tower::Rejection<'a>);
 
 impl Rejection<'_> {

@@ -327,6 +327,7 @@ impl Decision {
     }
 
     /// The time until the same hit passes: zero if it passed, `None` if it never will.
+    #[doc(alias = "Retry-After")]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self.outcome {
             Outcome::Allowed { .. } => Some(Duration::ZERO),

@@ -6,6 +6,18 @@
 //! - A denial is a result and not an error. It spends nothing, and reports exactly when the same
 //!   hit would pass.
 //!
+//! On this page:
+//!
+//! - [A check](#a-check)
+//! - [The path of a hit](#the-path-of-a-hit)
+//! - [Choosing a limit](#choosing-a-limit)
+//! - [One budget for all instances](#one-budget-for-all-instances)
+//! - [Waiting for a turn](#waiting-for-a-turn)
+//! - [Tests without sleeping](#tests-without-sleeping)
+//! - [Features](#features)
+//!
+//! # A check
+//!
 //! ```
 //! use ratelimit_core::{Key, Limiter, Policy};
 //!
@@ -49,6 +61,67 @@
 //! | a bound on requests in progress | [`Concurrency`] |
 //! | a block for clients that ignore denials | [`PenaltyBox`], beside another limit |
 //!
+//! # One budget for all instances
+//!
+//! A `RedisStore` (feature `redis`) shares the budgets. Redis decides on its own clock, in one script call. While it
+//! does not answer, the [`FailureMode`] of the policy or of the limiter decides.
+//!
+//! ```no_run
+//! # #[cfg(feature = "redis")]
+//! # {
+//! use ratelimit_core::{FailureMode, Limiter, Policy, RedisConfig, RedisStore};
+//!
+//! let store = RedisStore::new(RedisConfig::new("redis://127.0.0.1:6379")?);
+//! let limiter = Limiter::new(store).failure_mode(FailureMode::Local);
+//! let login = Policy::parse("login", "5/min")?.with_failure_mode(FailureMode::Closed);
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Waiting for a turn
+//!
+//! With the feature `acquire`, `Limiter::acquire` waits until a hit passes: for jobs, and for calls to a service
+//! that has a limit of its own. Waiters of one key are served in their order.
+//!
+//! ```
+//! use ratelimit_core::{Key, Limiter, Policy};
+//! use std::time::Duration;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!
+//! let limiter = Limiter::in_memory();
+//! let mails = Policy::parse("mails", "50/s burst 1")?;
+//! let alice = Key::new("alice")?;
+//! # #[cfg(feature = "acquire")]
+//! for _ in 0..3 {
+//!     limiter.acquire(&mails, &alice, Duration::from_secs(1)).await?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Tests without sleeping
+//!
+//! A [`Clock`] that a test moves takes the place of time:
+//!
+//! ```
+//! use ratelimit_core::{Clock, Key, Limiter, MemoryStore, Policy, Timestamp};
+//! use std::time::Duration;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!
+//! let clock = Clock::manual(Timestamp::from_secs(100));
+//! let limiter = Limiter::new(MemoryStore::new().clock(clock.clone()));
+//! let (policy, key) = (Policy::parse("api", "1/min")?, Key::new("alice")?);
+//!
+//! assert!(limiter.check(&policy, &key).await.is_allowed());
+//! assert!(!limiter.check(&policy, &key).await.is_allowed());
+//! clock.advance(Duration::from_secs(60));
+//! assert!(limiter.check(&policy, &key).await.is_allowed());
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Features
 //!
 //! | feature | adds |
@@ -60,6 +133,7 @@
 //! | `acquire` | `Limiter::acquire`, which waits until a hit passes |
 //! | `tokio` | background tasks that renew and release slots |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![allow(
     clippy::inline_always,
     reason = "the fast path is one inlined piece: passing its result on in memory takes longer than computing it"
@@ -118,3 +192,8 @@ pub use self::{
     store::MemoryStore,
     time::{Clock, Timestamp},
 };
+
+/// Compiles and runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

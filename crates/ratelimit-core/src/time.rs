@@ -100,6 +100,7 @@ pub(crate) const fn micros(span: Duration) -> u64 {
 /// # }
 /// ```
 #[derive(Clone, Default)]
+#[doc(alias("fake clock", "mock", "FakeRelativeClock"))]
 pub struct Clock(ClockSource);
 
 /// The source of the time.

@@ -4,16 +4,18 @@
 //! descriptors pass? This crate turns the question into hits of the engine and their verdicts into the answer. It
 //! opens no socket.
 //!
+//! - [The rate limit service](#the-rate-limit-service)
+//! - [The quota service](#the-quota-service)
+//! - [Features](#features)
+//!
+//! # The rate limit service
+//!
 //! 1. [`load_directory`] or [`RulesBuilder`] reads rules, in the YAML form or the discovery form of Envoy's own rate
 //!    limit server, into [`Rules`]. [`read_rules`] reads rules with any policy from a configuration file.
 //! 2. [`Rules::resolve`] finds the rule of each descriptor and returns a [`ResolvedRequest`] with its [`Member`]s:
 //!    policies, keys, costs and roles.
 //! 3. [`decide`] charges the members in one step, all or nothing. [`give_back`] gives back what a request returns.
 //! 4. [`ResolvedRequest::response`] makes the answer of the verdicts.
-//!
-//! A rate limit quota service (RLQS) assigns buckets of requests to each Envoy in advance. [`quota`] grants units that were
-//! charged before: [`Rules::quota_target`] finds the budget of a bucket, and [`quota::QuotaHolder`] charges, grants and
-//! settles it.
 //!
 //! ```
 //! use ratelimit_core::{Limiter, Timestamp};
@@ -42,6 +44,16 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # The quota service
+//!
+//! A rate limit quota service (RLQS) assigns buckets of requests to each Envoy in advance. [`quota`] grants units that were
+//! charged before: [`Rules::quota_target`] finds the budget of a bucket, and [`quota::QuotaHolder`] charges, grants and
+//! settles it.
+//!
+//! # Features
+//!
+//! The crate has no features.
 
 mod charge;
 mod config;
@@ -75,3 +87,8 @@ pub use self::{
     rule::{ListedRule, Role, Rules, RulesBuilder, Unit},
     usage::{DescriptorUsage, HitCounts, NearLimitRatio},
 };
+
+/// Compiles and runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -4,6 +4,13 @@
 //! on bytes and on two small traits, because the frameworks use different versions of the `http` crate.
 //! Applications use it through `ratelimit_axum`, `ratelimit_actix` or `ratelimit_tower`.
 //!
+//! - [Modules](#modules-by-task)
+//! - [A request by hand](#a-request-by-hand)
+//! - [The client behind a proxy](#the-client-behind-a-proxy)
+//! - [Features](#features)
+//!
+//! # Modules by task
+//!
 //! | module | content |
 //! |---|---|
 //! | [`client_ip`] | the client's address behind trusted proxies |
@@ -14,6 +21,8 @@
 //! | `policy_file` | policies in a TOML or YAML file, with diagnostics (features `toml`, `yaml`) |
 //! | [`middleware`] | the implementation of the adapters |
 //! | [`metrics`] | the names of the metrics |
+//!
+//! # A request by hand
 //!
 //! ```
 //! use ratelimit_core::Key;
@@ -30,12 +39,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # The client behind a proxy
+//!
+//! Headers are read from trusted peers only, so a client cannot choose its own address:
+//!
+//! ```
+//! use ratelimit_http::client_ip::{ClientIpResolver, TrustedProxies};
+//!
+//! let resolver = ClientIpResolver::behind(TrustedProxies::parse(["10.0.0.0/8"])?);
+//! let headers = [("X-Forwarded-For", "6.6.6.6, 203.0.113.7")];
+//! let client = resolver.resolve(Some("10.0.0.1".parse()?), &headers[..])?;
+//! assert_eq!(client.addr().to_string(), "203.0.113.7");
+//! let direct = resolver.resolve(Some("198.51.100.1".parse()?), &headers[..])?;
+//! assert_eq!(direct.addr().to_string(), "198.51.100.1");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Features
 //!
 //! | feature | effect |
 //! |---|---|
 //! | `toml`, `yaml` | policy files in that format |
 //! | `tokio` | reservations are settled in spawned tasks if the store is not in memory |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod client_ip;
 mod digits;
@@ -62,3 +89,8 @@ pub mod private {
 
     pub use crate::syntax::is_token;
 }
+
+/// Compiles and runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

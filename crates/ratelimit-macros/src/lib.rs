@@ -1,28 +1,18 @@
 //! The attribute `#[rate_limit(...)]` for handlers of axum and actix-web.
 //!
+//! - [Use it](#use-it)
+//! - [Options](#options-and-features)
+//!
+//! # Use it
+//!
 //! Use it through `ratelimit_axum::rate_limit` or `ratelimit_actix::rate_limit`: its expansion names those
 //! crates. Limits, statuses and cost sources are parsed at compile time.
 //!
-//! | option | meaning |
-//! |---|---|
-//! | `"5/min; 20/h"` | the limits, checked when the program is compiled |
-//! | `policy = "login"` | in place of limits: the policy of that name in a registry; a missing one is an error when the global registry is set |
-//! | `key = "ip"` | count by the client's address; this is the default |
-//! | `key = "header:x-api-key"` | count by the value of the header |
-//! | `key = path::to::function` | count by the key that the function returns: `fn(&Parts) -> Result<Key, KeyError>` for axum, `fn(&HttpRequest) -> ...` for actix-web |
-//! | `cost = 3`, `cost = function` | the cost of a request; the default is 1, and a number that exceeds a limit of the attribute is an error |
-//! | `cost = "header:x-tokens"`, `cost = "body"` | the cost is in a header of the request, or its content length |
-//! | `charge_on = [401, "5xx"]` | the request is refunded unless the response has one of these statuses |
-//! | `settle = "header:x-tokens-used"`, `settle = "response-bytes"` | the actual cost is in a header of the response, or its length |
-//! | `marks` | `X-RateLimit-Over` and `X-RateLimit-Shadow` on responses |
-//! | `scope = "name"` | handlers with the same scope and limits share budgets; by default each handler has its own, under its module and name |
-//! | `exempt_when = function` | exempts the requests for which the function returns true, `fn(&Parts) -> bool` |
-//! | `tier = function` | the tier of a request, `fn(&Parts) -> Option<String>` |
-//! | `headers = "ietf"` | the header fields: `x-ratelimit`, `x-ratelimit-delta`, `ratelimit`, `ietf` or `none` |
-//! | `on_failure = "closed"` | the failure mode: `local`, `open` or `closed` |
-//! | `on_denied = function` | the response to denied and blocked requests, `fn(&Rejection<'_>) -> R` |
-//! | `unlimited = name` | a second function `name` that runs the handler without its limit, for unit tests |
-//! | `shadow` | decides and counts, and denies nothing |
+//! # Options and features
+//!
+//! [`rate_limit_axum`](macro@rate_limit_axum) and [`rate_limit_actix`](macro@rate_limit_actix) list the options. The crate has
+//! no features: `ratelimit-axum` and `ratelimit-actix` re-export the attribute as `rate_limit` under their feature `macros`, a
+//! default. Their features `toml` and `yaml` add policy files, whose policies `policy = "name"` takes.
 
 mod expand;
 mod handler;
@@ -41,7 +31,10 @@ use crate::{
 /// - The check precedes the handler's extractors, so a request with an invalid body is counted as well, and
 ///   its response reports the remaining budget.
 /// - The handler is an `async fn` without `self`. Put `#[debug_handler]` below the attribute.
-/// - The [crate's documentation](crate) lists the options.
+///
+#[doc = include_str!("../docs/reference/attribute.md")]
+#[doc(alias = "attribute")]
+#[doc(alias = "decorator")]
 #[proc_macro_attribute]
 pub fn rate_limit_axum(options: TokenStream, item: TokenStream) -> TokenStream {
     expanded(options, item, axum::expand)
@@ -52,7 +45,10 @@ pub fn rate_limit_axum(options: TokenStream, item: TokenStream) -> TokenStream {
 /// - The check precedes the handler's extractors, so a request with an invalid body is counted as well.
 /// - The handler is an `async fn` without `self`. `#[get("/")]` and other routes go above or below the attribute;
 ///   with `unlimited` they go below.
-/// - The [crate's documentation](crate) lists the options.
+///
+#[doc = include_str!("../docs/reference/attribute.md")]
+#[doc(alias = "attribute")]
+#[doc(alias = "decorator")]
 #[proc_macro_attribute]
 pub fn rate_limit_actix(options: TokenStream, item: TokenStream) -> TokenStream {
     expanded(options, item, actix::expand)

@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    check_config::CheckConfig, client_key::ClientKey, config::Settings, health::Health,
-    simulate::Simulate,
+    check_config::CheckConfig, client_key::ClientKey, completions::Completions, config::Settings,
+    health::Health, simulate::Simulate,
 };
 
 /// Answers over REST whether a request may pass, with budgets in memory or in Redis.
@@ -38,4 +38,6 @@ pub enum Command {
     Health(Health),
     /// Says whose budget a request would spend, and how that was found.
     ClientKey(ClientKey),
+    /// Prints a script with which a shell completes commands and flags.
+    Completions(Completions),
 }

@@ -3,10 +3,46 @@
 //! The binary `ratelimit-server` is this library with a command line. Tests and embedders create an
 //! [`App`] from a [`Config`] and call its router without a socket.
 //!
+//! - [The routes without a socket](#the-routes-without-a-socket)
+//! - [The path of a request](#the-path-of-a-request)
+//! - [Features](#features)
+//!
+//! # The routes without a socket
+//!
+//! ```
+//! use axum::{body::Body, http::Request};
+//! use ratelimit_server::{App, Config, Settings, recorder};
+//! use tower::ServiceExt as _;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!
+//! let config = Config::load(&Settings::default())?;
+//! let metrics = recorder(&config.application).handle();
+//! let app = App::new(&config, config.store.limiter(), config.listen, metrics);
+//!
+//! let check = Request::get("/api/v1/rate-limit/check?key=user:123").body(Body::empty())?;
+//! let response = app.router().oneshot(check).await?;
+//! assert_eq!(response.headers()["x-ratelimit-remaining"], "99");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The path of a request
+//!
 //! ```text
 //! request ──> guard ──> CheckRequest ──> Limiter ──> CheckResponse ──> response
 //!            (time)   (policy, key)     (verdict)    (fields)
 //! ```
+//!
+//! # Features
+//!
+//! | feature | effect |
+//! |---|---|
+//! | `console` (default) | the page for operators below `/console/`, and its API |
+//! | `envoy` (default) | the rate limit and quota services of Envoy over gRPC |
+//! | `acceptance` | for tests of this repository only: their long runs |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod access_log;
 mod admin_auth;
@@ -22,6 +58,7 @@ mod cli;
 mod cli_error;
 mod client;
 mod client_key;
+mod completions;
 mod config;
 #[cfg(feature = "console")]
 mod config_check;
@@ -92,6 +129,7 @@ pub use self::{
     cli_error::CliError,
     client::Peer,
     client_key::ClientKey,
+    completions::Completions,
     config::{
         Bounds, Config, ConflictingSettings, InvalidConfig, LogFormat, Policies, Rules, Settings,
         StoreConfig,
@@ -102,3 +140,8 @@ pub use self::{
     serve::{run, serve},
     simulate::Simulate,
 };
+
+/// Compiles and runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

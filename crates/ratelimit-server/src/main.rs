@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use ratelimit_server::{Cli, CliError, Command};
 
 /// Time at the end for tasks that block, such as a lookup of a host name. They are given up then.
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         }
         Some(Command::CheckConfig(command)) => command.run(&cli.settings, &mut out),
         Some(Command::ClientKey(command)) => command.run(&mut out),
+        Some(Command::Completions(command)) => command.run(Cli::command(), &mut out),
         Some(Command::Health(command)) => block_on(command.run(&mut out)),
         Some(Command::Simulate(command)) => block_on_one_thread(command.run(&mut out)),
         Some(_) => Ok(()),

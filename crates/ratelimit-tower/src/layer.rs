@@ -32,6 +32,7 @@ use crate::{
 ///   layer is put over its first service.
 #[doc(alias = "throttle")]
 #[derive(Clone, Debug)]
+#[doc(alias("GovernorLayer", "tower_governor", "429"))]
 pub struct RateLimitLayer {
     config: Arc<Config>,
     /// The settings with the process's defaults, from the first use on.

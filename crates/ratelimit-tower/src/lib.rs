@@ -5,6 +5,14 @@
 //! Other responses get headers that report the remaining budget. An [`OutgoingLimitLayer`] limits the
 //! requests that a client sends: they wait or fail.
 //!
+//! - [A layer](#a-layer)
+//! - [Outgoing requests](#outgoing-requests)
+//! - [Features](#features)
+//! - [Client keys](#client-keys): which client a request belongs to, behind a proxy and without
+//! - [Response headers](#response-headers)
+//!
+//! # A layer
+//!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,6 +31,31 @@
 //! # }
 //! ```
 //!
+//! # Outgoing requests
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use http::{Request, Response};
+//! use ratelimit_core::{Limiter, Policy};
+//! use ratelimit_tower::OutgoingLimitLayer;
+//! use tower::{Layer, ServiceExt, service_fn};
+//!
+//! let layer = OutgoingLimitLayer::new(Limiter::in_memory(), Policy::parse("upstream", "1/h")?);
+//! let client = service_fn(async |_: Request<()>| Ok::<_, std::io::Error>(Response::new("hello")));
+//! let client = layer.layer(client);
+//!
+//! let request = Request::builder().uri("http://api.example/").body(())?;
+//! assert!(client.clone().oneshot(request.clone()).await.is_ok());
+//! assert!(client.oneshot(request).await.is_err());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! `ratelimit-core` has the features of the stores.
+//!
 //! | feature | effect |
 //! |---|---|
 //! | `axum` | the peer's address from axum's `ConnectInfo`, and bodies that convert into axum's |
@@ -30,6 +63,7 @@
 #![doc = include_str!("../docs/explain/client-key.md")]
 //!
 #![doc = include_str!("../docs/reference/headers.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
 mod check;
@@ -66,3 +100,8 @@ pub use crate::{
     rejection::{Defaults, Rejection, RejectionReason, set_global_defaults},
     service::RateLimit,
 };
+
+/// Compiles and runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

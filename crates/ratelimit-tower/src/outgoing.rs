@@ -49,6 +49,7 @@ use crate::key::{KeyError, KeyExtractor};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias("client", "egress"))]
 pub struct OutgoingLimitLayer {
     config: Arc<OutgoingConfig>,
 }

@@ -38,19 +38,36 @@ pub(crate) struct Package {
     pub(crate) version: String,
     pub(crate) license: Option<String>,
     pub(crate) description: Option<String>,
+    pub(crate) repository: Option<String>,
     pub(crate) dependencies: Vec<Dependency>,
     #[serde(default)]
-    features: BTreeMap<String, Vec<String>>,
+    pub(crate) features: BTreeMap<String, Vec<String>>,
     publish: Option<Vec<String>>,
     targets: Vec<Target>,
     manifest_path: PathBuf,
-    pub(crate) repository: Option<String>,
+    #[serde(flatten)]
+    pub(crate) fields: RegistryFields,
+}
+
+/// Fields of `[package]` that the registry and docs.rs show.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct RegistryFields {
+    pub(crate) documentation: Option<String>,
+    pub(crate) readme: Option<String>,
+    pub(crate) rust_version: Option<String>,
+    #[serde(default)]
+    pub(crate) keywords: Vec<String>,
+    #[serde(default)]
+    pub(crate) categories: Vec<String>,
+    #[serde(default)]
+    pub(crate) metadata: serde_json::Value,
 }
 
 /// A dependency as a manifest declares it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
+    req: String,
     kind: Option<String>,
     path: Option<PathBuf>,
 }
@@ -194,6 +211,13 @@ impl Package {
     /// The folder of its manifest.
     pub(crate) fn folder(&self) -> &Path {
         self.manifest_path.parent().unwrap_or(&self.manifest_path)
+    }
+
+    /// The version of a crate that this package asks for, as its manifest writes it.
+    pub(crate) fn requirement(&self, name: &str) -> Option<&str> {
+        let is_it = |dependency: &&Dependency| dependency.name == name && dependency.kind.is_none();
+        let dependency = self.dependencies.iter().find(is_it)?;
+        Some(dependency.req.trim_start_matches('^'))
     }
 }
 

@@ -55,6 +55,7 @@ const MAX_MILLIS: u64 = 366 * 86_400 * 1_000;
 #[doc(alias = "ban")]
 #[doc(alias = "block")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias("cooldown", "fail2ban"))]
 pub struct PenaltyBox {
     denials: u64,
     /// The span in which denials count, in milliseconds.

@@ -102,6 +102,7 @@ use crate::{
 #[doc(alias = "rate limiter")]
 #[doc(alias = "throttle")]
 #[doc(alias = "quota")]
+#[doc(alias("governor", "RateLimiter"))]
 pub struct Limiter {
     shared: Arc<LimiterInner>,
 }

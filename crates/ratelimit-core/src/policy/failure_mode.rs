@@ -54,9 +54,11 @@ pub enum FailureMode {
     },
     /// Every hit passes.
     #[doc(alias = "fail open")]
+    #[doc(alias = "fail_open")]
     Open,
     /// Every hit is denied.
     #[doc(alias = "fail closed")]
+    #[doc(alias = "fail_closed")]
     Closed,
 }
 

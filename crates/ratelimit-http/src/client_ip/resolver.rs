@@ -42,6 +42,7 @@ use crate::syntax::InvalidSyntax;
 #[doc(alias = "X-Forwarded-For")]
 #[doc(alias = "real ip")]
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "SmartIpKeyExtractor")]
 pub struct ClientIpResolver {
     trusted: TrustedProxies,
     chain_header: ChainHeader,

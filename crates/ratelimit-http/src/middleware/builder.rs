@@ -127,6 +127,7 @@ macro_rules! builder_methods {
             #[doc(alias = "allowlist")]
             #[doc(alias = "skip")]
             #[must_use]
+            #[doc(alias = "whitelist")]
             pub fn exempt_when(
                 self,
                 is_exempt: impl Fn(&$Request) -> bool + Send + Sync + 'static,

@@ -29,6 +29,7 @@ use ratelimit_core::{Decision, Policy};
 /// - A gRPC request is recognised by its content type. Its response has status 200 and the gRPC status.
 /// - Every response has `Cache-Control: no-store`.
 #[non_exhaustive]
+#[doc(alias("429", "Too Many Requests", "Retry-After"))]
 pub struct Rejection<'a, F: Framework> {
     /// The request.
     pub request: &'a F::Request,

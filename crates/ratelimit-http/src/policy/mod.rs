@@ -115,6 +115,7 @@ impl HttpPolicy {
     #[doc(alias = "allowlist")]
     #[doc(alias = "skip")]
     #[must_use]
+    #[doc(alias = "whitelist")]
     pub fn with_exempt_rule(self, rule: Rule) -> HttpPolicy {
         self.map_terms(|terms| terms.exempt.push(rule.in_lower_case()))
     }
@@ -134,6 +135,7 @@ impl HttpPolicy {
     /// ```
     #[doc(alias = "denylist")]
     #[must_use]
+    #[doc(alias = "blacklist")]
     pub fn with_block_rule(self, rule: Rule) -> HttpPolicy {
         self.map_terms(|terms| terms.blocked.push(rule.in_lower_case()))
     }

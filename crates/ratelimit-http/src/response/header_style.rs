@@ -36,6 +36,7 @@ use ratelimit_core::{Decision, Limit, Outcome, Policy};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[doc(alias("X-RateLimit-Remaining", "RateLimit-Policy"))]
 pub enum HeaderStyle {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, the last in Unix seconds.
     #[default]

@@ -35,6 +35,7 @@ use crate::framework::Head;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
+#[doc(alias("PeerIpKeyExtractor", "X-Forwarded-For"))]
 pub struct ClientKey {
     client: ratelimit_http::key::ClientKey,
     peer: Option<Arc<PeerOf>>,

@@ -3,6 +3,7 @@
 use std::env;
 
 use crate::{
+    check::rustdoc_links,
     command::{cargo, run},
     failure::Failure,
     workspace::Workspace,
@@ -31,5 +32,6 @@ pub(super) fn document(workspace: &Workspace) -> Result<(), Failure> {
         cargo(&["doc", "--no-deps", "--workspace", "--features", &features])
             .env("RUSTDOCFLAGS", format!("{flags} -D warnings").trim_start()),
         "mend the links and the other warnings of rustdoc",
-    )
+    )?;
+    rustdoc_links::check(workspace)
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     check::{
-        copies, cycles, doc_ratio, duplicate, fences, globs, layering, licence, links, lua,
-        package, root_names, rust, tree, type_names, words,
+        copies, cycles, doc_ratio, duplicate, features, fences, globs, layering, licence, links,
+        lua, package, pages, root_names, rust, search_terms, tree, type_names, words,
     },
     failure::Failure,
     proto,
@@ -20,7 +20,7 @@ struct Step {
     write: Option<Check>,
 }
 
-const STEPS: [Step; 19] = [
+const STEPS: &[Step] = &[
     step("format", "rustfmt changes nothing", rust::format),
     step(
         "tree",
@@ -58,12 +58,28 @@ const STEPS: [Step; 19] = [
     )
     .with_list(words::write),
     step("docs", "enough doc lines per code line", doc_ratio::check),
+    step(
+        "search",
+        "terms that users search for lead to an item",
+        search_terms::check,
+    ),
+    step(
+        "features",
+        "docs/reference/features.md agrees with the manifests",
+        features::check,
+    ),
     step("links", "links of pages lead somewhere", links::check),
     step(
         "fences",
         "code blocks of pages are tested, or say why not",
         fences::check,
     ),
+    step(
+        "pages",
+        "copies of pages in crates are what docs/ has",
+        pages::check,
+    )
+    .with_list(pages::write),
     step(
         "copies",
         "no code is repeated between crates",
@@ -107,7 +123,8 @@ Run every check that needs no server, or the named ones.
 Usage: cargo xtask check [--write] [STEP...]
 
 Options:
-  --write  Write the committed lists in crates/xtask/exceptions, which may only shrink, and check nothing
+  --write  Write the committed lists in crates/xtask/exceptions, which may only shrink, and the copies of pages in
+           crates/*/docs; check nothing
 
 Steps:";
     STEPS.iter().fold(head.to_owned(), |text, step| {
@@ -128,7 +145,7 @@ pub(crate) fn run(names: &[String]) -> Result<(), Failure> {
 
     let workspace = Workspace::resolved()?;
     let mut failed = Vec::new();
-    for step in &STEPS {
+    for step in STEPS {
         if !names.is_empty() && !names.iter().any(|name| *name == step.name) {
             continue;
         }

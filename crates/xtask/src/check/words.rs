@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::{
     check::{
         exceptions::{Exceptions, Finding, Findings},
+        pages,
         prose::{self, Word},
         rust_file::{self, RustFile},
         token::{Token, tokens},
@@ -86,7 +87,8 @@ fn find(root: &Path) -> Result<Findings, Failure> {
     ] {
         for file in tree::files(root, extension)? {
             let path = file.strip_prefix(root).unwrap_or(&file).to_string_lossy();
-            if !EXEMPT.iter().any(|exempt| path.starts_with(exempt)) {
+            let is_exempt = EXEMPT.iter().any(|exempt| path.starts_with(exempt));
+            if !is_exempt && !pages::is_copy(&path) {
                 let finding = prose_finding(&words(&tree::read(&file)?));
                 findings.insert(path.into_owned(), finding);
             }

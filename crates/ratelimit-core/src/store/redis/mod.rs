@@ -74,6 +74,7 @@ use crate::{
 /// # Ok::<(), ratelimit_core::InvalidRedisConfig>(())
 /// ```
 #[derive(Clone)]
+#[doc(alias("distributed", "shared", "sentinel", "cluster"))]
 pub struct RedisStore {
     /// Shared with the checks in flight, which outlive the store if it is dropped.
     executor: Arc<Executor>,

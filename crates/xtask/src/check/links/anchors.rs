@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The anchors of a page, as GitHub makes them: a heading that is repeated gets a number.
-pub(super) fn anchors(text: &str) -> Vec<String> {
+pub(in crate::check) fn anchors(text: &str) -> Vec<String> {
     let mut anchors = Vec::new();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for (_, line) in lines_outside_fences(text) {
@@ -28,7 +28,7 @@ pub(super) fn anchors(text: &str) -> Vec<String> {
     anchors
 }
 
-fn anchor_of(heading: &str) -> String {
+pub(in crate::check) fn anchor_of(heading: &str) -> String {
     // The address of a link in a heading is not shown.
     let mut shown = String::new();
     let mut rest = heading;
@@ -45,7 +45,7 @@ fn anchor_of(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-pub(super) fn lines_outside_fences(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(in crate::check) fn lines_outside_fences(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_fenced = false;
     (1..).zip(text.lines()).filter(move |(_, line)| {
         let is_fence = line.trim_start().starts_with("```");

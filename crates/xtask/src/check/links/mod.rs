@@ -9,7 +9,10 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use self::anchors::anchors;
+pub(super) use self::{
+    anchors::{anchor_of, anchors, lines_outside_fences},
+    targets::links,
+};
 use crate::{
     check::{source, summary, tree},
     failure::Failure,
@@ -78,7 +81,7 @@ impl<E: Fn(&Path) -> bool> Site<E> {
     fn page_problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for (page, text) in &self.pages {
-            for (line, link) in targets::links(text) {
+            for (line, link) in links(text) {
                 let Some((path, anchor)) = self.local(page, &link) else {
                     continue;
                 };

@@ -3,7 +3,7 @@
 use super::anchors::lines_outside_fences;
 
 /// The targets of `[text](target)`, `[name]: target`, `href="target"` and `src="target"`, outside code, with their lines.
-pub(super) fn links(text: &str) -> Vec<(usize, String)> {
+pub(in crate::check) fn links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     for (number, line) in lines_outside_fences(text) {
         let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
