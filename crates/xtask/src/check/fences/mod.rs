@@ -15,7 +15,11 @@ use self::{
     fence::{Blocks, Fence},
     language::Testing,
 };
-use crate::{check::tree, failure::Failure, workspace::Workspace};
+use crate::{
+    check::{pages, tree},
+    failure::Failure,
+    workspace::Workspace,
+};
 
 const ADVICE: &str = "docs/CONTRIBUTING.md#code-blocks says how each block is tested";
 
@@ -31,6 +35,10 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for file in tree::files(root, "md")? {
         let path = file.strip_prefix(root).unwrap_or(&file).to_string_lossy();
+        // The step `pages` compares copies with their pages.
+        if pages::is_copy(&path) {
+            continue;
+        }
         let page = tree::read(&file)?;
         let blocks = Blocks::of(&page);
         let at = |line: usize, problem: String| format!("{path}:{line}: {problem}");
@@ -92,7 +100,14 @@ impl Sources {
             .map(|(at, found)| (at, &text[at + found.len()..]))
         {
             let page = rest.split('"').next().unwrap_or_default();
-            self.doctests.insert(page_path(folder, page));
+            let page = page_path(folder, page);
+            // A published crate includes its copy of a page, `crates/*/docs/**`.
+            let name = page.to_string_lossy();
+            let original = name
+                .find("/docs/")
+                .filter(|_| pages::is_copy(&name))
+                .map(|at| PathBuf::from(&name[at + 1..]));
+            self.doctests.insert(original.unwrap_or(page));
         }
         if path == Path::new(RUNNER) {
             text.clone_into(&mut self.runner);
