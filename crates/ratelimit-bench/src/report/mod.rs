@@ -78,7 +78,7 @@ mod tests {
         }
         let kept = fs::read_dir(docs().join("bench")).unwrap().count();
         assert_eq!(kept, files.len(), "a file of an older run");
-        let page = fs::read_to_string(docs().join("performance.md")).unwrap();
+        let page = fs::read_to_string(docs().join("explain/performance.md")).unwrap();
         assert!(
             fill(&page, &report).unwrap() == page,
             "the page: cargo xtask bench --redraw"

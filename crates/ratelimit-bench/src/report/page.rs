@@ -32,7 +32,7 @@ fn written(report: &Report) -> String {
         report.table(),
     );
     for chart in &report.charts {
-        let _ = write!(text, "\n![{}](bench/{}.svg)\n", chart.title, chart.name);
+        let _ = write!(text, "\n![{}](../bench/{}.svg)\n", chart.title, chart.name);
     }
     text
 }
