@@ -38,7 +38,10 @@ impl Deployment {
             .filter(|line| line.starts_with("ACL SETUSER "))
             .collect();
         let [single, sentinel, cluster] = *lines.as_slice() else {
-            panic!("docs/reference/metrics.md has {} ACL lines, not 3", lines.len());
+            panic!(
+                "docs/reference/metrics.md has {} ACL lines, not 3",
+                lines.len()
+            );
         };
         let line = match self {
             Deployment::Single => single,
