@@ -54,7 +54,7 @@ if live_N > 0 then
 end
 if live_N + cost > most_N then
   fits = false
-  if live_N + cost - most_N <= live_N then
+  if cost <= most_N then
     pivot_N = unpack('<I7', stamps_N, 7 * (live_N + cost - most_N) - 6)
   end
 end
@@ -76,6 +76,6 @@ local state_N = pack('<I4I4', 4 + #charged_N, shape_N) .. charged_N
 -- @section after
 live_N = #charged_N / 7
 oldest_N, pivot_N = unpack('<I7', charged_N), tick_N
-if live_N + cost - most_N <= live_N then
+if live_N + cost > most_N and cost <= most_N then
   pivot_N = unpack('<I7', charged_N, 7 * (live_N + cost - most_N) - 6)
 end
