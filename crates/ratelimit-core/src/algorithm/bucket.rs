@@ -365,7 +365,7 @@ impl Step for Bucket {
     fn level(&self, snapshot: BucketSnapshot, charged: u64) -> Level {
         Level {
             spent: self.debt_after(snapshot, charged),
-            // A denial of the bucket scripts does not tell it.
+            // Only a charge needs it: a denied hit has no receipt.
             earlier: if charged > 0 { snapshot.refunded } else { 0 },
         }
     }

@@ -20,6 +20,14 @@ const PACKAGE: Program = Program {
     brew: "luacheck",
 };
 
+/// The template of the script for limits of one key, and its parts.
+const UNROLLED: &str = "lua/check_unrolled.lua";
+const UNROLLED_PARTS: &str = "lua/unrolled_";
+
+/// The assembler of the engine.
+#[path = "../../../ratelimit-core/src/store/redis/script/unrolled.rs"]
+mod unrolled;
+
 pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     let root = &workspace.root;
     let lua = root.join("lua");
@@ -84,8 +92,26 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
 }
 
 /// The files with each line `-- @include NAME` replaced by the file `lua/NAME.lua`, and without those files: a
-/// fragment is checked where it is included.
+/// fragment is checked where it is included. The template is checked as it is assembled for a limit of each algorithm.
 fn expanded(sources: &[(String, String)]) -> Vec<(String, String)> {
+    let is_part = |name: &str| name.starts_with(UNROLLED_PARTS);
+    let parts = sources.iter().filter(|(name, _)| is_part(name));
+    let parts: Vec<&str> = parts.map(|(_, text)| text.as_str()).collect();
+    let fixed: Vec<&str> = parts
+        .iter()
+        .filter(|part| part.contains("-- @stored"))
+        .copied()
+        .collect();
+    let sources: Vec<(String, String)> = sources
+        .iter()
+        .filter(|(name, _)| !is_part(name))
+        .flat_map(|(name, text)| match name.as_str() {
+            UNROLLED => [&parts, &fixed]
+                .map(|parts| (name.clone(), unrolled::assemble(text, parts)))
+                .to_vec(),
+            _ => vec![(name.clone(), text.clone())],
+        })
+        .collect();
     let include = |line: &str| line.trim().strip_prefix("-- @include ").map(fragment_name);
     let lines = sources.iter().flat_map(|(_, text)| text.lines());
     let fragments: BTreeSet<String> = lines.filter_map(include).collect();

@@ -3,9 +3,10 @@
 //! | script | parts, in order |
 //! |---|---|
 //! | `check_one` | `prelude.lua`, the files of the algorithm, a line with definitions, `check_one.lua` |
-//! | `check`, `check_batch`, `check_joint`, `prefetch`, `settle` | `prelude.lua`, the files of each algorithm, a table, the file of that name |
+//! | `check`, `check_joint`, `prefetch`, `settle` | `prelude.lua`, the files of each algorithm, a table, the file of that name |
 //! | `reset` | `prelude.lua`, `reset.lua` |
-//! | `check_bucket`, `check_bucket_batch`, `check_joint_windows`, `prefetch_bucket` | the file of that name |
+//! | `check_unrolled` | the file of that name, with the parts of each limit |
+//! | `check_joint_windows` | the file of that name |
 //!
 //! A line `-- @include NAME` is replaced by a file, for pieces that several scripts have in common.
 //!
@@ -14,23 +15,24 @@
 
 mod functions;
 mod sources;
+mod unrolled;
 
 use std::{collections::HashMap, fmt::Write as _, sync::RwLock};
 
 use crate::store::redis::script::functions::{count_of, function, settle_functions};
 use crate::store::redis::script::sources::{
-    BUCKET_PRELUDE, BUCKET_STEP, BUCKET_VALUE, CHECK, CHECK_BATCH, CHECK_BUCKET,
-    CHECK_BUCKET_BATCH, CHECK_JOINT, CHECK_JOINT_WINDOWS, CHECK_ONE, PREFETCH, PREFETCH_BUCKET,
-    PRELUDE, READ_BUDGETS, RESET, SETTLE, WRITE_BUDGETS, files,
+    CHECK, CHECK_JOINT, CHECK_JOINT_WINDOWS, CHECK_ONE, CHECK_UNROLLED, PREFETCH, PRELUDE,
+    READ_BUDGETS, RESET, SETTLE, WRITE_BUDGETS, files, unrolled_file,
 };
 use crate::store::redis::wire::CODES;
-use crate::{algorithm::Algorithm, policy::LimitGroup, sync};
+use crate::{
+    algorithm::Algorithm,
+    policy::{EffectiveLimit, LimitGroup, MAX_LIMITS},
+    sync,
+};
 
 /// The lines that files replace. They are comments, so each file is valid Lua by itself.
-const INCLUDES: [(&str, &str); 5] = [
-    ("-- @include bucket_prelude", BUCKET_PRELUDE),
-    ("-- @include bucket_step", BUCKET_STEP),
-    ("-- @include bucket_value", BUCKET_VALUE),
+const INCLUDES: [(&str, &str); 2] = [
     ("-- @include read_budgets", READ_BUDGETS),
     ("-- @include write_budgets", WRITE_BUDGETS),
 ];
@@ -58,8 +60,8 @@ enum ScriptId {
     CheckOne(Algorithm),
     /// One hit under several limits.
     Check(AlgorithmSet),
-    /// Several hits under the same limits, one or more.
-    CheckBatch(AlgorithmSet),
+    /// One hit or several under the same limits, by the codes of their algorithms in the order of the policy.
+    CheckUnrolled([u8; MAX_LIMITS]),
     /// Hits under several policies.
     CheckJoint(AlgorithmSet),
     /// Hits that must all fit, under one fixed window each.
@@ -68,21 +70,16 @@ enum ScriptId {
     Settle(AlgorithmSet),
     /// A reset, under any limits.
     Reset,
-    /// One hit under one bucket.
-    CheckBucket,
-    /// Several hits under one bucket.
-    CheckBucketBatch,
     /// One hit and further units, under any limits that can be prefetched.
     Prefetch(AlgorithmSet),
-    /// The same under one bucket.
-    PrefetchBucket,
 }
 
 /// A set of algorithms: bit `code - 1` for each. The order and the number of the limits make no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct AlgorithmSet(u8);
 
-/// The scripts that were used so far. There are at most 4 * 2^7 + 2^4 + 12, each of a few kilobytes.
+/// The scripts that were used so far, each of a few kilobytes. There are at most 4 * 2^7 + 10, and one unrolled script
+/// for each order of algorithms that policies of this process have.
 ///
 /// A hit takes the lock for reading, for one lookup. The first use of a script takes it for writing and assembles the
 /// script under it, so that each is assembled and leaked once.
@@ -99,9 +96,19 @@ impl Script {
         ScriptId::Check(AlgorithmSet::of(groups)).script()
     }
 
-    /// The script that decides several hits on the limits of `groups`.
-    pub(super) fn check_batch(groups: &[LimitGroup]) -> &'static Script {
-        ScriptId::CheckBatch(AlgorithmSet::of(groups)).script()
+    /// The fast script that decides hits on the limits of one key. It leaves unusual values to [`Script::check`].
+    ///
+    /// Its text depends on the order of the algorithms, so there are as many as policies that differ in it.
+    pub(super) fn check_unrolled(limits: &[EffectiveLimit]) -> &'static Script {
+        let mut codes = [0; MAX_LIMITS];
+        for (code, effective) in codes.iter_mut().zip(limits) {
+            *code = match effective.limit.algorithm() {
+                // The step is that of a token bucket, and the message has the code.
+                Algorithm::LeakyBucket => Algorithm::TokenBucket.code(),
+                algorithm => algorithm.code(),
+            };
+        }
+        ScriptId::CheckUnrolled(codes).script()
     }
 
     /// The script that decides a joint hit on the limits of all `groups`.
@@ -117,24 +124,9 @@ impl Script {
         ScriptId::CheckJointWindows.script()
     }
 
-    /// The fast script that decides a hit on one bucket. It leaves unusual states to [`Script::check`].
-    pub(super) fn check_bucket() -> &'static Script {
-        ScriptId::CheckBucket.script()
-    }
-
-    /// The fast script that decides several hits on one bucket each.
-    pub(super) fn check_bucket_batch() -> &'static Script {
-        ScriptId::CheckBucketBatch.script()
-    }
-
     /// The script that decides a hit on the limits of `groups` and charges further units.
     pub(super) fn prefetch(groups: &[LimitGroup]) -> &'static Script {
         ScriptId::Prefetch(AlgorithmSet::of(groups)).script()
-    }
-
-    /// The fast script for the same on one bucket. It leaves unusual states to [`Script::prefetch`].
-    pub(super) fn prefetch_bucket() -> &'static Script {
-        ScriptId::PrefetchBucket.script()
     }
 
     /// The script that changes a charge under the limits of `groups`. A single limit has no script of its own.
@@ -177,17 +169,19 @@ impl ScriptId {
                 row.push(function(algorithm, select));
                 row
             }),
-            ScriptId::CheckBatch(set) => with_table(set, CHECK_BATCH, counting_row),
+            ScriptId::CheckUnrolled(codes) => {
+                let of_code = |code: &u8| Algorithm::ALL.into_iter().find(|it| it.code() == *code);
+                let algorithms = codes.iter().filter_map(of_code);
+                let files: Vec<&str> = algorithms.filter_map(unrolled_file).collect();
+                unrolled::assemble(CHECK_UNROLLED, &files)
+            }
             ScriptId::Prefetch(set) => with_table(set, PREFETCH, counting_row),
             ScriptId::Settle(set) => with_table(set, SETTLE, |algorithm| {
                 let names = settle_functions(algorithm);
                 names.map(|name| function(algorithm, name)).to_vec()
             }),
             ScriptId::Reset => [PRELUDE, RESET].concat(),
-            ScriptId::CheckBucket => CHECK_BUCKET.to_owned(),
             ScriptId::CheckJointWindows => CHECK_JOINT_WINDOWS.to_owned(),
-            ScriptId::CheckBucketBatch => CHECK_BUCKET_BATCH.to_owned(),
-            ScriptId::PrefetchBucket => PREFETCH_BUCKET.to_owned(),
         };
         // In this order: an include is a comment, and comments name codes and functions that the code does not use.
         let include = |text: String, (line, file): (&str, &str)| text.replace(line, file);
@@ -272,7 +266,7 @@ fn check_row(algorithm: Algorithm) -> Vec<String> {
     row
 }
 
-/// The row of an algorithm in scripts that count what is left.
+/// The row of an algorithm in the script that prefetches.
 fn counting_row(algorithm: Algorithm) -> Vec<String> {
     let names = ["roll", "state", "left"];
     let mut row = names.map(|name| function(algorithm, Some(name))).to_vec();
@@ -430,18 +424,17 @@ mod tests {
     }
 
     #[test]
-    fn no_script_has_the_name_of_a_code_left_and_bucket_scripts_include_their_step() {
+    fn no_script_has_a_name_left_that_the_assembler_replaces() {
         let policy = "1/s; leaky_bucket 2/s; fixed_window 3/s; sliding_window_log 4/s; \
                       sliding_window_counter 5/s; concurrency 6 lease 1s; penalty_box 2/s for 1s";
         let policy = Policy::parse("all", policy).unwrap();
         let groups = policy.groups();
         let mut scripts = vec![
             Script::check(groups),
-            Script::check_batch(groups),
             Script::settle(groups),
             Script::reset(),
-            Script::check_bucket(),
-            Script::check_bucket_batch(),
+            unrolled("1/s; leaky_bucket 2/s; fixed_window 3/s; sliding_window_counter 5/s"),
+            unrolled("sliding_window_log 4/s; 1/s"),
         ];
         scripts.extend(Algorithm::ALL.map(|algorithm| ScriptId::CheckOne(algorithm).script()));
 
@@ -450,12 +443,49 @@ mod tests {
                 words(&script.text).filter(|word| CODES.iter().any(|(name, _)| name == word));
             assert_eq!(names.count(), 0, "{}", script.text);
         }
-        for script in [Script::check_bucket(), Script::check_bucket_batch()] {
-            assert!(
-                script.text.contains("stored_shape == shape"),
-                "the included step"
-            );
-        }
+    }
+
+    fn unrolled(limits: &str) -> &'static Script {
+        let policy = Policy::parse("a", limits).unwrap();
+        Script::check_unrolled(&policy.groups()[0].limits)
+    }
+
+    #[test]
+    fn unrolled_scripts_have_the_parts_of_each_limit_in_order() {
+        let two = &unrolled("1/s; fixed_window 3/s").text;
+
+        assert!(
+            two.contains("#value == 64 then"),
+            "8 + 4 * 8 + 3 * 8 bytes: {two}"
+        );
+        assert!(
+            two.contains("unpack('<ddddddddddddddd', argument)"),
+            "2 + 8 + 5 numbers: {two}"
+        );
+        assert!(
+            two.contains("tick_1, debt_1, refunded_1, tick_2, count_2)"),
+            "{two}"
+        );
+        assert!(
+            !two.contains("_N") && !two.contains('@') && !two.contains("ARGUMENTS"),
+            "{two}"
+        );
+        assert_eq!(
+            unrolled("leaky_bucket 1/s; fixed_window 9/h").hash,
+            unrolled("1/s; fixed_window 3/s").hash
+        );
+        assert_ne!(
+            unrolled("fixed_window 3/s; 1/s").hash,
+            unrolled("1/s; fixed_window 3/s").hash
+        );
+    }
+
+    #[test]
+    fn a_log_has_no_value_of_a_fixed_length() {
+        let log = &unrolled("sliding_window_log 4/s; 1/s").text;
+
+        assert!(!log.contains("#value == "), "{log}");
+        assert!(log.contains("state_1 .. state_2"), "{log}");
     }
 
     #[test]

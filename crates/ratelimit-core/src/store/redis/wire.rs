@@ -5,7 +5,7 @@
 //! name costs the server nothing and cannot have two values.
 //!
 //! - Numbers are little-endian doubles of 8 bytes, whole and below 2^53. Flags, codes, counts, lengths and grains are
-//!   unsigned integers of 1 to 4 bytes, except in the bucket scripts, where flags are a double.
+//!   unsigned integers of 1 to 4 bytes, except in `lua/check_unrolled.lua`, where flags are a double.
 //! - Messages and replies have no padding and no version. A new layout needs a new script, whose hash EVALSHA names, so
 //!   instances of two releases never read each other's messages.
 //! - Stored values do outlive a release. A release must read the values of the one before it.
@@ -16,9 +16,9 @@ pub(super) const REPLY_DENIED: u8 = 0;
 pub(super) const REPLY_ALLOWED: u8 = 1;
 /// The deadline had passed. The script read and wrote no key, so the call may be sent again.
 ///
-/// `lua/prelude.lua` returns it for every general script. The bucket scripts return the time alone instead.
+/// `lua/prelude.lua` returns it for every general script. `lua/check_unrolled.lua` returns the time alone instead.
 pub(super) const REPLY_TOO_LATE: u8 = 2;
-/// First byte of a reply of `lua/check_batch.lua` and `lua/reset.lua`.
+/// First byte of a reply of `lua/reset.lua`.
 ///
 /// It has the value of [`REPLY_DENIED`]. The two never meet, because the command determines the script.
 pub(super) const REPLY_DONE: u8 = 0;

@@ -69,7 +69,7 @@ pub(in crate::store::redis) enum BatchOutcome {
     Decided(Result<Decision, StoreError>),
     /// Nothing was executed for the hit. Its caller sends it in a call of its own, within the same deadline.
     SendSingle {
-        /// Whether the batch script left the key out. The bucket script would then leave it out too.
+        /// Whether the script left the key out. It would do so again.
         skip_fast_script: bool,
     },
 }
@@ -141,7 +141,7 @@ impl Batch {
     /// The message that decides the batch, which must not be empty. Its first hit stands for all, since they are equal.
     pub(in crate::store::redis) fn command(&self) -> BatchCommand<'_> {
         let count = |key: &KeyHits| u8::try_from(key.hits.len()).expect("at most `MAX_HITS`");
-        let counts = self.keys.iter().map(count).collect();
+        let counts = self.keys.iter().map(count);
         BatchCommand::new(&self.keys[0].hits[0].pending.command, counts)
     }
 

@@ -98,14 +98,24 @@ impl CheckCommand {
     /// It can if the policy has one key, no concurrency slot, no limit that records denials (the next hit of the
     /// batch would have to see them), and no log longer than [`MAX_BATCHED_LOG`].
     pub(in crate::store::redis) fn is_batchable(&self) -> bool {
-        let is_shared = |effective: &EffectiveLimit| match effective.limit {
+        let is_short = |effective: &EffectiveLimit| match effective.limit {
+            Limit::SlidingWindowLog(log) => log.limit() <= MAX_BATCHED_LOG,
+            _ => true,
+        };
+        self.is_unrolled() && self.limits().all(is_short)
+    }
+
+    /// Whether `lua/check_unrolled.lua` decides the hit: the policy has one key, no concurrency slot and no limit that
+    /// records denials.
+    pub(in crate::store::redis) fn is_unrolled(&self) -> bool {
+        let is_unrolled = |effective: &EffectiveLimit| match effective.limit {
             Limit::Concurrency(_) | Limit::PenaltyBox(_) => false,
-            Limit::SlidingWindowLog(log) => log.limit() <= MAX_BATCHED_LOG && !log.counts_denied(),
+            Limit::SlidingWindowLog(log) => !log.counts_denied(),
             _ => true,
         };
         matches!(self.scope, Scope::Policy)
             && self.groups().len() == 1
-            && self.limits().all(is_shared)
+            && self.limits().all(is_unrolled)
     }
 
     /// Whether the hit is charged when it is allowed.

@@ -1,19 +1,39 @@
-//! Several hits in one call: `lua/check_batch.lua`, and `lua/check_bucket_batch.lua` for policies of one bucket.
+//! One hit or several on one key each: `lua/check_unrolled.lua`, the script that is called most.
 //!
-//! `KEYS` are the keys of the batch, each once. `ARGV[1]` is that of a single hit. `ARGV[2]` is one byte for each key:
-//! its number of hits. The bucket script takes an empty `ARGV[2]` when each key has one hit.
+//! The script handles the usual values of limits of one key that are buckets, windows, counters or logs. For any other
+//! value it does nothing and replies [`REPLY_FALLBACK`], and the general script decides.
+//!
+//! Usual values are a missing one, an expired one, and a value that was written under the same limits, is not ahead of
+//! the clock and has spent no more than the limit. A fallback costs a second round trip within the same deadline. A
+//! value of other limits falls back until the next charge rewrites it.
+
+use smallvec::SmallVec;
 
 use crate::store::redis::{
     command::{
         Reply, ScriptCommand,
         check::CheckCommand,
-        check_bucket::{BucketCommand, BucketReply},
-        reply::{InvalidReply, WireReply, WireStates, read_header, read_server_time, read_time},
+        reply::{InvalidReply, WireReply, WireStates, read_numbers, read_server_time, read_time},
     },
     script::Script,
-    wire::{REPLY_DONE, REPLY_FALLBACK, REPLY_TOO_LATE},
+    wire::{NUMBER_BYTES, REPLY_FALLBACK, read_f64, to_exact_u64, write_number},
 };
-use crate::{decision::Decision, time::Timestamp};
+use crate::{
+    algorithm::WireState,
+    decision::Decision,
+    limit::Limit,
+    policy::EffectiveLimit,
+    time::{MAX_EXACT, Timestamp},
+};
+
+/// Bytes of a bucket's state.
+const BUCKET_BYTES: u32 = 28;
+/// Bytes of a bucket's state with a count of refunded tokens.
+const REFUNDED_BUCKET_BYTES: u32 = 36;
+/// Bytes of a fixed window's state.
+const WINDOW_BYTES: u32 = 20;
+/// Bytes of the state of a sliding window counter.
+const COUNTER_BYTES: u32 = 36;
 
 /// Decides equal hits on several keys.
 ///
@@ -26,15 +46,13 @@ pub(in crate::store::redis) struct BatchCommand<'a> {
     /// Any of the hits: they are equal but for their keys and the names of their policies.
     command: &'a CheckCommand,
     /// How many hits each key gets, in the order of the keys; 1 to 64 each.
-    counts: Vec<u8>,
+    counts: SmallVec<[u8; 16]>,
 }
 
 /// The result of the equal hits on one key.
 pub(in crate::store::redis) enum BatchEntry {
-    /// Of any limits, by the general script.
+    /// The script decided.
     Limits(LimitsReply),
-    /// Of one bucket, by the bucket script.
-    Bucket(BucketReply),
     /// The script did nothing for this key. Its hits are sent again, each by itself, and get the error of Redis then.
     Fallback,
     /// The numbers cannot be those of the limits: the value that is stored for the key is corrupt. Its hits fail. They
@@ -42,18 +60,17 @@ pub(in crate::store::redis) enum BatchEntry {
     Corrupt,
 }
 
-/// The states that the general batch script found for one key.
+/// The states that the script found for one key. The entry of a reply is one of these:
 ///
-/// | bytes | content |
-/// |---|---|
-/// | 1 | how many of the hits fit, 0 to 64; `REPLY_FALLBACK` ends the entry |
-/// | 8 | expires, in microseconds, after the call; 0 without a value |
-/// | 8 for each number | the numbers of each limit before the hits |
-/// | 8 for each number | the numbers after the hits that fit; only if some fit and some do not |
+/// | first number | rest of the entry | meaning |
+/// |---|---|---|
+/// | expires >= 0 | the states that were written, as they are stored | all hits were charged, and no limit is a log |
+/// | -1 - n | expires, the numbers of each limit before the hits, and after them where only some fit | n hits fit and were charged, unless read only |
+/// | -1 - `REPLY_FALLBACK` | none | nothing was done for this key |
 pub(in crate::store::redis) struct LimitsReply {
-    /// How many of the hits fit; the first ones in the order of their arrival.
+    /// How many of the hits fit; the first ones in the order of their arrival. A read-only hit counts if it would fit.
     fitting: usize,
-    /// The expiry of the stored value after the call.
+    /// The expiry of the stored value after the call; 0 without a value.
     expires: Timestamp,
     /// The state of each limit before the first hit.
     states: WireStates,
@@ -64,113 +81,135 @@ pub(in crate::store::redis) struct LimitsReply {
 
 impl<'a> BatchCommand<'a> {
     /// The message for hits like `command`, of which each key gets as many as `counts` has for it.
-    pub(in crate::store::redis) const fn new(
+    ///
+    /// The hits must be [batchable](CheckCommand::is_batchable), or a single one that is [unrolled](CheckCommand::is_unrolled).
+    pub(in crate::store::redis) fn new(
         command: &'a CheckCommand,
-        counts: Vec<u8>,
+        counts: impl IntoIterator<Item = u8>,
     ) -> BatchCommand<'a> {
+        let counts = counts.into_iter().collect();
         BatchCommand { command, counts }
     }
 
-    /// Reads the status and the time of a reply. `None` instead of the entries if the deadline had passed.
+    /// The limits, which all count by one key.
+    fn limits(&self) -> &'a [EffectiveLimit] {
+        &self.command.groups()[0].limits
+    }
+
+    /// `ARGV[1]`, numbers of 8 bytes:
     ///
-    /// | script | header | too late |
-    /// |---|---|---|
-    /// | `lua/check_batch.lua` | `REPLY_DONE` (1 byte), now (8 bytes) | `REPLY_TOO_LATE`, now |
-    /// | `lua/check_bucket_batch.lua` | now (8 bytes) | now alone, since a batch has at least one entry |
-    fn decode_header<'r>(
-        &self,
-        mut reply: &'r [u8],
-    ) -> Result<(Timestamp, Option<&'r [u8]>), InvalidReply> {
-        if BucketCommand::new(self.command).is_some() {
-            let now = read_server_time(&mut reply)?;
-            return Ok((now, (!reply.is_empty()).then_some(reply)));
+    /// | numbers | content |
+    /// |---|---|
+    /// | 1 | deadline, in microseconds; 2^53 - 1 for none |
+    /// | 1 | the cost of a hit |
+    /// | some for each limit | those that `@arguments` of its `lua/unrolled_*.lua` lists |
+    /// | 2 | flags, and now in microseconds; both left out when no flag is set |
+    fn encode_hit(&self, deadline: Option<Timestamp>) -> Vec<u8> {
+        let command = self.command;
+        let limits = self.limits();
+        let mut bytes = Vec::with_capacity((4 + 8 * limits.len()) * NUMBER_BYTES);
+        let deadline = deadline.map_or(MAX_EXACT - 1, Timestamp::as_micros);
+        write_number(&mut bytes, deadline);
+        write_number(&mut bytes, command.params.cost.min(MAX_EXACT - 1));
+        for effective in limits {
+            self.encode_limit(effective, &mut bytes);
         }
-        let (status, now, entries) = read_header(reply)?;
-        match status {
-            REPLY_DONE => Ok((now, Some(entries))),
-            REPLY_TOO_LATE if entries.is_empty() => Ok((now, None)),
-            _ => Err(InvalidReply::Malformed),
+        let flags = command.read_only_flag() | command.time_flag();
+        // A charge on the server's clock has no flags, and saves the server the unpacking of two numbers.
+        if flags != 0 {
+            write_number(&mut bytes, flags.into());
+            write_number(&mut bytes, command.now.unwrap_or_default().as_micros());
         }
-    }
-}
-
-impl ScriptCommand for BatchCommand<'_> {
-    /// One entry for each key.
-    type Output = Vec<BatchEntry>;
-
-    /// The bucket script for a policy of one bucket, as for a single hit.
-    fn script(&self) -> &'static Script {
-        match BucketCommand::new(self.command) {
-            Some(_) => Script::check_bucket_batch(),
-            None => Script::check_batch(self.command.groups()),
-        }
+        bytes
     }
 
-    fn uses_server_clock(&self) -> bool {
-        self.command.uses_server_clock()
-    }
-
-    /// The message of one hit, and the counts.
-    fn encode(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
-        let is_one_each = self.counts.iter().all(|&count| count == 1);
-        match BucketCommand::new(self.command) {
-            // The bucket script takes no counts for one hit each, which is the usual batch.
-            Some(bucket) if is_one_each => [bucket.encode_bucket(deadline), Vec::new()],
-            Some(bucket) => [bucket.encode_bucket(deadline), self.counts.clone()],
-            None => [self.command.encode_check(deadline), self.counts.clone()],
-        }
-    }
-
-    /// Reads the header, and one entry for each key in the order of `KEYS`.
-    ///
-    /// Entries have no length, so one that is malformed makes the reply malformed as a whole. A corrupt entry has the
-    /// usual shape, so it affects its own key only.
-    fn decode(&self, reply: &[u8]) -> Result<Reply<Vec<BatchEntry>>, InvalidReply> {
-        let (now, bytes) = self.decode_header(reply)?;
-        let Some(mut bytes) = bytes else {
-            return Ok(Reply::TooLate(now));
+    /// The numbers of one limit. A shape is the length of a state (4 bytes), code (1) and grain (3), as in the stored
+    /// value; the script compares it as one double and never computes with it.
+    fn encode_limit(&self, effective: &EffectiveLimit, bytes: &mut Vec<u8>) {
+        let limit = &effective.limit;
+        let period = limit.period_ticks();
+        let grain = period.grain.micros();
+        let (code, grain_bytes) = (limit.algorithm().code(), &grain.to_le_bytes()[..3]);
+        let write_shape = |bytes: &mut Vec<u8>, length: u32| {
+            bytes.extend_from_slice(&length.to_le_bytes());
+            bytes.push(code);
+            bytes.extend_from_slice(grain_bytes);
         };
-        let mut entries = Vec::with_capacity(self.counts.len());
-        for &count in &self.counts {
-            entries.push(BatchEntry::decode(self.command, count.into(), &mut bytes)?);
+        match limit {
+            Limit::TokenBucket(_) | Limit::LeakyBucket(_) => {
+                write_shape(bytes, BUCKET_BYTES);
+                write_shape(bytes, REFUNDED_BUCKET_BYTES);
+                write_number(bytes, grain);
+                write_number(bytes, limit.capacity() * period.ticks);
+                write_number(bytes, self.max_units(effective) * period.ticks);
+                write_number(bytes, period.ticks);
+                write_number(bytes, limit.per_period());
+                write_number(bytes, self.price(effective));
+                return;
+            }
+            Limit::SlidingWindowLog(_) => write_number(bytes, u64::from(code) + 256 * grain),
+            Limit::FixedWindow(_) => write_shape(bytes, WINDOW_BYTES),
+            _ => write_shape(bytes, COUNTER_BYTES),
         }
-        if bytes.is_empty() {
-            Ok(Reply::Done(entries, now))
-        } else {
-            Err(InvalidReply::Malformed)
+        write_number(bytes, grain);
+        if !matches!(limit, Limit::SlidingWindowLog(_)) {
+            write_number(bytes, limit.capacity());
         }
+        write_number(bytes, self.max_units(effective));
+        write_number(bytes, period.ticks);
     }
-}
 
-impl BatchEntry {
+    /// The debt that a hit adds to a bucket. A product beyond 2^53 belongs to an impossible hit, which is read only.
+    fn price(&self, effective: &EffectiveLimit) -> u64 {
+        let unit = effective.limit.period_ticks().ticks;
+        self.command.params.cost.saturating_mul(unit)
+    }
+
+    /// The units up to which the hit fits: the capacity without the reserve. A peek always fits.
+    fn max_units(&self, effective: &EffectiveLimit) -> u64 {
+        let demand = effective.demand(self.command.params);
+        let reserve = if demand.cost == 0 { 0 } else { demand.reserve };
+        effective.limit.capacity().saturating_sub(reserve)
+    }
+
     /// Reads the entry of a key with `count` hits, and advances `bytes` behind it.
-    fn decode(
-        command: &CheckCommand,
+    fn decode_entry(
+        &self,
         count: usize,
+        now: Timestamp,
         bytes: &mut &[u8],
     ) -> Result<BatchEntry, InvalidReply> {
-        if let Some(bucket) = BucketCommand::new(command) {
-            return Ok(match or_none(bucket.decode_batch_entry(count, bytes))? {
-                Some(Some(reply)) => BatchEntry::Bucket(reply),
-                Some(None) => BatchEntry::Fallback,
-                None => BatchEntry::Corrupt,
-            });
-        }
-        let (&fitting, rest) = bytes.split_first().ok_or(InvalidReply::Malformed)?;
+        let (first, rest) = read_f64(bytes).ok_or(InvalidReply::Malformed)?;
         *bytes = rest;
-        if fitting == REPLY_FALLBACK {
-            return Ok(BatchEntry::Fallback);
+        // The sign is the shape of the entry. A written value begins with its expiry, which is not whole where the
+        // value is corrupt. The rest is read all the same, so that the entries of other keys are found.
+        if first >= 0.0 || first.is_nan() {
+            let states = or_none(self.read_written(count, now, bytes))?;
+            let (Some(states), Some(expires)) = (states, to_exact_u64(first)) else {
+                return Ok(BatchEntry::Corrupt);
+            };
+            return Ok(BatchEntry::Limits(LimitsReply {
+                fitting: count,
+                expires: Timestamp::from_micros(expires),
+                states,
+                states_after: None,
+            }));
         }
-        let fitting = usize::from(fitting);
-        if fitting > count {
-            return Err(InvalidReply::Malformed);
-        }
+        let fitting = to_exact_u64(first.abs()).and_then(|number| number.checked_sub(1));
+        let fitting = fitting.and_then(|fitting| usize::try_from(fitting).ok());
+        let fitting = match fitting {
+            Some(fitting) if fitting == usize::from(REPLY_FALLBACK) => {
+                return Ok(BatchEntry::Fallback);
+            }
+            Some(fitting) if fitting <= count => fitting,
+            _ => return Err(InvalidReply::Malformed),
+        };
         // Read to the end of the entry before any number is rejected: the entry of the next key follows.
         let expires = or_none(read_time(bytes))?;
-        let states = or_none(command.read_states(bytes))?;
+        let states = or_none(self.command.read_states(bytes))?;
         let only_some_fit = (1..count).contains(&fitting);
         let states_after = if only_some_fit {
-            or_none(command.read_states(bytes))?.map(Some)
+            or_none(self.command.read_states(bytes))?.map(Some)
         } else {
             Some(None)
         };
@@ -186,6 +225,115 @@ impl BatchEntry {
         }))
     }
 
+    /// Reads the states of a written value, behind its expiry. They have the charges of `count` hits, which are
+    /// subtracted again.
+    fn read_written(
+        &self,
+        count: usize,
+        now: Timestamp,
+        bytes: &mut &[u8],
+    ) -> Result<WireStates, InvalidReply> {
+        let mut states = Ok(WireStates::new());
+        for effective in self.limits() {
+            let state = self.read_written_state(effective, count as u64, now, bytes);
+            match (state, &mut states) {
+                (Ok(state), Ok(states)) => states.push(state),
+                (Err(InvalidReply::Malformed), _) => return Err(InvalidReply::Malformed),
+                (Err(error), _) => states = Err(error),
+                (Ok(_), Err(_)) => {}
+            }
+        }
+        states
+    }
+
+    /// Reads one state of a written value, and subtracts the charges of `count` hits.
+    fn read_written_state(
+        &self,
+        effective: &EffectiveLimit,
+        count: u64,
+        now: Timestamp,
+        bytes: &mut &[u8],
+    ) -> Result<WireState, InvalidReply> {
+        let (length, rest) = bytes.split_first_chunk().ok_or(InvalidReply::Malformed)?;
+        // The code of the algorithm and the grain are those that were sent.
+        *bytes = rest.get(4..).ok_or(InvalidReply::Malformed)?;
+        let length = u32::from_le_bytes(*length);
+        let charged = self.command.params.cost.saturating_mul(count);
+        let before = |spent: u64, charged: u64| {
+            let before = spent.checked_sub(charged);
+            before.ok_or(InvalidReply::CorruptState)
+        };
+        match (&effective.limit, length) {
+            (
+                Limit::TokenBucket(_) | Limit::LeakyBucket(_),
+                BUCKET_BYTES | REFUNDED_BUCKET_BYTES,
+            ) => {
+                let [owed, _unit, _at, refunded] = match length {
+                    BUCKET_BYTES => {
+                        read_numbers(bytes).map(|[owed, unit, at]| [owed, unit, at, 0])?
+                    }
+                    _ => read_numbers(bytes)?,
+                };
+                let tick = effective.limit.period_ticks().tick(now);
+                let debt = before(owed, self.price(effective).saturating_mul(count))?;
+                Ok([tick, debt, refunded, 0])
+            }
+            (Limit::FixedWindow(_), WINDOW_BYTES) => {
+                let [spent, at] = read_numbers(bytes)?;
+                Ok([at, before(spent, charged)?, 0, 0])
+            }
+            (Limit::SlidingWindowCounter(_), COUNTER_BYTES) => {
+                let [prev, spent, at, _period] = read_numbers(bytes)?;
+                Ok([at, prev, before(spent, charged)?, 0])
+            }
+            _ => Err(InvalidReply::Malformed),
+        }
+    }
+}
+
+impl ScriptCommand for BatchCommand<'_> {
+    /// One entry for each key.
+    type Output = Vec<BatchEntry>;
+
+    fn script(&self) -> &'static Script {
+        Script::check_unrolled(self.limits())
+    }
+
+    fn uses_server_clock(&self) -> bool {
+        self.command.uses_server_clock()
+    }
+
+    /// The message of one hit, and the counts. They are left out for one hit each, which is the usual batch: a second
+    /// argument costs the server 1,700 instructions.
+    fn encode(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
+        let is_one_each = self.counts.iter().all(|&count| count == 1);
+        let counts = (!is_one_each).then(|| self.counts.to_vec());
+        [self.encode_hit(deadline)].into_iter().chain(counts)
+    }
+
+    /// Reads the time, and one entry for each key in the order of `KEYS`. The time alone means that the deadline had
+    /// passed.
+    ///
+    /// Entries have no length, so one that is malformed makes the reply malformed as a whole. A corrupt entry has the
+    /// usual shape, so it affects its own key only.
+    fn decode(&self, mut reply: &[u8]) -> Result<Reply<Vec<BatchEntry>>, InvalidReply> {
+        let now = read_server_time(&mut reply)?;
+        if reply.is_empty() {
+            return Ok(Reply::TooLate(now));
+        }
+        let mut entries = Vec::with_capacity(self.counts.len());
+        for &count in &self.counts {
+            entries.push(self.decode_entry(count.into(), now, &mut reply)?);
+        }
+        if reply.is_empty() {
+            Ok(Reply::Done(entries, now))
+        } else {
+            Err(InvalidReply::Malformed)
+        }
+    }
+}
+
+impl BatchEntry {
     /// The decision for the hit `command` at `index` among those on the key, from 0. `None` for a fallback.
     ///
     /// # Errors
@@ -200,10 +348,6 @@ impl BatchEntry {
         match self {
             BatchEntry::Fallback => Ok(None),
             BatchEntry::Corrupt => Err(InvalidReply::CorruptState),
-            BatchEntry::Bucket(reply) => {
-                let bucket = BucketCommand::new(command).ok_or(InvalidReply::Malformed)?;
-                bucket.decision(*reply, index, now).map(Some)
-            }
             BatchEntry::Limits(reply) => reply.decision(index, command, now).map(Some),
         }
     }

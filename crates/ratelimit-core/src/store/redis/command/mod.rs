@@ -5,11 +5,11 @@
 //! | file | scripts | `KEYS` |
 //! |---|---|---|
 //! | [`check`] | `lua/check.lua`, `lua/check_one.lua` | one for each key of the policy |
-//! | [`check_bucket`] | `lua/check_bucket.lua` | one |
-//! | [`check_batch`] | `lua/check_batch.lua`, `lua/check_bucket_batch.lua` | each key of the batch once |
+//! | [`check_batch`] | `lua/check_unrolled.lua` | each key of the batch once |
+//! | [`check_single`] | `lua/check_unrolled.lua` | one |
 //! | [`check_joint`] | `lua/check_joint.lua` | the keys of all members, each once |
 //! | [`check_joint_windows`] | `lua/check_joint_windows.lua` | one for each member |
-//! | [`prefetch`] | `lua/prefetch.lua`, `lua/prefetch_bucket.lua` | one for each key of the policy |
+//! | [`prefetch`] | `lua/prefetch.lua` | one for each key of the policy |
 //! | [`settle`] | `lua/settle.lua` | one for each key of the policy |
 //! | [`reset`] | `lua/reset.lua` | one |
 //!
@@ -17,9 +17,9 @@
 
 pub(super) mod check;
 pub(super) mod check_batch;
-pub(super) mod check_bucket;
 pub(super) mod check_joint;
 pub(super) mod check_joint_windows;
+pub(super) mod check_single;
 pub(super) mod prefetch;
 pub(super) mod reply;
 pub(super) mod reset;

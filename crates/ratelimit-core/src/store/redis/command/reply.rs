@@ -16,7 +16,7 @@ use crate::{
 
 /// The numbers of a reply that concern one hit, before they are turned into a decision.
 ///
-/// The reply of one hit, the entry of a batch and the reply of a bucket script all become this. The numbers are those
+/// The reply of one hit and the entry of a batch both become this. The numbers are those
 /// before the hit, and Rust adds the charge. Only a limit that records a denied hit sends the numbers after it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store::redis) struct WireReply<'a> {
@@ -42,8 +42,7 @@ pub(in crate::store::redis) type WireStates = SmallVec<[WireState; 2]>;
 /// | 0 | 1 | a `REPLY_` or `SETTLED_` code, by the script |
 /// | 1 | 8 | now, in microseconds |
 ///
-/// Every general script begins its reply with it. The bucket scripts do not; see
-/// [`check_bucket`](crate::store::redis::command::check_bucket).
+/// Every script but `lua/check_unrolled.lua` begins its reply with it.
 pub(in crate::store::redis) fn read_header(
     reply: &[u8],
 ) -> Result<(u8, Timestamp, &[u8]), InvalidReply> {

@@ -22,8 +22,7 @@ use crate::store::redis::{
     command::{
         Eval, Reply, ScriptCommand,
         check::{CheckCommand, Scope},
-        check_batch::BatchCommand,
-        check_bucket::BucketCommand,
+        check_single::SingleCommand,
         reply::InvalidReply,
         reset::ResetCommand,
         settle::SettleCommand,
@@ -90,8 +89,8 @@ pub(in crate::store::redis) async fn run_every_script(
     Ok(())
 }
 
-/// The calls of all scripts: one bucket, one window and several limits, each alone and where
-/// possible in a batch, a settlement and a reset.
+/// The calls of all scripts: one bucket, one window and several limits, each by the unrolled script
+/// and by the general one, a settlement and a reset.
 ///
 /// The scripts of other algorithms use the same Redis commands, so the access rules treat them the
 /// same.
@@ -110,16 +109,19 @@ fn every_script(probe: &str) -> Vec<Cmd> {
         change: Adjustment::Charge { units: 1 },
         now: None,
     };
-    let one_bucket = BucketCommand::new(&bucket).expect("the policy is one bucket");
+    let unrolled = |command| {
+        let single = SingleCommand::new(command).expect("the policy has one key");
+        call(&single, probe)
+    };
     // The reset comes last: it also clears what the others have written.
     vec![
-        call(&one_bucket, probe),
-        call(&BatchCommand::new(&bucket, vec![1]), probe),
+        unrolled(&bucket),
         call(&bucket, probe),
         call(&settlement, probe),
+        unrolled(&window),
         call(&window, probe),
+        unrolled(&several),
         call(&several, probe),
-        call(&BatchCommand::new(&several, vec![1]), probe),
         call(&ResetCommand { now: None }, probe),
     ]
 }

@@ -6,7 +6,7 @@
 //! check          deadline = first poll + timeout; one permit of the bulkhead
 //!   undoable.rs  a concurrency slot or several hash slots: a task of its own
 //!   batched      queued for the next batch of the same limits and cost
-//!   single       one call: the bucket script if it applies, else the general one
+//!   single       one call: the unrolled script if it applies, else the general one
 //! joint.rs       hits under several policies
 //! settle.rs      changes to a charge, resets, deletions
 //! ```
@@ -34,7 +34,7 @@ use crate::store::redis::{
     call,
     command::{
         check::{CheckCommand, Scope},
-        check_bucket::BucketCommand,
+        check_single::SingleCommand,
     },
     config::{RedisConfig, Timeouts},
     connection::router::{Route, Router},
@@ -322,10 +322,10 @@ impl Executor {
         self.timeouts.timeout + deadline.elapsed()
     }
 
-    /// Decides a hit in a call of its own: by the bucket script if it applies, else by the general
+    /// Decides a hit in a call of its own: by the unrolled script if it applies, else by the general
     /// one.
     ///
-    /// The bucket script replies `REPLY_FALLBACK` without a charge for states that it does not
+    /// The unrolled script replies `REPLY_FALLBACK` without a charge for values that it does not
     /// decide. The second call has the time that is left.
     ///
     /// # Errors
@@ -339,9 +339,9 @@ impl Executor {
         skip_fast_script: bool,
     ) -> Result<Decision, StoreError> {
         let PendingHit { command, names } = pending;
-        let bucket = BucketCommand::new(command).filter(|_| !skip_fast_script);
-        if let Some(bucket) = bucket {
-            let decision = call::send(&bucket, names, &self.router, route.clone(), deadline);
+        let single = SingleCommand::new(command).filter(|_| !skip_fast_script);
+        if let Some(single) = single {
+            let decision = call::send(&single, names, &self.router, route.clone(), deadline);
             if let Some(decision) = decision.await? {
                 return Ok(decision);
             }

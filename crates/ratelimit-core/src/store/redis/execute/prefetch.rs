@@ -1,6 +1,6 @@
 //! Prefetching: one call that decides a hit and charges further units.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use crate::store::redis::{
     call,
@@ -8,7 +8,6 @@ use crate::store::redis::{
         check::{CheckCommand, Scope},
         prefetch::PrefetchCommand,
     },
-    connection::router::Route,
     execute::Executor,
 };
 use crate::{
@@ -56,25 +55,7 @@ impl Executor {
             now: self.manual_now(),
         };
         let command = PrefetchCommand { check, request };
-        let grant = self.send_prefetch(&command, &names, &route, deadline);
+        let grant = call::send(&command, &names, &self.router, route.clone(), deadline);
         self.with_deadline(Some(&route), deadline, grant).await
-    }
-
-    /// Sends the bucket script where it applies, and the general one for states that it leaves undecided.
-    async fn send_prefetch(
-        &self,
-        command: &PrefetchCommand,
-        names: &[String],
-        route: &Route,
-        deadline: Instant,
-    ) -> Result<PrefetchGrant, StoreError> {
-        if let Some(bucket) = command.bucket() {
-            let grant = call::send(&bucket, names, &self.router, route.clone(), deadline);
-            if let Some(grant) = grant.await? {
-                return Ok(grant);
-            }
-            call::ensure_in_time(deadline)?;
-        }
-        call::send(command, names, &self.router, route.clone(), deadline).await
     }
 }

@@ -8,8 +8,8 @@ pub(super) const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
 pub(super) const CHECK_ONE: &str = include_str!("../../../../lua/check_one.lua");
 /// Several limits, and several keys.
 pub(super) const CHECK: &str = include_str!("../../../../lua/check.lua");
-/// Hits on several keys with equal limits.
-pub(super) const CHECK_BATCH: &str = include_str!("../../../../lua/check_batch.lua");
+/// One hit or several on the limits of one key each.
+pub(super) const CHECK_UNROLLED: &str = include_str!("../../../../lua/check_unrolled.lua");
 /// Hits under several policies.
 pub(super) const CHECK_JOINT: &str = include_str!("../../../../lua/check_joint.lua");
 /// Hits on several fixed windows.
@@ -19,24 +19,12 @@ pub(super) const CHECK_JOINT_WINDOWS: &str =
 pub(super) const SETTLE: &str = include_str!("../../../../lua/settle.lua");
 /// Clears a key.
 pub(super) const RESET: &str = include_str!("../../../../lua/reset.lua");
-/// The head of the scripts for buckets.
-pub(super) const BUCKET_PRELUDE: &str = include_str!("../../../../lua/bucket_prelude.lua");
-/// The step of a bucket.
-pub(super) const BUCKET_STEP: &str = include_str!("../../../../lua/bucket_step.lua");
-/// The value of a bucket after its step.
-pub(super) const BUCKET_VALUE: &str = include_str!("../../../../lua/bucket_value.lua");
 /// Reads the values of all keys.
 pub(super) const READ_BUDGETS: &str = include_str!("../../../../lua/read_budgets.lua");
 /// Writes the values that have changed.
 pub(super) const WRITE_BUDGETS: &str = include_str!("../../../../lua/write_budgets.lua");
-/// One hit on a bucket.
-pub(super) const CHECK_BUCKET: &str = include_str!("../../../../lua/check_bucket.lua");
 /// A hit, and units for later.
 pub(super) const PREFETCH: &str = include_str!("../../../../lua/prefetch.lua");
-/// The same on a bucket.
-pub(super) const PREFETCH_BUCKET: &str = include_str!("../../../../lua/prefetch_bucket.lua");
-/// Hits on several buckets.
-pub(super) const CHECK_BUCKET_BATCH: &str = include_str!("../../../../lua/check_bucket_batch.lua");
 
 /// The files with the functions of an algorithm, in order. A leaky bucket calls the functions of a token bucket.
 pub(super) const fn files(algorithm: Algorithm) -> &'static [&'static str] {
@@ -53,5 +41,22 @@ pub(super) const fn files(algorithm: Algorithm) -> &'static [&'static str] {
         }
         Algorithm::Concurrency => &[include_str!("../../../../lua/concurrency.lua")],
         Algorithm::PenaltyBox => &[include_str!("../../../../lua/penalty_box.lua")],
+    }
+}
+
+/// The part of an algorithm in `check_unrolled.lua`. None for algorithms that record denied hits or hold slots.
+pub(super) const fn unrolled_file(algorithm: Algorithm) -> Option<&'static str> {
+    match algorithm {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            Some(include_str!("../../../../lua/unrolled_token_bucket.lua"))
+        }
+        Algorithm::FixedWindow => Some(include_str!("../../../../lua/unrolled_fixed_window.lua")),
+        Algorithm::SlidingWindowLog => Some(include_str!(
+            "../../../../lua/unrolled_sliding_window_log.lua"
+        )),
+        Algorithm::SlidingWindowCounter => Some(include_str!(
+            "../../../../lua/unrolled_sliding_window_counter.lua"
+        )),
+        Algorithm::Concurrency | Algorithm::PenaltyBox => None,
     }
 }
