@@ -44,9 +44,8 @@ fn check_config_accepts_the_rules_and_files_of_the_pages() {
         let checked = check_config(&["--envoy-config", &folder]);
         assert!(checked.status.success(), "{checked:?}");
     }
-    // The second file of the page on quotas is the rest of a table of the first one.
-    let quota = snippets(QUOTA, "toml").concat();
-    for text in [snippets(RLS, "toml")[0], &quota] {
+    let quota = snippets(QUOTA, "toml");
+    for text in [snippets(RLS, "toml")[0], quota[0], quota[1]] {
         fs::write(path("server.toml"), text).unwrap();
         let checked = check_config(&[&path("server.toml")]);
         assert!(checked.status.success(), "{checked:?}");
