@@ -292,10 +292,14 @@ async fn redis_killed_and_back_under_load_is_survived() {
     let joined = shared(&server, &path).await;
 
     assert!(answers.iter().all(|answer| answer.status == StatusCode::OK));
+    let is_local = |answer: &&HttpResponse| answer.body.contains("\"store\":\"local\"");
+    let local = answers.iter().filter(is_local).count();
+    assert!(local > 0);
+    // The new Redis knows nothing of the old one. Hits that passed locally are charged to it later, before this check or
+    // after it.
+    let spent = 1_000_000 - joined.json()["remaining"].as_u64().unwrap();
     assert!(
-        answers
-            .iter()
-            .any(|answer| answer.body.contains("\"store\":\"local\""))
+        (1..=1 + local as u64).contains(&spent),
+        "{spent} spent after {local} local hits"
     );
-    assert_eq!(joined.json()["remaining"], 999_999);
 }
