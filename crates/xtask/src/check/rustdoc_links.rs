@@ -51,13 +51,13 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
 fn problems(path: &Path, html: &str) -> Vec<String> {
     let ids: BTreeSet<&str> = values(html, " id=\"").collect();
     let links: BTreeSet<&str> = values(html, " href=\"").collect();
-    let is_dead = |link: &&str| match link.strip_prefix('#') {
-        Some(anchor) => !anchor.is_empty() && !ids.contains(anchor),
-        None => {
-            let file = link.split('#').next().unwrap_or_default();
-            let is_page = Path::new(file).extension().is_some_and(|end| end == "md");
-            is_page && !link.contains("://")
+    let is_dead = |link: &&str| {
+        if let Some(anchor) = link.strip_prefix('#') {
+            return !anchor.is_empty() && !ids.contains(anchor);
         }
+        let file = link.split('#').next().unwrap_or_default();
+        let is_page = Path::new(file).extension().is_some_and(|end| end == "md");
+        is_page && !link.contains("://")
     };
     let dead = links.into_iter().filter(is_dead);
     dead.map(|link| format!("{}: {link} leads nowhere", path.display()))
