@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn every_option_is_documented() {
-        let page = include_str!("../../../docs/reference/attribute.md");
+        let page = include_str!("../docs/reference/attribute.md");
         let options = NAMED.map(|name| format!("`{name} = "));
         let flags = ["shadow", "marks"].map(|name| format!("`{name}`"));
 

@@ -1,6 +1,6 @@
 //! The benchmark, and the gate that keeps counts where they are.
 
-use std::{env, path::PathBuf};
+use std::path::PathBuf;
 
 use crate::{
     command::{cargo, run},
@@ -82,6 +82,5 @@ fn start(program: &str, bins: &str, args: &[String]) -> Result<(), Failure> {
 
 /// Where cargo leaves what it builds for release.
 pub(crate) fn release_folder() -> Result<PathBuf, Failure> {
-    let target = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    Ok(Workspace::members()?.root.join(target).join("release"))
+    Ok(Workspace::members()?.target_directory.join("release"))
 }

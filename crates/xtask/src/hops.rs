@@ -60,8 +60,7 @@ fn build() -> Result<PathBuf, Failure> {
         format!("build -q -p ratelimit-bench --bin hops --features hops --config {unoptimised}");
     let build: Vec<&str> = build.split(' ').collect();
     run(&mut cargo(&build), "mend what does not compile")?;
-    let target = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    let target = Workspace::members()?.root.join(target);
+    let target = Workspace::members()?.target_directory;
     Ok(target.join("debug").join("hops"))
 }
 

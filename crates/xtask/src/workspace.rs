@@ -25,6 +25,8 @@ pub(crate) struct Workspace {
     pub(crate) packages: Vec<Package>,
     #[serde(rename = "workspace_root")]
     pub(crate) root: PathBuf,
+    /// Where cargo builds: `CARGO_TARGET_DIR`, `build.target-dir`, or `target` at the top.
+    pub(crate) target_directory: PathBuf,
     #[serde(rename = "workspace_members")]
     members: BTreeSet<String>,
     resolve: Option<Resolve>,

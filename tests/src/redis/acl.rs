@@ -33,8 +33,9 @@ impl Deployment {
     /// When the page does not hold exactly one line for each deployment.
     pub fn acl_line(self) -> Vec<String> {
         let lines: Vec<&str> = PAGE
-            .lines()
-            .map(str::trim)
+            .split("```redis\n")
+            .skip(1)
+            .filter_map(|block| block.lines().next())
             .filter(|line| line.starts_with("ACL SETUSER "))
             .collect();
         let [single, sentinel, cluster] = *lines.as_slice() else {

@@ -38,7 +38,7 @@ pub(super) fn rewrite(
         if is_fenced {
             rewritten.push_str(line);
         } else {
-            rewrite_line(line, &address, &mut rewritten);
+            rewrite_line(line, address, &mut rewritten);
         }
     }
     rewritten
@@ -52,16 +52,16 @@ fn rewrite_line(line: &str, address: impl Fn(&str) -> Option<String>, rewritten:
         let (before, after) = rest.split_at(at);
         rewritten.push_str(before);
         is_code ^= after.starts_with('`');
-        let link = after.strip_prefix("](").filter(|_| !is_code);
-        let link = link.and_then(|link| link.find([')', ' ']).map(|end| &link[..end]));
-        let Some(link) = link else {
+        let found = after.strip_prefix("](").filter(|_| !is_code);
+        let found = found.and_then(|rest| rest.find([')', ' ']).map(|end| &rest[..end]));
+        let Some(found) = found else {
             rewritten.push_str(&after[..1]);
             rest = &after[1..];
             continue;
         };
         rewritten.push_str("](");
-        rewritten.push_str(&address(link).unwrap_or_else(|| link.to_owned()));
-        rest = &after[2 + link.len()..];
+        rewritten.push_str(&address(found).unwrap_or_else(|| found.to_owned()));
+        rest = &after[2 + found.len()..];
     }
     rewritten.push_str(rest);
 }

@@ -128,6 +128,7 @@ mod tests {
     fn package() -> Package {
         let package = json!({
             "id": "a", "name": "a", "version": "0.1.0", "rust_version": "1.89", "targets": [], "publish": null,
+            "manifest_path": "Cargo.toml",
             "features": { "default": ["x"], "x": [], "y": [] },
             "dependencies": [{ "name": "axum", "req": "^0.8", "kind": null, "path": null }],
         });

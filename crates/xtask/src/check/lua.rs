@@ -66,7 +66,7 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
         .collect();
     let mut problems = Vec::new();
     for script in &scripts {
-        let expanded = root.join("target/luacheck.lua");
+        let expanded = workspace.target_directory.join("luacheck.lua");
         let written = fs::write(&expanded, &script.text).and_then(|()| File::open(&expanded));
         let text = written.map_err(|why| {
             Failure::new(format!("{}: {why}", expanded.display()), "make room for it")

@@ -26,6 +26,7 @@ pub(super) fn clippy(workspace: &Workspace) -> Result<(), Failure> {
 }
 
 pub(super) fn document(workspace: &Workspace) -> Result<(), Failure> {
+    rustdoc_links::remove_pages(workspace)?;
     let flags = env::var("RUSTDOCFLAGS").unwrap_or_default();
     let features = workspace.features();
     run(

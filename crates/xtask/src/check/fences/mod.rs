@@ -100,14 +100,7 @@ impl Sources {
             .map(|(at, found)| (at, &text[at + found.len()..]))
         {
             let page = rest.split('"').next().unwrap_or_default();
-            let page = page_path(folder, page);
-            // A published crate includes its copy of a page, `crates/*/docs/**`.
-            let name = page.to_string_lossy();
-            let original = name
-                .find("/docs/")
-                .filter(|_| pages::is_copy(&name))
-                .map(|at| PathBuf::from(&name[at + 1..]));
-            self.doctests.insert(original.unwrap_or(page));
+            self.doctests.insert(page_path(folder, page));
         }
         if path == Path::new(RUNNER) {
             text.clone_into(&mut self.runner);
@@ -136,18 +129,30 @@ impl Sources {
         }
     }
 
-    /// Whether the sources of one folder name the page, or its folder, and the language.
+    /// Whether the sources of one folder name the page and the language.
+    ///
+    /// - The page is the end of a string. Or the folder of the page is one, and a string is the name of the page without
+    ///   its extension, or `"md"`, with which a test finds all pages of the folder.
+    /// - The language is a string, or stands behind backticks in one.
     fn takes(&self, page: &str, language: &str) -> bool {
-        let folder = page.rsplit_once('/').map_or(page, |(folder, _)| folder);
+        let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let stem = Path::new(page).file_stem().unwrap_or_default();
+        let stem = stem.to_string_lossy();
         let mut texts = self.folders.values();
         texts.any(|text| {
-            let mut paths = [page, folder].into_iter();
-            paths.any(|path| text.contains(&format!("{path}\""))) && text.contains(language)
+            let is_string = |string: &str| text.contains(&format!("\"{string}\""));
+            let ends_string = |path: &str| is_string(path) || text.contains(&format!("/{path}\""));
+            let names_page = ends_string(page)
+                || (!folder.is_empty()
+                    && ends_string(folder)
+                    && (is_string(&stem) || is_string("md")));
+            let has_fence = |end| text.contains(&format!("```{language}{end}"));
+            names_page && (is_string(language) || has_fence('"') || has_fence('\\'))
         })
     }
 }
 
-/// The page that a source in `folder` includes. Crates have a link `docs` to the pages.
+/// The page that a source in `folder` includes. For a copy in the folder `docs` of a crate it is the original.
 fn page_path(folder: &Path, included: &str) -> PathBuf {
     let rest = included.trim_start_matches("../");
     if rest.starts_with("docs/") || !included.starts_with("../") {
@@ -166,7 +171,8 @@ mod tests {
         let mut sources = Sources::default();
         sources.add(
             Path::new("tests/src/pages.rs"),
-            "#[doc = include_str!(\"../../docs/a.md\")] include_str!(\"../docs/proxy.md\") nginx",
+            "#[doc = include_str!(\"../../docs/a.md\")] include_str!(\"../docs/proxy.md\") \
+             \"nginx\" \"```caddy\\n\" login \"logs\"",
         );
         sources.add(Path::new(RUNNER), "[\"docs/a.md\"]");
         let fence = Blocks::of(block).fenced.remove(0);
@@ -212,12 +218,31 @@ mod tests {
     #[test]
     fn a_configuration_is_taken_by_a_test_of_its_page() {
         assert_eq!(problem("docs/proxy.md", "```nginx\na\n```"), None);
+        assert_eq!(problem("docs/proxy.md", "```caddy\na\n```"), None);
         assert!(problem("docs/proxy.md", "```haproxy\na\n```").is_some());
+        assert!(problem("docs/proxy.md", "```log\na\n```").is_some());
+        assert!(problem("docs/a/docs/proxy.md", "```nginx\na\n```").is_some());
         assert!(problem("docs/b.md", "```nginx\na\n```").is_some());
     }
 
     #[test]
-    fn an_included_page_is_found_through_the_link_of_a_crate() {
+    fn a_folder_is_not_each_page_of_it() {
+        let takes = |text: &str, page: &str| {
+            let mut sources = Sources::default();
+            sources.add(Path::new("tests/a.rs"), text);
+            sources.takes(page, "log")
+        };
+        let by_name = "open(\"../docs/guides\", \"tiers\").first(\"log\")";
+        let all = "files(\"docs/guides\", \"md\").split(\"```log\\n\")";
+
+        assert!(takes(by_name, "docs/guides/tiers.md"));
+        assert!(!takes(by_name, "docs/guides/login.md"));
+        assert!(takes(all, "docs/guides/login.md"));
+        assert!(!takes(all, "docs/operate/login.md"));
+    }
+
+    #[test]
+    fn an_included_page_is_found_through_the_copy_of_a_crate() {
         let folder = Path::new("crates/ratelimit-axum/src");
 
         assert_eq!(

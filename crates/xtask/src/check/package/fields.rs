@@ -95,6 +95,7 @@ mod tests {
     fn package() -> Value {
         json!({
             "id": "a", "name": "a", "version": "1.0.0", "dependencies": [], "targets": [], "publish": null,
+            "manifest_path": "Cargo.toml",
             "license": "MIT", "description": "A.", "repository": "https://b.c/a",
             "documentation": "https://docs.rs/a", "readme": "README.md", "rust_version": "1.89",
             "keywords": ["rate-limit"], "categories": ["algorithms"],

@@ -28,27 +28,29 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
 
     let mut problems = write_packages(&workspace.root, &published)?;
     for package in &published {
-        let path = tarball::path(&workspace.root, package);
+        let path = tarball::path(&workspace.target_directory, package);
         let bytes = fs::metadata(&path).map_or(0, |file| file.len());
         println!("    {}: {} KiB", package.name, bytes.div_ceil(1024));
         problems.extend(files::size_problem(&package.name, bytes));
     }
     Failure::unless_none(problems, ADVICE)?;
-    tarball::compile_all(&workspace.root, &published)
+    tarball::compile_all(workspace, &published)
 }
 
 fn packed_files(package: &Package) -> Result<Vec<String>, Failure> {
-    let list = ["package", "--list", "--allow-dirty", "-p", &package.name];
-    let list = output(&mut cargo(&list), ADVICE)?;
+    let line = "package --offline --list --allow-dirty -p";
+    let line: Vec<&str> = line.split(' ').chain([package.name.as_str()]).collect();
+    let list = output(&mut cargo(&line), ADVICE)?;
     let list = String::from_utf8_lossy(&list);
     Ok(list.lines().map(|line| line.replace('\\', "/")).collect())
 }
 
 /// Writes a tarball of each package; a warning of cargo is a problem.
 ///
+/// [`Workspace::resolved`] has fetched all that cargo needs, so no warning is about the network.
 /// On a clean tree cargo also compares the files with those that git has.
 fn write_packages(root: &Path, packages: &[&Package]) -> Result<Vec<String>, Failure> {
-    let mut line = vec!["package", "--no-verify"];
+    let mut line = vec!["package", "--offline", "--no-verify"];
     if !is_clean(root) {
         line.push("--allow-dirty");
     }

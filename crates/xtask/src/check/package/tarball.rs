@@ -10,49 +10,50 @@ use crate::{
     check::tree,
     command::{cargo, run},
     failure::Failure,
-    workspace::Package,
+    workspace::{Package, Workspace},
 };
 
 const ADVICE: &str = "\
     each file that a crate includes lies in its folder and matches `include` of its Cargo.toml; \
-    target/package-check has what was compiled";
+    `package-check` in the target directory has what was compiled";
 
 /// The tarball that `cargo package` has written.
-pub(super) fn path(root: &Path, package: &Package) -> PathBuf {
+pub(super) fn path(target_directory: &Path, package: &Package) -> PathBuf {
     let name = format!("{}.crate", folder(package));
-    root.join("target/package").join(name)
+    target_directory.join("package").join(name)
 }
 
 /// Unpacks the tarballs and checks the crates with all features.
 ///
 /// Other crates are taken from the target directory of this workspace, with the same versions and profile.
-pub(super) fn compile_all(root: &Path, packages: &[&Package]) -> Result<(), Failure> {
-    let workspace = root.join("target/package-check");
+pub(super) fn compile_all(workspace: &Workspace, packages: &[&Package]) -> Result<(), Failure> {
+    let (root, target) = (&workspace.root, &workspace.target_directory);
+    let unpacked = target.join("package-check");
     let manifest = tree::read(&root.join("Cargo.toml"))?;
     let prepare = || -> io::Result<()> {
-        if workspace.exists() {
-            fs::remove_dir_all(&workspace)?;
+        if unpacked.exists() {
+            fs::remove_dir_all(&unpacked)?;
         }
-        fs::create_dir_all(&workspace)?;
+        fs::create_dir_all(&unpacked)?;
         fs::write(
-            workspace.join("Cargo.toml"),
+            unpacked.join("Cargo.toml"),
             manifest_of(packages, &manifest),
         )?;
-        fs::copy(root.join("Cargo.lock"), workspace.join("Cargo.lock"))?;
+        fs::copy(root.join("Cargo.lock"), unpacked.join("Cargo.lock"))?;
         Ok(())
     };
     prepare().map_err(|error| Failure::new(format!("no room to unpack: {error}"), ADVICE))?;
     for package in packages {
         // Files in a tarball have one old date, by which cargo would take changed ones for compiled: `m` drops it.
         let mut tar = Command::new("tar");
-        tar.current_dir(&workspace).arg("-xzmf");
-        run(tar.arg(path(root, package)), ADVICE)?;
+        tar.current_dir(&unpacked).arg("-xzmf");
+        run(tar.arg(path(target, package)), ADVICE)?;
     }
     let line = "check --quiet --offline --workspace --all-features --lib --bins";
     run(
         cargo(&line.split(' ').collect::<Vec<_>>())
-            .current_dir(&workspace)
-            .env("CARGO_TARGET_DIR", root.join("target")),
+            .current_dir(&unpacked)
+            .env("CARGO_TARGET_DIR", target),
         ADVICE,
     )
 }
@@ -93,6 +94,7 @@ mod tests {
     fn the_workspace_has_the_packages_and_the_profile_of_other_crates() {
         let package = json!({
             "id": "a", "name": "ratelimit-a", "version": "1.2.3", "dependencies": [], "targets": [], "publish": null,
+            "manifest_path": "Cargo.toml",
         });
         let package: Package = serde_json::from_value(package).unwrap();
         let root = "[workspace]\nx = 1\n[profile.dev]\ndebug = 0\n# Why.\n[profile.release]\ny = 1\n\
