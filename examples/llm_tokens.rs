@@ -21,8 +21,11 @@ const MAX_ANSWER: u64 = 96;
 
 /// Estimates the tokens of a request, four bytes each. `insert` replaces the header of a client.
 async fn estimate(mut request: Request, next: Next) -> Response {
-    let length = request.headers().get("content-length");
+    let headers = request.headers();
+    let length = headers.get("content-length");
     let length = length.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    // A chunked body can be longer than a `Content-Length` beside it.
+    let length = length.filter(|_| !headers.contains_key("transfer-encoding"));
     let estimate = length.map_or(1000, |bytes| bytes.div_ceil(4) + MAX_ANSWER);
     let headers = request.headers_mut();
     headers.insert("x-estimated-tokens", HeaderValue::from(estimate));

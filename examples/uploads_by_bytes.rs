@@ -6,7 +6,10 @@ use axum::{
     Router,
     body::Body,
     extract::Request,
-    http::{StatusCode, header::CONTENT_LENGTH},
+    http::{
+        StatusCode,
+        header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+    },
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
     routing::post,
@@ -16,7 +19,9 @@ use ratelimit_axum::{CostSource, HttpPolicy, Limiter, RateLimitLayer};
 
 /// Answers 411 to uploads of unknown length. They would pass whenever a single byte is left.
 async fn require_length(request: Request, next: Next) -> Response {
-    if request.headers().contains_key(CONTENT_LENGTH) {
+    let headers = request.headers();
+    // A chunked body can be longer than a `Content-Length` beside it.
+    if headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING) {
         next.run(request).await
     } else {
         (StatusCode::LENGTH_REQUIRED, "send Content-Length\n").into_response()

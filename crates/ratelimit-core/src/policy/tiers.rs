@@ -111,10 +111,10 @@ impl Policy {
     ///
     /// let api = Policy::parse("api", "10/min")?
     ///     .with_tier("pro", "1000/min")?
-    ///     .with_tier_resolver(|key| key.as_str().ends_with("acme").then(|| "pro".to_owned()));
+    ///     .with_tier_resolver(|key| (key.as_str() == "customer:acme").then(|| "pro".to_owned()));
     ///
-    /// assert_eq!(api.for_key(&Key::new("acme")?).limits()[0].capacity(), 1000);
-    /// assert_eq!(api.for_key(&Key::new("else")?).limits()[0].capacity(), 10);
+    /// assert_eq!(api.for_key(&Key::tagged("customer", "acme")?).limits()[0].capacity(), 1000);
+    /// assert_eq!(api.for_key(&Key::tagged("customer", "notacme")?).limits()[0].capacity(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

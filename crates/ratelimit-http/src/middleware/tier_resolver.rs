@@ -54,7 +54,7 @@ const FAILURE_TTL: Duration = Duration::from_secs(1);
 ///
 /// let tiers = TierResolver::new(async |key: Key| {
 ///     // let plan = database.plan_of(&key).await?;
-///     Ok::<_, io::Error>(key.as_str().ends_with("acme").then(|| "pro".to_owned()))
+///     Ok::<_, io::Error>((key.as_str() == "customer:acme").then(|| "pro".to_owned()))
 /// });
 /// let tiers = tiers.ttl(Duration::from_secs(300)).capacity(50_000);
 /// # let _ = tiers;

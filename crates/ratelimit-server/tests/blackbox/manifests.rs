@@ -14,9 +14,14 @@ use tempfile::TempDir;
 use crate::server::{CHECK, PATIENCE, Server, binary};
 
 const COMPOSE: &str = include_str!("../../../../examples/deploy/compose.yaml");
+const SERVER: &str = include_str!("../../../../examples/deploy/server.yaml");
 const KUBERNETES: &str = include_str!("../../../../examples/deploy/kubernetes.yaml");
 const PAGE: &str = include_str!("../../../../docs/guides/containers.md");
 const DOCKERFILE: &str = include_str!("../../Dockerfile");
+const IGNORED: [&str; 2] = [
+    include_str!("../../../../.gitignore"),
+    include_str!("../../../../.dockerignore"),
+];
 
 /// The documents of a YAML file. Plain numbers and words stay texts, but `true`, `false` and whole numbers.
 fn yaml(text: &str) -> Vec<Value> {
@@ -77,27 +82,67 @@ fn deployments() -> [(&'static str, String, Vec<(String, String)>); 2] {
     let variables = service["environment"].as_object().unwrap();
     let variables = variables.iter();
     let of_compose = variables.map(|(name, value)| (name.clone(), text(value)));
-    let file = text(&compose["configs"]["server"]["content"]);
+    assert_eq!(compose["configs"]["server"]["file"], "server.yaml");
 
-    let secrets = object("Secret", "ratelimit")["stringData"].clone();
+    let secrets = created_secrets();
     let of_pod = pod()["containers"][0]["env"].as_array().unwrap().clone();
     let of_pod = of_pod.iter().map(|variable| {
         let key = &variable["valueFrom"]["secretKeyRef"];
         let value = match key.is_null() {
             true => text(&variable["value"]),
-            false => text(&secrets[key["key"].as_str().unwrap()]),
+            false => secret(&secrets, &key["key"]),
         };
         (text(&variable["name"]), value)
     });
     let config = object("ConfigMap", "ratelimit");
     [
-        ("compose", file, of_compose.collect()),
+        ("compose", SERVER.to_owned(), of_compose.collect()),
         (
             "kubernetes",
             text(&config["data"]["server.yaml"]),
             of_pod.collect(),
         ),
     ]
+}
+
+/// The keys and values of the Secret that the page creates.
+fn created_secrets() -> Vec<(String, String)> {
+    let (_, command) = PAGE
+        .split_once("kubectl -n ratelimit create secret generic ratelimit ")
+        .expect("a command that creates the Secret");
+    let command = command.split("```").next().unwrap();
+    let literals = command.split("--from-literal=").skip(1);
+    let literals = literals.map(|literal| literal.split_once('=').unwrap());
+    let literals = literals.map(|(key, value)| {
+        let value = value.trim_end().trim_end_matches('\\').trim_end();
+        (key.to_owned(), value.to_owned())
+    });
+    literals.collect()
+}
+
+fn secret(secrets: &[(String, String)], key: &Value) -> String {
+    let found = secrets.iter().find(|(name, _)| key == name);
+    let (_, value) = found.unwrap_or_else(|| panic!("the page creates no {key}"));
+    value.clone()
+}
+
+/// Every member with a text as its value, with its name, and the `value` of each variable with that of the variable.
+fn named_texts(value: &Value, found: &mut Vec<(String, String)>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| named_texts(item, found)),
+        Value::Object(members) => {
+            if let (Some(name), Some(value)) = (value["name"].as_str(), value["value"].as_str()) {
+                found.push((name.to_owned(), value.to_owned()));
+            }
+            for (name, member) in members {
+                if let Some(text) = member.as_str() {
+                    found.push((name.clone(), text.to_owned()));
+                }
+                named_texts(member, found);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// The variables that the image sets.
@@ -145,8 +190,88 @@ fn written(dir: &TempDir, file: &str, variables: &[(String, String)]) -> Vec<(St
 
 #[test]
 fn the_page_shows_the_manifests_as_they_are() {
-    for manifest in [COMPOSE, KUBERNETES] {
+    for manifest in [COMPOSE, SERVER, KUBERNETES] {
         assert!(PAGE.contains(&format!("```yaml\n{manifest}```\n")));
+    }
+}
+
+/// Compose writes inline content into the container, which fails if its file system is read-only.
+#[test]
+fn read_only_services_have_their_settings_from_files() {
+    let compose = yaml(COMPOSE).remove(0);
+    let mut seen = 0;
+    for (name, service) in compose["services"].as_object().unwrap() {
+        if service["read_only"] != true {
+            continue;
+        }
+        for kind in ["configs", "secrets"] {
+            for source in service[kind].as_array().unwrap() {
+                let source = source.as_str().or_else(|| source["source"].as_str());
+                let source = &compose[kind][source.unwrap()];
+                assert!(source["file"].is_string(), "{name}: {source}");
+                assert!(source["content"].is_null(), "{name}: {source}");
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, 2);
+}
+
+#[test]
+fn the_page_creates_every_secret_that_the_pod_reads() {
+    let secrets = created_secrets();
+    let pod = pod();
+    let mut read = Vec::new();
+    for variable in pod["containers"][0]["env"].as_array().unwrap() {
+        let source = &variable["valueFrom"]["secretKeyRef"];
+        if !source.is_null() {
+            assert_eq!(source["name"], "ratelimit");
+            read.push(&source["key"]);
+        }
+    }
+    for volume in pod["volumes"].as_array().unwrap() {
+        let source = &volume["secret"];
+        if !source.is_null() {
+            assert_eq!(source["secretName"], "ratelimit");
+            let items = source["items"].as_array().unwrap();
+            read.extend(items.iter().map(|item| &item["key"]));
+        }
+    }
+
+    assert_eq!(read.len(), secrets.len(), "{secrets:?}");
+    for key in read {
+        secret(&secrets, key);
+    }
+    let token = secret(&secrets, &"admin-token".into());
+    assert_eq!(token, "\"$(openssl rand -hex 32)\"", "each has its own");
+}
+
+/// A token of a published file would be the token of everybody who forgets to replace it.
+#[test]
+fn no_manifest_contains_a_token() {
+    let mut texts = Vec::new();
+    let settings = deployments().map(|(_, file, _)| file);
+    for file in [COMPOSE, KUBERNETES, &settings[0], &settings[1]] {
+        for document in yaml(file) {
+            assert_ne!(document["kind"], "Secret");
+            named_texts(&document, &mut texts);
+        }
+    }
+    let mut files = 0;
+    for (name, value) in texts {
+        match name.to_lowercase().replace('_', "-").as_str() {
+            "admin-token" | "ratelimit-admin-token" => panic!("{name}: {value}"),
+            "ratelimit-admin-token-file" => files += 1,
+            _ => {}
+        }
+    }
+    assert_eq!(files, 2);
+
+    let token = text(&yaml(COMPOSE).remove(0)["secrets"]["admin-token"]["file"]);
+    let folder = format!("examples/deploy/{}", token.rsplit_once('/').unwrap().0);
+    for list in IGNORED {
+        let mut lines = list.lines();
+        assert!(lines.any(|line| line.trim_start_matches('/') == folder));
     }
 }
 
