@@ -83,9 +83,9 @@ pub(super) fn script(steps: &[Step]) -> String {
     let steps = (0..).zip(steps).map(|(number, step)| {
         let commands = with_ready_servers(&step.commands, &mut servers);
         let on_error = if step.shown.is_some() {
-            "set +e"
+            "set +e +o pipefail"
         } else {
-            "set -e"
+            "set -e -o pipefail"
         };
         format!("printf '\\n{SEAM}{number}\\n'\n{on_error}\n{commands}\n")
     });

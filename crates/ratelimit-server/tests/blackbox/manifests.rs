@@ -83,9 +83,10 @@ fn deployments() -> [(&'static str, String, Vec<(String, String)>); 2] {
     let of_pod = pod()["containers"][0]["env"].as_array().unwrap().clone();
     let of_pod = of_pod.iter().map(|variable| {
         let key = &variable["valueFrom"]["secretKeyRef"];
-        let value = match key.is_null() {
-            true => text(&variable["value"]),
-            false => text(&secrets[key["key"].as_str().unwrap()]),
+        let value = if key.is_null() {
+            text(&variable["value"])
+        } else {
+            text(&secrets[key["key"].as_str().unwrap()])
         };
         (text(&variable["name"]), value)
     });
@@ -196,6 +197,7 @@ async fn the_server_starts_as_deployed_and_answers_its_probes() {
                 .success()
             {
                 assert!(start.elapsed() < PATIENCE, "{place}: {probe}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
         let unknown = format!("http://{admin}/actuator/health/ready");
