@@ -110,7 +110,9 @@ fn with_ready_servers(commands: &str, servers: &mut usize) -> String {
             .ends_with('&');
         if is_background && starts_server(&command) {
             *servers += 1;
-            script += &format!("TYPED_STAYS={servers} {command}typed-ready {servers}\n");
+            let number = servers.to_string();
+            script.extend(["TYPED_STAYS=", &number, " ", &command]);
+            script.extend(["typed-ready ", &number, "\n"]);
         } else {
             script += &command;
         }

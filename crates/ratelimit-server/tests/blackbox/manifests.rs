@@ -70,8 +70,10 @@ fn pod() -> Value {
     object("Deployment", "ratelimit")["spec"]["template"]["spec"].clone()
 }
 
+type Variables = Vec<(String, String)>;
+
 /// The settings of a file of the server, and what the file stands for: `(where, text, variables)`.
-fn deployments() -> [(&'static str, String, Vec<(String, String)>); 2] {
+fn deployments() -> [(&'static str, String, Variables); 2] {
     let compose = yaml(COMPOSE).remove(0);
     let service = &compose["services"]["ratelimit"];
     let variables = service["environment"].as_object().unwrap();
