@@ -62,9 +62,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     for (tenant, done) in done {
-        let word = match put_back.contains_key(tenant) {
-            true => "some of them later",
-            false => "at once",
+        let word = if put_back.contains_key(tenant) {
+            "some of them later"
+        } else {
+            "at once"
         };
         println!("{tenant}: {done} done, {word}");
     }

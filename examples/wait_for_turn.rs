@@ -18,7 +18,7 @@ struct Reports {
     printer: Key,
 }
 
-/// One report every two seconds, for all callers together. A caller waits for its turn for three seconds at most.
+/// One report every four seconds, for all callers together. A caller waits for its turn for five seconds at most.
 async fn report(State(reports): State<Reports>) -> Response {
     let Reports {
         limiter,
@@ -26,12 +26,12 @@ async fn report(State(reports): State<Reports>) -> Response {
         printer,
     } = &reports;
     match limiter
-        .acquire(policy, printer, Duration::from_secs(3))
+        .acquire(policy, printer, Duration::from_secs(5))
         .await
     {
         Ok(_) => "printed\n".into_response(),
         Err(error) => {
-            let wait = error.retry_after.unwrap_or(Duration::from_secs(3));
+            let wait = error.retry_after.unwrap_or(Duration::from_secs(5));
             let wait = [(RETRY_AFTER, (wait.as_secs() + 1).to_string())];
             (StatusCode::SERVICE_UNAVAILABLE, wait, "too many wait\n").into_response()
         }
@@ -39,12 +39,12 @@ async fn report(State(reports): State<Reports>) -> Response {
 }
 
 fn app(limiter: Limiter) -> Result<Router, Box<dyn std::error::Error>> {
-    // The layer waits by itself: two places, and one request leaves every second.
-    let payments = Policy::parse("payments", "leaky_bucket 1/s queue 2")?;
+    // The layer waits by itself: two places, and one request leaves every four seconds.
+    let payments = Policy::parse("payments", "leaky_bucket 1/4s queue 2")?;
     let payments = RateLimitLayer::new(limiter.clone(), payments);
     let reports = Reports {
         limiter,
-        policy: Policy::parse("reports", "1/2s")?,
+        policy: Policy::parse("reports", "1/4s")?,
         printer: Key::new("printer")?,
     };
     Ok(Router::new()

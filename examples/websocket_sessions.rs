@@ -10,13 +10,16 @@ use axum::{
 };
 use ratelimit_axum::{Limiter, Policy, RateLimitLayer, SlotGuard};
 
-/// The response, 101, ends here. The session goes on and takes the slot with it.
-async fn chat(Extension(slot): Extension<SlotGuard>, upgrade: WebSocketUpgrade) -> Response {
+/// The response, 101, ends here. The session goes on and takes the slot with it, if its request has one.
+pub(crate) async fn chat(
+    slot: Option<Extension<SlotGuard>>,
+    upgrade: WebSocketUpgrade,
+) -> Response {
     upgrade.on_upgrade(move |socket| session(socket, slot))
 }
 
 /// Sends every message back, until the client closes the connection or is gone.
-async fn session(mut socket: WebSocket, slot: SlotGuard) {
+async fn session(mut socket: WebSocket, slot: Option<Extension<SlotGuard>>) {
     while let Some(Ok(message)) = socket.recv().await {
         if socket.send(message).await.is_err() {
             break;

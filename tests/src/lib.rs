@@ -7,8 +7,9 @@ pub mod model;
 pub mod page;
 #[cfg(doctest)]
 pub mod pages;
-mod ports;
+pub mod ports;
 pub mod prefetch_instance;
+pub mod proxy_variables;
 pub mod random;
 pub mod redis;
 pub mod snippet;

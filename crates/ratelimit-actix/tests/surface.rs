@@ -74,9 +74,9 @@ async fn a_handler_can_keep_its_slot() {
     let policy = policy("concurrency 1 lease 30s by global");
     let limit = RateLimit::new(Limiter::in_memory(), policy);
     let kept: Data<std::sync::Mutex<Option<SlotGuard>>> = Data::default();
-    let handler = async |slot: ReqData<SlotGuard>,
+    let handler = async |slot: Option<ReqData<SlotGuard>>,
                          kept: Data<std::sync::Mutex<Option<SlotGuard>>>| {
-        *kept.lock().expect("not poisoned") = Some(slot.into_inner());
+        *kept.lock().expect("not poisoned") = slot.map(ReqData::into_inner);
         "kept"
     };
     let app = App::new()
@@ -95,6 +95,22 @@ async fn a_handler_can_keep_its_slot() {
     assert_eq!(sent().await, 429, "the session keeps the slot");
     drop(kept.lock().expect("not poisoned").take());
     assert_eq!(sent().await, 200);
+}
+
+#[actix_web::test]
+async fn a_request_over_the_limit_in_shadow_mode_has_no_slot() {
+    let policy = policy("concurrency 1 lease 30s by global").shadow();
+    let limit = RateLimit::new(Limiter::in_memory(), policy);
+    let handler = async |slot: Option<ReqData<SlotGuard>>| slot.is_some().to_string();
+    let app = App::new().route("/", web::get().to(handler)).wrap(limit);
+    let app = test::init_service(app).await;
+    let send = async || test::call_service(&app, TestRequest::get().to_request()).await;
+
+    let (first, second) = (send().await, send().await);
+
+    assert_eq!([first.status(), second.status()], [200, 200]);
+    assert_eq!(test::read_body(second).await, "false");
+    drop(first);
 }
 
 #[actix_web::test]

@@ -12,14 +12,14 @@ use std::{
 
 use bytes::Bytes;
 use common::{Answer, get, header, layer, policy, send, start};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use ratelimit_core::{
     Decision, Key, KeySet, Limiter, MemoryStore, Policy,
     store::{Adjustment, Hit, Receipt, Settlement, Store, StoreFuture},
 };
-use ratelimit_http::policy::HttpPolicy;
+use ratelimit_http::policy::{HttpPolicy, SettleSource};
 use ratelimit_tower::{RateLimitLayer, ResponseBody, SlotGuard};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
@@ -166,6 +166,53 @@ async fn a_session_settles_its_request_at_the_last_cost_that_it_names() {
         drop((response, slot));
         assert_eq!(left().await, Some(expected), "{costs:?}");
     }
+}
+
+/// Answers with `status`, five bytes and the guard of the request.
+async fn answer_with_guard(
+    request: Request<()>,
+    status: u16,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let slot = request.extensions().get::<SlotGuard>().cloned();
+    let mut response = Response::new(Full::from("hello"));
+    *response.status_mut() = StatusCode::from_u16(status).expect("a status");
+    response.extensions_mut().insert(slot.expect("a slot"));
+    Ok(response)
+}
+
+/// Sends a request of cost 40 under a policy of 100. The handler names the cost 15 while the body is sent. Returns the
+/// rest of the budget.
+async fn rest_after_settling(policy: HttpPolicy, status: u16) -> Option<u64> {
+    let limiter = common::limiter(&start());
+    let layer = RateLimitLayer::new(limiter.clone(), policy.clone()).cost(|_| 40);
+    let service = layer.layer(service_fn(move |request| {
+        answer_with_guard(request, status)
+    }));
+    let Ok(response) = service.oneshot(get()).await;
+    let slot = response.extensions().get::<SlotGuard>().cloned();
+    slot.expect("a slot").settle(15);
+    let body = response.into_body().collect().await.expect("a body");
+    assert_eq!(body.to_bytes(), "hello");
+    let client = Key::ip([203, 0, 113, 7].into());
+    let verdict = limiter.peek(policy.policy(), &client).await;
+    verdict.decision().map(|decision| decision.remaining)
+}
+
+#[tokio::test]
+async fn a_cost_that_the_handler_names_counts_in_place_of_the_bytes() {
+    let policy = HttpPolicy::from(policy("sliding_window_log 100/d; concurrency 200 lease 1h"))
+        .with_settle_source(SettleSource::ResponseBytes);
+
+    assert_eq!(rest_after_settling(policy, 200).await, Some(85));
+}
+
+#[tokio::test]
+async fn a_refund_by_the_status_is_final() {
+    let policy = HttpPolicy::from(policy("sliding_window_log 100/d; concurrency 200 lease 1h"))
+        .with_charge_on("2xx".parse().expect("statuses"));
+
+    assert_eq!(rest_after_settling(policy.clone(), 200).await, Some(85));
+    assert_eq!(rest_after_settling(policy, 500).await, Some(100));
 }
 
 /// A store that answers later, and settles later still.

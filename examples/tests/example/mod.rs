@@ -10,6 +10,8 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use ratelimit_tests::proxy_variables;
+
 /// An example that serves, until this is dropped.
 pub(crate) struct Example {
     process: Child,
@@ -82,7 +84,10 @@ impl Drop for Example {
 
 /// Output of an example that ends by itself.
 pub(crate) fn output(binary: &str, arguments: &[&str]) -> String {
-    let output = Command::new(binary).args(arguments).output();
+    let mut command = Command::new(binary);
+    let output = proxy_variables::clear(&mut command)
+        .args(arguments)
+        .output();
     let output = output.expect("the example runs");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")

@@ -1,16 +1,11 @@
-//! docs/guides/llm-tokens.md: its commands, and a client that hangs up in a stream.
+//! docs/guides/llm-tokens.md: a client that hangs up in a stream.
 
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
 };
 
-use crate::{eventually, example::Example, page::TypedPage};
-
-#[test]
-fn llm_commands_answer_as_the_page_says() {
-    assert_eq!(TypedPage::of("llm-tokens").blocks, 2);
-}
+use crate::{eventually, example::Example};
 
 #[test]
 fn llm_stream_that_is_left_costs_the_tokens_until_then() {

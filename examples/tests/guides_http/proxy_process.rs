@@ -1,14 +1,17 @@
 //! nginx, Caddy and `HAProxy` with the blocks of the guides.
 
 use std::{
-    fs,
-    net::{TcpListener, TcpStream},
+    fs::{self, File},
+    net::TcpStream,
     process::{Child, Command, Stdio},
 };
 
+use ratelimit_tests::{page::Page, ports::free_port, proxy_variables};
 use tempfile::TempDir;
 
-use crate::{eventually, page::Page};
+use crate::eventually;
+
+const PAGE: &str = "docs/guides/proxy.md";
 
 /// A proxy in front of an example, until this is dropped.
 pub(crate) struct ProxyProcess {
@@ -19,7 +22,7 @@ pub(crate) struct ProxyProcess {
 
 impl ProxyProcess {
     pub(crate) fn nginx(service: &str) -> ProxyProcess {
-        ProxyProcess::nginx_of("proxy", service)
+        ProxyProcess::nginx_of(PAGE, service)
     }
 
     /// nginx with its block of another page.
@@ -34,7 +37,7 @@ impl ProxyProcess {
     }
 
     pub(crate) fn caddy(service: &str) -> ProxyProcess {
-        ProxyProcess::start("proxy", "caddy", service, |block, port| {
+        ProxyProcess::start(PAGE, "caddy", service, |block, port| {
             let site = block.replace(":80 {", &format!("http://127.0.0.1:{port} {{"));
             let conf = format!("{{\n    admin off\n}}\n{site}");
             (conf, &["run", "--adapter", "caddyfile", "--config", "conf"])
@@ -42,7 +45,7 @@ impl ProxyProcess {
     }
 
     pub(crate) fn haproxy(service: &str) -> ProxyProcess {
-        ProxyProcess::start("proxy", "haproxy", service, |block, port| {
+        ProxyProcess::start(PAGE, "haproxy", service, |block, port| {
             let conf = block.replace("bind :80", &format!("bind 127.0.0.1:{port}"));
             (conf, &["-db", "-f", "conf"])
         })
@@ -68,7 +71,9 @@ impl ProxyProcess {
         fs::write(dir.path().join("conf"), conf).expect("the configuration");
         // Debian keeps servers where users' paths do not lead.
         let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin";
-        let child = Command::new("sh")
+        let log = dir.path().join("log");
+        let stderr = File::create(&log).expect("a file for the log");
+        let mut child = Command::new("sh")
             .args(["-c", "exec \"$@\"", "sh", program])
             .args(arguments)
             .current_dir(dir.path())
@@ -77,23 +82,31 @@ impl ProxyProcess {
             .env_remove("XDG_CONFIG_HOME")
             .env_remove("XDG_DATA_HOME")
             .stdin(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(stderr)
             .spawn()
             .expect("a shell");
+        let mut has_ended = false;
+        let listens = eventually(|| {
+            has_ended = child.try_wait().expect("a child").is_some();
+            has_ended || TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
         let proxy = ProxyProcess {
             child,
             port,
             _dir: dir,
         };
-        let listens = eventually(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
-        assert!(listens, "{program} does not start: is it installed?");
+        assert!(
+            listens && !has_ended,
+            "{program} does not start: {}",
+            fs::read_to_string(log).unwrap_or_default()
+        );
         proxy
     }
 
     /// Sends a request from `source` with curl, and returns the body and the status.
     pub(crate) fn curl(&self, source: &str, path: &str, arguments: &[&str]) -> String {
-        let output = Command::new("curl")
-            .args(["-s", "-w", "%{http_code}", "--interface", source])
+        let output = proxy_variables::clear(&mut Command::new("curl"))
+            .args(["-q", "-s", "-w", "%{http_code}", "--interface", source])
             .args(arguments)
             .arg(format!("http://{}{path}", self.address()))
             .output();
@@ -106,9 +119,4 @@ impl Drop for ProxyProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it is bound").port()
 }

@@ -10,13 +10,13 @@ use axum::{
     routing::post,
 };
 use ratelimit_axum::{Limiter, RateLimitLayer, RedisConfig, RedisStore, Registry};
+use ratelimit_tests::page::Page;
 use tower::ServiceExt as _;
-
-use crate::page::Page;
 
 /// The responses to requests under the policy of a page, whose Redis does not exist.
 async fn responses(page: &str, policy: &str, requests: usize, length: u64) -> Vec<Response<Body>> {
-    let registry = Registry::from_toml(&Page::open(page).first("toml")).expect("the policy");
+    let page = Page::open(&format!("docs/guides/{page}.md"));
+    let registry = Registry::from_toml(&page.first("toml")).expect("the policy");
     let config = RedisConfig::new("redis://127.0.0.1:1").expect("a URL");
     let store = RedisStore::new(config.timeout(Duration::from_secs(1)));
     let limit = RateLimitLayer::named(Limiter::new(store), &registry, policy).expect("its name");

@@ -1,11 +1,11 @@
-//! docs/guides/uploads.md: its commands, clients that hang up, and nginx in front.
+//! docs/guides/uploads.md: clients that hang up, and nginx in front.
 
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
 };
 
-use crate::{eventually, example::Example, page::TypedPage, proxy_process::ProxyProcess};
+use crate::{eventually, example::Example, proxy_process::ProxyProcess};
 
 fn start() -> Example {
     Example::start(env!("CARGO_BIN_EXE_uploads_by_bytes"), &[])
@@ -29,11 +29,6 @@ fn ask(example: &Example, length: usize) -> u16 {
     stream.read_exact(&mut status).expect("a status");
     let status = str::from_utf8(&status[9..]).ok();
     status.and_then(|code| code.parse().ok()).expect("a status")
-}
-
-#[test]
-fn uploads_commands_answer_as_the_page_says() {
-    assert_eq!(TypedPage::of("uploads").blocks, 2);
 }
 
 #[test]

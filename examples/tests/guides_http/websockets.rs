@@ -1,14 +1,14 @@
-//! docs/guides/websockets.md: its commands, echoed messages, and clients that are gone.
+//! docs/guides/websockets.md: echoed messages, clients that are gone, and nginx in front.
 
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
 };
 
-use crate::{eventually, example::Example, page::TypedPage, proxy_process::ProxyProcess};
+use crate::{eventually, example::Example, proxy_process::ProxyProcess};
 
 /// Opens a websocket, and returns its status.
-fn open(address: &str) -> (TcpStream, String) {
+pub(crate) fn open(address: &str) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let request = "GET /chat HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -21,11 +21,6 @@ fn open(address: &str) -> (TcpStream, String) {
     }
     let status = String::from_utf8_lossy(&head[9..12]).into_owned();
     (stream, status)
-}
-
-#[test]
-fn websockets_commands_answer_as_the_page_says() {
-    assert_eq!(TypedPage::of("websockets").blocks, 2);
 }
 
 #[test]
@@ -63,7 +58,7 @@ fn websockets_hold_their_slots_until_their_clients_are_gone() {
 #[test]
 fn websockets_pass_nginx_and_are_freed_through_it() {
     let example = Example::start(env!("CARGO_BIN_EXE_websocket_sessions"), &[]);
-    let nginx = ProxyProcess::nginx_of("websockets", example.address());
+    let nginx = ProxyProcess::nginx_of("docs/guides/websockets.md", example.address());
     let open = || open(&nginx.address());
 
     let (first, second) = (open(), open());

@@ -9,6 +9,8 @@ pub struct Block {
     pub language: String,
     /// Whether no test reads it.
     pub is_untested: bool,
+    /// Whether no doctest compiles it.
+    pub is_ignored: bool,
     /// What is between the backticks.
     pub text: String,
     /// Commands of `<!-- typed: COMMAND -->` on the lines before.
@@ -55,10 +57,13 @@ pub(super) fn blocks(page: &str) -> Vec<Block> {
         });
         let text = inside.collect();
         let mut words = info.split([',', ' ']);
+        let language = words.next().unwrap_or_default().to_owned();
+        let options: Vec<&str> = words.collect();
         blocks.push(Block {
             line,
-            language: words.next().unwrap_or_default().to_owned(),
-            is_untested: words.any(|word| word == "untested"),
+            language,
+            is_untested: options.contains(&"untested"),
+            is_ignored: options.contains(&"ignore"),
             text,
             hidden: std::mem::take(&mut hidden),
             follows: std::mem::replace(&mut follows, true),

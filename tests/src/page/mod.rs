@@ -26,7 +26,7 @@ use std::{
 
 pub use self::{
     block::Block,
-    session::{Programs, type_pages},
+    session::{Programs, type_page, type_pages},
 };
 
 /// A page of the documentation.
@@ -48,15 +48,38 @@ impl Page {
         let mut paths = vec![root().join("README.md"), root().join("lua/README.md")];
         find(&root().join("docs"), &mut paths);
         paths.sort();
-        let read = |path: PathBuf| Page {
-            path: path
-                .strip_prefix(root())
-                .expect("it is below the top")
-                .to_string_lossy()
-                .into_owned(),
-            text: fs::read_to_string(&path).expect("a page is text"),
+        let open = |path: &PathBuf| {
+            let path = path.strip_prefix(root()).expect("it is below the top");
+            Page::open(&path.to_string_lossy())
         };
-        paths.into_iter().map(read).collect()
+        paths.iter().map(open).collect()
+    }
+
+    /// The page at a path from the top of the repository.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be read.
+    pub fn open(path: &str) -> Page {
+        let text = fs::read_to_string(root().join(path));
+        Page {
+            path: path.to_owned(),
+            text: text.unwrap_or_else(|error| panic!("{path}: {error}")),
+        }
+    }
+
+    /// The text of the first block in a language.
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    pub fn first(&self, language: &str) -> String {
+        let mut blocks = self.blocks().into_iter();
+        let block = blocks.find(|block| block.language == language);
+        let path = &self.path;
+        block
+            .unwrap_or_else(|| panic!("{path} has no block `{language}`"))
+            .text
     }
 
     /// Its fenced code blocks.

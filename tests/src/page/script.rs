@@ -83,9 +83,9 @@ pub(super) fn script(steps: &[Step]) -> String {
     let steps = (0..).zip(steps).map(|(number, step)| {
         let commands = with_ready_servers(&step.commands, &mut servers);
         let on_error = if step.shown.is_some() {
-            "set +e"
+            "set +e +o pipefail"
         } else {
-            "set -e"
+            "set -e -o pipefail"
         };
         format!("printf '\\n{SEAM}{number}\\n'\n{on_error}\n{commands}\n")
     });
@@ -110,7 +110,9 @@ fn with_ready_servers(commands: &str, servers: &mut usize) -> String {
             .ends_with('&');
         if is_background && starts_server(&command) {
             *servers += 1;
-            script += &format!("TYPED_STAYS={servers} {command}typed-ready {servers}\n");
+            let number = servers.to_string();
+            script.extend(["TYPED_STAYS=", &number, " ", &command]);
+            script.extend(["typed-ready ", &number, "\n"]);
         } else {
             script += &command;
         }

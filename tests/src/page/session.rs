@@ -19,12 +19,12 @@ use super::{
     pattern, root,
     script::{self, SEAM, Step},
 };
-use crate::redis::RedisProcess;
+use crate::{proxy_variables, redis::RedisProcess};
 
 /// Longer than any page takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// As on a terminal, and an error of HTTP fails the command unless the page shows it.
-const CURL: &str = "no-progress-meter\nfail-with-body\nmax-time = 20\n";
+const CURL: &str = "no-progress-meter\nfail-with-body\nmax-time = 20\nnoproxy = \"*\"\n";
 const SHIM: &str = include_str!("shim.sh");
 /// The programs that the shim stands for.
 const SHIMS: [&str; 4] = ["cargo", "ratelimit-server", "redis-cli", "typed-ready"];
@@ -36,6 +36,40 @@ pub struct Programs {
     pub server: PathBuf,
     /// The folder with the binaries of the examples.
     pub examples: PathBuf,
+}
+
+impl Programs {
+    /// The programs in the folder of an example: Cargo puts all programs of the workspace into one.
+    ///
+    /// # Panics
+    ///
+    /// When the server is not built, or is older than its sources.
+    pub fn beside(example: &str) -> Programs {
+        let example = Path::new(example);
+        let server = example.with_file_name("ratelimit-server");
+        assert!(
+            is_current(&server),
+            "{} is not built from these sources: run `cargo build -p ratelimit-server`, or test both packages with \
+             `cargo nextest run -p ratelimit-server -p ratelimit-examples`",
+            server.display()
+        );
+        Programs {
+            server,
+            examples: example.with_file_name(""),
+        }
+    }
+}
+
+/// Whether a program is as new as the sources that Cargo lists beside it.
+fn is_current(program: &Path) -> bool {
+    let modified = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
+    let Some(built) = modified(program) else {
+        return false;
+    };
+    let sources = fs::read_to_string(program.with_extension("d")).unwrap_or_default();
+    let sources = sources.lines().filter_map(|line| line.split_once(": "));
+    let mut sources = sources.flat_map(|(_, sources)| sources.split_whitespace());
+    sources.all(|source| modified(Path::new(source)).is_some_and(|source| source <= built))
 }
 
 /// Types all pages that `is_typed` selects, and returns the number of steps.
@@ -50,27 +84,44 @@ pub fn type_pages(programs: &Programs, is_typed: impl Fn(&str) -> bool) -> usize
     let mut typed = 0;
     let mut problems = Vec::new();
     for page in Page::all() {
-        let blocks = page.blocks();
-        let steps = script::steps(&blocks);
-        let commands: String = steps.iter().map(|step| step.commands.as_str()).collect();
-        if steps.is_empty() || !is_typed(&commands) || !page.path.contains(&wanted) {
+        let commands = commands(&script::steps(&page.blocks()));
+        if commands.is_empty() || !is_typed(&commands) || !page.path.contains(&wanted) {
             continue;
         }
-        let start = Instant::now();
-        let session = Session::new(&blocks, &commands);
-        match session.run(&steps, programs) {
-            Ok(()) => typed += steps.len(),
-            Err((line, problem)) => problems.push(format!("{}:{line}: {problem}", page.path)),
+        match type_page(programs, &page) {
+            Ok(steps) => typed += steps,
+            Err(problem) => problems.push(problem),
         }
-        println!(
-            "{}: {} steps in {:.1?}",
-            page.path,
-            steps.len(),
-            start.elapsed()
-        );
     }
     assert!(problems.is_empty(), "\n{}", problems.join("\n\n"));
     typed
+}
+
+/// Types one page, and returns the number of steps.
+///
+/// # Errors
+///
+/// When a line of the page fails, or prints something else than the page shows.
+pub fn type_page(programs: &Programs, page: &Page) -> Result<usize, String> {
+    let blocks = page.blocks();
+    let steps = script::steps(&blocks);
+    let start = Instant::now();
+    let session = Session::new(&blocks, &commands(&steps));
+    let typed = session.run(&steps, programs);
+    println!(
+        "{}: {} steps in {:.1?}",
+        page.path,
+        steps.len(),
+        start.elapsed()
+    );
+    match typed {
+        Ok(()) => Ok(steps.len()),
+        Err((line, problem)) => Err(format!("{}:{line}: {problem}", page.path)),
+    }
+}
+
+fn commands(steps: &[Step]) -> String {
+    steps.iter().map(|step| step.commands.as_str()).collect()
 }
 
 /// The directory, the ports and the Redis of one page.
@@ -118,7 +169,7 @@ impl Session {
         let parts: Vec<&str> = printed.split(SEAM).skip(1).collect();
         for (number, step) in steps.iter().enumerate() {
             let Some(part) = parts.get(number) else {
-                break;
+                return Err((step.line, format!("{status}, not typed\n{printed}")));
             };
             let part = part.split_once('\n').map_or("", |(_, part)| part).trim();
             let is_last = number + 1 == parts.len();
@@ -164,7 +215,7 @@ impl Session {
                 command.env_remove(name);
             }
         }
-        let child = command
+        let child = proxy_variables::clear(&mut command)
             .arg(dir.join("script"))
             .current_dir(&home)
             .env("HOME", &home)
@@ -237,5 +288,63 @@ fn copy(from: &Path, to: &Path) {
         } else {
             fs::copy(&path, &copied).expect("a file");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(text: &str) -> Result<usize, String> {
+        let page = Page {
+            path: "page.md".to_owned(),
+            text: text.to_owned(),
+        };
+        let programs = Programs {
+            server: "no-server".into(),
+            examples: "no-examples".into(),
+        };
+        type_page(&programs, &page)
+    }
+
+    #[test]
+    fn a_step_that_fails_fails_its_page() {
+        assert_eq!(typed("```sh\ntrue\n```\n\n```sh\ntrue\n```\n"), Ok(2));
+        assert!(typed("```sh\nfalse | cat\n```\n").is_err());
+        assert!(typed("```sh\nfalse | cat\n```\n\n```text\n```\n").is_ok());
+        assert!(typed("```sh\necho a\n```\n\n```text\nb\n```\n").is_err());
+    }
+
+    #[test]
+    fn a_step_that_is_not_reached_fails_its_page() {
+        let problem = typed("```sh\nexit 0\n```\n\n```sh\ntrue\n```\n");
+        assert!(problem.is_err_and(|problem| problem.starts_with("page.md:1: ")));
+        // A script that does not begin prints no seam.
+        let problem = typed("```sh\nif\n```\n");
+        assert!(problem.is_err_and(|problem| problem.starts_with("page.md:1: ")));
+    }
+
+    #[test]
+    fn a_program_is_older_than_its_sources_or_current() {
+        let dir = TempDir::new().expect("a directory");
+        let [program, source] = ["program", "source.rs"].map(|name| dir.path().join(name));
+        let touch = |path: &Path, seconds| {
+            let file = File::options().write(true).open(path).expect("a file");
+            let time = std::time::UNIX_EPOCH + Duration::from_secs(seconds);
+            file.set_modified(time).expect("a time");
+        };
+        assert!(!is_current(&program), "it is not built");
+        fs::write(&program, "").expect("a file");
+        fs::write(&source, "").expect("a file");
+        let list = format!("{}: {}\n", program.display(), source.display());
+        fs::write(program.with_extension("d"), list).expect("a file");
+
+        for (built, changed, expected) in [(2, 1, true), (1, 2, false)] {
+            touch(&program, built);
+            touch(&source, changed);
+            assert_eq!(is_current(&program), expected);
+        }
+        fs::remove_file(&source).expect("a file");
+        assert!(!is_current(&program));
     }
 }

@@ -58,7 +58,7 @@ server() {
         --config) config=$word ;;
         esac
         case $word in
-        simulate | check-config | client-key | help | --help | -h | --version | -V) exec "$TYPED_SERVER" "$@" ;;
+        simulate | check-config | client-key | completions | help | --help | -h | --version | -V) exec "$TYPED_SERVER" "$@" ;;
         health) RATELIMIT_LISTEN=127.0.0.1:$(used 8080) exec "$TYPED_SERVER" "$@" ;;
         --listen=*) address=${word#*=} ;;
         --config=*) config=${word#*=} ;;

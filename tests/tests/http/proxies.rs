@@ -1,7 +1,7 @@
 //! Real proxies in front: what they write is what the layer reads.
 
 use std::{
-    net::{SocketAddr, TcpListener as StdListener},
+    net::SocketAddr,
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
@@ -10,6 +10,7 @@ use std::{
 
 use http::{Request, request::Parts};
 use ratelimit_http::client_ip::TrustedProxies;
+use ratelimit_tests::ports::free_port;
 use ratelimit_tower::{ClientKey, KeyExtractor as _};
 use tokio::net::TcpStream;
 
@@ -195,11 +196,6 @@ impl Drop for Proxy {
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
-}
-
-fn free_port() -> u16 {
-    let listener = StdListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it is bound").port()
 }
 
 fn found(program: &str) -> PathBuf {

@@ -118,7 +118,7 @@ impl<F: Framework> Config<F> {
         if let Some(guard) = &mut admission.guard
             && !self.stays_charged(status)
         {
-            guard.settle(0);
+            guard.refund();
         }
     }
 
@@ -131,7 +131,7 @@ impl<F: Framework> Config<F> {
     /// Settles by the status and the headers of a response.
     fn settle(&self, guard: &mut BodyGuard, status: u16, map: &F::Map) {
         if !self.stays_charged(status) {
-            return guard.settle(0);
+            return guard.refund();
         }
         match self.policy.settle_source() {
             None => guard.keep_charge(),

@@ -23,7 +23,8 @@ use ratelimit_core::{
 /// - [`end`](BodyGuard::end) at the end of the body.
 /// - Drop the guard if the body fails or is dropped. The slot is released in each case.
 /// - A policy that settles by response bytes charges the bytes that were sent. If the body was dropped
-///   before its end, the charge is at least what was charged in advance.
+///   before its end, the charge is at least what was charged in advance. A cost that the handler gave to
+///   [`SlotGuard::settle`] counts in place of the bytes.
 #[derive(Debug)]
 #[must_use = "dropping it releases the slot"]
 pub struct BodyGuard {
@@ -105,7 +106,23 @@ impl BodyGuard {
     /// Settles the charge at `actual`: at once, or with the release of the slot.
     pub(crate) fn settle(&mut self, actual: u64) {
         if let Some(reservation) = &self.reservation {
-            reservation.actual.store(actual, Ordering::Relaxed);
+            reservation.settle(actual);
+        }
+        self.keep_charge();
+    }
+
+    /// Refunds the charge, whatever is settled later.
+    pub(crate) fn refund(&mut self) {
+        if let Some(reservation) = &self.reservation {
+            reservation.actual.store(REFUNDED, Ordering::Relaxed);
+        }
+        self.keep_charge();
+    }
+
+    /// Settles the charge at a number of bytes, unless the handler named a cost.
+    fn settle_at_bytes(&mut self, bytes: u64) {
+        if let Some(reservation) = &self.reservation {
+            reservation.settle_unless_named(bytes);
         }
         self.keep_charge();
     }
@@ -113,7 +130,7 @@ impl BodyGuard {
     /// Settles the charge at the number of bytes of the body, when the body ends.
     pub(crate) fn settle_by_bytes(&mut self, announced: Option<u64>) {
         if self.body == BodyKind::None {
-            return self.settle(0);
+            return self.settle_at_bytes(0);
         }
         let Some(charged) = self
             .reservation
@@ -155,7 +172,7 @@ impl Drop for BodyGuard {
         };
         let is_complete =
             *self.is_complete.get_mut() || count.announced.is_some_and(|all| count.bytes >= all);
-        self.settle(if is_complete {
+        self.settle_at_bytes(if is_complete {
             count.bytes
         } else {
             count.bytes.max(count.charged)
@@ -168,8 +185,18 @@ impl Drop for BodyGuard {
 /// - The layer holds the slot until the body of the response ends. An upgraded connection lives longer: take
 ///   the guard from the request's extensions and move it into the task. The slot is released when the last
 ///   clone is dropped.
+/// - A request that passes without a slot has no guard. Handlers take `Option<Extension<SlotGuard>>` (axum) or
+///   `Option<ReqData<SlotGuard>>` (actix-web).
 /// - [`settle`](Self::settle) sets the actual cost of a request that is known after the head of its response,
 ///   as that of a streamed response.
+///
+/// These requests have no slot:
+///
+/// - those over the limit of a policy that is in shadow mode or partly enforced
+/// - those that the failure mode `open` lets pass while the store does not answer
+/// - those that are exempt, and preflight requests of CORS
+/// - those of a tier without a concurrency limit
+/// - those that cost 0
 #[derive(Clone, Debug)]
 #[must_use = "the slot is held for as long as this lives"]
 pub struct SlotGuard {
@@ -181,12 +208,14 @@ pub struct SlotGuard {
 impl SlotGuard {
     /// Replaces the charged cost by `actual`. It is settled when the slot is released, and the last call counts.
     ///
-    /// It applies to the layer nearest to the handler. A settle source or `charge_on` of the policy that reads the
-    /// head of the response later than this call replaces it.
+    /// It applies to the layer nearest to the handler:
+    ///
+    /// - It counts in place of the bytes of the response (`settle = "response-bytes"`).
+    /// - A header that settles the charge (`settle = "header:NAME"`) replaces the cost that was named before the head
+    ///   of the response, and a later call replaces that of the header.
+    /// - A response whose status is not in `charge_on` refunds the request. Later calls have no effect.
     pub fn settle(&self, actual: u64) {
-        // The largest number stands for "as charged", and no cost is as large.
-        let actual = actual.min(AS_CHARGED - 1);
-        self.reservation.actual.store(actual, Ordering::Relaxed);
+        self.reservation.settle(actual);
     }
 
     /// Combines this slot with that of an outer layer.
@@ -204,7 +233,7 @@ impl SlotGuard {
 pub(crate) struct SharedReservation {
     /// `Some` until the drop.
     reservation: Option<Reservation>,
-    /// The actual cost, or [`AS_CHARGED`].
+    /// The actual cost, [`AS_CHARGED`] or [`REFUNDED`].
     actual: AtomicU64,
     /// The bytes of the request's body, if they determine the cost and their number was unknown; otherwise 0.
     read_bytes: AtomicU64,
@@ -212,6 +241,8 @@ pub(crate) struct SharedReservation {
 
 /// Stands for an actual cost that equals the charge. Costs are below 2^53.
 const AS_CHARGED: u64 = u64::MAX;
+/// Stands for an actual cost of 0 that is final.
+const REFUNDED: u64 = u64::MAX - 1;
 
 impl SharedReservation {
     const fn new(reservation: Reservation) -> SharedReservation {
@@ -220,6 +251,22 @@ impl SharedReservation {
             actual: AtomicU64::new(AS_CHARGED),
             read_bytes: AtomicU64::new(0),
         }
+    }
+
+    /// Sets the actual cost, unless the request was refunded.
+    fn settle(&self, actual: u64) {
+        let actual = actual.min(REFUNDED - 1);
+        let order = Ordering::Relaxed;
+        let change = |now| (now != REFUNDED).then_some(actual);
+        let _ = self.actual.fetch_update(order, order, change);
+    }
+
+    /// Sets the actual cost, unless one was set.
+    fn settle_unless_named(&self, actual: u64) {
+        let order = Ordering::Relaxed;
+        let _ = self
+            .actual
+            .compare_exchange(AS_CHARGED, actual, order, order);
     }
 
     /// Charges at least the bytes that were read of the request's body, unless the response determines the cost.
@@ -247,10 +294,11 @@ impl Drop for SharedReservation {
         let Some(reservation) = self.reservation.take() else {
             return;
         };
-        if actual != AS_CHARGED {
-            settle_in_background(reservation, actual);
-        } else if read_bytes > charged {
-            settle_in_background(reservation, read_bytes);
+        match actual {
+            REFUNDED => settle_in_background(reservation, 0),
+            AS_CHARGED if read_bytes > charged => settle_in_background(reservation, read_bytes),
+            AS_CHARGED => {}
+            actual => settle_in_background(reservation, actual),
         }
     }
 }

@@ -27,43 +27,6 @@ fn every_further_vector_gets_the_key_it_expects() {
     assert_eq!(replay(vectors), all - 1);
 }
 
-/// The headers of load balancers, CDNs and ingress controllers, as their vendors document them.
-#[test]
-fn the_commands_of_the_proxy_guide_print_what_it_says() {
-    let guide = include_str!("../../../../docs/guides/proxy.md");
-    let mut typed = 0;
-    for block in guide.split("```sh\n").skip(1) {
-        let (commands, rest) = block.split_once("```").unwrap();
-        if !commands.starts_with("ratelimit-server ") {
-            continue;
-        }
-        let (expected, _) = rest
-            .trim_start()
-            .strip_prefix("```text\n")
-            .unwrap()
-            .split_once("```")
-            .unwrap();
-        let found: String = commands.lines().map(type_in).collect();
-        assert_eq!(found, expected, "{commands}");
-        typed += commands.lines().count();
-    }
-    assert_eq!(typed, 16);
-}
-
-/// Output of `ratelimit-server ARGUMENTS`. Double quotes hold an argument together.
-fn type_in(line: &str) -> String {
-    let line = line.strip_prefix("ratelimit-server ").unwrap();
-    let mut command = binary();
-    for (index, part) in line.split('"').enumerate() {
-        if index % 2 == 0 {
-            command.args(part.split_whitespace());
-        } else {
-            command.arg(part);
-        }
-    }
-    String::from_utf8(command.output().unwrap().stdout).unwrap()
-}
-
 fn replay(text: &str) -> usize {
     let file: Value = serde_json::from_str(text).unwrap();
     let vectors = file["vectors"].as_array().unwrap();

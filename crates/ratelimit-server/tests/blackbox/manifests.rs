@@ -75,8 +75,10 @@ fn pod() -> Value {
     object("Deployment", "ratelimit")["spec"]["template"]["spec"].clone()
 }
 
+type Variables = Vec<(String, String)>;
+
 /// The settings of a file of the server, and what the file stands for: `(where, text, variables)`.
-fn deployments() -> [(&'static str, String, Vec<(String, String)>); 2] {
+fn deployments() -> [(&'static str, String, Variables); 2] {
     let compose = yaml(COMPOSE).remove(0);
     let service = &compose["services"]["ratelimit"];
     let variables = service["environment"].as_object().unwrap();
@@ -88,9 +90,10 @@ fn deployments() -> [(&'static str, String, Vec<(String, String)>); 2] {
     let of_pod = pod()["containers"][0]["env"].as_array().unwrap().clone();
     let of_pod = of_pod.iter().map(|variable| {
         let key = &variable["valueFrom"]["secretKeyRef"];
-        let value = match key.is_null() {
-            true => text(&variable["value"]),
-            false => secret(&secrets, &key["key"]),
+        let value = if key.is_null() {
+            text(&variable["value"])
+        } else {
+            secret(&secrets, &key["key"])
         };
         (text(&variable["name"]), value)
     });
@@ -321,6 +324,7 @@ async fn the_server_starts_as_deployed_and_answers_its_probes() {
                 .success()
             {
                 assert!(start.elapsed() < PATIENCE, "{place}: {probe}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
         let unknown = format!("http://{admin}/actuator/health/ready");

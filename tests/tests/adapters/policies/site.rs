@@ -250,7 +250,7 @@ fn routes_of_actix(app: &mut web::ServiceConfig) {
 }
 
 /// The connection outlives the response, so its task takes the slot with it.
-async fn upgrade_axum(Extension(slot): Extension<SlotGuard>, request: Request) -> Response {
+async fn upgrade_axum(slot: Option<Extension<SlotGuard>>, request: Request) -> Response {
     tokio::spawn(async move {
         let _slot = slot;
         let upgraded = hyper::upgrade::on(request).await.expect("an upgrade");

@@ -9,10 +9,10 @@ use std::{
 use http::{HeaderMap, HeaderValue, Request};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use ratelimit_tests::ports::free_port;
 use tempfile::TempDir;
 
 use super::EnvoyServer;
-use crate::proxies::free_port;
 
 /// The program that `cargo xtask test` installs.
 fn program() -> PathBuf {

@@ -3,16 +3,14 @@
 use std::fs;
 
 use http::HeaderValue;
+use ratelimit_tests::ports::free_port;
 use tempfile::TempDir;
 
 use super::{
     EnvoyServer,
     process::{Envoy, FilterOptions},
 };
-use crate::{
-    proxies::free_port,
-    server::{Server, until},
-};
+use crate::server::{Server, until};
 
 const RULES: &str = "
 domain: edge

@@ -9,7 +9,7 @@ use std::{
 };
 
 use ratelimit_envoy::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use ratelimit_tests::redis::RedisProcess;
+use ratelimit_tests::{ports::free_port, redis::RedisProcess};
 
 use super::{
     EnvoyServer,
@@ -17,7 +17,7 @@ use super::{
     quota_client::start,
     request,
 };
-use crate::{proxies::free_port, server::until};
+use crate::server::until;
 
 pub(super) const LIMIT: usize = 60;
 const WINDOW: u64 = 10;

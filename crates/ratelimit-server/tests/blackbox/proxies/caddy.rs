@@ -1,17 +1,11 @@
 //! Caddy with the snippet of docs/guides/gateways.md.
 
-use std::{
-    fs,
-    process::{Command, Stdio},
-};
+use std::{fs, process::Command};
 
+use ratelimit_tests::ports::free_port;
 use tempfile::TempDir;
 
-use super::{
-    assert_enforces,
-    process::{Proxy, free_port},
-    server, snippet,
-};
+use super::{assert_enforces, process::Proxy, server, snippet};
 use crate::server::Server;
 
 const CONF: &str = r#"
@@ -37,7 +31,6 @@ fn start(server: &Server) -> Proxy {
         .env("HOME", dir.path())
         .env_remove("XDG_CONFIG_HOME")
         .env_remove("XDG_DATA_HOME")
-        .stderr(Stdio::null())
         .spawn()
         .expect("caddy, as in `apt-get install caddy`");
     Proxy {

@@ -5,13 +5,10 @@ use std::{
     process::{Command, Stdio},
 };
 
+use ratelimit_tests::ports::free_port;
 use tempfile::TempDir;
 
-use super::{
-    assert_enforces,
-    process::{Proxy, free_port},
-    server, snippet,
-};
+use super::{assert_enforces, process::Proxy, server, snippet};
 use crate::server::Server;
 
 /// The parts that the snippet leaves to its reader: timeouts, and the service.
@@ -39,7 +36,6 @@ fn start(server: &Server) -> Proxy {
         .args(["-db", "-f", "haproxy.cfg"])
         .current_dir(dir.path())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
         .spawn()
         .expect("haproxy, as in `apt-get install haproxy`");
     Proxy {

@@ -9,7 +9,6 @@ use http::{Method, StatusCode};
 use tempfile::TempDir;
 
 use self::process::Proxy;
-pub(crate) use self::process::free_port;
 use crate::server::{Server, until};
 
 const FORWARD_AUTH: &str = "/api/v1/rate-limit/forward-auth";

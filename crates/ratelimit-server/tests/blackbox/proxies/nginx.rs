@@ -1,17 +1,11 @@
 //! nginx with the snippet of docs/guides/gateways.md.
 
-use std::{
-    fs,
-    process::{Command, Stdio},
-};
+use std::{fs, process::Command};
 
+use ratelimit_tests::ports::free_port;
 use tempfile::TempDir;
 
-use super::{
-    assert_enforces,
-    process::{Proxy, free_port},
-    server, snippet,
-};
+use super::{assert_enforces, process::Proxy, server, snippet};
 use crate::server::{CHECK, OFFENDERS, Server, until};
 
 const CONF: &str = r#"
@@ -55,7 +49,6 @@ fn start_with(http: &str, server: &str) -> Proxy {
         .arg("-p")
         .arg(dir.path())
         .args(["-c", "nginx.conf"])
-        .stderr(Stdio::null())
         .spawn()
         .expect("nginx, as in `apt-get install nginx-light`");
     Proxy {

@@ -1,21 +1,12 @@
 //! A proxy process, and a client that sends what it likes.
 
-use std::{
-    net::TcpListener,
-    process::{Child, Command},
-};
+use std::process::{Child, Command};
 
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
-
-/// A port of 127.0.0.1 that is free.
-pub(crate) fn free_port() -> u16 {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    free.local_addr().unwrap().port()
-}
 
 /// A proxy that runs until this is dropped.
 pub(super) struct Proxy {

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, future::join_all, stream};
 use ratelimit_envoy::proto::envoy::service::rate_limit_quota::v3::BucketId;
-use ratelimit_tests::{chaos::Proxy, redis::RedisProcess};
+use ratelimit_tests::{chaos::Proxy, ports::free_port, redis::RedisProcess};
 use tokio::{net::TcpStream, time::Instant};
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
     },
     MIB, print_log, print_times,
 };
-use crate::{proxies::free_port, server::until};
+use crate::server::until;
 
 /// Windows of a run of 60 s.
 const WINDOWS: u64 = 6;
