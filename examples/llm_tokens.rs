@@ -27,8 +27,8 @@ async fn estimate(mut request: Request, next: Next) -> Response {
     // A chunked body can be longer than a `Content-Length` beside it.
     let length = length.filter(|_| !headers.contains_key("transfer-encoding"));
     let estimate = length.map_or(1000, |bytes| bytes.div_ceil(4) + MAX_ANSWER);
-    let headers = request.headers_mut();
-    headers.insert("x-estimated-tokens", HeaderValue::from(estimate));
+    let estimate = HeaderValue::from(estimate);
+    request.headers_mut().insert("x-estimated-tokens", estimate);
     next.run(request).await
 }
 
@@ -57,13 +57,11 @@ pub(crate) async fn stream(slot: Option<Extension<SlotGuard>>, prompt: String) -
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let policy = HttpPolicy::parse(
-        "llm",
-        "sliding_window_log 1000/d; concurrency 20 lease 2min",
-    )?
-    .with_cost_source(CostSource::Header("x-estimated-tokens".to_owned()))
-    .with_settle_source(SettleSource::Header("x-used-tokens".to_owned()))
-    .with_charge_on("2xx".parse()?);
+    let limits = "sliding_window_log 1000/d; concurrency 20 lease 2min";
+    let policy = HttpPolicy::parse("llm", limits)?
+        .with_cost_source(CostSource::Header("x-estimated-tokens".to_owned()))
+        .with_settle_source(SettleSource::Header("x-used-tokens".to_owned()))
+        .with_charge_on("2xx".parse()?);
     // These headers have a number for each limit. The default is one number, and slots are no tokens.
     let limit = RateLimitLayer::new(Limiter::in_memory(), policy).headers(HeaderStyle::Ietf);
     let app = Router::new()
@@ -73,8 +71,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .layer(middleware::from_fn(estimate)) // added last, runs first
         .into_make_service_with_connect_info::<SocketAddr>();
 
-    let address = std::env::args().nth(1);
-    let address = address.as_deref().unwrap_or("127.0.0.1:3000");
+    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:3000".into());
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("http://{}", listener.local_addr()?);
     axum::serve(listener, app).await?;

@@ -11,24 +11,28 @@ fn start() -> Example {
     Example::start(env!("CARGO_BIN_EXE_uploads_by_bytes"), &[])
 }
 
-/// Announces an upload, and sends the first 1,000 bytes of it.
+/// Announces an upload, waits until it may begin, and sends the first 1,000 bytes of it.
 fn begin(example: &Example, length: usize) -> TcpStream {
-    let mut stream = TcpStream::connect(example.address()).expect("it listens");
-    let head = "POST /files HTTP/1.1\r\nhost: localhost\r\nconnection: close";
-    write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n").expect("it reads");
+    let (mut stream, status) = announce(example, length);
+    assert_eq!(status, 100);
     stream.write_all(&[0; 1000]).expect("it reads");
     stream
 }
 
 /// Status of an upload that asks before it sends its body.
 fn ask(example: &Example, length: usize) -> u16 {
+    announce(example, length).1
+}
+
+fn announce(example: &Example, length: usize) -> (TcpStream, u16) {
     let mut stream = TcpStream::connect(example.address()).expect("it listens");
     let head = "POST /files HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue";
     write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n").expect("it reads");
     let mut status = [0; 12];
     stream.read_exact(&mut status).expect("a status");
     let status = str::from_utf8(&status[9..]).ok();
-    status.and_then(|code| code.parse().ok()).expect("a status")
+    let status = status.and_then(|code| code.parse().ok());
+    (stream, status.expect("a status"))
 }
 
 #[test]
