@@ -19,7 +19,7 @@ async fn ip(
     let mut text = format!("peer: {}\n", peer.ip());
     for name in ["x-forwarded-for", "x-real-ip", "forwarded"] {
         for value in request.headers.get_all(name) {
-            text += &format!("{name}: {}\n", value.to_str().unwrap_or("not ASCII"));
+            text.extend([name, ": ", value.to_str().unwrap_or("not ASCII"), "\n"]);
         }
     }
     match client.extract(&request) {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use axum::{
     Router,
-    body::Body,
+    body::{Body, Bytes},
     extract::Request,
     http::{
         StatusCode,
@@ -35,7 +35,7 @@ async fn store(mut body: Body) -> (StatusCode, String) {
         let Ok(frame) = frame else {
             return (StatusCode::BAD_REQUEST, "the upload broke off\n".to_owned());
         };
-        bytes += frame.data_ref().map_or(0, |data| data.len());
+        bytes += frame.data_ref().map_or(0, Bytes::len);
     }
     (StatusCode::CREATED, format!("{bytes} bytes\n"))
 }

@@ -56,10 +56,8 @@ impl Addresses {
     /// Lines `SHOWN USED` of all ports so far.
     pub(super) fn list(&self) -> String {
         let ports = self.ports.borrow();
-        ports
-            .iter()
-            .map(|(shown, used)| format!("{shown} {used}\n"))
-            .collect()
+        let lines = ports.iter().map(|(shown, used)| format!("{shown} {used}"));
+        lines.map(|line| line + "\n").collect()
     }
 
     fn port(&self, shown: u16) -> u16 {

@@ -36,12 +36,11 @@ fn each_script_has_the_commands_and_bash_and_each_other_installed_shell_parse_th
         let path = dir.path().join(shell);
         fs::write(&path, text).unwrap();
         let outcome = (!flags.is_empty()).then(|| parses(shell, flags, &path));
-        match outcome.flatten() {
-            Some(parsed) => assert!(parsed, "{shell} does not parse its script"),
-            None => {
-                assert_ne!(shell, "bash", "bash is not installed");
-                println!("{shell} is not installed, or has no check: its script was not parsed");
-            }
+        if let Some(parsed) = outcome.flatten() {
+            assert!(parsed, "{shell} does not parse its script");
+        } else {
+            assert_ne!(shell, "bash", "bash is not installed");
+            println!("{shell} is not installed, or has no check: its script was not parsed");
         }
     }
 }
