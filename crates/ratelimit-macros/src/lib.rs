@@ -32,7 +32,7 @@ use crate::{
 ///   its response reports the remaining budget.
 /// - The handler is an `async fn` without `self`. Put `#[debug_handler]` below the attribute.
 ///
-#[doc = include_str!("../docs/reference/attribute.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/reference/attribute.md"))]
 #[doc(alias = "attribute")]
 #[doc(alias = "decorator")]
 #[proc_macro_attribute]
@@ -46,7 +46,7 @@ pub fn rate_limit_axum(options: TokenStream, item: TokenStream) -> TokenStream {
 /// - The handler is an `async fn` without `self`. `#[get("/")]` and other routes go above or below the attribute;
 ///   with `unlimited` they go below.
 ///
-#[doc = include_str!("../docs/reference/attribute.md")]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/reference/attribute.md"))]
 #[doc(alias = "attribute")]
 #[doc(alias = "decorator")]
 #[proc_macro_attribute]
