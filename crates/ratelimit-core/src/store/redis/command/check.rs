@@ -8,8 +8,8 @@ use crate::store::redis::{
     command::{
         Reply, ScriptCommand,
         reply::{
-            CheckReply, InvalidReply, LimitReplies, LimitReply, WireReply, WireStates, read_header,
-            read_numbers, read_time,
+            CheckReply, InvalidReply, LimitReplies, LimitReply, WireReply, WireStates,
+            collect_states, read_header, read_numbers, read_time,
         },
     },
     script::{Script, wire_len},
@@ -169,21 +169,14 @@ impl CheckCommand {
         &self,
         bytes: &mut &[u8],
     ) -> Result<WireStates, InvalidReply> {
-        let mut states = Ok(WireStates::new());
-        for effective in self.limits() {
-            let state = match wire_len(effective.limit.algorithm()) {
-                2 => read_numbers(bytes).map(|[a, b]| [a, b, 0, 0]),
-                3 => read_numbers(bytes).map(|[a, b, c]| [a, b, c, 0]),
-                _ => read_numbers(bytes),
-            };
-            match (state, &mut states) {
-                (Ok(state), Ok(states)) => states.push(state),
-                (Err(InvalidReply::Malformed), _) => return Err(InvalidReply::Malformed),
-                (Err(error), _) => states = Err(error),
-                (Ok(_), Err(_)) => {}
-            }
-        }
-        states
+        collect_states(
+            self.limits()
+                .map(|effective| match wire_len(effective.limit.algorithm()) {
+                    2 => read_numbers(bytes).map(|[a, b]| [a, b, 0, 0]),
+                    3 => read_numbers(bytes).map(|[a, b, c]| [a, b, c, 0]),
+                    _ => read_numbers(bytes),
+                }),
+        )
     }
 
     /// The units that the hit is charged. 0 for a peek, a dry run and a denial.

@@ -13,7 +13,10 @@ use crate::store::redis::{
     command::{
         Reply, ScriptCommand,
         check::CheckCommand,
-        reply::{InvalidReply, WireReply, WireStates, read_numbers, read_server_time, read_time},
+        reply::{
+            InvalidReply, WireReply, WireStates, collect_states, read_numbers, read_server_time,
+            read_time,
+        },
     },
     script::Script,
     wire::{NUMBER_BYTES, REPLY_FALLBACK, read_f64, to_exact_u64, write_number},
@@ -233,17 +236,10 @@ impl<'a> BatchCommand<'a> {
         now: Timestamp,
         bytes: &mut &[u8],
     ) -> Result<WireStates, InvalidReply> {
-        let mut states = Ok(WireStates::new());
-        for effective in self.limits() {
-            let state = self.read_written_state(effective, count as u64, now, bytes);
-            match (state, &mut states) {
-                (Ok(state), Ok(states)) => states.push(state),
-                (Err(InvalidReply::Malformed), _) => return Err(InvalidReply::Malformed),
-                (Err(error), _) => states = Err(error),
-                (Ok(_), Err(_)) => {}
-            }
-        }
-        states
+        let limits = self.limits().iter();
+        collect_states(
+            limits.map(|effective| self.read_written_state(effective, count as u64, now, bytes)),
+        )
     }
 
     /// Reads one state of a written value, and subtracts the charges of `count` hits.

@@ -82,6 +82,23 @@ pub(in crate::store::redis) fn read_numbers<const N: usize>(
     numbers
 }
 
+/// Collects the states of all limits. All are read even if a number of one is not whole, so that the rest of a batch
+/// can be read.
+pub(in crate::store::redis) fn collect_states(
+    read: impl Iterator<Item = Result<WireState, InvalidReply>>,
+) -> Result<WireStates, InvalidReply> {
+    let mut states = Ok(WireStates::new());
+    for state in read {
+        match (state, &mut states) {
+            (Ok(state), Ok(states)) => states.push(state),
+            (Err(InvalidReply::Malformed), _) => return Err(InvalidReply::Malformed),
+            (Err(error), _) => states = Err(error),
+            (Ok(_), Err(_)) => {}
+        }
+    }
+    states
+}
+
 /// Reads a time in microseconds: an expiry, which belongs to one key.
 pub(in crate::store::redis) fn read_time(bytes: &mut &[u8]) -> Result<Timestamp, InvalidReply> {
     read_number(bytes).map(Timestamp::from_micros)
