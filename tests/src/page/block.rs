@@ -11,7 +11,7 @@ pub struct Block {
     pub is_untested: bool,
     /// Whether no doctest compiles it.
     pub is_ignored: bool,
-    /// What is between the backticks.
+    /// The text between the backticks.
     pub text: String,
     /// Commands of `<!-- typed: COMMAND -->` on the lines before.
     pub hidden: Vec<String>,

@@ -239,7 +239,7 @@ impl Session {
         self.addresses.replace(&text)
     }
 
-    /// What the servers wrote to their logs.
+    /// The logs of the servers.
     fn logs(&self) -> String {
         let files = fs::read_dir(self.dir.path().join("state")).expect("a directory");
         let logs = files.map(|file| file.expect("a file").path());

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::check::resolve;
+use crate::check::links::resolve;
 
 /// A page that a web server sends for paths that do not exist, with links from the top of the site.
 const NOT_FOUND: &str = "404.html";

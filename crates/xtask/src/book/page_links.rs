@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::check::resolve;
+use crate::check::links;
 
 /// A page for the book.
 ///
@@ -16,7 +16,7 @@ pub(super) fn rewrite(
 ) -> String {
     let address = |link: &str| {
         let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
-        let target = resolve(page, path);
+        let target = links::resolve(page, path);
         if path.is_empty() || link.contains("://") {
             return None;
         }
@@ -31,39 +31,7 @@ pub(super) fn rewrite(
             target.display()
         ))
     };
-    let mut is_fenced = false;
-    let mut rewritten = String::with_capacity(text.len());
-    for line in text.split_inclusive('\n') {
-        is_fenced ^= line.trim_start().starts_with("```");
-        if is_fenced {
-            rewritten.push_str(line);
-        } else {
-            rewrite_line(line, address, &mut rewritten);
-        }
-    }
-    rewritten
-}
-
-/// Rewrites the targets of `[text](target)` outside of code spans.
-fn rewrite_line(line: &str, address: impl Fn(&str) -> Option<String>, rewritten: &mut String) {
-    let mut rest = line;
-    let mut is_code = false;
-    while let Some(at) = rest.find(['`', ']']) {
-        let (before, after) = rest.split_at(at);
-        rewritten.push_str(before);
-        is_code ^= after.starts_with('`');
-        let found = after.strip_prefix("](").filter(|_| !is_code);
-        let found = found.and_then(|rest| rest.find([')', ' ']).map(|end| &rest[..end]));
-        let Some(found) = found else {
-            rewritten.push_str(&after[..1]);
-            rest = &after[1..];
-            continue;
-        };
-        rewritten.push_str("](");
-        rewritten.push_str(&address(found).unwrap_or_else(|| found.to_owned()));
-        rest = &after[2 + found.len()..];
-    }
-    rewritten.push_str(rest);
+    links::rewrite(text, |link, _| address(link))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ mod globs;
 mod imports;
 mod layering;
 mod licence;
-mod links;
+pub(crate) mod links;
 mod lua;
 mod package;
 mod page_copy;
@@ -33,5 +33,4 @@ mod tree;
 mod type_names;
 mod words;
 
-pub(crate) use links::resolve;
 pub(crate) use step::{help, run};

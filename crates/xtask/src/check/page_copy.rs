@@ -33,18 +33,16 @@ pub(super) fn copy(path: &Path, text: &str, repository: &str) -> String {
     for section in sections {
         copy.extend(["- [", section, "](#", &links::anchor_of(section), ")\n"]);
     }
-    let mut is_fenced = false;
-    for line in body.lines() {
-        let is_fence = line.trim_start().starts_with("```");
-        is_fenced ^= is_fence;
-        if is_fenced || is_fence {
-            copy.push_str(line);
-        } else {
-            copy.push_str(&rewritten(line, path, repository));
-        }
-        copy.push('\n');
-    }
-    copy
+    let body: String = body.lines().map(|line| plain_box(line) + "\n").collect();
+    copy + &links::rewrite(&body, |target, is_image| {
+        absolute(target, path, repository, is_image)
+    })
+}
+
+/// A line with the plain form of a box.
+fn plain_box(line: &str) -> String {
+    let plain = BOXES.iter().find(|(mark, _)| line == *mark);
+    plain.map_or(line, |(_, plain)| plain).to_owned()
 }
 
 fn without_test_section(text: &str) -> String {
@@ -63,53 +61,18 @@ fn sections(body: &str) -> Vec<&str> {
         .collect()
 }
 
-/// A line of prose with links that lead to the repository.
-fn rewritten(line: &str, page: &Path, repository: &str) -> String {
-    if let Some((_, plain)) = BOXES.iter().find(|(mark, _)| line == *mark) {
-        return (*plain).to_owned();
-    }
-    if let Some((name, target)) = line.split_once("]: ")
-        && name.starts_with('[')
-        && !target.contains(' ')
-    {
-        return format!("{name}]: {}", absolute(target, page, repository, false));
-    }
-    // Parts with an odd index are code.
-    let parts = line.split('`').enumerate().map(|(index, part)| {
-        if index % 2 == 1 {
-            part.to_owned()
-        } else {
-            with_absolute_links(part, page, repository)
-        }
-    });
-    parts.collect::<Vec<_>>().join("`")
-}
-
-fn with_absolute_links(prose: &str, page: &Path, repository: &str) -> String {
-    let mut text = String::new();
-    let mut rest = prose;
-    while let Some((before, after)) = rest.split_once("](") {
-        let end = after.find([')', ' ']).unwrap_or(after.len());
-        let is_image = before
-            .rfind('[')
-            .is_some_and(|at| before[..at].ends_with('!'));
-        text.push_str(before);
-        text.push_str("](");
-        text.push_str(&absolute(&after[..end], page, repository, is_image));
-        rest = &after[end..];
-    }
-    text + rest
-}
-
 /// Anchors of the same page, addresses and paths of rustdoc stay as they are.
-fn absolute(target: &str, page: &Path, repository: &str, is_image: bool) -> String {
+fn absolute(target: &str, page: &Path, repository: &str, is_image: bool) -> Option<String> {
     if target.starts_with('#') || target.contains("://") || target.contains("::") {
-        return target.to_owned();
+        return None;
     }
     let (path, anchor) = target.split_at(target.find('#').unwrap_or(target.len()));
     let file = links::resolve(page, path);
     let kind = if is_image { "raw" } else { "blob" };
-    format!("{repository}/{kind}/main/{}{anchor}", file.display())
+    Some(format!(
+        "{repository}/{kind}/main/{}{anchor}",
+        file.display()
+    ))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod anchors;
 mod named;
+mod rewrite;
 mod targets;
 
 use std::{
@@ -9,6 +10,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+pub(crate) use self::rewrite::rewrite;
 pub(super) use self::{
     anchors::{anchor_of, anchors, lines_outside_fences},
     targets::links,
