@@ -77,7 +77,8 @@ local function decide_several(place, is_charged, is_read_only, spent, count)
           written = l.raw
         end
         budget.states[#budget.states + 1] = framed(written)
-        budget.expires_after = math.max(budget.expires_after, expiry(ends), keeps_expiry and budget.expires or 0)
+        budget.expires_after =
+          math.max(budget.expires_after, expiry(ends, budget.expires), keeps_expiry and budget.expires or 0)
       end
     end
     for _, written in ipairs(own) do
@@ -147,7 +148,7 @@ local function decide_all(is_charged)
         end
         local written, ends, keeps_expiry =
           functions[2](code, fits and spent or 0, grain, period, rate, at, a, b, c, stamps)
-        expires = math.max(expiry(ends), keep_until, keeps_expiry and expires or 0)
+        expires = math.max(expiry(ends, expires), keep_until, keeps_expiry and expires or 0)
         values[number] = pack('<dI4', expires, #written) .. written .. rest
         expiries[number] = expires
       end

@@ -41,7 +41,7 @@ if not writes_nothing and (passes or repaired or is_counted) then
   end
   local written, ends, keeps_expiry =
     state(code, passes and cost or 0, grain, period, rate, at, a, b, c, stamps)
-  expires = math.max(expiry(ends), keep_until, keeps_expiry and expires or 0)
+  expires = math.max(expiry(ends, expires), keep_until, keeps_expiry and expires or 0)
   store(key, struct.pack('<I4', #written) .. written .. rest, expires)
 end
 

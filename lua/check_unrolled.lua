@@ -37,7 +37,7 @@ if now > deadline then
 end
 -- @each prepare
 
-local last_ttl, ttl_text = 1000, '1000'
+local last_ttl, ttl_text
 local answer
 local answers = #keys > 1 and { pack('<d', now) }
 for number = 1, #keys do
@@ -108,25 +108,12 @@ for number = 1, #keys do
     -- @each charge
 
     -- As expiry() of prelude.lua.
-    local ttl = 1000
-    if ends - now > 999000 then
-      local part = (ends - now) % 1000
-      ttl = (ends - now - part) / 1000 + (part > 0 and 2 or 1)
-    end
-    local expires_after = now + ttl * 1000
+    local expires_after = ends + 1000 + ((expires > 0 and expires or now) - ends - 1000) % 1000000
     if expires_after < keep_until then
       expires_after = keep_until
-      local part = (keep_until - now) % 1000
-      ttl = (keep_until - now - part) / 1000 + (part > 0 and 1 or 0)
     end
-    if expires_after >= 9007199254740992 then
+    if not (expires_after < 9007199254740992 and expires_after % 1 == 0) then
       break
-    end
-    if flags >= 2 then
-      ttl = 3600000
-    end
-    if ttl ~= last_ttl then
-      last_ttl, ttl_text = ttl, string.format('%d', ttl)
     end
     -- @if fixed
     if not is_long then
@@ -138,7 +125,19 @@ for number = 1, #keys do
     -- @if fixed
     end
     -- @end
-    if call('SET', keys[number], rest == '' and value or value .. rest, 'PX', ttl_text).err then
+    local whole = rest == '' and value or value .. rest
+    local stored
+    if expires_after == expires and flags < 2 then
+      -- Setting the TTL again would take 6,600 of 50,000 instructions, and formatting it 1,900.
+      stored = call('SET', keys[number], whole, 'KEEPTTL')
+    else
+      local ttl = flags < 2 and (expires_after - now + (now - expires_after) % 1000) / 1000 or 3600000
+      if ttl ~= last_ttl then
+        last_ttl, ttl_text = ttl, string.format('%d', ttl)
+      end
+      stored = call('SET', keys[number], whole, 'PX', ttl_text)
+    end
+    if stored.err then
       break
     end
     -- @if fixed

@@ -55,15 +55,17 @@ local function catch_up(stored, present, period)
   return present, false
 end
 
--- The expiry of a value whose states count until `ends` (microseconds). One millisecond more than needed,
--- because Redis counts the TTL from the millisecond before the write.
-local function expiry(ends)
-  local need = ends > now and ends - now or 0
-  local ttl = div_up(need, 1000) + 1
-  if ttl < 1000 then
-    ttl = 1000
+-- The expiry of a value whose states count until `ends`, and which expires at `before` so far (microseconds, 0 for
+-- none).
+-- It is at least one millisecond later than needed, because Redis counts the TTL from the millisecond before the write.
+-- It moves in steps of one second, from the time of the first write: most hits of a busy key leave it, and
+-- check_unrolled.lua need not set the TTL again.
+local function expiry(ends, before)
+  if not (before > now and before < 9007199254740992 and before % 1 == 0) then
+    before = now
   end
-  return math.min(now + ttl * 1000, 9007199254740991)
+  local needed = math.max(ends, now) + 1000
+  return math.min(needed + (before - needed) % 1000000, 9007199254740991)
 end
 
 -- Stores the states of all limits that count by a key, with their expiry.

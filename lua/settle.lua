@@ -83,7 +83,7 @@ while next_limit <= #ARGV[1] do
   if state then
     budget.has_changed, has_changed = true, true
     if ends then
-      budget.expires_after = math.max(budget.expires_after, expiry(ends))
+      budget.expires_after = math.max(budget.expires_after, expiry(ends, budget.expires))
     end
   end
   budget.states[#budget.states + 1] = framed(state or raw)

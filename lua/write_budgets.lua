@@ -16,7 +16,8 @@ if writes then
         written = l.raw
       end
       budget.states[#budget.states + 1] = framed(written)
-      budget.expires_after = math.max(budget.expires_after, expiry(ends), keeps_expiry and budget.expires or 0)
+      budget.expires_after =
+        math.max(budget.expires_after, expiry(ends, budget.expires), keeps_expiry and budget.expires or 0)
     end
   end
   -- All that can fail comes before the first write: an error does not undo it.

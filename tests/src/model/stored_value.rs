@@ -114,7 +114,7 @@ impl Model {
             let keeps_expiry = policy.iter().any(|limit| limit.standing.keeps_expiry());
             let before_us = self.live(now_us).map_or(0, |value| value.expires_us);
             let least_us = if keeps_expiry { before_us } else { 0 };
-            let expires_us = expires_us(need_us, now_us).max(least_us);
+            let expires_us = expires_us(need_us, now_us, before_us).max(least_us);
             let states = policy.iter().map(Position::store).collect();
             self.write(states, expires_us, now_us);
         } else if let Some(value) = self.live(now_us) {
@@ -165,7 +165,7 @@ impl Model {
         now_us: u64,
     ) {
         let before_us = self.live(now_us).map_or(0, |value| value.expires_us);
-        let needed_us = need_us.map_or(0, |need_us| expires_us(need_us, now_us));
+        let needed_us = need_us.map_or(0, |need_us| expires_us(need_us, now_us, before_us));
         self.write(states, before_us.max(needed_us), now_us);
     }
 
@@ -210,10 +210,16 @@ impl Model {
     }
 }
 
-/// When a value goes that is needed for so long.
-fn expires_us(need_us: u128, now_us: u64) -> u128 {
-    let life_us = (1_000 * (need_us.div_ceil(1_000) + 1)).max(1_000_000);
-    u128::from(now_us) + life_us
+/// When a value expires that is needed for so long: at the first of the times one second apart, from the last expiry or
+/// else from now, that is at least a millisecond behind the need.
+fn expires_us(need_us: u128, now_us: u64, before_us: u128) -> u128 {
+    let second_us = 1_000_000;
+    let needed_us = u128::from(now_us) + need_us + 1_000;
+    let mut expires_us = before_us.max(now_us.into());
+    if expires_us < needed_us {
+        expires_us += (needed_us - expires_us).div_ceil(second_us) * second_us;
+    }
+    expires_us - (expires_us - needed_us) / second_us * second_us
 }
 
 /// One limit of a policy, during a hit.

@@ -51,6 +51,48 @@ pub(crate) async fn lives_as_long_as_its_state_needs(redis: &TestRedis) {
 }
 
 #[tokio::test]
+async fn hits_of_one_second_keep_the_expiry_and_it_is_late_enough_after_each() {
+    keeps_the_expiry(&TestRedis::start().await).await;
+}
+
+/// Hits a key several times under each policy, and looks at the expiry after each hit.
+pub(crate) async fn keeps_the_expiry(redis: &TestRedis) {
+    let store = redis.store(Clock::system()).await;
+    for (place, text) in TEXTS.into_iter().enumerate() {
+        let policy = policy(&format!("kept{place}"), text);
+        let mut expiries = Vec::new();
+        for _ in 0..4 {
+            let decision = store.hit(Hit::new(&policy, &key("a"))).await.unwrap();
+            let name = redis.keys().into_iter();
+            let name = name.filter(|name| name.contains(policy.name())).max();
+            let name = name.expect("the key was written");
+            let expires_ms: u64 = redis.query("PEXPIRETIME", &name);
+            let resets = decision.limits().map(|limit| limit.reset_after);
+            let needed = decision.now + resets.max().unwrap();
+            assert!(
+                expires_ms * 1_000 >= needed.as_micros(),
+                "{text}: {expires_ms} ms, needed until {needed:?}"
+            );
+            // A counter is needed for a period longer than it reports.
+            let at_most_ms = needed.as_micros() / 1_000 + 2_001;
+            assert!(
+                expires_ms <= at_most_ms || text.contains("counter"),
+                "{text}: {expires_ms} ms, needed until {needed:?}"
+            );
+            expiries.push(expires_ms);
+            if !decision.is_allowed() {
+                break;
+            }
+        }
+        // A bucket of 1/s and a log need more with each hit; a window needs the same until its end.
+        if text.starts_with("fixed_window") || text.starts_with("sliding_window_counter") {
+            expiries.dedup();
+            assert!(expiries.len() <= 2, "{text}: {expiries:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_lost_expiry_blocks_nobody_and_is_repaired_by_the_next_allowed_hit() {
     a_lost_expiry_is_repaired(&TestRedis::start().await).await;
 }

@@ -4,9 +4,12 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use crate::budget::{Budget, expires, states::States};
+use crate::budget::{Budget, expiry, states::States};
 use crate::{
-    algorithm::MirroredReply, decision::LimitDecision, policy::LimitGroup, time::Timestamp,
+    algorithm::MirroredReply,
+    decision::LimitDecision,
+    policy::LimitGroup,
+    time::{Timestamp, micros},
 };
 
 /// A reply whose time is earlier than that of the last one by more than this is not late: the server's clock was set
@@ -105,7 +108,7 @@ impl Budget {
         } else {
             Timestamp::default()
         };
-        self.expires = before.max(expires(now, ttl));
+        self.expires = before.max(expiry(before, now, micros(ttl)));
         if is_replaced {
             Mirrored::Replaced
         } else {

@@ -25,20 +25,32 @@ use crate::{
     time::{Timestamp, micros},
 };
 
-/// The shortest life of a written budget: 1 s.
-const MIN_TTL_MICROS: u64 = 1_000_000;
+/// The expiry of a budget moves in steps of 1 s, from the time of its first write. So most hits of a busy key leave it
+/// as it is, and Redis need not set the TTL again, which is a sixth of its work for a hit.
+const EXPIRY_STEP_MICROS: u64 = 1_000_000;
 
-/// The life of a written budget in microseconds: its need, rounded up to milliseconds, plus one more; at least 1 s
-/// (law 7). Redis counts a TTL from the millisecond that it cached before the write, so the extra one keeps the state
-/// long enough.
-const fn ttl_micros(need_micros: u64) -> u64 {
-    let rounded = need_micros.div_ceil(1_000).saturating_mul(1_000);
-    let kept = rounded.saturating_add(1_000);
-    if kept < MIN_TTL_MICROS {
-        MIN_TTL_MICROS
+/// The least time between the end of the need and the expiry: 1 ms. Redis counts a TTL from the millisecond that it
+/// cached before the write.
+const MIN_SLACK_MICROS: u64 = 1_000;
+
+/// The expiry of a budget whose states are needed for `need_micros` from `now` on, and that expires at `before` so far
+/// (law 7): the earliest step that is late enough. A budget that has expired begins anew at `now`.
+///
+/// It depends on the latest need only, so several charges at one time have the expiry of one charge of their sum.
+#[inline]
+const fn expiry(before: Timestamp, now: Timestamp, need_micros: u64) -> Timestamp {
+    let (before, now) = (before.as_micros(), now.as_micros());
+    let start = if before > now { before } else { now };
+    let needed = now
+        .saturating_add(need_micros)
+        .saturating_add(MIN_SLACK_MICROS);
+    let expires = if start < needed {
+        let steps = (needed - start).div_ceil(EXPIRY_STEP_MICROS);
+        start.saturating_add(steps.saturating_mul(EXPIRY_STEP_MICROS))
     } else {
-        kept
-    }
+        needed + (start - needed) % EXPIRY_STEP_MICROS
+    };
+    Timestamp::from_micros(expires)
 }
 
 /// The states of one key under one group of limits. A default budget has expired: nothing is spent.
@@ -67,7 +79,7 @@ impl Budget {
         }
         let bucket = effective.as_hard_token_bucket()?;
         let charge = bucket.try_charge_fast(state, now, params.cost)?;
-        self.expires = after(now, ttl_micros(charge.reset_micros));
+        self.expires = expiry(self.expires, now, charge.reset_micros);
         Some(charge)
     }
 
@@ -223,7 +235,7 @@ impl Budget {
             );
         }
         if rewritten {
-            self.expires = expires(now, ttl);
+            self.expires = expiry(before, now, micros(ttl));
             if keeps_expiry {
                 self.expires = self.expires.max(before);
             }
@@ -354,7 +366,7 @@ fn check_single(
         .step(slot, now, demand, |fit| apply(fit, params));
     let step = if stepped.stored {
         let before = *expires_at;
-        *expires_at = expires(now, stepped.ttl);
+        *expires_at = expiry(before, now, micros(stepped.ttl));
         if stepped.keeps_expiry {
             *expires_at = before.max(*expires_at);
         }
@@ -373,17 +385,6 @@ pub(crate) const fn apply(fit: Fit, params: HitParams) -> Effect {
         (HitMode::Charge, Fit::Later) => Effect::Deny,
         _ => Effect::None,
     }
-}
-
-/// The expiry of a budget whose states are needed for `ttl` from `now` on.
-#[inline]
-fn expires(now: Timestamp, ttl: Duration) -> Timestamp {
-    after(now, ttl_micros(micros(ttl)))
-}
-
-#[inline]
-const fn after(now: Timestamp, micros: u64) -> Timestamp {
-    Timestamp::from_micros(now.as_micros().saturating_add(micros))
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@
 //!   second refund could credit the charges of other hits.
 //! - `lua/settle.lua` is the twin in Redis.
 
-use crate::budget::{Budget, expires};
+use crate::budget::{Budget, expiry};
 use crate::{
     algorithm::{Refund, Renewal, State},
     decision::RefundMark,
     limit::Limit,
     policy::{EffectiveLimit, LimitGroup, MAX_LIMITS},
-    time::Timestamp,
+    time::{Timestamp, micros},
 };
 
 /// An adjustment of one charge, as one group of limits sees it.
@@ -199,7 +199,7 @@ impl Budget {
         if let Some(ttl) = ttl {
             // The expiry only grows. Other limits of the group may need the budget for longer than
             // this charge.
-            self.expires = self.expires.max(expires(settling.now, ttl));
+            self.expires = before.max(expiry(before, settling.now, micros(ttl)));
         }
         if settled.stored {
             self.keep_rest(group.limits.len(), before, settling.now);

@@ -24,6 +24,10 @@ const PACKAGE: Program = Program {
 const UNROLLED: &str = "lua/check_unrolled.lua";
 const UNROLLED_PARTS: &str = "lua/unrolled_";
 
+/// The template of the script for joint hits on fixed windows, and the part of each.
+const JOINT: &str = "lua/check_joint_windows.lua";
+const JOINT_PART: &str = "lua/joint_window.lua";
+
 /// The assembler of the engine.
 #[path = "../../../ratelimit-core/src/store/redis/script/unrolled.rs"]
 mod unrolled;
@@ -102,13 +106,16 @@ fn expanded(sources: &[(String, String)]) -> Vec<(String, String)> {
         .filter(|part| part.contains("-- @stored"))
         .copied()
         .collect();
+    let joint = sources.iter().find(|(name, _)| name == JOINT_PART);
+    let joint: Vec<&str> = joint.map(|(_, text)| text.as_str()).into_iter().collect();
     let sources: Vec<(String, String)> = sources
         .iter()
-        .filter(|(name, _)| !is_part(name))
+        .filter(|(name, _)| !is_part(name) && name != JOINT_PART)
         .flat_map(|(name, text)| match name.as_str() {
             UNROLLED => [&parts, &fixed]
                 .map(|parts| (name.clone(), unrolled::assemble(text, parts)))
                 .to_vec(),
+            JOINT => vec![(name.clone(), unrolled::assemble(text, &joint))],
             _ => vec![(name.clone(), text.clone())],
         })
         .collect();

@@ -6,7 +6,7 @@
 //! | `check`, `check_joint`, `prefetch`, `settle` | `prelude.lua`, the files of each algorithm, a table, the file of that name |
 //! | `reset` | `prelude.lua`, `reset.lua` |
 //! | `check_unrolled` | the file of that name, with the parts of each limit |
-//! | `check_joint_windows` | the file of that name |
+//! | `check_joint_windows` | the file of that name, with `joint_window.lua` for each member |
 //!
 //! A line `-- @include NAME` is replaced by a file, for pieces that several scripts have in common.
 //!
@@ -21,8 +21,8 @@ use std::{collections::HashMap, fmt::Write as _, sync::RwLock};
 
 use crate::store::redis::script::functions::{count_of, function, settle_functions};
 use crate::store::redis::script::sources::{
-    CHECK, CHECK_JOINT, CHECK_JOINT_WINDOWS, CHECK_ONE, CHECK_UNROLLED, PREFETCH, PRELUDE,
-    READ_BUDGETS, RESET, SETTLE, WRITE_BUDGETS, files, unrolled_file,
+    CHECK, CHECK_JOINT, CHECK_JOINT_WINDOWS, CHECK_ONE, CHECK_UNROLLED, JOINT_WINDOW, PREFETCH,
+    PRELUDE, READ_BUDGETS, RESET, SETTLE, WRITE_BUDGETS, files, unrolled_file,
 };
 use crate::store::redis::wire::CODES;
 use crate::{
@@ -64,8 +64,8 @@ enum ScriptId {
     CheckUnrolled([u8; MAX_LIMITS]),
     /// Hits under several policies.
     CheckJoint(AlgorithmSet),
-    /// Hits that must all fit, under one fixed window each.
-    CheckJointWindows,
+    /// This many hits that must all fit, under one fixed window each.
+    CheckJointWindows(usize),
     /// A change of a charge, under one limit or more.
     Settle(AlgorithmSet),
     /// A reset, under any limits.
@@ -78,7 +78,7 @@ enum ScriptId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct AlgorithmSet(u8);
 
-/// The scripts that were used so far, each of a few kilobytes. There are at most 4 * 2^7 + 10, and one unrolled script
+/// The scripts that were used so far, each of a few kilobytes. There are at most 4 * 2^7 + 17, and one unrolled script
 /// for each order of algorithms that policies of this process have.
 ///
 /// A hit takes the lock for reading, for one lookup. The first use of a script takes it for writing and assembles the
@@ -120,8 +120,8 @@ impl Script {
     }
 
     /// The fast script that decides a joint hit on fixed windows. It leaves unusual values to [`Script::check_joint`].
-    pub(super) fn check_joint_windows() -> &'static Script {
-        ScriptId::CheckJointWindows.script()
+    pub(super) fn check_joint_windows(members: usize) -> &'static Script {
+        ScriptId::CheckJointWindows(members).script()
     }
 
     /// The script that decides a hit on the limits of `groups` and charges further units.
@@ -181,7 +181,9 @@ impl ScriptId {
                 names.map(|name| function(algorithm, name)).to_vec()
             }),
             ScriptId::Reset => [PRELUDE, RESET].concat(),
-            ScriptId::CheckJointWindows => CHECK_JOINT_WINDOWS.to_owned(),
+            ScriptId::CheckJointWindows(members) => {
+                unrolled::assemble(CHECK_JOINT_WINDOWS, &vec![JOINT_WINDOW; members])
+            }
         };
         // In this order: an include is a comment, and comments name codes and functions that the code does not use.
         let include = |text: String, (line, file): (&str, &str)| text.replace(line, file);

@@ -128,7 +128,11 @@ impl<'a> BatchCommand<'a> {
 
     /// The numbers of one limit. A shape is the length of a state (4 bytes), code (1) and grain (3), as in the stored
     /// value; the script compares it as one double and never computes with it.
-    fn encode_limit(&self, effective: &EffectiveLimit, bytes: &mut Vec<u8>) {
+    pub(in crate::store::redis) fn encode_limit(
+        &self,
+        effective: &EffectiveLimit,
+        bytes: &mut Vec<u8>,
+    ) {
         let limit = &effective.limit;
         let period = limit.period_ticks();
         let grain = period.grain.micros();

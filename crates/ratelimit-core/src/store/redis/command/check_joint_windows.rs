@@ -3,8 +3,10 @@
 use crate::store::redis::{
     command::{
         Reply, ScriptCommand,
+        check::FLAG_TIME_GIVEN,
+        check_batch::BatchCommand,
         check_joint::{JointCommand, JointMember},
-        reply::{InvalidReply, read_header, read_number},
+        reply::{InvalidReply, read_header, read_numbers},
     },
     script::Script,
     wire::{NUMBER_BYTES, REPLY_ALLOWED, REPLY_DENIED, REPLY_FALLBACK, write_number},
@@ -17,14 +19,15 @@ use crate::{
     time::{MAX_EXACT, Timestamp},
 };
 
-/// Bytes of a value between expires and the count: a length, code and grain.
-const FRAME_BYTES: usize = 8;
+/// The most members of a script: each takes 12 of the 200 local variables that a chunk may have.
+const MAX_MEMBERS: usize = 8;
 
 /// Fast path of a joint hit. With any unusual value the script does nothing, and the general one decides.
 pub(in crate::store::redis) struct JointWindowsCommand<'a>(&'a JointCommand);
 
 impl<'a> JointWindowsCommand<'a> {
-    /// The message, if each member must fit, is charged, and has one limit: a fixed window on a key of its own.
+    /// The message, if there are at most eight members, and each must fit, is charged, and has one limit: a fixed
+    /// window on a key of its own.
     pub(in crate::store::redis) fn new(joint: &'a JointCommand) -> Option<JointWindowsCommand<'a>> {
         let mut members = (1..).zip(&joint.members);
         let is_window = |(number, member): (u16, &JointMember)| {
@@ -37,7 +40,8 @@ impl<'a> JointWindowsCommand<'a> {
                         && effective.limit.capacity() < MAX_EXACT / 2
                 })
         };
-        members.all(is_window).then_some(JointWindowsCommand(joint))
+        let is_small = joint.members.len() <= MAX_MEMBERS;
+        (is_small && members.all(is_window)).then_some(JointWindowsCommand(joint))
     }
 }
 
@@ -52,27 +56,35 @@ impl ScriptCommand for JointWindowsCommand<'_> {
     type Output = Option<Vec<Decision>>;
 
     fn script(&self) -> &'static Script {
-        Script::check_joint_windows()
+        Script::check_joint_windows(self.0.members.len())
     }
 
     fn uses_server_clock(&self) -> bool {
         self.0.uses_server_clock()
     }
 
-    /// The arguments of `lua/check_joint.lua`.
+    /// `ARGV[1]`, numbers of 8 bytes: deadline (2^53 - 1 for none); for each member its cost, and its limit as
+    /// [`BatchCommand::encode_limit`] writes it; flags and now, where the time is given.
     fn encode(&self, deadline: Option<Timestamp>) -> impl IntoIterator<Item = Vec<u8>> {
-        self.0.encode(deadline)
+        let JointCommand { members, now } = self.0;
+        let mut bytes = Vec::with_capacity((3 + 6 * members.len()) * NUMBER_BYTES);
+        let deadline = deadline.map_or(MAX_EXACT - 1, Timestamp::as_micros);
+        write_number(&mut bytes, deadline);
+        for member in members {
+            write_number(&mut bytes, member.command.params.cost);
+            for effective in member.command.limits() {
+                BatchCommand::new(&member.command, [1]).encode_limit(effective, &mut bytes);
+            }
+        }
+        if let Some(now) = now {
+            write_number(&mut bytes, FLAG_TIME_GIVEN.into());
+            write_number(&mut bytes, now.as_micros());
+        }
+        [bytes]
     }
 
-    /// Reads `REPLY_FALLBACK`, or a status and now as the general reply has them. Then for each member:
-    ///
-    /// | bytes | content |
-    /// |---|---|
-    /// | 8 | expires of the stored value; only where the joint hit is denied |
-    /// | 8 | expires of the value with the hit |
-    /// | 8 | length, code and grain |
-    /// | 8 | the count with the hit |
-    /// | 8 | at, the tick of the hit |
+    /// Reads `REPLY_FALLBACK`, or a status and now as the general reply has them. Then for each member, as there but
+    /// without a byte that says whether it fits: expires, the tick of the hit, and the count before it.
     fn decode(&self, reply: &[u8]) -> Result<Reply<Option<Vec<Decision>>>, InvalidReply> {
         let (status, now, mut rest) = read_header(reply)?;
         if status == REPLY_FALLBACK {
@@ -81,7 +93,7 @@ impl ScriptCommand for JointWindowsCommand<'_> {
         let mut general = reply[..=NUMBER_BYTES].to_vec();
         if matches!(status, REPLY_ALLOWED | REPLY_DENIED) {
             for member in &self.0.members {
-                read_member(member, &mut rest, status == REPLY_DENIED, &mut general)?;
+                read_member(member, &mut rest, &mut general)?;
             }
         }
         general.extend_from_slice(rest);
@@ -92,31 +104,19 @@ impl ScriptCommand for JointWindowsCommand<'_> {
     }
 }
 
-/// Reads the entry of a member, and appends it in the form of `lua/check_joint.lua`: whether it fits, expires, at, and
-/// the count before the hit.
+/// Reads the entry of a member, and appends it in the form of `lua/check_joint.lua`.
 fn read_member(
     member: &JointMember,
     rest: &mut &[u8],
-    is_denied: bool,
     general: &mut Vec<u8>,
 ) -> Result<(), InvalidReply> {
-    let mut expires = read_number(rest)?;
-    if is_denied {
-        // The value with the hit was not written.
-        let stored = expires;
-        read_number(rest)?;
-        expires = stored;
-    }
-    *rest = rest.get(FRAME_BYTES..).ok_or(InvalidReply::Malformed)?;
-    let (with_hit, at) = (read_number(rest)?, read_number(rest)?);
+    let [expires, tick, count] = read_numbers(rest)?;
     let params = member.command.params;
-    let count = with_hit.checked_sub(params.cost);
-    let count = count.ok_or(InvalidReply::CorruptState)?;
     let fits = only_limit(member).is_some_and(|effective| {
-        with_hit + effective.demand(params).reserve <= effective.limit.capacity()
+        count + params.cost + effective.demand(params).reserve <= effective.limit.capacity()
     });
     general.push(u8::from(fits));
-    for number in [expires, at, count] {
+    for number in [expires, tick, count] {
         write_number(general, number);
     }
     Ok(())

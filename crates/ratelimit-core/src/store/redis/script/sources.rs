@@ -15,6 +15,8 @@ pub(super) const CHECK_JOINT: &str = include_str!("../../../../lua/check_joint.l
 /// Hits on several fixed windows.
 pub(super) const CHECK_JOINT_WINDOWS: &str =
     include_str!("../../../../lua/check_joint_windows.lua");
+/// The part of each window in it.
+pub(super) const JOINT_WINDOW: &str = include_str!("../../../../lua/joint_window.lua");
 /// Changes to a charge.
 pub(super) const SETTLE: &str = include_str!("../../../../lua/settle.lua");
 /// Clears a key.

@@ -1,4 +1,5 @@
-//! Assembles `lua/check_unrolled.lua`: the text of one limit after another, without loops and functions.
+//! Assembles `lua/check_unrolled.lua` and `lua/check_joint_windows.lua`: the text of one limit after another, without
+//! loops and functions.
 //!
 //! The module needs nothing but the texts, so `cargo xtask check lua` includes it to check an assembled script.
 
@@ -76,7 +77,14 @@ fn numbered(text: &str, number: usize) -> String {
 /// A line of the template with the lists of all limits in place of their names in capitals.
 fn with_lists(line: &str, fragments: &[&str]) -> String {
     let mut line = line.to_owned();
-    for name in ["arguments", "stored", "written", "numbers", "after"] {
+    for name in [
+        "key_names",
+        "arguments",
+        "stored",
+        "written",
+        "numbers",
+        "after",
+    ] {
         let capitals = name.to_uppercase();
         if !line.contains(&capitals) {
             continue;
@@ -99,9 +107,11 @@ fn with_lists(line: &str, fragments: &[&str]) -> String {
     }
     line = line.replace("LIMIT_COUNT", &fragments.len().to_string());
     if line.contains("STATES") {
-        let states: Vec<String> = (1..=fragments.len())
-            .map(|number| format!("state_{number}"))
-            .collect();
+        let states = (1..).zip(fragments).map(|(number, fragment)| {
+            let state = list(fragment, "state").unwrap_or("state_N");
+            numbered(state, number)
+        });
+        let states: Vec<String> = states.collect();
         line = line.replace("STATES", &states.join(" .. "));
     }
     line
