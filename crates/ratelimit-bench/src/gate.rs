@@ -80,6 +80,11 @@ fn redis_counts(server: &mut CountedServer) -> Vec<(String, f64)> {
         for (algorithm, plenty, little) in [
             ("token_bucket", "token_bucket 1000000/s", "token_bucket 1/h"),
             ("fixed_window", "fixed_window 1000000/s", "fixed_window 1/d"),
+            (
+                "two_limits",
+                "token_bucket 1000000/s; fixed_window 1000000/h",
+                "token_bucket 1/h; fixed_window 1/d",
+            ),
         ] {
             for (fate, limits) in [("allowed", plenty), ("denied", little)] {
                 let name = format!("redis.{algorithm}.{fate}");

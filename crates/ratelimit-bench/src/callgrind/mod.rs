@@ -4,6 +4,7 @@ mod dump;
 mod program;
 mod redis;
 
+pub(crate) use self::redis::SCRIPTS_A_COLLECTION;
 pub use self::{
     program::{count, tell_counts},
     redis::CountedServer,

@@ -8,7 +8,7 @@ use crate::server::RedisServer;
 const COUNTS: u32 = 5;
 
 /// The server collects garbage of Lua every 50 scripts; counts are comparable if each contains one collection.
-const SCRIPTS_A_COLLECTION: u32 = 50;
+pub(crate) const SCRIPTS_A_COLLECTION: u32 = 50;
 
 /// A redis-server whose instructions are counted; about fifty times slower than it would be.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
         "memory, a hot key",
         "ns",
         &hot,
-        Goal::RatioAtMost(0.7),
+        Goal::RatioAtMost(1.6),
     );
     let million = many(plan, MILLION);
     add(
@@ -26,7 +26,7 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
         "memory, a million keys",
         "ns",
         &million,
-        Goal::RatioAtMost(0.9),
+        Goal::RatioAtMost(1.0),
     );
 
     let bytes = LARGE
