@@ -32,7 +32,7 @@ if now > deadline then
   return pack('<Bd', REPLY_TOO_LATE, now)
 end
 
-local status = REPLY_ALLOWED
+local status, second = REPLY_ALLOWED, now - now % 1000000
 local value, ttl
 -- @each read
 if status == REPLY_ALLOWED then

@@ -37,7 +37,7 @@ if now > deadline then
 end
 -- @each prepare
 
-local last_ttl, ttl_text
+local second, last_ttl, ttl_text = now - now % 1000000, nil, nil
 local answer
 local answers = #keys > 1 and { pack('<d', now) }
 for number = 1, #keys do
@@ -104,15 +104,15 @@ for number = 1, #keys do
     if count > 1 then
       -- @each fit
     end
-    local ends, is_long = now, rest ~= ''
+    local ends, is_long, keeps_ttl = now, rest ~= '', flags < 2
     -- @each charge
 
     -- As expiry() of prelude.lua.
-    local expires_after = ends + 1000 + ((expires > 0 and expires or now) - ends - 1000) % 1000000
+    local expires_after = ends + 1000 + ((expires > 0 and expires or now + 1000) - ends - 1000) % 1000000
     if expires_after < keep_until then
       expires_after = keep_until
     end
-    if not (expires_after < 9007199254740992 and expires_after % 1 == 0) then
+    if not (expires_after < 9007199254740992 and expires_after % 1 == 0) or expires >= 9007199254740992 then
       break
     end
     -- @if fixed
@@ -127,8 +127,9 @@ for number = 1, #keys do
     -- @end
     local whole = rest == '' and value or value .. rest
     local stored
-    if expires_after == expires and flags < 2 then
-      -- Setting the TTL again would take 6,600 of 50,000 instructions, and formatting it 1,900.
+    if keeps_ttl and expires_after == expires then
+      -- Setting the TTL again would take 6,600 of 50,000 instructions, and formatting it 1,900. The first charge of a
+      -- second does, so that a TTL that was removed or shortened does not stay so.
       stored = call('SET', keys[number], whole, 'KEEPTTL')
     else
       local ttl = flags < 2 and (expires_after - now + (now - expires_after) % 1000) / 1000 or 3600000

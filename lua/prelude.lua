@@ -59,10 +59,10 @@ end
 -- none).
 -- It is at least one millisecond later than needed, because Redis counts the TTL from the millisecond before the write.
 -- It moves in steps of one second, from the time of the first write: most hits of a busy key leave it, and
--- check_unrolled.lua need not set the TTL again.
+-- check_unrolled.lua sets the TTL once a second.
 local function expiry(ends, before)
   if not (before > now and before < 9007199254740992 and before % 1 == 0) then
-    before = now
+    before = now + 1000
   end
   local needed = math.max(ends, now) + 1000
   return math.min(needed + (before - needed) % 1000000, 9007199254740991)

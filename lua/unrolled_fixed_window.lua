@@ -40,6 +40,7 @@ end
 
 -- @section charge
 local spent_N = count_N + fitting * cost
+keeps_ttl = keeps_ttl and at_N * grain_N >= second
 if (window_N + period_N) * grain_N > ends then
   ends = (window_N + period_N) * grain_N
 end

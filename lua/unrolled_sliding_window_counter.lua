@@ -48,6 +48,7 @@ end
 
 -- @section charge
 local spent_N = cur_N + fitting * cost
+keeps_ttl = keeps_ttl and at_N * grain_N >= second
 if (window_N + 2 * period_N) * grain_N > ends then
   ends = (window_N + 2 * period_N) * grain_N
 end

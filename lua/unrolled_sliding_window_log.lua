@@ -30,7 +30,8 @@ from_N, to_N = place, place + length_N - 5
 place = to_N + 1
 
 -- @section advance
-if stored_shape_N ~= shape_N or (from_N < to_N and unpack('<I7', value, to_N - 6) > tick_N) then
+local newest_N = from_N < to_N and unpack('<I7', value, to_N - 6) or 0
+if stored_shape_N ~= shape_N or newest_N > tick_N then
   break
 end
 if from_N < to_N and unpack('<I7', value, from_N) + period_N <= tick_N then
@@ -71,6 +72,7 @@ end
 -- @section charge
 local stamps_N = live_N > 0 and value:sub(from_N, to_N) or ''
 local added_N = pack('<I7', tick_N):rep(fitting * cost)
+keeps_ttl = keeps_ttl and newest_N * grain_N >= second
 if (tick_N + period_N) * grain_N > ends then
   ends = (tick_N + period_N) * grain_N
 end

@@ -46,6 +46,7 @@ end
 
 -- @section charge
 local owed_N = debt_N + fitting * price_N
+keeps_ttl = keeps_ttl and at_N >= second
 local end_N = (tick_N + (owed_N - owed_N % refill_N) / refill_N + (owed_N % refill_N > 0 and 1 or 0)) * grain_N
 if end_N > ends then
   ends = end_N

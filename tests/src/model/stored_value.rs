@@ -210,12 +210,17 @@ impl Model {
     }
 }
 
-/// When a value expires that is needed for so long: at the first of the times one second apart, from the last expiry or
-/// else from now, that is at least a millisecond behind the need.
+/// When a value expires that is needed for so long: at the first of the times one second apart that is at least a
+/// millisecond behind the need. The times count from the last expiry, or else from a millisecond behind now.
 fn expires_us(need_us: u128, now_us: u64, before_us: u128) -> u128 {
     let second_us = 1_000_000;
-    let needed_us = u128::from(now_us) + need_us + 1_000;
-    let mut expires_us = before_us.max(now_us.into());
+    let now_us = u128::from(now_us);
+    let needed_us = now_us + need_us + 1_000;
+    let mut expires_us = if before_us > now_us {
+        before_us
+    } else {
+        now_us + 1_000
+    };
     if expires_us < needed_us {
         expires_us += (needed_us - expires_us).div_ceil(second_us) * second_us;
     }

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The expiry of a budget moves in steps of 1 s, from the time of its first write. So most hits of a busy key leave it
-/// as it is, and Redis need not set the TTL again, which is a sixth of its work for a hit.
+/// as it is, and Redis sets the TTL once a second only, which is a sixth of its work for a hit.
 const EXPIRY_STEP_MICROS: u64 = 1_000_000;
 
 /// The least time between the end of the need and the expiry: 1 ms. Redis counts a TTL from the millisecond that it
@@ -34,13 +34,17 @@ const EXPIRY_STEP_MICROS: u64 = 1_000_000;
 const MIN_SLACK_MICROS: u64 = 1_000;
 
 /// The expiry of a budget whose states are needed for `need_micros` from `now` on, and that expires at `before` so far
-/// (law 7): the earliest step that is late enough. A budget that has expired begins anew at `now`.
+/// (law 7): the earliest step that is late enough. The steps of a budget that has expired begin anew.
 ///
 /// It depends on the latest need only, so several charges at one time have the expiry of one charge of their sum.
 #[inline]
 const fn expiry(before: Timestamp, now: Timestamp, need_micros: u64) -> Timestamp {
     let (before, now) = (before.as_micros(), now.as_micros());
-    let start = if before > now { before } else { now };
+    let start = if before > now {
+        before
+    } else {
+        now.saturating_add(MIN_SLACK_MICROS)
+    };
     let needed = now
         .saturating_add(need_micros)
         .saturating_add(MIN_SLACK_MICROS);

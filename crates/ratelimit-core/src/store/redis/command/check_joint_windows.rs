@@ -19,7 +19,7 @@ use crate::{
     time::{MAX_EXACT, Timestamp},
 };
 
-/// The most members of a script: each takes 12 of the 200 local variables that a chunk may have.
+/// The most members of a script: each takes 14 of the 200 local variables that a chunk may have.
 const MAX_MEMBERS: usize = 8;
 
 /// Fast path of a joint hit. With any unusual value the script does nothing, and the general one decides.
