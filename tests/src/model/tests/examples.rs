@@ -188,11 +188,11 @@ fn a_debt_too_great_to_convert_is_rounded_up_to_whole_tokens() {
     model.hit(&[day], 0, 1);
     model.hit(&[day], 1, 1);
 
-    // A microsecond short of two tokens are owed, and their value lives up to the next second.
+    // A microsecond short of two tokens are owed, and their value lives a millisecond longer.
     let look = model.hit(&[two_days], 1, 0).overall;
     assert_eq!(
         (look.remaining, look.reset_after_us),
-        (998, (2 * 86_400 + 1) * SECOND - 1)
+        (998, 2 * 86_400 * SECOND + 999)
     );
     assert_eq!(
         model.hit(&[two_days], 1, 998).overall.reset_after_us,
@@ -226,11 +226,11 @@ fn waits_end_when_the_value_expires() {
     assert_eq!(
         refused.overall.answer,
         Answer::Denied {
-            retry_after_us: 2 * SECOND
+            retry_after_us: SECOND + 1_000
         }
     );
-    assert_eq!(refused.overall.reset_after_us, 2 * SECOND);
-    assert_eq!(heard(&model.hit(&[slow], 2 * SECOND, 1)), (ALLOWED, 0));
+    assert_eq!(refused.overall.reset_after_us, SECOND + 1_000);
+    assert_eq!(heard(&model.hit(&[slow], SECOND + 1_000, 1)), (ALLOWED, 0));
 }
 
 #[test]
