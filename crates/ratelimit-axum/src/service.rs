@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use axum::{BoxError, body::Body};
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
 use pin_project_lite::pin_project;
+use ratelimit_tower::CountedBody;
 use tower_service::Service;
 
 /// A service whose requests are limited, made by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -45,8 +46,9 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S> {
-        let request = self.0.count_body(request.map(Body::new), Body::new);
-        let response = self.0.call(request);
+        let response = self.0.call_with_body(request, |config, head, body| {
+            CountedBody::wrap_if_needed(config, head, Body::new(body), Body::new)
+        });
         ResponseFuture { response }
     }
 }
@@ -72,8 +74,7 @@ where
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let response = ready!(self.project().response.poll(cx))?;
-        Poll::Ready(Ok(response.map(Body::from)))
+        self.project().response.poll_with_body(cx, Body::from)
     }
 }
 

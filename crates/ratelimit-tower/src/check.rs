@@ -44,15 +44,10 @@ impl Admission {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        Ok(Admission::new(admission, config))
-    }
-
-    #[inline]
-    pub(crate) const fn new(admission: HttpAdmission, config: Arc<Config>) -> Admission {
-        Admission {
+        Ok(Admission {
             admission: Some(admission),
             config,
-        }
+        })
     }
 
     /// The decision, or `None` if the request was exempt or no store decided.
@@ -71,14 +66,9 @@ impl Admission {
 
     /// Writes the header fields of a response, settles the charge by it, and holds the slot until its body
     /// ends.
-    pub fn finish<B>(mut self, response: Response<B>) -> Response<ResponseBody<B>> {
-        self.end(response)
-    }
-
-    /// [`finish`](Self::finish) in place.
-    #[inline]
-    pub(crate) fn end<B>(&mut self, response: Response<B>) -> Response<ResponseBody<B>> {
-        finish(&self.config, self.admission.as_mut(), response)
+    pub fn finish<B>(mut self, mut response: Response<B>) -> Response<ResponseBody<B>> {
+        let guard = finish(&self.config, self.admission.as_mut(), &mut response);
+        response.map(|body| ResponseBody::inner(body, guard))
     }
 }
 

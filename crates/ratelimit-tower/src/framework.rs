@@ -11,11 +11,11 @@ use http::{
 use ratelimit_core::Decision;
 use ratelimit_http::{client_ip::HeaderLines, response::ProblemDetails};
 use ratelimit_http::{
-    middleware::{self, DecisionSharing, Framework, RequestHead},
+    middleware::{self, BodyGuard, DecisionSharing, Framework, RequestHead},
     response::is_refusal,
 };
 
-use crate::{body::ResponseBody, peer_addr::PeerAddr, reset_value::cached_reset_value};
+use crate::{peer_addr::PeerAddr, reset_value::cached_reset_value};
 
 /// The number of header fields of a rejection, with those that servers add. They take one allocation.
 const FIELDS: usize = 8;
@@ -72,21 +72,19 @@ pub(crate) fn write_headers<B>(
     }
 }
 
-/// Settles the charge, writes the header fields, and attaches the guard to the body.
+/// Settles the charge and writes the header fields. Returns the guard that belongs to the body.
 #[inline]
 pub(crate) fn finish<B>(
     config: &Config,
     admission: Option<&mut HttpAdmission>,
-    mut response: Response<B>,
-) -> Response<ResponseBody<B>> {
-    let guard = admission.and_then(|admission| {
-        if config.sharing == DecisionSharing::RequestAndResponse {
-            insert_into_extensions(admission.decision().cloned(), &mut response);
-        }
-        let status = response.status().as_u16();
-        config.finish(admission, status, response.headers_mut())
-    });
-    response.map(|body| ResponseBody::inner(body, guard))
+    response: &mut Response<B>,
+) -> Option<Box<BodyGuard>> {
+    let admission = admission?;
+    if config.sharing == DecisionSharing::RequestAndResponse {
+        insert_into_extensions(admission.decision().cloned(), response);
+    }
+    let status = response.status().as_u16();
+    config.finish(admission, status, response.headers_mut())
 }
 
 /// The head of a request.
@@ -191,14 +189,17 @@ impl Framework for HttpFramework {
         HeaderName::from_static(name)
     }
 
+    #[inline]
     fn constant(value: &'static str) -> HeaderValue {
         HeaderValue::from_static(value)
     }
 
+    #[inline]
     fn value(value: &[u8]) -> HeaderValue {
         HeaderValue::from_bytes(value).expect("fields are visible ASCII")
     }
 
+    #[inline]
     fn moment(seconds: u64) -> HeaderValue {
         cached_reset_value(seconds)
     }
@@ -219,6 +220,7 @@ impl Framework for HttpFramework {
         map.contains_key(name)
     }
 
+    #[inline]
     fn insert_new(
         map: &mut HeaderMap,
         name: &HeaderName,
@@ -233,6 +235,7 @@ impl Framework for HttpFramework {
         }
     }
 
+    #[inline]
     fn insert(map: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
         map.insert(name, value);
     }

@@ -20,8 +20,7 @@ use tower_service::Service;
 
 use crate::{
     body::ResponseBody,
-    check::Admission,
-    framework::{Config, HttpAdmission, insert_into_request},
+    framework::{Config, HttpAdmission, finish, insert_into_request},
 };
 
 pin_project! {
@@ -34,18 +33,23 @@ pin_project! {
         S: Service<Request<B>>,
     {
         #[pin]
-        state: State<S, B, S::Future>,
+        pub(crate) state: State<S, B, S::Future>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<S, B, F> {
+    pub(crate) enum State<S, B, F> {
         Rejected { response: Option<Response<Bytes>> },
         Resolving { tier: PendingTier, call: Option<PendingCall<S, B>>, config: Arc<Config> },
         Checking { check: PendingCheck, call: Option<PendingCall<S, B>>, config: Arc<Config> },
-        Delaying { sleep: Pin<Box<Sleep>>, call: Option<PendingCall<S, B>>, admission: Option<Admission> },
-        Calling { #[pin] response: F, admission: Option<Admission> },
+        Delaying {
+            sleep: Pin<Box<Sleep>>,
+            call: Option<PendingCall<S, B>>,
+            admission: Option<HttpAdmission>,
+            config: Arc<Config>,
+        },
+        Calling { #[pin] response: F, admission: Option<HttpAdmission>, config: Arc<Config> },
     }
 }
 
@@ -58,60 +62,18 @@ impl<S, B> PendingCall<S, B> {
     }
 }
 
-impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
-    pub(crate) const fn rejected(response: Response<Bytes>) -> Self {
-        let response = Some(response);
-        let state = State::Rejected { response };
-        ResponseFuture { state }
-    }
-
-    #[inline]
-    pub(crate) const fn calling(response: S::Future, admission: Option<Admission>) -> Self {
-        let state = State::Calling {
-            response,
-            admission,
-        };
-        ResponseFuture { state }
-    }
-
-    pub(crate) const fn checking(
-        check: PendingCheck,
-        call: PendingCall<S, B>,
-        config: Arc<Config>,
-    ) -> Self {
-        let state = State::Checking {
-            check,
-            call: Some(call),
-            config,
-        };
-        ResponseFuture { state }
-    }
-
-    pub(crate) const fn resolving(
-        tier: PendingTier,
-        call: PendingCall<S, B>,
-        config: Arc<Config>,
-    ) -> Self {
-        let state = State::Resolving {
-            tier,
-            call: Some(call),
-            config,
-        };
-        ResponseFuture { state }
-    }
-
-    pub(crate) fn delaying(delay: Duration, call: PendingCall<S, B>, admission: Admission) -> Self {
-        let state = State::delaying(delay, call, admission);
-        ResponseFuture { state }
-    }
-}
-
 impl<S, B, F> State<S, B, F> {
-    fn delaying(delay: Duration, call: PendingCall<S, B>, admission: Admission) -> State<S, B, F> {
+    pub(crate) fn delaying(
+        delay: Duration,
+        call: PendingCall<S, B>,
+        admission: HttpAdmission,
+        config: Arc<Config>,
+    ) -> State<S, B, F> {
         State::Delaying {
             sleep: Box::pin(sleep(delay)),
             call: Some(call),
             admission: Some(admission),
+            config,
         }
     }
 }
@@ -122,23 +84,44 @@ where
 {
     type Output = Result<Response<ResponseBody<R>>, S::Error>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_with_body(cx, |body| body)
+    }
+}
+
+impl<S, B> ResponseFuture<S, B>
+where
+    S: Service<Request<B>> + Clone,
+{
+    /// Polls for the response with the body that `map_body` makes. It is for adapters of frameworks.
+    #[doc(hidden)]
+    #[inline]
+    pub fn poll_with_body<R, T>(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        map_body: impl FnOnce(ResponseBody<R>) -> T,
+    ) -> Poll<Result<Response<T>, S::Error>>
+    where
+        S: Service<Request<B>, Response = Response<R>>,
+    {
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
                 StateProj::Calling {
                     response,
                     admission,
+                    config,
                 } => {
-                    let response = ready!(response.poll(cx))?;
-                    return Poll::Ready(Ok(match admission {
-                        Some(admission) => admission.end(response),
-                        None => response.map(|body| ResponseBody::inner(body, None)),
-                    }));
+                    let mut response = ready!(response.poll(cx))?;
+                    let guard = finish(config, admission.as_mut(), &mut response);
+                    let response = response.map(|body| map_body(ResponseBody::inner(body, guard)));
+                    return Poll::Ready(Ok(response));
                 }
                 StateProj::Rejected { response } => {
                     let response = response.take().expect("polled after completion");
-                    return Poll::Ready(Ok(response.map(ResponseBody::rejection)));
+                    let response = response.map(|bytes| map_body(ResponseBody::rejection(bytes)));
+                    return Poll::Ready(Ok(response));
                 }
                 StateProj::Resolving { tier, call, config } => {
                     let resolved = ready!(Pin::new(tier).poll(cx));
@@ -158,6 +141,7 @@ where
                     sleep,
                     call,
                     admission,
+                    config,
                 } => {
                     ready!(sleep.as_mut().poll(cx));
                     let (service, _) = &mut *call.as_mut().expect("taken once, when ready").0;
@@ -167,6 +151,7 @@ where
                     State::Calling {
                         response: service.call(request),
                         admission: admission.take(),
+                        config: Arc::clone(config),
                     }
                 }
             };
@@ -200,6 +185,7 @@ where
             State::Calling {
                 response: service.call(request),
                 admission: None,
+                config: Arc::clone(config),
             }
         }
         CheckOutcome::Pending(check) => State::Checking {
@@ -249,15 +235,15 @@ where
 {
     let (mut service, mut request) = *call.0;
     insert_into_request(&config, &admission, request.extensions_mut());
-    let admission = Admission::new(admission, config);
     if !delay.is_zero() {
         // Dropping the ready service frees its capacity for other requests during the delay.
         let call = PendingCall::new(service.clone(), request);
-        return State::delaying(delay, call, admission);
+        return State::delaying(delay, call, admission, config);
     }
     State::Calling {
         response: service.call(request),
         admission: Some(admission),
+        config,
     }
 }
 

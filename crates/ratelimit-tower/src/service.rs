@@ -4,19 +4,17 @@ use std::{
     mem,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
-use http::{Request, Response};
-use http_body::Body;
+use http::{Request, Response, request::Parts};
 use ratelimit_http::middleware::CheckOutcome;
 use tower_service::Service;
 
 use crate::{
     body::ResponseBody,
-    check::Admission,
-    count_body::CountedBody,
     framework::{Config, insert_into_request},
-    future::{PendingCall, ResponseFuture},
+    future::{PendingCall, ResponseFuture, State},
 };
 
 /// A service whose requests are limited, made by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -42,17 +40,61 @@ impl<S> RateLimit<S> {
         PendingCall::new(ready, request)
     }
 
-    /// Counts the body of a request if the limit needs it. It is for adapters of frameworks.
+    /// Calls the service with the body that `map_body` makes. It is for adapters of frameworks.
     #[doc(hidden)]
     #[inline]
-    pub fn count_body<B: Body>(
-        &self,
-        request: Request<B>,
-        wrap: impl FnOnce(CountedBody<B>) -> B,
-    ) -> Request<B> {
-        let (mut head, body) = request.into_parts();
-        let body = CountedBody::wrap_if_needed(&self.config.current(), &mut head, body, wrap);
-        Request::from_parts(head, body)
+    pub fn call_with_body<A, B, R>(
+        &mut self,
+        request: Request<A>,
+        map_body: impl FnOnce(&Config, &mut Parts, A) -> B,
+    ) -> ResponseFuture<S, B>
+    where
+        S: Service<Request<B>, Response = Response<R>> + Clone,
+    {
+        let config = self.config.current();
+        let (mut parts, body) = request.into_parts();
+        let body = map_body(&config, &mut parts, body);
+        let outcome = config.check(&config.limiter, &parts);
+        if let CheckOutcome::Admitted(_, admission) = &outcome {
+            insert_into_request(&config, admission, &mut parts.extensions);
+        }
+        let request = Request::from_parts(parts, body);
+        let state = match outcome {
+            CheckOutcome::Admitted(Duration::ZERO, admission) => {
+                // Fast path: the ready service is called in place, without a clone. Returning here saves a copy of the
+                // state, 110 instructions of 4,700 (`cargo xtask bench --only http`).
+                return ResponseFuture {
+                    state: State::Calling {
+                        response: self.inner.call(request),
+                        admission: Some(admission),
+                        config,
+                    },
+                };
+            }
+            CheckOutcome::Admitted(delay, admission) => {
+                let call = PendingCall::new(self.inner.clone(), request);
+                State::delaying(delay, call, admission, config)
+            }
+            CheckOutcome::Bypassed => State::Calling {
+                response: self.inner.call(request),
+                admission: None,
+                config,
+            },
+            CheckOutcome::Rejected(response) => State::Rejected {
+                response: Some(response),
+            },
+            CheckOutcome::Pending(check) => State::Checking {
+                check,
+                call: Some(self.pending_call(request)),
+                config,
+            },
+            CheckOutcome::Resolving(tier) => State::Resolving {
+                tier,
+                call: Some(self.pending_call(request)),
+                config,
+            },
+        };
+        ResponseFuture { state }
     }
 
     /// The inner service.
@@ -75,33 +117,6 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
-        let config = self.config.current();
-        let (mut parts, body) = request.into_parts();
-        match config.check(&config.limiter, &parts) {
-            CheckOutcome::Admitted(delay, admission) => {
-                insert_into_request(&config, &admission, &mut parts.extensions);
-                let admission = Admission::new(admission, config);
-                if delay.is_zero() {
-                    // Fast path: the ready service is called in place, without a clone.
-                    let response = self.inner.call(Request::from_parts(parts, body));
-                    return ResponseFuture::calling(response, Some(admission));
-                }
-                let call = PendingCall::new(self.inner.clone(), Request::from_parts(parts, body));
-                ResponseFuture::delaying(delay, call, admission)
-            }
-            CheckOutcome::Bypassed => {
-                let response = self.inner.call(Request::from_parts(parts, body));
-                ResponseFuture::calling(response, None)
-            }
-            CheckOutcome::Rejected(response) => ResponseFuture::rejected(response),
-            CheckOutcome::Pending(check) => {
-                let call = self.pending_call(Request::from_parts(parts, body));
-                ResponseFuture::checking(check, call, config)
-            }
-            CheckOutcome::Resolving(tier) => {
-                let call = self.pending_call(Request::from_parts(parts, body));
-                ResponseFuture::resolving(tier, call, config)
-            }
-        }
+        self.call_with_body(request, |_, _, body| body)
     }
 }

@@ -75,6 +75,7 @@ fn return_buffer(mut answers: Box<LimitDecisions>) {
 
 impl Clone for PerLimit {
     /// A clone has a buffer of its own.
+    #[inline]
     fn clone(&self) -> PerLimit {
         let mut copy = PerLimit::NONE;
         self.as_slice().iter().for_each(|limit| copy.push(*limit));

@@ -15,7 +15,7 @@ use std::{
 /// Nanoseconds for which a calibration is valid. A change of the system time takes effect after at
 /// most this.
 const CALIBRATION_INTERVAL: u64 = 100_000_000;
-/// Nanoseconds that a calibration may take. A longer one is discarded: the thread may have been
+/// Nanoseconds that a calibration may take. A longer one is not trusted: the thread may have been
 /// descheduled between its reads, so that count and time do not belong together.
 const MAX_CALIBRATION: u64 = 2_000;
 /// The counter may drift from the system clock by one nanosecond in this many (244 ppm). A larger
@@ -46,7 +46,7 @@ struct TscClock {
     /// The count of the last good calibration; `u64::MAX` before the first.
     trusted_from: AtomicU64,
     /// The last calibration, good or not, with which the next one is compared.
-    last: Mutex<Option<Calibration>>,
+    last: Mutex<Calibration>,
 }
 
 /// A count and the system time that was read with it, both in nanoseconds.
@@ -54,6 +54,8 @@ struct TscClock {
 struct Calibration {
     count: u64,
     wall: u64,
+    /// Whether it took at most [`MAX_CALIBRATION`].
+    is_exact: bool,
 }
 
 impl Calibration {
@@ -63,14 +65,22 @@ impl Calibration {
         self.wall.wrapping_sub(self.count)
     }
 
-    /// Whether count and system time advanced alike since `earlier`, within the drift and the
-    /// length of a calibration.
+    /// Before the first calibration. The next one is due at any count.
+    const NONE: Calibration = Calibration {
+        count: u64::MAX,
+        wall: 0,
+        is_exact: false,
+    };
+
+    /// Whether both are exact, and count and system time advanced alike since `earlier`, within the
+    /// drift and the length of a calibration.
     const fn agrees_with(self, earlier: Calibration) -> bool {
         let counted = self.count.saturating_sub(earlier.count);
         let drifted = self.offset().wrapping_sub(earlier.offset());
         // `count` runs slow by twice the drift, so that much difference is expected.
         let wanted = counted / MAX_DRIFT * 2;
-        drifted.abs_diff(wanted) <= counted / MAX_DRIFT + MAX_CALIBRATION
+        let is_alike = drifted.abs_diff(wanted) <= counted / MAX_DRIFT + MAX_CALIBRATION;
+        self.is_exact && earlier.is_exact && is_alike
     }
 }
 
@@ -83,7 +93,7 @@ impl TscClock {
             counter,
             offset: AtomicU64::new(0),
             trusted_from: AtomicU64::new(u64::MAX),
-            last: Mutex::new(None),
+            last: Mutex::new(Calibration::NONE),
         }
     }
 
@@ -95,7 +105,7 @@ impl TscClock {
         if self.is_calibrated(count) {
             return count.wrapping_add(self.offset.load(Ordering::Relaxed));
         }
-        self.calibrate()
+        self.calibrate(count)
     }
 
     /// Whether the last good calibration is valid at this count. A count before it is not: after a
@@ -114,26 +124,32 @@ impl TscClock {
         nanos - nanos / (MAX_DRIFT / 2)
     }
 
-    /// Reads the system clock, and trusts the counter for an interval if both agree since the last
-    /// calibration.
+    /// Reads the system clock. If a calibration is due, it trusts the counter for an interval if both
+    /// agree since the last one.
     #[cold]
-    fn calibrate(&self) -> u64 {
+    fn calibrate(&self, before: u64) -> u64 {
         let Ok(mut last) = self.last.try_lock() else {
             return wall_nanos();
         };
+        let wall = wall_nanos();
+        if before.abs_diff(last.count) < CALIBRATION_INTERVAL {
+            return wall;
+        }
         // The counter is read on both sides of the system clock: the distance bounds the error of
         // the pair.
-        let before = self.count();
-        let wall = wall_nanos();
         let count = self.count();
-        let is_due = last.is_none_or(|last| count.abs_diff(last.count) >= CALIBRATION_INTERVAL);
-        if is_due && count.abs_diff(before) <= MAX_CALIBRATION {
-            let latest = Calibration { count, wall };
-            if last.is_some_and(|last| latest.agrees_with(last)) {
-                self.offset.store(latest.offset(), Ordering::Relaxed);
-                self.trusted_from.store(count, Ordering::Release);
-            }
-            *last = Some(latest);
+        let latest = Calibration {
+            count,
+            wall,
+            is_exact: count.abs_diff(before) <= MAX_CALIBRATION,
+        };
+        if latest.agrees_with(*last) {
+            self.offset.store(latest.offset(), Ordering::Relaxed);
+            self.trusted_from.store(count, Ordering::Release);
+        }
+        // A long calibration is tried again at once, unless none was ever short enough.
+        if latest.is_exact || !last.is_exact {
+            *last = latest;
         }
         wall
     }
@@ -157,6 +173,7 @@ mod tests {
         Calibration {
             count: look.count + counted,
             wall: (look.wall + SECOND).saturating_add_signed(set),
+            is_exact: true,
         }
     }
 
@@ -190,10 +207,11 @@ mod tests {
         assert!(!clock.is_calibrated(count + CALIBRATION_INTERVAL));
         clock.trusted_from.store(count + SECOND, Ordering::Relaxed);
         assert!(!clock.is_calibrated(count));
-        *clock.last.lock().unwrap() = Some(Calibration {
+        *clock.last.lock().unwrap() = Calibration {
             count: count + 3_600 * SECOND,
             wall: wall_nanos(),
-        });
+            is_exact: true,
+        };
         assert!(clock.now().abs_diff(wall_nanos()) < SECOND);
     }
 
@@ -202,6 +220,7 @@ mod tests {
         let first = Calibration {
             count: 5 * SECOND,
             wall: 1_700_000_000 * SECOND,
+            is_exact: true,
         };
 
         for ppm in [-200, -20, 0, 20, 200] {
@@ -210,6 +229,11 @@ mod tests {
         for ppm in [-500_000, -300, 300, 500_000] {
             assert!(!later(first, ppm, 0).agrees_with(first), "{ppm} ppm");
         }
+        let long = Calibration {
+            is_exact: false,
+            ..later(first, 0, 0)
+        };
+        assert!(!long.agrees_with(first) && !later(long, 0, 0).agrees_with(long));
         for millis in [-3_600_000, -1, 1, 3_600_000] {
             let set = later(first, 0, millis * 1_000_000);
             assert!(!set.agrees_with(first), "set by {millis} ms");

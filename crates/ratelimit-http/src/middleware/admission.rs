@@ -30,6 +30,21 @@ pub struct Admission<F: Framework> {
 }
 
 impl<F: Framework> Admission<F> {
+    /// The admission by this verdict, under the policy of this tier if it is not the base policy.
+    #[inline]
+    pub(crate) const fn new(
+        verdict: Option<Verdict>,
+        tier: Option<Policy>,
+        guard: Option<Box<BodyGuard>>,
+    ) -> Admission<F> {
+        Admission {
+            verdict,
+            tier,
+            guard,
+            _framework: PhantomData,
+        }
+    }
+
     /// The decision, or `None` if the store did not decide and the failure mode let the request pass.
     #[inline]
     pub fn decision(&self) -> Option<&Decision> {
@@ -58,25 +73,12 @@ impl<F: Framework> Admission<F> {
 }
 
 impl<F: Framework> Config<F> {
-    /// Admits a request, and enters it among the requests in flight if the policy is elastic.
-    #[inline]
-    pub(crate) fn admission(
-        &self,
-        request: &F::Request,
-        verdict: Option<Verdict>,
-        tier: Option<Policy>,
-    ) -> Admission<F> {
-        let signal = self.policy.policy().throttle().signal();
-        Admission {
-            verdict,
-            tier,
-            guard: signal.map(|signal| {
-                let mut guard = BodyGuard::new(body_of::<F>(request));
-                guard.enter(signal.enter());
-                Box::new(guard)
-            }),
-            _framework: PhantomData,
-        }
+    /// Enters a request among those in flight if the policy is elastic.
+    pub(crate) fn enter(&self, request: &F::Request) -> Option<Box<BodyGuard>> {
+        let signal = self.policy.policy().throttle().signal()?;
+        let mut guard = BodyGuard::new(body_of::<F>(request));
+        guard.enter(signal.enter());
+        Some(Box::new(guard))
     }
 
     /// Writes the header fields of a response. It settles nothing.

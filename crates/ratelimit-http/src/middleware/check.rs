@@ -69,15 +69,22 @@ impl<F: Framework> Config<F> {
                 None => return self.reject_without_key(request, error),
             },
         };
-        let tier = self.tier_of(request);
-        #[cfg(feature = "tokio")]
-        let tier = match self.resolve_tier(&key, tier) {
-            TierLookup::Known(tier) => tier,
-            TierLookup::Pending(found) => {
-                return CheckOutcome::Resolving(PendingTier::new(found, key, key_error));
-            }
-        };
-        self.check_in_tier(limiter, request, key, key_error, tier.as_deref())
+        let mut policy = self.policy.policy();
+        if self.flags.has_tiers {
+            let tier = self.tier.as_ref().and_then(|tier| tier(request));
+            #[cfg(feature = "tokio")]
+            let tier = match (tier, &self.tier_resolver) {
+                (None, Some(resolver)) => match resolver.resolve(&key) {
+                    TierLookup::Known(tier) => tier,
+                    TierLookup::Pending(found) => {
+                        return CheckOutcome::Resolving(PendingTier::new(found, key, key_error));
+                    }
+                },
+                (named, _) => named,
+            };
+            policy = self.policy_in_tier(&key, tier.as_deref());
+        }
+        self.check_policy(limiter, request, key, key_error, policy)
     }
 
     /// Continues with the tier that was looked up, as [`check`](Self::check) does from step 5 on.
@@ -95,7 +102,8 @@ impl<F: Framework> Config<F> {
             key,
             key_error,
         } = resolved;
-        self.check_in_tier(limiter, request, key, key_error, tier.as_deref())
+        let policy = self.policy_in_tier(&key, tier.as_deref());
+        self.check_policy(limiter, request, key, key_error, policy)
     }
 
     /// Decides a request and waits for everything that the decision needs: its tier and the limiter's answer.
@@ -128,17 +136,16 @@ impl<F: Framework> Config<F> {
         }
     }
 
-    /// Determines the limits and the cost, and asks the limiter.
+    /// Determines the cost, and asks the limiter. `policy` is that of the request's tier.
     #[inline]
-    fn check_in_tier(
+    fn check_policy(
         &self,
         limiter: &Limiter,
         request: &F::Request,
         key: Key,
         key_error: Option<KeyError>,
-        tier: Option<&str>,
+        policy: &Policy,
     ) -> CheckOutcome<F> {
-        let policy = self.policy_for(&key, tier);
         let cost = self.cost_of(request);
         let keys;
         let hit = if self.flags.has_named_keys {
@@ -169,7 +176,8 @@ impl<F: Framework> Config<F> {
         if !verdict.is_allowed() {
             return CheckOutcome::Rejected(self.deny(request, verdict, tier.as_ref()));
         }
-        CheckOutcome::Admitted(delay(verdict), self.admission(request, ready, tier))
+        let (delay, guard) = (delay(verdict), self.enter(request));
+        CheckOutcome::Admitted(delay, Admission::new(ready, tier, guard))
     }
 
     /// The main key of a request that has none, if no limit counts by the main key, as in `10/s by global`.
@@ -198,7 +206,8 @@ impl<F: Framework> Config<F> {
             return Err(self.deny(request, &verdict, completed.tier.as_ref()));
         }
         let delay = delay(&verdict);
-        let mut admission = self.admission(request, Some(verdict), completed.tier);
+        let guard = self.enter(request);
+        let mut admission = Admission::new(Some(verdict), completed.tier, guard);
         if let Some(reservation) = completed.reservation {
             admission.hold(request, reservation);
             if let Some(count) = self.body_count(request) {
@@ -208,29 +217,10 @@ impl<F: Framework> Config<F> {
         Ok((delay, admission))
     }
 
-    /// The tier that the layer names.
-    #[inline]
-    fn tier_of(&self, request: &F::Request) -> Option<String> {
-        let tier = self.tier.as_ref().filter(|_| self.flags.has_tiers)?;
-        tier(request)
-    }
-
-    /// The tier that the resolver finds, if the layer named none.
-    #[cfg(feature = "tokio")]
-    #[inline]
-    fn resolve_tier(&self, key: &Key, named: Option<String>) -> TierLookup {
-        match &self.tier_resolver {
-            Some(resolver) if named.is_none() && self.flags.has_tiers => resolver.resolve(key),
-            _ => TierLookup::Known(named),
-        }
-    }
-
     /// The policy of a tier. Without one the policy chooses by the key.
-    #[inline]
-    fn policy_for(&self, key: &Key, tier: Option<&str>) -> &Policy {
+    fn policy_in_tier(&self, key: &Key, tier: Option<&str>) -> &Policy {
         let policy = self.policy.policy();
         match tier {
-            _ if !self.flags.has_tiers => policy,
             Some(tier) => policy.tier(tier),
             None => policy.for_key(key),
         }

@@ -1,10 +1,7 @@
 //! Writing of header fields into responses.
 
-use crate::digits::Digits;
-use crate::response::{
-    header_style::{HeaderStyle, policy_value, ratelimit_value},
-    text::small_number,
-};
+use crate::digits::{Digits, small_number};
+use crate::response::header_style::{HeaderStyle, policy_value, ratelimit_value};
 use crate::{framework::Framework, response::report::LimitReport};
 use ratelimit_core::{Decision, Limit, Policy};
 

@@ -135,44 +135,6 @@ impl<const N: usize> TextBuffer<N> {
     }
 }
 
-/// The digits of a number below 1000, from a static table.
-///
-/// Fast path: header values of such numbers need no allocation. A value saves 210 instructions and an allocation, and a response
-/// to a small limit has three (`cargo xtask gate`).
-#[inline]
-pub(crate) fn small_number(number: u64) -> Option<&'static str> {
-    let index = usize::try_from(number).ok()?;
-    let digits = SMALL_NUMBERS.get(index)?;
-    let zeros = match number {
-        0..10 => 2,
-        10..100 => 1,
-        _ => 0,
-    };
-    str::from_utf8(&digits[zeros..]).ok()
-}
-
-/// The numbers below 1000 in three digits.
-static SMALL_NUMBERS: [[u8; 3]; 1000] = small_numbers();
-
-/// Counts up in decimal digits.
-const fn small_numbers() -> [[u8; 3]; 1000] {
-    let mut numbers = [*b"000"; 1000];
-    let mut index = 1;
-    while index < numbers.len() {
-        let [mut hundreds, mut tens, mut ones] = numbers[index - 1];
-        ones += 1;
-        if ones > b'9' {
-            (tens, ones) = (tens + 1, b'0');
-        }
-        if tens > b'9' {
-            (hundreds, tens) = (hundreds + 1, b'0');
-        }
-        numbers[index] = [hundreds, tens, ones];
-        index += 1;
-    }
-    numbers
-}
-
 /// Parses a decimal number without sign or spaces.
 pub(crate) fn parse(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
@@ -223,25 +185,6 @@ fn unquoted(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_table_of_small_numbers_agrees_with_formatting() {
-        for number in 0..1000 {
-            assert_eq!(small_number(number), Some(number.to_string().as_str()));
-        }
-        assert_eq!(small_number(1000), None);
-        assert_eq!(small_number(u64::MAX), None);
-    }
-
-    #[test]
-    fn digits_agree_with_the_standard_library() {
-        let powers = (0..20).map(|exponent| 10_u64.pow(exponent));
-        let edges = powers.flat_map(|power| [power - 1, power, power + 1]);
-
-        for number in edges.chain([u64::MAX]) {
-            assert_eq!(Digits::of(number).as_bytes(), number.to_string().as_bytes());
-        }
-    }
 
     #[test]
     fn text_is_the_same_whether_it_fits_in_place_or_not() {
