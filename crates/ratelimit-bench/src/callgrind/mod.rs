@@ -4,6 +4,8 @@ mod dump;
 mod program;
 mod redis;
 
+#[cfg(feature = "peers")]
+pub(crate) use self::dump::{Dumps, LAUNCHER};
 pub use self::{
     program::{count, tell_counts},
     redis::CountedServer,
@@ -11,6 +13,6 @@ pub use self::{
 
 /// A count as a number that can be divided.
 #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
-const fn exact(count: u64) -> f64 {
+pub(crate) const fn exact(count: u64) -> f64 {
     count as f64
 }
