@@ -318,7 +318,6 @@ fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.header)
-        .writev(false)
         .max_buf_size(MAX_HEAD_BYTES);
     builder
         .http2()

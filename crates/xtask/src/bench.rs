@@ -86,6 +86,10 @@ pub(crate) fn run_gate(args: &[String]) -> Result<(), Failure> {
             "see `cargo xtask gate --help`",
         ));
     }
+    // The server of the dev profile, which tests have built: a release build takes minutes.
+    let build = "build -q -p ratelimit-server --bin ratelimit-server";
+    let build: Vec<&str> = build.split(' ').collect();
+    run(&mut cargo(&build), "mend what does not compile")?;
     start("gate", "--bin gate --bin instructions", args, None)
 }
 

@@ -4,7 +4,6 @@ mod dump;
 mod program;
 mod redis;
 
-#[cfg(feature = "peers")]
 pub(crate) use self::dump::{Dumps, LAUNCHER};
 pub use self::{
     program::{count, tell_counts},

@@ -15,7 +15,6 @@ mod memory;
 mod prefetch;
 mod redis_bytes;
 mod redis_cost;
-mod response;
 mod rest;
 mod scale_instances;
 mod scale_keys;

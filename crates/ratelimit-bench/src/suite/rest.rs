@@ -1,50 +1,47 @@
 //! A REST check of `ratelimit-server` beside one of `throttlecrab-server`: requests a second, processor time and
 //! instructions of the server for a request.
 
-mod client;
-mod server;
 mod wrk;
 
-use std::time::Duration;
+use std::{env, path::PathBuf, time::Duration};
 
-use self::{
-    client::RestConnection,
-    server::{Contender, RestServer},
-    wrk::Wrk,
+use self::wrk::Wrk;
+use super::{Plan, cpu_time::cpu_time};
+use crate::{
+    report::{Goal, Report, Row, Spread},
+    rest::{Contender, RestConnection, RestServer, instructions},
 };
-use super::Plan;
-use crate::report::{Goal, Report, Row, Spread};
 
-/// Connections that stay open, each with one request at a time.
-const CONNECTIONS: usize = 64;
-/// Number of keys that are checked in turn.
-const KEYS: usize = 10_000;
 /// The shortest turn: processor time is counted in steps of 10 ms.
 const SHORTEST_TURN: Duration = Duration::from_secs(3);
-/// Requests of one count of instructions.
-const COUNTED: usize = 10 * CONNECTIONS;
-const COUNTS: usize = 3;
+
+/// Keys whose answers are compared.
+const COMPARED: u32 = 64;
+
+/// The variable with the path of the peer, which `cargo xtask bench` sets.
+const THROTTLECRAB: &str = "THROTTLECRAB_SERVER_BIN";
 
 pub(super) fn run(plan: Plan, report: &mut Report) {
-    let Some(theirs) = Contender::throttlecrab() else {
+    let Some(theirs) = throttlecrab() else {
         eprint!(" no throttlecrab-server: `cargo xtask bench` installs it;");
         return;
     };
-    let ours = Contender::ours();
+    let beside_us = env::current_exe().expect("our own path");
+    let ours = Contender::ours(beside_us.with_file_name("ratelimit-server"));
     insist_on_equal_answers(&ours, &theirs);
     report.rows.push(
         row("instructions", Spread::exactly(instructions(&ours)))
             .beside(theirs.name, Spread::exactly(instructions(&theirs))),
     );
 
-    let wrk = Wrk::new(CONNECTIONS, plan.turn().max(SHORTEST_TURN));
+    let wrk = Wrk::new(plan.turn().max(SHORTEST_TURN));
     let servers = [&ours, &theirs].map(RestServer::start);
     let (mut rates, mut costs) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
     for _ in 0..plan.rounds() {
         for ((server, rates), costs) in servers.iter().zip(&mut rates).zip(&mut costs) {
-            let before = server.cpu_time();
+            let before = cpu_time(server.pid());
             let driven = wrk.drive(server);
-            let used = server.cpu_time() - before;
+            let used = cpu_time(server.pid()) - before;
             rates.push(driven.requests / driven.seconds);
             costs.push(used.as_secs_f64() * 1e6 / driven.requests);
         }
@@ -71,7 +68,7 @@ fn insist_on_equal_answers(ours: &Contender, theirs: &Contender) {
         let server = RestServer::start(contender);
         (RestConnection::open(&server), server)
     });
-    for key in 0..CONNECTIONS {
+    for key in 0..COMPARED {
         let [ours, theirs] = connections.each_mut().map(|(connection, _)| {
             let answer = connection.check(key);
             (answer["allowed"].clone(), answer["remaining"].clone())
@@ -81,23 +78,15 @@ fn insist_on_equal_answers(ours: &Contender, theirs: &Contender) {
     }
 }
 
-/// The instructions of the server for a request: the least of several counts.
-///
-/// The connections take turns, so each request wakes the task of its connection, as under load.
-fn instructions(contender: &Contender) -> f64 {
-    let mut server = RestServer::start_counted(contender);
-    let open = |_| RestConnection::open(&server);
-    let mut connections: Vec<RestConnection> = (0..CONNECTIONS).map(open).collect();
-    let mut check_all = || {
-        for number in 0..COUNTED {
-            connections[number % CONNECTIONS].check(number);
-        }
-    };
-    check_all();
-    server.instructions();
-    let mut count = || {
-        check_all();
-        server.instructions() / super::duration::exact(COUNTED)
-    };
-    (0..COUNTS).map(|_| count()).fold(f64::INFINITY, f64::min)
+/// The peer, where it is installed. Its budgets are those of [`Contender::ours`].
+fn throttlecrab() -> Option<Contender> {
+    let program = PathBuf::from(env::var_os(THROTTLECRAB)?);
+    program.is_file().then_some(Contender {
+        name: "throttlecrab-server",
+        program,
+        args: &["--http", "--http-host", "127.0.0.1", "--log-level", "error"],
+        listen: |addr| ["--http-port".to_owned(), addr.port().to_string()],
+        path: "/throttle",
+        members: r#""max_burst":100000000,"count_per_period":1000000,"period":1"#,
+    })
 }

@@ -16,7 +16,7 @@ use tokio::{
 };
 use tonic::transport::{Channel, Endpoint};
 
-use crate::suite::response::is_whole;
+use crate::rest::is_whole;
 
 const KEYS: [&str; 4] = ["user", "path", "tenant", "remote_address"];
 

@@ -4,7 +4,7 @@ use std::{fs, process::Command, time::Duration};
 
 use tempfile::TempDir;
 
-use super::{KEYS, server::RestServer};
+use crate::rest::{CONNECTIONS, KEYS, RestServer};
 
 /// Makes all requests before the first is sent, so that the client does little under load, and prints a line with the
 /// requests, the microseconds and the failures.
@@ -33,7 +33,6 @@ end
 
 /// How wrk is called.
 pub(super) struct Wrk {
-    connections: usize,
     lasting: Duration,
     dir: TempDir,
 }
@@ -46,9 +45,8 @@ pub(super) struct Driven {
 }
 
 impl Wrk {
-    pub(super) fn new(connections: usize, lasting: Duration) -> Wrk {
+    pub(super) fn new(lasting: Duration) -> Wrk {
         Wrk {
-            connections,
             lasting,
             dir: TempDir::new().expect("a directory for the script"),
         }
@@ -63,7 +61,7 @@ impl Wrk {
         let file = self.dir.path().join("checks.lua");
         fs::write(&file, script).expect("the script is written");
         let output = Command::new("wrk")
-            .args(["-t", "1", "-c", &self.connections.to_string()])
+            .args(["-t", "1", "-c", &CONNECTIONS.to_string()])
             .args(["-d", &format!("{}s", self.lasting.as_secs())])
             .arg("-s")
             .arg(&file)

@@ -8,17 +8,16 @@ use std::{
 use serde_json::Value;
 
 use super::{KEYS, server::RestServer};
-use crate::suite::response::is_whole;
 
 /// A connection that stays open.
-pub(super) struct RestConnection {
+pub(crate) struct RestConnection {
     stream: TcpStream,
     head: String,
     members: &'static str,
 }
 
 impl RestConnection {
-    pub(super) fn open(server: &RestServer) -> RestConnection {
+    pub(crate) fn open(server: &RestServer) -> RestConnection {
         let stream = TcpStream::connect(server.addr).expect("the server listens");
         stream.set_nodelay(true).expect("a connection of TCP");
         let RestServer { addr, path, .. } = server;
@@ -32,7 +31,7 @@ impl RestConnection {
     }
 
     /// Posts a check, and returns the body of the response, which must have the status 200.
-    pub(super) fn check(&mut self, number: usize) -> Value {
+    pub(crate) fn check(&mut self, number: u32) -> Value {
         let body = format!(r#"{{"key":"user:{:08}",{}}}"#, number % KEYS, self.members);
         let (head, length) = (&self.head, body.len());
         let request = format!("{head}Content-Length: {length}\r\n\r\n{body}");
@@ -49,4 +48,16 @@ impl RestConnection {
         let (_, body) = response.split_once("\r\n\r\n").expect("it is whole");
         serde_json::from_str(body).expect("a body of JSON")
     }
+}
+
+/// Whether a response has arrived with all of its body.
+pub(crate) fn is_whole(response: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(response);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+    let length = fields.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let length = length.and_then(|(_, length)| length.trim().parse().ok());
+    body.len() >= length.unwrap_or(usize::MAX)
 }
