@@ -9,7 +9,7 @@ use ratelimit_core::{
 
 use crate::{
     callgrind::{CountedServer, count},
-    rest::{self, Contender},
+    rest::{self, RestProgram},
     workload::{Work, fallback, layer, memory, prefetch},
 };
 
@@ -40,7 +40,7 @@ pub fn measure_gate(allocations: fn(&mut dyn FnMut()) -> u64) -> Measured {
     let mut server = CountedServer::start();
     let version = server.server().version();
     counts.extend(redis_counts(&mut server));
-    let dev_server = Contender::ours(dev_server());
+    let dev_server = RestProgram::ours(dev_server());
     counts.push((
         "server.rest.allowed".to_owned(),
         rest::instructions(&dev_server),

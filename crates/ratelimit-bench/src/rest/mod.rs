@@ -7,7 +7,7 @@ mod server;
 pub(crate) use self::client::is_whole;
 pub(crate) use self::{
     client::RestConnection,
-    server::{Contender, RestServer},
+    server::{RestProgram, RestServer},
 };
 use crate::callgrind::exact;
 
@@ -23,8 +23,8 @@ const COUNTS: u32 = 3;
 /// The instructions of a server for one check: the least of several counts.
 ///
 /// The connections take turns, so each request wakes the task of its connection, as under load.
-pub(crate) fn instructions(contender: &Contender) -> f64 {
-    let mut server = RestServer::start_counted(contender);
+pub(crate) fn instructions(program: &RestProgram) -> f64 {
+    let mut server = RestServer::start_counted(program);
     let open = |_| RestConnection::open(&server);
     let mut connections: Vec<RestConnection> = (0..CONNECTIONS).map(open).collect();
     let mut check_all = || {

@@ -19,9 +19,9 @@ use crate::{
 const START_WITHIN: Duration = Duration::from_secs(60);
 
 /// A server, and how a check is posted to it. The budgets of both are equal, and never used up.
-pub(crate) struct Contender {
+pub(crate) struct RestProgram {
     pub(crate) name: &'static str,
-    pub(crate) program: PathBuf,
+    pub(crate) file: PathBuf,
     pub(crate) args: &'static [&'static str],
     /// The option for the address, or for the port alone.
     pub(crate) listen: fn(SocketAddr) -> [String; 2],
@@ -30,12 +30,12 @@ pub(crate) struct Contender {
     pub(crate) members: &'static str,
 }
 
-impl Contender {
+impl RestProgram {
     /// `ratelimit-server` at a path.
-    pub(crate) fn ours(program: PathBuf) -> Contender {
-        Contender {
+    pub(crate) fn ours(file: PathBuf) -> RestProgram {
+        RestProgram {
             name: "ratelimit-server",
-            program,
+            file,
             args: &[
                 "--policy",
                 "bench=token_bucket 1000000/s burst 100000000",
@@ -49,7 +49,7 @@ impl Contender {
     }
 }
 
-/// A server of one contender on a free port, which ends when this is dropped.
+/// A server of one program on a free port, which ends when this is dropped.
 pub(crate) struct RestServer {
     child: Child,
     pub(crate) addr: SocketAddr,
@@ -60,35 +60,36 @@ pub(crate) struct RestServer {
 }
 
 impl RestServer {
-    pub(crate) fn start(contender: &Contender) -> RestServer {
-        RestServer::start_by(Command::new(&contender.program), contender)
+    #[cfg(feature = "peers")]
+    pub(crate) fn start(program: &RestProgram) -> RestServer {
+        RestServer::start_by(Command::new(&program.file), program)
     }
 
     /// Starts a server whose instructions are counted. It has one thread for requests: two would wake each other by chance.
-    pub(crate) fn start_counted(contender: &Contender) -> RestServer {
+    pub(crate) fn start_counted(program: &RestProgram) -> RestServer {
         let [valgrind, options @ ..] = LAUNCHER;
         let mut command = Command::new(valgrind);
-        command.args(options).arg(&contender.program);
+        command.args(options).arg(&program.file);
         command.env("TOKIO_WORKER_THREADS", "1");
-        RestServer::start_by(command, contender)
+        RestServer::start_by(command, program)
     }
 
-    fn start_by(mut command: Command, contender: &Contender) -> RestServer {
+    fn start_by(mut command: Command, program: &RestProgram) -> RestServer {
         let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let dir = TempDir::new().expect("a directory for the server");
         let child = command
-            .args(contender.args)
-            .args((contender.listen)(addr))
+            .args(program.args)
+            .args((program.listen)(addr))
             .current_dir(dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
-            .unwrap_or_else(|why| panic!("{} does not start: {why}", contender.name));
+            .unwrap_or_else(|why| panic!("{} does not start: {why}", program.name));
         let server = RestServer {
             child,
             addr,
-            path: contender.path,
-            members: contender.members,
+            path: program.path,
+            members: program.members,
             dir,
             dumps: Dumps::default(),
         };
@@ -112,7 +113,7 @@ impl RestServer {
 
     /// The instructions since the last call, of a server that is counted.
     pub(crate) fn instructions(&mut self) -> u64 {
-        self.dumps.take(self.child.id(), self.dir.path())
+        self.dumps.take(self.pid(), self.dir.path())
     }
 }
 

@@ -9,7 +9,7 @@ use self::wrk::Wrk;
 use super::{Plan, cpu_time::cpu_time};
 use crate::{
     report::{Goal, Report, Row, Spread},
-    rest::{Contender, RestConnection, RestServer, instructions},
+    rest::{RestConnection, RestProgram, RestServer, instructions},
 };
 
 /// The shortest turn: processor time is counted in steps of 10 ms.
@@ -27,7 +27,7 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
         return;
     };
     let beside_us = env::current_exe().expect("our own path");
-    let ours = Contender::ours(beside_us.with_file_name("ratelimit-server"));
+    let ours = RestProgram::ours(beside_us.with_file_name("ratelimit-server"));
     insist_on_equal_answers(&ours, &theirs);
     report.rows.push(
         row("instructions", Spread::exactly(instructions(&ours)))
@@ -41,7 +41,7 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
         for ((server, rates), costs) in servers.iter().zip(&mut rates).zip(&mut costs) {
             let before = cpu_time(server.pid());
             let driven = wrk.drive(server);
-            let used = cpu_time(server.pid()) - before;
+            let used = cpu_time(server.pid()).saturating_sub(before);
             rates.push(driven.requests / driven.seconds);
             costs.push(used.as_secs_f64() * 1e6 / driven.requests);
         }
@@ -63,9 +63,9 @@ fn row(unit: &'static str, ours: Spread) -> Row {
 }
 
 /// Posts some keys to both, whose answers must say the same: allowed, and one unit less.
-fn insist_on_equal_answers(ours: &Contender, theirs: &Contender) {
-    let mut connections = [ours, theirs].map(|contender| {
-        let server = RestServer::start(contender);
+fn insist_on_equal_answers(ours: &RestProgram, theirs: &RestProgram) {
+    let mut connections = [ours, theirs].map(|program| {
+        let server = RestServer::start(program);
         (RestConnection::open(&server), server)
     });
     for key in 0..COMPARED {
@@ -78,12 +78,12 @@ fn insist_on_equal_answers(ours: &Contender, theirs: &Contender) {
     }
 }
 
-/// The peer, where it is installed. Its budgets are those of [`Contender::ours`].
-fn throttlecrab() -> Option<Contender> {
-    let program = PathBuf::from(env::var_os(THROTTLECRAB)?);
-    program.is_file().then_some(Contender {
+/// The peer, where it is installed. Its budgets are those of [`RestProgram::ours`].
+fn throttlecrab() -> Option<RestProgram> {
+    let file = PathBuf::from(env::var_os(THROTTLECRAB)?);
+    file.is_file().then_some(RestProgram {
         name: "throttlecrab-server",
-        program,
+        file,
         args: &["--http", "--http-host", "127.0.0.1", "--log-level", "error"],
         listen: |addr| ["--http-port".to_owned(), addr.port().to_string()],
         path: "/throttle",
