@@ -1,6 +1,6 @@
 //! The counts of the gate.
 
-use std::time::Duration;
+use std::{env, path::PathBuf, time::Duration};
 
 use ratelimit_core::{
     Key, Policy, RedisConfig, RedisStore,
@@ -9,6 +9,7 @@ use ratelimit_core::{
 
 use crate::{
     callgrind::{CountedServer, count},
+    rest::{self, RestProgram},
     workload::{Work, fallback, layer, memory, prefetch},
 };
 
@@ -39,10 +40,22 @@ pub fn measure_gate(allocations: fn(&mut dyn FnMut()) -> u64) -> Measured {
     let mut server = CountedServer::start();
     let version = server.server().version();
     counts.extend(redis_counts(&mut server));
+    let dev_server = RestProgram::ours(dev_server());
+    counts.push((
+        "server.rest.allowed".to_owned(),
+        rest::instructions(&dev_server),
+    ));
     Measured {
         server: version,
         counts,
     }
+}
+
+/// The server as `cargo build` and tests leave it. Building it for release would take minutes.
+fn dev_server() -> PathBuf {
+    let gate = env::current_exe().expect("our own path");
+    let target = gate.ancestors().nth(2).expect("it is in target/release");
+    target.join("debug/ratelimit-server")
 }
 
 /// Subtracts the cost of the bare request from each work of the layer.

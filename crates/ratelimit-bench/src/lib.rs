@@ -32,6 +32,7 @@ mod gate;
 #[cfg(feature = "peers")]
 pub mod peer;
 mod report;
+mod rest;
 mod server;
 #[cfg(feature = "peers")]
 pub mod suite;

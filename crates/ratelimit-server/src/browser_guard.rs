@@ -12,7 +12,7 @@ use axum::{
     body::HttpBody as _,
     extract::Request,
     http::{
-        HeaderMap, HeaderValue, Method, StatusCode, Uri,
+        HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
         header::{HOST, ORIGIN},
         uri::{Authority, Scheme},
     },
@@ -27,7 +27,7 @@ use crate::{
     json_body::{is_json, not_json},
 };
 
-pub(crate) const SEC_FETCH_SITE: &str = "sec-fetch-site";
+pub(crate) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Headers that proxies add besides the forwarding headers.
 const PROXY_HEADERS: [&str; 3] = ["via", "x-forwarded-host", "x-forwarded-proto"];
@@ -47,8 +47,11 @@ pub(crate) fn admit_request(
     }
     // A proxy forwards this header of its clients, who may well come from another site. A browser cannot add a
     // forwarding header to a cross-site request without a preflight.
-    if is_direct(rules, request.headers()) && !is_page_visit(request) {
-        check_site(request.headers())?;
+    let headers = request.headers();
+    if is_cross_site(headers) && is_direct(rules, headers) && !is_page_visit(request) {
+        return Err(cross_site(
+            "a page of another site may not call this server",
+        ));
     }
     Ok(())
 }
@@ -103,15 +106,10 @@ pub(crate) fn is_below_localhost(request: &Request) -> bool {
     })
 }
 
-/// Refuses a request that a page of another site caused.
-fn check_site(headers: &HeaderMap) -> Result<(), ApiError> {
+/// Whether a browser says that a page of another site caused a request.
+fn is_cross_site(headers: &HeaderMap) -> bool {
     let mut sites = headers.get_all(SEC_FETCH_SITE).iter();
-    if sites.any(|site| site.as_bytes().eq_ignore_ascii_case(b"cross-site")) {
-        return Err(cross_site(
-            "a page of another site may not call this server",
-        ));
-    }
-    Ok(())
+    sites.any(|site| site.as_bytes().eq_ignore_ascii_case(b"cross-site"))
 }
 
 /// Whether a browser opens the page of the console, as by a link on another page. The page is public, and its calls are

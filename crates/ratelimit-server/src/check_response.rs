@@ -15,6 +15,8 @@ use serde::Serialize;
 
 use crate::check_request::CheckRequest;
 
+const USUAL_FIELDS: usize = 8;
+
 const ALLOWED: &str = "Request allowed";
 const DENIED: &str = "Rate limit exceeded";
 const UNAVAILABLE: &str = "Rate limiting is unavailable";
@@ -152,6 +154,8 @@ pub(crate) fn respond(
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
+    // The fields of a check, and those that the guard and axum add: the map does not grow on the way.
+    headers.reserve(USUAL_FIELDS);
     if !is_empty {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }

@@ -6,6 +6,9 @@ use axum::{
 };
 use serde::Serialize;
 
+/// The response to a check, with a key of a usual length, fits in.
+const USUAL_BYTES: usize = 256;
+
 /// A response of the type `application/json`.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
     let mut response = Response::new(to_json(body));
@@ -16,5 +19,7 @@ pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> 
 }
 
 pub(crate) fn to_json(body: &impl Serialize) -> Body {
-    Body::from(serde_json::to_vec(body).expect("numbers and text can be written"))
+    let mut json = Vec::with_capacity(USUAL_BYTES);
+    serde_json::to_writer(&mut json, body).expect("numbers and text can be written");
+    Body::from(json)
 }

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, http::Request};
+use axum::{Router, http::Request};
 use futures_util::FutureExt as _;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -29,7 +29,7 @@ use tokio::{
     net::TcpListener,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use tower::ServiceExt as _;
+use tower::Service as _;
 
 use crate::{
     app::App,
@@ -300,16 +300,16 @@ async fn serve_stream(
 
 fn respond(
     service: &Service,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> impl Future<Output = Result<axum::response::Response, Infallible>> + use<> {
-    let mut request = request.map(Body::new);
     if let Some(peer) = service.peer {
         request.extensions_mut().insert(Peer(peer));
     }
     if service.is_tls {
         request.extensions_mut().insert(OverTls);
     }
-    service.router.clone().oneshot(request)
+    // A router is always ready.
+    service.router.clone().call(request)
 }
 
 fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {

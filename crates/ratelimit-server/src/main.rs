@@ -10,7 +10,12 @@ use std::{
 };
 
 use clap::{CommandFactory as _, Parser as _};
+use mimalloc::MiMalloc;
 use ratelimit_server::{Cli, CliError, Command};
+
+/// A check over REST allocates 36 times. The allocator of the system takes 4,500 instructions more for it, of 44,300.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Time at the end for tasks that block, such as a lookup of a host name. They are given up then.
 const BLOCKING_TIMEOUT: Duration = Duration::from_secs(1);

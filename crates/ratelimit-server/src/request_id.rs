@@ -1,6 +1,7 @@
 //! Request ids: from the client, or generated.
 
 use std::{
+    fmt::Write as _,
     hash::{BuildHasher as _, RandomState},
     sync::{
         LazyLock,
@@ -9,6 +10,7 @@ use std::{
 };
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
 
 /// The header of the id, in requests and responses.
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -49,7 +51,9 @@ fn generate() -> HeaderValue {
     static START: LazyLock<AtomicU64> =
         LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(std::process::id())));
     let id = START.fetch_add(STEP, Ordering::Relaxed);
-    HeaderValue::from_str(&format!("{id:016x}")).expect("hexadecimal digits")
+    let mut digits = String::with_capacity(16);
+    write!(digits, "{id:016x}").expect("a string takes all text");
+    HeaderValue::from_maybe_shared(Bytes::from(digits)).expect("hexadecimal digits")
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::{
 pub(crate) const HELP: &str = "\
 Measure what a decision costs, beside other limiters, and write the numbers, the charts and the tables of
 docs/explain/performance.md. Takes about 10 minutes once it is built.
+The first run installs throttlecrab-server into target/tools, unless --quick or --only leave it out.
 
 Usage: cargo xtask bench [--quick] [--out DIR] [--only WORD]
        cargo xtask bench --redraw
@@ -31,6 +32,9 @@ Usage: cargo xtask gate [--write]
 Options:
   --write  Write a budget 5 % above what was counted";
 
+/// The version of the server that `rest` compares with.
+const THROTTLECRAB: &str = "0.4.40";
+
 const ADVICE: &str = "see what failed above";
 
 /// Builds the benchmark with its peers, and runs it.
@@ -39,7 +43,25 @@ pub(crate) fn run_bench(args: &[String]) -> Result<(), Failure> {
         return redraw(args);
     }
     let bins = "--bin bench --bin instructions_peers --bin instructions_local --bin memory_usage --features ratelimit-bench/peers -p ratelimit-server --bin ratelimit-server";
-    start("bench", bins, args)
+    let peer = if runs_rest(args) {
+        tools::ensure_one("wrk")?;
+        tools::ensure_protoc()?;
+        let target = Workspace::members()?.root.join("target");
+        let peer = tools::ensure_crate(&target, "throttlecrab-server", THROTTLECRAB)?;
+        Some(("THROTTLECRAB_SERVER_BIN", peer))
+    } else {
+        None
+    };
+    start("bench", bins, args, peer)
+}
+
+/// Whether the suite `rest` is measured, whose peer takes minutes to install.
+fn runs_rest(args: &[String]) -> bool {
+    let only = args.iter().skip_while(|arg| *arg != "--only").nth(1);
+    match only {
+        Some(word) => "rest".contains(word.as_str()),
+        None => args.iter().all(|arg| arg != "--quick"),
+    }
 }
 
 /// Draws the charts and writes the tables from the numbers of the last run.
@@ -64,10 +86,19 @@ pub(crate) fn run_gate(args: &[String]) -> Result<(), Failure> {
             "see `cargo xtask gate --help`",
         ));
     }
-    start("gate", "--bin gate --bin instructions", args)
+    // The server of the dev profile, which tests have built: a release build takes minutes.
+    let build = "build -q -p ratelimit-server --bin ratelimit-server";
+    let build: Vec<&str> = build.split(' ').collect();
+    run(&mut cargo(&build), "mend what does not compile")?;
+    start("gate", "--bin gate --bin instructions", args, None)
 }
 
-fn start(program: &str, bins: &str, args: &[String]) -> Result<(), Failure> {
+fn start(
+    program: &str,
+    bins: &str,
+    args: &[String],
+    variable: Option<(&str, PathBuf)>,
+) -> Result<(), Failure> {
     tools::ensure_one("valgrind")?;
     let server = Redis::ensure_binary()?;
     let build = format!("build --release -q -p ratelimit-bench {bins}");
@@ -76,6 +107,7 @@ fn start(program: &str, bins: &str, args: &[String]) -> Result<(), Failure> {
 
     let mut program = std::process::Command::new(release_folder()?.join(program));
     program.args(args).env("REDIS_SERVER_BIN", server);
+    program.envs(variable);
     program.current_dir(Workspace::members()?.root);
     run(&mut program, ADVICE)
 }
@@ -83,4 +115,26 @@ fn start(program: &str, bins: &str, args: &[String]) -> Result<(), Failure> {
 /// Where cargo leaves what it builds for release.
 pub(crate) fn release_folder() -> Result<PathBuf, Failure> {
     Ok(Workspace::members()?.target_directory.join("release"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peer_is_installed_only_for_its_suite() {
+        let runs = |line: &str| runs_rest(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+
+        for line in [
+            "",
+            "--only rest",
+            "--quick --only rest",
+            "--only es --out x",
+        ] {
+            assert!(runs(line), "{line}");
+        }
+        for line in ["--quick", "--only http", "--quick --out rest"] {
+            assert!(!runs(line), "{line}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    command::{output, run, succeeds},
+    command::{cargo, output, run, succeeds},
     failure::Failure,
     install::{self, Program},
 };
@@ -104,6 +104,38 @@ pub(crate) fn ensure_one(binary: &'static str) -> Result<(), Failure> {
         dnf: binary,
         brew: binary,
     })
+}
+
+/// Installs the compiler of protocol buffers, if it is missing.
+pub(crate) fn ensure_protoc() -> Result<(), Failure> {
+    if is_present("protoc") {
+        return Ok(());
+    }
+    install::install(&Program {
+        apt: "protobuf-compiler",
+        dnf: "protobuf-compiler",
+        brew: "protobuf",
+    })
+}
+
+/// The path of a program that a crate of the registry contains, which is installed into `target/tools` if it is missing or of
+/// another version.
+pub(crate) fn ensure_crate(target: &Path, name: &str, version: &str) -> Result<PathBuf, Failure> {
+    let tools = target.join("tools");
+    let program = format!("{name}{}", env::consts::EXE_SUFFIX);
+    let program = tools.join("bin").join(program);
+    let printed = output(Command::new(&program).arg("--version"), "");
+    if printed.is_ok_and(|printed| String::from_utf8_lossy(&printed).contains(version)) {
+        return Ok(program);
+    }
+    let package = format!("{name}@{version}");
+    let mut install = cargo(&["install", &package, "--locked", "--force", "--root"]);
+    install
+        .arg(&tools)
+        .env("CARGO_TARGET_DIR", tools.join("build"));
+    let advice = format!("install {name} {version} by hand, into target/tools");
+    run(&mut install, &advice)?;
+    Ok(program)
 }
 
 /// Installs the programs that are missing.

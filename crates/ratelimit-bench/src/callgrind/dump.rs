@@ -3,12 +3,42 @@
 use std::{
     fs,
     path::Path,
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
 
 /// How long a busy machine takes to write a dump.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// The program and its options that come before a server whose instructions are counted. It writes to its directory.
+pub(crate) const LAUNCHER: [&str; 4] = [
+    "valgrind",
+    "--tool=callgrind",
+    "-q",
+    "--callgrind-out-file=out",
+];
+
+/// The dumps of one server under [`LAUNCHER`].
+#[derive(Debug, Default)]
+pub(crate) struct Dumps(u32);
+
+impl Dumps {
+    /// The instructions since the last dump.
+    ///
+    /// # Panics
+    ///
+    /// When the server is gone.
+    pub(crate) fn take(&mut self, pid: u32, dir: &Path) -> u64 {
+        self.0 += 1;
+        let control = Command::new("callgrind_control")
+            .args(["-d", &pid.to_string()])
+            .output()
+            .expect("callgrind_control comes with valgrind");
+        assert!(control.status.success(), "callgrind_control failed");
+        instructions(&dir.join(format!("out.{}", self.0)))
+    }
+}
 
 /// The instructions of one dump. `callgrind_control` may return before its server has written all of it.
 pub(super) fn instructions(file: &Path) -> u64 {

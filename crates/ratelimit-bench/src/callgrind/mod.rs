@@ -4,7 +4,10 @@ mod dump;
 mod program;
 mod redis;
 
-pub(crate) use self::redis::SCRIPTS_A_COLLECTION;
+pub(crate) use self::{
+    dump::{Dumps, LAUNCHER},
+    redis::SCRIPTS_A_COLLECTION,
+};
 pub use self::{
     program::{count, tell_counts},
     redis::CountedServer,
@@ -12,6 +15,6 @@ pub use self::{
 
 /// A count as a number that can be divided.
 #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
-const fn exact(count: u64) -> f64 {
+pub(crate) const fn exact(count: u64) -> f64 {
     count as f64
 }

@@ -1,8 +1,9 @@
 //! A redis-server under callgrind.
 
-use std::{path::Path, process::Command};
-
-use super::{dump, exact};
+use super::{
+    dump::{Dumps, LAUNCHER},
+    exact,
+};
 use crate::server::RedisServer;
 
 const COUNTS: u32 = 5;
@@ -14,7 +15,7 @@ pub(crate) const SCRIPTS_A_COLLECTION: u32 = 50;
 #[derive(Debug)]
 pub struct CountedServer {
     server: RedisServer,
-    dumps: u32,
+    dumps: Dumps,
 }
 
 impl CountedServer {
@@ -24,16 +25,13 @@ impl CountedServer {
     ///
     /// When there is no valgrind or no redis-server.
     pub fn start() -> CountedServer {
-        let launcher = [
-            "valgrind",
-            "--tool=callgrind",
-            "-q",
-            "--callgrind-out-file=out",
-        ];
-        let launcher = launcher.map(str::to_owned);
+        let launcher = LAUNCHER.map(str::to_owned);
         // Its housekeeping goes by the clock, which runs far ahead of its work here.
         let server = RedisServer::start_under(&launcher, &["--hz", "1", "--dynamic-hz", "no"]);
-        CountedServer { server, dumps: 0 }
+        CountedServer {
+            server,
+            dumps: Dumps::default(),
+        }
     }
 
     /// The server.
@@ -71,16 +69,6 @@ impl CountedServer {
     ///
     /// When the server is gone.
     pub fn instructions(&mut self) -> u64 {
-        self.dumps += 1;
-        let control = Command::new("callgrind_control")
-            .args(["-d", &self.server.pid().to_string()])
-            .output()
-            .expect("callgrind_control comes with valgrind");
-        assert!(control.status.success(), "callgrind_control failed");
-        dump::instructions(&self.dump())
-    }
-
-    fn dump(&self) -> std::path::PathBuf {
-        Path::new(self.server.dir()).join(format!("out.{}", self.dumps))
+        self.dumps.take(self.server.pid(), self.server.dir())
     }
 }

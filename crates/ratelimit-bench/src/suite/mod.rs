@@ -2,6 +2,7 @@
 
 mod binaries;
 mod busy_host;
+mod cpu_time;
 mod denied_flood;
 mod duration;
 mod envoy;
@@ -14,6 +15,7 @@ mod memory;
 mod prefetch;
 mod redis_bytes;
 mod redis_cost;
+mod rest;
 mod scale_instances;
 mod scale_keys;
 mod scale_limits;
@@ -28,7 +30,7 @@ use crate::report::Report;
 pub type Suite = fn(Plan, &mut Report);
 
 /// All suites by the names that `--only` takes.
-pub const SUITES: [(&str, Suite); 17] = [
+pub const SUITES: [(&str, Suite); 18] = [
     ("redis-cost", redis_cost::run),
     ("throughput", throughput::run),
     ("far", far::run),
@@ -46,7 +48,15 @@ pub const SUITES: [(&str, Suite); 17] = [
     ("fleet", fleet::run),
     ("busy-host", busy_host::run),
     ("envoy", envoy::run),
+    ("rest", rest::run),
 ];
 
 /// Suites that `--quick` leaves out unless `--only` names them.
-pub const SLOW_SUITES: [&str; 5] = ["prefetch", "local-budgets", "fleet", "busy-host", "envoy"];
+pub const SLOW_SUITES: [&str; 6] = [
+    "prefetch",
+    "local-budgets",
+    "fleet",
+    "busy-host",
+    "envoy",
+    "rest",
+];

@@ -70,10 +70,14 @@ pub(super) async fn post(
     let (parts, body) = request.into_parts();
     let rules = app.rules();
     let bytes = read(&app, &parts.headers, body).await?;
-    if !is_batch(&bytes)? {
-        let Object(item) = parse(&bytes)?;
-        let check_request = CheckRequest::from_item(&app, &rules, &parts, item)?;
-        return Ok(respond(&app, &rules, &check_request).await);
+    match parse(&bytes) {
+        Ok(Object(item)) => {
+            let check_request = CheckRequest::from_item(&app, &rules, &parts, item)?;
+            return Ok(respond(&app, &rules, &check_request).await);
+        }
+        // One check has no field `checks`.
+        Err(_) if is_batch(&bytes)? => {}
+        Err(why) => return Err(why),
     }
     let Object(BatchRequest { checks, is_joint }) = parse(&bytes)?;
     let is_joint = is_joint == Some(true);

@@ -19,7 +19,6 @@ use axum::{
         StatusCode,
         header::{ALLOW, CONTENT_TYPE},
     },
-    middleware,
     response::IntoResponse,
     routing::{any, delete, get, post},
 };
@@ -121,7 +120,7 @@ fn finish(routes: Router<App>, app: &App, listen: SocketAddr, has_console: bool)
         has_console,
         is_loopback: listen.ip().to_canonical().is_loopback(),
     };
-    routes.layer(middleware::from_fn_with_state(guard_state, guard::guard))
+    routes.layer(guard_state)
 }
 
 fn with_fallbacks(routes: Router<App>) -> Router<App> {

@@ -6,16 +6,12 @@ mod html;
 mod page_links;
 
 use std::{
-    env, fs, io,
+    fs, io,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use crate::{
-    command::{cargo, output, run},
-    failure::Failure,
-    workspace::Workspace,
-};
+use crate::{command::run, failure::Failure, tools, workspace::Workspace};
 
 pub(crate) const HELP: &str = "\
 Build the pages of docs into target/book, and check every link of the built pages.
@@ -31,7 +27,7 @@ const ADVICE: &str = "mend the page that the built one comes from";
 pub(crate) fn build() -> Result<(), Failure> {
     let root = Workspace::members()?.root;
     let target = root.join("target");
-    let mdbook = ensure_mdbook(&target)?;
+    let mdbook = tools::ensure_crate(&target, "mdbook", VERSION)?;
     let (source, book) = (target.join("book-source"), target.join("book"));
     stage(&root, &source).map_err(|error| unwritable(&source, &error))?;
     let mut build = Command::new(mdbook);
@@ -49,25 +45,6 @@ pub(crate) fn build() -> Result<(), Failure> {
         book.join("index.html").display()
     );
     Ok(())
-}
-
-/// The path of mdBook, which is installed if it is missing or of another version.
-fn ensure_mdbook(target: &Path) -> Result<PathBuf, Failure> {
-    let tools = target.join("tools");
-    let mdbook = tools
-        .join("bin")
-        .join(format!("mdbook{}", env::consts::EXE_SUFFIX));
-    let version = output(Command::new(&mdbook).arg("--version"), "");
-    if version.is_ok_and(|version| String::from_utf8_lossy(&version).contains(VERSION)) {
-        return Ok(mdbook);
-    }
-    let package = format!("mdbook@{VERSION}");
-    let mut install = cargo(&["install", &package, "--locked", "--force", "--root"]);
-    install
-        .arg(&tools)
-        .env("CARGO_TARGET_DIR", tools.join("build"));
-    run(&mut install, "install mdBook by hand, into target/tools")?;
-    Ok(mdbook)
 }
 
 /// Copies `docs`, with links that the book has files for.

@@ -16,6 +16,8 @@ use tokio::{
 };
 use tonic::transport::{Channel, Endpoint};
 
+use crate::rest::is_whole;
+
 const KEYS: [&str; 4] = ["user", "path", "tenant", "remote_address"];
 
 /// A client of the rate limit service with several connections.
@@ -112,16 +114,4 @@ impl RestClient {
         assert!(response.starts_with(b"HTTP/1.1 200 "));
         self.idle.lock().await.push(connection);
     }
-}
-
-/// Whether a response has arrived with all of its body.
-fn is_whole(response: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(response);
-    let Some((head, body)) = text.split_once("\r\n\r\n") else {
-        return false;
-    };
-    let mut fields = head.lines().filter_map(|line| line.split_once(':'));
-    let length = fields.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    let length = length.and_then(|(_, length)| length.trim().parse().ok());
-    body.len() >= length.unwrap_or(usize::MAX)
 }

@@ -10,6 +10,8 @@ use std::{
 
 use tempfile::TempDir;
 
+use crate::suite::cpu_time::cpu_time;
+
 /// The rules of the descriptors, and the limit of the REST check. None of them is ever reached.
 const RULES: &str = "
 domain: bench
@@ -26,9 +28,6 @@ domain = 'bench'
 match = ['user']
 limits = 'fixed_window 1000000/h'
 ";
-
-/// Clock ticks a second in `/proc`, on every Linux of these days.
-const TICKS_PER_SECOND: u64 = 100;
 
 /// A `ratelimit-server` of the same build, which ends when this is dropped.
 #[derive(Debug)]
@@ -91,15 +90,7 @@ impl ServerProcess {
 
     /// The processor time of all threads so far.
     pub(super) fn cpu_time(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
-        let stat = stat.expect("the server runs");
-        // The name of the program is in parentheses, and utime and stime are the 12th and 13th field behind it.
-        let fields = stat.rsplit_once(')').expect("a name").1.split_whitespace();
-        let ticks = fields
-            .skip(11)
-            .take(2)
-            .map(|field| field.parse::<u64>().expect("a number"));
-        Duration::from_millis(ticks.sum::<u64>() * 1_000 / TICKS_PER_SECOND)
+        cpu_time(self.child.id())
     }
 }
 
