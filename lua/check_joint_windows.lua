@@ -14,7 +14,7 @@
 --          where the time is given: 2 and now (microseconds). All are doubles
 --
 -- reply    REPLY_FALLBACK and now (microseconds); or REPLY_ALLOWED or REPLY_DENIED, now, and for each member expires
---          (microseconds) after the call, the tick of now, and the count before the hit
+--          (microseconds) after the call, and the count before the hit
 
 local KEY_NAMES = unpack(KEYS)
 local pack, unpack, call = struct.pack, struct.unpack, redis.call

@@ -2,7 +2,7 @@
 --
 -- @key_names  key_N
 -- @arguments  cost_N, shape_N, grain_N, limit_N, most_N, period_N
--- @numbers    expires_N, tick_N, count_N
+-- @numbers    expires_N, count_N
 --
 -- shape  the eight bytes of the state in front of its numbers, which are only compared
 -- most   the units with which the hit still fits: the limit without the reserve

@@ -84,7 +84,7 @@ impl ScriptCommand for JointWindowsCommand<'_> {
     }
 
     /// Reads `REPLY_FALLBACK`, or a status and now as the general reply has them. Then for each member, as there but
-    /// without a byte that says whether it fits: expires, the tick of the hit, and the count before it.
+    /// without a byte that says whether it fits and without the tick: expires, and the count before the hit.
     fn decode(&self, reply: &[u8]) -> Result<Reply<Option<Vec<Decision>>>, InvalidReply> {
         let (status, now, mut rest) = read_header(reply)?;
         if status == REPLY_FALLBACK {
@@ -93,7 +93,7 @@ impl ScriptCommand for JointWindowsCommand<'_> {
         let mut general = reply[..=NUMBER_BYTES].to_vec();
         if matches!(status, REPLY_ALLOWED | REPLY_DENIED) {
             for member in &self.0.members {
-                read_member(member, &mut rest, &mut general)?;
+                read_member(member, now, &mut rest, &mut general)?;
             }
         }
         general.extend_from_slice(rest);
@@ -107,15 +107,16 @@ impl ScriptCommand for JointWindowsCommand<'_> {
 /// Reads the entry of a member, and appends it in the form of `lua/check_joint.lua`.
 fn read_member(
     member: &JointMember,
+    now: Timestamp,
     rest: &mut &[u8],
     general: &mut Vec<u8>,
 ) -> Result<(), InvalidReply> {
-    let [expires, tick, count] = read_numbers(rest)?;
+    let [expires, count] = read_numbers(rest)?;
+    let effective = only_limit(member).ok_or(InvalidReply::Malformed)?;
     let params = member.command.params;
-    let fits = only_limit(member).is_some_and(|effective| {
-        count + params.cost + effective.demand(params).reserve <= effective.limit.capacity()
-    });
-    general.push(u8::from(fits));
+    let spent = count + params.cost + effective.demand(params).reserve;
+    let tick = effective.limit.period_ticks().tick(now);
+    general.push(u8::from(spent <= effective.limit.capacity()));
     for number in [expires, tick, count] {
         write_number(general, number);
     }
