@@ -4,10 +4,9 @@ mod dump;
 mod program;
 mod redis;
 
-pub(crate) use self::{
-    dump::{Dumps, LAUNCHER},
-    redis::SCRIPTS_A_COLLECTION,
-};
+pub(crate) use self::dump::{Dumps, LAUNCHER};
+#[cfg(feature = "peers")]
+pub(crate) use self::redis::SCRIPTS_A_COLLECTION;
 pub use self::{
     program::{count, tell_counts},
     redis::CountedServer,

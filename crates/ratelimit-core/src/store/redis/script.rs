@@ -487,7 +487,7 @@ mod tests {
         let log = &unrolled("sliding_window_log 4/s; 1/s").text;
 
         assert!(!log.contains("#value == "), "{log}");
-        assert!(log.contains("state_1 .. state_2"), "{log}");
+        assert!(log.contains(".. stamps_1 .. added_1 .. state_2"), "{log}");
     }
 
     #[test]
