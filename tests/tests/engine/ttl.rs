@@ -70,7 +70,7 @@ async fn after_each_joint_hit_on_windows_the_expiry_is_late_enough_and_no_later(
     let redis = TestRedis::start().await;
     let store = redis.store(Clock::system()).await;
     let texts = ["fixed_window 1000/s", "fixed_window 1000/min"];
-    let policies = texts.map(|text| policy(&text.replace(' ', "-").replace('/', "-"), text));
+    let policies = texts.map(|text| policy(&text.replace([' ', '/'], "-"), text));
     let key = key("a");
     for _ in 0..20 {
         let hits = policies
