@@ -195,6 +195,26 @@ async fn ready_hits_share_a_call_without_waiting_for_a_reply() {
     );
 }
 
+#[tokio::test]
+async fn up_to_four_hits_are_sent_by_themselves_unless_it_is_set() {
+    let redis = TestRedis::start().await;
+    let store = connected(redis.config()).await;
+    let limit = policy("a", "100/h");
+    let calls_of = async |count: usize| {
+        let keys = (0..count).map(|number| key(&format!("k{number}")));
+        let hits: Vec<_> = keys.map(|key| store.hit(Hit::new(&limit, &key))).collect();
+        let before = script_calls(&redis);
+        for answer in join_all(hits).await {
+            assert!(answer.unwrap().is_allowed());
+        }
+        script_calls(&redis) - before
+    };
+    calls_of(64).await;
+
+    assert_eq!(calls_of(4).await, 4);
+    assert_eq!(calls_of(60).await, 5, "four alone, and the others together");
+}
+
 async fn unreadable_keys_fail_alone(text: &str) {
     let redis = TestRedis::start().await;
     let config = redis.config().prefix("poison").unwrap().unbatched_calls(1);

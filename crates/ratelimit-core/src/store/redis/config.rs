@@ -26,7 +26,7 @@ use crate::{key::is_plain, time::Clock};
 /// | [`connect_timeout`](Self::connect_timeout) | 250 ms |
 /// | [`max_in_flight`](Self::max_in_flight) | 1024 |
 /// | [`connections`](Self::connections) | 1 |
-/// | [`unbatched_calls`](Self::unbatched_calls) | 2 |
+/// | [`unbatched_calls`](Self::unbatched_calls) | 4 |
 /// | [`tls_root_certificate`](Self::tls_root_certificate) | the roots of the system |
 /// | [`tls_client_certificate`](Self::tls_client_certificate) | none |
 /// | [`clock`](Self::clock) | that of the Redis server |
@@ -121,7 +121,7 @@ impl RedisConfig {
                 connect_timeout: Duration::from_millis(250),
                 max_in_flight: 1_024,
                 connections: 1,
-                unbatched_calls: 2,
+                unbatched_calls: 4,
             },
             clock: Clock::system(),
         })
@@ -236,7 +236,7 @@ impl RedisConfig {
     }
 
     /// Sets how many decisions of a policy are in flight at each server, each in a call of its own, before further ones
-    /// are batched. The default is 2. 0 counts as 1.
+    /// are batched. The default is 4. 0 counts as 1.
     ///
     /// - No timer delays a batch. A batch contains the decisions that are queued when it starts, up to 64 of them. Up to
     ///   four batches are in flight, and to a far server one full batch more for each 0.4 ms of the round trip.
