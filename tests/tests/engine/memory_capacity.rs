@@ -263,6 +263,20 @@ async fn long_logs_count_towards_the_bytes_and_not_towards_the_keys() {
     assert_eq!(within.evicted, 100 - within.keys as u64);
 }
 
+/// The state of a counter has a box of its own, which a bound on bytes must not miss.
+#[tokio::test]
+async fn the_box_of_a_counter_counts_towards_the_bytes() {
+    let bytes = async |limits: &str| {
+        let (_, store) = manual();
+        assert!(spend(&store, &policy("bound", limits), "key", 1).await);
+        store.stats().bytes
+    };
+
+    let window = bytes("fixed_window 10/h").await;
+
+    assert!(bytes("sliding_window_counter 10/h").await >= window + 32);
+}
+
 /// Stamps that left the window free their memory, and the store counts what is allocated.
 #[tokio::test]
 async fn logs_that_drained_take_the_bytes_of_short_ones() {

@@ -339,18 +339,8 @@ impl Budget {
     /// The heap memory of logs and slots in units of 8 bytes, for the bound on memory.
     #[inline]
     pub(crate) fn stored_entries(&self) -> usize {
-        match &self.states {
-            States::One(Some(state @ (State::SlidingWindowLog(_) | State::Concurrency(_)))) => {
-                state.stored_entries()
-            }
-            States::One(_) => 0,
-            several => several
-                .as_slice()
-                .iter()
-                .flatten()
-                .map(State::stored_entries)
-                .sum(),
-        }
+        let states = self.states.as_slice().iter().flatten();
+        states.map(State::stored_entries).sum()
     }
 }
 

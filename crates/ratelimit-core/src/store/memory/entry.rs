@@ -55,8 +55,6 @@ pub(super) struct Entry {
     pub(super) key: Key,
     /// The name of the policy and group, interned in the shard.
     pub(super) name: NameId,
-    /// The number of states in the budget, including those of limits that the policy of the last hit does not have.
-    limits: u8,
     /// The reference bit of the CLOCK algorithm: set by a write, cleared when the clock hand passes.
     pub(super) was_hit: bool,
     /// The hash of key and name, kept so that growing the table and moving entries hash nothing again.
@@ -75,20 +73,11 @@ impl Entry {
         Entry {
             key: id.key.clone(),
             name,
-            // Cached: `bytes` runs on every write, and reading it from the budget would follow a pointer.
-            limits: count(budget.state_count()),
             was_hit: false,
             hash: id.hash,
             recovers_at: Timestamp::default(),
             budget,
         }
-    }
-
-    /// Sets the reference bit and updates the number of states after a write to the budget.
-    #[inline]
-    pub(super) fn written(&mut self) {
-        self.was_hit = true;
-        self.limits = count(self.budget.state_count());
     }
 
     /// Estimated bytes of this entry with its allocations.
@@ -99,7 +88,8 @@ impl Entry {
         let key = self.key.as_str().len();
         // A short key is part of `size_of::<Entry>()`.
         let key = if key > INLINE_KEY { key } else { 0 };
-        BASE_BYTES + key + states_bytes(self.limits) + self.budget.stored_entries() * UNIT_BYTES
+        let states = states_bytes(self.budget.state_count());
+        BASE_BYTES + key + states + self.budget.stored_entries() * UNIT_BYTES
     }
 
     /// Estimated bytes of an entry under `group` whose logs and slots are full. The length of long keys is not included.
@@ -114,7 +104,7 @@ impl Entry {
             BOX_BYTES.saturating_add(entries.saturating_mul(entry_bytes))
         });
         let own = own.fold(0, usize::saturating_add);
-        own.saturating_add(BASE_BYTES + states_bytes(count(group.limits.len())))
+        own.saturating_add(BASE_BYTES + states_bytes(group.limits.len()))
     }
 
     /// Whether nothing in the budget counts any more, so that the entry can be dropped.
@@ -125,17 +115,11 @@ impl Entry {
 
 /// Bytes of the boxed slice of states; a budget with a single limit has none.
 #[inline]
-fn states_bytes(limits: u8) -> usize {
+fn states_bytes(limits: usize) -> usize {
     match limits {
         1 => 0,
-        limits => usize::from(limits) * STATE_BYTES,
+        limits => limits * STATE_BYTES,
     }
-}
-
-/// A number of limits as one byte; a policy has at most eight.
-#[inline]
-fn count(limits: usize) -> u8 {
-    u8::try_from(limits).unwrap_or(u8::MAX)
 }
 
 #[cfg(test)]

@@ -304,7 +304,7 @@ impl Shard {
             // under its own.
             return;
         }
-        entry.written();
+        entry.was_hit = true;
         self.bytes = self.bytes - bytes_before + entry.bytes();
         self.all_expired_at = self.all_expired_at.max(entry.budget.expires());
         let may_be_exhausted = is_used_up || entry.budget.is_pinned();
@@ -366,17 +366,14 @@ impl Shard {
     pub(super) fn add_stats(&self, total: &mut MemoryStats) {
         total.keys += self.entries.len();
         total.bytes += self.bytes;
-        // The report of each second reads every shard, and most shards evict nothing.
-        if self.evictions.all > 0 {
-            let Evictions {
-                all,
-                crowded_out,
-                exhausted,
-            } = self.evictions;
-            total.evicted += all - crowded_out - exhausted;
-            total.evicted_crowded_out += crowded_out;
-            total.evicted_exhausted += exhausted;
-        }
+        let Evictions {
+            all,
+            crowded_out,
+            exhausted,
+        } = self.evictions;
+        total.evicted += all - crowded_out - exhausted;
+        total.evicted_crowded_out += crowded_out;
+        total.evicted_exhausted += exhausted;
     }
 }
 
