@@ -8,6 +8,7 @@ use std::{
 };
 
 use ratelimit_core::{Key, Limiter, Policy, RedisConfig, RedisStore, Verdict};
+use redis::{IntoConnectionInfo as _, io::tcp::TcpSettings};
 use tokio::runtime::{Builder, Runtime};
 
 use super::duration::exact;
@@ -140,8 +141,10 @@ impl LoadClient {
     }
 
     /// Over a plain multiplexed connection, with the same script and the same arguments.
-    pub(super) async fn plain(url: &str) -> LoadClient {
-        let client = redis::Client::open(url).expect("an address of Redis");
+    pub(super) async fn plain(url: &str, settings: TcpSettings) -> LoadClient {
+        let info = url.into_connection_info().expect("an address of Redis");
+        let client = redis::Client::open(info.set_tcp_settings(settings));
+        let client = client.expect("an address of Redis");
         let connection = client.get_multiplexed_async_connection().await;
         let connection = connection.expect("a server that answers");
         LoadClient::over(Limiter::new(RedisStore::from_multiplexed(

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use redis::io::tcp::TcpSettings;
+
 use super::{
     Plan,
     duration::exact,
@@ -13,12 +15,16 @@ use crate::{
     server::RedisServer,
 };
 
-const TASKS: [usize; 5] = [1, 16, 64, 256, 1_024];
-const SUBJECTS: [&str; 3] = [
+const TASKS: [usize; 6] = [1, 4, 16, 64, 256, 1_024];
+const SUBJECTS: [&str; 4] = [
     "ours",
     "plain multiplexed connection",
     "bb8 with the naive script",
+    "plain multiplexed connection with TCP_NODELAY",
 ];
+/// The subjects of the charts. The last one is measured only where Nagle's algorithm matters.
+const CHARTED: [usize; 3] = [0, 1, 2];
+const WITH_NODELAY: usize = 3;
 
 /// One number of a turn.
 type Field = fn(&LoadResult) -> f64;
@@ -28,7 +34,7 @@ const PER_SECOND: Field = |result| result.per_second;
 /// The results of every subject, turn by turn, at one number of tasks.
 struct Level {
     tasks: usize,
-    turns: [Vec<LoadResult>; 3],
+    turns: [Vec<LoadResult>; 4],
 }
 
 impl Level {
@@ -51,25 +57,28 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
 
 fn measure(plan: Plan, url: &str, tasks: usize) -> Level {
     let runtime = runtime();
-    let (ours, unbatched) = runtime.block_on(async {
+    let (ours, unbatched, with_nodelay) = runtime.block_on(async {
         (
             LoadClient::connected(url).await,
-            LoadClient::plain(url).await,
+            LoadClient::plain(url, TcpSettings::default()).await,
+            LoadClient::plain(url, TcpSettings::default().set_nodelay(true)).await,
         )
     });
     let pool = runtime.block_on(naive::pool(url));
     let script = Arc::new(Naive::new());
     let names: Arc<[String]> = (0..KEYS).map(|key| format!("naive:{key}")).collect();
-    let mut turns = [const { Vec::new() }; 3];
+    let mut turns = [const { Vec::new() }; 4];
     for _ in 0..plan.rounds() {
-        let of_ours = ours.clone();
-        turns[0].push(runtime.block_on(run_load(tasks, plan.turn(), move |key| {
-            of_ours.clone().ask(key)
-        })));
-        let of_plain = unbatched.clone();
-        turns[1].push(runtime.block_on(run_load(tasks, plan.turn(), move |key| {
-            of_plain.clone().ask(key)
-        })));
+        let drive = |client: &LoadClient| {
+            let client = client.clone();
+            let check = move |key| client.clone().ask(key);
+            runtime.block_on(run_load(tasks, plan.turn(), check))
+        };
+        turns[0].push(drive(&ours));
+        turns[1].push(drive(&unbatched));
+        if matches!(tasks, 4 | 16) {
+            turns[WITH_NODELAY].push(drive(&with_nodelay));
+        }
         let (pool, script, names) = (pool.clone(), Arc::clone(&script), Arc::clone(&names));
         let check = move |key: usize| {
             let (pool, script, names) = (pool.clone(), Arc::clone(&script), Arc::clone(&names));
@@ -100,6 +109,9 @@ fn rows_of(level: &Level, report: &mut Report) {
         _ => row(2),
     };
     report.rows.extend([plain, naive]);
+    if !level.turns[WITH_NODELAY].is_empty() {
+        report.rows.push(row(WITH_NODELAY));
+    }
 
     let p99 = |goal| {
         let what = format!("Redis, {tasks} tasks, 99th percentile");
@@ -122,7 +134,7 @@ fn rows_of(level: &Level, report: &mut Report) {
 }
 
 fn checks(levels: &[Level]) -> Chart {
-    let lines = [0, 1, 2].map(|subject| (named(subject), subject, PER_SECOND));
+    let lines = CHARTED.map(|subject| (named(subject), subject, PER_SECOND));
     Chart {
         name: "tasks".into(),
         title: "Checks a second through one Redis".to_owned(),
@@ -135,7 +147,7 @@ fn checks(levels: &[Level]) -> Chart {
 
 fn waits(levels: &[Level]) -> Chart {
     let p99: Field = |result| result.p99;
-    let lines = [0, 1, 2].map(|subject| (named(subject), subject, p99));
+    let lines = CHARTED.map(|subject| (named(subject), subject, p99));
     Chart {
         name: "waits".into(),
         title: "99th percentile of a check through Redis".to_owned(),
