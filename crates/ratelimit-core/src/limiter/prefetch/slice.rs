@@ -69,23 +69,6 @@ impl SliceBound {
         }
     }
 
-    /// Whether the unit at this place is live.
-    #[inline]
-    fn is_live(&self, place: u64, now: Timestamp) -> bool {
-        match *self {
-            SliceBound::Debt {
-                ahead,
-                refill,
-                period,
-                from,
-            } => {
-                let elapsed = period.tick(now).saturating_sub(from);
-                elapsed.saturating_mul(refill) <= ahead + place * period.ticks
-            }
-            SliceBound::Window { end } => now < end,
-        }
-    }
-
     /// How many units of a slice of `units` are void.
     fn gone(&self, units: u64, now: Timestamp) -> u64 {
         match *self {
@@ -138,17 +121,9 @@ impl Slice {
     }
 
     /// Spends `cost` units if as many are live, and none otherwise.
-    ///
-    /// Fast path: a look at unit `next` alone, one multiplication and one comparison for each limit.
     #[inline]
     pub(super) fn try_spend(&mut self, cost: u64, now: Timestamp) -> bool {
-        if !self
-            .bounds
-            .iter()
-            .all(|bound| bound.is_live(self.next, now))
-        {
-            self.drop_void(now);
-        }
+        self.drop_void(now);
         let is_enough = cost <= self.units - self.next;
         if is_enough {
             self.next += cost;
@@ -172,13 +147,7 @@ impl Slice {
     /// The units that may still be spent.
     #[inline]
     pub(super) fn usable(&mut self, now: Timestamp) -> u64 {
-        if !self
-            .bounds
-            .iter()
-            .all(|bound| bound.is_live(self.next, now))
-        {
-            self.drop_void(now);
-        }
+        self.drop_void(now);
         self.units - self.next
     }
 
@@ -213,7 +182,7 @@ impl Slice {
     /// Takes units out that the limit has given back.
     fn drop_void(&mut self, now: Timestamp) {
         let gone = self.bounds.iter().map(|bound| bound.gone(self.units, now));
-        let gone = gone.max().unwrap_or(self.units);
+        let gone = gone.max().unwrap_or_default();
         self.void += gone.saturating_sub(self.next);
         self.next = self.next.max(gone);
     }
