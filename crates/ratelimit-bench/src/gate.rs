@@ -107,6 +107,12 @@ fn redis_counts(server: &mut CountedServer) -> Vec<(String, f64)> {
                 counts.push((format!("redis.{algorithm}.{fate}"), count));
             }
         }
+        let policy = Policy::parse("concurrency_denied", "concurrency 1");
+        let policy = policy.expect("limits that are well formed");
+        counts.push((
+            "redis.concurrency.denied".to_owned(),
+            redis_call(server, &store, &policy).await,
+        ));
         counts.push((
             "redis.token_bucket.prefetch".to_owned(),
             prefetch_call(server, &store).await,
