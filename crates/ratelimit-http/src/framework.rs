@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use crate::{client_ip::HeaderLines, digits::Digits};
+use crate::client_ip::HeaderLines;
 use ratelimit_core::{Decision, Key};
 
 /// Read access to the head of a request.
@@ -126,7 +126,7 @@ pub trait Framework: Copy + fmt::Debug + Send + Sync + 'static {
     ///
     /// An adapter can cache these values: the clients of one limit are reset within seconds of each other.
     fn moment(seconds: u64) -> Self::Value {
-        Self::value(Digits::of(seconds).as_bytes())
+        Self::value(itoa::Buffer::new().format(seconds).as_bytes())
     }
 
     /// Sets a field that is not present.

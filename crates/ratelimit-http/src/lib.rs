@@ -65,7 +65,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod client_ip;
-mod digits;
 mod framework;
 #[doc(hidden)]
 pub mod handler;
@@ -78,6 +77,7 @@ pub mod policy;
 pub mod policy_file;
 pub mod registry;
 pub mod response;
+mod small_number;
 mod syntax;
 
 pub use self::syntax::InvalidSyntax;

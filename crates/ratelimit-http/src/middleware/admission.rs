@@ -10,7 +10,7 @@ use crate::{
         body_guard::{BodyGuard, BodyKind, SlotGuard},
         config::Config,
     },
-    response::LimitReport,
+    response::{LimitReport, parse_number},
 };
 use ratelimit_core::{Decision, Policy, Reservation, Verdict};
 
@@ -139,7 +139,7 @@ impl<F: Framework> Config<F> {
             None => guard.keep_charge(),
             Some(SettleSource::ResponseBytes) => {
                 let announced = F::lines_of(map, "content-length").next();
-                guard.settle_by_bytes(announced.and_then(number));
+                guard.settle_by_bytes(announced.and_then(parse_number));
             }
             Some(source) => {
                 let field = source.field().unwrap_or_default();
@@ -158,8 +158,4 @@ fn body_of<F: Framework>(request: &F::Request) -> BodyKind {
         "HEAD" => BodyKind::None,
         _ => BodyKind::Sent,
     }
-}
-
-fn number(digits: &[u8]) -> Option<u64> {
-    str::from_utf8(digits).ok()?.parse().ok()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::response::text::{HeaderText, TextBuffer, parse, strictest_member};
+use crate::response::text::{HeaderText, TextBuffer, parse_number, strictest_member};
 use ratelimit_core::{Decision, Limit, Outcome, Policy};
 
 /// The header fields that report the remaining budget.
@@ -121,9 +121,9 @@ impl HeaderStyle {
         let theirs = match self.names() {
             [limits] => existing(limits).and_then(strictest_member),
             [limit, remaining, reset] => existing(limit)
-                .and_then(parse)
-                .and(existing(remaining).and_then(parse))
-                .zip(existing(reset).and_then(parse)),
+                .and_then(parse_number)
+                .and(existing(remaining).and_then(parse_number))
+                .zip(existing(reset).and_then(parse_number)),
             _ => return true,
         };
         let Some((their_remaining, their_reset)) = theirs else {

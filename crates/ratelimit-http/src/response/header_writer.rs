@@ -1,8 +1,10 @@
 //! Writing of header fields into responses.
 
-use crate::digits::{Digits, small_number};
-use crate::response::header_style::{HeaderStyle, policy_value, ratelimit_value};
-use crate::{framework::Framework, response::report::LimitReport};
+use crate::response::{
+    header_style::{HeaderStyle, policy_value, ratelimit_value},
+    text::parse_number,
+};
+use crate::{framework::Framework, response::report::LimitReport, small_number::small_number};
 use ratelimit_core::{Decision, Limit, Policy};
 
 const RETRY_AFTER: &str = "retry-after";
@@ -245,14 +247,10 @@ pub(crate) fn retry_after<F: Framework>(seconds: u64, map: &mut F::Map) {
     let existing = F::lines(map, &F::RETRY_AFTER).next();
     let existing = existing.filter(|existing| existing.is_ascii());
     let keeps_existing =
-        existing.is_some_and(|existing| parse(existing).is_none_or(|wait| wait >= seconds));
+        existing.is_some_and(|existing| parse_number(existing).is_none_or(|wait| wait >= seconds));
     if !keeps_existing {
         F::insert(map, &F::RETRY_AFTER, number::<F>(seconds));
     }
-}
-
-fn parse(seconds: &[u8]) -> Option<u64> {
-    str::from_utf8(seconds).ok()?.parse().ok()
 }
 
 /// A number as a header value. Numbers below 1000 are not allocated.
@@ -260,7 +258,7 @@ fn parse(seconds: &[u8]) -> Option<u64> {
 pub(crate) fn number<F: Framework>(number: u64) -> F::Value {
     match small_number(number) {
         Some(digits) => F::constant(digits),
-        None => F::value(Digits::of(number).as_bytes()),
+        None => F::value(itoa::Buffer::new().format(number).as_bytes()),
     }
 }
 

@@ -19,4 +19,5 @@ pub use self::{
 pub(crate) use self::{
     header_writer::{GRPC_RETRY_PUSHBACK, number, retry_after},
     report::LimitReport,
+    text::parse_number,
 };
