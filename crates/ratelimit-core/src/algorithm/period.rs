@@ -179,12 +179,11 @@ pub(super) struct PackedPeriod {
 }
 
 impl PackedPeriod {
-    /// Packs a period without loss.
+    /// Packs a period into the size of a state, without loss.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "no period has 2^48 ticks, and the rest is meant to be cut off"
     )]
-    /// Packs a period into the size of a state.
     pub(super) const fn new(period: Period) -> PackedPeriod {
         PackedPeriod {
             low: period.ticks as u32,

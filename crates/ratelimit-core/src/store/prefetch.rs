@@ -1,6 +1,6 @@
 //! Prefetching: the request for units beyond a hit, the grant, and how many units a store gives.
 //!
-//! Lua twins: `lua/prefetch_bucket.lua` and `lua/prefetch.lua` compute the same numbers in the same order.
+//! Lua twin: `lua/prefetch.lua` computes the same numbers in the same order.
 
 use std::{error::Error, fmt, time::Duration};
 

@@ -94,7 +94,6 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
     clippy::cast_precision_loss,
     reason = "exact below 2^53, and above it only compared with what is below"
 )]
-/// Appends a number as 8 bytes, the lowest first, as Lua reads it.
 pub(super) fn write_number(bytes: &mut Vec<u8>, number: u64) {
     bytes.extend_from_slice(&(number as f64).to_le_bytes());
 }

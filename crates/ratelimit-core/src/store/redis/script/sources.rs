@@ -2,7 +2,7 @@
 
 use crate::algorithm::Algorithm;
 
-/// The head of every script but those for buckets.
+/// The head of every general script.
 pub(super) const PRELUDE: &str = include_str!("../../../../lua/prelude.lua");
 /// One limit.
 pub(super) const CHECK_ONE: &str = include_str!("../../../../lua/check_one.lua");
