@@ -147,6 +147,14 @@ impl Batcher {
         next
     }
 
+    /// Whether the hits that wait for the next batch fill it.
+    fn has_full_batch(&self, permit: &CallPermit) -> bool {
+        let queues = self.queues();
+        queues
+            .get(&permit.key)
+            .is_some_and(BatchQueue::has_full_batch)
+    }
+
     /// The hits of a batch, and the first hit of a further batch if more are queued than this one takes.
     fn fill(&self, permit: &CallPermit, first: QueuedHit) -> (Vec<QueuedHit>, Option<QueuedHit>) {
         match self.queues().get_mut(&permit.key) {
@@ -172,8 +180,11 @@ impl CallPermit {
     /// It starts the next batch before it sends its own, so several are in flight. Dropping this future, with its
     /// runtime, drops the hits: their callers time out, and a batch that was sent may have charged them.
     async fn run(mut self, first: QueuedHit) {
-        // Yield once: tasks that are ready to run can still join this batch.
-        tokio::task::yield_now().await;
+        // Yield once: tasks that are ready to run can still join this batch. A full one is sent at once, without which 1,024
+        // tasks make a sixth fewer checks a second (`cargo xtask bench --only throughput`).
+        if !self.batcher.has_full_batch(&self) {
+            tokio::task::yield_now().await;
+        }
         let (hits, next) = self.batcher.fill(&self, first);
         // From here on the permit must not clear `is_filling` of the queue, which may belong to the next batch.
         self.kind = CallKind::Sent;

@@ -177,8 +177,11 @@ impl BatchQueue {
 
     /// Starts a batch, if one may start. Returns its first hit, which the caller passes to [`fill`](Self::fill) later.
     pub(in crate::store::redis) fn start(&mut self, max_batches: usize) -> Option<QueuedHit> {
-        let is_full = self.waiting.len() >= MAX_HITS;
-        let max_batches = if is_full { max_batches } else { NEAR_BATCHES };
+        let max_batches = if self.has_full_batch() {
+            max_batches
+        } else {
+            NEAR_BATCHES
+        };
         if self.is_filling || self.batches >= max_batches {
             return None;
         }
@@ -186,6 +189,11 @@ impl BatchQueue {
         self.is_filling = true;
         self.batches += 1;
         Some(first)
+    }
+
+    /// Whether the hits that wait fill a batch.
+    pub(in crate::store::redis) fn has_full_batch(&self) -> bool {
+        self.waiting.len() >= MAX_HITS
     }
 
     /// Takes the hits of a batch from the queue.
