@@ -107,10 +107,11 @@ fn redis_counts(server: &mut CountedServer) -> Vec<(String, f64)> {
                 counts.push((format!("redis.{algorithm}.{fate}"), count));
             }
         }
-        let policy = Policy::parse("concurrency_denied", "concurrency 1");
+        // The hits have one slot, which they take again.
+        let policy = Policy::parse("concurrency_held", "concurrency 1");
         let policy = policy.expect("limits that are well formed");
         counts.push((
-            "redis.concurrency.denied".to_owned(),
+            "redis.concurrency.held".to_owned(),
             redis_call(server, &store, &policy).await,
         ));
         counts.push((

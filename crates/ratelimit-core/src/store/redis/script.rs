@@ -43,8 +43,7 @@ const INCLUDES: [(&str, &str); 2] = [
 /// - A script is assembled when it is first used, and kept for the life of the process.
 /// - The text depends on nothing else, so all instances of a release compute the same hash and share the script in the
 ///   cache of the server. SCRIPT FLUSH and a restart empty that cache; the next call gets NOSCRIPT and sends the text.
-/// - Comments, empty lines and functions that nothing calls are left out, because the server creates every
-///   function of a script again in each call.
+/// - Comments and empty lines are left out.
 #[derive(Debug)]
 pub(super) struct Script {
     /// The source for EVAL, without comments.
@@ -185,11 +184,10 @@ impl ScriptId {
                 unrolled::assemble(CHECK_JOINT_WINDOWS, &vec![JOINT_WINDOW; members])
             }
         };
-        // In this order: an include is a comment, and comments name codes and functions that the code does not use.
+        // In this order: an include is a comment, and comments name codes.
         let include = |text: String, (line, file): (&str, &str)| text.replace(line, file);
         let text = INCLUDES.into_iter().fold(text, include);
         let text = with_codes(&without_comments(&text));
-        let text = without_unused_functions(&text);
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Script { text, hash }
     }
@@ -223,8 +221,8 @@ impl AlgorithmSet {
 /// ```
 ///
 /// The format is that of the whole reply: status, now, expires, and the numbers of the limit. Local names save the
-/// server the tables of `check.lua`, which takes 157,000 instructions for a concurrency limit in place of 111,000
-/// (`redis.concurrency.denied` of `cargo xtask gate`).
+/// server the tables of `check.lua`, which takes 157,000 instructions for a concurrency limit in place of 115,000
+/// (`redis.concurrency.held` of `cargo xtask gate`).
 fn check_one(algorithm: Algorithm) -> String {
     let (name, code, numbers) = (algorithm.as_str(), algorithm.code(), numbers(algorithm));
     let count = function(algorithm, count_of(algorithm));
@@ -330,63 +328,6 @@ fn is_word_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// The script without the functions that nothing in it calls.
-///
-/// Redis creates every function of a script again in each call. Leaving out unused ones saves 4,300 of 115,000 instructions
-/// of the server for a concurrency limit (`redis.concurrency.denied` of `cargo xtask gate`).
-///
-/// A function begins with `local function` at the start of a line and ends with a line `end`. Any occurrence of its
-/// name in code that stays counts as a use.
-fn without_unused_functions(text: &str) -> String {
-    let blocks = blocks(text);
-    let mut used: Vec<bool> = blocks.iter().map(|(name, _)| name.is_none()).collect();
-    let is_called = |name: &str, used: &[bool]| {
-        let callers = blocks.iter().zip(used).filter(|(_, used)| **used);
-        callers
-            .into_iter()
-            .any(|((_, text), _)| words(text).any(|word| word == name))
-    };
-    // A function that becomes used may use further ones, so the search starts over until it finds none.
-    loop {
-        let newly = blocks.iter().zip(&used).position(|((name, _), is_used)| {
-            !is_used && name.is_some_and(|name| is_called(name, &used))
-        });
-        let Some(index) = newly else { break };
-        used[index] = true;
-    }
-    let kept = blocks.iter().zip(used).filter(|(_, used)| *used);
-    kept.map(|((_, text), _)| text.as_str()).collect()
-}
-
-/// The functions of a script, each with its name, and the lines between them, each a block without a name.
-fn blocks(text: &str) -> Vec<(Option<&str>, String)> {
-    let mut blocks: Vec<(Option<&str>, String)> = Vec::new();
-    let mut is_inside = false;
-    for line in text.lines() {
-        let name = line
-            .strip_prefix("local function ")
-            .and_then(|rest| words(rest).next());
-        if name.is_some() {
-            is_inside = true;
-            blocks.push((name, String::new()));
-        } else if !is_inside {
-            blocks.push((None, String::new()));
-        }
-        if let Some((_, block)) = blocks.last_mut() {
-            block.push_str(line);
-            block.push('\n');
-        }
-        is_inside = is_inside && line != "end";
-    }
-    blocks
-}
-
-/// The identifiers and keywords of a text.
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !is_word_char(c))
-        .filter(|word| !word.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -448,6 +389,12 @@ mod tests {
         }
     }
 
+    /// The identifiers and keywords of a text.
+    fn words(text: &str) -> impl Iterator<Item = &str> {
+        text.split(|c: char| !is_word_char(c))
+            .filter(|word| !word.is_empty())
+    }
+
     fn unrolled(limits: &str) -> &'static Script {
         let policy = Policy::parse("a", limits).unwrap();
         Script::check_unrolled(&policy.groups()[0].limits)
@@ -489,17 +436,5 @@ mod tests {
 
         assert!(!log.contains("#value == "), "{log}");
         assert!(log.contains(".. stamps_1 .. added_1 .. state_2"), "{log}");
-    }
-
-    #[test]
-    fn only_functions_that_are_used_stay() {
-        let text = "local a = 1\nlocal function g(x)\n  return x\nend\nlocal function f(x)\n  return g(x)\nend\n\
-                    local function h()\n  return f\nend\nreturn f(a)\n";
-
-        let kept = without_unused_functions(text);
-
-        assert!(kept.contains("function g") && kept.contains("function f"));
-        assert!(!kept.contains("function h"));
-        assert!(kept.starts_with("local a = 1\n") && kept.ends_with("return f(a)\n"));
     }
 }
