@@ -52,6 +52,11 @@ impl Budget {
         limits: &[LimitDecision],
     ) -> Mirrored {
         let StoreReply { now, charged, slot } = reply;
+        let read = |index: usize| limits.get(index).filter(|limit| limit.level.is_read());
+        // Before anything is changed: the caller counts the bytes of a budget that was written.
+        if !group.limits.iter().any(|own| read(own.index).is_some()) {
+            return Mirrored::Unchanged;
+        }
         if now >= self.expires {
             let is_unspent = |limit: &LimitDecision| {
                 limit.reset_after.is_zero() && limit.remaining == limit.limit
@@ -64,10 +69,6 @@ impl Budget {
             if !matches!(self.states, States::Mirrored(_)) {
                 self.states = States::default();
             }
-        }
-        let read = |index: usize| limits.get(index).filter(|limit| limit.level.is_read());
-        if !group.limits.iter().any(|own| read(own.index).is_some()) {
-            return Mirrored::Unchanged;
         }
         let own = group.limits.len();
         let mirrored = self.states.mirrored(own);
