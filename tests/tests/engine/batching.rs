@@ -196,7 +196,7 @@ async fn ready_hits_share_a_call_without_waiting_for_a_reply() {
 }
 
 #[tokio::test]
-async fn up_to_four_hits_are_sent_by_themselves_unless_it_is_set() {
+async fn by_default_four_hits_are_sent_by_themselves_before_others_are_batched() {
     let redis = TestRedis::start().await;
     let store = connected(redis.config()).await;
     let limit = policy("a", "100/h");

@@ -336,7 +336,7 @@ impl Budget {
         }
     }
 
-    /// The heap memory of logs and slots in units of 8 bytes, for the bound on memory.
+    /// The heap memory of boxed states, stamps and slots in units of 8 bytes, for the bound on memory.
     #[inline]
     pub(crate) fn stored_entries(&self) -> usize {
         let states = self.states.as_slice().iter().flatten();

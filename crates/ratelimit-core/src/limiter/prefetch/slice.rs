@@ -182,7 +182,7 @@ impl Slice {
     /// Takes units out that the limit has given back.
     fn drop_void(&mut self, now: Timestamp) {
         let gone = self.bounds.iter().map(|bound| bound.gone(self.units, now));
-        let gone = gone.max().unwrap_or_default();
+        let gone = gone.max().unwrap_or(self.units);
         self.void += gone.saturating_sub(self.next);
         self.next = self.next.max(gone);
     }
