@@ -311,6 +311,23 @@ async fn a_closure_makes_the_answer_and_the_layer_completes_it() {
 }
 
 #[tokio::test]
+async fn a_retry_after_of_a_closure_stays_if_it_is_longer_or_a_date() {
+    let date = "Wed, 18 Nov 2026 07:28:00 GMT";
+    for (theirs, sent) in [("120", "120"), ("+5", "60"), ("soon", "soon"), (date, date)] {
+        let closure = move |_: &Rejection<'_>| {
+            let response = Response::builder().header("retry-after", theirs);
+            response.body(Bytes::new()).unwrap()
+        };
+        let layer = layer(&start(), "1/min").on_denied(closure);
+        send(&layer, get()).await;
+
+        let denied = send(&layer, get()).await;
+
+        assert_eq!(header(&denied, "retry-after"), Some(sent));
+    }
+}
+
+#[tokio::test]
 async fn a_store_that_is_down_is_answered_by_the_failure_mode() {
     let with = |mode| {
         let limiter = Limiter::new(Down).failure_mode(mode);

@@ -86,8 +86,12 @@ impl<'a> Connection<'a> {
                 read = self.client.read(&mut request), if moves => {
                     let length = read?;
                     // What was changed before the request was sent holds for it.
-                    let faults = self.current();
-                    self.request(&request[..length], &faults).await?
+                    let faults = self.thawed().await;
+                    if faults.resets > self.resets_at_birth {
+                        Fate::Reset
+                    } else {
+                        self.request(&request[..length], &faults).await?
+                    }
                 }
                 read = self.server.read(&mut reply), if moves && !self.server_is_gone => {
                     let length = read?;
@@ -105,6 +109,15 @@ impl<'a> Connection<'a> {
                 Fate::Closed => return Ok(()),
             }
         }
+    }
+
+    /// The faults as soon as requests move again. A request may be read before the loop has seen that the network is frozen.
+    async fn thawed(&mut self) -> Faults {
+        let resets = self.resets_at_birth;
+        let moves = |faults: &Faults| faults.stall != Stall::Everything || faults.resets > resets;
+        // An error means that the proxy is gone, which the loop notices.
+        let _ = self.faults.wait_for(moves).await;
+        self.current()
     }
 
     /// The faults of this moment.

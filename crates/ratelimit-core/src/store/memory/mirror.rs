@@ -83,3 +83,38 @@ impl MemoryStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        key::Key,
+        store::contract::Store as _,
+        time::{Clock, Timestamp},
+    };
+
+    /// A store of an application may decide fewer limits than the policy has.
+    #[tokio::test]
+    async fn a_reply_without_the_limits_of_a_key_leaves_its_bytes_right() {
+        let policy = Policy::parse("p", "3/min; 2/h by ip; 9/d by ip").unwrap();
+        let one_limit = Policy::parse("p", "3/min").unwrap();
+        let key = Key::new("key").unwrap();
+        let bytes_after = async |is_mirrored: bool| {
+            let clock = Clock::manual(Timestamp::from_secs(1_000_000));
+            let store = MemoryStore::new().clock(clock.clone());
+            let check = async |policy: &Policy| store.hit(Hit::new(policy, &key)).await.unwrap();
+            check(&policy).await;
+            clock.advance(Duration::from_secs(3 * 86_400));
+            if is_mirrored {
+                let decision = check(&one_limit).await;
+                store.mirror(&Hit::new(&policy, &key), &decision);
+            }
+            check(&policy).await;
+            store.stats().bytes
+        };
+
+        assert_eq!(bytes_after(true).await, bytes_after(false).await);
+    }
+}
