@@ -245,7 +245,9 @@ fn expose<F: Framework>(name: &F::Name, value: &F::Value, map: &mut F::Map) {
 /// Sets `Retry-After`, unless the response has one that is as long, or a date.
 pub(crate) fn retry_after<F: Framework>(seconds: u64, map: &mut F::Map) {
     let existing = F::lines(map, &F::RETRY_AFTER).next();
-    let is_date = |existing: &[u8]| existing.first().is_some_and(u8::is_ascii_alphabetic);
+    let is_date = |existing: &[u8]| {
+        existing.is_ascii() && existing.first().is_some_and(u8::is_ascii_alphabetic)
+    };
     let keeps_existing = existing.is_some_and(|existing| match parse_number(existing) {
         Some(wait) => wait >= seconds,
         None => is_date(existing),
