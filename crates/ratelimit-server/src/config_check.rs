@@ -66,7 +66,7 @@ impl ConfigCheck {
         #[cfg(feature = "envoy")]
         let envoy = check_envoy_rules(&config, running, state, &lines, &mut findings);
         #[cfg(not(feature = "envoy"))]
-        let envoy = Default::default();
+        let (_, envoy) = (running, Default::default());
         let is_refused = findings.iter().any(Finding::is_error);
         findings.sort_by_key(|finding| finding.line);
         ConfigCheck {

@@ -28,6 +28,7 @@ pub(crate) struct ConfigState {
     /// The failure mode of policies without one of their own.
     pub(crate) failure_mode: FailureMode,
     /// Whether every request of Envoy passes.
+    #[cfg(feature = "envoy")]
     pub(crate) is_envoy_shadow: bool,
     pub(crate) hangups: HangupSender,
     /// Room for one check of a configuration text at a time.
@@ -43,6 +44,7 @@ impl ConfigState {
             given: config.given.clone(),
             running: config.settings.clone(),
             failure_mode: config.store.failure_mode(),
+            #[cfg(feature = "envoy")]
             is_envoy_shadow: config.envoy.as_ref().is_some_and(|envoy| envoy.is_shadow),
             hangups: HangupSender::default(),
             check_room: Arc::new(Semaphore::new(1)),

@@ -141,7 +141,7 @@ pub(crate) trait Step {
     ///
     /// Hits of one batch on the same key share one reply. Each is reported as if it came alone,
     /// after those before it.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for scripts only"))]
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "for scripts only"))]
     fn with_charge(&self, snapshot: Self::Snapshot, units: u64) -> Self::Snapshot;
 
     /// Whether the limit can ever hold the demand; a hit for which it cannot is `Impossible`.

@@ -1,6 +1,6 @@
 //! The toolchain's own checks.
 
-use std::env;
+use std::{env, iter};
 
 use crate::{
     check::rustdoc_links,
@@ -23,6 +23,22 @@ pub(super) fn clippy(workspace: &Workspace) -> Result<(), Failure> {
         &mut cargo(&line.split(' ').collect::<Vec<_>>()),
         "mend the warnings (`rustup component add clippy` when it is missing)",
     )
+}
+
+/// Checks each published crate without default features, and with each of them alone: other features hide an import that
+/// is missing.
+pub(super) fn default_features(workspace: &Workspace) -> Result<(), Failure> {
+    for package in workspace.published() {
+        let defaults = package.features.get("default").into_iter().flatten();
+        for feature in iter::once("").chain(defaults.map(String::as_str)) {
+            let mut clippy = cargo(&["clippy", "-q", "-p", &package.name]);
+            clippy.args(["--no-default-features", "--features", feature]);
+            // Functions that need a feature are stubs without it, whose form clippy would change.
+            clippy.args("-- -D warnings -A clippy::all -A clippy::pedantic".split(' '));
+            run(&mut clippy, "mend the warnings")?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn document(workspace: &Workspace) -> Result<(), Failure> {

@@ -95,6 +95,11 @@ const STEPS: &[Step] = &[
     step("licences", "every dependency is permissive", licence::check),
     step("duplicates", "no dependency ships twice", duplicate::check),
     step("clippy", "no warnings", rust::clippy),
+    step(
+        "defaults",
+        "each default feature compiles alone",
+        rust::default_features,
+    ),
     step("rustdoc", "no warnings, no broken links", rust::document),
     step("package", "published crates are complete", package::check),
 ];
