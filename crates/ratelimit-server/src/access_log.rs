@@ -15,11 +15,13 @@ use crate::{client::Peer, metrics::HTTP_REQUESTS, request_id, trace_context::Tra
 const TARGET: &str = "ratelimit_server::access";
 
 /// The label of requests that no route matches.
-const NO_ROUTE: &str = "none";
+pub(crate) const NO_ROUTE: &str = "none";
 
 /// A request in progress.
 pub(crate) struct AccessRecord {
     route: Option<MatchedPath>,
+    /// The label without a matched path.
+    default_route: &'static str,
     logged: Option<LoggedRequest>,
 }
 
@@ -32,10 +34,11 @@ struct LoggedRequest {
 
 impl AccessRecord {
     /// Starts the record of a request. Without the access log it reads no clock and copies no method.
-    pub(crate) fn start(request: &Request) -> AccessRecord {
+    pub(crate) fn start(request: &Request, default_route: &'static str) -> AccessRecord {
         let is_logged = tracing::enabled!(target: TARGET, tracing::Level::DEBUG);
         AccessRecord {
             route: request.extensions().get::<MatchedPath>().cloned(),
+            default_route,
             logged: is_logged.then(|| LoggedRequest {
                 method: request.method().clone(),
                 peer: Peer::of(request.extensions()),
@@ -46,7 +49,8 @@ impl AccessRecord {
 
     /// Counts the response, and logs it if the access log is on.
     pub(crate) fn finish(&self, status: StatusCode) {
-        let route = self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
+        let route = self.route.as_ref();
+        let route = route.map_or(self.default_route, MatchedPath::as_str);
         let label = status.as_str().to_owned();
         counter!(HTTP_REQUESTS, "route" => route.to_owned(), "status" => label).increment(1);
         let Some(logged) = &self.logged else { return };

@@ -29,7 +29,6 @@ use tokio::{
     net::TcpListener,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use tower::Service as _;
 
 use crate::{
     app::App,
@@ -37,6 +36,7 @@ use crate::{
     config::Bounds,
     metrics::TLS_HANDSHAKE_FAILURES,
     room::{OpenConnection, Room},
+    routes::Routes,
     socket::{Accepted, Socket},
     tls::CurrentTls,
 };
@@ -55,17 +55,22 @@ const MAX_RESET_STREAMS: usize = 1_024;
 pub struct Listener {
     name: &'static str,
     socket: Socket,
-    router: Router,
+    routes: Routes,
     max_connections: usize,
     tls: Option<CurrentTls>,
 }
 
 impl Listener {
-    fn new(name: &'static str, socket: Socket, router: Router, max_connections: usize) -> Listener {
+    fn new(
+        name: &'static str,
+        socket: Socket,
+        routes: impl Into<Routes>,
+        max_connections: usize,
+    ) -> Listener {
         Listener {
             name,
             socket,
-            router,
+            routes: routes.into(),
             max_connections,
             tls: None,
         }
@@ -73,19 +78,14 @@ impl Listener {
 
     /// The listener for checks. Without an admin listener it serves all routes.
     pub fn main(socket: TcpListener, app: &App) -> Listener {
-        Listener::new(
-            "main",
-            Socket::Tcp(socket),
-            app.router(),
-            app.bounds().connections,
-        )
+        Listener::main_with(socket, app, Router::new())
     }
 
     /// The same with further routes.
     pub(crate) fn main_with(socket: TcpListener, app: &App, others: Router<App>) -> Listener {
-        let mut listener = Listener::main(socket, app);
-        listener.router = app.router_with(others);
-        listener
+        let routes = app.listener_routes(others);
+        let max_connections = app.bounds().connections;
+        Listener::new("main", Socket::Tcp(socket), routes, max_connections)
     }
 
     /// The listener of `--admin-listen`: health, metrics and admin calls.
@@ -156,7 +156,7 @@ impl Listener {
         open: OpenConnection,
     ) {
         let service = |peer| Service {
-            router: self.router.clone(),
+            routes: self.routes.clone(),
             peer,
             is_tls: self.tls.is_some(),
         };
@@ -191,7 +191,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for S {}
 
 /// The routes for the requests of one peer.
 struct Service {
-    router: Router,
+    routes: Routes,
     /// The address of the peer; `None` on a unix socket.
     peer: Option<SocketAddr>,
     is_tls: bool,
@@ -308,8 +308,7 @@ fn respond(
     if service.is_tls {
         request.extensions_mut().insert(OverTls);
     }
-    // A router is always ready.
-    service.router.clone().call(request)
+    service.routes.call(request)
 }
 
 fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {

@@ -270,6 +270,7 @@ mod tests {
     use crate::{
         config::{Config, Settings},
         metrics::recorder,
+        routes::CHECK_PATH,
     };
 
     /// A store that answers some polls later, counts the hits that it has not answered yet, and keeps their deadlines.
@@ -313,7 +314,7 @@ mod tests {
         let checks: Vec<String> = (0..MAX_CHECKS)
             .map(|number| format!(r#"{{"key":"user-{number}"}}"#))
             .collect();
-        let request = Request::post("/api/v1/rate-limit/check")
+        let request = Request::post(CHECK_PATH)
             .header(CONTENT_TYPE, "application/json")
             .body(Body::from(format!(
                 r#"{{"checks":[{}]}}"#,

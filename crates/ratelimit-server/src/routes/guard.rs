@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    net::SocketAddr,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -30,20 +31,35 @@ use crate::{
 #[cfg(feature = "console")]
 use crate::{config::ConsoleMode, console};
 
-/// The state of the middleware: the application, whether only this machine can connect to the listener, and whether it
-/// serves the console.
-#[derive(Clone)]
+/// The state of the middleware: the application, whether only this machine can connect to the listener, whether it serves
+/// the console, and the label `route` of requests without a matched path.
+#[derive(Clone, Debug)]
 pub(super) struct GuardState {
-    pub(super) app: App,
-    pub(super) is_loopback: bool,
+    app: App,
+    is_loopback: bool,
     #[cfg_attr(
         not(feature = "console"),
         allow(dead_code, reason = "only the console reads it")
     )]
-    pub(super) has_console: bool,
+    has_console: bool,
+    default_route: &'static str,
 }
 
 impl GuardState {
+    pub(super) fn new(
+        app: &App,
+        listen: SocketAddr,
+        has_console: bool,
+        default_route: &'static str,
+    ) -> GuardState {
+        GuardState {
+            app: app.clone(),
+            is_loopback: listen.ip().to_canonical().is_loopback(),
+            has_console,
+            default_route,
+        }
+    }
+
     /// Checks a request before its route is called.
     fn admit(&self, request: &Request) -> Result<(), ApiError> {
         let rules = self.app.rules();
@@ -96,7 +112,7 @@ impl<S> Layer<S> for GuardState {
 ///
 /// `axum::middleware::from_fn` would clone and box the route for each request: about 2,000 of 51,000 instructions of a check
 /// over REST. The checks of [`admit`](GuardState::admit) are called here: as layers of their own, two of them took 9,000.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Guard<S> {
     state: GuardState,
     route: S,
@@ -118,7 +134,7 @@ where
     fn call(&mut self, mut request: Request) -> Self::Future {
         let state = self.state.clone();
         let id = request_id::ensure(request.headers_mut());
-        let record = AccessRecord::start(&request);
+        let record = AccessRecord::start(&request, state.default_route);
         let span = access_log::span(&request);
         #[cfg(feature = "console")]
         let is_console = state.serves_console(&request);
