@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
 
-    let report = options.measure();
+    let report = options.measure().rounded();
     let goals: Vec<bool> = report.rows.iter().filter_map(Row::is_met).collect();
     let met = goals.iter().filter(|is_met| **is_met).count();
     println!(

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-use super::{Chart, Circumstances, Goal, Peer, Report, Row, Scale, Series, Spread};
+use super::{Chart, Circumstances, Goal, Peer, Report, Row, Scale, Series, Spread, rounded};
 
 impl Report {
     /// All numbers, for programs.
@@ -185,11 +185,6 @@ fn member<'a, T>(
 
 fn text(object: &Value, name: &'static str) -> Result<String, InvalidReport> {
     member(object, name, Value::as_str).map(str::to_owned)
-}
-
-/// A thousandth is finer than anything measured here.
-fn rounded(value: f64) -> f64 {
-    (value * 1_000.0).round() / 1_000.0
 }
 
 /// JSON that is not a report, and the member that is wrong.

@@ -39,6 +39,22 @@ pub struct Report {
 }
 
 impl Report {
+    /// The report with its numbers rounded as `bench.json` has them, so that all ratios are those of the file.
+    #[must_use]
+    pub fn rounded(mut self) -> Report {
+        for row in &mut self.rows {
+            row.ours = row.ours.map(rounded);
+            if let Some(peer) = &mut row.peer {
+                peer.number = peer.number.map(rounded);
+            }
+        }
+        let series = self.charts.iter_mut().flat_map(|chart| &mut chart.series);
+        for (_, spread) in series.flat_map(|series| &mut series.points) {
+            *spread = spread.map(rounded);
+        }
+        self
+    }
+
     /// The files of a report by their names: `bench.json`, and a drawing of each chart.
     pub fn files(&self) -> Vec<(String, String)> {
         let json = ("bench.json".to_owned(), format!("{:#}\n", self.json()));
@@ -48,6 +64,11 @@ impl Report {
         });
         std::iter::once(json).chain(drawings).collect()
     }
+}
+
+/// A thousandth is finer than anything measured here.
+fn rounded(value: f64) -> f64 {
+    (value * 1_000.0).round() / 1_000.0
 }
 
 #[cfg(test)]
@@ -60,6 +81,30 @@ mod tests {
         [env!("CARGO_MANIFEST_DIR"), "..", "..", "docs"]
             .iter()
             .collect()
+    }
+
+    #[test]
+    fn a_rounded_report_has_the_ratios_of_its_file() {
+        let row = Row::new("a hot key", "ns", Spread::exactly(0.0014));
+        let row = row.beside("governor", Spread::exactly(0.0026));
+        let measured = Report {
+            circumstances: Circumstances {
+                cores: 2,
+                redis: "7.0.15".to_owned(),
+                command: "cargo xtask bench".to_owned(),
+            },
+            rows: vec![row],
+            charts: Vec::new(),
+        };
+
+        let rounded = measured.clone().rounded();
+
+        let stored: serde_json::Value =
+            serde_json::from_str(&rounded.files()[0].1).expect("bench.json");
+        let redrawn = Report::from_json(&stored).expect("a report");
+        assert_eq!(redrawn.files(), rounded.files());
+        assert_eq!(redrawn.table(), rounded.table());
+        assert_ne!(measured.table(), rounded.table(), "0.54 and 0.33");
     }
 
     #[test]
