@@ -40,6 +40,11 @@ pub fn axum_requests() -> Vec<Work> {
             StatusCode::OK,
         ),
         request(
+            "axum.ours_three_headers_only",
+            hello().layer(our_layer(PLENTY).without_decision()),
+            StatusCode::OK,
+        ),
+        request(
             "axum.ours_ietf",
             ours(PLENTY, HeaderStyle::Ietf),
             StatusCode::OK,
@@ -108,8 +113,12 @@ fn hello() -> Router {
 }
 
 fn ours(limits: &str, style: HeaderStyle) -> Router {
-    let layer = RateLimitLayer::per_client(limits).expect("well-formed limits");
-    hello().layer(layer.headers(style))
+    hello().layer(our_layer(limits).headers(style))
+}
+
+/// The layer with its default settings: three headers, and the decision for the handler.
+fn our_layer(limits: &str) -> RateLimitLayer {
+    RateLimitLayer::per_client(limits).expect("well-formed limits")
 }
 
 fn their_plain() -> Router {

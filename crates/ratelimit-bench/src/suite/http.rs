@@ -23,6 +23,11 @@ pub(super) fn run(plan: Plan, report: &mut Report) {
         )
         .beside("tower_governor", axum("axum.tower_governor_headers"))
         .goal(Goal::RatioAtMost(1.0)),
+        row(
+            "layer over bare axum, three headers, no decision for the handler",
+            axum("axum.ours_three_headers_only"),
+        )
+        .beside("tower_governor", axum("axum.tower_governor_headers")),
         row("layer over bare axum, IETF headers", axum("axum.ours_ietf"))
             .beside("a layer that does nothing", axum("axum.idle_layer")),
         row(
