@@ -73,10 +73,10 @@ pub(crate) async fn follow(
                 Ok(policies)
             }
             Err(why) => {
-                count("rejected", 1);
                 let file = settings.file().unwrap_or(Path::new(""));
                 let (text, findings) = refusal(why, file);
                 tracing::error!("the new configuration is refused, the old one stays: {text}");
+                count("rejected", 1);
                 Err(findings)
             }
         };

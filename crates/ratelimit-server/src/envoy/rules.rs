@@ -178,8 +178,8 @@ impl CurrentRules {
         let (current, rules) = (Arc::clone(self), Arc::clone(rules));
         let reloaded = spawn_blocking(move || current.reload(&rules)).await;
         if reloaded.as_ref().is_err_and(JoinError::is_panic) {
-            self.count_reload(false);
             tracing::error!("the reload of the Envoy rules has failed, the old ones stay");
+            self.count_reload(false);
         }
     }
 
@@ -192,9 +192,9 @@ impl CurrentRules {
                 tracing::info!("reloaded the Envoy rules");
             }
             Err(why) => {
-                self.count_reload(false);
                 let why = why.to_string().replace('\n', "; ");
                 tracing::error!("the new Envoy rules are refused, the old ones stay: {why}");
+                self.count_reload(false);
             }
         }
     }
