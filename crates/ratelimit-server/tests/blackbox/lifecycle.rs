@@ -10,7 +10,7 @@ use tokio::{
     sync::Barrier,
 };
 
-use crate::server::{CHECK, OFFENDERS, Server, until};
+use crate::server::{CHECK, OFFENDERS, Server, until, write_atomically};
 
 async fn knows(server: &Server, policy: &str, text: &str) -> Option<()> {
     let info = server.get("/actuator/info").await.json();
@@ -170,7 +170,7 @@ async fn a_broken_file_keeps_the_old_policies_counts_and_says_so() {
         let server = Server::start(&["--config", path.to_str().unwrap()]);
         until(|| reloads(&server, "rejected", 0)).await;
 
-        fs::write(&path, broken).unwrap();
+        write_atomically(&path, broken);
         until(|| reloads(&server, "rejected", 1)).await;
 
         assert!(knows(&server, "a", "token_bucket 1/s").await.is_some());

@@ -7,7 +7,7 @@ use std::{
 };
 
 use http::StatusCode;
-use ratelimit_tests::redis::RedisProcess;
+use ratelimit_tests::{ports::free_port, redis::RedisProcess};
 
 use crate::server::{CHECK, EXPLAIN, OFFENDERS, RESET, Server, until};
 
@@ -98,8 +98,8 @@ async fn after_sigterm_readiness_fails_at_once_and_connections_are_accepted_for_
     let mut server = Server::start(&["--drain-delay", "2s"]);
     assert_eq!(status_at(server.addr, READINESS), 200);
 
-    server.signal("TERM");
     let signalled = Instant::now();
+    server.signal("TERM");
     until(|| async { server.log().contains("not ready any more").then_some(()) }).await;
 
     assert_eq!(status_at(server.addr, READINESS), 503);
@@ -140,8 +140,8 @@ async fn a_second_signal_ends_without_the_delay() {
 #[tokio::test]
 async fn without_redis_the_server_serves_at_once_and_is_ready_when_redis_comes() {
     // Nothing answers here: the port accepts into its queue, and the handshake waits.
-    let hanging = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = hanging.local_addr().unwrap().port();
+    let port = free_port();
+    let hanging = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
     let server = Server::start(&["--redis", &format!("redis://127.0.0.1:{port}")]);
 
     // The log line of the first second comes later than the first answer.

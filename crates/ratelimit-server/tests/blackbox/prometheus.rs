@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    net::TcpListener,
     process::{Child, Command, Stdio},
 };
 
@@ -10,6 +9,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use ratelimit_tests::ports::free_port;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -30,9 +30,7 @@ struct Prometheus {
 impl Prometheus {
     fn scraping(server: &Server) -> Prometheus {
         let dir = TempDir::new().unwrap();
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
+        let port = free_port();
         let config = format!(
             "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\n\
              scrape_configs:\n- job_name: limiter\n  metrics_path: /actuator/prometheus\n  \

@@ -138,7 +138,9 @@ async fn a_receipt_is_returned_only_for_a_charge_that_requested_one() {
 #[tokio::test]
 async fn a_receipt_of_another_server_in_memory_is_refused() {
     let file = token_file();
-    let args = ["--admin-token-file", file.path().to_str().unwrap()];
+    let token = file.path().to_str().unwrap();
+    let policy = "fixed_window=fixed_window 100/d";
+    let args = ["--admin-token-file", token, "--policy", policy];
     let (one, other) = (Server::start_admin(&args), Server::start_admin(&args));
     let receipt = charged(&one, "fixed_window", 4).await;
     charged(&other, "fixed_window", 4).await;
@@ -332,8 +334,11 @@ async fn a_client_that_leaves_while_a_batch_is_decided_holds_no_slot() {
     );
     let mut client = TcpStream::connect(server.addr).await.unwrap();
 
+    let (early, last) = request.as_bytes().split_at(request.len() - 1);
+    client.write_all(early).await.unwrap();
+
     cluster.nodes[1].signal("STOP");
-    client.write_all(request.as_bytes()).await.unwrap();
+    client.write_all(last).await.unwrap();
     until(async || (free_slots(&decided).await == Some(Some(4))).then_some(())).await;
     drop(client);
 

@@ -56,7 +56,8 @@ async fn a_check_answers_seven_fields_in_order() {
 
 #[tokio::test]
 async fn every_algorithm_admits_a_hundred_and_agrees_with_its_headers() {
-    let server = Server::start_admin(&[]);
+    // A day in place of a minute, which could end during the test.
+    let server = Server::start_admin(&["--policy", "fixed_window=fixed_window 100/d"]);
 
     for algorithm in ALGORITHMS {
         let path = format!("{CHECK}?algorithm={algorithm}&key=k");
@@ -268,7 +269,8 @@ async fn a_reset_touches_one_key_and_no_pattern() {
 
 #[tokio::test]
 async fn without_a_key_the_caller_spends_its_own() {
-    let server = Server::start_admin(&["--trusted", "127.0.0.1"]);
+    let policy = "token_bucket=100/d";
+    let server = Server::start_admin(&["--trusted", "127.0.0.1", "--policy", policy]);
     let behind = |client: &str| {
         let request = server.request(Method::GET, CHECK);
         request.header("x-forwarded-for", client)
@@ -356,7 +358,7 @@ async fn checks_together_are_all_charged_or_none() {
 
 #[tokio::test]
 async fn checks_together_are_1_to_64_and_give_no_receipts() {
-    let server = Server::start_admin(&[]);
+    let server = Server::start_admin(&["--policy", "token_bucket=100/d"]);
     let ask = |checks: serde_json::Value| json!({"checks": checks, "together": true}).to_string();
     let many = |count: usize| json!(vec![json!({"key": "k"}); count]);
 

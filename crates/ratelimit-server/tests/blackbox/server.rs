@@ -1,9 +1,10 @@
 //! A server process, and a client for it.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
+    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
@@ -88,7 +89,7 @@ impl Server {
     /// Starts with a configuration file, which it writes into `dir`.
     pub(crate) fn with_file(dir: &TempDir, yaml: &str) -> Server {
         let path = dir.path().join("server.yaml");
-        std::fs::write(&path, yaml).unwrap();
+        fs::write(&path, yaml).unwrap();
         Server::start(&["--config", path.to_str().unwrap()])
     }
 
@@ -225,7 +226,7 @@ impl Drop for Server {
 }
 
 fn log_in(dir: &TempDir) -> String {
-    std::fs::read_to_string(dir.path().join("log")).unwrap()
+    fs::read_to_string(dir.path().join("log")).unwrap()
 }
 
 /// Tries again until there is something, for as long as the slowest machine needs.
@@ -240,4 +241,11 @@ pub(crate) async fn until<T, F: Future<Output = Option<T>>>(mut attempt: impl Fn
     };
     let within = tokio::time::timeout(PATIENCE, trying).await;
     within.expect("what is waited for never came")
+}
+
+/// Replaces a file in one step, as a link that is swapped does.
+pub(crate) fn write_atomically(path: &Path, text: &str) {
+    let next = path.with_file_name("..next");
+    fs::write(&next, text).unwrap();
+    fs::rename(next, path).unwrap();
 }

@@ -154,12 +154,6 @@ async fn a_client_certificate_is_asked_for_on_the_main_listener() {
     let right = with(&certificates);
     let wrong = with(&others);
     let none = curl(&["--cacert", &ca, &check]);
-    let metrics = curl(&[
-        "--cacert",
-        &ca,
-        &format!("https://{admin}/actuator/prometheus"),
-    ]);
-
     assert!(right.status.success(), "{right:?}");
     assert!(
         String::from_utf8(right.stdout)
@@ -167,12 +161,17 @@ async fn a_client_certificate_is_asked_for_on_the_main_listener() {
             .contains("\"allowed\":true")
     );
     assert!(!wrong.status.success() && !none.status.success());
-    let metrics = String::from_utf8(metrics.stdout).unwrap();
-    let failures = metrics.lines().find(|line| {
-        line.starts_with("rate_limiter_tls_handshake_failures_total{")
-            && line.contains("listener=\"main\"")
-    });
-    assert!(failures.unwrap().ends_with(" 2"), "{metrics}");
+    // A handshake is counted after the client knows that it failed.
+    until(async || {
+        let page = format!("https://{admin}/actuator/prometheus");
+        let metrics = String::from_utf8(curl(&["--cacert", &ca, &page]).stdout).unwrap();
+        let failures = metrics.lines().find(|line| {
+            line.starts_with("rate_limiter_tls_handshake_failures_total{")
+                && line.contains("listener=\"main\"")
+        });
+        failures.unwrap().ends_with(" 2").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

