@@ -3,10 +3,16 @@
 //! Arguments: the address of Redis, a prefix, the text of the policy, a key, how many to ask for. It
 //! prints how many slots it got, and then waits for its standard input to end.
 
-use std::io::{Read as _, Write as _};
+use std::{
+    io::{Read as _, Write as _},
+    time::Duration,
+};
 
 use ratelimit_core::{Key, Limiter, Policy, RedisConfig, store::Hit};
 use ratelimit_tests::redis::connected;
+
+/// Longer than a busy machine needs for a reply.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 async fn main() {
@@ -20,7 +26,8 @@ async fn main() {
     let config = RedisConfig::new(url)
         .and_then(|config| config.prefix(prefix))
         .expect("an address")
-        .timeout(std::time::Duration::from_secs(60));
+        .timeout(PATIENCE)
+        .connect_timeout(PATIENCE);
     let limiter = Limiter::new(connected(config).await);
 
     let mut held = Vec::new();

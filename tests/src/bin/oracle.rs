@@ -2,7 +2,7 @@
 //!
 //! Arguments: the address of Redis, a prefix, a seed, the text of the policy, hits for each task.
 
-use std::{fmt::Write as _, io::Write as _};
+use std::{fmt::Write as _, io::Write as _, time::Duration};
 
 use ratelimit_core::{
     Key, Policy, RedisConfig,
@@ -12,6 +12,8 @@ use ratelimit_tests::{random::Random, redis::connected};
 
 const TASKS: u64 = 64;
 const KEYS: u64 = 4;
+/// Longer than a busy machine needs for a reply.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 async fn main() {
@@ -25,7 +27,8 @@ async fn main() {
     let config = RedisConfig::new(url)
         .and_then(|config| config.prefix(prefix))
         .expect("an address")
-        .timeout(std::time::Duration::from_secs(60));
+        .timeout(PATIENCE)
+        .connect_timeout(PATIENCE);
     let store = connected(config).await;
 
     let mut tasks = Vec::new();

@@ -137,6 +137,7 @@ impl Fixture {
         let url = self.server.url();
         if kind == Kind::Ours {
             let config = self.config_at(&url).timeout(PATIENCE);
+            let config = config.connect_timeout(PATIENCE);
             return Box::new(ours(config, FailureMode::Closed).await);
         }
         Box::new(Counters::connect(&url).await)

@@ -115,7 +115,7 @@ impl TestRedis {
         let config = RedisConfig::new(&self.url)
             .and_then(|config| config.prefix(&unique_prefix()))
             .expect("a valid address");
-        as_asked(config).timeout(PATIENCE)
+        as_asked(config).timeout(PATIENCE).connect_timeout(PATIENCE)
     }
 
     /// A connected store on `clock`, with a prefix that no other test has.

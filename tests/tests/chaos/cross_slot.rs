@@ -72,7 +72,7 @@ async fn keys_on_different_nodes_get_the_answers_of_one_store() {
 async fn a_denial_on_one_node_gives_back_what_another_was_charged() {
     let cluster = TestCluster::start().await;
     let store = connected(config(&cluster)).await;
-    let policy = Policy::parse("back", "fixed_window 100/d; fixed_window 1/d by ip").unwrap();
+    let policy = Policy::parse("back", "fixed_window 100/366d; fixed_window 1/366d by ip").unwrap();
     let (alice, bob) = (keys(&cluster, 0, 2), keys(&cluster, 1, 2));
     assert!(
         store

@@ -78,7 +78,9 @@ async fn a_hit_that_redis_charged_in_time_is_not_charged_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_hit_that_reached_redis_too_late_is_charged_afterwards() {
     let fixture = Fixture::start(&[]).await;
-    let ours = ours(fixture.config(), FailureMode::Local).await;
+    // Long enough for the later charges to be answered in time.
+    let config = fixture.config().timeout(AT_ONCE).connect_timeout(PATIENCE);
+    let ours = ours(config, FailureMode::Local).await;
     for limits in LIMITS {
         let before = counts();
         charged_exactly(&ours, limits, 0).await;
@@ -95,8 +97,8 @@ async fn a_hit_that_reached_redis_too_late_is_charged_afterwards() {
 async fn hits_of_late_batches_are_charged_once() {
     let fixture = Fixture::start(&[]).await;
     // Six calls time out: without batches the circuit breaker would open, and the replies were lost.
-    let config = fixture.config().unbatched_calls(1);
-    let ours = ours(config, FailureMode::Local).await;
+    let config = fixture.config().timeout(AT_ONCE).connect_timeout(PATIENCE);
+    let ours = ours(config.unbatched_calls(1), FailureMode::Local).await;
     let limits = LIMITS[0];
     charged_exactly(&ours, limits, 0).await;
     for round in 1..=3_u64 {

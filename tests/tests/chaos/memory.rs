@@ -134,7 +134,7 @@ async fn row_29_every_key_in_redis_expires() {
     let texts = [
         "1/s",
         "leaky_bucket 1/s",
-        "fixed_window 2/h",
+        "fixed_window 2/366d",
         "sliding_window_log 3/min",
     ];
     for (place, text) in texts.into_iter().enumerate() {

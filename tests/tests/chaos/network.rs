@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use ratelimit_core::FailureMode;
 use ratelimit_tests::{
     chaos::{Fixture, Kind, Observations, Ours, endless, eventually, ours, scenario},
+    ports::free_port,
     redis::RedisProcess,
 };
 use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpSocket, TcpStream},
     task::block_in_place,
 };
@@ -33,10 +35,20 @@ async fn row_19_killed_connections_heal_and_count_nothing_twice() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn row_19_a_server_that_is_full_is_joined_when_there_is_room() {
     let fixture = Fixture::start(&["--maxclients", "3"]).await;
-    let connect = async || TcpStream::connect(("127.0.0.1", fixture.server.port())).await;
     let mut crowd = Vec::new();
-    for _ in 0..3 {
-        crowd.push(connect().await.unwrap());
+    while crowd.len() < 3 {
+        // Until the server has noticed that the connection of the fixture is closed, it refuses the third one.
+        let mut stream = TcpStream::connect(("127.0.0.1", fixture.server.port()))
+            .await
+            .unwrap();
+        let mut reply = [0; 7];
+        let greeting = async {
+            stream.write_all(b"PING\r\n").await?;
+            stream.read_exact(&mut reply).await
+        };
+        if greeting.await.is_ok() && reply == *b"+PONG\r\n" {
+            crowd.push(stream);
+        }
     }
     let ours = Ours::new(fixture.config(), FailureMode::Open);
 
@@ -90,7 +102,7 @@ async fn black_hole() -> (tokio::net::TcpListener, Vec<TcpStream>, u16) {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_reuseaddr(true).expect("a socket option");
     socket
-        .bind("127.0.0.1:0".parse().expect("an address"))
+        .bind(([127, 0, 0, 1], free_port()).into())
         .expect("a free port");
     let listener = socket.listen(1).expect("a listener");
     let port = listener.local_addr().expect("an address").port();

@@ -26,7 +26,7 @@ use tokio::{
 
 use crate::{
     cluster,
-    harness::{AT_ONCE, is_checked, key, policy},
+    harness::{AT_ONCE, heals, is_checked, key, policy, remaining},
 };
 
 const SECOND: u64 = 1_000_000;
@@ -159,7 +159,8 @@ async fn drive_dry(ours: &Ours, policy: &Policy, audit: &Ours) -> Hits {
 /// An instance that reads Redis past the proxy, without units of its own.
 async fn auditor(fixture: &Fixture) -> Ours {
     let config = fixture.config_at(&fixture.server.url());
-    ours(config.timeout(PATIENCE), FailureMode::Closed).await
+    let config = config.timeout(PATIENCE).connect_timeout(PATIENCE);
+    ours(config, FailureMode::Closed).await
 }
 
 fn process(fixture: &Fixture, limits: &str, millis: u64) -> PrefetchInstance {
@@ -176,10 +177,10 @@ async fn a_killed_instance_loses_what_it_held_and_nothing_else() {
     let window = long_window("hot");
     let mut killed = process(&fixture, &format!("fixed_window {UNITS}/366d"), 500);
     let its = block_in_place(|| killed.hits());
+    drop(killed);
     let counted = audit.counted(&window, "one").await;
     let held = counted - its.passed.len() as u64;
 
-    drop(killed);
     let rest = drive_dry(&other, &window, &audit).await;
 
     println!(
@@ -210,17 +211,15 @@ async fn a_bucket_has_all_units_of_a_killed_instance_back_when_it_is_full() {
     .await;
 
     let at = full_at.into_inner().expect("no panic");
+    let after = at - passed[passed.len() - 1];
     println!(
         "kill -9: the bucket was full {} ms after the last hit",
-        (at - passed[passed.len() - 1]) / 1_000
+        after / 1_000
     );
     passed.extend(std::iter::repeat_n(at, 4_000));
     assert_eq!(beyond(&[BUCKET], &passed), 0);
     // The fill time, and what a busy machine needs to notice.
-    assert!(
-        at - passed[0] < 500_000 + SECOND + SECOND,
-        "not back after the fill time"
-    );
+    assert!(after < SECOND + SECOND, "not back after the fill time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -260,6 +259,9 @@ async fn a_redis_that_was_stopped_is_not_charged_for_what_nobody_got() {
     sleep(Duration::from_millis(700)).await;
     fixture.server.signal("CONT");
     let resumed = Clock::system().now();
+    for instance in &instances {
+        heals(instance).await;
+    }
     sleep(Duration::from_secs(1)).await;
     let hits = load.stop().await;
 
@@ -322,6 +324,11 @@ async fn after_a_wipe_at_most_the_units_on_hand_pass_beyond_the_limit() {
         let window = long_window(&name);
         let dropped = || observed.counter("rate_limiter_prefetch_dropped_total", &name);
         let before = warm_up(&holder, &window).await.passed();
+        // A peek adds the units on hand: they are all there when no call is under way.
+        eventually("all units on hand", async || {
+            remaining(&holder.limiter.peek(&window, &key("one")).await) == UNITS - before
+        })
+        .await;
         let held = audit.counted(&window, "one").await - before;
 
         match wipe {

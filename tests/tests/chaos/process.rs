@@ -43,7 +43,10 @@ async fn row_02_a_service_starts_without_redis_and_joins_it_later() {
     load.run(Duration::from_millis(300)).await;
     // The store ends with the load, and has no value afterwards.
     let server = fixture.proxy.port().to_string();
-    let up = observed.gauge("rate_limiter_store_up", &server);
+    eventually("store_up", async || {
+        observed.gauge("rate_limiter_store_up", &server) == Some(1.0)
+    })
+    .await;
     let ledger = load.stop().await;
 
     let expected = Expected {
@@ -56,7 +59,6 @@ async fn row_02_a_service_starts_without_redis_and_joins_it_later() {
     let report = Report::new(expected, &ledger, &*fixture.audit(Kind::Ours).await).await;
     report.assert_survived();
     assert!(ledger.phase(before - 1).all(|call| !call.told.is_checked()));
-    assert_eq!(up, Some(1.0));
     assert_eq!(observed.gauge("rate_limiter_breaker_open", &server), None);
 }
 

@@ -163,12 +163,12 @@ async fn load_scripts(cluster: &TestCluster, name: &str) {
 }
 
 /// Asks a node that hangs right after the redirection to it, and tells what is counted when it goes on.
-async fn counted_after_hang(name: &str, has_moved: bool) -> (u64, u64) {
+async fn counted_after_hang(prefix: &str, has_moved: bool) -> (u64, u64) {
     let mut cluster = TestCluster::start_masters().await;
     let newcomer = cluster.grow().await;
     let time_out = Duration::from_millis(100);
     let ours: Ours = ours(
-        config(&cluster, name).timeout(time_out),
+        config(&cluster, prefix).timeout(time_out),
         FailureMode::Closed,
     )
     .await;
@@ -193,7 +193,9 @@ async fn counted_after_hang(name: &str, has_moved: bool) -> (u64, u64) {
         is_checked(&ours.limiter.peek(&endless(), &key(&name)).await)
     })
     .await;
-    (unchecked, ours.counted(&endless(), &name).await)
+    let patient = config(&cluster, prefix).timeout(PATIENCE);
+    let patient = self::ours(patient, FailureMode::Closed).await;
+    (unchecked, patient.counted(&endless(), &name).await)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -13,7 +13,7 @@ const MEBIBYTE: u64 = 1 << 20;
 /// Loses something of single calls, and tells of each whether it was decided, and what was counted.
 async fn single_calls(loss: Loss) -> Vec<(bool, u64)> {
     let fixture = Fixture::start(&[]).await;
-    let config = fixture.config().timeout(Duration::from_millis(500));
+    let config = fixture.config().timeout(AT_ONCE);
     let ours = ours(config, FailureMode::Closed).await;
     let audit = fixture.audit(Kind::Ours).await;
     let mut told = Vec::new();
@@ -26,7 +26,7 @@ async fn single_calls(loss: Loss) -> Vec<(bool, u64)> {
         let asked = Instant::now();
         let verdict = ours.limiter.check(&endless(), &key(&name)).await;
 
-        assert!(asked.elapsed() < 2 * AT_ONCE);
+        assert!(asked.elapsed() < 3 * AT_ONCE);
         told.push((is_checked(&verdict), audit.counted(&endless(), &name).await));
     }
     told

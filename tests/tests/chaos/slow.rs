@@ -11,14 +11,15 @@ use ratelimit_tests::chaos::{
 use crate::harness::{AT_ONCE, heals, is_checked, key, policy};
 
 /// What a slow server needs for an answer.
-const SLOW: Duration = Duration::from_millis(40);
+const SLOW: Duration = Duration::from_millis(300);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_slower_than_the_time_out_is_down_and_the_log_says_why() {
     let observed = Observations::listen();
     let fixture = Fixture::start(&[]).await;
     let server = fixture.proxy.port().to_string();
-    let ours = ours(fixture.config(), FailureMode::Local).await;
+    let config = fixture.config().connect_timeout(PATIENCE);
+    let ours = ours(config, FailureMode::Local).await;
     let slow_before = observed.slow_samples("rate_limiter_round_trip_seconds");
     let lines_before = observed.lines(&server).len();
 
@@ -116,15 +117,15 @@ fn calls_heard(fixture: &Fixture) -> usize {
     heard.iter().filter(is_call).count()
 }
 
-/// Waits until all slots are free, or three seconds, and tells how many are.
+/// Waits until all slots are free, or for [`PATIENCE`], and tells how many are.
 async fn free_slots(fixture: &Fixture, policy: &Policy, all: u64) -> u64 {
     let audit = fixture.config_at(&fixture.server.url()).timeout(PATIENCE);
-    let audit = ours(audit, FailureMode::Closed).await;
+    let audit = ours(audit.connect_timeout(PATIENCE), FailureMode::Closed).await;
     let since = Instant::now();
     loop {
         let look = audit.limiter.peek(policy, &key("held")).await;
         let free = look.decision().expect("a look").remaining;
-        if free == all || since.elapsed() > Duration::from_secs(3) {
+        if free == all || since.elapsed() > PATIENCE {
             println!("{free} of {all} slots are free after {:?}", since.elapsed());
             return free;
         }

@@ -54,7 +54,7 @@ async fn a_healthy_redis_decides_the_very_first_hits() {
 async fn a_healthy_cluster_decides_the_very_first_hits() {
     let cluster = TestCluster::start_masters().await;
     let config = RedisConfig::new(&cluster.url()).unwrap().timeout(PATIENT);
-    let store = RedisStore::new(as_asked(config));
+    let store = RedisStore::new(as_asked(config.connect_timeout(PATIENT)));
 
     assert_eq!(decided_at_once(store).await, 50);
 }

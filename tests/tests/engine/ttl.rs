@@ -32,22 +32,7 @@ pub(crate) async fn lives_as_long_as_its_state_needs(redis: &TestRedis) {
 
         let decision = store.hit(Hit::new(&policy, &key("a"))).await.unwrap();
 
-        let name = redis
-            .keys()
-            .into_iter()
-            .find(|name| name.contains(policy.name()))
-            .expect("the key was written");
-        let lives_for = redis.query::<i64>("PTTL", &name);
-        let needs = decision
-            .limits()
-            .map(|limit| i64::try_from(limit.reset_after.as_millis()).unwrap())
-            .max()
-            .unwrap();
-        // Between the script and the question some milliseconds pass.
-        assert!(
-            lives_for >= (needs - 500).max(500),
-            "{text}: {lives_for} of {needs}"
-        );
+        assert_expires_in_time(redis, policy.name(), &decision);
     }
     redis.assert_every_key_expires();
 }
