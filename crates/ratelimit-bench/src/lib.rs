@@ -45,8 +45,8 @@ pub use crate::{
     callgrind::{CountedServer, count, tell_counts},
     gate::{Measured, measure_gate},
     report::{
-        Chart, Circumstances, Goal, InvalidReport, MissingMarkers, Peer, Report, Row, Scale,
-        Series, Spread, fill, in_turn,
+        Chart, Circumstances, FOLDER, Goal, InvalidReport, MissingMarkers, PAGE, Peer, Report, Row,
+        Scale, Series, Spread, fill, in_turn,
     },
     server::RedisServer,
     workload::{Work, fallback, layer, memory, poll_now, prefetch},

@@ -2,6 +2,7 @@
 
 use std::{
     env, fs,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::ExitCode,
     thread,
@@ -9,21 +10,22 @@ use std::{
 };
 
 use ratelimit_bench::{
-    Circumstances, RedisServer, Report, Row, fill,
+    Circumstances, FOLDER, PAGE, RedisServer, Report, Row, fill,
     suite::{Plan, SLOW_SUITES, SUITES},
 };
 
-const FOLDER: &str = "docs/bench";
-const PAGE: &str = "docs/explain/performance.md";
-
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
-    let Some(options) = Options::read(&args) else {
-        eprintln!("error: unknown option\n  help: see `cargo xtask bench --help`");
-        return ExitCode::from(2);
+    let options = match Options::read(&args) {
+        Ok(options) => options,
+        Err(why) => {
+            eprintln!("error: {why}\n  help: see `cargo xtask bench --help`");
+            return ExitCode::from(2);
+        }
     };
 
-    let report = options.measure().rounded();
+    let (report, failed) = options.measure();
+    let report = report.rounded();
     let goals: Vec<bool> = report.rows.iter().filter_map(Row::is_met).collect();
     let met = goals.iter().filter(|is_met| **is_met).count();
     println!(
@@ -31,15 +33,20 @@ fn main() -> ExitCode {
         report.table(),
         goals.len()
     );
-    if let Some(folder) = options.folder() {
+    let is_whole = options.is_whole() && failed.is_empty();
+    if let Some(folder) = options.folder(is_whole) {
         write(&folder, &report);
     }
-    if options.fills_page() {
+    if is_whole {
         let page = fs::read_to_string(PAGE).expect("run from the top of the repository");
         let page = fill(&page, &report).unwrap_or_else(|missing| panic!("{PAGE}: {missing}"));
         fs::write(PAGE, page).expect("the page can be written");
     }
-    ExitCode::SUCCESS
+    if failed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("error: no numbers of {}: see above", failed.join(", "));
+    ExitCode::FAILURE
 }
 
 struct Options {
@@ -49,7 +56,7 @@ struct Options {
 }
 
 impl Options {
-    fn read(args: &[String]) -> Option<Options> {
+    fn read(args: &[String]) -> Result<Options, String> {
         let mut options = Options {
             plan: Plan::Full,
             out: None,
@@ -59,40 +66,51 @@ impl Options {
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--quick" => options.plan = Plan::Quick,
-                "--out" => options.out = Some(args.next()?.into()),
-                "--only" => options.only = Some(args.next()?.clone()),
-                _ => return None,
+                "--out" => options.out = Some(args.next().ok_or("--out needs a folder")?.into()),
+                "--only" => {
+                    options.only = Some(args.next().ok_or("--only needs a word")?.clone());
+                }
+                _ => return Err(format!("unknown option {arg}")),
             }
         }
-        Some(options)
+        if SUITES.iter().all(|(name, _)| !options.names(name)) {
+            let names = SUITES.map(|(name, _)| name).join(", ");
+            return Err(format!("--only names none of {names}"));
+        }
+        Ok(options)
     }
 
-    /// Where the numbers go: what is not complete does not replace what is.
-    fn folder(&self) -> Option<PathBuf> {
-        match (&self.out, &self.only, self.plan) {
-            (Some(folder), _, _) => Some(folder.clone()),
-            (None, Some(_), _) => None,
-            (None, None, Plan::Quick) => Some("target/bench".into()),
-            (None, None, Plan::Full) => Some(FOLDER.into()),
+    /// Whether `--only` names a suite, or is not given.
+    fn names(&self, suite: &str) -> bool {
+        let only = self.only.as_ref();
+        only.is_none_or(|word| suite.contains(word.as_str()))
+    }
+
+    /// Where the numbers go: a report that is not whole does not replace one that is.
+    fn folder(&self, is_whole: bool) -> Option<PathBuf> {
+        match (&self.out, &self.only) {
+            (Some(folder), _) => Some(folder.clone()),
+            (None, Some(_)) => None,
+            (None, None) if is_whole => Some(FOLDER.into()),
+            (None, None) => Some("target/bench".into()),
         }
     }
 
-    fn fills_page(&self) -> bool {
+    /// Whether all suites are measured for the pages.
+    fn is_whole(&self) -> bool {
         self.out.is_none() && self.only.is_none() && self.plan == Plan::Full
     }
 
-    fn measure(&self) -> Report {
+    /// Runs the suites. Returns the names of those that failed too, of which the report has nothing.
+    fn measure(&self) -> (Report, Vec<&'static str>) {
         let mut report = Report {
             circumstances: circumstances(self.plan),
             rows: Vec::new(),
             charts: Vec::new(),
         };
+        let mut failed = Vec::new();
         for (name, suite) in SUITES {
-            if self
-                .only
-                .as_ref()
-                .is_some_and(|only| !name.contains(only.as_str()))
-            {
+            if !self.names(name) {
                 continue;
             }
             if self.plan == Plan::Quick && self.only.is_none() && SLOW_SUITES.contains(&name) {
@@ -101,10 +119,16 @@ impl Options {
             }
             let started = Instant::now();
             eprint!("{name} ...");
-            suite(self.plan, &mut report);
+            let (rows, charts) = (report.rows.len(), report.charts.len());
+            // The numbers of the other suites took minutes, and must not be lost.
+            if catch_unwind(AssertUnwindSafe(|| suite(self.plan, &mut report))).is_err() {
+                report.rows.truncate(rows);
+                report.charts.truncate(charts);
+                failed.push(name);
+            }
             eprintln!(" {:.0} s", started.elapsed().as_secs_f64());
         }
-        report
+        (report, failed)
     }
 }
 

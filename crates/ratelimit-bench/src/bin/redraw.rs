@@ -2,10 +2,7 @@
 
 use std::{error::Error, fs, path::Path};
 
-use ratelimit_bench::{Report, fill};
-
-const FOLDER: &str = "docs/bench";
-const PAGE: &str = "docs/explain/performance.md";
+use ratelimit_bench::{FOLDER, PAGE, Report, fill};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(FOLDER);

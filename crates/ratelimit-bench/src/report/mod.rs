@@ -11,7 +11,7 @@ mod table;
 pub use self::{
     chart::{Chart, Scale, Series},
     json::InvalidReport,
-    page::{MissingMarkers, fill},
+    page::{FOLDER, MissingMarkers, PAGE, fill},
     row::{Goal, Peer, Row},
     spread::{Spread, in_turn},
 };

@@ -4,6 +4,11 @@ use std::fmt::{self, Write as _};
 
 use super::Report;
 
+/// The folder of the numbers and charts of the documentation, from the top of the repository.
+pub const FOLDER: &str = "docs/bench";
+/// The page with the table and the charts.
+pub const PAGE: &str = "docs/explain/performance.md";
+
 const BEGIN: &str = "<!-- written by `cargo xtask bench`: begin -->";
 const END: &str = "<!-- written by `cargo xtask bench`: end -->";
 
