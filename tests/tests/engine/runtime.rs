@@ -8,9 +8,13 @@ use std::{
 
 use futures_util::future::join_all;
 use ratelimit_core::{
-    Clock, FailureMode, KeySet, Limiter, RedisConfig, RedisStore, Verdict, store::Hit,
+    Clock, FailureMode, KeySet, Limiter, RedisConfig, RedisStore, Verdict,
+    store::{Hit, JointHit},
 };
-use ratelimit_tests::{chaos::TestCluster, redis::TestRedis};
+use ratelimit_tests::{
+    chaos::TestCluster,
+    redis::{RedisProcess, TestRedis},
+};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::stores::{key, policy};
@@ -139,6 +143,40 @@ fn a_runtime_that_is_not_driven_does_not_disconnect_other_runtimes() {
         "not decided by Redis while another runtime is not driven"
     );
     assert_eq!(decided, 32, "hits at once were not decided");
+}
+
+#[test]
+fn checks_in_a_tight_loop_do_not_keep_the_store_from_reconnecting() {
+    let mut redis = RedisProcess::start(&[]);
+    let store = RedisStore::new(RedisConfig::new(&redis.url()).unwrap());
+    let limiter = Limiter::new(store.clone());
+    let joint = policy("runtimes", "100000/h");
+    let is_joint_checked = async |limiter: &Limiter| {
+        let key = key("k");
+        let verdict = limiter.check_joint(&[JointHit::new(Hit::new(&joint, &key))]);
+        let members = verdict.unwrap().await.members;
+        matches!(members[0].verdict, Verdict::Checked(_))
+    };
+    // One worker, which the loop below never leaves by itself: each check is answered at once.
+    current_thread().block_on(async {
+        assert!(store.wait_connected(Duration::from_secs(20)).await);
+        for is_joint in [false, true] {
+            redis.kill();
+            while is_checked(&limiter).await {}
+            redis.restart();
+
+            let started = Instant::now();
+            let mut checks = 0_u64;
+            while !match is_joint {
+                true => is_joint_checked(&limiter).await,
+                false => is_checked(&limiter).await,
+            } {
+                assert!(started.elapsed() < SOON, "{checks} checks without Redis");
+                checks += 1;
+            }
+            println!("{checks} checks in {:?}", started.elapsed());
+        }
+    });
 }
 
 #[test]

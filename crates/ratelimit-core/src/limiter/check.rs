@@ -250,6 +250,9 @@ impl Future for Check {
                 Poll::Ready(verdict.verdict())
             }
             CheckState::Decided(verdict) => {
+                if matches!(verdict, Some(Verdict::Unchecked { .. })) {
+                    ready!(poll_cooperate(cx));
+                }
                 Poll::Ready(verdict.take().expect("polled after completion"))
             }
             #[cfg(feature = "tokio")]
@@ -287,6 +290,19 @@ impl fmt::Debug for Check {
             _ => "Check::Decided",
         })
     }
+}
+
+/// Lets other tasks run, from time to time, before a verdict of the failure mode is returned.
+///
+/// Such a verdict is ready at once. A loop of checks would never yield to the task that reconnects to Redis, which lives on
+/// the runtime of its callers, and the failure mode would decide for as long as the loop runs. Tokio counts the verdicts of a
+/// task like its other operations, and makes it yield after 128.
+pub(super) fn poll_cooperate(cx: &mut Context<'_>) -> Poll<()> {
+    #[cfg(feature = "tokio")]
+    ready!(tokio::task::coop::poll_proceed(cx)).made_progress();
+    #[cfg(not(feature = "tokio"))]
+    let _ = cx;
+    Poll::Ready(())
 }
 
 /// Warns once of a policy that prefetches nothing, because the store is in memory.

@@ -24,15 +24,17 @@ use std::{
 };
 
 use crate::limiter::{
-    JointVerdict, Limiter, MemberVerdict, Verdict, check::record_span, denial::with_slot_wait,
-    deny_cache::Lookup, reservation::receipt_of,
+    JointVerdict, Limiter, MemberVerdict, Verdict,
+    check::{poll_cooperate, record_span},
+    denial::with_slot_wait,
+    deny_cache::Lookup,
+    reservation::receipt_of,
 };
 use crate::{
     budget::Adjustment,
     decision::Decision,
     limit::Limit,
     metrics,
-    policy::FailureMode,
     store::{
         Hit, InvalidJointHit, JointHit, JointRole, MAX_JOINT_HITS, OwnedHit, StoreError,
         StoreFuture, passes, unread,
@@ -182,7 +184,7 @@ impl Limiter {
         let mut verdicts: Vec<Option<Verdict>> = vec![None; members.len()];
         for index in JointHit::order(members) {
             let verdict = decide(members[index].hit);
-            let is_denied = members[index].role == JointRole::Must && !fits(&verdict);
+            let is_denied = members[index].role == JointRole::Must && !verdict.fits();
             verdicts[index] = Some(verdict);
             if is_denied {
                 break;
@@ -191,17 +193,17 @@ impl Limiter {
         let roles = members.iter().map(|member| member.role);
         let known = verdicts
             .iter()
-            .map(|verdict| verdict.as_ref().is_some_and(fits));
+            .map(|verdict| verdict.as_ref().is_some_and(Verdict::fits));
         if !passes(roles.zip(known)) {
             for (member, verdict) in members.iter().zip(&mut verdicts) {
-                let charged = verdict.as_ref().filter(|verdict| fits(verdict));
+                let charged = verdict.as_ref().filter(|verdict| verdict.fits());
                 if let Some(receipt) = charged.and_then(|charged| receipt_of(member.hit, charged)) {
                     let units = receipt.cost();
                     drop(self.adjust(&receipt, Adjustment::Refund { units }));
                 }
             }
             for (member, verdict) in members.iter().zip(&mut verdicts) {
-                if verdict.as_ref().is_none_or(fits) {
+                if verdict.as_ref().is_none_or(Verdict::fits) {
                     *verdict = Some(decide(member.hit.dry_run()));
                 }
             }
@@ -294,11 +296,11 @@ impl JointVerdict {
             .collect();
         let roles = verdicts
             .iter()
-            .map(|(verdict, member)| (member.role, fits(verdict)));
+            .map(|(verdict, member)| (member.role, verdict.fits()));
         let is_allowed = passes(roles);
         let members = verdicts.into_iter().map(|(verdict, member)| {
             let hit = member.hit.as_hit();
-            let is_decisive = is_allowed || !fits(&verdict);
+            let is_decisive = is_allowed || !verdict.fits();
             if member.denied.is_none() && is_decisive && !hit.is_read_only() {
                 limiter.record_verdict(&hit, &verdict);
                 if let Verdict::Checked(decision) = &verdict {
@@ -312,7 +314,7 @@ impl JointVerdict {
             }
             MemberVerdict {
                 is_charged: is_allowed
-                    && fits(&verdict)
+                    && verdict.fits()
                     && !hit.is_read_only()
                     && verdict.decision().is_some(),
                 verdict,
@@ -359,23 +361,16 @@ fn shares_no_budget(members: &[JointHit<'_>], hit: Hit<'_>) -> bool {
     members.iter().filter(shares).count() == 1
 }
 
-/// Whether a member fits by its verdict. Enforcement is in its role.
-fn fits(verdict: &Verdict) -> bool {
-    match verdict {
-        Verdict::Checked(decision) => decision.is_allowed(),
-        Verdict::Unchecked { mode, decision, .. } => match decision {
-            Some(decision) => decision.is_allowed(),
-            None => *mode != FailureMode::Closed,
-        },
-    }
-}
-
 impl Future for JointCheck {
     type Output = JointVerdict;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<JointVerdict> {
         let pending = match &mut self.0 {
             JointState::Decided(verdict) => {
+                let mut members = verdict.iter().flat_map(|verdict| &verdict.members);
+                if members.any(|member| matches!(member.verdict, Verdict::Unchecked { .. })) {
+                    ready!(poll_cooperate(cx));
+                }
                 return Poll::Ready(verdict.take().expect("polled after completion"));
             }
             JointState::Pending(pending) => pending,

@@ -66,6 +66,17 @@ impl Verdict {
             Verdict::Unchecked { decision, .. } => decision.as_ref(),
         }
     }
+
+    /// Whether a member of a joint hit fits. Enforcement is in its role.
+    pub(super) fn fits(&self) -> bool {
+        match self {
+            Verdict::Checked(decision) => decision.is_allowed(),
+            Verdict::Unchecked { mode, decision, .. } => match decision {
+                Some(decision) => decision.is_allowed(),
+                None => *mode != FailureMode::Closed,
+            },
+        }
+    }
 }
 
 /// The answer of a limiter to a joint hit.
