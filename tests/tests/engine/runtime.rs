@@ -150,9 +150,11 @@ fn checks_in_a_tight_loop_do_not_keep_the_store_from_reconnecting() {
     let mut redis = RedisProcess::start(&[]);
     let store = RedisStore::new(RedisConfig::new(&redis.url()).unwrap());
     let limiter = Limiter::new(store.clone());
-    let joint = policy("runtimes", "100000/h");
-    let is_joint_checked = async |limiter: &Limiter| {
-        let key = key("k");
+    let (joint, key) = (policy("runtimes", "100000/h"), key("k"));
+    let is_decided = async |is_joint: bool| {
+        if !is_joint {
+            return is_checked(&limiter).await;
+        }
         let verdict = limiter.check_joint(&[JointHit::new(Hit::new(&joint, &key))]);
         let members = verdict.unwrap().await.members;
         matches!(members[0].verdict, Verdict::Checked(_))
@@ -167,10 +169,7 @@ fn checks_in_a_tight_loop_do_not_keep_the_store_from_reconnecting() {
 
             let started = Instant::now();
             let mut checks = 0_u64;
-            while !match is_joint {
-                true => is_joint_checked(&limiter).await,
-                false => is_checked(&limiter).await,
-            } {
+            while !is_decided(is_joint).await {
                 assert!(started.elapsed() < SOON, "{checks} checks without Redis");
                 checks += 1;
             }
