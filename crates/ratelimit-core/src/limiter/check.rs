@@ -34,8 +34,10 @@ enum CheckState {
     /// Paid with prefetched units under a single limit.
     #[cfg(feature = "tokio")]
     Prefetched(Option<PrefetchedCharge>),
-    /// Decided by the general path, the deny cache, or the failure mode.
+    /// Decided by the general path, or the deny cache.
     Decided(Option<Verdict>),
+    /// Decided by the failure mode.
+    Unchecked(Option<Verdict>),
     /// The store has not answered yet.
     Pending(Box<PendingCheck>),
 }
@@ -177,7 +179,7 @@ impl Check {
             return Check::finish(limiter, hit, Ok(denied), started);
         }
         if let Some(denied) = limiter.deny_while_owed(&hit) {
-            return Check(CheckState::Decided(Some(denied)));
+            return Check(CheckState::Unchecked(Some(denied)));
         }
         match limiter.shared.store.hit(hit).try_ready() {
             Ok(decision) => {
@@ -216,7 +218,10 @@ impl Check {
         if let Some(started) = started {
             record_duration(hit, started);
         }
-        Check(CheckState::Decided(Some(verdict)))
+        Check(match verdict {
+            Verdict::Checked(_) => CheckState::Decided(Some(verdict)),
+            Verdict::Unchecked { .. } => CheckState::Unchecked(Some(verdict)),
+        })
     }
 
     /// Takes the verdict if the store has decided already, as a memory store always has.
@@ -228,7 +233,7 @@ impl Check {
     pub fn take_ready(&mut self) -> Option<Verdict> {
         match &mut self.0 {
             CheckState::FastVerdict(verdict) => verdict.take().map(FastVerdict::verdict),
-            CheckState::Decided(verdict) => verdict.take(),
+            CheckState::Decided(verdict) | CheckState::Unchecked(verdict) => verdict.take(),
             #[cfg(feature = "tokio")]
             CheckState::Prefetched(charge) => {
                 let paid = charge.take();
@@ -250,9 +255,10 @@ impl Future for Check {
                 Poll::Ready(verdict.verdict())
             }
             CheckState::Decided(verdict) => {
-                if matches!(verdict, Some(Verdict::Unchecked { .. })) {
-                    ready!(poll_cooperate(cx));
-                }
+                Poll::Ready(verdict.take().expect("polled after completion"))
+            }
+            CheckState::Unchecked(verdict) => {
+                ready!(poll_cooperate(cx));
                 Poll::Ready(verdict.take().expect("polled after completion"))
             }
             #[cfg(feature = "tokio")]
@@ -297,6 +303,7 @@ impl fmt::Debug for Check {
 /// Such a verdict is ready at once. A loop of checks would never yield to the task that reconnects to Redis, which lives on
 /// the runtime of its callers, and the failure mode would decide for as long as the loop runs. Tokio counts the verdicts of a
 /// task like its other operations, and makes it yield after 128.
+#[cold]
 pub(super) fn poll_cooperate(cx: &mut Context<'_>) -> Poll<()> {
     #[cfg(feature = "tokio")]
     ready!(tokio::task::coop::poll_proceed(cx)).made_progress();
