@@ -6,10 +6,7 @@ mod book;
 mod check;
 mod command;
 mod failure;
-mod hops;
 mod install;
-mod load;
-mod mutants;
 mod proto;
 mod redis;
 mod servers;
@@ -28,12 +25,9 @@ Commands:
   test        Find or install a Redis server, then run every test
   check       Run every check that needs no server
   acceptance  Run the long scenarios with real Envoys
-  mutants     Make deliberate mistakes in the engine, and see a test fail for each
   servers     Run the engine's tests on every server version that we promise
   bench       Measure what a decision costs, beside other limiters
   gate        Count instructions and allocations, and compare them with their budgets
-  hops        Count the functions and files that one axum request passes through
-  load        Drive the server, and an empty handler beside it
   proto       Generate Rust code from the messages of Envoy
   book        Build the pages of docs as a book, and check its links
 
@@ -53,18 +47,12 @@ fn main() -> ExitCode {
         "check" if wants_help => return say(&check::help()),
         "acceptance" if wants_help => return say(acceptance::HELP),
         "acceptance" => acceptance::run_all(&rest),
-        "mutants" if wants_help => return say(mutants::HELP),
-        "mutants" => mutants::run_all(&rest),
         "servers" if wants_help => return say(servers::HELP),
         "servers" => servers::run_all(),
         "bench" if wants_help => return say(bench::HELP),
         "bench" => bench::run_bench(&rest),
         "gate" if wants_help => return say(bench::GATE_HELP),
         "gate" => bench::run_gate(&rest),
-        "hops" if wants_help => return say(hops::HELP),
-        "hops" => hops::run_all(&rest),
-        "load" if wants_help => return say(load::HELP),
-        "load" => load::run_all(),
         "book" if wants_help => return say(book::HELP),
         "book" => book::build(),
         "proto" if wants_help => return say(proto::HELP),

@@ -40,7 +40,6 @@ pub(crate) struct Package {
     pub(crate) version: String,
     pub(crate) license: Option<String>,
     pub(crate) description: Option<String>,
-    pub(crate) repository: Option<String>,
     pub(crate) dependencies: Vec<Dependency>,
     #[serde(default)]
     pub(crate) features: BTreeMap<String, Vec<String>>,
@@ -54,7 +53,6 @@ pub(crate) struct Package {
 /// Fields of `[package]` that the registry and docs.rs show.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct RegistryFields {
-    pub(crate) documentation: Option<String>,
     pub(crate) readme: Option<String>,
     pub(crate) rust_version: Option<String>,
     #[serde(default)]
@@ -71,7 +69,6 @@ pub(crate) struct Dependency {
     pub(crate) name: String,
     req: String,
     kind: Option<String>,
-    path: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -215,18 +212,18 @@ impl Package {
         self.manifest_path.parent().unwrap_or(&self.manifest_path)
     }
 
+    /// The normal dependencies, and the versions that the manifest asks for.
+    pub(crate) fn requirements(&self) -> impl Iterator<Item = (&str, &str)> {
+        let normal = self.dependencies.iter();
+        let normal = normal.filter(|dependency| dependency.kind.is_none());
+        normal.map(|dependency| (dependency.name.as_str(), dependency.req.as_str()))
+    }
+
     /// The version of a crate that this package asks for, as its manifest writes it.
     pub(crate) fn requirement(&self, name: &str) -> Option<&str> {
         let is_it = |dependency: &&Dependency| dependency.name == name && dependency.kind.is_none();
         let dependency = self.dependencies.iter().find(is_it)?;
         Some(dependency.req.trim_start_matches('^'))
-    }
-}
-
-impl Dependency {
-    /// Whether this is a package of ours that users get along with the one that asks for it.
-    pub(crate) fn is_internal(&self) -> bool {
-        self.kind.is_none() && self.path.is_some()
     }
 }
 

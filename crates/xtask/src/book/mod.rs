@@ -1,6 +1,6 @@
 //! `cargo xtask book`: the pages of `docs` as a book with a search.
 //!
-//! The source of the book is a copy of `docs`, in which links to other parts of the repository lead to its address.
+//! The source of the book is a copy of `docs`, in which links to other parts of the repository become plain text.
 
 mod html;
 mod page_links;
@@ -21,7 +21,7 @@ Usage: cargo xtask book
 The first run installs mdBook into target/tools, which takes some minutes.";
 
 const VERSION: &str = "0.5.4";
-const ADVICE: &str = "mend the page that the built one comes from";
+const ADVICE: &str = "fix the page that the built one comes from";
 
 /// Builds the book, and checks its links.
 pub(crate) fn build() -> Result<(), Failure> {
@@ -50,8 +50,6 @@ pub(crate) fn build() -> Result<(), Failure> {
 /// Copies `docs`, with links that the book has files for.
 fn stage(root: &Path, source: &Path) -> io::Result<()> {
     let docs = root.join("docs");
-    let settings = fs::read_to_string(docs.join("book.toml"))?;
-    let repository = repository(&settings).ok_or(io::ErrorKind::InvalidData)?;
     if source.exists() {
         fs::remove_dir_all(source)?;
     }
@@ -63,12 +61,8 @@ fn stage(root: &Path, source: &Path) -> io::Result<()> {
         // mdBook reads the list itself, and wants the names of files.
         if is_page && path != Path::new("SUMMARY.md") {
             let text = fs::read_to_string(&file)?;
-            let is_folder = |path: &Path| root.join(path).is_dir();
             let page = Path::new("docs").join(path);
-            fs::write(
-                copy,
-                page_links::rewrite(&page, &text, repository, is_folder),
-            )?;
+            fs::write(copy, page_links::rewrite(&page, &text))?;
         } else {
             fs::copy(&file, copy)?;
         }
@@ -85,13 +79,6 @@ fn copy_pages(docs: &Path, book: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The address of the repository, as the settings of the book have it.
-fn repository(settings: &str) -> Option<&str> {
-    let name = "git-repository-url = ";
-    let value = settings.lines().find_map(|line| line.strip_prefix(name));
-    value.map(|value| value.trim_matches('"'))
 }
 
 /// The files below a folder.
@@ -115,19 +102,4 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 fn unwritable(path: &Path, error: &io::Error) -> Failure {
     let problem = format!("{} cannot be made: {error}", path.display());
     Failure::new(problem, "see that target is a folder with room")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_address_of_the_repository_is_found() {
-        let settings = include_str!("../../../../docs/book.toml");
-
-        assert_eq!(
-            repository(settings),
-            Some("https://github.com/ratelimit-rs/ratelimit")
-        );
-    }
 }

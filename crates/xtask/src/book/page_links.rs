@@ -2,36 +2,27 @@
 
 use std::path::Path;
 
-use crate::check::links;
+use crate::check::links::{self, Rewritten};
 
 /// A page for the book.
 ///
-/// - Links to files outside of `docs` lead to the repository's address.
+/// - Links to files outside of `docs` become plain text.
 /// - mdBook makes an `index.html` of each `README.md`, and does not change links to it.
-pub(super) fn rewrite(
-    page: &Path,
-    text: &str,
-    repository: &str,
-    is_folder: impl Fn(&Path) -> bool,
-) -> String {
-    let address = |link: &str| {
+pub(super) fn rewrite(page: &Path, text: &str) -> String {
+    links::rewrite(text, |link| {
         let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
-        let target = links::resolve(page, path);
         if path.is_empty() || link.contains("://") {
-            return None;
+            return Rewritten::Unchanged;
+        }
+        if !links::resolve(page, path).starts_with("docs") {
+            return Rewritten::Text;
         }
         let hash = if anchor.is_empty() { "" } else { "#" };
-        if target.starts_with("docs") {
-            let folder = path.strip_suffix("README.md")?;
-            return Some(format!("{folder}index.md{hash}{anchor}"));
+        match path.strip_suffix("README.md") {
+            Some(folder) => Rewritten::Target(format!("{folder}index.md{hash}{anchor}")),
+            None => Rewritten::Unchanged,
         }
-        let kind = if is_folder(&target) { "tree" } else { "blob" };
-        Some(format!(
-            "{repository}/{kind}/main/{}{hash}{anchor}",
-            target.display()
-        ))
-    };
-    links::rewrite(text, |link, _| address(link))
+    })
 }
 
 #[cfg(test)]
@@ -39,19 +30,14 @@ mod tests {
     use super::*;
 
     fn rewritten(text: &str) -> String {
-        let is_folder = |path: &Path| path == Path::new("examples");
-        rewrite(Path::new("docs/start/a.md"), text, "https://r", is_folder)
+        rewrite(Path::new("docs/start/a.md"), text)
     }
 
     #[test]
-    fn links_out_of_the_pages_lead_to_the_repository() {
-        let text = "[a](../../lua/x.lua), [b](../../README.md#two) [c](../../examples) `d`\n";
+    fn links_out_of_the_pages_become_text() {
+        let text = "[`a`](../../lua/x.lua), ![b](../../README.md#two) [c](../../examples) `d`\n";
 
-        assert_eq!(
-            rewritten(text),
-            "[a](https://r/blob/main/lua/x.lua), [b](https://r/blob/main/README.md#two) \
-             [c](https://r/tree/main/examples) `d`\n"
-        );
+        assert_eq!(rewritten(text), "`a`, b c `d`\n");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    check::tree,
+    check::files,
     failure::Failure,
     workspace::{Package, Workspace},
 };
@@ -12,7 +12,7 @@ const PAGE: &str = "docs/reference/features.md";
 const ADVICE: &str = "write docs/reference/features.md as the Cargo.toml files have it";
 
 pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
-    let page = tree::read(&workspace.root.join(PAGE))?;
+    let page = files::read(&workspace.root.join(PAGE))?;
     let published: Vec<&Package> = workspace.published().collect();
     Failure::unless_none(problems(&page, &published), ADVICE)
 }

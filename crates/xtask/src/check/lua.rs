@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    check::tree,
+    check::files,
     command::{answers, run},
     failure::Failure,
     install::{self, Program},
@@ -36,7 +36,7 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     let root = &workspace.root;
     let lua = root.join("lua");
     let paths = if lua.exists() {
-        tree::files(&lua, "lua")?
+        files::files(&lua, "lua")?
     } else {
         Vec::new()
     };
@@ -62,7 +62,7 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
             .unwrap_or(path)
             .to_string_lossy()
             .into_owned();
-        sources.push((name, tree::read(path)?));
+        sources.push((name, files::read(path)?));
     }
     let scripts: Vec<Script> = expanded(&sources)
         .into_iter()

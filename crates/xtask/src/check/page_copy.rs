@@ -1,8 +1,8 @@
-//! Copies of pages for rustdoc: links lead to the repository, because docs.rs has no other page.
+//! Copies of pages for rustdoc: relative links become plain text, because a package has no other page.
 
 use std::path::Path;
 
-use crate::check::links;
+use crate::check::links::{self, Rewritten};
 
 /// The section that says which commands test a page; a reader of docs.rs has no checkout.
 const TEST_SECTION: &str = "## How this page is tested";
@@ -14,12 +14,12 @@ const BOXES: [(&str, &str); 3] = [
     ("> [!WARNING]", "> **Warning:**"),
 ];
 
-/// The copy of the page at `path`, from the top of the repository at `repository`.
+/// The copy of the page at `path`, from the top of the repository.
 ///
 /// - A list of links to the headings follows the title.
-/// - A relative link becomes one to the branch `main` of the repository.
+/// - A relative link becomes plain text.
 /// - The section about tests is left out.
-pub(super) fn copy(path: &Path, text: &str, repository: &str) -> String {
+pub(super) fn copy(path: &Path, text: &str) -> String {
     let text = without_test_section(text);
     let (title, body) = text.split_once('\n').unwrap_or((&text, ""));
     let mut copy = format!(
@@ -34,9 +34,7 @@ pub(super) fn copy(path: &Path, text: &str, repository: &str) -> String {
         copy.extend(["- [", section, "](#", &links::anchor_of(section), ")\n"]);
     }
     let body: String = body.lines().map(|line| plain_box(line) + "\n").collect();
-    copy + &links::rewrite(&body, |target, is_image| {
-        absolute(target, path, repository, is_image)
-    })
+    copy + &links::rewrite(&body, without_relative)
 }
 
 /// A line with the plain form of a box.
@@ -62,17 +60,12 @@ fn sections(body: &str) -> Vec<&str> {
 }
 
 /// Anchors of the same page, addresses and paths of rustdoc stay as they are.
-fn absolute(target: &str, page: &Path, repository: &str, is_image: bool) -> Option<String> {
+fn without_relative(target: &str) -> Rewritten {
     if target.starts_with('#') || target.contains("://") || target.contains("::") {
-        return None;
+        Rewritten::Unchanged
+    } else {
+        Rewritten::Text
     }
-    let (path, anchor) = target.split_at(target.find('#').unwrap_or(target.len()));
-    let file = links::resolve(page, path);
-    let kind = if is_image { "raw" } else { "blob" };
-    Some(format!(
-        "{repository}/{kind}/main/{}{anchor}",
-        file.display()
-    ))
 }
 
 #[cfg(test)]
@@ -80,25 +73,16 @@ mod tests {
     use super::*;
 
     fn body(text: &str) -> String {
-        let copy = copy(
-            Path::new("docs/start/axum.md"),
-            &format!("# axum\n{text}"),
-            "https://a.b/c",
-        );
+        let copy = copy(Path::new("docs/start/axum.md"), &format!("# axum\n{text}"));
         let (_, body) = copy.split_once("# axum\n").unwrap();
         body.to_owned()
     }
 
     #[test]
-    fn relative_links_lead_to_the_repository() {
-        let links = "[a](../guides/b.md#c), `[d](e.md)` and ![f](../g.svg \"h\")\n[i]: j.md\n";
+    fn relative_links_become_text() {
+        let links = "[a](../guides/b.md#c), `[d](e.md)` and ![f](../g.svg \"h\")\n";
 
-        assert_eq!(
-            body(links),
-            "[a](https://a.b/c/blob/main/docs/guides/b.md#c), `[d](e.md)` and \
-             ![f](https://a.b/c/raw/main/docs/g.svg \"h\")\n\
-             [i]: https://a.b/c/blob/main/docs/start/j.md\n"
-        );
+        assert_eq!(body(links), "a, `[d](e.md)` and f\n");
     }
 
     #[test]

@@ -8,9 +8,8 @@ use std::{
 
 use crate::{
     check::{
-        front_page, page_copy,
+        files, front_page, page_copy,
         rust_file::{self, RustFile},
-        tree,
     },
     failure::Failure,
     workspace::Workspace,
@@ -67,11 +66,10 @@ pub(super) fn is_copy(path: &str) -> bool {
 fn copies(workspace: &Workspace, files: &[RustFile]) -> Result<Copies, Failure> {
     let mut copies = Copies::new();
     for package in workspace.published() {
-        let repository = package.repository.as_deref().unwrap_or_default();
         let own = files.iter().filter(|file| file.crate_name == package.name);
         for page in own.flat_map(front_page::included_pages) {
-            let text = tree::read(&workspace.root.join(&page))?;
-            let copy = page_copy::copy(&page, &text, repository);
+            let text = files::read(&workspace.root.join(&page))?;
+            let copy = page_copy::copy(&page, &text);
             copies.insert(Path::new("crates").join(&package.name).join(page), copy);
         }
     }
@@ -80,10 +78,10 @@ fn copies(workspace: &Workspace, files: &[RustFile]) -> Result<Copies, Failure> 
 
 fn committed(root: &Path) -> Result<Copies, Failure> {
     let mut committed = Copies::new();
-    for file in tree::files(&root.join("crates"), "md")? {
+    for file in files::files(&root.join("crates"), "md")? {
         let path = file.strip_prefix(root).unwrap_or(&file);
         if is_copy(&path.to_string_lossy()) {
-            committed.insert(path.to_owned(), tree::read(&file)?);
+            committed.insert(path.to_owned(), files::read(&file)?);
         }
     }
     Ok(committed)

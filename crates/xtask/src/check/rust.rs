@@ -21,7 +21,7 @@ pub(super) fn clippy(workspace: &Workspace) -> Result<(), Failure> {
     let line = format!("clippy --workspace --all-targets --features {features} -- -D warnings");
     run(
         &mut cargo(&line.split(' ').collect::<Vec<_>>()),
-        "mend the warnings (`rustup component add clippy` when it is missing)",
+        "fix the warnings (`rustup component add clippy` when it is missing)",
     )
 }
 
@@ -35,7 +35,7 @@ pub(super) fn default_features(workspace: &Workspace) -> Result<(), Failure> {
             clippy.args(["--no-default-features", "--features", feature]);
             // Functions that need a feature are stubs without it, whose form clippy would change.
             clippy.args("-- -D warnings -A clippy::all -A clippy::pedantic".split(' '));
-            run(&mut clippy, "mend the warnings")?;
+            run(&mut clippy, "fix the warnings")?;
         }
     }
     Ok(())
@@ -48,7 +48,7 @@ pub(super) fn document(workspace: &Workspace) -> Result<(), Failure> {
     run(
         cargo(&["doc", "--no-deps", "--workspace", "--features", &features])
             .env("RUSTDOCFLAGS", format!("{flags} -D warnings").trim_start()),
-        "mend the links and the other warnings of rustdoc",
+        "fix the links and the other warnings of rustdoc",
     )?;
     rustdoc_links::check(workspace)
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    check::tree,
+    check::files,
     failure::Failure,
     workspace::{Package, Workspace},
 };
@@ -39,7 +39,7 @@ fn folder(workspace: &Workspace, package: &Package) -> PathBuf {
 pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     let mut problems = Vec::new();
     for package in workspace.published() {
-        for file in tree::files(&folder(workspace, package), "html")? {
+        for file in files::files(&folder(workspace, package), "html")? {
             let text = fs::read_to_string(&file).unwrap_or_default();
             let path = file.strip_prefix(&workspace.root).unwrap_or(&file);
             problems.extend(self::problems(path, &text));

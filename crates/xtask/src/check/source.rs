@@ -18,16 +18,6 @@ pub(super) fn code(text: &str) -> String {
     code
 }
 
-/// How many lines a file has before its unit tests.
-pub(super) fn lines_without_tests(text: &str) -> usize {
-    let lines: Vec<&str> = text.lines().collect();
-    let opens_tests = |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod tests");
-    lines
-        .windows(2)
-        .position(opens_tests)
-        .unwrap_or(lines.len())
-}
-
 /// For each line of code, whether it belongs to an item under `#[cfg(test)]`.
 ///
 /// An item ends with the braces that it opens, or with a semicolon.
@@ -149,13 +139,5 @@ mod tests {
             .collect();
 
         assert_eq!(is_test, [1, 2, 4, 5, 6, 7]);
-    }
-
-    #[test]
-    fn tests_at_the_end_are_not_counted() {
-        let text = "fn a() {}\n\n#[cfg(test)]\nmod tests {\n}\n";
-
-        assert_eq!(lines_without_tests(text), 2);
-        assert_eq!(lines_without_tests("#[cfg(test)]\nuse a;\n"), 2);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::test_names::{self, TestName};
-use crate::{check::tree, failure::Failure, workspace::Workspace};
+use crate::{check::files, failure::Failure, workspace::Workspace};
 
 const NEXTEST: &str = "cargo nextest run ";
 const XTASK: &str = "cargo xtask ";
@@ -44,7 +44,7 @@ impl Commands {
             .filter_map(|line| line.strip_prefix("  "));
         let chores = chores.filter_map(|line| line.split_whitespace().next());
         // Importing the steps would be a cycle: they import this one.
-        let steps = tree::read(&workspace.root.join("crates/xtask/src/check/step.rs"))?;
+        let steps = files::read(&workspace.root.join("crates/xtask/src/check/step.rs"))?;
         let steps = steps.split(" step(").skip(1);
         Ok(Commands {
             tests,

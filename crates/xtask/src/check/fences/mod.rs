@@ -16,7 +16,7 @@ use self::{
     language::Testing,
 };
 use crate::{
-    check::{pages, tree},
+    check::{files, pages},
     failure::Failure,
     workspace::Workspace,
 };
@@ -33,13 +33,13 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     let mut problems = Vec::new();
     let mut counts: BTreeMap<Testing, usize> = BTreeMap::new();
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-    for file in tree::files(root, "md")? {
+    for file in files::files(root, "md")? {
         let path = file.strip_prefix(root).unwrap_or(&file).to_string_lossy();
         // The step `pages` compares copies with their pages.
         if pages::is_copy(&path) {
             continue;
         }
-        let page = tree::read(&file)?;
+        let page = files::read(&file)?;
         let blocks = Blocks::of(&page);
         let at = |line: usize, problem: String| format!("{path}:{line}: {problem}");
         for line in blocks.indented {
@@ -83,12 +83,12 @@ struct Sources {
 impl Sources {
     fn load(root: &Path) -> Result<Sources, Failure> {
         let mut sources = Sources::default();
-        for file in tree::files(root, "rs")? {
+        for file in files::files(root, "rs")? {
             let path = file.strip_prefix(root).unwrap_or(&file);
             if path.starts_with("crates/xtask/src/check/fences") {
                 continue;
             }
-            sources.add(path, &tree::read(&file)?);
+            sources.add(path, &files::read(&file)?);
         }
         Ok(sources)
     }

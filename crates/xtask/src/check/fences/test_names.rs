@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{check::tree, failure::Failure};
+use crate::{check::files, failure::Failure};
 
 /// A test, and the binary that holds it.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub(super) fn of(package: &Path) -> Result<Vec<TestName>, Failure> {
         if !folder.is_dir() {
             continue;
         }
-        for file in tree::files(&folder, "rs")? {
+        for file in files::files(&folder, "rs")? {
             let path = file.strip_prefix(package).unwrap_or(&file);
-            names.extend(in_file(&path.to_string_lossy(), &tree::read(&file)?));
+            names.extend(in_file(&path.to_string_lossy(), &files::read(&file)?));
         }
     }
     Ok(names)

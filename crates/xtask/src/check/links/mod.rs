@@ -10,13 +10,13 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-pub(crate) use self::rewrite::rewrite;
+pub(crate) use self::rewrite::{Rewritten, rewrite};
 pub(super) use self::{
     anchors::{anchor_of, anchors, lines_outside_fences},
     targets::links,
 };
 use crate::{
-    check::{source, summary, tree},
+    check::{files, source, summary},
     failure::Failure,
     workspace::Workspace,
 };
@@ -36,24 +36,20 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     let root = &workspace.root;
     let relative = |file: &Path| file.strip_prefix(root).unwrap_or(file).to_owned();
     let mut pages = BTreeMap::new();
-    for file in tree::files(root, "md")? {
-        pages.insert(relative(&file), tree::read(&file)?);
+    for file in files::files(root, "md")? {
+        pages.insert(relative(&file), files::read(&file)?);
     }
     let mut problems = summary::problems(&pages);
-    pages.insert(PathBuf::from(LLMS), tree::read(&root.join(LLMS))?);
-    let repository = workspace
-        .own()
-        .find_map(|package| package.repository.clone());
+    pages.insert(PathBuf::from(LLMS), files::read(&root.join(LLMS))?);
     let site = Site {
         pages,
-        repository: repository.unwrap_or_default(),
         exists: |path: &Path| root.join(path).exists(),
     };
     problems.extend(site.page_problems());
     for ending in NAMING {
-        for file in tree::files(root, ending)? {
+        for file in files::files(root, ending)? {
             let path = relative(&file);
-            let text = without_unit_tests(&path, &tree::read(&file)?);
+            let text = without_unit_tests(&path, &files::read(&file)?);
             problems.extend(site.file_problems(&path, &text));
         }
     }
@@ -74,8 +70,6 @@ fn without_unit_tests(path: &Path, text: &str) -> String {
 /// The pages, and what else links can lead to.
 struct Site<E> {
     pages: BTreeMap<PathBuf, String>,
-    /// Address of the repository; empty if no package has it.
-    repository: String,
     exists: E,
 }
 
@@ -84,7 +78,7 @@ impl<E: Fn(&Path) -> bool> Site<E> {
         let mut problems = Vec::new();
         for (page, text) in &self.pages {
             for (line, link) in links(text) {
-                let Some((path, anchor)) = self.local(page, &link) else {
+                let Some((path, anchor)) = Self::local(page, &link) else {
                     continue;
                 };
                 if let Some(problem) = self.problem(&path, &anchor) {
@@ -106,29 +100,19 @@ impl<E: Fn(&Path) -> bool> Site<E> {
     }
 
     /// The path from the top, and the anchor, of a link that leads into this repository.
-    fn local(&self, page: &Path, link: &str) -> Option<(PathBuf, String)> {
+    fn local(page: &Path, link: &str) -> Option<(PathBuf, String)> {
         let (address, anchor) = link.split_once('#').unwrap_or((link, ""));
-        let path = match self.in_repository(address) {
-            Some(path) => resolve(Path::new("README.md"), path),
-            // `crate::Limiter` and `Self::new` are links of rustdoc.
-            None if link.contains("://") || link.contains("::") => return None,
-            None if link.starts_with("mailto:") || link.starts_with("data:") => return None,
-            None if address.is_empty() => page.to_owned(),
-            None => resolve(page, address),
-        };
-        Some((path, anchor.to_owned()))
-    }
-
-    /// The path of `REPOSITORY/blob/main/PATH`, and of the other views of a file.
-    fn in_repository<'a>(&self, address: &'a str) -> Option<&'a str> {
-        if self.repository.is_empty() {
+        // `crate::Limiter` and `Self::new` are links of rustdoc.
+        let is_elsewhere = link.contains("://") || link.contains("::");
+        if is_elsewhere || link.starts_with("mailto:") || link.starts_with("data:") {
             return None;
         }
-        let (view, path) = address
-            .strip_prefix(&self.repository)?
-            .strip_prefix('/')?
-            .split_once("/main/")?;
-        ["blob", "tree", "raw"].contains(&view).then_some(path)
+        let path = if address.is_empty() {
+            page.to_owned()
+        } else {
+            resolve(page, address)
+        };
+        Some((path, anchor.to_owned()))
     }
 
     fn problem(&self, path: &Path, anchor: &str) -> Option<String> {
@@ -160,8 +144,6 @@ pub(crate) fn resolve(page: &Path, link: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    const REPOSITORY: &str = "https://example.org/a/b";
-
     fn site(text: &str) -> Site<impl Fn(&Path) -> bool> {
         let pages = BTreeMap::from([
             (PathBuf::from("docs/a.md"), text.to_owned()),
@@ -174,7 +156,6 @@ mod tests {
         let files = ["docs/a.md", "docs/b/c.md", "lua", "lua/x.lua", "docs/x.png"];
         Site {
             pages,
-            repository: REPOSITORY.to_owned(),
             exists: move |path: &Path| files.iter().any(|file| path == Path::new(file)),
         }
     }
@@ -187,7 +168,7 @@ mod tests {
     fn good_links_pass() {
         let text = "# Top\n[a](#top) [b](b/c.md#the-key-type) [c](b/c.md#two-words-1)\n\
             [d](../lua/x.lua) [e](https://example.org/#x) [h](../lua#scripts) <img src=\"x.png\">\n\
-            [i](https://example.org/a/b/blob/main/docs/b/c.md#two-words) [j](https://example.org/a/b/issues)\n\n\
+            \n\
             [f]: b/c.md\n`[g](no.md)`";
 
         assert_eq!(found(text), [""; 0]);
@@ -203,18 +184,6 @@ mod tests {
         assert_eq!(found("[a](#no)"), ["docs/a.md:1: docs/a.md has no #no"]);
         assert_eq!(found("[a](../lua#no)"), ["docs/a.md:1: lua has no #no"]);
         assert_eq!(found("<a href=\"no.md\"><img src=\"no.png\"></a>").len(), 2);
-    }
-
-    #[test]
-    fn an_address_of_the_repository_is_a_file_of_it() {
-        let link = |path: &str| found(&format!("[a]({REPOSITORY}/{path})"));
-
-        assert_eq!(link("tree/main/lua"), [""; 0]);
-        assert_eq!(
-            link("blob/main/docs/no.md"),
-            ["docs/a.md:1: there is no docs/no.md"]
-        );
-        assert_eq!(link("blob/main/docs/b/c.md#no").len(), 1);
     }
 
     #[test]

@@ -1,10 +1,15 @@
 //! Other targets for the links of a page.
 
-/// The page with `address` of each link's target, outside of code. It gets the target and whether the link is an image,
-/// and returns `None` where the target stays.
-pub(crate) fn rewrite(text: &str, address: impl Fn(&str, bool) -> Option<String>) -> String {
-    let address =
-        |target: &str, is_image| address(target, is_image).unwrap_or_else(|| target.to_owned());
+/// The new form of a link.
+pub(crate) enum Rewritten {
+    Unchanged,
+    Target(String),
+    /// The text of the link alone, without a target.
+    Text,
+}
+
+/// The page with each link outside of code in the form that `form` returns for its target.
+pub(crate) fn rewrite(text: &str, form: impl Fn(&str) -> Rewritten) -> String {
     let mut is_fenced = false;
     let mut rewritten = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -13,45 +18,40 @@ pub(crate) fn rewrite(text: &str, address: impl Fn(&str, bool) -> Option<String>
         if is_fenced || is_fence {
             rewritten.push_str(line);
         } else {
-            rewritten.push_str(&rewrite_line(line, &address));
+            rewritten.push_str(&rewrite_line(line, &form));
         }
     }
     rewritten
 }
 
-fn rewrite_line(line: &str, address: &impl Fn(&str, bool) -> String) -> String {
-    if let Some((name, rest)) = line.split_once("]: ")
-        && name.starts_with('[')
-        && !rest.contains(' ')
-    {
-        let target = rest.trim_end();
-        return format!(
-            "{name}]: {}{}",
-            address(target, false),
-            &rest[target.len()..]
-        );
-    }
-    // Parts with an odd index are code.
-    let parts = line.split('`').enumerate().map(|(index, part)| {
-        if index % 2 == 1 {
-            part.to_owned()
-        } else {
-            rewrite_prose(part, address)
-        }
-    });
-    parts.collect::<Vec<_>>().join("`")
-}
-
-fn rewrite_prose(prose: &str, address: &impl Fn(&str, bool) -> String) -> String {
+/// Replaces each `[text](target)`; a target in code stays.
+fn rewrite_line(line: &str, form: &impl Fn(&str) -> Rewritten) -> String {
     let mut text = String::new();
-    let mut rest = prose;
+    let mut rest = line;
     while let Some((before, after)) = rest.split_once("](") {
+        text.push_str(before);
         let end = after.find([')', ' ']).unwrap_or(after.len());
-        let is_image = before
-            .rfind('[')
-            .is_some_and(|at| before[..at].ends_with('!'));
-        text.extend([before, "](", &address(&after[..end], is_image)]);
-        rest = &after[end..];
+        let close = after.find(')').map_or(after.len(), |at| at + 1);
+        let is_code = text.matches('`').count() % 2 == 1;
+        match form(&after[..end]) {
+            Rewritten::Target(target) if !is_code => {
+                text.extend(["](", &target]);
+                rest = &after[end..];
+            }
+            Rewritten::Text if !is_code => {
+                if let Some(open) = text.rfind('[') {
+                    text.remove(open);
+                    if text[..open].ends_with('!') {
+                        text.remove(open - 1);
+                    }
+                }
+                rest = &after[close..];
+            }
+            _ => {
+                text.push_str("](");
+                rest = after;
+            }
+        }
     }
     text + rest
 }

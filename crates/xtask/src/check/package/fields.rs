@@ -30,16 +30,6 @@ pub(super) fn problems(package: &Package) -> Vec<String> {
     };
     require(has_text(package.description.as_ref()), "no description");
     require(has_text(package.license.as_ref()), "no license");
-    let repository = package.repository.as_deref().unwrap_or_default();
-    require(
-        repository.starts_with("https://"),
-        "`repository` is not an address",
-    );
-    let documentation = fields.documentation.as_deref();
-    require(
-        documentation == Some(&format!("https://docs.rs/{name}")),
-        "`documentation` is not its page on docs.rs",
-    );
     require(
         fields.readme.as_deref() == Some("README.md"),
         "`readme` is not README.md",
@@ -96,8 +86,8 @@ mod tests {
         json!({
             "id": "a", "name": "a", "version": "1.0.0", "dependencies": [], "targets": [], "publish": null,
             "manifest_path": "Cargo.toml",
-            "license": "MIT", "description": "A.", "repository": "https://b.c/a",
-            "documentation": "https://docs.rs/a", "readme": "README.md", "rust_version": "1.89",
+            "license": "MIT", "description": "A.",
+            "readme": "README.md", "rust_version": "1.89",
             "keywords": ["rate-limit"], "categories": ["algorithms"],
             "metadata": { "docs": { "rs": { "all-features": true, "rustdoc-args": ["--cfg", "docsrs"] } } },
         })
@@ -119,8 +109,6 @@ mod tests {
         let fields = [
             "description",
             "license",
-            "repository",
-            "documentation",
             "readme",
             "rust_version",
             "metadata",

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{check::tree, failure::Failure};
+use crate::{check::files, failure::Failure};
 
 /// The crate that carries the scripts.
 const CORE: &str = "ratelimit-core";
@@ -34,7 +34,7 @@ pub(super) fn scripts(root: &Path, name: &str) -> Result<Vec<String>, Failure> {
     if name != CORE {
         return Ok(Vec::new());
     }
-    let scripts = tree::files(&root.join("lua"), "lua")?;
+    let scripts = files::files(&root.join("lua"), "lua")?;
     let names = scripts.iter().filter_map(|script| {
         Some(
             script

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    check::tree,
+    check::files,
     command::{cargo, run},
     failure::Failure,
     workspace::{Package, Workspace},
@@ -29,7 +29,7 @@ pub(super) fn path(target_directory: &Path, package: &Package) -> PathBuf {
 pub(super) fn compile_all(workspace: &Workspace, packages: &[&Package]) -> Result<(), Failure> {
     let (root, target) = (&workspace.root, &workspace.target_directory);
     let unpacked = target.join("package-check");
-    let manifest = tree::read(&root.join("Cargo.toml"))?;
+    let manifest = files::read(&root.join("Cargo.toml"))?;
     let prepare = || -> io::Result<()> {
         if unpacked.exists() {
             fs::remove_dir_all(&unpacked)?;
