@@ -25,6 +25,9 @@ const REDIS_ONLY: [&str; 5] = ["bb8", "bb8-redis", "governor", "redis", "rustls"
 /// The lowest tokio that the crates below the redis crate allow.
 const REDIS_TOKIO: &str = "1.51.0";
 
+/// With tokio 1.47 cargo selects actix-server 2.8, which does not compile with later versions.
+const ACTIX_RT: &str = "2.11.0";
+
 /// Our libraries and their features, in a service on the memory store.
 const MEMORY: &[(&str, &[&str])] = &[
     ("ratelimit-core", &["acquire"]),
@@ -50,6 +53,7 @@ pub(super) fn check(workspace: &Workspace) -> Result<(), Failure> {
     lowest.extend(tokio.map(|version| ("tokio".to_owned(), version)));
     lowest.retain(|name, _| !REDIS_ONLY.contains(&name.as_str()));
     lowest.retain(|name, _| !name.starts_with("tonic") && !name.starts_with("prost"));
+    lowest.insert("actix-rt".to_owned(), ACTIX_RT.to_owned());
     build(workspace, "memory", MEMORY, &lowest)
 }
 
@@ -108,7 +112,8 @@ fn write_service(
         let path = workspace.root.join("crates").join(name);
         let _ = writeln!(
             manifest,
-            "{name} = {{ path = {path:?}, features = {features:?} }}"
+            "{name} = {{ path = \"{}\", features = {features:?} }}",
+            path.display()
         );
     }
     for (name, version) in lowest {
