@@ -4,7 +4,6 @@ use std::{fs, path::Path};
 
 use ratelimit_core::RedisConfig;
 use ratelimit_http::policy_file::{Format, PolicyFile};
-use serde_json::Value;
 
 const README: &str = include_str!("../../../README.md");
 const START: &str = include_str!("../../../docs/start/README.md");
@@ -12,29 +11,10 @@ const MANIFEST: &str = include_str!("../../../Cargo.toml");
 const SERVERS: &str = include_str!("../../../crates/xtask/src/servers.rs");
 const EQUIVALENCE: &str = include_str!("../engine/equivalence.rs");
 const CLUSTER_DEMO: &str = include_str!("../../../examples/tests/run.rs");
-const BENCH: &str = include_str!("../../../docs/bench/bench.json");
 
 /// The README in one line.
 fn readme() -> String {
     README.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-#[test]
-fn the_times_of_the_readme_are_those_of_the_benchmark() {
-    let bench: Value = serde_json::from_str(BENCH).expect("JSON");
-    let mut rows = bench["rows"].as_array().expect("rows").iter();
-    let row = rows.find(|row| {
-        row["what"] == "memory, a hot key"
-            && row["unit"] == "ns"
-            && row["peer"]["name"] == "governor"
-    });
-    let row = row.expect("a hot key beside governor");
-    let peer = &row["peer"]["number"]["median"];
-    let [ours, peer] = [&row["ours"]["median"], peer].map(|time| time.as_f64().expect("a time"));
-
-    let sentence = format!("decides a hot key in {peer:.0} ns where this takes {ours:.0}");
-
-    assert!(readme().contains(&sentence), "{sentence}");
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn every_picture_is_what_its_command_draws() {
         .lines()
         .filter_map(|line| line.strip_prefix(COMMAND))
         .collect();
-    assert_eq!(commands.len(), 6);
+    assert_eq!(commands.len(), 7);
 
     for command in commands {
         let mut words = words(command);
