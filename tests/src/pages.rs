@@ -47,6 +47,9 @@ pub struct Layer;
 #[doc = include_str!("../../docs/reference/metrics.md")]
 pub struct Metrics;
 
+#[doc = include_str!("../../docs/reference/policy-file.md")]
+pub struct PolicyFile;
+
 #[doc = include_str!("../../docs/start/README.md")]
 pub struct Start;
 

@@ -58,6 +58,8 @@ pub use ratelimit_core::{
 pub use ratelimit_core::{RedisConfig, RedisStore};
 #[doc(no_inline)]
 pub use ratelimit_http as http;
+#[cfg(any(feature = "toml", feature = "yaml"))]
+pub use ratelimit_http::registry::{PolicyFileWatch, ReloadError};
 pub use ratelimit_http::{
     client_ip::TrustedProxies,
     handler::set_global_registry,

@@ -19,7 +19,8 @@ use axum::{
 use bytes::Bytes;
 use http::StatusCode;
 use ratelimit_axum::{
-    ClientKey, Key, KeyExtractor as _, Limiter, Policy, RateLimitLayer, RouteKey, TierResolver,
+    ClientKey, HttpPolicy, Key, KeyExtractor as _, Limiter, PathKey, Policy, RateLimitLayer,
+    RouteKey, TierResolver,
 };
 use tower::ServiceExt as _;
 
@@ -70,6 +71,53 @@ async fn a_layer_on_methods_or_a_handler_limits_only_those() {
 
     let asked = ["/methods", "/methods", "/methods", "/handler", "/free"];
     assert_eq!(statuses(app, &asked).await, [200, 200, 429, 200, 200]);
+}
+
+#[tokio::test]
+async fn a_rule_in_a_nested_router_compares_the_path_as_it_was_sent() {
+    let policy = |rule: fn(HttpPolicy) -> HttpPolicy| {
+        let policy = HttpPolicy::parse("api", "1/h").expect("a limit");
+        RateLimitLayer::new(Limiter::in_memory(), rule(policy))
+    };
+    let nested = |limit: RateLimitLayer| {
+        let inner = Router::new()
+            .route("/health", get(hello))
+            .route("/admin/users", get(hello))
+            .layer(limit);
+        Router::new().nest("/api", inner)
+    };
+    let block = |rule| policy(rule);
+
+    let by_sent = block(|api| api.with_block_rule("path:/api/admin/*".parse().expect("a rule")));
+    let by_rest = block(|api| api.with_block_rule("path:/admin/*".parse().expect("a rule")));
+    let exempt = policy(|api| api.with_exempt_rule("path:/health".parse().expect("a rule")));
+    let whole = policy(|api| api.with_exempt_rule("path:/api/health".parse().expect("a rule")));
+
+    assert_eq!(
+        statuses(nested(by_sent), &["/api/admin/users"]).await,
+        [403]
+    );
+    assert_eq!(
+        statuses(nested(by_rest), &["/api/admin/users"]).await,
+        [200]
+    );
+    let twice = ["/api/health", "/api/health"];
+    assert_eq!(statuses(nested(exempt), &twice).await, [200, 429]);
+    assert_eq!(statuses(nested(whole), &twice).await, [200, 200]);
+}
+
+#[tokio::test]
+async fn a_path_key_in_a_nested_router_reads_the_path_as_it_was_sent() {
+    let policy = Policy::parse("team", "1/h").expect("a limit");
+    let limit = RateLimitLayer::new(Limiter::in_memory(), policy);
+    let limit = limit.key_by(PathKey::new("/api/teams/{team}", "team"));
+    let inner = Router::new()
+        .route("/teams/{team}", get(hello))
+        .layer(limit);
+    let app = Router::new().nest("/api", inner);
+
+    let asked = ["/api/teams/red", "/api/teams/blue", "/api/teams/red"];
+    assert_eq!(statuses(app, &asked).await, [200, 200, 429]);
 }
 
 #[tokio::test]

@@ -30,6 +30,15 @@ pub(crate) fn count_blocked(policy: &str, is_enforced: bool) {
 
 /// Counts a policy file that was read again.
 #[cfg(any(feature = "toml", feature = "yaml"))]
-pub(crate) fn count_reload(result: &'static str) {
+pub(crate) fn count_reload(is_accepted: bool) {
+    let result = if is_accepted { "ok" } else { "rejected" };
     counter!(POLICY_RELOADS, "result" => result).increment(1);
+}
+
+/// Shows the counters of reloads before the first one, so that an increase is seen.
+#[cfg(any(feature = "toml", feature = "yaml"))]
+pub(crate) fn register_reloads() {
+    for result in ["ok", "rejected"] {
+        counter!(POLICY_RELOADS, "result" => result).increment(0);
+    }
 }

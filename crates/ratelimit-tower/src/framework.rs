@@ -2,6 +2,8 @@
 
 use std::{fmt, net::IpAddr};
 
+#[cfg(feature = "axum")]
+use axum::extract::OriginalUri;
 use bytes::Bytes;
 use http::{
     Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version,
@@ -109,6 +111,11 @@ impl RequestHead for Head<'_> {
 
     #[inline]
     fn path(&self) -> &str {
+        // A nested router of axum removes its prefix from the URI.
+        #[cfg(feature = "axum")]
+        if let Some(OriginalUri(uri)) = self.0.extensions.get() {
+            return uri.path();
+        }
         self.0.uri.path()
     }
 

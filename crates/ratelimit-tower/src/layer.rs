@@ -47,7 +47,7 @@ impl RateLimitLayer {
 
     /// Limits the requests of each client by the policy called `name`, in the registry's latest version.
     ///
-    /// A policy that is removed from the registry stays in force.
+    /// The policy cannot be removed from the registry while the layer exists.
     ///
     /// # Errors
     ///

@@ -58,7 +58,8 @@
 //!
 //! | feature | effect |
 //! |---|---|
-//! | `axum` | the peer's address from axum's `ConnectInfo`, and bodies that convert into axum's |
+//! | `axum` | the peer's address from axum's `ConnectInfo`, the path from its `OriginalUri`, and bodies that convert into axum's |
+//! | `toml`, `yaml` | policies from a file, with `Registry::watch` |
 //!
 #![doc = include_str!("../docs/explain/client-key.md")]
 //!
@@ -78,10 +79,14 @@ mod rejection;
 mod reset_value;
 mod service;
 
+#[cfg(any(feature = "toml", feature = "yaml"))]
+#[doc(inline)]
+pub use ratelimit_http::registry::{PolicyFileWatch, ReloadError};
 #[doc(inline)]
 pub use ratelimit_http::{
     key::UnknownKeyName,
     middleware::{SlotGuard, TierResolver},
+    registry::Registry,
 };
 
 pub use crate::{

@@ -146,15 +146,15 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> OutgoingFuture<S, B> {
+        // The future checks before it calls. It takes the service that `poll_ready` made ready, and a
+        // clone takes its place.
+        let clone = self.inner.clone();
+        let ready = mem::replace(&mut self.inner, clone);
         let (head, body) = request.into_parts();
         let key = match self.config.key.extract(&head) {
             Ok(key) => key,
             Err(error) => return OutgoingFuture::failed(OutgoingError::NoKey(error)),
         };
-        // The future checks before it calls. It takes the service that `poll_ready` made ready, and a
-        // clone takes its place.
-        let clone = self.inner.clone();
-        let ready = mem::replace(&mut self.inner, clone);
         let request = Request::from_parts(head, body);
         OutgoingFuture::checking(ready, request, key, &self.config)
     }

@@ -29,15 +29,13 @@ impl<S> RateLimit<S> {
         RateLimit { inner, config }
     }
 
-    /// A call for a future that checks before it calls. It takes the service that `poll_ready` made ready,
-    /// and a clone takes its place.
-    fn pending_call<B>(&mut self, request: Request<B>) -> PendingCall<S, B>
+    /// The service that `poll_ready` made ready. A clone takes its place.
+    fn take_ready(&mut self) -> S
     where
         S: Clone,
     {
         let clone = self.inner.clone();
-        let ready = mem::replace(&mut self.inner, clone);
-        PendingCall::new(ready, request)
+        mem::replace(&mut self.inner, clone)
     }
 
     /// Calls the service with the body that `map_body` makes. It is for adapters of frameworks.
@@ -72,6 +70,9 @@ impl<S> RateLimit<S> {
                 };
             }
             CheckOutcome::Admitted(delay, admission) => {
+                // Dropping the ready service frees its capacity for other requests during the delay. Then the
+                // future makes a clone ready, which would wait forever for what this service kept.
+                self.inner = self.inner.clone();
                 let call = PendingCall::new(self.inner.clone(), request);
                 State::delaying(delay, call, admission, config)
             }
@@ -80,17 +81,21 @@ impl<S> RateLimit<S> {
                 admission: None,
                 config,
             },
-            CheckOutcome::Rejected(response) => State::Rejected {
-                response: Some(response),
-            },
+            CheckOutcome::Rejected(response) => {
+                // The service is not called, so it must not keep its capacity until the next request.
+                self.inner = self.inner.clone();
+                State::Rejected {
+                    response: Some(response),
+                }
+            }
             CheckOutcome::Pending(check) => State::Checking {
                 check,
-                call: Some(self.pending_call(request)),
+                call: Some(PendingCall::new(self.take_ready(), request)),
                 config,
             },
             CheckOutcome::Resolving(tier) => State::Resolving {
                 tier,
-                call: Some(self.pending_call(request)),
+                call: Some(PendingCall::new(self.take_ready(), request)),
                 config,
             },
         };

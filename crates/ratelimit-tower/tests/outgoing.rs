@@ -17,7 +17,7 @@ use ratelimit_core::{
 };
 use ratelimit_tower::{KeyError, OutgoingError, OutgoingLimitLayer};
 use tokio::time::Instant;
-use tower::{Layer as _, ServiceExt as _, service_fn};
+use tower::{Layer as _, Service as _, ServiceExt as _, limit::ConcurrencyLimit, service_fn};
 
 async fn send(layer: &OutgoingLimitLayer, uri: &str) -> Result<(), OutgoingError<Infallible>> {
     let client = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
@@ -224,4 +224,30 @@ async fn a_slot_is_not_held_by_a_request_that_would_wait_too_long() {
     let look = limiter.peek(&both, &key).await;
     let slots = look.decision().expect("a decision").limits().nth(1);
     assert_eq!(slots.expect("two limits").remaining, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_a_key_leaves_its_place_in_the_client_to_others() {
+    let layer = OutgoingLimitLayer::new(Limiter::in_memory(), policy("1/h"));
+    let client = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    let client = ConcurrencyLimit::new(client, 1);
+    let mut limited = layer.layer(client.clone());
+    let request = || {
+        Request::builder()
+            .uri("/no-host")
+            .body(())
+            .expect("a request")
+    };
+
+    let failed = limited
+        .ready()
+        .await
+        .expect("infallible")
+        .call(request())
+        .await;
+
+    assert_eq!(failed.unwrap_err(), OutgoingError::NoKey(KeyError::Missing));
+    let other = tokio::time::timeout(Duration::from_secs(1), client.oneshot(request())).await;
+    assert!(other.is_ok(), "the place is free");
+    drop(limited);
 }

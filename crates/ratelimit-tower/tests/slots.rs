@@ -8,6 +8,7 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Waker},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -21,7 +22,8 @@ use ratelimit_core::{
 };
 use ratelimit_http::policy::{HttpPolicy, SettleSource};
 use ratelimit_tower::{RateLimitLayer, ResponseBody, SlotGuard};
-use tower::{Layer as _, ServiceExt as _, service_fn};
+use tokio::time::timeout;
+use tower::{Layer as _, Service, ServiceExt as _, limit::ConcurrencyLimit, service_fn};
 
 const ONE: &str = "concurrency 1 lease 1h";
 
@@ -260,5 +262,64 @@ async fn settling_in_a_remote_store_does_not_delay_the_response() {
         for _ in 0..8 {
             tokio::task::yield_now().await;
         }
+    }
+}
+
+/// A service that handles one request at a time, and reserves its place in `poll_ready`.
+fn one_at_a_time() -> ConcurrencyLimit<
+    impl Service<Request<()>, Response = Answer, Error = Infallible, Future: Send> + Clone,
+> {
+    ConcurrencyLimit::new(service_fn(common::hello), 1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_request_reaches_a_service_that_reserves_its_place() {
+    let limiter = Limiter::in_memory();
+    let layer = RateLimitLayer::new(limiter, policy("leaky_bucket 1/s queue 9"));
+    // As a server serves one connection: the service stays while its request waits.
+    let mut service = layer.layer(one_at_a_time());
+
+    for _ in 0..3 {
+        let ready = service.ready().await.expect("infallible");
+        let response = timeout(Duration::from_secs(60), ready.call(get())).await;
+        let response = response.expect("it is not stuck").expect("infallible");
+        assert_eq!(response.status(), 200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_request_leaves_its_place_to_others_meanwhile() {
+    let layer = RateLimitLayer::new(Limiter::in_memory(), policy("leaky_bucket 1/h queue 9"));
+    let inner = one_at_a_time();
+    let mut service = layer.layer(inner.clone());
+    let first = service.ready().await.expect("infallible").call(get());
+    first.await.expect("infallible");
+
+    let delayed = service.ready().await.expect("infallible").call(get());
+
+    assert!(
+        timeout(Duration::from_secs(1), inner.oneshot(get()))
+            .await
+            .is_ok()
+    );
+    drop(delayed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_request_leaves_its_place_to_others() {
+    let blocked = HttpPolicy::parse("api", "1/h").unwrap();
+    let blocked = blocked.with_block_rule("path:/*".parse().unwrap());
+    for policy in [HttpPolicy::parse("api", "1/h").unwrap(), blocked] {
+        let layer = RateLimitLayer::new(Limiter::in_memory(), policy);
+        let _: Response<Bytes> = send(&layer, get()).await;
+        let inner = one_at_a_time();
+        let mut service = layer.layer(inner.clone());
+
+        let rejected = service.ready().await.expect("infallible").call(get()).await;
+
+        assert!(rejected.expect("infallible").status().is_client_error());
+        let other = timeout(Duration::from_secs(1), inner.oneshot(get())).await;
+        assert!(other.is_ok(), "the place is free");
+        drop(service);
     }
 }

@@ -51,9 +51,13 @@ async fn assert_a_reload_keeps_what_was_spent(framework: Framework, limiter: Lim
     assert_eq!(told().await, expected(200, "3", "0"), "{framework:?}");
     assert_eq!(told().await, expected(429, "3", "0"), "{framework:?}");
 
-    // A mistake changes nothing, and a policy that is gone stays as it was.
+    // A mistake changes nothing, and the policy of a layer cannot be removed.
     assert!(registry.reload_toml("[policy]\napi = 'many'").is_err());
-    registry.reload_toml("[policy]").expect("none");
+    let removed = registry.reload_toml("[policy]\nlogin = '5/min'");
+    assert_eq!(
+        removed.expect_err("a layer uses it").to_string(),
+        "the registry has no policy for the layer of \"api\"; add it, or write one of: login"
+    );
     assert_eq!(told().await, expected(429, "3", "0"), "{framework:?}");
 }
 

@@ -35,8 +35,7 @@ impl MethodKey {
 
 /// One segment of the path, chosen by a template such as `/teams/{team}/members`.
 ///
-/// - The template is matched against the path that the layer sees. Nested routers may have removed a
-///   prefix of it.
+/// - The template is matched against the path as the client sent it, also in a nested router.
 /// - The segment is percent-decoded, so that all spellings of a value are one key.
 /// - A path of another shape is [`KeyError::Missing`].
 #[derive(Clone, Debug)]

@@ -22,7 +22,7 @@ use ratelimit_core::{FailureMode, Key, Limiter};
 /// - [`check`](Config::check), [`complete`](Config::complete) and [`finish`](Config::finish) are the three
 ///   steps of a request.
 /// - Under a [name](Config::by_name), [`current`](Config::current) follows the registry: a policy that is
-///   changed there applies to the next request. A policy that is removed there stays in force.
+///   changed there applies to the next request, and it cannot be removed.
 /// - Setters change one layer. A layer is cloned before it is changed, so layers that were cloned before
 ///   keep their settings. All clones share the budgets of the [`Limiter`].
 #[expect(
@@ -108,14 +108,17 @@ pub enum DecisionSharing {
 /// The registry of a policy that is known by name, and the settings with its latest version.
 pub(crate) struct RegistryLookup<F: Framework> {
     pub(crate) registry: Registry,
+    /// The policy's name. While it exists, the registry keeps the policy.
+    name: Arc<str>,
     /// The registry's version, and the settings that were made for it.
     pub(crate) latest: RwLock<Option<(u64, Arc<Config<F>>)>>,
 }
 
 impl<F: Framework> RegistryLookup<F> {
-    const fn new(registry: Registry) -> RegistryLookup<F> {
+    const fn new(registry: Registry, name: Arc<str>) -> RegistryLookup<F> {
         RegistryLookup {
             registry,
+            name,
             latest: RwLock::new(None),
         }
     }
@@ -124,7 +127,7 @@ impl<F: Framework> RegistryLookup<F> {
 impl<F: Framework> Clone for RegistryLookup<F> {
     /// The cached settings belong to the original, so a clone starts without them.
     fn clone(&self) -> RegistryLookup<F> {
-        RegistryLookup::new(self.registry.clone())
+        RegistryLookup::new(self.registry.clone(), Arc::clone(&self.name))
     }
 }
 
@@ -180,10 +183,10 @@ impl<F: Framework> Config<F> {
         name: &str,
         key: impl Fn(&F::Request) -> Result<Key, KeyError> + Send + Sync + 'static,
     ) -> Result<Config<F>, UnknownPolicy> {
-        let policy = registry.get(name);
-        let policy = policy.ok_or_else(|| UnknownPolicy::new(name, registry))?;
+        let policy = registry.get_for_layer(name);
+        let (policy, name) = policy.ok_or_else(|| UnknownPolicy::new(name, registry))?;
         Ok(Config {
-            lookup: Some(RegistryLookup::new(registry.clone())),
+            lookup: Some(RegistryLookup::new(registry.clone(), name)),
             ..Config::new(limiter, policy, key)
         })
     }

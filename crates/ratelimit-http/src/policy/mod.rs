@@ -10,7 +10,7 @@ use std::{fmt, num::NonZeroU64, sync::Arc};
 
 use ratelimit_core::{FailureMode, InvalidPolicy, Key, Limit, Policy, Throttle};
 
-use self::cost::largest;
+use self::{cost::largest, path::PathReadings};
 pub use self::{
     cost::{CostSource, SettleSource},
     rule::{BlockStatus, Rule, RuleOutcome, RuleRequest},
@@ -149,7 +149,9 @@ impl HttpPolicy {
     /// The outcome of the rules for a request. Blocking has precedence over exemption.
     pub fn evaluate<H: HeaderLines + ?Sized>(&self, request: &RuleRequest<'_, H>) -> RuleOutcome {
         let terms = &self.terms;
-        if terms.blocked.iter().any(|rule| rule.could_match(request)) {
+        let path = PathReadings::new(request.path);
+        let mut blocked = terms.blocked.iter();
+        if blocked.any(|rule| rule.could_match(request, &path)) {
             return RuleOutcome::Blocked(terms.block_status);
         }
         if terms

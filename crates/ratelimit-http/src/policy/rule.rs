@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
-use super::path;
+use super::path::{self, PathReadings};
 use crate::{
     client_ip::{Cidr, HeaderLines},
     key::RuleKey,
@@ -51,33 +51,33 @@ pub enum Rule {
         value: Option<String>,
     },
     /// The path: `path:/health`, or `path:/internal/*` for all paths that begin with `/internal/`.
+    ///
+    /// An exempt rule matches only what every service reads as that path, a block rule everything that one
+    /// could. `docs/reference/policy-file.md` has a table of such paths.
     Path(String),
 }
 
 impl Rule {
     /// Whether the rule certainly matches a request. Exemptions use it.
     ///
-    /// A path with a segment `.` or `..` never matches, because the service may resolve it to another
-    /// path.
+    /// A path matches as it was sent. It never matches if a service could read it as another path: if it has a
+    /// segment `.` or `..`, or if its part that a star stands for has a path parameter (`;x`), a backslash, a
+    /// control character, `%25`, a broken escape or invalid UTF-8.
     pub fn matches_exactly<H: HeaderLines + ?Sized>(&self, request: &RuleRequest<'_, H>) -> bool {
         match self {
-            Rule::Path(wanted) => {
-                path::matches(wanted, request.path) && !path::has_dot_segments(request.path)
-            }
+            Rule::Path(wanted) => path::certainly_matches(wanted, request.path),
             _ => self.matches_beside_path(request),
         }
     }
 
-    /// Whether the rule could match a request. Blocking uses it.
-    ///
-    /// A path matches as it was sent, or decoded and with dot segments resolved. The escapes of the rule are
-    /// decoded too.
+    /// Whether the rule could match a request, whose path is `path`. Blocking uses it.
     pub(crate) fn could_match<H: HeaderLines + ?Sized>(
         &self,
         request: &RuleRequest<'_, H>,
+        path: &PathReadings<'_>,
     ) -> bool {
         match self {
-            Rule::Path(wanted) => path::could_match(wanted, request.path),
+            Rule::Path(wanted) => path.could_match(wanted),
             _ => self.matches_beside_path(request),
         }
     }

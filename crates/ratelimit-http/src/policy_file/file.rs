@@ -72,6 +72,13 @@ impl PolicyFile {
         Ok(PolicyFile::of(root.as_ref(), diagnostics))
     }
 
+    /// Parses the contents of the policy file `path`, whose name has the format.
+    pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> PolicyFile {
+        let mut diagnostics = Diagnostics::new();
+        let root = parse_bytes(bytes, path, &mut diagnostics);
+        PolicyFile::of(root.as_ref(), diagnostics)
+    }
+
     /// Reads the policies from the tree.
     fn of(root: Option<&Node>, mut diagnostics: Diagnostics) -> PolicyFile {
         let mut policies = Vec::new();
@@ -108,6 +115,27 @@ impl PolicyFile {
         }
         Ok(self.policies)
     }
+
+    /// The policies of a file without errors. Warnings are logged.
+    ///
+    /// # Errors
+    ///
+    /// As [`accepted`](PolicyFile::accepted).
+    pub(crate) fn accepted_with_warnings(
+        self,
+        path: Option<&Path>,
+    ) -> Result<Vec<HttpPolicy>, InvalidPolicyFile> {
+        if !self.has_errors {
+            for warning in &self.diagnostics {
+                if let Some(path) = path {
+                    tracing::warn!("{}", warning.in_file(path.display()));
+                } else {
+                    tracing::warn!("policy file, {warning}");
+                }
+            }
+        }
+        self.accepted()
+    }
 }
 
 /// Reads a file as a tree. The result is `None` after a diagnostic that leaves nothing to read.
@@ -116,26 +144,37 @@ impl PolicyFile {
 ///
 /// The [`io::Error`] of opening or reading the file.
 pub fn read(path: &Path, diagnostics: &mut Diagnostics) -> io::Result<Option<Node>> {
+    let bytes = read_bytes(path)?;
+    Ok(parse_bytes(&bytes, path, diagnostics))
+}
+
+/// The contents of a file. They end after the size at which it is rejected.
+pub(crate) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?
         .take(MAX_BYTES + 1)
         .read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Parses the contents of `path` as a tree.
+fn parse_bytes(bytes: &[u8], path: &Path, diagnostics: &mut Diagnostics) -> Option<Node> {
     let Some(format) = Format::of(path) else {
         let message = format!("expected a file whose name ends in {}", Format::ENDINGS);
         diagnostics.add(DiagnosticCode::UnknownFormat, 1, message);
-        return Ok(None);
+        return None;
     };
-    let text = match str::from_utf8(&bytes) {
+    let text = match str::from_utf8(bytes) {
         Ok(text) => text,
-        Err(_) if is_too_long(bytes.len()) => return Ok(too_large(diagnostics)),
+        Err(_) if is_too_long(bytes.len()) => return too_large(diagnostics),
         Err(error) => {
             let before = &bytes[..error.valid_up_to()];
             let line = before.split(|byte| *byte == b'\n').count();
             diagnostics.add(DiagnosticCode::NotText, line, "expected UTF-8");
-            return Ok(None);
+            return None;
         }
     };
-    Ok(parse(text, format, diagnostics))
+    parse(text, format, diagnostics)
 }
 
 /// Parses a text as a tree. The result is `None` after a diagnostic that leaves nothing to read: the text is

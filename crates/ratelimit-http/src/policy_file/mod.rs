@@ -62,6 +62,7 @@ mod values;
 #[cfg(feature = "yaml")]
 mod yaml;
 
+pub(crate) use self::file::read_bytes;
 pub use self::{
     code::{DiagnosticCode, Severity},
     diagnostic::{Diagnostic, Diagnostics, InvalidPolicyFile},

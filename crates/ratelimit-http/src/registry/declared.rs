@@ -1,4 +1,4 @@
-//! Policies that attributes of the program name.
+//! Policies that the program uses: those that its attributes and layers name.
 
 use std::{collections::BTreeSet, error, fmt};
 
@@ -34,41 +34,62 @@ impl fmt::Display for DeclaredPolicy {
     }
 }
 
-/// Policies that attributes of the program name and a registry does not have.
+/// Policies that attributes or layers of the program name and a registry does not have.
 ///
-/// The message lists each attribute with its file and line, and the policies that the registry has.
+/// The message lists each attribute with its file and line, each such layer, and the policies that the registry
+/// has.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MissingPolicies {
     attributes: BTreeSet<DeclaredPolicy>,
+    layers: BTreeSet<Box<str>>,
     known: Vec<Box<str>>,
 }
 
 impl MissingPolicies {
-    /// The declared policies that are not among the `known` names, or `None` if there are none.
-    pub(crate) fn among<'a>(known: impl IntoIterator<Item = &'a str>) -> Option<MissingPolicies> {
+    /// The policies of `layers`, and the declared ones if `is_declared`, that are not among the `known` names;
+    /// `None` if there are none.
+    pub(crate) fn among<'a>(
+        known: impl IntoIterator<Item = &'a str>,
+        is_declared: bool,
+        layers: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Option<MissingPolicies> {
         let known: BTreeSet<&str> = known.into_iter().collect();
         let all = inventory::iter::<DeclaredPolicy>();
-        let lost = all.filter(|attribute| !known.contains(attribute.policy));
+        let lost = all.filter(|attribute| is_declared && !known.contains(attribute.policy));
         // A set, because macros such as `#[debug_handler]` repeat a handler together with its attribute.
         let attributes: BTreeSet<DeclaredPolicy> = lost.copied().collect();
-        let known = known.into_iter().map(Box::from).collect();
-        let missing = MissingPolicies { attributes, known };
-        (!missing.attributes.is_empty()).then_some(missing)
+        let layers = layers.into_iter();
+        let layers = layers.filter(|name| !known.contains(name.as_ref()));
+        let layers: BTreeSet<Box<str>> = layers.map(|name| Box::from(name.as_ref())).collect();
+        if attributes.is_empty() && layers.is_empty() {
+            return None;
+        }
+        Some(MissingPolicies {
+            attributes,
+            layers,
+            known: known.into_iter().map(Box::from).collect(),
+        })
     }
 
     /// The attributes whose policy is missing, in the order of files and lines.
     pub fn attributes(&self) -> impl Iterator<Item = &DeclaredPolicy> {
         self.attributes.iter()
     }
+
+    /// The missing policies that layers name, in alphabetical order.
+    pub fn layers(&self) -> impl Iterator<Item = &str> {
+        self.layers.iter().map(|name| &**name)
+    }
 }
 
 impl fmt::Display for MissingPolicies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the registry has no policy for ")?;
-        for (index, attribute) in self.attributes.iter().enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            write!(f, "{comma}{attribute}")?;
-        }
+        let attributes = self.attributes.iter().map(DeclaredPolicy::to_string);
+        let layers = self.layers.iter();
+        let layers = layers.map(|name| format!("the layer of {name:?}"));
+        let users: Vec<String> = attributes.chain(layers).collect();
+        f.write_str(&users.join(", "))?;
         if self.known.is_empty() {
             return f.write_str("; add it, the registry is empty");
         }
@@ -98,7 +119,7 @@ mod tests {
     #[test]
     fn each_attribute_without_a_policy_is_listed_once() {
         let message = |known: &[&str]| {
-            let missing = MissingPolicies::among(known.iter().copied());
+            let missing = MissingPolicies::among(known.iter().copied(), true, [""; 0]);
             missing.map(|missing| missing.to_string())
         };
 

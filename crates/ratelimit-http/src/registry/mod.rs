@@ -2,25 +2,29 @@
 
 mod declared;
 mod reordered;
+#[cfg(test)]
+mod test_log;
 #[cfg(any(feature = "toml", feature = "yaml"))]
 mod text;
+#[cfg(any(feature = "toml", feature = "yaml"))]
+mod watch;
 
 use std::{
     collections::BTreeMap,
     convert::Infallible,
     fmt, mem,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, PoisonError, RwLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-#[cfg(any(feature = "toml", feature = "yaml"))]
-pub use self::text::ReloadError;
 pub use self::{
     declared::{DeclaredPolicy, MissingPolicies},
     reordered::log_reordered_limits,
 };
+#[cfg(any(feature = "toml", feature = "yaml"))]
+pub use self::{text::ReloadError, watch::PolicyFileWatch};
 use crate::policy::HttpPolicy;
 
 /// Policies by name, for layers and handlers that name their policy.
@@ -29,8 +33,8 @@ use crate::policy::HttpPolicy;
 /// - A layer follows the registry. The next request after a change is decided by the new limits.
 /// - A changed policy with the same name keeps the spent budgets. A limit is identified by its position,
 ///   so add new limits at the end; moved limits are logged as a warning.
-/// - A registry that was [checked](Registry::check_declared) never loses a policy that a handler's
-///   attribute names.
+/// - A registry never loses a policy while a layer uses it. One that was
+///   [checked](Registry::check_declared) never loses a policy that a handler's attribute names either.
 ///
 /// ```
 /// use ratelimit_core::Policy;
@@ -62,6 +66,17 @@ struct RegisteredPolicies {
     by_name: ByName,
     /// Whether attributes use this registry, so that the policies they name have to stay.
     is_declared: bool,
+    /// The names that layers use, so that their policies have to stay. A layer that is dropped drops its name.
+    of_layers: Vec<Weak<str>>,
+}
+
+impl RegisteredPolicies {
+    /// Checks that `policies` has those that the program uses.
+    fn check_used_in(&self, policies: &ByName) -> Result<(), MissingPolicies> {
+        let known = policies.keys().map(|name| &**name);
+        let layers = self.of_layers.iter().filter_map(Weak::upgrade);
+        MissingPolicies::among(known, self.is_declared, layers).map_or(Ok(()), Err)
+    }
 }
 
 impl Registry {
@@ -91,7 +106,10 @@ impl Registry {
     /// [`MissingPolicies`] if a policy is missing. It lists each such attribute with its file and line.
     pub fn check_declared(self) -> Result<Registry, MissingPolicies> {
         self.try_change(|own| {
-            check_declared_in(&own.by_name)?;
+            let known = own.by_name.keys().map(|name| &**name);
+            if let Some(missing) = MissingPolicies::among(known, true, [""; 0]) {
+                return Err(missing);
+            }
             own.is_declared = true;
             Ok(())
         })?;
@@ -113,6 +131,17 @@ impl Registry {
         let policies = self.shared.policies.read();
         let policies = policies.unwrap_or_else(PoisonError::into_inner);
         policies.by_name.get(name).cloned()
+    }
+
+    /// The current policy called `name`, for a layer. It cannot be removed while the name that is returned exists.
+    pub(crate) fn get_for_layer(&self, name: &str) -> Option<(HttpPolicy, Arc<str>)> {
+        let policies = self.shared.policies.write();
+        let mut policies = policies.unwrap_or_else(PoisonError::into_inner);
+        let policy = policies.by_name.get(name)?.clone();
+        let name: Arc<str> = Arc::from(name);
+        policies.of_layers.retain(|name| name.strong_count() > 0);
+        policies.of_layers.push(Arc::downgrade(&name));
+        Some((policy, name))
     }
 
     /// The names of all policies, in alphabetical order.
@@ -154,8 +183,8 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`MissingPolicies`] if the registry was [checked](Registry::check_declared) and a declared policy
-    /// would be removed. The registry is then unchanged.
+    /// [`MissingPolicies`] if a policy would be removed that a layer uses or, if the registry was
+    /// [checked](Registry::check_declared), one that an attribute names. The registry is then unchanged.
     pub fn replace(
         &self,
         policies: impl IntoIterator<Item = impl Into<HttpPolicy>>,
@@ -163,9 +192,7 @@ impl Registry {
         let fresh = by_name(policies);
         let mut before = ByName::new();
         self.try_change(|own| {
-            if own.is_declared {
-                check_declared_in(&fresh)?;
-            }
+            own.check_used_in(&fresh)?;
             before = mem::replace(&mut own.by_name, fresh.clone());
             Ok(())
         })?;
@@ -220,12 +247,6 @@ fn by_name(policies: impl IntoIterator<Item = impl Into<HttpPolicy>>) -> ByName 
     let policies = policies.into_iter().map(Into::into);
     let named = policies.map(|policy| (Box::from(HttpPolicy::name(&policy)), policy));
     named.collect()
-}
-
-/// Checks that all declared policies are among `policies`.
-fn check_declared_in(policies: &ByName) -> Result<(), MissingPolicies> {
-    let missing = MissingPolicies::among(policies.keys().map(|name| &**name));
-    missing.map_or(Ok(()), Err)
 }
 
 /// The name of a policy that a registry does not have.
@@ -311,6 +332,26 @@ mod tests {
         assert_eq!(registry.names(), [Box::from("buy"), Box::from("login")]);
         assert_eq!(registry.version(), before);
         assert_eq!(registry.replace(policies(&["buy", "login", "api"])), Ok(()));
+    }
+
+    #[test]
+    fn the_policy_of_a_layer_stays_as_long_as_the_layer() {
+        let registry = Registry::from_policies(policies(&["login", "api"]));
+        let (_, layer) = registry.get_for_layer("login").unwrap();
+        let clone = Arc::clone(&layer);
+
+        drop(layer);
+        let refused = registry.replace(policies(&["api"])).unwrap_err();
+
+        assert_eq!(refused.layers().collect::<Vec<_>>(), ["login"]);
+        assert_eq!(
+            refused.to_string(),
+            "the registry has no policy for the layer of \"login\"; add it, or write one of: api"
+        );
+        assert_eq!(registry.names().len(), 2);
+        assert_eq!(registry.replace(policies(&["login"])), Ok(()));
+        drop(clone);
+        assert_eq!(registry.replace(policies(&["api"])), Ok(()));
     }
 
     #[test]

@@ -54,15 +54,8 @@ fn moved_in_tier(before: &Policy, after: &Policy) -> Option<Limit> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fmt::{Debug, Write as _},
-        sync::{Arc, Mutex},
-    };
-
-    use tracing::{Event, Metadata, Subscriber, field, span};
-
     use super::*;
-    use crate::registry::Registry;
+    use crate::registry::{Registry, test_log::Log};
 
     fn policy(limits: &str) -> Policy {
         Policy::parse("api", limits).unwrap()
@@ -109,36 +102,6 @@ mod tests {
         );
     }
 
-    /// Keeps what is logged.
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<String>>>);
-
-    impl Subscriber for Log {
-        fn enabled(&self, _: &Metadata<'_>) -> bool {
-            true
-        }
-
-        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-            span::Id::from_u64(1)
-        }
-
-        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-        fn event(&self, event: &Event<'_>) {
-            let mut line = event.metadata().level().to_string();
-            event.record(&mut |field: &field::Field, value: &dyn Debug| {
-                write!(line, " {field}={value:?}").unwrap();
-            });
-            self.0.lock().unwrap().push(line);
-        }
-
-        fn enter(&self, _: &span::Id) {}
-
-        fn exit(&self, _: &span::Id) {}
-    }
-
     #[test]
     fn a_registry_logs_one_line_for_each_policy_whose_limits_moved() {
         let log = Log::default();
@@ -148,16 +111,16 @@ mod tests {
             let registry = Registry::from_policies([policy("5/min; 20/h"), login()]);
             registry.insert(policy("5/min; 20/h; 90/d"));
             registry.replace([policy("5/min; 20/h"), login()]).unwrap();
-            assert_eq!(log.0.lock().unwrap().len(), 0);
+            assert_eq!(log.take().len(), 0);
             registry.insert(policy("1/s; 5/min; 20/h"));
             registry
                 .replace([policy("20/h; 5/min; 1/s"), login()])
                 .unwrap();
         });
 
-        let lines = log.0.lock().unwrap();
+        let lines = log.take();
         assert_eq!(lines.len(), 2, "{lines:?}");
-        for line in &*lines {
+        for line in &lines {
             assert!(
                 line.starts_with("WARN") && line.contains("limits-reordered"),
                 "{line}"

@@ -1,6 +1,6 @@
 //! Registries from policy files.
 
-use std::{error, fmt};
+use std::{error, fmt, io};
 
 use crate::metrics;
 use crate::policy_file::{Format, InvalidPolicyFile, PolicyFile};
@@ -10,7 +10,7 @@ impl Registry {
     /// A registry of the policies in a TOML text. Its table `policy` has a text of limits or a table of
     /// fields for each name.
     ///
-    /// Warnings are dropped; [`PolicyFile::parse`] returns them.
+    /// Warnings are logged; [`PolicyFile::parse`] returns them. [`watch`](Registry::watch) follows a file.
     ///
     /// ```
     /// use ratelimit_http::registry::Registry;
@@ -72,7 +72,7 @@ impl Registry {
     /// ```
     ///
     /// Policies that keep their name keep the spent budgets. Each call is counted in
-    /// [`POLICY_RELOADS`](crate::metrics::POLICY_RELOADS).
+    /// [`POLICY_RELOADS`](crate::metrics::POLICY_RELOADS). Warnings are logged.
     ///
     /// # Errors
     ///
@@ -99,20 +99,20 @@ impl Registry {
     }
 
     fn from_text(text: &str, format: Format) -> Result<Registry, InvalidPolicyFile> {
-        let policies = PolicyFile::parse(text, format).accepted()?;
+        let policies = PolicyFile::parse(text, format).accepted_with_warnings(None)?;
         Ok(Registry::from_policies(policies))
     }
 
     /// Replaces the policies and counts the result.
     fn reload(&self, text: &str, format: Format) -> Result<(), ReloadError> {
         let reloaded = self.replace_by_text(text, format);
-        metrics::count_reload(if reloaded.is_ok() { "ok" } else { "rejected" });
+        metrics::count_reload(reloaded.is_ok());
         reloaded
     }
 
     fn replace_by_text(&self, text: &str, format: Format) -> Result<(), ReloadError> {
         let policies = PolicyFile::parse(text, format)
-            .accepted()
+            .accepted_with_warnings(None)
             .map_err(ReloadError::Invalid)?;
         self.replace(policies).map_err(ReloadError::Missing)
     }
@@ -123,8 +123,10 @@ impl Registry {
 pub enum ReloadError {
     /// The file has errors.
     Invalid(InvalidPolicyFile),
-    /// Attributes of the program name policies that would be removed.
+    /// The program uses policies that would be removed.
     Missing(MissingPolicies),
+    /// The file cannot be read or watched.
+    Io(io::Error),
 }
 
 impl fmt::Display for ReloadError {
@@ -132,10 +134,41 @@ impl fmt::Display for ReloadError {
         match self {
             ReloadError::Invalid(invalid) => invalid.fmt(f),
             ReloadError::Missing(missing) => missing.fmt(f),
+            ReloadError::Io(error) => write!(f, "the policy file cannot be read: {error}"),
         }
     }
 }
 
 ratelimit_core::debug_as_display!(ReloadError);
 
-impl error::Error for ReloadError {}
+impl error::Error for ReloadError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            ReloadError::Io(error) => Some(error),
+            ReloadError::Invalid(_) | ReloadError::Missing(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "toml")]
+mod tests {
+    use super::*;
+    use crate::registry::test_log::Log;
+
+    #[test]
+    fn the_warnings_about_a_text_are_logged_unless_it_has_an_error() {
+        let log = Log::default();
+        let text = "[policy]\nsearch = '10/s; 1000/s'\n";
+
+        tracing::subscriber::with_default(log.clone(), || {
+            let registry = Registry::from_toml(text).unwrap();
+            assert!(log.take()[0].contains("policy file, line 2: warning[shadowed-limit]"));
+            registry.reload_toml(text).unwrap();
+            assert_eq!(log.take().len(), 1);
+            let broken = format!("{text}login = 'many'\n");
+            assert!(registry.reload_toml(&broken).is_err());
+            assert_eq!(log.take(), [""; 0], "the error has the warnings");
+        });
+    }
+}

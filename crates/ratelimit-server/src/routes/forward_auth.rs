@@ -83,23 +83,26 @@ fn evaluate_rules(
 /// The path in the one line of the header `name`: the value up to its query, without scheme and host.
 ///
 /// The value may be any bytes: nginx sends the path as the client did. Bytes that are not UTF-8 are replaced, as those
-/// of escapes are when rules compare the path.
+/// of escapes are when rules compare the path. A `#` is not cut off: nginx passes it to its backend, and not every
+/// backend reads it as the end of the path.
 fn path_in<'p>(name: &HeaderName, parts: &'p Parts) -> Option<Cow<'p, str>> {
     let mut lines = parts.headers.get_all(name).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return None;
     };
     let uri = line.as_bytes();
-    let end = uri.iter().position(|byte| matches!(byte, b'?' | b'#'));
+    let end = uri.iter().position(|byte| *byte == b'?');
     let uri = &uri[..end.unwrap_or(uri.len())];
     if uri.starts_with(b"/") {
         return Some(String::from_utf8_lossy(uri));
     }
     let scheme = uri.windows(3).position(|part| part == b"://")?;
     let after_scheme = &uri[scheme + 3..];
-    let slash = after_scheme.iter().position(|byte| *byte == b'/');
-    Some(slash.map_or("/".into(), |slash| {
-        String::from_utf8_lossy(&after_scheme[slash..])
+    let path = after_scheme
+        .iter()
+        .position(|byte| matches!(byte, b'/' | b'\\' | b'#'));
+    Some(path.map_or("/".into(), |path| {
+        String::from_utf8_lossy(&after_scheme[path..])
     }))
 }
 

@@ -283,6 +283,61 @@ async fn forward_auth_obeys_the_rules_of_a_policy() {
 }
 
 #[tokio::test]
+async fn forward_auth_reads_a_path_as_any_server_behind_the_proxy_could() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("server.toml");
+    let file = "trusted = ['127.0.0.1/32']\n\
+        path-header = 'X-Original-URI'\n\
+        [policy.site]\n\
+        limits = 'fixed_window 1/d'\n\
+        exempt = ['path:/internal/*']\n\
+        blocked = ['path:/admin/*']\n";
+    fs::write(&path, file).unwrap();
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+    let ask = async |uri: &[u8]| {
+        let asked = "/api/v1/rate-limit/forward-auth?policy=site";
+        let uri = http::HeaderValue::from_bytes(uri).unwrap();
+        let request = server.request(http::Method::GET, asked);
+        let answer = server.send(request.header("x-original-uri", uri), "").await;
+        answer.status.as_u16()
+    };
+
+    assert_eq!(ask(b"/login").await, 200, "the budget");
+    for exempt in [
+        "/internal/a",
+        "/internal/a?x=/../",
+        "http://site/internal/a",
+    ] {
+        assert_eq!(ask(exempt.as_bytes()).await, 200, "{exempt}");
+    }
+    for limited in [
+        &b"/internal/..;/login"[..],
+        b"/internal/a;b",
+        b"/internal/%252e%252e/login",
+        b"/internal/a%00",
+        b"/internal/\xff",
+        b"/internal/%ff",
+        b"/internal/#/../login",
+        b"/login#/internal/a",
+        b"http://site#/internal/a",
+        b"http://site\\internal/a",
+    ] {
+        assert_eq!(ask(limited).await, 429, "{}", limited.escape_ascii());
+    }
+    for blocked in [
+        &b"/internal/..;/admin/users"[..],
+        b"/admin;x/users",
+        b"/ADMIN/users",
+        b"/internal/../admin/users",
+        b"/x#/../admin/users",
+        b"//admin/users",
+        b"http://site\\admin\\users",
+    ] {
+        assert_eq!(ask(blocked).await, 403, "{}", blocked.escape_ascii());
+    }
+}
+
+#[tokio::test]
 async fn tenants_and_rules_match_named_keys_and_addresses() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("server.toml");

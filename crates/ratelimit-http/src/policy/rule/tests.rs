@@ -13,7 +13,8 @@ fn user() -> Key {
 fn at_path(rule: &Rule, path: &str) -> (bool, bool) {
     let (key, headers): (Key, &HeaderList<'_>) = (user(), &[]);
     let facts = RuleRequest::new(&key, path, headers);
-    (rule.matches_exactly(&facts), rule.could_match(&facts))
+    let could_match = rule.could_match(&facts, &PathReadings::new(path));
+    (rule.matches_exactly(&facts), could_match)
 }
 
 #[test]
@@ -53,12 +54,12 @@ fn a_rule_about_a_printed_or_secret_key_matches_the_keys_of_extractors() {
         (&user(), "printed:key:user:1"),
     ] {
         let facts = RuleRequest::new(key, "/", headers);
-        assert!(rule(matching).could_match(&facts), "{matching}");
+        assert!(rule(matching).matches_exactly(&facts), "{matching}");
         for other in ["printed:user:10", "key:user:10", "secret:cookie:s3cr3t"] {
-            assert!(!rule(other).could_match(&facts), "{other}");
+            assert!(!rule(other).matches_exactly(&facts), "{other}");
         }
     }
-    assert!(!rule("key:user:1").could_match(&RuleRequest::new(&tagged, "/", headers)));
+    assert!(!rule("key:user:1").matches_exactly(&RuleRequest::new(&tagged, "/", headers)));
 }
 
 #[test]
@@ -89,30 +90,130 @@ fn a_path_rule_matches_the_whole_path_or_a_prefix() {
     assert_eq!(at_path(&inner, "/internal"), (false, false));
 }
 
+/// Each path with: is it exempt under `/internal/*`, blocked under `/internal/*`, blocked under `/admin`?
 #[test]
-fn an_ambiguous_path_is_never_exempt_and_may_be_blocked() {
-    let inner = rule("path:/internal/*");
+fn an_ambiguous_path_is_never_exempt_and_is_blocked_if_a_service_could_read_it_so() {
+    const EXEMPT: (bool, bool, bool) = (true, true, false);
+    const INTERNAL: (bool, bool, bool) = (false, true, false);
+    const ADMIN: (bool, bool, bool) = (false, false, true);
+    const BOTH: (bool, bool, bool) = (false, true, true);
+    const NEITHER: (bool, bool, bool) = (false, false, false);
+    let (internal, admin) = (rule("path:/internal/*"), rule("path:/admin"));
 
-    for both in [
-        "/internal/../login",
-        "/internal/%2e%2E/login",
-        "/internal/..%2flogin",
+    for (path, expected) in [
+        ("/internal/", EXEMPT),
+        ("/internal/a/b.c", EXEMPT),
+        ("/internal/a%20b", EXEMPT),
+        ("/internal/%C3%BC", EXEMPT),
+        // All services read these as paths below /internal/.
+        ("/internal/a%2fb", EXEMPT),
+        ("/internal//a", EXEMPT),
+        ("/internal/...", EXEMPT),
+        // Path parameters.
+        ("/internal/..;/admin", BOTH),
+        ("/internal/..;x=1/admin", BOTH),
+        ("/internal/..%3b/admin", BOTH),
+        ("/internal/a;b", INTERNAL),
+        ("/internal/a%3Bb", INTERNAL),
+        ("/internal;x/a", INTERNAL),
+        ("/;x/internal/a", INTERNAL),
+        ("/admin;x", ADMIN),
+        ("/admin;x/", NEITHER),
+        ("/;/admin", ADMIN),
+        // Dot segments.
+        ("/internal/../admin", BOTH),
+        ("/internal/%2e%2E/admin", BOTH),
+        ("/internal/..%2fadmin", BOTH),
+        ("/internal/.", INTERNAL),
+        ("/x/../internal/a", INTERNAL),
+        ("/./internal/a", INTERNAL),
+        ("/./admin", ADMIN),
+        ("/admin/.", ADMIN),
+        // Which of them a dot segment removes depends on the service.
+        ("/x/../internal/..%2fa", INTERNAL),
+        ("/x/../internal//../a", INTERNAL),
+        ("/x/../internal/..\\a", INTERNAL),
+        ("/x/../internal", NEITHER),
+        ("/..", NEITHER),
+        // Escapes, once and twice.
+        ("/%69nternal/a", INTERNAL),
+        ("/internal%2Fa", INTERNAL),
+        ("/internal/%2561", INTERNAL),
+        ("/internal/%252e%252e/admin", BOTH),
+        ("/%61dmin", ADMIN),
+        ("/%2561dmin", ADMIN),
+        ("/%%361dmin", ADMIN),
+        ("/internal/%", INTERNAL),
+        ("/internal/%zz", INTERNAL),
+        ("/internal/%u002e", INTERNAL),
+        ("/%zz/internal/", NEITHER),
+        ("/internal%2", NEITHER),
+        ("/%", NEITHER),
+        // Bytes that end a path for some services.
+        ("/internal/a%00", INTERNAL),
+        ("/internal/a\u{7}", INTERNAL),
+        ("/internal/a%0d%0a", INTERNAL),
+        ("/internal/a%7f", INTERNAL),
+        ("/admin%00", ADMIN),
+        ("/admin%00/x", ADMIN),
+        ("/admin%3fx", ADMIN),
+        ("/admin%23x", ADMIN),
+        ("/admin#x", ADMIN),
+        ("/admin\u{0}x", ADMIN),
+        // Not UTF-8. The server replaces such bytes of a header by U+FFFD.
+        ("/internal/%ff", INTERNAL),
+        ("/internal/%c0%ae%c0%ae/", INTERNAL),
+        ("/internal/\u{fffd}", INTERNAL),
+        ("/%ff", NEITHER),
+        // Slashes and backslashes.
+        ("//internal/a", INTERNAL),
+        ("//admin", ADMIN),
+        ("/%2fadmin", ADMIN),
+        ("\\internal\\a", INTERNAL),
+        ("/internal%5ca", INTERNAL),
+        ("/internal/a\\b", INTERNAL),
+        ("/internal/..\\admin", BOTH),
+        ("/internal/..%5cadmin", BOTH),
+        ("\\admin", ADMIN),
+        // Case.
+        ("/Internal/a", INTERNAL),
+        ("/ADMIN", ADMIN),
+        ("/%41dmin", ADMIN),
+        // Other paths.
+        ("/internal", NEITHER),
+        ("/internals/a", NEITHER),
+        ("/admin/", NEITHER),
+        ("/admin/x", NEITHER),
+        ("/administrator", NEITHER),
+        ("/x/admin", NEITHER),
+        ("/x;y/admin", NEITHER),
+        ("/", NEITHER),
+        ("*", NEITHER),
+        ("", NEITHER),
     ] {
-        assert_eq!(at_path(&inner, both), (false, true), "{both}");
-        assert_eq!(at_path(&rule("path:/login"), both), (false, true), "{both}");
+        let (is_exempt, is_blocked) = at_path(&internal, path);
+        let found = (is_exempt, is_blocked, at_path(&admin, path).1);
+        assert_eq!(found, expected, "{path:?}");
     }
-    for hidden in [
-        "/x/../internal/a",
-        "//internal/a",
-        "/./internal/a",
-        "/%69nternal/a",
-        "/internal%2Fa",
-        "\\internal\\a",
+}
+
+#[test]
+fn a_rule_can_name_what_makes_a_path_ambiguous() {
+    for (text, sent, expected) in [
+        ("path:/a;b", "/a;b", (true, true)),
+        ("path:/a;b", "/a", (false, false)),
+        ("path:/a;b", "/a;b;c", (false, false)),
+        ("path:/a;b/*", "/a;b/c", (true, true)),
+        ("path:/a;b/*", "/a;b/c;d", (false, true)),
+        ("path:/100%25", "/100%25", (true, true)),
+        ("path:/100%25", "/x/../100%25", (false, true)),
+        ("path:/Admin", "/Admin", (true, true)),
+        ("path:/Admin", "/admin", (false, true)),
+        ("path://a", "//a", (true, true)),
+        ("path://a", "/a", (false, false)),
+        ("path:/*", "/a;b", (false, true)),
     ] {
-        assert_eq!(at_path(&inner, hidden), (false, true), "{hidden}");
-    }
-    for other in ["/internal%2", "/%", "/%zz/internal/", "", "/..", "/%ff"] {
-        assert_eq!(at_path(&inner, other), (false, false), "{other}");
+        assert_eq!(at_path(&rule(text), sent), expected, "{text} {sent}");
     }
 }
 
