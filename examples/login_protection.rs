@@ -55,7 +55,7 @@ async fn login(Extension(attempt): Extension<Attempt>) -> (StatusCode, &'static 
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let policy = HttpPolicy::parse("login", "10/h; 5/min by ip")?
+    let policy = HttpPolicy::parse("login", "sliding_window_log 10/h; 5/min by ip")?
         .with_charge_on("401".parse()?)
         .with_failure_mode(FailureMode::Closed);
     let limit = RateLimitLayer::new(Limiter::in_memory(), policy);

@@ -16,7 +16,7 @@ use ratelimit_axum::{ApiKey, Limiter, RateLimitLayer, Registry};
 const POLICIES: &str = r#"
 [policy]
 gold = "5/min"
-free = "2/min; 100/d"
+free = "2/min; fixed_window 100/d"
 "#;
 
 #[derive(Clone)]

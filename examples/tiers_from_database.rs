@@ -15,10 +15,10 @@ use ratelimit_axum::{Key, Limiter, RateLimitLayer, Registry, TierResolver};
 /// Operators change these numbers, and a reload keeps what was spent.
 const POLICIES: &str = r#"
 [policy.api]
-limits = "2/min; 100/d"
+limits = "2/min; fixed_window 100/d"
 
 [policy.api.tiers]
-pro = "5/min; 1000/d"
+pro = "5/min; fixed_window 1000/d"
 "#;
 
 /// Stands for a table `customer(api_key, name, plan)`. A real service stores digests of API keys.

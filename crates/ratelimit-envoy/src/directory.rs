@@ -1,7 +1,8 @@
 //! The rule files of a directory.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
@@ -117,12 +118,16 @@ fn collect_files(
 /// Reads one file into the builder.
 fn add_file(path: &Path, builder: &mut RulesBuilder) -> io::Result<Vec<Diagnostic>> {
     let mut diagnostics = Diagnostics::new();
-    if fs::metadata(path)?.len() > MAX_FILE_BYTES {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         let message = format!("expected a file of at most {MAX_FILE_BYTES} bytes");
         diagnostics.add(DiagnosticCode::TooLarge, 1, message);
         return Ok(diagnostics.sorted());
     }
-    match String::from_utf8(fs::read(path)?) {
+    match String::from_utf8(bytes) {
         Ok(text) => Ok(builder.add_yaml(&text)),
         Err(error) => {
             let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];

@@ -14,7 +14,7 @@ use ratelimit_http::{
 
 const TOML: &str = r#"# Policies of a shop.
 [policy]
-comment = "10/min; 100/d"
+comment = "10/min; fixed_window 100/d"
 search = { limits = "100/s", on_failure = "local_share", instances = 4 }
 
 [policy.login]
@@ -23,7 +23,7 @@ on_failure = "closed"
 cost = 2
 
 [policy.api]
-limits = "10/min; 100/h"
+limits = "10/min; 100/30min"
 throttle = "soft 10%"
 enforced = 25
 exempt = ["10.0.0.0/8", "key:batch", "path:/internal/*", "header:x-load-test=yes"]
@@ -48,7 +48,7 @@ charge_on = [200, "5xx"]
 
 const YAML: &str = r#"# Policies of a shop.
 policy:
-  comment: 10/min; 100/d
+  comment: 10/min; fixed_window 100/d
   search: { limits: "100/s", on_failure: local_share, instances: 4 }
   login:
     limits: >-
@@ -57,7 +57,7 @@ policy:
     on_failure: closed
     cost: 2
   api:
-    limits: 10/min; 100/h
+    limits: 10/min; 100/30min
     throttle: soft 10%
     enforced: 25
     exempt: [10.0.0.0/8, key:batch, path:/internal/*, header:x-load-test=yes]
@@ -113,7 +113,7 @@ fn every_field_sets_its_property() {
     let rule = |text: &str| text.parse().unwrap();
     let key = |text: &str| Key::new(text).unwrap();
 
-    let built = HttpPolicy::parse("api", "10/min; 100/h").unwrap();
+    let built = HttpPolicy::parse("api", "10/min; 100/30min").unwrap();
     let built = built.with_tier("pro", "1000/min").unwrap();
     let built = built.with_tier("free", "1/min").unwrap();
     let built = built.with_throttle(Throttle::Soft { percent: 10 }).unwrap();
@@ -493,6 +493,58 @@ fn a_hostile_file_is_rejected_quickly() {
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
 
+/// The time to parse a text, of the fastest of three runs.
+fn parse_time(text: &str) -> std::time::Duration {
+    let runs = (0..3).map(|_| {
+        let begun = Instant::now();
+        let file = PolicyFile::parse(text, Format::Toml);
+        let time = begun.elapsed();
+        assert!(!file.diagnostics.is_empty() || !file.policies.is_empty());
+        time
+    });
+    runs.min().expect("three runs")
+}
+
+/// Eight times the length takes about eight times as long. With work that grows with the square it is 64 times.
+#[test]
+fn the_time_to_read_a_file_grows_with_its_length_and_not_with_the_square() {
+    type Text = fn(usize) -> String;
+    let texts: [(&str, Text); 5] = [
+        ("tiers", |count| {
+            let tiers: String = (0..count)
+                .map(|n| format!("t{n} = '{}/min; 5/s'\n", n + 10))
+                .collect();
+            format!("[policy.api]\nlimits = '10/min'\n[policy.api.tiers]\n{tiers}")
+        }),
+        ("tenants", |count| {
+            let rows = |row: fn(usize) -> String| (0..count).map(row).collect::<String>();
+            let tiers = rows(|n| format!("t{n} = '10/min'\n"));
+            let tenants = rows(|n| format!("c{n} = 't{n}'\n"));
+            format!(
+                "[policy.api]\nlimits = '10/min'\n[policy.api.tiers]\n{tiers}[policy.api.tenants]\n{tenants}"
+            )
+        }),
+        ("tenants of no tier", |count| {
+            let tenants: String = (0..count).map(|n| format!("c{n} = 'none'\n")).collect();
+            format!(
+                "[policy.api]\nlimits = '10/min'\ntiers = {{ a = '5/s' }}\n[policy.api.tenants]\n{tenants}"
+            )
+        }),
+        ("policies", |count| {
+            let policies: String = (0..count).map(|n| format!("p{n} = '10/min'\n")).collect();
+            format!("[policy]\n{policies}")
+        }),
+        ("unknown fields", |count| {
+            let fields: String = (0..count).map(|n| format!("f{n} = 1\n")).collect();
+            format!("[policy.api]\nlimits = '10/min'\n{fields}")
+        }),
+    ];
+    for (what, text) in texts {
+        let (few, many) = (parse_time(&text(400)), parse_time(&text(3_200)));
+        assert!(many < 24 * few, "{what}: {few:?} and {many:?}");
+    }
+}
+
 /// Cuts, repeats and inserts that leave much of a file as it was.
 #[derive(Clone, Debug)]
 enum Change {
@@ -621,7 +673,7 @@ fn a_tier_with_another_algorithm_at_a_position_is_found() {
     assert_eq!(
         found(
             "10/min",
-            "a = '50/min; 90/h', b = '50/min; fixed_window 90/h'"
+            "a = '50/min; 90/30min', b = '50/min; fixed_window 90/h'"
         ),
         warning,
         "tiers are compared with each other as well"
@@ -637,7 +689,7 @@ fn a_tier_with_another_algorithm_at_a_position_is_found() {
     assert_eq!(
         found(
             "10/min; fixed_window 9/h by ip",
-            "pro = '100/min; 90/h by ip'"
+            "pro = '100/min; 90/30min by ip'"
         ),
         warning
     );

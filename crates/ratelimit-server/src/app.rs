@@ -99,6 +99,7 @@ impl App {
         listen: SocketAddr,
         metrics: MetricsHandle,
     ) -> App {
+        limiter.set_log_key_display(config.rules.log_key_display());
         App(Arc::new(AppInner {
             limiter,
             rules: RwLock::new(Arc::new(config.rules.clone())),
@@ -134,7 +135,12 @@ impl App {
 
     /// Replaces policies, trusted proxies, key pattern and admin token. Requests in flight keep the old ones.
     pub fn adopt(&self, rules: Rules) {
-        *self.0.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+        self.0.limiter.set_log_key_display(rules.log_key_display());
+        let mut current = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *current, Arc::new(rules));
+        // Thousands of old policies are dropped here, and not under the lock that each request takes.
+        drop(current);
+        drop(old);
     }
 
     /// Makes readiness fail until [`mark_store_connected`](Self::mark_store_connected).

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, num::NonZeroU64, time::Instant};
 
 use axum::http::request::Parts;
-use ratelimit_core::{Algorithm, Key, KeySet, Policy, Verdict, store::Hit};
+use ratelimit_core::{Algorithm, Key, KeySet, Policy, store::Hit};
 use ratelimit_http::{client_ip::ClientIpError, key::ExplicitKey};
 use serde::{
     Deserialize, Deserializer,
@@ -84,13 +84,6 @@ impl CheckRequest {
     /// The check's own key.
     pub(crate) const fn key(&self) -> &Key {
         self.keys.primary()
-    }
-
-    /// The key that the limit counts by which a verdict reports, or else the check's own key.
-    pub(crate) fn key_of(&self, verdict: &Verdict) -> &Key {
-        let reported = verdict.decision().map(|decision| decision.speaker);
-        let name = reported.and_then(|index| self.policy.key_name(index));
-        name.map_or_else(|| self.keys.primary(), |name| self.keys.get(name))
     }
 
     /// The hit that this check is.

@@ -33,6 +33,8 @@ pub(crate) struct ConfigState {
     pub(crate) hangups: HangupSender,
     /// Room for one check of a configuration text at a time.
     pub(crate) check_room: Arc<Semaphore>,
+    /// Room for one read of the configuration file for the console at a time.
+    pub(crate) read_room: Arc<Semaphore>,
     reload: OnceLock<ReloadHandle>,
     #[cfg(feature = "envoy")]
     envoy_rules: OnceLock<watch::Receiver<Arc<EnvoyRules>>>,
@@ -48,6 +50,7 @@ impl ConfigState {
             is_envoy_shadow: config.envoy.as_ref().is_some_and(|envoy| envoy.is_shadow),
             hangups: HangupSender::default(),
             check_room: Arc::new(Semaphore::new(1)),
+            read_room: Arc::new(Semaphore::new(1)),
             reload: OnceLock::new(),
             #[cfg(feature = "envoy")]
             envoy_rules: OnceLock::new(),

@@ -71,6 +71,7 @@ mod config_state;
 mod console;
 #[cfg(feature = "envoy")]
 mod envoy;
+mod file_read;
 #[cfg_attr(
     not(feature = "console"),
     allow(dead_code, reason = "the console reads all of it")

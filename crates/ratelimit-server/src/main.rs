@@ -29,7 +29,11 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         None => {
             drop(out);
-            return exit_code(block_on(ratelimit_server::run(&cli.settings)));
+            // A server that ends early has failed, whatever the reason is.
+            return match block_on(ratelimit_server::run(&cli.settings)) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(why) => failure(&why),
+            };
         }
         Some(Command::CheckConfig(command)) => command.run(&cli.settings, &mut out),
         Some(Command::ClientKey(command)) => command.run(&mut out),
@@ -61,9 +65,11 @@ fn exit_code(done: Result<(), CliError>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // The reader closed the pipe, as `head` does.
         Err(why) if why.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("error: {why}");
-            ExitCode::FAILURE
-        }
+        Err(why) => failure(&why),
     }
+}
+
+fn failure(why: &CliError) -> ExitCode {
+    eprintln!("error: {why}");
+    ExitCode::FAILURE
 }

@@ -18,6 +18,11 @@ impl MissingFiles {
         }
     }
 
+    /// Whether a file is lost at the last look.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.0.values().any(|looks| *looks >= MAX_LOOKS)
+    }
+
     /// The files that this look finds lost.
     fn lost(&mut self, unreadable: &[PathBuf]) -> Vec<PathBuf> {
         self.0.retain(|path, _| unreadable.contains(path));
@@ -48,5 +53,8 @@ mod tests {
         assert_eq!(looks(&token, 5), [0, 0, 1, 0, 0]);
         assert_eq!(looks(&[], 1), [0]);
         assert_eq!(looks(&token, 3), [0, 0, 1]);
+        assert!(missing.has_lost());
+        missing.lost(&[]);
+        assert!(!missing.has_lost());
     }
 }

@@ -2,8 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,18 +16,24 @@ use tokio::signal::unix::Signal;
 use crate::{
     app::App,
     config::{Config, InvalidConfig, Policies, Settings},
+    file_read::{FileThread, MAX_FILE_BYTES, read_start},
     finding::Finding,
+    metrics::set_config_ok,
     missing_files::MissingFiles,
-    reload_channel::ReloadRequests,
+    reload_channel::{ReloadRequests, ReloadResult},
 };
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The watched files in metrics and in the log.
+const FILES: &str = "policies";
 
 /// Reloads the configuration on SIGHUP, on request, and when its file or the file of the admin token changes; never returns.
 ///
 /// - A configuration with an error is logged and changes nothing.
 /// - Settings that are not part of the rules keep the values of `running`. A change of one is logged.
 /// - `versions` are the versions of the files before the current configuration was read.
+/// - Files are read and parsed in a thread that may block: a mount that hangs, or thousands of policies, delay no request.
 pub(crate) async fn follow(
     app: App,
     settings: Settings,
@@ -38,52 +44,107 @@ pub(crate) async fn follow(
 ) {
     count("ok", 0);
     count("rejected", 0);
-    let mut current = running.clone();
+    set_config_ok(FILES, true);
+    let mut files = paths(&running);
+    let (settings, running) = (Arc::new(settings), Arc::new(running));
     let mut missing = MissingFiles::default();
+    let mut thread = FileThread::new(FILES);
+    let mut is_ok = true;
     loop {
         let (is_requested, caller) = tokio::select! {
             _ = hangup.recv() => (true, None),
             request = requests.recv() => (true, Some(request)),
             () = tokio::time::sleep(POLL_INTERVAL) => (false, None),
         };
-        let now = file_versions(&current);
-        let unreadable = current
-            .watched_files()
-            .filter(|path| !now.contains_key(*path));
-        missing.log_lost(&unreadable.map(Path::to_owned).collect::<Vec<_>>());
+        let watched = files.clone();
+        let Ok(now) = thread.run(move || file_versions(&watched)).await else {
+            continue;
+        };
+        let unreadable = files.iter().filter(|path| !now.contains_key(*path));
+        missing.log_lost(&unreadable.cloned().collect::<Vec<_>>());
         // A file that cannot be read is not a change: it may be about to be replaced.
         let is_changed = now
             .iter()
             .any(|(path, version)| versions.get(path) != Some(version));
-        if !is_requested && !is_changed {
-            continue;
+        if is_requested || is_changed {
+            // A file that cannot be read now has a new version when it is back.
+            versions.retain(|path, _| now.contains_key(path));
+            versions.extend(now);
+            let reload = Reload {
+                app: app.clone(),
+                settings: Arc::clone(&settings),
+                running: Arc::clone(&running),
+                versions: versions.clone(),
+            };
+            let Ok(reloaded) = thread.run(|| reload.run()).await else {
+                tracing::error!("the reload of the configuration has failed, the old one stays");
+                continue;
+            };
+            versions = reloaded.versions;
+            files = reloaded.files.unwrap_or(files);
+            is_ok = reloaded.result.is_ok();
+            if let Some(caller) = caller {
+                caller.answer(reloaded.result);
+                // Certificates and Envoy rules are read again by other tasks, as on SIGHUP.
+                app.config_state().hangups.send();
+            }
         }
-        versions.extend(now);
-        let result = match load_with_versions(&settings) {
-            Ok((config, now)) => {
-                versions.extend(now);
+        set_config_ok(FILES, is_ok && !missing.has_lost());
+    }
+}
+
+/// One reload.
+struct Reload {
+    app: App,
+    settings: Arc<Settings>,
+    running: Arc<Settings>,
+    /// The versions of the files that were just read.
+    versions: FileVersions,
+}
+
+/// The result of [`Reload::run`].
+struct Reloaded {
+    result: ReloadResult,
+    /// The files of the new configuration; `None` if it is refused.
+    files: Option<Vec<PathBuf>>,
+    versions: FileVersions,
+}
+
+impl Reload {
+    /// Reads the configuration, and replaces the rules of the server if it is valid. This blocks.
+    fn run(self) -> Reloaded {
+        let Reload {
+            app,
+            settings,
+            running,
+            mut versions,
+        } = self;
+        match load_after(&settings, &mut versions) {
+            Ok(config) => {
                 log_warnings(&config, &settings);
                 log_restart_needed(&config.settings, &running);
                 log_reordered(&app.rules().policies, &config.rules.policies);
-                current = config.settings;
                 let policies = config.rules.policies.iter().count();
                 app.adopt(config.rules);
                 count("ok", 1);
                 tracing::info!("reloaded the configuration");
-                Ok(policies)
+                Reloaded {
+                    result: Ok(policies),
+                    files: Some(paths(&config.settings)),
+                    versions,
+                }
             }
             Err(why) => {
                 let file = settings.file().unwrap_or(Path::new(""));
                 let (text, findings) = refusal(why, file);
                 tracing::error!("the new configuration is refused, the old one stays: {text}");
                 count("rejected", 1);
-                Err(findings)
+                Reloaded {
+                    result: Err(findings),
+                    files: None,
+                    versions,
+                }
             }
-        };
-        if let Some(caller) = caller {
-            caller.answer(result);
-            // Certificates and Envoy rules are read again by other tasks, as on SIGHUP.
-            app.config_state().hangups.send();
         }
     }
 }
@@ -143,16 +204,36 @@ pub(crate) type FileVersions = BTreeMap<PathBuf, [u8; 32]>;
 pub(crate) fn load_with_versions(
     settings: &Settings,
 ) -> Result<(Config, FileVersions), InvalidConfig> {
-    // The file names others. A change after their versions were read is in the second load, or is found later.
-    let files = Config::load(settings)?.settings;
-    let versions = file_versions(&files);
-    Ok((Config::load(settings)?, versions))
+    let mut versions = file_versions(&paths(settings));
+    let config = load_after(settings, &mut versions)?;
+    Ok((config, versions))
 }
 
-fn file_versions(settings: &Settings) -> FileVersions {
-    let files = settings.watched_files().filter_map(|path| {
-        let contents = fs::read(path).ok()?;
-        Some((path.to_owned(), Sha256::digest(contents).into()))
+/// Loads the configuration. `versions` are those of files before this call.
+///
+/// A file that the configuration names for the first time has no version yet. Its version must be older than what is loaded,
+/// or a change in between would never be found: only then the configuration is loaded twice.
+fn load_after(settings: &Settings, versions: &mut FileVersions) -> Result<Config, InvalidConfig> {
+    let config = Config::load(settings)?;
+    let mut new = paths(&config.settings);
+    new.retain(|path| !versions.contains_key(path));
+    if new.is_empty() {
+        return Ok(config);
+    }
+    versions.extend(file_versions(&new));
+    Config::load(settings)
+}
+
+/// The files whose change reloads the configuration.
+fn paths(settings: &Settings) -> Vec<PathBuf> {
+    settings.watched_files().map(Path::to_owned).collect()
+}
+
+fn file_versions(paths: &[PathBuf]) -> FileVersions {
+    let files = paths.iter().filter_map(|path| {
+        // The beginning suffices: a longer file is refused.
+        let contents = read_start(path, MAX_FILE_BYTES).ok()?;
+        Some((path.clone(), Sha256::digest(contents).into()))
     });
     files.collect()
 }

@@ -17,6 +17,8 @@ use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
     sync::{oneshot, watch},
+    task::spawn_blocking,
+    time::timeout,
 };
 
 #[cfg(feature = "envoy")]
@@ -39,6 +41,9 @@ const IDLE_DELAY: Duration = Duration::from_secs(1);
 /// Time to connect to Redis before the log says that it does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Time to print the start screen.
+const BANNER_WITHIN: Duration = Duration::from_secs(1);
+
 /// Time for giving prefetched units back at the end.
 const RETURN_WITHIN: Duration = Duration::from_secs(1);
 
@@ -53,7 +58,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     if let Some(xds) = config.envoy.as_ref().and_then(|envoy| envoy.xds.as_ref()) {
         xds.check_files()?;
     }
-    logging::start(&config);
+    let log = logging::start(&config);
     let main = bind(config.listen).await?;
     let listen = main.local_addr()?;
     let admin = match config.admin_listen {
@@ -78,10 +83,12 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     let metrics = metrics::install(&config.application)?;
     let (limiter, redis) = config.store.limiter_and_redis();
     let app = App::new(&config, limiter, listen, metrics);
+    tokio::spawn(log.count_dropped());
     let (mut envoy, envoy_routes) = start_envoy(&config, envoy, &app).await?;
     let mut signals = StopSignals::new()?;
-    // All handlers are installed now, so no signal terminates the process by default.
     let hangup = signal(SignalKind::hangup())?;
+    ignore_user_signals()?;
+    // All handlers are installed now, so no signal that others send by habit terminates the process by default.
 
     let has_setting = config.rules.admin.is_some() || config.admin_without_token;
     let generated_token =
@@ -95,8 +102,7 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
         generated_token: generated_token.as_deref(),
         console: app.console_mode(&config.rules),
     };
-    let mut out = io::stdout();
-    write!(out, "{banner}").and_then(|()| out.flush())?;
+    print_banner(banner.to_string()).await;
     if banner.is_exposed() && config.admin_listen.is_none() && config.rules.admin.is_none() {
         tracing::warn!(%listen, "listening beyond this machine without an admin token");
     }
@@ -105,6 +111,9 @@ pub async fn run(settings: &Settings) -> Result<(), CliError> {
     }
     for unknown in unknown_variables() {
         tracing::warn!("{unknown}");
+    }
+    for warning in settings.policy_warnings() {
+        tracing::warn!("{warning}");
     }
     for note in &config.environment_notes {
         if note.is_warning {
@@ -221,6 +230,41 @@ async fn serve_until_signal(listeners: Vec<Listener>, app: App, signals: &mut St
     }
 }
 
+/// Prints the start screen. An error is logged, and a reader that hangs is not waited for: the server serves without it.
+async fn print_banner(banner: String) {
+    let printed = spawn_blocking(move || {
+        let mut out = io::stdout();
+        out.write_all(banner.as_bytes()).and_then(|()| out.flush())
+    });
+    match timeout(BANNER_WITHIN, printed).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(why))) => tracing::warn!("the start screen cannot be printed: {why}"),
+        Ok(Err(why)) => tracing::warn!("the start screen cannot be printed: {why}"),
+        Err(_) => {
+            tracing::warn!("the start screen is not printed yet: nothing reads standard output")
+        }
+    }
+}
+
+/// Ignores SIGUSR1 and SIGUSR2, which other servers rotate their logs on. The runtime of Rust ignores SIGPIPE.
+fn ignore_user_signals() -> io::Result<()> {
+    let mut one = signal(SignalKind::user_defined1())?;
+    let mut two = signal(SignalKind::user_defined2())?;
+    tokio::spawn(async move {
+        loop {
+            let name = tokio::select! {
+                Some(()) = one.recv() => "SIGUSR1",
+                Some(()) = two.recv() => "SIGUSR2",
+                else => return,
+            };
+            tracing::info!(
+                "{name} has no effect: SIGHUP reads the configuration again, SIGTERM ends the server"
+            );
+        }
+    });
+    Ok(())
+}
+
 /// SIGTERM and SIGINT.
 struct StopSignals {
     terminate: Signal,
@@ -283,12 +327,12 @@ pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Out
     };
     join(accepting, stopping).await;
     tokio::time::sleep(IDLE_DELAY).await;
-    let ended = tokio::time::timeout(bounds.shutdown, connections.shutdown()).await;
+    let ended = timeout(bounds.shutdown, connections.shutdown()).await;
     if ended.is_err() {
         tracing::warn!("connections were still open after the shutdown timeout");
     }
     let returned = app.limiter().return_prefetched();
-    if tokio::time::timeout(RETURN_WITHIN, returned).await.is_err() {
+    if timeout(RETURN_WITHIN, returned).await.is_err() {
         tracing::warn!(
             "prefetched units were not given back in time: they count until their windows end"
         );

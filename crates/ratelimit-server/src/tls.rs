@@ -12,8 +12,9 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     cli_error::CliError,
     config::{InvalidConfig, TlsConfigs, TlsContents, TlsFiles},
+    file_read::FileThread,
     hangup::Hangup,
-    metrics::TLS_RELOADS,
+    metrics::{TLS_RELOADS, set_config_ok},
     missing_files::MissingFiles,
 };
 
@@ -65,6 +66,10 @@ impl ServerTls {
     pub(crate) async fn follow(mut self, mut hangup: Hangup) {
         count("ok", 0);
         count("rejected", 0);
+        let label = self.files.label();
+        let mut thread = FileThread::new(label);
+        // Whether the contents that were read last are valid, and whether a requested read failed since.
+        let (mut is_valid, mut is_unread) = (true, false);
         // A change is used when two looks a second apart agree: certificate and key are replaced one after the other.
         let mut changed: Option<TlsContents> = None;
         let mut missing = MissingFiles::default();
@@ -73,12 +78,17 @@ impl ServerTls {
                 () = hangup.recv() => true,
                 () = tokio::time::sleep(POLL_INTERVAL) => false,
             };
-            let read = self.files.read();
+            let files = self.files.clone();
+            let Ok(read) = thread.run(move || files.read()).await else {
+                continue;
+            };
             let unreadable = match &read {
                 Err(InvalidConfig::Unreadable { path, .. }) => Some(path.clone()),
                 _ => None,
             };
             missing.log_lost(&Vec::from_iter(unreadable));
+            is_unread = read.is_err() && (is_unread || is_requested);
+            set_config_ok(label, is_valid && !is_unread && !missing.has_lost());
             let contents = match read {
                 Ok(contents) => contents,
                 // A file that is missing for a moment is being replaced.
@@ -91,24 +101,34 @@ impl ServerTls {
             let is_settled = changed.as_ref() == Some(&contents);
             if is_requested || (contents != self.seen && is_settled) {
                 changed = None;
-                self.adopt(contents);
+                let parsed = thread.run(move || (contents.configs(), contents)).await;
+                let Ok((configs, contents)) = parsed else {
+                    continue;
+                };
+                self.seen = contents;
+                is_valid = self.adopt(configs);
+                set_config_ok(label, is_valid);
             } else if contents != self.seen {
                 changed = Some(contents);
             }
         }
     }
 
-    fn adopt(&mut self, contents: TlsContents) {
-        match contents.configs() {
+    /// Uses new certificates. The result is whether they are valid.
+    fn adopt(&self, configs: Result<TlsConfigs, InvalidConfig>) -> bool {
+        match configs {
             Ok(TlsConfigs { main, admin }) => {
                 self.main.replace(main);
                 self.admin.replace(admin);
                 count("ok", 1);
                 tracing::info!("reloaded the certificates");
+                true
             }
-            Err(why) => log_rejected(why),
+            Err(why) => {
+                log_rejected(why);
+                false
+            }
         }
-        self.seen = contents;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::limiter::{Limiter, Verdict};
-use crate::{decision::Decision, limit::Limit, policy::Policy, store::Hit};
+use crate::{decision::Decision, limit::Limit, offenders::Offenders, policy::Policy, store::Hit};
 
 impl Limiter {
     /// Counts a verdict in the metrics of the policy, and a denial among the offenders.
@@ -15,6 +15,8 @@ impl Limiter {
             let allowed = verdict.is_allowed();
             tracing::debug!(
                 policy = hit.policy.name(),
+                key = %self.shared.offenders.logged_key(hit.key),
+                cost = hit.cost,
                 allowed,
                 "decided by the failure mode"
             );
@@ -48,13 +50,16 @@ pub(super) fn is_slot_limit(policy: &Policy, index: usize) -> bool {
     matches!(policy.limits().get(index), Some(Limit::Concurrency(_)))
 }
 
-/// Logs a denial, with the kind of its key and never the key itself.
+/// Logs a denial in one line with all its fields. The key is a fingerprint unless the limiter shows keys.
 #[inline(never)]
-pub(super) fn log_denial(hit: &Hit<'_>, decision: &Decision) {
+pub(super) fn log_denial(hit: &Hit<'_>, decision: &Decision, offenders: &Offenders) {
+    let key = hit.key_of_limit(decision.speaker);
     tracing::debug!(
         policy = hit.policy.name(),
         limit = hit.policy.limits().get(decision.speaker).map(tracing::field::display),
-        key_kind = %hit.key_of_limit(decision.speaker).kind(),
+        key = %offenders.logged_key(key),
+        key_kind = %key.kind(),
+        cost = hit.cost,
         retry_after = decision.retry_after().map(tracing::field::debug),
         enforced = decision.is_enforced,
         "denied"

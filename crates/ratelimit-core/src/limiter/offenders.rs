@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::limiter::{Limiter, LimiterInner};
-use crate::offenders::{Offender, Offenders};
+use crate::offenders::{KeyDisplay, Offender, Offenders};
 
 impl Limiter {
     /// Counts the most denied keys in `offenders`; [`Offenders::off`] counts none.
@@ -52,6 +52,14 @@ impl Limiter {
     /// The names of the policies that denied something lately, or would have in shadow mode, in order.
     pub fn policies_with_offenders(&self) -> Vec<String> {
         self.shared.offenders.policies()
+    }
+
+    /// Sets the form of keys in log lines: of each denial, at the level `debug`, and of the
+    /// [most denied keys](Offenders::log_every). [`KeyDisplay::Fingerprint`] unless set.
+    ///
+    /// It applies to all clones of this limiter, and to other limiters with the same [`Offenders`].
+    pub fn set_log_key_display(&self, display: KeyDisplay) {
+        self.shared.offenders.set_log_key_display(display);
     }
 
     /// Forgets who was denied; budgets stay as they are.

@@ -16,13 +16,13 @@ pub(super) struct LogInterval {
     pub(super) most: usize,
 }
 
-/// Logs the offenders of a policy in one line at the level `info`.
-pub(super) fn line(policy: &str, is_shadow: bool, worst: &[Offender]) {
+/// Logs the denials of a policy since its last line, and its offenders, in one line at the level `info`.
+pub(super) fn line(policy: &str, is_shadow: bool, denied: u64, worst: &[Offender]) {
     let offenders = OffenderList(worst);
     if is_shadow {
-        tracing::info!(policy, %offenders, shadow = true, "the most denied keys in shadow mode");
+        tracing::info!(policy, denied, %offenders, shadow = true, "the most denied keys in shadow mode");
     } else {
-        tracing::info!(policy, %offenders, "the most denied keys");
+        tracing::info!(policy, denied, %offenders, "the most denied keys");
     }
 }
 

@@ -5,9 +5,13 @@ mod space_saving;
 mod window;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeSet, HashMap},
     fmt,
-    sync::{Arc, Mutex, OnceLock, RwLock},
+    sync::{
+        Arc, Mutex, OnceLock, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -110,8 +114,8 @@ struct OffenderSettings {
     redaction: KeyDisplay,
     /// When to log, and how many keys; `None` logs nothing.
     lines: Option<LogInterval>,
-    /// The form of keys in the log.
-    line_redaction: KeyDisplay,
+    /// Whether the log shows keys, and not their fingerprints. Clones share it.
+    logs_plain_keys: Arc<AtomicBool>,
 }
 
 /// The counts of all policies.
@@ -133,7 +137,7 @@ impl Offenders {
             clock: Clock::system(),
             redaction: KeyDisplay::Plain,
             lines: None,
-            line_redaction: KeyDisplay::Fingerprint,
+            logs_plain_keys: Arc::default(),
         };
         Offenders {
             settings,
@@ -198,7 +202,7 @@ impl Offenders {
         self
     }
 
-    /// Logs the `most` worst keys of a policy, at most once in `every`.
+    /// Logs how many hits a policy denied and its `most` worst keys, at most once in `every`.
     ///
     /// A line is written by a denial, not by a timer: a policy that denies nothing logs nothing. Keys are
     /// shown by their fingerprint unless [`log_key_display`](Offenders::log_key_display) changes it.
@@ -216,10 +220,37 @@ impl Offenders {
     }
 
     /// Sets the form of keys in the log; [`KeyDisplay::Fingerprint`] unless set.
+    ///
+    /// [`Limiter::set_log_key_display`](crate::Limiter::set_log_key_display) changes it later.
     #[must_use]
-    pub fn log_key_display(mut self, redaction: KeyDisplay) -> Offenders {
-        self.settings.line_redaction = redaction;
+    pub fn log_key_display(mut self, display: KeyDisplay) -> Offenders {
+        self.settings.logs_plain_keys = Arc::default();
+        self.set_log_key_display(display);
         self
+    }
+
+    /// Changes the form of keys in the log, for all clones.
+    pub(crate) fn set_log_key_display(&self, display: KeyDisplay) {
+        let is_plain = display == KeyDisplay::Plain;
+        self.settings
+            .logs_plain_keys
+            .store(is_plain, Ordering::Relaxed);
+    }
+
+    /// A key in the form of the log.
+    pub(crate) fn logged_key<'k>(&self, key: &'k Key) -> Cow<'k, Key> {
+        match self.log_display() {
+            KeyDisplay::Plain => Cow::Borrowed(key),
+            KeyDisplay::Fingerprint => Cow::Owned(key.fingerprint()),
+        }
+    }
+
+    fn log_display(&self) -> KeyDisplay {
+        if self.settings.logs_plain_keys.load(Ordering::Relaxed) {
+            KeyDisplay::Plain
+        } else {
+            KeyDisplay::Fingerprint
+        }
     }
 
     /// The `most` most denied keys of a policy, the worst first; empty for a policy without denials.
@@ -316,18 +347,22 @@ impl Offenders {
             }
             None => None,
         };
-        if let Some(worst) = line {
-            let worst = redacted(worst, self.settings.line_redaction);
-            log::line(policy, !is_enforced, &worst);
+        if let Some((denied, worst)) = line {
+            let worst = redacted(worst, self.log_display());
+            log::line(policy, !is_enforced, denied, &worst);
         }
     }
 
-    /// The keys to log now. They are gathered while the counts are locked; the line is written after the
+    /// The denials since the last line, and the keys to log now. They are gathered while the counts are locked; the line is written after the
     /// unlock.
-    fn due_line(&self, recent: &mut RotatingWindow, now: Timestamp) -> Option<Vec<Offender>> {
+    fn due_line(
+        &self,
+        recent: &mut RotatingWindow,
+        now: Timestamp,
+    ) -> Option<(u64, Vec<Offender>)> {
         let lines = self.settings.lines?;
-        let is_due = recent.is_line_due(lines.every, now);
-        is_due.then(|| recent.top(lines.most, now))
+        let denied = recent.due_line(lines.every, now)?;
+        Some((denied, recent.top(lines.most, now)))
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct RotatingWindow {
     previous: SpaceSaving,
     /// The time of the last log line; at first that of the first denial.
     last_line: Timestamp,
+    /// The denials since the last log line.
+    unlogged: u64,
 }
 
 impl RotatingWindow {
@@ -41,6 +43,7 @@ impl RotatingWindow {
             current: SpaceSaving::new(capacity),
             previous: SpaceSaving::new(capacity),
             last_line: now,
+            unlogged: 0,
         }
     }
 
@@ -48,6 +51,7 @@ impl RotatingWindow {
     pub(super) fn denied(&mut self, key: &Key, now: Timestamp) {
         self.roll(now);
         self.current.count(key);
+        self.unlogged += 1;
     }
 
     /// The `most` most denied keys of both windows, the worst first.
@@ -74,14 +78,15 @@ impl RotatingWindow {
         self.current.is_empty() && self.previous.is_empty()
     }
 
-    /// Whether a log line is due. It then counts as written, so the next call returns false.
-    pub(super) fn is_line_due(&mut self, every: Duration, now: Timestamp) -> bool {
+    /// The denials since the last log line, if a line is due. It then counts as written, so the next call returns `None`.
+    pub(super) fn due_line(&mut self, every: Duration, now: Timestamp) -> Option<u64> {
         // A clock that stepped back must not suppress lines until it has caught up.
         let is_due = now < self.last_line || now.since(self.last_line) >= every;
-        if is_due {
-            self.last_line = now;
+        if !is_due {
+            return None;
         }
-        is_due
+        self.last_line = now;
+        Some(mem::take(&mut self.unlogged))
     }
 
     /// Rotates the windows: the present one becomes the previous, or both are cleared after two

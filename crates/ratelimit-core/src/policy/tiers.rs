@@ -18,6 +18,8 @@ pub(super) struct Tiers {
     /// Each tier is a whole policy with the name and the settings of its parent and limits of its
     /// own.
     named: Vec<(Arc<str>, Policy)>,
+    /// The place of each tier in `named`: a check of one of thousands of tiers is not a search.
+    places: BTreeMap<Arc<str>, usize>,
     /// Which key is in which tier.
     members: Members,
     /// Whether an unknown tier was logged.
@@ -42,14 +44,21 @@ type Resolver = dyn Fn(&Key) -> Option<String> + Send + Sync;
 impl Tiers {
     /// Adds a tier, or replaces the one of that name.
     pub(super) fn add(&mut self, name: &str, policy: Policy) {
-        self.named.retain(|(known, _)| **known != *name);
-        self.named.push((name.into(), policy));
+        if let Some(place) = self.places.remove(name) {
+            self.named.remove(place);
+            for (place, (name, _)) in self.named.iter().enumerate().skip(place) {
+                self.places.insert(Arc::clone(name), place);
+            }
+        }
+        let name: Arc<str> = name.into();
+        self.places.insert(Arc::clone(&name), self.named.len());
+        self.named.push((name, policy));
     }
 
     /// The tier of that name.
     pub(super) fn find(&self, name: &str) -> Option<&Policy> {
-        let found = self.named.iter().find(|(known, _)| **known == *name);
-        found.map(|(_, policy)| policy)
+        let place = *self.places.get(name)?;
+        self.named.get(place).map(|(_, policy)| policy)
     }
 
     /// The tier of a key. Inlined for policies without members, which is nearly all of them.
@@ -124,15 +133,47 @@ impl Policy {
     /// the limits do not fit the cost or the throttle of this policy.
     #[doc(alias = "plan")]
     pub fn with_tier(&self, name: &str, limits: &str) -> Result<Policy, InvalidPolicy> {
-        // The tier has the name of the policy, and so its stored budgets.
-        let parsed = Policy::parse(self.name(), limits)?;
-        let tier = Policy::from_settings(PolicySettings {
-            tiers: Tiers::default(),
-            limits: parsed.0.settings.limits.clone(),
-            keys: parsed.0.settings.keys.clone(),
-            ..self.0.settings.clone()
-        })?;
-        Ok(self.map_settings(|settings| settings.tiers.add(name, tier)))
+        self.with_tiers([(name, limits)])
+    }
+
+    /// Adds several tiers, as [`with_tier`](Policy::with_tier) adds each: names and texts of limits.
+    ///
+    /// The policy is copied once, and not once for each tier.
+    ///
+    /// ```
+    /// use ratelimit_core::Policy;
+    ///
+    /// let api = Policy::parse("api", "10/min")?
+    ///     .with_tiers([("pro", "1000/min"), ("enterprise", "100000/min")])?;
+    ///
+    /// assert_eq!(api.tiers().count(), 2);
+    /// # Ok::<(), ratelimit_core::InvalidPolicy>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`with_tier`](Policy::with_tier), for the first tier that has one. No tier is added then.
+    pub fn with_tiers<N: AsRef<str>, L: AsRef<str>>(
+        &self,
+        tiers: impl IntoIterator<Item = (N, L)>,
+    ) -> Result<Policy, InvalidPolicy> {
+        let of_tiers = self.map_settings(|settings| settings.tiers = Tiers::default());
+        let tiers = tiers.into_iter().map(|(name, limits)| {
+            // The tier has the name of the policy, and so its stored budgets.
+            let parsed = Policy::parse(self.name(), limits.as_ref())?;
+            let tier = Policy::from_settings(PolicySettings {
+                limits: parsed.0.settings.limits.clone(),
+                keys: parsed.0.settings.keys.clone(),
+                ..of_tiers.0.settings.clone()
+            })?;
+            Ok((name, tier))
+        });
+        let tiers: Vec<(N, Policy)> = tiers.collect::<Result<_, InvalidPolicy>>()?;
+        Ok(self.map_settings(|settings| {
+            for (name, tier) in tiers {
+                settings.tiers.add(name.as_ref(), tier);
+            }
+        }))
     }
 
     /// Assigns keys to tiers with a function, in place of any earlier assignment.

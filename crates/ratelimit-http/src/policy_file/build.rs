@@ -8,6 +8,7 @@ use crate::policy_file::{
     code::DiagnosticCode,
     diagnostic::Diagnostics,
     overlap::report_overlapping,
+    slow_bucket::report_slow_buckets,
     tiers::{Tenant, Tier, add_tenants, add_tiers, report_redundant},
     values::{FailureModeName, Located, LocatedRule, WrittenCost},
 };
@@ -78,6 +79,7 @@ impl PolicyBuilder {
             }
         };
         report_redundant(&policy, limits.line, diagnostics);
+        report_slow_buckets(&policy, limits.line, diagnostics);
         policy = add_tiers(policy, &self.tiers, diagnostics);
         if let Some(mode) = mode {
             policy = policy.with_failure_mode(mode);

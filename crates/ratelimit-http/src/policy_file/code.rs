@@ -112,6 +112,8 @@ codes! {
     ShadowedLimit = Warning "shadowed-limit",
     /// A policy has the same limit twice.
     RepeatedLimit = Warning "repeated-limit",
+    /// A token bucket with a period of an hour or more: nearly twice as much passes in its first period.
+    SlowBucket = Warning "slow-bucket",
     /// Tiers of a policy have different algorithms at the same position.
     TierAlgorithms = Warning "tier-algorithms",
     /// A share of a limit that is too small to be prefetched.

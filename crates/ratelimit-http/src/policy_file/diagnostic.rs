@@ -75,6 +75,11 @@ impl Diagnostics {
         });
     }
 
+    /// Whether there are more diagnostics than are reported.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() >= MAX_DIAGNOSTICS
+    }
+
     /// Whether one of the diagnostics is an error.
     pub fn has_errors(&self) -> bool {
         let mut severities = self.0.iter().map(Diagnostic::severity);

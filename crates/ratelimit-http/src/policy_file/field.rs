@@ -57,15 +57,33 @@ pub fn read_table<T>(
     }
 }
 
+/// The most names in the message about an unknown field without a similar name.
+const MAX_NAMES: usize = 20;
+
 /// Reports an entry that no field reads.
 fn report_unknown<T>(entry: &Entry, fields: &[Field<T>], diagnostics: &mut Diagnostics) {
     let names = || fields.iter().map(Field::name);
+    // Not for each of thousands of fields: the search takes longer than the rest.
+    if diagnostics.is_full() {
+        let message = format!("unknown field {:?}", shortened(&entry.name));
+        diagnostics.add(DiagnosticCode::UnknownField, entry.line, message);
+        return;
+    }
     let hint = match nearest(&entry.name, names()) {
         Some(meant) => format!("did you mean {meant}?"),
+        None if fields.len() > MAX_NAMES => "no field has a similar name".to_owned(),
         None => format!("expected one of {}", names().collect::<Vec<_>>().join(", ")),
     };
-    let message = format!("unknown field {:?}: {hint}", entry.name);
+    let name = shortened(&entry.name);
+    let message = format!("unknown field {name:?}: {hint}");
     diagnostics.add(DiagnosticCode::UnknownField, entry.line, message);
+}
+
+/// The beginning of a name. A file can hold a name of any length.
+fn shortened(name: &str) -> &str {
+    const MAX_BYTES: usize = 100;
+    let end = name.floor_char_boundary(MAX_BYTES.min(name.len()));
+    &name[..end]
 }
 
 /// Reports a name that is there twice.

@@ -1,7 +1,7 @@
 //! Reading of policy files.
 
 use std::{
-    fs::File,
+    fs::{self, File, Metadata},
     io::{self, Read as _},
     path::Path,
 };
@@ -64,7 +64,7 @@ impl PolicyFile {
     ///
     /// # Errors
     ///
-    /// The [`io::Error`] of opening or reading the file. All other mistakes, such as an unknown format, are
+    /// The [`io::Error`] of opening or reading the file, or of something that is not a regular file. All other mistakes, such as an unknown format, are
     /// diagnostics.
     pub fn read(path: &Path) -> io::Result<PolicyFile> {
         let mut diagnostics = Diagnostics::new();
@@ -142,7 +142,8 @@ impl PolicyFile {
 ///
 /// # Errors
 ///
-/// The [`io::Error`] of opening or reading the file.
+/// The [`io::Error`] of opening or reading the file. A directory, FIFO, socket or device is an error: reading one may
+/// never end.
 pub fn read(path: &Path, diagnostics: &mut Diagnostics) -> io::Result<Option<Node>> {
     let bytes = read_bytes(path)?;
     Ok(parse_bytes(&bytes, path, diagnostics))
@@ -150,10 +151,12 @@ pub fn read(path: &Path, diagnostics: &mut Diagnostics) -> io::Result<Option<Nod
 
 /// The contents of a file. They end after the size at which it is rejected.
 pub(crate) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    // Before the file is opened: opening a FIFO waits for its writer.
+    check_regular(&fs::metadata(path)?)?;
+    let file = File::open(path)?;
+    check_regular(&file.metadata()?)?;
     let mut bytes = Vec::new();
-    File::open(path)?
-        .take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -175,6 +178,14 @@ fn parse_bytes(bytes: &[u8], path: &Path, diagnostics: &mut Diagnostics) -> Opti
         }
     };
     parse(text, format, diagnostics)
+}
+
+fn check_regular(metadata: &Metadata) -> io::Result<()> {
+    if metadata.is_file() {
+        return Ok(());
+    }
+    let message = "expected a regular file, not a directory, FIFO, socket or device";
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }
 
 /// Parses a text as a tree. The result is `None` after a diagnostic that leaves nothing to read: the text is

@@ -53,6 +53,7 @@ mod file;
 mod format;
 mod overlap;
 mod schema;
+mod slow_bucket;
 mod suggest;
 mod tiers;
 #[cfg(feature = "toml")]
@@ -70,6 +71,7 @@ pub use self::{
     file::{PolicyFile, parse, read},
     format::Format,
     schema::{policy_field_names, read_policies},
+    slow_bucket::slow_bucket_warnings,
     suggest::nearest,
     tree::{Entry, Node, Value},
 };

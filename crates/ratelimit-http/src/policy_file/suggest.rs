@@ -2,11 +2,11 @@
 
 /// The known name that is nearest to `name`, if it is close enough to be a misspelling of it.
 ///
-/// Up to one edit per five letters, and one more, is close enough. Case and `-` or `_` do not count.
+/// Up to one edit per five letters, and one more, is close enough. Case, `-` or `_`, and a plural `ies` do not count.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let name = normalize(name);
+    let name = singular(normalize(name));
     let known = known.into_iter();
-    let by_distance = known.map(|known| (distance(&name, &normalize(known)), known));
+    let by_distance = known.map(|known| (distance(&name, &singular(normalize(known))), known));
     let (distance, known) = by_distance.min()?;
     (distance <= 1 + known.len() / 5).then_some(known)
 }
@@ -21,6 +21,15 @@ fn normalize(name: &str) -> Vec<char> {
             other => other.to_ascii_lowercase(),
         })
         .collect()
+}
+
+/// `policy` for `policies`: other plurals are one edit away.
+fn singular(mut name: Vec<char>) -> Vec<char> {
+    if name.ends_with(&['i', 'e', 's']) {
+        name.truncate(name.len() - 3);
+        name.push('y');
+    }
+    name
 }
 
 /// The Levenshtein distance: letters to insert, delete or replace.
@@ -50,6 +59,7 @@ mod tests {
         assert_eq!(nearest("on-failure", known), Some("on_failure"));
         assert_eq!(nearest("OnFailure", known), Some("on_failure"));
         assert_eq!(nearest("intances", known), Some("instances"));
+        assert_eq!(nearest("policies", ["listen", "policy"]), Some("policy"));
     }
 
     #[test]

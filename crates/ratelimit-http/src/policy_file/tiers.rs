@@ -9,12 +9,14 @@
 //!
 //! A key without an entry in `tenants` has the limits of the policy itself.
 
-use std::{collections::BTreeMap, iter};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::policy_file::{
     code::DiagnosticCode,
     diagnostic::Diagnostics,
     field::report_duplicate,
+    slow_bucket::report_slow_buckets,
+    suggest::nearest,
     tree::{Entry, Node},
     values::limits,
 };
@@ -22,8 +24,7 @@ use crate::{
     key::{RuleKey, without_secret},
     policy::HttpPolicy,
 };
-use ratelimit_core::RedundantLimit;
-use ratelimit_core::{InvalidPolicy, Limit, Policy};
+use ratelimit_core::{InvalidPolicy, Limit, Policy, RedundantLimit};
 
 /// An entry of `tiers`: a name and a text of limits.
 pub(crate) struct Tier {
@@ -95,23 +96,31 @@ fn distinct<'a>(node: &'a Node, diagnostics: &mut Diagnostics) -> Vec<&'a Entry>
 }
 
 /// Adds the tiers to the policy. An invalid tier is reported and left out.
-pub(crate) fn add_tiers(
-    mut policy: Policy,
-    tiers: &[Tier],
-    diagnostics: &mut Diagnostics,
-) -> Policy {
+///
+/// The work per tier does not depend on the number of tiers: each is tried on the policy without tiers, and those that are
+/// valid are added at once.
+pub(crate) fn add_tiers(policy: Policy, tiers: &[Tier], diagnostics: &mut Diagnostics) -> Policy {
+    let mut algorithms = Algorithms::of(&policy);
+    let mut valid = Vec::with_capacity(tiers.len());
     for tier in tiers {
         match policy.with_tier(&tier.name, &tier.limits) {
             Ok(with_tier) => {
                 let own = with_tier.tier(&tier.name);
                 report_redundant(own, tier.line, diagnostics);
-                report_other_algorithms(own, tier, &policy, diagnostics);
-                policy = with_tier;
+                report_slow_buckets(own, tier.line, diagnostics);
+                if let Some(message) = algorithms.add(&tier.name, own) {
+                    diagnostics.add(DiagnosticCode::TierAlgorithms, tier.line, message);
+                }
+                valid.push((&tier.name, &tier.limits));
             }
             Err(error) => diagnostics.add(code_of(&error), tier.line, error.to_string()),
         }
     }
-    policy
+    if valid.is_empty() {
+        return policy;
+    }
+    // An error was found above.
+    policy.with_tiers(valid).unwrap_or(policy)
 }
 
 /// Assigns the tenants to their tiers. An unknown tier is reported.
@@ -120,22 +129,40 @@ pub(crate) fn add_tenants(
     tenants: Vec<Tenant>,
     diagnostics: &mut Diagnostics,
 ) -> HttpPolicy {
-    for Tenant { line, tier, .. } in &tenants {
-        let policy = policy.policy();
-        if !policy.tiers().any(|(name, _)| name == tier) {
-            let names: Vec<_> = policy.tiers().map(|(name, _)| name).collect();
-            let hint = match names.join(", ").as_str() {
-                "" => "the policy has no tiers".to_owned(),
-                names => format!("expected one of {names}"),
-            };
-            let message = format!("there is no tier {tier:?}: {hint}");
-            diagnostics.add(DiagnosticCode::UnknownTier, *line, message);
-        }
-    }
     if tenants.is_empty() {
         return policy;
     }
+    let known: BTreeSet<&str> = policy.policy().tiers().map(|(name, _)| name).collect();
+    let unknown = tenants
+        .iter()
+        .filter(|tenant| !known.contains(&*tenant.tier));
+    for Tenant { line, tier, .. } in unknown.take(MAX_HINTS) {
+        let hint = match nearest(tier, known.iter().copied()) {
+            Some(known) => format!("did you mean {known}?"),
+            None => expected(&known),
+        };
+        let message = format!("there is no tier {tier:?}: {hint}");
+        diagnostics.add(DiagnosticCode::UnknownTier, *line, message);
+    }
     policy.with_tier_members(tenants.into_iter().map(|tenant| (tenant.key, tenant.tier)))
+}
+
+/// The unknown tiers of a policy that are reported. A file has fewer diagnostics.
+const MAX_HINTS: usize = 100;
+
+/// The names of tiers in a message. Beyond this they are counted.
+const MAX_NAMES: usize = 10;
+
+fn expected(known: &BTreeSet<&str>) -> String {
+    let names: Vec<&str> = known.iter().take(MAX_NAMES).copied().collect();
+    let names = names.join(", ");
+    match known.len() {
+        0 => "the policy has no tiers".to_owned(),
+        count if count > MAX_NAMES => {
+            format!("expected one of {names}, or of {} more", count - MAX_NAMES)
+        }
+        _ => format!("expected one of {names}"),
+    }
 }
 
 /// Reports each limit that never denies, because another limit of the same key is stricter.
@@ -153,35 +180,89 @@ pub(crate) fn report_redundant(policy: &Policy, line: usize, diagnostics: &mut D
     }
 }
 
-/// Reports a limit whose algorithm differs from that of the policy, or of an earlier tier, at the same
-/// position: the state of a key is lost there when the key changes tiers.
-fn report_other_algorithms(
-    own: &Policy,
-    tier: &Tier,
-    policy: &Policy,
-    diagnostics: &mut Diagnostics,
-) {
-    let limits = iter::once(("the policy's own limits have".to_owned(), policy));
-    let tiers = policy.tiers().filter(|(name, _)| *name != tier.name);
-    let tiers = tiers.map(|(name, other)| (format!("the tier {name:?} has"), other));
-    let differing = limits.chain(tiers).find_map(|(owner, other)| {
-        let (ours, theirs) = other_algorithm(own, other)?;
-        Some(format!(
-            "{ours} stands where {owner} {theirs}: what a key spent there does not carry over when \
-             it changes tiers"
-        ))
-    });
-    if let Some(message) = differing {
-        diagnostics.add(DiagnosticCode::TierAlgorithms, tier.line, message);
+/// The algorithms of a policy and of its tiers so far, at each position of each key.
+///
+/// A limit whose algorithm differs from that of the policy, or of an earlier tier, at the same position is reported: the state
+/// of a key is lost there when the key changes tiers.
+struct Algorithms {
+    firsts: HashMap<Place, Vec<FirstLimit>>,
+    /// The number of tiers so far.
+    tiers: usize,
+}
+
+/// A position among the limits of one key: `None` is the key of the hit, others are named by `by NAME`.
+type Place = (Option<String>, usize);
+
+/// The first limit with an algorithm.
+struct FirstLimit {
+    limit: Limit,
+    /// The number of the tier; 0 is the policy.
+    owner: usize,
+    /// `None` is the policy.
+    tier: Option<String>,
+}
+
+impl Algorithms {
+    fn of(policy: &Policy) -> Algorithms {
+        let mut algorithms = Algorithms {
+            firsts: HashMap::new(),
+            tiers: 0,
+        };
+        for (place, limit) in places(policy) {
+            let first = FirstLimit {
+                limit,
+                owner: 0,
+                tier: None,
+            };
+            algorithms.firsts.entry(place).or_default().push(first);
+        }
+        algorithms
+    }
+
+    /// Adds a tier. The result is the message about its first limit that differs from the earliest owner with another algorithm.
+    fn add(&mut self, name: &str, tier: &Policy) -> Option<String> {
+        let mut differing: Option<(usize, String)> = None;
+        self.tiers += 1;
+        for (place, limit) in places(tier) {
+            // One entry for each algorithm at most, the earliest owner first.
+            let firsts = self.firsts.entry(place).or_default();
+            let other = firsts
+                .iter()
+                .find(|first| first.limit.algorithm() != limit.algorithm());
+            if let Some(other) = other
+                && differing
+                    .as_ref()
+                    .is_none_or(|(owner, _)| other.owner < *owner)
+            {
+                let theirs = match &other.tier {
+                    None => "the policy's own limits have".to_owned(),
+                    Some(tier) => format!("the tier {tier:?} has"),
+                };
+                let message = format!(
+                    "{limit} stands where {theirs} {}: what a key spent there does not carry over when it changes tiers",
+                    other.limit
+                );
+                differing = Some((other.owner, message));
+            }
+            let is_known = |first: &FirstLimit| first.limit.algorithm() == limit.algorithm();
+            if !firsts.iter().any(is_known) {
+                firsts.push(FirstLimit {
+                    limit,
+                    owner: self.tiers,
+                    tier: Some(name.to_owned()),
+                });
+            }
+        }
+        differing.map(|(_, message)| message)
     }
 }
 
-/// The first two limits with different algorithms at the same position of the same key.
-fn other_algorithm(ours: &Policy, theirs: &Policy) -> Option<(Limit, Limit)> {
-    ours.limits_by_key().find_map(|(key, ours)| {
-        let (_, theirs) = theirs.limits_by_key().find(|(other, _)| *other == key)?;
-        let mut pairs = ours.into_iter().zip(theirs);
-        pairs.find(|(one, two)| one.algorithm() != two.algorithm())
+/// The limits of a policy by their places.
+fn places(policy: &Policy) -> impl Iterator<Item = (Place, Limit)> {
+    policy.limits_by_key().flat_map(|(by, limits)| {
+        let by = by.map(str::to_owned);
+        let limits = limits.into_iter().enumerate();
+        limits.map(move |(position, limit)| ((by.clone(), position), limit))
     })
 }
 

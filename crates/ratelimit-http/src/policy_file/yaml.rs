@@ -20,7 +20,7 @@ pub(crate) fn tree(text: &str, diagnostics: &mut Diagnostics) -> Option<Node> {
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let taken = event
-            .map_err(|error| YamlError::syntax(&error))
+            .map_err(|error| YamlError::syntax(&error, text))
             .and_then(|(event, span)| builder.handle(event, span.start.line().min(last)));
         if let Err(YamlError {
             code,
@@ -62,11 +62,19 @@ struct YamlError {
 
 impl YamlError {
     /// An error of the parser.
-    fn syntax(error: &ScanError) -> YamlError {
-        YamlError {
-            code: DiagnosticCode::Syntax,
-            line: error.marker().line(),
-            message: error.info().to_owned(),
+    fn syntax(error: &ScanError, text: &str) -> YamlError {
+        let (code, line) = (DiagnosticCode::Syntax, error.marker().line());
+        match line_with_tab(error, text) {
+            Some(line) => YamlError {
+                code,
+                line,
+                message: "a tab indents this line: expected spaces".to_owned(),
+            },
+            None => YamlError {
+                code,
+                line,
+                message: error.info().to_owned(),
+            },
         }
     }
 
@@ -87,6 +95,29 @@ impl YamlError {
             message: "lists and tables stand in each other too deep".to_owned(),
         }
     }
+}
+
+/// The line that a tab indents, if that is the error. The parser names the line of the value before it.
+fn line_with_tab(error: &ScanError, text: &str) -> Option<usize> {
+    let is_indented_by_tab = |line: &str| {
+        let rest = line.trim_start_matches([' ', '\t']);
+        !rest.is_empty() && line[..line.len() - rest.len()].contains('\t')
+    };
+    let mut lines = text
+        .lines()
+        .enumerate()
+        .skip(error.marker().line().checked_sub(1)?);
+    // Without a word about tabs the parser means its own line.
+    let max = if error.info().contains("tab") {
+        usize::MAX
+    } else {
+        1
+    };
+    let (index, _) = lines
+        .by_ref()
+        .take(max)
+        .find(|(_, line)| is_indented_by_tab(line))?;
+    Some(index + 1)
 }
 
 /// Builds the tree from the events of the parser.
@@ -248,4 +279,29 @@ fn is_fraction(text: &str) -> bool {
     text.contains(|letter: char| letter.is_ascii_digit())
         && text.chars().all(numeric)
         && text.parse::<f64>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tab_is_reported_on_its_line() {
+        for (text, line) in [
+            ("policy:\n\tlogin: 5/min\n", 2),
+            ("policy:\n  a: 1/s\n\tb: 2/s\n", 3),
+            ("policy:\n  a: 1/s\n  \tb: 2/s\n", 3),
+            (
+                "policy:\n  a:\n    limits: 1/s\n\n\n\t shadow: true\n  b: 1/s\n",
+                6,
+            ),
+            ("a: 1\n\n# x\n\tb: 2\nc: 3\n", 4),
+        ] {
+            let mut diagnostics = Diagnostics::new();
+            assert_eq!(tree(text, &mut diagnostics), None, "{text:?}");
+            let found = diagnostics.sorted();
+            assert_eq!(found[0].line, line, "{text:?}");
+            assert!(found[0].message.contains("a tab indents"), "{found:?}");
+        }
+    }
 }

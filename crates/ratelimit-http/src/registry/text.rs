@@ -17,7 +17,7 @@ impl Registry {
     ///
     /// let registry = Registry::from_toml(r#"
     ///     [policy]
-    ///     comment = "10/min; 100/d"
+    ///     comment = "10/min; fixed_window 100/d"
     ///     login = { limits = "5/min", on_failure = "closed" }
     ///     search = { limits = "100/s", on_failure = "local_share", instances = 4 }
     /// "#)?;
@@ -41,7 +41,7 @@ impl Registry {
     ///
     /// let registry = Registry::from_yaml("
     /// policy:
-    ///   comment: 10/min; 100/d
+    ///   comment: 10/min; fixed_window 100/d
     ///   login:
     ///     limits: 5/min
     ///     on_failure: closed
@@ -72,7 +72,8 @@ impl Registry {
     /// ```
     ///
     /// Policies that keep their name keep the spent budgets. Each call is counted in
-    /// [`POLICY_RELOADS`](crate::metrics::POLICY_RELOADS). Warnings are logged.
+    /// [`POLICY_RELOADS`](crate::metrics::POLICY_RELOADS), and [`CONFIG_OK`](crate::metrics::CONFIG_OK) is 0 after
+    /// an error until a text is accepted. Warnings are logged.
     ///
     /// # Errors
     ///

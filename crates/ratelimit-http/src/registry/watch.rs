@@ -1,8 +1,7 @@
 //! A registry that follows a file.
 
 use std::{
-    fmt, fs,
-    io::{self, ErrorKind},
+    fmt,
     path::{Path, PathBuf},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
@@ -94,31 +93,35 @@ struct WatchedFile {
     path: PathBuf,
     /// Contents, because a file can be replaced by another one of the same length and modification time.
     contents: Vec<u8>,
+    is_accepted: bool,
     /// The number of looks since the file could be read.
     failed_looks: u32,
 }
 
 impl WatchedFile {
     fn load(registry: Registry, path: PathBuf) -> Result<WatchedFile, ReloadError> {
-        let contents = contents(&path).map_err(ReloadError::Io)?;
+        let contents = read_bytes(&path).map_err(ReloadError::Io)?;
         let file = WatchedFile {
             registry,
             path,
             contents,
+            is_accepted: true,
             failed_looks: 0,
         };
         file.apply()?;
+        metrics::set_config_ok(true);
         Ok(file)
     }
 
     /// Reads the file, and replaces the policies if it has changed.
     fn look(&mut self) {
         let path = self.path.display();
-        let contents = match contents(&self.path) {
+        let contents = match read_bytes(&self.path) {
             Ok(contents) => contents,
             Err(error) => {
                 self.failed_looks = self.failed_looks.saturating_add(1);
                 if self.failed_looks == MAX_LOOKS {
+                    metrics::set_config_ok(false);
                     tracing::error!(
                         "{path} cannot be read any more, the policies that were read last stay: {error}"
                     );
@@ -127,6 +130,7 @@ impl WatchedFile {
             }
         };
         if self.failed_looks >= MAX_LOOKS {
+            metrics::set_config_ok(self.is_accepted);
             tracing::info!("{path} can be read again");
         }
         self.failed_looks = 0;
@@ -135,7 +139,8 @@ impl WatchedFile {
         }
         self.contents = contents;
         let applied = self.apply();
-        metrics::count_reload(applied.is_ok());
+        self.is_accepted = applied.is_ok();
+        metrics::count_reload(self.is_accepted);
         match applied {
             Ok(policies) => tracing::info!("{path} has changed: {policies} policies apply"),
             Err(error) => {
@@ -159,22 +164,10 @@ impl WatchedFile {
     }
 }
 
-/// The contents of a regular file. They end after the size at which a file is rejected.
-fn contents(path: &Path) -> io::Result<Vec<u8>> {
-    // Opening a named pipe would block.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(
-            ErrorKind::InvalidInput,
-            "it is not a regular file",
-        ));
-    }
-    read_bytes(path)
-}
-
 #[cfg(test)]
 #[cfg(feature = "toml")]
 mod tests {
-    use std::time::Instant;
+    use std::{fs, time::Instant};
 
     use tempfile::TempDir;
 
@@ -348,7 +341,7 @@ mod tests {
             watch(&dir.path().join("none.toml")),
             ReloadError::Io(_)
         ));
-        assert!(watch(dir.path()).to_string().contains("not a regular file"));
+        assert!(watch(dir.path()).to_string().contains("expected a regular file"));
         assert!(matches!(watch(&broken), ReloadError::Invalid(_)));
         assert_eq!(registry.names().len(), 0);
     }

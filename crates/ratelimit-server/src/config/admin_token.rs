@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, header::AUTHORIZATION};
 use subtle::ConstantTimeEq as _;
 
 use super::invalid::InvalidConfig;
-use crate::hmac::hmac_sha256;
+use crate::{file_read::read_file, hmac::hmac_sha256};
 
 const MIN_TOKEN_BYTES: usize = 16;
 
@@ -17,7 +17,7 @@ pub(crate) struct AdminToken(Box<[u8]>);
 impl AdminToken {
     /// Reads the token from a file and trims white space.
     pub(crate) fn read(path: &Path) -> Result<AdminToken, InvalidConfig> {
-        let bytes = std::fs::read(path).map_err(|source| InvalidConfig::Unreadable {
+        let bytes = read_file(path).map_err(|source| InvalidConfig::Unreadable {
             path: path.to_owned(),
             source,
         })?;

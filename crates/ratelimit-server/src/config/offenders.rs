@@ -1,5 +1,7 @@
 //! The settings of offenders.
 
+use std::time::Duration;
+
 use ratelimit_core::{KeyDisplay, Offenders};
 
 use super::settings::Settings;
@@ -7,19 +9,18 @@ use super::settings::Settings;
 /// Maximum number of keys in a log line of offenders.
 const MAX_LOGGED_KEYS: usize = 5;
 
+/// The time between two lines of one policy, unless set.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 pub(super) fn offenders(settings: &Settings) -> Offenders {
     let display = settings
         .offender_keys
         .map_or(KeyDisplay::Fingerprint, KeyDisplay::from);
     let offenders = Offenders::new().key_display(display);
-    let Some(every) = settings.log_offenders else {
+    let every = settings.log_offenders.map_or(LOG_INTERVAL, |every| every.0);
+    // Zero turns the lines off. `App` sets whether they show keys.
+    if every.is_zero() {
         return offenders;
-    };
-    let log_display = match settings.log_keys {
-        Some(true) => KeyDisplay::Plain,
-        _ => KeyDisplay::Fingerprint,
-    };
-    offenders
-        .log_every(every.0, MAX_LOGGED_KEYS)
-        .log_key_display(log_display)
+    }
+    offenders.log_every(every, MAX_LOGGED_KEYS)
 }

@@ -11,7 +11,7 @@ use std::{
 
 use axum::http::HeaderName;
 use ratelimit_core::{
-    FailureMode, Limiter, MemoryStore, Offenders, Policy, RedisConfig, RedisStore,
+    FailureMode, KeyDisplay, Limiter, MemoryStore, Offenders, Policy, RedisConfig, RedisStore,
 };
 use ratelimit_http::{
     client_ip::{ChainHeader, ClientIpResolver},
@@ -281,6 +281,15 @@ impl Rules {
             #[cfg(feature = "envoy")]
             envoy: settings.envoy_rules,
         })
+    }
+
+    /// The form of keys in the log.
+    pub(crate) fn log_key_display(&self) -> KeyDisplay {
+        if self.log_keys {
+            KeyDisplay::Plain
+        } else {
+            KeyDisplay::Fingerprint
+        }
     }
 
     /// Checks that forward-auth knows the path of a request if a rule compares it. No other call applies rules.

@@ -9,7 +9,7 @@ use std::{
 use axum::http::HeaderName;
 use clap::{Args, ValueEnum};
 use ratelimit_core::FailureMode;
-use ratelimit_http::response::HeaderStyle;
+use ratelimit_http::{policy_file::slow_bucket_warnings, response::HeaderStyle};
 
 #[cfg(feature = "envoy")]
 use super::envoy_rules::EnvoyRules;
@@ -238,13 +238,13 @@ pub struct Settings {
     #[arg(long, env = "RATELIMIT_LOG_FORMAT", value_name = "FORMAT")]
     pub(super) log_format: Option<LogFormat>,
 
-    /// Writes the keys of denied checks to the log
+    /// Log lines show the keys of denied checks, and not their fingerprints
     #[arg(long, env = "RATELIMIT_LOG_KEYS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub(super) log_keys: Option<bool>,
 
-    /// Logs the most denied keys of a policy at most that often, while it denies [default: never]
+    /// Logs the number of denials and the most denied keys of a policy at most that often, while it denies; 0 is never [default: 1min]
     #[arg(long, env = "RATELIMIT_LOG_OFFENDERS", value_name = "TIME")]
-    pub(super) log_offenders: Option<Span>,
+    pub(super) log_offenders: Option<Delay>,
 
     /// How offenders shows keys [default: digest]
     #[arg(long, env = "RATELIMIT_OFFENDER_KEYS", value_name = "HOW")]
@@ -275,6 +275,16 @@ impl Settings {
     pub(crate) fn watched_files(&self) -> impl Iterator<Item = &Path> {
         let files = [&self.config, &self.admin_token_file];
         files.into_iter().filter_map(Option::as_deref)
+    }
+
+    /// The warnings about policies of flags and the environment. A file has those about its own.
+    pub(crate) fn policy_warnings(&self) -> Vec<String> {
+        let policies = self.policy.iter().map(|policy| policy.0.policy());
+        let warnings = policies.flat_map(|policy| {
+            let warnings = slow_bucket_warnings(policy).into_iter();
+            warnings.map(|warning| format!("policy {}: {warning}", policy.name()))
+        });
+        warnings.collect()
     }
 
     /// Names of the settings that differ from `running` and that only a restart applies.

@@ -1,7 +1,6 @@
 //! Certificates: those of the server, and those for connections to Redis.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -18,6 +17,7 @@ use super::{
     client_name::NamedClientVerifier, envoy_settings::SubjectName, invalid::InvalidConfig,
     settings::Settings, values::RedisUrl,
 };
+use crate::file_read::read_file;
 
 /// The files of `--tls-cert`, `--tls-key` and `--tls-client-ca`, or of the same settings with `--envoy-` in front.
 #[derive(Clone, Debug)]
@@ -101,6 +101,15 @@ impl TlsFiles {
         };
         files.read()?.configs()?;
         Ok(Some(files))
+    }
+
+    /// The files in metrics and in the log.
+    pub(crate) fn label(&self) -> &'static str {
+        if self.prefix.is_empty() {
+            "certificates"
+        } else {
+            "envoy_certificates"
+        }
     }
 
     pub(crate) fn read(&self) -> Result<TlsContents, InvalidConfig> {
@@ -238,7 +247,7 @@ pub(super) fn certificates(
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, InvalidConfig> {
-    fs::read(path).map_err(|source| InvalidConfig::Unreadable {
+    read_file(path).map_err(|source| InvalidConfig::Unreadable {
         path: path.to_owned(),
         source,
     })

@@ -1,7 +1,7 @@
 //! The rules of the configuration file, of the directory of `--envoy-config` and of the xDS server.
 
 use std::{
-    fs, io,
+    io,
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -17,21 +17,23 @@ use ratelimit_envoy::{
 };
 use ratelimit_http::policy_file::InvalidPolicyFile;
 use sha2::{Digest as _, Sha256};
-use tokio::{
-    sync::watch,
-    task::{JoinError, spawn_blocking},
-};
+use tokio::{sync::watch, task::JoinError};
 
 use crate::{
     app::App,
     cli_error::CliError,
     config::{EnvoyConfig, InvalidConfig, RuleOptions, Rules as ConfigRules},
     envoy::{ratelimit_metrics::count_config_load, resources::Resources},
+    file_read::{FileThread, read_start},
     hangup::Hangup,
-    metrics::ENVOY_RELOADS,
+    metrics::{ENVOY_RELOADS, set_config_ok},
 };
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The rules of files in metrics and in the log.
+const FILES: &str = "envoy_rules";
+/// Longer files are rejected, so no change beyond this is of interest.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Files that cannot be read this many times in a row are reported.
 const MAX_FAILURES: u32 = 3;
 
@@ -144,21 +146,26 @@ impl CurrentRules {
         count("rejected", 0);
         let mut seen = self.loaded.clone();
         let mut failures = 0;
+        let mut thread = FileThread::new(FILES);
+        let mut is_ok = true;
+        set_config_ok(FILES, is_ok);
         loop {
             let is_requested = tokio::select! {
                 () = hangup.recv() => true,
                 () = tokio::time::sleep(POLL_INTERVAL) => false,
             };
-            let digest = self.digest().await;
+            let digest = self.digest(&mut thread).await;
+            let is_back = failures > 0 && digest.is_ok() && !is_ok;
             failures = if digest.is_err() { failures + 1 } else { 0 };
             let now = Sources {
                 config: self.app.rules(),
                 // A file that is missing for a moment is being replaced. One that stays so is reported once.
                 files: *digest.as_ref().unwrap_or(&seen.files),
             };
-            if is_requested || failures == MAX_FAILURES || now.differ_from(&seen) {
-                self.spawn_reload(&now.config).await;
+            if is_requested || is_back || failures == MAX_FAILURES || now.differ_from(&seen) {
+                is_ok = self.reload_in(&mut thread, &now.config).await;
             }
+            set_config_ok(FILES, is_ok && failures < MAX_FAILURES);
             // Files that could not be read are read again.
             if digest.is_ok() {
                 seen = now;
@@ -167,34 +174,44 @@ impl CurrentRules {
     }
 
     /// The digest of the files, read by a thread that may block.
-    async fn digest(&self) -> io::Result<Digest> {
+    async fn digest(&self, thread: &mut FileThread) -> io::Result<Digest> {
         let config = self.config.clone();
-        let read = spawn_blocking(move || digest(&config)).await;
+        let read = thread.run(move || digest(&config)).await;
         read.unwrap_or_else(|why| Err(io::Error::other(why)))
     }
 
     /// Reloads in a thread that may block: files are read, and [`adopt`](Self::adopt) may hold the lock for long.
-    async fn spawn_reload(self: &Arc<CurrentRules>, rules: &Arc<ConfigRules>) {
+    ///
+    /// The result is whether the rules are in force.
+    async fn reload_in(
+        self: &Arc<CurrentRules>,
+        thread: &mut FileThread,
+        rules: &Arc<ConfigRules>,
+    ) -> bool {
         let (current, rules) = (Arc::clone(self), Arc::clone(rules));
-        let reloaded = spawn_blocking(move || current.reload(&rules)).await;
+        let reloaded = thread.run(move || current.reload(&rules)).await;
         if reloaded.as_ref().is_err_and(JoinError::is_panic) {
             tracing::error!("the reload of the Envoy rules has failed, the old ones stay");
             self.count_reload(false);
         }
+        reloaded.unwrap_or(false)
     }
 
-    fn reload(&self, rules: &ConfigRules) {
+    /// Reads the files again. The result is whether their rules are in force.
+    fn reload(&self, rules: &ConfigRules) -> bool {
         let mut resources = self.lock_resources();
         match self.build(rules, &mut resources) {
             Ok(rules) => {
                 self.replace(rules);
                 self.reloads.send_modify(|number| *number += 1);
                 tracing::info!("reloaded the Envoy rules");
+                true
             }
             Err(why) => {
                 let why = why.to_string().replace('\n', "; ");
                 tracing::error!("the new Envoy rules are refused, the old ones stay: {why}");
                 self.count_reload(false);
+                false
             }
         }
     }
@@ -285,7 +302,7 @@ fn digest(config: &EnvoyConfig) -> io::Result<Digest> {
     let files = directory.map(|directory| list_files(directory, config.options.directory));
     for path in files.transpose()?.unwrap_or_default() {
         digest.update(Sha256::digest(path.as_os_str().as_encoded_bytes()));
-        digest.update(Sha256::digest(fs::read(path)?));
+        digest.update(Sha256::digest(read_start(&path, MAX_FILE_BYTES)?));
     }
     Ok(digest.finalize().into())
 }
@@ -337,7 +354,10 @@ mod tests {
 
         let reload = tokio::spawn({
             let rules = Arc::clone(&rules);
-            async move { rules.spawn_reload(&rules.app.rules()).await }
+            async move {
+                let mut thread = FileThread::new(FILES);
+                rules.reload_in(&mut thread, &rules.app.rules()).await
+            }
         });
         // The runtime has one thread. A reload on it would wait for the lock here.
         tokio::task::yield_now().await;
@@ -348,7 +368,7 @@ mod tests {
         let _ = release.send(());
         let released = holder.join().expect("no panic");
         assert_eq!(released, Ok(()));
-        reload.await.expect("no panic");
+        assert!(reload.await.expect("no panic"));
         assert_eq!(*rules.reloads().borrow(), 1);
     }
 }

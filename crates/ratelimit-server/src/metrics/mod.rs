@@ -19,7 +19,7 @@ use ratelimit_core::metrics::{
     self, AMBIGUOUS, CHECK_SECONDS, CHECK_SECONDS_BUCKETS, CONNECTS, DENY_CACHED, EVICTED, OVER,
     PREFETCH_HITS, REQUESTS, ROUND_TRIP_SECONDS, SERVER_INFO, STORE_UP, UNCHECKED,
 };
-use ratelimit_http::metrics::POLICY_RELOADS;
+use ratelimit_http::metrics::{CONFIG_OK, POLICY_RELOADS};
 
 pub(crate) use self::histogram::BucketHistogram;
 pub use self::recorder::{MetricsHandle, MetricsRecorder};
@@ -86,6 +86,12 @@ pub(crate) const QUOTA_CLOSED: &str = "rate_limiter_envoy_quota_closed_total";
 /// Histogram of the time from a report to its answer.
 pub(crate) const QUOTA_ANSWER_SECONDS: &str = "rate_limiter_envoy_quota_answer_seconds";
 
+/// Gauge of reads of files that have not ended for 5 s, by `files`: 1, else 0.
+pub(crate) const FILE_READ_STUCK: &str = "rate_limiter_file_read_stuck";
+
+/// Counter of log lines that were dropped, because standard error was not read fast enough.
+pub(crate) const LOG_LINES_DROPPED: &str = "rate_limiter_log_lines_dropped_total";
+
 /// Gauge of open streams of live numbers.
 pub(crate) const LIVE_VIEWERS: &str = "rate_limiter_console_viewers";
 
@@ -128,7 +134,7 @@ const fn metric(kind: MetricKind, name: &'static str, help: &'static str) -> Met
 
 /// The metrics of the server. `describe` of `ratelimit_core::metrics` and `ratelimit_http::metrics` have the texts of theirs.
 #[rustfmt::skip]
-const METRICS: [MetricInfo; 19] = {
+const METRICS: [MetricInfo; 21] = {
     use MetricKind::{Counter, Gauge, Histogram};
     [
         metric(Counter, HTTP_REQUESTS, "Responses, by route and status."),
@@ -148,6 +154,8 @@ const METRICS: [MetricInfo; 19] = {
         metric(Counter, QUOTA_CLOSED, "Streams of the quota service that the server ended, by reason."),
         metric(Histogram(&CHECK_SECONDS_BUCKETS), QUOTA_ANSWER_SECONDS, "Time from a report of the quota service to its answer."),
         metric(Histogram(&RESPONSE_TIME_BUCKETS), RESPONSE_TIME, "Seconds to answer a request of Envoy."),
+        metric(Gauge, FILE_READ_STUCK, "Whether a read of files hangs, by files."),
+        metric(Counter, LOG_LINES_DROPPED, "Log lines that were dropped."),
         metric(Gauge, LIVE_VIEWERS, "Open streams of live numbers of the console."),
         metric(Gauge, BUILD_INFO, "Always 1, with the version of the server."),
     ]
@@ -190,6 +198,11 @@ pub(crate) fn install(
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     Collector::default().describe();
     Ok(handle)
+}
+
+/// Sets whether the newest version of `files` is in force.
+pub(crate) fn set_config_ok(files: &'static str, is_ok: bool) {
+    gauge!(CONFIG_OK, "files" => files).set(f64::from(u8::from(is_ok)));
 }
 
 /// The metrics of this moment in the text format of Prometheus, those of the process included.

@@ -92,14 +92,14 @@ pub(super) async fn post(
     });
     let mut check_requests: Vec<CheckRequest> = read.collect::<Result<_, _>>()?;
     if is_joint {
-        return check_joint(&app, &rules, &check_requests).await;
+        return check_joint(&app, &check_requests).await;
     }
     let deadline = Instant::now() + batch_time(app.bounds().decision, check_requests.len());
     for check_request in &mut check_requests {
         check_request.deadline = Some(deadline);
     }
     let checks = check_requests.iter();
-    let checks: Vec<_> = checks.map(|check| charge(&app, &rules, check)).collect();
+    let checks: Vec<_> = checks.map(|check| charge(&app, check)).collect();
     let charged = stream::iter(checks).buffered(MAX_CONCURRENT_CHECKS);
     let charged: Vec<ChargedCheck> = charged.collect().await;
     let results = charged.into_iter();
@@ -126,7 +126,6 @@ fn batch_time(decision: Duration, count: usize) -> Duration {
 /// Charges all checks, or none. A check that passes is reported as allowed although another one was denied.
 async fn check_joint(
     app: &App,
-    rules: &Rules,
     check_requests: &[CheckRequest],
 ) -> Result<Response<Body>, ApiError> {
     let wants_receipt = |check_request: &CheckRequest| check_request.wants_receipt;
@@ -141,9 +140,6 @@ async fn check_joint(
         .map_err(|why| ApiError::bad_request(why.to_string()))?
         .await;
     let verdicts: Vec<&Verdict> = joint.members.iter().map(|member| &member.verdict).collect();
-    for (check_request, verdict) in check_requests.iter().zip(&verdicts) {
-        log_decision(rules, check_request, verdict);
-    }
     let results = check_requests.iter().zip(&verdicts);
     let results =
         results.map(|(check_request, verdict)| CheckResponse::new(check_request, verdict));
@@ -191,7 +187,7 @@ impl CheckResult {
 }
 
 async fn respond(app: &App, rules: &Rules, check_request: &CheckRequest) -> Response<Body> {
-    let charged = charge(app, rules, check_request).await;
+    let charged = charge(app, check_request).await;
     let result = charged.into_result(app, rules);
     let verdict = &result.verdict;
     let body = to_json(&result.response(check_request));
@@ -200,15 +196,14 @@ async fn respond(app: &App, rules: &Rules, check_request: &CheckRequest) -> Resp
 }
 
 /// Charges the budget, with a reservation if the client wants a receipt.
-async fn charge(app: &App, rules: &Rules, check_request: &CheckRequest) -> ChargedCheck {
+async fn charge(app: &App, check_request: &CheckRequest) -> ChargedCheck {
     if !check_request.wants_receipt {
         return ChargedCheck {
-            verdict: check(app, rules, check_request).await,
+            verdict: check(app, check_request).await,
             reservation: None,
         };
     }
     let (verdict, reservation) = app.limiter().reserve(check_request.hit()).await;
-    log_decision(rules, check_request, &verdict);
     ChargedCheck {
         verdict,
         reservation,
@@ -216,10 +211,8 @@ async fn charge(app: &App, rules: &Rules, check_request: &CheckRequest) -> Charg
 }
 
 /// Charges the budget. A slot of a concurrency limit is held until its lease expires.
-pub(super) async fn check(app: &App, rules: &Rules, check_request: &CheckRequest) -> Verdict {
-    let verdict = app.limiter().check_hit(check_request.hit()).await;
-    log_decision(rules, check_request, &verdict);
-    verdict
+pub(super) async fn check(app: &App, check_request: &CheckRequest) -> Verdict {
+    app.limiter().check_hit(check_request.hit()).await
 }
 
 fn wants_receipt(query: Query<'_>) -> Result<bool, ApiError> {
@@ -227,15 +220,6 @@ fn wants_receipt(query: Query<'_>) -> Result<bool, ApiError> {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
         Some(_) => Err(ApiError::bad_request("receipt must be true or false")),
-    }
-}
-
-/// Logs a denied key if `--log-keys` is set.
-fn log_decision(rules: &Rules, check_request: &CheckRequest, verdict: &Verdict) {
-    if rules.log_keys && !verdict.is_allowed() {
-        let policy = check_request.policy.name();
-        let key = check_request.key_of(verdict);
-        tracing::info!(policy, %key, permits = check_request.permits, "denied");
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) async fn any(
         RuleOutcome::Exempt => return Ok(status_only(StatusCode::OK)),
         RuleOutcome::Limited => {}
     }
-    let verdict = check::check(&app, &rules, &check_request).await;
+    let verdict = check::check(&app, &check_request).await;
     let status = match check_response::status(&verdict) {
         StatusCode::TOO_MANY_REQUESTS => denied,
         other => other,

@@ -234,7 +234,8 @@ async fn an_address_that_is_taken_is_an_error() {
 #[tokio::test]
 async fn keys_are_logged_only_with_log_keys() {
     let quiet = Server::start(&["--log", "trace", "--policy", "one=1/h"]);
-    let open = Server::start(&["--log-keys", "--log-format", "json", "--policy", "one=1/h"]);
+    let args = ["--log-keys", "--log-format", "json", "--policy", "one=1/h"];
+    let open = Server::start(&[&args[..], &["--log", "info,ratelimit_core=debug"]].concat());
 
     for server in [&quiet, &open] {
         for _ in 0..2 {
@@ -245,12 +246,34 @@ async fn keys_are_logged_only_with_log_keys() {
     }
 
     assert!(!quiet.log().contains("somebody"), "{}", quiet.log());
-    let line = open.log().lines().last().unwrap().to_owned();
-    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
-    assert_eq!(
-        (line["message"].as_str(), line["key"].as_str()),
-        (Some("denied"), Some("key:somebody"))
-    );
+    let log = open.log();
+    let denials: Vec<serde_json::Value> = log
+        .lines()
+        .filter(|line| line.contains("somebody"))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(denials.len(), 1, "one line for each denial: {log}");
+    let field = |name: &str| denials[0][name].clone();
+    assert_eq!(field("message"), "denied");
+    assert_eq!(field("policy"), "one");
+    assert_eq!(field("limit"), "token_bucket 1/h");
+    assert_eq!(field("key"), "key:somebody");
+    assert_eq!(field("cost"), 1);
+    assert_eq!(field("enforced"), true);
+    assert!(field("retry_after").is_string(), "{log}");
+}
+
+#[tokio::test]
+async fn log_keys_writes_no_line_for_each_denial() {
+    let server = Server::start(&["--log-keys", "--policy", "one=1/h"]);
+
+    for _ in 0..20 {
+        server
+            .get(&format!("{CHECK}?policy=one&key=somebody"))
+            .await;
+    }
+
+    assert!(!server.log().contains("denied"), "{}", server.log());
 }
 
 #[test]

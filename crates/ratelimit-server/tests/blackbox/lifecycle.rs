@@ -1,6 +1,12 @@
 //! Reloading and ending.
 
-use std::{fs, sync::Arc};
+use std::{
+    fs::{self, File},
+    io::Read as _,
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+};
 
 use http::StatusCode;
 use tempfile::TempDir;
@@ -10,7 +16,7 @@ use tokio::{
     sync::Barrier,
 };
 
-use crate::server::{CHECK, OFFENDERS, Server, until, write_atomically};
+use crate::server::{CHECK, OFFENDERS, Server, binary, until, write_atomically};
 
 async fn knows(server: &Server, policy: &str, text: &str) -> Option<()> {
     let info = server.get("/actuator/info").await.json();
@@ -74,6 +80,149 @@ async fn a_token_file_that_is_gone_is_logged_once() {
     let answer = server.send(request, "").await;
     assert_eq!(answer.status, StatusCode::OK, "the old token stays");
     assert_eq!(lines(), 1);
+}
+
+/// Whether the newest version of the files is in force, as a metric.
+async fn config_ok(server: &Server, files: &str) -> Option<bool> {
+    let metrics = server.get("/actuator/prometheus").await.body;
+    let mut lines = metrics.lines();
+    let line = lines.find(|line| {
+        line.starts_with("rate_limiter_config_ok{") && line.contains(&format!("files=\"{files}\""))
+    })?;
+    Some(line.ends_with(" 1"))
+}
+
+/// Waits until the metric has a value.
+async fn until_config_is(server: &Server, is_ok: bool) {
+    until(|| async { (config_ok(server, "policies").await == Some(is_ok)).then_some(()) }).await;
+}
+
+/// Replaces a file by a FIFO, which blocks whoever opens it.
+fn replace_by_fifo(path: &Path) {
+    let next = path.with_extension("fifo");
+    let made = Command::new("mkfifo").arg(&next).status().unwrap();
+    assert!(made.success());
+    fs::rename(next, path).unwrap();
+}
+
+#[tokio::test]
+async fn a_watched_file_that_blocks_its_reader_stops_neither_checks_nor_the_end() {
+    let dir = TempDir::new().unwrap();
+    let (config, token) = (dir.path().join("server.toml"), dir.path().join("token"));
+    fs::write(&token, "0123456789abcdef").unwrap();
+    let text = format!("admin-token-file = {token:?}\n[policy]\na = \"1000/s\"\n");
+    fs::write(&config, &text).unwrap();
+    let mut server = Server::start(&["--config", config.to_str().unwrap()]);
+    until_config_is(&server, true).await;
+
+    for path in [&token, &config] {
+        replace_by_fifo(path);
+        // Requested, so the file is not only looked at.
+        server.signal("HUP");
+        until_config_is(&server, false).await;
+        let check = server.get(&format!("{CHECK}?policy=a&key=k")).await;
+        assert_eq!(check.status, StatusCode::OK);
+        let live = server.get("/actuator/health/liveness").await;
+        assert_eq!(live.status, StatusCode::OK);
+
+        let contents = if path == &token {
+            "0123456789abcdef"
+        } else {
+            &text
+        };
+        write_atomically(path, contents);
+        server.signal("HUP");
+        until_config_is(&server, true).await;
+    }
+
+    assert!(server.log().contains("expected a regular file"));
+    replace_by_fifo(&config);
+    server.signal("HUP");
+    until_config_is(&server, false).await;
+    server.signal("TERM");
+    assert!(server.ended().await.success());
+}
+
+#[tokio::test]
+async fn a_huge_file_is_not_read_and_the_metric_says_so_until_it_is_replaced() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("token");
+    fs::write(&path, "0123456789abcdef").unwrap();
+    let server = Server::start(&["--admin-token-file", path.to_str().unwrap()]);
+
+    let next = dir.path().join("next");
+    File::create(&next).unwrap().set_len(3 << 30).unwrap();
+    fs::rename(next, &path).unwrap();
+    until(|| reloads(&server, "rejected", 1)).await;
+
+    let log = server.log();
+    assert!(log.contains("at most 1048576 bytes"), "{log}");
+    assert_eq!(config_ok(&server, "policies").await, Some(false));
+    write_atomically(&path, "0123456789abcdef");
+    until_config_is(&server, true).await;
+}
+
+#[tokio::test]
+async fn a_reader_of_the_log_that_hangs_delays_neither_checks_nor_the_end() {
+    let mut command = binary();
+    command.args(["--listen", "127.0.0.1:0", "--drain-delay", "0"]);
+    command.args(["--log", "trace", "--policy", "a=1000000/s"]);
+    let mut server = Server::spawn_with_stderr(command, |_| Stdio::piped());
+    // Nobody reads until the end of this test.
+    let mut stderr = server.stderr();
+
+    let dropped = until(|| async {
+        for _ in 0..100 {
+            let check = server.get(&format!("{CHECK}?policy=a&key=k")).await;
+            assert_eq!(check.status, StatusCode::OK);
+        }
+        let metrics = server.get("/actuator/prometheus").await.body;
+        let name = "rate_limiter_log_lines_dropped_total{";
+        let line = metrics.lines().find(|line| line.starts_with(name))?;
+        let dropped: u64 = line.split(' ').next_back()?.parse().ok()?;
+        (dropped > 0).then_some(dropped)
+    });
+    assert!(dropped.await > 0);
+
+    let live = server.get("/actuator/health/liveness").await;
+    assert_eq!(live.status, StatusCode::OK);
+    server.signal("TERM");
+    assert!(server.ended().await.success());
+    let mut log = String::new();
+    stderr.read_to_string(&mut log).unwrap();
+    assert!(log.contains("ratelimit_server"), "the first lines are kept");
+}
+
+#[tokio::test]
+async fn signals_that_others_send_by_habit_do_not_end_the_server() {
+    let server = Server::start(&["--policy", "a=10/s"]);
+
+    for signal in ["USR1", "USR2", "PIPE"] {
+        server.signal(signal);
+        let check = server.get(&format!("{CHECK}?policy=a&key=k")).await;
+        assert_eq!(check.status, StatusCode::OK, "{signal}");
+    }
+
+    until(|| async { server.log().contains("SIGUSR1 has no effect").then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn a_start_screen_that_cannot_be_printed_is_logged_and_the_server_serves() {
+    let mut command = binary();
+    command.args(["--listen", "127.0.0.1:0", "--drain-delay", "0"]);
+    command.stdout(File::create("/dev/full").unwrap());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut log, &mut line).unwrap();
+
+    assert!(
+        line.contains("the start screen cannot be printed"),
+        "{line}"
+    );
+    assert_eq!(child.try_wait().unwrap(), None, "it serves");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 /// Replaces a file as a secret store does, and keeps its modification time.

@@ -149,6 +149,7 @@ async fn the_access_log_has_a_line_per_request_with_its_id_and_trace_context() {
     assert!(check["elapsed_us"].is_u64(), "{check}");
     assert!(check["peer"].as_str().unwrap().starts_with("127.0.0.1:"));
     assert_eq!(check["span"]["request_id"], "r-1");
+    assert_eq!(check.get("spans"), None, "{check}");
     assert_eq!(check["span"]["trace_id"], trace_id);
     assert_eq!(check["span"]["parent_id"], "b7ad6b7169203331");
     assert_eq!(lines[1]["status"], 404);

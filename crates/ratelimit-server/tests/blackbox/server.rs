@@ -108,10 +108,18 @@ impl Server {
     }
 
     /// Starts a command, and waits until it serves.
-    pub(crate) fn spawn(mut command: Command) -> Server {
+    pub(crate) fn spawn(command: Command) -> Server {
+        Server::spawn_with_stderr(command, Stdio::from)
+    }
+
+    /// Starts a command whose standard error is made of the file of the log, and waits until it serves.
+    pub(crate) fn spawn_with_stderr(
+        mut command: Command,
+        stderr: impl FnOnce(File) -> Stdio,
+    ) -> Server {
         let dir = TempDir::new().unwrap();
         let log = File::create(dir.path().join("log")).unwrap();
-        command.stdout(Stdio::piped()).stderr(log);
+        command.stdout(Stdio::piped()).stderr(stderr(log));
         let mut child = command.spawn().unwrap();
         let mut banner = String::new();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
@@ -200,16 +208,39 @@ impl Server {
     }
 
     /// What it has written to its log so far.
+    ///
+    /// A thread of the server writes the lines. SIGUSR2 adds one at the level `info`, so those before it are written when it is.
     pub(crate) fn log(&self) -> String {
-        log_in(&self.dir)
+        const MARK: &str = "SIGUSR2 has no effect";
+        let marks = || log_in(&self.dir).matches(MARK).count();
+        let before = marks();
+        if self.try_signal("USR2") {
+            let deadline = Instant::now() + Duration::from_millis(200);
+            while marks() == before && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        let log = log_in(&self.dir);
+        let lines = log.split_inclusive('\n');
+        lines.filter(|line| !line.contains(MARK)).collect()
     }
 
     pub(crate) fn signal(&self, signal: &str) {
+        assert!(self.try_signal(signal));
+    }
+
+    /// Whether the process was there to get a signal.
+    fn try_signal(&self, signal: &str) -> bool {
         let pid = self.child.id().to_string();
-        let sent = Command::new("kill")
-            .args([&format!("-{signal}"), &pid])
-            .status();
-        assert!(sent.unwrap().success());
+        let mut kill = Command::new("kill");
+        kill.args([&format!("-{signal}"), &pid])
+            .stderr(Stdio::null());
+        kill.status().unwrap().success()
+    }
+
+    /// Its standard error, if it was piped.
+    pub(crate) fn stderr(&mut self) -> std::process::ChildStderr {
+        self.child.stderr.take().unwrap()
     }
 
     /// Waits for its end.

@@ -4,7 +4,7 @@ mod changes;
 
 use std::{
     fmt::Write as _,
-    fs::{File, Metadata},
+    fs::{self, File, Metadata},
     io::{self, Read as _},
     path::Path,
     sync::Arc,
@@ -36,6 +36,7 @@ use crate::{
     audit::Audit,
     config::Rules,
     config_check::ConfigCheck,
+    file_read::check_regular,
     finding::Finding,
     hex::to_hex,
     json_body::{parse, read_up_to},
@@ -82,7 +83,17 @@ async fn config(State(app): State<App>) -> Result<Response<Body>, ApiError> {
             &ConfigText::without_file(&app.rules()),
         ));
     };
-    let read = spawn_blocking(move || ConfigText::read(&path)).await;
+    let room = take_room(
+        &app.config_state().read_room,
+        MAX_WAIT,
+        "the file is being read, which takes long: its file system may hang",
+    );
+    let room = room.await?;
+    let read = spawn_blocking(move || {
+        let _room = room;
+        ConfigText::read(&path)
+    });
+    let read = read.await;
     let text = read.map_err(|_| failed("the file could not be read"))?;
     let text = text.map_err(|why| failed(format!("the file cannot be read: {why}")))?;
     Ok(json(StatusCode::OK, &text))
@@ -90,8 +101,10 @@ async fn config(State(app): State<App>) -> Result<Response<Body>, ApiError> {
 
 impl ConfigText {
     fn read(path: &Path) -> io::Result<ConfigText> {
+        check_regular(&fs::metadata(path)?)?;
         let file = File::open(path)?;
         let metadata = file.metadata()?;
+        check_regular(&metadata)?;
         let mut bytes = Vec::new();
         file.take(MAX_TEXT as u64 + 1).read_to_end(&mut bytes)?;
         let format = Format::of(path).unwrap_or(Format::Toml);
@@ -206,7 +219,12 @@ async fn check_config(
         let (status, detail) = (StatusCode::PAYLOAD_TOO_LARGE, "the text has at most 1 MiB");
         return Err(ApiError::new(status, "Body too large", detail));
     }
-    let room = take_room(&app.config_state().check_room, MAX_WAIT).await?;
+    let room = take_room(
+        &app.config_state().check_room,
+        MAX_WAIT,
+        "another text is being checked, and a server checks one at a time",
+    );
+    let room = room.await?;
     let checked = spawn_blocking(move || {
         // The room is left when the check ends, also if its caller has left before.
         let _room = room;
@@ -216,16 +234,15 @@ async fn check_config(
     Ok(json(StatusCode::OK, &response))
 }
 
-/// Waits until no other check runs. It is a 503 if that takes too long.
+/// Waits until nobody else has the room. It is a 503 with the text `busy` if that takes too long.
 async fn take_room(
     room: &Arc<Semaphore>,
     max_wait: Duration,
+    busy: &'static str,
 ) -> Result<OwnedSemaphorePermit, ApiError> {
     match timeout(max_wait, Arc::clone(room).acquire_owned()).await {
         Ok(Ok(room)) => Ok(room),
-        _ => Err(ApiError::busy(
-            "another text is being checked, and a server checks one at a time",
-        )),
+        _ => Err(ApiError::busy(busy)),
     }
 }
 
@@ -297,10 +314,14 @@ mod tests {
     #[tokio::test]
     async fn a_second_check_waits_for_the_first_and_not_forever() {
         let room = Arc::new(Semaphore::new(1));
-        let first = take_room(&room, MAX_WAIT).await.unwrap();
+        let first = take_room(&room, MAX_WAIT, "one at a time").await.unwrap();
 
-        let refused = take_room(&room, Duration::ZERO).await.unwrap_err();
-        let (second, ()) = tokio::join!(take_room(&room, MAX_WAIT), async { drop(first) });
+        let refused = take_room(&room, Duration::ZERO, "one at a time")
+            .await
+            .unwrap_err();
+        let (second, ()) = tokio::join!(take_room(&room, MAX_WAIT, "one at a time"), async {
+            drop(first)
+        });
 
         assert!(refused.detail().contains("one at a time"), "{refused:?}");
         assert_eq!(refused.into_response().headers()["retry-after"], "1");

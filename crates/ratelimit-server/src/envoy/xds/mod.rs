@@ -36,8 +36,11 @@ use crate::{
     cli_error::CliError,
     config::XdsConfig,
     envoy::{log_text::one_line, rules::CurrentRules},
-    metrics::ENVOY_XDS_CONNECTED,
+    metrics::{ENVOY_XDS_CONNECTED, set_config_ok},
 };
+
+/// The rules of the xDS server in metrics.
+const FILES: &str = "envoy_xds";
 
 const METHOD: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
@@ -229,6 +232,7 @@ impl XdsClient {
                 }
                 self.version = version;
                 self.refusal = None;
+                set_config_ok(FILES, true);
                 self.refusals.reset();
                 Ok(DelayedRequest {
                     delay: Duration::ZERO,
@@ -246,6 +250,7 @@ impl XdsClient {
             Some(_) => self.refusals.next_delay(),
         };
         self.rules.count_reload(false);
+        set_config_ok(FILES, false);
         if self.refusal.as_deref() != Some(why) {
             let version = one_line(version);
             tracing::error!(
