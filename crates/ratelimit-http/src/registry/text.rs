@@ -136,6 +136,6 @@ impl fmt::Display for ReloadError {
     }
 }
 
-ratelimit_core::debug_as_display!(ReloadError);
+debug_as_display!(ReloadError);
 
 impl error::Error for ReloadError {}
