@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use axum::{Router, routing::get};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
-use ratelimit_axum::{Limiter, Policy, RateLimitLayer};
+use ratelimit_axum::{Limiter, MemoryStore, Policy, RateLimitLayer};
 use ratelimit_core::metrics::{CHECK_SECONDS, CHECK_SECONDS_BUCKETS, ROUND_TRIP_SECONDS};
 
 /// Installs the recorder. Call it first: a policy looks its counters up when it is made.
@@ -38,7 +38,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .route("/", get(async || "hello\n"))
         .layer(limit)
         // Added after the layer, so it is not limited. Keep it from the public: put it on a port of its own.
-        .route("/metrics", get(async move || metrics.render()))
+        .route(
+            "/metrics",
+            get(async move || {
+                // Without this the numbers of an idle memory store stay as they were at its last hits.
+                MemoryStore::update_metrics();
+                metrics.render()
+            }),
+        )
         .into_make_service_with_connect_info::<SocketAddr>();
 
     let address = std::env::args().nth(1);

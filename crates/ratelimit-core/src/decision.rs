@@ -22,6 +22,7 @@ use crate::time::Timestamp;
 ///
 /// HTTP answers a denied and an impossible hit with 429, the second without `Retry-After`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// The hit passed, and its cost was charged.
     Allowed {
@@ -64,7 +65,9 @@ impl Outcome {
 ///
 /// With several limits each has an outcome of its own. A limit with an outcome of `Allowed` was not charged
 /// if another limit of the policy denied the hit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// Two decisions are equal if all public fields are.
+#[derive(Clone, Copy, Debug, Eq)]
 #[non_exhaustive]
 pub struct LimitDecision {
     /// The outcome of this limit alone.
@@ -84,6 +87,18 @@ pub struct LimitDecision {
     pub(crate) is_refundable: bool,
     /// Whether this limit gives the numbers of the decision only when it denies (penalty box).
     pub(crate) is_silent: bool,
+}
+
+impl PartialEq for LimitDecision {
+    /// Compares what a caller can read. The state behind the numbers, and whether the charge can be refunded, are not
+    /// part of the answer: a peek equals the check before it.
+    fn eq(&self, other: &LimitDecision) -> bool {
+        self.outcome == other.outcome
+            && self.limit == other.limit
+            && self.remaining == other.remaining
+            && self.reset_after == other.reset_after
+            && self.is_over == other.is_over
+    }
 }
 
 impl LimitDecision {
@@ -139,7 +154,9 @@ impl LimitDecision {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Two decisions are equal if all public fields and the decisions of all limits are.
+#[derive(Clone, Debug, Eq)]
 #[non_exhaustive]
 #[expect(
     clippy::struct_excessive_bools,
@@ -176,6 +193,22 @@ pub struct Decision {
     level: Level,
     /// The decision of every limit, if there are several; `level` is then that of the reported one.
     several: PerLimit,
+}
+
+impl PartialEq for Decision {
+    /// Compares what a caller can read, as [`LimitDecision`] does.
+    fn eq(&self, other: &Decision) -> bool {
+        self.outcome == other.outcome
+            && self.limit == other.limit
+            && self.remaining == other.remaining
+            && self.reset_after == other.reset_after
+            && self.now == other.now
+            && self.speaker == other.speaker
+            && self.is_over == other.is_over
+            && self.is_prefetched == other.is_prefetched
+            && self.is_enforced == other.is_enforced
+            && self.limits().eq(other.limits())
+    }
 }
 
 impl Decision {
@@ -390,6 +423,61 @@ impl LimitDecision {
                 self.remaining < other.remaining
                     || (self.remaining == other.remaining && self.reset_after > other.reset_after)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        key::Key,
+        limiter::Limiter,
+        policy::Policy,
+        store::MemoryStore,
+        time::{Clock, Timestamp},
+    };
+
+    #[tokio::test]
+    async fn a_peek_equals_the_check_before_it() {
+        let clock = Clock::manual(Timestamp::from_secs(600));
+        let limiter = Limiter::new(MemoryStore::new().clock(clock));
+        let key = Key::new("alice").unwrap();
+        for limits in [
+            "10/min",
+            "leaky_bucket 10/min police",
+            "fixed_window 10/min",
+            "sliding_window_counter 10/min",
+            "sliding_window_log 10/min",
+            "10/min; fixed_window 20/h",
+            "10/min; penalty_box 5/min for 1h",
+        ] {
+            let policy = Policy::parse(&limits.replace([' ', '/', ';'], "_"), limits).unwrap();
+            for cost in [3, 3] {
+                let checked = limiter.check_cost(&policy, &key, cost).await;
+                let peeked = limiter.peek(&policy, &key).await;
+                assert_eq!(peeked, checked, "{limits}, {cost}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_decision_equals_one_that_is_made_of_its_limits() {
+        let limiter = Limiter::in_memory();
+        let key = Key::new("alice").unwrap();
+        for limits in ["10/min", "10/min; fixed_window 20/h"] {
+            let policy = Policy::parse("api", limits).unwrap();
+            let verdict = limiter.check(&policy, &key).await;
+            let decision = verdict.decision().unwrap();
+            let limits = decision.limits().map(|limit| {
+                let mut same = super::LimitDecision::new(limit.outcome, limit.limit);
+                same.remaining = limit.remaining;
+                same.reset_after = limit.reset_after;
+                same
+            });
+            assert_eq!(
+                &super::Decision::from_limits(decision.now, limits),
+                decision
+            );
         }
     }
 }

@@ -59,7 +59,20 @@
 //! | never more than the limit in any span | [`SlidingWindowLog`] |
 //! | nearly that, for large limits | [`SlidingWindowCounter`] |
 //! | a bound on requests in progress | [`Concurrency`] |
-//! | a block for clients that ignore denials | [`PenaltyBox`], beside another limit |
+//! | a block for clients that ignore denials | [`PenaltyBox`], next to another limit |
+//!
+//! A limit is a text, or a value of its type:
+//!
+//! ```
+//! use ratelimit_core::{FixedWindow, Policy, TokenBucket};
+//! use std::time::Duration;
+//!
+//! let text = Policy::parse("login", "5/min; fixed_window 20/d")?;
+//! let day = FixedWindow::new(20, Duration::from_secs(24 * 60 * 60))?;
+//! let typed = Policy::new("login", TokenBucket::per_minute(5))?.with_limit(day)?;
+//! assert_eq!(text, typed);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # One budget for all instances
 //!
@@ -94,7 +107,8 @@
 //! let alice = Key::new("alice")?;
 //! # #[cfg(feature = "acquire")]
 //! for _ in 0..3 {
-//!     limiter.acquire(&mails, &alice, Duration::from_secs(1)).await?;
+//!     let turn = limiter.acquire(&mails, &alice, Duration::from_secs(1)).await?;
+//!     assert!(turn.is_allowed());
 //! }
 //! # Ok(())
 //! # }
@@ -134,14 +148,14 @@
 //! | `tokio` | background tasks that renew and release slots |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// An example that is copied into a program must not warn there.
+#![doc(test(attr(deny(unused_must_use))))]
 #![allow(
     clippy::inline_always,
     reason = "the fast path is one inlined piece: passing its result on in memory takes longer than computing it"
 )]
 
 /// Implements `Debug` as `Display`, because `main` prints its error with `Debug`.
-#[doc(hidden)]
-#[macro_export]
 macro_rules! debug_as_display {
     ($Error:ty) => {
         impl ::std::fmt::Debug for $Error {

@@ -71,7 +71,10 @@ pub const ROUND_TRIP_SECONDS: &str = "rate_limiter_round_trip_seconds";
 pub const SERVER_INFO: &str = "rate_limiter_redis_info";
 /// Counter: keys that a Redis server with an evicting `maxmemory-policy` has evicted, by `server`.
 pub const EVICTED: &str = "rate_limiter_redis_evicted_keys_total";
-/// Gauge: keys in all memory stores of the process. A store updates it at most once a second, while it is hit.
+/// Gauge: keys and settled receipts in all memory stores of the process.
+///
+/// A store updates it at most once a second, while it is hit, and
+/// [`MemoryStore::update_metrics`](crate::MemoryStore::update_metrics) updates those of idle stores.
 pub const MEMORY_KEYS: &str = "rate_limiter_memory_keys";
 /// Gauge: estimated bytes of the keys of [`MEMORY_KEYS`].
 pub const MEMORY_BYTES: &str = "rate_limiter_memory_bytes";
@@ -80,8 +83,9 @@ pub const MEMORY_BYTES: &str = "rate_limiter_memory_bytes";
 /// - `with_budget`: the key had budget left.
 /// - `crowded_out`: the key had budget left, and more than three quarters of its shard were exhausted.
 /// - `exhausted`: every key of the shard was exhausted.
+/// - `receipt`: a settled receipt was forgotten before it had expired. Older receipts are refused from then on.
 ///
-/// The last two kinds mean that limits do not hold for some keys: raise the capacity.
+/// `crowded_out` and `exhausted` mean that limits do not hold for some keys: raise the capacity.
 pub const MEMORY_EVICTIONS: &str = "rate_limiter_memory_evictions_total";
 /// Counter: hits that were decided from prefetched units, or denied because there are none, by `policy`.
 /// [`REQUESTS`] counts them too.
@@ -324,11 +328,12 @@ pub(crate) fn memory_held(keys: usize, bytes: usize) {
 }
 
 /// Sets the counters of all evictions since the start of the process.
-pub(crate) fn memory_evicted(with_budget: u64, crowded_out: u64, exhausted: u64) {
+pub(crate) fn memory_evicted(with_budget: u64, crowded_out: u64, exhausted: u64, receipts: u64) {
     // Absolute values: the sums are kept elsewhere, and a report may come later than another.
     counter!(MEMORY_EVICTIONS, "kind" => "with_budget").absolute(with_budget);
     counter!(MEMORY_EVICTIONS, "kind" => "crowded_out").absolute(crowded_out);
     counter!(MEMORY_EVICTIONS, "kind" => "exhausted").absolute(exhausted);
+    counter!(MEMORY_EVICTIONS, "kind" => "receipt").absolute(receipts);
 }
 
 #[cfg(feature = "redis")]

@@ -14,7 +14,7 @@ use metrics::{
     Counter, Gauge, Histogram, Key as Name, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 use ratelimit_core::{
-    Clock, Key, MemoryStore, Policy, Timestamp, metrics as names,
+    Clock, Key, Limiter, MemoryStore, Policy, Timestamp, metrics as names,
     store::{Hit, Store as _},
 };
 use tracing::{
@@ -172,4 +172,37 @@ async fn operators_see_the_keys_of_all_stores_and_what_was_evicted() {
     assert_eq!(numbers.gauge(names::MEMORY_KEYS), 164.0);
     drop(store);
     assert_eq!(numbers.gauge(names::MEMORY_KEYS), 64.0);
+
+    // A store that is not hit shows what it holds when its metrics are read.
+    let bytes = numbers.gauge(names::MEMORY_BYTES);
+    hit(&other, &plenty, 64..66).await;
+    MemoryStore::update_metrics();
+    assert_eq!(numbers.gauge(names::MEMORY_KEYS), 66.0);
+    assert!(numbers.gauge(names::MEMORY_BYTES) > bytes);
+    clock.advance(Duration::from_secs(86_400));
+    MemoryStore::update_metrics();
+    assert_eq!(numbers.gauge(names::MEMORY_KEYS), 0.0);
+    assert_eq!(numbers.gauge(names::MEMORY_BYTES), 0.0);
+
+    // Settled receipts count until they expire. A store that forgets some says so.
+    let small = MemoryStore::new().capacity(5).clock(clock.clone());
+    let limiter = Limiter::new(small);
+    let key = Key::new("alice").unwrap();
+    for _ in 0..7 {
+        clock.advance(Duration::from_millis(1));
+        let (_, charge) = limiter.reserve(Hit::new(&plenty, &key)).await;
+        let receipt = charge.expect("it passed").into_receipt();
+        limiter
+            .settle(&receipt, 0)
+            .await
+            .expect("it is the first settlement");
+    }
+    MemoryStore::update_metrics();
+    assert_eq!(numbers.gauge(names::MEMORY_KEYS), 6.0);
+    assert_eq!(evicted("receipt"), 2);
+    let told = warned();
+    assert!(
+        told.len() == 4 && told[3].contains("settled receipts"),
+        "{told:?}"
+    );
 }

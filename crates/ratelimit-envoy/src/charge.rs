@@ -4,6 +4,7 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 
 /// The cost of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Charge {
     /// A request: charged if it fits, else not at all. The descriptor has no `hits_addend` of its own.
     Request(u64),

@@ -183,7 +183,7 @@ fn limited_status(
     }
     let reset = match decision.outcome {
         Outcome::Denied { retry_after } => retry_after,
-        Outcome::Allowed { .. } | Outcome::Impossible => reset_after(member, decision, period),
+        _ => reset_after(member, decision, period),
     };
     let remaining = match member.charge {
         _ if is_over => 0,

@@ -64,6 +64,17 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+/// Implements `Debug` as `Display`, because `main` prints its error with `Debug`.
+macro_rules! debug_as_display {
+    ($Error:ty) => {
+        impl ::std::fmt::Debug for $Error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
 pub mod client_ip;
 mod framework;
 #[doc(hidden)]

@@ -79,7 +79,7 @@ impl fmt::Display for InvalidSyntax {
     }
 }
 
-ratelimit_core::debug_as_display!(InvalidSyntax);
+debug_as_display!(InvalidSyntax);
 
 impl error::Error for InvalidSyntax {}
 

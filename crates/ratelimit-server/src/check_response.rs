@@ -126,7 +126,7 @@ pub(crate) const fn decided_by(verdict: &Verdict) -> Option<&'static str> {
         Verdict::Unchecked {
             decision: Some(_), ..
         } => Some("local"),
-        Verdict::Unchecked { .. } => Some("none"),
+        _ => Some("none"),
     }
 }
 

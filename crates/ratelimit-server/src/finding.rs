@@ -102,7 +102,7 @@ fn shown(message: &str) -> String {
 const fn severity_name(severity: Severity) -> &'static str {
     match severity {
         Severity::Error => "error",
-        Severity::Warning => "warning",
+        _ => "warning",
     }
 }
 

@@ -186,7 +186,7 @@ async fn hits_that_are_owed_on_two_nodes_are_charged_once_on_each() {
             let left = left(&decision);
             Some([100 - left[0], 50 - left[1]])
         }
-        Verdict::Unchecked { .. } => None,
+        _ => None,
     };
     assert_eq!(spent().await, Some([1, 1]));
 

@@ -29,7 +29,7 @@ pub(crate) const fn is_checked(verdict: &Verdict) -> bool {
 pub(crate) fn remaining(verdict: &Verdict) -> u64 {
     match verdict {
         Verdict::Checked(decision) => decision.remaining,
-        unchecked @ Verdict::Unchecked { .. } => panic!("not decided by the store: {unchecked:?}"),
+        unchecked => panic!("not decided by the store: {unchecked:?}"),
     }
 }
 

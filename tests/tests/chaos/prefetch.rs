@@ -67,7 +67,7 @@ impl Hits {
         match verdict {
             Verdict::Checked(decision) if decision.is_allowed() => self.passed.push(decision),
             Verdict::Checked(_) => {}
-            Verdict::Unchecked { .. } => self.unchecked += 1,
+            _ => self.unchecked += 1,
         }
     }
 

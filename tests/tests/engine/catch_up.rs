@@ -68,8 +68,8 @@ async fn owed_hits_are_charged_the_same_on_both_stores() {
                 4..=8 if !receipts.is_empty() => {
                     let index = random.range(0, receipts.len() as u64 - 1);
                     let receipt = &receipts[usize::try_from(index).unwrap()];
-                    let units = std::array::from_fn(|_| random.range(0, 5));
-                    let change = Adjustment::CatchUp { units };
+                    let units: [u64; 8] = std::array::from_fn(|_| random.range(0, 5));
+                    let change = Adjustment::catch_up(&units);
                     let one = stores[0].store.settle(receipt, change).await.unwrap();
                     for store in &stores[1..] {
                         let other = store.store.settle(receipt, change).await.unwrap();

@@ -214,7 +214,7 @@ impl Twins {
 fn checked(verdict: Verdict) -> Decision {
     match verdict {
         Verdict::Checked(decision) => decision,
-        unchecked @ Verdict::Unchecked { .. } => panic!("{unchecked:?}"),
+        unchecked => panic!("{unchecked:?}"),
     }
 }
 

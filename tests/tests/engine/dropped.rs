@@ -178,7 +178,7 @@ impl Place {
             .await
         {
             Verdict::Checked(look) => look.limits().map(|limit| limit.remaining).collect(),
-            unchecked @ Verdict::Unchecked { .. } => panic!("{}: {unchecked:?}", self.name),
+            unchecked => panic!("{}: {unchecked:?}", self.name),
         }
     }
 

@@ -29,7 +29,7 @@ fn a_store_outlives_the_runtime_that_connected_it() {
     let limit = policy("runtime", "5/h");
     let checked = |verdict: Verdict| match verdict {
         Verdict::Checked(decision) => decision.remaining,
-        unchecked @ Verdict::Unchecked { .. } => panic!("{unchecked:?}"),
+        unchecked => panic!("{unchecked:?}"),
     };
 
     let before = checked(first.block_on(limiter.check(&limit, &key("a"))));
@@ -270,6 +270,7 @@ fn callers_that_time_out_on_a_runtime_that_is_not_driven_open_the_breaker() {
             reasons.push(match verdict {
                 Verdict::Checked(_) => "checked",
                 Verdict::Unchecked { reason, .. } => reason.as_str(),
+                other => panic!("{other:?}"),
             });
         }
         reasons

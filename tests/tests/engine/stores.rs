@@ -93,6 +93,7 @@ fn answer(outcome: Outcome) -> Answer {
             retry_after_us: micros(retry_after),
         },
         Outcome::Impossible => Answer::Impossible,
+        other => panic!("the model has no such outcome: {other:?}"),
     }
 }
 

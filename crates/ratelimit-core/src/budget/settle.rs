@@ -84,8 +84,10 @@ pub enum Adjustment {
     /// Charges hits that the local fallback let pass while the store did not answer, as far as there is room.
     ///
     /// A log stamps them with the time of the receipt; every other limit charges them now.
+    #[non_exhaustive]
     CatchUp {
-        /// The units of each limit, by its index in the policy.
+        /// The units of each limit, by its index in the policy. Read it with `get`: its length is the maximum number of
+        /// limits of a policy, which may grow.
         units: [u64; MAX_LIMITS],
     },
     /// Gives units back, whichever hits spent them, down to nothing spent. It needs no charge.
@@ -101,6 +103,19 @@ pub enum Adjustment {
     ReleaseOldest,
     /// Extends the lease of the slot to a whole lease from now.
     Renew,
+}
+
+impl Adjustment {
+    /// A [`CatchUp`](Adjustment::CatchUp) of `units` for each limit, by its index in the policy.
+    ///
+    /// Limits beyond the end of `units` are charged nothing, and units beyond the maximum number of limits are ignored.
+    pub fn catch_up(units: &[u64]) -> Adjustment {
+        let mut all = [0; MAX_LIMITS];
+        for (to, from) in all.iter_mut().zip(units) {
+            *to = *from;
+        }
+        Adjustment::CatchUp { units: all }
+    }
 }
 
 /// The result of an adjustment, over all limits of a group.

@@ -230,6 +230,7 @@ mod tests {
             let general = granted.prefetched(now, units, usable, slice).with_enforcement(is_enforced);
             prop_assert_eq!(&fast, &general);
             // Equal decisions may differ in these.
+            prop_assert_eq!(fast.is_refundable, general.is_refundable);
             prop_assert_eq!(fast.level.spent, general.level.spent);
             prop_assert_eq!(fast.level.earlier, general.level.earlier);
             prop_assert_eq!(fast.is_owed.0, general.is_owed.0);

@@ -1,7 +1,8 @@
 //! Settlement, release and renewal of a charge by its receipt.
 //!
-//! A settlement has two steps: mark the receipt as settled, then change the charge. The mark is a hit on a budget of one
-//! unit, so the store itself guarantees that one settlement of all processes wins.
+//! A settlement has two steps: mark the receipt as settled, then change the charge. In a memory store the mark is an entry
+//! in its list of settled receipts. In any other store it is a hit on a budget of one unit, so the store itself guarantees
+//! that one settlement of all processes wins.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -12,7 +13,10 @@ use crate::{
     key::Key,
     key_set::KeySet,
     policy::Policy,
-    store::{ChargedBy, Hit, Receipt, Settlement, Store, StoreError, StoreFuture},
+    store::{
+        ChargedBy, Hit, MemoryStore, Receipt, Redemption, Settlement, Store, StoreError,
+        StoreFuture,
+    },
     time::Timestamp,
 };
 
@@ -40,6 +44,8 @@ impl Limiter {
     ///
     /// - [`SettleError::AlreadySettled`]: the receipt was settled before, in this process or another.
     /// - [`SettleError::Expired`]: the receipt has expired and holds no slot.
+    /// - [`SettleError::Forgotten`]: the memory store has settled so many receipts since that it cannot tell whether this
+    ///   was one of them. A slot is released all the same.
     /// - [`SettleError::Store`]: the store did not answer. The receipt may be marked as settled.
     pub async fn settle(&self, receipt: &Receipt, actual: u64) -> Result<Settlement, SettleError> {
         // Spawned, so that dropping this future between the mark and the change does not stop the change: the receipt
@@ -62,18 +68,17 @@ impl Limiter {
 
     /// Marks the receipt as settled, then changes the charge and releases the slot.
     async fn settle_once(&self, receipt: &Receipt, actual: u64) -> Result<Settlement, SettleError> {
-        let redeemed = redeemed(receipt);
-        let key = name(receipt);
-        let first = self
-            .settled_store_of(receipt)
-            .hit(Hit::new(&redeemed, &key))
-            .await?;
-        if !first.is_allowed() {
-            return Err(SettleError::AlreadySettled);
+        let (redemption, now) = self.redeem(receipt).await?;
+        match redemption {
+            Redemption::First => {}
+            Redemption::Repeated => return Err(SettleError::AlreadySettled),
+            Redemption::Forgotten => {
+                return self.settle_late(receipt, SettleError::Forgotten).await;
+            }
         }
         // The store's clock decides on the expiry, as it did on the charge.
-        if first.now >= receipt.expires_at() {
-            return self.settle_late(receipt).await;
+        if now >= receipt.expires_at() {
+            return self.settle_late(receipt, SettleError::Expired).await;
         }
         let settled = match receipt.adjustment_to(actual) {
             Some(change) => self.adjust(receipt, change).await?,
@@ -89,18 +94,37 @@ impl Limiter {
         }
     }
 
-    /// Releases the slot of an expired receipt, if it is still held. Its units were restored by time.
+    /// Marks the receipt as settled, and returns whether it was not before, with the time of the store.
+    async fn redeem(&self, receipt: &Receipt) -> Result<(Redemption, Timestamp), StoreError> {
+        if let Some(memory) = self.memory_store_of(receipt) {
+            return Ok(memory.redeem(receipt));
+        }
+        let (redeemed, key) = (redeemed(receipt), name(receipt));
+        let first = self.shared.store.hit(Hit::new(&redeemed, &key)).await?;
+        let redemption = if first.is_allowed() {
+            Redemption::First
+        } else {
+            Redemption::Repeated
+        };
+        Ok((redemption, first.now))
+    }
+
+    /// Releases the slot of a receipt whose units stay as they are, if it is still held.
     ///
     /// # Errors
     ///
-    /// [`SettleError::Expired`] without a slot, or when the slot is not held any more; [`SettleError::Store`].
-    async fn settle_late(&self, receipt: &Receipt) -> Result<Settlement, SettleError> {
+    /// `reason` without a slot, or when the slot is not held any more; [`SettleError::Store`].
+    async fn settle_late(
+        &self,
+        receipt: &Receipt,
+        reason: SettleError,
+    ) -> Result<Settlement, SettleError> {
         if receipt.lease().is_none() {
-            return Err(SettleError::Expired);
+            return Err(reason);
         }
         match self.release(receipt).await? {
             Settlement::Applied => Ok(Settlement::Applied),
-            Settlement::Unchanged | Settlement::LeaseLost => Err(SettleError::Expired),
+            Settlement::Unchanged | Settlement::LeaseLost => Err(reason),
         }
     }
 
@@ -293,15 +317,11 @@ impl Limiter {
         }
     }
 
-    /// The store that records settled receipts. A memory store has a separate one for them, so that they evict no
-    /// budget.
-    fn settled_store_of(&self, receipt: &Receipt) -> &dyn Store {
-        match (receipt.charged_by(), &self.shared.memory) {
-            (ChargedBy::Store, Some(memory)) => memory.settled_receipts(),
-            (ChargedBy::Store, None) => &*self.shared.store,
-            (ChargedBy::Local | ChargedBy::LocalShare { .. }, _) => {
-                self.shared.fallback.local.settled_receipts()
-            }
+    /// The memory store that made the charge, which also records settled receipts; `None` if another store made it.
+    fn memory_store_of(&self, receipt: &Receipt) -> Option<&MemoryStore> {
+        match receipt.charged_by() {
+            ChargedBy::Store => self.shared.memory.as_ref(),
+            ChargedBy::Local | ChargedBy::LocalShare { .. } => Some(&self.shared.fallback.local),
         }
     }
 }
@@ -325,6 +345,7 @@ fn redeemed(receipt: &Receipt) -> Policy {
 /// |---|---|---|
 /// | `AlreadySettled` | was changed by the first call | no |
 /// | `Expired` | counts no more | no |
+/// | `Forgotten` | is unchanged, unless an earlier call has changed it | no |
 /// | `Store` | is unchanged, or was changed in part | yes, unless a double refund is worse than a lost one |
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -333,6 +354,11 @@ pub enum SettleError {
     AlreadySettled,
     /// Time has restored all units of the charge, and no slot is held.
     Expired,
+    /// The memory store does not know any more whether the receipt was settled: it has settled more receipts with a
+    /// newer charge than it [remembers](crate::MemoryStore::capacity). The units stay as they are.
+    ///
+    /// A Redis store has no such bound, unless its `maxmemory-policy` evicts keys.
+    Forgotten,
     /// The store did not answer. The charge is unchanged, or was changed in part.
     Store(StoreError),
 }
@@ -342,6 +368,9 @@ impl fmt::Display for SettleError {
         f.write_str(match self {
             SettleError::AlreadySettled => "the receipt was redeemed before",
             SettleError::Expired => "the receipt is too old",
+            SettleError::Forgotten => {
+                "the memory store no longer knows whether the receipt was settled; raise its capacity"
+            }
             SettleError::Store(_) => "the rate limit store did not answer",
         })
     }
@@ -351,7 +380,7 @@ impl Error for SettleError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             SettleError::Store(why) => Some(why),
-            SettleError::AlreadySettled | SettleError::Expired => None,
+            SettleError::AlreadySettled | SettleError::Expired | SettleError::Forgotten => None,
         }
     }
 }
@@ -429,7 +458,8 @@ mod tests {
 
     #[tokio::test]
     async fn settled_receipts_evict_no_exhausted_key() {
-        let store = MemoryStore::new().capacity(800).clock(start());
+        let clock = start();
+        let store = MemoryStore::new().capacity(800).clock(clock.clone());
         let limiter = Limiter::new(store.clone());
         let (jobs, login) = (
             Policy::parse("jobs", "100000/d").unwrap(),
@@ -439,6 +469,7 @@ mod tests {
         assert!(limiter.check_cost(&login, &victim, 5).await.is_allowed());
 
         for _ in 0..900 {
+            clock.advance(Duration::from_micros(1));
             let (_, charge) = limiter.reserve(Hit::new(&jobs, &client)).await;
             let receipt = charge.unwrap().into_receipt();
             limiter.settle(&receipt, 0).await.unwrap();
@@ -447,6 +478,43 @@ mod tests {
         assert!(!limiter.check(&login, &victim).await.is_allowed());
         let stats = store.stats();
         assert_eq!((stats.keys, stats.evicted_exhausted), (2, 0));
+    }
+
+    #[tokio::test]
+    async fn a_receipt_is_settled_once_however_many_settlements_follow() {
+        let clock = start();
+        let store = MemoryStore::new().capacity(800).clock(clock.clone());
+        let limiter = Limiter::new(store);
+        let policy = Policy::parse("jobs", "fixed_window 100000/d").unwrap();
+        let client = Key::new("client").unwrap();
+        assert!(
+            limiter
+                .check_cost(&policy, &client, 5_000)
+                .await
+                .is_allowed()
+        );
+        let mut receipts = Vec::new();
+        for _ in 0..3_000 {
+            clock.advance(Duration::from_millis(1));
+            let (_, charge) = limiter.reserve(Hit::new(&policy, &client)).await;
+            receipts.push(charge.unwrap().into_receipt());
+        }
+        for receipt in &receipts {
+            limiter.settle(receipt, 0).await.unwrap();
+        }
+
+        for receipt in &receipts {
+            let again = limiter.settle(receipt, 0).await;
+            assert!(
+                matches!(
+                    again,
+                    Err(SettleError::AlreadySettled | SettleError::Forgotten)
+                ),
+                "{again:?}"
+            );
+        }
+        let left = limiter.peek(&policy, &client).await;
+        assert_eq!(left.decision().unwrap().remaining, 95_000);
     }
 
     #[tokio::test]

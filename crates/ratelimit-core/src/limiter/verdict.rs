@@ -20,6 +20,7 @@ use crate::{decision::Decision, policy::FailureMode, store::StoreError};
 /// match &verdict {
 ///     Verdict::Checked(decision) => assert_eq!(decision.remaining, 0),
 ///     Verdict::Unchecked { reason, .. } => eprintln!("without the store: {}", reason.as_str()),
+///     _ => {}
 /// }
 /// assert!(verdict.is_allowed());
 /// # Ok(())
@@ -29,6 +30,7 @@ use crate::{decision::Decision, policy::FailureMode, store::StoreError};
 #[must_use = "a verdict says whether to go on"]
 #[doc(alias = "allowed")]
 #[doc(alias = "denied")]
+#[non_exhaustive]
 pub enum Verdict {
     /// The store decided.
     Checked(Decision),

@@ -46,6 +46,7 @@ pub struct Offender {
 
 /// The form in which keys are shown to people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum KeyDisplay {
     /// The encoded key.
     #[default]

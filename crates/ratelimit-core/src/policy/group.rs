@@ -78,6 +78,7 @@ pub(crate) struct HitParams {
 /// [`Hit::new`](crate::store::Hit::new) sets it: a soft throttle always allows the headroom, an elastic one
 /// while its load signal has capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Overdraft {
     /// Up to the ceiling: the limit plus its headroom.
     Allowed,
@@ -101,6 +102,7 @@ pub enum Overdraft {
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum HitMode {
     /// The hit spends its cost if it passes.
     Charge,
@@ -110,6 +112,11 @@ pub enum HitMode {
 }
 
 impl EffectiveLimit {
+    /// Whether the throttle raises this limit.
+    pub(super) const fn has_headroom(&self) -> bool {
+        self.extra > 0
+    }
+
     /// Adds `percent` of the capacity, rounded down to whole units. A penalty box gets no headroom.
     pub(super) fn new(
         limit: Limit,

@@ -3,7 +3,7 @@
 use std::{error, fmt, str::FromStr};
 
 use crate::load_signal::LoadSignal;
-use crate::policy::{InvalidPolicy, Policy, group::Overdraft};
+use crate::policy::{EffectiveLimit, InvalidPolicy, Policy, group::Overdraft};
 
 /// The behaviour beyond a limit: deny, or admit a bounded overdraft.
 ///
@@ -82,6 +82,8 @@ impl Throttle {
 impl Policy {
     /// Sets the throttle of this policy and of its tiers.
     ///
+    /// A headroom of less than one unit of every limit has no effect, and is logged as a warning.
+    ///
     /// # Errors
     ///
     /// - [`InvalidPolicy::Percent`] when the headroom is above 10,000 percent
@@ -92,7 +94,22 @@ impl Policy {
             *tier = tier.with_throttle(throttle.clone())?;
         }
         settings.throttle = throttle;
-        Policy::from_settings(settings)
+        let policy = Policy::from_settings(settings)?;
+        if *policy.throttle() != Throttle::Hard && !policy.has_headroom() {
+            let (throttle, limits) = (policy.throttle(), &policy);
+            tracing::warn!(
+                policy = policy.name(),
+                %limits,
+                "the throttle {throttle} has no effect: the headroom is less than one unit of each limit"
+            );
+        }
+        Ok(policy)
+    }
+
+    /// Whether the throttle raises a limit.
+    fn has_headroom(&self) -> bool {
+        let mut limits = self.groups().iter().flat_map(|group| &group.limits);
+        limits.any(EffectiveLimit::has_headroom)
     }
 
     /// The throttle; [`Throttle::Hard`] unless set.
@@ -198,6 +215,20 @@ mod tests {
             ("elastic 50% machine_cpu 100", "elastic 50% machine_cpu"),
         ] {
             assert_eq!(text.parse::<Throttle>().unwrap().to_string(), written);
+        }
+    }
+
+    #[test]
+    fn a_headroom_of_less_than_one_unit_is_none() {
+        for (limits, percent, has_headroom) in [
+            ("5/min", 10, false),
+            ("10/min", 10, true),
+            ("5/min; 100/h", 10, true),
+            ("100/h", 0, false),
+        ] {
+            let policy = Policy::parse("api", limits).unwrap();
+            let soft = policy.with_throttle(Throttle::Soft { percent }).unwrap();
+            assert_eq!(soft.has_headroom(), has_headroom, "{limits} {percent}%");
         }
     }
 

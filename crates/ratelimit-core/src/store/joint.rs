@@ -80,6 +80,7 @@ pub struct JointHit<'a> {
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum JointRole {
     /// Every member of this role must fit.
     #[default]

@@ -37,7 +37,7 @@ pub use self::{
 pub(crate) use self::{
     hit::OwnedHit,
     joint::{passes, unread},
-    memory::LockedEntry,
+    memory::{LockedEntry, Redemption},
     receipt::ChargedBy,
 };
 pub use crate::{

@@ -43,6 +43,7 @@ impl RulesConfig {
 
 /// The assignment of buckets without a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum UnmatchedBuckets {
     /// Everything passes, and is counted.
     #[default]

@@ -47,6 +47,7 @@ pub enum QuotaAction {
 
 /// The next step for the assignment of a bucket. It holds for the time at which it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Renewal {
     /// Nothing is sent.
     Keep,

@@ -109,6 +109,7 @@ impl QuotaTarget {
             Verdict::Unchecked { reason, .. } => {
                 StoreAnswer::Failed(StoreFailure::of_reason(reason))
             }
+            _ => StoreAnswer::Failed(StoreFailure::Away),
         }
     }
 
@@ -130,6 +131,7 @@ impl QuotaTarget {
             (Verdict::Unchecked { reason, .. }, _) => {
                 StoreAnswer::Failed(StoreFailure::of_reason(reason))
             }
+            _ => StoreAnswer::Failed(StoreFailure::Away),
         }
     }
 
@@ -144,6 +146,7 @@ impl QuotaTarget {
             // A denial means that the headroom is full: the budget is exhausted for as long as can be counted.
             Verdict::Checked(_) => Ok(()),
             Verdict::Unchecked { reason, .. } => Err(StoreFailure::of_reason(reason)),
+            _ => Err(StoreFailure::Away),
         }
     }
 
@@ -165,7 +168,7 @@ fn denied<T>(outcome: Outcome, remaining: u64) -> StoreAnswer<T> {
     let retry_after = match outcome {
         Outcome::Denied { retry_after } => retry_after,
         // The cost of one request is checked when the policy is made, so this is a limit that a reload has lowered.
-        Outcome::Allowed { .. } | Outcome::Impossible => Duration::from_secs(5),
+        _ => Duration::from_secs(5),
     };
     StoreAnswer::Denied {
         retry_after,

@@ -110,6 +110,7 @@ pub(crate) enum Effect {
 
 /// The part that a member has in the decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Role {
     /// The request passes only if this member has budget left.
     Must,

@@ -10,6 +10,7 @@ const DAY: u64 = 24 * 60 * 60;
 
 /// A unit of time of Envoy's rate limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Unit {
     /// One second.
     Second,

@@ -96,7 +96,8 @@ impl LimiterOrigin {
     }
 }
 
-/// The key by which a handler's requests are counted.
+/// The key by which a handler's requests are counted. Only the code that the attribute generates names it, so it is
+/// exhaustive.
 #[derive(Debug)]
 pub enum HandlerKey<F: Framework> {
     /// The client's address.

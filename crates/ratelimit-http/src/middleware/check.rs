@@ -20,6 +20,9 @@ use crate::{
 use ratelimit_core::{Decision, Key, Limiter, Policy, Verdict, store::Hit};
 
 /// The outcome of [`Config::check`], as far as it is known without waiting.
+///
+/// It is exhaustive on purpose: an adapter that ignores an outcome would serve a request that is not limited, so a new
+/// variant must fail to compile.
 #[derive(Debug)]
 pub enum CheckOutcome<F: Framework> {
     /// The request is served uncounted: it is exempt, or a preflight request of CORS. Its response

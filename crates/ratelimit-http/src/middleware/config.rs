@@ -95,6 +95,7 @@ pub(crate) type ResponseTo<F> =
 ///
 /// Each insertion allocates, so plain tower shares nothing by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DecisionSharing {
     /// Into none.
     #[default]

@@ -292,6 +292,7 @@ impl BlockStatus {
 
 /// The outcome of a policy's rules for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RuleOutcome {
     /// The request passes. It is not counted, and its response gets no rate limit headers.
     Exempt,

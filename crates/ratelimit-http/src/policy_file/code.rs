@@ -4,6 +4,7 @@ use std::fmt;
 
 /// The severity of a [`Diagnostic`](crate::policy_file::Diagnostic).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Severity {
     /// The file is rejected.
     Error,

@@ -134,6 +134,6 @@ impl fmt::Display for InvalidPolicyFile {
     }
 }
 
-ratelimit_core::debug_as_display!(InvalidPolicyFile);
+debug_as_display!(InvalidPolicyFile);
 
 impl std::error::Error for InvalidPolicyFile {}

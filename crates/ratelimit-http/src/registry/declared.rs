@@ -98,7 +98,7 @@ impl fmt::Display for MissingPolicies {
     }
 }
 
-ratelimit_core::debug_as_display!(MissingPolicies);
+debug_as_display!(MissingPolicies);
 
 impl error::Error for MissingPolicies {}
 

@@ -303,7 +303,7 @@ impl fmt::Display for UnknownPolicy {
     }
 }
 
-ratelimit_core::debug_as_display!(UnknownPolicy);
+debug_as_display!(UnknownPolicy);
 
 impl std::error::Error for UnknownPolicy {}
 

@@ -140,7 +140,7 @@ impl fmt::Display for ReloadError {
     }
 }
 
-ratelimit_core::debug_as_display!(ReloadError);
+debug_as_display!(ReloadError);
 
 impl error::Error for ReloadError {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {

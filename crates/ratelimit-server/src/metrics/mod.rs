@@ -15,9 +15,12 @@ mod text;
 
 use ::metrics::{SetRecorderError, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_process::Collector;
-use ratelimit_core::metrics::{
-    self, AMBIGUOUS, CHECK_SECONDS, CHECK_SECONDS_BUCKETS, CONNECTS, DENY_CACHED, EVICTED, OVER,
-    PREFETCH_HITS, REQUESTS, ROUND_TRIP_SECONDS, SERVER_INFO, STORE_UP, UNCHECKED,
+use ratelimit_core::{
+    MemoryStore,
+    metrics::{
+        self, AMBIGUOUS, CHECK_SECONDS, CHECK_SECONDS_BUCKETS, CONNECTS, DENY_CACHED, EVICTED,
+        OVER, PREFETCH_HITS, REQUESTS, ROUND_TRIP_SECONDS, SERVER_INFO, STORE_UP, UNCHECKED,
+    },
 };
 use ratelimit_http::metrics::{CONFIG_OK, POLICY_RELOADS};
 
@@ -208,5 +211,6 @@ pub(crate) fn set_config_ok(files: &'static str, is_ok: bool) {
 /// The metrics of this moment in the text format of Prometheus, those of the process included.
 pub(crate) fn render(handle: &MetricsHandle) -> String {
     Collector::default().collect();
+    MemoryStore::update_metrics();
     handle.render()
 }

@@ -141,7 +141,7 @@ impl LimitExplanation {
         let passes_after = match seen.outcome {
             Outcome::Allowed { .. } => Some(Duration::ZERO),
             Outcome::Denied { retry_after } => Some(retry_after),
-            Outcome::Impossible => None,
+            _ => None,
         };
         LimitExplanation {
             text: limit.to_string(),

@@ -39,7 +39,8 @@ pub(super) async fn any(
             return Ok(status_only(status.unwrap_or(StatusCode::FORBIDDEN)));
         }
         RuleOutcome::Exempt => return Ok(status_only(StatusCode::OK)),
-        RuleOutcome::Limited => {}
+        // `Limited`: the limits decide.
+        _ => {}
     }
     let verdict = check::check(&app, &check_request).await;
     let status = match check_response::status(&verdict) {

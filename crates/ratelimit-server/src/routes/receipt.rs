@@ -116,6 +116,10 @@ async fn settle_receipt(
             let detail = "a receipt is good for one refund or settlement";
             return Err(ApiError::new(status, "Receipt used already", detail));
         }
+        Err(SettleError::Forgotten) => {
+            let detail = "the memory store no longer knows whether the receipt was used; raise --memory-keys";
+            return Err(ApiError::gone(detail));
+        }
         Err(_) => return Err(ApiError::gone("nothing of the charge is left")),
     };
     // Clients settle as often as they check, so the line is for debugging.

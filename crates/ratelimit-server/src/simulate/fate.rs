@@ -31,8 +31,8 @@ impl Fate {
             Outcome::Allowed { .. } if decision.is_over => Fate::Over,
             Outcome::Allowed { delay } if delay.is_zero() => Fate::Allowed,
             Outcome::Allowed { .. } => Fate::Delayed,
-            Outcome::Denied { .. } => Fate::Denied,
             Outcome::Impossible => Fate::Impossible,
+            _ => Fate::Denied,
         }
     }
 

@@ -32,7 +32,7 @@ impl ReplayedHit {
         let wait = match decision.outcome {
             Outcome::Allowed { delay } => delay,
             Outcome::Denied { retry_after } => retry_after,
-            Outcome::Impossible => Duration::ZERO,
+            _ => Duration::ZERO,
         };
         ReplayedHit {
             at_micros,

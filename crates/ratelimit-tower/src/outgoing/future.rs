@@ -131,6 +131,9 @@ impl<S: Clone, B> PendingRequest<S, B> {
                 None if is_allowed => return Ok(State::Readying),
                 None => return Err(OutgoingError::Unavailable),
             },
+            // A verdict of a later release, without a decision that this one can read.
+            _ if is_allowed => return Ok(State::Readying),
+            _ => return Err(OutgoingError::Unavailable),
         };
         if !decision.is_enforced {
             return Ok(State::Readying);
@@ -141,7 +144,8 @@ impl<S: Clone, B> PendingRequest<S, B> {
             Outcome::Denied { retry_after } => {
                 self.wait(retry_after, AfterWait::CheckAgain, decision)
             }
-            Outcome::Impossible => Err(OutgoingError::Denied(Box::new(decision))),
+            // Impossible, or an outcome of a later release.
+            _ => Err(OutgoingError::Denied(Box::new(decision))),
         }
     }
 

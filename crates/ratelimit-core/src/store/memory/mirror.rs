@@ -58,14 +58,19 @@ impl MemoryStore {
             keys,
             now: reply.now,
         };
-        let mut replaced = 0;
+        let (mut replaced, mut is_swept) = (0, false);
         for (number, id) in keys.iter().enumerate() {
             let mut shard = lock(all.shard(id.hash));
             let is_replaced = shard.mirror(*id, own, reply, is_used_up, limits);
             replaced |= u8::from(is_replaced) << number;
             if shard.count_hit().is_some() {
                 shard.sweep(reply.now);
+                is_swept = true;
             }
+        }
+        if is_swept {
+            // The clock of this store, which may differ from that of the shared one.
+            all.report(self.now());
         }
         replaced
     }

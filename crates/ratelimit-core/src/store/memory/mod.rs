@@ -10,19 +10,21 @@ mod locked_entry;
 mod mirror;
 mod multi_key;
 mod prefetch;
+mod settled;
 mod shard;
 mod stats_reporter;
 
 use std::{
     fmt,
     hash::{BuildHasher as _, Hasher as _},
-    sync::{Arc, Mutex, OnceLock, TryLockError},
+    sync::{Arc, Mutex, TryLockError},
 };
 
-pub(crate) use self::locked_entry::LockedEntry;
 pub use self::stats_reporter::MemoryStats;
+pub(crate) use self::{locked_entry::LockedEntry, settled::Redemption};
 use crate::store::memory::{
     entry::{Entry, EntryId},
+    settled::{SettledReceipts, SettledStats},
     shard::{Bounds, HitKeys, Shard},
     stats_reporter::StatsReporter,
 };
@@ -69,7 +71,9 @@ const LARGE_KEYS_PER_SHARD: usize = 4;
 ///   report it. A new key is never rejected.
 /// - **Own keys**: a hit never evicts a key of its own, so the limit of a single key holds at any bound.
 /// - **Shards**: "every key" above means every key of one shard. A shard has 448 keys or more, if the store has.
-/// - **Receipts** that were settled are in a store of their own, so they evict no budget.
+/// - **Receipts** that were settled evict no budget. The store remembers as many as its capacity until they expire.
+///   Beyond that it forgets the one with the oldest charge, and refuses receipts whose charge is not newer
+///   ([`SettleError::Forgotten`](crate::SettleError::Forgotten)). A receipt is settled at most once at any number.
 ///
 /// A [`Receipt`] does not know that its key was evicted. A refund then credits what the key was charged since.
 ///
@@ -103,8 +107,8 @@ struct MemoryInner {
     /// Maximum estimated bytes over all shards; `usize::MAX` means unbounded.
     max_bytes: usize,
     report: StatsReporter,
-    /// Settled receipts. Each is an exhausted key, which among the budgets would evict keys with budget.
-    settled: OnceLock<MemoryStore>,
+    /// Settled receipts, which evict no budget.
+    settled: SettledReceipts,
 }
 
 impl MemoryStore {
@@ -116,10 +120,11 @@ impl MemoryStore {
     /// Returns an empty store for `capacity` keys.
     ///
     /// A key counts once for each key name (`by`) of a policy, whatever the length of its log. The capacity is divided
-    /// among the shards, so a shard can be full before the store is.
+    /// among the shards, so a shard can be full before the store is. 0 counts as 1.
     #[must_use]
     pub fn capacity(self, capacity: usize) -> MemoryStore {
         let shared = &self.shared;
+        self.warn_if_used();
         MemoryStore::sized(capacity, shared.max_bytes, shared.clock.clone())
     }
 
@@ -134,13 +139,26 @@ impl MemoryStore {
     #[must_use]
     pub fn max_bytes(self, max_bytes: usize) -> MemoryStore {
         let shared = &self.shared;
+        self.warn_if_used();
         MemoryStore::sized(shared.capacity, max_bytes, shared.clock.clone())
     }
 
     /// Returns an empty store that decides on `clock`, such as a [manual](Clock::manual) one in tests.
     #[must_use]
     pub fn clock(self, clock: Clock) -> MemoryStore {
+        self.warn_if_used();
         MemoryStore::sized(self.shared.capacity, self.shared.max_bytes, clock)
+    }
+
+    /// Logs that a setter leaves the budgets of this store behind.
+    fn warn_if_used(&self) {
+        let keys = self.stats().keys;
+        if keys > 0 {
+            tracing::warn!(
+                keys,
+                "a setter of MemoryStore was called after the first hit: the new store starts without the budgets of the old"
+            );
+        }
     }
 
     /// A store with as many shards as both bounds allow.
@@ -166,11 +184,11 @@ impl MemoryStore {
             capacity,
             max_bytes,
             report: StatsReporter::default(),
-            settled: OnceLock::new(),
+            settled: SettledReceipts::new(capacity, max_bytes / 4),
         };
-        MemoryStore {
-            shared: Arc::new(shared),
-        }
+        let shared = Arc::new(shared);
+        stats_reporter::register(Arc::downgrade(&shared));
+        MemoryStore { shared }
     }
 
     /// Returns the maximum estimated bytes of a key under `policy`, over all its tiers.
@@ -199,13 +217,15 @@ impl MemoryStore {
         self.shared.max_bytes / self.shared.shards.len() / LARGE_KEYS_PER_SHARD
     }
 
-    /// The store for settled receipts: for as many keys as this store, in a quarter of its bytes.
-    pub(crate) fn settled_receipts(&self) -> &MemoryStore {
+    /// Records that a receipt is settled, and returns whether it may be, with the time of the store.
+    ///
+    /// As many settled receipts as keys are remembered, in a quarter of the bytes.
+    pub(crate) fn redeem(&self, receipt: &Receipt) -> (Redemption, Timestamp) {
         let shared = &*self.shared;
-        shared.settled.get_or_init(|| {
-            let max_bytes = shared.max_bytes / 4;
-            MemoryStore::sized(shared.capacity, max_bytes, shared.clock.clone())
-        })
+        let now = self.now();
+        let redemption = shared.settled.redeem(receipt, now);
+        shared.report(now);
+        (redemption, now)
     }
 
     /// The number of clones of this store, this one included.
@@ -218,6 +238,16 @@ impl MemoryStore {
     /// Shards are read one after another. Settled receipts are not included; the metrics include them.
     pub fn stats(&self) -> MemoryStats {
         self.shared.stats()
+    }
+
+    /// Brings the metrics of all memory stores of the process up to date. Call it before each scrape.
+    ///
+    /// Hits do the same, at most once a second. Without this call the gauges of an idle store stay as they were at its last
+    /// hits, and its expired keys stay in memory.
+    pub fn update_metrics() {
+        for store in stats_reporter::live_stores() {
+            store.update_metrics();
+        }
     }
 
     /// The current time of the clock that this store decides on.
@@ -248,6 +278,7 @@ impl MemoryStore {
             stored |= settled.stored;
             lost |= settled.lost;
         }
+        all.report(now);
         match (lost, stored) {
             (true, _) => Settlement::LeaseLost,
             (false, true) => Settlement::Applied,
@@ -301,8 +332,24 @@ impl MemoryInner {
     /// Publishes the stats, at most once a second. The caller must hold no shard: this locks each of them in turn.
     fn report(&self, now: Timestamp) {
         if self.report.is_due(now) {
-            self.report.publish(|| self.stats(), now);
+            self.publish(now);
         }
+    }
+
+    /// Publishes the stats with the settled receipts. The caller must hold no shard.
+    fn publish(&self, now: Timestamp) {
+        self.report
+            .publish(|| (self.stats(), self.settled.stats()), now);
+    }
+
+    /// Sweeps every shard, and publishes the stats. A shard is locked for at most 16 entries.
+    fn update_metrics(&self) {
+        let now = self.clock.now();
+        for shard in &self.shards {
+            lock(shard).sweep(now);
+        }
+        self.settled.sweep(now);
+        self.publish(now);
     }
 
     /// Sums up all shards. Each shard is locked for a few loads only.
@@ -320,10 +367,18 @@ impl Drop for MemoryInner {
     fn drop(&mut self) {
         let now = self.clock.now();
         // The gauges lose the keys of this store. Its evictions stay in the counters, which never fall.
-        let gone = || MemoryStats {
-            keys: 0,
-            bytes: 0,
-            ..self.stats()
+        let gone = || {
+            let evicted = MemoryStats {
+                keys: 0,
+                bytes: 0,
+                ..self.stats()
+            };
+            let settled = SettledStats {
+                receipts: 0,
+                bytes: 0,
+                ..self.settled.stats()
+            };
+            (evicted, settled)
         };
         self.report.publish(gone, now);
     }
@@ -370,6 +425,7 @@ impl Store for MemoryStore {
             let own = HitKeys { keys: &[id], now };
             lock(shared.shard(id.hash)).reset(id, own);
         }
+        shared.report(now);
         StoreFuture::ready(Ok(()))
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{
     sync::{
-        Mutex,
+        Arc, Mutex, Weak,
         atomic::{
             AtomicU64, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use crate::store::memory::{MemoryInner, settled::SettledStats};
 use crate::{
     metrics,
     sync::lock,
@@ -72,6 +73,22 @@ static BYTES: AtomicUsize = AtomicUsize::new(0);
 static EVICTED: AtomicU64 = AtomicU64::new(0);
 static EVICTED_CROWDED_OUT: AtomicU64 = AtomicU64::new(0);
 static EVICTED_EXHAUSTED: AtomicU64 = AtomicU64::new(0);
+static FORGOTTEN_RECEIPTS: AtomicU64 = AtomicU64::new(0);
+
+/// The stores of the process, for [`MemoryStore::update_metrics`](crate::MemoryStore::update_metrics).
+static STORES: Mutex<Vec<Weak<MemoryInner>>> = Mutex::new(Vec::new());
+
+/// Adds a new store, and removes those that were dropped.
+pub(super) fn register(store: Weak<MemoryInner>) {
+    let mut stores = lock(&STORES);
+    stores.retain(|store| store.strong_count() > 0);
+    stores.push(store);
+}
+
+/// The stores that exist now. The lock is released before any of them is used.
+pub(super) fn live_stores() -> Vec<Arc<MemoryInner>> {
+    lock(&STORES).iter().filter_map(Weak::upgrade).collect()
+}
 
 /// Publishes the stats of one store, and remembers what it has published.
 ///
@@ -89,8 +106,11 @@ pub(super) struct StatsReporter {
 #[derive(Debug, Default)]
 struct Published {
     stats: MemoryStats,
+    settled: SettledStats,
     /// Evictions that weaken limits, since the last warning.
     unlogged: u64,
+    /// Settled receipts that were forgotten, since the last warning.
+    unlogged_receipts: u64,
     /// By the store's clock.
     warned_at: Option<Timestamp>,
 }
@@ -114,30 +134,51 @@ impl StatsReporter {
     /// It warns of evictions that weaken limits: immediately the first time, then at most once a minute.
     ///
     /// `stats` is called under the lock: of two threads, the later one publishes the newer counts.
-    pub(super) fn publish(&self, stats: impl FnOnce() -> MemoryStats, now: Timestamp) {
+    pub(super) fn publish(
+        &self,
+        stats: impl FnOnce() -> (MemoryStats, SettledStats),
+        now: Timestamp,
+    ) {
         let mut published = lock(&self.published);
-        let stats = stats();
+        let (stats, settled) = stats();
         let before = std::mem::replace(&mut published.stats, stats);
+        let settled_before = std::mem::replace(&mut published.settled, settled);
+        let forgotten = settled.forgotten - settled_before.forgotten;
         let evicted = stats.evicted - before.evicted;
         let crowded_out = stats.evicted_crowded_out - before.evicted_crowded_out;
         let exhausted = stats.evicted_exhausted - before.evicted_exhausted;
         // A store that shrank subtracts by wrapping; the sum over all stores never falls below 0.
         metrics::memory_held(
-            add(&KEYS, stats.keys.wrapping_sub(before.keys)),
-            add(&BYTES, stats.bytes.wrapping_sub(before.bytes)),
+            add(
+                &KEYS,
+                (stats.keys + settled.receipts).wrapping_sub(before.keys + settled_before.receipts),
+            ),
+            add(
+                &BYTES,
+                (stats.bytes + settled.bytes).wrapping_sub(before.bytes + settled_before.bytes),
+            ),
         );
         metrics::memory_evicted(
             EVICTED.fetch_add(evicted, Relaxed) + evicted,
             EVICTED_CROWDED_OUT.fetch_add(crowded_out, Relaxed) + crowded_out,
             EVICTED_EXHAUSTED.fetch_add(exhausted, Relaxed) + exhausted,
+            FORGOTTEN_RECEIPTS.fetch_add(forgotten, Relaxed) + forgotten,
         );
         published.unlogged += exhausted + crowded_out;
+        published.unlogged_receipts += forgotten;
         let warned_lately = published
             .warned_at
             .is_some_and(|at| now.since(at) < WARNING_INTERVAL);
-        if published.unlogged > 0 && !warned_lately {
+        if warned_lately {
+            return;
+        }
+        if published.unlogged > 0 {
             published.warned_at = Some(now);
             log_evictions(std::mem::take(&mut published.unlogged));
+        }
+        if published.unlogged_receipts > 0 {
+            published.warned_at = Some(now);
+            log_forgotten_receipts(std::mem::take(&mut published.unlogged_receipts));
         }
     }
 }
@@ -153,5 +194,14 @@ fn log_evictions(keys: u64) {
         keys,
         "the memory store is full of exhausted keys and evicted keys, which start with a whole budget \
          again; raise the capacity"
+    );
+}
+
+/// Logs that a store forgets settled receipts before they expire.
+fn log_forgotten_receipts(receipts: u64) {
+    tracing::warn!(
+        receipts,
+        "the memory store is full of settled receipts and refuses older receipts that were not settled yet; raise the \
+         capacity"
     );
 }

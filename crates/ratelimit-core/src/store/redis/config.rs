@@ -41,7 +41,8 @@ use crate::{key::is_plain, time::Clock};
 ///
 /// Sentinels and clusters also take `user:password@` in front of the first host, and `rediss+sentinel://` and
 /// `rediss+cluster://` are the same over TLS. `?sentinel_password=...` is the password of the sentinels themselves.
-/// Characters with a meaning in URLs are percent-encoded in passwords.
+/// Characters with a meaning in URLs are percent-encoded in passwords. A parameter without an effect is an error: `?db=3` is
+/// one of unix sockets only.
 ///
 /// Instances share budgets if they have the same server, database, prefix and version. The other settings may differ.
 ///
@@ -116,20 +117,16 @@ impl RedisConfig {
             target: Topology::parse(url)?,
             tls: TlsPem::default(),
             keys: KeySpace::default(),
-            timeouts: Timeouts {
-                timeout: RedisConfig::DEFAULT_TIMEOUT,
-                connect_timeout: Duration::from_millis(250),
-                max_in_flight: 1_024,
-                connections: 1,
-                unbatched_calls: 4,
-            },
+            timeouts: Timeouts::DEFAULT,
             clock: Clock::system(),
         })
     }
 
     /// Sets the prefix of every Redis key. The default is `rate_limiter`.
     ///
-    /// Applications that share a server need different prefixes, unless they share budgets on purpose.
+    /// Applications that share a server need different prefixes, unless they share budgets on purpose. A colon separates
+    /// the prefix from the version, so the prefix `a:b` with the version `c` names the same keys as `a` with `b:c`. A store
+    /// whose prefix or version contains a colon logs a warning.
     ///
     /// ```
     /// use ratelimit_core::{InvalidRedisConfig, RedisConfig};
@@ -357,7 +354,61 @@ impl RedisConfig {
     }
 }
 
+impl RedisConfig {
+    /// The settings that differ from their defaults, of those that only a connection of [`RedisStore::new`] has.
+    ///
+    /// [`RedisStore::new`]: crate::RedisStore::new
+    pub(super) fn connection_settings(&self) -> Vec<&'static str> {
+        let (set, default) = (&self.timeouts, Timeouts::DEFAULT);
+        let settings = [
+            (
+                "connect_timeout",
+                set.connect_timeout != default.connect_timeout,
+            ),
+            ("connections", set.connections != default.connections),
+            (
+                "unbatched_calls",
+                set.unbatched_calls != default.unbatched_calls,
+            ),
+            ("tls_root_certificate", self.tls.root.is_some()),
+            ("tls_client_certificate", self.tls.client.is_some()),
+        ];
+        let settings = settings.into_iter().filter(|(_, is_set)| *is_set);
+        settings.map(|(name, _)| name).collect()
+    }
+
+    /// Logs settings that are valid and probably wrong.
+    pub(super) fn log_doubtful_settings(&self) {
+        for (what, value) in [
+            ("prefix", &self.keys.prefix),
+            ("version", &self.keys.version),
+        ] {
+            if value.contains(':') {
+                tracing::warn!(
+                    value,
+                    "the {what} of the Redis keys contains a colon: another application whose prefix and version join to \
+                     the same text shares these budgets; use a hyphen or a dot instead"
+                );
+            }
+        }
+        if self.timeouts.timeout.is_zero() {
+            tracing::warn!(
+                "the timeout of Redis is zero: Redis decides nothing, the failure mode decides everything"
+            );
+        }
+    }
+}
+
 impl Timeouts {
+    /// The defaults that the table of [`RedisConfig`] lists.
+    const DEFAULT: Timeouts = Timeouts {
+        timeout: RedisConfig::DEFAULT_TIMEOUT,
+        connect_timeout: Duration::from_millis(250),
+        max_in_flight: 1_024,
+        connections: 1,
+        unbatched_calls: 4,
+    };
+
     /// The settings of a connection. It has no response timeout, because every call has a deadline of its own.
     pub(super) fn connection(&self) -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()
@@ -403,6 +454,23 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+
+    #[test]
+    fn settings_without_effect_on_a_connection_of_the_application_are_named() {
+        let config = || RedisConfig::new("redis://127.0.0.1").unwrap();
+        let shared = config().prefix("shop").unwrap();
+        let shared = shared.timeout(Duration::from_millis(5)).max_in_flight(9);
+        assert!(shared.connection_settings().is_empty());
+
+        let own = config()
+            .connections(2)
+            .connect_timeout(Duration::from_secs(1));
+        let own = own.unbatched_calls(usize::MAX);
+        assert_eq!(
+            own.connection_settings(),
+            ["connect_timeout", "connections", "unbatched_calls"]
+        );
+    }
 
     #[test]
     fn the_largest_settings_are_bounded() {

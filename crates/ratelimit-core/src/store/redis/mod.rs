@@ -66,6 +66,9 @@ use crate::{
 /// A check that is dropped before it is decided may be charged or not, once at most. A concurrency slot that it has
 /// taken is released in the background.
 ///
+/// Do not use it while tokio's clock is paused (`start_paused`): tokio then ends every timeout before a reply can arrive, so
+/// the failure mode decides. Give [`RedisConfig::clock`] a manual clock instead.
+///
 /// ```no_run
 /// use ratelimit_core::{Limiter, RedisConfig, RedisStore};
 ///
@@ -118,6 +121,9 @@ impl RedisStore {
     ///
     /// The server must be a master. The store does not check its version.
     ///
+    /// The connection is a type of the crate `redis`, a public dependency: take the same major version as this crate
+    /// (`docs/reference/features.md`).
+    ///
     /// ```no_run
     /// use ratelimit_core::{RedisConfig, RedisStore};
     /// # #[tokio::main(flavor = "current_thread")]
@@ -134,10 +140,8 @@ impl RedisStore {
         connection: redis::aio::MultiplexedConnection,
         config: RedisConfig,
     ) -> RedisStore {
-        RedisStore::with_router(
-            Router::external(external::ExternalMultiplexed(connection)),
-            config,
-        )
+        let router = Router::external(external::ExternalMultiplexed(connection));
+        RedisStore::with_external(router, config)
     }
 
     /// A store on a cluster connection that the application already has.
@@ -148,6 +152,9 @@ impl RedisStore {
     /// - The store has no circuit breaker: calls to a node that is down take their whole timeout.
     /// - Hits are not batched.
     /// - The clock offset for deadlines is one for all nodes, so their clocks should agree within milliseconds.
+    ///
+    /// The connection is a type of the crate `redis`, a public dependency: take the same major version as this crate
+    /// (`docs/reference/features.md`).
     ///
     /// ```no_run
     /// use ratelimit_core::{RedisConfig, RedisStore};
@@ -166,10 +173,8 @@ impl RedisStore {
         connection: redis::cluster_async::ClusterConnection,
         config: RedisConfig,
     ) -> RedisStore {
-        RedisStore::with_router(
-            Router::external(external::ExternalCluster(connection)),
-            config,
-        )
+        let router = Router::external(external::ExternalCluster(connection));
+        RedisStore::with_external(router, config)
     }
 
     /// A store on a pool of connections that the application already has.
@@ -179,6 +184,9 @@ impl RedisStore {
     /// - A check waits for a free connection, and a check-out may cost a round trip of its own.
     /// - The store has no circuit breaker: while the server is gone, each check takes its whole timeout.
     /// - Hits are not batched.
+    ///
+    /// The pool is a type of the crates `bb8` and `bb8-redis`, which are public dependencies: take the same versions as
+    /// this crate (`docs/reference/features.md`).
     ///
     /// ```no_run
     /// use bb8_redis::RedisConnectionManager;
@@ -197,11 +205,26 @@ impl RedisStore {
         pool: bb8::Pool<bb8_redis::RedisConnectionManager>,
         config: RedisConfig,
     ) -> RedisStore {
-        RedisStore::with_router(Router::external(external::ExternalPool(pool)), config)
+        let router = Router::external(external::ExternalPool(pool));
+        RedisStore::with_external(router, config)
     }
 
-    /// A store over the connections of `router`.
+    /// A store over a connection that the application already has. Logs the settings that have no effect on it.
+    fn with_external(router: Router, config: RedisConfig) -> RedisStore {
+        let settings = config.connection_settings();
+        if !settings.is_empty() {
+            let settings = settings.join(", ");
+            tracing::warn!(
+                settings,
+                "these settings of RedisConfig have no effect on a connection of the application"
+            );
+        }
+        RedisStore::with_router(router, config)
+    }
+
+    /// A store over the connections of `router`. Logs settings that are valid and probably wrong.
     fn with_router(router: Router, config: RedisConfig) -> RedisStore {
+        config.log_doubtful_settings();
         RedisStore {
             executor: Arc::new(Executor::new(router, config)),
         }

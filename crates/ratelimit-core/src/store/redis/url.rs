@@ -80,6 +80,8 @@ impl Topology {
         let db = path.next().unwrap_or("0");
         // Parsed now so that an invalid database or password is an error of the configuration.
         let master = node(&format!("{scheme}://{userinfo}127.0.0.1:1/{db}"))?;
+        let full = format!("{scheme}://{rest}");
+        check_parameters(&full, query, &["sentinel_password"])?;
         let password = query
             .split('&')
             .find_map(|pair| pair.strip_prefix("sentinel_password="));
@@ -107,9 +109,38 @@ fn node(url: &str) -> Result<ConnectionInfo, InvalidRedisConfig> {
         source: Box::new(source),
     };
     let info = url.into_connection_info().map_err(refused)?;
+    let parameters: &[&str] = match info.addr() {
+        ConnectionAddr::Unix(_) => &["db", "user", "pass", "protocol"],
+        _ => &["protocol"],
+    };
+    check_parameters(
+        url,
+        url.split_once('?').map_or("", |(_, query)| query),
+        parameters,
+    )?;
     // An address that needs a feature which is not compiled in is refused here, not at the first connection.
     Client::open(info.clone()).map_err(refused)?;
     Ok(info)
+}
+
+/// Checks that every parameter of a query has an effect: the redis crate ignores the others, such as `?db=3`.
+///
+/// # Errors
+///
+/// [`InvalidRedisConfig::Url`] for any other parameter. The message does not show it, because it may be part of a password
+/// that is not escaped.
+fn check_parameters(url: &str, query: &str, known: &[&str]) -> Result<(), InvalidRedisConfig> {
+    let query = query.split('#').next().unwrap_or_default();
+    let names = query.split('&').filter(|pair| !pair.is_empty());
+    let mut names = names.map(|pair| pair.split('=').next().unwrap_or_default());
+    if names.all(|name| known.contains(&name)) {
+        return Ok(());
+    }
+    let known = known.join("`, `");
+    Err(InvalidRedisConfig::Url {
+        url: without_credentials(url),
+        source: format!("of the parameters behind `?` only `{known}` have an effect").into(),
+    })
 }
 
 /// The URL without user, password and query, for messages.
@@ -257,6 +288,29 @@ mod tests {
             "redis://a:b:c",
         ] {
             assert!(Topology::parse(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_without_effect_is_refused() {
+        for url in [
+            "redis://a?db=3",
+            "redis://a/3?timeout=5s",
+            "redis://a?protocol=resp3&ssl=true",
+            "redis+unix:///run/redis.sock?database=3",
+            "redis+sentinel://a/mymaster?password=s3cr3t",
+            "redis+cluster://a:1?db=3",
+        ] {
+            let error = Topology::parse(url).expect_err(url).to_string();
+            assert!(error.contains("have an effect"), "{error}");
+            assert!(!error.contains("s3cr3t"), "{error}");
+        }
+        for url in [
+            "redis://a/3?protocol=resp3",
+            "redis+unix:///run/redis.sock?db=3&pass=x",
+            "redis+sentinel://a/mymaster?sentinel_password=x",
+        ] {
+            assert!(Topology::parse(url).is_ok(), "{url}");
         }
     }
 }

@@ -158,7 +158,7 @@ fn envoy_view<'a>(entry: &CatalogEntry<'a>) -> Option<EnvoyRuleView<'a>> {
         role: match rule.role {
             Role::Must => "must",
             Role::Any => "any",
-            Role::Watch => "watch",
+            _ => "watch",
         },
         quota_service: rule.is_bucket,
     })

@@ -238,7 +238,7 @@ impl Buckets {
 pub(super) fn blanket(rules: &Rules, ttl: Duration) -> Assignment {
     match rules.unmatched_buckets() {
         UnmatchedBuckets::Allow => Assignment::AllowAll { ttl },
-        UnmatchedBuckets::Deny => Assignment::DenyAll { ttl },
+        _ => Assignment::DenyAll { ttl },
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use redis::{ConnectionAddr, ConnectionInfo, RedisResult};
@@ -200,7 +200,7 @@ impl ClusterInner {
     async fn refresh_loop(self: Arc<ClusterInner>) {
         let mut backoff = Backoff::new();
         loop {
-            tokio::time::sleep(backoff.next_delay(Instant::now())).await;
+            backoff.wait().await;
             let pause = if let Some(ranges) = self.fetch_topology().await {
                 backoff.reset();
                 let pause = self.apply_topology(&ranges);

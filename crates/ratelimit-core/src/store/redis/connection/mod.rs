@@ -231,7 +231,7 @@ impl ConnectionInner {
         let mut backoff = Backoff::new();
         let mut is_first = true;
         loop {
-            tokio::time::sleep(backoff.next_delay(Instant::now())).await;
+            backoff.wait().await;
             if self.has_attempted.load(Ordering::Relaxed) {
                 metrics::reconnecting(server);
             }

@@ -1,22 +1,24 @@
 //! Throttled log lines about the servers of a store.
 //!
-//! | line | level | throttle | burst |
-//! |---|---|---|---|
-//! | no connection, lost connection, slow calls, no slot map | warn | `outage` | 5 |
-//! | a charge could not be given back | warn | `kept` | 1 |
-//! | Redis refused a call | warn | `refused` | 2 |
-//! | connected to Redis again | info | `connected` | 2 |
-//! | Redis may evict rate limits | warn | once for each `maxmemory-policy` | |
+//! | line | level | throttle | burst | then one in |
+//! |---|---|---|---|---|
+//! | lost connection | warn | `lost` | 3 | 10 s |
+//! | connected to Redis again | info | `connected` | 2 | 10 s |
+//! | no connection, slow calls, no slot map | warn | `outage` | 2 | 60 s |
+//! | a charge could not be given back | warn | `kept` | 1 | 60 s |
+//! | Redis refused a call | warn | `refused` | 2 | 60 s |
+//! | Redis may evict rate limits | warn | once for each `maxmemory-policy` | | |
 //!
 //! An outage reads like this:
 //!
 //! ```text
 //! WARN lost the connection to Redis, the failure mode decides  server=.. cause=.. left_out=0
 //! WARN no connection to Redis, the failure mode decides        server=.. error=.. left_out=0
-//! INFO connected to Redis again                                server=.. version=.. left_out=0
+//! INFO connected to Redis again                                server=.. version=.. lost=1 left_out=0
 //! ```
 //!
-//! The last line comes five seconds after the connection was published. The first line of a store,
+//! The beginning of an outage has its own throttle, so that the repeated lines of one outage do not suppress the first line
+//! of the next. The last line comes five seconds after the connection was published. The first line of a store,
 //! "connected to Redis", is written by the connection and is not throttled.
 
 use std::{
@@ -36,9 +38,12 @@ use crate::sync::lock;
 
 /// The pause between two lines of a kind whose burst is used up.
 const MINUTE: Duration = Duration::from_secs(60);
-/// Lines of each kind that are written at once. Together they are at most ten in the first minute
-/// of an outage.
-const OUTAGE_BURST: u32 = 5;
+/// The same for the lines that begin and end an outage.
+const EDGE_PAUSE: Duration = Duration::from_secs(10);
+/// Lines of each kind that are written at once, at most ten together. These begin an outage.
+const LOST_BURST: u32 = 3;
+/// Lines that repeat during an outage.
+const OUTAGE_BURST: u32 = 2;
 /// Lines about charges that could not be given back. One is enough to show that it happens.
 const KEPT_BURST: u32 = 1;
 /// Lines about refused calls.
@@ -48,14 +53,19 @@ const CONNECTED_BURST: u32 = 2;
 
 /// The log lines of one store, all its connections together.
 ///
-/// - Each kind is written at once until its burst is used up, then once a minute.
+/// - Each kind is written at once until its burst is used up, then once in a while.
 /// - The field `left_out` of a line is the number of lines of its kind that were suppressed before
-///   it.
+///   it. The field `lost` of the line that ends an outage is the number of connections that were lost since the last such
+///   line, so an outage whose first line was suppressed is counted when it ends.
 /// - `governor` throttles, not this crate, so that a limiter never depends on itself.
 /// - Callers of any thread write lines. The throttles are atomic; only `log_eviction` takes a lock.
 #[derive(Debug)]
 pub(in crate::store::redis) struct OutageLog {
-    /// Lines that mean that the failure mode decides.
+    /// Lines that begin an outage.
+    lost: LogThrottle,
+    /// Connections that were lost since the last line that ended an outage.
+    lost_count: AtomicU64,
+    /// Lines that repeat during an outage, and about slow calls.
     outage: LogThrottle,
     /// Lines about charges that stay although they should have been given back.
     kept: LogThrottle,
@@ -70,10 +80,12 @@ pub(in crate::store::redis) struct OutageLog {
 impl Default for OutageLog {
     fn default() -> OutageLog {
         OutageLog {
-            outage: LogThrottle::new(OUTAGE_BURST),
-            kept: LogThrottle::new(KEPT_BURST),
-            refused: LogThrottle::new(REFUSED_BURST),
-            connected: LogThrottle::new(CONNECTED_BURST),
+            lost: LogThrottle::new(LOST_BURST, EDGE_PAUSE),
+            lost_count: AtomicU64::new(0),
+            outage: LogThrottle::new(OUTAGE_BURST, MINUTE),
+            kept: LogThrottle::new(KEPT_BURST, MINUTE),
+            refused: LogThrottle::new(REFUSED_BURST, MINUTE),
+            connected: LogThrottle::new(CONNECTED_BURST, EDGE_PAUSE),
             eviction: Mutex::default(),
         }
     }
@@ -90,7 +102,8 @@ impl OutageLog {
     /// Logs that an established connection was taken out of use, with the first cause that was
     /// recorded.
     pub(in crate::store::redis) fn log_lost(&self, server: &str, cause: &str) {
-        if let Some(left_out) = self.outage.permit() {
+        self.lost_count.fetch_add(1, Ordering::Relaxed);
+        if let Some(left_out) = self.lost.permit() {
             tracing::warn!(
                 server,
                 cause,
@@ -142,7 +155,8 @@ impl OutageLog {
     /// Logs that a connection was established again and is stable: it has lived for ten heartbeats.
     pub(in crate::store::redis) fn log_reconnected(&self, server: &str, version: &str) {
         if let Some(left_out) = self.connected.permit() {
-            tracing::info!(server, version, left_out, "connected to Redis again");
+            let lost = self.lost_count.swap(0, Ordering::Relaxed);
+            tracing::info!(server, version, lost, left_out, "connected to Redis again");
         }
     }
 
@@ -161,7 +175,7 @@ impl OutageLog {
     }
 }
 
-/// Permits a burst of lines, then one a minute.
+/// Permits a burst of lines, then one in each `pause`.
 struct LogThrottle {
     /// Lock-free: a cell of `governor` in one atomic.
     quota: DefaultDirectRateLimiter,
@@ -171,8 +185,8 @@ struct LogThrottle {
 
 impl LogThrottle {
     /// A throttle with a full burst. A burst of 0 counts as 1.
-    fn new(burst: u32) -> LogThrottle {
-        let quota = Quota::with_period(MINUTE).expect("a minute is not zero");
+    fn new(burst: u32, pause: Duration) -> LogThrottle {
+        let quota = Quota::with_period(pause).expect("the pause is not zero");
         let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
         LogThrottle {
             quota: RateLimiter::direct(quota.allow_burst(burst)),
@@ -206,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_logged_at_once_and_the_rest_is_counted() {
-        let throttle = LogThrottle::new(3);
+        let throttle = LogThrottle::new(3, MINUTE);
 
         let permits: Vec<Option<u64>> = (0..10).map(|_| throttle.permit()).collect();
 
@@ -218,10 +232,41 @@ mod tests {
     #[test]
     fn all_kinds_together_are_at_most_ten_lines_at_once() {
         let log = OutageLog::default();
-        let kinds = [&log.outage, &log.kept, &log.refused, &log.connected];
+        let kinds = [
+            &log.lost,
+            &log.outage,
+            &log.kept,
+            &log.refused,
+            &log.connected,
+        ];
 
         let permits = kinds.map(|kind| (0..50).filter_map(|_| kind.permit()).count());
 
         assert_eq!(permits.iter().sum::<usize>(), 10);
+    }
+
+    #[test]
+    fn the_lines_of_one_outage_do_not_suppress_the_first_line_of_the_next() {
+        let log = OutageLog::default();
+        log.log_lost("a", "reset");
+        for _ in 0..50 {
+            log.log_unreachable("a", &"refused");
+        }
+
+        assert_eq!(log.lost.permit(), Some(0));
+        assert!(log.outage.permit().is_none());
+    }
+
+    #[test]
+    fn an_outage_whose_first_line_was_suppressed_is_counted_when_it_ends() {
+        let log = OutageLog::default();
+        for _ in 0..7 {
+            log.log_lost("a", "reset");
+        }
+
+        assert_eq!(log.lost.left_out.load(Ordering::Relaxed), 4);
+        assert_eq!(log.lost_count.load(Ordering::Relaxed), 7);
+        log.log_reconnected("a", "8.0");
+        assert_eq!(log.lost_count.load(Ordering::Relaxed), 0);
     }
 }
