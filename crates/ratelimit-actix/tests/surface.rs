@@ -1,7 +1,14 @@
 //! The surface of axum's layer in actix-web: keys from extensions, slots, and checks by hand.
 
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
 use actix_web::{
-    App, HttpMessage as _, HttpRequest, HttpResponse, Responder,
+    App, HttpMessage as _, HttpRequest, HttpResponse, HttpServer, Responder,
     dev::{Service as _, ServiceRequest},
     middleware::{Next, from_fn},
     test::{self, TestRequest},
@@ -95,6 +102,88 @@ async fn a_handler_can_keep_its_slot() {
     assert_eq!(sent().await, 429, "the session keeps the slot");
     drop(kept.lock().expect("not poisoned").take());
     assert_eq!(sent().await, 200);
+}
+
+/// Sends a request over a connection of its own.
+fn send_get(server: SocketAddr, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server).expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    stream
+}
+
+#[actix_web::test]
+async fn a_hang_up_releases_the_slot_if_connections_are_not_half_closed() {
+    let limit = RateLimit::new(
+        Limiter::in_memory(),
+        policy("concurrency 1 lease 1h by global"),
+    );
+    let (entered, handlers) = mpsc::channel();
+    let server = HttpServer::new(move || {
+        let entered = entered.clone();
+        let wait = move || {
+            entered.send(()).expect("the test waits");
+            std::future::pending::<&str>()
+        };
+        App::new()
+            .route("/wait", web::get().to(wait))
+            .route("/", web::get().to(async || "hello"))
+            .wrap(limit.clone())
+    });
+    let server = server.workers(1).h1_allow_half_closed(false);
+    let server = server.bind(("127.0.0.1", 0)).expect("a free port");
+    let address = server.addrs()[0];
+    let server = server.run();
+    let handle = server.handle();
+    actix_web::rt::spawn(server);
+    let client = std::thread::spawn(move || {
+        let status = || {
+            let mut response = String::new();
+            let read = send_get(address, "/").read_to_string(&mut response);
+            read.expect("a response");
+            response[9..12].to_owned()
+        };
+        let waiting = send_get(address, "/wait");
+        handlers.recv().expect("the handler runs");
+        let before = status();
+        drop(waiting);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut after = status();
+        while after == "429" && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+            after = status();
+        }
+        (before, after)
+    });
+    while !client.is_finished() {
+        actix_web::rt::time::sleep(Duration::from_millis(10)).await;
+    }
+
+    let (before, after) = client.join().expect("no panic");
+    assert_eq!((&*before, &*after), ("429", "200"));
+    handle.stop(false).await;
+}
+
+#[actix_web::test]
+async fn a_rule_in_a_scope_compares_the_path_as_it_was_sent() {
+    let policy = HttpPolicy::from(policy("1/h by global"))
+        .with_block_rule("path:/api/admin/*".parse().expect("a rule"))
+        .with_exempt_rule("path:/health".parse().expect("a rule"));
+    let limit = RateLimit::new(Limiter::in_memory(), policy);
+    let hello = || web::get().to(async || "hello");
+    let scope = web::scope("/api")
+        .wrap(limit)
+        .route("/health", hello())
+        .route("/admin/users", hello());
+    let app = test::init_service(App::new().service(scope)).await;
+    let status = async |path: &str| {
+        let request = TestRequest::get().uri(path).to_request();
+        test::call_service(&app, request).await.status().as_u16()
+    };
+
+    assert_eq!(status("/api/admin/users").await, 403);
+    assert_eq!(status("/api/health").await, 200);
+    assert_eq!(status("/api/health").await, 429, "it is not exempt");
 }
 
 #[actix_web::test]
