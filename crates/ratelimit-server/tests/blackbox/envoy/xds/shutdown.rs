@@ -52,8 +52,17 @@ async fn a_pipe_in_place_of_a_file_blocks_neither_later_connections_nor_the_end(
     let dir = TempDir::new().unwrap();
     let [ca, next] = ["ca.pem", "next"].map(|name| dir.path().join(name));
     fs::copy(others.file("root.pem"), &ca).unwrap();
-    let url = format!("https://{}", ads.addr);
-    let args = ["--envoy-xds-ca", ca.to_str().unwrap()];
+    let url = format!("https://localhost:{}", ads.addr.port());
+    let [cert, key] = ["client.pem", "client.key"].map(|name| certificates.file(name));
+    let ca_path = ca.to_str().unwrap();
+    let args = [
+        "--envoy-xds-ca",
+        ca_path,
+        "--envoy-xds-cert",
+        &cert,
+        "--envoy-xds-key",
+        &key,
+    ];
     let mut envoy = EnvoyServer::with_xds(&url, &args);
     until(async || envoy.server.log().contains("is away").then_some(())).await;
 
