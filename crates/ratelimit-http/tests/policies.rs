@@ -110,7 +110,7 @@ fn the_policies_are_what_their_sections_say() {
     let login = policy("login");
     assert_eq!(
         login.policy().to_string(),
-        "token_bucket 10/h; token_bucket 5/min by ip"
+        "sliding_window_log 10/h; token_bucket 5/min by ip"
     );
     assert_eq!(login.policy().failure_mode(), Some(FailureMode::Closed));
     let statuses = login.charge_on().unwrap();

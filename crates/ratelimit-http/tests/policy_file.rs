@@ -296,7 +296,10 @@ fn an_elastic_policy_that_is_read_again_has_a_signal_that_works() {
 
 #[test]
 fn a_list_of_names_and_limits_is_a_table() {
-    let list = PolicyFile::parse("policy = ['a=5/min', ' b = 6/min; 7/d']", Format::Toml);
+    let list = PolicyFile::parse(
+        "policy = ['a=5/min', ' b = 6/min; fixed_window 7/d']",
+        Format::Toml,
+    );
 
     assert_eq!(list.diagnostics, []);
     assert_eq!(policy(&list, "b").policy().limits().len(), 2);

@@ -81,8 +81,9 @@ fn report_unknown<T>(entry: &Entry, fields: &[Field<T>], diagnostics: &mut Diagn
 
 /// The beginning of a name. A file can hold a name of any length.
 fn shortened(name: &str) -> &str {
-    const MAX_BYTES: usize = 100;
-    let end = name.floor_char_boundary(MAX_BYTES.min(name.len()));
+    const MAX_LETTERS: usize = 100;
+    let end = name.char_indices().nth(MAX_LETTERS);
+    let end = end.map_or(name.len(), |(end, _)| end);
     &name[..end]
 }
 

@@ -48,12 +48,17 @@ fn warning(limit: &Limit, by: Option<&str>) -> Option<String> {
     let text = limit.to_string();
     let (_, rate) = text.split_once(' ')?;
     let rate = rate.split(' ').next()?;
-    let (_, unit) = rate.split_once('/')?;
+    let (_, period) = rate.split_once('/')?;
+    let one = if period.starts_with(|first: char| first.is_ascii_digit()) {
+        ""
+    } else {
+        "1"
+    };
     let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
     let most = capacity.saturating_add(count) - 1;
     Some(format!(
-        "{limit} is a token bucket: it refills all the time, so up to {most} pass within {unit}; \
-         write \"fixed_window {rate}{by}\" or \"sliding_window_counter {rate}{by}\" for at most {count} in each {unit}"
+        "{limit} is a token bucket: it refills all the time, so up to {most} pass within {one}{period}; \
+         write \"fixed_window {rate}{by}\" or \"sliding_window_counter {rate}{by}\" for at most {count} in each {one}{period}"
     ))
 }
 
@@ -72,10 +77,10 @@ mod tests {
     #[test]
     fn a_bucket_that_refills_over_an_hour_or_more_gets_the_limits_to_write_instead() {
         for (limits, most, instead) in [
-            ("1000/d", "up to 1999 pass within d", "fixed_window 1000/d"),
+            ("1000/d", "up to 1999 pass within 1d", "fixed_window 1000/d"),
             (
                 "20/h",
-                "up to 39 pass within h",
+                "up to 39 pass within 1h",
                 "sliding_window_counter 20/h",
             ),
             ("5/min; 20/h by ip", "up to 39", "fixed_window 20/h by ip"),

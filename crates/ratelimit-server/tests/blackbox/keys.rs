@@ -263,9 +263,10 @@ async fn a_key_pattern_applies_to_named_keys_but_addresses() {
 
 #[tokio::test]
 async fn offenders_and_explain_name_the_key_that_the_limit_counts_by() {
-    let policy = "login=9/h; fixed_window 1/h by ip";
-    let server =
-        Server::start_admin(&["--policy", policy, "--offender-keys", "shown", "--log-keys"]);
+    let policy = "login=9/min; fixed_window 1/h by ip";
+    let args = ["--policy", policy, "--offender-keys", "shown", "--log-keys"];
+    let log = ["--log", "info,ratelimit_core=debug"];
+    let server = Server::start_admin(&[&args[..], &log].concat());
     for (account, status) in [("alice", 200), ("bob", 429), ("carol", 429)] {
         let path = format!("{CHECK}?policy=login&key={account}&keys.ip=203.0.113.7");
         assert_eq!(server.get(&path).await.status, status);

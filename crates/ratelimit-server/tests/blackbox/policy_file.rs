@@ -153,7 +153,7 @@ fn the_whole_example_stands_in_both_formats() {
     });
     let policies: Vec<_> = policies.collect();
     assert_eq!(policies[0], policies[1]);
-    assert!(policies[0].contains("policy login = token_bucket 5/min; token_bucket 20/h"));
+    assert!(policies[0].contains("policy login = token_bucket 5/min; fixed_window 20/h"));
 }
 
 /// Every field of a policy's table.

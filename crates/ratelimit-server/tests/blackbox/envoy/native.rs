@@ -224,7 +224,9 @@ async fn assert_one_budget(envoy: &EnvoyServer) {
 #[tokio::test]
 async fn a_rule_and_rest_spend_one_budget() {
     let file = shared_file();
-    assert_eq!(file.check(&[]), (vec![], Some(0)));
+    // The policies `bucket` and `several`, whose periods keep the clock of this test out of the counts.
+    let warnings = [4, 7].map(|line| format!("{line}: warning[slow-bucket]"));
+    assert_eq!(file.check(&[]), (warnings.to_vec(), Some(0)));
 
     assert_one_budget(&EnvoyServer::with_file(&file, &[])).await;
 }
