@@ -161,7 +161,7 @@ fn limits(rules: &ratelimit_envoy::Rules) -> EnvoyLimits {
         let role = match rule.role {
             ratelimit_envoy::Role::Must => "",
             ratelimit_envoy::Role::Any => " (quota mode)",
-            ratelimit_envoy::Role::Watch => " (shadow mode)",
+            _ => " (shadow mode)",
         };
         (
             rule.policy.name().to_owned(),
